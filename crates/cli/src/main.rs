@@ -1,0 +1,3 @@
+//! The `nearside` command: `main` is the map of the program.
+
+fn main() {}

@@ -1,0 +1,37 @@
+//! Time as a parameter. Logic takes `now`; only thin runners ask a clock.
+
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// A point in time, in nanoseconds since the clock's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// Nanoseconds from `earlier` to here; 0 where it is later.
+    #[inline]
+    pub fn since(self, earlier: Nanos) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<u64> for Nanos {
+    type Output = Nanos;
+    #[inline]
+    fn add(self, ns: u64) -> Nanos {
+        Nanos(self.0.saturating_add(ns))
+    }
+}
+
+impl Sub<Nanos> for Nanos {
+    type Output = Duration;
+    fn sub(self, earlier: Nanos) -> Duration {
+        Duration::from_nanos(self.since(earlier))
+    }
+}
+
+/// Where `now` comes from.
+pub trait Clock: Send + Sync {
+    /// The time, never going back.
+    fn now(&self) -> Nanos;
+}

@@ -1,0 +1,1 @@
+//! Suites that every store, every front and every file-system view must pass

@@ -1,0 +1,56 @@
+//! An eventfd: an interrupt vector, or a wake-up.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// A counter that one side raises and the other waits on.
+#[derive(Debug)]
+pub struct EventFd {
+    fd: OwnedFd,
+}
+
+impl EventFd {
+    /// A fresh one, at zero.
+    pub fn new() -> io::Result<EventFd> {
+        // SAFETY: no memory is involved.
+        let raw = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if raw < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `raw` is a descriptor that nobody else owns.
+        Ok(EventFd { fd: unsafe { OwnedFd::from_raw_fd(raw) } })
+    }
+
+    /// Raises it by one and wakes a waiter.
+    pub fn signal(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: eight valid bytes. A full counter (EAGAIN) means that the waiter has a wake-up pending already.
+        unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), 8) };
+    }
+
+    /// Takes the count without waiting: how often it was raised since the last take.
+    pub fn take(&self) -> u64 {
+        let mut count = [0u8; 8];
+        // SAFETY: eight writable bytes.
+        let n = unsafe { libc::read(self.fd.as_raw_fd(), count.as_mut_ptr().cast(), 8) };
+        if n == 8 { u64::from_ne_bytes(count) } else { 0 }
+    }
+
+    /// Sleeps until it is raised or the time is over (`None`: for ever), then takes the count.
+    pub fn wait(&self, timeout: Option<Duration>) -> u64 {
+        let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let time =
+            timeout.map(|t| libc::timespec { tv_sec: t.as_secs() as _, tv_nsec: t.subsec_nanos() as _ });
+        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: one valid pollfd, and a timespec that lives through the call or null.
+        unsafe { libc::ppoll(&mut poll, 1, time, std::ptr::null()) };
+        self.take()
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,27 @@
+//! Shared memory, the IOVA table, rings, and thin wraps of what the system gives.
+//!
+//! This is the one crate that may hold `unsafe`. Everything above it reaches memory that another party
+//! (a driver, a drive, the kernel, a guest) writes at the same time only through these types:
+//!
+//! - [`Region`]: a mapped piece of memory, shareable by file descriptor (memfd) or private;
+//! - [`Memory`]: the table that turns an IOVA (what a PRP or SGL holds) into a checked [`Span`];
+//! - [`IoBuffer`]: page-aligned memory with one owner, which moves into an operation and comes back with it;
+//! - [`EventFd`]: an interrupt vector, or a wake-up.
+//!
+//! No Rust reference to the bytes of a shared region ever exists: bytes are copied out once, then checked.
+//! Words on which two parties synchronise are reached as atomics.
+
+mod buffer;
+mod event;
+mod function;
+mod memory;
+mod region;
+
+pub use buffer::IoBuffer;
+pub use event::EventFd;
+pub use function::{DOORBELLS, Function, REGISTERS_SIZE, Wakeup};
+pub use memory::{Memory, MemoryError, Span};
+pub use region::Region;
+
+/// The page size of the controller (`CC.MPS` = 0) and of every mapping here.
+pub const PAGE_SIZE: usize = 4096;

@@ -1,0 +1,184 @@
+//! A mapped piece of memory that another party may write at any time.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::PAGE_SIZE;
+
+/// A mapping of `len` bytes, unmapped when dropped. Bytes move in and out by copies; words by atomics.
+pub struct Region {
+    base: NonNull<u8>,
+    len: usize,
+    fd: Option<OwnedFd>,
+}
+
+// SAFETY: the mapping belongs to no thread, and all access is by raw copies or atomics (see the methods).
+unsafe impl Send for Region {}
+// SAFETY: as above; concurrent copies may see torn bytes, never invalid memory.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Shared memory behind a memfd, which another process can map by [`Region::fd`]. Length rounds up to pages.
+    pub fn shared(name: &str, len: usize) -> io::Result<Region> {
+        let name = std::ffi::CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        // SAFETY: a valid C string and known flags.
+        let raw = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+        if raw < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `raw` is a descriptor that nobody else owns.
+        let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+        let len = round_up(len)?;
+        let file = File::from(fd);
+        file.set_len(len as u64)?;
+        Region::map(OwnedFd::from(file), len)
+    }
+
+    /// Maps the first `len` bytes of a descriptor that another party handed over.
+    pub fn map(fd: OwnedFd, len: usize) -> io::Result<Region> {
+        let len = round_up(len)?;
+        let base = mmap(len, libc::MAP_SHARED, fd.as_raw_fd())?;
+        Ok(Region { base, len, fd: Some(fd) })
+    }
+
+    /// Private zeroed memory; pages take room only once they are written.
+    pub fn anonymous(len: usize) -> io::Result<Region> {
+        let len = round_up(len)?;
+        let base = mmap(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)?;
+        Ok(Region { base, len, fd: None })
+    }
+
+    /// Bytes mapped.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never true: an empty region cannot be made.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The descriptor behind a shared region.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.fd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The aligned 32-bit word at `offset`. Panics outside the region or unaligned: offsets are ours, never a peer's.
+    pub fn word32(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4) && offset <= self.len - 4, "word32 at {offset} of {}", self.len);
+        // SAFETY: in bounds and aligned by the assertion (the base is page-aligned); an atomic may be shared with
+        // other writers, and the mapping lives as long as `self`.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    /// The aligned 64-bit word at `offset`; panics as [`Region::word32`].
+    pub fn word64(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset <= self.len - 8, "word64 at {offset} of {}", self.len);
+        // SAFETY: as in `word32`.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    /// Copies bytes out; a concurrent writer can make them a mixture of old and new, so check them after, not before.
+    /// Panics outside the region.
+    pub fn read(&self, offset: usize, into: &mut [u8]) {
+        self.check(offset, into.len());
+        // SAFETY: in bounds by `check`; `into` is exclusively ours, so the ranges cannot overlap.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.base.as_ptr().add(offset), into.as_mut_ptr(), into.len())
+        }
+    }
+
+    /// Copies bytes in. Panics outside the region.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        self.check(offset, from.len());
+        // SAFETY: as in `read`.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr().add(offset), from.len()) }
+    }
+
+    /// Sets bytes. Panics outside the region.
+    pub fn fill(&self, offset: usize, len: usize, byte: u8) {
+        self.check(offset, len);
+        // SAFETY: in bounds by `check`.
+        unsafe { std::ptr::write_bytes(self.base.as_ptr().add(offset), byte, len) }
+    }
+
+    /// Copies between two regions (or within one; the ranges may overlap). Panics outside either.
+    pub fn copy(from: &Region, from_offset: usize, to: &Region, to_offset: usize, len: usize) {
+        from.check(from_offset, len);
+        to.check(to_offset, len);
+        // SAFETY: both in bounds by `check`.
+        unsafe { std::ptr::copy(from.base.as_ptr().add(from_offset), to.base.as_ptr().add(to_offset), len) }
+    }
+
+    /// Gives whole pages inside the range back to the system (private regions only); they read as zeros after.
+    pub fn discard(&self, offset: usize, len: usize) {
+        self.check(offset, len);
+        let start = offset.next_multiple_of(PAGE_SIZE);
+        let end = (offset + len) / PAGE_SIZE * PAGE_SIZE;
+        if self.fd.is_none() && end > start {
+            // SAFETY: whole pages of our own private mapping; MADV_DONTNEED leaves them mapped and zero.
+            unsafe { libc::madvise(self.base.as_ptr().add(start).cast(), end - start, libc::MADV_DONTNEED) };
+        }
+    }
+
+    /// Asks the cache for the line at `offset` (clamped to the region): a hint that reads nothing.
+    #[inline(always)]
+    pub fn prefetch(&self, offset: usize) {
+        let at = self.base.as_ptr().wrapping_add(offset.min(self.len - 1));
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: prefetch never faults.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast())
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+
+    pub(crate) fn pointer(&self, offset: usize, len: usize) -> *mut u8 {
+        self.check(offset, len);
+        // SAFETY: in bounds by `check`.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    #[inline]
+    fn check(&self, offset: usize, len: usize) {
+        assert!(
+            offset <= self.len && len <= self.len - offset,
+            "{len} bytes at {offset} of a region of {}",
+            self.len
+        );
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and no pointer into it outlives `self` (see `Memory`).
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Region({} bytes, {})", self.len, if self.fd.is_some() { "shared" } else { "private" })
+    }
+}
+
+fn round_up(len: usize) -> io::Result<usize> {
+    match len.checked_next_multiple_of(PAGE_SIZE) {
+        Some(len) if len > 0 && len <= isize::MAX as usize => Ok(len),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a region cannot have {len} bytes"))),
+    }
+}
+
+fn mmap(len: usize, flags: i32, fd: i32) -> io::Result<NonNull<u8>> {
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    let at =
+        unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mmap returned the null page"))
+}

@@ -1,0 +1,1 @@
+//! The namespace as a file: for a local loop device and mount

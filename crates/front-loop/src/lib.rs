@@ -1,0 +1,1 @@
+//! Drive and driver in one process

@@ -1,0 +1,1 @@
+//! FSRLib: the host library for near-data commands, in Rust and C

@@ -1,0 +1,129 @@
+//! ext2, ext3, ext4 and F2FS read from below: superblock, inode, extents, bytes. Read-only, without a kernel.
+//!
+//! A [`Volume`] is what the superblock (and F2FS's checkpoint) says; it holds no cache and does no I/O of its own.
+//! Every method takes a [`Source`], through which it asks for *metadata blocks* and nothing else. The data of regular
+//! files is never read here: [`Volume::map`] says where it lies. So whoever implements `Source` sees exactly which
+//! blocks an answer depends on, and can cache them and watch them for change.
+//!
+//! What a read passes through: `Volume::open` -> `lookup` per path component -> `inode` -> `map`.
+//!
+//! Nothing on the volume is trusted: every number is checked, every loop is bounded, and each [`Error`] says what
+//! was wrong and at which byte of the volume.
+
+use std::ops::Deref;
+
+pub mod acl;
+pub mod ext;
+pub mod f2fs;
+mod model;
+
+pub use model::*;
+
+/// Where metadata blocks come from. The volume begins at offset 0 of the source.
+#[allow(async_fn_in_trait)] // used generically, on one thread; never as a trait object
+pub trait Source {
+    /// A block's bytes, shared with the source's cache.
+    type Block: Deref<Target = [u8]> + Clone;
+
+    /// Bytes in the volume (a partition, or the whole drive).
+    fn len(&self) -> u64;
+
+    /// Whether there is nothing at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The metadata block of `len` bytes at byte `offset`. `len` is the volume's block size, or 1024 for an ext
+    /// superblock and 4096 before the block size is known.
+    async fn metadata(&self, offset: u64, len: u32) -> Result<Self::Block, Error>;
+}
+
+/// A volume of either kind.
+#[derive(Debug, Clone)]
+pub enum Volume {
+    /// ext2, ext3 or ext4.
+    Ext(ext::Volume),
+    /// F2FS.
+    F2fs(f2fs::Volume),
+}
+
+macro_rules! either {
+    ($self:ident, $v:ident => $e:expr) => {
+        match $self {
+            Volume::Ext($v) => $e,
+            Volume::F2fs($v) => $e,
+        }
+    };
+}
+
+impl Volume {
+    /// Recognises the file system and reads its superblock (and checkpoint). [`Error::NoFileSystem`] where there is none.
+    pub async fn open<S: Source>(source: &S) -> Result<Volume, Error> {
+        if f2fs::Volume::probe(source).await? {
+            return Ok(Volume::F2fs(f2fs::Volume::open(source).await?));
+        }
+        if ext::Volume::probe(source).await? {
+            return Ok(Volume::Ext(ext::Volume::open(source).await?));
+        }
+        Err(Error::NoFileSystem)
+    }
+
+    /// Type, features, sizes, and whether it needs recovery.
+    pub fn info(&self) -> &VolumeInfo {
+        either!(self, v => v.info())
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> Ino {
+        either!(self, v => v.root())
+    }
+
+    /// Reads and checks an inode. [`Error::Corrupt`] where it is free or damaged.
+    pub async fn inode<S: Source>(&self, source: &S, ino: Ino) -> Result<Inode, Error> {
+        either!(self, v => v.inode(source, ino).await)
+    }
+
+    /// The inode that `name` has in a directory, by its hash where the directory has one.
+    /// [`Error::NotADirectory`] where `dir` is none.
+    pub async fn lookup<S: Source>(
+        &self,
+        source: &S,
+        dir: &Inode,
+        name: &[u8],
+    ) -> Result<Option<Ino>, Error> {
+        either!(self, v => v.lookup(source, dir, name).await)
+    }
+
+    /// Appends entries from `cursor` on (one directory block's worth or more, without "." and ".."), and says where to go
+    /// on; `None` at the end. Begin with [`DirCursor::default`].
+    pub async fn read_dir<S: Source>(
+        &self,
+        source: &S,
+        dir: &Inode,
+        cursor: DirCursor,
+        entries: &mut Vec<DirEntry>,
+    ) -> Result<Option<DirCursor>, Error> {
+        either!(self, v => v.read_dir(source, dir, cursor, entries).await)
+    }
+
+    /// Where the bytes of a file lie from byte `from` on: one run, as long as the volume's structures show it at once
+    /// (adjacent runs need not be merged). `None` at or past the end of the file.
+    pub async fn map<S: Source>(&self, source: &S, inode: &Inode, from: u64) -> Result<Option<Run>, Error> {
+        either!(self, v => v.map(source, inode, from).await)
+    }
+
+    /// The bytes of a file whose content lives in its inode (`Run::place` is [`Place::Inline`]), from its first byte, `i_size` of them.
+    pub async fn inline_data<S: Source>(&self, source: &S, inode: &Inode) -> Result<Vec<u8>, Error> {
+        either!(self, v => v.inline_data(source, inode).await)
+    }
+
+    /// The target of a symbolic link. It reads the link's block as metadata.
+    pub async fn read_link<S: Source>(&self, source: &S, inode: &Inode) -> Result<Vec<u8>, Error> {
+        either!(self, v => v.read_link(source, inode).await)
+    }
+
+    /// The POSIX access ACL, where the inode has one.
+    pub async fn acl<S: Source>(&self, source: &S, inode: &Inode) -> Result<Option<acl::Acl>, Error> {
+        either!(self, v => v.acl(source, inode).await)
+    }
+}

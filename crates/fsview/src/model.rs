@@ -1,0 +1,193 @@
+//! What both file systems have in common.
+
+/// An inode number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ino(pub u32);
+
+/// What an inode is (`S_IFMT`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// Regular file.
+    Regular,
+    /// Directory.
+    Directory,
+    /// Symbolic link.
+    Symlink,
+    /// Character device.
+    CharDevice,
+    /// Block device.
+    BlockDevice,
+    /// Named pipe.
+    Fifo,
+    /// Socket.
+    Socket,
+}
+
+impl FileKind {
+    /// From the type bits of a mode.
+    pub fn from_mode(mode: u16) -> Option<FileKind> {
+        Some(match mode & 0o170_000 {
+            0o100_000 => FileKind::Regular,
+            0o040_000 => FileKind::Directory,
+            0o120_000 => FileKind::Symlink,
+            0o020_000 => FileKind::CharDevice,
+            0o060_000 => FileKind::BlockDevice,
+            0o010_000 => FileKind::Fifo,
+            0o140_000 => FileKind::Socket,
+            _ => return None,
+        })
+    }
+}
+
+/// A point in time on the volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp {
+    /// Seconds since 1970.
+    pub seconds: i64,
+    /// And nanoseconds.
+    pub nanoseconds: u32,
+}
+
+/// An inode, parsed and checked.
+#[derive(Clone, Debug)]
+pub struct Inode {
+    /// Its number.
+    pub ino: Ino,
+    /// What it is.
+    pub kind: FileKind,
+    /// Type and permission bits, as `st_mode`.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Names it has.
+    pub links: u32,
+    /// 512-byte units allocated, as `st_blocks`.
+    pub sectors: u64,
+    /// Major and minor number of a device, as `st_rdev` holds them.
+    pub rdev: (u32, u32),
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of content.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Birth, where the volume keeps it.
+    pub crtime: Option<Timestamp>,
+    /// `i_generation`: a reused number has another.
+    pub generation: u32,
+    /// Whether it carries an access ACL or may (a hint that saves a read: `false` means none for certain).
+    pub may_have_acl: bool,
+    /// Whether the content has a verity tree, which this view does not verify.
+    pub verity: bool,
+    /// The rest, which only the volume's own code reads.
+    pub(crate) body: Body,
+}
+
+/// The part of an inode that differs by file system.
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    Ext(crate::ext::Body),
+    F2fs(crate::f2fs::Body),
+}
+
+/// Where to go on in a directory. Opaque; the default is the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirCursor {
+    pub(crate) level: u64,
+    pub(crate) block: u64,
+}
+
+/// A directory entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The name's bytes.
+    pub name: Vec<u8>,
+    /// Its inode.
+    pub ino: Ino,
+    /// What the entry says that it is, where the volume notes it there.
+    pub kind: Option<FileKind>,
+}
+
+/// One run of a file's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// First byte in the file: the `from` that was asked for.
+    pub from: u64,
+    /// Bytes, cut at the end of the file; at least one.
+    pub len: u64,
+    /// Where they are.
+    pub place: Place,
+}
+
+/// Where a run's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At this byte of the volume, contiguous.
+    Volume(u64),
+    /// Nowhere: a hole or an unwritten extent, which reads as zeros.
+    Zeros,
+    /// In the inode: see `Volume::inline_data`.
+    Inline,
+}
+
+/// What a volume is.
+#[derive(Clone, Debug)]
+pub struct VolumeInfo {
+    /// "ext2", "ext3", "ext4" or "f2fs".
+    pub file_system: &'static str,
+    /// Volume name, where it has one.
+    pub label: String,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// Bytes in a block.
+    pub block_size: u32,
+    /// Blocks in the volume.
+    pub blocks: u64,
+    /// Inodes there can be, where the volume says.
+    pub inodes: Option<u64>,
+    /// The names of its features, as mke2fs and mkfs.f2fs call them.
+    pub features: Vec<String>,
+    /// Whether a journal or log holds what has not reached home locations: the view is then older than the last durable state.
+    pub needs_recovery: bool,
+    /// What a user should know: recovery, errors recorded by the kernel, checkpoints disabled and the like.
+    pub warnings: Vec<String>,
+}
+
+/// Why a volume could not answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Neither ext nor F2FS.
+    #[error("no file system that is known (ext2, ext3, ext4, F2FS)")]
+    NoFileSystem,
+    /// The volume's structures contradict themselves.
+    #[error("corrupt volume: {what} at byte {at}")]
+    Corrupt {
+        /// What is wrong, with the numbers.
+        what: String,
+        /// The byte of the volume at which the structure lies.
+        at: u64,
+    },
+    /// A feature that is not understood, for the volume or one inode.
+    #[error("unsupported feature: {0}")]
+    Unsupported(String),
+    /// Not a directory.
+    #[error("not a directory")]
+    NotADirectory,
+    /// Not a symbolic link, or not a file with inline data.
+    #[error("the inode is of another kind")]
+    WrongKind,
+    /// A block could not be read.
+    #[error("reading {len} bytes at byte {at} failed: {reason}")]
+    Read {
+        /// Byte of the volume.
+        at: u64,
+        /// Bytes.
+        len: u32,
+        /// What the source said.
+        reason: String,
+    },
+}

@@ -1,0 +1,1 @@
+//! Load generator, histograms and the floors that figures stand beside

@@ -1,0 +1,1 @@
+//! Near-data operations over a file's bytes: search, count, checksum

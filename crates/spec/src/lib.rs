@@ -1,0 +1,16 @@
+//! NVMe on the wire (NVMe Base Specification 2.0, NVM Command Set 1.0) and the vendor's near-data commands.
+//!
+//! Pure data: no I/O, no allocation outside [`near_data`], no unsafe. Fields keep the specification's names; a
+//! zero-based field ends in `_z`. All multi-byte fields are little-endian; an unknown value is data, not an error of this crate.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod entry;
+pub mod near_data;
+pub mod opcode;
+pub mod status;
+
+pub use entry::{CompletionEntry, SubmissionEntry};
+pub use status::Status;

@@ -1,0 +1,392 @@
+//! The near-data request and reply, as both sides hold them in memory. The wire form (a 64-byte header, then
+//! type-length-value items) and its codec are in `wire`.
+//!
+//! NVMe status covers carriage and form; what became of the files is in [`Reply::status`] and the records.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// Longest path, in bytes (PATH_MAX less its terminator).
+pub const MAX_PATH: usize = 4095;
+/// Most supplementary groups in a request.
+pub const MAX_GROUPS: usize = 1024;
+/// Longest request.
+pub const MAX_REQUEST: usize = 128 * 1024;
+/// Largest buffer of one near-data command, for request and reply.
+pub const MAX_BUFFER: usize = 1024 * 1024;
+
+/// A near-data request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Which partition holds the volume: 0 the only one with a known file system (or the whole namespace), else its number.
+    pub partition: u32,
+    /// For whom permissions are checked.
+    pub credentials: Credentials,
+    /// Which files.
+    pub target: Target,
+    /// What to do with them.
+    pub operation: Operation,
+    /// Follow a symbolic link that is the last component (intermediate ones are always followed).
+    pub follow: bool,
+    /// Where an earlier reply that had more to say left off.
+    pub resume: Option<Cursor>,
+}
+
+/// Who asks (DAC'23 III-B: the paper sends uid and gid; all supplementary groups count as well).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Credentials {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+/// Which files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// No file: for `Nop` and `Info`.
+    Volume,
+    /// One absolute path.
+    Path(Vec<u8>),
+    /// All regular files (for `List`: all entries) below an absolute path, in byte order of names, symbolic links not
+    /// followed below it. An optional glob restricts which files, matched against the base name (with '/', against the
+    /// path below the root of the tree); those that match `exclude` are left out, directories with all below them.
+    Tree {
+        /// Root of the tree; a regular file is a tree of one.
+        root: Vec<u8>,
+        /// Only these.
+        include: Vec<Vec<u8>>,
+        /// Not these.
+        exclude: Vec<Vec<u8>>,
+        /// Deepest level: 0 is the root itself; `u32::MAX` for no limit.
+        max_depth: u32,
+    },
+    /// An absolute path with `*`, `?`, `[...]` and `**`, matched in the drive.
+    Glob(Vec<u8>),
+    /// The existing near-data path: the host has located the data. Ranges of the namespace in bytes, in file order; `None` offsets are holes.
+    Blocks {
+        /// The file's size: ranges are cut there.
+        size: u64,
+        /// Where its bytes lie.
+        ranges: Vec<BlockRange>,
+    },
+}
+
+/// A piece of a file, found by the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRange {
+    /// Byte of the namespace, a multiple of 512; `u64::MAX` for a hole.
+    pub offset: u64,
+    /// Bytes, a multiple of 512.
+    pub len: u64,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Nothing: measures the round trip. With a path target: locates the file and checks permission, no more.
+    Nop,
+    /// What the volume is: one [`Record::Volume`].
+    Info,
+    /// Finds lines.
+    Search(Search),
+    /// Counts lines, words and bytes, as wc does.
+    Count,
+    /// A checksum over the bytes.
+    Checksum(Digest),
+    /// The bytes of a range, as [`Record::Data`].
+    Read {
+        /// First byte.
+        offset: u64,
+        /// Bytes; cut at the end of the file.
+        len: u64,
+    },
+    /// Entries of a directory (Path) or a whole tree (Tree), as [`Record::Entry`].
+    List,
+    /// Metadata of each target, as [`Record::Entry`].
+    Stat,
+    /// Where the file's bytes lie: [`Record::Extent`]s, for `--locate host` done by asking the drive, and for tools.
+    Map,
+}
+
+/// A search, with grep's meaning.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Search {
+    /// Patterns; a line that matches any is found. Regular expressions in the regex crate's syntax, or literals.
+    pub patterns: Vec<Vec<u8>>,
+    /// Patterns are literals (`-F`).
+    pub fixed: bool,
+    /// Ignore case (`-i`).
+    pub ignore_case: bool,
+    /// Lines that do not match (`-v`).
+    pub invert: bool,
+    /// Only whole words (`-w`).
+    pub word: bool,
+    /// Only whole lines (`-x`).
+    pub line: bool,
+    /// What to answer.
+    pub answer: Answer,
+    /// Stop after that many lines in each file (`-m`).
+    pub max_count: Option<u64>,
+    /// Treat a file with a NUL byte as text (`-a`). Without it, such a file answers "binary file matches" only.
+    pub text: bool,
+    /// Lines before a match that are also wanted (`-B`).
+    pub before: u32,
+    /// Lines after (`-A`).
+    pub after: u32,
+    /// Say nothing about files without a match; at the end one [`Record::Total`] counts them.
+    pub only_matching_files: bool,
+}
+
+/// What a search answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Answer {
+    /// The lines.
+    #[default]
+    Lines,
+    /// Only how many lines per file (`-c`).
+    Count,
+    /// Only which files have any (`-l`); stops at a file's first match.
+    Files,
+    /// Only the totals over all files.
+    Total,
+    /// Only the matched parts, one record each (`-o`).
+    Matches,
+}
+
+/// A checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Digest {
+    /// CRC-32C (Castagnoli), 4 bytes, big-endian.
+    Crc32c,
+    /// XXH3, 64 bits, 8 bytes, big-endian.
+    Xxh3,
+    /// SHA-256, 32 bytes.
+    Sha256,
+}
+
+/// A place in a long answer at which the next command goes on. Stateless: the drive keeps nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// Path of the file (or directory entry) to go on with.
+    pub path: Vec<u8>,
+    /// Byte in that file at which a line begins.
+    pub offset: u64,
+    /// Number of that line, from 1 (0: from the start of the file).
+    pub line: u64,
+    /// Lines found in that file so far, for `max_count` and counts.
+    pub found: u64,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reply {
+    /// What became of the request as a whole.
+    pub status: ReplyStatus,
+    /// What it cost.
+    pub counters: Counters,
+    /// The results.
+    pub records: Vec<Record>,
+    /// Set where the buffer was full: send the same request with this to get the rest.
+    pub more: Option<Cursor>,
+}
+
+/// What became of a request, or of one file of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ReplyStatus {
+    /// Done.
+    #[default]
+    Success,
+    /// No such file or directory.
+    NotFound,
+    /// Permission denied.
+    PermissionDenied,
+    /// A component is not a directory.
+    NotADirectory,
+    /// The operation needs a regular file and this is a directory.
+    IsADirectory,
+    /// The operation cannot read a file of that kind (device, pipe, socket).
+    NotARegularFile,
+    /// Too many symbolic links (40, as the kernel), or a cycle.
+    SymlinkLoop,
+    /// A name longer than 255 bytes, or a path longer than 4095.
+    NameTooLong,
+    /// The path is not absolute.
+    NotAbsolute,
+    /// The file changed while it was read, more often than the drive tries again.
+    ChangedDuringScan,
+    /// The volume or the file uses a feature that the drive does not understand; its name.
+    UnsupportedFeature(String),
+    /// The volume contradicts itself; what and where.
+    CorruptVolume(String),
+    /// The store failed; what and where.
+    MediumError(String),
+    /// The pattern does not compile; why.
+    InvalidPattern(String),
+    /// The request makes no sense; why.
+    InvalidRequest(String),
+    /// No known file system, or several partitions; what there is.
+    NoVolume(String),
+    /// A line is longer than 64 MiB; where it starts.
+    LineTooLong(String),
+    /// Cancelled.
+    Cancelled,
+}
+
+/// What a request cost in the drive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Bytes of file data that the operation saw.
+    pub bytes_scanned: u64,
+    /// Metadata and data blocks read from the store, in volume blocks.
+    pub blocks_read: u64,
+    /// Lookups of inodes and names that the crawler's cache answered.
+    pub cache_hits: u64,
+    /// And those that it did not.
+    pub cache_misses: u64,
+    /// Files that were located.
+    pub files: u64,
+    /// Nanoseconds spent locating (path crawler: names, inodes, permission, mapping).
+    pub locate_ns: u64,
+    /// Nanoseconds spent reading data and computing.
+    pub compute_ns: u64,
+}
+
+/// One result.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Record {
+    /// The records that follow are about this file.
+    File {
+        /// Its path.
+        path: Vec<u8>,
+        /// Bytes.
+        size: u64,
+    },
+    /// One file failed; the request goes on.
+    Failed {
+        /// Its path.
+        path: Vec<u8>,
+        /// Why.
+        status: ReplyStatus,
+    },
+    /// A line that matched, or a part of it.
+    Line {
+        /// Line number, from 1.
+        number: u64,
+        /// Byte offset in the file of the first byte of `bytes`.
+        offset: u64,
+        /// Without the line's end.
+        bytes: Vec<u8>,
+        /// A line of context, not a match.
+        context: bool,
+    },
+    /// How many lines of the file matched.
+    Matches(u64),
+    /// The file has a NUL byte and matched.
+    BinaryMatches,
+    /// Lines, words, bytes.
+    Count {
+        /// Newlines.
+        lines: u64,
+        /// Words: runs of bytes other than ASCII white space.
+        words: u64,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// A checksum.
+    Digest {
+        /// Which.
+        kind: Digest,
+        /// Its bytes.
+        value: Vec<u8>,
+    },
+    /// Bytes of a range.
+    Data {
+        /// Where in the file.
+        offset: u64,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// A file's metadata.
+    Entry(Entry),
+    /// A run of the file's bytes.
+    Extent {
+        /// First byte in the file.
+        from: u64,
+        /// Bytes.
+        len: u64,
+        /// Byte of the namespace; `u64::MAX` for zeros; `u64::MAX - 1` for data inside the inode.
+        offset: u64,
+    },
+    /// Totals over all files.
+    Total {
+        /// Files looked at.
+        files: u64,
+        /// Files with a match.
+        files_matched: u64,
+        /// Lines (or matches) found.
+        matches: u64,
+    },
+    /// The volume.
+    Volume(VolumeRecord),
+    /// Something that the user should know.
+    Warning(String),
+}
+
+/// Metadata, as `stat` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Path (Stat, Tree) or name (List of a directory).
+    pub path: Vec<u8>,
+    /// Inode number.
+    pub ino: u64,
+    /// Type and permission bits.
+    pub mode: u16,
+    /// Names.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// 512-byte units.
+    pub sectors: u64,
+    /// Device numbers.
+    pub rdev: (u32, u32),
+    /// Seconds and nanoseconds of atime, mtime, ctime.
+    pub times: [(i64, u32); 3],
+    /// And of birth, where the volume keeps it.
+    pub birth: Option<(i64, u32)>,
+    /// Target of a symbolic link.
+    pub link: Option<Vec<u8>>,
+}
+
+/// What a volume is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeRecord {
+    /// Partition number, 0 for the whole namespace.
+    pub partition: u32,
+    /// First byte in the namespace.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// "ext4", "f2fs", ...; empty: unknown.
+    pub file_system: String,
+    /// Label.
+    pub label: String,
+    /// UUID.
+    pub uuid: [u8; 16],
+    /// Bytes in a block.
+    pub block_size: u32,
+    /// Blocks.
+    pub blocks: u64,
+    /// Feature names.
+    pub features: Vec<String>,
+    /// Whether a journal or log needs recovery.
+    pub needs_recovery: bool,
+    /// What a user should know.
+    pub warnings: Vec<String>,
+}

@@ -1,0 +1,59 @@
+//! Opcodes (Base 2.0, figures 138 and 390; NVM Command Set 1.0, figure 12). Bits 1:0 give the data direction:
+//! 00b none, 01b host to controller, 10b controller to host, 11b both.
+
+/// Admin commands.
+pub mod admin {
+    /// Delete I/O Submission Queue.
+    pub const DELETE_SQ: u8 = 0x00;
+    /// Create I/O Submission Queue.
+    pub const CREATE_SQ: u8 = 0x01;
+    /// Get Log Page.
+    pub const GET_LOG_PAGE: u8 = 0x02;
+    /// Delete I/O Completion Queue.
+    pub const DELETE_CQ: u8 = 0x04;
+    /// Create I/O Completion Queue.
+    pub const CREATE_CQ: u8 = 0x05;
+    /// Identify.
+    pub const IDENTIFY: u8 = 0x06;
+    /// Abort.
+    pub const ABORT: u8 = 0x08;
+    /// Set Features.
+    pub const SET_FEATURES: u8 = 0x09;
+    /// Get Features.
+    pub const GET_FEATURES: u8 = 0x0a;
+    /// Asynchronous Event Request.
+    pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
+    /// Keep Alive.
+    pub const KEEP_ALIVE: u8 = 0x18;
+}
+
+/// I/O commands.
+pub mod io {
+    /// Flush.
+    pub const FLUSH: u8 = 0x00;
+    /// Write.
+    pub const WRITE: u8 = 0x01;
+    /// Read.
+    pub const READ: u8 = 0x02;
+    /// Compare.
+    pub const COMPARE: u8 = 0x05;
+    /// Write Zeroes.
+    pub const WRITE_ZEROES: u8 = 0x08;
+    /// Dataset Management.
+    pub const DATASET_MANAGEMENT: u8 = 0x09;
+    /// Vendor: a near-data request whose reply overwrites the request's buffer (bidirectional).
+    /// CDW10: bytes of the request; CDW11: bytes of the buffer; CDW12 bit 0: byte count and not dwords (always 1).
+    pub const NEAR_DATA: u8 = 0xc3;
+    /// Vendor: `execute`, the one-directional half that carries the request; CDW12 and CDW13 are the tag.
+    pub const NEAR_DATA_EXECUTE: u8 = 0xc1;
+    /// Vendor: `result`, the half that carries the reply of the tag in CDW12 and CDW13; CDW14: milliseconds to wait.
+    pub const NEAR_DATA_RESULT: u8 = 0xc2;
+    /// Vendor: `cancel` of the tag in CDW12 and CDW13.
+    pub const NEAR_DATA_CANCEL: u8 = 0xc0;
+}
+
+/// The vendor feature identifier under which Get Features carries DAC'23's own one-command encoding, and Set
+/// Features with Get Features stock nvme-cli's.
+pub const FEATURE_NEAR_DATA: u8 = 0xd5;
+/// The vendor log page that says what near-data work the drive can do.
+pub const LOG_NEAR_DATA: u8 = 0xd5;

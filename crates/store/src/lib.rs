@@ -1,0 +1,160 @@
+//! Where a drive's bytes live.
+//!
+//! A [`Store`] is a flat range of bytes. Each reactor works through a [`Channel`] of its own. The contract that every
+//! store owes (`nearside-conformance` checks it):
+//!
+//! 1. Offsets and lengths are multiples of [`Store::block_size`] and lie within [`Store::capacity`]; a channel answers
+//!    [`StoreError::OutOfRange`] otherwise and changes nothing.
+//! 2. An operation is either done when `submit` returns, or completes by exactly one later `poll`, in any order. Its token comes
+//!    back unchanged; an owned buffer comes back with it.
+//! 3. A read sees every write that completed before the read was submitted, on any channel. Operations in flight at the
+//!    same time on the same block have no order, but a block of `block_size` bytes is never torn within one channel.
+//! 4. Once a flush completes, every write that completed before the flush was submitted survives a power cut. A write with
+//!    `fua` survives by itself when it completes.
+//! 5. Bytes that were never written, and deallocated or zeroed ones, read as zeros.
+//! 6. A failed operation reports its error and leaves each block of its range old or new.
+
+use nearside_clock::Nanos;
+use nearside_dma::{IoBuffer, Span};
+
+/// What to do. Offsets and lengths are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Store to memory.
+    Read {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Memory to store.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// Force unit access: durable when it completes.
+        fua: bool,
+    },
+    /// Makes completed writes durable.
+    Flush,
+    /// Sets bytes to zero without data.
+    WriteZeroes {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// Durable when it completes.
+        fua: bool,
+    },
+    /// Forgets bytes; they read as zeros.
+    Deallocate {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+}
+
+/// The memory side of a read or write.
+#[derive(Debug)]
+pub enum Data<'a> {
+    /// None: flush, write zeroes, deallocate.
+    None,
+    /// Host memory, in order; together as long as the operation.
+    Spans(&'a [Span]),
+    /// A buffer of the caller's, exactly as long as the operation; it comes back with the completion.
+    Owned(IoBuffer),
+}
+
+/// The caller's name for an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Token(pub u64);
+
+/// How an operation ended.
+#[derive(Debug)]
+pub struct Completion {
+    /// Success or the error.
+    pub result: Result<(), StoreError>,
+    /// The buffer of [`Data::Owned`].
+    pub buffer: Option<IoBuffer>,
+}
+
+/// What `submit` says.
+#[derive(Debug)]
+pub enum Submitted {
+    /// It is done, and `poll` will not report it.
+    Done(Completion),
+    /// `poll` will report it.
+    Pending,
+}
+
+/// Why an operation failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// Not within the store, or not in whole blocks.
+    #[error("{len} bytes at {offset} are not whole blocks within a store of {capacity} bytes")]
+    OutOfRange {
+        /// First byte asked for.
+        offset: u64,
+        /// Bytes asked for.
+        len: u64,
+        /// Bytes there are.
+        capacity: u64,
+    },
+    /// The medium (or the kernel below it) failed.
+    #[error("{operation} of {len} bytes at {offset} failed: {reason}")]
+    Medium {
+        /// Which operation.
+        operation: &'static str,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// What the medium said.
+        reason: String,
+    },
+    /// The store may not be written.
+    #[error("the store is read-only")]
+    ReadOnly,
+    /// The channel has no room; poll, then submit again. Nothing was done.
+    #[error("the store's queue is full")]
+    Busy,
+}
+
+/// A flat range of bytes, shared by the reactors of a drive.
+pub trait Store: Send + Sync + 'static {
+    /// One reactor's way in.
+    type Channel: Channel;
+
+    /// Bytes.
+    fn capacity(&self) -> u64;
+
+    /// The unit of offsets, lengths and atomicity: 512 or 4096.
+    fn block_size(&self) -> u32;
+
+    /// Whether writes are refused.
+    fn read_only(&self) -> bool {
+        false
+    }
+
+    /// A channel whose host memory is `memory`.
+    fn channel(&self, memory: std::sync::Arc<nearside_dma::Memory>) -> std::io::Result<Self::Channel>;
+}
+
+/// One reactor's way into a store. Not shared between threads at the same time.
+pub trait Channel: Send + 'static {
+    /// Starts an operation at time `now`.
+    fn submit(&mut self, operation: Operation, data: Data<'_>, token: Token, now: Nanos) -> Submitted;
+
+    /// Hands finished operations to `sink`; returns the time at which the next one can be due, if the store knows
+    /// (a store that waits for the kernel answers `now`).
+    fn poll(&mut self, now: Nanos, sink: &mut impl FnMut(Token, Completion)) -> Option<Nanos>;
+
+    /// Operations in flight.
+    fn in_flight(&self) -> usize;
+
+    /// A hint that `len` bytes at `offset` will be read very soon: brings them nearer where that costs nothing.
+    #[inline]
+    fn prefetch(&self, _offset: u64, _len: u64) {}
+}
