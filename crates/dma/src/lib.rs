@@ -13,6 +13,7 @@
 
 mod buffer;
 mod event;
+pub mod file;
 mod function;
 mod memory;
 mod region;

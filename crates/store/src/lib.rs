@@ -14,6 +14,11 @@
 //! 5. Bytes that were never written, and deallocated or zeroed ones, read as zeros.
 //! 6. A failed operation reports its error and leaves each block of its range old or new.
 
+mod check;
+mod dram;
+
+pub use dram::{Dram, DramChannel};
+
 use nearside_clock::Nanos;
 use nearside_dma::{IoBuffer, Span};
 
