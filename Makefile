@@ -1,0 +1,46 @@
+# Nearside: every command does its own set-up and says what it does.
+#   make demo          the papers' system in three acts, and a page with the pictures
+#   make test          every test that this machine allows; lists what it left out and why
+#   make bench         the figures, each beside its floor or peer; writes studies/record/MACHINE/DATE-NAME.jsonl
+#   make bench FAST=1  the same in under two minutes, with wider spreads
+#   make fuzz          every fuzz target, SECONDS each (default 300)
+#   make install       the command, FSRLib's header and libraries, its pkg-config file (PREFIX, DESTDIR)
+
+PREFIX ?= /usr/local
+SECONDS ?= 300
+OUT ?= out
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+.PHONY: all demo test bench fuzz install build clean
+
+all: build
+
+build:
+	@scripts/setup.sh build
+	cargo build --release --locked -p nearside-cli
+
+demo:
+	@scripts/setup.sh demo
+	cargo build --release --locked -p nearside-cli
+	@target/release/nearside demo --out $(OUT)
+
+test:
+	@scripts/setup.sh test
+	@scripts/test.sh
+
+bench:
+	@scripts/setup.sh bench
+	@FAST=$(FAST) scripts/bench.sh
+
+fuzz:
+	@scripts/setup.sh fuzz
+	@scripts/fuzz.sh $(SECONDS)
+
+install:
+	@scripts/setup.sh build
+	cargo build --release --locked -p nearside-cli -p nearside-fsrlib-c
+	@scripts/install.sh "$(DESTDIR)" "$(PREFIX)"
+
+clean:
+	cargo clean
+	rm -rf out

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Brings a fresh Debian or Ubuntu machine to where WHAT (build, demo, test, bench, fuzz) can run, and says what it does.
+# Installs only what is missing. Without root and without sudo it installs no package, says which are missing, and goes on:
+# what needs them is left out later, by name.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+what=${1:?usage: setup.sh build|demo|test|bench|fuzz}
+
+say() { printf '[setup] %s\n' "$*"; }
+
+# A package is missing when the file it brings is.
+wanted() {
+  echo "gcc:/usr/bin/cc libc6-dev:/usr/include/stdio.h"
+  command -v cargo >/dev/null || echo "curl:/usr/bin/curl ca-certificates:/etc/ssl/certs/ca-certificates.crt"
+  case $what in demo|test|bench) echo "e2fsprogs:/sbin/mke2fs f2fs-tools:/sbin/mkfs.f2fs mount:/bin/mount" ;; esac
+  case $what in test|bench) echo "ripgrep:/usr/bin/rg" ;; esac
+  case $what in test)
+    echo "fio:/usr/bin/fio acl:/usr/bin/setfacl attr:/usr/bin/setfattr fdisk:/sbin/sfdisk pkg-config:/usr/bin/pkg-config"
+    echo "fuse3:/usr/bin/fusermount3 kmod:/sbin/modprobe cpio:/usr/bin/cpio zstd:/usr/bin/zstd"
+    echo "busybox-static:/bin/busybox qemu-system-x86:/usr/bin/qemu-system-x86_64" ;;
+  esac
+}
+
+missing=()
+for pair in $(wanted); do
+  file=${pair#*:}
+  [ -e "$file" ] || [ -e "/usr$file" ] || [ -e "${file#/usr}" ] || missing+=("${pair%%:*}")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  if ! command -v apt-get >/dev/null; then
+    say "these Debian packages are missing and there is no apt-get here: ${missing[*]}"
+  elif [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; then
+    sudo=; [ "$(id -u)" = 0 ] || sudo="sudo -n"
+    say "installing ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    $sudo apt-get update -qq >/dev/null || say "apt-get update failed; trying with the lists there are"
+    # -o: a machine without an init system must not fail on a service that cannot start
+    $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null \
+      || say "could not install all of: ${missing[*]}"
+  else
+    say "missing, and not root: ${missing[*]} (as root: apt-get install ${missing[*]})"
+  fi
+fi
+
+# cargo, where it is missing or older than the workspace's rust-version.
+need=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+have=$(cargo --version 2>/dev/null | sed -n 's/^cargo \([0-9.]*\).*/\1/p' || true)
+older() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" != "$2" ]; }
+if [ -z "$have" ] || older "$have" "$need"; then
+  say "cargo ${have:-is missing}${have:+ is older than $need}; installing Rust by rustup into ~/.cargo"
+  if command -v rustup >/dev/null; then
+    rustup toolchain install stable --profile minimal && rustup default stable
+  else
+    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal --default-toolchain stable --no-modify-path
+  fi
+fi
