@@ -1,1 +1,3 @@
 //! Suites that every store, every front and every file-system view must pass
+
+pub mod needs;

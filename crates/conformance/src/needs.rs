@@ -1,0 +1,45 @@
+//! What a test needs of the machine: root, a tool, a device. A test that lacks it is left out by name, and in CI, where
+//! nothing may be left out, it fails.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Says that `test` is left out and why: on stderr and in the file that `NEARSIDE_LEFT_OUT` names.
+/// Panics where the environment has `CI`.
+pub fn left_out(test: &str, why: &str) {
+    assert!(std::env::var_os("CI").is_none(), "{test} may not be left out in CI: {why}");
+    eprintln!("LEFT OUT: {test}: {why}");
+    if let Some(path) = std::env::var_os("NEARSIDE_LEFT_OUT")
+        && let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path)
+    {
+        let _ = writeln!(file, "{test}: {why}");
+    }
+}
+
+/// Whether every tool is on the machine (administrators' folders included); otherwise leaves the test out.
+pub fn tools(test: &str, names: &[&str]) -> bool {
+    let missing: Vec<_> = names.iter().filter(|n| tool(n).is_none()).copied().collect();
+    if !missing.is_empty() {
+        left_out(test, &format!("not on this machine: {}", missing.join(", ")));
+    }
+    missing.is_empty()
+}
+
+/// Whether the test runs as root; otherwise leaves it out.
+pub fn root(test: &str) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let uid = status.lines().find_map(|l| l.strip_prefix("Uid:")).and_then(|l| l.split_whitespace().nth(1));
+    if uid != Some("0") {
+        left_out(test, "needs root");
+    }
+    uid == Some("0")
+}
+
+/// Where a program is.
+pub fn tool(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from))
+        .map(|dir| dir.join(name))
+        .find(|p| p.is_file())
+}
