@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::arming::Arming;
 use crate::{EventFd, Memory, Region};
 
 /// A controller's function, as a front hands it to a driver.
@@ -14,8 +15,8 @@ pub struct Function {
     pub registers: Arc<Region>,
     /// The IOVA table: the host maps its queues and buffers here.
     pub memory: Arc<Memory>,
-    /// Interrupt vectors (MSI-X table entries), raised by the controller.
-    pub vectors: Arc<[EventFd]>,
+    /// Interrupt vectors (MSI-X table entries): the controller signals them after posting completions.
+    pub vectors: Arc<[Vector]>,
     /// How a sleeping drive is woken.
     pub wakeup: Arc<Wakeup>,
 }
@@ -25,42 +26,87 @@ pub const DOORBELLS: usize = 0x1000;
 /// Bytes of registers and doorbells: 0x1000 and 64 queue pairs with stride 4, rounded up.
 pub const REGISTERS_SIZE: usize = 0x2000;
 
+/// An interrupt vector: an eventfd with the mask bit of an MSI-X table entry. Unmasked when fresh.
+///
+/// While the host has it masked, a signal costs the controller a fence and a load and is lost: the host looks at the
+/// completion queue after unmasking ([`Vector::sleep`] does so), which is all that a pending bit would tell it.
+#[derive(Debug)]
+pub struct Vector {
+    unmasked: Arming,
+    event: EventFd,
+}
+
+impl Vector {
+    /// A fresh one, unmasked.
+    pub fn new() -> std::io::Result<Vector> {
+        Ok(Vector { unmasked: Arming::new(true), event: EventFd::new()? })
+    }
+
+    /// Controller side, after posting completions (once for a batch): raises the interrupt unless it is masked.
+    #[inline]
+    pub fn signal(&self) {
+        if self.unmasked.is_armed() {
+            self.event.signal();
+        }
+    }
+
+    /// Host side: asks for no interrupts.
+    pub fn mask(&self) {
+        self.unmasked.disarm();
+    }
+
+    /// Host side: asks for interrupts. Look at the completion queue after it, before sleeping.
+    pub fn unmask(&self) {
+        self.unmasked.arm();
+    }
+
+    /// Host side: unmasks, asks `nothing_to_do` once more, sleeps until the interrupt or until `timeout` is over
+    /// (`None`: for ever), masks. Returns whether it slept.
+    pub fn sleep(&self, timeout: Option<std::time::Duration>, nothing_to_do: impl FnOnce() -> bool) -> bool {
+        self.unmask();
+        let sleeps = nothing_to_do();
+        if sleeps {
+            self.event.wait(timeout);
+        }
+        self.mask();
+        sleeps
+    }
+
+    /// Readable when raised: for a host that waits on several things.
+    pub fn event(&self) -> &EventFd {
+        &self.event
+    }
+}
+
 /// A drive that has found nothing for a while arms this and sleeps; whoever gives it work rings.
 #[derive(Debug)]
 pub struct Wakeup {
-    armed: std::sync::atomic::AtomicBool,
+    sleeper: Arming,
     event: EventFd,
 }
 
 impl Wakeup {
     /// A fresh one, not armed.
     pub fn new() -> std::io::Result<Wakeup> {
-        Ok(Wakeup { armed: false.into(), event: EventFd::new()? })
+        Ok(Wakeup { sleeper: Arming::new(false), event: EventFd::new()? })
     }
-}
 
-impl Wakeup {
     /// Host side, after a doorbell or register write: wakes the drive if it sleeps. Costs one fence and one load
     /// when it does not.
     #[inline]
     pub fn ring(&self) {
-        use std::sync::atomic::{Ordering, fence};
-        // The doorbell store before must not pass the load of `armed`: pairs with the fence in `sleep`.
-        fence(Ordering::SeqCst);
-        if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::Relaxed) {
+        if self.sleeper.claim() {
             self.event.signal();
         }
     }
 
     /// Drive side: arms, asks `nothing_to_do` once more, and sleeps until rung or `timeout` is over.
     pub fn sleep(&self, timeout: Option<std::time::Duration>, nothing_to_do: impl FnOnce() -> bool) {
-        use std::sync::atomic::{Ordering, fence};
-        self.armed.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.sleeper.arm();
         if nothing_to_do() {
             self.event.wait(timeout);
         }
-        self.armed.store(false, Ordering::Relaxed);
+        self.sleeper.disarm();
     }
 
     /// Readable when rung: for a drive that waits on several things.

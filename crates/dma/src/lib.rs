@@ -6,11 +6,12 @@
 //! - [`Region`]: a mapped piece of memory, shareable by file descriptor (memfd) or private;
 //! - [`Memory`]: the table that turns an IOVA (what a PRP or SGL holds) into a checked [`Span`];
 //! - [`IoBuffer`]: page-aligned memory with one owner, which moves into an operation and comes back with it;
-//! - [`EventFd`]: an interrupt vector, or a wake-up.
+//! - [`EventFd`]: what [`Vector`] (an interrupt) and [`Wakeup`] (of a sleeping drive) rest on.
 //!
 //! No Rust reference to the bytes of a shared region ever exists: bytes are copied out once, then checked.
 //! Words on which two parties synchronise are reached as atomics.
 
+mod arming;
 mod buffer;
 mod event;
 pub mod file;
@@ -20,9 +21,14 @@ mod region;
 
 pub use buffer::IoBuffer;
 pub use event::EventFd;
-pub use function::{DOORBELLS, Function, REGISTERS_SIZE, Wakeup};
+pub use function::{DOORBELLS, Function, REGISTERS_SIZE, Vector, Wakeup};
 pub use memory::{Memory, MemoryError, Span};
 pub use region::Region;
+
+/// The atomics of the protocols that `tests/loom.rs` checks against loom's.
+mod sync {
+    pub(crate) use std::sync::atomic::{AtomicBool, Ordering, fence};
+}
 
 /// The page size of the controller (`CC.MPS` = 0) and of every mapping here.
 pub const PAGE_SIZE: usize = 4096;

@@ -67,6 +67,7 @@ impl Region {
     }
 
     /// The aligned 32-bit word at `offset`. Panics outside the region or unaligned: offsets are ours, never a peer's.
+    #[inline]
     pub fn word32(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4) && offset <= self.len - 4, "word32 at {offset} of {}", self.len);
         // SAFETY: in bounds and aligned by the assertion (the base is page-aligned); an atomic may be shared with
@@ -75,6 +76,7 @@ impl Region {
     }
 
     /// The aligned 64-bit word at `offset`; panics as [`Region::word32`].
+    #[inline]
     pub fn word64(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset <= self.len - 8, "word64 at {offset} of {}", self.len);
         // SAFETY: as in `word32`.
@@ -83,6 +85,7 @@ impl Region {
 
     /// Copies bytes out; a concurrent writer can make them a mixture of old and new, so check them after, not before.
     /// Panics outside the region.
+    #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         self.check(offset, into.len());
         // SAFETY: in bounds by `check`; `into` is exclusively ours, so the ranges cannot overlap.
@@ -92,10 +95,42 @@ impl Region {
     }
 
     /// Copies bytes in. Panics outside the region.
+    #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
         // SAFETY: as in `read`.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr().add(offset), from.len()) }
+    }
+
+    /// Copies 32-bit words in (queue entries; little-endian machines only hold the wire's order, which is all we run on).
+    /// Panics outside the region.
+    #[inline]
+    pub fn write_words<const N: usize>(&self, offset: usize, from: &[u32; N]) {
+        self.check(offset, size_of_val(from));
+        // SAFETY: in bounds by `check`; unaligned bytes are fine for a byte copy.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                from.as_ptr().cast::<u8>(),
+                self.base.as_ptr().add(offset),
+                size_of_val(from),
+            )
+        }
+    }
+
+    /// Copies 32-bit words out; as [`Region::read`].
+    #[inline]
+    pub fn read_words<const N: usize>(&self, offset: usize) -> [u32; N] {
+        let mut into = [0u32; N];
+        self.check(offset, size_of_val(&into));
+        // SAFETY: in bounds by `check`; `into` is ours and every bit pattern is a u32.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                self.base.as_ptr().add(offset),
+                into.as_mut_ptr().cast::<u8>(),
+                size_of::<[u32; N]>(),
+            )
+        }
+        into
     }
 
     /// Sets bytes. Panics outside the region.
@@ -106,6 +141,7 @@ impl Region {
     }
 
     /// Copies between two regions (or within one; the ranges may overlap). Panics outside either.
+    #[inline]
     pub fn copy(from: &Region, from_offset: usize, to: &Region, to_offset: usize, len: usize) {
         from.check(from_offset, len);
         to.check(to_offset, len);
