@@ -6,6 +6,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+pub mod wire;
+
 /// Longest path, in bytes (PATH_MAX less its terminator).
 pub const MAX_PATH: usize = 4095;
 /// Most supplementary groups in a request.
@@ -178,6 +180,16 @@ pub struct Cursor {
     pub line: u64,
     /// Lines found in that file so far, for `max_count` and counts.
     pub found: u64,
+    /// Bytes of the line at `offset` that were delivered already (a line may be longer than a buffer).
+    pub within: u64,
+    /// Lines of context still owed after the last match.
+    pub after: u32,
+    /// For [`Record::Total`], which the last reply carries: files looked at so far,
+    pub files: u64,
+    /// files with a match so far,
+    pub files_matched: u64,
+    /// and lines or matches so far.
+    pub matches: u64,
 }
 
 /// The answer to a request.
@@ -281,6 +293,8 @@ pub enum Record {
         bytes: Vec<u8>,
         /// A line of context, not a match.
         context: bool,
+        /// The line was longer than the room left: its bytes go on in the next `Line`, of the same number.
+        continues: bool,
     },
     /// How many lines of the file matched.
     Matches(u64),

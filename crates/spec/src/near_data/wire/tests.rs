@@ -1,0 +1,386 @@
+use alloc::vec;
+
+use proptest::collection::vec as many;
+use proptest::prelude::*;
+
+use super::*;
+use crate::near_data::*;
+
+fn bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
+    many(any::<u8>(), 0..max)
+}
+
+fn text() -> impl Strategy<Value = String> {
+    "[a-zäß€ ]{0,20}"
+}
+
+fn digest() -> impl Strategy<Value = Digest> {
+    prop_oneof![Just(Digest::Crc32c), Just(Digest::Xxh3), Just(Digest::Sha256)]
+}
+
+fn cursor() -> impl Strategy<Value = Cursor> {
+    (bytes(40), any::<[u64; 7]>(), any::<u32>()).prop_map(|(path, n, after)| Cursor {
+        path,
+        offset: n[0],
+        line: n[1],
+        found: n[2],
+        within: n[3],
+        after,
+        files: n[4],
+        files_matched: n[5],
+        matches: n[6],
+    })
+}
+
+fn search() -> impl Strategy<Value = Search> {
+    (many(bytes(20), 0..4), any::<[bool; 7]>(), 0..5, any::<Option<u64>>(), any::<(u32, u32)>()).prop_map(
+        |(patterns, b, answer, max_count, (before, after))| Search {
+            patterns,
+            fixed: b[0],
+            ignore_case: b[1],
+            invert: b[2],
+            word: b[3],
+            line: b[4],
+            text: b[5],
+            only_matching_files: b[6],
+            answer: [Answer::Lines, Answer::Count, Answer::Files, Answer::Total, Answer::Matches]
+                [answer as usize],
+            max_count,
+            before,
+            after,
+        },
+    )
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let range = prop_oneof![
+        (0..1u64 << 40, 0..1u64 << 20).prop_map(|(o, l)| BlockRange { offset: o * 512, len: l * 512 }),
+        (0..1u64 << 20).prop_map(|l| BlockRange { offset: u64::MAX, len: l * 512 }),
+    ];
+    let target = prop_oneof![
+        Just(Target::Volume),
+        bytes(60).prop_map(Target::Path),
+        (bytes(60), many(bytes(9), 0..3), many(bytes(9), 0..3), any::<u32>()).prop_map(
+            |(root, include, exclude, max_depth)| Target::Tree { root, include, exclude, max_depth }
+        ),
+        bytes(60).prop_map(Target::Glob),
+        (any::<u64>(), many(range, 0..5)).prop_map(|(size, ranges)| Target::Blocks { size, ranges }),
+    ];
+    let operation = prop_oneof![
+        Just(Operation::Nop),
+        Just(Operation::Info),
+        search().prop_map(Operation::Search),
+        Just(Operation::Count),
+        digest().prop_map(Operation::Checksum),
+        any::<(u64, u64)>().prop_map(|(offset, len)| Operation::Read { offset, len }),
+        Just(Operation::List),
+        Just(Operation::Stat),
+        Just(Operation::Map),
+    ];
+    (
+        any::<(u32, u32, u32, bool)>(),
+        many(any::<u32>(), 0..20),
+        target,
+        operation,
+        proptest::option::of(cursor()),
+    )
+        .prop_map(|((partition, uid, gid, follow), groups, target, operation, resume)| Request {
+            partition,
+            credentials: Credentials { uid, gid, groups },
+            target,
+            operation,
+            follow,
+            resume,
+        })
+}
+
+fn status() -> impl Strategy<Value = ReplyStatus> {
+    use ReplyStatus::*;
+    prop_oneof![
+        prop::sample::select(vec![
+            Success,
+            NotFound,
+            PermissionDenied,
+            NotADirectory,
+            IsADirectory,
+            NotARegularFile,
+            SymlinkLoop,
+            NameTooLong,
+            NotAbsolute,
+            ChangedDuringScan,
+            Cancelled,
+        ]),
+        text().prop_map(UnsupportedFeature),
+        text().prop_map(CorruptVolume),
+        text().prop_map(MediumError),
+        text().prop_map(InvalidPattern),
+        text().prop_map(InvalidRequest),
+        text().prop_map(NoVolume),
+        text().prop_map(LineTooLong),
+    ]
+}
+
+fn entry() -> impl Strategy<Value = Entry> {
+    (
+        bytes(50),
+        any::<[u64; 3]>(),
+        any::<u16>(),
+        any::<[u32; 5]>(),
+        any::<[(i64, u32); 3]>(),
+        any::<Option<(i64, u32)>>(),
+        proptest::option::of(bytes(30)),
+    )
+        .prop_map(|(path, n, mode, w, times, birth, link)| Entry {
+            path,
+            ino: n[0],
+            mode,
+            links: w[0],
+            uid: w[1],
+            gid: w[2],
+            size: n[1],
+            sectors: n[2],
+            rdev: (w[3], w[4]),
+            times,
+            birth,
+            link,
+        })
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    prop_oneof![
+        (bytes(50), any::<u64>()).prop_map(|(path, size)| Record::File { path, size }),
+        (bytes(50), status()).prop_map(|(path, status)| Record::Failed { path, status }),
+        (any::<(u64, u64, bool, bool)>(), bytes(90)).prop_map(
+            |((number, offset, context, continues), bytes)| Record::Line {
+                number,
+                offset,
+                bytes,
+                context,
+                continues
+            }
+        ),
+        any::<u64>().prop_map(Record::Matches),
+        Just(Record::BinaryMatches),
+        any::<(u64, u64, u64)>().prop_map(|(lines, words, bytes)| Record::Count { lines, words, bytes }),
+        (digest(), bytes(33)).prop_map(|(kind, value)| Record::Digest { kind, value }),
+        (any::<u64>(), bytes(90)).prop_map(|(offset, bytes)| Record::Data { offset, bytes }),
+        entry().prop_map(Record::Entry),
+        any::<(u64, u64, u64)>().prop_map(|(from, len, offset)| Record::Extent { from, len, offset }),
+        any::<(u64, u64, u64)>().prop_map(|(files, files_matched, matches)| Record::Total {
+            files,
+            files_matched,
+            matches
+        }),
+        (any::<(u32, u64, u64, u64, u32, [u8; 16], bool)>(), many(text(), 2..3), many(text(), 0..4))
+            .prop_map(|((partition, offset, len, blocks, block_size, uuid, needs_recovery), a, b)| {
+                Record::Volume(VolumeRecord {
+                    partition,
+                    offset,
+                    len,
+                    file_system: a[0].clone(),
+                    label: a[1].clone(),
+                    uuid,
+                    block_size,
+                    blocks,
+                    features: b.clone(),
+                    needs_recovery,
+                    warnings: a,
+                })
+            }),
+        text().prop_map(Record::Warning),
+    ]
+}
+
+fn reply() -> impl Strategy<Value = Reply> {
+    (status(), any::<[u64; 7]>(), many(record(), 0..12), proptest::option::of(cursor())).prop_map(
+        |(status, c, records, more)| Reply {
+            status,
+            counters: Counters {
+                bytes_scanned: c[0],
+                blocks_read: c[1],
+                cache_hits: c[2],
+                cache_misses: c[3],
+                files: c[4],
+                locate_ns: c[5],
+                compute_ns: c[6],
+            },
+            records,
+            more,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_request_comes_back(request in request()) {
+        let bytes = encode_request(&request);
+        prop_assert_eq!(decode_request(&bytes), Ok(request));
+    }
+
+    #[test]
+    fn a_reply_comes_back(reply in reply()) {
+        let bytes = encode_reply(&reply, MAX_BUFFER).unwrap();
+        prop_assert_eq!(reply_len(&bytes), Ok(bytes.len()));
+        prop_assert_eq!(decode_reply(&bytes), Ok(reply));
+    }
+
+    #[test]
+    fn a_damaged_request_is_answered(request in request(), at in any::<prop::sample::Index>(), byte: u8, cut in any::<prop::sample::Index>()) {
+        let mut bytes = encode_request(&request);
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        let _ = decode_request(&bytes);
+        let _ = decode_request(&bytes[..cut.index(bytes.len())]);
+    }
+
+    #[test]
+    fn a_damaged_reply_is_answered(reply in reply(), at in any::<prop::sample::Index>(), byte: u8, cut in any::<prop::sample::Index>()) {
+        let mut bytes = encode_reply(&reply, MAX_BUFFER).unwrap();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        let _ = decode_reply(&bytes);
+        let _ = decode_reply(&bytes[..cut.index(bytes.len())]);
+    }
+
+    #[test]
+    fn a_reply_never_passes_its_limit(reply in reply(), limit in 96usize..2000) {
+        let mut writer = ReplyWriter::new(Vec::new(), limit).unwrap();
+        let cursor = Cursor { path: vec![b'p'; 30], ..Cursor::default() };
+        let reserve = ReplyWriter::cursor_len(30);
+        let mut kept = Vec::new();
+        for record in &reply.records {
+            if writer.push(record.as_ref(), reserve).is_ok() {
+                kept.push(record.clone());
+            }
+        }
+        match writer.finish(&reply.status, &reply.counters, Some(&cursor)) {
+            Ok(bytes) => {
+                prop_assert!(bytes.len() <= limit);
+                let back = decode_reply(&bytes).unwrap();
+                prop_assert_eq!(back.records, kept);
+                prop_assert_eq!(back.more, Some(cursor));
+            }
+            Err(Full) => prop_assert!(kept.is_empty() && limit < REPLY_HEADER + reserve),
+        }
+    }
+
+    #[test]
+    fn bytes_fit_exactly_where_room_is_said(limit in 96usize..2000, reserve in 0usize..300) {
+        let mut writer = ReplyWriter::new(Vec::new(), limit).unwrap();
+        let room = writer.room_for_bytes(reserve);
+        let line = vec![b'x'; room + 1];
+        let push = |w: &mut ReplyWriter, n: usize| {
+            w.push(RecordRef::Line { number: 1, offset: 0, bytes: &line[..n], context: false, continues: true }, reserve)
+        };
+        prop_assert_eq!(push(&mut writer, room + 1), Err(Full));
+        if room > 0 {
+            prop_assert_eq!(push(&mut writer, room), Ok(()));
+        }
+    }
+}
+
+fn plain() -> Request {
+    Request {
+        partition: 0,
+        credentials: Credentials { uid: 1000, gid: 100, groups: vec![4, 27] },
+        target: Target::Path(b"/var/log/syslog".to_vec()),
+        operation: Operation::Checksum(Digest::Crc32c),
+        follow: true,
+        resume: None,
+    }
+}
+
+#[rustfmt::skip]
+const GOLDEN: &[u8] = &[
+    b'N', b'D', b'R', b'Q', 1, 0, 64, 0, 152, 0, 0, 0, 5, 0, 0, 0,
+    4, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    1, 0, 0, 0, 4, 0, 0, 0, 0xe8, 3, 0, 0, 0, 0, 0, 0,
+    2, 0, 0, 0, 4, 0, 0, 0, 100, 0, 0, 0, 0, 0, 0, 0,
+    3, 0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 27, 0, 0, 0,
+    4, 0, 0, 0, 15, 0, 0, 0, b'/', b'v', b'a', b'r', b'/', b'l', b'o', b'g',
+    b'/', b's', b'y', b's', b'l', b'o', b'g', 0,
+    12, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
+];
+
+#[test]
+fn golden_request() {
+    assert_eq!(encode_request(&plain()), GOLDEN);
+    assert_eq!(decode_request(GOLDEN), Ok(plain()));
+}
+
+#[test]
+fn golden_reply() {
+    let reply = Reply {
+        status: ReplyStatus::CorruptVolume("x".into()),
+        counters: Counters { bytes_scanned: 0x0102, compute_ns: 9, ..Counters::default() },
+        records: vec![Record::Line {
+            number: 7,
+            offset: 8,
+            bytes: b"abc".to_vec(),
+            context: true,
+            continues: false,
+        }],
+        more: Some(Cursor { path: b"/f".to_vec(), offset: 5, ..Cursor::default() }),
+    };
+    let mut golden = vec![0u8; 96];
+    golden[..12].copy_from_slice(&[b'N', b'D', b'R', b'P', 1, 0, 96, 0, 208, 0, 0, 0]);
+    golden[12] = 1;
+    golden[16] = 11;
+    golden[20] = 1;
+    golden[24] = 1;
+    golden[28] = 66;
+    golden[32..34].copy_from_slice(&[2, 1]);
+    golden[80] = 9;
+    golden.extend([3, 0, 1, 0, 19, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
+    golden.extend(b"abc\0\0\0\0\0x\0\0\0\0\0\0\0\x05");
+    golden.resize(golden.len() + 63, 0);
+    golden.extend(b"/f\0\0\0\0\0\0");
+    assert_eq!(encode_reply(&reply, 4096).unwrap(), golden);
+    assert_eq!(decode_reply(&golden), Ok(reply));
+}
+
+/// The golden request with an item of `number` after its own.
+fn with_item(number: u16) -> Vec<u8> {
+    let mut bytes = GOLDEN.to_vec();
+    bytes.extend(number.to_le_bytes());
+    bytes.extend([0, 0, 3, 0, 0, 0, 1, 2, 3, 0, 0, 0, 0, 0]);
+    bytes[8] += 16;
+    bytes[12] += 1;
+    bytes
+}
+
+#[test]
+fn unknown_items_are_refused_by_number_or_skipped() {
+    assert_eq!(
+        decode_request(&with_item(0x123)),
+        Err(WireError { at: 152, what: Fault::UnknownItem(0x123) })
+    );
+    assert_eq!(decode_request(&with_item(0x8123)), Ok(plain()));
+}
+
+#[test]
+fn flags_not_known_are_refused_or_skipped() {
+    let mut bytes = GOLDEN.to_vec();
+    bytes[27] = 0x40;
+    let fault = Fault::UnknownFlags(0x4000_0000);
+    assert_eq!(decode_request(&bytes), Err(WireError { at: 24, what: fault }));
+    bytes[27] = 0;
+    bytes[31] = 0x40;
+    assert_eq!(decode_request(&bytes), Ok(plain()));
+}
+
+#[test]
+fn what_is_missing_or_twice_is_named() {
+    assert_eq!(decode_request(&with_item(1)).unwrap_err().what, Fault::Short);
+    let mut nothing = GOLDEN[..64].to_vec();
+    nothing[8] = 64;
+    nothing[12] = 0;
+    assert_eq!(decode_request(&nothing).unwrap_err().what, Fault::Items("uid"));
+    let many = Request {
+        credentials: Credentials { groups: vec![1; MAX_GROUPS + 1], ..Default::default() },
+        ..plain()
+    };
+    assert_eq!(decode_request(&encode_request(&many)).unwrap_err().what, Fault::Invalid("groups: too many"));
+}
