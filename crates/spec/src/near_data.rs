@@ -182,8 +182,8 @@ pub struct Cursor {
     pub found: u64,
     /// Bytes of the line at `offset` that were delivered already (a line may be longer than a buffer).
     pub within: u64,
-    /// Lines of context still owed after the last match.
-    pub after: u32,
+    /// Lines of context still owed after the last match; of matched parts, those of the line at `offset` that were delivered.
+    pub pending: u32,
     /// For [`Record::Total`], which the last reply carries: files looked at so far,
     pub files: u64,
     /// files with a match so far,

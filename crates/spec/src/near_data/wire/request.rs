@@ -211,7 +211,7 @@ pub(super) fn encode_cursor(cursor: &Cursor, out: &mut Vec<u8>) {
         cursor.line,
         cursor.found,
         cursor.within,
-        cursor.after.into(),
+        cursor.pending.into(),
         cursor.files,
         cursor.files_matched,
         cursor.matches,
@@ -227,7 +227,7 @@ pub(super) fn decode_cursor(r: &mut Reader<'_>) -> Result<Cursor, WireError> {
         line: r.u64()?,
         found: r.u64()?,
         within: r.u64()?,
-        after: {
+        pending: {
             let at = r.at;
             u32::try_from(r.u64()?).map_err(|_| WireError { at, what: Fault::Invalid("cursor") })?
         },

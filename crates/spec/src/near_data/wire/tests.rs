@@ -19,13 +19,13 @@ fn digest() -> impl Strategy<Value = Digest> {
 }
 
 fn cursor() -> impl Strategy<Value = Cursor> {
-    (bytes(40), any::<[u64; 7]>(), any::<u32>()).prop_map(|(path, n, after)| Cursor {
+    (bytes(40), any::<[u64; 7]>(), any::<u32>()).prop_map(|(path, n, pending)| Cursor {
         path,
         offset: n[0],
         line: n[1],
         found: n[2],
         within: n[3],
-        after,
+        pending,
         files: n[4],
         files_matched: n[5],
         matches: n[6],
