@@ -1,5 +1,11 @@
 //! Time as a parameter. Logic takes `now`; only thin runners ask a clock.
 
+mod sim;
+mod tsc;
+
+pub use sim::SimClock;
+pub use tsc::{CALIBRATION_NS, TscClock};
+
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
@@ -34,4 +40,18 @@ impl Sub<Nanos> for Nanos {
 pub trait Clock: Send + Sync {
     /// The time, never going back.
     fn now(&self) -> Nanos;
+}
+
+impl<C: Clock + ?Sized> Clock for &C {
+    #[inline]
+    fn now(&self) -> Nanos {
+        (**self).now()
+    }
+}
+
+impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
+    #[inline]
+    fn now(&self) -> Nanos {
+        (**self).now()
+    }
 }

@@ -47,6 +47,17 @@ impl EventFd {
         unsafe { libc::ppoll(&mut poll, 1, time, std::ptr::null()) };
         self.take()
     }
+
+    /// Sleeps until one of two is raised or the time is over (`None`: for ever). Takes neither count.
+    pub fn wait_either(&self, other: &EventFd, timeout: Option<Duration>) {
+        let mut polls =
+            [self, other].map(|e| libc::pollfd { fd: e.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+        let time =
+            timeout.map(|t| libc::timespec { tv_sec: t.as_secs() as _, tv_nsec: t.subsec_nanos() as _ });
+        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: two valid pollfds, and a timespec that lives through the call or null.
+        unsafe { libc::ppoll(polls.as_mut_ptr(), 2, time, std::ptr::null()) };
+    }
 }
 
 impl AsFd for EventFd {

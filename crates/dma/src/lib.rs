@@ -18,12 +18,15 @@ pub mod file;
 mod function;
 mod memory;
 mod region;
+pub mod tsc;
+mod wait;
 
 pub use buffer::IoBuffer;
 pub use event::EventFd;
 pub use function::{DOORBELLS, Function, REGISTERS_SIZE, Vector, Wakeup};
 pub use memory::{Memory, MemoryError, Span};
 pub use region::Region;
+pub use wait::{WaitKind, rest};
 
 /// The atomics of the protocols that `tests/loom.rs` checks against loom's.
 mod sync {
