@@ -7,9 +7,15 @@
 
 extern crate alloc;
 
+pub mod data;
 pub mod entry;
+pub mod feature;
+pub mod identify;
+pub mod layout;
+pub mod log;
 pub mod near_data;
 pub mod opcode;
+pub mod registers;
 pub mod status;
 
 pub use entry::{CompletionEntry, SubmissionEntry};

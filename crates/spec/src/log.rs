@@ -1,0 +1,142 @@
+//! Log pages (Base 2.0, 5.16.1).
+
+use crate::layout::layout;
+
+/// Log page identifiers.
+pub mod lid {
+    /// Supported Log Pages.
+    pub const SUPPORTED: u8 = 0x00;
+    /// Error Information.
+    pub const ERROR: u8 = 0x01;
+    /// SMART / Health Information.
+    pub const SMART: u8 = 0x02;
+    /// Firmware Slot Information.
+    pub const FIRMWARE: u8 = 0x03;
+    /// Changed Namespace List.
+    pub const CHANGED_NAMESPACES: u8 = 0x04;
+    /// Commands Supported and Effects.
+    pub const EFFECTS: u8 = 0x05;
+    /// Feature Identifiers Supported and Effects.
+    pub const FEATURES: u8 = 0x12;
+}
+
+layout! {
+    /// An Error Information entry, figure 206.
+    ErrorEntry, 64 {
+        /// Its number; 0 where there is none.
+        count(set_count): u64 = 0;
+        /// Submission queue.
+        sqid(set_sqid): u16 = 8;
+        /// Command identifier.
+        cid(set_cid): u16 = 10;
+        /// Status field, with the phase tag as bit 0.
+        status(set_status): u16 = 12;
+        /// Offending field: byte of the command in 7:0, bit in 10:8; FFFFh none.
+        parameter(set_parameter): u16 = 14;
+        /// First block with the error.
+        lba(set_lba): u64 = 16;
+        /// Namespace.
+        nsid(set_nsid): u32 = 24;
+        /// Transport: 0 not said, 1 RDMA, 3 TCP; memory-based controllers say 0.
+        trtype(set_trtype): u8 = 29;
+        /// Specific to the command.
+        specific(set_specific): u64 = 32;
+    }
+}
+
+layout! {
+    /// SMART / Health Information, figure 207.
+    Smart, 512 {
+        /// Critical warnings.
+        critical_warning(set_critical_warning): u8 = 0;
+        /// Kelvins.
+        composite_temperature(set_composite_temperature): u16 = 1;
+        /// Percent of spare left.
+        available_spare(set_available_spare): u8 = 3;
+        /// Threshold of the same.
+        spare_threshold(set_spare_threshold): u8 = 4;
+        /// Percent of life used.
+        percentage_used(set_percentage_used): u8 = 5;
+        /// Thousands of 512-byte units read, rounded up.
+        data_units_read(set_data_units_read): u128 = 32;
+        /// Thousands of 512-byte units written, rounded up.
+        data_units_written(set_data_units_written): u128 = 48;
+        /// Read commands.
+        host_reads(set_host_reads): u128 = 64;
+        /// Write commands.
+        host_writes(set_host_writes): u128 = 80;
+        /// Minutes busy.
+        busy_minutes(set_busy_minutes): u128 = 96;
+        /// Power cycles.
+        power_cycles(set_power_cycles): u128 = 112;
+        /// Hours powered.
+        power_on_hours(set_power_on_hours): u128 = 128;
+        /// Unsafe shutdowns.
+        unsafe_shutdowns(set_unsafe_shutdowns): u128 = 144;
+        /// Media errors.
+        media_errors(set_media_errors): u128 = 160;
+        /// Entries ever made in the error log.
+        error_entries(set_error_entries): u128 = 176;
+    }
+}
+
+layout! {
+    /// Firmware Slot Information, figure 209.
+    FirmwareSlots, 512 {
+        /// Active slot in bits 2:0.
+        afi(set_afi): u8 = 0;
+        /// Revision in slot 1, ASCII.
+        frs1(set_frs1): [u8; 8] = 8;
+    }
+}
+
+/// Fields of an entry of [`lid::EFFECTS`], figure 211.
+pub mod effects {
+    /// CSUPP: supported.
+    pub const SUPPORTED: u32 = 1;
+    /// LBCC: may change logical blocks.
+    pub const BLOCKS_CHANGE: u32 = 1 << 1;
+}
+
+/// LSUPP of an entry of [`lid::SUPPORTED`].
+pub const LOG_SUPPORTED: u32 = 1;
+
+/// The result of an Asynchronous Event Request, figure 146: type, information, log page.
+pub const fn async_event(kind: u8, information: u8, log: u8) -> u32 {
+    kind as u32 & 7 | (information as u32) << 8 | (log as u32) << 16
+}
+
+/// Asynchronous event types.
+pub mod event {
+    /// Error status.
+    pub const ERROR: u8 = 0;
+    /// SMART / health status.
+    pub const SMART: u8 = 1;
+    /// Notice.
+    pub const NOTICE: u8 = 2;
+    /// Error: a doorbell of a queue that does not exist was written.
+    pub const INVALID_DOORBELL_REGISTER: u8 = 0;
+    /// Error: an invalid value was written to a doorbell.
+    pub const INVALID_DOORBELL_VALUE: u8 = 1;
+    /// SMART: a temperature threshold was crossed.
+    pub const TEMPERATURE_THRESHOLD: u8 = 1;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden() {
+        let mut e = ErrorEntry::default();
+        e.set_count(1).set_sqid(2).set_cid(3).set_status(0x4005).set_parameter(0x0128).set_lba(9).set_nsid(1);
+        assert_eq!(
+            &e.0[..28],
+            &[1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 3, 0, 5, 0x40, 0x28, 1, 9, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]
+        );
+        let mut s = Smart::default();
+        s.set_composite_temperature(313).set_host_reads(5);
+        assert_eq!((&s.0[1..3], s.0[64]), (&[0x39, 1][..], 5));
+        assert_eq!(async_event(event::SMART, 1, lid::SMART), 0x0002_0101);
+    }
+}
