@@ -1,0 +1,178 @@
+//! What a drive's firmware does beyond NVMe: it watches what the host changes, and executes near-data commands.
+//!
+//! The controller knows no file system. It hands every mutation to an [`Observer`] (through the
+//! [`Namespace`]) and every near-data command, already checked as an NVMe command and with its request copied out of
+//! host memory, to a [`Worker`]. The reply goes back through the controller, which knows where the host wants it.
+//! All of it is static: a drive without firmware is `()` and pays nothing.
+
+use std::io;
+use std::sync::Arc;
+
+use nearside_clock::Nanos;
+use nearside_dma::Memory;
+use nearside_spec::Status;
+use nearside_store::{Store, Token};
+
+use crate::Namespace;
+
+/// Sees every mutation of a namespace. Called from several reactors at the same time when there are several.
+///
+/// `begin` comes before any byte of the range can change; `end` after the last one has, and before the host hears of it. Between
+/// the two the range's bytes are unknown. A mutation that failed ends as well: its blocks are old or new.
+pub trait Observer: Send + Sync + 'static {
+    /// `len` bytes at `offset` are about to change.
+    fn begin(&self, offset: u64, len: u64);
+    /// They have. `durable`: they survive a power cut by themselves (FUA); else a flush that begins after this call
+    /// makes them so.
+    fn end(&self, offset: u64, len: u64, durable: bool);
+    /// A flush begins; it covers every mutation that ended before. The value comes back with [`Observer::flushed`].
+    fn flush_begins(&self) -> u64 {
+        0
+    }
+    /// The flush of that ticket completed well.
+    fn flushed(&self, ticket: u64) {
+        let _ = ticket;
+    }
+}
+
+impl Observer for () {
+    #[inline(always)]
+    fn begin(&self, _offset: u64, _len: u64) {}
+    #[inline(always)]
+    fn end(&self, _offset: u64, _len: u64, _durable: bool) {}
+}
+
+/// A drive's firmware: one per drive, with a [`Worker`] for each reactor.
+pub trait Firmware<S: Store>: Observer + Sized {
+    /// What runs near-data commands on a reactor.
+    type Worker: Worker;
+
+    /// The worker of a reactor. It reaches the store through an access of its own ([`Namespace::access`]) and its
+    /// firmware as [`Namespace::observer`].
+    fn worker(
+        namespace: &Arc<Namespace<S, Self>>,
+        memory: &Arc<Memory>,
+        reactor: usize,
+    ) -> io::Result<Self::Worker>;
+
+    /// Whether there are near-data commands at all: without, their opcodes, feature and log page are refused as unknown.
+    fn is_present(&self) -> bool {
+        true
+    }
+
+    /// The vendor log page D5h: what near-data work this drive can do.
+    fn capabilities(&self) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
+/// Runs the near-data commands of one reactor, a slice at a time.
+pub trait Worker: Send + 'static {
+    /// Takes a command. It is answered later through [`Worker::step`], exactly once; or refused now by its NVMe status.
+    fn start(&mut self, job: Job, now: Nanos) -> Result<(), Status>;
+
+    /// Runs for a slice (at most 20 µs) and hands over what is finished.
+    fn step(&mut self, now: Nanos, done: &mut impl FnMut(Token, Outcome)) -> Progress;
+
+    /// The command will not be waited for: finish it soon, by an answer through [`Worker::step`] all the same.
+    fn cancel(&mut self, token: Token);
+}
+
+/// What a worker did in a step, and what it waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// It did something.
+    pub worked: bool,
+    /// When it wants to be stepped next at the latest; `None`: when a command comes.
+    pub next: Option<Nanos>,
+}
+
+/// A near-data command.
+#[derive(Debug)]
+pub struct Job {
+    /// Comes back with the outcome.
+    pub token: Token,
+    /// By which command it came.
+    pub door: Door,
+    /// The data that the host gave; for [`Door::Feature`] the whole buffer.
+    pub request: Vec<u8>,
+    /// Bytes that a reply may have; 0 where the command carries none back.
+    pub room: usize,
+}
+
+/// By which NVMe command near-data work came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// The bidirectional I/O command ([`nearside_spec::opcode::io::NEAR_DATA`]): request in, reply over it.
+    Command,
+    /// `execute` of a tag (CDW12 and CDW13).
+    Execute {
+        /// Which.
+        tag: u64,
+    },
+    /// `result` of a tag.
+    Result {
+        /// Which.
+        tag: u64,
+        /// How long the host waits (CDW14), 0 not at all.
+        wait_ms: u32,
+    },
+    /// `cancel` of a tag.
+    Cancel {
+        /// Which.
+        tag: u64,
+    },
+    /// Get Features D5h: DAC'23's encoding (the buffer is a request, the reply overwrites it), or the reply of what
+    /// [`Door::SetFeature`] began.
+    Feature {
+        /// CDW11: a tag.
+        tag: u32,
+        /// CDW12: byte of the reply to begin with.
+        offset: u32,
+    },
+    /// Set Features D5h: the request of a tag.
+    SetFeature {
+        /// CDW11.
+        tag: u32,
+    },
+}
+
+/// How a near-data command ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// NVMe's status: carriage and form only. What became of the files is in the reply.
+    pub status: Status,
+    /// DW0 of the completion: by custom, the bytes of the reply.
+    pub result: u32,
+    /// Written to the host's buffer, at most [`Job::room`] bytes of it.
+    pub reply: Vec<u8>,
+}
+
+impl<S: Store> Firmware<S> for () {
+    type Worker = NoWorker;
+
+    fn worker(_: &Arc<Namespace<S, ()>>, _: &Arc<Memory>, _: usize) -> io::Result<NoWorker> {
+        Ok(NoWorker)
+    }
+
+    fn is_present(&self) -> bool {
+        false
+    }
+}
+
+/// The worker of a drive without firmware: knows no command.
+#[derive(Debug)]
+pub struct NoWorker;
+
+impl Worker for NoWorker {
+    fn start(&mut self, _job: Job, _now: Nanos) -> Result<(), Status> {
+        Err(Status::INVALID_OPCODE.dnr())
+    }
+
+    #[inline(always)]
+    fn step(&mut self, _now: Nanos, _done: &mut impl FnMut(Token, Outcome)) -> Progress {
+        Progress::default()
+    }
+
+    fn cancel(&mut self, _token: Token) {}
+}

@@ -1,0 +1,96 @@
+//! Values under small integer keys that are used again.
+
+/// A slab: insertion and removal cost a few instructions; memory grows to the most values ever held.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    entries: Vec<Entry<T>>,
+    free: usize,
+    len: usize,
+}
+
+#[derive(Debug)]
+enum Entry<T> {
+    /// The next free key.
+    Free(usize),
+    Held(T),
+}
+
+impl<T> Slab<T> {
+    pub(crate) const fn new() -> Slab<T> {
+        Slab { entries: Vec::new(), free: 0, len: 0 }
+    }
+
+    /// The key that the next [`Slab::insert`] will give.
+    #[inline]
+    pub(crate) fn next_key(&self) -> usize {
+        self.free
+    }
+
+    pub(crate) fn insert(&mut self, value: T) -> usize {
+        let key = self.free;
+        match self.entries.get_mut(key) {
+            Some(entry) => {
+                if let Entry::Free(next) = *entry {
+                    self.free = next;
+                }
+                *entry = Entry::Held(value);
+            }
+            None => {
+                self.entries.push(Entry::Held(value));
+                self.free = self.entries.len();
+            }
+        }
+        self.len += 1;
+        key
+    }
+
+    pub(crate) fn remove(&mut self, key: usize) -> Option<T> {
+        let entry = self.entries.get_mut(key)?;
+        if matches!(entry, Entry::Free(_)) {
+            return None;
+        }
+        let Entry::Held(value) = std::mem::replace(entry, Entry::Free(self.free)) else { return None };
+        self.free = key;
+        self.len -= 1;
+        Some(value)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: usize) -> Option<&mut T> {
+        match self.entries.get_mut(key) {
+            Some(Entry::Held(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
+        self.entries.iter().enumerate().filter_map(|(key, entry)| match entry {
+            Entry::Held(value) => Some((key, value)),
+            Entry::Free(_) => None,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_used_again_and_foretold() {
+        let mut slab = Slab::new();
+        for round in 0..100usize {
+            let foretold = slab.next_key();
+            assert_eq!(slab.insert(round), foretold);
+            if round % 3 == 0 {
+                assert_eq!(slab.remove(foretold), Some(round));
+                assert_eq!(slab.remove(foretold), None);
+            }
+        }
+        assert_eq!(slab.len(), 66);
+        assert_eq!(slab.iter().count(), 66);
+    }
+}
