@@ -1,1 +1,133 @@
-//! Near-data operations over a file's bytes: search, count, checksum
+//! Near-data operations over a file's bytes: search, count, checksum.
+//!
+//! This crate knows bytes only: no I/O, no file system, no wire. A file's bytes are *fed* in pieces and in order; results
+//! go to a [`Sink`] of the caller's. An operation is compiled once per command ([`Search::compile`]) and its state
+//! ([`Searcher`], [`Counter`], [`Checksum`]) is made ready for the next file by `begin`, which allocates nothing.
+//!
+//! A search passes through four files: [`pattern`](Search) turns patterns into one matcher that cannot match across
+//! lines; `search` cuts pieces into whole lines and keeps what is left over; `walk` finds lines, context and numbers in
+//! a run of whole lines; the sink takes them. [`unordered`] does what can be done with blocks that arrive in any order.
+//! [`naive`] says the same slowly and plainly; property tests hold the two together.
+//!
+//! # Slices
+//!
+//! Nothing here looks at a clock or yields. Work between two looks at the caller's clock is one call of `feed`, so the
+//! caller chooses it by the length of the piece: [`Searcher::suggested_piece`] gives a length whose scan takes about
+//! 20 µs or less on one current core for that pattern. Two things take longer and cannot be cut: the first scan of a
+//! line longer than the piece (a line is searched whole, when its end is seen), and compiling.
+//!
+//! # Memory
+//!
+//! A searcher holds at most: one unfinished line ([`MAX_LINE`] bytes; a longer one is [`Error::LineTooLong`]) plus one
+//! piece; with context before, the lines that may still be wanted, at most [`MAX_HISTORY`] bytes (older lines of context are dropped beyond
+//! that); and the regex engine's caches (a few MiB, bounded at compile). A searcher of literals that only counts or looks for the
+//! first match holds no more of an unfinished line than the longest literal.
+//! Counters and checksums hold under a KiB.
+
+mod checksum;
+mod count;
+pub mod naive;
+mod pattern;
+mod search;
+pub mod unordered;
+mod walk;
+
+pub use checksum::{Checksum, Digest};
+pub use count::{Counted, Counter};
+pub use pattern::{Answer, PatternError, Search, SearchOptions};
+pub use search::Searcher;
+
+/// Longest line, in bytes without its newline, that a search takes.
+pub const MAX_LINE: usize = 64 << 20;
+
+/// Most bytes of lines kept because they may become context before a match.
+pub const MAX_HISTORY: usize = 8 << 20;
+
+/// grep looks for a NUL in this much of a file before it shows its first line.
+pub const BINARY_PROBE: usize = 32 << 10;
+
+/// What `feed` wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Flow {
+    /// The next piece, or `finish`.
+    More,
+    /// Nothing: the answer for this file is complete.
+    Done,
+    /// The sink was full. [`Searcher::position`] says where another searcher can go on.
+    Full,
+}
+
+/// A sink's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Taken {
+    /// It has what it was given.
+    Yes,
+    /// It has no room: it did not take this, and the search stops before it.
+    Full,
+}
+
+/// A line, or a matched part of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// Line number, from 1; 0 where numbers were not asked for.
+    pub number: u64,
+    /// Byte in the file of the first of `bytes`.
+    pub offset: u64,
+    /// Without the newline; a carriage return before it is part of the line, as in grep.
+    pub bytes: &'a [u8],
+    /// A line of context, not a match.
+    pub context: bool,
+}
+
+/// Where results go.
+pub trait Sink {
+    /// A line that was found ([`Answer::Lines`], context included) or a matched part ([`Answer::Matches`]).
+    fn line(&mut self, line: Line<'_>) -> Taken;
+
+    /// The file holds a NUL byte and a line was found at or after it: said once, then the file is done.
+    fn binary(&mut self) -> Taken;
+}
+
+/// For operations that answer in numbers only.
+impl Sink for () {
+    fn line(&mut self, _: Line<'_>) -> Taken {
+        Taken::Yes
+    }
+
+    fn binary(&mut self) -> Taken {
+        Taken::Yes
+    }
+}
+
+/// Where a search can go on, given the file's bytes from `offset`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Byte of the file at which a line begins.
+    pub offset: u64,
+    /// That line's number, from 1; 0 at the start of a file, or where numbers were not asked for.
+    pub line: u64,
+    /// Lines found before it.
+    pub found: u64,
+    /// [`Answer::Lines`]: lines of context after a match that are still owed. [`Answer::Matches`]: matches of this
+    /// line that were already delivered.
+    pub pending: u32,
+}
+
+/// Why an operation failed for a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A line is longer than [`MAX_LINE`].
+    #[error("the line that starts at byte {offset} is longer than 64 MiB")]
+    LineTooLong {
+        /// First byte of the line in the file.
+        offset: u64,
+    },
+    /// Blocks that arrived in any order do not add up to the file.
+    #[error("bytes from {offset} are missing or came twice")]
+    Gap {
+        /// First byte that is missing or was given twice.
+        offset: u64,
+    },
+}

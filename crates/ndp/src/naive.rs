@@ -1,0 +1,200 @@
+//! The same answers, slowly and plainly: the twin that tests and fuzzers hold the fast kernels against.
+//!
+//! It takes a whole file, cuts it into lines, and asks about each line alone, with an engine that was compiled by another way
+//! (no rewriting of the pattern, no look at more than one line, no prefilter).
+
+use crate::{Answer, BINARY_PROBE, SearchOptions};
+use regex_automata::nfa::thompson::{self, pikevm::PikeVM};
+use regex_automata::util::syntax;
+
+/// A result of a search.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// As [`Line`](crate::Line).
+    Line {
+        /// From 1; 0 without numbers.
+        number: u64,
+        /// In the file.
+        offset: u64,
+        /// Without the newline.
+        bytes: Vec<u8>,
+        /// Not a match itself.
+        context: bool,
+    },
+    /// As [`Sink::binary`](crate::Sink::binary).
+    Binary,
+}
+
+/// A plain matcher of one line.
+#[derive(Debug)]
+pub struct Matcher {
+    literals: Vec<Vec<u8>>,
+    regex: Option<PikeVM>,
+    options: SearchOptions,
+}
+
+impl Matcher {
+    /// `None` where the patterns do not compile.
+    #[must_use]
+    pub fn new(options: &SearchOptions) -> Option<Self> {
+        let mut made = Self { literals: Vec::new(), regex: None, options: options.clone() };
+        if options.fixed {
+            made.literals =
+                options.patterns.iter().flat_map(|p| p.split(|b| *b == b'\n')).map(<[u8]>::to_vec).collect();
+            return Some(made);
+        }
+        if options.patterns.is_empty() {
+            return Some(made);
+        }
+        let mut texts = Vec::new();
+        for pattern in &options.patterns {
+            texts.push(format!("(?:{})", std::str::from_utf8(pattern).ok()?));
+        }
+        let mut text = texts.join("|");
+        if options.line {
+            text = format!("^(?:{text})$");
+        } else if options.word {
+            text = format!(r"(?-u:\b{{start-half}})(?:{text})(?-u:\b{{end-half}})");
+        }
+        let config = syntax::Config::new()
+            .unicode(false)
+            .utf8(false)
+            .multi_line(true)
+            .case_insensitive(options.ignore_case);
+        let program = thompson::Config::new().utf8(false).nfa_size_limit(Some(10 << 20));
+        made.regex = Some(PikeVM::builder().syntax(config).thompson(program).build(&text).ok()?);
+        Some(made)
+    }
+
+    /// Whether one line matches (before `invert`).
+    #[must_use]
+    pub fn matches(&self, line: &[u8]) -> bool {
+        if let Some(regex) = &self.regex {
+            return regex.is_match(&mut regex.create_cache(), line);
+        }
+        self.literals.iter().any(|literal| {
+            let ends = |start: usize| start + literal.len();
+            (0..=line.len().saturating_sub(literal.len())).any(|start| {
+                let Some(part) = line.get(start..ends(start)) else { return false };
+                let same = if self.options.ignore_case {
+                    part.eq_ignore_ascii_case(literal)
+                } else {
+                    part == literal
+                };
+                let word = |at: Option<&u8>| at.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
+                same && if self.options.line {
+                    part.len() == line.len()
+                } else if self.options.word {
+                    !word(start.checked_sub(1).and_then(|i| line.get(i))) && !word(line.get(ends(start)))
+                } else {
+                    true
+                }
+            })
+        })
+    }
+
+    /// The matched parts of a line, as (first byte, end); none that is empty. Literals only without `word` and `line`.
+    #[must_use]
+    pub fn parts(&self, line: &[u8]) -> Vec<(usize, usize)> {
+        let mut parts = Vec::new();
+        let mut at = 0;
+        while at < line.len() {
+            let found = match &self.regex {
+                Some(regex) => {
+                    let input = regex_automata::Input::new(line).span(at..line.len());
+                    regex.find(&mut regex.create_cache(), input).map(|m| (m.start(), m.end()))
+                }
+                None => (at..line.len()).find_map(|start| {
+                    let rest = line.get(start..)?;
+                    let same = |literal: &&Vec<u8>| {
+                        rest.get(..literal.len()).is_some_and(|part| match self.options.ignore_case {
+                            true => part.eq_ignore_ascii_case(literal),
+                            false => part == literal.as_slice(),
+                        })
+                    };
+                    self.literals.iter().find(same).map(|literal| (start, start + literal.len()))
+                }),
+            };
+            let Some((start, end)) = found else { break };
+            if end > start {
+                parts.push((start, end));
+                at = end;
+            } else {
+                at = end + 1;
+            }
+        }
+        parts
+    }
+}
+
+/// Searches a whole file: the events, and how many lines were found.
+#[must_use]
+pub fn search(matcher: &Matcher, file: &[u8]) -> (Vec<Event>, u64) {
+    let options = &matcher.options;
+    let mut lines: Vec<(usize, &[u8])> = Vec::new();
+    let mut start = 0;
+    for line in file.split_inclusive(|b| *b == b'\n') {
+        lines.push((start, line.strip_suffix(b"\n").unwrap_or(line)));
+        start += line.len();
+    }
+    let limit = match options.answer {
+        Answer::First => 1,
+        _ => options.max_count.unwrap_or(u64::MAX),
+    };
+    let shows = matches!(options.answer, Answer::Lines | Answer::Matches);
+    let first_nul = file.iter().position(|b| *b == 0).filter(|_| shows && !options.text);
+    let early = first_nul.is_some_and(|nul| nul < BINARY_PROBE);
+    let mut events = Vec::new();
+    let mut found = 0;
+    let mut owed = 0u32;
+    let mut delivered = 0;
+    for (index, (offset, bytes)) in lines.iter().enumerate() {
+        let event = |index: usize, context: bool| {
+            let (offset, bytes) = lines.get(index).copied().unwrap_or_default();
+            let number = if options.numbers { index as u64 + 1 } else { 0 };
+            Event::Line { number, offset: offset as u64, bytes: bytes.to_vec(), context }
+        };
+        if found < limit && matcher.matches(bytes) != options.invert {
+            if early || first_nul.is_some_and(|nul| nul < offset + bytes.len()) {
+                events.push(Event::Binary);
+                return (events, found + 1);
+            }
+            found += 1;
+            match options.answer {
+                Answer::Count | Answer::First => {}
+                Answer::Matches => {
+                    let number = if options.numbers { index as u64 + 1 } else { 0 };
+                    for (from, to) in matcher.parts(bytes).into_iter().filter(|_| !options.invert) {
+                        let bytes = bytes.get(from..to).unwrap_or_default().to_vec();
+                        let offset = (offset + from) as u64;
+                        events.push(Event::Line { number, offset, bytes, context: false });
+                    }
+                }
+                Answer::Lines => {
+                    for before in index.saturating_sub(options.before as usize).max(delivered)..index {
+                        events.push(event(before, true));
+                    }
+                    events.push(event(index, false));
+                    delivered = index + 1;
+                    owed = options.after;
+                }
+            }
+        } else if owed > 0 {
+            events.push(event(index, true));
+            delivered = index + 1;
+            owed -= 1;
+        }
+    }
+    (events, found)
+}
+
+/// Lines, words and bytes.
+#[must_use]
+pub fn count(file: &[u8]) -> (u64, u64, u64) {
+    let lines = file.iter().filter(|b| **b == b'\n').count();
+    let words = file
+        .split(|b| matches!(b, b' ' | 9..=13))
+        .filter(|word| word.iter().any(|b| matches!(b, 0x21..=0x7e)))
+        .count();
+    (lines as u64, words as u64, file.len() as u64)
+}

@@ -1,0 +1,312 @@
+//! The state of a search in one file: cuts pieces into whole lines and keeps what is left over.
+
+use crate::pattern::{Answer, Cache, Search};
+use crate::walk::{self, State};
+use crate::{BINARY_PROBE, Error, Flow, MAX_LINE, Position, Sink};
+use memchr::{memchr, memrchr};
+use std::sync::Arc;
+
+/// Searches one file after another.
+///
+/// For each file: [`begin`](Self::begin), then [`feed`](Self::feed) for its pieces in order, then [`finish`](Self::finish);
+/// or `begin` and [`whole`](Self::whole), which copies nothing.
+#[derive(Debug)]
+pub struct Searcher {
+    search: Arc<Search>,
+    cache: Cache,
+    /// The unfinished line's bytes, or the file's first bytes while they are probed.
+    carry: Vec<u8>,
+    state: State,
+    /// The file's first [`BINARY_PROBE`] bytes are being collected.
+    probing: bool,
+    /// The unfinished line, where its bytes need not be kept.
+    long: LongLine,
+    /// Which of the two it is.
+    in_parts: bool,
+    done: bool,
+}
+
+impl Searcher {
+    /// A searcher at the start of a file.
+    #[must_use]
+    pub fn new(search: &Arc<Search>) -> Self {
+        let mut searcher = Self {
+            search: Arc::clone(search),
+            cache: search.engine.cache(),
+            carry: Vec::new(),
+            state: State::default(),
+            probing: false,
+            long: LongLine::default(),
+            in_parts: matches!(search.options.answer, Answer::Count | Answer::First)
+                && search.literal_len().is_some(),
+            done: false,
+        };
+        searcher.begin(Position::default());
+        searcher
+    }
+
+    /// Makes ready for a file, from its start (`Position::default()`) or from where an earlier search left off. Allocates
+    /// nothing.
+    pub fn begin(&mut self, at: Position) {
+        let options = &self.search.options;
+        self.carry.clear();
+        if self.carry.capacity() > 1 << 20 {
+            self.carry = Vec::new();
+        }
+        let state = &mut self.state;
+        state.history.clear();
+        state.offset = at.offset;
+        state.line = if options.numbers { at.line.max(1) } else { 0 };
+        state.found = at.found;
+        let parts = options.answer == Answer::Matches;
+        (state.skip, state.after_left) = if parts { (at.pending, 0) } else { (0, at.pending) };
+        state.nul = false;
+        state.stopped = None;
+        let shows = matches!(options.answer, Answer::Lines | Answer::Matches);
+        self.probing = shows && !options.text && at.offset == 0;
+        self.long.clear();
+        self.done = options.max_count.is_some_and(|max| at.found >= max) && state.after_left == 0;
+    }
+
+    /// Takes the next piece of the file. After [`Flow::Done`] and [`Flow::Full`] the file needs no more.
+    ///
+    /// # Errors
+    /// [`Error::LineTooLong`].
+    pub fn feed(&mut self, piece: &[u8], sink: &mut impl Sink) -> Result<Flow, Error> {
+        if self.done {
+            return Ok(self.ended());
+        }
+        if self.probing {
+            if self.carry.is_empty() && piece.len() >= BINARY_PROBE {
+                self.probe(piece);
+                return self.pieces(piece, sink);
+            }
+            self.carry.extend_from_slice(piece);
+            if self.carry.len() < BINARY_PROBE {
+                return Ok(Flow::More);
+            }
+            let first = std::mem::take(&mut self.carry);
+            self.probe(&first);
+            return self.pieces(&first, sink);
+        }
+        self.pieces(piece, sink)
+    }
+
+    /// Says that the file has no more bytes: its last line may lack a newline.
+    ///
+    /// # Errors
+    /// [`Error::LineTooLong`].
+    pub fn finish(&mut self, sink: &mut impl Sink) -> Result<Flow, Error> {
+        if self.done {
+            return Ok(self.ended());
+        }
+        if self.probing {
+            let first = std::mem::take(&mut self.carry);
+            self.probe(&first);
+            if self.pieces(&first, sink)? != Flow::More {
+                return Ok(self.ended());
+            }
+        }
+        if (self.in_parts || !self.carry.is_empty()) && self.end_line(sink) == Flow::Full {
+            return Ok(Flow::Full);
+        }
+        self.done = true;
+        Ok(Flow::Done)
+    }
+
+    /// A whole file (or all of it from where the search began) in one piece: `feed` and `finish` without keeping anything.
+    ///
+    /// # Errors
+    /// [`Error::LineTooLong`].
+    pub fn whole(&mut self, bytes: &[u8], sink: &mut impl Sink) -> Result<Flow, Error> {
+        let fresh = self.carry.is_empty() && self.long.len == 0;
+        if self.done || !fresh || bytes.len() > MAX_LINE {
+            return match self.feed(bytes, sink)? {
+                Flow::More => self.finish(sink),
+                flow => Ok(flow),
+            };
+        }
+        if self.probing {
+            self.probe(bytes);
+        }
+        Ok(match self.run(bytes, sink) {
+            Flow::Full => Flow::Full,
+            Flow::More | Flow::Done => {
+                self.done = true;
+                Flow::Done
+            }
+        })
+    }
+
+    /// Lines found so far.
+    #[must_use]
+    pub fn found(&self) -> u64 {
+        self.state.found
+    }
+
+    /// Where a search can go on: after [`Flow::Full`] at the first line that was not delivered; else at the first line
+    /// that is not finished (at the first that may still become context, where context before is wanted).
+    #[must_use]
+    pub fn position(&self) -> Position {
+        if let Some(stopped) = self.state.stopped {
+            return stopped;
+        }
+        let state = &self.state;
+        let history = &state.history;
+        let lines = memchr::memchr_iter(b'\n', history).count() as u64;
+        let parts = self.search.options.answer == Answer::Matches;
+        Position {
+            offset: state.offset.saturating_sub(history.len() as u64),
+            line: state.line.saturating_sub(if self.search.options.numbers { lines } else { 0 }),
+            found: state.found,
+            pending: if parts { state.skip } else { state.after_left },
+        }
+    }
+
+    /// Bytes to feed at once so that a call takes about 20 µs or less.
+    #[must_use]
+    pub fn suggested_piece(&self) -> usize {
+        self.search.suggested_piece()
+    }
+
+    /// The search it runs.
+    #[must_use]
+    pub fn search(&self) -> &Search {
+        &self.search
+    }
+
+    fn ended(&self) -> Flow {
+        if self.state.stopped.is_some() { Flow::Full } else { Flow::Done }
+    }
+
+    fn probe(&mut self, first: &[u8]) {
+        self.probing = false;
+        let first = first.get(..BINARY_PROBE).unwrap_or(first);
+        self.state.nul = memchr(0, first).is_some();
+    }
+
+    fn pieces(&mut self, piece: &[u8], sink: &mut impl Sink) -> Result<Flow, Error> {
+        let mut rest = piece;
+        if !self.carry.is_empty() || self.long.len > 0 {
+            let Some(newline) = memchr(b'\n', rest) else { return self.keep(rest) };
+            let (end, after) = rest.split_at(newline + 1);
+            let _ = self.keep(end)?;
+            let newline_len = u64::from(self.in_parts);
+            let flow = self.end_line(sink);
+            self.state.offset += newline_len;
+            if flow != Flow::More {
+                return Ok(flow);
+            }
+            rest = after;
+        }
+        let Some(last) = memrchr(b'\n', rest) else { return self.keep(rest) };
+        let (lines, left) = rest.split_at(last + 1);
+        let flow = self.run(lines, sink);
+        if flow != Flow::More {
+            return Ok(flow);
+        }
+        self.keep(left)
+    }
+
+    /// Adds to the unfinished line.
+    fn keep(&mut self, part: &[u8]) -> Result<Flow, Error> {
+        let body = part.strip_suffix(b"\n").unwrap_or(part);
+        if self.in_parts {
+            self.long.add(&self.search, &mut self.cache, body);
+            return Ok(Flow::More);
+        }
+        if self.carry.len() + body.len() > MAX_LINE {
+            return Err(Error::LineTooLong { offset: self.state.offset });
+        }
+        self.carry.extend_from_slice(part);
+        Ok(Flow::More)
+    }
+
+    /// The unfinished line has ended: searches it.
+    fn end_line(&mut self, sink: &mut impl Sink) -> Flow {
+        if self.in_parts {
+            let Some((len, matched)) = self.long.end() else { return Flow::More };
+            self.state.offset += len;
+            return self.count(u64::from(matched != self.search.options.invert));
+        }
+        let line = std::mem::take(&mut self.carry);
+        let flow = self.run(&line, sink);
+        self.carry = line;
+        self.carry.clear();
+        flow
+    }
+
+    /// Searches whole lines.
+    fn run(&mut self, lines: &[u8], sink: &mut impl Sink) -> Flow {
+        let Self { search, cache, state, .. } = self;
+        let options = &search.options;
+        let found = match options.answer {
+            Answer::Count => {
+                let left = options.max_count.unwrap_or(u64::MAX).saturating_sub(state.found);
+                walk::count(&search.engine, cache, lines, options.invert, left)
+            }
+            Answer::First => u64::from(walk::any(&search.engine, cache, lines, options.invert)),
+            Answer::Lines | Answer::Matches => {
+                let flow = walk::deliver(search, cache, lines, state, sink);
+                self.done = flow != Flow::More;
+                return flow;
+            }
+        };
+        state.offset += lines.len() as u64;
+        self.count(found)
+    }
+
+    /// Adds to the count, and ends the file where that is enough.
+    fn count(&mut self, found: u64) -> Flow {
+        self.state.found += found;
+        let options = &self.search.options;
+        let limit = match options.answer {
+            Answer::First => 1,
+            _ => options.max_count.unwrap_or(u64::MAX),
+        };
+        self.done = self.state.found >= limit;
+        if self.done { Flow::Done } else { Flow::More }
+    }
+}
+
+/// An unfinished line of a search that only counts literals: it is searched part by part, and no more of it is kept than
+/// a literal across the border of two parts needs.
+#[derive(Debug, Default)]
+struct LongLine {
+    len: u64,
+    matched: bool,
+    tail: Vec<u8>,
+}
+
+impl LongLine {
+    fn add(&mut self, search: &Search, cache: &mut Cache, part: &[u8]) {
+        self.len += part.len() as u64;
+        if self.matched {
+            return;
+        }
+        let keep = search.literal_len().unwrap_or(0).saturating_sub(1);
+        let border = part.get(..keep).unwrap_or(part);
+        self.tail.extend_from_slice(border);
+        self.matched = walk::any(&search.engine, cache, part, false)
+            || walk::any(&search.engine, cache, &self.tail, false);
+        if part.len() >= keep {
+            self.tail.clear();
+            self.tail.extend_from_slice(part.get(part.len() - keep..).unwrap_or_default());
+        } else {
+            self.tail.drain(..self.tail.len().saturating_sub(keep));
+        }
+    }
+
+    /// Its length and whether it matched; `None` where there was none.
+    fn end(&mut self) -> Option<(u64, bool)> {
+        let ended = (self.len > 0).then_some((self.len, self.matched));
+        self.clear();
+        ended
+    }
+
+    fn clear(&mut self) {
+        self.len = 0;
+        self.matched = false;
+        self.tail.clear();
+    }
+}

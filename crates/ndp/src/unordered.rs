@@ -1,0 +1,1 @@
+//! Operations whose blocks may arrive in any order.
