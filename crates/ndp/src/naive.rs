@@ -138,7 +138,7 @@ pub fn search(matcher: &Matcher, file: &[u8]) -> (Vec<Event>, u64) {
         start += line.len();
     }
     let limit = match options.answer {
-        Answer::First => 1,
+        Answer::First => options.max_count.map_or(1, |max| max.min(1)),
         _ => options.max_count.unwrap_or(u64::MAX),
     };
     let shows = matches!(options.answer, Answer::Lines | Answer::Matches);
