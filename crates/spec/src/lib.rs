@@ -16,6 +16,7 @@ pub mod log;
 pub mod near_data;
 pub mod opcode;
 pub mod registers;
+pub mod socket;
 pub mod status;
 
 pub use entry::{CompletionEntry, SubmissionEntry};

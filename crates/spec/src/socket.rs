@@ -1,0 +1,166 @@
+//! Frames on the socket of an attached drive (`unix:PATH`): the near-data door for processes other than the drive's.
+//!
+//! The caller sends a request frame and its bytes; the drive answers with one reply frame and its bytes; then the next may
+//! come. Little-endian.
+//!
+//! ```text
+//! request, 24 bytes                                reply, 16 bytes
+//!  0 magic "NSRQ"                                   0 magic "NSRP"
+//!  4 kind u32                                       4 NVMe status field u32 (0: success)
+//!  8 bytes that follow u32                          8 bytes that follow u32
+//! 12 room for the reply's bytes u32                12 reserved, zero
+//! 16 offset u64 (read: byte of the namespace)
+//! ```
+//!
+//! Who connects is known by its peer credentials: a caller other than root and the drive's own user gets near-data work in
+//! its own name only, and no reads of blocks (Invalid Field in Command).
+
+/// Bytes of a request frame.
+pub const REQUEST_FRAME: usize = 24;
+/// Bytes of a reply frame.
+pub const REPLY_FRAME: usize = 16;
+/// Bytes of a [`Hello`].
+pub const HELLO: usize = 16;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing follows; the reply is a [`Hello`].
+    Hello,
+    /// A near-data request follows; the reply is a near-data reply.
+    NearData,
+    /// Nothing follows; the reply is `room` bytes of the namespace from `offset` on, both multiples of its block size.
+    Read,
+}
+
+/// A request frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestFrame {
+    /// What is asked.
+    pub kind: Kind,
+    /// Bytes that follow.
+    pub len: u32,
+    /// Bytes that the reply may have.
+    pub room: u32,
+    /// For reads.
+    pub offset: u64,
+}
+
+/// A reply frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyFrame {
+    /// The NVMe status field, without the phase tag.
+    pub status: u16,
+    /// Bytes that follow.
+    pub len: u32,
+}
+
+/// What the drive is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Bytes of the namespace.
+    pub capacity: u64,
+    /// Bytes in its blocks.
+    pub block_size: u32,
+}
+
+const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"NSRQ");
+const REPLY_MAGIC: u32 = u32::from_le_bytes(*b"NSRP");
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let end = at.checked_add(4)?;
+    Some(u32::from_le_bytes(bytes.get(at..end)?.try_into().ok()?))
+}
+
+fn quad(bytes: &[u8], at: usize) -> Option<u64> {
+    let end = at.checked_add(8)?;
+    Some(u64::from_le_bytes(bytes.get(at..end)?.try_into().ok()?))
+}
+
+impl RequestFrame {
+    /// On the wire.
+    pub fn encode(&self) -> [u8; REQUEST_FRAME] {
+        let kind: u32 = match self.kind {
+            Kind::Hello => 0,
+            Kind::NearData => 1,
+            Kind::Read => 2,
+        };
+        let mut bytes = [0; REQUEST_FRAME];
+        bytes[0..4].copy_from_slice(&REQUEST_MAGIC.to_le_bytes());
+        bytes[4..8].copy_from_slice(&kind.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.len.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.room.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.offset.to_le_bytes());
+        bytes
+    }
+
+    /// From the wire; `None` where it is no request frame.
+    pub fn decode(bytes: &[u8; REQUEST_FRAME]) -> Option<RequestFrame> {
+        if word(bytes, 0)? != REQUEST_MAGIC {
+            return None;
+        }
+        let kind = match word(bytes, 4)? {
+            0 => Kind::Hello,
+            1 => Kind::NearData,
+            2 => Kind::Read,
+            _ => return None,
+        };
+        Some(RequestFrame { kind, len: word(bytes, 8)?, room: word(bytes, 12)?, offset: quad(bytes, 16)? })
+    }
+}
+
+impl ReplyFrame {
+    /// On the wire.
+    pub fn encode(&self) -> [u8; REPLY_FRAME] {
+        let mut bytes = [0; REPLY_FRAME];
+        bytes[0..4].copy_from_slice(&REPLY_MAGIC.to_le_bytes());
+        bytes[4..8].copy_from_slice(&u32::from(self.status).to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.len.to_le_bytes());
+        bytes
+    }
+
+    /// From the wire; `None` where it is no reply frame.
+    pub fn decode(bytes: &[u8; REPLY_FRAME]) -> Option<ReplyFrame> {
+        if word(bytes, 0)? != REPLY_MAGIC {
+            return None;
+        }
+        Some(ReplyFrame { status: u16::try_from(word(bytes, 4)?).ok()?, len: word(bytes, 8)? })
+    }
+}
+
+impl Hello {
+    /// On the wire.
+    pub fn encode(&self) -> [u8; HELLO] {
+        let mut bytes = [0; HELLO];
+        bytes[0..8].copy_from_slice(&self.capacity.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.block_size.to_le_bytes());
+        bytes
+    }
+
+    /// From the wire; `None` where it is none.
+    pub fn decode(bytes: &[u8]) -> Option<Hello> {
+        Some(Hello { capacity: quad(bytes, 0)?, block_size: word(bytes, 8)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_come_back_and_others_are_refused() {
+        for kind in [Kind::Hello, Kind::NearData, Kind::Read] {
+            let frame = RequestFrame { kind, len: 7, room: 1 << 20, offset: u64::MAX - 511 };
+            assert_eq!(RequestFrame::decode(&frame.encode()), Some(frame));
+        }
+        let reply = ReplyFrame { status: 0x4002, len: 9 };
+        assert_eq!(ReplyFrame::decode(&reply.encode()), Some(reply));
+        assert_eq!(ReplyFrame::decode(&[0; REPLY_FRAME]), None);
+        let mut unknown = RequestFrame { kind: Kind::Read, len: 0, room: 0, offset: 0 }.encode();
+        unknown[4] = 9;
+        assert_eq!(RequestFrame::decode(&unknown), None);
+        let hello = Hello { capacity: 1 << 40, block_size: 512 };
+        assert_eq!(Hello::decode(&hello.encode()), Some(hello));
+        assert_eq!(Hello::decode(&[1; 11]), None);
+    }
+}
