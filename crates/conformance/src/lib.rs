@@ -1,3 +1,4 @@
 //! Suites that every store, every front and every file-system view must pass
 
 pub mod needs;
+pub mod store;

@@ -1,12 +1,171 @@
-//! What the system offers on a file beyond the standard library: its size where it is a block device, its holes, locks, positioned
-//! reads that do not wait, and space that is given back.
+//! What the system offers on a file beyond the standard library: its size where it is a block device, its holes, locks,
+//! and calls that move bytes between it and host memory without a copy in between.
+//!
+//! A [`Call`] is run here at once, in the caller's thread ([`run`]); [`crate::uring`] runs the same calls by io_uring.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileTypeExt;
 
-use crate::Region;
+use crate::{IoBuffer, Memory, Region, Span};
+
+/// open(2): no page cache between.
+pub const O_DIRECT: i32 = libc::O_DIRECT;
+/// open(2), of a block device: nobody else (a mount, say) may hold it so.
+pub const O_EXCL: i32 = libc::O_EXCL;
+
+/// One thing to do with a file. Offsets and lengths are bytes; how many are read or written is said by the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// File to memory.
+    Read {
+        /// First byte in the file.
+        offset: u64,
+    },
+    /// Memory to file.
+    Write {
+        /// First byte in the file.
+        offset: u64,
+        /// Durable when it returns (RWF_DSYNC).
+        durable: bool,
+    },
+    /// Makes what was written durable (fdatasync).
+    Sync,
+    /// Zeros bytes and frees their space.
+    PunchHole {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Zeros bytes and keeps their space.
+    ZeroRange {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+}
+
+/// Memory that a call reads or writes.
+#[derive(Debug)]
+pub enum Transfer<'a> {
+    /// None.
+    None,
+    /// A buffer.
+    Buffer(&'a mut IoBuffer),
+    /// Host memory, in order.
+    Spans(&'a [Span]),
+}
+
+/// The most pieces of memory that the kernel takes in one call (UIO_MAXIOV); a longer transfer ends short and is continued.
+const MAX_PIECES: usize = 1024;
+
+/// The pieces of `transfer` after its first `skip` bytes; neighbours are joined.
+pub(crate) fn pieces(memory: &Memory, transfer: Transfer<'_>, mut skip: usize, into: &mut Vec<libc::iovec>) {
+    into.clear();
+    let mut add = |base: *mut u8, len: usize| {
+        let room = into.len() < MAX_PIECES;
+        match into.last_mut() {
+            Some(last) if last.iov_base.cast::<u8>().wrapping_add(last.iov_len) == base => {
+                last.iov_len += len
+            }
+            _ if room => into.push(libc::iovec { iov_base: base.cast(), iov_len: len }),
+            _ => return false,
+        }
+        true
+    };
+    match transfer {
+        Transfer::None => {}
+        Transfer::Buffer(buffer) => {
+            let part = buffer.get_mut(skip..).unwrap_or_default();
+            add(part.as_mut_ptr(), part.len());
+        }
+        Transfer::Spans(spans) => {
+            for span in spans {
+                let before = skip.min(span.len());
+                skip -= before;
+                let Some(rest) = span.part(before, span.len() - before).filter(|rest| !rest.is_empty())
+                else {
+                    continue;
+                };
+                let (region, at) = memory.locate(rest);
+                // A piece that does not fit ends the list: nothing after the gap may follow.
+                if !add(region.pointer(at, rest.len()), rest.len()) {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Runs a call in the caller's thread. `skip` bytes of the memory are left out at its front. With `nowait` a read that the
+/// page cache cannot answer ends in [`io::ErrorKind::WouldBlock`]. Answers the bytes moved, which may be fewer than
+/// asked for.
+pub fn run(
+    file: &File,
+    memory: &Memory,
+    call: Call,
+    transfer: Transfer<'_>,
+    skip: usize,
+    nowait: bool,
+    scratch: &mut Scratch,
+) -> io::Result<usize> {
+    let fd = file.as_raw_fd();
+    let list = &mut scratch.0;
+    pieces(memory, transfer, skip, list);
+    let flags = if nowait { libc::RWF_NOWAIT } else { 0 };
+    loop {
+        let n = match call {
+            // SAFETY: the pieces point into a buffer that the caller lends exclusively, or into regions that `memory`
+            // keeps mapped; both outlive this call, and the kernel keeps nothing after it.
+            Call::Read { offset } => unsafe {
+                libc::preadv2(fd, list.as_ptr(), list.len() as i32, offset as libc::off_t, flags)
+            },
+            Call::Write { offset, durable } => {
+                let flags = if durable { libc::RWF_DSYNC } else { 0 };
+                // SAFETY: as for the read.
+                unsafe { libc::pwritev2(fd, list.as_ptr(), list.len() as i32, offset as libc::off_t, flags) }
+            }
+            // SAFETY: no memory is involved.
+            Call::Sync => unsafe { libc::fdatasync(fd) as isize },
+            Call::PunchHole { offset, len } | Call::ZeroRange { offset, len } => {
+                // SAFETY: no memory is involved.
+                unsafe {
+                    libc::fallocate(fd, allocate_mode(call), offset as libc::off_t, len as libc::off_t)
+                        as isize
+                }
+            }
+        };
+        match usize::try_from(n) {
+            Ok(n) => return Ok(n),
+            Err(_) => match io::Error::last_os_error() {
+                e if e.kind() == io::ErrorKind::Interrupted => {}
+                e => return Err(e),
+            },
+        }
+    }
+}
+
+/// Room that [`run`] uses again and again.
+#[derive(Default)]
+pub struct Scratch(Vec<libc::iovec>);
+
+// SAFETY: the pointers in it mean nothing between calls: each call fills it anew.
+unsafe impl Send for Scratch {}
+
+pub(crate) fn allocate_mode(call: Call) -> i32 {
+    match call {
+        Call::PunchHole { .. } => libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+        _ => libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
+    }
+}
+
+/// Whether an error says that the file (system) does not know this call.
+pub fn is_unsupported(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENODEV))
+}
 
 /// Bytes of a regular file or block device.
 pub fn size(file: &File) -> io::Result<u64> {

@@ -19,6 +19,7 @@ mod function;
 mod memory;
 mod region;
 pub mod tsc;
+pub mod uring;
 mod wait;
 
 pub use buffer::IoBuffer;

@@ -16,8 +16,12 @@
 
 mod check;
 mod dram;
+mod file;
+mod file_channel;
 
 pub use dram::{Dram, DramChannel};
+pub use file::{Access, Backend, File, FileOptions};
+pub use file_channel::FileChannel;
 
 use nearside_clock::Nanos;
 use nearside_dma::{IoBuffer, Span};

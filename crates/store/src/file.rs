@@ -1,0 +1,204 @@
+//! A store in a regular file or on a block device.
+//!
+//! Opened to read, it goes through the page cache and locks nothing. Opened to serve, it takes the file for itself (an
+//! exclusive flock, and O_EXCL where it is a block device, which a mounted one refuses) and moves bytes with O_DIRECT, so that the
+//! host's cache is the only one. Where the file system has no O_DIRECT at this block size, it serves through the page
+//! cache and says so in [`File::notes`].
+//!
+//! Calls go by io_uring, or by positioned calls in the reactor's own thread where the system denies io_uring
+//! ([`File::backend`]). Durability is fdatasync, and RWF_DSYNC for a single write. See [`crate::FileChannel`] for a request's way.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nearside_dma::{IoBuffer, Memory, file, uring};
+
+use crate::Store;
+use crate::file_channel::FileChannel;
+
+/// What a [`File`] is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// To read, through the page cache, beside anybody.
+    Read,
+    /// To serve a drive: alone, with O_DIRECT where there is one.
+    Serve,
+    /// To serve a drive through the page cache.
+    ServeBuffered,
+}
+
+/// How calls reach the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// By io_uring: none is waited for.
+    Uring,
+    /// By positioned reads and writes that block the reactor.
+    Positioned,
+}
+
+/// How to open a [`File`].
+#[derive(Clone, Copy, Debug)]
+pub struct FileOptions {
+    /// 512 or 4096.
+    pub block_size: u32,
+    /// What for.
+    pub access: Access,
+    /// How; `None`: io_uring where it is to be had.
+    pub backend: Option<Backend>,
+}
+
+impl FileOptions {
+    /// To read, in blocks of 512 bytes.
+    pub fn read() -> FileOptions {
+        FileOptions { block_size: 512, access: Access::Read, backend: None }
+    }
+
+    /// To serve a drive, in blocks of 512 bytes.
+    pub fn serve() -> FileOptions {
+        FileOptions { access: Access::Serve, ..FileOptions::read() }
+    }
+}
+
+/// A store in a file or on a block device. Clones share it.
+#[derive(Clone, Debug)]
+pub struct File {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) file: Arc<fs::File>,
+    pub(crate) capacity: u64,
+    pub(crate) block_size: u32,
+    pub(crate) read_only: bool,
+    pub(crate) direct: bool,
+    pub(crate) backend: Backend,
+    path: PathBuf,
+    notes: Vec<String>,
+}
+
+impl File {
+    /// Opens a file or block device. What is left of it after its last whole block is not part of the store. Errors
+    /// name the file; one that another drive serves is [`io::ErrorKind::ResourceBusy`].
+    pub fn open(path: impl AsRef<Path>, options: FileOptions) -> io::Result<File> {
+        let path = path.as_ref();
+        File::open_inner(path, options)
+            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+    }
+
+    fn open_inner(path: &Path, options: FileOptions) -> io::Result<File> {
+        let FileOptions { block_size, access, backend } = options;
+        let read_only = access == Access::Read;
+        if block_size != 512 && block_size != 4096 {
+            return Err(invalid(format!("a block has 512 or 4096 bytes, not {block_size}")));
+        }
+        let kind = fs::metadata(path)?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(invalid("neither a regular file nor a block device".into()));
+        }
+        let exclusive = if !read_only && kind.is_block_device() { file::O_EXCL } else { 0 };
+        let open = |flags: i32| {
+            fs::OpenOptions::new().read(true).write(!read_only).custom_flags(flags | exclusive).open(path)
+        };
+        let mut notes = Vec::new();
+        let (file, direct) = match access {
+            Access::Read | Access::ServeBuffered => (open(0)?, false),
+            Access::Serve => {
+                match open(file::O_DIRECT).and_then(|file| direct_works(&file, block_size).map(|()| file)) {
+                    Ok(file) => (file, true),
+                    Err(e) => {
+                        let file = open(0)?;
+                        notes.push(format!(
+                        "{}: no O_DIRECT with blocks of {block_size} bytes ({e}): served through the page cache",
+                        path.display()
+                    ));
+                        (file, false)
+                    }
+                }
+            }
+        };
+        if !read_only && !file::try_lock(&file)? {
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another drive serves it (flock)"));
+        }
+        let len = file::size(&file)?;
+        let capacity = len - len % u64::from(block_size);
+        if capacity == 0 {
+            return Err(invalid(format!("it has {len} bytes: not one block")));
+        }
+        let backend = backend.unwrap_or_else(|| match uring::available() {
+            Ok(()) => Backend::Uring,
+            Err(e) => {
+                notes.push(format!("io_uring is denied ({e}): positioned reads and writes"));
+                Backend::Positioned
+            }
+        });
+        Ok(File {
+            inner: Arc::new(Inner {
+                file: Arc::new(file),
+                capacity,
+                block_size,
+                read_only,
+                direct,
+                backend,
+                path: path.to_owned(),
+                notes,
+            }),
+        })
+    }
+
+    /// How calls reach the kernel.
+    pub fn backend(&self) -> Backend {
+        self.inner.backend
+    }
+
+    /// Whether the page cache is bypassed.
+    pub fn is_direct(&self) -> bool {
+        self.inner.direct
+    }
+
+    /// What a user should know: a fallback and its reason, one sentence each.
+    pub fn notes(&self) -> &[String] {
+        &self.inner.notes
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+}
+
+/// Reads the first blocks as a channel will: a file system may take the flag and refuse the alignment.
+fn direct_works(file: &fs::File, block_size: u32) -> io::Result<()> {
+    let mut buffer = IoBuffer::new(block_size as usize)?;
+    for block in 0..2 {
+        file.read_at(&mut buffer, block * u64::from(block_size))?;
+    }
+    Ok(())
+}
+
+fn invalid(reason: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, reason)
+}
+
+impl Store for File {
+    type Channel = FileChannel;
+
+    fn capacity(&self) -> u64 {
+        self.inner.capacity
+    }
+
+    fn block_size(&self) -> u32 {
+        self.inner.block_size
+    }
+
+    fn read_only(&self) -> bool {
+        self.inner.read_only
+    }
+
+    fn channel(&self, memory: Arc<Memory>) -> io::Result<FileChannel> {
+        FileChannel::new(self.inner.clone(), memory)
+    }
+}

@@ -1,0 +1,462 @@
+//! One reactor's way into a [`crate::File`].
+//!
+//! A request is checked, becomes a [`Job`], and runs through its calls (most have one; a short transfer is continued, a
+//! missing ability of the file system is made up for by another call). A warm read through the page cache is tried at
+//! once, without waiting, and is then done when `submit` returns. Operations that overlap one in flight, where
+//! either changes bytes, wait for it: so no block is torn.
+//!
+//! O_DIRECT wants aligned memory: host memory that is not goes by way of a bounce buffer.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use nearside_clock::Nanos;
+use nearside_dma::file::{Call, Scratch, Transfer, is_unsupported, run};
+use nearside_dma::uring::{Bytes, Ring};
+use nearside_dma::{IoBuffer, Memory, Span};
+
+use crate::check::check;
+use crate::file::{Backend, Inner};
+use crate::{Channel, Completion, Data, Operation, StoreError, Submitted, Token};
+
+/// Calls in flight at the kernel.
+const DEPTH: u32 = 128;
+/// Operations taken beyond that, waiting for their turn.
+const WAITING: usize = 128;
+/// Zeros written at a time where a file system knows no call for it.
+const ZEROS: u64 = 1 << 20;
+
+/// What the file system was found to lack; learnt from its first refusal.
+#[derive(Clone, Copy, Default)]
+struct Lacks {
+    nowait: bool,
+    durable_write: bool,
+    punch_hole: bool,
+    zero_range: bool,
+}
+
+/// Which call of a job is next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Move,
+    Punch,
+    Zero,
+    Fill,
+    Sync,
+}
+
+struct Job {
+    token: Token,
+    operation: Operation,
+    stage: Stage,
+    /// Bytes of the operation that are behind it.
+    done: u64,
+    bytes: Bytes,
+    /// Host memory, where `bytes` is a bounce buffer.
+    bounced: Option<Vec<Span>>,
+    /// The flag of the call in flight.
+    durable: bool,
+}
+
+enum Step {
+    Again,
+    Done(Result<(), StoreError>),
+}
+
+impl Job {
+    fn first_stage(operation: Operation) -> Stage {
+        match operation {
+            Operation::Read { .. } | Operation::Write { .. } => Stage::Move,
+            Operation::WriteZeroes { .. } => Stage::Zero,
+            Operation::Deallocate { .. } => Stage::Punch,
+            Operation::Flush => Stage::Sync,
+        }
+    }
+
+    /// The next call, and how much of the memory is behind it.
+    fn call(&mut self, lacks: &Lacks) -> io::Result<(Call, usize)> {
+        let (offset, len) = self.operation.range().unwrap_or((0, 0));
+        if self.stage == Stage::Punch && lacks.punch_hole {
+            self.stage = if lacks.zero_range { Stage::Fill } else { Stage::Zero };
+        }
+        if self.stage == Stage::Zero && lacks.zero_range {
+            self.stage = if lacks.punch_hole { Stage::Fill } else { Stage::Punch };
+        }
+        let at = offset + self.done;
+        Ok(match self.stage {
+            Stage::Move if matches!(self.operation, Operation::Read { .. }) => {
+                (Call::Read { offset: at }, self.done as usize)
+            }
+            Stage::Move => {
+                self.durable =
+                    matches!(self.operation, Operation::Write { fua: true, .. }) && !lacks.durable_write;
+                (Call::Write { offset: at, durable: self.durable }, self.done as usize)
+            }
+            Stage::Punch => (Call::PunchHole { offset, len }, 0),
+            Stage::Zero => (Call::ZeroRange { offset, len }, 0),
+            Stage::Fill => {
+                let part = (len - self.done).min(ZEROS) as usize;
+                match &mut self.bytes {
+                    Bytes::Buffer(zeros) => zeros.set_len(part),
+                    bytes => *bytes = Bytes::Buffer(IoBuffer::new(part)?),
+                }
+                (Call::Write { offset: at, durable: false }, 0)
+            }
+            Stage::Sync => (Call::Sync, 0),
+        })
+    }
+
+    /// Takes a call's result.
+    fn after(&mut self, result: io::Result<usize>, lacks: &mut Lacks, granule: u64) -> Step {
+        let len = self.operation.range().map_or(0, |(_, len)| len);
+        let result = match result {
+            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
+                return Step::Again;
+            }
+            Err(e) => Err(e),
+            Ok(n) => Ok(n as u64),
+        };
+        match (self.stage, result) {
+            (Stage::Punch, Err(e)) if is_unsupported(&e) => {
+                lacks.punch_hole = true;
+                return Step::Again;
+            }
+            (Stage::Zero, Err(e)) if is_unsupported(&e) => {
+                lacks.zero_range = true;
+                return Step::Again;
+            }
+            (Stage::Move, Err(e)) if self.durable && is_unsupported(&e) => {
+                lacks.durable_write = true;
+                return Step::Again;
+            }
+            (_, Err(e)) => return Step::Done(Err(self.operation.failed(e))),
+            (Stage::Move | Stage::Fill, Ok(n)) => {
+                // Whole blocks only, so that a transfer cut short goes on aligned.
+                let n = if self.done + n >= len { len - self.done } else { n - n % granule };
+                if n == 0 {
+                    let reason = match self.operation {
+                        Operation::Read { .. } => "the file has become shorter",
+                        _ => "nothing was written",
+                    };
+                    return Step::Done(Err(self.operation.failed(reason)));
+                }
+                self.done += n;
+                if self.done < len {
+                    return Step::Again;
+                }
+            }
+            (Stage::Punch | Stage::Zero | Stage::Sync, Ok(_)) => {}
+        }
+        let sync = match self.operation {
+            Operation::Write { fua, .. } => fua && !self.durable,
+            Operation::WriteZeroes { fua, .. } => fua,
+            _ => false,
+        };
+        if sync && self.stage != Stage::Sync {
+            self.stage = Stage::Sync;
+            return Step::Again;
+        }
+        Step::Done(Ok(()))
+    }
+}
+
+/// A way into a [`crate::File`].
+pub struct FileChannel {
+    store: Arc<Inner>,
+    memory: Arc<Memory>,
+    ring: Option<Ring>,
+    lacks: Lacks,
+    scratch: Scratch,
+    jobs: Vec<Option<Job>>,
+    free: Vec<usize>,
+    /// At the kernel.
+    running: Vec<usize>,
+    /// Waiting for room or for an operation that they overlap, oldest first.
+    waiting: VecDeque<usize>,
+    /// How many of both change bytes.
+    mutating: usize,
+    /// Bounce buffers and span lists to use again.
+    buffers: Vec<IoBuffer>,
+    lists: Vec<Vec<Span>>,
+    /// Ended before they reached the kernel.
+    failed: Vec<(usize, Result<(), StoreError>)>,
+}
+
+impl FileChannel {
+    pub(crate) fn new(store: Arc<Inner>, memory: Arc<Memory>) -> io::Result<FileChannel> {
+        let ring = match store.backend {
+            Backend::Uring => Some(Ring::new(store.file.clone(), memory.clone(), DEPTH)?),
+            Backend::Positioned => None,
+        };
+        Ok(FileChannel {
+            store,
+            memory,
+            ring,
+            lacks: Lacks::default(),
+            scratch: Scratch::default(),
+            jobs: Vec::new(),
+            free: Vec::new(),
+            running: Vec::new(),
+            waiting: VecDeque::new(),
+            mutating: 0,
+            buffers: Vec::new(),
+            lists: Vec::new(),
+            failed: Vec::new(),
+        })
+    }
+
+    fn aligned(&self, spans: &[Span]) -> bool {
+        let align = self.store.block_size as usize;
+        spans.iter().all(|&s| self.memory.locate(s).1.is_multiple_of(align) && s.len().is_multiple_of(align))
+    }
+
+    /// Makes the job; its memory is bounced where O_DIRECT needs it. Gives the data back where there is no room for it.
+    fn job(&mut self, operation: Operation, data: Data<'_>, token: Token) -> io::Result<Job> {
+        let mut bounced = None;
+        let bytes = match data {
+            Data::None => Bytes::None,
+            Data::Owned(buffer) => Bytes::Buffer(buffer),
+            Data::Spans(spans) => {
+                let mut list = self.lists.pop().unwrap_or_default();
+                list.clear();
+                list.extend_from_slice(spans);
+                if self.store.direct && !self.aligned(spans) {
+                    let mut buffer = self.bounce(operation.range().map_or(0, |(_, len)| len as usize))?;
+                    if operation.mutates() {
+                        copy(&self.memory, &list, &mut buffer, Memory::read);
+                    }
+                    bounced = Some(list);
+                    Bytes::Buffer(buffer)
+                } else {
+                    Bytes::Spans(list)
+                }
+            }
+        };
+        let stage = Job::first_stage(operation);
+        Ok(Job { token, operation, stage, done: 0, bytes, bounced, durable: false })
+    }
+
+    fn bounce(&mut self, len: usize) -> io::Result<IoBuffer> {
+        let fits = self.buffers.iter().position(|b| b.capacity() >= len);
+        let mut buffer = match fits {
+            Some(at) => self.buffers.swap_remove(at),
+            None => IoBuffer::new(len)?,
+        };
+        buffer.set_len(len);
+        Ok(buffer)
+    }
+
+    /// Ends a job: bytes of a bounced read go to the host, memory to its owner.
+    fn complete(&mut self, mut job: Job, result: Result<(), StoreError>) -> Completion {
+        let mut buffer = None;
+        match (job.bytes, job.bounced.take(), job.operation) {
+            (Bytes::Buffer(mut bounce), Some(list), operation) => {
+                if result.is_ok() && !operation.mutates() {
+                    copy(&self.memory, &list, &mut bounce, |memory, span, bytes| memory.write(span, bytes));
+                }
+                self.keep(bounce);
+                self.lists.push(list);
+            }
+            (Bytes::Buffer(owned), None, Operation::Read { .. } | Operation::Write { .. }) => {
+                buffer = Some(owned)
+            }
+            (Bytes::Spans(list), ..) => self.lists.push(list),
+            // The zeros of a fill.
+            (Bytes::Buffer(_), None, _) | (Bytes::None, ..) => {}
+        }
+        Completion { result, buffer }
+    }
+
+    fn keep(&mut self, buffer: IoBuffer) {
+        const KEPT: usize = 32;
+        if self.buffers.len() < KEPT {
+            self.buffers.push(buffer);
+        }
+    }
+
+    /// Whether `operation` must wait for one of `others`.
+    fn conflicts<'a>(&self, operation: &Operation, mut others: impl Iterator<Item = &'a usize>) -> bool {
+        let Some((offset, len)) = operation.range() else { return false };
+        if self.mutating == 0 && !operation.mutates() {
+            return false;
+        }
+        others.any(|&other| {
+            let Some(other) = self.jobs[other].as_ref().map(|job| job.operation) else { return false };
+            other.range().is_some_and(|(o, l)| {
+                offset < o + l && o < offset + len && (operation.mutates() || other.mutates())
+            })
+        })
+    }
+
+    /// Runs a job to its end in this thread.
+    fn run_now(&mut self, job: &mut Job) -> Result<(), StoreError> {
+        loop {
+            let (call, skip) = job.call(&self.lacks).map_err(|e| job.operation.failed(e))?;
+            let transfer = job.bytes.transfer();
+            let result = run(&self.store.file, &self.memory, call, transfer, skip, false, &mut self.scratch);
+            if let Step::Done(result) = job.after(result, &mut self.lacks, u64::from(self.store.block_size)) {
+                return result;
+            }
+        }
+    }
+
+    /// Gives the next call of a job to the ring.
+    fn push(&mut self, index: usize) {
+        let (Some(ring), Some(job)) = (&mut self.ring, &mut self.jobs[index]) else { return };
+        match job.call(&self.lacks) {
+            Ok((call, skip)) => {
+                let bytes = std::mem::take(&mut job.bytes);
+                if let Err(bytes) = ring.push(call, bytes, skip, index as u64) {
+                    // Cannot be: no more jobs run than the ring holds.
+                    job.bytes = bytes;
+                    let error = job.operation.failed("the ring is full");
+                    self.failed.push((index, Err(error)));
+                }
+            }
+            Err(e) => {
+                let error = job.operation.failed(e);
+                self.failed.push((index, Err(error)));
+            }
+        }
+    }
+
+    /// Starts what waits and may run, oldest first.
+    fn start_waiting(&mut self) {
+        let mut at = 0;
+        while at < self.waiting.len() && self.running.len() < DEPTH as usize {
+            let index = self.waiting[at];
+            let Some(operation) = self.jobs[index].as_ref().map(|job| job.operation) else {
+                self.waiting.remove(at);
+                continue;
+            };
+            if self.conflicts(&operation, self.running.iter().chain(self.waiting.iter().take(at))) {
+                at += 1;
+                continue;
+            }
+            self.waiting.remove(at);
+            self.running.push(index);
+            self.push(index);
+        }
+    }
+
+    fn finish(&mut self, index: usize, result: Result<(), StoreError>) -> Option<(Token, Completion)> {
+        let job = self.jobs[index].take()?;
+        self.running.retain(|&other| other != index);
+        self.free.push(index);
+        self.mutating -= usize::from(job.operation.mutates());
+        Some((job.token, self.complete(job, result)))
+    }
+}
+
+/// Copies between a bounce buffer and host memory, span by span.
+fn copy(memory: &Memory, spans: &[Span], bytes: &mut [u8], each: impl Fn(&Memory, Span, &mut [u8])) {
+    let mut rest = bytes;
+    for &span in spans {
+        let (part, after) = rest.split_at_mut(span.len());
+        each(memory, span, part);
+        rest = after;
+    }
+}
+
+impl Channel for FileChannel {
+    fn submit(&mut self, operation: Operation, mut data: Data<'_>, token: Token, _now: Nanos) -> Submitted {
+        let store = &self.store;
+        if let Err(error) = check(&operation, &data, store.capacity, store.block_size, store.read_only) {
+            return Submitted::done(Err(error), data);
+        }
+        if operation.range().is_some_and(|(_, len)| len == 0) {
+            return Submitted::done(Ok(()), data);
+        }
+        if self.ring.is_none() {
+            return match self.job(operation, data, token) {
+                Ok(mut job) => {
+                    let result = self.run_now(&mut job);
+                    Submitted::Done(self.complete(job, result))
+                }
+                Err(e) => Submitted::Done(Completion { result: Err(operation.failed(e)), buffer: None }),
+            };
+        }
+        let waits = self.conflicts(&operation, self.running.iter().chain(&self.waiting));
+        let mut done = 0;
+        if let Operation::Read { offset, len } = operation
+            && !waits
+            && !self.store.direct
+            && !self.lacks.nowait
+        {
+            // What the page cache holds costs one plain call; what it lacks goes by the ring.
+            let transfer = match &mut data {
+                Data::None => Transfer::None,
+                Data::Spans(spans) => Transfer::Spans(spans),
+                Data::Owned(buffer) => Transfer::Buffer(buffer),
+            };
+            let call = Call::Read { offset };
+            match run(&self.store.file, &self.memory, call, transfer, 0, true, &mut self.scratch) {
+                Ok(n) if n as u64 >= len => return Submitted::done(Ok(()), data),
+                Ok(n) => done = n as u64 - n as u64 % u64::from(self.store.block_size),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                // Refused by this file system, or failed: the ring's answer counts.
+                Err(e) => self.lacks.nowait = is_unsupported(&e),
+            }
+        }
+        let must_wait = waits || self.running.len() >= DEPTH as usize;
+        if must_wait && self.waiting.len() >= WAITING {
+            return Submitted::done(Err(StoreError::Busy), data);
+        }
+        let mut job = match self.job(operation, data, token) {
+            Ok(job) => job,
+            Err(e) => return Submitted::Done(Completion { result: Err(operation.failed(e)), buffer: None }),
+        };
+        job.done = done;
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.jobs.push(None);
+            self.jobs.len() - 1
+        });
+        self.jobs[index] = Some(job);
+        self.mutating += usize::from(operation.mutates());
+        if must_wait {
+            self.waiting.push_back(index);
+        } else {
+            self.running.push(index);
+            self.push(index);
+        }
+        Submitted::Pending
+    }
+
+    fn poll(&mut self, now: Nanos, sink: &mut impl FnMut(Token, Completion)) -> Option<Nanos> {
+        loop {
+            let polled = match &mut self.ring {
+                Some(ring) if !self.running.is_empty() => ring.poll(),
+                _ => None,
+            };
+            let (index, result) = match (polled, self.failed.pop()) {
+                (None, None) => break,
+                (Some((user, result, bytes)), failed) => {
+                    self.failed.extend(failed);
+                    let index = user as usize;
+                    let Some(job) = &mut self.jobs[index] else { continue };
+                    job.bytes = bytes;
+                    match job.after(result, &mut self.lacks, u64::from(self.store.block_size)) {
+                        Step::Again => {
+                            self.push(index);
+                            continue;
+                        }
+                        Step::Done(result) => (index, result),
+                    }
+                }
+                (None, Some(failed)) => failed,
+            };
+            if let Some((token, completion)) = self.finish(index, result) {
+                sink(token, completion);
+            }
+            if !self.waiting.is_empty() {
+                self.start_waiting();
+            }
+        }
+        (self.in_flight() > 0).then_some(now)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.running.len() + self.waiting.len()
+    }
+}
