@@ -1,1 +1,265 @@
-//! Operations whose blocks may arrive in any order.
+//! Operations whose blocks may arrive in any order: the paper's data provider (DAC'23 III-C) hands blocks on as the medium
+//! delivers them, where the operation allows it.
+//!
+//! Each block is scanned alone and leaves a summary; summaries of neighbours join, and joining is associative, so that
+//! the last summary is that of the file, whatever the order. [`Gather`] keeps those that wait for a neighbour.
+//! [`CountLines`] (the answers Count and First of a search), [`CountWords`] and [`SumCrc32c`] work this way; lines, matched parts,
+//! XXH3 and SHA-256 need their bytes in order.
+//!
+//! Memory: a search keeps of each stretch without a missing block its first and its last line's bytes: at most twice
+//! [`MAX_LINE`] a stretch, and as many stretches as the caller lets blocks run ahead. The others keep some words.
+
+use crate::pattern::{Answer, Cache, Search};
+use crate::{Counted, Error, Flow, MAX_LINE, walk};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// An operation over blocks in any order.
+pub trait Unordered {
+    /// What a stretch of the file leaves behind.
+    type Summary;
+    /// The answer for a file.
+    type Answer;
+
+    /// Looks at one stretch; `offset` is its place in the file.
+    ///
+    /// # Errors
+    /// [`Error::LineTooLong`].
+    fn scan(&mut self, offset: u64, bytes: &[u8]) -> Result<Self::Summary, Error>;
+
+    /// Joins a stretch with the one that follows it; `offset` is the place of the second. Associative.
+    ///
+    /// # Errors
+    /// [`Error::LineTooLong`].
+    fn join(
+        &mut self,
+        left: Self::Summary,
+        right: Self::Summary,
+        offset: u64,
+    ) -> Result<Self::Summary, Error>;
+
+    /// Whether no other stretch can change the answer.
+    fn settled(&self, summary: &Self::Summary) -> bool {
+        let _ = summary;
+        false
+    }
+
+    /// The answer, once the summary is the file's (or settled). `None`: an empty file.
+    fn answer(&mut self, summary: Option<Self::Summary>) -> Self::Answer;
+}
+
+/// Puts stretches of one file after another together.
+#[derive(Debug)]
+pub struct Gather<O: Unordered> {
+    operation: O,
+    /// By first byte: the byte behind the stretch, and its summary.
+    stretches: BTreeMap<u64, (u64, O::Summary)>,
+    settled: Option<O::Summary>,
+}
+
+impl<O: Unordered> Gather<O> {
+    /// At the start of a file.
+    pub fn new(operation: O) -> Self {
+        Self { operation, stretches: BTreeMap::new(), settled: None }
+    }
+
+    /// Makes ready for the next file.
+    pub fn begin(&mut self) {
+        self.stretches.clear();
+        self.settled = None;
+    }
+
+    /// Takes the bytes at `offset`. [`Flow::Done`]: the answer is known already.
+    ///
+    /// # Errors
+    /// [`Error::Gap`] where bytes come twice; [`Error::LineTooLong`].
+    pub fn feed(&mut self, offset: u64, bytes: &[u8]) -> Result<Flow, Error> {
+        if self.settled.is_some() {
+            return Ok(Flow::Done);
+        }
+        if bytes.is_empty() {
+            return Ok(Flow::More);
+        }
+        let (mut start, mut end) =
+            (offset, offset.checked_add(bytes.len() as u64).ok_or(Error::Gap { offset })?);
+        let before = self.stretches.range(..=offset).next_back().map(|(at, (end, _))| (*at, *end));
+        let after = self.stretches.range(offset..).next().map(|(at, _)| *at);
+        if before.is_some_and(|(_, end)| end > offset) || after.is_some_and(|at| at < end) {
+            return Err(Error::Gap { offset });
+        }
+        let mut summary = self.operation.scan(offset, bytes)?;
+        if let Some((at, _)) = before.filter(|(_, end)| *end == offset)
+            && let Some((_, left)) = self.stretches.remove(&at)
+        {
+            summary = self.operation.join(left, summary, offset)?;
+            start = at;
+        }
+        if after == Some(end)
+            && let Some((right_end, right)) = self.stretches.remove(&end)
+        {
+            summary = self.operation.join(summary, right, end)?;
+            end = right_end;
+        }
+        if self.operation.settled(&summary) {
+            self.settled = Some(summary);
+            return Ok(Flow::Done);
+        }
+        self.stretches.insert(start, (end, summary));
+        Ok(Flow::More)
+    }
+
+    /// The answer for a file of `size` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Gap`] where not all of them came.
+    pub fn finish(&mut self, size: u64) -> Result<O::Answer, Error> {
+        if let Some(summary) = self.settled.take() {
+            return Ok(self.operation.answer(Some(summary)));
+        }
+        let all = self.stretches.pop_first();
+        match all {
+            None if size == 0 => Ok(self.operation.answer(None)),
+            Some((0, (end, summary))) if end == size => Ok(self.operation.answer(Some(summary))),
+            Some((0, (end, _))) => Err(Error::Gap { offset: end.min(size) }),
+            None | Some(_) => Err(Error::Gap { offset: 0 }),
+        }
+    }
+
+    /// Stretches that wait for a neighbour.
+    #[must_use]
+    pub fn stretches(&self) -> usize {
+        self.stretches.len()
+    }
+}
+
+/// A search that answers how many lines are found ([`Answer::Count`]), or whether any is ([`Answer::First`]: 0 or 1).
+#[derive(Debug)]
+pub struct CountLines {
+    search: Arc<Search>,
+    cache: Cache,
+}
+
+/// What a stretch leaves of a search: all but its first and last line is counted.
+#[derive(Debug)]
+pub struct LinesFound {
+    /// Up to the first newline, or all.
+    head: Vec<u8>,
+    /// What is behind the last newline; `None` where there is no newline.
+    tail: Option<Vec<u8>>,
+    /// Found between the two.
+    middle: u64,
+}
+
+impl CountLines {
+    /// `None` where the search must see the file in order: it shows lines.
+    #[must_use]
+    pub fn new(search: &Arc<Search>) -> Option<Self> {
+        let counts = matches!(search.options.answer, Answer::Count | Answer::First);
+        counts.then(|| Self { search: Arc::clone(search), cache: search.engine.cache() })
+    }
+
+    fn count(&mut self, lines: &[u8]) -> u64 {
+        let limit = self.limit();
+        let Self { search, cache } = self;
+        walk::count(&search.engine, cache, lines, search.options.invert, limit)
+    }
+
+    fn limit(&self) -> u64 {
+        let max = self.search.options.max_count.unwrap_or(u64::MAX);
+        if self.search.options.answer == Answer::First { max.min(1) } else { max }
+    }
+}
+
+fn append(mut line: Vec<u8>, more: &[u8], offset: u64) -> Result<Vec<u8>, Error> {
+    if line.len() + more.len() > MAX_LINE + 1 {
+        return Err(Error::LineTooLong { offset: offset.saturating_sub(line.len() as u64) });
+    }
+    line.extend_from_slice(more);
+    Ok(line)
+}
+
+impl Unordered for CountLines {
+    type Summary = LinesFound;
+    type Answer = u64;
+
+    fn scan(&mut self, offset: u64, bytes: &[u8]) -> Result<LinesFound, Error> {
+        let (Some(first), Some(last)) = (memchr::memchr(b'\n', bytes), memchr::memrchr(b'\n', bytes)) else {
+            return Ok(LinesFound { head: append(Vec::new(), bytes, offset)?, tail: None, middle: 0 });
+        };
+        let part = |from, to| bytes.get(from..to).unwrap_or_default();
+        Ok(LinesFound {
+            head: part(0, first + 1).to_vec(),
+            tail: Some(part(last + 1, bytes.len()).to_vec()),
+            middle: self.count(part(first + 1, last + 1)),
+        })
+    }
+
+    fn join(&mut self, left: LinesFound, right: LinesFound, offset: u64) -> Result<LinesFound, Error> {
+        let Some(open) = left.tail else {
+            let head = append(left.head, &right.head, offset)?;
+            return Ok(LinesFound { head, ..right });
+        };
+        let line = append(open, &right.head, offset)?;
+        Ok(match right.tail {
+            None => LinesFound { tail: Some(line), ..left },
+            Some(tail) => LinesFound {
+                head: left.head,
+                tail: Some(tail),
+                middle: left.middle.saturating_add(right.middle).saturating_add(self.count(&line)),
+            },
+        })
+    }
+
+    fn settled(&self, summary: &LinesFound) -> bool {
+        summary.middle >= self.limit()
+    }
+
+    fn answer(&mut self, summary: Option<LinesFound>) -> u64 {
+        let Some(summary) = summary else { return 0 };
+        let ends = self.count(&summary.head) + summary.tail.map_or(0, |tail| self.count(&tail));
+        summary.middle.saturating_add(ends).min(self.limit())
+    }
+}
+
+/// Lines, words and bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CountWords;
+
+impl Unordered for CountWords {
+    type Summary = Counted;
+    type Answer = Counted;
+
+    fn scan(&mut self, _: u64, bytes: &[u8]) -> Result<Counted, Error> {
+        Ok(Counted::of(bytes))
+    }
+
+    fn join(&mut self, left: Counted, right: Counted, _: u64) -> Result<Counted, Error> {
+        Ok(left.join(right))
+    }
+
+    fn answer(&mut self, summary: Option<Counted>) -> Counted {
+        summary.unwrap_or_default()
+    }
+}
+
+/// CRC-32C.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SumCrc32c;
+
+impl Unordered for SumCrc32c {
+    /// The stretch's own CRC, and its length.
+    type Summary = (u32, usize);
+    type Answer = u32;
+
+    fn scan(&mut self, _: u64, bytes: &[u8]) -> Result<(u32, usize), Error> {
+        Ok((crc32c::crc32c(bytes), bytes.len()))
+    }
+
+    fn join(&mut self, left: (u32, usize), right: (u32, usize), _: u64) -> Result<(u32, usize), Error> {
+        Ok((crc32c::crc32c_combine(left.0, right.0, right.1), left.1 + right.1))
+    }
+
+    fn answer(&mut self, summary: Option<(u32, usize)>) -> u32 {
+        summary.unwrap_or_default().0
+    }
+}
