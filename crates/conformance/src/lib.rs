@@ -2,3 +2,4 @@
 
 pub mod needs;
 pub mod store;
+pub mod view;

@@ -1,0 +1,370 @@
+//! Directories: the entries of a block, linear lookup, listing.
+//!
+//! A directory is a file of blocks, each filled with entries of its own; index blocks look like one empty entry, so that
+//! reading every block in order is right for indexed directories too. An inline directory has two areas of entries in its
+//! inode, the first after its parent's number. An entry in use is only parsed here, never copied, until it is listed.
+
+use super::bytes::{index, le16, le32, wide};
+use super::feature::{compat, incompat};
+use super::htree::{self, Indexed};
+use super::inode::Body;
+use super::{Volume, body};
+use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, Place, Source};
+
+/// How a volume writes entries.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Form {
+    /// Whether the byte after an 8-bit name length is a type; without, the length has 16 bits.
+    pub(super) typed: bool,
+    /// Bytes in a block, which 64 KiB blocks need to read record lengths.
+    pub(super) block_size: u32,
+}
+
+/// An entry as it lies there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry<'a> {
+    /// 0 where it is free.
+    pub(super) ino: u32,
+    pub(super) name: &'a [u8],
+    pub(super) kind: u8,
+    pub(super) record: usize,
+}
+
+/// The entries of a block or an inline area; an error ends it.
+pub(super) struct Entries<'a> {
+    bytes: &'a [u8],
+    /// Byte of the next one.
+    pub(super) at: usize,
+    form: Form,
+}
+
+impl<'a> Entries<'a> {
+    pub(super) fn new(bytes: &'a [u8], form: Form) -> Entries<'a> {
+        Entries { bytes, at: 0, form }
+    }
+
+    fn parse(&self, rest: &'a [u8]) -> Result<Entry<'a>, &'static str> {
+        let cut = "a directory entry is cut short";
+        let (Some(ino), Some(record), Some(len), Some(&kind)) =
+            (le32(rest, 0), le16(rest, 4), le16(rest, 6), rest.get(7))
+        else {
+            return Err(cut);
+        };
+        let (len, kind) = if self.form.typed { (len & 0xFF, kind) } else { (len, 0) };
+        let record = index(u64::from(record_len(record, self.form.block_size)));
+        if record < 12 || !record.is_multiple_of(4) {
+            return Err("a directory entry's record length is impossible");
+        }
+        if record > rest.len() {
+            return Err("a directory entry reaches past its block");
+        }
+        let name = if ino == 0 {
+            &[]
+        } else {
+            let name = rest.get(8..record).and_then(|room| room.get(..usize::from(len)));
+            name.ok_or("a directory entry's name reaches past its record")?
+        };
+        Ok(Entry { ino, name, kind, record })
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<Entry<'a>, &'static str>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
+        let entry = self.parse(rest);
+        self.at = match entry {
+            Ok(entry) => self.at.wrapping_add(entry.record), // at most bytes.len()
+            Err(_) => usize::MAX,
+        };
+        Some(entry)
+    }
+}
+
+/// Record lengths of 64 KiB blocks hold 18 bits in 16: the lowest two of 65536 and more are where multiples of 4 have none.
+fn record_len(raw: u16, block_size: u32) -> u32 {
+    if block_size < 0x1_0000 {
+        return u32::from(raw);
+    }
+    if raw == 0 || raw == u16::MAX {
+        return block_size;
+    }
+    u32::from(raw & !3) | u32::from(raw & 3).wrapping_shl(16)
+}
+
+/// What an entry's type byte says.
+fn kind_of(kind: u8) -> Option<FileKind> {
+    Some(match kind {
+        1 => FileKind::Regular,
+        2 => FileKind::Directory,
+        3 => FileKind::CharDevice,
+        4 => FileKind::BlockDevice,
+        5 => FileKind::Fifo,
+        6 => FileKind::Socket,
+        7 => FileKind::Symlink,
+        _ => return None,
+    })
+}
+
+/// Whether a leaf's last 12 bytes are a checksum that holds.
+fn leaf_checksum_holds(bytes: &[u8], seed: super::csum::Crc) -> bool {
+    let Some((covered, tail)) = bytes.split_last_chunk::<12>() else { return false };
+    // A free entry of 12 bytes, of the type DE.
+    tail.starts_with(&[0, 0, 0, 0, 12, 0, 0, 0xDE]) && le32(tail, 8) == Some(seed.over(covered).0)
+}
+
+/// A directory that is being read.
+pub(super) struct Directory<'a> {
+    pub(super) inode: &'a Inode,
+    pub(super) body: &'a Body,
+    /// Whole blocks.
+    pub(super) blocks: u64,
+}
+
+impl Volume {
+    pub(super) fn form(&self) -> Form {
+        Form { typed: self.sb.features.incompat(incompat::FILETYPE), block_size: self.sb.block_size() }
+    }
+
+    fn directory<'a>(&self, inode: &'a Inode) -> Result<Directory<'a>, Error> {
+        if inode.kind != FileKind::Directory {
+            return Err(Error::NotADirectory);
+        }
+        let body = body(inode)?;
+        if body.is_encrypted() {
+            return Err(Error::Unsupported(format!(
+                "encrypt: directory, inode {} is encrypted",
+                inode.ino.0
+            )));
+        }
+        let blocks = inode.size.wrapping_shr(self.sb.block_shift);
+        if blocks > self.sb.blocks {
+            let what = format!("directory, inode {}: of {blocks} blocks, more than the volume", inode.ino.0);
+            return Err(Error::Corrupt { what, at: body.at });
+        }
+        Ok(Directory { inode, body, blocks })
+    }
+
+    /// The inode that `name` has in a directory.
+    pub(super) async fn find<S: Source>(
+        &self,
+        source: &S,
+        inode: &Inode,
+        name: &[u8],
+    ) -> Result<Option<Ino>, Error> {
+        let dir = self.directory(inode)?;
+        if name.is_empty() || name.len() > 255 {
+            return Ok(None);
+        }
+        let found = if dir.body.is_inline() {
+            self.find_inline(source, &dir, name).await?
+        } else if dir.body.is_indexed()
+            && self.sb.features.compat(compat::DIR_INDEX)
+            && !dir.body.is_casefolded()
+        {
+            match self.find_by_index(source, &dir, name).await? {
+                Indexed::Answer(found) => found,
+                Indexed::NoIndex => self.find_in_blocks(source, &dir, name).await?,
+            }
+        } else {
+            self.find_in_blocks(source, &dir, name).await?
+        };
+        match found {
+            // Another name may be the same when folded, and this reader does not fold.
+            None if dir.body.is_casefolded() => Err(Error::Unsupported("casefold".into())),
+            Some(ino) if ino == 0 || ino > self.sb.inodes => {
+                Err(self.bad_entry(&dir, dir.body.at, "an entry names an inode that is none"))
+            }
+            found => Ok(found.map(Ino)),
+        }
+    }
+
+    async fn find_in_blocks<S: Source>(
+        &self,
+        source: &S,
+        dir: &Directory<'_>,
+        name: &[u8],
+    ) -> Result<Option<u32>, Error> {
+        let mut next = 0;
+        while let Some((nr, here)) = self.next_block(source, dir, next).await? {
+            for ahead in 0..here.blocks {
+                let at = here.start.wrapping_add(ahead);
+                let block = self.directory_block(source, dir, nr.wrapping_add(ahead), at).await?;
+                if let Some(ino) = self.find_in_block(dir, &block, self.byte_of(at), name)? {
+                    return Ok(Some(ino));
+                }
+            }
+            next = nr.wrapping_add(here.blocks);
+        }
+        Ok(None)
+    }
+
+    /// Looks for a name in one block.
+    pub(super) fn find_in_block(
+        &self,
+        dir: &Directory<'_>,
+        block: &[u8],
+        at: u64,
+        name: &[u8],
+    ) -> Result<Option<u32>, Error> {
+        let mut entries = Entries::new(block, self.form());
+        for entry in &mut entries {
+            let entry = entry.map_err(|what| self.bad_entry(dir, at, what))?;
+            if entry.name == name {
+                return Ok(Some(entry.ino));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn bad_entry(&self, dir: &Directory<'_>, at: u64, what: &str) -> Error {
+        Error::Corrupt { what: format!("directory, inode {}: {what}", dir.inode.ino.0), at }
+    }
+
+    /// The first mapped blocks from `next` on: the directory's block and what maps it. Holes are passed over.
+    async fn next_block<S: Source>(
+        &self,
+        source: &S,
+        dir: &Directory<'_>,
+        mut next: u64,
+    ) -> Result<Option<(u64, Mapped)>, Error> {
+        while next < dir.blocks {
+            let Some(run) =
+                self.run(source, dir.inode, dir.body, next.wrapping_shl(self.sb.block_shift)).await?
+            else {
+                break;
+            };
+            let blocks = run.len.wrapping_shr(self.sb.block_shift).min(dir.blocks.wrapping_sub(next));
+            if blocks == 0 {
+                break;
+            }
+            if let Place::Volume(at) = run.place {
+                return Ok(Some((next, Mapped { start: at.wrapping_shr(self.sb.block_shift), blocks })));
+            }
+            next = next.saturating_add(blocks);
+        }
+        Ok(None)
+    }
+
+    /// Block `nr` of a directory, wherever it lies; a hole is an error.
+    pub(super) async fn numbered_block<S: Source>(
+        &self,
+        source: &S,
+        dir: &Directory<'_>,
+        nr: u64,
+    ) -> Result<(S::Block, u64), Error> {
+        match self.next_block(source, dir, nr).await? {
+            Some((found, here)) if found == nr => {
+                Ok((self.directory_block(source, dir, nr, here.start).await?, here.start))
+            }
+            _ => Err(self.bad_entry(
+                dir,
+                dir.body.at,
+                &format!("its index names block {nr}, which is missing"),
+            )),
+        }
+    }
+
+    /// A directory's block, its checksum verified.
+    async fn directory_block<S: Source>(
+        &self,
+        source: &S,
+        dir: &Directory<'_>,
+        nr: u64,
+        at: u64,
+    ) -> Result<S::Block, Error> {
+        let block = self.block(source, at, "directory block").await?;
+        let Some(seed) = dir.body.seed else { return Ok(block) };
+        let holds = match htree::node_place(&block, self.form()) {
+            Some(place) if nr == 0 || place.is_inner() => htree::checksum_holds(&block, place, seed),
+            _ => leaf_checksum_holds(&block, seed),
+        };
+        if !holds {
+            let what = format!("the checksum of its block {nr} does not match");
+            return Err(self.bad_entry(dir, self.byte_of(at), &what));
+        }
+        Ok(block)
+    }
+
+    async fn find_inline<S: Source>(
+        &self,
+        source: &S,
+        dir: &Directory<'_>,
+        name: &[u8],
+    ) -> Result<Option<u32>, Error> {
+        let raw = self.raw_inode(source, dir.inode.ino).await?;
+        let (head, rest) = self.inline_areas(&raw)?;
+        match name {
+            b"." => return Ok(Some(dir.inode.ino.0)),
+            b".." => return Ok(le32(head, 0)),
+            _ => {}
+        }
+        for area in [head.get(4..).unwrap_or(&[]), rest] {
+            if let Some(ino) = self.find_in_block(dir, area, raw.at, name)? {
+                return Ok(Some(ino));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Appends the entries of the block at `cursor`, or of the first one after it that is there.
+    pub(super) async fn list<S: Source>(
+        &self,
+        source: &S,
+        inode: &Inode,
+        cursor: DirCursor,
+        entries: &mut Vec<DirEntry>,
+    ) -> Result<Option<DirCursor>, Error> {
+        let dir = self.directory(inode)?;
+        if dir.body.is_inline() {
+            let raw = self.raw_inode(source, inode.ino).await?;
+            let (head, rest) = self.inline_areas(&raw)?;
+            self.list_block(&dir, head.get(4..).unwrap_or(&[]), raw.at, entries)?;
+            self.list_block(&dir, rest, raw.at, entries)?;
+            return Ok(None);
+        }
+        let Some((nr, here)) = self.next_block(source, &dir, cursor.block).await? else { return Ok(None) };
+        let block = self.directory_block(source, &dir, nr, here.start).await?;
+        self.list_block(&dir, &block, self.byte_of(here.start), entries)?;
+        let next = nr.saturating_add(1);
+        Ok((next < dir.blocks).then_some(DirCursor { level: 0, block: next }))
+    }
+
+    fn list_block(
+        &self,
+        dir: &Directory<'_>,
+        block: &[u8],
+        at: u64,
+        entries: &mut Vec<DirEntry>,
+    ) -> Result<(), Error> {
+        let mut all = Entries::new(block, self.form());
+        loop {
+            let inside = wide(all.at);
+            let Some(entry) = all.next() else { return Ok(()) };
+            let bad = |what: &str| self.bad_entry(dir, at.wrapping_add(inside), what);
+            let entry = entry.map_err(bad)?;
+            if entry.ino == 0 || entry.name == b"." || entry.name == b".." {
+                continue;
+            }
+            if entry.ino > self.sb.inodes {
+                return Err(bad(&format!("an entry names inode {} of {}", entry.ino, self.sb.inodes)));
+            }
+            if entry.name.is_empty() || entry.name.iter().any(|b| matches!(b, 0 | b'/')) {
+                return Err(bad("an entry's name is none"));
+            }
+            entries.push(DirEntry {
+                name: entry.name.to_vec(),
+                ino: Ino(entry.ino),
+                kind: kind_of(entry.kind),
+            });
+        }
+    }
+}
+
+/// Blocks of a directory that lie one after another.
+struct Mapped {
+    /// The volume's block.
+    start: u64,
+    blocks: u64,
+}

@@ -1,0 +1,92 @@
+//! Group descriptors: where a group's part of the inode table lies.
+//!
+//! Descriptor blocks follow the superblock, or with meta_bg each lies in the first group that it describes.
+
+use super::Volume;
+use super::bytes::{halves, index, le16, le32, wide};
+use super::csum::crc16;
+use super::feature::{compat, incompat, ro_compat};
+use super::superblock::Superblock;
+use crate::{Error, Source};
+
+impl Superblock {
+    /// The volume's block in which descriptor block `nr` lies.
+    fn descriptor_block(&self, nr: u32, per_block: u32) -> Option<u64> {
+        // The superblock's own block: 1 where a block is 1 KiB, else 0, also on bigalloc with its first data block 0.
+        let small = self.block_shift == 10;
+        if !self.features.incompat(incompat::META_BG) || nr < self.first_meta_bg {
+            return u64::from(small).checked_add(1)?.checked_add(u64::from(nr));
+        }
+        let group = nr.checked_mul(per_block)?;
+        let first = u64::from(group)
+            .checked_mul(u64::from(self.blocks_per_group))?
+            .checked_add(u64::from(self.first_data_block))?;
+        let boot = small && nr == 0 && self.first_data_block == 0;
+        first.checked_add(u64::from(self.has_super(group)))?.checked_add(u64::from(boot))
+    }
+
+    /// Whether a group begins with a superblock or a copy.
+    fn has_super(&self, group: u32) -> bool {
+        if group == 0 {
+            return true;
+        }
+        if self.features.compat(compat::SPARSE_SUPER2) {
+            return self.backup_groups.contains(&group);
+        }
+        if group == 1 || !self.features.ro_compat(ro_compat::SPARSE_SUPER) {
+            return true;
+        }
+        [3u32, 5, 7].iter().any(|base| is_power(group, *base))
+    }
+}
+
+fn is_power(value: u32, base: u32) -> bool {
+    let mut power = base;
+    while power < value {
+        match power.checked_mul(base) {
+            Some(next) => power = next,
+            None => return false,
+        }
+    }
+    power == value
+}
+
+impl Volume {
+    /// The first block of a group's inode table. The descriptor's checksum is verified.
+    pub(super) async fn inode_table<S: Source>(&self, source: &S, group: u32) -> Result<u64, Error> {
+        let sb = &self.sb;
+        let size = u32::from(sb.descriptor_size);
+        let per_block = sb.block_size().checked_div(size).unwrap_or(1);
+        let nr = group.checked_div(per_block).unwrap_or(0);
+        let inside =
+            index(u64::from(group.checked_rem(per_block).unwrap_or(0)).wrapping_mul(u64::from(size)));
+        let overflow =
+            || Error::Corrupt { what: format!("group {group} lies nowhere"), at: super::superblock::AT };
+        let block_nr = sb.descriptor_block(nr, per_block).ok_or_else(overflow)?;
+        let block = self.block(source, block_nr, "group descriptors").await?;
+        let at = self.byte_of(block_nr).wrapping_add(wide(inside));
+        let corrupt = |what: String| Error::Corrupt { what, at };
+        let raw = block
+            .get(inside..)
+            .and_then(|rest| rest.get(..usize::from(sb.descriptor_size)))
+            .ok_or_else(|| corrupt(format!("descriptor of group {group} is cut short")))?;
+        let (Some(low), Some(stored)) = (le32(raw, 0x08), le16(raw, 0x1E)) else {
+            return Err(corrupt(format!("descriptor of group {group} is cut short")));
+        };
+        let high = if raw.len() >= 64 { le32(raw, 0x28).unwrap_or(0) } else { 0 };
+
+        let before = raw.get(..0x1E).unwrap_or(&[]);
+        let after = raw.get(0x20..).unwrap_or(&[]);
+        let computed = if let Some(seed) = sb.seed {
+            Some(seed.over_u32(group).over(before).over(&[0, 0]).over(after).low())
+        } else {
+            sb.descriptor_crc16.map(|crc| crc16(crc16(crc16(crc, &group.to_le_bytes()), before), after))
+        };
+        if let Some(computed) = computed.filter(|c| *c != stored) {
+            let what =
+                format!("checksum {stored:04x} of group {group}'s descriptor, computed {computed:04x}");
+            return Err(corrupt(what));
+        }
+        Ok(halves(low, high))
+    }
+}

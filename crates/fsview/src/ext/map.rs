@@ -1,0 +1,124 @@
+//! From a byte of a file to where it lies, whichever way the inode keeps that; and links, whose content is so found.
+
+use super::bytes::{index, wide};
+use super::inode::Body;
+use super::{Volume, body};
+use crate::{Error, FileKind, Inode, Place, Run, Source};
+
+/// Consecutive blocks of a file, from the one that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    /// How many; at least one.
+    pub(super) blocks: u64,
+    /// The volume's block that holds the first of them; `None` for a hole or unwritten blocks.
+    pub(super) start: Option<u64>,
+}
+
+/// Beyond what a file can map.
+pub(super) const HOLE_TO_THE_END: Span = Span { blocks: u64::MAX, start: None };
+
+impl Volume {
+    /// The run of a file, directory or link that begins at byte `from`.
+    pub(super) async fn run<S: Source>(
+        &self,
+        source: &S,
+        inode: &Inode,
+        body: &Body,
+        from: u64,
+    ) -> Result<Option<Run>, Error> {
+        if body.is_encrypted() {
+            return Err(Error::Unsupported(format!("encrypt: inode {} is encrypted", inode.ino.0)));
+        }
+        let Some(left) = inode.size.checked_sub(from).filter(|left| *left > 0) else { return Ok(None) };
+        if body.is_inline() {
+            return Ok(Some(match body.inline_len.checked_sub(from).filter(|here| *here > 0) {
+                Some(here) => Run { from, len: left.min(here), place: Place::Inline },
+                None => Run { from, len: left, place: Place::Zeros },
+            }));
+        }
+        let shift = self.sb.block_shift;
+        let span = self.span(source, inode, body, from.wrapping_shr(shift)).await?;
+        let inside = from & u64::from(self.sb.block_size().wrapping_sub(1));
+        // A span that overflows 64 bits of bytes reaches past any file.
+        let bytes =
+            if span.blocks.leading_zeros() > shift { span.blocks.wrapping_shl(shift) } else { u64::MAX };
+        let len = bytes.saturating_sub(inside).min(left);
+        let place = match span.start {
+            Some(block) => Place::Volume(self.byte_of(block).wrapping_add(inside)),
+            None => Place::Zeros,
+        };
+        Ok(Some(Run { from, len, place }))
+    }
+
+    /// Where a file's block and its successors lie, checked to be within the volume.
+    async fn span<S: Source>(
+        &self,
+        source: &S,
+        inode: &Inode,
+        body: &Body,
+        block: u64,
+    ) -> Result<Span, Error> {
+        let span = if body.has_extents() {
+            self.extent_span(source, inode, body, block).await?
+        } else {
+            self.mapped_span(source, body, block).await?
+        };
+        if let Some(start) = span.start {
+            let first = u64::from(self.sb.first_data_block);
+            let end = start.checked_add(span.blocks);
+            if start <= first || end.is_none_or(|end| end > self.sb.blocks) {
+                let what = format!(
+                    "inode {}: block {block} and {} more at block {start}, the volume has {} blocks",
+                    inode.ino.0,
+                    span.blocks.saturating_sub(1),
+                    self.sb.blocks
+                );
+                return Err(Error::Corrupt { what, at: body.at });
+            }
+        }
+        Ok(span)
+    }
+
+    /// The target of a symbolic link: in the inode where it is short and has no blocks, else inline or in one block.
+    pub(super) async fn link_target<S: Source>(&self, source: &S, inode: &Inode) -> Result<Vec<u8>, Error> {
+        if inode.kind != FileKind::Symlink {
+            return Err(Error::WrongKind);
+        }
+        let body = body(inode)?;
+        if body.is_encrypted() {
+            return Err(Error::Unsupported(format!("encrypt: inode {} is encrypted", inode.ino.0)));
+        }
+        let corrupt = |what: String| Error::Corrupt {
+            what: format!("symbolic link, inode {}: {what}", inode.ino.0),
+            at: body.at,
+        };
+        let size = index(inode.size);
+        let target = if body.is_inline() {
+            self.inline_bytes(source, inode, body).await?
+        } else if self.is_short_link(inode, body) {
+            body.map.get(..size).unwrap_or(&[]).to_vec()
+        } else {
+            if inode.size > u64::from(self.sb.block_size()) {
+                return Err(corrupt(format!("a target of {} bytes", inode.size)));
+            }
+            match self.run(source, inode, body, 0).await? {
+                Some(Run { place: Place::Volume(at), len, .. }) if len == inode.size => {
+                    let block =
+                        self.block(source, at.wrapping_shr(self.sb.block_shift), "link target").await?;
+                    block.get(..size).unwrap_or(&[]).to_vec()
+                }
+                _ => return Err(corrupt("no block for its target".into())),
+            }
+        };
+        if target.is_empty() || target.contains(&0) || wide(target.len()) != inode.size || size > 4095 {
+            return Err(corrupt(format!("a target of {} bytes is no path", inode.size)));
+        }
+        Ok(target)
+    }
+
+    /// Whether a link's target is in `i_block`: it is short, and no block is allocated but perhaps one of attributes.
+    fn is_short_link(&self, inode: &Inode, body: &Body) -> bool {
+        let attributes = if body.attribute_block == 0 { 0 } else { self.sb.cluster_sectors };
+        inode.size < 60 && inode.sectors <= attributes
+    }
+}

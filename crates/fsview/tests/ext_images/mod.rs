@@ -1,0 +1,249 @@
+//! Images for the ext tests: variants that mke2fs makes, and seeded trees to fill them with.
+
+#![allow(dead_code)] // each test uses a part
+
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Whether to go on without `what`: prints that the test is left out, and fails in CI.
+pub fn left_out(test: &str, why: &str) {
+    eprintln!("LEFT OUT: {test}: {why}");
+    assert!(std::env::var_os("CI").is_none(), "{test}: {why}");
+}
+
+/// Runs a command; its output, or what it said.
+pub fn run(program: &str, args: &[&str]) -> Result<Vec<u8>, String> {
+    let output = Command::new(program)
+        .args(args)
+        .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("MKE2FS_SKIP_PROGRESS", "1")
+        .output()
+        .map_err(|e| format!("{program}: {e}"))?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let said = [&output.stdout[..], &output.stderr].concat();
+    Err(format!("{program} {args:?}: {} {}", output.status, String::from_utf8_lossy(&said)))
+}
+
+/// Whether a tool is there at all.
+pub fn has(program: &str) -> bool {
+    Command::new("sh")
+        .args(["-c", &format!("PATH=$PATH:/usr/sbin:/sbin command -v {program}")])
+        .output()
+        .is_ok_and(|o| o.status.success())
+}
+
+/// A way to call mke2fs.
+#[derive(Clone, Copy, Debug)]
+pub struct Variant {
+    pub name: &'static str,
+    pub args: &'static str,
+    /// tune2fs or debugfs afterwards, as shell lines with `$IMG`.
+    pub after: &'static str,
+}
+
+const fn v(name: &'static str, args: &'static str) -> Variant {
+    Variant { name, args, after: "" }
+}
+
+/// Every variant that a kernel with 4 KiB pages mounts.
+pub const VARIANTS: &[Variant] = &[
+    v("ext2-1k", "-t ext2 -b 1024"),
+    v("ext2-2k", "-t ext2 -b 2048"),
+    v("ext2-4k", "-t ext2 -b 4096"),
+    v("ext2-128", "-t ext2 -b 1024 -I 128"),
+    v("ext2-nofiletype", "-t ext2 -b 1024 -O ^filetype"),
+    v("ext2-noindex", "-t ext2 -b 4096 -O ^dir_index"),
+    v("ext3-1k", "-t ext3 -b 1024"),
+    v("ext3-4k", "-t ext3 -b 4096"),
+    v("ext4-1k", "-t ext4 -b 1024"),
+    v("ext4-2k", "-t ext4 -b 2048"),
+    v("ext4-4k", "-t ext4 -b 4096"),
+    v("ext4-128", "-t ext4 -b 4096 -I 128"),
+    v("ext4-512", "-t ext4 -b 4096 -I 512"),
+    v("ext4-no64bit", "-t ext4 -O ^64bit"),
+    v("ext4-noextent", "-t ext4 -b 4096 -O ^extent,^64bit"),
+    v("ext4-nocsum", "-t ext4 -O ^metadata_csum"),
+    v("ext4-uninit", "-t ext4 -O ^metadata_csum,uninit_bg"),
+    v("ext4-uninit-no64bit", "-t ext4 -O ^metadata_csum,^64bit,uninit_bg"),
+    v("ext4-seed", "-t ext4 -O metadata_csum_seed"),
+    v("ext4-inline", "-t ext4 -b 4096 -O inline_data"),
+    v("ext4-inline-1k-512", "-t ext4 -b 1024 -I 512 -O inline_data"),
+    v("ext4-inline-nocsum", "-t ext4 -b 1024 -O inline_data,^metadata_csum"),
+    v("ext4-bigalloc", "-t ext4 -b 4096 -O bigalloc -C 65536"),
+    v("ext4-bigalloc-1k", "-t ext4 -b 1024 -O bigalloc -C 16384"),
+    v("ext4-meta_bg", "-t ext4 -b 1024 -O meta_bg,^resize_inode"),
+    v("ext4-meta_bg-4k", "-t ext4 -b 4096 -O meta_bg,^resize_inode -g 1024"),
+    v("ext4-sparse2", "-t ext4 -b 1024 -O sparse_super2"),
+    v("ext4-noflex", "-t ext4 -b 1024 -O ^flex_bg"),
+    v("ext4-large_dir", "-t ext4 -b 1024 -O large_dir"),
+    v("ext4-nofiletype", "-t ext4 -O ^filetype"),
+    v("ext4-noindex", "-t ext4 -O ^dir_index"),
+    v("ext4-orphan_file", "-t ext4 -b 4096 -O orphan_file"),
+    v("ext4-ea_inode", "-t ext4 -b 4096 -O ea_inode"),
+    v("ext4-nojournal", "-t ext4 -b 4096 -O ^has_journal"),
+    v("ext4-fast_commit", "-t ext4 -b 4096 -O fast_commit"),
+    v("ext4-quota", "-t ext4 -b 4096 -O quota,project"),
+    v("ext4-casefold", "-t ext4 -b 4096 -O casefold"),
+    v("ext4-verity-encrypt", "-t ext4 -b 4096 -O verity,encrypt"),
+    Variant { name: "ext4-tea", args: "-t ext4 -b 1024", after: "tune2fs -E hash_alg=tea $IMG" },
+    Variant { name: "ext4-legacy", args: "-t ext4 -b 1024", after: "tune2fs -E hash_alg=legacy $IMG" },
+    Variant {
+        name: "ext4-unsigned",
+        args: "-t ext4 -b 1024",
+        after: "debugfs -w -R 'ssv flags 2' $IMG; debugfs -R 'show_super_stats -h' $IMG",
+    },
+    Variant {
+        name: "ext4-tea-unsigned",
+        args: "-t ext4 -b 1024",
+        after: "tune2fs -E hash_alg=tea $IMG; debugfs -w -R 'ssv flags 2' $IMG",
+    },
+    Variant {
+        name: "ext4-legacy-unsigned",
+        args: "-t ext4 -b 1024",
+        after: "tune2fs -E hash_alg=legacy $IMG; debugfs -w -R 'ssv flags 2' $IMG",
+    },
+];
+
+/// Block sizes above the page, which only tools read here.
+pub const LARGE_BLOCKS: &[Variant] = &[
+    v("ext4-16k", "-t ext4 -b 16384"),
+    v("ext4-64k", "-t ext4 -b 65536"),
+    v("ext2-64k", "-t ext2 -b 65536"),
+];
+
+/// Makes an image; `Ok(false)` where this mke2fs does not know the variant.
+pub fn make(variant: &Variant, image: &Path, mib: u64, from: Option<&Path>) -> Result<bool, String> {
+    let file = File::create(image).map_err(|e| e.to_string())?;
+    file.set_len(mib << 20).map_err(|e| e.to_string())?;
+    let mut args: Vec<&str> = vec!["-q", "-F", "-L", "near side"];
+    args.extend(variant.args.split(' '));
+    if let Some(from) = from {
+        args.extend(["-d", from.to_str().unwrap()]);
+    }
+    args.push(image.to_str().unwrap());
+    match run("mke2fs", &args) {
+        Ok(_) => {}
+        Err(said) if said.contains("Invalid filesystem option") => return Ok(false),
+        Err(said) => return Err(said),
+    }
+    if !variant.after.is_empty() {
+        let script = format!("set -e; IMG='{}'; {}", image.display(), variant.after);
+        run("sh", &["-c", &script])?;
+    }
+    Ok(true)
+}
+
+/// A small generator of numbers (SplitMix64), so that a seed says everything.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.number() % bound.max(1)
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(len + 8);
+        while bytes.len() < len {
+            bytes.extend(self.number().to_le_bytes());
+        }
+        bytes.truncate(len);
+        bytes
+    }
+
+    /// A name of any bytes but '/' and NUL.
+    pub fn name(&mut self, len: usize) -> Vec<u8> {
+        (0..len)
+            .map(|_| match self.below(255) as u8 + 1 {
+                b'/' => b'_',
+                byte => byte,
+            })
+            .collect()
+    }
+}
+
+fn below(dir: &Path, name: &[u8]) -> PathBuf {
+    dir.join(std::ffi::OsStr::from_bytes(name))
+}
+
+/// Fills a directory with what any user can make: files of telling sizes, links, deep paths, odd names, a hole.
+pub fn plant(root: &Path, seed: u64) -> std::io::Result<()> {
+    let mut random = Random(seed);
+    let sizes = root.join("sizes");
+    fs::create_dir(&sizes)?;
+    for size in
+        [0, 1, 59, 60, 61, 100, 130, 155, 156, 157, 160, 200, 400, 1023, 1024, 1025, 4095, 4096, 4097, 12288]
+            .into_iter()
+            .chain([13 << 10, 50_000, 300_000, 1 << 20])
+    {
+        fs::write(sizes.join(format!("{size}")), random.bytes(size))?;
+    }
+    let modes = root.join("modes");
+    fs::create_dir(&modes)?;
+    for mode in [0o000, 0o400, 0o644, 0o755, 0o1777, 0o2755, 0o4711, 0o6777] {
+        let path = modes.join(format!("{mode:o}"));
+        fs::write(&path, "x")?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+    }
+    let links = root.join("links");
+    fs::create_dir(&links)?;
+    for len in [1, 7, 58, 59, 60, 61, 100, 150, 156, 160, 400, 900, 1000] {
+        let target: String = (0..len).map(|n| if n % 17 == 3 { '/' } else { 'a' }).collect();
+        symlink(target, links.join(format!("symbolic-{len}")))?;
+    }
+    for n in 0..5 {
+        fs::hard_link(sizes.join("50000"), links.join(format!("hard-{n}")))?;
+    }
+    run("mkfifo", &[links.join("fifo").to_str().unwrap()]).map_err(std::io::Error::other)?;
+    let names = root.join("names");
+    fs::create_dir(&names)?;
+    for len in [1, 2, 3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 128, 254, 255] {
+        fs::write(below(&names, &random.name(len)), random.bytes(len))?;
+    }
+    fs::write(names.join("größe\n\t\\ "), "line")?;
+    let mut deep = root.join("deep");
+    fs::create_dir(&deep)?;
+    for n in 0..25 {
+        fs::write(deep.join("file"), format!("at depth {n}"))?;
+        deep = deep.join(format!("d{n}"));
+        fs::create_dir(&deep)?;
+    }
+    let many = root.join("many");
+    fs::create_dir(&many)?;
+    for n in 0..1500u64 {
+        let len = random.below(60) as usize + 1;
+        let name = [&random.name(len)[..], format!("-{n}").as_bytes()].concat();
+        fs::write(below(&many, &name), n.to_string())?;
+    }
+    let few = root.join("few");
+    for n in 0..12 {
+        let dir = few.join(format!("with-{n}"));
+        fs::create_dir_all(&dir)?;
+        for k in 0..n {
+            fs::write(dir.join(format!("entry number {k}")), "")?;
+        }
+    }
+    let sparse = root.join("sparse");
+    fs::create_dir(&sparse)?;
+    let file = File::create(sparse.join("ends"))?;
+    file.write_all_at(b"first", 0)?;
+    file.write_all_at(b"last", 5_000_000)?;
+    File::create(sparse.join("only a hole"))?.set_len(3_000_001)?;
+    let file = File::create(sparse.join("comb"))?;
+    for n in 0..40u64 {
+        file.write_all_at(&random.bytes(700), n * 12_288 + random.below(4096))?;
+    }
+    Ok(())
+}

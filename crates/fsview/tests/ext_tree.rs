@@ -1,0 +1,44 @@
+//! What mke2fs was given is what the view shows, for every variant; without root.
+
+mod ext_images;
+
+use ext_images::{LARGE_BLOCKS, VARIANTS, has, left_out, make, plant};
+use nearside_conformance::view::{Image, block_on, differences, read, read_host};
+use nearside_fsview::{FileKind, Volume};
+
+#[test]
+fn equals_the_source_directory() {
+    if !has("mke2fs") {
+        return left_out("equals_the_source_directory", "no mke2fs");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("from");
+    std::fs::create_dir(&from).unwrap();
+    plant(&from, 1).unwrap();
+    let host = read_host(&from).unwrap();
+    let image = dir.path().join("image");
+    for variant in VARIANTS.iter().chain(LARGE_BLOCKS) {
+        let mib = if variant.args.contains("65536") { 600 } else { 64 };
+        if !make(variant, &image, mib, Some(&from)).unwrap() {
+            left_out(variant.name, "this mke2fs does not know it");
+            continue;
+        }
+        let source = Image::open(&image).unwrap();
+        let volume = block_on(Volume::open(&source)).unwrap_or_else(|e| panic!("{}: {e}", variant.name));
+        let kind = variant.name.split('-').next().unwrap();
+        assert_eq!(volume.info().file_system, kind, "{}: {:?}", variant.name, volume.info());
+        assert_eq!(volume.info().label, "near side");
+        assert!(!volume.info().needs_recovery);
+        let mut view = read(&volume, &source).unwrap_or_else(|e| panic!("{}: {e}", variant.name));
+        view.retain(|path, _| !path.starts_with(b"/lost+found"));
+        // mke2fs keeps whole seconds, and gives directories their own sizes, links and a new root.
+        let found = differences(&view, &host, &|node| {
+            node.sectors = 0;
+            node.mtime_ns -= node.mtime_ns.rem_euclid(1_000_000_000);
+            if node.kind == FileKind::Directory {
+                (node.size, node.links, node.mtime_ns) = (0, 0, 0);
+            }
+        });
+        assert!(found.is_empty(), "{}:\n{}", variant.name, found.join("\n"));
+    }
+}
