@@ -3,8 +3,11 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use nearside_conformance::store::suite;
-use nearside_store::{Access, Backend, Dram, File, FileOptions};
+use nearside_conformance::store::{Host, Rng, model, suite};
+use nearside_store::{
+    Access, Backend, Data, Delay, Delayed, Dram, Fault, Faulty, File, FileOptions, Kinds, Lossy, Operation,
+    Rule,
+};
 
 const BYTES: u64 = 4 << 20;
 
@@ -44,4 +47,123 @@ fn files_on_tmpfs() {
             }
         }
     }
+}
+
+#[test]
+fn delayed() {
+    let dram = || Dram::new(BYTES, 512).unwrap();
+    suite(2, 2000, || Delayed::new(dram(), Delay::fixed(0)));
+    suite(2, 2000, || {
+        Delayed::new(dram(), Delay { stall_every: 10, stall_ns: 50_000, ..Delay::units(8, 1000) })
+    });
+    // Over a store that is itself pending.
+    let options = FileOptions { access: Access::ServeBuffered, ..FileOptions::serve() };
+    let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    suite(1, 1000, || {
+        file.as_file().set_len(0).unwrap();
+        file.as_file().set_len(BYTES).unwrap();
+        Delayed::new(File::open(file.path(), options).unwrap(), Delay::units(3, 500))
+    });
+}
+
+#[test]
+fn faulty_without_rules_is_the_store_below() {
+    suite(2, 2000, || Faulty::new(Delayed::new(Dram::new(BYTES, 512).unwrap(), Delay::fixed(100)), 1, []));
+}
+
+/// Point 6: failed and torn operations leave each block old or new, and the others alone.
+#[test]
+fn faults_leave_each_block_old_or_new() {
+    for seed in 0..8 {
+        let rules = [
+            Rule { per_million: 50_000, ..Rule::new(Kinds::Any, Fault::Error) },
+            Rule { per_million: 100_000, ..Rule::new(Kinds::Mutations, Fault::Torn) },
+            Rule { per_million: 50_000, ..Rule::new(Kinds::Any, Fault::Busy) },
+        ];
+        let dram = Dram::new(BYTES, 512).unwrap();
+        let store = Faulty::new(Delayed::new(dram, Delay::units(4, 700)), seed, rules);
+        let failed = model(&store, seed, 3000);
+        assert_eq!(failed as u64, store.plan().lock().unwrap().failed());
+        assert!(failed > 100, "{failed}");
+    }
+}
+
+#[test]
+fn faults_come_where_told() {
+    let rule =
+        Rule { range: Some(4096..8192), after: 1, times: Some(2), ..Rule::new(Kinds::Reads, Fault::Error) };
+    let store = Faulty::new(Dram::new(BYTES, 512).unwrap(), 1, [rule]);
+    let mut host = Host::new(&store);
+    let mut fails = |offset| host.read(offset, 512).is_err();
+    assert_eq!([fails(4096), fails(0), fails(4096), fails(8192), fails(7680), fails(4096)], {
+        [false, false, true, false, true, false]
+    });
+    store.plan().lock().unwrap().add(Rule::new(Kinds::Flushes, Fault::Error));
+    assert!(host.run(Operation::Flush, Data::None).result.is_err());
+    store.plan().lock().unwrap().clear();
+    assert!(host.run(Operation::Flush, Data::None).result.is_ok());
+}
+
+#[test]
+fn lossy() {
+    suite(2, 2000, || Lossy::new(BYTES, 512).unwrap());
+    suite(1, 2000, || Delayed::new(Lossy::new(BYTES, 4096).unwrap(), Delay::fixed(300)));
+}
+
+/// Point 4: after a crash each block is its durable version or one written since; both happen.
+#[test]
+fn a_crash_forgets_only_what_was_not_flushed() {
+    const BLOCKS: usize = 64;
+    let (mut lost, mut kept) = (0, 0);
+    for seed in 0..50 {
+        let store = Lossy::new(1 << 20, 512).unwrap();
+        let mut rng = Rng(seed);
+        let mut host = Host::new(&store);
+        let mut may: Vec<Vec<u8>> = vec![vec![0]; BLOCKS];
+        for round in 0..3 {
+            for _ in 0..100 {
+                let block = rng.below(BLOCKS as u64) as usize;
+                let (offset, len, byte, fua) = (block as u64 * 512, 512, rng.draw() as u8, rng.below(5) == 0);
+                match rng.below(12) {
+                    0 => {
+                        host.run(Operation::Flush, Data::None).result.unwrap();
+                        may.iter_mut().for_each(|versions| drop(versions.drain(..versions.len() - 1)));
+                    }
+                    1 => {
+                        host.run(Operation::Deallocate { offset, len }, Data::None).result.unwrap();
+                        may[block].push(0);
+                    }
+                    2 => {
+                        host.run(Operation::WriteZeroes { offset, len, fua: true }, Data::None)
+                            .result
+                            .unwrap();
+                        may[block] = vec![0];
+                    }
+                    _ => {
+                        host.write(offset, len, byte, fua).unwrap();
+                        if fua {
+                            may[block].clear();
+                        }
+                        may[block].push(byte);
+                    }
+                }
+            }
+            store.crash(seed * 10 + round);
+            assert_eq!(store.unflushed(), 0);
+            for (block, versions) in may.iter_mut().enumerate() {
+                let bytes = host.read(block as u64 * 512, 512).unwrap();
+                assert!(bytes.iter().all(|&b| b == bytes[0]));
+                let at = versions.iter().rposition(|&v| v == bytes[0]);
+                let at =
+                    at.unwrap_or_else(|| panic!("seed {seed}, block {block}: {} of {versions:?}", bytes[0]));
+                if at + 1 < versions.len() {
+                    lost += 1;
+                } else if versions.len() > 1 {
+                    kept += 1;
+                }
+                *versions = vec![bytes[0]];
+            }
+        }
+    }
+    assert!(lost > 100 && kept > 100, "{lost} lost, {kept} kept");
 }

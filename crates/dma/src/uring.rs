@@ -50,8 +50,8 @@ pub struct Ring {
     slots: Vec<Slot>,
     free: Vec<u32>,
     unsent: usize,
-    // Registered with the ring as its file 0.
-    _file: Arc<File>,
+    // Not registered with the ring: the kernel would let go of it (and of its lock) only some time after the ring's end.
+    file: Arc<File>,
 }
 
 // SAFETY: the pieces in the slots point to memory that the slots and the table keep, which belongs to no thread; the ring's
@@ -81,9 +81,8 @@ impl Ring {
             .setup_taskrun_flag()
             .build(depth)
             .or_else(|_| IoUring::new(depth))?;
-        ring.submitter().register_files(&[file.as_raw_fd()])?;
         let slots = (0..depth).map(|_| Slot { user: 0, bytes: Bytes::None, pieces: Vec::new() }).collect();
-        Ok(Ring { ring, memory, slots, free: (0..depth).rev().collect(), unsent: 0, _file: file })
+        Ok(Ring { ring, memory, slots, free: (0..depth).rev().collect(), unsent: 0, file })
     }
 
     /// Calls in flight.
@@ -105,7 +104,7 @@ impl Ring {
         slot.bytes = bytes;
         pieces(&self.memory, slot.bytes.transfer(), skip, &mut slot.pieces);
         let (list, count) = (slot.pieces.as_ptr(), slot.pieces.len() as u32);
-        let fd = types::Fixed(0);
+        let fd = types::Fd(self.file.as_raw_fd());
         let entry = match call {
             Call::Read { offset } => opcode::Readv::new(fd, list, count).offset(offset).build(),
             Call::Write { offset, durable } => opcode::Writev::new(fd, list, count)

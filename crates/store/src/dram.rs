@@ -63,6 +63,10 @@ impl Dram {
         Ok(dram)
     }
 
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+
     fn zero(&self, offset: u64, len: u64, thin: bool) {
         let (mut start, mut end) = (offset as usize, (offset + len) as usize);
         if thin || len >= DISCARD_FROM {

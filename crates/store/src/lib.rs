@@ -14,14 +14,22 @@
 //! 5. Bytes that were never written, and deallocated or zeroed ones, read as zeros.
 //! 6. A failed operation reports its error and leaves each block of its range old or new.
 
+mod any;
 mod check;
+mod delayed;
 mod dram;
+mod faulty;
 mod file;
 mod file_channel;
+mod lossy;
 
+pub use any::{AnyChannel, AnyStore, size};
+pub use delayed::{Delay, Delayed, DelayedChannel};
 pub use dram::{Dram, DramChannel};
+pub use faulty::{Fault, Faulty, FaultyChannel, Kinds, Plan, Rule};
 pub use file::{Access, Backend, File, FileOptions};
 pub use file_channel::FileChannel;
+pub use lossy::{Lossy, LossyChannel};
 
 use nearside_clock::Nanos;
 use nearside_dma::{IoBuffer, Span};
@@ -166,4 +174,12 @@ pub trait Channel: Send + 'static {
     /// A hint that `len` bytes at `offset` will be read very soon: brings them nearer where that costs nothing.
     #[inline]
     fn prefetch(&self, _offset: u64, _len: u64) {}
+}
+
+/// A seeded random number (splitmix64): the same seed, the same numbers.
+pub(crate) fn draw(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }

@@ -1,0 +1,278 @@
+//! A store named by a word, for the command line: `dram:1GiB`, `dram:IMAGE`, `file:PATH` or a plain path, with a delay or faults before
+//! it where a study wants them.
+//!
+//! ```text
+//! STORE   = [WRAPPER ":"]... BASE
+//! BASE    = "dram:" (SIZE | PATH) | "file:" PATH | PATH
+//! WRAPPER = "delayed:" OPTION ["," OPTION]...    a time (100ns, 10us, 5ms), units=N, stripe=SIZE, perkib=TIME, stall=TIME, every=N, seed=N
+//!         | "faulty:" OPTION ["," OPTION]...     permillion=N, after=N, times=N, seed=N, kind=any|reads|mutations|flushes, torn
+//! SIZE    = bytes, or with KiB, MiB, GiB, TiB
+//! ```
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use nearside_clock::Nanos;
+use nearside_dma::Memory;
+
+use crate::{
+    Channel, Completion, Data, Delay, Delayed, Dram, Fault, Faulty, File, FileOptions, Kinds, Operation,
+    Rule, Store, Submitted, Token,
+};
+
+/// Any store.
+#[derive(Clone, Debug)]
+pub enum AnyStore {
+    /// In memory.
+    Dram(Dram),
+    /// In a file or on a block device.
+    File(File),
+    /// Any, delayed.
+    Delayed(Box<Delayed<AnyStore>>),
+    /// Any, with faults.
+    Faulty(Box<Faulty<AnyStore>>),
+}
+
+/// A way into any store.
+pub enum AnyChannel {
+    /// Of a [`Dram`].
+    Dram(<Dram as Store>::Channel),
+    /// Of a [`File`].
+    File(Box<<File as Store>::Channel>),
+    /// Of a [`Delayed`].
+    Delayed(Box<<Delayed<AnyStore> as Store>::Channel>),
+    /// Of a [`Faulty`].
+    Faulty(Box<<Faulty<AnyStore> as Store>::Channel>),
+}
+
+impl AnyStore {
+    /// Opens what a store word names. `options` say how a file is opened and the block size of all stores. Errors say which part
+    /// of the word they are about.
+    pub fn open(word: &str, options: FileOptions) -> io::Result<AnyStore> {
+        let part = |prefix| word.strip_prefix(prefix);
+        if let Some(rest) = part("delayed:") {
+            let (list, below) = wrapper("delayed", rest)?;
+            let delay = delay(list)?;
+            return Ok(AnyStore::Delayed(Box::new(Delayed::new(AnyStore::open(below, options)?, delay))));
+        }
+        if let Some(rest) = part("faulty:") {
+            let (list, below) = wrapper("faulty", rest)?;
+            let (rule, seed) = fault(list)?;
+            return Ok(AnyStore::Faulty(Box::new(Faulty::new(
+                AnyStore::open(below, options)?,
+                seed,
+                [rule],
+            ))));
+        }
+        if let Some(rest) = part("dram:") {
+            let dram = match size(rest) {
+                Some(bytes) => Dram::new(bytes, options.block_size)
+                    .map_err(|e| io::Error::new(e.kind(), format!("store {word:?}: {e}")))?,
+                None if Path::new(rest).exists() => Dram::from_file(rest, options.block_size)?,
+                None => {
+                    return Err(invalid(format!(
+                        "store {word:?}: {rest:?} is neither a size (as 1GiB) nor a file"
+                    )));
+                }
+            };
+            return Ok(AnyStore::Dram(dram));
+        }
+        let path = part("file:").unwrap_or(word);
+        if path.is_empty() {
+            return Err(invalid(format!("store {word:?} names no file")));
+        }
+        Ok(AnyStore::File(File::open(path, options)?))
+    }
+
+    /// What a user should know about how it was opened, one sentence each.
+    pub fn notes(&self) -> &[String] {
+        match self {
+            AnyStore::Dram(_) => &[],
+            AnyStore::File(file) => file.notes(),
+            AnyStore::Delayed(delayed) => delayed.inner().notes(),
+            AnyStore::Faulty(faulty) => faulty.inner().notes(),
+        }
+    }
+}
+
+fn invalid(reason: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, reason)
+}
+
+/// Options up to the next colon, and the store below.
+fn wrapper<'a>(name: &str, rest: &'a str) -> io::Result<(&'a str, &'a str)> {
+    rest.split_once(':')
+        .ok_or_else(|| invalid(format!("{name}:{rest}: names no store (as {name}:{rest}:dram:1GiB)")))
+}
+
+fn delay(list: &str) -> io::Result<Delay> {
+    let mut delay = Delay::fixed(0);
+    for option in list.split(',') {
+        let bad = || invalid(format!("delayed: {option:?} is no option of a delay, or has no such value"));
+        match option.split_once('=') {
+            None => delay.fixed_ns = time_ns(option).ok_or_else(bad)?,
+            Some(("units", n)) => {
+                delay.units = n.parse().ok().filter(|n| (1..=4096).contains(n)).ok_or_else(bad)?
+            }
+            Some(("stripe", n)) => delay.stripe = size(n).ok_or_else(bad)?,
+            Some(("perkib", t)) => delay.per_kib_ns = time_ns(t).ok_or_else(bad)?,
+            Some(("stall", t)) => delay.stall_ns = time_ns(t).ok_or_else(bad)?,
+            Some(("every", n)) => delay.stall_every = n.parse().map_err(|_| bad())?,
+            Some(("seed", n)) => delay.seed = n.parse().map_err(|_| bad())?,
+            Some(_) => return Err(bad()),
+        }
+    }
+    Ok(delay)
+}
+
+fn fault(list: &str) -> io::Result<(Rule, u64)> {
+    let (mut rule, mut seed) = (Rule::new(Kinds::Any, Fault::Error), 1);
+    for option in list.split(',') {
+        let bad = || invalid(format!("faulty: {option:?} is no option of a fault, or has no such value"));
+        let number = |n: &str| n.parse::<u64>().map_err(|_| bad());
+        match option.split_once('=') {
+            None if option == "torn" => rule.fault = Fault::Torn,
+            Some(("permillion", n)) => rule.per_million = number(n)?,
+            Some(("after", n)) => rule.after = number(n)?,
+            Some(("times", n)) => rule.times = Some(number(n)?),
+            Some(("seed", n)) => seed = number(n)?,
+            Some(("kind", kind)) => {
+                rule.kinds = match kind {
+                    "any" => Kinds::Any,
+                    "reads" => Kinds::Reads,
+                    "mutations" => Kinds::Mutations,
+                    "flushes" => Kinds::Flushes,
+                    _ => return Err(bad()),
+                }
+            }
+            _ => return Err(bad()),
+        }
+    }
+    Ok((rule, seed))
+}
+
+/// `4096`, `64KiB`, `1GiB`, in bytes.
+pub fn size(word: &str) -> Option<u64> {
+    let digits = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
+    let (number, unit) = word.split_at(digits);
+    let shift = match unit {
+        "" | "B" => 0,
+        "K" | "KiB" => 10,
+        "M" | "MiB" => 20,
+        "G" | "GiB" => 30,
+        "T" | "TiB" => 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// `100ns`, `10us`, `5ms`, in nanoseconds.
+fn time_ns(word: &str) -> Option<u64> {
+    let digits = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
+    let (number, unit) = word.split_at(digits);
+    let scale = match unit {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(scale)
+}
+
+macro_rules! each {
+    ($kind:ident, $any:expr, $it:ident => $body:expr) => {
+        match $any {
+            $kind::Dram($it) => $body,
+            $kind::File($it) => $body,
+            $kind::Delayed($it) => $body,
+            $kind::Faulty($it) => $body,
+        }
+    };
+}
+
+impl Store for AnyStore {
+    type Channel = AnyChannel;
+
+    fn capacity(&self) -> u64 {
+        each!(AnyStore, self, store => store.capacity())
+    }
+
+    fn block_size(&self) -> u32 {
+        each!(AnyStore, self, store => store.block_size())
+    }
+
+    fn read_only(&self) -> bool {
+        each!(AnyStore, self, store => store.read_only())
+    }
+
+    fn channel(&self, memory: Arc<Memory>) -> io::Result<AnyChannel> {
+        Ok(match self {
+            AnyStore::Dram(store) => AnyChannel::Dram(store.channel(memory)?),
+            AnyStore::File(store) => AnyChannel::File(Box::new(store.channel(memory)?)),
+            AnyStore::Delayed(store) => AnyChannel::Delayed(Box::new(store.channel(memory)?)),
+            AnyStore::Faulty(store) => AnyChannel::Faulty(Box::new(store.channel(memory)?)),
+        })
+    }
+}
+
+impl Channel for AnyChannel {
+    #[inline]
+    fn submit(&mut self, operation: Operation, data: Data<'_>, token: Token, now: Nanos) -> Submitted {
+        each!(AnyChannel, self, channel => channel.submit(operation, data, token, now))
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Nanos, sink: &mut impl FnMut(Token, Completion)) -> Option<Nanos> {
+        each!(AnyChannel, self, channel => channel.poll(now, sink))
+    }
+
+    #[inline]
+    fn in_flight(&self) -> usize {
+        each!(AnyChannel, self, channel => channel.in_flight())
+    }
+
+    #[inline]
+    fn prefetch(&self, offset: u64, len: u64) {
+        each!(AnyChannel, self, channel => channel.prefetch(offset, len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_name_stores() {
+        let open = |word: &str| AnyStore::open(word, FileOptions::serve());
+        assert!(matches!(open("dram:1MiB").unwrap(), AnyStore::Dram(d) if d.capacity() == 1 << 20));
+        let image = tempfile::NamedTempFile::new().unwrap();
+        image.as_file().set_len(8192).unwrap();
+        let path = image.path().to_str().unwrap();
+        assert_eq!(open(path).unwrap().capacity(), 8192);
+        assert_eq!(open(&format!("dram:{path}")).unwrap().capacity(), 8192);
+        let word = format!("delayed:10us,units=8,stall=1ms,every=100:faulty:permillion=5,torn:file:{path}");
+        let AnyStore::Delayed(delayed) = open(&word).unwrap() else { panic!("{word}") };
+        assert!(matches!(delayed.inner(), AnyStore::Faulty(_)));
+        // One drive at a time.
+        let first = open(path);
+        drop(delayed);
+        assert_eq!(first.unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        let _serving = open(path).unwrap();
+        AnyStore::open(path, FileOptions::read()).unwrap();
+        for (word, says) in [
+            ("dram:1GB", "1GB"),
+            ("dram:0", "dram:0"),
+            ("file:", "names no file"),
+            ("delayed:10us", "names no store"),
+            ("delayed:ten:dram:1MiB", "ten"),
+            ("faulty:kind=odd:dram:1MiB", "kind=odd"),
+            ("/nonexistent", "/nonexistent"),
+            ("/dev/null", "/dev/null"),
+        ] {
+            let error = open(word).unwrap_err().to_string();
+            assert!(error.contains(says), "{word}: {error}");
+        }
+    }
+}
