@@ -109,6 +109,17 @@ impl Wakeup {
         self.sleeper.disarm();
     }
 
+    /// For a sleeper that waits on several things: from here on [`Wakeup::ring`] raises the event. Look for work once more
+    /// before sleeping; [`Wakeup::disarm`] when awake.
+    pub fn arm(&self) {
+        self.sleeper.arm();
+    }
+
+    /// Ends what [`Wakeup::arm`] began.
+    pub fn disarm(&self) {
+        self.sleeper.disarm();
+    }
+
     /// Readable when rung: for a drive that waits on several things.
     pub fn event(&self) -> &EventFd {
         &self.event

@@ -1,0 +1,285 @@
+//! The asynchronous path's other contexts (FAST'12, section 2): a thread that submits what callers queue, and that the interrupt
+//! wakes to reap completions and to wake the callers.
+//!
+//! A request passes so: the caller puts it into the request queue and rings; the service thread takes it and submits it on the
+//! queue pair that it owns (the submission context); the drive raises the vector; the service thread wakes (the handler context),
+//! reaps, puts the completion into the caller's mailbox and wakes the caller. As in the paper's driver, submission and completion
+//! run in the same context, distinct from the caller's. It never spins: with nothing to do it arms the interrupt and sleeps.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nearside_clock::{Clock, Nanos};
+use nearside_dma::Wakeup;
+
+use crate::{Command, Completed, DmaBuffer, Driver, Error, Failure, QueueConfig, QueuePair, Threaded};
+
+/// The longest that a sleeper goes without looking whether the controller was stopped behind its back.
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
+
+/// Where a caller's completions arrive.
+#[derive(Default)]
+pub(crate) struct Mailbox {
+    arrived: Mutex<VecDeque<Completed>>,
+    wake: Condvar,
+}
+
+impl Mailbox {
+    fn put(&self, done: Completed) {
+        lock(&self.arrived).push_back(done);
+        self.wake.notify_one();
+    }
+
+    /// Takes one without waiting.
+    pub(crate) fn take(&self) -> Option<Completed> {
+        lock(&self.arrived).pop_front()
+    }
+
+    /// Sleeps until there is one or the time is over.
+    pub(crate) fn wait(&self, timeout: Duration) -> Option<Completed> {
+        let guard = lock(&self.arrived);
+        let (mut guard, _) = self
+            .wake
+            .wait_timeout_while(guard, timeout, |q| q.is_empty())
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        guard.pop_front()
+    }
+}
+
+struct Request {
+    command: Command,
+    buffer: Option<DmaBuffer>,
+    cookie: u64,
+    submitted: Nanos,
+    mailbox: Arc<Mailbox>,
+}
+
+struct Inner {
+    requests: Mutex<VecDeque<Request>>,
+    wake: Wakeup,
+    stop: AtomicBool,
+    /// Once set, no request will be taken any more.
+    closed: AtomicBool,
+    wakes: AtomicU64,
+    completed: AtomicU64,
+}
+
+/// What the service did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServiceCounts {
+    /// Times that it slept and woke.
+    pub wakes: u64,
+    /// Completions that it handed on.
+    pub completed: u64,
+}
+
+/// A running service: one thread with one queue pair. Callers of any number share it by its [`ServiceHandle`]s.
+pub struct Service {
+    inner: Arc<Inner>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A caller's way to a service.
+#[derive(Clone)]
+pub struct ServiceHandle {
+    inner: Arc<Inner>,
+}
+
+impl Service {
+    /// Starts the thread, with a queue pair of its own that has an interrupt. `at_start` runs first on it (to name or pin it). The
+    /// drive must run on threads of its own.
+    pub fn start<C: Clock + Clone + 'static>(
+        driver: &Driver,
+        depth: u16,
+        clock: C,
+        at_start: impl FnOnce() + Send + 'static,
+    ) -> Result<Service, Error> {
+        let system = |source| Error::System { what: "the asynchronous path", source };
+        let queue = driver.queue(QueueConfig { depth, interrupt: true }, &clock, &mut Threaded)?;
+        if queue.vector().is_none() {
+            driver.delete(queue, &clock, &mut Threaded, drop)?;
+            return Err(Error::Unsupported("it has too few interrupt vectors for the asynchronous path"));
+        }
+        let inner = Arc::new(Inner {
+            requests: Mutex::default(),
+            wake: Wakeup::new().map_err(system)?,
+            stop: false.into(),
+            closed: false.into(),
+            wakes: 0.into(),
+            completed: 0.into(),
+        });
+        let context = Context { inner: inner.clone(), queue, driver: driver.clone(), clock, out: Vec::new() };
+        let thread = std::thread::Builder::new()
+            .name("nearside-async".into())
+            .spawn(move || {
+                at_start();
+                context.run();
+            })
+            .map_err(system)?;
+        Ok(Service { inner, thread: Some(thread) })
+    }
+
+    /// A way in.
+    pub fn handle(&self) -> ServiceHandle {
+        ServiceHandle { inner: self.inner.clone() }
+    }
+
+    /// What it did so far.
+    pub fn counts(&self) -> ServiceCounts {
+        ServiceCounts {
+            wakes: self.inner.wakes.load(Ordering::Relaxed),
+            completed: self.inner.completed.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for Service {
+    /// Waits for the commands that are out, and deletes the queue pair.
+    fn drop(&mut self) {
+        self.inner.stop.store(true, Ordering::Release);
+        self.inner.wake.ring();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl ServiceHandle {
+    /// Queues a request; the completion arrives in `mailbox`. Gives the buffer back where the service has ended.
+    pub(crate) fn send(
+        &self,
+        command: &Command,
+        buffer: Option<DmaBuffer>,
+        cookie: u64,
+        submitted: Nanos,
+        mailbox: &Arc<Mailbox>,
+    ) -> Result<(), Option<DmaBuffer>> {
+        let mut requests = lock(&self.inner.requests);
+        if self.inner.closed.load(Ordering::Relaxed) {
+            return Err(buffer);
+        }
+        requests.push_back(Request {
+            command: *command,
+            buffer,
+            cookie,
+            submitted,
+            mailbox: mailbox.clone(),
+        });
+        drop(requests);
+        self.inner.wake.ring();
+        Ok(())
+    }
+}
+
+struct Context<C> {
+    inner: Arc<Inner>,
+    queue: QueuePair,
+    driver: Driver,
+    clock: C,
+    /// By the queue pair's cookie: whose it is.
+    out: Vec<Option<(Arc<Mailbox>, u64)>>,
+}
+
+impl<C: Clock> Context<C> {
+    fn run(mut self) {
+        let mut backlog: VecDeque<Request> = VecDeque::new();
+        loop {
+            backlog.append(&mut lock(&self.inner.requests));
+            let mut worked = self.submit(&mut backlog);
+            worked |= self.reap();
+            if worked {
+                continue;
+            }
+            if self.inner.stop.load(Ordering::Acquire) && self.queue.outstanding() == 0 && backlog.is_empty()
+            {
+                let requests = lock(&self.inner.requests);
+                if requests.is_empty() {
+                    // Under the lock that `send` takes: nothing can be queued after this.
+                    self.inner.closed.store(true, Ordering::Relaxed);
+                    break;
+                }
+                continue;
+            }
+            self.sleep();
+        }
+        let _ = self.driver.delete(self.queue, &self.clock, &mut Threaded, drop);
+    }
+
+    /// The submission context.
+    fn submit(&mut self, backlog: &mut VecDeque<Request>) -> bool {
+        let mut any = false;
+        while self.queue.outstanding() < self.queue.depth() || !self.queue.is_alive() {
+            let Some(request) = backlog.pop_front() else { break };
+            any = true;
+            let at = self.out.iter().position(Option::is_none).unwrap_or(self.out.len());
+            let sent = self.queue.submit(&request.command, request.buffer, at as u64, request.submitted);
+            match sent {
+                Ok(()) => {
+                    let whose = Some((request.mailbox, request.cookie));
+                    match self.out.get_mut(at) {
+                        Some(place) => *place = whose,
+                        None => self.out.push(whose),
+                    }
+                }
+                Err(rejected) => request.mailbox.put(Completed {
+                    cookie: request.cookie,
+                    outcome: Err(Failure::Reset),
+                    buffer: rejected.buffer,
+                    submitted: request.submitted,
+                }),
+            }
+        }
+        self.queue.ring();
+        any
+    }
+
+    /// The handler context.
+    fn reap(&mut self) -> bool {
+        let (out, inner) = (&mut self.out, &self.inner);
+        let mut hand_on = |done: Completed| {
+            if let Some((mailbox, cookie)) = out.get_mut(done.cookie as usize).and_then(Option::take) {
+                inner.completed.fetch_add(1, Ordering::Relaxed);
+                mailbox.put(Completed { cookie, ..done });
+            }
+        };
+        match self.queue.poll(self.clock.now(), &mut hand_on) {
+            Ok(0) => false,
+            Ok(_) => {
+                self.queue.settle();
+                true
+            }
+            Err(_) => {
+                self.driver.rescue(&mut self.queue, &self.clock, &mut Threaded, &mut hand_on);
+                true
+            }
+        }
+    }
+
+    fn sleep(&mut self) {
+        let timeout = match self.queue.deadline() {
+            Some(at) => (at - self.clock.now()).min(LOOK),
+            None => Duration::from_secs(3600),
+        };
+        let Some(vector) = self.queue.vector() else { return std::thread::sleep(LOOK) };
+        vector.unmask();
+        self.inner.wake.arm();
+        let idle = !self.queue.is_ready()
+            && lock(&self.inner.requests).is_empty()
+            && !(self.inner.stop.load(Ordering::Acquire) && self.queue.outstanding() == 0);
+        if idle {
+            vector.event().wait_either(self.inner.wake.event(), Some(timeout));
+            self.inner.wakes.fetch_add(1, Ordering::Relaxed);
+        }
+        vector.mask();
+        self.inner.wake.disarm();
+        vector.event().take();
+        self.inner.wake.event().take();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
