@@ -1,3 +1,46 @@
-//! The `nearside` command: `main` is the map of the program.
+//! The `nearside` command. `main` is the map of the program: one match, one module per command.
+//!
+//! How a command passes: [`args`] (clap) -> the command's module builds an `Ask` -> [`drive`] opens the drive (embedded, or
+//! behind a socket) and carries it by FSRLib -> the module prints the records as they arrive through [`out`].
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+
+mod args;
+mod attach;
+mod cat;
+mod cksum;
+mod doctor;
+mod drive;
+mod failure;
+mod find;
+mod fnmatch;
+mod format;
+mod grep;
+mod info;
+mod ls;
+mod open;
+mod out;
+mod progress;
+mod stat;
+mod timing;
+mod wc;
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse_from(find::with_long_names(std::env::args_os()));
+    failure::exit(match cli.command {
+        Command::Grep(a) => grep::run(a),
+        Command::Ls(a) => ls::run(a),
+        Command::Stat(a) => stat::run(a),
+        Command::Find(a) => find::run(a),
+        Command::Cat(a) => cat::run(a),
+        Command::Wc(a) => wc::run(a),
+        Command::Cksum(a) => cksum::run(a),
+        Command::Info(a) => info::run(a),
+        Command::Attach(a) => attach::run(a),
+        Command::Doctor(a) => doctor::run(a),
+    })
+}

@@ -1,1 +1,33 @@
-//! FSRLib: the host library for near-data commands, in Rust and C
+//! FSRLib (DAC'23 III-A): the host library for near-data commands.
+//!
+//! It has the three duties that the paper gives it: packaging the parameters of a near-data task, constructing the
+//! command, and sending it. A whole operation on a path is one command; what comes back is the answer.
+//!
+//! How a request passes: [`Session::stream`] (or [`Session::records`]) builds a [`Request`] -> its wire form ->
+//! [`Transport::near_data`] (a queue pair of the driver, or a socket to an attached drive) -> the reply is decoded and its
+//! records handed on -> where the reply says that there is more, the next command goes on from there.
+//!
+//! The same session also does what the paper compares with, over the same transport, so that what FSR saves can be
+//! measured ([`Route`]): the existing near-data path (the host locates the file by reading the file system's blocks, and
+//! sends the block list) and the operation wholly on the host.
+//!
+//! What it does not do: it opens no images and starts no drive (whoever has a transport does), and it holds no
+//! state of an answer: a cursor in the reply says where to go on.
+
+mod describe;
+mod error;
+pub mod host;
+mod session;
+pub mod socket;
+mod transport;
+
+pub use describe::{describe, errno_name};
+pub use error::Error;
+pub use nearside_driver as driver;
+pub use nearside_spec::near_data::{
+    Answer, BlockRange, Counters, Credentials, Cursor, Digest, Entry, MAX_GROUPS, MAX_PATH, Operation,
+    Record, Reply, ReplyStatus, Request, Search, Target, VolumeRecord,
+};
+pub use session::{Ask, Records, Route, Seen, Session, Summary};
+pub use socket::SocketTransport;
+pub use transport::{Completion, Totals, Transport};

@@ -1,0 +1,160 @@
+//! What can be said on the command line. Each command's own flags stand with the command.
+
+use std::ffi::OsString;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use nearside_fsrlib::Credentials;
+
+/// Searches, lists and hashes files by path inside the drive that holds them, without mounting.
+///
+/// DRIVE is an image file or a block device (opened read-only, in a drive embedded in this process), or unix:PATH, the
+/// socket of a drive that `nearside attach` serves.
+#[derive(Parser)]
+#[command(name = "nearside", version, disable_help_flag = true, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help, global = true)]
+    help: Option<bool>,
+}
+
+/// The commands.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Find lines in files
+    Grep(crate::grep::GrepArgs),
+    /// List directories
+    Ls(crate::ls::LsArgs),
+    /// Show what is known about files
+    Stat(crate::stat::StatArgs),
+    /// Find files in a tree
+    Find(crate::find::FindArgs),
+    /// Write files to standard output
+    Cat(crate::cat::CatArgs),
+    /// Count lines, words and bytes
+    Wc(crate::wc::WcArgs),
+    /// Print checksums
+    Cksum(crate::cksum::CksumArgs),
+    /// Say what the volume is, and which completion model holds
+    Info(crate::info::InfoArgs),
+    /// Serve a drive: its namespace as a file, and a socket for the other commands
+    Attach(crate::attach::AttachArgs),
+    /// Say what this machine offers and lacks, and what that costs
+    Doctor(crate::doctor::DoctorArgs),
+}
+
+/// Which drive, for whom, and how. The same for every command that asks a drive.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Drive")]
+pub struct DriveArgs {
+    /// Image file, block device, or unix:PATH of an attached drive
+    #[arg(short = 'd', long = "drive", env = "NEARSIDE_DRIVE", value_name = "DRIVE")]
+    pub drive: OsString,
+    /// Partition that holds the volume, where the drive has several
+    #[arg(long, value_name = "N")]
+    pub partition: Option<u32>,
+    /// Check permissions for this user and these groups instead of the caller's own
+    #[arg(long = "as", value_name = "UID:GID[,GID...]")]
+    pub identity: Option<Identity>,
+    /// How the driver learns that a command is complete
+    #[arg(long, value_enum, default_value_t, value_name = "MODEL")]
+    pub completion: CompletionModel,
+    /// Who finds the file: the drive, by path, or the host, which reads its metadata and sends a block list
+    #[arg(long, value_enum, default_value_t, value_name = "WHERE")]
+    pub locate: Where,
+    /// Who does the operation; the host needs --locate host
+    #[arg(long, value_enum, default_value_t, value_name = "WHERE")]
+    pub compute: Where,
+    /// With --locate host: keep metadata blocks that were read
+    #[arg(long)]
+    pub host_cache: bool,
+    /// Print what the operation cost as a table on standard error
+    #[arg(long)]
+    pub timing: bool,
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub json: bool,
+    /// Where the embedded drive runs
+    #[arg(long, value_enum, default_value_t, hide = true)]
+    pub threads: Threads,
+    /// Carry each operation by Get Features, as DAC'23 does
+    #[arg(long, hide = true)]
+    pub get_features: bool,
+}
+
+/// A completion model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum CompletionModel {
+    /// The caller spins until the completion is there
+    #[default]
+    Polled,
+    /// The caller sleeps until the drive interrupts
+    Interrupt,
+    /// Whichever is expected to be better for the command
+    Hybrid,
+}
+
+/// The drive or the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Where {
+    /// In the drive
+    #[default]
+    Drive,
+    /// On the host
+    Host,
+}
+
+/// Where the embedded drive runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Threads {
+    /// Drive and driver on the caller's thread
+    #[default]
+    Inline,
+    /// A thread per reactor
+    Threaded,
+}
+
+/// `UID:GID[,GID...]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity(pub Credentials);
+
+impl FromStr for Identity {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Identity, String> {
+        let id = |s: &str| {
+            s.parse::<u32>().map_err(|_| format!("{s:?} is no user or group number (UID:GID[,GID...])"))
+        };
+        let (uid, groups) = text.split_once(':').ok_or("expected UID:GID[,GID...]")?;
+        let uid = id(uid)?;
+        let mut groups = groups.split(',').map(id).collect::<Result<Vec<u32>, String>>()?;
+        let gid = groups.remove(0);
+        let most = nearside_fsrlib::MAX_GROUPS;
+        if groups.len() > most {
+            return Err(format!("{} supplementary groups; the most is {most}", groups.len()));
+        }
+        Ok(Identity(Credentials { uid, gid, groups }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn identities() {
+        let identity: Identity = "7:8,9,10".parse().unwrap();
+        assert_eq!(identity.0, Credentials { uid: 7, gid: 8, groups: vec![9, 10] });
+        for bad in ["", "7", "7:", "a:b", "7:8,", "-1:0", "4294967296:0"] {
+            assert!(bad.parse::<Identity>().is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! `nearside cksum`: checksums, computed in the drive.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+
+use clap::{Args, ValueEnum};
+use nearside_fsrlib::{Ask, Digest, Operation, Record, describe};
+use serde_json::json;
+
+use crate::args::DriveArgs;
+use crate::drive::{self, Drive};
+use crate::failure::{Outcome, complain_about};
+use crate::out::{self, Out};
+
+const EXAMPLES: &str = "\
+Examples:
+  nearside cksum -d disk.img /bin/ls                      as sha256sum prints it
+  nearside cksum -d disk.img -a xxh3 --tag '/boot/*'
+  nearside cksum -d disk.img -r /usr/lib > before         compare with diff later";
+
+/// Prints checksums
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct CksumArgs {
+    /// Absolute paths in the volume
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+    /// Which checksum
+    #[arg(short = 'a', long, value_enum, default_value_t)]
+    algorithm: Algorithm,
+    /// ALGORITHM (PATH) = CHECKSUM
+    #[arg(long)]
+    tag: bool,
+    /// Every file below directories
+    #[arg(short = 'r', long)]
+    recursive: bool,
+    #[command(flatten)]
+    drive: DriveArgs,
+}
+
+/// A checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Algorithm {
+    /// CRC-32C (Castagnoli)
+    Crc32c,
+    /// XXH3, 64 bits
+    Xxh3,
+    /// SHA-256
+    #[default]
+    Sha256,
+}
+
+pub fn run(args: CksumArgs) -> Outcome {
+    let (digest, tag) = match args.algorithm {
+        Algorithm::Crc32c => (Digest::Crc32c, "CRC32C"),
+        Algorithm::Xxh3 => (Digest::Xxh3, "XXH3"),
+        Algorithm::Sha256 => (Digest::Sha256, "SHA256"),
+    };
+    let mut out = Out::new();
+    let mut drive = Drive::open(&args.drive)?;
+    let mut code = 0;
+    for path in &args.paths {
+        let operation = Operation::Checksum(digest);
+        let ask = match args.recursive {
+            true => Ask::tree(path.as_bytes(), operation),
+            false => Ask { target: drive::target(path), operation, follow: true },
+        };
+        let mut name = path.as_bytes().to_vec();
+        let good = drive.ask_about(path.as_bytes(), &ask, |record| {
+            match record {
+                Record::File { path, .. } => name = path,
+                Record::Digest { value, .. } => {
+                    let hex = out::hex(&value);
+                    if args.drive.json {
+                        let path = out::text(&name);
+                        out.json(
+                            &json!({ "type": "checksum", "path": path, "algorithm": tag, "value": hex }),
+                        )?;
+                    } else if args.tag {
+                        write!(out, "{tag} (")?;
+                        out.write_all(&name)?;
+                        writeln!(out, ") = {hex}")?;
+                    } else {
+                        write!(out, "{hex}  ")?;
+                        out.line(&name)?;
+                    }
+                }
+                Record::Failed { path, status } => {
+                    code = 1;
+                    complain_about(&path, &describe(&status));
+                }
+                _ => {}
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if !good {
+            code = 1;
+        }
+    }
+    drive.finish(&mut out)?;
+    Ok(code)
+}

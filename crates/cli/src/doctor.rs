@@ -1,0 +1,259 @@
+//! `nearside doctor`: what this machine offers and lacks, and what that costs.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::failure::Outcome;
+use crate::out::Out;
+
+const EXAMPLES: &str = "\
+Examples:
+  nearside doctor
+  nearside doctor --json | jq 'select(.ok | not)'
+
+Nothing here needs to be there for the embedded drive; what is missing says what it costs.";
+
+/// Says what this machine offers and lacks, and what that costs
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct DoctorArgs {
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+/// One thing looked at.
+struct Finding {
+    name: &'static str,
+    ok: bool,
+    found: String,
+    /// What its lack costs; empty where nothing is lacking.
+    costs: &'static str,
+}
+
+pub fn run(args: DoctorArgs) -> Outcome {
+    let mut out = Out::new();
+    let findings = findings(&Machine::look());
+    if args.json {
+        for f in &findings {
+            let costs = (!f.costs.is_empty()).then_some(f.costs);
+            out.json(
+                &json!({ "type": "finding", "name": f.name, "ok": f.ok, "found": f.found, "costs": costs }),
+            )?;
+        }
+    } else {
+        let wide = findings.iter().map(|f| f.name.len()).max().unwrap_or(0);
+        for f in &findings {
+            writeln!(out, "{}  {:wide$}  {}", if f.ok { "ok     " } else { "lacking" }, f.name, f.found)?;
+            if !f.costs.is_empty() {
+                writeln!(out, "         {:wide$}  costs: {}", "", f.costs)?;
+            }
+        }
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+/// What the findings are made from.
+struct Machine {
+    cores: usize,
+    cpu: String,
+    flags: Vec<String>,
+    clock: String,
+    vendor: String,
+    io_uring: Result<(), String>,
+    fuse: Result<(), String>,
+    looped: Result<(), String>,
+    kvm: Result<(), String>,
+    huge_pages: u64,
+    transparent: String,
+    root: bool,
+    tools: Vec<(&'static str, bool)>,
+}
+
+/// Debian's names for what the tests, the demo and `attach` call.
+const TOOLS: [&str; 9] =
+    ["mke2fs", "e2fsck", "mkfs.f2fs", "sload.f2fs", "losetup", "mount", "rg", "fio", "qemu-system-x86_64"];
+
+impl Machine {
+    fn look() -> Machine {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let cpuinfo = read("/proc/cpuinfo");
+        let field = |name: &str| {
+            let line = cpuinfo.lines().find(|l| l.split(':').next().is_some_and(|k| k.trim() == name));
+            line.and_then(|l| l.split(':').nth(1)).unwrap_or("").trim().to_owned()
+        };
+        let meminfo = read("/proc/meminfo");
+        let huge = meminfo.lines().find_map(|l| l.strip_prefix("HugePages_Free:"));
+        let transparent = read("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+        let chosen =
+            transparent.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or("", |(c, _)| c);
+        Machine {
+            cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            cpu: field("model name"),
+            flags: field("flags").split_whitespace().map(str::to_owned).collect(),
+            clock: read("/sys/devices/system/clocksource/clocksource0/current_clocksource").trim().to_owned(),
+            vendor: read("/sys/class/dmi/id/sys_vendor").trim().to_owned(),
+            io_uring: io_uring::IoUring::new(2).map(drop).map_err(|e| e.to_string()),
+            fuse: openable("/dev/fuse"),
+            looped: openable("/dev/loop-control"),
+            kvm: openable("/dev/kvm"),
+            huge_pages: huge.and_then(|n| n.trim().parse().ok()).unwrap_or(0),
+            transparent: chosen.to_owned(),
+            root: rustix::process::geteuid().is_root(),
+            tools: TOOLS.map(|tool| (tool, in_path(tool))).to_vec(),
+        }
+    }
+
+    fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|f| f == flag)
+    }
+}
+
+fn openable(path: &str) -> Result<(), String> {
+    fs::OpenOptions::new().read(true).write(true).open(path).map(drop).map_err(|e| format!("{path}: {e}"))
+}
+
+fn in_path(tool: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    places.map(|dir| dir.join(tool)).any(|p| Path::new(&p).is_file())
+}
+
+fn findings(m: &Machine) -> Vec<Finding> {
+    let mut all = Vec::new();
+    let mut add = |name, ok, found: String, costs: &'static str| {
+        all.push(Finding { name, ok, found, costs: if ok { "" } else { costs } });
+    };
+    let say = |result: &Result<(), String>, good: &str| match result {
+        Ok(()) => good.to_owned(),
+        Err(why) => why.clone(),
+    };
+    add(
+        "cores",
+        m.cores >= 4,
+        format!("{} ({})", m.cores, if m.cpu.is_empty() { "unknown CPU" } else { &m.cpu }),
+        "below four cores near-data work runs on the reactor between polls, and a polling driver \
+         takes its core from others; on one core drive and driver take turns on one thread",
+    );
+    let steady = m.has("constant_tsc") && m.has("nonstop_tsc");
+    add(
+        "time-stamp counter",
+        steady,
+        format!("{}, kernel's clock source: {}", if steady { "steady" } else { "not steady" }, m.clock),
+        "the system's clock is read instead: 20 to 50 ns for each look, more in a virtual machine",
+    );
+    add(
+        "timed waits",
+        m.has("waitpkg") || m.has("monitorx"),
+        match (m.has("waitpkg"), m.has("monitorx")) {
+            (true, _) => "umwait, tpause".into(),
+            (_, true) => "mwaitx".into(),
+            _ => "none; spinning pauses with the pause instruction".into(),
+        },
+        "a spinning driver draws more power and leaves less to the core's other thread",
+    );
+    add(
+        "io_uring",
+        m.io_uring.is_ok(),
+        say(&m.io_uring, "usable"),
+        "a store in a file uses positioned reads and writes, one at a time: no parallel reads of a slow medium",
+    );
+    add(
+        "FUSE",
+        m.fuse.is_ok(),
+        say(&m.fuse, "/dev/fuse can be opened"),
+        "`nearside attach` cannot show the drive as a file; its socket and the embedded drive work",
+    );
+    add(
+        "loop devices",
+        m.looped.is_ok(),
+        say(&m.looped, "/dev/loop-control can be opened"),
+        "no `mount -o loop` of an attached drive; tests that compare with a mount are left out",
+    );
+    add(
+        "KVM",
+        m.kvm.is_ok(),
+        say(&m.kvm, "/dev/kvm can be opened"),
+        "tests in a virtual machine run under emulation, ten to thirty times slower; nothing else",
+    );
+    let transparent = matches!(m.transparent.as_str(), "always" | "advise" | "within_size");
+    add(
+        "huge pages",
+        m.huge_pages > 0 || transparent,
+        format!(
+            "{} free, shared memory: {}",
+            m.huge_pages,
+            if m.transparent.is_empty() { "never" } else { &m.transparent }
+        ),
+        "a drive in memory takes more TLB misses on random access; none are needed",
+    );
+    let hypervisor = m.has("hypervisor");
+    add(
+        "bare machine",
+        !hypervisor,
+        match (hypervisor, m.vendor.as_str()) {
+            (false, _) => "no hypervisor".into(),
+            (true, "") => "under a hypervisor".into(),
+            (true, vendor) => format!("under a hypervisor ({vendor})"),
+        },
+        "wake-ups and interrupts cost several microseconds more, and tails show what other guests do",
+    );
+    add(
+        "root",
+        m.root,
+        if m.root { "yes".into() } else { "no".into() },
+        "no loop mounts, no block devices; the embedded drive on image files needs none",
+    );
+    for (tool, there) in &m.tools {
+        let costs = match *tool {
+            "mke2fs" | "e2fsck" => {
+                "tests make no ext4 volumes; the demo uses the small ones that come with it"
+            }
+            "mkfs.f2fs" | "sload.f2fs" => {
+                "tests make no F2FS volumes; the demo uses the small ones that come with it"
+            }
+            "losetup" | "mount" => "no live host on an attached drive",
+            "rg" => "searches are compared with grep only",
+            "fio" => "no comparison with fio's load",
+            _ => "tests with a kernel of their own (F2FS as Linux writes it) are left out",
+        };
+        add(tool, *there, if *there { "found".into() } else { "not found".into() }, costs);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_lacking_says_what_it_costs() {
+        let nothing = Machine {
+            io_uring: Err("denied".into()),
+            fuse: Err("none".into()),
+            looped: Err("none".into()),
+            kvm: Err("none".into()),
+            tools: TOOLS.map(|t| (t, false)).to_vec(),
+            cores: 1,
+            cpu: String::new(),
+            flags: vec![],
+            clock: "hpet".into(),
+            vendor: String::new(),
+            huge_pages: 0,
+            transparent: String::new(),
+            root: false,
+        };
+        for finding in findings(&nothing) {
+            assert!(finding.ok || !finding.costs.is_empty(), "{}", finding.name);
+        }
+        for finding in findings(&Machine::look()) {
+            assert_eq!(finding.ok, finding.costs.is_empty(), "{}", finding.name);
+            assert!(!finding.found.is_empty(), "{}", finding.name);
+        }
+    }
+}

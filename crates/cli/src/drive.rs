@@ -1,0 +1,250 @@
+//! A command's way to its drive: opened, asked, its warnings passed on, its cost shown at the end.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use nearside_clock::{Clock, Nanos, TscClock};
+use nearside_fsrlib::{
+    Ask, Completion, Counters, Error, MAX_PATH, Record, ReplyStatus, Route, Session, Target, Totals,
+    Transport, describe,
+};
+
+use crate::args::{DriveArgs, Where};
+use crate::failure::{Failure, complain, complain_about};
+use crate::progress::Progress;
+use crate::{open, timing};
+
+/// An open drive.
+pub struct Drive {
+    session: Session<Box<dyn Transport>>,
+    clock: Arc<TscClock>,
+    opened: Nanos,
+    asked: Nanos,
+    counters: Counters,
+    warned: HashSet<String>,
+    args: DriveArgs,
+    progress: Progress,
+}
+
+impl Drive {
+    /// Opens the drive that the arguments name.
+    pub fn open(args: &DriveArgs) -> Result<Drive, Failure> {
+        let route = match (args.locate, args.compute) {
+            (Where::Drive, Where::Drive) => Route::Drive,
+            (Where::Host, Where::Drive) => Route::Blocks,
+            (Where::Host, Where::Host) => Route::Host,
+            (Where::Drive, Where::Host) => {
+                return Err(Failure::Message("--compute host needs --locate host".into()));
+            }
+        };
+        let clock = Arc::new(TscClock::new());
+        let opened = clock.now();
+        let credentials = open::credentials(args)?;
+        let transport = open::transport(args)?;
+        let session = Session::new(transport, clock.clone())
+            .with_credentials(credentials)
+            .with_partition(args.partition.unwrap_or(0))
+            .with_route(route)
+            .with_host_cache(args.host_cache);
+        let progress = Progress::new(session.seen());
+        let asked = clock.now();
+        Ok(Drive {
+            session,
+            clock,
+            opened,
+            asked,
+            counters: Counters::default(),
+            warned: HashSet::new(),
+            args: args.clone(),
+            progress,
+        })
+    }
+
+    /// A larger buffer, for commands whose answers are long.
+    pub fn with_buffer(mut self, bytes: usize) -> Drive {
+        self.session = self.session.with_buffer(bytes);
+        self
+    }
+
+    /// The drive's name, as it was given.
+    pub fn name(&self) -> String {
+        self.args.drive.to_string_lossy().into_owned()
+    }
+
+    /// Which completion model holds.
+    pub fn completion(&self) -> Completion {
+        self.session.transport().completion()
+    }
+
+    /// Bytes in the namespace, and in its blocks.
+    pub fn size(&self) -> (u64, u32) {
+        (self.session.transport().capacity(), self.session.transport().block_size())
+    }
+
+    /// Asks, and hands each record to `sink`. `Ok(Err(status))`: the drive refused, for a reason that concerns what was
+    /// asked and not the drive or the volume.
+    pub fn ask(
+        &mut self,
+        ask: &Ask,
+        mut sink: impl FnMut(Record) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<Result<(), ReplyStatus>, Failure> {
+        if let Some(status) = hopeless(&ask.target) {
+            return Ok(Err(status));
+        }
+        let Drive { session, warned, progress, .. } = self;
+        let mut failure = None;
+        let result = session.stream(ask, |record| match record {
+            Record::Warning(text) => {
+                if !warned.contains(&text) {
+                    complain(&format!("warning: {text}"));
+                    warned.insert(text);
+                }
+                ControlFlow::Continue(())
+            }
+            record => {
+                progress.record();
+                sink(record).unwrap_or_else(|f| {
+                    failure = Some(f);
+                    ControlFlow::Break(())
+                })
+            }
+        });
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        match result {
+            Ok(summary) => {
+                add(&mut self.counters, &summary.counters);
+                Ok(Ok(()))
+            }
+            Err(Error::Refused(status)) if concerns_the_drive(&status) => {
+                Err(Failure::Message(format!("{}: {}", self.name(), describe(&status))))
+            }
+            Err(Error::Refused(status)) => Ok(Err(status)),
+            Err(error) => Err(Failure::Message(format!("{}: {error}", self.name()))),
+        }
+    }
+
+    /// The same for a path: a refusal is said on standard error. Whether it went well.
+    pub fn ask_about(
+        &mut self,
+        path: &[u8],
+        ask: &Ask,
+        sink: impl FnMut(Record) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<bool, Failure> {
+        match self.ask(ask, sink)? {
+            Ok(()) => Ok(true),
+            Err(status) => {
+                complain_about(path, &describe(&status));
+                Ok(false)
+            }
+        }
+    }
+
+    /// The end: shows what it cost where that was asked for.
+    pub fn finish(mut self, out: &mut crate::out::Out) -> Result<(), Failure> {
+        use std::io::Write;
+        self.progress.end();
+        out.flush()?;
+        if self.args.timing {
+            let cost = timing::Cost {
+                located: self.args.locate,
+                computed: self.args.compute,
+                counters: self.counters,
+                totals: self.session.totals(),
+                open_ns: self.asked.since(self.opened),
+                wall_ns: self.clock.now().since(self.asked),
+                completion: self.completion(),
+            };
+            if self.args.json {
+                out.json(&cost.json())?;
+                out.flush()?;
+            } else {
+                timing::print(&cost);
+            }
+        }
+        Ok(())
+    }
+
+    /// What has been moved so far.
+    pub fn totals(&self) -> Totals {
+        self.session.totals()
+    }
+}
+
+/// What the drive need not be asked: a path that is none. The messages are the drive's own.
+fn hopeless(target: &Target) -> Option<ReplyStatus> {
+    let path = match target {
+        Target::Path(path) | Target::Glob(path) | Target::Tree { root: path, .. } => path,
+        Target::Volume | Target::Blocks { .. } => return None,
+    };
+    if path.is_empty() {
+        return Some(ReplyStatus::NotFound);
+    }
+    if path.len() > MAX_PATH {
+        return Some(ReplyStatus::NameTooLong);
+    }
+    (path.first() != Some(&b'/')).then_some(ReplyStatus::NotAbsolute)
+}
+
+/// Whether the refusal would be the same for every path.
+fn concerns_the_drive(status: &ReplyStatus) -> bool {
+    matches!(
+        status,
+        ReplyStatus::NoVolume(_) | ReplyStatus::InvalidPattern(_) | ReplyStatus::InvalidRequest(_)
+    )
+}
+
+/// What a path on the command line names: a glob where it has unescaped `*`, `?` or `[`.
+pub fn target(path: &std::ffi::OsStr) -> Target {
+    let bytes = path.as_bytes();
+    if is_glob(bytes) { Target::Glob(bytes.to_vec()) } else { Target::Path(bytes.to_vec()) }
+}
+
+/// Whether a path is a glob.
+pub fn is_glob(path: &[u8]) -> bool {
+    let mut bytes = path.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => {
+                bytes.next();
+            }
+            b'*' | b'?' | b'[' => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+fn add(to: &mut Counters, from: &Counters) {
+    to.bytes_scanned += from.bytes_scanned;
+    to.blocks_read += from.blocks_read;
+    to.cache_hits += from.cache_hits;
+    to.cache_misses += from.cache_misses;
+    to.files += from.files;
+    to.locate_ns += from.locate_ns;
+    to.compute_ns += from.compute_ns;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_are_told_from_paths() {
+        assert!(is_glob(b"/var/log/*.log"));
+        assert!(is_glob(b"/a[bc]"));
+        assert!(!is_glob(b"/a\\*b"));
+        assert!(!is_glob(b"/plain"));
+    }
+
+    #[test]
+    fn paths_that_are_none() {
+        assert_eq!(hopeless(&Target::Path(b"etc".to_vec())), Some(ReplyStatus::NotAbsolute));
+        assert_eq!(hopeless(&Target::Path(vec![b'/'; 4096])), Some(ReplyStatus::NameTooLong));
+        assert_eq!(hopeless(&Target::Path(b"/etc".to_vec())), None);
+        assert_eq!(hopeless(&Target::Path(vec![])), Some(ReplyStatus::NotFound));
+    }
+}

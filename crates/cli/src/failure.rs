@@ -1,0 +1,66 @@
+//! How a command ends: its exit status, and what it says when it fails.
+
+use std::io;
+use std::process::ExitCode;
+
+/// Why a command stopped.
+#[derive(Debug)]
+pub enum Failure {
+    /// Said on standard error as "nearside: ..."; exit status 2.
+    Message(String),
+    /// Whoever read the output has gone. A Unix tool ends without a word, by SIGPIPE; the exit status is the one that a shell shows for it.
+    Pipe,
+}
+
+/// What a command returns: its exit status.
+pub type Outcome = Result<u8, Failure>;
+
+impl From<String> for Failure {
+    fn from(text: String) -> Failure {
+        Failure::Message(text)
+    }
+}
+
+impl From<nearside_fsrlib::Error> for Failure {
+    fn from(error: nearside_fsrlib::Error) -> Failure {
+        Failure::Message(error.to_string())
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::Pipe,
+            _ => Failure::Message(format!("standard output: {error}")),
+        }
+    }
+}
+
+/// Ends the program.
+pub fn exit(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(Failure::Message(text)) => {
+            complain(&text);
+            ExitCode::from(2)
+        }
+        Err(Failure::Pipe) => ExitCode::from(128 + 13),
+    }
+}
+
+/// A message on standard error. A closed standard error is no reason to fail.
+pub fn complain(text: &str) {
+    use io::Write;
+    let _ = writeln!(io::stderr().lock(), "nearside: {text}");
+}
+
+/// The same about a path, whose bytes are written as they are.
+pub fn complain_about(path: &[u8], text: &str) {
+    use io::Write;
+    let mut line = b"nearside: ".to_vec();
+    line.extend_from_slice(path);
+    line.extend_from_slice(b": ");
+    line.extend_from_slice(text.as_bytes());
+    line.push(b'\n');
+    let _ = io::stderr().lock().write_all(&line);
+}

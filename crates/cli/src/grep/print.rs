@@ -1,0 +1,258 @@
+//! What a search found, as GNU grep prints it.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use nearside_fsrlib::{Answer, Record};
+use nearside_ndp as ndp;
+
+use super::{Style, Tally};
+use crate::failure::Failure;
+use crate::out::Out;
+
+/// The printer. Records of one file come together; each file is ended by the next or by [`Print::end_of_file`].
+pub struct Print {
+    style: Style,
+    file: Option<Current>,
+    /// Some line was printed before, of whichever file: a group that follows is set apart.
+    any_line: bool,
+    highlight: Option<Highlight>,
+}
+
+struct Current {
+    path: Vec<u8>,
+    matches: u64,
+    named: bool,
+    /// Number of the line printed last.
+    last: Option<u64>,
+    /// That line goes on in the next record.
+    continues: bool,
+}
+
+impl Print {
+    /// A printer of that style.
+    pub fn new(style: Style) -> Result<Print, Failure> {
+        let highlight = if style.color { Highlight::new(&style)? } else { None };
+        Ok(Print { style, file: None, any_line: false, highlight })
+    }
+
+    /// Takes a record.
+    pub fn record(&mut self, record: Record, out: &mut Out, tally: &mut Tally) -> Result<(), Failure> {
+        match record {
+            Record::File { path, .. } => {
+                if self.file.as_ref().is_some_and(|f| f.path == path) {
+                    return Ok(());
+                }
+                self.end_of_file(out, tally)?;
+                self.file = Some(Current { path, matches: 0, named: false, last: None, continues: false });
+            }
+            Record::Line { number, offset, bytes, context, continues } => {
+                if !context {
+                    tally.found = true;
+                }
+                // -o -v selects lines and has no parts to print.
+                let nothing = self.style.search.answer == Answer::Lines && self.style.only_parts_of_none();
+                if !nothing {
+                    self.line(number, offset, &bytes, context, continues, out)?;
+                }
+            }
+            Record::Matches(n) => {
+                tally.found |= n > 0;
+                if let Some(file) = &mut self.file {
+                    file.matches = n;
+                }
+            }
+            Record::BinaryMatches => {
+                tally.found = true;
+                let Some(file) = &self.file else { return Ok(()) };
+                if self.style.search.answer == Answer::Files {
+                    self.matched();
+                } else if !self.style.count {
+                    out.write_all(b"nearside: ")?;
+                    out.write_all(&file.path)?;
+                    out.line(b": binary file matches")?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn matched(&mut self) {
+        if let Some(file) = &mut self.file {
+            file.matches = file.matches.max(1);
+        }
+    }
+
+    /// The current file has no more records.
+    pub fn end_of_file(&mut self, out: &mut Out, _: &mut Tally) -> Result<(), Failure> {
+        let Some(file) = self.file.take() else { return Ok(()) };
+        let style = &self.style;
+        if style.search.answer == Answer::Files {
+            if (file.matches > 0) != style.without_match {
+                self.name(&file.path, out)?;
+                out.write_all(if self.style.null { b"\0" } else { b"\n" })?;
+            }
+        } else if style.count {
+            if style.names {
+                self.name(&file.path, out)?;
+                self.after_name(b':', out)?;
+            }
+            out.line(file.matches.to_string().as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn line(
+        &mut self,
+        number: u64,
+        offset: u64,
+        bytes: &[u8],
+        context: bool,
+        continues: bool,
+        out: &mut Out,
+    ) -> Result<(), Failure> {
+        let Some(mut file) = self.file.take() else { return Ok(()) };
+        let goes_on = file.continues && file.last == Some(number);
+        if !goes_on {
+            let adjacent = file.last.is_some_and(|last| number <= last + 1);
+            if self.style.groups && self.any_line && !adjacent {
+                self.paint("36", b"--", out)?;
+                out.write_all(b"\n")?;
+            }
+            let separator = if context { b'-' } else { b':' };
+            if self.style.names {
+                self.name(&file.path, out)?;
+                self.after_name(separator, out)?;
+            }
+            if self.style.numbers {
+                self.paint("32", number.to_string().as_bytes(), out)?;
+                self.separator(separator, out)?;
+            }
+            if self.style.offsets {
+                self.paint("32", offset.to_string().as_bytes(), out)?;
+                self.separator(separator, out)?;
+            }
+        }
+        file.named = true;
+        file.last = Some(number);
+        file.continues = continues;
+        self.any_line = true;
+        match &mut self.highlight {
+            Some(highlight) if !continues && !goes_on && context == self.style.search.invert => {
+                if self.style.search.answer == Answer::Matches {
+                    highlight.all(bytes, out)?;
+                } else {
+                    highlight.parts(bytes, out)?;
+                }
+            }
+            _ => out.write_all(bytes)?,
+        }
+        if !continues {
+            out.write_all(b"\n")?;
+        }
+        self.file = Some(file);
+        Ok(())
+    }
+
+    fn name(&self, path: &[u8], out: &mut Out) -> Result<(), Failure> {
+        self.paint("35", path, out)
+    }
+
+    fn after_name(&self, separator: u8, out: &mut Out) -> Result<(), Failure> {
+        if self.style.null {
+            out.write_all(b"\0")?;
+            return Ok(());
+        }
+        self.separator(separator, out)
+    }
+
+    fn separator(&self, separator: u8, out: &mut Out) -> Result<(), Failure> {
+        self.paint("36", &[separator], out)
+    }
+
+    fn paint(&self, color: &str, bytes: &[u8], out: &mut Out) -> Result<(), Failure> {
+        if self.style.color {
+            write!(out, "\x1b[{color}m\x1b[K")?;
+            out.write_all(bytes)?;
+            out.write_all(b"\x1b[m\x1b[K")?;
+        } else {
+            out.write_all(bytes)?;
+        }
+        Ok(())
+    }
+}
+
+impl Style {
+    fn only_parts_of_none(&self) -> bool {
+        self.parts && self.search.invert
+    }
+}
+
+/// Finds again, in a line that the drive has found, which parts of it match.
+pub struct Highlight {
+    searcher: ndp::Searcher,
+}
+
+#[derive(Default)]
+struct Parts(Vec<(u64, u64)>);
+
+impl ndp::Sink for Parts {
+    fn line(&mut self, line: ndp::Line<'_>) -> ndp::Taken {
+        self.0.push((line.offset, line.offset + line.bytes.len() as u64));
+        ndp::Taken::Yes
+    }
+
+    fn binary(&mut self) -> ndp::Taken {
+        ndp::Taken::Yes
+    }
+}
+
+impl Highlight {
+    /// For the patterns of a search.
+    pub fn new(style: &Style) -> Result<Option<Highlight>, Failure> {
+        let s = &style.search;
+        let options = ndp::SearchOptions {
+            patterns: s.patterns.clone(),
+            fixed: s.fixed,
+            ignore_case: s.ignore_case,
+            word: s.word,
+            line: s.line,
+            answer: ndp::Answer::Matches,
+            text: true,
+            ..ndp::SearchOptions::default()
+        };
+        // The drive says what is wrong with a pattern; without a drive's word nothing is shown anyway.
+        Ok(ndp::Search::compile(options)
+            .ok()
+            .map(|s| Highlight { searcher: ndp::Searcher::new(&Arc::new(s)) }))
+    }
+
+    /// The parts of a line that match, as ranges.
+    pub fn ranges(&mut self, line: &[u8]) -> Vec<(usize, usize)> {
+        let mut parts = Parts::default();
+        self.searcher.begin(ndp::Position::default());
+        if self.searcher.whole(line, &mut parts).is_err() {
+            return Vec::new();
+        }
+        parts.0.into_iter().map(|(from, to)| (from as usize, to as usize)).collect()
+    }
+
+    fn parts(&mut self, line: &[u8], out: &mut Out) -> Result<(), Failure> {
+        let mut at = 0;
+        for (from, to) in self.ranges(line) {
+            out.write_all(&line[at..from])?;
+            self.all(&line[from..to], out)?;
+            at = to;
+        }
+        out.write_all(&line[at..])?;
+        Ok(())
+    }
+
+    fn all(&mut self, bytes: &[u8], out: &mut Out) -> Result<(), Failure> {
+        out.write_all(b"\x1b[01;31m\x1b[K")?;
+        out.write_all(bytes)?;
+        out.write_all(b"\x1b[m\x1b[K")?;
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! `nearside info`: what the volume is, and which completion model holds.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+
+use clap::Args;
+use nearside_fsrlib::{Ask, Completion, Operation, Record, Target, VolumeRecord, describe};
+use serde_json::{Value, json};
+
+use crate::args::DriveArgs;
+use crate::drive::Drive;
+use crate::failure::{Failure, Outcome};
+use crate::format::human;
+use crate::out::{Out, hex};
+use crate::timing::time;
+
+const EXAMPLES: &str = "\
+Examples:
+  nearside info -d disk.img
+  nearside info -d /dev/sdb --partition 2 --json
+  nearside info -d disk.img --completion hybrid          what the driver would do, and what it expects
+
+A volume that needs recovery is shown as far as it has reached its home places; --json says so in needs_recovery.";
+
+/// Says what the volume is, and which completion model holds
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct InfoArgs {
+    #[command(flatten)]
+    drive: DriveArgs,
+}
+
+pub fn run(args: InfoArgs) -> Outcome {
+    let mut out = Out::new();
+    let mut drive = Drive::open(&args.drive)?;
+    let mut volumes = Vec::new();
+    let ask = Ask { target: Target::Volume, operation: Operation::Info, follow: true };
+    let answer = drive.ask(&ask, |record| {
+        if let Record::Volume(volume) = record {
+            volumes.push(volume);
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if let Err(status) = answer {
+        return Err(Failure::Message(format!("{}: {}", drive.name(), describe(&status))));
+    }
+    let (capacity, block_size) = drive.size();
+    let completion = drive.completion();
+    if args.drive.json {
+        out.json(&json!({
+            "type": "info",
+            "drive": drive.name(),
+            "capacity": capacity,
+            "block_size": block_size,
+            "volumes": volumes.iter().map(volume_json).collect::<Vec<_>>(),
+            "completion": completion_json(&completion),
+        }))?;
+    } else {
+        writeln!(out, "drive            {}", drive.name())?;
+        writeln!(out, "capacity         {capacity} bytes ({}), blocks of {block_size}", human(capacity))?;
+        for volume in &volumes {
+            print(volume, &mut out)?;
+        }
+        writeln!(out, "completion       {}: {}", completion.model, completion.detail)?;
+        if let Some(ns) = completion.read_4k_ns {
+            writeln!(out, "                 a 4 KiB read is expected to take {}", time(ns))?;
+        }
+    }
+    drive.finish(&mut out)?;
+    Ok(0)
+}
+
+fn print(volume: &VolumeRecord, out: &mut Out) -> Result<(), Failure> {
+    let place = match volume.partition {
+        0 => "the whole drive".to_owned(),
+        n => format!("partition {n}, {} bytes from byte {}", volume.len, volume.offset),
+    };
+    writeln!(out, "volume           {} ({place})", known(&volume.file_system))?;
+    if !volume.label.is_empty() {
+        writeln!(out, "label            {}", volume.label)?;
+    }
+    writeln!(out, "UUID             {}", uuid(&volume.uuid))?;
+    let size = u64::from(volume.block_size).saturating_mul(volume.blocks);
+    writeln!(out, "size             {} blocks of {} ({})", volume.blocks, volume.block_size, human(size))?;
+    writeln!(out, "features         {}", volume.features.join(" "))?;
+    let state = if volume.needs_recovery { "needs recovery" } else { "clean" };
+    writeln!(out, "state            {state}")?;
+    for warning in &volume.warnings {
+        writeln!(out, "warning          {warning}")?;
+    }
+    Ok(())
+}
+
+fn known(file_system: &str) -> &str {
+    if file_system.is_empty() { "unknown" } else { file_system }
+}
+
+fn uuid(bytes: &[u8; 16]) -> String {
+    let all = hex(bytes);
+    [&all[0..8], &all[8..12], &all[12..16], &all[16..20], &all[20..32]].join("-")
+}
+
+fn volume_json(volume: &VolumeRecord) -> Value {
+    json!({
+        "partition": volume.partition,
+        "offset": volume.offset,
+        "len": volume.len,
+        "file_system": volume.file_system,
+        "label": volume.label,
+        "uuid": uuid(&volume.uuid),
+        "block_size": volume.block_size,
+        "blocks": volume.blocks,
+        "features": volume.features,
+        "needs_recovery": volume.needs_recovery,
+        "warnings": volume.warnings,
+    })
+}
+
+fn completion_json(completion: &Completion) -> Value {
+    json!({
+        "model": completion.model,
+        "expects_read_4k_ns": completion.read_4k_ns,
+        "detail": completion.detail,
+        "spinning_ns": completion.spinning_ns,
+    })
+}

@@ -1,0 +1,94 @@
+//! Standard output: bytes as they are, line by line on a terminal, and JSON.
+
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+use serde_json::{Value, json};
+
+/// Standard output.
+pub struct Out {
+    to: BufWriter<StdoutLock<'static>>,
+    /// Whether a person reads it.
+    pub terminal: bool,
+    /// Whether anything was written.
+    pub used: bool,
+}
+
+impl Out {
+    /// Takes standard output.
+    pub fn new() -> Out {
+        let terminal = io::stdout().is_terminal();
+        Out { to: BufWriter::with_capacity(64 * 1024, io::stdout().lock()), terminal, used: false }
+    }
+
+    /// A JSON object on a line of its own.
+    pub fn json(&mut self, value: &Value) -> io::Result<()> {
+        serde_json::to_writer(&mut *self, value)?;
+        self.line(b"")
+    }
+
+    /// Bytes and the line's end.
+    pub fn line(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)?;
+        self.write_all(b"\n")
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.used = true;
+        let n = self.to.write(bytes)?;
+        if self.terminal && bytes.contains(&b'\n') {
+            self.to.flush()?;
+        }
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// Bytes in JSON as ripgrep has them: `{"text": "..."}`, or `{"bytes": "<base64>"}` where they are not UTF-8.
+pub fn text(bytes: &[u8]) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => json!({ "text": text }),
+        Err(_) => json!({ "bytes": base64(bytes) }),
+    }
+}
+
+/// RFC 4648, section 4.
+pub fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
+        let word = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for i in 0..4 {
+            let symbol = ALPHABET[(word >> (18 - 6 * i) & 63) as usize];
+            text.push(if i <= chunk.len() { symbol as char } else { '=' });
+        }
+    }
+    text
+}
+
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn base64_as_rfc_4648_section_10() {
+        for (plain, coded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+        ] {
+            assert_eq!(super::base64(plain.as_bytes()), coded);
+        }
+    }
+}

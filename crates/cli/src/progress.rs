@@ -1,0 +1,76 @@
+//! A sign of life on standard error for what takes over two seconds, where a person watches and nothing else is shown.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use nearside_fsrlib::Seen;
+
+/// Waits in a thread of its own; gone without a trace when ended.
+pub struct Progress {
+    thread: Option<(Sender<()>, JoinHandle<()>)>,
+    quiet: Arc<AtomicBool>,
+    output_is_terminal: bool,
+}
+
+impl Progress {
+    /// Starts to wait, where standard error is a terminal.
+    pub fn new(seen: Arc<Seen>) -> Progress {
+        let quiet = Arc::new(AtomicBool::new(false));
+        let thread = std::io::stderr().is_terminal().then(|| {
+            let (end, ended) = channel();
+            let silenced = quiet.clone();
+            let thread = std::thread::spawn(move || {
+                let mut bar: Option<ProgressBar> = None;
+                let mut wait = Duration::from_secs(2);
+                while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                    wait = Duration::from_millis(100);
+                    if silenced.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let bar = bar.get_or_insert_with(|| {
+                        let style = ProgressStyle::with_template("{spinner} {msg}");
+                        ProgressBar::new_spinner()
+                            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+                    });
+                    let (files, bytes) = seen.get();
+                    bar.set_message(format!(
+                        "{} files, {} in the drive",
+                        HumanCount(files),
+                        HumanBytes(bytes)
+                    ));
+                    bar.tick();
+                }
+                if let Some(bar) = bar {
+                    bar.finish_and_clear();
+                }
+            });
+            (end, thread)
+        });
+        Progress { thread, quiet, output_is_terminal: std::io::stdout().is_terminal() }
+    }
+
+    /// A record goes to the output: where that is the terminal, it is sign enough.
+    pub fn record(&mut self) {
+        if self.output_is_terminal && self.thread.is_some() {
+            self.stop();
+        }
+    }
+
+    /// The end.
+    pub fn end(&mut self) {
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        self.quiet.store(true, Ordering::Relaxed);
+        if let Some((end, thread)) = self.thread.take() {
+            drop(end);
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! `nearside stat`: metadata, as coreutils' stat shows it.
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use clap::Args;
+use nearside_fsrlib::Entry;
+
+use crate::args::DriveArgs;
+use crate::drive::Drive;
+use crate::failure::{Failure, Outcome};
+use crate::format::{self, Names, Times};
+use crate::out::Out;
+
+const EXAMPLES: &str = "\
+Examples:
+  nearside stat -d disk.img /etc/passwd
+  nearside stat -d disk.img -L /bin/sh          the file that a symbolic link leads to
+  nearside stat -d disk.img '/var/log/*.log' --json";
+
+/// Shows what is known about files
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct StatArgs {
+    /// Absolute paths in the volume
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+    /// Follow symbolic links
+    #[arg(short = 'L', long)]
+    dereference: bool,
+    #[command(flatten)]
+    drive: DriveArgs,
+}
+
+pub fn run(args: StatArgs) -> Outcome {
+    let mut out = Out::new();
+    let (names, times) = (Names::new(), Times::new());
+    let mut drive = Drive::open(&args.drive)?;
+    let mut code = 0;
+    for path in &args.paths {
+        let (entries, good) = crate::ls::stat(&mut drive, path, args.dereference)?;
+        if !good {
+            code = 1;
+        }
+        for entry in &entries {
+            if args.drive.json {
+                out.json(&format::entry_json(&entry.path, entry))?;
+            } else {
+                print(entry, &names, &times, &mut out)?;
+            }
+        }
+    }
+    drive.finish(&mut out)?;
+    Ok(code)
+}
+
+fn print(entry: &Entry, names: &Names, times: &Times, out: &mut Out) -> Result<(), Failure> {
+    out.write_all(b"  File: ")?;
+    out.write_all(&entry.path)?;
+    if let Some(link) = &entry.link {
+        out.write_all(b" -> ")?;
+        out.write_all(link)?;
+    }
+    let Entry { size, sectors, ino, links, mode, uid, gid, .. } = *entry;
+    writeln!(out, "\n  Size: {size:<10}\tBlocks: {sectors:<10} {}", format::kind_name(entry))?;
+    write!(out, "Inode: {ino:<11} Links: {links}")?;
+    if format::is_device(mode) {
+        write!(out, "     Device type: {},{}", entry.rdev.0, entry.rdev.1)?;
+    }
+    writeln!(
+        out,
+        "\nAccess: ({:04o}/{})  Uid: ({uid:5}/{:>8})   Gid: ({gid:5}/{:>8})",
+        mode & 0o7777,
+        format::mode(mode),
+        names.user_or_unknown(uid),
+        names.group_or_unknown(gid),
+    )?;
+    for (name, time) in ["Access", "Modify", "Change"].iter().zip(entry.times) {
+        writeln!(out, "{name}: {}", times.full(time))?;
+    }
+    writeln!(out, " Birth: {}", entry.birth.map_or("-".into(), |b| times.full(b)))?;
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! `nearside wc`: lines, words and bytes, counted in the drive.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Args;
+use nearside_fsrlib::{Ask, Operation, Record, describe};
+use serde_json::json;
+
+use crate::args::DriveArgs;
+use crate::drive::{self, Drive};
+use crate::failure::{Outcome, complain_about};
+use crate::out::{self, Out};
+
+const EXAMPLES: &str = "\
+Examples:
+  nearside wc -d disk.img /etc/passwd
+  nearside wc -d disk.img -l '/var/log/*.log'
+  nearside wc -d disk.img -r /usr/share/doc --json
+
+Words are as in the C locale.";
+
+/// Counts lines, words and bytes
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct WcArgs {
+    /// Absolute paths in the volume
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+    /// Lines
+    #[arg(short = 'l', long)]
+    lines: bool,
+    /// Words
+    #[arg(short = 'w', long)]
+    words: bool,
+    /// Bytes
+    #[arg(short = 'c', long)]
+    bytes: bool,
+    /// Every file below directories
+    #[arg(short = 'r', long)]
+    recursive: bool,
+    #[command(flatten)]
+    drive: DriveArgs,
+}
+
+pub fn run(args: WcArgs) -> Outcome {
+    let all = !(args.lines || args.words || args.bytes);
+    let chosen = [all || args.lines, all || args.words, all || args.bytes];
+    let mut out = Out::new();
+    let mut drive = Drive::open(&args.drive)?;
+    let mut code = 0;
+    let mut rows: Vec<([u64; 3], Vec<u8>)> = Vec::new();
+    for path in &args.paths {
+        let ask = match args.recursive {
+            true => Ask::tree(path.as_bytes(), Operation::Count),
+            false => Ask { target: drive::target(path), operation: Operation::Count, follow: true },
+        };
+        let mut name = path.as_bytes().to_vec();
+        let good = drive.ask_about(path.as_bytes(), &ask, |record| {
+            match record {
+                Record::File { path, .. } => name = path,
+                Record::Count { lines, words, bytes } => {
+                    if args.drive.json {
+                        let path = out::text(&name);
+                        out.json(&json!({
+                            "type": "count", "path": path, "lines": lines, "words": words, "bytes": bytes,
+                        }))?;
+                    } else {
+                        rows.push(([lines, words, bytes], name.clone()));
+                    }
+                }
+                Record::Failed { path, status } => {
+                    code = 1;
+                    complain_about(&path, &describe(&status));
+                }
+                _ => {}
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if !good {
+            code = 1;
+        }
+    }
+    let several = rows.len() > 1 || args.paths.len() > 1;
+    let mut total = [0u64; 3];
+    for (row, _) in &rows {
+        for (sum, value) in total.iter_mut().zip(row) {
+            *sum += value;
+        }
+    }
+    // As wc: the width of the largest number that there can be, which is that of all bytes.
+    let wide = match !several && chosen.iter().filter(|c| **c).count() == 1 {
+        true => 1,
+        false => total[2].to_string().len(),
+    };
+    if several && !args.drive.json {
+        rows.push((total, b"total".to_vec()));
+    }
+    for (row, name) in &rows {
+        for (i, value) in row.iter().zip(chosen).filter(|(_, c)| *c).map(|(v, _)| v).enumerate() {
+            write!(out, "{}{value:wide$}", if i > 0 { " " } else { "" })?;
+        }
+        out.write_all(b" ")?;
+        out.line(name)?;
+    }
+    drive.finish(&mut out)?;
+    Ok(code)
+}

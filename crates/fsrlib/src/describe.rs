@@ -1,0 +1,53 @@
+//! What a reply status says to a person: the words of the C library where it has some.
+
+use std::borrow::Cow;
+
+use nearside_spec::near_data::ReplyStatus;
+
+/// A status in words, without the path.
+pub fn describe(status: &ReplyStatus) -> Cow<'_, str> {
+    match status {
+        ReplyStatus::Success => "Success".into(),
+        ReplyStatus::NotFound => "No such file or directory".into(),
+        ReplyStatus::PermissionDenied => "Permission denied".into(),
+        ReplyStatus::NotADirectory => "Not a directory".into(),
+        ReplyStatus::IsADirectory => "Is a directory".into(),
+        ReplyStatus::NotARegularFile => "Not a regular file".into(),
+        ReplyStatus::SymlinkLoop => "Too many levels of symbolic links".into(),
+        ReplyStatus::NameTooLong => "File name too long".into(),
+        ReplyStatus::NotAbsolute => {
+            "Not an absolute path (paths begin at the root of the volume, with '/')".into()
+        }
+        ReplyStatus::ChangedDuringScan => "Changed while it was read".into(),
+        ReplyStatus::UnsupportedFeature(name) => format!("Unsupported feature: {name}").into(),
+        ReplyStatus::CorruptVolume(what) => format!("Corrupt volume: {what}").into(),
+        ReplyStatus::MediumError(what) => format!("Medium error: {what}").into(),
+        ReplyStatus::InvalidPattern(why) => format!("Invalid pattern: {why}").into(),
+        ReplyStatus::InvalidRequest(why) => format!("Invalid request: {why}").into(),
+        ReplyStatus::NoVolume(what) => format!("No volume: {what}").into(),
+        ReplyStatus::LineTooLong(at) => format!("Line longer than 64 MiB: {at}").into(),
+        ReplyStatus::Cancelled => "Cancelled".into(),
+    }
+}
+
+/// A short fixed name for a status, for programs: `errno`'s where there is one.
+pub fn errno_name(status: &ReplyStatus) -> &'static str {
+    match status {
+        ReplyStatus::Success => "OK",
+        ReplyStatus::NotFound => "ENOENT",
+        ReplyStatus::PermissionDenied => "EACCES",
+        ReplyStatus::NotADirectory => "ENOTDIR",
+        ReplyStatus::IsADirectory => "EISDIR",
+        ReplyStatus::NotARegularFile | ReplyStatus::NotAbsolute | ReplyStatus::InvalidRequest(_) => "EINVAL",
+        ReplyStatus::SymlinkLoop => "ELOOP",
+        ReplyStatus::NameTooLong => "ENAMETOOLONG",
+        ReplyStatus::ChangedDuringScan => "EAGAIN",
+        ReplyStatus::UnsupportedFeature(_) => "EOPNOTSUPP",
+        ReplyStatus::CorruptVolume(_) => "EUCLEAN",
+        ReplyStatus::MediumError(_) => "EIO",
+        ReplyStatus::InvalidPattern(_) => "EPATTERN",
+        ReplyStatus::NoVolume(_) => "ENODEV",
+        ReplyStatus::LineTooLong(_) => "EMSGSIZE",
+        ReplyStatus::Cancelled => "ECANCELED",
+    }
+}

@@ -1,0 +1,332 @@
+//! A session with one drive: for whom it asks, which partition, which way, and what it has moved.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nearside_clock::Clock;
+use nearside_spec::near_data::{
+    Counters, Credentials, Cursor, MAX_REQUEST, Operation, Record, Reply, ReplyStatus, Request, Target, wire,
+};
+
+use crate::host::Host;
+use crate::{Error, Totals, Transport};
+
+/// How an operation is done. The three that DAC'23 compares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Route {
+    /// FSR: the path goes to the drive, which locates and computes. One command (and one more per full buffer of answer).
+    #[default]
+    Drive,
+    /// The existing near-data path: the host locates by reading metadata blocks, sends the block list; the drive computes.
+    Blocks,
+    /// Wholly on the host: it locates, reads the data and computes.
+    Host,
+}
+
+/// What is asked: an operation on a target.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// Which files.
+    pub target: Target,
+    /// What to do with them.
+    pub operation: Operation,
+    /// Follow a symbolic link that is the path's last component.
+    pub follow: bool,
+}
+
+impl Ask {
+    /// An operation on one path, a last symbolic link followed.
+    pub fn path(path: impl Into<Vec<u8>>, operation: Operation) -> Ask {
+        Ask { target: Target::Path(path.into()), operation, follow: true }
+    }
+
+    /// An operation on every file below a directory.
+    pub fn tree(root: impl Into<Vec<u8>>, operation: Operation) -> Ask {
+        let target =
+            Target::Tree { root: root.into(), include: vec![], exclude: vec![], max_depth: u32::MAX };
+        Ask { target, operation, follow: true }
+    }
+}
+
+/// How an operation went.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// What it cost in the drive; for the parts that the host did, the host's own figures.
+    pub counters: Counters,
+    /// What moved for it.
+    pub moved: Totals,
+}
+
+/// A session: one user of a drive through one transport.
+pub struct Session<T> {
+    pub(crate) transport: T,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) credentials: Credentials,
+    pub(crate) partition: u32,
+    pub(crate) totals: Totals,
+    route: Route,
+    buffer: usize,
+    reply: Vec<u8>,
+    host: Option<Host>,
+    host_cached: bool,
+    seen: Arc<Seen>,
+}
+
+/// How far a session has come, for whoever shows progress from another thread.
+#[derive(Debug, Default)]
+pub struct Seen {
+    files: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Seen {
+    /// Files and bytes that replies so far have reported.
+    pub fn get(&self) -> (u64, u64) {
+        (self.files.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn add(&self, files: u64, bytes: u64) {
+        self.files.fetch_add(files, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl<T: Transport> Session<T> {
+    /// A session in root's name on the only volume of the drive; see the `with_` methods. The clock measures round trips.
+    pub fn new(transport: T, clock: Arc<dyn Clock>) -> Session<T> {
+        let buffer = transport.max_buffer().min(256 * 1024);
+        Session {
+            transport,
+            clock,
+            credentials: Credentials::default(),
+            partition: 0,
+            totals: Totals::default(),
+            route: Route::Drive,
+            buffer,
+            reply: Vec::new(),
+            host: None,
+            host_cached: false,
+            seen: Arc::default(),
+        }
+    }
+
+    /// For whom the drive checks permissions. The default is user and group 0.
+    pub fn with_credentials(mut self, credentials: Credentials) -> Self {
+        self.credentials = credentials;
+        self
+    }
+
+    /// Which partition holds the volume; 0: the only one with a known file system.
+    pub fn with_partition(mut self, partition: u32) -> Self {
+        self.partition = partition;
+        self
+    }
+
+    /// Which way operations go.
+    pub fn with_route(mut self, route: Route) -> Self {
+        self.route = route;
+        self
+    }
+
+    /// Whether the host keeps the metadata blocks that it read ([`Route::Blocks`], [`Route::Host`]). Off by default.
+    pub fn with_host_cache(mut self, cached: bool) -> Self {
+        self.host_cached = cached;
+        self
+    }
+
+    /// Bytes of the buffer that a near-data command's reply may fill; 4 KiB to the transport's most. The default is 256 KiB.
+    pub fn with_buffer(mut self, bytes: usize) -> Self {
+        self.buffer = bytes.clamp(4096, self.transport.max_buffer());
+        self
+    }
+
+    /// What the session has moved so far.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// How far it has come, to be looked at from another thread.
+    pub fn seen(&self) -> Arc<Seen> {
+        self.seen.clone()
+    }
+
+    /// The way to the drive.
+    pub fn transport(&self) -> &T {
+        &self.transport
+    }
+
+    /// The same, to change it.
+    pub fn transport_mut(&mut self) -> &mut T {
+        &mut self.transport
+    }
+
+    /// Sends one request as exactly one command, and decodes what comes back. A refusal of the request as a whole is in
+    /// [`Reply::status`], not an error.
+    pub fn call(&mut self, request: &Request) -> Result<Reply, Error> {
+        let bytes = wire::encode_request(request);
+        if bytes.len() > MAX_REQUEST {
+            let reason = format!("{} bytes; the most is {MAX_REQUEST}", bytes.len());
+            return Err(Error::Form { what: "request", reason });
+        }
+        let capacity = self.buffer.max(bytes.len().next_multiple_of(4096));
+        let start = self.clock.now();
+        self.transport.near_data(&bytes, capacity, &mut self.reply)?;
+        self.totals.round_trip_ns += self.clock.now().since(start);
+        self.totals.near_data_commands += 1;
+        self.totals.bytes_out += bytes.len() as u64;
+        self.totals.bytes_in += self.reply.len() as u64;
+        let reply = wire::decode_reply(&self.reply);
+        let reply = reply.map_err(|e| Error::Form { what: "reply", reason: e.to_string() })?;
+        self.seen.add(reply.counters.files, reply.counters.bytes_scanned);
+        Ok(reply)
+    }
+
+    /// Does an operation and hands each record to `sink` as it arrives, until there are no more or `sink` breaks.
+    /// Answers of any length: memory is bounded by one reply.
+    pub fn stream(
+        &mut self,
+        ask: &Ask,
+        mut sink: impl FnMut(Record) -> ControlFlow<()>,
+    ) -> Result<Summary, Error> {
+        let before = self.totals;
+        let counters = match self.route {
+            Route::Drive => self.stream_drive(ask, &mut sink)?,
+            Route::Blocks | Route::Host => {
+                let mut host = match self.host.take() {
+                    Some(host) => host,
+                    None => Host::open(self, self.host_cached)?,
+                };
+                let result = host.stream(self, ask, self.route, &mut sink);
+                self.host = Some(host);
+                result?
+            }
+        };
+        Ok(Summary { counters, moved: self.totals.since(&before) })
+    }
+
+    fn stream_drive(
+        &mut self,
+        ask: &Ask,
+        sink: &mut impl FnMut(Record) -> ControlFlow<()>,
+    ) -> Result<Counters, Error> {
+        let mut records = self.records(ask);
+        while let Some(record) = records.next() {
+            if sink(record?).is_break() {
+                break;
+            }
+        }
+        Ok(records.counters)
+    }
+
+    /// Does an operation in the drive and gives its records one by one; the next command is sent when those of the last
+    /// have been taken.
+    pub fn records(&mut self, ask: &Ask) -> Records<'_, T> {
+        let request = Request {
+            partition: self.partition,
+            credentials: self.credentials.clone(),
+            target: ask.target.clone(),
+            operation: ask.operation.clone(),
+            follow: ask.follow,
+            resume: None,
+        };
+        Records {
+            session: self,
+            request,
+            ready: VecDeque::new(),
+            counters: Counters::default(),
+            state: State::More,
+            failure: None,
+        }
+    }
+
+    /// A command that does nothing: what remains is the round trip.
+    pub fn nop(&mut self) -> Result<Summary, Error> {
+        let ask = Ask { target: Target::Volume, operation: Operation::Nop, follow: true };
+        let before = self.totals;
+        let counters = self.stream_drive(&ask, &mut |_| ControlFlow::Continue(()))?;
+        Ok(Summary { counters, moved: self.totals.since(&before) })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    More,
+    Ended,
+}
+
+/// The records of an answer. After an error there are none.
+pub struct Records<'s, T> {
+    session: &'s mut Session<T>,
+    request: Request,
+    ready: VecDeque<Record>,
+    counters: Counters,
+    state: State,
+    failure: Option<Error>,
+}
+
+impl<T: Transport> Records<'_, T> {
+    /// What the commands so far cost in the drive.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn command(&mut self) -> Result<(), Error> {
+        let reply = self.session.call(&self.request)?;
+        add(&mut self.counters, &reply.counters);
+        self.ready.extend(reply.records);
+        match reply.more {
+            // A drive that repeats a cursor would be asked for ever.
+            Some(more) if self.request.resume.as_ref() == Some(&more) && self.ready.is_empty() => {
+                return Err(Error::Form { what: "reply", reason: stuck(&more) });
+            }
+            Some(more) => self.request.resume = Some(more),
+            None => self.state = State::Ended,
+        }
+        match reply.status {
+            ReplyStatus::Success => Ok(()),
+            status => {
+                // What came before the refusal is handed on first.
+                self.failure = Some(Error::Refused(status));
+                self.state = State::Ended;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn stuck(more: &Cursor) -> String {
+    format!("the drive makes no progress at byte {} of {}", more.offset, String::from_utf8_lossy(&more.path))
+}
+
+impl<T: Transport> Iterator for Records<'_, T> {
+    type Item = Result<Record, Error>;
+
+    fn next(&mut self) -> Option<Result<Record, Error>> {
+        loop {
+            if let Some(record) = self.ready.pop_front() {
+                return Some(Ok(record));
+            }
+            if self.state == State::Ended {
+                return self.failure.take().map(Err);
+            }
+            if let Err(error) = self.command() {
+                self.state = State::Ended;
+                self.ready.clear();
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+/// Adds the figures of one more command.
+pub(crate) fn add(to: &mut Counters, from: &Counters) {
+    to.bytes_scanned += from.bytes_scanned;
+    to.blocks_read += from.blocks_read;
+    to.cache_hits += from.cache_hits;
+    to.cache_misses += from.cache_misses;
+    to.files += from.files;
+    to.locate_ns += from.locate_ns;
+    to.compute_ns += from.compute_ns;
+}

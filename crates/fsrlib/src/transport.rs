@@ -1,0 +1,100 @@
+//! The way to a drive.
+
+use crate::Error;
+
+/// Carries near-data requests to a drive and replies back, one command each, and ordinary reads for what the host
+/// does by itself.
+pub trait Transport {
+    /// Sends one near-data command: `request` in wire form. The reply's bytes, at most `capacity`, replace those in `reply`.
+    fn near_data(&mut self, request: &[u8], capacity: usize, reply: &mut Vec<u8>) -> Result<(), Error>;
+
+    /// An ordinary NVMe Read: fills `into` from byte `offset` of the namespace, both multiples of
+    /// [`Transport::block_size`]. Returns how many commands it took.
+    fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, Error>;
+
+    /// Bytes in the namespace; 0 where this way to the drive cannot read.
+    fn capacity(&self) -> u64;
+
+    /// The namespace's block size.
+    fn block_size(&self) -> u32;
+
+    /// Largest buffer of a near-data command that it carries.
+    fn max_buffer(&self) -> usize {
+        nearside_spec::near_data::MAX_BUFFER
+    }
+
+    /// Which completion model holds, and what it expects (FAST'12 4: an application can ask).
+    fn completion(&self) -> Completion;
+}
+
+/// The completion model of a transport.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Completion {
+    /// "polled", "interrupt", "hybrid"; "socket" where another process drives the queue pair.
+    pub model: String,
+    /// What a 4 KiB read is expected to take, where something has been learned.
+    pub read_4k_ns: Option<u64>,
+    /// What the model does and costs, in words.
+    pub detail: String,
+    /// Nanoseconds that the driver has spent spinning.
+    pub spinning_ns: u64,
+}
+
+/// What a session has moved. Near-data commands and ordinary reads are counted apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Near-data commands sent.
+    pub near_data_commands: u64,
+    /// Ordinary Read commands sent.
+    pub read_commands: u64,
+    /// Bytes sent to the drive: requests (64 for the command itself not counted).
+    pub bytes_out: u64,
+    /// Bytes received from the drive: replies and blocks.
+    pub bytes_in: u64,
+    /// Nanoseconds between sending commands and having their answers, both kinds.
+    pub round_trip_ns: u64,
+}
+
+impl Totals {
+    /// Commands of both kinds.
+    pub fn commands(&self) -> u64 {
+        self.near_data_commands + self.read_commands
+    }
+
+    /// What was added since `earlier`.
+    pub fn since(&self, earlier: &Totals) -> Totals {
+        Totals {
+            near_data_commands: self.near_data_commands - earlier.near_data_commands,
+            read_commands: self.read_commands - earlier.read_commands,
+            bytes_out: self.bytes_out - earlier.bytes_out,
+            bytes_in: self.bytes_in - earlier.bytes_in,
+            round_trip_ns: self.round_trip_ns - earlier.round_trip_ns,
+        }
+    }
+}
+
+impl<T: Transport + ?Sized> Transport for Box<T> {
+    fn near_data(&mut self, request: &[u8], capacity: usize, reply: &mut Vec<u8>) -> Result<(), Error> {
+        (**self).near_data(request, capacity, reply)
+    }
+
+    fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, Error> {
+        (**self).read(offset, into)
+    }
+
+    fn capacity(&self) -> u64 {
+        (**self).capacity()
+    }
+
+    fn block_size(&self) -> u32 {
+        (**self).block_size()
+    }
+
+    fn max_buffer(&self) -> usize {
+        (**self).max_buffer()
+    }
+
+    fn completion(&self) -> Completion {
+        (**self).completion()
+    }
+}
