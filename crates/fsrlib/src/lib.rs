@@ -17,6 +17,7 @@
 mod describe;
 mod error;
 pub mod host;
+mod queue;
 mod session;
 pub mod socket;
 mod transport;
@@ -28,6 +29,7 @@ pub use nearside_spec::near_data::{
     Answer, BlockRange, Counters, Credentials, Cursor, Digest, Entry, MAX_GROUPS, MAX_PATH, Operation,
     Record, Reply, ReplyStatus, Request, Search, Target, VolumeRecord,
 };
+pub use queue::{Encoding, QueueTransport};
 pub use session::{Ask, Records, Route, Seen, Session, Summary};
 pub use socket::SocketTransport;
 pub use transport::{Completion, Totals, Transport};
