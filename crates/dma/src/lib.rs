@@ -18,6 +18,7 @@ pub mod file;
 mod function;
 mod memory;
 mod region;
+pub mod ring;
 pub mod tsc;
 pub mod uring;
 mod wait;
