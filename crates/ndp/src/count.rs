@@ -30,11 +30,11 @@ impl Counted {
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let mut words = Words::default();
-        let mut blocks = bytes.chunks_exact(BLOCK);
-        for block in &mut blocks {
+        let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+        for block in blocks {
             words.block(block);
         }
-        words.bytes(blocks.remainder());
+        words.bytes(rest);
         Self {
             lines: memchr_iter(b'\n', bytes).count() as u64,
             words: words.count,
@@ -99,28 +99,24 @@ impl Words {
     }
 
     /// Where every byte is white or printable, words are the places where one follows the other: no branch per byte.
-    fn block(&mut self, block: &[u8]) {
-        let mut plain = 0u8;
-        let mut spaces = 0u8;
-        for byte in block {
-            plain += u8::from(is_space(*byte) | is_graphic(*byte));
-            spaces += u8::from(is_space(*byte));
+    fn block(&mut self, block: &[u8; BLOCK]) {
+        let mut space = [0u8; BLOCK];
+        let mut plain = [0u8; BLOCK];
+        for ((space, plain), byte) in space.iter_mut().zip(&mut plain).zip(block) {
+            let white = u8::from(*byte == b' ') | u8::from(byte.wrapping_sub(9) < 5);
+            *space = white;
+            *plain = white | u8::from(byte.wrapping_sub(0x21) < 0x5e);
         }
-        if usize::from(plain) != BLOCK || !self.space {
+        if plain.iter().sum::<u8>() != BLOCK as u8 || !self.space {
             return self.bytes(block);
         }
-        if spaces == 0 {
-            self.count += u64::from(!self.inside);
-            self.inside = true;
-            return;
+        let mut starts = [0u8; BLOCK];
+        for (start, (before, after)) in starts.iter_mut().zip(space.iter().zip(space.iter().skip(1))) {
+            *start = *before & (*after ^ 1);
         }
-        let (Some(first), Some(last)) = (block.first(), block.last()) else { return };
-        let mut starts = 0u8;
-        for (before, byte) in block.iter().zip(block.iter().skip(1)) {
-            starts += u8::from(is_space(*before) & !is_space(*byte));
-        }
-        self.count += u64::from(starts) + u64::from(!self.inside && !is_space(*first));
-        self.inside = !is_space(*last);
+        let [first, ..] = space;
+        self.count += u64::from(starts.iter().sum::<u8>()) + u64::from(!self.inside && first == 0);
+        self.inside = space.last() == Some(&0);
     }
 }
 

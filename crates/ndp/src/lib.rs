@@ -26,6 +26,7 @@
 
 mod checksum;
 mod count;
+mod inner;
 pub mod naive;
 mod pattern;
 mod search;

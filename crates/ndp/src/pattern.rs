@@ -4,6 +4,7 @@
 //! taken out of it, `\A` and `\z` become the line's ends, and the pieces become one alternation. Then a match found
 //! anywhere in a run of many lines is a match in the line around it, and no line without a match need be looked at.
 
+use crate::inner::{Inner, Tally};
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use memchr::memmem;
 use regex_automata::{Input, meta};
@@ -82,11 +83,24 @@ pub(crate) enum Engine {
     Never,
     Literal(Box<memmem::Finder<'static>>),
     Literals(AhoCorasick),
-    Regex(meta::Regex),
+    Regex {
+        regex: meta::Regex,
+        inner: Option<Inner>,
+    },
 }
 
 /// What an engine writes to while it searches; one per searcher.
-pub(crate) type Cache = Option<Box<meta::Cache>>;
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    regex: Option<Box<meta::Cache>>,
+    tally: Tally,
+}
+
+impl Cache {
+    pub(crate) fn begin(&mut self) {
+        self.tally.begin();
+    }
+}
 
 impl Search {
     /// Compiles patterns. Time and memory are bounded (10 MiB a program); a pattern that needs more is an error.
@@ -107,8 +121,8 @@ impl Search {
         match &self.engine {
             Engine::Never | Engine::Literal(_) => 64 << 10,
             Engine::Literals(_) => 32 << 10,
-            Engine::Regex(regex) if regex.is_accelerated() => 32 << 10,
-            Engine::Regex(_) => 8 << 10,
+            Engine::Regex { regex, inner } if inner.is_some() || regex.is_accelerated() => 32 << 10,
+            Engine::Regex { .. } => 8 << 10,
         }
     }
 
@@ -118,7 +132,7 @@ impl Search {
             Engine::Literal(finder) => Some(finder.needle().len()),
             Engine::Literals(set) => Some(set.max_pattern_len()),
             Engine::Never => Some(0),
-            Engine::Regex(_) => None,
+            Engine::Regex { .. } => None,
         }
     }
 }
@@ -175,7 +189,7 @@ impl Engine {
                     .hybrid_cache_capacity(LAZY_LIMIT),
             )
             .build_from_hir(&hir)
-            .map(Self::Regex)
+            .map(|regex| Self::Regex { inner: Inner::of(&hir), regex })
             .map_err(|e| PatternError {
                 index: 0,
                 message: match e.size_limit() {
@@ -200,8 +214,10 @@ impl Engine {
 
     pub(crate) fn cache(&self) -> Cache {
         match self {
-            Self::Regex(regex) => Some(Box::new(regex.create_cache())),
-            _ => None,
+            Self::Regex { regex, .. } => {
+                Cache { regex: Some(Box::new(regex.create_cache())), tally: Tally::default() }
+            }
+            _ => Cache::default(),
         }
     }
 
@@ -214,16 +230,38 @@ impl Engine {
             Self::Never => None,
             Self::Literal(finder) => finder.find(rest).map(|i| at + i),
             Self::Literals(set) => set.find(rest).map(|m| at + m.start()),
-            Self::Regex(regex) => {
-                let input = Input::new(hay).span(at..hay.len()).earliest(true);
-                match cache {
-                    Some(cache) => regex.search_half_with(cache, &input).map(|m| m.offset()),
-                    None => regex.search_half(&input).map(|m| m.offset()),
-                }
+            Self::Regex { regex, inner: Some(inner) } if cache.tally.pays() => {
+                return Self::find_candidate(regex, inner, cache, hay, at);
             }
+            Self::Regex { regex, .. } => half(regex, cache, hay, at..hay.len()),
         }?;
         // An empty match behind the last newline is in no line.
         (place < hay.len() || (place > at && hay.last() != Some(&b'\n'))).then_some(place)
+    }
+
+    /// As `find_line`, by looking only at the lines around literals that a match must hold.
+    fn find_candidate(
+        regex: &meta::Regex,
+        inner: &Inner,
+        cache: &mut Cache,
+        hay: &[u8],
+        mut at: usize,
+    ) -> Option<usize> {
+        while at < hay.len() && cache.tally.pays() {
+            let candidate = inner.find(hay, at)?;
+            cache.tally.note(candidate - at);
+            let before = hay.get(at..candidate).unwrap_or_default();
+            let start = memchr::memrchr(b'\n', before).map_or(at, |i| at + i + 1);
+            let end = hay.get(candidate..).and_then(|rest| memchr::memchr(b'\n', rest));
+            let end = end.map_or(hay.len(), |i| candidate + i);
+            if half(regex, cache, hay, start..end).is_some() {
+                return Some(candidate);
+            }
+            at = end + 1;
+        }
+        // The candidates are too many.
+        let rest = (at < hay.len()).then_some(at..hay.len())?;
+        half(regex, cache, hay, rest)
     }
 
     /// The first match, leftmost first, within `span` of `hay`, which lies in one line; never an empty one.
@@ -241,9 +279,9 @@ impl Engine {
                     finder.find(part).map(|i| span.start + i..span.start + i + finder.needle().len())
                 }
                 Self::Literals(set) => set.find(part).map(|m| span.start + m.start()..span.start + m.end()),
-                Self::Regex(regex) => {
+                Self::Regex { regex, .. } => {
                     let input = Input::new(hay).span(span.clone());
-                    match cache {
+                    match &mut cache.regex {
                         Some(cache) => regex.search_with(cache, &input).map(|m| m.range()),
                         None => regex.find(input).map(|m| m.range()),
                     }
@@ -254,6 +292,15 @@ impl Engine {
             }
             span.start = found.end + 1;
         }
+    }
+}
+
+/// Some place in the first match within `span`.
+fn half(regex: &meta::Regex, cache: &mut Cache, hay: &[u8], span: std::ops::Range<usize>) -> Option<usize> {
+    let input = Input::new(hay).span(span).earliest(true);
+    match &mut cache.regex {
+        Some(cache) => regex.search_half_with(cache, &input).map(|m| m.offset()),
+        None => regex.search_half(&input).map(|m| m.offset()),
     }
 }
 

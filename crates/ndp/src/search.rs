@@ -49,6 +49,7 @@ impl Searcher {
     /// nothing.
     pub fn begin(&mut self, at: Position) {
         let options = &self.search.options;
+        self.cache.begin();
         self.carry.clear();
         if self.carry.capacity() > 1 << 20 {
             self.carry = Vec::new();

@@ -146,6 +146,12 @@ fn patterns() -> impl Strategy<Value = (bool, Vec<Vec<u8>>)> {
             "(|a)",
             "b*?",
             r"(?u)\bb",
+            r"\w+bab",
+            r"[ab ]*aab$",
+            r"(?i)\waba",
+            r"^.(aaa|bbb|aba)",
+            r"a.*abb.*a",
+            r"\w(bbaa|aabb)?bab",
         ])
         .prop_map(|s| s.as_bytes().to_vec()),
         "[ab.^$*+?|()\\[\\]_ ]{0,6}".prop_map(String::into_bytes),

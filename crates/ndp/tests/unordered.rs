@@ -75,7 +75,7 @@ fn long_stretches_count_words_alike() {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let byte = (seed >> 56) as u8;
             // Long stretches of text, then some of anything.
-            let text = (seed >> 20) % 1000 > 0 || file.len() % 5000 > 1000;
+            let text = !(seed >> 20).is_multiple_of(1000) || file.len() % 5000 > 1000;
             file.push(if text { b"etaoin \n shrdlu"[usize::from(byte) % 15] } else { byte });
         }
         let mut counter = Counter::default();
