@@ -1,11 +1,26 @@
 //! The controller: registers, admin, queues, I/O, near-data commands and the namespace.
 //!
-//! A read passes: a front's queue -> `io` (one checked request, one dispatch) -> [`Access`] -> the store -> back.
+//! A read passes: a front's queue -> [`Reactor::step`] -> `io` (one checked request) -> [`Access`] -> the store -> back.
+//! The controller knows no front (it sees a [`nearside_dma::Function`]), no medium (it sees a [`nearside_store::Store`])
+//! and no file system (it sees a [`Firmware`]). It never waits, sleeps or asks a clock: a [`runner`] does.
 
+mod admin;
+mod config;
+mod controller;
+mod fault;
 pub mod firmware;
+mod io;
 mod namespace;
+mod pointer;
+mod queue;
+mod reactor;
+pub mod runner;
+mod shared;
 mod slab;
 mod stripes;
 
+pub use config::Config;
+pub use controller::Controller;
 pub use firmware::{Firmware, Observer};
 pub use namespace::{Access, Namespace};
+pub use reactor::{Reactor, Step};

@@ -55,15 +55,8 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    pub(crate) fn get_mut(&mut self, key: usize) -> Option<&mut T> {
-        match self.entries.get_mut(key) {
-            Some(Entry::Held(value)) => Some(value),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
-        self.entries.iter().enumerate().filter_map(|(key, entry)| match entry {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
+        self.entries.iter_mut().enumerate().filter_map(|(key, entry)| match entry {
             Entry::Held(value) => Some((key, value)),
             Entry::Free(_) => None,
         })
@@ -91,6 +84,6 @@ mod tests {
             }
         }
         assert_eq!(slab.len(), 66);
-        assert_eq!(slab.iter().count(), 66);
+        assert_eq!(slab.iter_mut().count(), 66);
     }
 }

@@ -78,50 +78,75 @@ impl Vector {
     }
 }
 
-/// A drive that has found nothing for a while arms this and sleeps; whoever gives it work rings.
+/// A drive that has found nothing for a while arms this and sleeps; whoever gives it work rings. A drive with several
+/// threads has a sleeper for each; a ring wakes all that sleep.
 #[derive(Debug)]
 pub struct Wakeup {
-    sleeper: Arming,
+    sleepers: Box<[Sleeper]>,
+}
+
+#[derive(Debug)]
+struct Sleeper {
+    arming: Arming,
     event: EventFd,
 }
 
 impl Wakeup {
-    /// A fresh one, not armed.
+    /// A fresh one for one thread, not armed.
     pub fn new() -> std::io::Result<Wakeup> {
-        Ok(Wakeup { sleeper: Arming::new(false), event: EventFd::new()? })
+        Wakeup::for_sleepers(1)
+    }
+
+    /// A fresh one for several threads (at least one).
+    pub fn for_sleepers(count: usize) -> std::io::Result<Wakeup> {
+        let sleeper = || Ok(Sleeper { arming: Arming::new(false), event: EventFd::new()? });
+        Ok(Wakeup { sleepers: (0..count.max(1)).map(|_| sleeper()).collect::<std::io::Result<_>>()? })
     }
 
     /// Host side, after a doorbell or register write: wakes the drive if it sleeps. Costs one fence and one load
-    /// when it does not.
+    /// (for each thread of the drive) when it does not.
     #[inline]
     pub fn ring(&self) {
-        if self.sleeper.claim() {
-            self.event.signal();
+        for sleeper in &self.sleepers {
+            if sleeper.arming.claim() {
+                sleeper.event.signal();
+            }
         }
     }
 
     /// Drive side: arms, asks `nothing_to_do` once more, and sleeps until rung or `timeout` is over.
     pub fn sleep(&self, timeout: Option<std::time::Duration>, nothing_to_do: impl FnOnce() -> bool) {
-        self.sleeper.arm();
+        self.sleep_as(0, timeout, nothing_to_do);
+    }
+
+    /// The same for the drive's thread `index`. Panics where there is no such sleeper.
+    pub fn sleep_as(
+        &self,
+        index: usize,
+        timeout: Option<std::time::Duration>,
+        nothing_to_do: impl FnOnce() -> bool,
+    ) {
+        let Sleeper { arming, event } = &self.sleepers[index];
+        arming.arm();
         if nothing_to_do() {
-            self.event.wait(timeout);
+            event.wait(timeout);
         }
-        self.sleeper.disarm();
+        arming.disarm();
     }
 
     /// For a sleeper that waits on several things: from here on [`Wakeup::ring`] raises the event. Look for work once more
     /// before sleeping; [`Wakeup::disarm`] when awake.
     pub fn arm(&self) {
-        self.sleeper.arm();
+        self.sleepers[0].arming.arm();
     }
 
     /// Ends what [`Wakeup::arm`] began.
     pub fn disarm(&self) {
-        self.sleeper.disarm();
+        self.sleepers[0].arming.disarm();
     }
 
     /// Readable when rung: for a drive that waits on several things.
     pub fn event(&self) -> &EventFd {
-        &self.event
+        &self.sleepers[0].event
     }
 }

@@ -18,6 +18,9 @@ pub struct Span {
 }
 
 impl Span {
+    /// No bytes of any table.
+    pub const EMPTY: Span = Span { mapping: 0, len: 0, offset: 0 };
+
     /// Length in bytes.
     #[inline]
     pub fn len(&self) -> usize {

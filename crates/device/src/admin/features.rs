@@ -1,0 +1,358 @@
+//! Get and Set Features (Base 2.0, 5.15 and 5.27; NVM Command Set 1.0, 4.1.4). Nothing is saveable: a saved value is the
+//! default, and a Set Features with SV is refused.
+
+use std::sync::atomic::Ordering;
+
+use nearside_clock::Nanos;
+use nearside_spec::feature::{Select, fid};
+use nearside_spec::log::{event, lid};
+use nearside_spec::opcode::FEATURE_NEAR_DATA;
+use nearside_spec::{Status, SubmissionEntry};
+use nearside_store::Store;
+
+use super::{Admin, Answer, receive, send};
+use crate::fault::{Fault, cdw};
+use crate::firmware::{Door, Firmware};
+use crate::io::{BROADCAST, NSID};
+use crate::pointer::Pointer;
+use crate::queue::Slot;
+use crate::reactor::Reactor;
+
+/// Kelvins. A drive in software has no sensor: it always says 25 °C, and its thresholds are compared with that.
+pub(super) const TEMPERATURE: u16 = 298;
+/// The over-temperature threshold after a reset.
+const OVER: u16 = 343;
+
+/// Bytes of a near-data feature's buffer where CDW13 does not say: what stock tools move.
+const NEAR_DATA_BYTES: u32 = 4096;
+
+/// The features of a controller.
+#[derive(Clone, Debug)]
+pub(super) struct Features {
+    arbitration: u32,
+    over: u16,
+    under: u16,
+    error_recovery: u32,
+    write_cache: Option<bool>,
+    coalescing: u32,
+    /// CD of each vector.
+    not_coalesced: u64,
+    atomicity: u32,
+    async_event: u32,
+    /// Milliseconds, and when they were set; whether the host did.
+    timestamp: (u64, Nanos, bool),
+    keep_alive_ms: u32,
+    host_behavior: [u8; 512],
+    host_identifier: [u8; 16],
+}
+
+/// What Get Features answers.
+enum Value {
+    Dword(u32),
+    Bytes(Vec<u8>),
+}
+
+impl Features {
+    pub(super) fn new(write_cache: bool) -> Features {
+        Features {
+            arbitration: 7,
+            over: OVER,
+            under: 0,
+            error_recovery: 0,
+            write_cache: write_cache.then_some(true),
+            coalescing: 0,
+            not_coalesced: 0,
+            atomicity: 0,
+            async_event: 0,
+            timestamp: (0, Nanos(0), false),
+            keep_alive_ms: 0,
+            host_behavior: [0; 512],
+            host_identifier: [0; 16],
+        }
+    }
+
+    /// Nanoseconds after which a silent host is taken for gone.
+    pub(super) fn keep_alive(&self) -> Option<u64> {
+        (self.keep_alive_ms > 0).then(|| u64::from(self.keep_alive_ms) * 1_000_000)
+    }
+
+    /// SMART's critical warnings: bit 1, a temperature threshold.
+    pub(super) fn critical_warning(&self) -> u8 {
+        if TEMPERATURE >= self.over || TEMPERATURE <= self.under { 1 << 1 } else { 0 }
+    }
+
+    fn get(
+        &self,
+        id: u8,
+        entry: &SubmissionEntry,
+        granted: (u16, u16),
+        vectors: usize,
+        now: Nanos,
+    ) -> Result<Value, Fault> {
+        let dword = match id {
+            fid::ARBITRATION => self.arbitration,
+            fid::POWER_MANAGEMENT => 0,
+            fid::TEMPERATURE_THRESHOLD => match entry.cdw[11] >> 16 & 0x3f {
+                0x00 => self.over.into(),
+                0x10 => self.under.into(),
+                _ => return Err(Fault::field(cdw(11) + 2, 0)),
+            },
+            fid::ERROR_RECOVERY => self.error_recovery,
+            fid::VOLATILE_WRITE_CACHE => match self.write_cache {
+                Some(on) => on.into(),
+                None => return Err(Fault::field(cdw(10), 0)),
+            },
+            fid::NUMBER_OF_QUEUES => u32::from(granted.0 - 1) | u32::from(granted.1 - 1) << 16,
+            fid::INTERRUPT_COALESCING => self.coalescing,
+            fid::INTERRUPT_VECTOR => {
+                let vector = entry.cdw[11] & 0xffff;
+                if vector as usize >= vectors {
+                    return Err(Fault::field(cdw(11), 0));
+                }
+                // Vector 0 is the admin queue's, which is never coalesced.
+                let cd = vector == 0 || self.not_coalesced >> vector & 1 != 0;
+                vector | u32::from(cd) << 16
+            }
+            fid::WRITE_ATOMICITY => self.atomicity,
+            fid::ASYNC_EVENT => self.async_event,
+            fid::KEEP_ALIVE => self.keep_alive_ms,
+            fid::TIMESTAMP => {
+                let (base, at, host) = self.timestamp;
+                let ms = base.saturating_add(now.since(at) / 1_000_000) & 0xffff_ffff_ffff;
+                let mut bytes = ms.to_le_bytes();
+                // Origin: 1 for a value that the host set, 0 for milliseconds since the controller began.
+                bytes[6] = if host { 1 << 1 } else { 0 };
+                return Ok(Value::Bytes(bytes.to_vec()));
+            }
+            fid::HOST_BEHAVIOR => return Ok(Value::Bytes(self.host_behavior.to_vec())),
+            fid::HOST_IDENTIFIER => {
+                // EXHID: 16 bytes, else 8.
+                let len = if entry.cdw[11] & 1 != 0 { 16 } else { 8 };
+                return Ok(Value::Bytes(self.host_identifier[..len].to_vec()));
+            }
+            _ => return Err(Fault::field(cdw(10), 0)),
+        };
+        Ok(Value::Dword(dword))
+    }
+}
+
+/// Every feature there is, whether it is of a namespace, and whether it can be changed.
+pub(super) const FEATURES: [(u8, bool, bool); 15] = [
+    (fid::ARBITRATION, false, true),
+    (fid::POWER_MANAGEMENT, false, true),
+    (fid::TEMPERATURE_THRESHOLD, false, true),
+    (fid::ERROR_RECOVERY, true, true),
+    (fid::VOLATILE_WRITE_CACHE, false, true),
+    (fid::NUMBER_OF_QUEUES, false, true),
+    (fid::INTERRUPT_COALESCING, false, true),
+    (fid::INTERRUPT_VECTOR, false, true),
+    (fid::WRITE_ATOMICITY, false, true),
+    (fid::ASYNC_EVENT, false, true),
+    (fid::TIMESTAMP, false, true),
+    (fid::KEEP_ALIVE, false, true),
+    (fid::HOST_BEHAVIOR, false, true),
+    (fid::HOST_IDENTIFIER, false, true),
+    (FEATURE_NEAR_DATA, true, true),
+];
+
+fn known<S: Store, F: Firmware<S>>(reactor: &Reactor<S, F>, id: u8) -> Result<(bool, bool), Fault> {
+    let shared = &reactor.shared;
+    FEATURES
+        .iter()
+        .find(|(fid, ..)| *fid == id)
+        .filter(|_| id != FEATURE_NEAR_DATA || shared.namespace.observer().is_present())
+        .filter(|_| id != fid::VOLATILE_WRITE_CACHE || shared.config.write_cache)
+        .map(|&(_, namespace, changeable)| (namespace, changeable))
+        .ok_or(Fault::field(cdw(10), 0))
+}
+
+fn near_data_bytes(entry: &SubmissionEntry) -> Result<usize, Fault> {
+    let bytes = if entry.cdw[13] == 0 { NEAR_DATA_BYTES } else { entry.cdw[13] };
+    if bytes as usize > nearside_spec::near_data::MAX_BUFFER {
+        return Err(Fault::field(cdw(13), 0));
+    }
+    Ok(bytes as usize)
+}
+
+impl Admin {
+    pub(super) fn get_features<S: Store, F: Firmware<S>>(
+        &mut self,
+        reactor: &mut Reactor<S, F>,
+        slot: &mut Option<Slot>,
+        entry: &SubmissionEntry,
+        now: Nanos,
+    ) -> Result<Answer, Fault> {
+        let id = entry.cdw[10] as u8;
+        let select = Select::from_field(entry.cdw[10] >> 8 & 7).ok_or(Fault::field(cdw(10) + 1, 0))?;
+        let (of_namespace, changeable) = known(reactor, id)?;
+        if select == Select::Capabilities {
+            return Ok(Answer::Now(u32::from(of_namespace) << 1 | u32::from(changeable) << 2));
+        }
+        if of_namespace && entry.nsid() != NSID {
+            return Err(Fault::new(Status::INVALID_NAMESPACE).at(4, 0));
+        }
+        if id == FEATURE_NEAR_DATA {
+            let bytes = near_data_bytes(entry)?;
+            let door = Door::Feature { tag: entry.cdw[11], offset: entry.cdw[12] };
+            return self.near_data(reactor, slot, door, entry, bytes, bytes, now);
+        }
+        let defaults;
+        let features = match select {
+            Select::Current | Select::Capabilities => &self.features,
+            Select::Default | Select::Saved => {
+                defaults = Features::new(reactor.shared.config.write_cache);
+                &defaults
+            }
+        };
+        let vectors = reactor.shared.function.vectors.len();
+        match features.get(id, entry, self.registry.granted, vectors, now)? {
+            Value::Dword(value) => Ok(Answer::Now(value)),
+            Value::Bytes(bytes) => {
+                send(&reactor.shared, entry, &bytes)?;
+                Ok(Answer::Now(0))
+            }
+        }
+    }
+
+    /// Near-data work by way of a feature: the firmware answers.
+    #[allow(clippy::too_many_arguments)]
+    fn near_data<S: Store, F: Firmware<S>>(
+        &mut self,
+        reactor: &mut Reactor<S, F>,
+        slot: &mut Option<Slot>,
+        door: Door,
+        entry: &SubmissionEntry,
+        request: usize,
+        room: usize,
+        now: Nanos,
+    ) -> Result<Answer, Fault> {
+        let pointer = Pointer::of(entry)?;
+        let Some(taken) = slot.take() else { return Ok(Answer::Later) };
+        match reactor.near_data(taken, door, request, room, &pointer, now) {
+            Ok(()) => Ok(Answer::Later),
+            Err((back, fault)) => {
+                *slot = Some(back);
+                Err(fault)
+            }
+        }
+    }
+
+    pub(super) fn set_features<S: Store, F: Firmware<S>>(
+        &mut self,
+        reactor: &mut Reactor<S, F>,
+        slot: &mut Option<Slot>,
+        entry: &SubmissionEntry,
+        now: Nanos,
+    ) -> Result<Answer, Fault> {
+        let id = entry.cdw[10] as u8;
+        let (of_namespace, changeable) = known(reactor, id)?;
+        if entry.cdw[10] >> 31 != 0 {
+            return Err(Fault::new(Status::FEATURE_NOT_SAVEABLE).at(cdw(10) + 3, 7));
+        }
+        if !changeable {
+            return Err(Fault::new(Status::FEATURE_NOT_CHANGEABLE).at(cdw(10), 0));
+        }
+        match entry.nsid() {
+            0 | BROADCAST if !of_namespace => {}
+            NSID | BROADCAST if of_namespace => {}
+            NSID => return Err(Fault::new(Status::FEATURE_NOT_NAMESPACE_SPECIFIC).at(4, 0)),
+            _ => return Err(Fault::new(Status::INVALID_NAMESPACE).at(4, 0)),
+        }
+        let value = entry.cdw[11];
+        let shared = reactor.shared.clone();
+        let features = &mut self.features;
+        match id {
+            fid::ARBITRATION => features.arbitration = value,
+            // One power state, 0, without workload hints.
+            fid::POWER_MANAGEMENT if value & 0x1f != 0 => return Err(Fault::field(cdw(11), 0)),
+            fid::POWER_MANAGEMENT => {}
+            fid::TEMPERATURE_THRESHOLD => {
+                // TMPSEL: the composite temperature, or all sensors, of which there is none more.
+                if !matches!(value >> 16 & 0xf, 0 | 0xf) {
+                    return Err(Fault::field(cdw(11) + 2, 0));
+                }
+                match value >> 20 & 3 {
+                    0 => features.over = value as u16,
+                    1 => features.under = value as u16,
+                    _ => return Err(Fault::field(cdw(11) + 2, 4)),
+                }
+                let warning = features.critical_warning();
+                if warning & features.async_event as u8 != 0 {
+                    self.events.add(event::SMART, event::TEMPERATURE_THRESHOLD, lid::SMART);
+                }
+            }
+            fid::ERROR_RECOVERY => {
+                // DULBE: the namespace does not report reads of deallocated blocks.
+                if value >> 16 & 1 != 0 {
+                    return Err(Fault::field(cdw(11) + 2, 0));
+                }
+                features.error_recovery = value & 0xffff;
+            }
+            fid::VOLATILE_WRITE_CACHE => {
+                let on = value & 1 != 0;
+                features.write_cache = Some(on);
+                shared.write_through.store(!on, Ordering::Relaxed);
+            }
+            fid::NUMBER_OF_QUEUES => {
+                let (sqs_z, cqs_z) = (value as u16, (value >> 16) as u16);
+                if sqs_z == 0xffff || cqs_z == 0xffff {
+                    return Err(Fault::field(cdw(11) + if sqs_z == 0xffff { 0 } else { 2 }, 0));
+                }
+                if !self.registry.is_empty() {
+                    return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
+                }
+                let most = shared.config.io_queues;
+                let granted = (sqs_z.min(most - 1) + 1, cqs_z.min(most - 1) + 1);
+                self.registry.granted = granted;
+                return Ok(Answer::Now(u32::from(granted.0 - 1) | u32::from(granted.1 - 1) << 16));
+            }
+            fid::INTERRUPT_COALESCING => {
+                features.coalescing = value & 0xffff;
+                shared.interrupts.coalescing.store(value & 0xffff, Ordering::Relaxed);
+            }
+            fid::INTERRUPT_VECTOR => {
+                let vector = value & 0xffff;
+                if vector as usize >= shared.function.vectors.len() {
+                    return Err(Fault::field(cdw(11), 0));
+                }
+                let cd = u64::from(value >> 16 & 1);
+                features.not_coalesced = features.not_coalesced & !(1 << vector) | cd << vector;
+                shared.interrupts.not_coalesced.store(features.not_coalesced, Ordering::Relaxed);
+            }
+            fid::WRITE_ATOMICITY => features.atomicity = value & 1,
+            fid::ASYNC_EVENT => {
+                features.async_event = value;
+                if features.critical_warning() & value as u8 != 0 {
+                    self.events.add(event::SMART, event::TEMPERATURE_THRESHOLD, lid::SMART);
+                }
+            }
+            fid::TIMESTAMP => {
+                let bytes: [u8; 8] = receive(&shared, entry)?;
+                self.features.timestamp = (u64::from_le_bytes(bytes) & 0xffff_ffff_ffff, now, true);
+            }
+            fid::KEEP_ALIVE => {
+                // In units of KAS, 100 ms, rounded up.
+                features.keep_alive_ms = value.checked_next_multiple_of(100).unwrap_or(u32::MAX);
+                self.alive = now;
+            }
+            fid::HOST_BEHAVIOR => self.features.host_behavior = receive(&shared, entry)?,
+            fid::HOST_IDENTIFIER => {
+                let mut identifier = [0; 16];
+                if value & 1 != 0 {
+                    identifier = receive(&shared, entry)?;
+                } else {
+                    let short: [u8; 8] = receive(&shared, entry)?;
+                    identifier[..8].copy_from_slice(&short);
+                }
+                self.features.host_identifier = identifier;
+            }
+            FEATURE_NEAR_DATA => {
+                let bytes = near_data_bytes(entry)?;
+                let door = Door::SetFeature { tag: value };
+                return self.near_data(reactor, slot, door, entry, bytes, 0, now);
+            }
+            _ => return Err(Fault::field(cdw(10), 0)),
+        }
+        Ok(Answer::Now(0))
+    }
+}

@@ -1,0 +1,145 @@
+//! Identify (Base 2.0, 5.17).
+
+use nearside_dma::PAGE_SIZE;
+use nearside_spec::identify::{
+    IdentifyController, IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceIndependent, cns,
+    namespace_descriptors,
+};
+use nearside_spec::layout::{Wire, ascii};
+use nearside_spec::registers::VERSION_2_0;
+use nearside_spec::{Status, SubmissionEntry};
+use nearside_store::Store;
+
+use super::events::REQUESTS;
+use super::{ABORT_LIMIT, Answer, send};
+use crate::fault::{Fault, cdw};
+use crate::firmware::Firmware;
+use crate::io::{BROADCAST, NSID};
+use crate::reactor::Reactor;
+use crate::shared::{ERROR_LOG_ENTRIES, Shared};
+
+/// The command set identifier of NVM commands, the only one here.
+const CSI_NVM: u32 = 0;
+
+pub(super) fn identify<S: Store, F: Firmware<S>>(
+    reactor: &mut Reactor<S, F>,
+    entry: &SubmissionEntry,
+) -> Result<Answer, Fault> {
+    let shared = &reactor.shared;
+    let nsid = entry.nsid();
+    let csi = entry.cdw[11] >> 24;
+    let which = entry.cdw[10] as u8;
+    let invalid = Fault::new(Status::INVALID_NAMESPACE).at(4, 0);
+    let needs_nvm = matches!(
+        which,
+        cns::NAMESPACE_COMMAND_SET | cns::CONTROLLER_COMMAND_SET | cns::ACTIVE_NAMESPACES_COMMAND_SET
+    );
+    if needs_nvm && csi != CSI_NVM {
+        return Err(Fault::field(cdw(11) + 3, 0));
+    }
+    let data = match which {
+        // FFFFFFFFh asks what all namespaces have in common, which here is all but nothing: with one namespace, its format.
+        cns::NAMESPACE if nsid == NSID => namespace(shared).0,
+        cns::NAMESPACE if nsid == BROADCAST => return Err(invalid),
+        cns::NAMESPACE | cns::NAMESPACE_INDEPENDENT | cns::NAMESPACE_COMMAND_SET if nsid != NSID => {
+            return Err(invalid);
+        }
+        cns::NAMESPACE_INDEPENDENT => {
+            let mut id = IdentifyNamespaceIndependent::default();
+            id.set_nsattr(shared.namespace.read_only().into()).set_nstat(1);
+            id.0
+        }
+        // Of the NVM command set: storage tags and their formats, of which there are none.
+        cns::NAMESPACE_COMMAND_SET => [0; 4096],
+        cns::CONTROLLER => controller(shared).0,
+        cns::CONTROLLER_COMMAND_SET => IdentifyControllerNvm::default().0,
+        cns::ACTIVE_NAMESPACES | cns::ACTIVE_NAMESPACES_COMMAND_SET => {
+            if nsid >= BROADCAST - 1 {
+                return Err(invalid);
+            }
+            let mut list = [0; 4096];
+            if nsid < NSID {
+                NSID.store(&mut list);
+            }
+            list
+        }
+        cns::NAMESPACE_DESCRIPTORS if nsid != NSID => return Err(invalid),
+        cns::NAMESPACE_DESCRIPTORS => namespace_descriptors(shared.namespace.uuid(), &[0; 16]),
+        cns::COMMAND_SETS => {
+            // One combination: the NVM command set alone.
+            let mut list = [0; 4096];
+            1u64.store(&mut list);
+            list
+        }
+        _ => return Err(Fault::field(cdw(10), 0)),
+    };
+    send(shared, entry, &data)?;
+    Ok(Answer::Now(0))
+}
+
+fn controller<S: Store, F: Firmware<S>>(shared: &Shared<S, F>) -> IdentifyController {
+    let config = &shared.config;
+    let mut subnqn = [0; 256];
+    config.subsystem.as_bytes().iter().zip(&mut subnqn).for_each(|(from, to)| *to = *from);
+    let mut id = IdentifyController::default();
+    id.set_sn(ascii(&config.serial))
+        .set_mn(ascii(&config.model))
+        .set_fr(ascii(env!("CARGO_PKG_VERSION")))
+        .set_mdts(config.mdts)
+        .set_cntlid(1)
+        .set_ver(VERSION_2_0)
+        .set_rtd3r(500_000)
+        .set_rtd3e(500_000)
+        // A 128-bit host identifier.
+        .set_ctratt(1)
+        .set_cntrltype(1)
+        .set_acl_z(ABORT_LIMIT as u8 - 1)
+        .set_aerl_z(REQUESTS as u8 - 1)
+        // Slot 1, read-only.
+        .set_frmw(1 | 1 << 1)
+        // Commands and effects; extended lengths and offsets.
+        .set_lpa(1 << 1 | 1 << 2)
+        .set_elpe_z(ERROR_LOG_ENTRIES as u8 - 1)
+        .set_avscc(0)
+        .set_wctemp(343)
+        .set_cctemp(353)
+        .set_tnvmcap(shared.namespace.bytes().into())
+        .set_kas(1)
+        .set_sqes(0x66)
+        .set_cqes(0x44)
+        .set_nn(1)
+        // Compare, Dataset Management, Write Zeroes, Save and Select, Timestamp.
+        .set_oncs(1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6)
+        // Present where it can be switched; FFFFFFFFh flushes all namespaces.
+        .set_vwc(u8::from(config.write_cache) | 3 << 1)
+        .set_icsvscc(1)
+        // SGLs without alignment, bit buckets, and lists longer than the data.
+        .set_sgls(1 | 1 << 16 | 1 << 18)
+        .set_mnan(1)
+        .set_subnqn(subnqn)
+        .set_psd0_mp(100);
+    id
+}
+
+fn namespace<S: Store, F: Firmware<S>>(shared: &Shared<S, F>) -> IdentifyNamespace {
+    let namespace = &shared.namespace;
+    let blocks = namespace.blocks();
+    let per_page = (PAGE_SIZE >> namespace.lba_shift()) as u16;
+    let mut id = IdentifyNamespace::default();
+    id.set_nsze(blocks)
+        .set_ncap(blocks)
+        .set_nuse(blocks)
+        // The preferred sizes below are meant.
+        .set_nsfeat(1 << 4)
+        // Deallocated blocks read as zeros; Write Zeroes may deallocate.
+        .set_dlfeat(1 | 1 << 3)
+        .set_nvmcap(namespace.bytes().into())
+        .set_npwg_z(per_page - 1)
+        .set_npwa_z(per_page - 1)
+        .set_npdg_z(per_page - 1)
+        .set_npda_z(per_page - 1)
+        .set_nows_z(per_page - 1)
+        .set_nsattr(namespace.read_only().into())
+        .set_lbaf0(namespace.lba_shift() << 16);
+    id
+}

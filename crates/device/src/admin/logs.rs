@@ -1,0 +1,163 @@
+//! Get Log Page (Base 2.0, 5.16).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nearside_clock::Nanos;
+use nearside_spec::layout::{Wire, ascii};
+use nearside_spec::log::{FirmwareSlots, LOG_SUPPORTED, Smart, effects, lid};
+use nearside_spec::opcode::{LOG_NEAR_DATA, admin, io};
+use nearside_spec::{Status, SubmissionEntry};
+use nearside_store::Store;
+
+use super::features::{FEATURES, TEMPERATURE};
+use super::{Admin, Answer};
+use crate::fault::{Fault, cdw};
+use crate::firmware::Firmware;
+use crate::io::{BROADCAST, NSID};
+use crate::pointer::{self, Layout, Pointer};
+use crate::reactor::Reactor;
+use crate::shared::{Counters, Shared};
+
+impl Admin {
+    pub(super) fn get_log_page<S: Store, F: Firmware<S>>(
+        &mut self,
+        reactor: &mut Reactor<S, F>,
+        entry: &SubmissionEntry,
+        now: Nanos,
+    ) -> Result<Answer, Fault> {
+        let shared = reactor.shared.clone();
+        let log = entry.cdw[10] as u8;
+        let page = self.page(&shared, log, now).ok_or(Fault::new(Status::INVALID_LOG_PAGE).at(cdw(10), 0))?;
+        // Those that are about a namespace here are about the controller all the same; others name none.
+        if !matches!(entry.nsid(), 0 | BROADCAST | NSID) {
+            return Err(Fault::new(Status::INVALID_NAMESPACE).at(4, 0));
+        }
+        let numd_z = u64::from(entry.cdw[10] >> 16) | u64::from(entry.cdw[11] & 0xffff) << 16;
+        let len = (numd_z + 1) * 4;
+        if len > shared.config.max_transfer() {
+            return Err(Fault::field(cdw(10) + 2, 0));
+        }
+        // OT: offsets by index are of logs that we do not have.
+        if entry.cdw[14] >> 23 & 1 != 0 {
+            return Err(Fault::field(cdw(14) + 2, 7));
+        }
+        let offset = entry.quad(12);
+        if !offset.is_multiple_of(4) || offset > page.len() as u64 {
+            return Err(Fault::field(cdw(12), 0));
+        }
+        let mut data = page.get(offset as usize..).unwrap_or(&[]).to_vec();
+        data.resize(len as usize, 0);
+        let mut layout = Layout::default();
+        let memory = &shared.function.memory;
+        pointer::walk(memory, &Pointer::of(entry)?, data.len(), false, &mut layout)?;
+        layout.scatter(memory, &data);
+        // RAE keeps what the page would set free.
+        if entry.cdw[10] >> 15 & 1 == 0 {
+            self.events.log_read(log);
+        }
+        Ok(Answer::Now(0))
+    }
+
+    fn page<S: Store, F: Firmware<S>>(&self, shared: &Shared<S, F>, log: u8, now: Nanos) -> Option<Vec<u8>> {
+        let near_data = shared.namespace.observer().is_present();
+        let page = match log {
+            lid::SUPPORTED => {
+                let ours = near_data.then_some(LOG_NEAR_DATA);
+                let known =
+                    [lid::SUPPORTED, lid::ERROR, lid::SMART, lid::FIRMWARE, lid::EFFECTS, lid::FEATURES];
+                table(1024, known.into_iter().chain(ours).map(|id| (id, LOG_SUPPORTED)))
+            }
+            lid::ERROR => {
+                let log = shared.errors.lock().unwrap_or_else(|e| e.into_inner());
+                let mut page: Vec<u8> = log.entries.iter().flat_map(|e| e.0).collect();
+                page.resize(crate::shared::ERROR_LOG_ENTRIES * 64, 0);
+                page
+            }
+            lid::SMART => self.smart(shared, now).0.to_vec(),
+            lid::FIRMWARE => {
+                let mut slots = FirmwareSlots::default();
+                slots.set_afi(1).set_frs1(ascii(env!("CARGO_PKG_VERSION")));
+                slots.0.to_vec()
+            }
+            lid::EFFECTS => commands(near_data),
+            lid::FEATURES => {
+                const CONTROLLER: u32 = 1 << 21;
+                const NAMESPACE: u32 = 1 << 20;
+                let known = FEATURES
+                    .iter()
+                    .filter(|(id, ..)| *id != nearside_spec::opcode::FEATURE_NEAR_DATA || near_data);
+                table(
+                    1024,
+                    known.map(|&(id, of_namespace, _)| {
+                        (id, 1 | if of_namespace { NAMESPACE } else { CONTROLLER })
+                    }),
+                )
+            }
+            LOG_NEAR_DATA if near_data => shared.namespace.observer().capabilities(),
+            _ => return None,
+        };
+        Some(page)
+    }
+
+    fn smart<S: Store, F: Firmware<S>>(&self, shared: &Shared<S, F>, now: Nanos) -> Smart {
+        let sum = |counter: fn(&Counters) -> &AtomicU64| -> u128 {
+            shared.counters.iter().map(|c| u128::from(counter(c).load(Ordering::Relaxed))).sum()
+        };
+        // Thousands of 512-byte units, rounded up.
+        let units = |bytes: u128| bytes.div_ceil(512_000);
+        let errors = shared.errors.lock().unwrap_or_else(|e| e.into_inner()).count;
+        let mut smart = Smart::default();
+        smart
+            .set_critical_warning(self.features.critical_warning())
+            .set_composite_temperature(TEMPERATURE)
+            .set_available_spare(100)
+            .set_spare_threshold(10)
+            .set_data_units_read(units(sum(|c| &c.bytes_read)))
+            .set_data_units_written(units(sum(|c| &c.bytes_written)))
+            .set_host_reads(sum(|c| &c.reads))
+            .set_host_writes(sum(|c| &c.writes))
+            .set_power_cycles(1)
+            .set_power_on_hours((now.since(self.started) / 3_600_000_000_000).into())
+            .set_media_errors(sum(|c| &c.media_errors))
+            .set_error_entries(errors.into());
+        smart
+    }
+}
+
+/// A table of dwords by number.
+fn table(len: usize, entries: impl Iterator<Item = (u8, u32)>) -> Vec<u8> {
+    let mut page = vec![0; len];
+    for (id, value) in entries {
+        value.store(page.get_mut(usize::from(id) * 4..).unwrap_or(&mut []));
+    }
+    page
+}
+
+/// Commands Supported and Effects: admin commands, then I/O commands.
+fn commands(near_data: bool) -> Vec<u8> {
+    let admin = [
+        admin::DELETE_SQ,
+        admin::CREATE_SQ,
+        admin::GET_LOG_PAGE,
+        admin::DELETE_CQ,
+        admin::CREATE_CQ,
+        admin::IDENTIFY,
+        admin::ABORT,
+        admin::SET_FEATURES,
+        admin::GET_FEATURES,
+        admin::ASYNC_EVENT_REQUEST,
+        admin::KEEP_ALIVE,
+    ];
+    let reads = [io::FLUSH, io::READ, io::COMPARE];
+    let changes = [io::WRITE, io::WRITE_ZEROES, io::DATASET_MANAGEMENT];
+    let ours = [io::NEAR_DATA_CANCEL, io::NEAR_DATA_EXECUTE, io::NEAR_DATA_RESULT, io::NEAR_DATA];
+    let mut page = table(1024, admin.into_iter().map(|id| (id, effects::SUPPORTED)));
+    let io = reads
+        .into_iter()
+        .chain(ours.into_iter().filter(|_| near_data))
+        .map(|id| (id, effects::SUPPORTED))
+        .chain(changes.into_iter().map(|id| (id, effects::SUPPORTED | effects::BLOCKS_CHANGE)));
+    page.extend(table(1024, io));
+    page.resize(4096, 0);
+    page
+}

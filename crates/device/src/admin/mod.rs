@@ -1,0 +1,459 @@
+//! Reactor 0's second job: the registers and the admin commands.
+//!
+//! The registers lie in shared memory and nothing traps a write to them: [`Admin::step`] looks at them. A command that
+//! concerns queues of another reactor is sent there as a message and answered when that reactor says it is done.
+
+mod events;
+mod features;
+mod identify;
+mod logs;
+mod queues;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use nearside_clock::Nanos;
+use nearside_dma::{PAGE_SIZE, Region};
+use nearside_spec::opcode::admin;
+use nearside_spec::registers::{self as reg, Cap, Cc, csts};
+use nearside_spec::{Status, SubmissionEntry};
+use nearside_store::Store;
+
+use crate::config::MAX_QUEUES;
+use crate::fault::Fault;
+use crate::firmware::Firmware;
+use crate::pointer::{self, Layout, Pointer};
+use crate::queue::{Cq, InvalidDoorbell, Queues, Ring, Slot, Sq};
+use crate::reactor::{Reactor, Step};
+use crate::shared::{Message, Shared};
+use crate::slab::Slab;
+use events::Events;
+use features::Features;
+use queues::Registry;
+
+/// Admin commands taken in one step.
+const BATCH: u32 = 8;
+/// Steps between two looks at the doorbells of queues that do not exist.
+const STRAY_DOORBELLS_EVERY: u32 = 256;
+/// Aborts that may wait for their reactor (ACL, zero-based in Identify).
+pub(crate) const ABORT_LIMIT: usize = 4;
+
+/// What became of an admin command.
+pub(crate) enum Answer {
+    /// Success, with DW0.
+    Now(u32),
+    /// The slot was kept: the answer comes later.
+    Later,
+}
+
+/// Where the controller stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Disabled,
+    Enabled,
+    /// Waits for so many reactors to let go of their queues.
+    Resetting(usize),
+    /// Controller fatal status; only a reset helps.
+    Failed,
+}
+
+/// What waits for another reactor.
+enum Waiting {
+    /// A command whose end is the message's.
+    Command(Slot),
+    Abort(Slot),
+    DeleteSq(Slot, u16),
+    /// A command that a reset has overtaken.
+    Forgotten,
+    Reset,
+}
+
+/// Registers, features, logs and events of a controller.
+pub(crate) struct Admin {
+    state: State,
+    waiting: Slab<Waiting>,
+    registry: Registry,
+    features: Features,
+    events: Events,
+    /// A shutdown's flush is under way, or done.
+    shutdown: Option<bool>,
+    /// When the last Keep Alive came.
+    alive: Nanos,
+    started: Nanos,
+    stray: u32,
+    stray_seen: u128,
+}
+
+impl Admin {
+    pub(crate) fn new<S: Store, F: Firmware<S>>(shared: &Arc<Shared<S, F>>) -> Admin {
+        let registers = shared.registers();
+        let cap = Cap::new((shared.config.queue_entries - 1) as u16, 20);
+        registers.word64(reg::CAP).store(cap.0, Ordering::Relaxed);
+        registers.word32(reg::VS).store(reg::VERSION_2_0, Ordering::Relaxed);
+        registers.word32(reg::CRTO).store(20, Ordering::Relaxed);
+        registers.word32(reg::CSTS).store(0, Ordering::Release);
+        Admin {
+            state: State::Disabled,
+            waiting: Slab::new(),
+            registry: Registry::new(shared.config.io_queues),
+            features: Features::new(shared.config.write_cache),
+            events: Events::default(),
+            shutdown: None,
+            alive: Nanos(0),
+            started: Nanos(0),
+            stray: 0,
+            stray_seen: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn step<S: Store, F: Firmware<S>>(
+        &mut self,
+        reactor: &mut Reactor<S, F>,
+        now: Nanos,
+        step: &mut Step,
+    ) -> usize {
+        let mut work = 0;
+        let cc = Cc(reactor.shared.registers().word32(reg::CC).load(Ordering::Acquire));
+        match self.state {
+            State::Disabled if cc.enabled() => {
+                self.enable(reactor, cc, now);
+                work += 1;
+            }
+            State::Enabled | State::Failed if !cc.enabled() => {
+                self.reset(reactor);
+                work += 1;
+            }
+            _ => {}
+        }
+        if (cc.shn() != 0) != self.shutdown.is_some() || self.shutdown == Some(false) {
+            work += self.shut_down(reactor, cc, now);
+        }
+        work += self.masks(&reactor.shared);
+        if self.state == State::Enabled {
+            work += self.serve(reactor, now);
+            work += self.look_for_stray_doorbells(reactor.shared.registers());
+            work += self.events.post(reactor, now);
+            if let Some(timeout) = self.features.keep_alive() {
+                let due = self.alive + timeout;
+                if due <= now {
+                    let fault = Fault::transient(Status::KEEP_ALIVE_EXPIRED);
+                    reactor.shared.log_error(0, 0xffff, 0, &fault);
+                    self.fatal(reactor.shared.registers());
+                } else {
+                    step.at(Some(due));
+                }
+            }
+        }
+        work
+    }
+
+    /// Whether registers and admin doorbells say nothing new.
+    pub(crate) fn is_quiet(&self, queues: &Queues, registers: &Region) -> bool {
+        let cc = Cc(registers.word32(reg::CC).load(Ordering::Acquire));
+        let settled = match self.state {
+            State::Disabled => !cc.enabled(),
+            State::Enabled | State::Failed => cc.enabled(),
+            // The reactors' messages say when it goes on.
+            State::Resetting(_) => true,
+        };
+        settled
+            && (cc.shn() != 0) == self.shutdown.is_some()
+            && registers.word32(reg::INTMC).load(Ordering::Relaxed) == 0
+            && (self.state != State::Enabled || queues.is_quiet(0, registers))
+    }
+
+    /// CC.EN has risen: takes the admin queues.
+    fn enable<S: Store, F: Firmware<S>>(&mut self, reactor: &mut Reactor<S, F>, cc: Cc, now: Nanos) {
+        let shared = reactor.shared.clone();
+        let registers = shared.registers();
+        let aqa = registers.word32(reg::AQA).load(Ordering::Relaxed);
+        let (sq_entries, cq_entries) = ((aqa & 0xfff) + 1, (aqa >> 16 & 0xfff) + 1);
+        let asq = registers.word64(reg::ASQ).load(Ordering::Relaxed);
+        let acq = registers.word64(reg::ACQ).load(Ordering::Relaxed);
+        let supported = cc.mps() == 0 && cc.css() == 0 && cc.ams() == 0;
+        let rings = if supported && sq_entries > 1 && cq_entries > 1 {
+            ring(&shared, asq, sq_entries, 64).ok().zip(ring(&shared, acq, cq_entries, 16).ok())
+        } else {
+            None
+        };
+        let Some((sq, cq)) = rings else {
+            self.fatal(registers);
+            return;
+        };
+        reactor.queues.sqs[0] = Some(Box::new(Sq::new(0, 0, sq)));
+        reactor.queues.cqs[0] = Some(Box::new(Cq::new(0, Some(0), cq)));
+        self.state = State::Enabled;
+        (self.alive, self.started) = (now, now);
+        registers.word32(reg::CSTS).store(csts::RDY, Ordering::Release);
+    }
+
+    /// CC.EN has fallen: every reactor lets go of its queues.
+    fn reset<S: Store, F: Firmware<S>>(&mut self, reactor: &mut Reactor<S, F>) {
+        for (_, waiting) in self.waiting.iter_mut() {
+            match std::mem::replace(waiting, Waiting::Forgotten) {
+                Waiting::Command(slot) | Waiting::Abort(slot) | Waiting::DeleteSq(slot, _) => slot.forget(),
+                Waiting::Forgotten | Waiting::Reset => {}
+            }
+        }
+        self.events.reset();
+        let reactors = reactor.shared.mailboxes.len();
+        self.state = State::Resetting(reactors);
+        for other in 0..reactors {
+            let key = self.waiting.insert(Waiting::Reset);
+            reactor.tell(other, Message::Reset { key });
+        }
+    }
+
+    /// All reactors have let go: the controller is as new, but for its logs.
+    fn disabled<S: Store, F: Firmware<S>>(&mut self, shared: &Shared<S, F>) {
+        let registers = shared.registers();
+        self.registry = Registry::new(shared.config.io_queues);
+        self.features = Features::new(shared.config.write_cache);
+        shared.write_through.store(false, Ordering::Relaxed);
+        shared.interrupts.reset();
+        for register in [reg::INTMS, reg::INTMC] {
+            registers.word32(register).store(0, Ordering::Relaxed);
+        }
+        for id in 0..MAX_QUEUES as u16 {
+            registers.word32(reg::sq_tail_doorbell(id)).store(0, Ordering::Relaxed);
+            registers.word32(reg::cq_head_doorbell(id)).store(0, Ordering::Relaxed);
+        }
+        self.stray_seen = 0;
+        self.state = State::Disabled;
+        // Release: a host that sees RDY fall sees the doorbells at zero.
+        registers.word32(reg::CSTS).store(0, Ordering::Release);
+    }
+
+    fn fatal(&mut self, registers: &Region) {
+        self.state = State::Failed;
+        registers.word32(reg::CSTS).fetch_or(csts::CFS, Ordering::Release);
+    }
+
+    /// CC.SHN: what was written becomes durable, then CSTS.SHST says so.
+    fn shut_down<S: Store, F: Firmware<S>>(
+        &mut self,
+        reactor: &mut Reactor<S, F>,
+        cc: Cc,
+        now: Nanos,
+    ) -> usize {
+        let status = reactor.shared.function.registers.word32(reg::CSTS);
+        let report = |shst: u32| {
+            let now = status.load(Ordering::Relaxed);
+            status.store(now & !csts::SHST | shst, Ordering::Release);
+        };
+        match self.shutdown {
+            None if cc.shn() != 0 => {
+                report(csts::SHST_OCCURRING);
+                self.shutdown = Some(false);
+                reactor.flush_for_shutdown(now);
+            }
+            Some(false) if reactor.shutdown_done => {
+                self.shutdown = Some(true);
+                report(csts::SHST_COMPLETE);
+            }
+            Some(true) if cc.shn() == 0 => {
+                self.shutdown = None;
+                report(0);
+            }
+            _ => return 0,
+        }
+        1
+    }
+
+    /// INTMS and INTMC; see their offsets for what sharing memory means for them.
+    #[inline]
+    fn masks<S: Store, F: Firmware<S>>(&mut self, shared: &Shared<S, F>) -> usize {
+        let registers = shared.registers();
+        let (set, clear) = (registers.word32(reg::INTMS), registers.word32(reg::INTMC));
+        let mask = shared.interrupts.mask.load(Ordering::Relaxed);
+        let wanted = set.load(Ordering::Acquire);
+        if wanted == mask && clear.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        let cleared = clear.swap(0, Ordering::AcqRel);
+        let mask = shared.interrupts.change_mask(&shared.function, wanted, cleared);
+        // A host that sets more bits at this very moment keeps them.
+        let _ = set.compare_exchange(wanted, mask, Ordering::AcqRel, Ordering::Relaxed);
+        1
+    }
+
+    /// Takes admin commands.
+    #[inline]
+    fn serve<S: Store, F: Firmware<S>>(&mut self, reactor: &mut Reactor<S, F>, now: Nanos) -> usize {
+        let shared = &reactor.shared;
+        let registers = shared.registers();
+        let (Some(sq), Some(cq)) = (&mut reactor.queues.sqs[0], &mut reactor.queues.cqs[0]) else { return 0 };
+        let taken = sq.waiting(registers).and_then(|waiting| match waiting {
+            0 => Ok(0),
+            _ => cq.reserve(waiting.min(BATCH), registers),
+        });
+        let count = match taken {
+            Ok(0) => return 0,
+            Ok(count) => count,
+            Err(InvalidDoorbell) => {
+                self.events.error(nearside_spec::log::event::INVALID_DOORBELL_VALUE);
+                return 1;
+            }
+        };
+        let mut entries = [SubmissionEntry::default(); BATCH as usize];
+        for entry in entries.iter_mut().take(count as usize) {
+            *entry = sq.take();
+        }
+        sq.in_flight += count;
+        for entry in entries.iter().take(count as usize) {
+            let slot = Slot { sq: 0, cid: entry.cid() };
+            let mut slot = Some(slot);
+            let answer = self.execute(reactor, &mut slot, entry, now);
+            match (answer, slot) {
+                (Ok(Answer::Now(result)), Some(slot)) => {
+                    reactor.queues.answer(slot, result.into(), Status::SUCCESS, now);
+                }
+                (Err(fault), Some(slot)) => reactor.fail(slot, entry.nsid(), &fault, now),
+                (Ok(Answer::Later) | Err(_), None) => {}
+                (Ok(Answer::Later), Some(_)) | (Ok(Answer::Now(_)), None) => {
+                    panic!("an admin command and its slot disagree")
+                }
+            }
+        }
+        count as usize
+    }
+
+    /// One admin command. Who answers later takes the slot.
+    fn execute<S: Store, F: Firmware<S>>(
+        &mut self,
+        reactor: &mut Reactor<S, F>,
+        slot: &mut Option<Slot>,
+        entry: &SubmissionEntry,
+        now: Nanos,
+    ) -> Result<Answer, Fault> {
+        if entry.fuse() != 0 {
+            return Err(Fault::field(1, 0));
+        }
+        // Base 2.0, figure 88: admin commands of memory-based controllers use PRPs.
+        if entry.psdt() != 0 {
+            return Err(Fault::field(1, 6));
+        }
+        match entry.opcode() {
+            admin::IDENTIFY => identify::identify(reactor, entry),
+            admin::GET_LOG_PAGE => self.get_log_page(reactor, entry, now),
+            admin::GET_FEATURES => self.get_features(reactor, slot, entry, now),
+            admin::SET_FEATURES => self.set_features(reactor, slot, entry, now),
+            admin::CREATE_CQ => self.create_cq(reactor, slot, entry),
+            admin::CREATE_SQ => self.create_sq(reactor, slot, entry),
+            admin::DELETE_CQ => self.delete_cq(reactor, slot, entry),
+            admin::DELETE_SQ => self.delete_sq(reactor, slot, entry),
+            admin::ABORT => self.abort(reactor, slot, entry, now),
+            admin::ASYNC_EVENT_REQUEST => self.events.request(reactor, slot),
+            admin::KEEP_ALIVE => {
+                self.alive = now;
+                Ok(Answer::Now(0))
+            }
+            _ => Err(Fault::new(Status::INVALID_OPCODE).at(0, 0)),
+        }
+    }
+
+    /// Something that another reactor says.
+    pub(crate) fn hear<S: Store, F: Firmware<S>>(
+        &mut self,
+        reactor: &mut Reactor<S, F>,
+        message: Message,
+        now: Nanos,
+    ) {
+        let (key, result) = match message {
+            Message::Done { key, result } => (key, result),
+            Message::ErrorEvent { information } => return self.events.error(information),
+            _ => return,
+        };
+        match self.waiting.remove(key) {
+            Some(Waiting::Command(slot) | Waiting::Abort(slot)) => {
+                reactor.queues.answer(slot, result.into(), Status::SUCCESS, now);
+            }
+            Some(Waiting::DeleteSq(slot, id)) => {
+                self.registry.remove_sq(id);
+                reactor.queues.answer(slot, 0, Status::SUCCESS, now);
+            }
+            Some(Waiting::Reset) => {
+                if let State::Resetting(left) = &mut self.state {
+                    *left -= 1;
+                    if *left == 0 {
+                        self.disabled(&reactor.shared);
+                    }
+                }
+            }
+            Some(Waiting::Forgotten) | None => {}
+        }
+    }
+
+    /// A doorbell of a queue that does not exist was written: an event, once for each.
+    fn look_for_stray_doorbells(&mut self, registers: &Region) -> usize {
+        self.stray += 1;
+        if self.stray < STRAY_DOORBELLS_EVERY {
+            return 0;
+        }
+        self.stray = 0;
+        let mut found = 0;
+        for id in 1..MAX_QUEUES as u16 {
+            let doorbells = [
+                (self.registry.has_sq(id), reg::sq_tail_doorbell(id), 0),
+                (self.registry.has_cq(id), reg::cq_head_doorbell(id), 1),
+            ];
+            for (exists, at, which) in doorbells {
+                let bit = 1u128 << (u32::from(id) * 2 + which);
+                let rung = !exists && registers.word32(at).load(Ordering::Relaxed) != 0;
+                if rung && self.stray_seen & bit == 0 {
+                    self.stray_seen |= bit;
+                    self.events.error(nearside_spec::log::event::INVALID_DOORBELL_REGISTER);
+                    found += 1;
+                } else if !rung {
+                    self.stray_seen &= !bit;
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Finds a queue's memory: contiguous, within one mapping, page-aligned by address and by word in memory.
+fn ring<S: Store, F: Firmware<S>>(
+    shared: &Shared<S, F>,
+    iova: u64,
+    entries: u32,
+    entry_size: usize,
+) -> Result<Ring, Fault> {
+    if !iova.is_multiple_of(PAGE_SIZE as u64) {
+        return Err(Fault::new(Status::INVALID_PRP_OFFSET).at(24, 0));
+    }
+    let memory = &shared.function.memory;
+    let unreachable = Fault::new(Status::DATA_TRANSFER_ERROR).at(24, 0);
+    let span = memory.resolve(iova, entries as usize * entry_size).map_err(|_| unreachable)?;
+    let (region, base) = memory.locate(span);
+    if !base.is_multiple_of(64) {
+        return Err(Fault::new(Status::INVALID_PRP_OFFSET).at(24, 0));
+    }
+    Ok(Ring { region: region.clone(), base, size: entries })
+}
+
+/// Copies a structure to the host, by a command's PRPs.
+fn send<S: Store, F: Firmware<S>>(
+    shared: &Shared<S, F>,
+    entry: &SubmissionEntry,
+    data: &[u8],
+) -> Result<(), Fault> {
+    let mut layout = Layout::default();
+    pointer::walk(&shared.function.memory, &Pointer::of(entry)?, data.len(), false, &mut layout)?;
+    layout.scatter(&shared.function.memory, data);
+    Ok(())
+}
+
+/// Copies a structure from the host.
+fn receive<S: Store, F: Firmware<S>, const N: usize>(
+    shared: &Shared<S, F>,
+    entry: &SubmissionEntry,
+) -> Result<[u8; N], Fault> {
+    let mut layout = Layout::default();
+    pointer::walk(&shared.function.memory, &Pointer::of(entry)?, N, true, &mut layout)?;
+    let mut data = [0; N];
+    layout.gather(&shared.function.memory, &mut data);
+    Ok(data)
+}

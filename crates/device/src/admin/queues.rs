@@ -1,0 +1,211 @@
+//! Create and delete I/O queues (Base 2.0, 5.4 to 5.7) and Abort (5.1).
+
+use std::sync::atomic::Ordering;
+
+use nearside_clock::Nanos;
+use nearside_spec::registers::{self as reg, Cc};
+use nearside_spec::{Status, SubmissionEntry};
+use nearside_store::Store;
+
+use super::{ABORT_LIMIT, Admin, Answer, Waiting, ring};
+use crate::config::MAX_QUEUES;
+use crate::fault::{Fault, cdw};
+use crate::firmware::Firmware;
+use crate::queue::Slot;
+use crate::reactor::Reactor;
+use crate::shared::Message;
+
+/// Which I/O queues there are.
+pub(super) struct Registry {
+    /// For each submission queue its completion queue, and whether it is being deleted.
+    sqs: [Option<(u16, bool)>; MAX_QUEUES],
+    cqs: [bool; MAX_QUEUES],
+    /// Queues of each kind that the host may create.
+    pub(super) granted: (u16, u16),
+}
+
+impl Registry {
+    pub(super) fn new(queues: u16) -> Registry {
+        Registry { sqs: [None; MAX_QUEUES], cqs: [false; MAX_QUEUES], granted: (queues, queues) }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        !self.cqs.iter().any(|&cq| cq) && !self.sqs.iter().any(|sq| sq.is_some())
+    }
+
+    pub(super) fn has_sq(&self, id: u16) -> bool {
+        self.sqs.get(usize::from(id)).is_some_and(|sq| sq.is_some())
+    }
+
+    pub(super) fn has_cq(&self, id: u16) -> bool {
+        self.cqs.get(usize::from(id)).is_some_and(|&cq| cq)
+    }
+
+    pub(super) fn remove_sq(&mut self, id: u16) {
+        self.sqs[usize::from(id)] = None;
+    }
+}
+
+const QID: Fault = Fault::new(Status::INVALID_QUEUE_ID).at(cdw(10), 0);
+
+/// The reactor that owns a completion queue, and with it the submission queues that complete to it.
+fn owner(cq: u16, reactors: usize) -> usize {
+    usize::from(cq - 1) % reactors
+}
+
+impl Admin {
+    /// QID, QSIZE and PC of a create command: the identifier and the number of entries.
+    fn checked_queue<S: Store, F: Firmware<S>>(
+        &self,
+        reactor: &Reactor<S, F>,
+        entry: &SubmissionEntry,
+        granted: u16,
+        exists: bool,
+        entry_size_log2: u8,
+    ) -> Result<(u16, u32), Fault> {
+        let id = entry.cdw[10] as u16;
+        let entries = (entry.cdw[10] >> 16) + 1;
+        if id == 0 || id > granted || exists {
+            return Err(QID);
+        }
+        let expected = if entry.opcode() == nearside_spec::opcode::admin::CREATE_SQ { 6 } else { 4 };
+        if entries < 2 || entries > reactor.shared.config.queue_entries || entry_size_log2 != expected {
+            return Err(Fault::new(Status::INVALID_QUEUE_SIZE).at(cdw(10) + 2, 0));
+        }
+        // CAP.CQR: queues are contiguous.
+        if entry.cdw[11] & 1 == 0 {
+            return Err(Fault::field(cdw(11), 0));
+        }
+        Ok((id, entries))
+    }
+
+    fn cc<S: Store, F: Firmware<S>>(reactor: &Reactor<S, F>) -> Cc {
+        Cc(reactor.shared.registers().word32(reg::CC).load(Ordering::Relaxed))
+    }
+
+    fn wait_for<S: Store, F: Firmware<S>>(
+        &mut self,
+        reactor: &Reactor<S, F>,
+        owner: usize,
+        waiting: Waiting,
+        message: impl FnOnce(usize) -> Message,
+    ) -> Result<Answer, Fault> {
+        let key = self.waiting.insert(waiting);
+        reactor.tell(owner, message(key));
+        Ok(Answer::Later)
+    }
+
+    pub(super) fn create_cq<S: Store, F: Firmware<S>>(
+        &mut self,
+        reactor: &mut Reactor<S, F>,
+        slot: &mut Option<Slot>,
+        entry: &SubmissionEntry,
+    ) -> Result<Answer, Fault> {
+        let exists = self.registry.has_cq(entry.cdw[10] as u16);
+        let iocqes = Self::cc(reactor).iocqes();
+        let (id, entries) = self.checked_queue(reactor, entry, self.registry.granted.1, exists, iocqes)?;
+        let vector = (entry.cdw[11] >> 16) as u16;
+        let interrupts = entry.cdw[11] >> 1 & 1 != 0;
+        if interrupts && usize::from(vector) >= reactor.shared.function.vectors.len() {
+            return Err(Fault::new(Status::INVALID_INTERRUPT_VECTOR).at(cdw(11) + 2, 0));
+        }
+        let ring = ring(&reactor.shared, entry.prp1(), entries, 16)?;
+        let Some(slot) = slot.take() else { return Ok(Answer::Later) };
+        self.registry.cqs[usize::from(id)] = true;
+        reactor.shared.registers().word32(reg::cq_head_doorbell(id)).store(0, Ordering::Relaxed);
+        let vector = interrupts.then_some(vector);
+        let owner = owner(id, reactor.shared.mailboxes.len());
+        self.wait_for(reactor, owner, Waiting::Command(slot), |key| Message::CreateCq {
+            id,
+            vector,
+            ring,
+            key,
+        })
+    }
+
+    pub(super) fn create_sq<S: Store, F: Firmware<S>>(
+        &mut self,
+        reactor: &mut Reactor<S, F>,
+        slot: &mut Option<Slot>,
+        entry: &SubmissionEntry,
+    ) -> Result<Answer, Fault> {
+        let exists = self.registry.has_sq(entry.cdw[10] as u16);
+        let iosqes = Self::cc(reactor).iosqes();
+        let (id, entries) = self.checked_queue(reactor, entry, self.registry.granted.0, exists, iosqes)?;
+        let cq = (entry.cdw[11] >> 16) as u16;
+        if cq == 0 || cq > self.registry.granted.1 {
+            return Err(Fault::new(Status::INVALID_QUEUE_ID).at(cdw(11) + 2, 0));
+        }
+        if !self.registry.has_cq(cq) {
+            return Err(Fault::new(Status::INVALID_CQ).at(cdw(11) + 2, 0));
+        }
+        let ring = ring(&reactor.shared, entry.prp1(), entries, 64)?;
+        let Some(slot) = slot.take() else { return Ok(Answer::Later) };
+        self.registry.sqs[usize::from(id)] = Some((cq, false));
+        reactor.shared.registers().word32(reg::sq_tail_doorbell(id)).store(0, Ordering::Relaxed);
+        let owner = owner(cq, reactor.shared.mailboxes.len());
+        self.wait_for(reactor, owner, Waiting::Command(slot), |key| Message::CreateSq { id, cq, ring, key })
+    }
+
+    pub(super) fn delete_sq<S: Store, F: Firmware<S>>(
+        &mut self,
+        reactor: &mut Reactor<S, F>,
+        slot: &mut Option<Slot>,
+        entry: &SubmissionEntry,
+    ) -> Result<Answer, Fault> {
+        let id = entry.cdw[10] as u16;
+        let Some(Some((cq, deleting @ false))) = self.registry.sqs.get_mut(usize::from(id)) else {
+            return Err(QID);
+        };
+        let Some(slot) = slot.take() else { return Ok(Answer::Later) };
+        *deleting = true;
+        let owner = owner(*cq, reactor.shared.mailboxes.len());
+        self.wait_for(reactor, owner, Waiting::DeleteSq(slot, id), |key| Message::DeleteSq { id, key })
+    }
+
+    pub(super) fn delete_cq<S: Store, F: Firmware<S>>(
+        &mut self,
+        reactor: &mut Reactor<S, F>,
+        slot: &mut Option<Slot>,
+        entry: &SubmissionEntry,
+    ) -> Result<Answer, Fault> {
+        let id = entry.cdw[10] as u16;
+        if !self.registry.has_cq(id) {
+            return Err(QID);
+        }
+        if self.registry.sqs.iter().flatten().any(|(cq, _)| *cq == id) {
+            return Err(Fault::new(Status::INVALID_QUEUE_DELETION).at(cdw(10), 0));
+        }
+        let Some(slot) = slot.take() else { return Ok(Answer::Later) };
+        self.registry.cqs[usize::from(id)] = false;
+        reactor.shared.registers().word32(reg::cq_head_doorbell(id)).store(0, Ordering::Relaxed);
+        let owner = owner(id, reactor.shared.mailboxes.len());
+        self.wait_for(reactor, owner, Waiting::Command(slot), |key| Message::DeleteCq { id, key })
+    }
+
+    /// DW0 bit 0 says 1 where nothing was aborted. What can be: near-data commands and event requests; all else is done
+    /// before an Abort could reach it.
+    pub(super) fn abort<S: Store, F: Firmware<S>>(
+        &mut self,
+        reactor: &mut Reactor<S, F>,
+        slot: &mut Option<Slot>,
+        entry: &SubmissionEntry,
+        now: Nanos,
+    ) -> Result<Answer, Fault> {
+        let (sq, cid) = (entry.cdw[10] as u16, (entry.cdw[10] >> 16) as u16);
+        let aborts = self.waiting.iter_mut().filter(|(_, w)| matches!(w, Waiting::Abort(_))).count();
+        if aborts >= ABORT_LIMIT {
+            return Err(Fault::transient(Status::ABORT_LIMIT_EXCEEDED));
+        }
+        if sq == 0 && self.events.abort(reactor, cid, now) {
+            return Ok(Answer::Now(0));
+        }
+        let owner = match self.registry.sqs.get(usize::from(sq)) {
+            _ if sq == 0 => 0,
+            Some(Some((cq, _))) => owner(*cq, reactor.shared.mailboxes.len()),
+            _ => return Ok(Answer::Now(1)),
+        };
+        let Some(slot) = slot.take() else { return Ok(Answer::Later) };
+        self.wait_for(reactor, owner, Waiting::Abort(slot), |key| Message::Abort { sq, cid, key })
+    }
+}

@@ -1,0 +1,64 @@
+//! Why a command failed: its status, and where in the command the reason lies.
+
+use nearside_spec::Status;
+use nearside_store::{Operation, StoreError};
+
+/// A command's failure. Where `at` is set, byte and bit of the offending field go to the error log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) status: Status,
+    /// Byte and bit of the submission entry.
+    pub(crate) at: Option<(u8, u8)>,
+    pub(crate) lba: u64,
+}
+
+impl Fault {
+    /// A failure that will come again if the same command does.
+    pub(crate) const fn new(status: Status) -> Fault {
+        Fault { status: status.dnr(), at: None, lba: 0 }
+    }
+
+    /// One that may not.
+    pub(crate) const fn transient(status: Status) -> Fault {
+        Fault { status, at: None, lba: 0 }
+    }
+
+    /// Because of the field at that byte and bit of the submission entry.
+    pub(crate) const fn at(mut self, byte: u8, bit: u8) -> Fault {
+        self.at = Some((byte, bit));
+        self
+    }
+
+    /// Because of that logical block.
+    pub(crate) const fn lba(mut self, lba: u64) -> Fault {
+        self.lba = lba;
+        self
+    }
+
+    /// Invalid Field in Command, at that byte and bit.
+    pub(crate) const fn field(byte: u8, bit: u8) -> Fault {
+        Fault::new(Status::INVALID_FIELD).at(byte, bit)
+    }
+}
+
+/// The byte of a command dword in the submission entry.
+pub(crate) const fn cdw(index: u8) -> u8 {
+    index * 4
+}
+
+/// What the host hears of a store's error.
+pub(crate) fn of_store(error: &StoreError, operation: &Operation) -> Fault {
+    match (error, operation) {
+        (StoreError::OutOfRange { .. }, _) => Fault::new(Status::LBA_OUT_OF_RANGE),
+        (StoreError::ReadOnly, _) => Fault::new(Status::READ_ONLY_NAMESPACE),
+        (StoreError::Busy, _) => Fault::transient(Status::NAMESPACE_NOT_READY),
+        (StoreError::Medium { .. }, Operation::Read { .. }) => Fault::transient(Status::UNRECOVERED_READ),
+        (
+            StoreError::Medium { .. },
+            Operation::Write { .. }
+            | Operation::Flush
+            | Operation::WriteZeroes { .. }
+            | Operation::Deallocate { .. },
+        ) => Fault::transient(Status::WRITE_FAULT),
+    }
+}

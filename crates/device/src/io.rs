@@ -1,0 +1,222 @@
+//! I/O commands: parsed once into a checked [`Request`]. After that no code asks again whether a field is valid.
+
+use nearside_dma::Memory;
+use nearside_spec::data::DsmRange;
+use nearside_spec::opcode::io;
+use nearside_spec::{Status, SubmissionEntry};
+use nearside_store::Operation;
+
+use crate::fault::{Fault, cdw};
+use crate::firmware::Door;
+use crate::pointer::Pointer;
+
+/// Largest buffer of a near-data command.
+const MAX_NEAR_DATA: u32 = nearside_spec::near_data::MAX_BUFFER as u32;
+
+/// The namespace that a controller here has.
+pub(crate) const NSID: u32 = 1;
+/// All namespaces.
+pub(crate) const BROADCAST: u32 = 0xffff_ffff;
+
+/// What a command's fields are checked against.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) blocks: u64,
+    pub(crate) lba_shift: u32,
+    pub(crate) max_transfer: u64,
+    pub(crate) near_data: bool,
+    pub(crate) read_only: bool,
+}
+
+/// A checked I/O command: its ranges lie within the namespace, its lengths within the limits. Its data
+/// pointer is not walked yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Request {
+    /// Read or Write.
+    Transfer {
+        operation: Operation,
+        len: usize,
+        pointer: Pointer,
+    },
+    /// Flush, Write Zeroes: no data.
+    Plain {
+        operation: Operation,
+    },
+    Compare {
+        offset: u64,
+        len: usize,
+        pointer: Pointer,
+    },
+    /// Dataset Management with the deallocate attribute, of so many ranges.
+    Deallocate {
+        ranges: usize,
+        pointer: Pointer,
+    },
+    /// Dataset Management that only hints.
+    Hints {
+        ranges: usize,
+        pointer: Pointer,
+    },
+    NearData {
+        door: Door,
+        request: usize,
+        room: usize,
+        pointer: Pointer,
+    },
+}
+
+impl Request {
+    /// Checks a command. `write_through`: every write is durable when it completes.
+    #[inline]
+    pub(crate) fn parse(
+        entry: &SubmissionEntry,
+        limits: &Limits,
+        write_through: bool,
+    ) -> Result<Request, Fault> {
+        // One comparison for the common case: a read or write by PRPs of namespace 1, not fused.
+        let opcode = entry.opcode();
+        if entry.cdw[0] & 0xff00 != 0 && entry.fuse() != 0 {
+            return Err(Fault::field(1, 0));
+        }
+        match opcode {
+            io::READ | io::WRITE => {
+                let pointer = Pointer::of(entry)?;
+                let (offset, len) = blocks(entry, limits)?;
+                if len > limits.max_transfer {
+                    return Err(Fault::field(cdw(12), 0));
+                }
+                let fua = entry.cdw[12] >> 30 & 1 != 0 || write_through;
+                let operation = if opcode == io::READ {
+                    Operation::Read { offset, len }
+                } else {
+                    writable(limits)?;
+                    Operation::Write { offset, len, fua }
+                };
+                Ok(Request::Transfer { operation, len: len as usize, pointer })
+            }
+            _ => Request::parse_other(entry, limits, write_through),
+        }
+    }
+
+    fn parse_other(entry: &SubmissionEntry, limits: &Limits, write_through: bool) -> Result<Request, Fault> {
+        match entry.opcode() {
+            io::FLUSH => {
+                if entry.nsid() != BROADCAST {
+                    namespace(entry)?;
+                }
+                Ok(Request::Plain { operation: Operation::Flush })
+            }
+            io::WRITE_ZEROES => {
+                let (offset, len) = blocks(entry, limits)?;
+                writable(limits)?;
+                let fua = entry.cdw[12] >> 30 & 1 != 0 || write_through;
+                Ok(Request::Plain { operation: Operation::WriteZeroes { offset, len, fua } })
+            }
+            io::COMPARE => {
+                let pointer = Pointer::of(entry)?;
+                let (offset, len) = blocks(entry, limits)?;
+                if len > limits.max_transfer {
+                    return Err(Fault::field(cdw(12), 0));
+                }
+                Ok(Request::Compare { offset, len: len as usize, pointer })
+            }
+            io::DATASET_MANAGEMENT => {
+                let pointer = Pointer::of(entry)?;
+                namespace(entry)?;
+                let ranges = (entry.cdw[10] & 0xff) as usize + 1;
+                if entry.cdw[11] & 1 << 2 == 0 {
+                    return Ok(Request::Hints { ranges, pointer });
+                }
+                writable(limits)?;
+                Ok(Request::Deallocate { ranges, pointer })
+            }
+            io::NEAR_DATA | io::NEAR_DATA_EXECUTE | io::NEAR_DATA_RESULT | io::NEAR_DATA_CANCEL
+                if limits.near_data =>
+            {
+                near_data(entry)
+            }
+            _ => Err(Fault::new(Status::INVALID_OPCODE).at(0, 0)),
+        }
+    }
+}
+
+/// Near-data commands: CDW10 bytes of the request, CDW11 bytes of the buffer, CDW12 and CDW13 the tag.
+fn near_data(entry: &SubmissionEntry) -> Result<Request, Fault> {
+    namespace(entry)?;
+    let pointer = Pointer::of(entry)?;
+    let (request, room) = (entry.cdw[10], entry.cdw[11]);
+    let tag = entry.quad(12);
+    let (door, request, room) = match entry.opcode() {
+        io::NEAR_DATA => {
+            if entry.cdw[12] & 1 == 0 {
+                return Err(Fault::field(cdw(12), 0));
+            }
+            (Door::Command, request, room)
+        }
+        io::NEAR_DATA_EXECUTE => (Door::Execute { tag }, request, 0),
+        io::NEAR_DATA_RESULT => (Door::Result { tag, wait_ms: entry.cdw[14] }, 0, room),
+        _ => (Door::Cancel { tag }, 0, 0),
+    };
+    if request > MAX_NEAR_DATA || (door == Door::Command && request > room) {
+        return Err(Fault::field(cdw(10), 0));
+    }
+    if room > MAX_NEAR_DATA {
+        return Err(Fault::field(cdw(11), 0));
+    }
+    Ok(Request::NearData { door, request: request as usize, room: room as usize, pointer })
+}
+
+/// NSID has to name the namespace.
+#[inline]
+fn namespace(entry: &SubmissionEntry) -> Result<(), Fault> {
+    if entry.nsid() != NSID {
+        return Err(Fault::new(Status::INVALID_NAMESPACE).at(4, 0));
+    }
+    Ok(())
+}
+
+#[inline]
+fn writable(limits: &Limits) -> Result<(), Fault> {
+    if limits.read_only {
+        return Err(Fault::new(Status::READ_ONLY_NAMESPACE));
+    }
+    Ok(())
+}
+
+/// SLBA and NLB as bytes, within the namespace.
+#[inline]
+fn blocks(entry: &SubmissionEntry, limits: &Limits) -> Result<(u64, u64), Fault> {
+    namespace(entry)?;
+    let slba = entry.quad(10);
+    let count = u64::from(entry.cdw[12] & 0xffff) + 1;
+    range(slba, count, limits).ok_or(Fault::new(Status::LBA_OUT_OF_RANGE).at(cdw(10), 0).lba(slba))
+}
+
+/// Blocks as bytes, where they lie within the namespace.
+#[inline]
+fn range(slba: u64, count: u64, limits: &Limits) -> Option<(u64, u64)> {
+    let end = slba.checked_add(count)?;
+    (end <= limits.blocks).then_some((slba << limits.lba_shift, count << limits.lba_shift))
+}
+
+/// The ranges of a Dataset Management command, as bytes (offset and length); empty ones left out. They are checked
+/// all before the first is deallocated.
+pub(crate) fn dsm_ranges(list: &[u8], limits: &Limits) -> Result<Vec<(u64, u64)>, Fault> {
+    let mut ranges = Vec::with_capacity(list.len() / DsmRange::SIZE);
+    for bytes in list.as_chunks::<{ DsmRange::SIZE }>().0 {
+        let dsm = DsmRange(*bytes);
+        let bytes = range(dsm.slba(), dsm.blocks().into(), limits)
+            .ok_or(Fault::new(Status::LBA_OUT_OF_RANGE).lba(dsm.slba()))?;
+        if bytes.1 > 0 {
+            ranges.push(bytes);
+        }
+    }
+    Ok(ranges)
+}
+
+/// Whether the spans' bytes equal the buffer's.
+pub(crate) fn equal(memory: &Memory, layout: &crate::pointer::Layout, buffer: &[u8]) -> bool {
+    let mut host = vec![0; buffer.len()];
+    layout.gather(memory, &mut host);
+    host == buffer
+}

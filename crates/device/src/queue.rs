@@ -1,0 +1,263 @@
+//! Submission and completion queues in host memory, and the token that a taken command leaves to be answered.
+//!
+//! Who orders what: the host fills an entry, then stores the tail doorbell (Release); we load the doorbell (Acquire), then
+//! copy the entry. We store a completion's first half, then its second with the phase tag (Release); the host loads that
+//! (Acquire). The host reads a completion before it stores the head doorbell (Release); we load that (Acquire)
+//! before the slot is used again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use nearside_clock::Nanos;
+use nearside_dma::Region;
+use nearside_spec::registers::{cq_head_doorbell, sq_tail_doorbell};
+use nearside_spec::{CompletionEntry, Status, SubmissionEntry};
+
+use crate::config::MAX_QUEUES;
+
+/// A queue's memory, found and checked when the queue was created.
+#[derive(Clone, Debug)]
+pub(crate) struct Ring {
+    pub(crate) region: Arc<Region>,
+    pub(crate) base: usize,
+    pub(crate) size: u32,
+}
+
+/// A submission queue.
+#[derive(Debug)]
+pub(crate) struct Sq {
+    pub(crate) id: u16,
+    pub(crate) cq: u16,
+    ring: Ring,
+    head: u32,
+    /// The doorbell's last value that was valid.
+    tail: u32,
+    /// The doorbell's last value that was not, so that it is reported once.
+    refused: u32,
+    /// Commands taken and not answered.
+    pub(crate) in_flight: u32,
+    /// Being deleted: nothing more is taken.
+    pub(crate) deleting: bool,
+}
+
+impl Sq {
+    pub(crate) fn new(id: u16, cq: u16, ring: Ring) -> Sq {
+        Sq { id, cq, ring, head: 0, tail: 0, refused: 0, in_flight: 0, deleting: false }
+    }
+
+    /// Entries that wait, by the doorbell; an error where its value is new and invalid.
+    #[inline]
+    pub(crate) fn waiting(&mut self, registers: &Region) -> Result<u32, InvalidDoorbell> {
+        let tail = registers.word32(sq_tail_doorbell(self.id)).load(Ordering::Acquire);
+        if tail != self.tail {
+            if tail >= self.ring.size {
+                if tail != self.refused {
+                    self.refused = tail;
+                    return Err(InvalidDoorbell);
+                }
+            } else {
+                self.tail = tail;
+            }
+        }
+        let n = self.tail.wrapping_sub(self.head);
+        Ok(if self.tail >= self.head { n } else { n.wrapping_add(self.ring.size) })
+    }
+
+    /// Whether the doorbell says something that [`Sq::waiting`] has not seen.
+    pub(crate) fn rung(&self, registers: &Region) -> bool {
+        let tail = registers.word32(sq_tail_doorbell(self.id)).load(Ordering::Acquire);
+        tail != self.tail && tail != self.refused
+    }
+
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.tail != self.head
+    }
+
+    /// Copies the entry at the head and goes on.
+    #[inline]
+    pub(crate) fn take(&mut self) -> SubmissionEntry {
+        let at = self.ring.base + self.head as usize * 64;
+        self.head += 1;
+        if self.head == self.ring.size {
+            self.head = 0;
+        }
+        SubmissionEntry { cdw: self.ring.region.read_words(at) }
+    }
+}
+
+/// A doorbell holds a value beyond its queue.
+#[derive(Debug)]
+pub(crate) struct InvalidDoorbell;
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct Cq {
+    pub(crate) id: u16,
+    /// The interrupt vector, where interrupts are enabled.
+    pub(crate) vector: Option<u16>,
+    ring: Ring,
+    tail: u32,
+    /// The doorbell's last valid value.
+    head: u32,
+    refused: u32,
+    phase: bool,
+    /// Slots kept for commands that were taken.
+    reserved: u32,
+    /// Completions posted since the last interrupt, and when the first was.
+    pub(crate) unsignalled: u32,
+    pub(crate) since: Nanos,
+}
+
+impl Cq {
+    pub(crate) fn new(id: u16, vector: Option<u16>, ring: Ring) -> Cq {
+        Cq {
+            id,
+            vector,
+            ring,
+            tail: 0,
+            head: 0,
+            refused: 0,
+            phase: true,
+            reserved: 0,
+            unsignalled: 0,
+            since: Nanos(0),
+        }
+    }
+
+    #[inline]
+    fn free(&self) -> u32 {
+        let used = self.tail.wrapping_sub(self.head);
+        let used = if self.tail >= self.head { used } else { used.wrapping_add(self.ring.size) };
+        (self.ring.size - 1 - used).saturating_sub(self.reserved)
+    }
+
+    /// Reserves up to `wanted` slots; returns how many. The doorbell is read only when the slots that were known to
+    /// be free do not do.
+    #[inline]
+    pub(crate) fn reserve(&mut self, wanted: u32, registers: &Region) -> Result<u32, InvalidDoorbell> {
+        let mut free = self.free();
+        if free < wanted {
+            let head = registers.word32(cq_head_doorbell(self.id)).load(Ordering::Acquire);
+            if head != self.head {
+                // A head beyond the queue, or beyond what has been posted, is no head.
+                let used = (self.tail + self.ring.size - self.head) % self.ring.size;
+                let step = (head.wrapping_add(self.ring.size).wrapping_sub(self.head)) % self.ring.size;
+                if head < self.ring.size && step <= used {
+                    self.head = head;
+                    free = self.free();
+                } else if head != self.refused {
+                    self.refused = head;
+                    return Err(InvalidDoorbell);
+                }
+            }
+        }
+        let n = wanted.min(free);
+        self.reserved += n;
+        Ok(n)
+    }
+
+    /// Gives reserved slots back.
+    pub(crate) fn release(&mut self, n: u32) {
+        self.reserved -= n;
+    }
+
+    /// Whether there is a free slot, by the doorbell as it is now.
+    pub(crate) fn has_room(&self, registers: &Region) -> bool {
+        let head = registers.word32(cq_head_doorbell(self.id)).load(Ordering::Acquire);
+        self.free() > 0 || (head != self.head && head != self.refused)
+    }
+
+    /// Posts a completion into a reserved slot.
+    #[inline]
+    fn post(&mut self, result: u64, sq_head: u16, sq: u16, cid: u16, status: Status) {
+        let entry = CompletionEntry::new(result, sq_head, sq, cid, status, self.phase);
+        let at = self.ring.base + self.tail as usize * 16;
+        let [a, b, c, d] = entry.dw.map(u64::from);
+        // The phase tag is in the second half: the Release makes the first half visible before it.
+        self.ring.region.word64(at).store(a | b << 32, Ordering::Relaxed);
+        self.ring.region.word64(at + 8).store(c | d << 32, Ordering::Release);
+        self.tail += 1;
+        if self.tail == self.ring.size {
+            self.tail = 0;
+            self.phase = !self.phase;
+        }
+        self.reserved -= 1;
+        self.unsignalled += 1;
+    }
+}
+
+/// A command that was taken from its queue and has to be answered, once. Its completion slot is reserved.
+#[must_use = "a command that is not answered hangs its host"]
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) sq: u16,
+    pub(crate) cid: u16,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if cfg!(debug_assertions) && !std::thread::panicking() {
+            panic!("command {} of submission queue {} was dropped unanswered", self.cid, self.sq);
+        }
+    }
+}
+
+impl Slot {
+    /// The queues are gone, and with them the answer.
+    pub(crate) fn forget(self) {
+        std::mem::forget(self);
+    }
+}
+
+/// The queues of one reactor.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(crate) sqs: [Option<Box<Sq>>; MAX_QUEUES],
+    pub(crate) cqs: [Option<Box<Cq>>; MAX_QUEUES],
+    /// Submission queues there are, the admin queue not among them.
+    pub(crate) active: Vec<u16>,
+    /// Completion queues with completions that no interrupt has told of, as bits.
+    pub(crate) dirty: u64,
+}
+
+impl Queues {
+    pub(crate) fn new() -> Queues {
+        Queues {
+            sqs: [const { None }; MAX_QUEUES],
+            cqs: [const { None }; MAX_QUEUES],
+            active: Vec::new(),
+            dirty: 0,
+        }
+    }
+
+    /// Posts the answer to a command.
+    #[inline]
+    pub(crate) fn answer(&mut self, slot: Slot, result: u64, status: Status, now: Nanos) {
+        let Some(Some(sq)) = self.sqs.get_mut(usize::from(slot.sq)) else {
+            panic!("submission queue {} is gone before its command was answered", slot.sq)
+        };
+        let Some(Some(cq)) = self.cqs.get_mut(usize::from(sq.cq)) else {
+            panic!("completion queue {} is gone before its submission queue", sq.cq)
+        };
+        cq.post(result, sq.head as u16, sq.id, slot.cid, status);
+        sq.in_flight -= 1;
+        if cq.vector.is_some() {
+            if cq.unsignalled == 1 {
+                cq.since = now;
+            }
+            self.dirty |= 1 << cq.id;
+        }
+        slot.forget();
+    }
+
+    /// Whether a submission queue's doorbell says nothing new, and what waits cannot be taken.
+    pub(crate) fn is_quiet(&self, id: u16, registers: &Region) -> bool {
+        let Some(Some(sq)) = self.sqs.get(usize::from(id)) else { return true };
+        let Some(Some(cq)) = self.cqs.get(usize::from(sq.cq)) else { return true };
+        sq.deleting || !(sq.rung(registers) || (sq.has_waiting() && cq.has_room(registers)))
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Queues::new();
+    }
+}
