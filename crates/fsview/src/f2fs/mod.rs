@@ -1,25 +1,79 @@
-//! In the making.
+//! F2FS: from the superblock over the checkpoint and the node address table to nodes, entries and blocks.
+//!
+//! A [`Volume`] holds what the superblock and the newest checkpoint say: the areas, the NAT's version bitmap and its
+//! journal. `open` reads a handful of blocks (a superblock, both ends of both checkpoint packs, one summary, the head
+//! of the roll-forward chain) and is meant to be run again whenever one of them has been written. What it shows is the
+//! tree of that checkpoint; what fsync has added since is reported as `needs_recovery` and not shown.
+//!
+//! A look-up passes: `dir` (which block) -> `node` (where is it) -> `nat` (where is the node) -> `dentry` -> `inode`.
+
+#![cfg_attr(
+    not(test),
+    deny(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
+)]
+
+use std::sync::Arc;
 
 use crate::acl::Acl;
-use crate::{DirCursor, DirEntry, Error, Ino, Inode, Run, Source, VolumeInfo};
+use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, Place, Run, Source, VolumeInfo};
 
-/// The volume's own part of an inode.
-#[derive(Clone, Debug)]
-pub(crate) struct Body;
+mod checkpoint;
+mod dentry;
+mod dir;
+mod fields;
+mod hash;
+mod inode;
+mod nat;
+mod node;
+mod recovery;
+mod summary;
+mod superblock;
+mod xattr;
 
-/// A volume.
+use checkpoint::Checkpoint;
+use dir::Dir;
+use fields::{Nid, corrupt};
+pub(crate) use inode::Body;
+use superblock::Superblock;
+
+/// A volume, by its newest valid checkpoint.
 #[derive(Debug, Clone)]
 pub struct Volume {
-    info: VolumeInfo,
+    sb: Arc<Superblock>,
+    cp: Checkpoint,
+    info: Arc<VolumeInfo>,
 }
 
 impl Volume {
-    pub(crate) async fn probe<S: Source>(_source: &S) -> Result<bool, Error> {
-        Ok(false)
+    pub(crate) async fn probe<S: Source>(source: &S) -> Result<bool, Error> {
+        if source.len() < 8192 {
+            return Ok(false);
+        }
+        let first = source.metadata(0, fields::BLOCK_U32).await?;
+        if superblock::has_magic(&first) {
+            return Ok(true);
+        }
+        // The second copy alone counts only where nothing else has taken the first one's place.
+        let ext = fields::u16_at(&first, 1024 + 0x38) == 0xEF53;
+        Ok(!ext && superblock::has_magic(&source.metadata(4096, fields::BLOCK_U32).await?))
     }
 
-    pub(crate) async fn open<S: Source>(_source: &S) -> Result<Volume, Error> {
-        Err(Error::NoFileSystem)
+    pub(crate) async fn open<S: Source>(source: &S) -> Result<Volume, Error> {
+        let sb = Superblock::read(source).await?;
+        let cp = Checkpoint::read(source, &sb).await?;
+        let needs_recovery = recovery::needed(source, &sb, &cp).await?;
+        let info = VolumeInfo {
+            file_system: "f2fs",
+            label: sb.label.clone(),
+            uuid: sb.uuid,
+            block_size: fields::BLOCK_U32,
+            blocks: sb.blocks,
+            inodes: Some(u64::from(sb.max_nid())),
+            features: superblock::feature_names(sb.features),
+            needs_recovery,
+            warnings: warnings(&sb, &cp, needs_recovery),
+        };
+        Ok(Volume { sb: Arc::new(sb), cp, info: Arc::new(info) })
     }
 
     pub(crate) fn info(&self) -> &VolumeInfo {
@@ -27,40 +81,132 @@ impl Volume {
     }
 
     pub(crate) fn root(&self) -> Ino {
-        Ino(2)
+        Ino(self.sb.root)
     }
 
-    pub(crate) async fn inode<S: Source>(&self, _: &S, _: Ino) -> Result<Inode, Error> {
-        Err(Error::NoFileSystem)
+    pub(crate) async fn inode<S: Source>(&self, source: &S, ino: Ino) -> Result<Inode, Error> {
+        inode::read(source, &self.sb, &self.cp, ino).await
     }
 
-    pub(crate) async fn lookup<S: Source>(&self, _: &S, _: &Inode, _: &[u8]) -> Result<Option<Ino>, Error> {
-        Err(Error::NoFileSystem)
+    pub(crate) async fn lookup<S: Source>(
+        &self,
+        source: &S,
+        dir: &Inode,
+        name: &[u8],
+    ) -> Result<Option<Ino>, Error> {
+        Dir::new(&self.sb, &self.cp, dir, own(dir)?)?.lookup(source, name).await
     }
 
     pub(crate) async fn read_dir<S: Source>(
         &self,
-        _: &S,
-        _: &Inode,
-        _: DirCursor,
-        _: &mut Vec<DirEntry>,
+        source: &S,
+        dir: &Inode,
+        cursor: DirCursor,
+        entries: &mut Vec<DirEntry>,
     ) -> Result<Option<DirCursor>, Error> {
-        Err(Error::NoFileSystem)
+        Dir::new(&self.sb, &self.cp, dir, own(dir)?)?.list(source, cursor, entries).await
     }
 
-    pub(crate) async fn map<S: Source>(&self, _: &S, _: &Inode, _: u64) -> Result<Option<Run>, Error> {
-        Err(Error::NoFileSystem)
+    pub(crate) async fn map<S: Source>(
+        &self,
+        source: &S,
+        inode: &Inode,
+        from: u64,
+    ) -> Result<Option<Run>, Error> {
+        let body = readable(inode)?;
+        if inode.kind != FileKind::Regular {
+            return Err(Error::WrongKind);
+        }
+        let Some(left) = inode.size.checked_sub(from).filter(|left| *left > 0) else { return Ok(None) };
+        if body.inline {
+            return Ok(Some(Run { from, len: left, place: Place::Inline }));
+        }
+        let (block, inside) = (from / 4096, from % 4096);
+        let blocks = body.tree.map(source, &self.sb, &self.cp, block).await?;
+        let place = match blocks.first {
+            None => Place::Zeros,
+            Some(address) => Place::Volume(address.byte().saturating_add(inside)),
+        };
+        let len = blocks.count.saturating_mul(4096).saturating_sub(inside).min(left);
+        Ok(Some(Run { from, len, place }))
     }
 
-    pub(crate) async fn inline_data<S: Source>(&self, _: &S, _: &Inode) -> Result<Vec<u8>, Error> {
-        Err(Error::NoFileSystem)
+    pub(crate) async fn inline_data<S: Source>(&self, source: &S, inode: &Inode) -> Result<Vec<u8>, Error> {
+        let body = readable(inode)?;
+        if !body.inline || inode.kind == FileKind::Directory {
+            return Err(Error::WrongKind);
+        }
+        let (from, room) = body.inline_area;
+        let node = node::read_at(source, body.tree.inode, Nid(inode.ino.0), inode.ino.0, 0).await?;
+        let len = usize::try_from(inode.size).ok().filter(|len| *len <= room);
+        len.and_then(|len| node.block.get(from..)?.get(..len))
+            .map(<[u8]>::to_vec)
+            .ok_or_else(|| corrupt(format!("inode {}: {} bytes inline", inode.ino.0, inode.size), node.at()))
     }
 
-    pub(crate) async fn read_link<S: Source>(&self, _: &S, _: &Inode) -> Result<Vec<u8>, Error> {
-        Err(Error::NoFileSystem)
+    pub(crate) async fn read_link<S: Source>(&self, source: &S, inode: &Inode) -> Result<Vec<u8>, Error> {
+        let body = readable(inode)?;
+        if inode.kind != FileKind::Symlink {
+            return Err(Error::WrongKind);
+        }
+        if body.inline {
+            return self.inline_data(source, inode).await;
+        }
+        let bad = || corrupt(format!("link {}: {} bytes", inode.ino.0, inode.size), body.tree.inode.byte());
+        let len = usize::try_from(inode.size).ok().filter(|len| *len <= fields::BLOCK).ok_or_else(bad)?;
+        let block = body.tree.block(source, &self.sb, &self.cp, 0).await?.ok_or_else(bad)?;
+        Ok(block.get(..len).ok_or_else(bad)?.to_vec())
     }
 
-    pub(crate) async fn acl<S: Source>(&self, _: &S, _: &Inode) -> Result<Option<Acl>, Error> {
-        Err(Error::NoFileSystem)
+    pub(crate) async fn acl<S: Source>(&self, source: &S, inode: &Inode) -> Result<Option<Acl>, Error> {
+        let body = own(inode)?;
+        if !inode.may_have_acl {
+            return Ok(None);
+        }
+        xattr::acl(source, &self.sb, &self.cp, inode.ino, body).await
     }
+}
+
+/// The part of an inode that this volume put there.
+fn own(inode: &Inode) -> Result<&Body, Error> {
+    match &inode.body {
+        crate::Body::F2fs(body) => Ok(body),
+        crate::Body::Ext(_) => Err(Error::WrongKind),
+    }
+}
+
+/// The same, of an inode whose content can be read.
+fn readable(inode: &Inode) -> Result<&Body, Error> {
+    let body = own(inode)?;
+    if body.encrypted {
+        return Err(Error::Unsupported("encryption".into()));
+    }
+    if body.compressed {
+        return Err(Error::Unsupported("compression".into()));
+    }
+    Ok(body)
+}
+
+fn warnings(sb: &Superblock, cp: &Checkpoint, needs_recovery: bool) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut warn = |on: bool, what: &str| {
+        if on {
+            warnings.push(what.to_owned());
+        }
+    };
+    warn(sb.second_copy, "the first superblock is damaged; the second is used");
+    warn(
+        needs_recovery,
+        "the log holds files that fsync wrote after the last checkpoint; what is shown is the checkpoint's state",
+    );
+    warn(
+        !needs_recovery && !cp.has(checkpoint::UMOUNT),
+        "not unmounted cleanly, or mounted now; what is shown is the last checkpoint's state",
+    );
+    warn(cp.has(checkpoint::ERROR), "the kernel has recorded an error");
+    warn(cp.has(checkpoint::FSCK), "the kernel has asked for fsck");
+    warn(cp.has(checkpoint::QUOTA_NEED_FSCK), "the kernel has asked for fsck of the quotas");
+    warn(cp.has(checkpoint::DISABLED), "checkpoints are disabled: what was written since is not durable");
+    warn(cp.has(checkpoint::RESIZE), "a resize was interrupted");
+    warnings
 }

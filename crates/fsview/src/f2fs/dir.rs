@@ -1,0 +1,210 @@
+//! Looking a name up and listing a directory (S: fs/f2fs/dir.c). A directory's blocks are a hash table of levels: each
+//! has twice the buckets of the one above, a bucket has two blocks (four far down), and a name is in the bucket of its
+//! hash on one of them. So a look-up reads a few blocks per level; a listing reads all blocks in order.
+
+use super::checkpoint::Checkpoint;
+use super::dentry::Entries;
+use super::fields::{Nid, corrupt, number};
+use super::hash::name_hash;
+use super::inode::Body;
+use super::node;
+use super::superblock::Superblock;
+use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, Source};
+
+/// The level from which the table stops growing.
+const HALF: u32 = 31;
+
+/// A directory being read.
+pub(super) struct Dir<'a> {
+    sb: &'a Superblock,
+    cp: &'a Checkpoint,
+    ino: Ino,
+    body: &'a Body,
+    blocks: u64,
+}
+
+impl<'a> Dir<'a> {
+    /// Of an inode; refuses what is not a directory or cannot be read.
+    pub fn new(
+        sb: &'a Superblock,
+        cp: &'a Checkpoint,
+        inode: &Inode,
+        body: &'a Body,
+    ) -> Result<Dir<'a>, Error> {
+        if inode.kind != FileKind::Directory {
+            return Err(Error::NotADirectory);
+        }
+        if body.encrypted {
+            return Err(Error::Unsupported("encryption".into()));
+        }
+        Ok(Dir { sb, cp, ino: inode.ino, body, blocks: inode.size.div_ceil(4096) })
+    }
+
+    fn bad(&self, what: impl std::fmt::Display) -> Error {
+        corrupt(format!("directory {}: {what}", self.ino.0), self.body.tree.inode.byte())
+    }
+
+    /// An inode number that an entry names, checked.
+    fn named(&self, ino: u32) -> Result<Ino, Error> {
+        if ino < self.sb.root || ino >= self.sb.max_nid() {
+            return Err(self.bad(format!("an entry names inode {ino} of {}", self.sb.max_nid())));
+        }
+        Ok(Ino(ino))
+    }
+
+    /// The inode that `name` has here.
+    pub async fn lookup<S: Source>(&self, source: &S, name: &[u8]) -> Result<Option<Ino>, Error> {
+        if name.is_empty() || name.len() > 255 {
+            return Ok(None);
+        }
+        let dots = name == b"." || name == b"..";
+        let found = if self.body.inline {
+            let node = self.inode(source).await?;
+            let entries = self.inline_entries(&node.block)?;
+            let found =
+                if self.body.casefold { entries.scan(name) } else { entries.find(name_hash(name), name) };
+            found.map_err(|what| self.bad(what))?
+        } else if self.body.casefold && !dots {
+            self.scan(source, name).await?
+        } else {
+            self.search(source, name).await?
+        };
+        match found {
+            Some(ino) => self.named(ino).map(Some),
+            // Another spelling may be there, which only the fold would tell.
+            None if self.body.casefold => Err(Error::Unsupported("casefold".into())),
+            None => Ok(None),
+        }
+    }
+
+    /// Level by level, in the bucket of the name's hash.
+    async fn search<S: Source>(&self, source: &S, name: &[u8]) -> Result<Option<u32>, Error> {
+        let hash = name_hash(name);
+        let mut level_start = 0_u64;
+        for level in 0..self.body.levels {
+            let buckets = buckets(level, self.body.first_level);
+            let in_bucket = if level < HALF { 2 } else { 4 };
+            let bucket = u64::from(hash).checked_rem(buckets).unwrap_or(0);
+            let first = level_start.saturating_add(bucket.saturating_mul(in_bucket));
+            for block in first..first.saturating_add(in_bucket) {
+                if block >= self.blocks {
+                    break;
+                }
+                let Some(bytes) = self.body.tree.block(source, self.sb, self.cp, block).await? else {
+                    continue;
+                };
+                let entries = Entries::of_block(&bytes).ok_or_else(|| self.bad("a block that is none"))?;
+                let found = entries.find(hash, name).map_err(|w| self.bad(format!("block {block}, {w}")))?;
+                if found.is_some() {
+                    return Ok(found);
+                }
+            }
+            level_start = level_start.saturating_add(buckets.saturating_mul(in_bucket));
+            if level_start >= self.blocks {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Block by block: for directories whose hash is of the folded name.
+    async fn scan<S: Source>(&self, source: &S, name: &[u8]) -> Result<Option<u32>, Error> {
+        let mut block = 0;
+        let mut left = self.sb.end.0;
+        while let Some((at, bytes)) = self.next_block(source, block).await? {
+            let entries = Entries::of_block(&bytes).ok_or_else(|| self.bad("a block that is none"))?;
+            if let Some(ino) = entries.scan(name).map_err(|w| self.bad(format!("block {at}, {w}")))? {
+                return Ok(Some(ino));
+            }
+            block = at.saturating_add(1);
+            left = left.checked_sub(1).ok_or_else(|| self.bad("more blocks than the volume has"))?;
+        }
+        Ok(None)
+    }
+
+    /// The first block from `block` on that is there.
+    async fn next_block<S: Source>(
+        &self,
+        source: &S,
+        mut block: u64,
+    ) -> Result<Option<(u64, S::Block)>, Error> {
+        while block < self.blocks {
+            let run = self.body.tree.map(source, self.sb, self.cp, block).await?;
+            if let Some(address) = run.first {
+                return Ok(Some((block, super::fields::read(source, address).await?)));
+            }
+            block = block.saturating_add(run.count);
+        }
+        Ok(None)
+    }
+
+    /// Appends the entries of the next block from `cursor` on.
+    pub async fn list<S: Source>(
+        &self,
+        source: &S,
+        cursor: DirCursor,
+        into: &mut Vec<DirEntry>,
+    ) -> Result<Option<DirCursor>, Error> {
+        if self.body.inline {
+            if cursor.block == 0 {
+                let node = self.inode(source).await?;
+                self.append(self.inline_entries(&node.block)?, 0, into)?;
+            }
+            return Ok(None);
+        }
+        let Some((block, bytes)) = self.next_block(source, cursor.block).await? else { return Ok(None) };
+        let entries = Entries::of_block(&bytes).ok_or_else(|| self.bad("a block that is none"))?;
+        self.append(entries, block, into)?;
+        let block = block.saturating_add(1);
+        Ok((block < self.blocks).then_some(DirCursor { level: 0, block }))
+    }
+
+    fn append(&self, entries: Entries<'_>, block: u64, into: &mut Vec<DirEntry>) -> Result<(), Error> {
+        let mut slot = 0;
+        while let Some((entry, after)) =
+            entries.next(slot).map_err(|what| self.bad(format!("block {block}, {what}")))?
+        {
+            if entry.name != b"." && entry.name != b".." {
+                into.push(DirEntry {
+                    name: entry.name.to_vec(),
+                    ino: self.named(entry.ino)?,
+                    kind: entry.kind,
+                });
+            }
+            slot = after;
+        }
+        Ok(())
+    }
+
+    async fn inode<S: Source>(&self, source: &S) -> Result<node::Node<S::Block>, Error> {
+        node::read_at(source, self.body.tree.inode, Nid(self.ino.0), self.ino.0, 0).await
+    }
+
+    fn inline_entries<'b>(&self, block: &'b [u8]) -> Result<Entries<'b>, Error> {
+        let (from, room) = self.body.inline_area;
+        block
+            .get(from..)
+            .and_then(|b| b.get(..room))
+            .and_then(Entries::of_inline)
+            .ok_or_else(|| self.bad(format!("{} bytes of inline entries at {from}", number(room))))
+    }
+}
+
+/// Buckets of a level.
+fn buckets(level: u32, first_level: u32) -> u64 {
+    let power = level.saturating_add(first_level);
+    1_u64.wrapping_shl(if power < HALF { power } else { HALF.saturating_sub(1) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_double_and_then_stop() {
+        assert_eq!(buckets(0, 0), 1);
+        assert_eq!(buckets(3, 2), 32);
+        assert_eq!(buckets(30, 0), 1 << 30);
+        assert_eq!(buckets(62, 255), 1 << 30);
+    }
+}

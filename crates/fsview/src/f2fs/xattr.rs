@@ -1,0 +1,100 @@
+//! Extended attributes (S: fs/f2fs/xattr.c): one area, of which the first part may be at the end of the inode and the
+//! rest in a node of its own; a header, then entries to a zero word. Here only the access ACL is wanted.
+
+use super::checkpoint::Checkpoint;
+use super::fields::{Nid, corrupt, u8_at, u16_at, u32_at};
+use super::inode::Body;
+use super::node;
+use super::superblock::Superblock;
+use crate::acl::Acl;
+use crate::{Error, Ino, Source};
+
+const MAGIC: u32 = 0xF2F5_2011;
+const HEADER: usize = 24;
+/// Bytes of attributes in a node: all but the footer.
+const IN_NODE: usize = 4072;
+/// Name index of `system.posix_acl_access`.
+const ACL_ACCESS: u8 = 2;
+
+/// Whether an inline area holds any attribute.
+pub(super) fn has_entries(area: &[u8]) -> bool {
+    u32_at(area, 0) == MAGIC && u32_at(area, HEADER) != 0
+}
+
+/// The access ACL of an inode.
+pub(super) async fn acl<S: Source>(
+    source: &S,
+    sb: &Superblock,
+    cp: &Checkpoint,
+    ino: Ino,
+    body: &Body,
+) -> Result<Option<Acl>, Error> {
+    let at = body.tree.inode.byte();
+    let mut area = Vec::new();
+    if let Some((from, len)) = body.inline_xattr {
+        let inode = node::read_at(source, body.tree.inode, Nid(ino.0), ino.0, 0).await?;
+        area.extend_from_slice(inode.block.get(from..).and_then(|b| b.get(..len)).unwrap_or(&[]));
+    }
+    if body.xattr_nid != 0 {
+        let node = node::read_node(source, sb, cp, Nid(body.xattr_nid), ino.0, node::XATTR_PLACE).await?;
+        area.extend_from_slice(node.block.get(..IN_NODE).unwrap_or(&[]));
+    }
+    let value =
+        find(&area, ACL_ACCESS, b"").map_err(|what| corrupt(format!("inode {}: {what}", ino.0), at))?;
+    value
+        .map(|bytes| {
+            Acl::parse(bytes).ok_or_else(|| corrupt(format!("inode {}: a malformed access ACL", ino.0), at))
+        })
+        .transpose()
+}
+
+/// The value of an attribute in a whole area.
+pub(super) fn find<'a>(area: &'a [u8], index: u8, name: &[u8]) -> Result<Option<&'a [u8]>, String> {
+    if u32_at(area, 0) != MAGIC {
+        return Ok(None);
+    }
+    let mut rest = area.get(HEADER..).unwrap_or(&[]);
+    // Each entry takes at least four bytes, so this ends.
+    while u32_at(rest, 0) != 0 {
+        let (name_len, value_len) = (usize::from(u8_at(rest, 1)), usize::from(u16_at(rest, 2)));
+        let name_end = name_len.saturating_add(4);
+        let end = name_end.saturating_add(value_len);
+        let (Some(found), Some(value)) = (rest.get(4..name_end), rest.get(name_end..end)) else {
+            return Err(format!(
+                "an extended attribute of {name_len} and {value_len} bytes past the area's end"
+            ));
+        };
+        if u8_at(rest, 0) == index && found == name {
+            return Ok(Some(value));
+        }
+        rest = rest.get(end.next_multiple_of(4)..).unwrap_or(&[]);
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn area(entries: &[u8]) -> Vec<u8> {
+        let mut area = vec![0; HEADER];
+        area[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        area.extend_from_slice(entries);
+        area
+    }
+
+    #[test]
+    fn entries_are_found_by_index_and_name() {
+        let bytes = area(&[1, 1, 3, 0, b'a', 7, 8, 9, 2, 0, 4, 0, 1, 2, 3, 4, 0, 0, 0, 0]);
+        assert_eq!(find(&bytes, 1, b"a").unwrap(), Some(&[7, 8, 9][..]));
+        assert_eq!(find(&bytes, 2, b"").unwrap(), Some(&[1, 2, 3, 4][..]));
+        assert_eq!(find(&bytes, 2, b"a").unwrap(), None);
+    }
+
+    #[test]
+    fn an_entry_past_the_end_is_said() {
+        assert!(find(&area(&[2, 0, 200, 0, 1]), 2, b"").is_err());
+        assert_eq!(find(&area(&[]), 2, b"").unwrap(), None);
+        assert_eq!(find(&[], 2, b"").unwrap(), None);
+    }
+}

@@ -1,0 +1,335 @@
+//! What the F2FS tests share: images as sources, manifests as the guest writes them, and the walk that makes one.
+#![allow(dead_code)] // each test uses a part
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::future::Future;
+use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use nearside_fsview::acl::AclEntry;
+use nearside_fsview::{DirCursor, Error, FileKind, Ino, Inode, Place, Source, Volume};
+use sha2::{Digest as _, Sha256};
+
+/// A future over a source that is always ready needs one poll.
+pub fn now<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("a source in memory made someone wait"),
+    }
+}
+
+/// An image in memory.
+#[derive(Clone)]
+pub struct Memory(pub Arc<Vec<u8>>);
+
+impl Memory {
+    pub fn new(bytes: Vec<u8>) -> Memory {
+        Memory(Arc::new(bytes))
+    }
+}
+
+/// Bytes that are never read twice for one question.
+#[derive(Clone)]
+pub struct Bytes(pub Arc<[u8]>);
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// What a test asks of an image beside metadata.
+pub trait Image: Source {
+    fn data(&self, offset: u64, into: &mut [u8]);
+}
+
+impl Source for Memory {
+    type Block = Bytes;
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+    async fn metadata(&self, offset: u64, len: u32) -> Result<Bytes, Error> {
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        match self.0.get(from..).and_then(|b| b.get(..len as usize)) {
+            Some(bytes) => Ok(Bytes(bytes.into())),
+            None => Err(Error::Read { at: offset, len, reason: "past the end".into() }),
+        }
+    }
+}
+
+impl Image for Memory {
+    fn data(&self, offset: u64, into: &mut [u8]) {
+        into.copy_from_slice(&self.0[offset as usize..][..into.len()]);
+    }
+}
+
+/// An image file.
+pub struct Disk(pub File);
+
+impl Source for Disk {
+    type Block = Bytes;
+    fn len(&self) -> u64 {
+        self.0.metadata().unwrap().len()
+    }
+    async fn metadata(&self, offset: u64, len: u32) -> Result<Bytes, Error> {
+        let mut bytes = vec![0; len as usize];
+        self.0.read_exact_at(&mut bytes, offset).map_err(|e| Error::Read {
+            at: offset,
+            len,
+            reason: e.to_string(),
+        })?;
+        Ok(Bytes(bytes.into()))
+    }
+}
+
+impl Image for Disk {
+    fn data(&self, offset: u64, into: &mut [u8]) {
+        self.0.read_exact_at(into, offset).unwrap();
+    }
+}
+
+pub fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
+}
+
+/// A fixture, decompressed.
+pub fn decompressed(name: &str) -> Vec<u8> {
+    let path = fixtures().join(name);
+    let file = File::open(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mut decoder = ruzstd::decoding::StreamingDecoder::new(std::io::BufReader::new(file)).unwrap();
+    let mut bytes = Vec::new();
+    decoder.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// A file as a manifest has it: tab-separated fields after the path, see `fixtures/README.md`.
+pub type Manifest = BTreeMap<Vec<u8>, String>;
+
+/// Parses a manifest's lines.
+pub fn manifest(text: &str) -> Manifest {
+    let mut manifest = Manifest::new();
+    for line in text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
+        let (path, rest) = line.split_once('\t').unwrap_or_else(|| panic!("manifest line {line:?}"));
+        assert!(manifest.insert(unescape(path), rest.to_owned()).is_none(), "twice: {path}");
+    }
+    manifest
+}
+
+fn unescape(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        if *first == b'\\' {
+            bytes.push(u8::from_str_radix(std::str::from_utf8(&rest[1..3]).unwrap(), 16).unwrap());
+            rest = &rest[3..];
+        } else {
+            bytes.push(*first);
+        }
+    }
+    bytes
+}
+
+/// Bytes as a manifest writes them: `\xNN` for what is not printable ASCII.
+pub fn escape(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in bytes {
+        match byte {
+            b'\\' | 0..=b' ' | 127.. => write!(text, "\\x{byte:02x}").unwrap(),
+            _ => text.push(char::from(*byte)),
+        }
+    }
+    text
+}
+
+/// Everything under the root, with the questions a drive asks: listed, then looked up by name, then read.
+pub fn walk<I: Image>(volume: &Volume, image: &I) -> Result<Manifest, Error> {
+    let mut found = Manifest::new();
+    let mut names_of: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut todo = vec![(Vec::new(), volume.root())];
+    while let Some((path, ino)) = todo.pop() {
+        let inode = now(volume.inode(image, ino))?;
+        let key = if path.is_empty() { b"/".to_vec() } else { path.clone() };
+        found.insert(key, describe(volume, image, &inode)?);
+        *names_of.entry(ino.0).or_default() += 1;
+        if inode.kind != FileKind::Directory {
+            continue;
+        }
+        for (name, child, kind) in list(volume, image, &inode)? {
+            let there = now(volume.lookup(image, &inode, &name))?;
+            assert_eq!(there, Some(child), "look-up of {} in {}", escape(&name), escape(&path));
+            let got = now(volume.inode(image, child))?.kind;
+            assert_eq!(kind, Some(got), "kind of {} in {}", escape(&name), escape(&path));
+            let mut below = path.clone();
+            below.push(b'/');
+            below.extend_from_slice(&name);
+            todo.push((below, child));
+        }
+        let parent = now(volume.lookup(image, &inode, b".."))?;
+        assert!(parent.is_some(), "{} has no ..", escape(&path));
+        assert_eq!(now(volume.lookup(image, &inode, b"."))?, Some(ino));
+        assert_eq!(now(volume.lookup(image, &inode, b"no such name, surely"))?, None);
+    }
+    Ok(found)
+}
+
+/// A name, its inode and its kind.
+pub type Listed = (Vec<u8>, Ino, Option<FileKind>);
+
+/// A directory's entries.
+pub fn list<I: Image>(
+    volume: &Volume,
+    image: &I,
+    dir: &Inode,
+) -> Result<Vec<Listed>, Error> {
+    let mut entries = Vec::new();
+    let mut cursor = Some(DirCursor::default());
+    while let Some(at) = cursor {
+        cursor = now(volume.read_dir(image, dir, at, &mut entries))?;
+    }
+    Ok(entries.into_iter().map(|e| (e.name, e.ino, e.kind)).collect())
+}
+
+/// The inode that an absolute path leads to.
+pub fn resolve<I: Image>(volume: &Volume, image: &I, path: &str) -> Result<Option<Inode>, Error> {
+    let mut inode = now(volume.inode(image, volume.root()))?;
+    for name in path.split('/').filter(|n| !n.is_empty()) {
+        match now(volume.lookup(image, &inode, name.as_bytes()))? {
+            Some(ino) => inode = now(volume.inode(image, ino))?,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(inode))
+}
+
+/// The content of a file, handed on in pieces.
+pub fn content<I: Image>(
+    volume: &Volume,
+    image: &I,
+    inode: &Inode,
+    mut each: impl FnMut(&[u8]),
+) -> Result<(), Error> {
+    const PIECE: u64 = 1 << 20;
+    let zeros = vec![0; PIECE as usize];
+    let mut buffer = vec![0; PIECE as usize];
+    let mut at = 0;
+    while let Some(run) = now(volume.map(image, inode, at))? {
+        assert_eq!(run.from, at);
+        assert!(run.len > 0 && at + run.len <= inode.size, "{run:?} of {}", inode.size);
+        let len = run.len.min(PIECE);
+        match run.place {
+            Place::Zeros => each(&zeros[..len as usize]),
+            Place::Volume(byte) => {
+                image.data(byte, &mut buffer[..len as usize]);
+                each(&buffer[..len as usize]);
+            }
+            Place::Inline => {
+                let bytes = now(volume.inline_data(image, inode))?;
+                assert_eq!((at, bytes.len() as u64), (0, inode.size));
+                each(&bytes);
+            }
+        }
+        at += if run.place == Place::Inline { run.len } else { len };
+    }
+    assert_eq!(at, inode.size, "mapped to its end");
+    Ok(())
+}
+
+/// The fields of an inode as a manifest has them.
+pub fn describe<I: Image>(volume: &Volume, image: &I, inode: &Inode) -> Result<String, Error> {
+    let mut sha = "-".to_owned();
+    let mut target = "-".to_owned();
+    let mut rdev = "-".to_owned();
+    match inode.kind {
+        FileKind::Regular => {
+            let mut hasher = Sha256::new();
+            content(volume, image, inode, |piece| hasher.update(piece))?;
+            sha = hex(&hasher.finalize());
+        }
+        FileKind::Symlink => target = escape(&now(volume.read_link(image, inode))?),
+        FileKind::CharDevice | FileKind::BlockDevice => rdev = format!("{}:{}", inode.rdev.0, inode.rdev.1),
+        _ => {}
+    }
+    let size = if inode.kind == FileKind::Directory { "-".to_owned() } else { inode.size.to_string() };
+    let acl = match now(volume.acl(image, inode))? {
+        None => "-".to_owned(),
+        Some(acl) => acl.entries.iter().map(acl_entry).collect::<Vec<_>>().join(","),
+    };
+    Ok(format!(
+        "{:o}\t{}\t{}\t{}\t{size}\t{}.{:09}\t{rdev}\t{sha}\t{target}\t{acl}",
+        inode.mode, inode.uid, inode.gid, inode.links, inode.mtime.seconds, inode.mtime.nanoseconds
+    ))
+}
+
+fn acl_entry(entry: &AclEntry) -> String {
+    match *entry {
+        AclEntry::UserObj(p) => format!("u::{p}"),
+        AclEntry::User(id, p) => format!("u:{id}:{p}"),
+        AclEntry::GroupObj(p) => format!("g::{p}"),
+        AclEntry::Group(id, p) => format!("g:{id}:{p}"),
+        AclEntry::Mask(p) => format!("m::{p}"),
+        AclEntry::Other(p) => format!("o::{p}"),
+    }
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Panics with the first differences.
+pub fn assert_same(found: &Manifest, expected: &Manifest, what: &str) {
+    let mut differences = Vec::new();
+    for (path, fields) in expected {
+        match found.get(path) {
+            Some(same) if same == fields => {}
+            other => differences.push(format!("{}\n  expected {fields}\n  found    {other:?}", escape(path))),
+        }
+    }
+    for path in found.keys().filter(|p| !expected.contains_key(*p)) {
+        differences.push(format!("{}\n  unexpected", escape(path)));
+    }
+    assert!(
+        differences.is_empty(),
+        "{what}: {} of {} differ:\n{}",
+        differences.len(),
+        expected.len(),
+        differences[..differences.len().min(10)].join("\n")
+    );
+}
+
+/// A small generator, so that a seed makes the same tree everywhere.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ z >> 31
+    }
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// Whether a tool is there; says what is left out where it is not, and fails so in CI.
+pub fn have(tool: &str, test: &str) -> bool {
+    let there = std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path)
+            .chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")])
+            .any(|dir| dir.join(tool).is_file())
+    });
+    if !there {
+        assert!(std::env::var_os("CI").is_none(), "{test}: {tool} is missing");
+        eprintln!("LEFT OUT: {test}: {tool} is missing");
+    }
+    there
+}
