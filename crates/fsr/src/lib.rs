@@ -1,4 +1,116 @@
 //! The File Semantics Retriever (DAC'23 III): what makes the drive understand files.
 //!
-//! A near-data request comes to the [`handler`]; the path [`crawler`] finds the file and checks permission; the data
-//! [`provider`] feeds its bytes to the operation; the metadata [`monitor`] sees every write of the host and keeps what the crawler has cached true.
+//! A near-data request comes to the [`handler`](Retriever::run); the path crawler finds the file and checks permission; the data
+//! provider feeds its bytes to the operation; the metadata monitor ([`Monitor`]) sees every change that the host makes and keeps what the
+//! crawler has cached true. One [`Retriever`] serves a namespace: it holds the caches and the monitor, and all of the drive's reactors share it.
+//!
+//! It knows file systems through `fsview`, operations through `ndp`, and the drive as a [`Media`] to read from.
+
+use std::sync::{Mutex, MutexGuard};
+
+mod cache;
+mod crawler;
+mod handler;
+mod media;
+mod model;
+mod monitor;
+mod operation;
+mod permission;
+mod provider;
+mod tree;
+mod view;
+mod volume;
+
+pub use media::{Batch, Media, MediaError, MemoryBatch, MemoryMedia};
+pub use model::*;
+pub use monitor::{Monitor, MonitorCounters};
+
+use cache::Cache;
+use crawler::{Dentry, Node};
+use view::Block;
+use volume::Kept;
+
+/// Bounds of the retriever's memory and patience.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Bytes of metadata blocks kept.
+    pub block_bytes: usize,
+    /// Names kept (about 150 bytes each).
+    pub names: usize,
+    /// Inodes kept (about 500 bytes each).
+    pub inodes: usize,
+    /// Blocks of 4 KiB watched (about 32 bytes each); when there are more, all is forgotten.
+    pub watched: usize,
+    /// How often a file that changes while it is scanned is scanned again.
+    pub tries: u32,
+    /// Reads of file data in flight for one command, of at most 128 KiB each.
+    pub depth: usize,
+    /// The same, for operations that need the bytes in order; 1: no read runs ahead.
+    pub ahead: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            block_bytes: 16 << 20,
+            names: 1 << 16,
+            inodes: 1 << 15,
+            watched: 1 << 18,
+            tries: 8,
+            depth: 8,
+            ahead: 4,
+        }
+    }
+}
+
+/// What a drive knows of its namespace's files.
+pub struct Retriever {
+    pub(crate) monitor: Monitor,
+    pub(crate) seed: u64,
+    pub(crate) config: Config,
+    state: Mutex<State>,
+}
+
+pub(crate) struct State {
+    pub blocks: Cache<Block>,
+    pub dentries: Cache<Dentry>,
+    pub nodes: Cache<Node>,
+    pub volumes: Vec<Kept>,
+}
+
+impl Retriever {
+    /// One that knows nothing yet.
+    pub fn new(config: Config) -> Retriever {
+        use std::hash::{BuildHasher, RandomState};
+        Retriever {
+            monitor: Monitor::new(config.watched),
+            seed: RandomState::new().hash_one(0u64),
+            config,
+            state: Mutex::new(State {
+                blocks: Cache::new(config.block_bytes),
+                dentries: Cache::new(config.names),
+                nodes: Cache::new(config.inodes),
+                volumes: Vec::new(),
+            }),
+        }
+    }
+
+    /// The monitor, which the drive tells of every change.
+    pub fn monitor(&self) -> &Monitor {
+        &self.monitor
+    }
+
+    /// Forgets all that is cached.
+    pub fn forget(&self) {
+        let mut state = self.state();
+        state.blocks.clear();
+        state.dentries.clear();
+        state.nodes.clear();
+        state.volumes.clear();
+        self.monitor.reset();
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}

@@ -1,0 +1,170 @@
+//! A bounded cache: a hash table over slots that are replaced by the clock algorithm (second chance).
+//!
+//! It allocates while it grows to its bound and never after. Hashes and equality are the caller's, so that a lookup needs no key of its own.
+
+use hashbrown::HashTable;
+
+/// A cache of `V`, bounded by the sum of the weights that its user gives.
+#[derive(Debug)]
+pub(crate) struct Cache<V> {
+    table: HashTable<u32>,
+    slots: Vec<Slot<V>>,
+    free: Vec<u32>,
+    hand: usize,
+    weight: usize,
+    most: usize,
+}
+
+#[derive(Debug)]
+struct Slot<V> {
+    hash: u64,
+    weight: usize,
+    used: bool,
+    value: Option<V>,
+}
+
+impl<V> Cache<V> {
+    /// Empty, for weights that add up to `most`.
+    pub(crate) fn new(most: usize) -> Self {
+        Cache { table: HashTable::new(), slots: Vec::new(), free: Vec::new(), hand: 0, weight: 0, most }
+    }
+
+    /// The entry of that hash for which `is` holds, and its slot.
+    #[inline]
+    pub(crate) fn find(&mut self, hash: u64, is: impl Fn(&V) -> bool) -> Option<(u32, &mut V)> {
+        let slots = &self.slots;
+        let index = *self.table.find(hash, |&i| {
+            slots.get(i as usize).is_some_and(|s| s.hash == hash && s.value.as_ref().is_some_and(&is))
+        })?;
+        let slot = self.slots.get_mut(index as usize)?;
+        slot.used = true;
+        slot.value.as_mut().map(|v| (index, v))
+    }
+
+    /// What is in a slot now: not necessarily what was there before.
+    #[inline]
+    pub(crate) fn at(&mut self, index: u32) -> Option<&mut V> {
+        let slot = self.slots.get_mut(index as usize)?;
+        slot.used = true;
+        slot.value.as_mut()
+    }
+
+    /// Puts an entry in, in the place of others where there is no room. Its user has removed an older one of the same key.
+    pub(crate) fn insert(&mut self, hash: u64, weight: usize, value: V) -> u32 {
+        while self.weight > 0 && self.weight.saturating_add(weight) > self.most {
+            self.evict();
+        }
+        self.weight += weight;
+        // Not used yet: the hand has just been here, so it lives for a whole round all the same.
+        let slot = Slot { hash, weight, used: false, value: Some(value) };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.slots[index as usize] = slot;
+                index
+            }
+            None => {
+                self.slots.push(slot);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        let slots = &self.slots;
+        self.table.insert_unique(hash, index, |&i| slots[i as usize].hash);
+        index
+    }
+
+    /// Takes an entry out.
+    pub(crate) fn remove(&mut self, index: u32) -> Option<V> {
+        let slot = self.slots.get_mut(index as usize)?;
+        let value = slot.value.take()?;
+        self.weight -= slot.weight;
+        if let Ok(entry) = self.table.find_entry(slot.hash, |&i| i == index) {
+            entry.remove();
+        }
+        self.free.push(index);
+        Some(value)
+    }
+
+    /// Takes all out.
+    pub(crate) fn clear(&mut self) {
+        self.table.clear();
+        self.slots.clear();
+        self.free.clear();
+        (self.hand, self.weight) = (0, 0);
+    }
+
+    /// How many entries there are.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// The hand of the clock goes on to an entry that was not used since it came by last, and takes it out.
+    fn evict(&mut self) {
+        loop {
+            self.hand = if self.hand + 1 < self.slots.len() { self.hand + 1 } else { 0 };
+            match self.slots.get_mut(self.hand) {
+                Some(slot) if slot.value.is_none() => {}
+                Some(slot) if slot.used => slot.used = false,
+                _ => break,
+            }
+        }
+        self.remove(self.hand as u32);
+    }
+}
+
+/// Hashes bytes with a seed: eight bytes at a time, folded by a wide multiplication. Not for adversaries who see the seed.
+#[inline]
+pub(crate) fn hash(seed: u64, key: u64, bytes: &[u8]) -> u64 {
+    #[inline]
+    fn fold(a: u64, b: u64) -> u64 {
+        let product = u128::from(a) * u128::from(b);
+        (product as u64) ^ (product >> 64) as u64
+    }
+    const K: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut h = fold(seed ^ key, K) ^ bytes.len() as u64;
+    let mut words = bytes.chunks_exact(8);
+    for word in &mut words {
+        let word: [u8; 8] = word.try_into().unwrap_or_default();
+        h = fold(h ^ u64::from_le_bytes(word), K ^ seed);
+    }
+    let mut last = 0u64;
+    for byte in words.remainder() {
+        last = last << 8 | u64::from(*byte);
+    }
+    fold(h ^ last, K.rotate_left(17) ^ seed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_what_was_put_in_and_stays_within_its_bound() {
+        let mut cache = Cache::new(100);
+        for n in 0..1000u64 {
+            cache.insert(hash(7, n, b""), 10, n);
+            assert!(cache.len() <= 10);
+            assert_eq!(cache.find(hash(7, n, b""), |v| *v == n).map(|(_, v)| *v), Some(n));
+        }
+    }
+
+    #[test]
+    fn what_is_used_outlives_what_is_not() {
+        let mut cache = Cache::new(8);
+        for n in 0..100u64 {
+            cache.insert(n, 1, n);
+            assert!(n == 0 || cache.find(0, |v| *v == 0).is_some(), "lost after {n}");
+        }
+    }
+
+    #[test]
+    fn a_removed_entry_is_gone_and_its_slot_is_used_again() {
+        let mut cache = Cache::new(8);
+        let slot = cache.insert(5, 1, "a");
+        assert_eq!(cache.remove(slot), Some("a"));
+        assert_eq!(cache.remove(slot), None);
+        assert!(cache.find(5, |_| true).is_none());
+        assert_eq!(cache.insert(6, 1, "b"), slot);
+        assert_eq!(cache.at(slot), Some(&mut "b"));
+    }
+}

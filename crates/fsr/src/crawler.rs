@@ -1,0 +1,537 @@
+//! The path crawler (DAC'23 III-B): from a path to an inode, with permission checked on the way.
+//!
+//! A [`Walk`] goes as far as the caches know the way, under one lock, with one hash lookup for each component of the path and
+//! no allocation. Where it meets something unknown it says what ([`Step`]), the crawler reads that through a
+//! [`View`], puts it into the cache with what it depends on, and the walk goes on from where it was. So a warm path costs no
+//! `await` and no checksum, and a cold one reads what the file system's own code would.
+//!
+//! Paths are absolute. Symbolic links lead on inside the volume. What the kernel would do, it does: the order of errors,
+//! the 40 links, what a slash at the end means.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use nearside_fsview::{Error, FileKind, Ino, Inode, Volume};
+
+use crate::cache::{Cache, hash};
+use crate::media::Media;
+use crate::model::{Credentials, Failure, MAX_LINKS, MAX_NAME, MAX_PATH};
+use crate::monitor::{Deps, Monitor};
+use crate::permission::{AclState, EXECUTE, May, Owner, READ, may};
+use crate::view::{Tally, View, bump};
+use crate::{Retriever, State};
+
+/// How often something is read again because it changed while it was read.
+const TRIES: u32 = 16;
+
+/// An open volume: one per opening, so that what was cached of an earlier one is never taken for this one's.
+#[derive(Debug)]
+pub(crate) struct OpenVolume {
+    /// Never used twice.
+    pub id: u32,
+    pub partition: u32,
+    pub offset: u64,
+    pub len: u64,
+    pub volume: Volume,
+    /// What opening it read.
+    pub deps: Deps,
+}
+
+/// A cached name: what `name` is in the directory `dir`.
+#[derive(Debug)]
+pub(crate) struct Dentry {
+    volume: u32,
+    dir: Ino,
+    name: Box<[u8]>,
+    /// `None`: there is no such name.
+    child: Option<Ino>,
+    /// Where the child's node was when it was last looked up.
+    node: u32,
+    deps: Deps,
+    checked: u64,
+}
+
+/// A cached inode.
+#[derive(Debug)]
+pub(crate) struct Node {
+    volume: u32,
+    ino: Ino,
+    owner: Owner,
+    acl: AclState,
+    link: Option<Arc<[u8]>>,
+    inode: Arc<Inode>,
+    deps: Arc<Deps>,
+    checked: u64,
+}
+
+/// A file that was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub inode: Arc<Inode>,
+    /// What the inode depends on (not the names on the way).
+    pub deps: Arc<Deps>,
+}
+
+/// How far a walk came.
+enum Step {
+    /// To the end.
+    Done(Ino),
+    /// The inode of that number is needed.
+    Node(Ino),
+    /// Its access control list.
+    Acl(Ino),
+    /// The target of a symbolic link.
+    Link(Ino),
+    /// A name in a directory: the bytes of the walk's path.
+    Name(Ino, std::ops::Range<usize>),
+}
+
+/// A walk along a path.
+struct Walk<'p> {
+    path: Cow<'p, [u8]>,
+    /// Begin of what is left of it.
+    at: usize,
+    /// The directories above `current`.
+    above: Vec<Ino>,
+    current: Ino,
+    links: u32,
+    follow: bool,
+}
+
+fn node_key(seed: u64, volume: u32, ino: Ino) -> u64 {
+    hash(seed, u64::from(volume) << 32 | u64::from(ino.0), &[])
+}
+
+/// A good entry of the node cache.
+fn node<'s>(
+    nodes: &'s mut Cache<Node>,
+    monitor: &Monitor,
+    (seed, changes): (u64, u64),
+    volume: u32,
+    ino: Ino,
+    hint: Option<u32>,
+) -> Option<(u32, &'s mut Node)> {
+    let is = |n: &Node| n.ino == ino && n.volume == volume;
+    let slot = match hint {
+        Some(slot) if nodes.at(slot).is_some_and(|n| is(n)) => slot,
+        _ => nodes.find(node_key(seed, volume, ino), is)?.0,
+    };
+    let good = nodes.at(slot).is_some_and(|n| {
+        let good = n.checked == changes || monitor.holds(&n.deps);
+        if good {
+            n.checked = changes;
+        }
+        good
+    });
+    if !good {
+        nodes.remove(slot);
+        return None;
+    }
+    nodes.at(slot).map(|n| (slot, n))
+}
+
+impl Walk<'_> {
+    /// Goes on as far as the caches know the way.
+    fn advance(
+        &mut self,
+        state: &mut State,
+        crawler: &Crawler<'_, impl Media>,
+        hits: &mut u64,
+    ) -> Result<Step, Failure> {
+        let monitor = &crawler.retriever.monitor;
+        let seed = crawler.retriever.seed;
+        let volume = crawler.volume.id;
+        let root = crawler.volume.volume.root();
+        // Taken before anything is looked at: what changes from now on counts as later than this walk.
+        let now = (seed, monitor.changes());
+        let mut hint = None;
+        loop {
+            while self.path.get(self.at) == Some(&b'/') {
+                self.at += 1;
+            }
+            if self.at >= self.path.len() {
+                return Ok(Step::Done(self.current));
+            }
+            let Some((_, here)) = node(&mut state.nodes, monitor, now, volume, self.current, hint) else {
+                return Ok(Step::Node(self.current));
+            };
+            if here.owner.kind != FileKind::Directory {
+                return Err(Failure::NotADirectory);
+            }
+            match may(crawler.who, here.owner, &here.acl, EXECUTE) {
+                May::Yes => {}
+                May::No => return Err(Failure::PermissionDenied),
+                May::AskAcl => return Ok(Step::Acl(self.current)),
+            }
+            let rest = &self.path[self.at..];
+            let len = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
+            let name = self.at..self.at + len;
+            if len > MAX_NAME {
+                return Err(Failure::NameTooLong);
+            }
+            let bytes = &self.path[name.clone()];
+            if bytes == b"." {
+                self.at = name.end;
+                continue;
+            }
+            if bytes == b".." {
+                self.at = name.end;
+                hint = None;
+                if let Some(parent) = self.above.pop() {
+                    self.current = parent;
+                }
+                continue;
+            }
+            let key = hash(seed, u64::from(volume) << 32 | u64::from(self.current.0), bytes);
+            let dir = self.current;
+            let found = state.dentries.find(key, |d| d.dir == dir && d.volume == volume && *d.name == *bytes);
+            let Some((slot, dentry)) = found else {
+                return Ok(Step::Name(dir, name));
+            };
+            if dentry.checked != now.1 {
+                if !monitor.holds(&dentry.deps) {
+                    state.dentries.remove(slot);
+                    return Ok(Step::Name(dir, name));
+                }
+                dentry.checked = now.1;
+            }
+            *hits += 1;
+            let Some(child) = dentry.child else {
+                return Err(Failure::NotFound);
+            };
+            let Some((at, there)) = node(&mut state.nodes, monitor, now, volume, child, Some(dentry.node))
+            else {
+                return Ok(Step::Node(child));
+            };
+            dentry.node = at;
+            hint = Some(at);
+            *hits += 1;
+            let rest = &self.path[name.end..];
+            let last = rest.iter().all(|b| *b == b'/');
+            let must_be_directory = !rest.is_empty();
+            if there.owner.kind == FileKind::Symlink && (must_be_directory || self.follow) {
+                if self.links >= MAX_LINKS {
+                    return Err(Failure::SymlinkLoop);
+                }
+                let Some(link) = &there.link else {
+                    return Ok(Step::Link(child));
+                };
+                self.links += 1;
+                if link.is_empty() {
+                    return Err(Failure::NotFound);
+                }
+                if link.starts_with(b"/") {
+                    self.above.clear();
+                    self.current = root;
+                }
+                hint = None;
+                let mut path = link.to_vec();
+                path.extend_from_slice(rest);
+                self.path = Cow::Owned(path);
+                self.at = 0;
+                continue;
+            }
+            if (!last || must_be_directory) && there.owner.kind != FileKind::Directory {
+                return Err(Failure::NotADirectory);
+            }
+            self.above.push(dir);
+            self.current = child;
+            self.at = name.end;
+        }
+    }
+}
+
+/// Finds files on one volume for one user.
+pub(crate) struct Crawler<'a, M> {
+    pub retriever: &'a Retriever,
+    pub media: &'a M,
+    pub tally: &'a Tally,
+    pub volume: &'a OpenVolume,
+    pub who: &'a Credentials,
+}
+
+/// Runs a read through fresh views until nothing changed under it; gives its value and what it depends on.
+macro_rules! steady {
+    ($crawler:expr, $view:ident => $read:expr) => {{
+        let crawler = $crawler;
+        let mut tries = 0;
+        loop {
+            let changes = crawler.retriever.monitor.changes();
+            let $view = crawler.view();
+            let result = $read;
+            let deps = $view.into_deps();
+            if changes != crawler.retriever.monitor.changes()
+                && !crawler.retriever.monitor.holds(&crawler.volume.deps)
+            {
+                // The volume has to be opened again: for who called.
+                break Err(Failure::ChangedDuringScan);
+            }
+            if changes == crawler.retriever.monitor.changes() || crawler.retriever.monitor.holds(&deps) {
+                break result.map(|value| (value, deps, changes)).map_err(Failure::from);
+            }
+            // What was read is of two times: neither the value nor the error counts.
+            tries += 1;
+            if tries >= TRIES {
+                break Err(Failure::ChangedDuringScan);
+            }
+            crawler.media.breathe().await;
+        }
+    }};
+}
+
+impl<M: Media> Crawler<'_, M> {
+    /// A fresh view of the volume.
+    pub(crate) fn view(&self) -> View<'_, M> {
+        View::new(self.retriever, self.media, self.tally, self.volume.offset, self.volume.len)
+    }
+
+    /// The inode that an absolute path leads to; of a symbolic link at its end, the link's own unless `follow`.
+    pub(crate) async fn locate(&self, path: &[u8], follow: bool) -> Result<Found, Failure> {
+        if path.is_empty() {
+            return Err(Failure::NotFound);
+        }
+        if path.len() > MAX_PATH {
+            return Err(Failure::NameTooLong);
+        }
+        if path[0] != b'/' {
+            return Err(Failure::NotAbsolute);
+        }
+        let root = self.volume.volume.root();
+        let mut walk = Walk {
+            path: Cow::Borrowed(path),
+            at: 0,
+            above: Vec::with_capacity(64),
+            current: root,
+            links: 0,
+            follow,
+        };
+        let mut hits = 0;
+        let mut misses = 0u32;
+        let result = loop {
+            let step = {
+                let mut state = self.retriever.state();
+                match walk.advance(&mut state, self, &mut hits) {
+                    Ok(Step::Done(ino)) => {
+                        let now = (self.retriever.seed, self.retriever.monitor.changes());
+                        let monitor = &self.retriever.monitor;
+                        match node(&mut state.nodes, monitor, now, self.volume.id, ino, None) {
+                            Some((_, n)) => break Ok(n.found()),
+                            None => Step::Node(ino),
+                        }
+                    }
+                    Ok(step) => step,
+                    Err(failure) => break Err(failure),
+                }
+            };
+            misses += 1;
+            // Each component needs few reads; more can only be a cache that forgets at once, or a host that changes all.
+            if misses as usize > 16 * MAX_PATH {
+                break Err(Failure::ChangedDuringScan);
+            }
+            let step = match step {
+                Step::Done(_) => Ok(()),
+                Step::Node(ino) => self.load_node(ino).await.map(|_| ()),
+                Step::Acl(ino) => self.load_acl(ino).await,
+                Step::Link(ino) => self.load_link(ino).await,
+                Step::Name(dir, name) => {
+                    let name: Box<[u8]> = walk.path[name].into();
+                    self.load_name(dir, name).await
+                }
+            };
+            if let Err(failure) = step {
+                break Err(failure);
+            }
+            self.media.breathe().await;
+        };
+        bump(&self.tally.hits, hits);
+        bump(&self.tally.misses, misses.into());
+        result
+    }
+
+    /// The inode of a number that a directory gave.
+    pub(crate) async fn inode(&self, ino: Ino) -> Result<Found, Failure> {
+        {
+            let mut state = self.retriever.state();
+            let now = (self.retriever.seed, self.retriever.monitor.changes());
+            if let Some((_, n)) =
+                node(&mut state.nodes, &self.retriever.monitor, now, self.volume.id, ino, None)
+            {
+                bump(&self.tally.hits, 1);
+                return Ok(n.found());
+            }
+        }
+        bump(&self.tally.misses, 1);
+        self.load_node(ino).await
+    }
+
+    /// Whether the user may read (or search) that file.
+    pub(crate) async fn may(&self, found: &Found, want: u8) -> Result<(), Failure> {
+        let inode = &found.inode;
+        for _ in 0..TRIES {
+            let acl = {
+                let mut state = self.retriever.state();
+                let now = (self.retriever.seed, self.retriever.monitor.changes());
+                match node(&mut state.nodes, &self.retriever.monitor, now, self.volume.id, inode.ino, None) {
+                    Some((_, n)) => n.acl.clone(),
+                    None if inode.may_have_acl => AclState::Unknown,
+                    None => AclState::None,
+                }
+            };
+            match may(self.who, owner(inode), &acl, want) {
+                May::Yes => return Ok(()),
+                May::No => return Err(Failure::PermissionDenied),
+                May::AskAcl => self.load_acl(inode.ino).await?,
+            }
+        }
+        Err(Failure::ChangedDuringScan)
+    }
+
+    /// Whether the user may read the bytes of the file, or the entries of the directory.
+    pub(crate) async fn may_read(&self, found: &Found) -> Result<(), Failure> {
+        self.may(found, READ).await
+    }
+
+    /// Whether the user may look up names in the directory.
+    pub(crate) async fn may_search(&self, found: &Found) -> Result<(), Failure> {
+        self.may(found, EXECUTE).await
+    }
+
+    /// A symbolic link's target.
+    pub(crate) async fn link(&self, found: &Found) -> Result<Vec<u8>, Failure> {
+        let (link, ..) = steady!(self, view => self.volume.volume.read_link(&view, &found.inode).await)?;
+        Ok(link)
+    }
+
+    async fn load_node(&self, ino: Ino) -> Result<Found, Failure> {
+        let (inode, deps, checked) = steady!(self, view => self.volume.volume.inode(&view, ino).await)?;
+        let node = Node {
+            volume: self.volume.id,
+            ino,
+            owner: owner(&inode),
+            acl: if inode.may_have_acl { AclState::Unknown } else { AclState::None },
+            link: None,
+            inode: Arc::new(inode),
+            deps: Arc::new(deps),
+            checked,
+        };
+        let found = node.found();
+        self.put(node);
+        Ok(found)
+    }
+
+    /// A node to change and put back: from the cache or the volume.
+    async fn take_node(&self, ino: Ino) -> Result<Node, Failure> {
+        for _ in 0..TRIES {
+            {
+                let mut state = self.retriever.state();
+                let now = (self.retriever.seed, self.retriever.monitor.changes());
+                let monitor = &self.retriever.monitor;
+                if let Some((slot, _)) = node(&mut state.nodes, monitor, now, self.volume.id, ino, None)
+                    && let Some(node) = state.nodes.remove(slot)
+                {
+                    return Ok(node);
+                }
+            }
+            self.load_node(ino).await?;
+        }
+        Err(Failure::ChangedDuringScan)
+    }
+
+    fn put(&self, node: Node) {
+        let mut state = self.retriever.state();
+        let key = node_key(self.retriever.seed, node.volume, node.ino);
+        let is = |n: &Node| n.ino == node.ino && n.volume == node.volume;
+        if let Some((slot, _)) = state.nodes.find(key, is) {
+            state.nodes.remove(slot);
+        }
+        state.nodes.insert(key, 1, node);
+    }
+
+    async fn load_acl(&self, ino: Ino) -> Result<(), Failure> {
+        let mut node = self.take_node(ino).await?;
+        let read = steady!(self, view => self.volume.volume.acl(&view, &node.inode).await);
+        let (acl, deps) = match read {
+            Ok((acl, deps, _)) => (acl, deps),
+            Err(failure) => {
+                self.put(node);
+                return Err(failure);
+            }
+        };
+        node.acl = acl.map_or(AclState::None, |acl| AclState::Some(Arc::new(acl)));
+        self.put_with(node, &deps);
+        Ok(())
+    }
+
+    async fn load_link(&self, ino: Ino) -> Result<(), Failure> {
+        let mut node = self.take_node(ino).await?;
+        let read = steady!(self, view => self.volume.volume.read_link(&view, &node.inode).await);
+        let (link, deps) = match read {
+            Ok((link, deps, _)) => (link, deps),
+            Err(failure) => {
+                self.put(node);
+                return Err(failure);
+            }
+        };
+        node.link = Some(link.into());
+        self.put_with(node, &deps);
+        Ok(())
+    }
+
+    fn put_with(&self, mut node: Node, deps: &Deps) {
+        let mut all = Deps::clone(&node.deps);
+        all.extend(deps);
+        node.deps = Arc::new(all);
+        // Its parts are of different times: the first use looks at each block.
+        node.checked = 0;
+        self.put(node);
+    }
+
+    async fn load_name(&self, dir: Ino, name: Box<[u8]>) -> Result<(), Failure> {
+        let parent = self.inode(dir).await?;
+        let (child, mut deps, checked) =
+            steady!(self, view => self.volume.volume.lookup(&view, &parent.inode, &name).await)?;
+        deps.extend(&parent.deps);
+        let checked = if self.retriever.monitor.holds(&parent.deps) { checked } else { 0 };
+        let volume = self.volume.id;
+        let key = hash(self.retriever.seed, u64::from(volume) << 32 | u64::from(dir.0), &name);
+        let mut state = self.retriever.state();
+        if let Some((slot, _)) =
+            state.dentries.find(key, |d| d.dir == dir && d.volume == volume && d.name == name)
+        {
+            state.dentries.remove(slot);
+        }
+        let dentry = Dentry { volume, dir, name, child, node: u32::MAX, deps, checked };
+        state.dentries.insert(key, 1, dentry);
+        Ok(())
+    }
+}
+
+impl Node {
+    fn found(&self) -> Found {
+        Found { inode: self.inode.clone(), deps: self.deps.clone() }
+    }
+}
+
+fn owner(inode: &Inode) -> Owner {
+    Owner { kind: inode.kind, mode: inode.mode, uid: inode.uid, gid: inode.gid }
+}
+
+/// Opens a volume; `steady!` needs a crawler, which needs a volume.
+pub(crate) async fn open<M: Media>(
+    retriever: &Retriever,
+    media: &M,
+    tally: &Tally,
+    offset: u64,
+    len: u64,
+) -> Result<(Result<Volume, Error>, Deps), Failure> {
+    for _ in 0..TRIES {
+        let view = View::new(retriever, media, tally, offset, len);
+        let result = Volume::open(&view).await;
+        let deps = view.into_deps();
+        if retriever.monitor.holds(&deps) {
+            return Ok((result, deps));
+        }
+        media.breathe().await;
+    }
+    Err(Failure::ChangedDuringScan)
+}

@@ -1,0 +1,542 @@
+//! The handler: one entry for all near-data requests.
+//!
+//! [`Retriever::run`] makes the operation ready, finds the files that the target means, and gives each to the operation. A
+//! file's bytes count only if neither the file nor a block of it changed from before it was located until after the last
+//! byte was read; otherwise what was answered about it is taken back and it is read again, at most `Config::tries` times.
+
+use nearside_fsview::FileKind;
+use nearside_ndp::Flow;
+
+use crate::Retriever;
+use crate::crawler::{Crawler, Found, OpenVolume};
+use crate::media::Media;
+use crate::model::*;
+use crate::operation::{Bytes, Ended, Job, SearchFiles};
+use crate::provider::{Depth, Layout, feed};
+use crate::tree::{Filter, Visit, Walker};
+use crate::view::Tally;
+
+/// A cursor of which only the totals are left to say.
+const AT_THE_END: u64 = u64::MAX;
+
+/// What is done with each file.
+enum Work {
+    Nop,
+    List,
+    Stat,
+    Map,
+    Bytes(Bytes),
+}
+
+/// One request, while it runs.
+struct Run<'a, M> {
+    retriever: &'a Retriever,
+    media: &'a M,
+    request: &'a Request,
+    tally: &'a Tally,
+}
+
+/// The mutable part of it.
+struct Out<'a, S> {
+    sink: &'a mut S,
+    work: Work,
+    counters: Counters,
+}
+
+impl Retriever {
+    /// Executes a request; the results go to the sink as they arise.
+    pub async fn run<M: Media, S: Sink>(&self, media: &M, request: &Request, sink: &mut S) -> Answer {
+        let tally = Tally::default();
+        let run = Run { retriever: self, media, request, tally: &tally };
+        let mut counters = Counters::default();
+        let result = match Work::new(request) {
+            Ok(work) => {
+                let mut out = Out { sink, work, counters };
+                let result = run.target(&mut out).await;
+                counters = out.counters;
+                result
+            }
+            Err(failure) => Err(failure),
+        };
+        use std::sync::atomic::Ordering::Relaxed;
+        counters.blocks_read = tally.blocks_read.load(Relaxed);
+        counters.cache_hits = tally.hits.load(Relaxed);
+        counters.cache_misses = tally.misses.load(Relaxed);
+        let (failure, more) = match result {
+            Ok(more) => (None, more),
+            Err(failure) => (Some(failure), None),
+        };
+        Answer { failure, counters, more }
+    }
+}
+
+impl Work {
+    fn new(request: &Request) -> Result<Work, Failure> {
+        let totals = request.resume.as_ref().map(|c| c.totals).unwrap_or_default();
+        Ok(match &request.operation {
+            Operation::Nop | Operation::Info => Work::Nop,
+            Operation::Search { options, want, only_matching_files } => {
+                Work::Bytes(SearchFiles::compile(options, *want, *only_matching_files, totals)?)
+            }
+            Operation::Count => Work::Bytes(Bytes::Count),
+            Operation::Checksum(digest) => {
+                Work::Bytes(Bytes::Checksum(nearside_ndp::Checksum::new(*digest), *digest))
+            }
+            Operation::Read { offset, len } => Work::Bytes(Bytes::Read { offset: *offset, len: *len }),
+            Operation::List => Work::List,
+            Operation::Stat => Work::Stat,
+            Operation::Map => Work::Map,
+        })
+    }
+
+    fn totals(&self) -> Option<Totals> {
+        match self {
+            Work::Bytes(Bytes::Search(files, _)) => Some(files.totals),
+            _ => None,
+        }
+    }
+}
+
+type More = Option<Cursor>;
+
+impl<M: Media> Run<'_, M> {
+    async fn target<S: Sink>(&self, out: &mut Out<'_, S>) -> Result<More, Failure> {
+        let request = self.request;
+        if let Operation::Info = request.operation {
+            return self.info(out).await;
+        }
+        let at_the_end = request.resume.as_ref().is_some_and(|c| c.offset == AT_THE_END);
+        let more = match &request.target {
+            _ if at_the_end => None,
+            Target::Volume => match out.work {
+                Work::Nop => None,
+                _ => return Err(Failure::InvalidRequest("the operation needs a path".to_owned())),
+            },
+            Target::Path(path) => self.path(out, path).await?,
+            Target::Tree { root, include, exclude, max_depth } => {
+                let filter = Filter::tree(include, exclude, *max_depth)?;
+                self.tree(out, root, filter).await?
+            }
+            Target::Glob(glob) => match Filter::glob(glob)? {
+                Some((root, filter)) => self.tree(out, &root, filter).await?,
+                None => self.path(out, glob).await?,
+            },
+            Target::Blocks { size, ranges } => self.blocks(out, *size, ranges).await?,
+        };
+        if more.is_some() {
+            return Ok(more);
+        }
+        if let Some(totals) = out.work.totals()
+            && out.sink.push(Record::Total(totals), 0).is_err()
+        {
+            return Ok(Some(Cursor { offset: AT_THE_END, totals, ..Cursor::default() }));
+        }
+        Ok(None)
+    }
+
+    async fn info<S: Sink>(&self, out: &mut Out<'_, S>) -> Result<More, Failure> {
+        let start = self.media.now_ns();
+        let volume = self.volume().await?;
+        out.counters.locate_ns += self.media.now_ns().saturating_sub(start);
+        let OpenVolume { partition, offset, len, .. } = *volume;
+        let record = Record::Volume { partition, offset, len, info: Some(volume.volume.info()) };
+        match out.sink.push(record, 0) {
+            Ok(()) => Ok(None),
+            Err(Full) => Err(too_small()),
+        }
+    }
+
+    async fn volume(&self) -> Result<std::sync::Arc<OpenVolume>, Failure> {
+        self.retriever.volume(self.media, self.tally, self.request.partition).await
+    }
+
+    fn crawler<'v>(&'v self, volume: &'v OpenVolume) -> Crawler<'v, M> {
+        Crawler {
+            retriever: self.retriever,
+            media: self.media,
+            tally: self.tally,
+            volume,
+            who: &self.request.credentials,
+        }
+    }
+
+    /// One path.
+    async fn path<S: Sink>(&self, out: &mut Out<'_, S>, path: &[u8]) -> Result<More, Failure> {
+        let at = self.request.resume.clone().unwrap_or_default();
+        let mut tries = 0;
+        loop {
+            let start = self.media.now_ns();
+            let since = self.retriever.monitor.changes();
+            let volume = self.volume().await?;
+            let crawler = self.crawler(&volume);
+            let found = crawler.locate(path, self.request.follow).await;
+            out.counters.locate_ns += self.media.now_ns().saturating_sub(start);
+            let result = match found {
+                Ok(found) if matches!(out.work, Work::List) && found.inode.kind == FileKind::Directory => {
+                    return self.directory(out, path, found).await;
+                }
+                Ok(found) => {
+                    out.counters.files += 1;
+                    self.one(out, &crawler, path, found, since, &at).await
+                }
+                Err(failure) => Err(failure),
+            };
+            match result {
+                Ok(Ended::Done) => return Ok(None),
+                Ok(Ended::Full(cursor)) => return self.more(out, path, cursor).map(Some),
+                Err(Failure::ChangedDuringScan) if tries < self.retriever.config.tries => tries += 1,
+                Err(failure) => return Err(failure),
+            }
+            self.media.breathe().await;
+        }
+    }
+
+    /// The entries of one directory, by name.
+    async fn directory<S: Sink>(
+        &self,
+        out: &mut Out<'_, S>,
+        path: &[u8],
+        dir: Found,
+    ) -> Result<More, Failure> {
+        {
+            let volume = self.volume().await?;
+            self.crawler(&volume).may_read(&dir).await?;
+        }
+        let filter = Filter::tree(&[], &[], 1)?;
+        self.walk(out, path, dir, filter, true).await
+    }
+
+    /// A tree or a glob.
+    async fn tree<S: Sink>(
+        &self,
+        out: &mut Out<'_, S>,
+        root: &[u8],
+        filter: Filter,
+    ) -> Result<More, Failure> {
+        let mut tries = 0;
+        let found = loop {
+            let start = self.media.now_ns();
+            let volume = self.volume().await?;
+            let crawler = self.crawler(&volume);
+            let found = crawler.locate(root, self.request.follow).await;
+            out.counters.locate_ns += self.media.now_ns().saturating_sub(start);
+            match found {
+                Err(Failure::ChangedDuringScan) if tries < self.retriever.config.tries => tries += 1,
+                found => break found?,
+            }
+        };
+        self.walk(out, root, found, filter, false).await
+    }
+
+    async fn walk<S: Sink>(
+        &self,
+        out: &mut Out<'_, S>,
+        root: &[u8],
+        found: Found,
+        filter: Filter,
+        names_only: bool,
+    ) -> Result<More, Failure> {
+        let entries = matches!(out.work, Work::List | Work::Stat);
+        let resume = self.request.resume.as_ref();
+        let mut at = resume.cloned();
+        let glob = matches!(self.request.target, Target::Glob(_));
+        let mut walker = Walker::new(root.to_vec(), found, filter, entries, resume.map(|c| &c.path[..]));
+        if names_only {
+            walker.skip_root();
+        }
+        let mut any = resume.is_some();
+        let mut seen = self.retriever.monitor.changes();
+        let mut volume = self.volume().await?;
+        loop {
+            let start = self.media.now_ns();
+            let since = self.retriever.monitor.changes();
+            if since != seen {
+                volume = self.volume().await?;
+                seen = since;
+            }
+            let crawler = self.crawler(&volume);
+            let visit = walker.next(&crawler).await?;
+            out.counters.locate_ns += self.media.now_ns().saturating_sub(start);
+            let path = walker.shown();
+            let shown = if names_only { path.rsplit(|b| *b == b'/').next().unwrap_or(path) } else { path };
+            let result = match visit {
+                None if glob && !any => return Err(Failure::NotFound),
+                None => return Ok(None),
+                Some(Visit::Again) => continue,
+                Some(Visit::Failed(failure)) => Err(failure),
+                // Without a name of its own, what is not a regular file is no business of an operation on bytes.
+                Some(Visit::Entry(found)) if !entries && found.inode.kind != FileKind::Regular => continue,
+                Some(Visit::Entry(found)) => {
+                    out.counters.files += 1;
+                    // The cursor is about one file; the others begin at their start.
+                    let here = match at.take() {
+                        Some(cursor) if cursor.path == path => cursor,
+                        _ => Cursor::default(),
+                    };
+                    self.again(out, &crawler, shown, found, since, &here).await
+                }
+            };
+            any = true;
+            match result {
+                Ok(Ended::Done) => {}
+                Ok(Ended::Full(cursor)) => return self.more(out, path, cursor).map(Some),
+                Err(failure) => {
+                    let record = Record::Failed { path: shown, failure: &failure };
+                    if out.sink.push(record, path.len()).is_err() {
+                        return self.more(out, path, Cursor::default()).map(Some);
+                    }
+                }
+            }
+            self.media.breathe().await;
+        }
+    }
+
+    /// A cursor at that file.
+    fn more<S: Sink>(&self, out: &Out<'_, S>, path: &[u8], cursor: Cursor) -> Result<Cursor, Failure> {
+        if out.sink.mark().1 == 0 {
+            // Nothing fitted at all: the next answer would be no longer.
+            return Err(too_small());
+        }
+        Ok(Cursor { path: path.to_vec(), totals: out.work.totals().unwrap_or_default(), ..cursor })
+    }
+
+    /// As `one`; where the volume changed under it, once more with a fresh look at the volume.
+    async fn again<S: Sink>(
+        &self,
+        out: &mut Out<'_, S>,
+        crawler: &Crawler<'_, M>,
+        path: &[u8],
+        found: Found,
+        since: u64,
+        at: &Cursor,
+    ) -> Result<Ended, Failure> {
+        let ino = found.inode.ino;
+        let generation = found.inode.generation;
+        let mut result = self.one(out, crawler, path, found, since, at).await;
+        for _ in 0..self.retriever.config.tries {
+            if !matches!(result, Err(Failure::ChangedDuringScan)) {
+                break;
+            }
+            self.media.breathe().await;
+            let since = self.retriever.monitor.changes();
+            let volume = self.volume().await?;
+            let crawler = self.crawler(&volume);
+            result = match crawler.inode(ino).await {
+                // Another file has its number now.
+                Ok(found) if found.inode.generation != generation => Err(Failure::ChangedDuringScan),
+                Ok(found) => self.one(out, &crawler, path, found, since, at).await,
+                Err(failure) => Err(failure),
+            };
+        }
+        result
+    }
+
+    /// One file that was located at the monitor's count `since` or later.
+    async fn one<S: Sink>(
+        &self,
+        out: &mut Out<'_, S>,
+        crawler: &Crawler<'_, M>,
+        path: &[u8],
+        found: Found,
+        since: u64,
+        at: &Cursor,
+    ) -> Result<Ended, Failure> {
+        let Out { sink, work, counters } = out;
+        match work {
+            Work::Nop => crawler.may_read(&found).await.map(|()| Ended::Done),
+            Work::Stat | Work::List => {
+                let link = match found.inode.kind {
+                    FileKind::Symlink => Some(crawler.link(&found).await?),
+                    _ => None,
+                };
+                let record = Record::Entry { path, inode: &found.inode, link: link.as_deref() };
+                Ok(match sink.push(record, path.len()) {
+                    Ok(()) => Ended::Done,
+                    Err(Full) => Ended::Full(Cursor::default()),
+                })
+            }
+            Work::Map => {
+                regular(&found)?;
+                crawler.may_read(&found).await?;
+                self.map(*sink, crawler, path, &found, at).await
+            }
+            Work::Bytes(bytes) => {
+                regular(&found)?;
+                crawler.may_read(&found).await?;
+                let start = self.media.now_ns();
+                let result = self.bytes(*sink, bytes, counters, crawler, path, found, since, at).await;
+                counters.compute_ns += self.media.now_ns().saturating_sub(start);
+                result
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    async fn bytes<S: Sink>(
+        &self,
+        sink: &mut S,
+        bytes: &mut Bytes,
+        counters: &mut Counters,
+        crawler: &Crawler<'_, M>,
+        path: &[u8],
+        mut found: Found,
+        mut since: u64,
+        at: &Cursor,
+    ) -> Result<Ended, Failure> {
+        let monitor = &self.retriever.monitor;
+        for _ in 0..self.retriever.config.tries.max(1) {
+            let mark = sink.mark();
+            let size = found.inode.size;
+            let mut layout = Layout::file(crawler, &found.inode);
+            let mut job = Job { sink: &mut *sink, path, size, at: at.clone() };
+            let (from, to) = bytes.range(size, at);
+            let mut feeding = bytes.begin(&mut job);
+            let scan = monitor.scan();
+            let result = if from < to {
+                let (scan, scanned) = (Some(&scan), &mut counters.bytes_scanned);
+                feed(
+                    self.media,
+                    &mut layout,
+                    (from, to),
+                    self.depth(),
+                    scan,
+                    &mut feeding,
+                    scanned,
+                    self.tally,
+                )
+                .await
+            } else {
+                Ok(Flow::More)
+            };
+            let unchanged = monitor.changes() == since
+                || monitor.holds(&crawler.volume.deps)
+                    && monitor.holds(&found.deps)
+                    && layout.view().is_none_or(|view| monitor.holds(&view.deps()));
+            if unchanged && !scan.touched() {
+                let left = feeding.finish(result?, size)?;
+                return Ok(bytes.conclude(left, &mut job));
+            }
+            drop(feeding);
+            sink.rollback(mark);
+            if !monitor.holds(&crawler.volume.deps) {
+                return Err(Failure::ChangedDuringScan);
+            }
+            self.media.breathe().await;
+            since = monitor.changes();
+            let again = crawler.inode(found.inode.ino).await?;
+            if again.inode.generation != found.inode.generation || again.inode.kind != FileKind::Regular {
+                return Err(Failure::ChangedDuringScan);
+            }
+            found = again;
+        }
+        Err(Failure::ChangedDuringScan)
+    }
+
+    fn depth(&self) -> Depth {
+        let config = &self.retriever.config;
+        Depth { unordered: config.depth, ordered: config.ahead }
+    }
+
+    async fn map<S: Sink>(
+        &self,
+        sink: &mut S,
+        crawler: &Crawler<'_, M>,
+        path: &[u8],
+        found: &Found,
+        at: &Cursor,
+    ) -> Result<Ended, Failure> {
+        use nearside_fsview::Place;
+        let mark = sink.mark();
+        let size = found.inode.size;
+        if sink.push(Record::File { path, size }, path.len()).is_err() {
+            return Ok(Ended::Full(Cursor::default()));
+        }
+        let view = crawler.view();
+        let mut from = at.offset;
+        let mut run: Option<(u64, u64, u64)> = None;
+        let full = |offset| Ok(Ended::Full(Cursor { offset, ..Cursor::default() }));
+        while let Some(next) = crawler.volume.volume.map(&view, &found.inode, from).await? {
+            let offset = match next.place {
+                Place::Zeros => EXTENT_ZEROS,
+                Place::Inline => EXTENT_INLINE,
+                Place::Volume(at) => crawler.volume.offset.saturating_add(at),
+            };
+            let len = next.len.max(1);
+            match &mut run {
+                Some((_, total, EXTENT_ZEROS)) if offset == EXTENT_ZEROS => *total += len,
+                Some((_, total, start)) if *start < EXTENT_INLINE && *start + *total == offset => {
+                    *total += len
+                }
+                _ => {
+                    if let Some((from, len, offset)) = run
+                        && sink.push(Record::Extent { from, len, offset }, path.len()).is_err()
+                    {
+                        return full(from);
+                    }
+                    run = Some((from, len, offset));
+                }
+            }
+            from = from.saturating_add(len);
+            self.media.breathe().await;
+        }
+        if let Some((from, len, offset)) = run
+            && sink.push(Record::Extent { from, len, offset }, path.len()).is_err()
+        {
+            return full(from);
+        }
+        let monitor = &self.retriever.monitor;
+        if !(monitor.holds(&view.deps()) && monitor.holds(&found.deps) && monitor.holds(&crawler.volume.deps))
+        {
+            sink.rollback(mark);
+            return Err(Failure::ChangedDuringScan);
+        }
+        Ok(Ended::Done)
+    }
+
+    /// The existing near-data path: the host located the data.
+    async fn blocks<S: Sink>(
+        &self,
+        out: &mut Out<'_, S>,
+        size: u64,
+        ranges: &[(Option<u64>, u64)],
+    ) -> Result<More, Failure> {
+        let Out { sink, work, counters } = out;
+        let Work::Bytes(bytes) = work else {
+            return Err(Failure::InvalidRequest("the operation needs a path".to_owned()));
+        };
+        let at = self.request.resume.clone().unwrap_or_default();
+        counters.files += 1;
+        let start = self.media.now_ns();
+        let size = size.min(ranges.iter().fold(0, |n: u64, r| n.saturating_add(r.1)));
+        let (from, to) = bytes.range(size, &at);
+        let mut job = Job { sink: &mut **sink, path: b"", size, at };
+        let mut feeding = bytes.begin(&mut job);
+        let mut layout = Layout::ranges(ranges);
+        let flow = if from < to {
+            let scanned = &mut counters.bytes_scanned;
+            feed(self.media, &mut layout, (from, to), self.depth(), None, &mut feeding, scanned, self.tally)
+                .await?
+        } else {
+            Flow::More
+        };
+        let left = feeding.finish(flow, size)?;
+        let ended = bytes.conclude(left, &mut job);
+        counters.compute_ns += self.media.now_ns().saturating_sub(start);
+        match ended {
+            Ended::Done => Ok(None),
+            Ended::Full(cursor) => self.more(out, b"", cursor).map(Some),
+        }
+    }
+}
+
+fn regular(found: &Found) -> Result<(), Failure> {
+    match found.inode.kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Failure::IsADirectory),
+        _ => Err(Failure::NotARegularFile),
+    }
+}
+
+fn too_small() -> Failure {
+    Failure::InvalidRequest("the buffer is too small for one result".to_owned())
+}

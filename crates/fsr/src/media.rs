@@ -1,0 +1,141 @@
+//! What the retriever needs of the drive: reads, the time, and a place to yield.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+
+/// A read failed; what the store said, with where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct MediaError(pub String);
+
+/// A namespace's bytes, and the drive's clock. One per near-data command; futures are polled by the drive's slice executor.
+#[allow(async_fn_in_trait)] // used generically, never as a trait object
+pub trait Media {
+    /// Bytes that were read; goes back to where it came from when dropped.
+    type Buffer: AsRef<[u8]>;
+    /// Several reads at a time.
+    type Batch: Batch<Buffer = Self::Buffer>;
+
+    /// Bytes in the namespace.
+    fn len(&self) -> u64;
+
+    /// Whether there is nothing at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Offsets and lengths of reads are multiples of this.
+    fn block_size(&self) -> u32;
+
+    /// Reads `len` bytes at `offset`, which lie within the namespace.
+    async fn read(&self, offset: u64, len: usize) -> Result<Self::Buffer, MediaError>;
+
+    /// An empty batch.
+    fn batch(&self) -> Self::Batch;
+
+    /// Nanoseconds of the drive's clock.
+    fn now_ns(&self) -> u64;
+
+    /// Yields where the command's slice of time is spent; otherwise goes on at once. Called between pieces of work of
+    /// 20 µs or less.
+    async fn breathe(&self);
+}
+
+/// Reads in flight at the same time, which come back in any order.
+#[allow(async_fn_in_trait)] // as above
+pub trait Batch {
+    /// As [`Media::Buffer`].
+    type Buffer;
+
+    /// Starts a read, as [`Media::read`]. `true` where it is done already, so that to start more would only use more memory.
+    fn start(&mut self, offset: u64, len: usize, tag: u32) -> bool;
+
+    /// The next that is done, with its tag; `None` where none is in flight.
+    async fn next(&mut self) -> Option<(u32, Result<Self::Buffer, MediaError>)>;
+
+    /// How many were started and not yet handed over.
+    fn in_flight(&self) -> usize;
+}
+
+/// Bytes in memory as a [`Media`]: for tests, tools and fuzzing. Always ready; its time is the number of bytes read.
+#[derive(Clone, Debug)]
+pub struct MemoryMedia {
+    bytes: Arc<RwLock<Vec<u8>>>,
+    time: Arc<AtomicU64>,
+}
+
+impl MemoryMedia {
+    /// Over these bytes, of which those after the last whole 512 are out of reach.
+    pub fn new(bytes: Vec<u8>) -> MemoryMedia {
+        MemoryMedia { bytes: Arc::new(RwLock::new(bytes)), time: Arc::default() }
+    }
+
+    /// Changes bytes, as a host's write does; the caller tells the monitor before and after. Panics outside.
+    pub fn write(&self, offset: u64, bytes: &[u8]) {
+        let at = offset as usize;
+        self.bytes.write().unwrap_or_else(|e| e.into_inner())[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn get(&self, offset: u64, len: usize) -> Result<Vec<u8>, MediaError> {
+        self.time.fetch_add(len as u64, Ordering::Relaxed);
+        let bytes = self.bytes.read().unwrap_or_else(|e| e.into_inner());
+        let range = usize::try_from(offset).ok().and_then(|at| Some(at..at.checked_add(len)?));
+        match range.and_then(|r| bytes.get(r)) {
+            Some(bytes) => Ok(bytes.to_vec()),
+            None => Err(MediaError(format!("{len} bytes at {offset} are not all there"))),
+        }
+    }
+}
+
+impl Media for MemoryMedia {
+    type Buffer = Vec<u8>;
+    type Batch = MemoryBatch;
+
+    fn len(&self) -> u64 {
+        self.bytes.read().unwrap_or_else(|e| e.into_inner()).len() as u64 / 512 * 512
+    }
+
+    fn block_size(&self) -> u32 {
+        512
+    }
+
+    async fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, MediaError> {
+        self.get(offset, len)
+    }
+
+    fn batch(&self) -> MemoryBatch {
+        MemoryBatch { media: self.clone(), done: VecDeque::new() }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.time.load(Ordering::Relaxed)
+    }
+
+    async fn breathe(&self) {}
+}
+
+/// A batch over memory: done at once, in order.
+#[derive(Debug)]
+pub struct MemoryBatch {
+    media: MemoryMedia,
+    done: VecDeque<(u32, Result<Vec<u8>, MediaError>)>,
+}
+
+impl Batch for MemoryBatch {
+    type Buffer = Vec<u8>;
+
+    fn start(&mut self, offset: u64, len: usize, tag: u32) -> bool {
+        let result = self.media.get(offset, len);
+        self.done.push_back((tag, result));
+        true
+    }
+
+    async fn next(&mut self) -> Option<(u32, Result<Vec<u8>, MediaError>)> {
+        self.done.pop_front()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.done.len()
+    }
+}

@@ -1,0 +1,469 @@
+//! The metadata monitor (DAC'23 III-D): sees every change that the host makes, and says what of the crawler's knowledge it touches.
+//!
+//! The drive calls [`Monitor::begin`] before a range changes and [`Monitor::end`] after; both are wait-free and take a few
+//! nanoseconds for a range that nobody watches: one look into a bit filter per 4 KiB. Where the filter says "perhaps", an exact
+//! table is asked under a lock. A watched block has a version, which each change raises; whoever has made something of the
+//! block keeps the version that it had *before* it was read ([`Dep`]), and believes in what it made only while that is still the
+//! version. [`Monitor::changes`] counts the changes of all watched blocks, so that as long as it stands still nobody need look at
+//! single versions. The bytes themselves are read again from the store when they are next needed, never from the host's memory.
+//!
+//! Watching comes before reading, and the second look of `end` after the change, so that of a reader and a writer at the
+//! same time at least one sees the other: a block read before or during a write is out of date when the write has ended.
+//!
+//! Scans register the ranges they read ([`Monitor::scan`]) and learn at their end whether one of them was touched.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, MutexGuard};
+
+use hashbrown::HashTable;
+
+/// Watched units are this long, and kept by 512-byte sector.
+const UNIT: u64 = 4096;
+const SECTOR: u64 = 512;
+/// Cells of the filter, one byte for the sectors of a unit.
+const FILTER: usize = 1 << 18;
+/// A change of more units than this goes through the exact table at once.
+const LONG: u64 = 1 << 14;
+/// Ranges that a scan keeps apart; beyond, they become one.
+const SCAN_RANGES: usize = 1 << 16;
+
+/// That something was made of a watched unit as it was at one version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dep {
+    slot: u32,
+    version: u32,
+}
+
+/// What something was made of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deps {
+    generation: u64,
+    deps: Vec<Dep>,
+}
+
+impl Deps {
+    /// Adds what another thing was made of.
+    pub(crate) fn extend(&mut self, other: &Deps) {
+        if self.deps.is_empty() {
+            self.generation = other.generation;
+        }
+        if self.generation == other.generation {
+            for dep in &other.deps {
+                if self.deps.len() > 32 || !self.deps.contains(dep) {
+                    self.deps.push(*dep);
+                }
+            }
+        } else if !other.deps.is_empty() {
+            // Of two generations at once: never valid again.
+            self.generation = u64::MAX;
+        }
+    }
+}
+
+/// No more units can be watched: forget everything and begin anew ([`Monitor::reset`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overflow;
+
+struct Unit {
+    number: u64,
+    version: u32,
+    sectors: u8,
+}
+
+struct ScanEntry {
+    id: u64,
+    ranges: Vec<(u64, u64)>,
+    touched: bool,
+}
+
+#[derive(Default)]
+struct Watch {
+    generation: u64,
+    table: HashTable<u32>,
+    units: Vec<Unit>,
+    scans: Vec<ScanEntry>,
+    next_scan: u64,
+}
+
+/// What the monitor has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MonitorCounters {
+    /// Changes that the filter could not rule out (each `begin` and each `end` counts).
+    pub suspected: u64,
+    /// Watched blocks that changed.
+    pub invalidated: u64,
+    /// Scans that a change touched.
+    pub scans_touched: u64,
+    /// Blocks watched now, in units of 4 KiB.
+    pub watched: u64,
+}
+
+/// The monitor.
+pub struct Monitor {
+    enabled: AtomicBool,
+    filter: Box<[AtomicU8]>,
+    changes: AtomicU64,
+    scanning: AtomicUsize,
+    most: usize,
+    suspected: AtomicU64,
+    invalidated: AtomicU64,
+    scans_touched: AtomicU64,
+    watch: Mutex<Watch>,
+}
+
+#[inline]
+fn mix(n: u64) -> u64 {
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Neighbours share a cache line of the filter.
+#[inline]
+fn cell(unit: u64) -> usize {
+    ((mix(unit >> 6) >> 40) as usize & (FILTER / 64 - 1)) << 6 | (unit & 63) as usize
+}
+
+/// The sectors of `unit` that lie in `from..to`.
+#[inline]
+fn sectors(unit: u64, from: u64, to: u64) -> u8 {
+    let start = unit * UNIT;
+    let first = from.saturating_sub(start) / SECTOR;
+    let last = (to - start).min(UNIT).div_ceil(SECTOR);
+    (0xffu16 >> (8 - last) & 0xffu16 << first) as u8
+}
+
+#[inline]
+fn units(from: u64, to: u64) -> std::ops::Range<u64> {
+    from / UNIT..to.div_ceil(UNIT)
+}
+
+impl Monitor {
+    /// Watches at most `most` units of 4 KiB.
+    pub(crate) fn new(most: usize) -> Monitor {
+        Monitor {
+            enabled: AtomicBool::new(true),
+            filter: (0..FILTER).map(|_| AtomicU8::new(0)).collect(),
+            changes: AtomicU64::new(1),
+            scanning: AtomicUsize::new(0),
+            most,
+            suspected: AtomicU64::new(0),
+            invalidated: AtomicU64::new(0),
+            scans_touched: AtomicU64::new(0),
+            watch: Mutex::default(),
+        }
+    }
+
+    /// `len` bytes at `offset` are about to change.
+    #[inline]
+    pub fn begin(&self, offset: u64, len: u64) {
+        self.look(offset, len);
+    }
+
+    /// They have changed, or the change has failed: they are old or new.
+    #[inline]
+    pub fn end(&self, offset: u64, len: u64) {
+        // Before this look at the filter every reader must see the change: pairs with the fence in `watch`.
+        fence(Ordering::SeqCst);
+        self.look(offset, len);
+    }
+
+    #[inline]
+    fn look(&self, offset: u64, len: u64) {
+        let to = offset.saturating_add(len);
+        if self.suspects(offset, to) || self.scanning.load(Ordering::SeqCst) > 0 {
+            self.changed(offset, to);
+        }
+    }
+
+    /// Whether a watched sector may lie in `from..to`.
+    #[inline]
+    fn suspects(&self, from: u64, to: u64) -> bool {
+        let range = units(from, to);
+        if range.end - range.start > LONG {
+            return true;
+        }
+        range.into_iter().any(|unit| {
+            let cell = self.filter[cell(unit)].load(Ordering::Relaxed);
+            cell != 0 && cell & sectors(unit, from, to) != 0
+        })
+    }
+
+    #[cold]
+    fn changed(&self, from: u64, to: u64) {
+        if from >= to || !self.enabled.load(Ordering::Relaxed) {
+            return;
+        }
+        self.suspected.fetch_add(1, Ordering::Relaxed);
+        let mut watch = self.lock();
+        let Watch { table, units: known, scans, .. } = &mut *watch;
+        let range = units(from, to);
+        let mut hits = 0u64;
+        let mut raise = |unit: &mut Unit| {
+            if unit.sectors & sectors(unit.number, from, to) != 0 {
+                unit.version = unit.version.wrapping_add(1);
+                hits += 1;
+            }
+        };
+        if range.end - range.start > known.len() as u64 {
+            known.iter_mut().filter(|u| range.contains(&u.number)).for_each(&mut raise);
+        } else {
+            for number in range {
+                let found =
+                    table.find(mix(number), |&i| known.get(i as usize).is_some_and(|u| u.number == number));
+                if let Some(unit) = found.copied().and_then(|i| known.get_mut(i as usize)) {
+                    raise(unit);
+                }
+            }
+        }
+        if hits > 0 {
+            self.invalidated.fetch_add(hits, Ordering::Relaxed);
+            // Release, under the lock: who sees the new count sees the new versions.
+            self.changes.fetch_add(1, Ordering::Release);
+        }
+        for scan in scans.iter_mut().filter(|s| !s.touched) {
+            let after = scan.ranges.partition_point(|r| r.1 <= from);
+            if scan.ranges.get(after).is_some_and(|r| r.0 < to) {
+                scan.touched = true;
+                self.scans_touched.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// How often a watched block changed.
+    #[inline]
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Watches `len` bytes at `offset`, which the caller reads *after* this, and notes in `deps` the versions they have now.
+    pub(crate) fn watch(&self, offset: u64, len: u64, deps: &mut Deps) -> Result<(), Overflow> {
+        let (from, to) = (offset, offset.saturating_add(len));
+        let mut watch = self.lock();
+        let mut new = Deps { generation: watch.generation, deps: Vec::new() };
+        let Watch { table, units: known, .. } = &mut *watch;
+        for number in units(from, to) {
+            let mask = sectors(number, from, to);
+            let found =
+                table.find(mix(number), |&i| known.get(i as usize).is_some_and(|u| u.number == number));
+            let slot = match found {
+                Some(&slot) => slot,
+                None if known.len() >= self.most => return Err(Overflow),
+                None => {
+                    known.push(Unit { number, version: 0, sectors: 0 });
+                    let slot = (known.len() - 1) as u32;
+                    table.insert_unique(mix(number), slot, |&i| mix(known[i as usize].number));
+                    slot
+                }
+            };
+            let unit = &mut known[slot as usize];
+            if unit.sectors & mask != mask {
+                unit.sectors |= mask;
+                self.filter[cell(number)].fetch_or(mask, Ordering::SeqCst);
+            }
+            new.deps.push(Dep { slot, version: unit.version });
+        }
+        drop(watch);
+        // The bits are seen by every writer before the caller reads a byte: pairs with the fence in `end`.
+        fence(Ordering::SeqCst);
+        deps.extend(&new);
+        Ok(())
+    }
+
+    /// Whether nothing of it has changed since.
+    pub(crate) fn holds(&self, deps: &Deps) -> bool {
+        let watch = self.lock();
+        deps.deps.is_empty()
+            || deps.generation == watch.generation
+                && deps
+                    .deps
+                    .iter()
+                    .all(|dep| watch.units.get(dep.slot as usize).is_some_and(|u| u.version == dep.version))
+    }
+
+    /// Watches nothing any more. What was made before is out of date for ever.
+    pub(crate) fn reset(&self) {
+        let mut watch = self.lock();
+        watch.generation += 1;
+        watch.table.clear();
+        watch.units.clear();
+        self.filter.iter().for_each(|cell| cell.store(0, Ordering::SeqCst));
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// Begins a scan, which watches the ranges that it adds.
+    pub(crate) fn scan(&self) -> Scan<'_> {
+        let mut watch = self.lock();
+        self.scanning.fetch_add(1, Ordering::SeqCst);
+        let id = watch.next_scan;
+        watch.next_scan += 1;
+        watch.scans.push(ScanEntry { id, ranges: Vec::new(), touched: false });
+        Scan { monitor: self, id }
+    }
+
+    /// What it has seen.
+    pub fn counters(&self) -> MonitorCounters {
+        MonitorCounters {
+            suspected: self.suspected.load(Ordering::Relaxed),
+            invalidated: self.invalidated.load(Ordering::Relaxed),
+            scans_touched: self.scans_touched.load(Ordering::Relaxed),
+            watched: self.lock().units.len() as u64,
+        }
+    }
+
+    /// Switches it off, for a test that must fail without it: the drive then believes what it once read.
+    pub fn set_enabled(&self, enabled: bool) {
+        self.enabled.store(enabled, Ordering::SeqCst);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+/// A scan in progress.
+pub(crate) struct Scan<'a> {
+    monitor: &'a Monitor,
+    id: u64,
+}
+
+impl Scan<'_> {
+    /// Adds a range, before it is read.
+    pub(crate) fn add(&self, offset: u64, len: u64) {
+        let to = offset.saturating_add(len);
+        let mut watch = self.monitor.lock();
+        if let Some(scan) = watch.scans.iter_mut().find(|s| s.id == self.id) {
+            if scan.ranges.len() >= SCAN_RANGES {
+                let first = scan.ranges.first().map_or(offset, |r| r.0).min(offset);
+                let last = scan.ranges.last().map_or(to, |r| r.1).max(to);
+                scan.ranges.clear();
+                scan.ranges.push((first, last));
+            }
+            let at = scan.ranges.partition_point(|r| r.1 < offset);
+            match scan.ranges.get_mut(at) {
+                Some(range) if range.0 <= to => {
+                    *range = (range.0.min(offset), range.1.max(to));
+                    // It may have grown into those that follow.
+                    while at + 1 < scan.ranges.len() && scan.ranges[at + 1].0 <= scan.ranges[at].1 {
+                        scan.ranges[at].1 = scan.ranges[at].1.max(scan.ranges[at + 1].1);
+                        scan.ranges.remove(at + 1);
+                    }
+                }
+                _ => scan.ranges.insert(at, (offset, to)),
+            }
+        }
+        drop(watch);
+        // As in `watch`: a writer sees the range before the caller reads it.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether a change touched it so far.
+    pub(crate) fn touched(&self) -> bool {
+        fence(Ordering::SeqCst);
+        let watch = self.monitor.lock();
+        watch.scans.iter().any(|s| s.id == self.id && s.touched)
+    }
+}
+
+impl Drop for Scan<'_> {
+    fn drop(&mut self) {
+        let mut watch = self.monitor.lock();
+        watch.scans.retain(|s| s.id != self.id);
+        self.monitor.scanning.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watched(monitor: &Monitor, offset: u64, len: u64) -> Deps {
+        let mut deps = Deps::default();
+        monitor.watch(offset, len, &mut deps).unwrap();
+        deps
+    }
+
+    #[test]
+    fn a_change_is_seen_by_sector_and_no_other_thing_is() {
+        let monitor = Monitor::new(100);
+        let block = watched(&monitor, 10 * 4096 + 1024, 1024);
+        let before = monitor.changes();
+        for (offset, len) in [
+            (0, 10 * 4096 + 1024),
+            (10 * 4096 + 2048, 4096),
+            (10 * 4096 + 2048, 1 << 40),
+            (11 * 4096, 512),
+            (0, 0),
+            (10 * 4096 + 1024, 0),
+        ] {
+            monitor.begin(offset, len);
+            monitor.end(offset, len);
+            assert!(monitor.holds(&block), "{len} bytes at {offset}");
+            assert_eq!(monitor.changes(), before);
+            assert_eq!(monitor.counters().invalidated, 0);
+        }
+        for (offset, len) in [
+            (10 * 4096 + 1024, 512),
+            (10 * 4096 + 1536, 512),
+            (0, 10 * 4096 + 1025),
+            (10 * 4096 + 2047, 10),
+            (0, u64::MAX),
+        ] {
+            let block = watched(&monitor, 10 * 4096 + 1024, 1024);
+            assert!(monitor.holds(&block));
+            monitor.end(offset, len);
+            assert!(!monitor.holds(&block), "{len} bytes at {offset}");
+        }
+    }
+
+    #[test]
+    fn a_block_over_two_units_is_watched_in_both() {
+        let monitor = Monitor::new(100);
+        for offset in [8192 - 512, 8192] {
+            let block = watched(&monitor, 8192 - 512, 4096);
+            monitor.begin(offset, 512);
+            assert!(!monitor.holds(&block));
+        }
+    }
+
+    #[test]
+    fn too_many_are_an_overflow_and_a_reset_ends_all() {
+        let monitor = Monitor::new(2);
+        let first = watched(&monitor, 0, 4096);
+        watched(&monitor, 4096, 4096);
+        assert_eq!(monitor.watch(8192, 1, &mut Deps::default()), Err(Overflow));
+        monitor.reset();
+        assert!(!monitor.holds(&first));
+        let again = watched(&monitor, 0, 4096);
+        assert!(monitor.holds(&again) && !monitor.holds(&first));
+        let mut both = first;
+        both.extend(&again);
+        assert!(!monitor.holds(&both));
+    }
+
+    #[test]
+    fn a_scan_learns_of_changes_in_its_ranges_only() {
+        let monitor = Monitor::new(2);
+        let scan = monitor.scan();
+        scan.add(4096, 4096);
+        scan.add(8192, 4096);
+        scan.add(40960, 512);
+        for (offset, len) in [(0, 4096), (12288, 40960 - 12288), (41472, 1 << 30)] {
+            monitor.begin(offset, len);
+            assert!(!scan.touched(), "{len} at {offset}");
+        }
+        monitor.begin(41471, 1);
+        assert!(scan.touched());
+        drop(scan);
+        assert_eq!(monitor.scanning.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn scan_ranges_merge_in_any_order() {
+        let monitor = Monitor::new(2);
+        let scan = monitor.scan();
+        for at in [5u64, 3, 4, 9, 7, 8, 0] {
+            scan.add(at * 4096, 4096);
+        }
+        let ranges = monitor.lock().scans[0].ranges.clone();
+        assert_eq!(ranges, [(0, 4096), (3 * 4096, 6 * 4096), (7 * 4096, 10 * 4096)]);
+    }
+}

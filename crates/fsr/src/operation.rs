@@ -1,0 +1,376 @@
+//! What is done with a file's bytes: ndp's operations as consumers of the data provider, their results as records.
+
+use std::sync::Arc;
+
+use nearside_ndp as ndp;
+use nearside_ndp::unordered::{CountLines, CountWords, Gather, SumCrc32c};
+use nearside_ndp::{Flow, Position, Taken};
+
+use crate::model::{Cursor, Failure, Record, Sink, Totals, Want};
+use crate::provider::{CHUNK, Consumer};
+
+/// A line longer than this may be cut where the answer is full; a shorter one waits for the next answer.
+const CUT: usize = 1024;
+
+fn failure(error: ndp::Error) -> Failure {
+    match error {
+        ndp::Error::LineTooLong { .. } => Failure::LineTooLong(error.to_string()),
+        // Blocks are handed on once each: it cannot happen.
+        ndp::Error::Gap { .. } => Failure::MediumError(error.to_string()),
+    }
+}
+
+/// An operation over the bytes of files, made once for a command.
+pub(crate) enum Bytes {
+    Search(Box<SearchFiles>, Option<Box<Gather<CountLines>>>),
+    Count,
+    Checksum(ndp::Checksum, ndp::Digest),
+    Read { offset: u64, len: u64 },
+}
+
+/// A search over files.
+pub(crate) struct SearchFiles {
+    searcher: ndp::Searcher,
+    want: Want,
+    only_matching: bool,
+    pub totals: Totals,
+}
+
+impl SearchFiles {
+    /// Compiles the patterns.
+    pub(crate) fn compile(
+        options: &ndp::SearchOptions,
+        want: Want,
+        only_matching: bool,
+        totals: Totals,
+    ) -> Result<Bytes, Failure> {
+        let search =
+            ndp::Search::compile(options.clone()).map_err(|e| Failure::InvalidPattern(e.to_string()))?;
+        let search = Arc::new(search);
+        let searcher = ndp::Searcher::new(&search);
+        let gather = CountLines::new(&search).map(|count| Box::new(Gather::new(count)));
+        Ok(Bytes::Search(Box::new(SearchFiles { searcher, want, only_matching, totals }), gather))
+    }
+}
+
+/// How it ended with a file.
+pub(crate) enum Ended {
+    /// All of it is answered.
+    Done,
+    /// The sink is full: go on there (the path is the caller's).
+    Full(Cursor),
+}
+
+/// One file, in the making.
+pub(crate) struct Job<'a, S> {
+    pub sink: &'a mut S,
+    pub path: &'a [u8],
+    pub size: u64,
+    pub at: Cursor,
+}
+
+impl<S: Sink> Job<'_, S> {
+    fn push(&mut self, record: Record<'_>) -> bool {
+        self.sink.push(record, self.path.len()).is_ok()
+    }
+
+    fn file(&mut self) -> bool {
+        let (path, size) = (self.path, self.size);
+        self.push(Record::File { path, size })
+    }
+
+    /// The file's record and one of its own, both or none.
+    fn pair(&mut self, record: Record<'_>) -> Ended {
+        let mark = self.sink.mark();
+        if self.file() && self.push(record) {
+            return Ended::Done;
+        }
+        self.sink.rollback(mark);
+        Ended::Full(Cursor::default())
+    }
+}
+
+/// A file's consumer: what `run` feeds.
+pub(crate) enum Feeding<'f, 'a, S> {
+    Lines { files: &'f mut SearchFiles, job: &'f mut Job<'a, S>, named: bool, within: u64, ended: bool },
+    Lined { gather: &'f mut Gather<CountLines>, piece: usize },
+    Words(Gather<CountWords>),
+    Crc(Gather<SumCrc32c>),
+    Digest(&'f mut ndp::Checksum),
+    Data { job: &'f mut Job<'a, S>, named: bool, next: u64 },
+}
+
+impl Bytes {
+    /// Which of the file's bytes it wants, and where it begins.
+    pub(crate) fn range(&self, size: u64, at: &Cursor) -> (u64, u64) {
+        match self {
+            Bytes::Read { offset, len } => {
+                let from = at.offset.max(*offset).min(size);
+                (from, offset.saturating_add(*len).clamp(from, size))
+            }
+            Bytes::Search(..) => (at.offset.min(size), size),
+            Bytes::Count | Bytes::Checksum(..) => (0, size),
+        }
+    }
+
+    /// A consumer for one file.
+    pub(crate) fn begin<'f, 'a, S: Sink>(&'f mut self, job: &'f mut Job<'a, S>) -> Feeding<'f, 'a, S> {
+        match self {
+            Bytes::Search(files, gather) => {
+                let at = &job.at;
+                // From the start of a large file, counting needs no order.
+                let alone = at.offset == 0 && at.found == 0 && job.size > CHUNK;
+                let piece = files.searcher.suggested_piece();
+                if alone && let Some(gather) = gather {
+                    gather.begin();
+                    return Feeding::Lined { gather, piece };
+                }
+                files.searcher.begin(Position {
+                    offset: at.offset,
+                    line: at.line,
+                    found: at.found,
+                    pending: at.pending,
+                });
+                let within = at.within;
+                Feeding::Lines { files, job, named: false, within, ended: false }
+            }
+            Bytes::Count => Feeding::Words(Gather::new(CountWords)),
+            Bytes::Checksum(_, ndp::Digest::Crc32c) => Feeding::Crc(Gather::new(SumCrc32c)),
+            Bytes::Checksum(checksum, _) => {
+                checksum.begin();
+                Feeding::Digest(checksum)
+            }
+            Bytes::Read { offset, .. } => {
+                let next = job.at.offset.max(*offset);
+                Feeding::Data { job, named: false, next }
+            }
+        }
+    }
+}
+
+/// What a consumer leaves when the bytes are all fed.
+pub(crate) enum Left {
+    /// The records are written; or the sink is full.
+    Written(Ended),
+    /// Lines found.
+    Found(u64),
+    Words(ndp::Counted),
+    Crc(u32),
+    Digest(Vec<u8>),
+}
+
+impl<S: Sink> Feeding<'_, '_, S> {
+    /// After the last byte.
+    pub(crate) fn finish(mut self, flow: Flow, size: u64) -> Result<Left, Failure> {
+        if let Feeding::Lines { ended: false, .. } = &self
+            && flow == Flow::More
+        {
+            let flow = self.end_lines()?;
+            return self.leave(flow, size);
+        }
+        self.leave(flow, size)
+    }
+
+    fn end_lines(&mut self) -> Result<Flow, Failure> {
+        match self {
+            Feeding::Lines { files, job, named, within, ended } => {
+                *ended = true;
+                let SearchFiles { searcher, want, .. } = &mut **files;
+                searcher.finish(&mut Lines { job, named, within, want: *want }).map_err(failure)
+            }
+            _ => Ok(Flow::More),
+        }
+    }
+
+    fn leave(self, flow: Flow, size: u64) -> Result<Left, Failure> {
+        Ok(match self {
+            Feeding::Lines { files, within, .. } if flow == Flow::Full => {
+                let Position { offset, line, found, pending } = files.searcher.position();
+                Left::Written(Ended::Full(Cursor {
+                    offset,
+                    line,
+                    found,
+                    pending,
+                    within,
+                    ..Cursor::default()
+                }))
+            }
+            Feeding::Lines { files, .. } => Left::Found(files.searcher.found()),
+            Feeding::Lined { gather, .. } => Left::Found(gather.finish(size).map_err(failure)?),
+            Feeding::Words(mut gather) => Left::Words(gather.finish(size).map_err(failure)?),
+            Feeding::Crc(mut gather) => Left::Crc(gather.finish(size).map_err(failure)?),
+            Feeding::Digest(checksum) => Left::Digest(checksum.value()),
+            Feeding::Data { job, named, next } => {
+                if flow == Flow::Full || !named && !job.file() {
+                    Left::Written(Ended::Full(Cursor { offset: next, ..Cursor::default() }))
+                } else {
+                    Left::Written(Ended::Done)
+                }
+            }
+        })
+    }
+}
+
+impl Bytes {
+    /// Writes what is left to write about a file.
+    pub(crate) fn conclude<S: Sink>(&mut self, left: Left, job: &mut Job<'_, S>) -> Ended {
+        match (self, left) {
+            (_, Left::Written(ended)) => ended,
+            (Bytes::Search(files, _), Left::Found(found)) => {
+                let mut ended = Ended::Done;
+                let shown = found > 0 || !files.only_matching;
+                match files.want {
+                    Want::Count | Want::Files if shown => ended = job.pair(Record::Matches(found)),
+                    // Lines bring the file's record with them.
+                    Want::Lines if found == 0 && shown && job.at.offset == 0 => {
+                        if !job.file() {
+                            ended = Ended::Full(Cursor::default());
+                        }
+                    }
+                    _ => {}
+                }
+                if let Ended::Done = ended {
+                    files.totals.files += 1;
+                    files.totals.files_matched += u64::from(found > 0);
+                    files.totals.matches += found;
+                }
+                ended
+            }
+            (_, Left::Words(c)) => {
+                job.pair(Record::Count { lines: c.lines, words: c.words, bytes: job.size })
+            }
+            (_, Left::Crc(crc)) => job.pair(Record::Digest(ndp::Digest::Crc32c, &crc.to_be_bytes())),
+            (Bytes::Checksum(_, digest), Left::Digest(value)) => {
+                let digest = *digest;
+                job.pair(Record::Digest(digest, &value))
+            }
+            // Each operation leaves its own.
+            (_, Left::Found(_) | Left::Digest(_)) => Ended::Done,
+        }
+    }
+}
+
+impl<S: Sink> Consumer for Feeding<'_, '_, S> {
+    fn unordered(&self) -> bool {
+        matches!(self, Feeding::Lined { .. } | Feeding::Words(_) | Feeding::Crc(_))
+    }
+
+    fn piece(&self) -> usize {
+        match self {
+            Feeding::Lines { files, .. } => files.searcher.suggested_piece(),
+            Feeding::Lined { piece, .. } => *piece,
+            Feeding::Words(_) => 32 << 10,
+            Feeding::Crc(_) => 64 << 10,
+            Feeding::Digest(checksum) => checksum.suggested_piece(),
+            Feeding::Data { .. } => 64 << 10,
+        }
+    }
+
+    fn take(&mut self, offset: u64, bytes: &[u8]) -> Result<Flow, Failure> {
+        match self {
+            Feeding::Lines { files, job, named, within, .. } => {
+                let SearchFiles { searcher, want, .. } = &mut **files;
+                searcher.feed(bytes, &mut Lines { job, named, within, want: *want }).map_err(failure)
+            }
+            Feeding::Lined { gather, .. } => gather.feed(offset, bytes).map_err(failure),
+            Feeding::Words(gather) => gather.feed(offset, bytes).map_err(failure),
+            Feeding::Crc(gather) => gather.feed(offset, bytes).map_err(failure),
+            Feeding::Digest(checksum) => {
+                checksum.feed(bytes);
+                Ok(Flow::More)
+            }
+            Feeding::Data { job, named, next } => {
+                if !*named {
+                    if !job.file() {
+                        return Ok(Flow::Full);
+                    }
+                    *named = true;
+                }
+                let n = job.sink.room(job.path.len()).min(bytes.len());
+                if n == 0 || !job.push(Record::Data { offset, bytes: &bytes[..n] }) {
+                    return Ok(Flow::Full);
+                }
+                *next = offset + n as u64;
+                Ok(if n < bytes.len() { Flow::Full } else { Flow::More })
+            }
+        }
+    }
+
+    fn whole(&mut self, offset: u64, bytes: &[u8]) -> Result<Flow, Failure> {
+        match self {
+            Feeding::Lines { files, job, named, within, ended } => {
+                *ended = true;
+                let SearchFiles { searcher, want, .. } = &mut **files;
+                searcher.whole(bytes, &mut Lines { job, named, within, want: *want }).map_err(failure)
+            }
+            _ => self.take(offset, bytes),
+        }
+    }
+}
+
+/// Takes a search's lines into the answer.
+struct Lines<'l, 'a, S> {
+    job: &'l mut Job<'a, S>,
+    /// Whether the file's record is written.
+    named: &'l mut bool,
+    /// Bytes of the next line that an earlier answer carried.
+    within: &'l mut u64,
+    want: Want,
+}
+
+impl<S: Sink> Lines<'_, '_, S> {
+    fn name(&mut self) -> bool {
+        if !*self.named {
+            *self.named = self.job.file();
+        }
+        *self.named
+    }
+}
+
+impl<S: Sink> ndp::Sink for Lines<'_, '_, S> {
+    fn line(&mut self, line: ndp::Line<'_>) -> Taken {
+        if self.want != Want::Lines {
+            return Taken::Yes;
+        }
+        let mark = self.job.sink.mark();
+        let new = !*self.named;
+        if !self.name() {
+            return Taken::Full;
+        }
+        let skip = usize::try_from(*self.within).unwrap_or(usize::MAX).min(line.bytes.len());
+        let bytes = &line.bytes[skip..];
+        let ndp::Line { number, context, .. } = line;
+        let offset = line.offset + skip as u64;
+        if self.job.push(Record::Line { number, offset, bytes, context, continues: false }) {
+            *self.within = 0;
+            return Taken::Yes;
+        }
+        let room = self.job.sink.room(self.job.path.len()).min(bytes.len());
+        let first = mark.1 == 0;
+        if room >= 64 && (bytes.len() > CUT || first) {
+            let part = &bytes[..room];
+            if self.job.push(Record::Line { number, offset, bytes: part, context, continues: true }) {
+                *self.within = (skip + room) as u64;
+                return Taken::Full;
+            }
+        }
+        if new {
+            // Not even a part of a line fits after the file's record: both wait.
+            self.job.sink.rollback(mark);
+            *self.named = false;
+        }
+        Taken::Full
+    }
+
+    fn binary(&mut self) -> Taken {
+        if self.want != Want::Lines {
+            return Taken::Yes;
+        }
+        let mark = self.job.sink.mark();
+        if self.name() && self.job.push(Record::BinaryMatches) {
+            return Taken::Yes;
+        }
+        self.job.sink.rollback(mark);
+        Taken::Full
+    }
+}

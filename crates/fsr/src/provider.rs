@@ -1,0 +1,329 @@
+//! The data provider (DAC'23 III-C): a file's bytes for an operation, in the paper's two ways.
+//!
+//! *Unordered*: reads go to the medium in a batch, and each block is handed on as it arrives, so that all of the medium's
+//! units work at once. *Ordered*: the operation gets the bytes one after the other; some reads run ahead. Either way a file
+//! passes through [`Layout`] (where the bytes lie) -> [`Chunks`] (adjacent runs joined, then cut to [`CHUNK`] bytes) -> the
+//! medium -> the operation, in pieces that it scans within a slice. Holes and unwritten extents are zeros that nobody reads.
+//!
+//! Memory: the reads in flight, `depth` times [`CHUNK`] bytes, whatever the file's size.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use nearside_fsview::{Inode, Place, Run};
+use nearside_ndp::Flow;
+
+use crate::crawler::Crawler;
+use crate::media::{Batch, Media};
+use crate::model::Failure;
+use crate::monitor::Scan;
+use crate::view::{View, bump};
+
+/// Bytes of one read.
+pub(crate) const CHUNK: u64 = 128 << 10;
+/// Zeros to hand on for holes.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Takes a file's bytes.
+pub(crate) trait Consumer {
+    /// Whether the pieces may come in any order.
+    fn unordered(&self) -> bool;
+
+    /// Bytes that it takes at once.
+    fn piece(&self) -> usize;
+
+    /// Takes the bytes at `offset` of the file.
+    fn take(&mut self, offset: u64, bytes: &[u8]) -> Result<Flow, Failure>;
+
+    /// Takes all there is, from `offset` on, at once.
+    fn whole(&mut self, offset: u64, bytes: &[u8]) -> Result<Flow, Failure> {
+        self.take(offset, bytes)
+    }
+}
+
+/// Where a file's bytes lie.
+pub(crate) enum Layout<'a, M> {
+    /// As its inode says. The view collects what the mapping depends on.
+    File { crawler: &'a Crawler<'a, M>, inode: &'a Inode, view: View<'a, M>, inline: Option<Arc<[u8]>> },
+    /// As the host found out: (byte of the namespace or a hole, bytes), in file order.
+    Ranges { ranges: &'a [(Option<u64>, u64)], at: u64, next: usize },
+}
+
+/// Where a run's bytes are, in the namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Where {
+    Namespace(u64),
+    Zeros,
+    Inline,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    at: u64,
+    len: u64,
+    place: Where,
+}
+
+impl<'a, M: Media> Layout<'a, M> {
+    /// Of a file on a volume.
+    pub(crate) fn file(crawler: &'a Crawler<'a, M>, inode: &'a Inode) -> Layout<'a, M> {
+        Layout::File { crawler, inode, view: crawler.view(), inline: None }
+    }
+
+    /// Of ranges that the host sent.
+    pub(crate) fn ranges(ranges: &'a [(Option<u64>, u64)]) -> Layout<'a, M> {
+        Layout::Ranges { ranges, at: 0, next: 0 }
+    }
+
+    /// The run that begins at `from`; calls come in rising order.
+    async fn run(&mut self, from: u64, media_len: u64) -> Result<Option<Piece>, Failure> {
+        match self {
+            Layout::File { crawler, inode, view, inline } => {
+                let volume = &crawler.volume.volume;
+                let Some(Run { len, place, .. }) = volume.map(view, inode, from).await? else {
+                    return Ok(None);
+                };
+                let place = match place {
+                    Place::Zeros => Where::Zeros,
+                    Place::Volume(at) => {
+                        let end = at.checked_add(len).filter(|end| *end <= crawler.volume.len);
+                        if end.is_none() {
+                            let what = format!("bytes {from} on lie at {at}, beyond the volume's end");
+                            return Err(Failure::CorruptVolume(what));
+                        }
+                        Where::Namespace(crawler.volume.offset.saturating_add(at))
+                    }
+                    Place::Inline => {
+                        if inline.is_none() {
+                            *inline = Some(volume.inline_data(view, inode).await?.into());
+                        }
+                        Where::Inline
+                    }
+                };
+                Ok(Some(Piece { at: from, len: len.max(1), place }))
+            }
+            Layout::Ranges { ranges, at, next } => {
+                while let Some(&(offset, len)) = ranges.get(*next) {
+                    let end = at.saturating_add(len);
+                    if from < end {
+                        let skip = from.saturating_sub(*at);
+                        let place = match offset {
+                            None => Where::Zeros,
+                            Some(offset) if offset.checked_add(len).is_none_or(|e| e > media_len) => {
+                                let what = format!("{len} bytes at {offset} are not in the namespace");
+                                return Err(Failure::InvalidRequest(what));
+                            }
+                            Some(offset) => Where::Namespace(offset + skip),
+                        };
+                        return Ok(Some(Piece { at: from, len: len - skip, place }));
+                    }
+                    *at = end;
+                    *next += 1;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    fn inline(&self) -> Option<Arc<[u8]>> {
+        match self {
+            Layout::File { inline, .. } => inline.clone(),
+            Layout::Ranges { .. } => None,
+        }
+    }
+
+    /// What the mapping depended on.
+    pub(crate) fn view(&self) -> Option<&View<'a, M>> {
+        match self {
+            Layout::File { view, .. } => Some(view),
+            Layout::Ranges { .. } => None,
+        }
+    }
+}
+
+/// A file's bytes from one place to another, as reads.
+struct Chunks<'l, 'a, M> {
+    layout: &'l mut Layout<'a, M>,
+    media_len: u64,
+    at: u64,
+    to: u64,
+    /// The next run, where it was looked up to see whether it joins the one before.
+    ahead: Option<Piece>,
+}
+
+impl<M: Media> Chunks<'_, '_, M> {
+    async fn next(&mut self) -> Result<Option<Piece>, Failure> {
+        if self.at >= self.to {
+            return Ok(None);
+        }
+        let mut chunk = match self.ahead.take() {
+            Some(run) => run,
+            None => match self.layout.run(self.at, self.media_len).await? {
+                Some(run) => run,
+                None => {
+                    let what = format!("the file's blocks end at byte {} of {}", self.at, self.to);
+                    return Err(Failure::CorruptVolume(what));
+                }
+            },
+        };
+        let most = if chunk.place == Where::Zeros { u64::MAX } else { CHUNK };
+        let left = self.to - self.at;
+        while chunk.len < most.min(left) && chunk.place != Where::Inline {
+            let Some(run) = self.layout.run(self.at + chunk.len, self.media_len).await? else {
+                break;
+            };
+            let joins = match (chunk.place, run.place) {
+                (Where::Namespace(a), Where::Namespace(b)) => a.checked_add(chunk.len) == Some(b),
+                (Where::Zeros, Where::Zeros) => true,
+                _ => false,
+            };
+            if !joins {
+                self.ahead = Some(run);
+                break;
+            }
+            chunk.len += run.len;
+        }
+        chunk.len = chunk.len.min(left);
+        if chunk.len > most {
+            let rest = chunk.len - most;
+            chunk.len = most;
+            if let Where::Namespace(at) = chunk.place {
+                self.ahead =
+                    Some(Piece { at: chunk.at + most, len: rest, place: Where::Namespace(at + most) });
+            }
+        }
+        self.at += chunk.len;
+        Ok(Some(chunk))
+    }
+}
+
+/// A read that is queued or in flight: the bytes of the chunk lie `skip` bytes into its buffer.
+struct Reading<B> {
+    chunk: Piece,
+    skip: usize,
+    buffer: Option<B>,
+}
+
+/// How many reads may be in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Depth {
+    pub unordered: usize,
+    pub ordered: usize,
+}
+
+/// Feeds a file's bytes from `from` to `to` to the consumer. Reads are registered with the scan before they begin.
+/// Gives what the consumer said last, and counts in `scanned` the bytes that it saw.
+#[allow(clippy::too_many_arguments)]
+pub(crate) async fn feed<M: Media, C: Consumer>(
+    media: &M,
+    layout: &mut Layout<'_, M>,
+    (from, to): (u64, u64),
+    depth: Depth,
+    scan: Option<&Scan<'_>>,
+    consumer: &mut C,
+    scanned: &mut u64,
+    tally: &crate::view::Tally,
+) -> Result<Flow, Failure> {
+    let unit = u64::from(media.block_size().max(1));
+    let mut chunks = Chunks { layout, media_len: media.len(), at: from, to, ahead: None };
+    let unordered = consumer.unordered();
+    let depth = if unordered { depth.unordered } else { depth.ordered }.max(1);
+    let mut batch = media.batch();
+    let mut queue: VecDeque<Option<Reading<M::Buffer>>> = VecDeque::new();
+    // Tag of the queue's front; tags are places in the queue, modulo 2^32.
+    let mut front = 0u32;
+    let mut ended = false;
+    loop {
+        while !ended && queue.len() < depth {
+            let Some(chunk) = chunks.next().await? else {
+                ended = true;
+                break;
+            };
+            let Where::Namespace(at) = chunk.place else {
+                let reading = Reading { chunk, skip: 0, buffer: None };
+                queue.push_back(Some(reading));
+                break;
+            };
+            let start = at / unit * unit;
+            let end = at.saturating_add(chunk.len).next_multiple_of(unit);
+            if end > media.len() {
+                let what = format!("bytes {} on lie at {at}, beyond the end of the namespace", chunk.at);
+                return Err(Failure::CorruptVolume(what));
+            }
+            if let Some(scan) = scan {
+                scan.add(start, end - start);
+            }
+            bump(&tally.blocks_read, chunk.len.div_ceil(4096));
+            let tag = front.wrapping_add(queue.len() as u32);
+            queue.push_back(Some(Reading { chunk, skip: (at - start) as usize, buffer: None }));
+            let ready = batch.start(start, (end - start) as usize, tag);
+            if ready {
+                break;
+            }
+        }
+        // Zeros and inline bytes need no read: they go when they are first in line, or at once.
+        let pass = |r: &Option<Reading<M::Buffer>>| {
+            r.as_ref().is_some_and(|r| r.buffer.is_some() || !matches!(r.chunk.place, Where::Namespace(_)))
+        };
+        let due = if unordered {
+            queue.iter().position(pass)
+        } else {
+            queue.front().is_some_and(pass).then_some(0)
+        };
+        let Some(due) = due else {
+            let Some((tag, result)) = batch.next().await else {
+                return Ok(Flow::More);
+            };
+            let buffer = result.map_err(|e| Failure::MediumError(e.0))?;
+            if let Some(Some(reading)) = queue.get_mut(tag.wrapping_sub(front) as usize) {
+                reading.buffer = Some(buffer);
+            }
+            continue;
+        };
+        let reading = queue.get_mut(due).and_then(Option::take);
+        while let Some(None) = queue.front() {
+            queue.pop_front();
+            front = front.wrapping_add(1);
+        }
+        let Some(Reading { chunk, skip, buffer }) = reading else { continue };
+        let all = chunk.at == from && from + chunk.len == to;
+        let len = chunk.len as usize;
+        let inline;
+        let bytes: Option<&[u8]> = match chunk.place {
+            Where::Namespace(_) => {
+                let bytes = buffer.as_ref().and_then(|b| b.as_ref().get(skip..skip.saturating_add(len)));
+                Some(bytes.ok_or_else(|| Failure::MediumError("the store returned fewer bytes".into()))?)
+            }
+            Where::Zeros => None,
+            Where::Inline => {
+                inline = chunks.layout.inline();
+                let start = chunk.at as usize;
+                let bytes = inline.as_deref().and_then(|b| b.get(start..start.saturating_add(len)));
+                Some(bytes.ok_or_else(|| Failure::CorruptVolume("inline data is too short".into()))?)
+            }
+        };
+        if let Some(bytes) = bytes
+            && all
+            && len <= consumer.piece()
+        {
+            *scanned += chunk.len;
+            return consumer.whole(chunk.at, bytes);
+        }
+        let piece = consumer.piece().clamp(512, ZEROS.len());
+        let mut done = 0usize;
+        while (done as u64) < chunk.len {
+            let n = piece.min((chunk.len - done as u64) as usize);
+            let part = match bytes {
+                Some(bytes) => &bytes[done..done + n],
+                None => &ZEROS[..n],
+            };
+            *scanned += n as u64;
+            let flow = consumer.take(chunk.at + done as u64, part)?;
+            if flow != Flow::More {
+                return Ok(flow);
+            }
+            done += n;
+            media.breathe().await;
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The crawler's eyes: metadata blocks from the cache or the store, each noted as what the answer depends on.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use nearside_fsview::{Error, Source};
+
+use crate::Retriever;
+use crate::cache::hash;
+use crate::media::Media;
+use crate::monitor::Deps;
+
+/// What one request has cost so far.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub blocks_read: AtomicU64,
+    pub hits: AtomicU64,
+    pub misses: AtomicU64,
+}
+
+pub(crate) fn bump(counter: &AtomicU64, by: u64) {
+    // One command's counters are touched by one thread at a time.
+    counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+}
+
+/// A metadata block as it was read.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub offset: u64,
+    pub bytes: Arc<[u8]>,
+    pub deps: Deps,
+    /// The monitor's count of changes up to which the block is known to be good.
+    pub checked: u64,
+}
+
+/// A volume's metadata, through the cache; it collects on which blocks what is read through it depends.
+pub(crate) struct View<'a, M> {
+    retriever: &'a Retriever,
+    media: &'a M,
+    tally: &'a Tally,
+    base: u64,
+    len: u64,
+    deps: Mutex<Deps>,
+}
+
+impl<'a, M: Media> View<'a, M> {
+    /// Over `len` bytes at `base` of the namespace.
+    pub(crate) fn new(
+        retriever: &'a Retriever,
+        media: &'a M,
+        tally: &'a Tally,
+        base: u64,
+        len: u64,
+    ) -> View<'a, M> {
+        View { retriever, media, tally, base, len, deps: Mutex::default() }
+    }
+
+    /// What was read through it.
+    pub(crate) fn into_deps(self) -> Deps {
+        self.deps.into_inner().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// What was read through it, so far.
+    pub(crate) fn deps(&self) -> Deps {
+        self.deps.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    fn note(&self, deps: &Deps) {
+        self.deps.lock().unwrap_or_else(|e| e.into_inner()).extend(deps);
+    }
+}
+
+impl<M: Media> Source for View<'_, M> {
+    type Block = Arc<[u8]>;
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    async fn metadata(&self, offset: u64, len: u32) -> Result<Arc<[u8]>, Error> {
+        let fail = |reason: &str| Error::Read { at: offset, len, reason: reason.to_owned() };
+        let size = len as usize;
+        let end = offset.checked_add(len.into()).filter(|end| *end <= self.len);
+        let (Some(_), Some(at)) = (end, self.base.checked_add(offset)) else {
+            return Err(fail("it lies outside the volume"));
+        };
+        let retriever = self.retriever;
+        let key = hash(retriever.seed, at, &[]);
+        let is = |b: &Block| b.offset == at && b.bytes.len() == size;
+        let changes = retriever.monitor.changes();
+        {
+            let mut state = retriever.state();
+            if let Some((slot, block)) = state.blocks.find(key, is) {
+                if block.checked == changes || retriever.monitor.holds(&block.deps) {
+                    block.checked = changes;
+                    self.note(&block.deps);
+                    return Ok(block.bytes.clone());
+                }
+                state.blocks.remove(slot);
+            }
+        }
+        let mut deps = Deps::default();
+        if retriever.monitor.watch(at, len.into(), &mut deps).is_err() {
+            retriever.forget();
+            deps = Deps::default();
+            if retriever.monitor.watch(at, len.into(), &mut deps).is_err() {
+                return Err(fail("the monitor cannot watch it"));
+            }
+        }
+        let bytes: Arc<[u8]> = read_bytes(self.media, at, size).await.map_err(|reason| fail(&reason))?;
+        bump(&self.tally.blocks_read, 1);
+        self.note(&deps);
+        let mut state = retriever.state();
+        if let Some((slot, _)) = state.blocks.find(key, is) {
+            state.blocks.remove(slot);
+        }
+        let block = Block { offset: at, bytes: bytes.clone(), deps, checked: changes };
+        state.blocks.insert(key, size + 128, block);
+        Ok(bytes)
+    }
+}
+
+/// Any bytes of the namespace, by whole blocks of the medium.
+pub(crate) async fn read_bytes<M: Media>(media: &M, offset: u64, len: usize) -> Result<Arc<[u8]>, String> {
+    let unit = u64::from(media.block_size().max(1));
+    let from = offset / unit * unit;
+    let to = offset.saturating_add(len as u64).next_multiple_of(unit);
+    if to > media.len() {
+        return Err("it lies outside the namespace".to_owned());
+    }
+    let buffer = media.read(from, (to - from) as usize).await.map_err(|e| e.0)?;
+    let start = (offset - from) as usize;
+    match buffer.as_ref().get(start..start + len) {
+        Some(bytes) => Ok(bytes.into()),
+        None => Err("the store returned fewer bytes".to_owned()),
+    }
+}

@@ -1,0 +1,80 @@
+//! Volumes of the namespace: which there are, and the open ones, opened again when what opening read has changed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nearside_fsview::Error;
+
+use crate::Retriever;
+use crate::crawler::{OpenVolume, open};
+use crate::media::Media;
+use crate::model::Failure;
+use crate::view::Tally;
+
+/// Open volumes kept.
+const MOST_OPEN: usize = 32;
+
+/// An open volume, by the number that a request gave.
+pub(crate) struct Kept {
+    asked: u32,
+    checked: u64,
+    volume: Arc<OpenVolume>,
+}
+
+static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+
+impl Retriever {
+    /// The volume that a request's partition number means.
+    pub(crate) async fn volume<M: Media>(
+        &self,
+        media: &M,
+        tally: &Tally,
+        asked: u32,
+    ) -> Result<Arc<OpenVolume>, Failure> {
+        let changes = self.monitor.changes();
+        {
+            let mut state = self.state();
+            let kept = state.volumes.iter_mut().find(|k| k.asked == asked);
+            if let Some(kept) = kept {
+                if kept.checked == changes || self.monitor.holds(&kept.volume.deps) {
+                    kept.checked = changes;
+                    return Ok(kept.volume.clone());
+                }
+                state.volumes.retain(|k| k.asked != asked);
+            }
+        }
+        let volume = Arc::new(self.find_volume(media, tally, asked).await?);
+        let mut state = self.state();
+        state.volumes.retain(|k| k.asked != asked);
+        if state.volumes.len() >= MOST_OPEN {
+            state.volumes.remove(0);
+        }
+        // Not known to be good at any count of changes: the next use looks.
+        state.volumes.push(Kept { asked, checked: 0, volume: volume.clone() });
+        Ok(volume)
+    }
+
+    async fn find_volume<M: Media>(
+        &self,
+        media: &M,
+        tally: &Tally,
+        asked: u32,
+    ) -> Result<OpenVolume, Failure> {
+        let fresh = |partition, offset, len, volume, deps| OpenVolume {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            partition,
+            offset,
+            len,
+            volume,
+            deps,
+        };
+        if asked == 0 {
+            match open(self, media, tally, 0, media.len()).await? {
+                (Ok(volume), deps) => return Ok(fresh(0, 0, media.len(), volume, deps)),
+                (Err(Error::NoFileSystem), _) => {}
+                (Err(error), _) => return Err(error.into()),
+            }
+        }
+        Err(Failure::NoVolume("no file system that is known (ext2, ext3, ext4, F2FS)".to_owned()))
+    }
+}

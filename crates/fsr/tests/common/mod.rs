@@ -1,0 +1,212 @@
+//! What the tests share: images made by the file systems' own tools, requests, and answers as plain data.
+#![allow(dead_code)]
+
+use std::fs;
+use std::future::Future;
+use std::path::Path;
+use std::pin::pin;
+use std::process::Command;
+use std::task::{Context, Poll, Waker};
+
+use nearside_fsr::{
+    Answer, Counters, Credentials, Cursor, Failure, Full, Mark, Media, Operation, Record, Request, Retriever,
+    Sink, Target, Totals,
+};
+
+/// Runs a future that is always ready.
+pub fn now<F: Future>(future: F) -> F::Output {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(future).poll(&mut context) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("a read over memory waits"),
+    }
+}
+
+/// A record with bytes of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Got {
+    File(String, u64),
+    Failed(String, Failure),
+    Line { number: u64, offset: u64, bytes: Vec<u8>, context: bool, continues: bool },
+    Matches(u64),
+    Binary,
+    Count(u64, u64, u64),
+    Digest(Vec<u8>),
+    Data(u64, Vec<u8>),
+    Entry { path: String, ino: u32, mode: u16, size: u64, uid: u32, link: Option<String> },
+    Extent(u64, u64, u64),
+    Total(Totals),
+    Volume(u32, String),
+    Warning(String),
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Takes records up to a size, counted roughly as the wire does.
+pub struct Records {
+    pub got: Vec<Got>,
+    sizes: Vec<usize>,
+    used: usize,
+    limit: usize,
+}
+
+impl Records {
+    pub fn new(limit: usize) -> Records {
+        Records { got: Vec::new(), sizes: Vec::new(), used: 96, limit }
+    }
+}
+
+impl Sink for Records {
+    fn push(&mut self, record: Record<'_>, path_len: usize) -> Result<(), Full> {
+        let got = match record {
+            Record::File { path, size } => Got::File(text(path), size),
+            Record::Failed { path, failure } => Got::Failed(text(path), failure.clone()),
+            Record::Line { number, offset, bytes, context, continues } => {
+                Got::Line { number, offset, bytes: bytes.to_vec(), context, continues }
+            }
+            Record::Matches(n) => Got::Matches(n),
+            Record::BinaryMatches => Got::Binary,
+            Record::Count { lines, words, bytes } => Got::Count(lines, words, bytes),
+            Record::Digest(_, value) => Got::Digest(value.to_vec()),
+            Record::Data { offset, bytes } => Got::Data(offset, bytes.to_vec()),
+            Record::Entry { path, inode, link } => Got::Entry {
+                path: text(path),
+                ino: inode.ino.0,
+                mode: inode.mode,
+                size: inode.size,
+                uid: inode.uid,
+                link: link.map(text),
+            },
+            Record::Extent { from, len, offset } => Got::Extent(from, len, offset),
+            Record::Total(totals) => Got::Total(totals),
+            Record::Volume { partition, info, .. } => {
+                Got::Volume(partition, info.map_or("", |i| i.file_system).to_owned())
+            }
+            Record::Warning(warning) => Got::Warning(warning.to_owned()),
+        };
+        let size = 24
+            + match record {
+                Record::File { path, .. } | Record::Failed { path, .. } | Record::Entry { path, .. } => {
+                    path.len() + 100
+                }
+                Record::Line { bytes, .. } | Record::Data { bytes, .. } => bytes.len(),
+                _ => 24,
+            };
+        if self.used + size + path_len + 64 > self.limit {
+            return Err(Full);
+        }
+        self.used += size;
+        self.sizes.push(size);
+        self.got.push(got);
+        Ok(())
+    }
+
+    fn room(&self, path_len: usize) -> usize {
+        self.limit.saturating_sub(self.used + path_len + 64 + 24)
+    }
+
+    fn mark(&self) -> Mark {
+        Mark(self.got.len(), self.got.len() as u32)
+    }
+
+    fn rollback(&mut self, mark: Mark) {
+        self.got.truncate(mark.0);
+        self.used -= self.sizes[mark.0..].iter().sum::<usize>();
+        self.sizes.truncate(mark.0);
+    }
+}
+
+pub fn request(target: Target, operation: Operation) -> Request {
+    Request {
+        partition: 0,
+        credentials: Credentials::default(),
+        target,
+        operation,
+        follow: true,
+        resume: None,
+    }
+}
+
+pub fn path(path: &str) -> Target {
+    Target::Path(path.as_bytes().to_vec())
+}
+
+pub fn tree(path: &str) -> Target {
+    Target::Tree { root: path.as_bytes().to_vec(), include: vec![], exclude: vec![], max_depth: u32::MAX }
+}
+
+pub fn ask<M: Media>(retriever: &Retriever, media: &M, request: &Request) -> (Vec<Got>, Answer) {
+    let mut records = Records::new(usize::MAX / 2);
+    let answer = now(retriever.run(media, request, &mut records));
+    (records.got, answer)
+}
+
+/// As `ask`, by as many commands as it takes with a small buffer.
+pub fn ask_in_parts<M: Media>(
+    retriever: &Retriever,
+    media: &M,
+    request: &Request,
+    limit: usize,
+) -> (Vec<Got>, Answer, usize) {
+    let mut all = Vec::new();
+    let mut request = request.clone();
+    let mut counters = Counters::default();
+    for commands in 1.. {
+        let mut records = Records::new(limit);
+        let mut answer = now(retriever.run(media, &request, &mut records));
+        all.extend(records.got);
+        counters.bytes_scanned += answer.counters.bytes_scanned;
+        answer.counters = counters;
+        let Some(more) = answer.more.take() else { return (all, answer, commands) };
+        assert_ne!(request.resume.as_ref(), Some(&more), "no progress");
+        request.resume = Some(more);
+        assert!(commands < 1_000_000);
+    }
+    unreachable!()
+}
+
+pub fn cursor(request: &Request, cursor: Cursor) -> Request {
+    Request { resume: Some(cursor), ..request.clone() }
+}
+
+/// Whether a tool is there; says so where not (and fails in CI).
+pub fn has(test: &str, tool: &str) -> bool {
+    let found = std::env::var_os("PATH").is_some_and(|p| {
+        std::env::split_paths(&p).chain(["/sbin".into(), "/usr/sbin".into()]).any(|d| d.join(tool).exists())
+    });
+    if !found {
+        assert!(std::env::var_os("CI").is_none(), "{test} needs {tool}");
+        eprintln!("LEFT OUT: {test}: there is no {tool}");
+    }
+    found
+}
+
+pub fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// An ext image of a directory's tree.
+pub fn ext_image(from: &Path, mib: u64, options: &[&str]) -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    fs::File::create(&image).unwrap().set_len(mib << 20).unwrap();
+    let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+    let mut command = Command::new("mke2fs");
+    command.env("PATH", path).args(["-q", "-F"]).args(options).arg("-d").arg(from).arg(&image);
+    run(&mut command);
+    fs::read(&image).unwrap()
+}
+
+/// An F2FS image of a directory's tree.
+pub fn f2fs_image(from: &Path, mib: u64) -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    fs::File::create(&image).unwrap().set_len(mib << 20).unwrap();
+    let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+    run(Command::new("mkfs.f2fs").env("PATH", &path).arg("-q").arg("-f").arg(&image));
+    run(Command::new("sload.f2fs").env("PATH", &path).arg("-P").arg("-f").arg(from).arg(&image));
+    fs::read(&image).unwrap()
+}

@@ -1,0 +1,240 @@
+//! Whole trees by one request: what the drive answers is what the source tree says.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use common::*;
+use nearside_fsr::{Config, MemoryMedia, Operation, Retriever, Want};
+use nearside_ndp::{Answer, Digest, SearchOptions};
+
+/// A tree with what trees have: depth, many names, large and empty files, holes, links, no newline at the end.
+fn make_tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut put = |path: String, bytes: Vec<u8>| {
+        let at = root.join(&path[1..]);
+        fs::create_dir_all(at.parent().unwrap()).unwrap();
+        fs::write(at, &bytes).unwrap();
+        files.insert(path, bytes);
+    };
+    let mut seed = 7u64;
+    let mut random = || {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        seed >> 33
+    };
+    for n in 0..300u64 {
+        let mut text = Vec::new();
+        for line in 0..random() % 400 {
+            text.extend(format!("line {line} of file {n} {:x}", random()).bytes());
+            if random() % 37 == 0 {
+                text.extend(b" ERROR here");
+            }
+            text.push(b'\n');
+        }
+        put(format!("/many/dir{}/file{n}.txt", n % 7), text);
+    }
+    let deep: String = (0..20).map(|n| format!("/level{n}")).collect();
+    put(format!("{deep}/leaf"), b"an ERROR without a newline at the end".to_vec());
+    put("/empty".into(), vec![]);
+    put(
+        "/large".into(),
+        (0..3_000_000u32).flat_map(|n| format!("{n} ERROR\n").into_bytes()).take(9 << 20).collect(),
+    );
+    put("/small".into(), b"x\n".to_vec());
+    put("/odd name \u{e4}\n".into(), b"ERROR\n".to_vec());
+    let mut sparse = vec![0u8; 3 << 20];
+    sparse[1 << 20..][..6].copy_from_slice(b"ERROR\n");
+    // mke2fs -d cuts a hole at the end of a file where inline_data is on.
+    *sparse.last_mut().unwrap() = b'x';
+    put("/sparse".into(), sparse);
+    files
+}
+
+fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let end = if bytes.ends_with(b"\n") { bytes.len() - 1 } else { bytes.len() };
+    bytes[..end].split(|b| *b == b'\n').filter(move |_| !bytes.is_empty())
+}
+
+fn has_error(line: &[u8]) -> bool {
+    line.windows(5).any(|w| w == b"ERROR")
+}
+
+fn search(answer: Answer, want: Want) -> Operation {
+    let options = SearchOptions {
+        patterns: vec![b"ERROR".to_vec()],
+        fixed: true,
+        answer,
+        text: true,
+        numbers: true,
+        ..Default::default()
+    };
+    Operation::Search { options, want, only_matching_files: true }
+}
+
+fn check_all(files: &BTreeMap<String, Vec<u8>>, image: Vec<u8>) {
+    let media = MemoryMedia::new(image);
+    let retriever = Retriever::new(Config::default());
+    for round in 0..2 {
+        // Counts.
+        let (got, answer) = ask(&retriever, &media, &request(tree("/"), search(Answer::Count, Want::Count)));
+        assert_eq!(answer.failure, None);
+        let mut expected = Vec::new();
+        let (mut all, mut matched, mut total) = (0, 0, 0);
+        // Byte order of names in each directory.
+        let mut paths: Vec<&String> = files.keys().collect();
+        paths.sort_by_key(|p| p.split('/').map(str::as_bytes).map(<[u8]>::to_vec).collect::<Vec<_>>());
+        for path in &paths {
+            let bytes = &files[*path];
+            let n = lines(bytes).filter(|l| has_error(l)).count() as u64;
+            (all, total) = (all + 1, total + n);
+            if n > 0 {
+                matched += 1;
+                expected.push(Got::File((*path).clone(), bytes.len() as u64));
+                expected.push(Got::Matches(n));
+            }
+        }
+        expected.push(Got::Total(nearside_fsr::Totals {
+            files: all,
+            files_matched: matched,
+            matches: total,
+        }));
+        for (got, expected) in got.iter().zip(&expected) {
+            assert_eq!(got, expected, "round {round}");
+        }
+        assert_eq!(got.len(), expected.len());
+        // The lines, with small buffers.
+        let lines_request = request(tree("/many"), search(Answer::Lines, Want::Lines));
+        let (whole, answer) = ask(&retriever, &media, &lines_request);
+        assert_eq!(answer.failure, None);
+        let mut expected = Vec::new();
+        for path in paths.iter().filter(|p| p.starts_with("/many")) {
+            let mut offset = 0;
+            for (n, line) in lines(&files[*path]).enumerate() {
+                if has_error(line) {
+                    expected.push((n as u64 + 1, offset, line.to_vec()));
+                }
+                offset += line.len() as u64 + 1;
+            }
+        }
+        let only_lines = |got: &[Got]| -> Vec<(u64, u64, Vec<u8>)> {
+            let line = |g: &Got| match g {
+                Got::Line { number, offset, bytes, continues: false, .. } => {
+                    Some((*number, *offset, bytes.clone()))
+                }
+                _ => None,
+            };
+            got.iter().filter_map(line).collect()
+        };
+        assert_eq!(only_lines(&whole), expected);
+        for limit in [700, 1000, 4096, 65536] {
+            let (parts, answer, commands) = ask_in_parts(&retriever, &media, &lines_request, limit);
+            assert_eq!(answer.failure, None);
+            assert!(commands > 1 || limit > 4096);
+            assert_eq!(only_lines(&parts), expected, "by {limit} bytes");
+            assert_eq!(parts.last(), whole.last(), "the totals");
+        }
+        // Checksums and counts, each file by its path.
+        for path in files.keys() {
+            let bytes = &files[path];
+            let sum = |digest| {
+                let (got, answer) =
+                    ask(&retriever, &media, &request(common::path(path), Operation::Checksum(digest)));
+                assert_eq!(answer.failure, None, "{path}");
+                match &got[..] {
+                    [Got::File(..), Got::Digest(value)] => value.clone(),
+                    other => panic!("{other:?}"),
+                }
+            };
+            let mut crc = nearside_ndp::Checksum::new(Digest::Crc32c);
+            crc.feed(bytes);
+            assert_eq!(sum(Digest::Crc32c), crc.value(), "{path}");
+            let mut sha = nearside_ndp::Checksum::new(Digest::Sha256);
+            sha.feed(bytes);
+            assert_eq!(sum(Digest::Sha256), sha.value(), "{path}");
+            let (got, _) = ask(&retriever, &media, &request(common::path(path), Operation::Count));
+            let newlines = bytes.iter().filter(|b| **b == b'\n').count() as u64;
+            let [Got::File(_, _), Got::Count(counted, _, size)] = got[..] else { panic!("{got:?}") };
+            assert_eq!((counted, size), (newlines, bytes.len() as u64));
+        }
+        // Cat.
+        for path in ["/large", "/sparse", "/small", "/empty"] {
+            let read = request(common::path(path), Operation::Read { offset: 0, len: u64::MAX });
+            for limit in [1000, 100_000, 1 << 30] {
+                if limit == 1000 && files[path].len() > 1 << 20 {
+                    continue;
+                }
+                let (parts, answer, _) = ask_in_parts(&retriever, &media, &read, limit);
+                assert_eq!(answer.failure, None);
+                let mut whole = Vec::new();
+                for part in parts {
+                    if let Got::Data(offset, bytes) = part {
+                        assert_eq!(offset, whole.len() as u64);
+                        whole.extend(bytes);
+                    }
+                }
+                assert!(whole == files[path], "{path} by {limit}");
+            }
+        }
+        // Lists.
+        let (whole, answer) = ask(&retriever, &media, &request(tree("/"), Operation::List));
+        assert_eq!(answer.failure, None);
+        let listed: Vec<String> = whole
+            .iter()
+            .filter_map(|g| match g {
+                Got::Entry { path, mode, .. } if mode & 0o170000 == 0o100000 => Some(path.clone()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(listed.iter().collect::<Vec<_>>(), paths);
+        for limit in [1000, 4096] {
+            let (parts, ..) = ask_in_parts(&retriever, &media, &request(tree("/"), Operation::List), limit);
+            assert_eq!(parts, whole, "by {limit}");
+        }
+        if round == 1 {
+            assert!(answer.counters.blocks_read == 0, "a warm list reads nothing: {:?}", answer.counters);
+        }
+    }
+    assert_eq!(retriever.monitor().counters().invalidated, 0);
+}
+
+#[test]
+fn ext4_of_4k_blocks() {
+    if has("ext4_of_4k_blocks", "mke2fs") {
+        let dir = tempfile::tempdir().unwrap();
+        let files = make_tree(dir.path());
+        check_all(&files, ext_image(dir.path(), 64, &["-t", "ext4", "-b", "4096"]));
+    }
+}
+
+#[test]
+fn ext4_of_1k_blocks_with_inline_data() {
+    if has("ext4_of_1k_blocks_with_inline_data", "mke2fs") {
+        let dir = tempfile::tempdir().unwrap();
+        let files = make_tree(dir.path());
+        check_all(&files, ext_image(dir.path(), 64, &["-t", "ext4", "-b", "1024", "-O", "inline_data"]));
+    }
+}
+
+#[test]
+fn ext2() {
+    if has("ext2", "mke2fs") {
+        let dir = tempfile::tempdir().unwrap();
+        let files = make_tree(dir.path());
+        check_all(&files, ext_image(dir.path(), 64, &["-t", "ext2"]));
+    }
+}
+
+#[test]
+fn a_request_can_move_between_threads() {
+    fn is_send<T: Send>(value: T) -> T {
+        value
+    }
+    let retriever = Retriever::new(Config::default());
+    let media = MemoryMedia::new(vec![0; 1 << 20]);
+    let request = request(tree("/"), Operation::List);
+    let mut records = Records::new(1000);
+    let answer = now(is_send(retriever.run(&media, &request, &mut records)));
+    assert!(matches!(answer.failure, Some(nearside_fsr::Failure::NoVolume(_))));
+}
