@@ -77,11 +77,12 @@ impl<P: Peer, C: Clock + Clone> QueueTransport<P, C> {
         ended("a near-data command", finished)
     }
 
-    fn get_features(&mut self, request: u32, buffer: DmaBuffer) -> Result<DmaBuffer, Error> {
+    /// The whole buffer is read as the request (its header says where that ends), then written. CDW11, the tag, and
+    /// CDW12, the offset, stay 0; CDW13: bytes.
+    fn get_features(&mut self, buffer: DmaBuffer) -> Result<DmaBuffer, Error> {
         let command = Command::raw(opcode::admin::GET_FEATURES, self.namespace.nsid)
             .with(10, u32::from(opcode::FEATURE_NEAR_DATA))
-            .with(11, request)
-            .with(12, buffer.len() as u32);
+            .with(13, buffer.len() as u32);
         let driver = self.initiator.driver().clone();
         let clock = self.initiator.clock().clone();
         let what = "a near-data request by Get Features";
@@ -126,7 +127,7 @@ impl<P: Peer, C: Clock + Clone> Transport for QueueTransport<P, C> {
         let len = request.len() as u32;
         let buffer = match self.encoding {
             Encoding::Vendor => self.vendor(len, buffer)?,
-            Encoding::GetFeatures => self.get_features(len, buffer)?,
+            Encoding::GetFeatures => self.get_features(buffer)?,
         };
         let form = |reason: String| Error::Form { what: "reply", reason };
         let mut header = [0; wire::REPLY_HEADER];

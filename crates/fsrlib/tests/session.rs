@@ -1,0 +1,179 @@
+//! A session against a drive of a few lines: one command per operation, cursors followed, hostile replies refused.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::ops::ControlFlow;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+
+use nearside_clock::SimClock;
+use nearside_fsrlib::{
+    Answer, Ask, Completion, Credentials, Cursor, Error, Operation, Record, Reply, ReplyStatus, Request,
+    Search, Session, SocketTransport, Target, Transport,
+};
+use nearside_spec::near_data::wire;
+use nearside_spec::socket::{Hello, Kind, REQUEST_FRAME, ReplyFrame, RequestFrame};
+
+/// Answers with what it was given, and keeps what it was asked.
+#[derive(Default)]
+struct Script {
+    replies: VecDeque<Vec<u8>>,
+    asked: Vec<Request>,
+}
+
+impl Transport for Script {
+    fn near_data(&mut self, request: &[u8], capacity: usize, reply: &mut Vec<u8>) -> Result<(), Error> {
+        self.asked.push(wire::decode_request(request).unwrap());
+        *reply = self.replies.pop_front().expect("a command that was not expected");
+        assert!(reply.len() <= capacity);
+        Ok(())
+    }
+
+    fn read(&mut self, _: u64, _: &mut [u8]) -> Result<u64, Error> {
+        panic!("no reads are expected");
+    }
+
+    fn capacity(&self) -> u64 {
+        0
+    }
+
+    fn block_size(&self) -> u32 {
+        512
+    }
+
+    fn completion(&self) -> Completion {
+        Completion::default()
+    }
+}
+
+fn session(replies: impl IntoIterator<Item = Reply>) -> Session<Script> {
+    let replies = replies.into_iter().map(|r| wire::encode_reply(&r, 1 << 20).ok().unwrap()).collect();
+    Session::new(Script { replies, asked: vec![] }, Arc::new(SimClock::default()))
+}
+
+fn search(pattern: &str) -> Operation {
+    let patterns = vec![pattern.into()];
+    Operation::Search(Search { patterns, answer: Answer::Count, ..Search::default() })
+}
+
+#[test]
+fn one_operation_is_one_command() {
+    let answer = Reply { records: vec![Record::Matches(3)], ..Reply::default() };
+    let credentials = Credentials { uid: 7, gid: 8, groups: vec![9] };
+    let mut session = session([answer]).with_credentials(credentials.clone()).with_partition(2);
+    let ask = Ask::path("/var/log/syslog", search("ERROR"));
+    let mut seen = Vec::new();
+    let summary = session
+        .stream(&ask, |record| {
+            seen.push(record);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(seen, [Record::Matches(3)]);
+    assert_eq!(summary.moved.near_data_commands, 1);
+    assert_eq!(summary.moved.read_commands, 0);
+    assert!(summary.moved.bytes_out > 64 && summary.moved.bytes_in >= 96);
+    let [request] = &session.transport().asked[..] else { panic!("one command") };
+    assert_eq!((request.partition, &request.credentials), (2, &credentials));
+    assert_eq!(request.target, Target::Path(b"/var/log/syslog".to_vec()));
+}
+
+#[test]
+fn a_cursor_is_followed_until_there_is_none() {
+    let more = |n: u64| Some(Cursor { path: b"/f".to_vec(), offset: n, ..Cursor::default() });
+    let part = |n, more| Reply { records: vec![Record::Matches(n)], more, ..Reply::default() };
+    let mut session = session([part(1, more(10)), part(2, more(20)), part(3, None)]);
+    let all: Vec<Record> = session.records(&Ask::path("/f", search("x"))).map(Result::unwrap).collect();
+    assert_eq!(all, [Record::Matches(1), Record::Matches(2), Record::Matches(3)]);
+    let asked = &session.transport().asked;
+    assert_eq!([&asked[0].resume, &asked[1].resume, &asked[2].resume], [&None, &more(10), &more(20)]);
+}
+
+#[test]
+fn nothing_is_sent_for_records_that_nobody_takes() {
+    let more = Some(Cursor { path: b"/f".to_vec(), offset: 9, ..Cursor::default() });
+    let mut session = session([Reply { records: vec![Record::Matches(1)], more, ..Reply::default() }]);
+    let summary = session.stream(&Ask::path("/f", search("x")), |_| ControlFlow::Break(())).unwrap();
+    assert_eq!(summary.moved.near_data_commands, 1);
+}
+
+#[test]
+fn a_drive_that_makes_no_progress_is_left() {
+    let stuck =
+        || Reply { more: Some(Cursor { path: b"/f".to_vec(), ..Cursor::default() }), ..Reply::default() };
+    let mut session = session([stuck(), stuck(), stuck()]);
+    let error = session.records(&Ask::path("/f", search("x"))).find_map(Result::err).unwrap();
+    assert!(error.to_string().contains("no progress"), "{error}");
+    assert_eq!(session.transport().asked.len(), 2);
+}
+
+#[test]
+fn what_came_before_a_refusal_is_handed_on_first() {
+    let reply = Reply {
+        status: ReplyStatus::ChangedDuringScan,
+        records: vec![Record::Matches(1)],
+        ..Reply::default()
+    };
+    let mut session = session([reply]);
+    let all: Vec<_> = session.records(&Ask::path("/f", search("x"))).collect();
+    assert!(matches!(all[0], Ok(Record::Matches(1))));
+    assert!(matches!(all[1], Err(Error::Refused(ReplyStatus::ChangedDuringScan))));
+    assert_eq!(all.len(), 2);
+}
+
+#[test]
+fn a_reply_that_is_none_is_an_error() {
+    let mut session = session([]);
+    for bytes in [vec![], b"NDRP".to_vec(), vec![0xff; 200]] {
+        session.transport_mut().replies.push_back(bytes);
+        let error = session.nop().unwrap_err();
+        assert!(matches!(error, Error::Form { what: "reply", .. }), "{error}");
+    }
+}
+
+#[test]
+fn over_a_socket() {
+    let folder = std::env::temp_dir().join(format!("nearside-fsrlib-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("drive.sock");
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).unwrap();
+    let drive = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut frame = [0; REQUEST_FRAME];
+        while stream.read_exact(&mut frame).is_ok() {
+            let frame = RequestFrame::decode(&frame).unwrap();
+            let mut body = vec![0; frame.len as usize];
+            stream.read_exact(&mut body).unwrap();
+            let (status, bytes) = match frame.kind {
+                Kind::Hello => (0, Hello { capacity: 8192, block_size: 512 }.encode().to_vec()),
+                Kind::Read if frame.offset >= 8192 => (0x80, vec![]),
+                Kind::Read => (0, vec![frame.offset as u8; frame.room as usize]),
+                Kind::NearData => {
+                    let request = wire::decode_request(&body).unwrap();
+                    assert_eq!(request.operation, Operation::Nop);
+                    (0, wire::encode_reply(&Reply::default(), frame.room as usize).ok().unwrap())
+                }
+            };
+            let head = ReplyFrame { status, len: bytes.len() as u32 }.encode();
+            stream.write_all(&[&head[..], &bytes].concat()).unwrap();
+        }
+    });
+    let transport = SocketTransport::connect(&path).unwrap();
+    assert_eq!((transport.capacity(), transport.block_size()), (8192, 512));
+    let mut session = Session::new(transport, Arc::new(SimClock::default()));
+    assert_eq!(session.nop().unwrap().moved.near_data_commands, 1);
+    assert_eq!(session.read_bytes(513, 600).unwrap().len(), 600);
+    assert_eq!(session.totals().bytes_in, 96 + 1024);
+    let error = session.read_bytes(8192, 512).unwrap_err();
+    assert!(error.to_string().contains("LBA Out of Range"), "{error}");
+    drop(session);
+    drive.join().unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_socket_that_is_not_there_is_named() {
+    let error = SocketTransport::connect(std::path::Path::new("/nonexistent/drive.sock")).unwrap_err();
+    assert!(error.to_string().starts_with("unix:/nonexistent/drive.sock: "), "{error}");
+}
