@@ -24,7 +24,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("front-fuse", &["device", "driver", "front-loop", "spec", "dma", "clock", "store"]),
     // FSRLib's two other ways (the host locates; the host does it all) read a volume with the same code as the drive.
     ("fsrlib", &["driver", "spec", "dma", "clock", "fsview", "ndp"]),
-    ("fsrlib-c", &["fsrlib", "driver", "front-loop", "store", "clock", "dma", "spec"]),
+    ("embedded", &["device", "front-loop", "driver", "fsrlib", "store", "clock"]),
+    ("fsrlib-c", &["fsrlib", "embedded", "device", "driver", "store", "clock", "spec"]),
     ("loadgen", &["dma", "clock"]),
 ];
 

@@ -184,11 +184,7 @@ pub fn walk<I: Image>(volume: &Volume, image: &I) -> Result<Manifest, Error> {
 pub type Listed = (Vec<u8>, Ino, Option<FileKind>);
 
 /// A directory's entries.
-pub fn list<I: Image>(
-    volume: &Volume,
-    image: &I,
-    dir: &Inode,
-) -> Result<Vec<Listed>, Error> {
+pub fn list<I: Image>(volume: &Volume, image: &I, dir: &Inode) -> Result<Vec<Listed>, Error> {
     let mut entries = Vec::new();
     let mut cursor = Some(DirCursor::default());
     while let Some(at) = cursor {

@@ -1,0 +1,175 @@
+//! A drive and its driver in this process, in one call: a store, a controller over it with its firmware, a runner, a
+//! driver, and a way for FSRLib. The command, the C library, the demo and the benchmarks all begin here.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use nearside_clock::TscClock;
+use nearside_device::runner::{self, Rest};
+use nearside_device::{Config, Firmware, Namespace};
+use nearside_driver::{
+    Driver, DriverConfig, Initiator, InitiatorConfig, Peer, Policy, QueueConfig, Service, Threaded,
+};
+use nearside_fsrlib::{Completion, QueueTransport, Transport};
+use nearside_store::Store;
+
+/// Who runs the drive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Runner {
+    /// The thread that waits for it. Completions are then never interrupts.
+    #[default]
+    Inline,
+    /// A thread of its own.
+    Threaded,
+}
+
+/// What the drive and the driver are like.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Who runs the drive. A policy that needs interrupts makes it [`Runner::Threaded`].
+    pub runner: Runner,
+    /// How the driver waits.
+    pub policy: Policy,
+    /// Entries of the driver's queue pair.
+    pub depth: u16,
+    /// The controller.
+    pub controller: Config,
+    /// When a drive with a thread rests.
+    pub rest: Rest,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            runner: Runner::Inline,
+            policy: Policy::Polled,
+            depth: 32,
+            controller: Config::default(),
+            rest: Rest::default(),
+        }
+    }
+}
+
+/// Why the drive could not be made.
+#[derive(Debug)]
+pub enum Error {
+    /// The controller or its threads.
+    Drive(io::Error),
+    /// The driver.
+    Driver(nearside_driver::Error),
+    /// FSRLib's way to it.
+    Library(nearside_fsrlib::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Drive(e) => write!(f, "the drive could not be started: {e}"),
+            Error::Driver(e) => write!(f, "the driver could not start the drive: {e}"),
+            Error::Library(e) => write!(f, "the drive has nothing to work on: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The way to an embedded drive.
+pub type Way = QueueTransport<Box<dyn Peer>, TscClock>;
+
+/// A drive with its driver. Dropping it stops both: first the host, then the drive.
+pub struct Embedded<S: Store, F: Firmware<S>> {
+    way: Way,
+    driver: Driver,
+    service: Option<Service>,
+    namespace: Arc<Namespace<S, F>>,
+    _threads: Option<runner::Threaded>,
+}
+
+impl<S: Store, F: Firmware<S>> Embedded<S, F> {
+    /// Starts a drive over `store` and attaches to it.
+    pub fn start(store: S, firmware: F, options: &Options) -> Result<Self, Error> {
+        let clock = TscClock::new();
+        let threaded = options.runner == Runner::Threaded || options.policy != Policy::Polled;
+        let (function, namespace, mut peer, threads): (_, _, Box<dyn Peer>, _) = if threaded {
+            let drive = nearside_front_loop::threaded(
+                store,
+                firmware,
+                options.controller.clone(),
+                clock,
+                options.rest,
+            )
+            .map_err(Error::Drive)?;
+            (drive.function, drive.namespace, Box::new(Threaded), Some(drive.runner))
+        } else {
+            let drive = nearside_front_loop::inline(store, firmware, options.controller.clone())
+                .map_err(Error::Drive)?;
+            (drive.function, drive.namespace, Box::new(drive.runner), None)
+        };
+        let driver =
+            Driver::start(function, DriverConfig::default(), &clock, &mut peer).map_err(Error::Driver)?;
+        let service = match options.policy {
+            Policy::Polled => None,
+            Policy::Interrupt | Policy::Hybrid => {
+                Some(Service::start(&driver, options.depth, clock, || {}).map_err(Error::Driver)?)
+            }
+        };
+        let queue = QueueConfig { depth: options.depth, interrupt: threaded };
+        let config = InitiatorConfig { queue, policy: options.policy };
+        let handle = service.as_ref().map(Service::handle);
+        let initiator = Initiator::new(&driver, config, clock, peer, handle).map_err(Error::Driver)?;
+        let way = QueueTransport::new(initiator, None).map_err(Error::Library)?;
+        Ok(Embedded { way, driver, service, namespace, _threads: threads })
+    }
+
+    /// The queue pair, for ordinary reads and writes.
+    pub fn way(&mut self) -> &mut Way {
+        &mut self.way
+    }
+
+    /// The controller as the host sees it, for more queue pairs.
+    pub fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// The asynchronous path, where the policy has one.
+    pub fn service(&self) -> Option<&Service> {
+        self.service.as_ref()
+    }
+
+    /// The drive's namespace: its store and its firmware.
+    pub fn namespace(&self) -> &Arc<Namespace<S, F>> {
+        &self.namespace
+    }
+}
+
+impl<S: Store, F: Firmware<S>> Transport for Embedded<S, F> {
+    fn near_data(
+        &mut self,
+        request: &[u8],
+        capacity: usize,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), nearside_fsrlib::Error> {
+        self.way.near_data(request, capacity, reply)
+    }
+
+    fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, nearside_fsrlib::Error> {
+        self.way.read(offset, into)
+    }
+
+    fn capacity(&self) -> u64 {
+        self.way.capacity()
+    }
+
+    fn block_size(&self) -> u32 {
+        self.way.block_size()
+    }
+
+    fn max_buffer(&self) -> usize {
+        self.way.max_buffer()
+    }
+
+    fn completion(&self) -> Completion {
+        self.way.completion()
+    }
+}
