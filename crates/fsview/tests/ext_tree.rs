@@ -2,14 +2,15 @@
 
 mod ext_images;
 
-use ext_images::{LARGE_BLOCKS, VARIANTS, has, left_out, make, plant};
+use ext_images::{LARGE_BLOCKS, VARIANTS, make, plant};
+use nearside_conformance::needs;
 use nearside_conformance::view::{Image, block_on, differences, read, read_host};
 use nearside_fsview::{FileKind, Volume};
 
 #[test]
 fn equals_the_source_directory() {
-    if !has("mke2fs") {
-        return left_out("equals_the_source_directory", "no mke2fs");
+    if !needs::tools("equals_the_source_directory", &["mke2fs", "tune2fs", "debugfs"]) {
+        return;
     }
     let dir = tempfile::tempdir().unwrap();
     let from = dir.path().join("from");
@@ -20,7 +21,7 @@ fn equals_the_source_directory() {
     for variant in VARIANTS.iter().chain(LARGE_BLOCKS) {
         let mib = if variant.args.contains("65536") { 600 } else { 64 };
         if !make(variant, &image, mib, Some(&from)).unwrap() {
-            left_out(variant.name, "this mke2fs does not know it");
+            needs::left_out(variant.name, "this mke2fs does not know it");
             continue;
         }
         let source = Image::open(&image).unwrap();

@@ -8,12 +8,6 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Whether to go on without `what`: prints that the test is left out, and fails in CI.
-pub fn left_out(test: &str, why: &str) {
-    eprintln!("LEFT OUT: {test}: {why}");
-    assert!(std::env::var_os("CI").is_none(), "{test}: {why}");
-}
-
 /// Runs a command; its output, or what it said.
 pub fn run(program: &str, args: &[&str]) -> Result<Vec<u8>, String> {
     let output = Command::new(program)
@@ -27,14 +21,6 @@ pub fn run(program: &str, args: &[&str]) -> Result<Vec<u8>, String> {
     }
     let said = [&output.stdout[..], &output.stderr].concat();
     Err(format!("{program} {args:?}: {} {}", output.status, String::from_utf8_lossy(&said)))
-}
-
-/// Whether a tool is there at all.
-pub fn has(program: &str) -> bool {
-    Command::new("sh")
-        .args(["-c", &format!("PATH=$PATH:/usr/sbin:/sbin command -v {program}")])
-        .output()
-        .is_ok_and(|o| o.status.success())
 }
 
 /// A way to call mke2fs.
@@ -244,6 +230,190 @@ pub fn plant(root: &Path, seed: u64) -> std::io::Result<()> {
     let file = File::create(sparse.join("comb"))?;
     for n in 0..40u64 {
         file.write_all_at(&random.bytes(700), n * 12_288 + random.below(4096))?;
+    }
+    Ok(())
+}
+
+/// A mount of an image by the machine's kernel; unmounted when dropped.
+pub struct Mount {
+    at: PathBuf,
+}
+
+impl Mount {
+    /// `options` beside `loop`.
+    pub fn new(image: &Path, at: &Path, options: &str) -> Result<Mount, String> {
+        fs::create_dir_all(at).map_err(|e| e.to_string())?;
+        let options = format!("loop,noatime,{options}");
+        run("mount", &["-o", &options, image.to_str().unwrap(), at.to_str().unwrap()])?;
+        Ok(Mount { at: at.to_path_buf() })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.at
+    }
+
+    /// Unmounts and says whether that went well.
+    pub fn end(self) -> Result<(), String> {
+        let done = run("umount", &[self.at.to_str().unwrap()]).map(drop);
+        std::mem::forget(self);
+        done
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let at = self.at.to_str().unwrap();
+        if run("umount", &[at]).is_err() {
+            let _ = run("umount", &["-l", at]);
+        }
+    }
+}
+
+/// Adds what only root and a kernel can make: owners, devices, unwritten extents, access lists, fragments, odd times.
+pub fn plant_as_root(root: &Path, block: u64, seed: u64) -> Result<(), String> {
+    let text = |e: std::io::Error| e.to_string();
+    let mut random = Random(seed);
+    let owners = root.join("owners");
+    fs::create_dir(&owners).map_err(text)?;
+    for (uid, gid) in [(0, 1), (1000, 1000), (65_535, 65_536), (70_000, 4_000_000_000), (u32::MAX - 2, 7)] {
+        let path = owners.join(format!("{uid}-{gid}"));
+        fs::write(&path, "mine").map_err(text)?;
+        std::os::unix::fs::chown(&path, Some(uid), Some(gid)).map_err(text)?;
+    }
+    let special = root.join("special");
+    fs::create_dir(&special).map_err(text)?;
+    for (kind, major, minor) in
+        [("c", 1, 3), ("b", 255, 255), ("c", 256, 0), ("b", 4095, 1_048_575), ("c", 0, 256), ("b", 7, 70_000)]
+    {
+        let path = special.join(format!("{kind}-{major}-{minor}"));
+        run("mknod", &[path.to_str().unwrap(), kind, &major.to_string(), &minor.to_string()])?;
+    }
+    drop(std::os::unix::net::UnixListener::bind(special.join("socket")).map_err(text)?);
+    let times = root.join("times");
+    fs::create_dir(&times).map_err(text)?;
+    for time in [
+        "1901-12-14 00:00:00.5 UTC",
+        "1969-12-31 23:59:59.999999999 UTC",
+        "2037-01-01 UTC",
+        "2040-06-01 12:00:00.123456789 UTC",
+        "2200-01-01 UTC",
+        "2446-05-10 22:38:55.7 UTC",
+    ] {
+        let path = times.join(time.replace([' ', ':'], "_"));
+        run("touch", &["-d", time, path.to_str().unwrap()])?;
+    }
+
+    // Unwritten extents, some of them written in the middle.
+    let unwritten = root.join("unwritten");
+    if run("fallocate", &["-l", "1000000", unwritten.to_str().unwrap()]).is_ok() {
+        let file = fs::OpenOptions::new().write(true).open(&unwritten).map_err(text)?;
+        file.write_all_at(&random.bytes(30_000), 400_001).map_err(text)?;
+        let kept = root.join("unwritten beyond the end");
+        fs::write(&kept, "short").map_err(text)?;
+        run("fallocate", &["-n", "-o", "4096", "-l", "300000", kept.to_str().unwrap()])?;
+        let punched = root.join("punched");
+        fs::write(&punched, random.bytes(500_000)).map_err(text)?;
+        run("fallocate", &["-p", "-o", "100000", "-l", "200000", punched.to_str().unwrap()])?;
+    }
+    // Every second block, from the end to the start: one extent each, and every kind of indirect block.
+    let comb = File::create(root.join("fragments")).map_err(text)?;
+    for n in (0..3000u64).rev() {
+        comb.write_all_at(&n.to_le_bytes(), n * 2 * block).map_err(text)?;
+    }
+    let per_block = block / 4;
+    let far = File::create(root.join("far")).map_err(text)?;
+    for at in [0, 11, 12, 12 + per_block, 12 + per_block + per_block * per_block]
+        .into_iter()
+        .filter(|at| at * block < 1 << 30)
+    {
+        far.write_all_at(&random.bytes(block as usize * 2), at * block + 3).map_err(text)?;
+        far.write_all_at(b"x", (at + 9) * block).map_err(text)?;
+    }
+    // Content that grows out of the inode, and shrinks.
+    let grown = root.join("grown");
+    for len in [50usize, 150, 5000] {
+        let path = root.join(format!("cut from {len}"));
+        fs::write(&path, random.bytes(len)).map_err(text)?;
+        let file = fs::OpenOptions::new().append(true).open(&path).map_err(text)?;
+        file.set_len(len as u64 / 2).map_err(text)?;
+        fs::write(&grown, random.bytes(len)).map_err(text)?;
+        let longer = root.join(format!("lengthened from {len}"));
+        fs::write(&longer, random.bytes(len)).map_err(text)?;
+        let file = fs::OpenOptions::new().append(true).open(&longer).map_err(text)?;
+        file.set_len(len as u64 + 9000).map_err(text)?;
+    }
+    // A directory out of which names go again.
+    let thinned = root.join("thinned");
+    fs::create_dir(&thinned).map_err(text)?;
+    for n in 0..900 {
+        fs::write(thinned.join(format!("a name to be thinned out {n}")), "").map_err(text)?;
+    }
+    for n in (0..900).filter(|n| n % 5 != 0) {
+        fs::remove_file(thinned.join(format!("a name to be thinned out {n}"))).map_err(text)?;
+    }
+
+    let lists = root.join("lists");
+    fs::create_dir(&lists).map_err(text)?;
+    for (name, list) in ACLS {
+        let path = lists.join(name);
+        fs::write(&path, "listed").map_err(text)?;
+        if name.contains("beside") {
+            // Fills the inode's tail, so that the list goes to a block.
+            run("setfattr", &["-n", "user.filler", "-v", &"f".repeat(300), path.to_str().unwrap()])?;
+        }
+        run("setfacl", &["-m", list, path.to_str().unwrap()])?;
+    }
+    let dir = lists.join("directory");
+    fs::create_dir(&dir).map_err(text)?;
+    run("setfacl", &["-m", "u:5:x,d:u:6:rwx", dir.to_str().unwrap()])?;
+    fs::write(dir.join("inherits"), "").map_err(text)?;
+    Ok(())
+}
+
+/// Access lists in `lists/`.
+pub const ACLS: &[(&str, &str)] = &[
+    ("user", "u:1000:rw"),
+    ("masked", "u:70000:rwx,g:2000:r-x,m::r"),
+    ("long", "u:1:r,u:2:r,u:3:r,u:4:r,u:5:r,u:6:r,g:1:w,g:2:w,g:3:x,g:4:x,g:5:x,o::-"),
+    ("beside other attributes", "u:4000000000:x"),
+];
+
+/// `files` hard links to a few files in one directory: many entries, few inodes.
+pub fn crowd(dir: &Path, files: usize, name_len: usize) -> std::io::Result<()> {
+    fs::create_dir(dir)?;
+    let mut first = dir.join("of none");
+    for n in 0..files {
+        let path = dir.join(format!("{n:0name_len$}"));
+        if n % 30_000 == 0 {
+            fs::write(&path, n.to_string())?;
+            first = path;
+        } else {
+            fs::hard_link(&first, path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Little, but of every structure: for volumes of a few MiB that are walked often.
+pub fn plant_small(root: &Path) -> std::io::Result<()> {
+    let mut random = Random(3);
+    fs::write(root.join("plain"), random.bytes(3000))?;
+    fs::write(root.join("neighbour"), random.bytes(9000))?;
+    fs::write(root.join("tiny"), "tiny")?;
+    fs::write(root.join("rather small"), random.bytes(120))?;
+    symlink("tiny", root.join("short link"))?;
+    symlink("t".repeat(300), root.join("long link"))?;
+    fs::hard_link(root.join("tiny"), root.join("hard link"))?;
+    let indexed = root.join("indexed");
+    fs::create_dir(&indexed)?;
+    for n in 0..120 {
+        fs::write(indexed.join(format!("a name that is not so short {n}")), n.to_string())?;
+    }
+    fs::create_dir_all(root.join("a/b/c/d"))?;
+    fs::write(root.join("a/b/c/d/e"), "below")?;
+    let comb = File::create(root.join("comb"))?;
+    for n in 0..200u64 {
+        comb.write_all_at(&n.to_le_bytes(), n * 8192)?;
     }
     Ok(())
 }

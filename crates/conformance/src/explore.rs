@@ -1,0 +1,97 @@
+//! Asks a volume everything, whatever it answers: for damaged volumes, in tests and under fuzzers.
+//!
+//! Errors are what is expected; what must not come is a panic, a loop without end, or a run outside the volume. Knows
+//! only the view itself, so that a fuzzer can take this file without the rest.
+
+use std::collections::HashSet;
+
+use nearside_fsview::{DirCursor, FileKind, Ino, Inode, Place, Source, Volume};
+
+/// What an exploration met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Explored {
+    /// Files that were there.
+    pub files: usize,
+    /// Questions that were answered with an error.
+    pub errors: usize,
+    /// Runs of files.
+    pub runs: usize,
+}
+
+/// Most files, runs of a file, and names looked up in a directory.
+const FILES: usize = 5_000;
+const RUNS: usize = 5_000;
+const NAMES: usize = 64;
+
+/// Walks a volume from its root as far as it goes. Panics where an answer breaks the contract.
+pub async fn explore<S: Source>(source: &S) -> Explored {
+    let mut met = Explored::default();
+    let Ok(volume) = Volume::open(source).await else {
+        met.errors += 1;
+        return met;
+    };
+    let mut seen = HashSet::from([volume.root()]);
+    let mut stack = vec![volume.root()];
+    while let Some(ino) = stack.pop() {
+        if met.files == FILES {
+            break;
+        }
+        let Some(inode) = note(&mut met, volume.inode(source, ino).await) else { continue };
+        assert_eq!(inode.ino, ino);
+        met.files += 1;
+        note(&mut met, volume.acl(source, &inode).await);
+        note(&mut met, volume.read_link(source, &inode).await);
+        note(&mut met, volume.inline_data(source, &inode).await);
+        note(&mut met, volume.lookup(source, &inode, b"no such name").await);
+        runs(&volume, source, &inode, &mut met).await;
+        if inode.kind == FileKind::Directory {
+            for child in names(&volume, source, &inode, &mut met).await {
+                if seen.insert(child) {
+                    stack.push(child);
+                }
+            }
+        }
+    }
+    met
+}
+
+fn note<T>(met: &mut Explored, answer: Result<T, nearside_fsview::Error>) -> Option<T> {
+    met.errors += usize::from(answer.is_err());
+    answer.ok()
+}
+
+async fn names<S: Source>(volume: &Volume, source: &S, dir: &Inode, met: &mut Explored) -> Vec<Ino> {
+    let mut entries = Vec::new();
+    let mut cursor = Some(DirCursor::default());
+    let mut turns = 0;
+    while let Some(from) = cursor {
+        let before = entries.len();
+        cursor = note(met, volume.read_dir(source, dir, from, &mut entries).await).flatten();
+        assert!(cursor != Some(from), "the listing stands still");
+        turns += 1;
+        if entries.len() > FILES || (turns > FILES && before == entries.len()) {
+            break;
+        }
+    }
+    for entry in entries.iter().take(NAMES) {
+        assert!(!matches!(&entry.name[..], b"" | b"." | b".."));
+        note(met, volume.lookup(source, dir, &entry.name).await);
+    }
+    entries.into_iter().map(|entry| entry.ino).collect()
+}
+
+async fn runs<S: Source>(volume: &Volume, source: &S, inode: &Inode, met: &mut Explored) {
+    let mut from = 0;
+    for _ in 0..RUNS {
+        let Some(Some(run)) = note(met, volume.map(source, inode, from).await) else { return };
+        assert_eq!(run.from, from);
+        assert!(run.len > 0 && run.len <= inode.size - from, "{run:?} of {}", inode.size);
+        if let Place::Volume(at) = run.place {
+            assert!(at.checked_add(run.len).is_some_and(|end| end <= source.len()), "{run:?}");
+        }
+        from += run.len;
+        met.runs += 1;
+    }
+    // The far end, too, which a walk of so many runs may not reach.
+    note(met, volume.map(source, inode, inode.size.saturating_sub(1)).await);
+}
