@@ -13,6 +13,7 @@
 
 mod arming;
 mod buffer;
+pub mod cpu;
 mod event;
 pub mod file;
 mod function;
