@@ -720,3 +720,18 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         self.run(command, Payload::None, now);
     }
 }
+
+/// A drive may go while commands are out: nobody is left to answer to.
+impl<S: Store, F: Firmware<S>> Drop for Reactor<S, F> {
+    fn drop(&mut self) {
+        if let Some(admin) = &mut self.admin {
+            admin.forget();
+        }
+        let parked = self.parked.drain(..).map(|parked| parked.command);
+        for command in parked.chain(self.commands.drain()) {
+            if let Owner::Host(slot) = command.owner {
+                slot.forget();
+            }
+        }
+    }
+}

@@ -62,6 +62,16 @@ impl<T> Slab<T> {
         })
     }
 
+    /// Takes all values out.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> {
+        let entries = std::mem::take(&mut self.entries);
+        (self.free, self.len) = (0, 0);
+        entries.into_iter().filter_map(|entry| match entry {
+            Entry::Held(value) => Some(value),
+            Entry::Free(_) => None,
+        })
+    }
+
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len

@@ -188,8 +188,8 @@ impl Admin {
         registers.word32(reg::CSTS).store(csts::RDY, Ordering::Release);
     }
 
-    /// CC.EN has fallen: every reactor lets go of its queues.
-    fn reset<S: Store, F: Firmware<S>>(&mut self, reactor: &mut Reactor<S, F>) {
+    /// The commands that wait will not be answered.
+    pub(crate) fn forget(&mut self) {
         for (_, waiting) in self.waiting.iter_mut() {
             match std::mem::replace(waiting, Waiting::Forgotten) {
                 Waiting::Command(slot) | Waiting::Abort(slot) | Waiting::DeleteSq(slot, _) => slot.forget(),
@@ -197,6 +197,11 @@ impl Admin {
             }
         }
         self.events.reset();
+    }
+
+    /// CC.EN has fallen: every reactor lets go of its queues.
+    fn reset<S: Store, F: Firmware<S>>(&mut self, reactor: &mut Reactor<S, F>) {
+        self.forget();
         let reactors = reactor.shared.mailboxes.len();
         self.state = State::Resetting(reactors);
         for other in 0..reactors {
