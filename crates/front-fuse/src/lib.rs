@@ -1,1 +1,274 @@
-//! The namespace as a file: for a local loop device and mount
+//! The namespace as a file, for a live host on the same machine: `mount -o loop` on it and the kernel's file system writes
+//! to the drive; and a socket by which other commands ask the drive meanwhile.
+//!
+//! A host's write passes: loop device -> FUSE -> [`mount`](self) -> [`Host`] -> a queue pair of the drive -> its Namespace, which tells the metadata
+//! monitor -> the store. A search passes: socket -> [`Host`] -> a near-data command on a queue pair of the same drive.
+//!
+//! This crate is a host of the drive it is given, running on threads of its own; it makes none.
+
+mod host;
+mod mount;
+mod socket;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::time::SystemTime;
+
+use fuser::{Config, MountOption, Session, SessionACL};
+use nearside_clock::TscClock;
+use nearside_dma::Function;
+use nearside_dma::system::{self, Termination};
+use nearside_driver::{Driver, DriverConfig, Policy, Threaded};
+
+pub use host::{Host, HostError};
+pub use mount::FILE_NAME;
+pub use socket::MAX_CONNECTIONS;
+
+/// How to attach a drive.
+#[derive(Clone, Debug)]
+pub struct AttachOptions {
+    /// An empty directory.
+    pub mountpoint: PathBuf,
+    /// Where the socket is made; `None`: beside the mount point, see [`default_socket`].
+    pub socket: Option<PathBuf>,
+    /// How commands are waited for.
+    pub policy: Policy,
+    /// Threads that take requests from the kernel.
+    pub threads: usize,
+}
+
+impl AttachOptions {
+    /// With the default socket, the hybrid policy and four threads.
+    pub fn new(mountpoint: impl Into<PathBuf>) -> AttachOptions {
+        AttachOptions { mountpoint: mountpoint.into(), socket: None, policy: Policy::Hybrid, threads: 4 }
+    }
+}
+
+/// Where the socket is made unless one says otherwise: `MOUNTPOINT.sock`.
+pub fn default_socket(mountpoint: &Path) -> PathBuf {
+    let mut name = mountpoint.as_os_str().to_owned();
+    name.push(".sock");
+    PathBuf::from(name)
+}
+
+/// Why a drive could not be attached, or not be detached.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// The drive did not come up.
+    #[error("the drive: {0}")]
+    Drive(#[from] nearside_driver::Error),
+    /// The mount point, the FUSE device or the mount.
+    #[error("{path}: {error}{hint}")]
+    Mount {
+        /// The mount point.
+        path: String,
+        /// Why.
+        error: io::Error,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The socket.
+    #[error("{0}")]
+    Socket(io::Error),
+    /// The mount is in use.
+    #[error("{0} is in use: unmount what lies on it (a loop mount?), then end it again")]
+    Busy(String),
+    /// What was written could not be made durable.
+    #[error("the last flush failed: {0}")]
+    Flush(HostError),
+    /// A system call.
+    #[error("{0}")]
+    System(#[from] io::Error),
+}
+
+/// How long a command may take. Near-data work over a large volume takes its time.
+const COMMAND_TIMEOUT_MS: u64 = 3_600_000;
+/// Memory for the data of commands in flight; it takes room once touched.
+const POOL_BYTES: usize = 128 << 20;
+/// Requests to the drive at a time.
+const QUEUES: usize = 12;
+
+/// An attached drive. Dropping it detaches it, even in use.
+pub struct Attached {
+    host: Arc<Host>,
+    driver: Driver,
+    mountpoint: PathBuf,
+    socket_path: PathBuf,
+    server: Option<socket::Server>,
+    session: Option<std::thread::JoinHandle<io::Result<()>>>,
+    events: mpsc::Receiver<Event>,
+    sender: mpsc::Sender<Event>,
+}
+
+enum Event {
+    /// The mount has ended.
+    Unmounted,
+    Signal(&'static str),
+}
+
+/// Attaches the drive behind `function`, which runs on threads of its own: brings it up, mounts its namespace, serves the socket.
+pub fn attach(function: Function, options: &AttachOptions) -> Result<Attached, AttachError> {
+    let config =
+        DriverConfig { pool_bytes: POOL_BYTES, timeout_ms: COMMAND_TIMEOUT_MS, ..DriverConfig::default() };
+    let driver = Driver::start(function, config, &TscClock::new(), &mut Threaded)?;
+    let host = Arc::new(Host::new(driver.clone(), options.policy, QUEUES)?);
+    let mountpoint = std::path::absolute(&options.mountpoint)?;
+    let socket_path = options.socket.clone().unwrap_or_else(|| default_socket(&mountpoint));
+    // The socket first: a mount that cannot be asked is of no use, and easier to leave undone than to undo.
+    let server = socket::Server::bind(&socket_path, host.clone()).map_err(AttachError::Socket)?;
+    let session = mount(&host, &mountpoint, options.threads)?;
+    let (sender, events) = mpsc::channel();
+    let session = std::thread::Builder::new().name("fuse".into()).spawn({
+        let sender = sender.clone();
+        move || {
+            // Where it may: the threads below must not wait for the pages that they write out.
+            system::serve_writeback();
+            let result = session.run();
+            let _ = sender.send(Event::Unmounted);
+            result
+        }
+    })?;
+    let (server, session) = (Some(server), Some(session));
+    Ok(Attached { host, driver, mountpoint, socket_path, server, session, events, sender })
+}
+
+fn mount(
+    host: &Arc<Host>,
+    mountpoint: &Path,
+    threads: usize,
+) -> Result<Session<mount::Namespace>, AttachError> {
+    let failed = |error: io::Error| AttachError::Mount {
+        path: mountpoint.display().to_string(),
+        hint: match error.kind() {
+            io::ErrorKind::NotFound if mountpoint.is_dir() => {
+                " (is there /dev/fuse, and without root fusermount3 of fuse3?)"
+            }
+            io::ErrorKind::PermissionDenied => {
+                " (mounting without root needs fusermount3 of fuse3, and a directory of one's own)"
+            }
+            _ => "",
+        },
+        error,
+    };
+    if !std::fs::metadata(mountpoint).map_err(failed)?.is_dir() {
+        return Err(failed(io::Error::new(io::ErrorKind::NotADirectory, "not a directory")));
+    }
+    let owner = system::effective_ids();
+    let new = |acl| {
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName("nearside".into()),
+            MountOption::Subtype("nearside".into()),
+            MountOption::DefaultPermissions,
+            MountOption::NoSuid,
+            MountOption::NoDev,
+            if host.info().read_only { MountOption::RO } else { MountOption::RW },
+        ];
+        config.acl = acl;
+        config.n_threads = Some(threads.max(1));
+        let namespace = mount::Namespace { host: host.clone(), owner, since: SystemTime::now() };
+        Session::new(namespace, mountpoint, &config)
+    };
+    if owner.0 == 0 {
+        return new(SessionACL::Owner).map_err(failed);
+    }
+    // Root's loop device has to get in; where /etc/fuse.conf lacks user_allow_other only the user's own tools do.
+    new(SessionACL::RootAndOwner).or_else(|_| new(SessionACL::Owner)).map_err(failed)
+}
+
+impl Attached {
+    /// The namespace's file.
+    pub fn file(&self) -> PathBuf {
+        self.mountpoint.join(FILE_NAME)
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket_path
+    }
+
+    /// The drive's host side, for reads and writes within this process.
+    pub fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    /// Serves until the mount is ended by `umount` or a signal comes. A signal while the mount is in use is refused with a line on stderr;
+    /// the second in a row ends it all the same.
+    pub fn wait(mut self, mut termination: Termination) -> Result<(), AttachError> {
+        let sender = self.sender.clone();
+        std::thread::Builder::new().name("signals".into()).spawn(move || {
+            while let Ok(signal) = termination.wait() {
+                if sender.send(Event::Signal(signal)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        let mut refused = false;
+        loop {
+            match self.events.recv() {
+                Ok(Event::Signal(signal)) => match self.unmount(refused) {
+                    // Put out of sight while in use, it goes on until this process ends.
+                    Ok(()) => return self.finish(!refused),
+                    Err(AttachError::Busy(path)) if !refused => {
+                        refused = true;
+                        eprintln!(
+                            "nearside: {signal}: {}; a second signal ends it all the same",
+                            AttachError::Busy(path)
+                        );
+                    }
+                    Err(e) => return Err(e),
+                },
+                Ok(Event::Unmounted) | Err(_) => return self.finish(true),
+            }
+        }
+    }
+
+    /// Ends it; [`AttachError::Busy`] while the mount is in use, and then it goes on.
+    pub fn detach(mut self) -> Result<(), (AttachError, Box<Attached>)> {
+        match self.unmount(false) {
+            Ok(()) => self.finish(true).map_err(|e| (e, Box::new(self))),
+            Err(e) => Err((e, Box::new(self))),
+        }
+    }
+
+    fn unmount(&mut self, lazy: bool) -> Result<(), AttachError> {
+        // What the host has written is made durable first: whatever happens next, it is there.
+        self.host.flush().map_err(AttachError::Flush)?;
+        match system::unmount(&self.mountpoint, lazy) {
+            Ok(()) => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy || e.to_string().contains("busy") => {
+                Err(AttachError::Busy(self.mountpoint.display().to_string()))
+            }
+            // Someone else has ended it.
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            Err(error) => {
+                Err(AttachError::Mount { path: self.mountpoint.display().to_string(), error, hint: "" })
+            }
+        }
+    }
+
+    /// After the mount has ended (`ended`) or was put out of sight.
+    fn finish(&mut self, ended: bool) -> Result<(), AttachError> {
+        self.server = None;
+        let Some(session) = self.session.take() else { return Ok(()) };
+        if ended && let Ok(Err(e)) = session.join() {
+            eprintln!("nearside: the mount ended by an error: {e}");
+        }
+        let flushed = self.host.flush().map_err(AttachError::Flush);
+        let stopped = self.driver.stop(&TscClock::new(), &mut Threaded);
+        flushed.and(stopped.map_err(AttachError::Drive))
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        if self.session.is_some() {
+            let ended = self.unmount(false).is_ok();
+            let lazily = if ended { Ok(()) } else { self.unmount(true) };
+            if let Err(e) = lazily.and_then(|()| self.finish(ended)) {
+                eprintln!("nearside: detaching: {e}");
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What a program that stays needs of the system beyond the standard library: termination signals, unmounting, and who is at the
+//! other end of a socket.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// SIGINT, SIGTERM and SIGHUP, taken from their handlers and waited for.
+#[derive(Debug)]
+pub struct Termination {
+    signals: File,
+}
+
+impl Termination {
+    /// Blocks the signals in this thread and those that it starts from now on: call it before any other thread is there.
+    pub fn new() -> io::Result<Termination> {
+        // SAFETY: an all-zero sigset is a valid value, and sigemptyset sets it properly before its use.
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: `set` is a valid sigset; the signals exist.
+        let fd = unsafe {
+            libc::sigemptyset(&mut set);
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::sigaddset(&mut set, signal);
+            }
+            if libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            libc::signalfd(-1, &set, libc::SFD_CLOEXEC)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `fd` is a descriptor that nobody else owns.
+        Ok(Termination { signals: unsafe { File::from_raw_fd(fd) } })
+    }
+
+    /// Sleeps until one comes; its name.
+    pub fn wait(&mut self) -> io::Result<&'static str> {
+        let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+        self.signals.read_exact(&mut info)?;
+        // The first field, ssi_signo.
+        Ok(match i32::from_ne_bytes([info[0], info[1], info[2], info[3]]) {
+            libc::SIGINT => "SIGINT",
+            libc::SIGTERM => "SIGTERM",
+            _ => "SIGHUP",
+        })
+    }
+}
+
+/// Ends a mount: by the system call, or by fusermount3 where only that may. `lazy`: it goes out of sight now, and ends when its
+/// last user has.
+pub fn unmount(mountpoint: &Path, lazy: bool) -> io::Result<()> {
+    let path = CString::new(mountpoint.as_os_str().as_bytes())?;
+    let flags = libc::UMOUNT_NOFOLLOW | if lazy { libc::MNT_DETACH } else { 0 };
+    // SAFETY: a valid C string.
+    if unsafe { libc::umount2(path.as_ptr(), flags) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return Err(error);
+    }
+    let out = std::process::Command::new("fusermount3")
+        .arg(if lazy { "-uz" } else { "-u" })
+        .arg("--")
+        .arg(mountpoint)
+        .output()?;
+    if out.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(String::from_utf8_lossy(&out.stderr).trim().to_owned()))
+}
+
+/// Who connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Effective user when it connected.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+/// Who is at the other end, as the kernel knows it (SO_PEERCRED, SO_PEERGROUPS).
+pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
+    let fd = stream.as_raw_fd();
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    let at = std::ptr::from_mut(&mut credentials).cast();
+    // SAFETY: `at` has room for `len` bytes.
+    if unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, at, &mut len) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // 65,536 is NGROUPS_MAX.
+    let mut groups = vec![0u32; 65_536];
+    let mut len = (groups.len() * 4) as libc::socklen_t;
+    // SAFETY: `groups` has room for `len` bytes.
+    let got = unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERGROUPS, groups.as_mut_ptr().cast(), &mut len)
+    };
+    if got != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    groups.truncate(len as usize / 4);
+    Ok(Peer { uid: credentials.uid, gid: credentials.gid, groups })
+}
+
+/// The effective user and group of this process.
+pub fn effective_ids() -> (u32, u32) {
+    // SAFETY: neither can fail nor touches memory.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+/// Tells the kernel that this thread, and those that it starts, write out a file system's dirty pages: memory that they ask for is not
+/// to be found by writing out more of them, which would wait for this thread. Needs CAP_SYS_RESOURCE; false without.
+pub fn serve_writeback() -> bool {
+    const PR_SET_IO_FLUSHER: i32 = 57;
+    // SAFETY: no memory is involved.
+    unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_known() {
+        let (one, _two) = UnixStream::pair().unwrap();
+        let peer = peer(&one).unwrap();
+        assert_eq!((peer.uid, peer.gid), effective_ids());
+        assert!(unmount(Path::new("/nonexistent"), false).is_err());
+    }
+}
