@@ -19,11 +19,8 @@ pub mod file;
 mod function;
 mod memory;
 mod region;
-<<<<<<< HEAD
 pub mod ring;
-=======
 pub mod system;
->>>>>>> f8598a6 (An attached drive: its namespace as a file in a FUSE mount, and a socket to ask it)
 pub mod tsc;
 pub mod uring;
 mod wait;

@@ -1,0 +1,474 @@
+//! A live host on an attached drive: the kernel's ext4 through FUSE and a loop device. Needs root.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nearside_clock::TscClock;
+use nearside_conformance::needs;
+use nearside_device::Config;
+use nearside_device::runner::Rest;
+use nearside_dma::system::Termination;
+use nearside_front_fuse::{AttachError, AttachOptions, Attached, attach};
+use nearside_front_loop::{Threaded, threaded};
+use nearside_spec::socket::{Hello, Kind, REPLY_FRAME, ReplyFrame, RequestFrame};
+use nearside_store::{AnyStore, FileOptions};
+
+/// Runs a command to its end; panics with what it said where it fails.
+fn run(command: &mut Command) -> String {
+    let out = command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{command:?}: {}\n{text}", out.status);
+    text
+}
+
+/// A mount, ended when dropped.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn looped(file: &Path, at: &Path, options: &str) -> Mounted {
+        run(Command::new("mount").arg("-o").arg(format!("loop,{options}")).arg(file).arg(at));
+        Mounted(at.to_owned())
+    }
+
+    fn end(self) {
+        run(Command::new("umount").arg(&self.0));
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).stderr(Stdio::null()).status();
+    }
+}
+
+struct Place {
+    dir: tempfile::TempDir,
+    image: PathBuf,
+}
+
+impl Place {
+    /// A folder with an image of so many bytes, a mount point for the drive and one for the volume.
+    fn new(bytes: u64) -> Place {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let image = dir.path().join("disk.img");
+        fs::File::create(&image).unwrap().set_len(bytes).unwrap();
+        fs::create_dir(dir.path().join("drive")).unwrap();
+        fs::create_dir(dir.path().join("volume")).unwrap();
+        Place { dir, image }
+    }
+
+    fn drive(&self) -> PathBuf {
+        self.dir.path().join("drive")
+    }
+
+    fn volume(&self) -> PathBuf {
+        self.dir.path().join("volume")
+    }
+}
+
+/// A drive and its attachment; the attachment ends first.
+struct Serving {
+    attached: Option<Attached>,
+    _drive: Threaded<AnyStore>,
+}
+
+impl Serving {
+    fn start(place: &Place) -> Serving {
+        let store = AnyStore::open(place.image.to_str().unwrap(), FileOptions::serve()).unwrap();
+        let drive = threaded(store, (), Config::default(), TscClock::new(), Rest::default()).unwrap();
+        let attached = attach(drive.function.clone(), &AttachOptions::new(place.drive())).unwrap();
+        Serving { attached: Some(attached), _drive: drive }
+    }
+
+    fn attached(&self) -> &Attached {
+        self.attached.as_ref().unwrap()
+    }
+
+    fn detach(mut self) {
+        self.attached.take().unwrap().detach().map_err(|(e, _)| e).unwrap();
+    }
+}
+
+/// Writes a tree of files whose contents follow from their names.
+fn write_tree(root: &Path, seed: u64) {
+    for n in 0..400u64 {
+        let dir = root.join(format!("d{}", n % 7)).join(format!("e{}", n % 5));
+        fs::create_dir_all(&dir).unwrap();
+        let len = (n * 7919 + seed) % 50_000;
+        let bytes: Vec<u8> = (0..len).map(|i| (i ^ n ^ seed).wrapping_mul(0x9e37) as u8).collect();
+        fs::write(dir.join(format!("f{n}")), bytes).unwrap();
+    }
+    for n in (0..400u64).step_by(3) {
+        fs::remove_file(root.join(format!("d{}", n % 7)).join(format!("e{}", n % 5)).join(format!("f{n}")))
+            .unwrap();
+    }
+    fs::rename(root.join("d1"), root.join("renamed")).unwrap();
+}
+
+/// All files below a folder.
+fn tree(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![root.to_owned()];
+    while let Some(dir) = left.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                left.push(path);
+            } else {
+                found.insert(path.strip_prefix(root).unwrap().to_owned(), fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+fn ready(name: &str, tools: &[&str]) -> bool {
+    needs::root(name)
+        && needs::tools(name, tools)
+        && (Path::new("/dev/fuse").exists() || {
+            needs::left_out(name, "no /dev/fuse");
+            false
+        })
+}
+
+#[test]
+fn a_live_host_keeps_a_volume_on_it() {
+    if !ready(
+        "root_attach::a_live_host_keeps_a_volume_on_it",
+        &["mkfs.ext4", "e2fsck", "losetup", "mount", "fstrim"],
+    ) {
+        return;
+    }
+    let place = Place::new(128 << 20);
+    let serving = Serving::start(&place);
+    let file = serving.attached().file();
+    run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&file));
+    let volume = Mounted::looped(&file, &place.volume(), "rw");
+    write_tree(&place.volume(), 1);
+    let written = tree(&place.volume());
+    assert!(written.len() > 200);
+    run(Command::new("fstrim").arg(place.volume()));
+    volume.end();
+    run(Command::new("e2fsck").args(["-f", "-n"]).arg(&file));
+    let volume = Mounted::looped(&file, &place.volume(), "ro");
+    assert!(tree(&place.volume()) == written, "another tree after a second mount");
+    // In use: it does not end, and goes on.
+    let mut serving = serving;
+    let (error, attached) = serving.attached.take().unwrap().detach().expect_err("detached in use");
+    assert!(matches!(error, AttachError::Busy(_)), "{error}");
+    serving.attached = Some(*attached);
+    assert!(tree(&place.volume()) == written);
+    volume.end();
+    serving.detach();
+    assert!(!file.exists(), "the mount is still there");
+    // Without the drive: the image is the volume.
+    run(Command::new("e2fsck").args(["-f", "-n"]).arg(&place.image));
+    let volume = Mounted::looped(&place.image, &place.volume(), "ro");
+    assert!(tree(&place.volume()) == written, "another tree on the image");
+    volume.end();
+}
+
+const SERVE: &str = "NEARSIDE_TEST_SERVE";
+
+/// Not a test: the process that the crash test kills. It does nothing unless it is told a folder.
+#[test]
+fn serves_when_told() {
+    let Some(dir) = std::env::var_os(SERVE) else { return };
+    let termination = Termination::new().unwrap();
+    let dir = PathBuf::from(dir);
+    let store = AnyStore::open(dir.join("disk.img").to_str().unwrap(), FileOptions::serve()).unwrap();
+    let drive = threaded(store, (), Config::default(), TscClock::new(), Rest::default()).unwrap();
+    let attached = attach(drive.function.clone(), &AttachOptions::new(dir.join("drive"))).unwrap();
+    println!("\nserving");
+    attached.wait(termination).unwrap();
+    println!("\nended");
+}
+
+/// A process that serves a drive, killed when dropped.
+struct Process(Child, BufReader<std::process::ChildStdout>);
+
+impl Process {
+    fn start(place: &Place) -> Process {
+        // The signals that it waits for are blocked in all of its threads, the test harness's own as well.
+        let mut child = Command::new("env")
+            .arg("--block-signal=INT,TERM,HUP")
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "serves_when_told", "--nocapture", "--test-threads=1"])
+            .env(SERVE, place.dir.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let mut process = Process(child, out);
+        process.says("serving");
+        process
+    }
+
+    /// Waits for a line.
+    fn says(&mut self, what: &str) {
+        let mut line = String::new();
+        while line.trim() != what {
+            line.clear();
+            assert!(self.1.read_line(&mut line).unwrap() > 0, "it ended before it said {what:?}");
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        run(Command::new("kill").arg(format!("-{name}")).arg(self.0.id().to_string()));
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn what_was_synced_survives_the_drives_death() {
+    if !ready(
+        "root_attach::what_was_synced_survives_the_drives_death",
+        &["mkfs.ext4", "e2fsck", "losetup", "mount"],
+    ) {
+        return;
+    }
+    let place = Place::new(64 << 20);
+    let _drive_mount = Mounted(place.drive());
+    let mut process = Process::start(&place);
+    let file = place.drive().join(nearside_front_fuse::FILE_NAME);
+    run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&file));
+    let volume = Mounted::looped(&file, &place.volume(), "rw");
+    let mut expected = BTreeMap::new();
+    for n in 0..40u8 {
+        let path = place.volume().join(format!("file{n}"));
+        let mut file = fs::File::create(&path).unwrap();
+        let bytes = vec![n; 10_000 + usize::from(n)];
+        file.write_all(&bytes).unwrap();
+        if n % 2 == 0 {
+            file.sync_all().unwrap();
+            expected.insert(format!("file{n}"), bytes);
+        }
+    }
+    process.0.kill().unwrap();
+    process.0.wait().unwrap();
+    drop(volume);
+    drop(_drive_mount);
+    // The lock of the dead process is gone, its socket is replaced; ext4 recovers from its journal.
+    let serving = Serving::start(&place);
+    let file = serving.attached().file();
+    let volume = Mounted::looped(&file, &place.volume(), "rw");
+    for (name, bytes) in &expected {
+        assert!(fs::read(place.volume().join(name)).unwrap() == *bytes, "{name}");
+    }
+    volume.end();
+    run(Command::new("e2fsck").args(["-f", "-n"]).arg(&file));
+    serving.detach();
+}
+
+#[test]
+fn a_signal_ends_it() {
+    if !ready("root_attach::a_signal_ends_it", &["kill", "umount"]) {
+        return;
+    }
+    let place = Place::new(4 << 20);
+    let _drive_mount = Mounted(place.drive());
+    for signal in ["TERM", "INT"] {
+        let mut process = Process::start(&place);
+        process.signal(signal);
+        process.says("ended");
+        assert!(!place.drive().join(nearside_front_fuse::FILE_NAME).exists());
+        assert!(!nearside_front_fuse::default_socket(&place.drive()).exists());
+    }
+    // So does umount; and a signal in use is refused once.
+    let mut process = Process::start(&place);
+    run(Command::new("umount").arg(place.drive()));
+    process.says("ended");
+    let mut process = Process::start(&place);
+    let held = fs::File::open(place.drive().join(nearside_front_fuse::FILE_NAME)).unwrap();
+    process.signal("TERM");
+    process.signal("INT");
+    process.says("ended");
+    drop(held);
+}
+
+#[test]
+fn the_file_is_a_disk() {
+    if !ready("root_attach::the_file_is_a_disk", &["umount", "fallocate"]) {
+        return;
+    }
+    const BYTES: usize = 1 << 20;
+    let place = Place::new(BYTES as u64);
+    let serving = Serving::start(&place);
+    let path = serving.attached().file();
+    assert_eq!(fs::metadata(&path).unwrap().len(), BYTES as u64);
+    assert_eq!(fs::read_dir(place.drive()).unwrap().count(), 1);
+    assert!(fs::File::create(place.drive().join("other")).is_err());
+    assert!(fs::remove_file(&path).is_err());
+    // Opened with truncation, as cp and dd do it: a disk keeps its size.
+    let file = fs::OpenOptions::new().read(true).write(true).truncate(true).open(&path).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), BYTES as u64);
+    let synced = fs::OpenOptions::new().write(true).custom_flags(libc::O_DSYNC).open(&path).unwrap();
+
+    // Writes at any byte, of any length, against a vector; zeroed and punched as well.
+    let mut model = vec![0u8; BYTES];
+    let mut state = 7u64;
+    let mut draw = |n: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % n
+    };
+    for round in 0..300 {
+        let at = draw(BYTES);
+        let len = draw([100, 5000, 300_000][round % 3]).min(BYTES - at);
+        match round % 10 {
+            8 | 9 if len > 0 => {
+                let how = if round % 10 == 8 { "--punch-hole" } else { "--zero-range" };
+                let range = [format!("--offset={at}"), format!("--length={len}")];
+                run(Command::new("fallocate").args([how, "--keep-size"]).args(range).arg(&path));
+                model[at..at + len].fill(0);
+            }
+            _ => {
+                let bytes = vec![(round as u8).wrapping_add(1); len];
+                if round % 4 == 0 { &synced } else { &file }.write_all_at(&bytes, at as u64).unwrap();
+                model[at..at + len].copy_from_slice(&bytes);
+            }
+        }
+    }
+    let mut all = Vec::new();
+    fs::File::open(&path).unwrap().read_to_end(&mut all).unwrap();
+    assert!(all == model);
+    let (at, mut part) = (12_345, vec![0; 54_321]);
+    file.read_exact_at(&mut part, at).unwrap();
+    assert!(part == model[at as usize..][..54_321]);
+    // Past the end.
+    assert_eq!(file.read_at(&mut part, BYTES as u64 + 5).unwrap(), 0);
+    assert_eq!(file.write_at(&[1], BYTES as u64).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    file.sync_all().unwrap();
+
+    // Side by side writers of parts of the same blocks lose nothing.
+    std::thread::scope(|scope| {
+        for lane in 0..4usize {
+            let file = &file;
+            scope.spawn(move || {
+                for n in 0..200 {
+                    file.write_all_at(&[lane as u8 + 100; 100], (n * 400 + lane * 100) as u64).unwrap();
+                }
+            });
+        }
+    });
+    let mut lanes = vec![0; 200 * 400];
+    file.read_exact_at(&mut lanes, 0).unwrap();
+    assert!(lanes.iter().enumerate().all(|(at, &b)| b == (at / 100 % 4) as u8 + 100));
+
+    // One drive at a time.
+    let second = AnyStore::open(place.image.to_str().unwrap(), FileOptions::serve());
+    assert_eq!(second.unwrap_err().kind(), std::io::ErrorKind::ResourceBusy);
+    drop((file, synced));
+    serving.detach();
+    let image = fs::read(&place.image).unwrap();
+    assert!(image[..lanes.len()] == lanes && image[lanes.len()..] == model[lanes.len()..]);
+}
+
+fn ask(stream: &mut UnixStream, frame: RequestFrame, bytes: &[u8]) -> (ReplyFrame, Vec<u8>) {
+    stream.write_all(&frame.encode()).unwrap();
+    stream.write_all(bytes).unwrap();
+    answer(stream)
+}
+
+fn answer(stream: &mut UnixStream) -> (ReplyFrame, Vec<u8>) {
+    let mut head = [0; REPLY_FRAME];
+    stream.read_exact(&mut head).unwrap();
+    let head = ReplyFrame::decode(&head).unwrap();
+    let mut reply = vec![0; head.len as usize];
+    stream.read_exact(&mut reply).unwrap();
+    (head, reply)
+}
+
+#[test]
+fn the_socket_answers_and_refuses() {
+    if !ready("root_attach::the_socket_answers_and_refuses", &["umount"]) {
+        return;
+    }
+    let place = Place::new(1 << 20);
+    let serving = Serving::start(&place);
+    serving.attached().host().write(4096, &[7; 512], false).unwrap();
+    let connect = || UnixStream::connect(serving.attached().socket()).unwrap();
+    let mut stream = connect();
+    let frame = |kind, len, room, offset| RequestFrame { kind, len, room, offset };
+    let (head, reply) = ask(&mut stream, frame(Kind::Hello, 0, 64, 0), &[]);
+    assert_eq!(head.status, 0);
+    assert_eq!(Hello::decode(&reply), Some(Hello { capacity: 1 << 20, block_size: 512 }));
+    let (head, reply) = ask(&mut stream, frame(Kind::Read, 0, 512, 4096), &[]);
+    assert_eq!((head.status, reply), (0, vec![7; 512]));
+    // Refused, and the connection goes on.
+    for bad in [
+        frame(Kind::Read, 0, 512, 1 << 20),
+        frame(Kind::Read, 0, 512, u64::MAX - 511),
+        frame(Kind::Read, 0, 100, 0),
+    ] {
+        let (head, reply) = ask(&mut stream, bad, &[]);
+        assert!(head.status != 0 && reply.is_empty(), "{bad:?}");
+    }
+    // This drive has no firmware: near-data commands are unknown to it.
+    let (head, _) = ask(&mut stream, frame(Kind::NearData, 3, 512, 0), b"abc");
+    assert!(head.status != 0);
+    // Not a frame, or one that promises too much: answered and closed.
+    let too_long = frame(Kind::NearData, u32::MAX, 512, 0).encode();
+    for bad in [[0xffu8; 24], too_long] {
+        let mut stream = connect();
+        stream.write_all(&bad).unwrap();
+        let (head, _) = answer(&mut stream);
+        assert!(head.status != 0);
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0, "still open");
+    }
+    // Many connections: those beyond the bound are closed, the others stay.
+    let many: Vec<UnixStream> = (0..nearside_front_fuse::MAX_CONNECTIONS + 20).map(|_| connect()).collect();
+    let (head, _) = ask(&mut stream, frame(Kind::Hello, 0, 64, 0), &[]);
+    assert_eq!(head.status, 0);
+    drop(many);
+    let socket = serving.attached().socket().to_owned();
+    serving.detach();
+    assert!(!socket.exists());
+    assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "still served");
+}
+
+#[test]
+fn fio_verifies() {
+    if !ready("root_attach::fio_verifies", &["fio", "umount"]) {
+        return;
+    }
+    let place = Place::new(64 << 20);
+    let serving = Serving::start(&place);
+    let file = serving.attached().file();
+    for (engine, rw) in [("psync", "randwrite"), ("libaio", "randrw")] {
+        run(Command::new("fio")
+            .args([
+                "--name=verify",
+                "--direct=1",
+                "--bsrange=512-64k",
+                "--blockalign=512",
+                "--size=32m",
+                "--iodepth=16",
+            ])
+            .args([
+                "--verify=crc32c",
+                "--verify_fatal=1",
+                "--numjobs=1",
+                "--randseed=42",
+                "--fsync=64",
+                "--allow_file_create=0",
+            ])
+            .args([
+                format!("--rw={rw}"),
+                format!("--ioengine={engine}"),
+                format!("--filename={}", file.display()),
+            ]));
+    }
+    serving.detach();
+}
