@@ -7,10 +7,12 @@
 mod admin;
 mod config;
 mod controller;
+mod executor;
 mod fault;
 pub mod firmware;
 mod io;
 mod namespace;
+pub mod near_data;
 mod pointer;
 mod queue;
 mod reactor;
@@ -23,4 +25,5 @@ pub use config::Config;
 pub use controller::Controller;
 pub use firmware::{Firmware, Observer};
 pub use namespace::{Access, Namespace};
+pub use near_data::Fsr;
 pub use reactor::{Reactor, Step};

@@ -24,6 +24,9 @@ mod volume;
 pub use media::{Batch, Media, MediaError, MemoryBatch, MemoryMedia};
 pub use model::*;
 pub use monitor::{Monitor, MonitorCounters};
+pub use nearside_fsview::{Inode, Timestamp, VolumeInfo};
+/// The operations, with their options and digests.
+pub use nearside_ndp as ndp;
 
 use cache::Cache;
 use crawler::{Dentry, Node};

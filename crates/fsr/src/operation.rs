@@ -222,10 +222,8 @@ impl Bytes {
                 match files.want {
                     Want::Count | Want::Files if shown => ended = job.pair(Record::Matches(found)),
                     // Lines bring the file's record with them.
-                    Want::Lines if found == 0 && shown && job.at.offset == 0 => {
-                        if !job.file() {
-                            ended = Ended::Full(Cursor::default());
-                        }
+                    Want::Lines if found == 0 && shown && job.at.offset == 0 && !job.file() => {
+                        ended = Ended::Full(Cursor::default());
                     }
                     _ => {}
                 }

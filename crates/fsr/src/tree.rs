@@ -78,9 +78,9 @@ impl Filter {
         if !glob.starts_with(b"/") {
             return Err(Failure::NotAbsolute);
         }
-        let wild = |c: &&[u8]| c.iter().any(|b| matches!(b, b'*' | b'?' | b'[' | b'{' | b'\\'));
+        let wild = |c: &[u8]| c.iter().any(|b| matches!(b, b'*' | b'?' | b'[' | b'{' | b'\\'));
         let components: Vec<&[u8]> = glob.split(|b| *b == b'/').filter(|c| !c.is_empty()).collect();
-        let Some(first) = components.iter().position(|c| wild(&c)) else {
+        let Some(first) = components.iter().position(|c| wild(c)) else {
             return Ok(None);
         };
         let mut root = Vec::new();

@@ -196,6 +196,17 @@ impl ReplyWriter {
         Ok(())
     }
 
+    /// Where it is, to go back to by [`ReplyWriter::rollback`].
+    pub fn mark(&self) -> (usize, u32) {
+        (self.out.len(), self.records)
+    }
+
+    /// Takes back the records written since that mark.
+    pub fn rollback(&mut self, (len, records): (usize, u32)) {
+        self.out.truncate(len.max(REPLY_HEADER));
+        self.records = self.records.min(records);
+    }
+
     /// The whole reply. The status text is cut to the room there is; [`Full`] where the cursor does not fit.
     pub fn finish(
         mut self,

@@ -1,0 +1,327 @@
+//! Near-data commands through the firmware's worker: every door, slow and fast stores, cancelling, and the monitor.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use nearside_clock::{Clock, Nanos, SimClock};
+use nearside_device::firmware::{Door, Firmware, Job, Outcome, Worker};
+use nearside_device::{Fsr, Namespace};
+use nearside_dma::{IoBuffer, Memory};
+use nearside_fsr::Config;
+use nearside_spec::Status;
+use nearside_spec::near_data::wire::{decode_reply, encode_request};
+use nearside_spec::near_data::{
+    Answer, Credentials, Digest, MAX_BUFFER, Operation, Record, Reply, ReplyStatus, Request, Search, Target,
+};
+use nearside_store::{Data, Delay, Delayed, Dram, Store, Submitted, Token};
+
+fn image(test: &str, fill: impl FnOnce(&Path)) -> Option<tempfile::NamedTempFile> {
+    let found = ["/sbin/mke2fs", "/usr/sbin/mke2fs"].iter().any(|p| Path::new(p).exists());
+    if !found {
+        assert!(std::env::var_os("CI").is_none(), "{test} needs mke2fs");
+        eprintln!("LEFT OUT: {test}: there is no mke2fs");
+        return None;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fill(dir.path());
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(64 << 20).unwrap();
+    let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+    let mut command = Command::new("mke2fs");
+    command.env("PATH", path).args(["-q", "-F", "-t", "ext4", "-b", "4096", "-d"]);
+    let output = command.arg(dir.path()).arg(image.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(image)
+}
+
+struct Drive<S: Store> {
+    namespace: Arc<Namespace<S, Fsr>>,
+    worker: <Fsr as Firmware<S>>::Worker,
+    clock: SimClock,
+    memory: Arc<Memory>,
+    next: u64,
+}
+
+impl<S: Store> Drive<S> {
+    fn new(store: S) -> Drive<S> {
+        let clock = SimClock::new();
+        let firmware = Fsr::new(Arc::new(clock.clone()), Config::default());
+        let namespace = Arc::new(Namespace::new(store, firmware, 512, [1; 16], false).unwrap());
+        let memory = Arc::new(Memory::new());
+        let worker = <Fsr as Firmware<S>>::worker(&namespace, &memory, 0).unwrap();
+        Drive { namespace, worker, clock, memory, next: 0 }
+    }
+
+    fn start(&mut self, door: Door, request: Vec<u8>, room: usize) -> Result<Token, Status> {
+        let token = Token(self.next);
+        self.next += 1;
+        self.worker.start(Job { token, door, request, room }, self.clock.now()).map(|()| token)
+    }
+
+    /// Steps until that command is answered; time goes on to what the worker waits for.
+    fn finish(&mut self, token: Token) -> Outcome {
+        for _ in 0..10_000_000 {
+            let mut outcome = None;
+            let progress = self.worker.step(self.clock.now(), &mut |t, o| {
+                assert_eq!(t, token);
+                outcome = Some(o);
+            });
+            if let Some(outcome) = outcome {
+                return outcome;
+            }
+            if let Some(next) = progress.next {
+                self.clock.advance_to(next);
+            } else {
+                assert!(progress.worked, "nothing to do and nothing to wait for");
+            }
+        }
+        panic!("no end");
+    }
+
+    fn ask(&mut self, request: &Request) -> Reply {
+        let token = self.start(Door::Command, encode_request(request), MAX_BUFFER).unwrap();
+        let outcome = self.finish(token);
+        assert_eq!(outcome.status, Status::SUCCESS);
+        assert_eq!(outcome.result as usize, outcome.reply.len());
+        decode_reply(&outcome.reply).unwrap()
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) {
+        let mut access = self.namespace.access(self.memory.clone()).unwrap();
+        let mut buffer = IoBuffer::new(bytes.len()).unwrap();
+        buffer.copy_from_slice(bytes);
+        let operation = nearside_store::Operation::Write { offset, len: bytes.len() as u64, fua: false };
+        match access.submit(operation, Data::Owned(buffer), Token(0), self.clock.now()) {
+            Submitted::Done(completion) => completion.result.unwrap(),
+            Submitted::Pending => panic!("memory is slow"),
+        }
+    }
+}
+
+fn request(target: Target, operation: Operation) -> Request {
+    Request {
+        partition: 0,
+        credentials: Credentials::default(),
+        target,
+        operation,
+        follow: true,
+        resume: None,
+    }
+}
+
+fn grep(pattern: &str) -> Operation {
+    Operation::Search(Search {
+        patterns: vec![pattern.into()],
+        only_matching_files: true,
+        ..Search::default()
+    })
+}
+
+fn tree(root: &str) -> Target {
+    Target::Tree { root: root.into(), include: vec![], exclude: vec![], max_depth: u32::MAX }
+}
+
+fn fill(dir: &Path) {
+    fs::create_dir_all(dir.join("a/b/c")).unwrap();
+    fs::write(dir.join("a/b/c/log"), "one\ntwo ERROR\nthree\n").unwrap();
+    fs::write(dir.join("a/other"), "ERROR\n".repeat(1000)).unwrap();
+    fs::write(dir.join("big"), (0..400_000).map(|n| format!("{n} line\n")).collect::<String>()).unwrap();
+}
+
+#[test]
+fn a_search_by_every_door_gives_the_same_bytes() {
+    let Some(image) = image("a_search_by_every_door_gives_the_same_bytes", fill) else { return };
+    let mut drive = Drive::new(Dram::from_file(image.path(), 512).unwrap());
+    let asked = request(tree("/a"), grep("two"));
+    let bytes = encode_request(&asked);
+    let reply = drive.ask(&asked);
+    assert_eq!(reply.status, ReplyStatus::Success);
+    let found =
+        Record::Line { number: 2, offset: 4, bytes: b"two ERROR".to_vec(), context: false, continues: false };
+    assert_eq!(reply.records[0], Record::File { path: b"/a/b/c/log".to_vec(), size: 20 });
+    assert_eq!(reply.records[1], found);
+    assert_eq!(reply.records[2], Record::Total { files: 2, files_matched: 1, matches: 1 });
+    let same = |outcome: Outcome| {
+        assert_eq!(outcome.status, Status::SUCCESS);
+        assert_eq!(decode_reply(&outcome.reply).unwrap().records, reply.records);
+    };
+    // DAC'23's: the buffer of a Get Features, longer than the request.
+    let mut buffer = bytes.clone();
+    buffer.resize(4096, 0);
+    let token = drive.start(Door::Feature { tag: 0, offset: 0 }, buffer, 4096).unwrap();
+    same(drive.finish(token));
+    // Execute first, and result first.
+    let token = drive.start(Door::Execute { tag: 7 }, bytes.clone(), 0).unwrap();
+    assert_eq!(drive.finish(token).status, Status::SUCCESS);
+    let token = drive.start(Door::Result { tag: 7, wait_ms: 100 }, vec![], 4096).unwrap();
+    same(drive.finish(token));
+    let result = drive.start(Door::Result { tag: 8, wait_ms: 100 }, vec![], 4096).unwrap();
+    let execute = drive.start(Door::Execute { tag: 8 }, bytes.clone(), 0).unwrap();
+    assert_eq!(drive.finish(execute).status, Status::SUCCESS);
+    same(drive.finish(result));
+    // Set Features, then Get Features in pieces.
+    let token = drive.start(Door::SetFeature { tag: 3 }, bytes, 0).unwrap();
+    assert_eq!(drive.finish(token).status, Status::SUCCESS);
+    let mut whole = Vec::new();
+    loop {
+        let door = Door::Feature { tag: 3, offset: whole.len() as u32 };
+        let token = drive.start(door, vec![0; 100], 100).unwrap();
+        let outcome = drive.finish(token);
+        whole.extend(&outcome.reply);
+        if outcome.result > 0 && whole.len() == outcome.result as usize {
+            break;
+        }
+    }
+    assert_eq!(decode_reply(&whole).unwrap().records, reply.records);
+}
+
+#[test]
+fn what_is_not_a_request_is_refused_by_its_status() {
+    let mut drive = Drive::new(Dram::new(1 << 20, 512).unwrap());
+    let invalid = Err(Status::INVALID_FIELD.dnr());
+    assert_eq!(drive.start(Door::Command, vec![0; 64], 4096), invalid);
+    let asked = encode_request(&request(tree("/"), grep("x")));
+    assert_eq!(drive.start(Door::Command, asked.clone(), 95), invalid);
+    assert_eq!(drive.start(Door::Command, asked[..80].to_vec(), 4096), invalid);
+    // A namespace without a file system is an answer, not a fault.
+    let reply = drive.ask(&request(tree("/"), grep("x")));
+    assert!(matches!(reply.status, ReplyStatus::NoVolume(_)));
+    // A result that nobody executes ends when its time is over.
+    let token = drive.start(Door::Result { tag: 1, wait_ms: 50 }, vec![], 4096).unwrap();
+    assert_eq!(drive.finish(token).status, Status::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(drive.clock.now(), Nanos(50_000_000));
+    // An execute that is no request fails, and so does its result.
+    let token = drive.start(Door::Execute { tag: 2 }, vec![1, 2, 3], 0).unwrap();
+    assert_eq!(drive.finish(token).status, Status::INVALID_FIELD.dnr());
+    let token = drive.start(Door::Result { tag: 2, wait_ms: 50 }, vec![], 4096).unwrap();
+    assert_eq!(drive.finish(token).status, Status::INVALID_FIELD.dnr());
+}
+
+#[test]
+fn a_slow_store_suspends_tasks_and_a_batch_uses_all_its_units() {
+    let Some(image) = image("a_slow_store_suspends_tasks_and_a_batch_uses_all_its_units", fill) else {
+        return;
+    };
+    let mut expected = None;
+    let mut took = Vec::new();
+    for units in [1, 8] {
+        let store = Dram::from_file(image.path(), 512).unwrap();
+        let mut drive = Drive::new(Delayed::new(store, Delay::units(units, 50_000)));
+        let sum = request(Target::Path(b"/big".to_vec()), Operation::Checksum(Digest::Crc32c));
+        drive.ask(&sum);
+        let before = drive.clock.now();
+        let reply = drive.ask(&sum);
+        assert_eq!(reply.status, ReplyStatus::Success);
+        took.push(drive.clock.now().since(before));
+        assert_eq!(*expected.get_or_insert(reply.records.clone()), reply.records);
+    }
+    assert!(took[0] >= 5 * took[1], "{took:?}");
+}
+
+#[test]
+fn a_cancelled_command_is_answered_and_leaves_nothing() {
+    let Some(image) = image("a_cancelled_command_is_answered_and_leaves_nothing", fill) else { return };
+    let store = Dram::from_file(image.path(), 512).unwrap();
+    let mut drive = Drive::new(Delayed::new(store, Delay::fixed(50_000)));
+    let bytes = encode_request(&request(tree("/"), grep("line")));
+    let token = drive.start(Door::Command, bytes.clone(), MAX_BUFFER).unwrap();
+    let now = drive.clock.now();
+    drive.worker.step(now, &mut |_, _| panic!("too early"));
+    drive.worker.cancel(token);
+    assert_eq!(drive.finish(token).status, Status::ABORT_REQUESTED);
+    let token = drive.start(Door::Execute { tag: 5 }, bytes, 0).unwrap();
+    drive.finish(token);
+    let result = drive.start(Door::Result { tag: 5, wait_ms: 1000 }, vec![], MAX_BUFFER).unwrap();
+    let cancel = drive.start(Door::Cancel { tag: 5 }, vec![], 0).unwrap();
+    let mut outcomes = Vec::new();
+    let now = drive.clock.now();
+    drive.worker.step(now, &mut |t, o| outcomes.push((t, o.status)));
+    outcomes.sort_by_key(|o| o.0);
+    assert_eq!(outcomes, [(result, Status::ABORT_REQUESTED), (cancel, Status::SUCCESS)]);
+    // The store's answers to reads that nobody waits for any more do no harm.
+    let reply = drive.ask(&request(tree("/a"), grep("two")));
+    assert_eq!(reply.records.len(), 3);
+}
+
+#[test]
+fn the_monitor_sees_writes_and_an_unrelated_one_invalidates_nothing() {
+    let test = "the_monitor_sees_writes_and_an_unrelated_one_invalidates_nothing";
+    let Some(image) = image(test, fill) else { return };
+    let Some(other) = self::image(test, |dir| {
+        fs::create_dir_all(dir.join("a/b/c")).unwrap();
+        fs::write(dir.join("a/b/c/log"), "now something two else\n").unwrap();
+    }) else {
+        return;
+    };
+    let mut drive = Drive::new(Dram::from_file(image.path(), 512).unwrap());
+    let asked = request(tree("/a"), grep("two"));
+    assert_eq!(drive.ask(&asked).records.len(), 3);
+    let map = drive.ask(&request(Target::Path(b"/big".to_vec()), Operation::Map));
+    let Some(Record::Extent { offset, .. }) = map.records.get(1) else { panic!("{map:?}") };
+    let invalidated = |d: &Drive<Dram>| d.namespace.observer().retriever().monitor().counters().invalidated;
+    let before = invalidated(&drive);
+    drive.write(*offset, &[b'x'; 65536]);
+    assert_eq!(invalidated(&drive), before);
+    let reply = drive.ask(&asked);
+    assert_eq!((reply.records.len(), reply.counters.cache_misses), (3, 0));
+    // Another volume, block by block: what the drive cached of the first must not show.
+    let new = fs::read(other.path()).unwrap();
+    for (n, block) in new.chunks(65536).enumerate() {
+        drive.write(n as u64 * 65536, block);
+    }
+    assert!(invalidated(&drive) > before);
+    let reply = drive.ask(&asked);
+    assert_eq!(reply.status, ReplyStatus::Success);
+    assert_eq!(reply.records[0], Record::File { path: b"/a/b/c/log".to_vec(), size: 23 });
+    let Record::Total { files: 1, matches: 1, .. } = reply.records[2] else { panic!("{reply:?}") };
+}
+
+#[test]
+fn long_lines_come_in_parts_and_nothing_is_lost() {
+    let long: String = (0..50_000).map(|n| format!("{n:x},")).collect();
+    let text = format!("short needle\n{long}needle\nend needle\n");
+    let Some(image) =
+        image("long_lines_come_in_parts_and_nothing_is_lost", |dir| fs::write(dir.join("f"), &text).unwrap())
+    else {
+        return;
+    };
+    let mut drive = Drive::new(Dram::from_file(image.path(), 512).unwrap());
+    for room in [512, 4096, 65536] {
+        let mut asked = request(Target::Path(b"/f".to_vec()), grep("needle"));
+        let mut got: Vec<(u64, Vec<u8>, bool)> = Vec::new();
+        loop {
+            let token = drive.start(Door::Command, encode_request(&asked), room).unwrap();
+            let outcome = drive.finish(token);
+            assert!(outcome.reply.len() <= room);
+            let reply = decode_reply(&outcome.reply).unwrap();
+            assert_eq!(reply.status, ReplyStatus::Success);
+            for record in reply.records {
+                if let Record::Line { number, bytes, continues, .. } = record {
+                    match got.last_mut() {
+                        Some((n, all, true)) if *n == number => {
+                            all.extend(bytes);
+                            got.last_mut().unwrap().2 = continues;
+                        }
+                        _ => got.push((number, bytes, continues)),
+                    }
+                }
+            }
+            let Some(more) = reply.more else { break };
+            assert_ne!(asked.resume.as_ref(), Some(&more));
+            asked.resume = Some(more);
+        }
+        let lines: Vec<_> = text.lines().enumerate().map(|(n, l)| (n as u64 + 1, l.into(), false)).collect();
+        assert!(got == lines, "by {room}");
+    }
+    let reply = drive.ask(&request(
+        Target::Path(b"/f".to_vec()),
+        Operation::Search(Search {
+            patterns: vec![b"needle".to_vec()],
+            answer: Answer::Count,
+            ..Search::default()
+        }),
+    ));
+    assert_eq!(reply.records[1], Record::Matches(3));
+}
