@@ -17,8 +17,6 @@ step "tests"
 # The binaries that tests start are built first, as a user builds them.
 cargo build --release --locked -q -p nearside-cli
 cargo test --workspace --locked --no-fail-fast
-step "interleavings of the rings (loom)"
-RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked -q -p nearside-dma --release --lib loom_
 
 if [ -s "$NEARSIDE_LEFT_OUT" ]; then
   step "left out on this machine"; sort -u "$NEARSIDE_LEFT_OUT"

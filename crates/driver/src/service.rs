@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use nearside_clock::{Clock, Nanos};
 use nearside_dma::Wakeup;
+use nearside_dma::cpu::{CpuTimes, thread_times};
 
 use crate::{Command, Completed, DmaBuffer, Driver, Error, Failure, QueueConfig, QueuePair, Threaded};
 
@@ -65,7 +66,12 @@ struct Inner {
     closed: AtomicBool,
     wakes: AtomicU64,
     completed: AtomicU64,
+    user_ns: AtomicU64,
+    system_ns: AtomicU64,
 }
+
+/// Sleeps between two readings of the thread's CPU times.
+const READING: u64 = 32;
 
 /// What the service did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,6 +116,8 @@ impl Service {
             closed: false.into(),
             wakes: 0.into(),
             completed: 0.into(),
+            user_ns: 0.into(),
+            system_ns: 0.into(),
         });
         let context = Context { inner: inner.clone(), queue, driver: driver.clone(), clock, out: Vec::new() };
         let thread = std::thread::Builder::new()
@@ -132,6 +140,14 @@ impl Service {
         ServiceCounts {
             wakes: self.inner.wakes.load(Ordering::Relaxed),
             completed: self.inner.completed.load(Ordering::Relaxed),
+        }
+    }
+
+    /// CPU times of the thread, as of some sleeps ago.
+    pub fn cpu_times(&self) -> CpuTimes {
+        CpuTimes {
+            user_ns: self.inner.user_ns.load(Ordering::Relaxed),
+            system_ns: self.inner.system_ns.load(Ordering::Relaxed),
         }
     }
 }
@@ -271,7 +287,12 @@ impl<C: Clock> Context<C> {
             && !(self.inner.stop.load(Ordering::Acquire) && self.queue.outstanding() == 0);
         if idle {
             vector.event().wait_either(self.inner.wake.event(), Some(timeout));
-            self.inner.wakes.fetch_add(1, Ordering::Relaxed);
+            if self.inner.wakes.fetch_add(1, Ordering::Relaxed).is_multiple_of(READING)
+                && let Ok(times) = thread_times()
+            {
+                self.inner.user_ns.store(times.user_ns, Ordering::Relaxed);
+                self.inner.system_ns.store(times.system_ns, Ordering::Relaxed);
+            }
         }
         vector.mask();
         self.inner.wake.disarm();
