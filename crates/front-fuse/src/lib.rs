@@ -99,6 +99,7 @@ pub struct Attached {
     session: Option<std::thread::JoinHandle<io::Result<()>>>,
     events: mpsc::Receiver<Event>,
     sender: mpsc::Sender<Event>,
+    root_enters: bool,
 }
 
 enum Event {
@@ -117,7 +118,7 @@ pub fn attach(function: Function, options: &AttachOptions) -> Result<Attached, A
     let socket_path = options.socket.clone().unwrap_or_else(|| default_socket(&mountpoint));
     // The socket first: a mount that cannot be asked is of no use, and easier to leave undone than to undo.
     let server = socket::Server::bind(&socket_path, host.clone()).map_err(AttachError::Socket)?;
-    let session = mount(&host, &mountpoint, options.threads)?;
+    let (session, root_enters) = mount(&host, &mountpoint, options.threads)?;
     let (sender, events) = mpsc::channel();
     let session = std::thread::Builder::new().name("fuse".into()).spawn({
         let sender = sender.clone();
@@ -130,14 +131,13 @@ pub fn attach(function: Function, options: &AttachOptions) -> Result<Attached, A
         }
     })?;
     let (server, session) = (Some(server), Some(session));
-    Ok(Attached { host, driver, mountpoint, socket_path, server, session, events, sender })
+    Ok(Attached { host, driver, mountpoint, socket_path, server, session, events, sender, root_enters })
 }
 
-fn mount(
-    host: &Arc<Host>,
-    mountpoint: &Path,
-    threads: usize,
-) -> Result<Session<mount::Namespace>, AttachError> {
+type Mount = Session<mount::Namespace>;
+
+/// Mounts; says whether root gets in.
+fn mount(host: &Arc<Host>, mountpoint: &Path, threads: usize) -> Result<(Mount, bool), AttachError> {
     let failed = |error: io::Error| AttachError::Mount {
         path: mountpoint.display().to_string(),
         hint: match error.kind() {
@@ -145,7 +145,7 @@ fn mount(
                 " (is there /dev/fuse, and without root fusermount3 of fuse3?)"
             }
             io::ErrorKind::PermissionDenied => {
-                " (mounting without root needs fusermount3 of fuse3, and a directory of one's own)"
+                " (mounting without root needs fusermount3 of fuse3, /dev/fuse open to everybody, and a directory of one's own)"
             }
             _ => "",
         },
@@ -171,10 +171,13 @@ fn mount(
         Session::new(namespace, mountpoint, &config)
     };
     if owner.0 == 0 {
-        return new(SessionACL::Owner).map_err(failed);
+        return new(SessionACL::Owner).map(|session| (session, true)).map_err(failed);
     }
     // Root's loop device has to get in; where /etc/fuse.conf lacks user_allow_other only the user's own tools do.
-    new(SessionACL::RootAndOwner).or_else(|_| new(SessionACL::Owner)).map_err(failed)
+    new(SessionACL::RootAndOwner)
+        .map(|session| (session, true))
+        .or_else(|_| new(SessionACL::Owner).map(|session| (session, false)))
+        .map_err(failed)
 }
 
 impl Attached {
@@ -186,6 +189,12 @@ impl Attached {
     /// The socket.
     pub fn socket(&self) -> &Path {
         &self.socket_path
+    }
+
+    /// Whether root's loop device can open the file. Not so where a user mounted it and `/etc/fuse.conf` lacks `user_allow_other`:
+    /// then only that user's own programs (mkfs, debugfs, fuse2fs) do.
+    pub fn root_enters(&self) -> bool {
+        self.root_enters
     }
 
     /// The drive's host side, for reads and writes within this process.

@@ -9,8 +9,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use nearside_dma::system::{self, Peer};
 use nearside_spec::Status;
@@ -22,6 +22,8 @@ use crate::host::{Host, HostError};
 
 /// Connections at a time; more are closed at once.
 pub const MAX_CONNECTIONS: usize = 64;
+/// Of these, connections of one user other than root and the drive's own: nobody keeps the others out.
+pub const MAX_OF_ONE_USER: usize = 16;
 
 /// A socket that is being served. Dropping it closes it and removes its file.
 pub(crate) struct Server {
@@ -34,8 +36,38 @@ struct Shared {
     host: Arc<Host>,
     owner: u32,
     ends: AtomicBool,
-    count: AtomicUsize,
-    open: Mutex<Vec<(usize, UnixStream)>>,
+    open: Mutex<Vec<Connection>>,
+}
+
+struct Connection {
+    id: usize,
+    uid: u32,
+    stream: UnixStream,
+}
+
+impl Shared {
+    fn open(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.open.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn trusts(&self, uid: u32) -> bool {
+        uid == 0 || uid == self.owner
+    }
+
+    /// Enters a connection, where there is room for it.
+    fn enter(&self, id: usize, uid: u32, stream: &UnixStream) -> io::Result<bool> {
+        let mut open = self.open();
+        let own = open.iter().filter(|c| c.uid == uid).count();
+        if open.len() >= MAX_CONNECTIONS || (!self.trusts(uid) && own >= MAX_OF_ONE_USER) {
+            return Ok(false);
+        }
+        open.push(Connection { id, uid, stream: stream.try_clone()? });
+        Ok(true)
+    }
+
+    fn leave(&self, id: usize) {
+        self.open().retain(|c| c.id != id);
+    }
 }
 
 impl Server {
@@ -63,13 +95,8 @@ impl Server {
         };
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).map_err(named)?;
         let owner = system::effective_ids().0;
-        let shared = Arc::new(Shared {
-            host,
-            owner,
-            ends: AtomicBool::new(false),
-            count: AtomicUsize::new(0),
-            open: Mutex::new(Vec::new()),
-        });
+        let shared =
+            Arc::new(Shared { host, owner, ends: AtomicBool::new(false), open: Mutex::new(Vec::new()) });
         let accepting = std::thread::Builder::new().name("socket".into()).spawn({
             let shared = shared.clone();
             move || accept(&listener, &shared)
@@ -86,8 +113,8 @@ impl Drop for Server {
         if let Some(accepting) = self.accepting.take().filter(|_| woken) {
             let _ = accepting.join();
         }
-        for (_, stream) in self.shared.open.lock().unwrap_or_else(|e| e.into_inner()).drain(..) {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
+        for connection in self.shared.open().drain(..) {
+            let _ = connection.stream.shutdown(std::net::Shutdown::Both);
         }
         let _ = std::fs::remove_file(&self.path);
     }
@@ -106,34 +133,32 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
                 continue;
             }
         };
-        if shared.count.fetch_add(1, Ordering::SeqCst) >= MAX_CONNECTIONS {
-            shared.count.fetch_sub(1, Ordering::SeqCst);
-            continue;
-        }
-        let Ok(handle) = stream.try_clone() else { continue };
-        shared.open.lock().unwrap_or_else(|e| e.into_inner()).push((id, handle));
-        let spawned = std::thread::Builder::new().name("socket-peer".into()).spawn({
-            let shared = shared.clone();
-            move || {
-                if let Err(e) = serve(&stream, &shared)
-                    && e.kind() != io::ErrorKind::UnexpectedEof
-                {
-                    eprintln!("nearside: socket: {e}");
+        let peer = system::peer(&stream);
+        let entered = peer.and_then(|peer| Ok(shared.enter(id, peer.uid, &stream)?.then_some(peer)));
+        let spawned = match entered {
+            Ok(None) => continue,
+            Ok(Some(peer)) => std::thread::Builder::new().name("socket-peer".into()).spawn({
+                let shared = shared.clone();
+                move || {
+                    if let Err(e) = serve(&stream, &peer, &shared)
+                        && e.kind() != io::ErrorKind::UnexpectedEof
+                    {
+                        eprintln!("nearside: socket: {e}");
+                    }
+                    shared.leave(id);
                 }
-                shared.open.lock().unwrap_or_else(|e| e.into_inner()).retain(|(other, _)| *other != id);
-                shared.count.fetch_sub(1, Ordering::SeqCst);
-            }
-        });
+            }),
+            Err(e) => Err(e),
+        };
         if let Err(e) = spawned {
             eprintln!("nearside: socket: {e}");
-            shared.count.fetch_sub(1, Ordering::SeqCst);
+            shared.leave(id);
         }
     }
 }
 
 /// One connection, to its end.
-fn serve(mut stream: &UnixStream, shared: &Shared) -> io::Result<()> {
-    let peer = system::peer(stream)?;
+fn serve(mut stream: &UnixStream, peer: &Peer, shared: &Shared) -> io::Result<()> {
     let mut head = [0; REQUEST_FRAME];
     let mut request = Vec::new();
     loop {
@@ -144,7 +169,7 @@ fn serve(mut stream: &UnixStream, shared: &Shared) -> io::Result<()> {
         };
         request.resize(frame.len as usize, 0);
         stream.read_exact(&mut request)?;
-        match execute(shared, &peer, &frame, &request) {
+        match execute(shared, peer, &frame, &request) {
             Ok(reply) => answer(stream, Status::SUCCESS, &reply)?,
             Err(status) => answer(stream, status, &[])?,
         }
@@ -160,7 +185,7 @@ fn answer(mut stream: &UnixStream, status: Status, reply: &[u8]) -> io::Result<(
 fn execute(shared: &Shared, peer: &Peer, frame: &RequestFrame, request: &[u8]) -> Result<Vec<u8>, Status> {
     let host = &shared.host;
     let refused = Status::INVALID_FIELD.dnr();
-    let trusted = peer.uid == 0 || peer.uid == shared.owner;
+    let trusted = shared.trusts(peer.uid);
     let room = frame.room as usize;
     if room > MAX_BUFFER || (frame.kind != Kind::NearData && !request.is_empty()) {
         return Err(refused);

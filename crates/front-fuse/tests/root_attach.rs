@@ -448,6 +448,7 @@ fn fio_verifies() {
     let file = serving.attached().file();
     for (engine, rw) in [("psync", "randwrite"), ("libaio", "randrw")] {
         run(Command::new("fio")
+            .current_dir(place.dir.path())
             .args([
                 "--name=verify",
                 "--direct=1",
@@ -462,6 +463,7 @@ fn fio_verifies() {
                 "--numjobs=1",
                 "--randseed=42",
                 "--fsync=64",
+                "--verify_state_save=0",
                 "--allow_file_create=0",
             ])
             .args([

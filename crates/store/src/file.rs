@@ -202,3 +202,63 @@ impl Store for File {
         FileChannel::new(self.inner.clone(), memory)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Channel, Completion, Data, Operation, StoreError, Submitted, Token};
+    use nearside_clock::Nanos;
+
+    fn run(channel: &mut FileChannel, operation: Operation) -> Completion {
+        let len = operation.range().map_or(0, |(_, len)| len as usize);
+        let data = match operation {
+            Operation::Read { .. } | Operation::Write { .. } => Data::Owned(IoBuffer::new(len).unwrap()),
+            _ => Data::None,
+        };
+        let mut done = match channel.submit(operation, data, Token(3), Nanos(0)) {
+            Submitted::Done(completion) => return completion,
+            Submitted::Pending => None,
+        };
+        while done.is_none() {
+            channel.poll(Nanos(0), &mut |token, completion| {
+                assert_eq!(token, Token(3));
+                done = Some(completion);
+            });
+        }
+        done.unwrap()
+    }
+
+    #[test]
+    fn a_reader_writes_nothing_and_keeps_nobody_out() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let serving = File::open(file.path(), FileOptions::serve()).unwrap();
+        let reading = File::open(file.path(), FileOptions::read()).unwrap();
+        assert!(reading.read_only() && !serving.read_only());
+        let mut channel = reading.channel(Arc::new(Memory::new())).unwrap();
+        let write = Operation::Write { offset: 0, len: 512, fua: false };
+        let refused = run(&mut channel, write);
+        assert_eq!(refused.result, Err(StoreError::ReadOnly));
+        assert!(refused.buffer.is_some());
+        let deallocate = Operation::Deallocate { offset: 0, len: 512 };
+        assert_eq!(run(&mut channel, deallocate).result, Err(StoreError::ReadOnly));
+        run(&mut channel, Operation::Read { offset: 0, len: 512 }).result.unwrap();
+    }
+
+    #[test]
+    fn a_file_that_becomes_shorter_is_an_error() {
+        for backend in [None, Some(Backend::Positioned)] {
+            for access in [Access::Read, Access::Serve] {
+                let file = tempfile::NamedTempFile::new().unwrap();
+                file.as_file().set_len(1 << 20).unwrap();
+                let options = FileOptions { access, backend, ..FileOptions::read() };
+                let mut channel = File::open(file.path(), options).unwrap().channel(Arc::default()).unwrap();
+                file.as_file().set_len(4096).unwrap();
+                let completion = run(&mut channel, Operation::Read { offset: 0, len: 16384 });
+                let error = completion.result.unwrap_err().to_string();
+                assert!(error.contains("shorter"), "{error}");
+                assert_eq!(completion.buffer.unwrap().len(), 16384);
+            }
+        }
+    }
+}
