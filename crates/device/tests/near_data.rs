@@ -46,8 +46,12 @@ struct Drive<S: Store> {
 
 impl<S: Store> Drive<S> {
     fn new(store: S) -> Drive<S> {
+        Drive::with(store, Config::default())
+    }
+
+    fn with(store: S, config: Config) -> Drive<S> {
         let clock = SimClock::new();
-        let firmware = Fsr::new(Arc::new(clock.clone()), Config::default());
+        let firmware = Fsr::new(Arc::new(clock.clone()), config);
         let namespace = Arc::new(Namespace::new(store, firmware, 512, [1; 16], false).unwrap());
         let memory = Arc::new(Memory::new());
         let worker = <Fsr as Firmware<S>>::worker(&namespace, &memory, 0).unwrap();
@@ -199,25 +203,48 @@ fn what_is_not_a_request_is_refused_by_its_status() {
     assert_eq!(drive.finish(token).status, Status::INVALID_FIELD.dnr());
 }
 
+/// DAC'23 III-C: blocks in any order use all of the medium's units, an ordered range does not.
 #[test]
-fn a_slow_store_suspends_tasks_and_a_batch_uses_all_its_units() {
-    let Some(image) = image("a_slow_store_suspends_tasks_and_a_batch_uses_all_its_units", fill) else {
-        return;
+fn unordered_reading_uses_all_units_and_ordered_reading_does_not() {
+    let test = "unordered_reading_uses_all_units_and_ordered_reading_does_not";
+    let large = |dir: &Path| {
+        fs::write(dir.join("big"), (0..3_000_000).map(|n| format!("{n} line\n")).collect::<String>())
+            .unwrap();
     };
-    let mut expected = None;
-    let mut took = Vec::new();
-    for units in [1, 8] {
-        let store = Dram::from_file(image.path(), 512).unwrap();
-        let mut drive = Drive::new(Delayed::new(store, Delay::units(units, 50_000)));
-        let sum = request(Target::Path(b"/big".to_vec()), Operation::Checksum(Digest::Crc32c));
-        drive.ask(&sum);
+    let Some(image) = image(test, large) else { return };
+    // Each unit serves 128 KiB at a time, as much as the provider reads at once.
+    let took = |units, config, operation: &Operation| {
+        let delay = Delay { units, stripe: 128 << 10, ..Delay::fixed(1_000_000) };
+        let store = Delayed::new(Dram::from_file(image.path(), 512).unwrap(), delay);
+        let mut drive = Drive::with(store, config);
+        let asked = request(Target::Path(b"/big".to_vec()), operation.clone());
+        drive.ask(&asked);
         let before = drive.clock.now();
-        let reply = drive.ask(&sum);
+        let reply = drive.ask(&asked);
         assert_eq!(reply.status, ReplyStatus::Success);
-        took.push(drive.clock.now().since(before));
-        assert_eq!(*expected.get_or_insert(reply.records.clone()), reply.records);
+        (drive.clock.now().since(before) as f64, reply.records)
+    };
+    let plain = Config { ahead: 1, ..Config::default() };
+    let deep = Config { depth: 16, ..Config::default() };
+    let crc = Operation::Checksum(Digest::Crc32c);
+    let count = Operation::Search(Search {
+        patterns: vec![b"77".to_vec()],
+        answer: Answer::Count,
+        ..Search::default()
+    });
+    for operation in [&crc, &count, &Operation::Count] {
+        let (one, records) = took(1, deep, operation);
+        let (eight, same) = took(8, deep, operation);
+        assert_eq!(records, same);
+        assert!(one / eight > 7.0, "{one} by one unit, {eight} by eight");
     }
-    assert!(took[0] >= 5 * took[1], "{took:?}");
+    // The same bytes in order: a read at a time, and four ahead.
+    let sha = Operation::Checksum(Digest::Sha256);
+    let (unordered, _) = took(8, deep, &crc);
+    let (ordered, records) = took(8, plain, &sha);
+    let (ahead, same) = took(8, Config::default(), &sha);
+    assert_eq!(records, same);
+    assert!(ordered > 3.0 * unordered && ahead < ordered, "{unordered} {ahead} {ordered}");
 }
 
 #[test]

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nearside_fsview::Error;
+use nearside_fsview::partition::partitions;
 
 use crate::Retriever;
 use crate::crawler::{OpenVolume, open};
 use crate::media::Media;
 use crate::model::Failure;
-use crate::view::Tally;
+use crate::monitor::Deps;
+use crate::view::{Tally, View};
 
 /// Open volumes kept.
 const MOST_OPEN: usize = 32;
@@ -68,13 +70,52 @@ impl Retriever {
             volume,
             deps,
         };
+        let mut deps = Deps::default();
         if asked == 0 {
             match open(self, media, tally, 0, media.len()).await? {
                 (Ok(volume), deps) => return Ok(fresh(0, 0, media.len(), volume, deps)),
-                (Err(Error::NoFileSystem), _) => {}
+                (Err(Error::NoFileSystem), whole) => deps = whole,
                 (Err(error), _) => return Err(error.into()),
             }
         }
-        Err(Failure::NoVolume("no file system that is known (ext2, ext3, ext4, F2FS)".to_owned()))
+        let view = View::new(self, media, tally, 0, media.len());
+        let table = partitions(&view).await;
+        deps.extend(&view.into_deps());
+        let table = table?;
+        if table.is_empty() {
+            return Err(Failure::NoVolume(
+                "no file system that is known (ext2, ext3, ext4, F2FS) and no partitions".to_owned(),
+            ));
+        }
+        let mut candidates = Vec::new();
+        let mut list = Vec::new();
+        for part in table.iter().filter(|p| asked == 0 || p.number == asked) {
+            let (volume, opened) = open(self, media, tally, part.offset, part.len).await?;
+            match volume {
+                Ok(volume) => {
+                    let size = part.len >> 20;
+                    list.push(format!("{}: {} ({size} MiB)", part.number, volume.info().file_system));
+                    candidates.push((part, volume, opened));
+                }
+                Err(Error::NoFileSystem) => list.push(format!("{}: not known ({})", part.number, part.kind)),
+                Err(error) if asked != 0 => return Err(error.into()),
+                Err(error) => list.push(format!("{}: {error}", part.number)),
+            }
+        }
+        match candidates.pop() {
+            Some((part, volume, opened)) if candidates.is_empty() => {
+                deps.extend(&opened);
+                Ok(fresh(part.number, part.offset, part.len, volume, deps))
+            }
+            Some(_) => Err(Failure::NoVolume(format!("several partitions: name one of {}", list.join(", ")))),
+            None if asked == 0 => {
+                Err(Failure::NoVolume(format!("no partition with a known file system: {}", list.join(", "))))
+            }
+            None if list.is_empty() => {
+                let all: Vec<_> = table.iter().map(|p| p.number.to_string()).collect();
+                Err(Failure::NoVolume(format!("no partition {asked}; there are {}", all.join(", "))))
+            }
+            None => Err(Failure::NoVolume(format!("partition {}", list.join(", ")))),
+        }
     }
 }

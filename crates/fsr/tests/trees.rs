@@ -238,3 +238,123 @@ fn a_request_can_move_between_threads() {
     let answer = now(is_send(retriever.run(&media, &request, &mut records)));
     assert!(matches!(answer.failure, Some(nearside_fsr::Failure::NoVolume(_))));
 }
+
+#[test]
+fn f2fs() {
+    if has("f2fs", "mkfs.f2fs") && has("f2fs", "sload.f2fs") {
+        let dir = tempfile::tempdir().unwrap();
+        let mut files = make_tree(dir.path());
+        // sload.f2fs writes no holes; and a name with a newline is beyond it.
+        fs::remove_file(dir.path().join("odd name \u{e4}\n")).unwrap();
+        files.remove("/odd name \u{e4}\n");
+        check_all(&files, f2fs_image(dir.path(), 128));
+    }
+}
+
+/// Puts volumes behind a partition table: an MBR of primary partitions.
+fn partitioned(volumes: &[&[u8]]) -> Vec<u8> {
+    let mut drive = vec![0u8; 1 << 20];
+    for (n, volume) in volumes.iter().enumerate() {
+        let at = drive.len();
+        drive.extend_from_slice(volume);
+        drive.resize(drive.len().next_multiple_of(1 << 20), 0);
+        let entry = &mut drive[446 + 16 * n..][..16];
+        entry[4] = 0x83;
+        entry[8..12].copy_from_slice(&((at / 512) as u32).to_le_bytes());
+        entry[12..16].copy_from_slice(&((volume.len() / 512) as u32).to_le_bytes());
+    }
+    drive[510..512].copy_from_slice(&[0x55, 0xaa]);
+    drive
+}
+
+#[test]
+fn partitions_are_found_or_listed() {
+    if !has("partitions_are_found_or_listed", "mke2fs") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("one"), "ERROR\n").unwrap();
+    let first = ext_image(dir.path(), 4, &["-t", "ext4"]);
+    fs::write(dir.path().join("two"), "ERROR\n").unwrap();
+    let second = ext_image(dir.path(), 4, &["-t", "ext2"]);
+    let names = |media: &MemoryMedia, partition| {
+        let retriever = Retriever::new(Config::default());
+        let mut request = request(common::path("/"), Operation::List);
+        request.partition = partition;
+        let (got, answer) = ask(&retriever, media, &request);
+        let name = |g: &Got| match g {
+            Got::Entry { path, .. } if path != "lost+found" => Some(path.clone()),
+            _ => None,
+        };
+        (got.iter().filter_map(name).collect::<Vec<_>>(), answer.failure)
+    };
+    let unknown = vec![7u8; 4 << 20];
+    let both = MemoryMedia::new(partitioned(&[&first, &unknown, &second]));
+    assert_eq!(names(&both, 1), (vec!["one".to_owned()], None));
+    assert_eq!(names(&both, 3), (vec!["one".to_owned(), "two".to_owned()], None));
+    for partition in [0, 2, 4] {
+        let (_, failure) = names(&both, partition);
+        let Some(nearside_fsr::Failure::NoVolume(text)) = failure else { panic!("{failure:?}") };
+        if partition == 0 {
+            assert!(text.contains("1: ext4") && text.contains("3: ext2"), "{text}");
+        }
+    }
+    let one = MemoryMedia::new(partitioned(&[&unknown, &second]));
+    assert_eq!(names(&one, 0).0, ["one", "two"]);
+}
+
+#[test]
+fn globs_mean_what_a_shell_means() {
+    if !has("globs_mean_what_a_shell_means", "mke2fs") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for path in [
+        "var/log/a.log",
+        "var/log/b.txt",
+        "var/log/app/a.log",
+        "var/log/app/deep/c.log",
+        "var/lib/a.log",
+        "home/u1/x.log",
+        "home/u2/y.log",
+        "home/u2/sub/z.log",
+    ] {
+        let at = dir.path().join(path);
+        fs::create_dir_all(at.parent().unwrap()).unwrap();
+        fs::write(at, "ERROR\n").unwrap();
+    }
+    let media = MemoryMedia::new(ext_image(dir.path(), 8, &["-t", "ext4"]));
+    let retriever = Retriever::new(Config::default());
+    let files = |target: nearside_fsr::Target| {
+        let (got, answer) = ask(&retriever, &media, &request(target, search(Answer::Count, Want::Files)));
+        let name = |g: &Got| match g {
+            Got::File(path, _) => Some(path.clone()),
+            _ => None,
+        };
+        (got.iter().filter_map(name).collect::<Vec<_>>(), answer.failure)
+    };
+    let glob = |g: &str| files(nearside_fsr::Target::Glob(g.as_bytes().to_vec()));
+    assert_eq!(glob("/var/log/*.log").0, ["/var/log/a.log"]);
+    assert_eq!(
+        glob("/var/log/**/*.log").0,
+        ["/var/log/a.log", "/var/log/app/a.log", "/var/log/app/deep/c.log"]
+    );
+    assert_eq!(glob("/home/*/?.log").0, ["/home/u1/x.log", "/home/u2/y.log"]);
+    assert_eq!(glob("/home/u[13]/*").0, ["/home/u1/x.log"]);
+    assert_eq!(glob("/var/log/a.log").0, ["/var/log/a.log"]);
+    assert_eq!(glob("/*/*/a.log").0, ["/var/lib/a.log", "/var/log/a.log"]);
+    assert_eq!(glob("/nothing/*").1, Some(nearside_fsr::Failure::NotFound));
+    assert_eq!(glob("/var/log/*.c").1, Some(nearside_fsr::Failure::NotFound));
+    assert_eq!(glob("var/*").1, Some(nearside_fsr::Failure::NotAbsolute));
+    assert!(matches!(glob("/a[").1, Some(nearside_fsr::Failure::InvalidPattern(_))));
+    let tree = |include: &[&str], exclude: &[&str], max_depth| {
+        let list = |l: &[&str]| l.iter().map(|g| g.as_bytes().to_vec()).collect();
+        let (include, exclude) = (list(include), list(exclude));
+        files(nearside_fsr::Target::Tree { root: b"/var".to_vec(), include, exclude, max_depth }).0
+    };
+    assert_eq!(tree(&["*.txt"], &[], u32::MAX), ["/var/log/b.txt"]);
+    assert_eq!(tree(&["log/*.log"], &[], u32::MAX), ["/var/log/a.log"]);
+    assert_eq!(tree(&["*.log"], &["app"], u32::MAX), ["/var/lib/a.log", "/var/log/a.log"]);
+    assert_eq!(tree(&[], &["log/app", "lib"], u32::MAX), ["/var/log/a.log", "/var/log/b.txt"]);
+    assert_eq!(tree(&[], &[], 2), ["/var/lib/a.log", "/var/log/a.log", "/var/log/b.txt"]);
+}
