@@ -70,6 +70,11 @@ pub fn percentile(values: &mut [u64], p: f64) -> f64 {
     values[((values.len() - 1) as f64 * p) as usize] as f64
 }
 
+/// Whether there is only one core to run on.
+pub fn is_alone() -> bool {
+    std::thread::available_parallelism().is_ok_and(|n| n.get() == 1)
+}
+
 /// This thread, and threads that it starts from now on, on one CPU where there are several.
 pub fn pin(cpu: usize) {
     use nearside_dma::cpu::{allowed_cores, pin_to_core};
