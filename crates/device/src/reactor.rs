@@ -245,7 +245,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             if let Ok(Request::Transfer { operation, len, pointer: Pointer::Prp(prp1, prp2) }) =
                 prepared.request
             {
-                if let Operation::Read { offset, len } = operation {
+                // The store's lines: a read's source, a write's destination.
+                if let Operation::Read { offset, len } | Operation::Write { offset, len, .. } = operation {
                     self.access.prefetch(offset, len);
                 }
                 prepared.count = pointer::short(memory, prp1, prp2, len, &mut prepared.spans).unwrap_or(0);
