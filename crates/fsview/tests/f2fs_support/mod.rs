@@ -1,6 +1,8 @@
 //! What the F2FS tests share: images as sources, manifests as the guest writes them, and the walk that makes one.
 #![allow(dead_code)] // each test uses a part
 
+pub mod damage;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -149,16 +151,16 @@ pub fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// Everything under the root, with the questions a drive asks: listed, then looked up by name, then read.
-pub fn walk<I: Image>(volume: &Volume, image: &I) -> Result<Manifest, Error> {
+/// Everything under the root except the content of `unread`, with the questions a drive asks: listed, then looked up by name, then read.
+pub fn walk<I: Image>(volume: &Volume, image: &I, unread: &[&str]) -> Result<Manifest, Error> {
     let mut found = Manifest::new();
-    let mut names_of: BTreeMap<u32, u32> = BTreeMap::new();
     let mut todo = vec![(Vec::new(), volume.root())];
     while let Some((path, ino)) = todo.pop() {
         let inode = now(volume.inode(image, ino))?;
         let key = if path.is_empty() { b"/".to_vec() } else { path.clone() };
-        found.insert(key, describe(volume, image, &inode)?);
-        *names_of.entry(ino.0).or_default() += 1;
+        let unread = unread.iter().any(|p| p.as_bytes() == key);
+        let described = if unread { String::new() } else { describe(volume, image, &inode)? };
+        found.insert(key, described);
         if inode.kind != FileKind::Directory {
             continue;
         }

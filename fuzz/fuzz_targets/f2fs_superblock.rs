@@ -1,0 +1,6 @@
+//! Superblock, checkpoint, summary and node address table of a kernel's volume, with bytes changed.
+#![no_main]
+
+mod f2fs;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| f2fs::fuzz(f2fs::Kind::Table, data));
