@@ -1,0 +1,149 @@
+//! Near-data commands on a drive while the kernel's ext4 writes to it: the socket's answers are the mount's. Needs root.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use nearside_clock::TscClock;
+use nearside_conformance::needs;
+use nearside_conformance::store::Rng;
+use nearside_device::runner::Rest;
+use nearside_device::{Config, Fsr};
+use nearside_front_fuse::{AttachOptions, attach};
+use nearside_front_loop::threaded;
+use nearside_spec::near_data::wire::{decode_reply, encode_request};
+use nearside_spec::near_data::{Credentials, Operation, Record, Reply, ReplyStatus, Request, Target};
+use nearside_spec::socket::{Kind, REPLY_FRAME, ReplyFrame, RequestFrame};
+use nearside_store::{AnyStore, FileOptions};
+
+fn run(command: &mut Command) {
+    let out = command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// A mount, ended when dropped.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).stderr(Stdio::null()).status();
+    }
+}
+
+/// One request over the socket.
+fn ask(stream: &mut UnixStream, uid: u32, target: Target, operation: Operation) -> Reply {
+    let credentials = Credentials { uid, gid: uid, groups: Vec::new() };
+    let request = Request { partition: 0, credentials, target, operation, follow: true, resume: None };
+    let bytes = encode_request(&request);
+    let frame = RequestFrame { kind: Kind::NearData, len: bytes.len() as u32, room: 1 << 20, offset: 0 };
+    stream.write_all(&frame.encode()).unwrap();
+    stream.write_all(&bytes).unwrap();
+    let mut head = [0; REPLY_FRAME];
+    stream.read_exact(&mut head).unwrap();
+    let head = ReplyFrame::decode(&head).unwrap();
+    let mut reply = vec![0; head.len as usize];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(head.status, 0, "NVMe status {:#x}", head.status);
+    decode_reply(&reply).unwrap()
+}
+
+fn path(name: &str) -> Target {
+    Target::Path(format!("/{name}").into_bytes())
+}
+
+/// A file's bytes, read in the drive.
+fn content(stream: &mut UnixStream, name: &str) -> Result<Vec<u8>, ReplyStatus> {
+    let reply = ask(stream, 0, path(name), Operation::Read { offset: 0, len: 1 << 19 });
+    assert_eq!(reply.more, None);
+    let mut bytes = Vec::new();
+    for record in reply.records {
+        match record {
+            Record::Data { offset, bytes: part } => {
+                bytes.resize(offset as usize, 0);
+                bytes.extend(part);
+            }
+            Record::Failed { status, .. } => return Err(status),
+            _ => {}
+        }
+    }
+    if reply.status == ReplyStatus::Success { Ok(bytes) } else { Err(reply.status) }
+}
+
+#[test]
+fn the_drive_sees_what_the_live_host_has_synced() {
+    const NAME: &str = "root_near_data::the_drive_sees_what_the_live_host_has_synced";
+    if !needs::root(NAME) || !needs::tools(NAME, &["mkfs.ext4", "losetup", "mount", "umount"]) {
+        return;
+    }
+    if !Path::new("/dev/fuse").exists() {
+        return needs::left_out(NAME, "no /dev/fuse");
+    }
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (image, drive_at, volume_at) =
+        (dir.path().join("disk.img"), dir.path().join("drive"), dir.path().join("volume"));
+    fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    fs::create_dir(&drive_at).unwrap();
+    fs::create_dir(&volume_at).unwrap();
+    let store = AnyStore::open(image.to_str().unwrap(), FileOptions::serve()).unwrap();
+    let firmware = Fsr::new(Arc::new(TscClock::new()), nearside_fsr::Config::default());
+    let drive = threaded(store, firmware, Config::default(), TscClock::new(), Rest::default()).unwrap();
+    let attached = attach(drive.function.clone(), &AttachOptions::new(&drive_at)).unwrap();
+    run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(attached.file()));
+    run(Command::new("mount").args(["-o", "loop"]).arg(attached.file()).arg(&volume_at));
+    let mounted = Mounted(volume_at.clone());
+    let mut stream = UnixStream::connect(attached.socket()).unwrap();
+
+    let mut rng = Rng(3);
+    let mut live: Vec<String> = Vec::new();
+    let mut gone: Vec<String> = Vec::new();
+    fs::create_dir(volume_at.join("dir")).unwrap();
+    for round in 0..100u64 {
+        for n in 0..4 {
+            let at = rng.below(live.len() as u64 + 1) as usize;
+            match (rng.below(5), live.get(at).cloned()) {
+                (0, Some(name)) => {
+                    fs::remove_file(volume_at.join(&name)).unwrap();
+                    gone.push(live.swap_remove(at));
+                }
+                (1, Some(name)) => {
+                    let new = format!("dir/renamed{round}-{n}");
+                    fs::rename(volume_at.join(&name), volume_at.join(&new)).unwrap();
+                    gone.push(std::mem::replace(&mut live[at], new));
+                }
+                (2, Some(name)) => {
+                    let mut file = fs::OpenOptions::new().append(true).open(volume_at.join(name)).unwrap();
+                    file.write_all(&vec![round as u8; rng.below(20_000) as usize]).unwrap();
+                }
+                _ => {
+                    let name = format!("{}f{round}-{n}", if n % 2 == 0 { "dir/" } else { "" });
+                    fs::write(volume_at.join(&name), vec![n as u8 + 65; rng.below(100_000) as usize])
+                        .unwrap();
+                    live.push(name);
+                }
+            }
+        }
+        // Everything at home: committed, and what the commits left dirty on the block device written.
+        run(Command::new("sync").arg("-f").arg(&volume_at));
+        for name in &live {
+            let seen = content(&mut stream, name);
+            let bytes = fs::read(volume_at.join(name)).unwrap();
+            assert!(seen.as_ref() == Ok(&bytes), "round {round}, {name}: {:?}", seen.map(|b| b.len()));
+        }
+        for name in &gone {
+            assert_eq!(content(&mut stream, name), Err(ReplyStatus::NotFound), "round {round}, {name}");
+        }
+    }
+    // Whose file it is counts, for whoever may ask in another's name.
+    let name = &live[0];
+    fs::set_permissions(volume_at.join(name), fs::Permissions::from_mode(0o600)).unwrap();
+    run(Command::new("sync").arg("-f").arg(&volume_at));
+    let reply = ask(&mut stream, 1000, path(name), Operation::Read { offset: 0, len: 10 });
+    let failed = |r: &Record| matches!(r, Record::Failed { status: ReplyStatus::PermissionDenied, .. });
+    assert!(reply.status == ReplyStatus::PermissionDenied || reply.records.iter().any(failed), "{reply:?}");
+    drop(mounted);
+    attached.detach().map_err(|(e, _)| e).unwrap();
+}
