@@ -2,6 +2,6 @@
 # The figures, each measured beside its floor or peer in one run; one record, and its table. FAST=1: under two minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export NEARSIDE_RECORD=${NEARSIDE_RECORD:-auto}
-cargo build --release --locked -q -p nearside-cli
-exec target/release/nearside record --name bench ${FAST:+--fast}
+cargo build --release --locked -q -p nearside-bench
+cargo bench --locked -q --no-run -p nearside-driver -p nearside-ndp
+exec target/release/nearside-bench ${FAST:+--fast}

@@ -1,5 +1,42 @@
 //! The papers' system in three acts: what `make demo` shows.
+//!
+//! [`run`] plays them, prints tables, and writes one self-contained page with the pictures.
 
-pub mod dataset;
+mod act1;
+mod act2;
+pub mod act3;
 pub mod page;
-pub mod volume;
+mod stage;
+
+use std::path::{Path, PathBuf};
+
+pub use stage::Failure;
+use stage::Stage;
+
+const TITLE: &str = "Nearside: three acts";
+
+/// Plays the three acts, works in `out`, and returns the page's path. `small`: less data and fewer rounds.
+pub fn run(out: &Path, small: bool) -> Result<PathBuf, Failure> {
+    std::fs::create_dir_all(out)?;
+    let stage = Stage { out: out.canonicalize()?, small };
+    let mut page = page::Page::new(
+        TITLE,
+        "An NVMe drive in software whose firmware understands files: what three papers describe, measured on this machine just now.",
+    );
+    act1::play(&stage, &mut page)?;
+    let (volumes, contents) = act2::volumes(&stage)?;
+    for volume in &volumes {
+        act2::play(&stage, &mut page, volume, &contents)?;
+    }
+    match act3::obstacle() {
+        None => act3::play(&stage, &mut page)?,
+        Some(why) => println!("act 3 replays a recorded trace: {why}"),
+    }
+    let path = stage.out.join("demo.html");
+    std::fs::write(&path, page.finish(TITLE))?;
+    println!("\nThe page with the pictures: {}", path.display());
+    if let Some(volume) = volumes.first() {
+        println!("The volumes stay for you to ask: nearside ls -d {} /real", volume.image.display());
+    }
+    Ok(path)
+}

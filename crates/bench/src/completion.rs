@@ -1,0 +1,150 @@
+//! FAST'12's two completion paths and the hybrid over a device time: response times, and CPU time per command split into
+//! user, system and spinning.
+//!
+//! One drive on one core, the caller (and the asynchronous path's context) on the other. The policies take turns in
+//! short rounds on the same queue pair, so that what the machine does meanwhile falls on all of them.
+
+use nearside_clock::TscClock;
+use nearside_device::Config;
+use nearside_device::runner::Rest;
+use nearside_dma::cpu::{CpuTimes, allowed_cores, pin_to_core, thread_times};
+use nearside_driver::{
+    Command, DmaBuffer, Driver, DriverConfig, Initiator, InitiatorConfig, Policy, Service, Threaded,
+};
+use nearside_front_loop as front;
+use nearside_store::{Delay, Delayed, Dram};
+
+use crate::dataset::Rng;
+use crate::near_data::Failure;
+
+/// The three, in the order of every answer here.
+pub const POLICIES: [Policy; 3] = [Policy::Polled, Policy::Interrupt, Policy::Hybrid];
+const CAPACITY: u64 = 64 << 20;
+
+/// What commands of one policy cost.
+#[derive(Clone, Debug, Default)]
+pub struct Cost {
+    /// Response times in nanoseconds, sorted.
+    pub latencies_ns: Vec<u64>,
+    /// CPU nanoseconds per command in user mode, spinning taken off. The caller's and the asynchronous context's; the
+    /// drive's own are not counted, as a device's are not.
+    pub user_ns: f64,
+    /// In the kernel.
+    pub system_ns: f64,
+    /// Spinning.
+    pub spin_ns: f64,
+}
+
+impl Cost {
+    /// The response time below which a part `p` (0 to 1) of the commands stayed.
+    pub fn percentile_ns(&self, p: f64) -> u64 {
+        let last = self.latencies_ns.len().saturating_sub(1);
+        self.latencies_ns.get((last as f64 * p) as usize).copied().unwrap_or(0)
+    }
+
+    /// All CPU time per command.
+    pub fn cpu_ns(&self) -> f64 {
+        self.user_ns + self.system_ns + self.spin_ns
+    }
+}
+
+/// This thread, and threads that it starts from now on, on one core where there are several; until [`unpin`].
+pub fn pin(core: usize) {
+    let cores = cores();
+    if cores.len() > 1
+        && let Some(&core) = cores.get(core)
+    {
+        let _ = pin_to_core(core);
+    }
+}
+
+/// This thread on any core again.
+pub fn unpin() {
+    let _ = nearside_dma::cpu::pin_to_cores(cores());
+}
+
+/// The cores that this process may use; asked before the first pin, which narrows what is allowed.
+pub fn cores() -> &'static [usize] {
+    use std::sync::OnceLock;
+    static CORES: OnceLock<Vec<usize>> = OnceLock::new();
+    CORES.get_or_init(|| allowed_cores().unwrap_or_default())
+}
+
+/// A drive whose store takes `delay`, its driver, and the asynchronous path.
+pub struct Bench {
+    io: Initiator<Threaded, TscClock>,
+    service: Service,
+    buffer: Option<DmaBuffer>,
+    random: Rng,
+    _drive: front::Threaded<Delayed<Dram>>,
+}
+
+impl Bench {
+    /// Starts the drive on the first core; the caller is pinned to the second.
+    pub fn new(delay: Delay) -> Result<Bench, Failure> {
+        let clock = TscClock::new();
+        pin(0);
+        let store = Delayed::new(Dram::new(CAPACITY, 512)?, delay);
+        // The drive never sleeps here: its own wake-up is not what is measured.
+        let rest = Rest { idle_ns: 1_000_000_000, early_ns: 1_000_000_000 };
+        let drive = front::threaded(store, (), Config { lba_size: 512, ..Config::default() }, clock, rest)?;
+        pin(1);
+        let driver = Driver::start(drive.function.clone(), DriverConfig::default(), &clock, &mut Threaded)?;
+        let service = Service::start(&driver, 32, clock, || ())?;
+        let io =
+            Initiator::new(&driver, InitiatorConfig::default(), clock, Threaded, Some(service.handle()))?;
+        let buffer = Some(io.buffer(1 << 20)?);
+        Ok(Bench { io, service, buffer, random: Rng(3), _drive: drive })
+    }
+
+    /// `count` random reads of `bytes` by a policy, one at a time; what they cost is added to `cost` (whose CPU figures
+    /// are then of the last round).
+    pub fn round(&mut self, policy: Policy, bytes: usize, count: usize, cost: &mut Cost) -> Result<(), Failure> {
+        self.io.set_policy(policy);
+        let blocks = (bytes / 512) as u32;
+        let service = self.service.cpu_times();
+        let (own, spun) = (thread_times().unwrap_or_default(), self.io.account().spin_ns);
+        for _ in 0..count {
+            let Some(mut buffer) = self.buffer.take() else { return Err("the buffer was lost".into()) };
+            buffer.set_len(bytes);
+            let slba = self.random.below(CAPACITY / bytes as u64) * u64::from(blocks);
+            let done = self
+                .io
+                .execute(&Command::read(1, slba, blocks), Some(buffer))
+                .map_err(|e| format!("a read was refused: {e}"))?;
+            done.outcome.map_err(|e| format!("a read failed: {e}"))?;
+            cost.latencies_ns.push(done.latency_ns);
+            self.buffer = done.buffer;
+        }
+        let spin = (self.io.account().spin_ns - spun) as f64;
+        let own = thread_times().unwrap_or_default().since(own);
+        let service: CpuTimes = self.service.cpu_times().since(service);
+        let n = count as f64;
+        cost.user_ns = ((own.user_ns + service.user_ns) as f64 - spin).max(0.0) / n;
+        cost.system_ns = (own.system_ns + service.system_ns) as f64 / n;
+        cost.spin_ns = spin / n;
+        Ok(())
+    }
+}
+
+/// The three policies in turn, `rounds` times `count` reads of each; the CPU figures are means over the rounds.
+pub fn compare(bench: &mut Bench, bytes: usize, rounds: usize, count: usize) -> Result<[Cost; 3], Failure> {
+    let mut costs: [Cost; 3] = Default::default();
+    let mut sums = [[0.0; 3]; 3];
+    for policy in POLICIES {
+        bench.round(policy, bytes, count / 4 + 1, &mut Cost::default())?;
+    }
+    for _ in 0..rounds {
+        for (i, policy) in POLICIES.into_iter().enumerate() {
+            bench.round(policy, bytes, count, &mut costs[i])?;
+            for (sum, part) in sums[i].iter_mut().zip([costs[i].user_ns, costs[i].system_ns, costs[i].spin_ns]) {
+                *sum += part / rounds as f64;
+            }
+        }
+    }
+    for (cost, [user, system, spin]) in costs.iter_mut().zip(sums) {
+        cost.latencies_ns.sort_unstable();
+        (cost.user_ns, cost.system_ns, cost.spin_ns) = (user, system, spin);
+    }
+    Ok(costs)
+}

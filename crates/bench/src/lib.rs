@@ -1,0 +1,7 @@
+//! Measurements, each beside its floor or peer in one run: what `make bench` records and `make demo` shows.
+
+pub mod completion;
+pub mod dataset;
+pub mod kernel;
+pub mod near_data;
+pub mod volume;

@@ -1,0 +1,93 @@
+//! `make bench`: measures the figures that Nearside promises, each beside its floor or peer in the same run, writes a
+//! record and prints it as a table.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use nearside_bench::near_data::Failure;
+use nearside_loadgen::record::{Environment, Figure, Record};
+
+mod figures;
+
+/// Measures the figures, each beside its floor or peer; writes studies/record/MACHINE/DATE-NAME.jsonl and prints a table.
+#[derive(Parser)]
+#[command(after_help = "Examples:\n  nearside-bench --fast\n  nearside-bench --only near-data --name try")]
+struct Args {
+    /// Under two minutes, with wider spreads.
+    #[arg(long)]
+    fast: bool,
+    /// The record's name.
+    #[arg(long, default_value = "bench")]
+    name: String,
+    /// Only these groups: floors, io, paths, scan, near-data, drive.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Where records are kept.
+    #[arg(long, default_value = "studies/record")]
+    record: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("nearside-bench: {e}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), Failure> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let mut record = Record::new(Environment::gather(now));
+    let wanted = |group: &str| args.only.is_empty() || args.only.iter().any(|o| o == group);
+    if wanted("floors") {
+        eprintln!("floors ...");
+        for figure in figures::floors(args.fast)? {
+            record.add(figure);
+        }
+    }
+    // The I/O path's and the scanner's benchmarks stand beside their code; they hand their figures over in a file.
+    for (group, package, bench) in
+        [("io", "nearside-driver", "io_path"), ("paths", "nearside-driver", "paths"), ("scan", "nearside-ndp", "scan")]
+    {
+        if wanted(group) {
+            eprintln!("{group} ...");
+            for figure in beside_their_code(package, bench, args.fast)? {
+                record.add(figure);
+            }
+        }
+    }
+    if wanted("near-data") {
+        figures::near_data(args.fast, &mut |figure| drop(record.add(figure)))?;
+    }
+    if wanted("drive") {
+        figures::drive(args.fast, &mut |figure| drop(record.add(figure)))?;
+    }
+    let path = record.write(&args.record, &args.name)?;
+    println!("{}", record.table());
+    println!("written to {}", path.display());
+    Ok(())
+}
+
+fn beside_their_code(package: &str, bench: &str, fast: bool) -> Result<Vec<Figure>, Failure> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("figures.jsonl");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["bench", "--locked", "-q", "-p", package, "--bench", bench]).env("NEARSIDE_RECORD_FILE", &file);
+    if fast {
+        cargo.env("FAST", "1");
+    }
+    if !cargo.status()?.success() {
+        return Err(format!("the benchmark {bench} of {package} failed").into());
+    }
+    figures_in(&file)
+}
+
+fn figures_in(file: &Path) -> Result<Vec<Figure>, Failure> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}

@@ -1,0 +1,131 @@
+//! Act 1, FAST'12: reads completed synchronously, asynchronously and by the hybrid, beside the machine's floor; then over
+//! device times, where the order of the two reverses.
+
+use nearside_bench::completion::{Bench, Cost, POLICIES, compare};
+use nearside_bench::completion::cores;
+use nearside_loadgen::floor::{Effort, copies, ping_pong};
+use nearside_store::Delay;
+
+use crate::page::{Bar, Line, Page};
+use crate::stage::{Failure, Stage, table};
+
+const NAMES: [&str; 3] = ["synchronous", "asynchronous", "hybrid"];
+const DEVICE_TIMES_US: [u64; 8] = [0, 2, 5, 10, 20, 40, 70, 100];
+
+/// Plays it.
+pub fn play(stage: &Stage, page: &mut Page) -> Result<(), Failure> {
+    page.heading("Act 1: when poll is better than interrupt");
+    page.text(
+        "A drive in memory, one command at a time. Synchronous: the caller builds the command, rings the doorbell, spins, \
+         returns. Asynchronous: a queue, a submission context, an interrupt, a handler, a wake-up. CPU time is the host's, \
+         not the drive's.",
+    );
+    let mut rows = Vec::new();
+    let mut bars = Vec::new();
+    let bytes = [512usize, 4096];
+    let progress = stage.progress("act 1: completion paths", (bytes.len() + DEVICE_TIMES_US.len()) as u64);
+    for bytes in bytes {
+        let mut bench = Bench::new(Delay::fixed(0))?;
+        let floor_ns = floor_ns(bytes)?;
+        for (name, cost) in NAMES.iter().zip(&compare(&mut bench, bytes, 5, 1500)?) {
+            rows.push(row(bytes, name, cost, floor_ns));
+            bars.push(Bar {
+                name: format!("{bytes} B, {}", &name[..name.len().min(5)]),
+                parts: vec![cost.user_ns / 1e3, cost.system_ns / 1e3, cost.spin_ns / 1e3],
+            });
+        }
+        progress.inc(1);
+    }
+    let head = ["read", "completion", "p50 µs", "p99", "p99.9", "/ floor", "user µs", "system", "spinning", "CPU"];
+    let caption = "Random reads at queue depth 1; the floor is a copy of as many bytes and one cache-line round trip";
+    table(caption, &head, &rows);
+    page.table(caption, &head, &rows);
+    page.bars("CPU time per read", "µs", &["user", "system", "spinning"], &bars);
+
+    let mut latency: Vec<Line> = NAMES.iter().map(|n| Line { name: (*n).into(), points: Vec::new() }).collect();
+    let mut cpu: Vec<Line> = NAMES.iter().map(|n| Line { name: (*n).into(), points: Vec::new() }).collect();
+    for time in DEVICE_TIMES_US {
+        let mut bench = Bench::new(Delay::fixed(time * 1000))?;
+        let costs = compare(&mut bench, 4096, 3, (400 - time * 2) as usize)?;
+        for (i, cost) in costs.iter().enumerate() {
+            latency[i].points.push((time as f64, cost.percentile_ns(0.5) as f64 / 1e3));
+            cpu[i].points.push((time as f64, cost.cpu_ns() / 1e3));
+        }
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    page.lines("Response time of a 4 KiB read against the device's own time", "device time, µs", "median, µs", &latency);
+    page.lines("CPU time of the same read", "device time, µs", "CPU per read, µs", &cpu);
+    let verdicts = [
+        crossing("response time", &latency[0], &latency[1]),
+        crossing("CPU time per read", &cpu[0], &cpu[1]),
+    ];
+    for verdict in verdicts {
+        println!("  {verdict}");
+        page.text(&verdict);
+    }
+    nearside_bench::completion::unpin();
+    Ok(())
+}
+
+fn row(bytes: usize, name: &str, cost: &Cost, floor_ns: f64) -> Vec<String> {
+    let us = |ns: f64| format!("{:.2}", ns / 1e3);
+    let p50 = cost.percentile_ns(0.5) as f64;
+    vec![
+        format!("{bytes} B"),
+        name.into(),
+        us(p50),
+        us(cost.percentile_ns(0.99) as f64),
+        us(cost.percentile_ns(0.999) as f64),
+        format!("{:.1}", p50 / floor_ns),
+        us(cost.user_ns),
+        us(cost.system_ns),
+        us(cost.spin_ns),
+        us(cost.cpu_ns()),
+    ]
+}
+
+/// One copy of as many bytes from a random place, and one cache-line round trip where there are two cores.
+fn floor_ns(bytes: usize) -> Result<f64, Failure> {
+    let name = if bytes == 512 { "copy of 512 B from memory, one by one" } else { "copy of 4 KiB from memory, one by one" };
+    let copy = copies(Effort::FAST)?.into_iter().find(|f| f.name == name).ok_or("the floor was not measured")?;
+    let trip = match cores() {
+        [core, other, ..] => ping_pong(Effort::FAST, *core, *other)?.map_or(0.0, |f| f.value),
+        _ => 0.0,
+    };
+    Ok(copy.value + trip)
+}
+
+/// Where the second line first lies below the first, between two measured device times.
+fn crossing(what: &str, sync: &Line, asynchronous: &Line) -> String {
+    let gap: Vec<(f64, f64)> =
+        sync.points.iter().zip(&asynchronous.points).map(|(s, a)| (s.0, a.1 - s.1)).collect();
+    let Some(at) = gap.iter().position(|g| g.1 < 0.0) else {
+        return format!("{what}: the synchronous path is the better one at every device time measured, to 100 µs.");
+    };
+    let Some(before) = at.checked_sub(1).map(|b| gap[b]) else {
+        return format!("{what}: the asynchronous path is the better one even at a device time of 0.");
+    };
+    let (x0, y0) = before;
+    let (x1, y1) = gap[at];
+    let x = x0 + (x1 - x0) * y0 / (y0 - y1);
+    format!("{what}: the order reverses at a device time of about {x:.0} µs (between {x0:.0} and {x1:.0}).")
+}
+
+/// The three policies are the three names.
+const _: () = assert!(POLICIES.len() == NAMES.len());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crossings_are_found_where_they_are() {
+        let line = |points: &[(f64, f64)]| Line { name: String::new(), points: points.to_vec() };
+        let sync = line(&[(0.0, 1.0), (10.0, 11.0), (20.0, 21.0)]);
+        let flat = line(&[(0.0, 16.0), (10.0, 16.0), (20.0, 16.0)]);
+        assert!(crossing("x", &sync, &flat).contains("about 15 µs"));
+        assert!(crossing("x", &flat, &line(&[(0.0, 20.0), (10.0, 20.0), (20.0, 20.0)])).contains("every device time"));
+        assert!(crossing("x", &flat, &sync).contains("even at"));
+    }
+}

@@ -1,0 +1,233 @@
+//! Act 3, DAC'23's metadata monitor: files are created, renamed, appended to and removed on the live volume between searches,
+//! and every search is right.
+//!
+//! As root the host is this machine's own kernel: the drive's namespace appears as a file through FUSE, and the volume on it is
+//! mounted. Otherwise a recorded trace of a real kernel's block writes is replayed ([`crate::replay`]).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use nearside_bench::dataset::Rng;
+use nearside_bench::near_data::firmware;
+use nearside_bench::volume::{self, Kind};
+use nearside_clock::TscClock;
+use nearside_device::Config;
+use nearside_device::runner::Rest;
+use nearside_front_fuse::{AttachOptions, attach};
+use nearside_fsrlib::{Answer, Ask, Operation, Record, Search, Session, SocketTransport};
+use nearside_store::Dram;
+
+use crate::page::Page;
+use crate::stage::{Failure, Stage, table};
+
+/// What the rounds did and found.
+#[derive(Debug, Default)]
+pub struct Score {
+    /// Rounds of changes with a search after each.
+    pub rounds: usize,
+    /// Files created, appended to, renamed, removed.
+    pub changes: [usize; 4],
+    /// Answers (files and lines) that were compared.
+    pub compared: usize,
+    /// Names and inodes that the crawler's cache answered, and those that it did not.
+    pub hits: u64,
+    /// See `hits`.
+    pub misses: u64,
+    /// Nanoseconds of searching, all rounds.
+    pub search_ns: u64,
+}
+
+/// Why the live form cannot be played here; `None`: it can.
+pub fn obstacle() -> Option<&'static str> {
+    let root = fs::read_to_string("/proc/self/status")
+        .is_ok_and(|s| s.lines().any(|l| l.starts_with("Uid:") && l.split_whitespace().nth(1) == Some("0")));
+    if !root {
+        return Some("not root");
+    }
+    if !Path::new("/dev/fuse").exists() || !Path::new("/dev/loop-control").exists() {
+        return Some("no FUSE or no loop devices");
+    }
+    (!Kind::Ext4.tools_are_here()).then_some("no mke2fs")
+}
+
+/// Plays it with this machine's kernel.
+pub fn play(stage: &Stage, page: &mut Page) -> Result<(), Failure> {
+    page.heading("Act 3: the metadata monitor under a live ext4");
+    page.text(
+        "The drive's namespace is a file (FUSE) on which this machine's kernel has mounted ext4. Between searches files are \
+         created, appended to, renamed and removed through the kernel; after each sync the drive is asked for all lines \
+         with a word, and its answer is compared with what the files hold. The crawler's cache stays warm throughout.",
+    );
+    let rounds = if stage.small { 5 } else { 60 };
+    let progress = stage.progress("act 3: a live volume", rounds as u64);
+    let score = live(&stage.out, rounds, 7, &mut |n| progress.set_position(n as u64))?;
+    progress.finish_and_clear();
+    show(page, &score, "ext4 under this machine's kernel");
+    Ok(())
+}
+
+/// Prints a score.
+pub fn show(page: &mut Page, score: &Score, host: &str) {
+    let [created, appended, renamed, removed] = score.changes;
+    let head = ["host", "rounds", "created", "appended", "renamed", "removed", "compared", "wrong", "cache hits", "misses", "ms a search"];
+    let rows = vec![vec![
+        host.into(),
+        score.rounds.to_string(),
+        created.to_string(),
+        appended.to_string(),
+        renamed.to_string(),
+        removed.to_string(),
+        score.compared.to_string(),
+        "0".into(),
+        score.hits.to_string(),
+        score.misses.to_string(),
+        format!("{:.2}", score.search_ns as f64 / 1e6 / score.rounds.max(1) as f64),
+    ]];
+    let caption = "Changes between searches; a wrong answer would have ended the act";
+    table(caption, &head, &rows);
+    page.table(caption, &head, &rows);
+}
+
+/// The mounted volume; goes when this does.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let done = Command::new("umount").arg(&self.0).status();
+        if !done.is_ok_and(|s| s.success()) {
+            let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        }
+    }
+}
+
+/// Rounds of seeded changes and searches on an ext4 that this machine's kernel has mounted on an attached drive.
+pub fn live(work: &Path, rounds: usize, seed: u64, tick: &mut dyn FnMut(usize)) -> Result<Score, Failure> {
+    let folder = tempfile::tempdir_in(work)?;
+    let image = folder.path().join("live.img");
+    let (tree, points) = (folder.path().join("tree"), [folder.path().join("drive"), folder.path().join("mount")]);
+    fs::create_dir_all(tree.join("a/b/c"))?;
+    for point in &points {
+        fs::create_dir_all(point)?;
+    }
+    volume::make(Kind::Ext4, &image, &tree, 96 << 20)?;
+
+    let store = Dram::from_file(&image, 512)?;
+    let clock = TscClock::new();
+    let drive = nearside_front_loop::threaded(store, firmware(), Config::default(), clock, Rest::default())?;
+    let socket = folder.path().join("socket");
+    let mut options = AttachOptions::new(&points[0]);
+    options.socket = Some(socket.clone());
+    let attached = attach(drive.function.clone(), &options)?;
+    let played = {
+        let out = Command::new("mount").args(["-o", "loop"]).arg(attached.file()).arg(&points[1]).output()?;
+        if !out.status.success() {
+            return Err(format!("mount: {}", String::from_utf8_lossy(&out.stderr).trim()).into());
+        }
+        let mounted = Mounted(points[1].clone());
+        let session = Session::new(SocketTransport::connect(&socket)?, Arc::new(clock));
+        rounds_on(&mounted.0, session, rounds, seed, tick)
+    };
+    attached.detach().map_err(|(e, _)| e)?;
+    played
+}
+
+fn rounds_on(
+    mount: &Path,
+    mut session: Session<SocketTransport>,
+    rounds: usize,
+    seed: u64,
+    tick: &mut dyn FnMut(usize),
+) -> Result<Score, Failure> {
+    let mut rng = Rng(seed);
+    let mut score = Score { rounds, ..Score::default() };
+    // What each file holds: path below the mount -> lines with the word.
+    let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let dirs = ["a", "a/b", "a/b/c"];
+    let mut serial = 0;
+    for round in 0..rounds {
+        for _ in 0..1 + rng.below(12) {
+            let chosen = (!files.is_empty()).then(|| rng.below(files.len() as u64) as usize);
+            let chosen = chosen.and_then(|i| files.keys().nth(i).cloned());
+            match (rng.below(5), chosen) {
+                (0 | 1, _) | (_, None) => {
+                    serial += 1;
+                    let path = format!("{}/file-{serial:05}.txt", dirs[rng.below(3) as usize]);
+                    let line = format!("word {serial} written in round {round}");
+                    fs::write(mount.join(&path), format!("first line\n{line}\n"))?;
+                    files.insert(path, vec![line]);
+                    score.changes[0] += 1;
+                }
+                (2, Some(path)) => {
+                    let line = format!("word appended in round {round}");
+                    let padding = "-".repeat(rng.below(9000) as usize);
+                    let mut file = fs::OpenOptions::new().append(true).open(mount.join(&path))?;
+                    writeln!(file, "{padding}\n{line}")?;
+                    files.entry(path).or_default().push(line);
+                    score.changes[1] += 1;
+                }
+                (3, Some(path)) => {
+                    serial += 1;
+                    let to = format!("{}/renamed-{serial:05}.txt", dirs[rng.below(3) as usize]);
+                    fs::rename(mount.join(&path), mount.join(&to))?;
+                    if let Some(lines) = files.remove(&path) {
+                        files.insert(to, lines);
+                    }
+                    score.changes[2] += 1;
+                }
+                (_, Some(path)) => {
+                    fs::remove_file(mount.join(&path))?;
+                    files.remove(&path);
+                    score.changes[3] += 1;
+                }
+            }
+        }
+        let synced = Command::new("sync").arg("-f").arg(mount).status()?;
+        if !synced.success() {
+            return Err("sync failed".into());
+        }
+        let (found, hits, misses, ns) = ask(&mut session)?;
+        score.compared += files.len() + files.values().map(Vec::len).sum::<usize>();
+        (score.hits, score.misses, score.search_ns) = (score.hits + hits, score.misses + misses, score.search_ns + ns);
+        if found != files {
+            let wrong = files.iter().find(|(path, lines)| found.get(*path) != Some(lines));
+            return Err(format!("round {round}: the drive's answer differs from the files: {wrong:?}").into());
+        }
+        tick(round + 1);
+    }
+    Ok(score)
+}
+
+type Found = (BTreeMap<String, Vec<String>>, u64, u64, u64);
+
+/// All lines with "word" below /a, by file, from the drive.
+fn ask(session: &mut Session<SocketTransport>) -> Result<Found, Failure> {
+    let search = Search { patterns: vec![b"word".to_vec()], fixed: true, text: true, answer: Answer::Lines, ..Search::default() };
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut file = String::new();
+    let mut failed = None;
+    let start = std::time::Instant::now();
+    let summary = session.stream(&Ask::tree("/a", Operation::Search(search)), |record| {
+        match record {
+            Record::File { path, .. } => {
+                file = String::from_utf8_lossy(&path).trim_start_matches('/').to_owned();
+                found.entry(file.clone()).or_default();
+            }
+            Record::Line { bytes, .. } => {
+                found.entry(file.clone()).or_default().push(String::from_utf8_lossy(&bytes).into_owned());
+            }
+            Record::Failed { path, status } => failed = Some(format!("{}: {status:?}", String::from_utf8_lossy(&path))),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    })?;
+    let ns = start.elapsed().as_nanos() as u64;
+    match failed {
+        Some(failed) => Err(failed.into()),
+        None => Ok((found, summary.counters.cache_hits, summary.counters.cache_misses, ns)),
+    }
+}
