@@ -99,7 +99,13 @@ impl Bench {
 
     /// `count` random reads of `bytes` by a policy, one at a time; what they cost is added to `cost` (whose CPU figures
     /// are then of the last round).
-    pub fn round(&mut self, policy: Policy, bytes: usize, count: usize, cost: &mut Cost) -> Result<(), Failure> {
+    pub fn round(
+        &mut self,
+        policy: Policy,
+        bytes: usize,
+        count: usize,
+        cost: &mut Cost,
+    ) -> Result<(), Failure> {
         self.io.set_policy(policy);
         let blocks = (bytes / 512) as u32;
         let service = self.service.cpu_times();
@@ -137,7 +143,9 @@ pub fn compare(bench: &mut Bench, bytes: usize, rounds: usize, count: usize) -> 
     for _ in 0..rounds {
         for (i, policy) in POLICIES.into_iter().enumerate() {
             bench.round(policy, bytes, count, &mut costs[i])?;
-            for (sum, part) in sums[i].iter_mut().zip([costs[i].user_ns, costs[i].system_ns, costs[i].spin_ns]) {
+            for (sum, part) in
+                sums[i].iter_mut().zip([costs[i].user_ns, costs[i].system_ns, costs[i].spin_ns])
+            {
                 *sum += part / rounds as f64;
             }
         }

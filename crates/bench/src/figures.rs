@@ -137,7 +137,11 @@ fn on_small_files(
     }
     for (what, i) in [("locating", 0), ("whole search", 1)] {
         for (host, of) in [("uncached", 1), ("cached", 2)] {
-            let fsr = figure(format!("{name}: {what} in one 16 KiB file at depth 20, FSR / {host} host"), "us", &costs[0][i]);
+            let fsr = figure(
+                format!("{name}: {what} in one 16 KiB file at depth 20, FSR / {host} host"),
+                "us",
+                &costs[0][i],
+            );
             sink(fsr.beside(&figure(format!("existing near-data path, {host} host"), "us", &costs[of][i])));
         }
     }
@@ -264,7 +268,12 @@ fn monitor(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
 
 /// What part of a core a drive uses that has nothing to do.
 fn idle(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
-    let options = Options { runner: Runner::Threaded, policy: Policy::Hybrid, rest: Rest::default(), ..Options::default() };
+    let options = Options {
+        runner: Runner::Threaded,
+        policy: Policy::Hybrid,
+        rest: Rest::default(),
+        ..Options::default()
+    };
     let options = Options { controller: Config::default(), ..options };
     let drive = Embedded::start(Dram::new(64 << 20, 512)?, firmware(), &options)?;
     let mut session = Session::new(drive, Arc::new(TscClock::new()));

@@ -56,7 +56,18 @@ pub fn ripgrep(pattern: &str, at: &Path) -> io::Result<Option<(Duration, u64)>> 
     let Some(rg) = tool("rg") else { return Ok(None) };
     let start = Instant::now();
     let out = Command::new(rg)
-        .args(["--no-config", "-a", "--no-ignore", "--hidden", "--no-unicode", "-j1", "--no-mmap", "-c", "--no-filename", "-F"])
+        .args([
+            "--no-config",
+            "-a",
+            "--no-ignore",
+            "--hidden",
+            "--no-unicode",
+            "-j1",
+            "--no-mmap",
+            "-c",
+            "--no-filename",
+            "-F",
+        ])
         .arg(pattern)
         .arg(at)
         .stderr(Stdio::inherit())

@@ -51,9 +51,11 @@ fn run(args: &Args) -> Result<(), Failure> {
         }
     }
     // The I/O path's and the scanner's benchmarks stand beside their code; they hand their figures over in a file.
-    for (group, package, bench) in
-        [("io", "nearside-driver", "io_path"), ("paths", "nearside-driver", "paths"), ("scan", "nearside-ndp", "scan")]
-    {
+    for (group, package, bench) in [
+        ("io", "nearside-driver", "io_path"),
+        ("paths", "nearside-driver", "paths"),
+        ("scan", "nearside-ndp", "scan"),
+    ] {
         if wanted(group) {
             eprintln!("{group} ...");
             for figure in beside_their_code(package, bench, args.fast)? {
@@ -77,7 +79,9 @@ fn beside_their_code(package: &str, bench: &str, fast: bool) -> Result<Vec<Figur
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("figures.jsonl");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["bench", "--locked", "-q", "-p", package, "--bench", bench]).env("NEARSIDE_RECORD_FILE", &file);
+    cargo
+        .args(["bench", "--locked", "-q", "-p", package, "--bench", bench])
+        .env("NEARSIDE_RECORD_FILE", &file);
     if fast {
         cargo.env("FAST", "1");
     }

@@ -1,8 +1,8 @@
 //! Act 1, FAST'12: reads completed synchronously, asynchronously and by the hybrid, beside the machine's floor; then over
 //! device times, where the order of the two reverses.
 
-use nearside_bench::completion::{Bench, Cost, POLICIES, compare};
 use nearside_bench::completion::cores;
+use nearside_bench::completion::{Bench, Cost, POLICIES, compare};
 use nearside_loadgen::floor::{Effort, copies, ping_pong};
 use nearside_store::Delay;
 
@@ -36,13 +36,16 @@ pub fn play(stage: &Stage, page: &mut Page) -> Result<(), Failure> {
         }
         progress.inc(1);
     }
-    let head = ["read", "completion", "p50 µs", "p99", "p99.9", "/ floor", "user µs", "system", "spinning", "CPU"];
-    let caption = "Random reads at queue depth 1; the floor is a copy of as many bytes and one cache-line round trip";
+    let head =
+        ["read", "completion", "p50 µs", "p99", "p99.9", "/ floor", "user µs", "system", "spinning", "CPU"];
+    let caption =
+        "Random reads at queue depth 1; the floor is a copy of as many bytes and one cache-line round trip";
     table(caption, &head, &rows);
     page.table(caption, &head, &rows);
     page.bars("CPU time per read", "µs", &["user", "system", "spinning"], &bars);
 
-    let mut latency: Vec<Line> = NAMES.iter().map(|n| Line { name: (*n).into(), points: Vec::new() }).collect();
+    let mut latency: Vec<Line> =
+        NAMES.iter().map(|n| Line { name: (*n).into(), points: Vec::new() }).collect();
     let mut cpu: Vec<Line> = NAMES.iter().map(|n| Line { name: (*n).into(), points: Vec::new() }).collect();
     for time in DEVICE_TIMES_US {
         let mut bench = Bench::new(Delay::fixed(time * 1000))?;
@@ -54,7 +57,12 @@ pub fn play(stage: &Stage, page: &mut Page) -> Result<(), Failure> {
         progress.inc(1);
     }
     progress.finish_and_clear();
-    page.lines("Response time of a 4 KiB read against the device's own time", "device time, µs", "median, µs", &latency);
+    page.lines(
+        "Response time of a 4 KiB read against the device's own time",
+        "device time, µs",
+        "median, µs",
+        &latency,
+    );
     page.lines("CPU time of the same read", "device time, µs", "CPU per read, µs", &cpu);
     let verdicts = [
         crossing("response time", &latency[0], &latency[1]),
@@ -87,8 +95,13 @@ fn row(bytes: usize, name: &str, cost: &Cost, floor_ns: f64) -> Vec<String> {
 
 /// One copy of as many bytes from a random place, and one cache-line round trip where there are two cores.
 fn floor_ns(bytes: usize) -> Result<f64, Failure> {
-    let name = if bytes == 512 { "copy of 512 B from memory, one by one" } else { "copy of 4 KiB from memory, one by one" };
-    let copy = copies(Effort::FAST)?.into_iter().find(|f| f.name == name).ok_or("the floor was not measured")?;
+    let name = if bytes == 512 {
+        "copy of 512 B from memory, one by one"
+    } else {
+        "copy of 4 KiB from memory, one by one"
+    };
+    let copy =
+        copies(Effort::FAST)?.into_iter().find(|f| f.name == name).ok_or("the floor was not measured")?;
     let trip = match cores() {
         [core, other, ..] => ping_pong(Effort::FAST, *core, *other)?.map_or(0.0, |f| f.value),
         _ => 0.0,
@@ -101,7 +114,9 @@ fn crossing(what: &str, sync: &Line, asynchronous: &Line) -> String {
     let gap: Vec<(f64, f64)> =
         sync.points.iter().zip(&asynchronous.points).map(|(s, a)| (s.0, a.1 - s.1)).collect();
     let Some(at) = gap.iter().position(|g| g.1 < 0.0) else {
-        return format!("{what}: the synchronous path is the better one at every device time measured, to 100 µs.");
+        return format!(
+            "{what}: the synchronous path is the better one at every device time measured, to 100 µs."
+        );
     };
     let Some(before) = at.checked_sub(1).map(|b| gap[b]) else {
         return format!("{what}: the asynchronous path is the better one even at a device time of 0.");
@@ -125,7 +140,10 @@ mod tests {
         let sync = line(&[(0.0, 1.0), (10.0, 11.0), (20.0, 21.0)]);
         let flat = line(&[(0.0, 16.0), (10.0, 16.0), (20.0, 16.0)]);
         assert!(crossing("x", &sync, &flat).contains("about 15 µs"));
-        assert!(crossing("x", &flat, &line(&[(0.0, 20.0), (10.0, 20.0), (20.0, 20.0)])).contains("every device time"));
+        assert!(
+            crossing("x", &flat, &line(&[(0.0, 20.0), (10.0, 20.0), (20.0, 20.0)]))
+                .contains("every device time")
+        );
         assert!(crossing("x", &flat, &sync).contains("even at"));
     }
 }

@@ -117,8 +117,12 @@ pub fn play(stage: &Stage, page: &mut Page, volume: &Volume, contents: &Contents
             ]
         })
         .collect();
-    let head = ["who locates and computes", "locating µs", "the rest", "whole", "commands", "moved", "FSR saves"];
-    let caption = format!("{name}: a word in one file of 16 KiB below 20 directories, per file over {} files", sample.len());
+    let head =
+        ["who locates and computes", "locating µs", "the rest", "whole", "commands", "moved", "FSR saves"];
+    let caption = format!(
+        "{name}: a word in one file of 16 KiB below 20 directories, per file over {} files",
+        sample.len()
+    );
     table(&caption, &head, &rows);
     page.table(&caption, &head, &rows);
     let bars: Vec<Bar> = costs
@@ -129,7 +133,12 @@ pub fn play(stage: &Stage, page: &mut Page, volume: &Volume, contents: &Contents
             parts: vec![c.locate_ns / 1e3, (c.total_ns - c.locate_ns) / 1e3],
         })
         .collect();
-    page.bars(&format!("{name}: search in one file at depth 20"), "µs per file", &["locating", "the rest"], &bars);
+    page.bars(
+        &format!("{name}: search in one file at depth 20"),
+        "µs per file",
+        &["locating", "the rest"],
+        &bars,
+    );
 
     let mut rows = Vec::new();
     session = session.with_route(Route::Drive);
@@ -143,7 +152,9 @@ pub fn play(stage: &Stage, page: &mut Page, volume: &Volume, contents: &Contents
         let (found, summary, _) = near_data::search(&mut session, &ask)?;
         let took = start.elapsed().as_secs_f64();
         if root == "/deep" && found != contents.needles {
-            return Err(format!("{name}: {found} lines hold the needle; {} were written", contents.needles).into());
+            return Err(
+                format!("{name}: {found} lines hold the needle; {} were written", contents.needles).into()
+            );
         }
         let c = summary.counters;
         rows.push(vec![

@@ -74,7 +74,19 @@ pub fn play(stage: &Stage, page: &mut Page) -> Result<(), Failure> {
 /// Prints a score.
 pub fn show(page: &mut Page, score: &Score, host: &str) {
     let [created, appended, renamed, removed] = score.changes;
-    let head = ["host", "rounds", "created", "appended", "renamed", "removed", "compared", "wrong", "cache hits", "misses", "ms a search"];
+    let head = [
+        "host",
+        "rounds",
+        "created",
+        "appended",
+        "renamed",
+        "removed",
+        "compared",
+        "wrong",
+        "cache hits",
+        "misses",
+        "ms a search",
+    ];
     let rows = vec![vec![
         host.into(),
         score.rounds.to_string(),
@@ -109,7 +121,8 @@ impl Drop for Mounted {
 pub fn live(work: &Path, rounds: usize, seed: u64, tick: &mut dyn FnMut(usize)) -> Result<Score, Failure> {
     let folder = tempfile::tempdir_in(work)?;
     let image = folder.path().join("live.img");
-    let (tree, points) = (folder.path().join("tree"), [folder.path().join("drive"), folder.path().join("mount")]);
+    let (tree, points) =
+        (folder.path().join("tree"), [folder.path().join("drive"), folder.path().join("mount")]);
     fs::create_dir_all(tree.join("a/b/c"))?;
     for point in &points {
         fs::create_dir_all(point)?;
@@ -192,7 +205,8 @@ fn rounds_on(
         }
         let (found, hits, misses, ns) = ask(&mut session)?;
         score.compared += files.len() + files.values().map(Vec::len).sum::<usize>();
-        (score.hits, score.misses, score.search_ns) = (score.hits + hits, score.misses + misses, score.search_ns + ns);
+        (score.hits, score.misses, score.search_ns) =
+            (score.hits + hits, score.misses + misses, score.search_ns + ns);
         if found != files {
             let wrong = files.iter().find(|(path, lines)| found.get(*path) != Some(lines));
             return Err(format!("round {round}: the drive's answer differs from the files: {wrong:?}").into());
@@ -206,7 +220,13 @@ type Found = (BTreeMap<String, Vec<String>>, u64, u64, u64);
 
 /// All lines with "word" below /a, by file, from the drive.
 fn ask(session: &mut Session<SocketTransport>) -> Result<Found, Failure> {
-    let search = Search { patterns: vec![b"word".to_vec()], fixed: true, text: true, answer: Answer::Lines, ..Search::default() };
+    let search = Search {
+        patterns: vec![b"word".to_vec()],
+        fixed: true,
+        text: true,
+        answer: Answer::Lines,
+        ..Search::default()
+    };
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut file = String::new();
     let mut failed = None;
@@ -220,7 +240,9 @@ fn ask(session: &mut Session<SocketTransport>) -> Result<Found, Failure> {
             Record::Line { bytes, .. } => {
                 found.entry(file.clone()).or_default().push(String::from_utf8_lossy(&bytes).into_owned());
             }
-            Record::Failed { path, status } => failed = Some(format!("{}: {status:?}", String::from_utf8_lossy(&path))),
+            Record::Failed { path, status } => {
+                failed = Some(format!("{}: {status:?}", String::from_utf8_lossy(&path)))
+            }
             _ => {}
         }
         ControlFlow::Continue(())

@@ -132,6 +132,10 @@ impl<T: Transport> Session<T> {
 
     /// Whether the host keeps the metadata blocks that it read ([`Route::Blocks`], [`Route::Host`]). Off by default.
     pub fn with_host_cache(mut self, cached: bool) -> Self {
+        if self.host_cached != cached {
+            // The host's view was opened for the other way.
+            self.host = None;
+        }
         self.host_cached = cached;
         self
     }
