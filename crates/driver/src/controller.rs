@@ -566,7 +566,15 @@ impl Driver {
     /// poll. Where the controller does not confirm within CAP.TO, buffers that it may still write to stay away:
     /// [`Failure::Unresponsive`], and an error here.
     pub fn stop(&self, clock: &impl Clock, peer: &mut impl Peer) -> Result<(), Error> {
-        let mut guard = self.lock();
+        self.stop_locked(&mut self.lock(), clock, peer)
+    }
+
+    fn stop_locked(
+        &self,
+        admin: &mut Option<Admin>,
+        clock: &impl Clock,
+        peer: &mut impl Peer,
+    ) -> Result<(), Error> {
         let result = self.disable(clock, peer);
         self.shared.unresponsive.store(result.is_err(), Ordering::Release);
         // Release: whoever sees the count sees which failure it is.
@@ -574,7 +582,7 @@ impl Driver {
         if result.is_ok() {
             self.shared.graveyard.lock().unwrap_or_else(|e| e.into_inner()).clear();
         }
-        *guard = None;
+        *admin = None;
         result
     }
 
@@ -592,8 +600,12 @@ impl Driver {
         peer: &mut impl Peer,
         sink: impl FnMut(Completed),
     ) {
-        if queue.is_alive() {
-            let _ = self.stop(clock, peer);
+        {
+            let mut admin = self.lock();
+            // Asked under the lock: another thread may have stopped it, and brought it up again, meanwhile.
+            if queue.is_alive() {
+                let _ = self.stop_locked(&mut admin, clock, peer);
+            }
         }
         let _ = queue.poll(clock.now(), sink);
     }

@@ -390,9 +390,9 @@ impl QueuePair {
         count
     }
 
-    /// After a creation that failed: where the controller refused, it knows nothing of the memory, which goes back.
+    /// After a creation that failed: where the controller refused or is disabled, it knows nothing of the memory, which goes back.
     pub(crate) fn abandon(&mut self, error: &Error) {
-        if matches!(error, Error::Command { .. }) {
+        if matches!(error, Error::Command { .. } | Error::Stopped) {
             self.rings = None;
         }
     }
