@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use nearside_driver::Policy;
 use nearside_fsrlib::Credentials;
 
 /// Searches, lists and hashes files by path inside the drive that holds them, without mounting.
@@ -94,6 +95,16 @@ pub enum CompletionModel {
     Interrupt,
     /// Whichever is expected to be better for the command
     Hybrid,
+}
+
+impl From<CompletionModel> for Policy {
+    fn from(model: CompletionModel) -> Policy {
+        match model {
+            CompletionModel::Polled => Policy::Polled,
+            CompletionModel::Interrupt => Policy::Interrupt,
+            CompletionModel::Hybrid => Policy::Hybrid,
+        }
+    }
 }
 
 /// The drive or the host.

@@ -1,9 +1,23 @@
 //! `nearside attach`: a drive that stays: its namespace as a file for `mount -o loop`, and a socket for the other commands.
+//!
+//! The drive runs on threads of its own ([`nearside_front_loop::threaded`]); [`nearside_front_fuse::attach`] is its host.
 
 use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
+use nearside_clock::TscClock;
+use nearside_device::near_data;
+use nearside_device::runner::Rest;
+use nearside_device::{Config, Fsr};
+use nearside_dma::system::Termination;
+use nearside_driver::Policy;
+use nearside_front_fuse::AttachOptions;
+use nearside_store::{AnyStore, FileOptions, Store};
 
+use crate::args::CompletionModel;
 use crate::failure::{Failure, Outcome};
 
 const EXAMPLES: &str = "\
@@ -13,23 +27,53 @@ Examples:
   nearside grep -d unix:/run/drive.sock -r ERROR /var/log
   umount /mnt; umount /run/drive                    ends it
 
-The socket lies beside the mount point, named MOUNTPOINT.sock, unless --socket says otherwise.";
+The socket lies beside the mount point, named MOUNTPOINT.sock, unless --socket says otherwise. SIGINT and SIGTERM end it
+as well, once nothing lies on the mount.";
 
 /// Serves a drive: its namespace as a file, and a socket for the other commands
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct AttachArgs {
-    /// What holds the drive's bytes: file:PATH (an image or a block device) or dram:SIZE (such as dram:1G)
+    /// What holds the drive's bytes: file:PATH (an image or a block device), or dram:SIZE or dram:IMAGE
     #[arg(long, value_name = "STORE")]
-    store: OsString,
+    store: String,
     /// Where the socket is made
     #[arg(long, value_name = "PATH")]
     socket: Option<OsString>,
+    /// How the host's commands are awaited
+    #[arg(long, value_enum, default_value = "hybrid", value_name = "MODEL")]
+    completion: CompletionModel,
+    /// Bytes of a logical block
+    #[arg(long, value_name = "512|4096", default_value_t = 512)]
+    block_size: u32,
     /// An empty directory
     #[arg(value_name = "MOUNTPOINT")]
-    mountpoint: OsString,
+    mountpoint: PathBuf,
 }
 
-pub fn run(_args: AttachArgs) -> Outcome {
-    Err(Failure::Message("pending".into()))
+pub fn run(args: AttachArgs) -> Outcome {
+    let words = |e: &dyn std::fmt::Display| Failure::Message(e.to_string());
+    let termination = Termination::new().map_err(|e| words(&e))?;
+    let clock = TscClock::new();
+    let file = FileOptions { block_size: args.block_size, ..FileOptions::serve() };
+    let store = AnyStore::open(&args.store, file).map_err(|e| words(&e))?;
+    let capacity = store.capacity();
+    let firmware = Fsr::new(Arc::new(clock), near_data::Config::default());
+    let config = Config { lba_size: args.block_size, ..Config::default() };
+    let drive = nearside_front_loop::threaded(store, firmware, config, clock, Rest::default())
+        .map_err(|e| words(&e))?;
+    let options = AttachOptions {
+        socket: args.socket.map(PathBuf::from),
+        policy: Policy::from(args.completion),
+        ..AttachOptions::new(args.mountpoint)
+    };
+    let attached = nearside_front_fuse::attach(drive.function.clone(), &options).map_err(|e| words(&e))?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}: {capacity} bytes", attached.file().display())?;
+    writeln!(out, "unix:{}", attached.socket().display())?;
+    out.flush()?;
+    drop(out);
+    attached.wait(termination).map_err(|e| words(&e))?;
+    drop(drive);
+    Ok(0)
 }

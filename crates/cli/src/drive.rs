@@ -21,6 +21,8 @@ pub struct Drive {
     session: Session<Box<dyn Transport>>,
     clock: Arc<TscClock>,
     opened: Nanos,
+    /// What had been moved when it was open.
+    opened_with: Totals,
     asked: Nanos,
     counters: Counters,
     warned: HashSet<String>,
@@ -43,15 +45,19 @@ impl Drive {
         let opened = clock.now();
         let credentials = open::credentials(args)?;
         let transport = open::transport(args)?;
-        let session = Session::new(transport, clock.clone())
+        let mut session = Session::new(transport, clock.clone())
             .with_credentials(credentials)
             .with_partition(args.partition.unwrap_or(0))
             .with_route(route)
             .with_host_cache(args.host_cache);
+        // A host that locates files has the volume mounted: that is no part of what an operation costs.
+        session.mount().map_err(|e| Failure::Message(format!("{}: {e}", args.drive.to_string_lossy())))?;
         let progress = Progress::new(session.seen());
+        let opened_with = session.totals();
         let asked = clock.now();
         Ok(Drive {
             session,
+            opened_with,
             clock,
             opened,
             asked,
@@ -153,7 +159,7 @@ impl Drive {
                 located: self.args.locate,
                 computed: self.args.compute,
                 counters: self.counters,
-                totals: self.session.totals(),
+                totals: self.totals(),
                 open_ns: self.asked.since(self.opened),
                 wall_ns: self.clock.now().since(self.asked),
                 completion: self.completion(),
@@ -168,9 +174,9 @@ impl Drive {
         Ok(())
     }
 
-    /// What has been moved so far.
+    /// What has been moved so far, since it was open.
     pub fn totals(&self) -> Totals {
-        self.session.totals()
+        self.session.totals().since(&self.opened_with)
     }
 }
 

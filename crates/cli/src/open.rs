@@ -4,9 +4,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use nearside_fsrlib::{Credentials, SocketTransport, Transport, socket};
+use nearside_embedded::{Options, Runner};
+use nearside_fsrlib::{Credentials, Encoding, SocketTransport, Transport, socket};
 
-use crate::args::DriveArgs;
+use crate::args::{DriveArgs, Threads};
 use crate::failure::Failure;
 
 /// The socket's path, where the name is one.
@@ -53,7 +54,21 @@ pub fn transport(args: &DriveArgs) -> Result<Box<dyn Transport>, Failure> {
     if let Some(path) = socket_of(&args.drive) {
         return Ok(Box::new(SocketTransport::connect(path)?));
     }
-    Err(Failure::Message(format!("{}: no embedded drive in this build", args.drive.display())))
+    let path = Path::new(&args.drive);
+    let options = Options {
+        runner: match args.threads {
+            Threads::Inline => Runner::Inline,
+            Threads::Threaded => Runner::Threaded,
+        },
+        policy: args.completion.into(),
+        ..Options::default()
+    };
+    let mut drive = nearside_embedded::image(path, &options)
+        .map_err(|e| Failure::Message(format!("{}: {e}", path.display())))?;
+    if args.get_features {
+        drive.way().set_encoding(Encoding::GetFeatures);
+    }
+    Ok(Box::new(drive))
 }
 
 #[cfg(test)]

@@ -3,16 +3,17 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use nearside_clock::TscClock;
 use nearside_device::runner::{self, Rest};
-use nearside_device::{Config, Firmware, Namespace};
+use nearside_device::{Config, Firmware, Fsr, Namespace};
 use nearside_driver::{
     Driver, DriverConfig, Initiator, InitiatorConfig, Peer, Policy, QueueConfig, Service, Threaded,
 };
 use nearside_fsrlib::{Completion, QueueTransport, Transport};
-use nearside_store::Store;
+use nearside_store::{File, FileOptions, Store};
 
 /// Who runs the drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +55,8 @@ impl Default for Options {
 /// Why the drive could not be made.
 #[derive(Debug)]
 pub enum Error {
+    /// The store.
+    Store(io::Error),
     /// The controller or its threads.
     Drive(io::Error),
     /// The driver.
@@ -65,6 +68,7 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Error::Store(e) => e.fmt(f),
             Error::Drive(e) => write!(f, "the drive could not be started: {e}"),
             Error::Driver(e) => write!(f, "the driver could not start the drive: {e}"),
             Error::Library(e) => write!(f, "the drive has nothing to work on: {e}"),
@@ -73,6 +77,17 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// How long a command may take: near-data work over a large volume takes its time.
+const TIMEOUT_MS: u64 = 3_600_000;
+
+/// A drive that understands files over an image file or a block device, which is read through the page cache and never
+/// written. Errors do not name the path.
+pub fn image(path: &Path, options: &Options) -> Result<Embedded<File, Fsr>, Error> {
+    let store = File::open(path, FileOptions::read()).map_err(Error::Store)?;
+    let firmware = Fsr::new(Arc::new(TscClock::new()), nearside_device::near_data::Config::default());
+    Embedded::start(store, firmware, options)
+}
 
 /// The way to an embedded drive.
 pub type Way = QueueTransport<Box<dyn Peer>, TscClock>;
@@ -106,8 +121,8 @@ impl<S: Store, F: Firmware<S>> Embedded<S, F> {
                 .map_err(Error::Drive)?;
             (drive.function, drive.namespace, Box::new(drive.runner), None)
         };
-        let driver =
-            Driver::start(function, DriverConfig::default(), &clock, &mut peer).map_err(Error::Driver)?;
+        let config = DriverConfig { timeout_ms: TIMEOUT_MS, ..DriverConfig::default() };
+        let driver = Driver::start(function, config, &clock, &mut peer).map_err(Error::Driver)?;
         let service = match options.policy {
             Policy::Polled => None,
             Policy::Interrupt | Policy::Hybrid => {

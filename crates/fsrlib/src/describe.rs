@@ -51,3 +51,25 @@ pub fn errno_name(status: &ReplyStatus) -> &'static str {
         ReplyStatus::Cancelled => "ECANCELED",
     }
 }
+
+/// The `errno` of a status, as Linux numbers it.
+pub fn errno(status: &ReplyStatus) -> i32 {
+    match status {
+        ReplyStatus::Success => 0,
+        ReplyStatus::NotFound => 2,
+        ReplyStatus::PermissionDenied => 13,
+        ReplyStatus::NotADirectory => 20,
+        ReplyStatus::IsADirectory => 21,
+        ReplyStatus::NotARegularFile | ReplyStatus::NotAbsolute => 22,
+        ReplyStatus::InvalidRequest(_) | ReplyStatus::InvalidPattern(_) => 22,
+        ReplyStatus::SymlinkLoop => 40,
+        ReplyStatus::NameTooLong => 36,
+        ReplyStatus::ChangedDuringScan => 11,
+        ReplyStatus::UnsupportedFeature(_) => 95,
+        ReplyStatus::CorruptVolume(_) => 117,
+        ReplyStatus::MediumError(_) => 5,
+        ReplyStatus::NoVolume(_) => 19,
+        ReplyStatus::LineTooLong(_) => 90,
+        ReplyStatus::Cancelled => 125,
+    }
+}

@@ -22,7 +22,7 @@ mod session;
 pub mod socket;
 mod transport;
 
-pub use describe::{describe, errno_name};
+pub use describe::{describe, errno, errno_name};
 pub use error::Error;
 pub use nearside_driver as driver;
 pub use nearside_spec::near_data::{

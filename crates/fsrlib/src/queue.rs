@@ -46,9 +46,8 @@ impl<P: Peer, C: Clock + Clone> QueueTransport<P, C> {
     }
 
     /// How requests become commands.
-    pub fn with_encoding(mut self, encoding: Encoding) -> Self {
+    pub fn set_encoding(&mut self, encoding: Encoding) {
         self.encoding = encoding;
-        self
     }
 
     /// The initiator, for its account and policy.

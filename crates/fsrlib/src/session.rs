@@ -126,8 +126,14 @@ impl<T: Transport> Session<T> {
 
     /// Which way operations go.
     pub fn with_route(mut self, route: Route) -> Self {
-        self.route = route;
+        self.set_route(route);
         self
+    }
+
+    /// Which way operations go from now on. The host's view of the volume, where there was one, is given up.
+    pub fn set_route(&mut self, route: Route) {
+        self.route = route;
+        self.host = None;
     }
 
     /// Whether the host keeps the metadata blocks that it read ([`Route::Blocks`], [`Route::Host`]). Off by default.
@@ -187,6 +193,15 @@ impl<T: Transport> Session<T> {
         Ok(reply)
     }
 
+    /// Opens the host's own view of the volume, as mounting it would, where the route needs one and there is none: asks the
+    /// drive where the volume lies and reads its superblock. Done by the first [`Session::stream`] otherwise.
+    pub fn mount(&mut self) -> Result<(), Error> {
+        if self.route != Route::Drive && self.host.is_none() {
+            self.host = Some(Host::open(self, self.host_cached)?);
+        }
+        Ok(())
+    }
+
     /// Does an operation and hands each record to `sink` as it arrives, until there are no more or `sink` breaks.
     /// Answers of any length: memory is bounded by one reply.
     pub fn stream(
@@ -194,14 +209,11 @@ impl<T: Transport> Session<T> {
         ask: &Ask,
         mut sink: impl FnMut(Record) -> ControlFlow<()>,
     ) -> Result<Summary, Error> {
+        self.mount()?;
         let before = self.totals;
-        let counters = match self.route {
-            Route::Drive => self.stream_drive(ask, &mut sink)?,
-            Route::Blocks | Route::Host => {
-                let mut host = match self.host.take() {
-                    Some(host) => host,
-                    None => Host::open(self, self.host_cached)?,
-                };
+        let counters = match self.host.take() {
+            None => self.stream_drive(ask, &mut sink)?,
+            Some(mut host) => {
                 let result = host.stream(self, ask, self.route, &mut sink);
                 self.host = Some(host);
                 result?
@@ -216,7 +228,7 @@ impl<T: Transport> Session<T> {
         sink: &mut impl FnMut(Record) -> ControlFlow<()>,
     ) -> Result<Counters, Error> {
         let mut records = self.records(ask);
-        while let Some(record) = records.next() {
+        for record in records.by_ref() {
             if sink(record?).is_break() {
                 break;
             }

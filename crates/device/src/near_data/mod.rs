@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex};
 
 use nearside_clock::{Clock, Nanos};
 use nearside_dma::Memory;
-use nearside_fsr::{Config, Retriever};
+pub use nearside_fsr::Config;
+use nearside_fsr::Retriever;
 use nearside_spec::Status;
 use nearside_spec::near_data::wire::{REPLY_HEADER, decode_request};
 use nearside_spec::near_data::{MAX_BUFFER, MAX_GROUPS, MAX_PATH, MAX_REQUEST};

@@ -1,0 +1,502 @@
+//! The functions.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ops::ControlFlow;
+
+use nearside_fsrlib::{
+    Answer, Ask, Credentials, Digest, Error, Operation, Record, ReplyStatus, Search, Session, Target,
+    Transport, describe, errno,
+};
+
+use crate::types::*;
+
+/// An open drive.
+pub struct nearside {
+    pub(crate) session: Session<Box<dyn Transport>>,
+    error: CString,
+}
+
+thread_local! {
+    static OPEN_ERROR: RefCell<CString> = RefCell::default();
+}
+
+const EINVAL: c_int = 22;
+const EIO: c_int = 5;
+
+fn words(text: &str) -> CString {
+    CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default()
+}
+
+/// What a call of C brings, checked.
+enum Stop {
+    Invalid(&'static str),
+    Library(Error),
+    File(Vec<u8>, ReplyStatus),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Library(error)
+    }
+}
+
+impl nearside {
+    fn fail(&mut self, stop: Stop) -> c_int {
+        let (code, text) = match stop {
+            Stop::Invalid(why) => (EINVAL, why.to_owned()),
+            Stop::Library(Error::Refused(status)) => (errno(&status), describe(&status).into_owned()),
+            Stop::Library(error) => (EIO, error.to_string()),
+            Stop::File(path, status) => {
+                (errno(&status), format!("{}: {}", String::from_utf8_lossy(&path), describe(&status)))
+            }
+        };
+        self.error = words(&text);
+        -code
+    }
+}
+
+/// The session behind a pointer from C.
+///
+/// # Safety
+/// `session` is null or what [`nearside_open`] returned and [`nearside_close`] has not had, and no other thread uses it now.
+unsafe fn session<'a>(session: *mut nearside) -> Option<&'a mut nearside> {
+    // SAFETY: as this function demands.
+    unsafe { session.as_mut() }
+}
+
+/// A string's bytes.
+///
+/// # Safety
+/// `text` is null or a terminated string that stays as it is for `'a`.
+unsafe fn bytes<'a>(text: *const c_char) -> Result<&'a [u8], Stop> {
+    if text.is_null() {
+        return Err(Stop::Invalid("a null pointer where a string is due"));
+    }
+    // SAFETY: as this function demands; it is not null.
+    Ok(unsafe { CStr::from_ptr(text) }.to_bytes())
+}
+
+/// Opens a drive: an image file or a block device (a drive embedded in this process, read-only), or `unix:PATH`, the socket of a
+/// drive that `nearside attach` serves. `options` may be null. Returns null where it fails: `nearside_error(NULL)` says why.
+///
+/// # Safety
+/// `drive` is a terminated string; `options` is null or valid, its `groups` valid for `groups_len` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nearside_open(
+    drive: *const c_char,
+    options: *const nearside_options,
+) -> *mut nearside {
+    // SAFETY: the caller's duty.
+    let (drive, options) = unsafe { (bytes(drive), options.as_ref()) };
+    let credentials = match options.filter(|o| o.has_credentials != 0) {
+        None => Credentials::default(),
+        Some(o) => {
+            let groups = match o.groups.is_null() || o.groups_len == 0 {
+                true => Vec::new(),
+                // SAFETY: the caller's duty; it is not null.
+                false => unsafe { std::slice::from_raw_parts(o.groups, o.groups_len as usize) }.to_vec(),
+            };
+            Credentials { uid: o.uid, gid: o.gid, groups }
+        }
+    };
+    let opened = match drive {
+        Ok(drive) => crate::open::open(drive, options.map_or(0, |o| o.completion)).map_err(|e| e.to_string()),
+        Err(_) => Err("no drive is named".into()),
+    };
+    match opened {
+        Ok(session) => {
+            let session =
+                session.with_credentials(credentials).with_partition(options.map_or(0, |o| o.partition));
+            Box::into_raw(Box::new(nearside { session, error: CString::default() }))
+        }
+        Err(why) => {
+            OPEN_ERROR.set(words(&why));
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// Closes a drive. Null is nothing.
+///
+/// # Safety
+/// `drive` comes from `nearside_open`, is not used by another thread, and is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nearside_close(drive: *mut nearside) {
+    if !drive.is_null() {
+        // SAFETY: it came from `Box::into_raw` in `nearside_open`, and the caller gives it up.
+        drop(unsafe { Box::from_raw(drive) });
+    }
+}
+
+/// Why the last call on this session failed; for null, why the last `nearside_open` of this thread did. Valid until the next call.
+///
+/// # Safety
+/// `drive` is null or an open session.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nearside_error(drive: *const nearside) -> *const c_char {
+    // SAFETY: the caller's duty.
+    match unsafe { drive.as_ref() } {
+        Some(drive) => drive.error.as_ptr(),
+        None => OPEN_ERROR.with_borrow(|text| text.as_ptr()),
+    }
+}
+
+/// Runs a call's body and turns what stops it into a negated errno.
+///
+/// # Safety
+/// As [`session`].
+unsafe fn call(
+    drive: *mut nearside,
+    body: impl FnOnce(&mut Session<Box<dyn Transport>>) -> Result<i64, Stop>,
+) -> i64 {
+    // SAFETY: as this function demands.
+    let Some(drive) = (unsafe { session(drive) }) else { return -i64::from(EINVAL) };
+    drive.error = CString::default();
+    match body(&mut drive.session) {
+        Ok(value) => value,
+        Err(stop) => i64::from(drive.fail(stop)),
+    }
+}
+
+fn target(path: &[u8], recursive: bool) -> Target {
+    match recursive {
+        true => Target::Tree { root: path.to_vec(), include: vec![], exclude: vec![], max_depth: u32::MAX },
+        false => Target::Path(path.to_vec()),
+    }
+}
+
+/// Searches the file at `path` for `pattern` (the regex crate's syntax; `flags`: NEARSIDE_FIXED and so on), in the drive, by one
+/// command. Each line goes to `callback`, which may be null. Returns how many lines were found.
+///
+/// With NEARSIDE_RECURSIVE, files that cannot be read are passed over.
+///
+/// # Safety
+/// `drive` is an open session; `path` and `pattern` are terminated strings; `callback` may be called with `user`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nearside_grep(
+    drive: *mut nearside,
+    path: *const c_char,
+    pattern: *const c_char,
+    flags: u32,
+    callback: nearside_line_fn,
+    user: *mut c_void,
+) -> i64 {
+    let body = |session: &mut Session<Box<dyn Transport>>| {
+        // SAFETY: the caller's duty.
+        let (path, pattern) = unsafe { (bytes(path)?, bytes(pattern)?) };
+        let has = |bit: u32| flags & bit != 0;
+        let search = Search {
+            patterns: vec![pattern.to_vec()],
+            fixed: has(NEARSIDE_FIXED),
+            ignore_case: has(NEARSIDE_IGNORE_CASE),
+            invert: has(NEARSIDE_INVERT),
+            word: has(NEARSIDE_WORD),
+            line: has(NEARSIDE_LINE),
+            text: has(NEARSIDE_TEXT),
+            answer: if callback.is_some() { Answer::Lines } else { Answer::Count },
+            only_matching_files: true,
+            ..Search::default()
+        };
+        let recursive = has(NEARSIDE_RECURSIVE);
+        let ask = Ask { target: target(path, recursive), operation: Operation::Search(search), follow: true };
+        let mut found = 0i64;
+        let mut file = path.to_vec();
+        let mut failed = None;
+        // A line longer than a buffer comes in parts.
+        let mut parts: Option<(u64, Vec<u8>)> = None;
+        session.stream(&ask, |record| {
+            match record {
+                Record::File { path, .. } => file = path,
+                Record::Matches(n) => found = found.saturating_add_unsigned(n),
+                Record::BinaryMatches => found += 1,
+                Record::Failed { path, status } if !recursive => failed = Some(Stop::File(path, status)),
+                Record::Line { number, offset, bytes, context: false, continues } => {
+                    let (offset, bytes) = match parts.take() {
+                        Some((offset, mut whole)) => {
+                            whole.extend_from_slice(&bytes);
+                            (offset, whole)
+                        }
+                        None => (offset, bytes),
+                    };
+                    if continues {
+                        parts = Some((offset, bytes));
+                        return ControlFlow::Continue(());
+                    }
+                    found += 1;
+                    let line = nearside_line {
+                        path: file.as_ptr().cast(),
+                        path_len: file.len(),
+                        number,
+                        offset,
+                        bytes: bytes.as_ptr().cast(),
+                        len: bytes.len(),
+                    };
+                    // SAFETY: the caller's duty; `line` and what it points to live through the call.
+                    if let Some(callback) = callback
+                        && unsafe { callback(user, &line) } != 0
+                    {
+                        return ControlFlow::Break(());
+                    }
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        })?;
+        failed.map_or(Ok(found), Err)
+    };
+    // SAFETY: the caller's duty.
+    unsafe { call(drive, body) }
+}
+
+/// The one record that `want` takes of an operation on a file.
+fn one<V>(
+    session: &mut Session<Box<dyn Transport>>,
+    ask: &Ask,
+    want: impl Fn(Record) -> Option<V>,
+) -> Result<V, Stop> {
+    let mut found = None;
+    let mut failed = None;
+    session.stream(ask, |record| {
+        match record {
+            Record::Failed { path, status } => failed = Some(Stop::File(path, status)),
+            record => found = found.take().or_else(|| want(record)),
+        }
+        ControlFlow::Continue(())
+    })?;
+    match (failed, found) {
+        (Some(failed), _) => Err(failed),
+        (None, Some(found)) => Ok(found),
+        (None, None) => {
+            let reason = "the drive's answer lacks what was asked for".into();
+            Err(Stop::Library(Error::Form { what: "reply", reason }))
+        }
+    }
+}
+
+/// Counts lines, words and bytes of a file, in the drive. Returns 0.
+///
+/// # Safety
+/// `drive` is an open session, `path` a terminated string, `counts` valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nearside_count(
+    drive: *mut nearside,
+    path: *const c_char,
+    counts: *mut nearside_counts,
+) -> i64 {
+    let body = |session: &mut Session<Box<dyn Transport>>| {
+        // SAFETY: the caller's duty.
+        let (path, counts) = unsafe { (bytes(path)?, counts.as_mut()) };
+        let counts = counts.ok_or(Stop::Invalid("no place for the counts"))?;
+        *counts = one(session, &Ask::path(path, Operation::Count), |record| match record {
+            Record::Count { lines, words, bytes } => Some(nearside_counts { lines, words, bytes }),
+            _ => None,
+        })?;
+        Ok(0)
+    };
+    // SAFETY: the caller's duty.
+    unsafe { call(drive, body) }
+}
+
+/// A checksum (`digest`: NEARSIDE_CRC32C and so on) over a file, in the drive: its bytes go to `value`, which has room for `room`. Returns how many there are.
+///
+/// # Safety
+/// `drive` is an open session, `path` a terminated string, `value` valid for writing `room` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nearside_checksum(
+    drive: *mut nearside,
+    path: *const c_char,
+    digest: u32,
+    value: *mut u8,
+    room: usize,
+) -> i64 {
+    let body = |session: &mut Session<Box<dyn Transport>>| {
+        // SAFETY: the caller's duty.
+        let path = unsafe { bytes(path)? };
+        let kind = match digest {
+            NEARSIDE_CRC32C => Digest::Crc32c,
+            NEARSIDE_XXH3 => Digest::Xxh3,
+            NEARSIDE_SHA256 => Digest::Sha256,
+            _ => return Err(Stop::Invalid("no such checksum")),
+        };
+        let sum = one(session, &Ask::path(path, Operation::Checksum(kind)), |record| match record {
+            Record::Digest { value, .. } => Some(value),
+            _ => None,
+        })?;
+        if value.is_null() || room < sum.len() {
+            return Err(Stop::Invalid("too little room for the checksum"));
+        }
+        // SAFETY: valid for `room` bytes by the caller's duty, and `sum` is ours.
+        unsafe { std::ptr::copy_nonoverlapping(sum.as_ptr(), value, sum.len()) };
+        Ok(sum.len() as i64)
+    };
+    // SAFETY: the caller's duty.
+    unsafe { call(drive, body) }
+}
+
+fn entry(e: &nearside_fsrlib::Entry, named: bool) -> nearside_entry {
+    nearside_entry {
+        name: if named { e.path.as_ptr().cast() } else { std::ptr::null() },
+        name_len: if named { e.path.len() } else { 0 },
+        ino: e.ino,
+        mode: e.mode.into(),
+        links: e.links,
+        uid: e.uid,
+        gid: e.gid,
+        size: e.size,
+        sectors: e.sectors,
+        seconds: e.times.map(|t| t.0),
+        nanoseconds: e.times.map(|t| t.1),
+    }
+}
+
+/// Metadata of a file; `follow`: of what a symbolic link leads to. Returns 0.
+///
+/// # Safety
+/// `drive` is an open session, `path` a terminated string, `stat` valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nearside_stat(
+    drive: *mut nearside,
+    path: *const c_char,
+    follow: c_int,
+    stat: *mut nearside_entry,
+) -> i64 {
+    let body = |session: &mut Session<Box<dyn Transport>>| {
+        // SAFETY: the caller's duty; the structure is only written.
+        let path = unsafe { bytes(path)? };
+        if stat.is_null() {
+            return Err(Stop::Invalid("no place for the metadata"));
+        }
+        let ask = Ask { target: target(path, false), operation: Operation::Stat, follow: follow != 0 };
+        let found = one(session, &ask, |record| match record {
+            Record::Entry(e) => Some(entry(&e, false)),
+            _ => None,
+        })?;
+        // SAFETY: valid for writing by the caller's duty, and not null.
+        unsafe { stat.write(found) };
+        Ok(0)
+    };
+    // SAFETY: the caller's duty.
+    unsafe { call(drive, body) }
+}
+
+/// Entries of a directory, without "." and "..", in byte order of names. Returns how many the callback had.
+///
+/// # Safety
+/// `drive` is an open session, `path` a terminated string; `callback` may be called with `user`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nearside_list(
+    drive: *mut nearside,
+    path: *const c_char,
+    callback: nearside_entry_fn,
+    user: *mut c_void,
+) -> i64 {
+    let body = |session: &mut Session<Box<dyn Transport>>| {
+        // SAFETY: the caller's duty.
+        let path = unsafe { bytes(path)? };
+        let callback = callback.ok_or(Stop::Invalid("no callback"))?;
+        let mut count = 0;
+        session.stream(&Ask::path(path, Operation::List), |record| {
+            let Record::Entry(e) = record else { return ControlFlow::Continue(()) };
+            count += 1;
+            // SAFETY: the caller's duty; the entry and its name live through the call.
+            match unsafe { callback(user, &entry(&e, true)) } {
+                0 => ControlFlow::Continue(()),
+                _ => ControlFlow::Break(()),
+            }
+        })?;
+        Ok(count)
+    };
+    // SAFETY: the caller's duty.
+    unsafe { call(drive, body) }
+}
+
+/// Bytes `offset` to `offset + len` of a file, cut at its end, handed to the callback piece by piece. Returns how many.
+///
+/// # Safety
+/// `drive` is an open session, `path` a terminated string; `callback` may be called with `user`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nearside_read(
+    drive: *mut nearside,
+    path: *const c_char,
+    offset: u64,
+    len: u64,
+    callback: nearside_data_fn,
+    user: *mut c_void,
+) -> i64 {
+    let body = |session: &mut Session<Box<dyn Transport>>| {
+        // SAFETY: the caller's duty.
+        let path = unsafe { bytes(path)? };
+        let callback = callback.ok_or(Stop::Invalid("no callback"))?;
+        let mut total = 0i64;
+        let mut failed = None;
+        session.stream(&Ask::path(path, Operation::Read { offset, len }), |record| {
+            match record {
+                Record::Failed { path, status } => failed = Some(Stop::File(path, status)),
+                Record::Data { offset, bytes } => {
+                    total = total.saturating_add_unsigned(bytes.len() as u64);
+                    // SAFETY: the caller's duty; the bytes live through the call.
+                    if unsafe { callback(user, offset, bytes.as_ptr().cast(), bytes.len()) } != 0 {
+                        return ControlFlow::Break(());
+                    }
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        })?;
+        failed.map_or(Ok(total), Err)
+    };
+    // SAFETY: the caller's duty.
+    unsafe { call(drive, body) }
+}
+
+/// What the session has moved so far. Returns 0.
+///
+/// # Safety
+/// `drive` is an open session, `traffic` valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nearside_moved(drive: *mut nearside, traffic: *mut nearside_traffic) -> i64 {
+    let body = |session: &mut Session<Box<dyn Transport>>| {
+        // SAFETY: the caller's duty.
+        let traffic = unsafe { traffic.as_mut() }.ok_or(Stop::Invalid("no place for the figures"))?;
+        let t = session.totals();
+        *traffic = nearside_traffic {
+            near_data_commands: t.near_data_commands,
+            read_commands: t.read_commands,
+            bytes_out: t.bytes_out,
+            bytes_in: t.bytes_in,
+            round_trip_ns: t.round_trip_ns,
+        };
+        Ok(0)
+    };
+    // SAFETY: the caller's duty.
+    unsafe { call(drive, body) }
+}
+
+/// Which completion model holds, and what it expects. Returns 0.
+///
+/// # Safety
+/// `drive` is an open session, `completion` valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nearside_completion_model(
+    drive: *mut nearside,
+    completion: *mut nearside_completion,
+) -> i64 {
+    let body = |session: &mut Session<Box<dyn Transport>>| {
+        // SAFETY: the caller's duty; the structure is only written.
+        if completion.is_null() {
+            return Err(Stop::Invalid("no place for the answer"));
+        }
+        let c = session.transport().completion();
+        let mut model = [0; 16];
+        for (to, from) in model.iter_mut().take(15).zip(c.model.bytes()) {
+            *to = from as c_char;
+        }
+        let read_4k_ns = c.read_4k_ns.unwrap_or(0);
+        // SAFETY: valid for writing by the caller's duty, and not null.
+        unsafe { completion.write(nearside_completion { model, read_4k_ns, spinning_ns: c.spinning_ns }) };
+        Ok(0)
+    };
+    // SAFETY: the caller's duty.
+    unsafe { call(drive, body) }
+}

@@ -1,0 +1,145 @@
+//! What crosses into C.
+
+use std::ffi::{c_char, c_int, c_void};
+
+/// Bits of `nearside_grep`'s flags: the pattern is a literal, not a regular expression.
+pub const NEARSIDE_FIXED: u32 = 1;
+/// Case is ignored.
+pub const NEARSIDE_IGNORE_CASE: u32 = 2;
+/// Lines that do not match.
+pub const NEARSIDE_INVERT: u32 = 4;
+/// Whole words only.
+pub const NEARSIDE_WORD: u32 = 8;
+/// Whole lines only.
+pub const NEARSIDE_LINE: u32 = 16;
+/// Binary files are text.
+pub const NEARSIDE_TEXT: u32 = 32;
+/// Every file below the path, which may be a directory.
+pub const NEARSIDE_RECURSIVE: u32 = 64;
+
+/// Which checksum: CRC-32C, 4 bytes, big-endian.
+pub const NEARSIDE_CRC32C: u32 = 0;
+/// XXH3, 8 bytes, big-endian.
+pub const NEARSIDE_XXH3: u32 = 1;
+/// SHA-256, 32 bytes.
+pub const NEARSIDE_SHA256: u32 = 2;
+
+/// How a session is opened. Zeroed, it means the defaults.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nearside_options {
+    /// Which partition holds the volume; 0: the only one with a known file system.
+    pub partition: u32,
+    /// How completions are awaited: 0 polled, 1 interrupt, 2 hybrid.
+    pub completion: u32,
+    /// Whether `uid`, `gid` and `groups` say for whom permissions are checked; 0: for root (whoever may open an image may
+    /// read all of it).
+    pub has_credentials: u32,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Number of supplementary groups.
+    pub groups_len: u32,
+    /// Supplementary groups; may be null where there are none.
+    pub groups: *const u32,
+}
+
+/// A line that was found. Valid during the callback only.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nearside_line {
+    /// The file's path; not terminated by a zero byte.
+    pub path: *const c_char,
+    /// Its length.
+    pub path_len: usize,
+    /// Number of the line, from 1.
+    pub number: u64,
+    /// Byte in the file at which `bytes` begins.
+    pub offset: u64,
+    /// The line without its end; not terminated by a zero byte.
+    pub bytes: *const c_char,
+    /// Its length.
+    pub len: usize,
+}
+
+/// Takes a line; anything but 0 ends the search.
+pub type nearside_line_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, line: *const nearside_line) -> c_int>;
+
+/// Lines, words and bytes, as wc counts them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct nearside_counts {
+    /// Newlines.
+    pub lines: u64,
+    /// Words.
+    pub words: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Metadata of a file.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nearside_entry {
+    /// Its path (`nearside_stat`) or name (`nearside_list`); not terminated by a zero byte; valid during the callback only, and
+    /// null from `nearside_stat`.
+    pub name: *const c_char,
+    /// The name's length.
+    pub name_len: usize,
+    /// Inode number.
+    pub ino: u64,
+    /// Type and permission bits, as `st_mode`.
+    pub mode: u32,
+    /// Names that it has.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// 512-byte units allocated.
+    pub sectors: u64,
+    /// Last access, content change and inode change: seconds since 1970.
+    pub seconds: [i64; 3],
+    /// Their nanoseconds.
+    pub nanoseconds: [u32; 3],
+}
+
+/// Takes an entry; anything but 0 ends the list.
+pub type nearside_entry_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, entry: *const nearside_entry) -> c_int>;
+
+/// Takes bytes of a file, in order; anything but 0 ends the read.
+pub type nearside_data_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, offset: u64, bytes: *const c_char, len: usize) -> c_int>;
+
+/// What a session has moved.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct nearside_traffic {
+    /// Near-data commands sent.
+    pub near_data_commands: u64,
+    /// Ordinary reads sent.
+    pub read_commands: u64,
+    /// Bytes sent to the drive.
+    pub bytes_out: u64,
+    /// Bytes received from it.
+    pub bytes_in: u64,
+    /// Nanoseconds between sending commands and having their answers.
+    pub round_trip_ns: u64,
+}
+
+/// Which completion model holds, and what it expects (FAST'12, section 4).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nearside_completion {
+    /// "polled", "interrupt", "hybrid", or "socket"; terminated.
+    pub model: [c_char; 16],
+    /// What a read of 4 KiB is expected to take, in nanoseconds; 0 where nothing is known yet.
+    pub read_4k_ns: u64,
+    /// Nanoseconds that the driver has spent spinning.
+    pub spinning_ns: u64,
+}
