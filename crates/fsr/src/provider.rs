@@ -233,8 +233,10 @@ pub(crate) async fn feed<M: Media, C: Consumer>(
     // Tag of the queue's front; tags are places in the queue, modulo 2^32.
     let mut front = 0u32;
     let mut ended = false;
+    // Where reads are done at once, one at a time keeps its buffer in the nearest cache.
+    let mut instant = false;
     loop {
-        while !ended && queue.len() < depth {
+        while !ended && queue.len() < if instant { 1 } else { depth } {
             let Some(chunk) = chunks.next().await? else {
                 ended = true;
                 break;
@@ -256,10 +258,7 @@ pub(crate) async fn feed<M: Media, C: Consumer>(
             bump(&tally.blocks_read, chunk.len.div_ceil(4096));
             let tag = front.wrapping_add(queue.len() as u32);
             queue.push_back(Some(Reading { chunk, skip: (at - start) as usize, buffer: None }));
-            let ready = batch.start(start, (end - start) as usize, tag);
-            if ready {
-                break;
-            }
+            instant = batch.start(start, (end - start) as usize, tag);
         }
         // Zeros and inline bytes need no read: they go when they are first in line, or at once.
         let pass = |r: &Option<Reading<M::Buffer>>| {
@@ -272,7 +271,10 @@ pub(crate) async fn feed<M: Media, C: Consumer>(
         };
         let Some(due) = due else {
             let Some((tag, result)) = batch.next().await else {
-                return Ok(Flow::More);
+                return match queue.is_empty() {
+                    true => Ok(Flow::More),
+                    false => Err(Failure::MediumError("a read was lost".into())),
+                };
             };
             let buffer = result.map_err(|e| Failure::MediumError(e.0))?;
             if let Some(Some(reading)) = queue.get_mut(tag.wrapping_sub(front) as usize) {
