@@ -6,6 +6,7 @@ mod act1;
 mod act2;
 pub mod act3;
 pub mod page;
+pub mod replay;
 mod stage;
 
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ pub fn run(out: &Path, small: bool) -> Result<PathBuf, Failure> {
     }
     match act3::obstacle() {
         None => act3::play(&stage, &mut page)?,
-        Some(why) => println!("act 3 replays a recorded trace: {why}"),
+        Some(why) => act3::play_recorded(&stage, &mut page, why)?,
     }
     let path = stage.out.join("demo.html");
     std::fs::write(&path, page.finish(TITLE))?;
