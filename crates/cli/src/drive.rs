@@ -128,9 +128,21 @@ impl Drive {
             Err(Error::Refused(status)) if concerns_the_drive(&status) => {
                 Err(Failure::Message(format!("{}: {}", self.name(), describe(&status))))
             }
-            Err(Error::Refused(status)) => Ok(Err(status)),
+            Err(Error::Refused(status)) => Ok(Err(match status {
+                // What is wrong with the volume is said of the drive as well as of the path.
+                ReplyStatus::CorruptVolume(what) => ReplyStatus::CorruptVolume(self.of_the_drive(&what)),
+                ReplyStatus::MediumError(what) => ReplyStatus::MediumError(self.of_the_drive(&what)),
+                ReplyStatus::UnsupportedFeature(what) => {
+                    ReplyStatus::UnsupportedFeature(self.of_the_drive(&what))
+                }
+                status => status,
+            })),
             Err(error) => Err(Failure::Message(format!("{}: {error}", self.name()))),
         }
+    }
+
+    fn of_the_drive(&self, what: &str) -> String {
+        format!("{what} ({})", self.name())
     }
 
     /// The same for a path: a refusal is said on standard error. Whether it went well.

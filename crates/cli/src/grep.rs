@@ -24,7 +24,7 @@ Examples:
   nearside grep -d unix:/run/nearside.sock -ri timeout /etc --json
 
 Patterns have the regex crate's syntax (as ripgrep's), over bytes. Paths are absolute within the volume; a path with
-*, ?, [...] or ** is a glob, which the drive expands. Without a PATH the whole volume is searched.
+*, ?, [...] or ** is a glob, which the drive expands (names that begin with a dot match as well). Without a PATH the whole volume is searched.
 
 Exit status: 0 a line was found, 1 none, 2 an error (with -q, 0 as soon as a line was found).
 

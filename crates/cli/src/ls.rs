@@ -94,6 +94,9 @@ pub fn run(mut args: LsArgs) -> Outcome {
             if is_directory { &mut directories } else { &mut files }.push(entry);
         }
     }
+    for list in [&mut files, &mut directories] {
+        list.sort_by(|a: &Entry, b| a.path.cmp(&b.path));
+    }
     listing.entries(&files, false)?;
     let headed = paths.len() > 1 || listing.args.recursive || directories.len() + files.len() > 1;
     for directory in directories {

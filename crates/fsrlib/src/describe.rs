@@ -19,8 +19,8 @@ pub fn describe(status: &ReplyStatus) -> Cow<'_, str> {
             "Not an absolute path (paths begin at the root of the volume, with '/')".into()
         }
         ReplyStatus::ChangedDuringScan => "Changed while it was read".into(),
-        ReplyStatus::UnsupportedFeature(name) => format!("Unsupported feature: {name}").into(),
-        ReplyStatus::CorruptVolume(what) => format!("Corrupt volume: {what}").into(),
+        ReplyStatus::UnsupportedFeature(name) => said("Unsupported feature", name),
+        ReplyStatus::CorruptVolume(what) => said("Corrupt volume", what),
         ReplyStatus::MediumError(what) => format!("Medium error: {what}").into(),
         ReplyStatus::InvalidPattern(why) => format!("Invalid pattern: {why}").into(),
         ReplyStatus::InvalidRequest(why) => format!("Invalid request: {why}").into(),
@@ -28,6 +28,14 @@ pub fn describe(status: &ReplyStatus) -> Cow<'_, str> {
         ReplyStatus::LineTooLong(at) => format!("Line longer than 64 MiB: {at}").into(),
         ReplyStatus::Cancelled => "Cancelled".into(),
     }
+}
+
+/// The words and the particulars, which may begin with the words.
+fn said(words: &str, particulars: &str) -> Cow<'static, str> {
+    let lower = words.to_ascii_lowercase();
+    let rest =
+        particulars.strip_prefix(&lower).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(particulars);
+    format!("{words}: {rest}").into()
 }
 
 /// A short fixed name for a status, for programs: `errno`'s where there is one.
@@ -71,5 +79,20 @@ pub fn errno(status: &ReplyStatus) -> i32 {
         ReplyStatus::NoVolume(_) => 19,
         ReplyStatus::LineTooLong(_) => 90,
         ReplyStatus::Cancelled => 125,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_said_twice() {
+        let status = ReplyStatus::CorruptVolume("corrupt volume: a loop at byte 5".into());
+        assert_eq!(describe(&status), "Corrupt volume: a loop at byte 5");
+        assert_eq!(
+            describe(&ReplyStatus::UnsupportedFeature("encrypt".into())),
+            "Unsupported feature: encrypt"
+        );
     }
 }

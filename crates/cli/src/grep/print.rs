@@ -7,7 +7,7 @@ use nearside_fsrlib::{Answer, Record};
 use nearside_ndp as ndp;
 
 use super::{Style, Tally};
-use crate::failure::Failure;
+use crate::failure::{Failure, complain_about};
 use crate::out::Out;
 
 /// The printer. Records of one file come together; each file is ended by the next or by [`Print::end_of_file`].
@@ -68,9 +68,8 @@ impl Print {
                 if self.style.search.answer == Answer::Files {
                     self.matched();
                 } else if !self.style.count {
-                    out.write_all(b"nearside: ")?;
-                    out.write_all(&file.path)?;
-                    out.line(b": binary file matches")?;
+                    out.flush()?;
+                    complain_about(&file.path, "binary file matches");
                 }
             }
             _ => {}

@@ -1,0 +1,154 @@
+//! What is wrong is said: what, and where; no panic, and exit status 2 (1 for the commands whose models do so).
+
+use std::fs;
+
+use crate::fixture::{nearside, on, small};
+
+#[test]
+fn paths_that_cannot_be() {
+    let Some(volume) = small("paths_that_cannot_be") else { return };
+    let long = format!("/{}", "x/".repeat(2100));
+    let name = format!("/{}", "n".repeat(300));
+    for (path, words) in [
+        ("hello.txt", "hello.txt: Not an absolute path"),
+        ("/missing", "/missing: No such file or directory"),
+        ("/hello.txt/x", "/hello.txt/x: Not a directory"),
+        ("/loop-a", "/loop-a: Too many levels of symbolic links"),
+        ("/dangling", "/dangling: No such file or directory"),
+        (&long, "File name too long"),
+        (&name, "File name too long"),
+    ] {
+        for command in ["grep", "cat", "wc", "cksum", "stat", "ls"] {
+            let args = if command == "grep" { vec!["x", path] } else { vec![path] };
+            // stat and ls look at a link itself.
+            if command == "stat" && (path == "/loop-a" || path == "/dangling") {
+                continue;
+            }
+            if command == "ls" && (path == "/loop-a" || path == "/dangling") {
+                continue;
+            }
+            let ran = volume.run(command, &args);
+            assert!(ran.err.contains(words), "{command} {path}: {}", ran.err);
+            assert!((1..=2).contains(&ran.code), "{command} {path}: {}", ran.code);
+            assert!(ran.out.is_empty(), "{command} {path}");
+        }
+    }
+    let ran = volume.run("cat", &["/logs"]);
+    assert_eq!((ran.code, ran.err.as_str()), (1, "nearside: /logs: Is a directory\n"));
+}
+
+#[test]
+fn permission_is_the_files_own() {
+    let Some(volume) = small("permission_is_the_files_own") else { return };
+    let stranger = ["--as", "12345:12345"];
+    for (command, args) in [
+        ("grep", vec!["ERROR", "/private"]),
+        ("cat", vec!["/private"]),
+        ("cat", vec!["/secret/key"]),
+        ("ls", vec!["/secret"]),
+        ("stat", vec!["/secret/key"]),
+        ("cksum", vec!["/private"]),
+    ] {
+        let path = *args.last().unwrap();
+        let ran = volume.run(command, &[&args[..], &stranger].concat());
+        assert_eq!(ran.err, format!("nearside: {path}: Permission denied\n"), "{command} {path}");
+        assert!((1..=2).contains(&ran.code) && ran.out.is_empty());
+        let root = volume.run(command, &[&args[..], &["--as", "0:0"]].concat());
+        assert_eq!(root.code, 0, "{command} {path}: {}", root.err);
+    }
+    // stat of a file that may not be read is allowed.
+    assert_eq!(volume.run("stat", &[&["/private"][..], &stranger].concat()).code, 0);
+    // A tree goes on after what it may not read, and says so.
+    let ran = volume.run("grep", &[&["-rl", "ERROR", "/"][..], &stranger].concat());
+    assert_eq!(ran.code, 2);
+    assert!(
+        ran.err.contains("/private: Permission denied") && ran.text().contains("/logs/a.log"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn patterns_that_do_not_compile() {
+    let Some(volume) = small("patterns_that_do_not_compile") else { return };
+    for pattern in ["(", "[z-a]", "*", "a{99999}{99999}", "\\"] {
+        let ran = volume.run("grep", &["-e", pattern, "/hello.txt"]);
+        assert_eq!(ran.code, 2, "{pattern}");
+        assert!(ran.err.contains("Invalid pattern"), "{pattern}: {}", ran.err);
+    }
+}
+
+#[test]
+fn drives_that_are_none() {
+    let Some(volume) = small("drives_that_are_none") else { return };
+    let folder = volume.folder.path();
+    let put = |name: &str, bytes: &[u8]| {
+        let path = folder.join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    let image = fs::read(&volume.image).unwrap();
+    let mut torn = image.clone();
+    torn[1024 + 0x18] = 0x77;
+    for (path, words) in [
+        (folder.join("nothing.img"), "No such file or directory"),
+        (put("empty.img", b""), "empty.img: "),
+        (put("zeros.img", &[0; 1 << 20]), "no file system"),
+        (put("text.img", &b"not a volume\n".repeat(5000)), "no file system"),
+        (put("short.img", &image[..1 << 20]), "short.img"),
+        (put("torn.img", &torn), "orrupt"),
+    ] {
+        for args in [&["grep", "x", "/hello.txt"][..], &["ls", "/"], &["info"]] {
+            let ran = on(&path, args[0], &args[1..]);
+            let shown = path.display();
+            assert!((1..=2).contains(&ran.code), "{args:?} {shown}: {} {}", ran.code, ran.err);
+            assert!(ran.err.contains(words), "{args:?} {shown}: {}", ran.err);
+            assert!(!ran.err.contains("panicked"), "{}", ran.err);
+        }
+    }
+}
+
+#[test]
+fn a_volume_damaged_anywhere_is_an_error_and_no_crash() {
+    let Some(volume) = small("a_volume_damaged_anywhere_is_an_error_and_no_crash") else { return };
+    let image = fs::read(&volume.image).unwrap();
+    let path = volume.folder.path().join("damaged.img");
+    let mut state = 12345u32;
+    for round in 0..40 {
+        let mut damaged = image.clone();
+        for _ in 0..64 {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            // Mostly where the metadata is.
+            let at = (state >> 4) as usize % (if round % 4 == 0 { damaged.len() } else { 2 << 20 });
+            damaged[at] ^= (state >> 24) as u8 | 1;
+        }
+        fs::write(&path, &damaged).unwrap();
+        for args in [&["grep", "-r", "ERROR", "/"][..], &["find", "/"], &["info"]] {
+            let ran = on(&path, args[0], &args[1..]);
+            assert!((0..=2).contains(&ran.code), "round {round} {args:?}: {} {}", ran.code, ran.err);
+            assert!(!ran.err.contains("panicked"), "round {round}: {}", ran.err);
+        }
+    }
+}
+
+#[test]
+fn command_lines_that_make_no_sense() {
+    let Some(volume) = small("command_lines_that_make_no_sense") else { return };
+    for args in [
+        &["--as", "nobody", "x", "/"][..],
+        &["--partition", "x", "x", "/"],
+        &["--completion", "psychic", "x", "/"],
+        &["--compute", "host", "x", "/"],
+        &["-m", "-1", "x", "/"],
+        &[],
+        &["--unknown"],
+    ] {
+        let ran = volume.run("grep", args);
+        assert_eq!(ran.code, 2, "{args:?}: {}", ran.err);
+        assert!(!ran.err.is_empty(), "{args:?}");
+    }
+    assert_eq!(nearside().output().unwrap().status.code(), Some(2));
+    let ran = on(std::path::Path::new("unix:/nonexistent/drive.sock"), "ls", &["/"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("unix:/nonexistent/drive.sock"), "{}", ran.err);
+}

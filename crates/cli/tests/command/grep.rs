@@ -1,0 +1,308 @@
+//! `nearside grep` against GNU grep and ripgrep, on the same tree.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::process::Command;
+
+use nearside_conformance::needs;
+
+use crate::fixture::{self, TEXTS, Volume, small};
+
+/// Counts by path, from lines `PATH:COUNT`.
+fn counts(text: &[u8]) -> BTreeMap<Vec<u8>, u64> {
+    text.split(|&b| b == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| {
+            let at = line.iter().rposition(|&b| b == b':').unwrap();
+            (line[..at].to_vec(), String::from_utf8_lossy(&line[at + 1..]).parse().unwrap())
+        })
+        .collect()
+}
+
+fn same_counts(volume: &Volume, pattern: &str, flags: &[&str]) {
+    let ours = volume.run("grep", &[flags, &["-rac", pattern, "/"]].concat());
+    assert_eq!(ours.err, "", "{pattern}");
+    let ours = counts(&ours.out);
+    let grep = volume.tool("grep", &[flags, &["-raEc", "--", pattern, "/"]].concat());
+    let theirs: BTreeMap<_, _> = counts(&grep.out)
+        .into_iter()
+        .map(|(path, n)| (path.strip_prefix(b"/").map_or(path.clone(), |p| [b"/", p].concat()), n))
+        .collect();
+    assert!(ours.len() > 5);
+    for (path, n) in &theirs {
+        let path_text = String::from_utf8_lossy(path);
+        assert_eq!(ours.get(path), Some(n), "{pattern} {flags:?} in {path_text} (grep)");
+    }
+    assert_eq!(ours.len(), theirs.len(), "{pattern}");
+    if needs::tool("rg").is_some() {
+        // ripgrep leaves files without a match out.
+        let flags: Vec<_> = flags.iter().filter(|f| **f != "-E").copied().collect();
+        let rg = volume.tool(
+            "rg",
+            &[&flags[..], &["-a", "--no-ignore", "--hidden", "--no-unicode", "-c", "-H", "--", pattern, "/"]]
+                .concat(),
+        );
+        let some: BTreeMap<_, _> = ours.into_iter().filter(|(_, n)| *n > 0).collect();
+        assert_eq!(counts(&rg.out), some, "{pattern} {flags:?} (ripgrep)");
+    }
+}
+
+const PATTERNS: [(&str, &[&str]); 7] = [
+    ("define", &[]),
+    ("[a-z]+_[a-z]+\\(", &[]),
+    ("copyright", &["-i"]),
+    ("the", &["-w"]),
+    ("^$", &[]),
+    ("e", &["-v"]),
+    ("(foo|struct|include)[^;]*$", &[]),
+];
+
+#[test]
+fn counts_over_a_real_tree_equal_grep_and_ripgrep() {
+    let test = "counts_over_a_real_tree_equal_grep_and_ripgrep";
+    if !needs::tools(test, &["mke2fs", "grep", "rg"]) {
+        return;
+    }
+    let Some((folder, tree)) = fixture::real_tree() else {
+        needs::left_out(test, "too few files in /usr/include and /usr/share/doc");
+        return;
+    };
+    let volume = fixture::ext4(folder, tree, 96);
+    for (pattern, flags) in PATTERNS {
+        same_counts(&volume, pattern, flags);
+    }
+    // And by the two ways that DAC'23 compares with.
+    let drive = volume.run("grep", &["-rac", "define", "/"]);
+    for ways in [&["--locate", "host"][..], &["--locate", "host", "--compute", "host", "--host-cache"]] {
+        let host = volume.run("grep", &[ways, &["-rac", "define", "/"]].concat());
+        assert_eq!(
+            (host.code, counts(&host.out)),
+            (drive.code, counts(&drive.out)),
+            "{ways:?}: {}",
+            host.err
+        );
+    }
+}
+
+#[test]
+fn counts_on_f2fs_equal_grep_and_ripgrep() {
+    let test = "counts_on_f2fs_equal_grep_and_ripgrep";
+    if !needs::tools(test, &["mkfs.f2fs", "sload.f2fs", "grep", "rg"]) {
+        return;
+    }
+    let Some((folder, tree)) = fixture::real_tree() else {
+        needs::left_out(test, "too few files in /usr/include and /usr/share/doc");
+        return;
+    };
+    let image = folder.path().join("f2fs.img");
+    std::fs::File::create(&image).unwrap().set_len(128 << 20).unwrap();
+    fixture::must("mkfs.f2fs", &[OsStr::new("-q"), image.as_os_str()]);
+    fixture::must("sload.f2fs", &[OsStr::new("-f"), tree.as_os_str(), image.as_os_str()]);
+    let volume = Volume { folder, tree, image };
+    for (pattern, flags) in &PATTERNS[..4] {
+        same_counts(&volume, pattern, flags);
+    }
+}
+
+#[test]
+fn output_is_that_of_grep() {
+    let Some(volume) = small("output_is_that_of_grep") else { return };
+    let flag_sets: [&[&str]; 26] = [
+        &[],
+        &["-n"],
+        &["-b"],
+        &["-nb"],
+        &["-c"],
+        &["-l"],
+        &["-L"],
+        &["-h"],
+        &["-v", "-m", "3"],
+        &["-i"],
+        &["-w"],
+        &["-x"],
+        &["-o"],
+        &["-ob"],
+        &["-on"],
+        &["-m", "2"],
+        &["-A", "1", "-m", "5"],
+        &["-B", "2", "-n", "-m", "5"],
+        &["-C", "1", "-b", "-m", "5"],
+        &["-C", "1", "-m", "4", "-v", "-n"],
+        &["-Z", "-l"],
+        &["-cv"],
+        &["-A", "0", "-m", "4"],
+        &["--color=always", "-n", "-m", "3"],
+        &["--color=always", "-o", "-m", "3"],
+        &["-a", "-c"],
+    ];
+    for flags in flag_sets {
+        for pattern in ["ERROR", "hello", "h?ello|unit-[0-3] ", "nothing at all"] {
+            let files = [&["--", pattern][..], &TEXTS[..]].concat();
+            let ours = volume.run("grep", &[flags, &files[..]].concat());
+            let grep = volume.tool("grep", &[&["-E"], flags, &files[..]].concat());
+            let shown = String::from_utf8_lossy(&grep.out).into_owned();
+            assert_eq!((ours.text(), ours.code), (shown, grep.code), "{flags:?} {pattern}: {}", ours.err);
+        }
+    }
+}
+
+#[test]
+fn one_file_has_no_name_and_a_binary_one_no_lines() {
+    let Some(volume) = small("one_file_has_no_name_and_a_binary_one_no_lines") else { return };
+    for args in [
+        &["hello", "/hello.txt"][..],
+        &["-H", "hello", "/hello.txt"],
+        &["ERROR", "/binary"],
+        &["-c", "ERROR", "/binary"],
+        &["-a", "ERROR", "/binary"],
+        &["-l", "ERROR", "/binary"],
+        &["-o", "RROR", "/binary"],
+        &["-e", "hello", "-e", "ERROR", "/hello.txt", "/no-newline"],
+        &["-F", "hello,", "/hello.txt"],
+        &["-F", "-e", "hello\nagain", "/hello.txt"],
+        &["-q", "hello", "/hello.txt"],
+        &["hello", "/link"],
+    ] {
+        let ours = volume.run("grep", args);
+        let syntax = if args.contains(&"-F") { "-F" } else { "-E" };
+        let args = [&[syntax][..], args].concat();
+        let grep = volume.tool("grep", &args);
+        let shown = String::from_utf8_lossy(&grep.out).into_owned();
+        assert_eq!((ours.text(), ours.code), (shown, grep.code), "{args:?}: {}", ours.err);
+        assert_eq!(ours.err, grep.err.replace("grep: ", "nearside: "), "{args:?}");
+    }
+}
+
+#[test]
+fn messages_and_exit_status_are_those_of_grep() {
+    let Some(volume) = small("messages_and_exit_status_are_those_of_grep") else { return };
+    for args in [
+        &["x", "/missing"][..],
+        &["-s", "x", "/missing"],
+        &["x", "/logs"],
+        &["hello", "/missing", "/hello.txt"],
+        &["-q", "hello", "/missing", "/hello.txt"],
+        &["-q", "hello", "/hello.txt", "/missing"],
+        &["x", "/hello.txt/below"],
+        &["x", "/loop-a"],
+        &["x", "/dangling"],
+    ] {
+        let ours = volume.run("grep", args);
+        let grep = volume.tool("grep", &[&["-E"], args].concat());
+        assert_eq!(ours.code, grep.code, "{args:?}: {}", ours.err);
+        assert_eq!(ours.err, grep.err.replace("grep: ", "nearside: "), "{args:?}");
+    }
+}
+
+#[test]
+fn trees_globs_and_name_filters() {
+    let Some(volume) = small("trees_globs_and_name_filters") else { return };
+    let names = |args: &[&str]| {
+        let ran = volume.run("grep", args);
+        assert_eq!(ran.code, 0, "{args:?}: {}", ran.err);
+        ran.text()
+    };
+    assert_eq!(
+        names(&["-rl", "ERROR", "/logs"]),
+        "/logs/.hidden.log\n/logs/a.log\n/logs/b.log\n/logs/old/c.log\n"
+    );
+    assert_eq!(names(&["-rl", "ERROR", "/logs", "--include", "[ab].log"]), "/logs/a.log\n/logs/b.log\n");
+    assert_eq!(
+        names(&["-rl", "ERROR", "/logs", "--exclude", "old", "--exclude", ".*"]),
+        "/logs/a.log\n/logs/b.log\n"
+    );
+    assert_eq!(names(&["-l", "ERROR", "/logs/?.log"]), "/logs/a.log\n/logs/b.log\n");
+    assert_eq!(names(&["-l", "ERROR", "/logs/*.log"]), "/logs/.hidden.log\n/logs/a.log\n/logs/b.log\n");
+    assert_eq!(names(&["-l", "bottom", "/deep/**/*.txt"]), "/deep/1/2/3/4/5/6/7/8/9/leaf.txt\n");
+    // Without a path, the whole volume.
+    assert_eq!(names(&["-l", "bottom"]), "/deep/1/2/3/4/5/6/7/8/9/leaf.txt\n");
+    assert!(volume.run("grep", &["-l", "not UTF-8"]).out.starts_with(b"/bytes-\xff-name\n"));
+}
+
+#[test]
+fn one_search_is_one_command_by_every_way() {
+    let Some(volume) = small("one_search_is_one_command_by_every_way") else { return };
+    let reference = volume.run("grep", &["-n", "WARN", "/logs/b.log"]);
+    assert_eq!(reference.code, 0);
+    for ways in [
+        &["--completion", "polled"][..],
+        &["--completion", "interrupt"],
+        &["--completion", "hybrid"],
+        &["--threads", "threaded"],
+        &["--get-features"],
+        &["--locate", "host"],
+        &["--locate", "host", "--compute", "host"],
+    ] {
+        let args = [ways, &["-n", "WARN", "/logs/b.log"]].concat();
+        assert_eq!(volume.run("grep", &args).good(), reference.text(), "{ways:?}");
+        let timed = volume.run("grep", &[&args[..], &["--timing", "--json"]].concat());
+        let timing = timed.json().pop().unwrap();
+        assert_eq!(timing["type"], "timing");
+        let commands =
+            (timing["near_data_commands"].as_u64().unwrap(), timing["read_commands"].as_u64().unwrap());
+        match ways {
+            ["--locate", "host"] => assert!(commands.0 == 1 && commands.1 > 3, "{ways:?} {commands:?}"),
+            ["--locate", ..] => assert!(commands.0 == 0 && commands.1 > 3, "{ways:?} {commands:?}"),
+            _ => assert_eq!(commands, (1, 0), "{ways:?}"),
+        }
+    }
+    let table = volume.run("grep", &["--timing", "-c", "WARN", "/logs/b.log"]);
+    for word in ["locating", "computing", "commands", "1 near-data", "to the drive", "from the drive"] {
+        assert!(table.err.contains(word), "{word}: {}", table.err);
+    }
+}
+
+#[test]
+fn answers_longer_than_a_buffer_are_whole() {
+    let Some(volume) = small("answers_longer_than_a_buffer_are_whole") else { return };
+    let ours = volume.run("grep", &["-n", "took", "/logs/a.log"]);
+    let grep = volume.tool("grep", &["-n", "took", "/logs/a.log"]);
+    assert!(grep.out.len() > 1 << 20);
+    assert!(ours.out == grep.out, "{} bytes, {} by grep", ours.out.len(), grep.out.len());
+}
+
+#[test]
+fn json_is_that_of_ripgrep() {
+    let Some(volume) = small("json_is_that_of_ripgrep") else { return };
+    let lines = volume.run("grep", &["--json", "hello", "/hello.txt"]).json();
+    let kinds: Vec<_> = lines.iter().map(|l| l["type"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(kinds, ["begin", "match", "match", "end", "summary"]);
+    assert_eq!(lines[2]["data"]["lines"]["text"], "hello, hello\n");
+    assert_eq!(lines[2]["data"]["line_number"], 5);
+    assert_eq!(lines[2]["data"]["absolute_offset"], 33);
+    assert_eq!(lines[2]["data"]["submatches"][1]["start"], 7);
+    assert_eq!(lines[4]["data"]["stats"]["matched_lines"], 2);
+    let lines = volume.run("grep", &["--json", "-r", "not UTF-8", "/"]).json();
+    assert_eq!(lines[0]["data"]["path"]["bytes"], "L2J5dGVzLf8tbmFtZQ==");
+}
+
+#[test]
+fn a_pipe_that_closes_ends_it_quietly() {
+    use std::io::Read;
+    use std::process::Stdio;
+    let Some(volume) = small("a_pipe_that_closes_ends_it_quietly") else { return };
+    let mut child = fixture::nearside()
+        .args(["grep", "-d"])
+        .arg(&volume.image)
+        .args(["took", "/logs/a.log"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 10];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(141), vec![]));
+}
+
+#[test]
+fn patterns_from_a_file() {
+    let Some(volume) = small("patterns_from_a_file") else { return };
+    let file = volume.folder.path().join("patterns");
+    std::fs::write(&file, "goodbye\nagain\n").unwrap();
+    let file = file.to_str().unwrap();
+    let ours = volume.run("grep", &["-f", file, "/hello.txt"]);
+    let grep = Command::new("grep").arg("-f").arg(file).arg(volume.tree.join("hello.txt")).output().unwrap();
+    assert_eq!(ours.out, grep.stdout);
+}

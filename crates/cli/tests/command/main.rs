@@ -1,0 +1,6 @@
+//! The built command on volumes that the machine's own tools made, held against the tools that its users know.
+
+mod errors;
+mod fixture;
+mod grep;
+mod others;

@@ -1,0 +1,13 @@
+#!/bin/sh
+# Installs the command, FSRLib's header and libraries, and its pkg-config file: install.sh DESTDIR PREFIX
+set -eu
+cd "$(dirname "$0")/.."
+dest=$1$2
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+install -d "$dest/bin" "$dest/include" "$dest/lib/pkgconfig"
+install -m 755 target/release/nearside "$dest/bin/nearside"
+install -m 644 crates/fsrlib-c/include/nearside.h "$dest/include/nearside.h"
+install -m 644 target/release/libnearside.a "$dest/lib/libnearside.a"
+install -m 755 target/release/libnearside.so "$dest/lib/libnearside.so"
+sed -e "s|@PREFIX@|$2|" -e "s|@VERSION@|$version|" crates/fsrlib-c/nearside.pc.in > "$dest/lib/pkgconfig/nearside.pc"
+echo "installed to $dest: bin/nearside, include/nearside.h, lib/libnearside.{a,so}, lib/pkgconfig/nearside.pc"
