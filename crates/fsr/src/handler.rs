@@ -129,7 +129,10 @@ impl<M: Media> Run<'_, M> {
         if let Some(totals) = out.work.totals()
             && out.sink.push(Record::Total(totals), 0).is_err()
         {
-            return Ok(Some(Cursor { offset: AT_THE_END, totals, ..Cursor::default() }));
+            return match out.sink.mark().1 {
+                0 => Err(too_small()),
+                _ => Ok(Some(Cursor { offset: AT_THE_END, totals, ..Cursor::default() })),
+            };
         }
         Ok(None)
     }

@@ -61,6 +61,7 @@ fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
 
 const NONE: u32 = u32::MAX;
 
+#[allow(clippy::type_complexity)]
 fn make(root: &Path) -> (Vec<String>, BTreeMap<String, Vec<u8>>) {
     let mut paths = Vec::new();
     let mut acls = BTreeMap::new();

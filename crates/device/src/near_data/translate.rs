@@ -146,12 +146,13 @@ fn volume(partition: u32, offset: u64, len: u64, info: Option<&VolumeInfo>) -> w
 /// Writes records as the reply's bytes.
 pub(super) struct WireSink {
     writer: Option<ReplyWriter>,
+    room: usize,
 }
 
 impl WireSink {
     /// A reply of at most `room` bytes.
     pub(super) fn new(room: usize) -> WireSink {
-        WireSink { writer: ReplyWriter::new(Vec::new(), room) }
+        WireSink { writer: ReplyWriter::new(Vec::new(), room), room }
     }
 
     /// The reply.
@@ -179,7 +180,11 @@ impl WireSink {
             matches: c.totals.matches,
         });
         let Some(writer) = self.writer else { return Vec::new() };
-        writer.finish(&status, &counters, more.as_ref()).unwrap_or_default()
+        writer.finish(&status, &counters, more.as_ref()).unwrap_or_else(|_| {
+            let status = ReplyStatus::InvalidRequest("the buffer is too small for a cursor".to_owned());
+            let empty = ReplyWriter::new(Vec::new(), self.room);
+            empty.and_then(|w| w.finish(&status, &counters, None).ok()).unwrap_or_default()
+        })
     }
 }
 
