@@ -355,3 +355,50 @@ fn long_lines_come_in_parts_and_nothing_is_lost() {
     ));
     assert_eq!(reply.records[1], Record::Matches(3));
 }
+
+#[test]
+fn a_cursor_fits_after_any_name_and_small_buffers_say_so() {
+    // Short names, then long ones deep down: the path at which an answer goes on is longer than those before it.
+    let deep = format!("dir/{}", ["d".repeat(200), "e".repeat(200)].join("/"));
+    let store = image("a_cursor_fits_after_any_name_and_small_buffers_say_so", |dir| {
+        fs::create_dir_all(dir.join(&deep)).unwrap();
+        for n in 0..400 {
+            fs::write(dir.join(format!("dir/a{n}")), "x").unwrap();
+            fs::write(dir.join(&deep).join(format!("{n:03}{}", "n".repeat(n % 250))), "x").unwrap();
+        }
+    });
+    let Some(store) = store else { return };
+    let mut drive = Drive::new(Dram::from_file(store.path(), 512).unwrap());
+    let list = |target: Target| request(target, Operation::List);
+    let asks = [
+        (list(Target::Path(format!("/{deep}").into_bytes())), 400),
+        (list(Target::Path(b"/dir".to_vec())), 401),
+        (list(tree("/dir")), 803),
+        (request(tree("/dir"), Operation::Checksum(Digest::Xxh3)), 800),
+    ];
+    for (ask, expected) in &asks {
+        for room in (4096..9000).step_by(104) {
+            let mut ask = ask.clone();
+            let mut seen = 0;
+            loop {
+                let token = drive.start(Door::Command, encode_request(&ask), room).unwrap();
+                let reply = decode_reply(&drive.finish(token).reply).unwrap();
+                assert_eq!(reply.status, ReplyStatus::Success, "{room} bytes");
+                let counts = |r: &&Record| matches!(r, Record::Entry(_) | Record::Digest { .. });
+                seen += reply.records.iter().filter(counts).count();
+                match reply.more {
+                    Some(more) => ask.resume = Some(more),
+                    None => break,
+                }
+            }
+            assert_eq!(seen, *expected, "{room} bytes");
+        }
+    }
+    // Where not even the cursor fits, the answer is a refusal, never nothing.
+    for room in (104..900).step_by(8) {
+        let Ok(token) = drive.start(Door::Command, encode_request(&asks[0].0), room) else { continue };
+        let reply = decode_reply(&drive.finish(token).reply).unwrap();
+        let refused = matches!(reply.status, ReplyStatus::InvalidRequest(_));
+        assert!(refused || reply.more.is_some(), "{room} bytes: {reply:?}");
+    }
+}

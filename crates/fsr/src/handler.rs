@@ -41,6 +41,8 @@ struct Out<'a, S> {
     sink: &'a mut S,
     work: Work,
     counters: Counters,
+    /// Bytes of the path above the name, where entries are shown by their names: a cursor has them all.
+    above: usize,
 }
 
 impl Retriever {
@@ -51,7 +53,7 @@ impl Retriever {
         let mut counters = Counters::default();
         let result = match Work::new(request) {
             Ok(work) => {
-                let mut out = Out { sink, work, counters };
+                let mut out = Out { sink, work, counters, above: 0 };
                 let result = run.target(&mut out).await;
                 counters = out.counters;
                 result
@@ -271,6 +273,7 @@ impl<M: Media> Run<'_, M> {
                 Some(Visit::Entry(found)) if !entries && found.inode.kind != FileKind::Regular => continue,
                 Some(Visit::Entry(found)) => {
                     out.counters.files += 1;
+                    out.above = path.len() - shown.len();
                     // The cursor is about one file; the others begin at their start.
                     let here = match at.take() {
                         Some(cursor) if cursor.path == path => cursor,
@@ -344,7 +347,7 @@ impl<M: Media> Run<'_, M> {
         since: u64,
         at: &Cursor,
     ) -> Result<Ended, Failure> {
-        let Out { sink, work, counters } = out;
+        let Out { sink, work, counters, above } = out;
         match work {
             Work::Nop => crawler.may_read(&found).await.map(|()| Ended::Done),
             Work::Stat | Work::List => {
@@ -353,7 +356,7 @@ impl<M: Media> Run<'_, M> {
                     _ => None,
                 };
                 let record = Record::Entry { path, inode: &found.inode, link: link.as_deref() };
-                Ok(match sink.push(record, path.len()) {
+                Ok(match sink.push(record, *above + path.len()) {
                     Ok(()) => Ended::Done,
                     Err(Full) => Ended::Full(Cursor::default()),
                 })
@@ -503,7 +506,7 @@ impl<M: Media> Run<'_, M> {
         size: u64,
         ranges: &[(Option<u64>, u64)],
     ) -> Result<More, Failure> {
-        let Out { sink, work, counters } = out;
+        let Out { sink, work, counters, .. } = out;
         let Work::Bytes(bytes) = work else {
             return Err(Failure::InvalidRequest("the operation needs a path".to_owned()));
         };

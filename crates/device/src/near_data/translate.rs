@@ -3,8 +3,8 @@
 use nearside_fsr as fsr;
 use nearside_fsr::{Answer, Failure, Full, Inode, Mark, Record, Sink, Timestamp, VolumeInfo, Want, ndp};
 use nearside_spec::near_data as wire;
-use nearside_spec::near_data::ReplyStatus;
 use nearside_spec::near_data::wire::{RecordRef, ReplyWriter};
+use nearside_spec::near_data::{MAX_PATH, ReplyStatus};
 
 /// A request for the retriever.
 pub(super) fn request(r: wire::Request) -> fsr::Request {
@@ -155,6 +155,12 @@ impl WireSink {
         WireSink { writer: ReplyWriter::new(Vec::new(), room), room }
     }
 
+    /// Bytes to keep for a cursor: at this path, or at whichever path comes next and finds no room. That one may be longer:
+    /// where the buffer is not small, the longest there is has room.
+    fn reserve(&self, path_len: usize) -> usize {
+        ReplyWriter::cursor_len(path_len.max(MAX_PATH.min(self.room / 4)))
+    }
+
     /// The reply.
     pub(super) fn finish(self, answer: Answer) -> Vec<u8> {
         let Answer { failure, counters: c, more } = answer;
@@ -188,14 +194,10 @@ impl WireSink {
     }
 }
 
-fn cursor_len(path_len: usize) -> usize {
-    ReplyWriter::cursor_len(path_len)
-}
-
 impl Sink for WireSink {
     fn push(&mut self, record: Record<'_>, path_len: usize) -> Result<(), Full> {
+        let reserve = self.reserve(path_len);
         let Some(writer) = &mut self.writer else { return Err(Full) };
-        let reserve = cursor_len(path_len);
         let pushed = match record {
             Record::File { path, size } => writer.push(RecordRef::File { path, size }, reserve),
             Record::Failed { path, failure } => {
@@ -232,7 +234,7 @@ impl Sink for WireSink {
     }
 
     fn room(&self, path_len: usize) -> usize {
-        self.writer.as_ref().map_or(0, |w| w.room_for_bytes(cursor_len(path_len)))
+        self.writer.as_ref().map_or(0, |w| w.room_for_bytes(self.reserve(path_len)))
     }
 
     fn mark(&self) -> Mark {
