@@ -184,6 +184,10 @@ impl<S: Store, F: Firmware<S>> Transport for Embedded<S, F> {
         self.way.max_buffer()
     }
 
+    fn taken(&mut self) -> Result<Option<u64>, nearside_fsrlib::Error> {
+        self.way.taken()
+    }
+
     fn completion(&self) -> Completion {
         self.way.completion()
     }

@@ -33,9 +33,9 @@ int main(int argc, char **argv)
 	struct nearside_traffic moved;
 	struct nearside_completion completion;
 	if (nearside_moved(drive, &moved) == 0 && nearside_completion_model(drive, &completion) == 0)
-		fprintf(stderr, "commands: %" PRIu64 ", reads: %" PRIu64 ", to the drive: %" PRIu64
+		fprintf(stderr, "commands: %" PRIu64 " (the drive counted %" PRIu64 "), reads: %" PRIu64 ", to the drive: %" PRIu64
 			" B, from the drive: %" PRIu64 " B, completion: %s\n",
-			moved.near_data_commands, moved.read_commands, moved.bytes_out, moved.bytes_in,
+			moved.near_data_commands, moved.drive_commands, moved.read_commands, moved.bytes_out, moved.bytes_in,
 			completion.model);
 	nearside_close(drive);
 	return found < 0 ? 2 : found == 0;

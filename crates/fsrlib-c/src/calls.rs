@@ -459,9 +459,11 @@ pub unsafe extern "C" fn nearside_moved(drive: *mut nearside, traffic: *mut near
     let body = |session: &mut Session<Box<dyn Transport>>| {
         // SAFETY: the caller's duty.
         let traffic = unsafe { traffic.as_mut() }.ok_or(Stop::Invalid("no place for the figures"))?;
+        let drive_commands = session.transport_mut().taken()?.unwrap_or(u64::MAX);
         let t = session.totals();
         *traffic = nearside_traffic {
             near_data_commands: t.near_data_commands,
+            drive_commands,
             read_commands: t.read_commands,
             bytes_out: t.bytes_out,
             bytes_in: t.bytes_in,

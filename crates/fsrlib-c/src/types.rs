@@ -122,6 +122,8 @@ pub type nearside_data_fn =
 pub struct nearside_traffic {
     /// Near-data commands sent.
     pub near_data_commands: u64,
+    /// The drive's own count of the near-data commands that it has taken, from whomever; `UINT64_MAX` behind a socket.
+    pub drive_commands: u64,
     /// Ordinary reads sent.
     pub read_commands: u64,
     /// Bytes sent to the drive.

@@ -173,6 +173,15 @@ impl<P: Peer, C: Clock + Clone> Transport for QueueTransport<P, C> {
         MAX_BUFFER.min(self.initiator.driver().max_transfer())
     }
 
+    fn taken(&mut self) -> Result<Option<u64>, Error> {
+        let driver = self.initiator.driver().clone();
+        let clock = self.initiator.clock().clone();
+        let nsid = self.namespace.nsid;
+        let page = driver.log_page(opcode::LOG_NEAR_DATA, nsid, 64, 8, &clock, self.initiator.peer());
+        let page = page.map_err(failed)?;
+        Ok(page.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)))
+    }
+
     fn completion(&self) -> Completion {
         let model = self.initiator.completion_model();
         let expected = self.initiator.expectation(Kind::Read, 4096);

@@ -23,6 +23,12 @@ pub trait Transport {
         nearside_spec::near_data::MAX_BUFFER
     }
 
+    /// The drive's own count of the near-data commands that it has taken (its log page D5h); `None` where this way to it has
+    /// no admin commands.
+    fn taken(&mut self) -> Result<Option<u64>, Error> {
+        Ok(None)
+    }
+
     /// Which completion model holds, and what it expects (FAST'12 4: an application can ask).
     fn completion(&self) -> Completion;
 }
@@ -92,6 +98,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn max_buffer(&self) -> usize {
         (**self).max_buffer()
+    }
+
+    fn taken(&mut self) -> Result<Option<u64>, Error> {
+        (**self).taken()
     }
 
     fn completion(&self) -> Completion {

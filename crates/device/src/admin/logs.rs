@@ -93,7 +93,14 @@ impl Admin {
                     }),
                 )
             }
-            LOG_NEAR_DATA if near_data => shared.namespace.observer().capabilities(),
+            // The firmware's page, then at byte 64 the near-data commands taken, u64.
+            LOG_NEAR_DATA if near_data => {
+                let mut page = shared.namespace.observer().capabilities();
+                page.resize(64, 0);
+                let taken = shared.counters.iter().map(|c| c.near_data.load(Ordering::Relaxed)).sum::<u64>();
+                page.extend_from_slice(&taken.to_le_bytes());
+                page
+            }
             _ => return None,
         };
         Some(page)

@@ -7,6 +7,7 @@ use nearside_fsview::Inode;
 use nearside_ndp as ndp;
 use nearside_spec::near_data::{Answer, Counters, Digest, Operation, Record, ReplyStatus, Search};
 
+use super::Totals;
 use super::locate::{Located, Range};
 use crate::session::Session;
 use crate::{Error, Transport};
@@ -153,12 +154,13 @@ impl ndp::Sink for Found {
 }
 
 /// One file of an operation: its [`Record::File`] and what was computed.
-pub fn compute<T: Transport>(
+pub(crate) fn compute<T: Transport>(
     engine: &mut Engine,
     mut bytes: Bytes<'_, T>,
     path: &[u8],
     inode: &Inode,
     counters: &mut Counters,
+    totals: &mut Totals,
     sink: &mut impl FnMut(Record) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, Error> {
     let file = Record::File { path: path.to_vec(), size: inode.size };
@@ -239,6 +241,9 @@ pub fn compute<T: Transport>(
                 hand_on(&mut found, &mut flow, &mut said);
             }
             let n = searcher.found();
+            if failed.is_none() {
+                totals.add(n > 0, n);
+            }
             let last = match failed {
                 Some(error) => {
                     let status = ReplyStatus::LineTooLong(error.to_string());

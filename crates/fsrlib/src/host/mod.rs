@@ -35,6 +35,23 @@ pub struct Host {
     cached: bool,
 }
 
+/// Totals of a search over several files: the last record of its answer.
+#[derive(Default)]
+pub(crate) struct Totals {
+    files: u64,
+    files_matched: u64,
+    matches: u64,
+}
+
+impl Totals {
+    /// One more file.
+    pub(crate) fn add(&mut self, matched: bool, matches: u64) {
+        self.files += 1;
+        self.files_matched += u64::from(matched);
+        self.matches += matches;
+    }
+}
+
 /// One file of an operation.
 struct One<'a> {
     ask: &'a Ask,
@@ -89,6 +106,8 @@ impl Host {
     ) -> Result<Counters, Error> {
         let mut counters = Counters::default();
         let mut engine = compute::Engine::new(&ask.operation)?;
+        let mut totals = Totals::default();
+        let mut whole = true;
         let start = session.clock.now();
         let found = self.find(session, ask)?;
         counters.locate_ns += session.clock.now().since(start);
@@ -101,12 +120,17 @@ impl Host {
                 },
                 Found::File { path, inode } => {
                     let one = One { ask, route, path: &path, inode: &inode };
-                    self.one(session, one, &mut engine, &mut counters, sink)?
+                    self.one(session, one, &mut engine, &mut counters, &mut totals, sink)?
                 }
             };
             if flow.is_break() {
+                whole = false;
                 break;
             }
+        }
+        if whole && matches!(ask.operation, Operation::Search(_)) {
+            let Totals { files, files_matched, matches } = totals;
+            let _ = sink(Record::Total { files, files_matched, matches });
         }
         Ok(counters)
     }
@@ -136,6 +160,7 @@ impl Host {
         One { ask, route, path, inode }: One<'_>,
         engine: &mut compute::Engine,
         counters: &mut Counters,
+        totals: &mut Totals,
         sink: &mut impl FnMut(Record) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, Error> {
         let start = session.clock.now();
@@ -154,12 +179,22 @@ impl Host {
             (Route::Blocks, locate::Located::Ranges(ranges)) => {
                 let target = Target::Blocks { size: inode.size, ranges: locate::blocks(&ranges, self.base) };
                 let ask = Ask { target, operation: ask.operation.clone(), follow: ask.follow };
-                let mut flow = sink(Record::File { path: path.to_vec(), size: inode.size });
+                let mut flow = ControlFlow::Continue(());
+                let mut named = false;
                 let mut records = session.records(&ask);
                 while flow.is_continue() {
                     flow = match records.next() {
                         None => break,
-                        Some(Ok(Record::File { .. })) => continue,
+                        // The drive knows no name; it says where the file's records begin.
+                        Some(Ok(Record::File { .. })) if named => continue,
+                        Some(Ok(Record::File { .. })) => {
+                            named = true;
+                            sink(Record::File { path: path.to_vec(), size: inode.size })
+                        }
+                        Some(Ok(Record::Total { files_matched, matches, .. })) => {
+                            totals.add(files_matched > 0, matches);
+                            continue;
+                        }
                         Some(Ok(record)) => sink(record),
                         Some(Err(Error::Refused(status))) => {
                             sink(Record::Failed { path: path.to_vec(), status })
@@ -176,7 +211,7 @@ impl Host {
                 let start = session.clock.now();
                 let bytes = compute::Bytes { session, base: self.base, size: inode.size, located: &located };
                 let clock = bytes.session.clock.clone();
-                let flow = compute::compute(engine, bytes, path, inode, counters, sink)?;
+                let flow = compute::compute(engine, bytes, path, inode, counters, totals, sink)?;
                 counters.compute_ns += clock.now().since(start);
                 Ok(flow)
             }

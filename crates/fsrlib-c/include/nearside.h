@@ -1,0 +1,252 @@
+/* FSRLib: near-data commands by path, for C. Link with -lnearside (pkg-config nearside).
+ * Written by cbindgen from crates/fsrlib-c; a test holds it up to date. */
+
+#ifndef NEARSIDE_H
+#define NEARSIDE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+// Bits of `nearside_grep`'s flags: the pattern is a literal, not a regular expression.
+#define NEARSIDE_FIXED 1
+
+// Case is ignored.
+#define NEARSIDE_IGNORE_CASE 2
+
+// Lines that do not match.
+#define NEARSIDE_INVERT 4
+
+// Whole words only.
+#define NEARSIDE_WORD 8
+
+// Whole lines only.
+#define NEARSIDE_LINE 16
+
+// Binary files are text.
+#define NEARSIDE_TEXT 32
+
+// Every file below the path, which may be a directory.
+#define NEARSIDE_RECURSIVE 64
+
+// Which checksum: CRC-32C, 4 bytes, big-endian.
+#define NEARSIDE_CRC32C 0
+
+// XXH3, 8 bytes, big-endian.
+#define NEARSIDE_XXH3 1
+
+// SHA-256, 32 bytes.
+#define NEARSIDE_SHA256 2
+
+// An open drive.
+struct nearside;
+
+// How a session is opened. Zeroed, it means the defaults.
+struct nearside_options {
+  // Which partition holds the volume; 0: the only one with a known file system.
+  uint32_t partition;
+  // How completions are awaited: 0 polled, 1 interrupt, 2 hybrid.
+  uint32_t completion;
+  // Whether `uid`, `gid` and `groups` say for whom permissions are checked; 0: for root (whoever may open an image may
+  // read all of it).
+  uint32_t has_credentials;
+  // User.
+  uint32_t uid;
+  // Group.
+  uint32_t gid;
+  // Number of supplementary groups.
+  uint32_t groups_len;
+  // Supplementary groups; may be null where there are none.
+  const uint32_t *groups;
+};
+
+// A line that was found. Valid during the callback only.
+struct nearside_line {
+  // The file's path; not terminated by a zero byte.
+  const char *path;
+  // Its length.
+  size_t path_len;
+  // Number of the line, from 1.
+  uint64_t number;
+  // Byte in the file at which `bytes` begins.
+  uint64_t offset;
+  // The line without its end; not terminated by a zero byte.
+  const char *bytes;
+  // Its length.
+  size_t len;
+};
+
+// Takes a line; anything but 0 ends the search.
+typedef int (*nearside_line_fn)(void *user, const struct nearside_line *line);
+
+// Lines, words and bytes, as wc counts them.
+struct nearside_counts {
+  // Newlines.
+  uint64_t lines;
+  // Words.
+  uint64_t words;
+  // Bytes.
+  uint64_t bytes;
+};
+
+// Metadata of a file.
+struct nearside_entry {
+  // Its path (`nearside_stat`) or name (`nearside_list`); not terminated by a zero byte; valid during the callback only, and
+  // null from `nearside_stat`.
+  const char *name;
+  // The name's length.
+  size_t name_len;
+  // Inode number.
+  uint64_t ino;
+  // Type and permission bits, as `st_mode`.
+  uint32_t mode;
+  // Names that it has.
+  uint32_t links;
+  // Owner.
+  uint32_t uid;
+  // Group.
+  uint32_t gid;
+  // Bytes.
+  uint64_t size;
+  // 512-byte units allocated.
+  uint64_t sectors;
+  // Last access, content change and inode change: seconds since 1970.
+  int64_t seconds[3];
+  // Their nanoseconds.
+  uint32_t nanoseconds[3];
+};
+
+// Takes an entry; anything but 0 ends the list.
+typedef int (*nearside_entry_fn)(void *user, const struct nearside_entry *entry);
+
+// Takes bytes of a file, in order; anything but 0 ends the read.
+typedef int (*nearside_data_fn)(void *user, uint64_t offset, const char *bytes, size_t len);
+
+// What a session has moved.
+struct nearside_traffic {
+  // Near-data commands sent.
+  uint64_t near_data_commands;
+  // The drive's own count of the near-data commands that it has taken, from whomever; `UINT64_MAX` behind a socket.
+  uint64_t drive_commands;
+  // Ordinary reads sent.
+  uint64_t read_commands;
+  // Bytes sent to the drive.
+  uint64_t bytes_out;
+  // Bytes received from it.
+  uint64_t bytes_in;
+  // Nanoseconds between sending commands and having their answers.
+  uint64_t round_trip_ns;
+};
+
+// Which completion model holds, and what it expects (FAST'12, section 4).
+struct nearside_completion {
+  // "polled", "interrupt", "hybrid", or "socket"; terminated.
+  char model[16];
+  // What a read of 4 KiB is expected to take, in nanoseconds; 0 where nothing is known yet.
+  uint64_t read_4k_ns;
+  // Nanoseconds that the driver has spent spinning.
+  uint64_t spinning_ns;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Opens a drive: an image file or a block device (a drive embedded in this process, read-only), or `unix:PATH`, the socket of a
+// drive that `nearside attach` serves. `options` may be null. Returns null where it fails: `nearside_error(NULL)` says why.
+//
+// # Safety
+// `drive` is a terminated string; `options` is null or valid, its `groups` valid for `groups_len` numbers.
+struct nearside *nearside_open(const char *drive,
+                               const struct nearside_options *options);
+
+// Closes a drive. Null is nothing.
+//
+// # Safety
+// `drive` comes from `nearside_open`, is not used by another thread, and is not used again.
+void nearside_close(struct nearside *drive);
+
+// Why the last call on this session failed; for null, why the last `nearside_open` of this thread did. Valid until the next call.
+//
+// # Safety
+// `drive` is null or an open session.
+const char *nearside_error(const struct nearside *drive);
+
+// Searches the file at `path` for `pattern` (the regex crate's syntax; `flags`: NEARSIDE_FIXED and so on), in the drive, by one
+// command. Each line goes to `callback`, which may be null. Returns how many lines were found.
+//
+// With NEARSIDE_RECURSIVE, files that cannot be read are passed over.
+//
+// # Safety
+// `drive` is an open session; `path` and `pattern` are terminated strings; `callback` may be called with `user`.
+int64_t nearside_grep(struct nearside *drive,
+                      const char *path,
+                      const char *pattern,
+                      uint32_t flags,
+                      nearside_line_fn callback,
+                      void *user);
+
+// Counts lines, words and bytes of a file, in the drive. Returns 0.
+//
+// # Safety
+// `drive` is an open session, `path` a terminated string, `counts` valid for writing.
+int64_t nearside_count(struct nearside *drive, const char *path, struct nearside_counts *counts);
+
+// A checksum (`digest`: NEARSIDE_CRC32C and so on) over a file, in the drive: its bytes go to `value`, which has room for `room`. Returns how many there are.
+//
+// # Safety
+// `drive` is an open session, `path` a terminated string, `value` valid for writing `room` bytes.
+int64_t nearside_checksum(struct nearside *drive,
+                          const char *path,
+                          uint32_t digest,
+                          uint8_t *value,
+                          size_t room);
+
+// Metadata of a file; `follow`: of what a symbolic link leads to. Returns 0.
+//
+// # Safety
+// `drive` is an open session, `path` a terminated string, `stat` valid for writing.
+int64_t nearside_stat(struct nearside *drive,
+                      const char *path,
+                      int follow,
+                      struct nearside_entry *stat);
+
+// Entries of a directory, without "." and "..", in byte order of names. Returns how many the callback had.
+//
+// # Safety
+// `drive` is an open session, `path` a terminated string; `callback` may be called with `user`.
+int64_t nearside_list(struct nearside *drive,
+                      const char *path,
+                      nearside_entry_fn callback,
+                      void *user);
+
+// Bytes `offset` to `offset + len` of a file, cut at its end, handed to the callback piece by piece. Returns how many.
+//
+// # Safety
+// `drive` is an open session, `path` a terminated string; `callback` may be called with `user`.
+int64_t nearside_read(struct nearside *drive,
+                      const char *path,
+                      uint64_t offset,
+                      uint64_t len,
+                      nearside_data_fn callback,
+                      void *user);
+
+// What the session has moved so far. Returns 0.
+//
+// # Safety
+// `drive` is an open session, `traffic` valid for writing.
+int64_t nearside_moved(struct nearside *drive, struct nearside_traffic *traffic);
+
+// Which completion model holds, and what it expects. Returns 0.
+//
+// # Safety
+// `drive` is an open session, `completion` valid for writing.
+int64_t nearside_completion_model(struct nearside *drive, struct nearside_completion *completion);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* NEARSIDE_H */

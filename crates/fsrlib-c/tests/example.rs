@@ -1,0 +1,68 @@
+//! `examples/search.c`, built with the machine's C compiler against the header and the static library, on a small volume: the search is
+//! one near-data command, and no block is read.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nearside_conformance::needs;
+
+/// Where cargo has put the static library of this build.
+fn library() -> PathBuf {
+    let here = std::env::current_exe().unwrap();
+    let folder = here.parent().unwrap();
+    [folder, folder.parent().unwrap()]
+        .map(|f| f.join("libnearside.a"))
+        .into_iter()
+        .find(|p| p.is_file())
+        .unwrap()
+}
+
+fn run(command: &mut Command) -> (i32, String, String) {
+    let output = command.env("LC_ALL", "C").output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn the_c_example_searches_by_one_command() {
+    if !needs::tools("the_c_example_searches_by_one_command", &["cc", "mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    std::fs::create_dir_all(tree.join("var/log")).unwrap();
+    let log = "one\ntwo ERROR here\nthree\nfour ERROR there\n".to_owned() + &"filler\n".repeat(100_000);
+    std::fs::write(tree.join("var/log/app.log"), log).unwrap();
+    let image = folder.path().join("disk.img");
+    let mke2fs = needs::tool("mke2fs").unwrap();
+    let made =
+        run(Command::new(mke2fs).args(["-q", "-F", "-t", "ext4", "-d"]).arg(&tree).arg(&image).arg("16M"));
+    assert_eq!(made.0, 0, "{}", made.2);
+
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let search = folder.path().join("search");
+    let built = run(Command::new("cc")
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(here.join("include"))
+        .arg(here.join("examples/search.c"))
+        .arg(library())
+        .args(["-lpthread", "-ldl", "-lm", "-lrt", "-o"])
+        .arg(&search));
+    assert_eq!(built.0, 0, "{}", built.2);
+
+    let search = |path: &str, pattern: &str| run(Command::new(&search).arg(&image).args([path, pattern]));
+    let (code, out, err) = search("/var/log/app.log", "ERR[O]R");
+    assert_eq!(
+        (code, out.as_str()),
+        (0, "/var/log/app.log:2:two ERROR here\n/var/log/app.log:4:four ERROR there\n")
+    );
+    assert!(err.starts_with("commands: 1 (the drive counted 1), reads: 0, "), "{err}");
+    assert!(err.contains("completion: polled"), "{err}");
+    assert_eq!(search("/var/log/app.log", "nothing").0, 1);
+    let (code, _, err) = search("/missing", "x");
+    assert_eq!(code, 2);
+    assert!(err.contains("/missing: No such file or directory"), "{err}");
+    let (code, _, err) = run(Command::new(folder.path().join("search")).args(["/nonexistent.img", "/", "x"]));
+    assert_eq!(code, 2);
+    assert!(err.contains("/nonexistent.img: No such file"), "{err}");
+}

@@ -1,0 +1,169 @@
+//! A session with a whole embedded drive: the drive's own count of commands, and the three routes of DAC'23 agree.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use nearside_clock::TscClock;
+use nearside_conformance::needs;
+use nearside_embedded::Options;
+use nearside_fsrlib::{
+    Answer, Ask, Digest, Encoding, Operation, Record, Route, Search, Session, Summary, Transport,
+};
+use tempfile::TempDir;
+
+fn image(test: &str, kind: &str) -> Option<(TempDir, PathBuf)> {
+    let tools: &[&str] = if kind == "f2fs" { &["mkfs.f2fs", "sload.f2fs"] } else { &["mke2fs"] };
+    if !needs::tools(test, tools) {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    let deep = tree.join("a/b/c/d/e/f/g/h/i/j/k/l/m/n/o/p/q/r/s");
+    std::fs::create_dir_all(&deep).unwrap();
+    let text: String = (0..20_000).map(|i| format!("{i} {}\n", ["INFO", "ERROR", "WARN"][i % 3])).collect();
+    std::fs::write(deep.join("leaf"), &text).unwrap();
+    std::fs::write(tree.join("a/tiny"), "ERROR\n").unwrap();
+    std::fs::write(tree.join("a/empty"), "").unwrap();
+    let sparse = std::fs::File::create(tree.join("a/sparse")).unwrap();
+    sparse.set_len(3 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"\nERROR\n", 2 << 20).unwrap();
+    let image = folder.path().join("disk.img");
+    std::fs::File::create(&image).unwrap().set_len(96 << 20).unwrap();
+    let run = |tool: &str, args: &[&str], paths: &[&Path]| {
+        let output = Command::new(needs::tool(tool).unwrap()).args(args).args(paths).output().unwrap();
+        assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    if kind == "f2fs" {
+        run("mkfs.f2fs", &["-q"], &[&image]);
+        run("sload.f2fs", &["-f"], &[&tree, &image]);
+    } else {
+        run("mke2fs", &["-q", "-F", "-t", kind, "-d"], &[&tree, &image]);
+    }
+    Some((folder, image))
+}
+
+fn session(image: &Path) -> Session<impl Transport> {
+    let drive = nearside_embedded::image(image, &Options::default()).unwrap();
+    Session::new(drive, Arc::new(TscClock::new()))
+}
+
+fn ask<T: Transport>(session: &mut Session<T>, ask: &Ask) -> (Vec<Record>, Summary) {
+    let mut records = Vec::new();
+    let summary = session.stream(ask, |record| {
+        records.push(record);
+        ControlFlow::Continue(())
+    });
+    (records, summary.unwrap())
+}
+
+fn search(answer: Answer) -> Operation {
+    let patterns = vec![b"ERROR".to_vec()];
+    Operation::Search(Search { patterns, answer, only_matching_files: true, text: true, ..Search::default() })
+}
+
+const LEAF: &str = "/a/b/c/d/e/f/g/h/i/j/k/l/m/n/o/p/q/r/s/leaf";
+
+fn routes_agree(kind: &str) {
+    let Some((_folder, image)) = image(&format!("routes_agree_{kind}"), kind) else { return };
+    let mut session = session(&image);
+    let asks = [
+        Ask::path(LEAF, search(Answer::Count)),
+        Ask::path(LEAF, search(Answer::Lines)),
+        Ask::path("/a/sparse", search(Answer::Lines)),
+        Ask::path("/a/tiny", search(Answer::Matches)),
+        Ask::path("/a/empty", Operation::Count),
+        Ask::path("/a/sparse", Operation::Checksum(Digest::Sha256)),
+        Ask::tree("/", search(Answer::Count)),
+        Ask::tree("/a", Operation::Count),
+        Ask::tree("/a", Operation::Checksum(Digest::Crc32c)),
+    ];
+    for asked in asks {
+        session.set_route(Route::Drive);
+        let (drive, by_drive) = ask(&mut session, &asked);
+        assert!(!drive.is_empty());
+        assert_eq!(by_drive.moved.read_commands, 0);
+        for route in [Route::Blocks, Route::Host] {
+            session.set_route(route);
+            let (host, by_host) = ask(&mut session, &asked);
+            assert_eq!(lines(host), lines(drive.clone()), "{route:?} {asked:?}");
+            assert!(by_host.moved.read_commands > 0);
+            assert!(by_host.moved.bytes_in > 0);
+        }
+    }
+}
+
+/// Records with the pieces that a full buffer cut joined, and a file's name said once.
+fn lines(records: Vec<Record>) -> Vec<Record> {
+    let mut out: Vec<Record> = Vec::new();
+    let mut file = None;
+    for record in records {
+        if let Record::File { path, .. } = &record {
+            if file.as_ref() == Some(path) {
+                continue;
+            }
+            file = Some(path.clone());
+        }
+        out.push(record);
+    }
+    out
+}
+
+#[test]
+fn routes_agree_on_ext4() {
+    routes_agree("ext4");
+}
+
+#[test]
+fn routes_agree_on_ext2() {
+    routes_agree("ext2");
+}
+
+#[test]
+fn routes_agree_on_f2fs() {
+    routes_agree("f2fs");
+}
+
+#[test]
+fn the_drive_counts_one_command() {
+    let Some((_folder, image)) = image("the_drive_counts_one_command", "ext4") else { return };
+    let mut session = session(&image);
+    assert_eq!(session.transport_mut().taken().unwrap(), Some(0));
+    let (records, summary) = ask(&mut session, &Ask::path(LEAF, search(Answer::Count)));
+    assert!(records.contains(&Record::Matches(6_667)), "{records:?}");
+    assert_eq!(summary.moved.near_data_commands, 1);
+    assert_eq!(session.transport_mut().taken().unwrap(), Some(1));
+    assert!(summary.moved.bytes_in < 512, "only the answer crosses the wire");
+}
+
+#[test]
+fn get_features_gives_the_same_answer() {
+    let Some((_folder, image)) = image("get_features_gives_the_same_answer", "ext4") else { return };
+    let mut drive = nearside_embedded::image(&image, &Options::default()).unwrap();
+    drive.way().set_encoding(Encoding::GetFeatures);
+    let mut paper = Session::new(drive, Arc::new(TscClock::new()));
+    let mut vendor = session(&image);
+    let asked = Ask::path(LEAF, search(Answer::Lines));
+    let (by_paper, summary) = ask(&mut paper, &asked);
+    let (by_vendor, _) = ask(&mut vendor, &asked);
+    assert_eq!(by_paper, by_vendor);
+    assert_eq!(paper.transport_mut().taken().unwrap(), Some(summary.moved.near_data_commands));
+}
+
+#[test]
+fn the_example_searches_by_one_command() {
+    let Some((_folder, image)) = image("the_example_searches_by_one_command", "ext4") else { return };
+    let here = std::env::current_exe().unwrap();
+    let example = here.parent().unwrap().parent().unwrap().join("examples/search");
+    let run = |path: &str, pattern: &str| {
+        let output = Command::new(&example).arg(&image).args([path, pattern]).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, out, err) = run(LEAF, "^19999 ");
+    assert_eq!((code, out.as_str()), (Some(0), &*format!("{LEAF}:20000:19999 ERROR\n")), "{err}");
+    assert!(err.starts_with("commands: 1 (the drive counted 1), reads: 0, "), "{err}");
+    let (code, _, err) = run("/missing", "x");
+    assert_eq!((code, err.as_str()), (Some(2), "/missing: No such file or directory\n"));
+}
