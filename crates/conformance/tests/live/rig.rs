@@ -1,0 +1,375 @@
+//! A drive over memory, attached, with an ext4 of this machine's kernel mounted on it; and what both say of a path.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use nearside_clock::TscClock;
+use nearside_conformance::needs;
+use nearside_device::runner::Rest;
+use nearside_device::{Config, Fsr};
+use nearside_front_fuse::{AttachOptions, Attached, attach};
+use nearside_front_loop::{Threaded, threaded};
+use nearside_fsrlib::{
+    Answer, Ask, Digest, Entry, Error, Operation, Record, ReplyStatus, Search, Session, SocketTransport,
+};
+use nearside_store::Dram;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::workload::NEEDLE;
+
+/// What the test needs of the machine; it is left out where that is missing.
+pub fn ready(name: &str) -> bool {
+    needs::root(name)
+        && needs::tools(name, &["mke2fs", "e2fsck", "mount", "umount"])
+        && ["/dev/fuse", "/dev/loop-control"].iter().all(|path| {
+            let there = Path::new(path).exists();
+            if !there {
+                needs::left_out(name, path);
+            }
+            there
+        })
+}
+
+fn run(command: &mut Command) {
+    let out = command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let text = [out.stdout, out.stderr].concat();
+    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&text));
+}
+
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let ended = Command::new("umount").arg(&self.0).status();
+        if !ended.is_ok_and(|s| s.success()) {
+            let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        }
+    }
+}
+
+/// The drive, its attachment and the mount; they end in this order.
+pub struct Rig {
+    mounted: Option<Mounted>,
+    attached: Option<Attached>,
+    drive: Threaded<Dram, Fsr>,
+    folder: tempfile::TempDir,
+    pub session: Session<SocketTransport>,
+    pub hits: u64,
+    pub misses: u64,
+}
+
+/// What is said of a path: equal on both sides, or the drive is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    Nothing,
+    Is(Box<Meta>),
+}
+
+/// Of a file, all but its access time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meta {
+    ino: u64,
+    mode: u32,
+    links: u64,
+    uid: u32,
+    gid: u32,
+    size: u64,
+    sectors: u64,
+    modified: (i64, u32),
+    changed: (i64, u32),
+    target: Option<Vec<u8>>,
+}
+
+impl Meta {
+    fn host(path: &Path) -> io::Result<Meta> {
+        let meta = fs::symlink_metadata(path)?;
+        Ok(Meta {
+            ino: meta.ino(),
+            mode: meta.mode(),
+            links: meta.nlink(),
+            uid: meta.uid(),
+            gid: meta.gid(),
+            size: meta.size(),
+            sectors: meta.blocks(),
+            modified: (meta.mtime(), meta.mtime_nsec() as u32),
+            changed: (meta.ctime(), meta.ctime_nsec() as u32),
+            target: if meta.is_symlink() {
+                Some(fs::read_link(path)?.into_os_string().into_vec())
+            } else {
+                None
+            },
+        })
+    }
+
+    fn drive(entry: Entry) -> Meta {
+        let [_, modified, changed] = entry.times;
+        Meta {
+            ino: entry.ino,
+            mode: entry.mode.into(),
+            links: entry.links.into(),
+            uid: entry.uid,
+            gid: entry.gid,
+            size: entry.size,
+            sectors: entry.sectors,
+            modified,
+            changed,
+            target: entry.link,
+        }
+    }
+}
+
+/// What a file's bytes are: their hash, and how many lines hold the needle.
+type Content = (Vec<u8>, u64);
+
+impl Rig {
+    /// A volume of so many bytes, made with `mke2fs` and what is added to its arguments.
+    pub fn start(bytes: u64, options: &[&str], mount: &str) -> Rig {
+        let folder = tempfile::tempdir().unwrap();
+        let (drive_at, volume_at) = (folder.path().join("drive"), folder.path().join("volume"));
+        fs::create_dir(&drive_at).unwrap();
+        fs::create_dir(&volume_at).unwrap();
+        let clock = TscClock::new();
+        let firmware = Fsr::new(Arc::new(clock), nearside_fsr::Config::default());
+        let store = Dram::new(bytes, 512).unwrap();
+        let drive = threaded(store, firmware, Config::default(), clock, Rest::default()).unwrap();
+        let attached = attach(drive.function.clone(), &AttachOptions::new(&drive_at)).unwrap();
+        let file = attached.file();
+        // All at once: nothing is initialised while the rounds run.
+        let eager = "lazy_itable_init=0,lazy_journal_init=0";
+        run(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4", "-E", eager]).args(options).arg(&file));
+        run(Command::new("mount").args(["-o", mount]).arg(&file).arg(&volume_at));
+        let mounted = Some(Mounted(volume_at));
+        let transport = SocketTransport::connect(attached.socket()).unwrap();
+        let session = Session::new(transport, Arc::new(clock));
+        Rig { mounted, attached: Some(attached), drive, folder, session, hits: 0, misses: 0 }
+    }
+
+    /// What the drive knows.
+    pub fn retriever(&self) -> &nearside_fsr::Retriever {
+        self.drive.namespace.observer().retriever()
+    }
+
+    /// Where the volume is mounted.
+    pub fn mount(&self) -> PathBuf {
+        self.folder.path().join("volume")
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.mount().join(path.trim_start_matches('/'))
+    }
+
+    /// What the host has done so far is at home on the drive: committed, and what the commits left dirty on the block device written.
+    pub fn sync(&self) {
+        rustix::fs::syncfs(fs::File::open(self.mount()).unwrap()).unwrap();
+    }
+
+    /// Ends the mount and checks the volume with e2fsck.
+    pub fn end(mut self) {
+        drop(self.mounted.take());
+        let attached = self.attached.take().unwrap();
+        run(Command::new("e2fsck").args(["-f", "-n"]).arg(attached.file()));
+        attached.detach().map_err(|(e, _)| e).unwrap();
+    }
+
+    fn ask(&mut self, ask: &Ask) -> Result<Vec<Record>, ReplyStatus> {
+        let mut records = Vec::new();
+        let result = self.session.stream(ask, |record| {
+            records.push(record);
+            ControlFlow::Continue(())
+        });
+        match result {
+            Ok(summary) => {
+                self.hits += summary.counters.cache_hits;
+                self.misses += summary.counters.cache_misses;
+            }
+            Err(Error::Refused(status)) => return Err(status),
+            Err(error) => panic!("{ask:?}: {error}"),
+        }
+        let failed = records.iter().find_map(|r| match r {
+            Record::Failed { status, .. } => Some(status.clone()),
+            _ => None,
+        });
+        failed.map_or(Ok(records), Err)
+    }
+
+    fn one(&mut self, path: &str, operation: Operation) -> Result<Vec<Record>, String> {
+        let ask = Ask { follow: false, ..Ask::path(path, operation) };
+        self.ask(&ask).map_err(|status| format!("{path}: {:?} fails: {status:?}", ask.operation))
+    }
+
+    fn stat(&mut self, path: &str) -> Result<Said, String> {
+        match self.ask(&Ask { follow: false, ..Ask::path(path, Operation::Stat) }) {
+            Ok(records) => match records.into_iter().find_map(entry) {
+                Some(entry) => Ok(Said::Is(Box::new(Meta::drive(entry)))),
+                None => Err(format!("{path}: stat says nothing")),
+            },
+            Err(ReplyStatus::NotFound) => Ok(Said::Nothing),
+            Err(status) => Err(format!("{path}: stat fails: {status:?}")),
+        }
+    }
+
+    fn content(&mut self, path: &str) -> Result<Content, String> {
+        let hash = self.one(path, Operation::Checksum(Digest::Xxh3))?;
+        let hash = hash.into_iter().find_map(digest).ok_or(format!("{path}: no checksum"))?;
+        let lines = self.one(path, search())?;
+        Ok((hash, lines.iter().map(matches).sum()))
+    }
+
+    /// The same from the mount.
+    fn content_here(&self, path: &str) -> Content {
+        let bytes = fs::read(self.at(path)).unwrap();
+        let lines = bytes.split(|b| *b == b'\n').filter(|l| has(l)).count();
+        (xxh3_64(&bytes).to_be_bytes().to_vec(), lines as u64)
+    }
+
+    /// Compares what the drive says of one path with what the mount does: metadata, then the bytes or the names.
+    pub fn compare(&mut self, path: &str) -> Result<(), String> {
+        let here = match Meta::host(&self.at(path)) {
+            Ok(meta) => Said::Is(Box::new(meta)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Said::Nothing,
+            Err(error) => panic!("{path}: {error}"),
+        };
+        let there = self.stat(path)?;
+        if there != here {
+            return Err(format!("{path}:\n drive {there:?}\n mount {here:?}"));
+        }
+        let Said::Is(meta) = here else { return Ok(()) };
+        match meta.mode & 0o170_000 {
+            0o100_000 => {
+                let (there, here) = (self.content(path)?, self.content_here(path));
+                if there != here {
+                    return Err(format!("{path}: {} bytes:\n drive {there:x?}\n mount {here:x?}", meta.size));
+                }
+            }
+            0o040_000 => self.compare_names(path)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn compare_names(&mut self, path: &str) -> Result<(), String> {
+        let here: BTreeMap<Vec<u8>, u64> = fs::read_dir(self.at(path))
+            .unwrap()
+            .map(|entry| entry.map(|e| (e.file_name().into_vec(), e.ino())).unwrap())
+            .collect();
+        let records = self.one(path, Operation::List)?;
+        let there: BTreeMap<Vec<u8>, u64> =
+            records.into_iter().filter_map(entry).map(|e| (e.path, e.ino)).collect();
+        if there == here {
+            return Ok(());
+        }
+        let only = |a: &BTreeMap<Vec<u8>, u64>, b: &BTreeMap<Vec<u8>, u64>| {
+            let names = a.iter().filter(|(name, ino)| b.get(*name) != Some(ino));
+            names
+                .map(|(n, ino)| format!("{} = {ino}", String::from_utf8_lossy(n)))
+                .take(5)
+                .collect::<Vec<_>>()
+        };
+        let (drive, mount) = (only(&there, &here), only(&here, &there));
+        Err(format!("{path}: {} and {} names: drive {drive:?}, mount {mount:?}", there.len(), here.len()))
+    }
+
+    /// Compares the whole tree: all metadata, and all bytes.
+    pub fn compare_all(&mut self) -> Result<usize, String> {
+        let mut here = BTreeMap::new();
+        let mut left = vec!["/".to_owned()];
+        while let Some(path) = left.pop() {
+            let at = self.at(&path);
+            if at.is_dir() && !at.is_symlink() {
+                for entry in fs::read_dir(&at).unwrap() {
+                    let name = entry.unwrap().file_name();
+                    left.push(format!("{}/{}", path.trim_end_matches('/'), name.to_str().unwrap()));
+                }
+            }
+            let meta = Meta::host(&at).unwrap();
+            here.insert(path.into_bytes(), meta);
+        }
+        let listed = self.ask(&Ask::tree("/", Operation::List)).map_err(|s| format!("tree: {s:?}"))?;
+        let mut there = BTreeMap::new();
+        for entry in listed.into_iter().filter_map(entry) {
+            there.insert(entry.path.clone(), Meta::drive(entry));
+        }
+        if there != here {
+            let paths = here.keys().chain(there.keys()).filter(|p| here.get(*p) != there.get(*p));
+            let path = paths.min().unwrap();
+            let name = String::from_utf8_lossy(path);
+            return Err(format!("{name}:\n drive {:?}\n mount {:?}", there.get(path), here.get(path)));
+        }
+        let sums = self.ask(&Ask::tree("/", Operation::Checksum(Digest::Xxh3)));
+        let lines = self.ask(&Ask::tree("/", search())).map_err(|s| format!("tree: {s:?}"))?;
+        let mut contents: BTreeMap<Vec<u8>, Content> = BTreeMap::new();
+        let mut file = Vec::new();
+        for record in sums.map_err(|s| format!("tree: {s:?}"))?.into_iter().chain(lines) {
+            if let Record::File { path, .. } = record {
+                file = path;
+                continue;
+            }
+            let content = contents.entry(file.clone()).or_default();
+            content.1 += matches(&record);
+            if let Some(hash) = digest(record) {
+                content.0 = hash;
+            }
+        }
+        let files = here.iter().filter(|(_, meta)| meta.mode & 0o170_000 == 0o100_000);
+        for (path, meta) in files {
+            let name = std::str::from_utf8(path).unwrap();
+            let (here, there) = (self.content_here(name), contents.remove(path));
+            if there.as_ref() != Some(&here) {
+                return Err(format!("{name}: {} bytes:\n drive {there:x?}\n mount {here:x?}", meta.size));
+            }
+        }
+        match contents.keys().next() {
+            Some(path) => Err(format!("{}: is no file here", String::from_utf8_lossy(path))),
+            None => Ok(here.len()),
+        }
+    }
+
+    /// The drive's hash of a file.
+    pub fn hash(&mut self, path: &str) -> Vec<u8> {
+        let records = self.one(path, Operation::Checksum(Digest::Xxh3)).unwrap();
+        records.into_iter().find_map(digest).unwrap()
+    }
+}
+
+fn search() -> Operation {
+    let patterns = vec![NEEDLE.as_bytes().to_vec()];
+    Operation::Search(Search {
+        patterns,
+        fixed: true,
+        text: true,
+        answer: Answer::Count,
+        ..Search::default()
+    })
+}
+
+fn has(line: &[u8]) -> bool {
+    line.windows(NEEDLE.len()).any(|w| w == NEEDLE.as_bytes())
+}
+
+fn entry(record: Record) -> Option<Entry> {
+    match record {
+        Record::Entry(entry) => Some(entry),
+        _ => None,
+    }
+}
+
+fn digest(record: Record) -> Option<Vec<u8>> {
+    match record {
+        Record::Digest { value, .. } => Some(value),
+        _ => None,
+    }
+}
+
+fn matches(record: &Record) -> u64 {
+    match record {
+        Record::Matches(n) => *n,
+        _ => 0,
+    }
+}

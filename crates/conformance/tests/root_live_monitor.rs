@@ -1,0 +1,153 @@
+//! The metadata monitor under a live host (DAC'23 III-C): a drive attached, this machine's ext4 mounted on it, and after every `sync` the
+//! drive's answers, given from a warm cache, equal to the mount's. Needs root, FUSE and loop devices.
+
+#[path = "live/rig.rs"]
+mod rig;
+#[path = "live/workload.rs"]
+mod workload;
+
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+
+use nearside_conformance::store::Rng;
+use nearside_dma::IoBuffer;
+use rig::Rig;
+use workload::{Size, Workload};
+use xxhash_rust::xxh3::xxh3_64;
+
+const SIZE: Size = Size { write: 40_000, file: 300_000, files: 300, names: 1_500, punch: true };
+/// Everything is compared in every so-manieth round, in the others what was touched and a sample of the rest.
+const EVERYTHING: usize = 100;
+
+/// Rounds of work, `sync` and comparison; how many kinds of work there were. An error names the seed and the round.
+fn rounds(rig: &mut Rig, seed: u64, rounds: usize, size: Size) -> Result<usize, String> {
+    let mut work = Workload::new(&rig.mount(), seed, size);
+    let mut rng = Rng(!seed);
+    let mut kinds = BTreeSet::new();
+    for round in 0..rounds {
+        let mut done = Vec::new();
+        // Mostly few things, sometimes many.
+        for _ in 0..1 + rng.below(if round % 10 == 0 { 40 } else { 6 }) {
+            done.extend(work.step());
+        }
+        rig.sync();
+        let mut paths = std::mem::take(&mut work.touched);
+        paths.extend((0..6).map(|_| work.any()));
+        paths
+            .iter()
+            .try_for_each(|path| rig.compare(path))
+            .and_then(|()| {
+                if round % EVERYTHING == EVERYTHING - 1 { rig.compare_all().map(|_| ()) } else { Ok(()) }
+            })
+            .map_err(|wrong| format!("seed {seed}, round {round}, after {done:?}: {wrong}"))?;
+        kinds.extend(done);
+    }
+    rig.compare_all().map_err(|wrong| format!("seed {seed}, at the end: {wrong}"))?;
+    Ok(kinds.len())
+}
+
+fn right(seed: u64, count: usize, size: Size, options: &[&str]) {
+    let mut rig = Rig::start(256 << 20, options, "loop,noatime");
+    match rounds(&mut rig, seed, count, size) {
+        Err(wrong) => panic!("{wrong}"),
+        Ok(kinds) => assert!(kinds >= 17, "only {kinds} kinds of work"),
+    }
+    let seen = rig.retriever().monitor().counters();
+    assert!(seen.invalidated > count as u64, "{seen:?}");
+    // Most misses are the large directories': a block of inodes that changed is read again for all inodes in it.
+    assert!(rig.hits > 20 * count as u64, "no warm cache: {} hits, {} misses", rig.hits, rig.misses);
+    eprintln!("seed {seed}: {count} rounds; {} hits, {} misses; {seen:?}", rig.hits, rig.misses);
+    rig.end();
+}
+
+#[test]
+fn every_answer_is_the_mounts() {
+    if rig::ready("root_live_monitor::every_answer_is_the_mounts") {
+        right(1, 2_500, SIZE, &["-b", "4096", "-I", "256", "-i", "8192"]);
+    }
+}
+
+#[test]
+fn with_small_blocks() {
+    if rig::ready("root_live_monitor::with_small_blocks") {
+        right(2, 250, SIZE, &["-b", "1024", "-I", "256", "-i", "8192"]);
+    }
+}
+
+#[test]
+fn without_a_journal() {
+    if rig::ready("root_live_monitor::without_a_journal") {
+        right(4, 250, SIZE, &["-b", "4096", "-I", "256", "-i", "8192", "-O", "^has_journal"]);
+    }
+}
+
+#[test]
+fn without_the_monitor_answers_are_wrong() {
+    if !rig::ready("root_live_monitor::without_the_monitor_answers_are_wrong") {
+        return;
+    }
+    let mut rig = Rig::start(256 << 20, &["-b", "4096", "-I", "256", "-i", "8192"], "loop,noatime");
+    rig.retriever().monitor().set_enabled(false);
+    let wrong =
+        rounds(&mut rig, 1, 20, SIZE).expect_err("the comparison finds nothing wrong: it is worth nothing");
+    eprintln!("as it must be: {wrong}");
+    rig.end();
+}
+
+#[test]
+fn data_written_in_place_invalidates_nothing() {
+    const BLOCKS: u64 = 1024;
+    const BLOCK: usize = 4096;
+    if !rig::ready("root_live_monitor::data_written_in_place_invalidates_nothing") {
+        return;
+    }
+    // No commit by itself: what the writes do to the inode's times stays on the host until it syncs.
+    let mut rig = Rig::start(64 << 20, &["-b", "4096"], "loop,noatime,commit=900");
+    let mut bytes = vec![1; BLOCKS as usize * BLOCK];
+    let path = rig.mount().join("file");
+    std::fs::write(&path, &bytes).unwrap();
+    rig.sync();
+    rig.compare_all().unwrap();
+    assert_eq!(rig.hash("/file"), xxh3_64(&bytes).to_be_bytes());
+
+    let direct = 0o40000; // O_DIRECT
+    let file = OpenOptions::new().write(true).custom_flags(direct).open(&path).unwrap();
+    let mut block = IoBuffer::new(BLOCK).unwrap();
+    let mut rng = Rng(5);
+    let (before, misses) = (rig.retriever().monitor().counters(), rig.misses);
+    for round in 0..2_000u64 {
+        let at = rng.below(BLOCKS) as usize * BLOCK;
+        block.fill(round as u8);
+        file.write_all_at(&block, at as u64).unwrap();
+        bytes[at..at + BLOCK].fill(round as u8);
+        // The write has come to the drive: its next answer has it.
+        if round % 100 == 99 {
+            assert_eq!(rig.hash("/file"), xxh3_64(&bytes).to_be_bytes(), "round {round}");
+        }
+    }
+    let after = rig.retriever().monitor().counters();
+    assert_eq!(after.invalidated, before.invalidated, "{before:?} {after:?}");
+    assert_eq!(rig.misses, misses, "the cache stayed warm");
+
+    drop(file);
+
+    // Through the page cache and with a sync: the inode's own block, however much data there was.
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    let mut cost = |blocks: usize| {
+        rig.sync();
+        rig.compare("/file").unwrap();
+        let before = rig.retriever().monitor().counters().invalidated;
+        bytes[..blocks * BLOCK].fill(blocks as u8);
+        file.write_all_at(&bytes[..blocks * BLOCK], 0).unwrap();
+        rig.sync();
+        rig.compare("/file").unwrap();
+        rig.retriever().monitor().counters().invalidated - before
+    };
+    cost(1);
+    let (one, many) = (cost(1), cost(BLOCKS as usize));
+    assert!(one > 0, "a changed time is a change");
+    drop(file);
+    assert!(many <= one + 4, "{one} blocks invalidated by one of data, {many} by {BLOCKS}");
+    rig.end();
+}
