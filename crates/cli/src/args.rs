@@ -44,6 +44,8 @@ pub enum Command {
     Attach(crate::attach::AttachArgs),
     /// Say what this machine offers and lacks, and what that costs
     Doctor(crate::doctor::DoctorArgs),
+    /// The papers' system in three acts, with tables and a page of pictures
+    Demo(crate::demo::DemoArgs),
 }
 
 /// Which drive, for whom, and how. The same for every command that asks a drive.

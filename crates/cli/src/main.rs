@@ -11,6 +11,7 @@ mod args;
 mod attach;
 mod cat;
 mod cksum;
+mod demo;
 mod doctor;
 mod drive;
 mod failure;
@@ -42,5 +43,6 @@ fn main() -> ExitCode {
         Command::Info(a) => info::run(a),
         Command::Attach(a) => attach::run(a),
         Command::Doctor(a) => doctor::run(a),
+        Command::Demo(a) => demo::run(a),
     })
 }
