@@ -10,6 +10,7 @@ use nearside_bench::near_data::Failure;
 use nearside_loadgen::record::{Environment, Figure, Record};
 
 mod figures;
+mod paths;
 
 /// Measures the figures, each beside its floor or peer; writes studies/record/MACHINE/DATE-NAME.jsonl and prints a table.
 #[derive(Parser)]
@@ -62,6 +63,10 @@ fn run(args: &Args) -> Result<(), Failure> {
                 record.add(figure);
             }
         }
+    }
+    if wanted("paths") {
+        eprintln!("completion paths ...");
+        paths::paths(args.fast, &mut |figure| drop(record.add(figure)))?;
     }
     if wanted("near-data") {
         figures::near_data(args.fast, &mut |figure| drop(record.add(figure)))?;

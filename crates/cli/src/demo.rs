@@ -29,6 +29,7 @@ pub struct DemoArgs {
 
 /// Runs it.
 pub fn run(args: DemoArgs) -> Outcome {
-    nearside_demo::run(&args.out, args.small).map_err(|e| Failure::Message(format!("the demo stopped: {e}")))?;
+    nearside_demo::run(&args.out, args.small)
+        .map_err(|e| Failure::Message(format!("the demo stopped: {e}")))?;
     Ok(0)
 }
