@@ -1,6 +1,8 @@
 //! Which core a thread runs on, and what CPU time it has used: the instrument's view of the machine.
 
 use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
 
 /// CPU time of a thread or a process, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +57,27 @@ fn times(who: libc::c_int) -> io::Result<CpuTimes> {
     let usage = unsafe { usage.assume_init() };
     let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
     Ok(CpuTimes { user_ns: ns(usage.ru_utime), system_ns: ns(usage.ru_stime) })
+}
+
+/// Waits for a child to end; with its status the most memory that it had resident at a time, in bytes (wait4). What its output pipes
+/// hold is to be read before.
+///
+/// # Errors
+/// As wait4.
+pub fn wait_with_peak(child: Child) -> io::Result<(ExitStatus, u64)> {
+    let id = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    let mut status = 0;
+    // SAFETY: wait4 writes a status and one rusage, both owned here. `child` is taken, so nobody else waits for the process.
+    while unsafe { libc::wait4(id, &mut status, 0, usage.as_mut_ptr()) } < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    // SAFETY: zeroed, which is valid for a struct of integers, and then written.
+    let usage = unsafe { usage.assume_init() };
+    Ok((ExitStatus::from_raw(status), u64::try_from(usage.ru_maxrss).unwrap_or(0).saturating_mul(1024)))
 }
 
 /// CPU time of the calling thread, user and system together, to the nanosecond (CLOCK_THREAD_CPUTIME_ID).
@@ -133,6 +156,19 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn a_childs_memory_is_known() {
+        let peak = |command: &str| {
+            let child = std::process::Command::new("sh").args(["-c", command]).spawn().unwrap();
+            wait_with_peak(child).unwrap()
+        };
+        let (status, small) = peak("exit 3");
+        assert_eq!(status.code(), Some(3));
+        let (status, large) = peak("head -c 50000000 /dev/zero | tr '\\0' x | tail -c 50000000 > /dev/null");
+        assert!(status.success());
+        assert!(small > 100_000 && large >= small, "{small} {large}");
     }
 
     #[test]

@@ -170,6 +170,16 @@ impl Rig {
         rustix::fs::syncfs(fs::File::open(self.mount()).unwrap()).unwrap();
     }
 
+    /// Mounts anew, with nothing in the page cache, and compares everything: whether a difference is the drive's, or between
+    /// the host's memory and its disk.
+    pub fn compare_remounted(&mut self) -> Result<usize, String> {
+        drop(self.mounted.take());
+        let file = self.attached.as_ref().unwrap().file();
+        run(Command::new("mount").args(["-o", "loop,noatime"]).arg(file).arg(self.mount()));
+        self.mounted = Some(Mounted(self.mount()));
+        self.compare_all()
+    }
+
     /// Ends the mount and checks the volume with e2fsck.
     pub fn end(mut self) {
         drop(self.mounted.take());

@@ -23,9 +23,9 @@ pub struct Size {
     pub files: usize,
     /// Names in each large directory.
     pub names: u64,
-    /// Holes are punched. (Not with data in inodes: there Linux 6.18 clears only its page cache. After the next mount the bytes
-    /// are there again, as the drive says all the time.)
-    pub punch: bool,
+    /// Holes are punched and blocks preallocated. (Not with data in inodes: there fallocate of Linux 6.18 leaves the page cache and
+    /// the disk with different bytes. After the next mount the host reads what the drive said all the time.)
+    pub fallocate: bool,
 }
 
 /// The names that there are, as paths from the volume's root that begin with '/'.
@@ -194,7 +194,7 @@ impl Workload {
                 file.write_all_at(&bytes, at).unwrap();
                 "write beyond the end"
             }
-            10 if !self.size.punch => return None,
+            10 | 11 if !self.size.fallocate => return None,
             10 => {
                 let (_, file) = self.file()?;
                 let end = file.metadata().unwrap().len();

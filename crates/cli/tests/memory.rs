@@ -1,0 +1,76 @@
+//! A drive's memory does not grow with the volume: files of a 1 TiB sparse image are searched in less than 64 MiB.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nearside_dma::cpu::wait_with_peak;
+
+const MOST: u64 = 64 << 20;
+
+/// What `nearside grep` prints for the arguments, and its peak memory.
+fn grep(image: &Path, arguments: &[&str]) -> (String, u64) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nearside"));
+    command.args(["grep", "-d"]).arg(image).args(arguments);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut text = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    let (status, peak) = wait_with_peak(child).unwrap();
+    assert!(status.success(), "{command:?}: {status}");
+    eprintln!("{arguments:?}: {} KiB", peak >> 10);
+    (text, peak)
+}
+
+#[test]
+fn a_terabyte_takes_no_more_than_64_mib() {
+    const NAME: &str = "memory::a_terabyte_takes_no_more_than_64_mib";
+    let mke2fs = ["/usr/sbin/mke2fs", "/sbin/mke2fs"].into_iter().find(|p| Path::new(p).exists());
+    let Some(mke2fs) = mke2fs else {
+        assert!(std::env::var_os("CI").is_none(), "{NAME} needs mke2fs");
+        eprintln!("LEFT OUT: {NAME}: there is no mke2fs");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (tree, image) = (folder.path().join("tree"), folder.path().join("disk.img"));
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("small"), "one\nneedle\ntwo\n").unwrap();
+    // 4 GiB of holes, with lines between them that are 16 MiB long.
+    let large = File::create(tree.join("large")).unwrap();
+    large.set_len(4 << 30).unwrap();
+    for n in 0..256u64 {
+        let line = if n % 16 == 0 { "\nneedle\n" } else { "\nhay\n" };
+        large.write_all_at(line.as_bytes(), n << 24).unwrap();
+    }
+    File::create(&image).unwrap().set_len(1 << 40).unwrap();
+    let mut make = Command::new(mke2fs);
+    make.args([
+        "-q",
+        "-F",
+        "-t",
+        "ext4",
+        "-T",
+        "largefile4",
+        "-N",
+        "4096",
+        "-J",
+        "size=4",
+        "-O",
+        "^resize_inode",
+    ]);
+    make.args(["-E", "lazy_itable_init=1,lazy_journal_init=1", "-d"]).arg(&tree).arg(&image);
+    let made = make.output().unwrap();
+    assert!(made.status.success(), "{make:?}: {}", String::from_utf8_lossy(&made.stderr));
+
+    for (arguments, expected) in [
+        (&["needle", "/small"][..], "needle\n"),
+        (&["-c", "-a", "needle", "/large"], "16\n"),
+        (&["-c", "-a", "-i", "n[e]+dle", "/large"], "16\n"),
+        (&["-r", "-c", "-a", "needle", "/"], ""),
+    ] {
+        let (text, peak) = grep(&image, arguments);
+        assert!(expected.is_empty() || text == expected, "{arguments:?}: {text}");
+        assert!(peak < MOST, "{arguments:?}: {peak} bytes");
+    }
+}
