@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nearside_embedded::{Options, Runner};
-use nearside_fsrlib::{Credentials, Encoding, SocketTransport, Transport, socket};
+use nearside_fsrlib::{Credentials, Encoding, SocketTransport, Transport, own_credentials, socket};
 
 use crate::args::{DriveArgs, Threads};
 use crate::failure::Failure;
@@ -17,7 +17,7 @@ pub fn socket_of(drive: &OsStr) -> Option<&Path> {
 
 /// For whom the drive checks permissions: `--as`, or the caller's effective ids and groups.
 pub fn credentials(args: &DriveArgs) -> Result<Credentials, Failure> {
-    let own = own_credentials()?;
+    let own = own_credentials().map_err(|e| Failure::Message(format!("the caller's groups: {e}")))?;
     let Some(identity) = &args.identity else { return Ok(own) };
     // Whoever can open an image may read it all anyway; a drive that others use as well is another matter.
     if socket_of(&args.drive).is_some() && own.uid != 0 && !covers(&own, &identity.0) {
@@ -33,20 +33,6 @@ pub fn credentials(args: &DriveArgs) -> Result<Credentials, Failure> {
 fn covers(own: &Credentials, asked: &Credentials) -> bool {
     let has = |gid: &u32| own.gid == *gid || own.groups.contains(gid);
     own.uid == asked.uid && has(&asked.gid) && asked.groups.iter().all(has)
-}
-
-fn own_credentials() -> Result<Credentials, Failure> {
-    let groups = rustix::process::getgroups()
-        .map_err(|e| Failure::Message(format!("the caller's groups: {e}")))?
-        .into_iter()
-        .map(|gid| gid.as_raw())
-        .take(nearside_fsrlib::MAX_GROUPS)
-        .collect();
-    Ok(Credentials {
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        groups,
-    })
 }
 
 /// Opens the drive.

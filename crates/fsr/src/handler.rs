@@ -107,6 +107,9 @@ impl<M: Media> Run<'_, M> {
         if let Operation::Info = request.operation {
             return self.info(out).await;
         }
+        if request.resume.is_none() && !matches!(request.target, Target::Volume | Target::Blocks { .. }) {
+            self.warn(out).await;
+        }
         let at_the_end = request.resume.as_ref().is_some_and(|c| c.offset == AT_THE_END);
         let more = match &request.target {
             _ if at_the_end => None,
@@ -149,6 +152,19 @@ impl<M: Media> Run<'_, M> {
             Ok(()) => Ok(None),
             Err(Full) => Err(too_small()),
         }
+    }
+
+    /// What a user should know of the volume, at the beginning of an answer.
+    async fn warn<S: Sink>(&self, out: &mut Out<'_, S>) {
+        let start = self.media.now_ns();
+        // The path's own way opens the volume again, and tries again where it was changing.
+        if let Ok(volume) = self.volume().await {
+            for text in &volume.volume.info().warnings {
+                // Where there is no room for it, the answer matters more.
+                let _ = out.sink.push(Record::Warning(text), MAX_PATH);
+            }
+        }
+        out.counters.locate_ns += self.media.now_ns().saturating_sub(start);
     }
 
     async fn volume(&self) -> Result<std::sync::Arc<OpenVolume>, Failure> {

@@ -49,8 +49,8 @@ struct nearside_options {
   uint32_t partition;
   // How completions are awaited: 0 polled, 1 interrupt, 2 hybrid.
   uint32_t completion;
-  // Whether `uid`, `gid` and `groups` say for whom permissions are checked; 0: for root (whoever may open an image may
-  // read all of it).
+  // Whether `uid`, `gid` and `groups` say for whom permissions are checked; 0: for the calling process, by its effective
+  // ids and its groups.
   uint32_t has_credentials;
   // User.
   uint32_t uid;

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use nearside_fsrlib::{
     Answer, Ask, Credentials, Digest, Error, Operation, Record, ReplyStatus, Search, Session, Target,
-    Transport, describe, errno,
+    Transport, describe, errno, own_credentials,
 };
 
 use crate::types::*;
@@ -90,22 +90,22 @@ pub unsafe extern "C" fn nearside_open(
     // SAFETY: the caller's duty.
     let (drive, options) = unsafe { (bytes(drive), options.as_ref()) };
     let credentials = match options.filter(|o| o.has_credentials != 0) {
-        None => Credentials::default(),
+        None => own_credentials().map_err(|e| e.to_string()),
         Some(o) => {
             let groups = match o.groups.is_null() || o.groups_len == 0 {
                 true => Vec::new(),
                 // SAFETY: the caller's duty; it is not null.
                 false => unsafe { std::slice::from_raw_parts(o.groups, o.groups_len as usize) }.to_vec(),
             };
-            Credentials { uid: o.uid, gid: o.gid, groups }
+            Ok(Credentials { uid: o.uid, gid: o.gid, groups })
         }
     };
     let opened = match drive {
         Ok(drive) => crate::open::open(drive, options.map_or(0, |o| o.completion)).map_err(|e| e.to_string()),
         Err(_) => Err("no drive is named".into()),
     };
-    match opened {
-        Ok(session) => {
+    match opened.and_then(|session| Ok((session, credentials?))) {
+        Ok((session, credentials)) => {
             let session =
                 session.with_credentials(credentials).with_partition(options.map_or(0, |o| o.partition));
             Box::into_raw(Box::new(nearside { session, error: CString::default() }))

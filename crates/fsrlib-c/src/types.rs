@@ -32,8 +32,8 @@ pub struct nearside_options {
     pub partition: u32,
     /// How completions are awaited: 0 polled, 1 interrupt, 2 hybrid.
     pub completion: u32,
-    /// Whether `uid`, `gid` and `groups` say for whom permissions are checked; 0: for root (whoever may open an image may
-    /// read all of it).
+    /// Whether `uid`, `gid` and `groups` say for whom permissions are checked; 0: for the calling process, by its effective
+    /// ids and its groups.
     pub has_credentials: u32,
     /// User.
     pub uid: u32,

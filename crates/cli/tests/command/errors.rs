@@ -152,3 +152,33 @@ fn command_lines_that_make_no_sense() {
     assert_eq!(ran.code, 2);
     assert!(ran.err.contains("unix:/nonexistent/drive.sock"), "{}", ran.err);
 }
+
+#[test]
+fn a_volume_that_needs_recovery_opens_with_a_warning() {
+    use std::ffi::OsStr;
+    let Some(volume) = small("a_volume_that_needs_recovery_opens_with_a_warning") else { return };
+    let path = volume.folder.path().join("recover.img");
+    let words = ["-q", "-F", "-t", "ext4", "-O", "^metadata_csum", "-d"].map(OsStr::new);
+    let rest = [volume.tree.as_os_str(), path.as_os_str(), OsStr::new("64M")];
+    crate::fixture::must("mke2fs", &[&words[..], &rest].concat());
+    assert_eq!(on(&path, "cat", &["/hello.txt"]).err, "");
+    // As a power cut leaves it: feature_incompat bit 2 (needs_recovery).
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[1024 + 0x60] |= 4;
+    fs::write(&path, bytes).unwrap();
+    for args in
+        [&["cat", "/hello.txt"][..], &["grep", "hello", "/hello.txt"], &["ls", "-R", "/logs"], &["find", "/"]]
+    {
+        let ran = on(&path, args[0], &args[1..]);
+        assert_eq!(ran.code, 0, "{args:?}: {}", ran.err);
+        assert!(
+            ran.err.starts_with("nearside: warning: ") && ran.err.contains("recovery"),
+            "{args:?}: {}",
+            ran.err
+        );
+        assert_eq!(ran.err.lines().count(), 1, "said once: {}", ran.err);
+        assert!(!ran.out.is_empty());
+    }
+    let info = on(&path, "info", &["--json"]).json().remove(0);
+    assert_eq!(info["volumes"][0]["needs_recovery"], true);
+}
