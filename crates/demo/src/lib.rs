@@ -3,11 +3,11 @@
 //! [`run`] plays them, prints tables, and writes one self-contained page with the pictures.
 
 mod act1;
-mod act2;
+pub mod act2;
 pub mod act3;
 pub mod page;
 pub mod replay;
-mod stage;
+pub mod stage;
 
 use std::path::{Path, PathBuf};
 

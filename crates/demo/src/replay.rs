@@ -175,7 +175,8 @@ fn number(rest: &mut &[u8]) -> Result<u64, Failure> {
     take::<8>(rest).map(u64::from_le_bytes)
 }
 
-fn unpack(bytes: &[u8]) -> Result<Vec<u8>, Failure> {
+/// What a zstd frame holds.
+pub(crate) fn unpack(bytes: &[u8]) -> Result<Vec<u8>, Failure> {
     let mut decoder = ruzstd::decoding::StreamingDecoder::new(bytes).map_err(|e| e.to_string())?;
     let mut out = Vec::new();
     decoder.read_to_end(&mut out)?;

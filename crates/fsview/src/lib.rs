@@ -41,6 +41,7 @@ pub trait Source {
 
 /// A volume of either kind.
 #[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "one exists per volume")]
 pub enum Volume {
     /// ext2, ext3 or ext4.
     Ext(ext::Volume),
