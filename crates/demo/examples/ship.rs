@@ -16,7 +16,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let image = folder.path().join(format!("{}.img", kind.name().to_lowercase()));
         make(kind, &image, &tree, 160 << 20)?;
         let to = Path::new("fixtures/demo").join(format!("{}.img.zst", kind.name().to_lowercase()));
-        let status = Command::new("zstd").args(["-q", "-f", "-19"]).arg(&image).arg("-o").arg(&to).status()?;
+        let status =
+            Command::new("zstd").args(["-q", "-f", "-19"]).arg(&image).arg("-o").arg(&to).status()?;
         assert!(status.success(), "zstd failed");
         println!("{} bytes in {}", to.metadata()?.len(), to.display());
     }

@@ -44,7 +44,9 @@ pub fn volumes(stage: &Stage) -> Result<(Vec<Volume>, Contents), Failure> {
 
 /// The small volumes that ship compressed with the program.
 pub fn shipped(stage: &Stage) -> Result<(Vec<Volume>, Contents), Failure> {
-    println!("\n  act 2 on the small volumes that ship: this machine lacks mke2fs or mkfs.f2fs with sload.f2fs");
+    println!(
+        "\n  act 2 on the small volumes that ship: this machine lacks mke2fs or mkfs.f2fs with sload.f2fs"
+    );
     let packed: [(Kind, &[u8]); 2] = [
         (Kind::F2fs, include_bytes!("../../../fixtures/demo/f2fs.img.zst")),
         (Kind::Ext4, include_bytes!("../../../fixtures/demo/ext4.img.zst")),
@@ -105,7 +107,8 @@ pub fn play(stage: &Stage, page: &mut Page, volume: &Volume, contents: &Contents
     let mut session = near_data::session(&word, &options)?;
 
     // Some files of every set: as many directories as there are, no locality between neighbours.
-    let sample: Vec<String> = contents.files.iter().step_by(if contents.files.len() > 5000 { 50 } else { 5 }).cloned().collect();
+    let sample: Vec<String> =
+        contents.files.iter().step_by(if contents.files.len() > 5000 { 50 } else { 5 }).cloned().collect();
     let routes = [
         ("FSR: one command", Route::Drive, false),
         ("existing NDP, host uncached", Route::Blocks, false),
