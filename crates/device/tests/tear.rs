@@ -47,7 +47,7 @@ fn a_block_is_never_torn() {
         let word = memory.word64(at + 0x2000 + slot * 16 + 8);
         let second = loop {
             let second = word.load(Ordering::Acquire);
-            if (second >> 48 & 1 == 1) == (nth / 32 % 2 == 0) {
+            if (second >> 48 & 1 == 1) == (nth / 32).is_multiple_of(2) {
                 break second;
             }
             patience();

@@ -232,10 +232,9 @@ pub unsafe extern "C" fn nearside_grep(
                         bytes: bytes.as_ptr().cast(),
                         len: bytes.len(),
                     };
+                    let Some(callback) = callback else { return ControlFlow::Continue(()) };
                     // SAFETY: the caller's duty; `line` and what it points to live through the call.
-                    if let Some(callback) = callback
-                        && unsafe { callback(user, &line) } != 0
-                    {
+                    if unsafe { callback(user, &line) } != 0 {
                         return ControlFlow::Break(());
                     }
                 }
