@@ -178,7 +178,7 @@ fn findings(m: &Machine) -> Vec<Finding> {
     add(
         "KVM",
         m.kvm.is_ok(),
-        say(&m.kvm, "/dev/kvm can be opened"),
+        say(&m.kvm, "/dev/kvm can be opened (under some hypervisors it fails only in use)"),
         "tests in a virtual machine run under emulation, ten to thirty times slower; nothing else",
     );
     let transparent = matches!(m.transparent.as_str(), "always" | "advise" | "within_size");

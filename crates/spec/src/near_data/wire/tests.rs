@@ -1,3 +1,5 @@
+//! The codec against golden bytes, against itself, and against bytes that are neither.
+
 use alloc::vec;
 
 use proptest::collection::vec as many;
