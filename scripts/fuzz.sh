@@ -8,6 +8,6 @@ command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
 cargo +nightly fuzz build -O
 cargo +nightly fuzz list | xargs -P 2 -I{} sh -c '
   mkdir -p fuzz/corpus/{} fuzz/seeds/{}
-  cargo +nightly fuzz run -O {} fuzz/corpus/{} fuzz/seeds/{} -- -max_total_time='"$seconds"' -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+  cargo +nightly fuzz run -O {} fuzz/corpus/{} fuzz/seeds/{} -- -max_total_time='"$seconds"' -timeout=20 -len_control=0 -rss_limit_mb=2048 -print_final_stats=1 \
     > target/fuzz-{}.log 2>&1 && echo "{}: ok, $(grep -c "^#" target/fuzz-{}.log) reports, $(sed -n "s/stat::number_of_executed_units: *//p" target/fuzz-{}.log) runs" \
     || { echo "{}: FOUND SOMETHING, see target/fuzz-{}.log"; exit 255; }'

@@ -16,8 +16,7 @@ wanted() {
   case $what in test|bench) echo "ripgrep:/usr/bin/rg" ;; esac
   case $what in test)
     echo "fio:/usr/bin/fio acl:/usr/bin/setfacl attr:/usr/bin/setfattr fdisk:/sbin/sfdisk pkg-config:/usr/bin/pkg-config"
-    echo "fuse3:/usr/bin/fusermount3 kmod:/sbin/modprobe cpio:/usr/bin/cpio zstd:/usr/bin/zstd"
-    echo "busybox-static:/bin/busybox qemu-system-x86:/usr/bin/qemu-system-x86_64" ;;
+    echo "fuse3:/usr/bin/fusermount3" ;;
   esac
 }
 
@@ -49,8 +48,8 @@ older() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" != "$2" ]; }
 if [ -z "$have" ] || older "$have" "$need"; then
   say "cargo ${have:-is missing}${have:+ is older than $need}; installing Rust by rustup into ~/.cargo"
   if command -v rustup >/dev/null; then
-    rustup toolchain install stable --profile minimal && rustup default stable
+    rustup toolchain install stable --profile default && rustup default stable
   else
-    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal --default-toolchain stable --no-modify-path
+    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile default --default-toolchain stable --no-modify-path
   fi
 fi
