@@ -13,9 +13,9 @@ shift 2
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir "$work/work"
-cp "$here/scenarios.py" "$work/work/main.py"
-(cd "$work" && echo work > list && echo work/main.py >> list && cpio -o -H newc --quiet < list > script.cpio)
+mkdir "$work/job"
+cp "$here/scenarios.py" "$work/job/main.py"
+(cd "$work" && echo job > list && echo job/main.py >> list && cpio -o -H newc --quiet < list > script.cpio)
 cat "$guest/base.cpio" "$work/script.cpio" > "$work/initrd"
 
 rm -f "$out"

@@ -53,7 +53,7 @@ mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev
 echo /bin/true > /proc/sys/kernel/modprobe
 while read -r module; do insmod "/modules/$module"; done < /modules/order
 echo "guest: $(uname -r), up $(cut -d' ' -f1 /proc/uptime) s"
-python3 -S /work/main.py $(sed -n 's/.*guest=\([^ ]*\).*/\1/p' /proc/cmdline | tr , ' ')
+python3 -S /job/main.py $(sed -n 's/.*guest=\([^ ]*\).*/\1/p' /proc/cmdline | tr , ' ')
 echo "guest: rc=$?"
 echo o > /proc/sysrq-trigger
 sleep 60

@@ -1,4 +1,4 @@
-"""What runs in the guest: /work/main.py SCENARIO [DEVICE FILE-SYSTEM]...
+"""What runs in the guest: /job/main.py SCENARIO [DEVICE FILE-SYSTEM]...
 
 Each scenario mounts the volumes it is given (vdb, vdc, ...), works on them through the guest's own kernel and leaves its
 results as a tar on /dev/vda. Everything is seeded: the same scenario makes the same tree.
@@ -344,14 +344,14 @@ def trace(kind, steps):
     results = {}
     files, made = [], 0
     os.mkdir("/mnt/log")
-    os.mkdir("/mnt/work")
+    os.mkdir("/mnt/box")
     with open("/dev/vdb", "r+b", buffering=0) as disk:
         for step in range(int(steps)):
             for _ in range(rng.randrange(4, 14)):
                 choice = rng.randrange(12)
                 if choice < 4 or not files:
                     made += 1
-                    folder = rng.choice(["/mnt/log", "/mnt/work", f"/mnt/work/d{made % 5}"])
+                    folder = rng.choice(["/mnt/log", "/mnt/box", f"/mnt/box/d{made % 5}"])
                     os.makedirs(folder, exist_ok=True)
                     files.append(f"{folder}/file-{made}.txt")
                     write(files[-1], text(rng, rng.choice([20, 500, 3000, 9000, 40_000])), sync=choice == 0)
@@ -368,7 +368,7 @@ def trace(kind, steps):
                     os.truncate(rng.choice(files), rng.choice([0, 100, 5000, 12_000]))
                 else:
                     made += 1
-                    files.append(f"/mnt/work/link-{made}.txt")
+                    files.append(f"/mnt/box/link-{made}.txt")
                     os.link(rng.choice(files[:-1] or files), files[-1]) if len(files) > 1 else write(files[-1], b"one\n")
             if step == 3:
                 os.mkdir("/mnt/large")
