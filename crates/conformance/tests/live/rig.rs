@@ -191,7 +191,10 @@ impl Rig {
     fn ask(&mut self, ask: &Ask) -> Result<Vec<Record>, ReplyStatus> {
         let mut records = Vec::new();
         let result = self.session.stream(ask, |record| {
-            records.push(record);
+            // A mounted volume always needs recovery, and says so; that is about no file.
+            if !matches!(record, Record::Warning(_)) {
+                records.push(record);
+            }
             ControlFlow::Continue(())
         });
         match result {
