@@ -27,10 +27,11 @@ pub fn play(stage: &Stage, page: &mut Page) -> Result<(), Failure> {
     for bytes in bytes {
         let mut bench = Bench::new(Delay::fixed(0))?;
         let floor_ns = floor_ns(bytes)?;
-        for (name, cost) in NAMES.iter().zip(&compare(&mut bench, bytes, 5, 1500)?) {
+        let costs = compare(&mut bench, bytes, 5, 1500)?;
+        for ((name, short), cost) in NAMES.iter().zip(["sync", "async", "hybrid"]).zip(&costs) {
             rows.push(row(bytes, name, cost, floor_ns));
             bars.push(Bar {
-                name: format!("{bytes} B, {}", &name[..name.len().min(5)]),
+                name: format!("{bytes} B, {short}"),
                 parts: vec![cost.user_ns / 1e3, cost.system_ns / 1e3, cost.spin_ns / 1e3],
             });
         }
