@@ -199,7 +199,7 @@ fn on_a_large_file(folder: &Path, rounds: usize, sink: Sink<'_>) -> Result<(), F
         }
         ours.push(BYTES as f64 / ns as f64);
         let bandwidth = floor::bandwidths(Effort { runs: 1, ..Effort::FAST });
-        scan.extend(bandwidth.iter().find(|f| f.name.contains("scan")).map(|f| f.value));
+        scan.extend(bandwidth.iter().find(|f| f.name.starts_with("read bandwidth")).map(|f| f.value));
         if let Some(mount) = &mount
             && let Some((took, lines)) = ripgrep(&pattern, &mount.path("/large.log"))?
         {

@@ -52,11 +52,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         }
     }
     // The I/O path's and the scanner's benchmarks stand beside their code; they hand their figures over in a file.
-    for (group, package, bench) in [
-        ("io", "nearside-driver", "io_path"),
-        ("paths", "nearside-driver", "paths"),
-        ("scan", "nearside-ndp", "scan"),
-    ] {
+    for (group, package, bench) in [("io", "nearside-driver", "io_path"), ("scan", "nearside-ndp", "scan")] {
         if wanted(group) {
             eprintln!("{group} ...");
             for figure in beside_their_code(package, bench, args.fast)? {
