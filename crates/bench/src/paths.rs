@@ -37,10 +37,8 @@ fn over_device_times(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
             ];
             for (what, ours, other, theirs) in pairs {
                 let beside = Figure::of(other, "us", &[theirs]);
-                sink(Figure {
-                    runs: rounds,
-                    ..Figure::of(&format!("{at}: {what}"), "us", &[ours]).beside(&beside)
-                });
+                // All rounds pooled: one value, which has no spread of its own.
+                sink(Figure::of(&format!("{at}: {what}"), "us", &[ours]).beside(&beside));
             }
         }
         match crossing {
