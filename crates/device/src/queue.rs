@@ -32,8 +32,8 @@ pub(crate) struct Sq {
     head: u32,
     /// The doorbell's last value that was valid.
     tail: u32,
-    /// The doorbell's last value that was not, so that it is reported once.
-    refused: u32,
+    /// The doorbell's value that is not valid and was reported, until it changes.
+    refused: Option<u32>,
     /// Commands taken and not answered.
     pub(crate) in_flight: u32,
     /// Being deleted: nothing more is taken.
@@ -42,7 +42,7 @@ pub(crate) struct Sq {
 
 impl Sq {
     pub(crate) fn new(id: u16, cq: u16, ring: Ring) -> Sq {
-        Sq { id, cq, ring, head: 0, tail: 0, refused: 0, in_flight: 0, deleting: false }
+        Sq { id, cq, ring, head: 0, tail: 0, refused: None, in_flight: 0, deleting: false }
     }
 
     /// Entries that wait, by the doorbell; an error where its value is new and invalid.
@@ -51,12 +51,12 @@ impl Sq {
         let tail = registers.word32(sq_tail_doorbell(self.id)).load(Ordering::Acquire);
         if tail != self.tail {
             if tail >= self.ring.size {
-                if tail != self.refused {
-                    self.refused = tail;
+                if self.refused != Some(tail) {
+                    self.refused = Some(tail);
                     return Err(InvalidDoorbell);
                 }
             } else {
-                self.tail = tail;
+                (self.tail, self.refused) = (tail, None);
             }
         }
         let n = self.tail.wrapping_sub(self.head);
@@ -66,7 +66,7 @@ impl Sq {
     /// Whether the doorbell says something that [`Sq::waiting`] has not seen.
     pub(crate) fn rung(&self, registers: &Region) -> bool {
         let tail = registers.word32(sq_tail_doorbell(self.id)).load(Ordering::Acquire);
-        tail != self.tail && tail != self.refused
+        tail != self.tail && self.refused != Some(tail)
     }
 
     pub(crate) fn has_waiting(&self) -> bool {
@@ -99,7 +99,8 @@ pub(crate) struct Cq {
     tail: u32,
     /// The doorbell's last valid value.
     head: u32,
-    refused: u32,
+    /// The doorbell's value that is not valid and was reported, until it changes.
+    refused: Option<u32>,
     phase: bool,
     /// Slots kept for commands that were taken.
     reserved: u32,
@@ -116,7 +117,7 @@ impl Cq {
             ring,
             tail: 0,
             head: 0,
-            refused: 0,
+            refused: None,
             phase: true,
             reserved: 0,
             unsignalled: 0,
@@ -143,10 +144,10 @@ impl Cq {
                 let used = (self.tail + self.ring.size - self.head) % self.ring.size;
                 let step = (head.wrapping_add(self.ring.size).wrapping_sub(self.head)) % self.ring.size;
                 if head < self.ring.size && step <= used {
-                    self.head = head;
+                    (self.head, self.refused) = (head, None);
                     free = self.free();
-                } else if head != self.refused {
-                    self.refused = head;
+                } else if self.refused != Some(head) {
+                    self.refused = Some(head);
                     return Err(InvalidDoorbell);
                 }
             }
@@ -164,7 +165,7 @@ impl Cq {
     /// Whether there is a free slot, by the doorbell as it is now.
     pub(crate) fn has_room(&self, registers: &Region) -> bool {
         let head = registers.word32(cq_head_doorbell(self.id)).load(Ordering::Acquire);
-        self.free() > 0 || (head != self.head && head != self.refused)
+        self.free() > 0 || (head != self.head && self.refused != Some(head))
     }
 
     /// Posts a completion into a reserved slot.

@@ -312,6 +312,36 @@ fn the_stores_errors_become_statuses() {
     assert!(host.completed(1).unwrap().status().is_success());
 }
 
+/// A drive that sleeps though a doorbell was rung hangs its host: what `is_quiet` says decides.
+#[test]
+fn a_rung_doorbell_is_never_quiet_whatever_its_value() {
+    let mut host = host();
+    let quiet = |host: &Host<Dram>| host.drive.reactors().iter().all(|r| r.is_quiet());
+    // Around both rings several times: every value of the doorbells, zero too.
+    for round in 0..200u16 {
+        for id in [0, 1] {
+            assert!(quiet(&host), "round {round}, queue {id}, before");
+            let mut entry =
+                SubmissionEntry::new(if id == 0 { admin::GET_FEATURES } else { io::FLUSH }, round, id.into());
+            entry.cdw[10] = 1;
+            host.submit(id, entry);
+            assert!(!quiet(&host), "round {round}, queue {id}, rung");
+            let done = host.completed(id).expect("it is done at once");
+            assert_eq!((done.cid(), done.status()), (round, Status::SUCCESS));
+        }
+    }
+    // An invalid value is looked at once; then it is quiet; then a valid one counts, and the same invalid one again.
+    for _ in 0..2 {
+        host.ring_tail(1, 5000);
+        assert!(!quiet(&host));
+        host.settle(0);
+        assert!(quiet(&host));
+        host.submit(1, SubmissionEntry::new(io::FLUSH, 7, 1));
+        assert!(!quiet(&host));
+        assert!(host.completed(1).is_some());
+    }
+}
+
 #[test]
 fn a_full_completion_queue_stops_the_submission_queue() {
     let mut host = host();
