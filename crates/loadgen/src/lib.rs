@@ -1,12 +1,32 @@
-//! The measuring instrument's parts: what figures stand beside.
+//! The measuring instrument: a load generator, its engines, and the parts that benchmarks use.
+//!
+//! A run passes so: a [`Plan`] (streams of a [`Workload`] with [`Arrivals`]) -> [`Generator`], a state machine that a runner of [`run`]
+//! steps in real or simulated time -> an [`Engine`] -> [`Outcome`], response times from when operations were due.
 //!
 //! A benchmark measures its [`floor`]s in the same run (a cache-line round trip, a raw copy, a wake-up), keeps response times in a
 //! [`Latency`] histogram, and writes what came out as a [`record`]: JSON lines by machine and date, and a table.
 //!
 //! Logic here takes time from a [`Clock`](nearside_clock::Clock) that the caller hands in; the date comes from the caller as well.
 
+mod arrivals;
+pub mod engine;
 pub mod floor;
+mod generator;
 mod hist;
+mod outcome;
+mod plan;
+pub mod random;
 pub mod record;
+pub mod run;
+mod stall;
+mod workload;
+mod zipf;
 
+pub use arrivals::{Arrivals, Schedule};
+pub use engine::Engine;
+pub use generator::{Generator, Step, Wake};
 pub use hist::{Latency, Percentile};
+pub use outcome::{Outcome, StreamOutcome, Tally};
+pub use plan::{Plan, PlanError, Stream};
+pub use stall::{Stall, StallLog};
+pub use workload::{Direction, Distribution, Places, Rw, Workload, WorkloadError};

@@ -1,0 +1,395 @@
+//! The generator: a state machine that starts operations when they are due and takes their times.
+//!
+//! A runner calls [`Generator::step`] with the time and an engine until it is [`Wake::Over`]; real and simulated time differ in the
+//! runner only. In an open loop arrivals are drawn beforehand and none is ever skipped: where the engine is full or the thread was
+//! held up, operations start late, and their response time runs from when they were due (no coordinated omission).
+//!
+//! A step starts at most one operation, so that each is dated by a time of its own.
+
+use std::collections::VecDeque;
+
+use nearside_clock::Nanos;
+
+use crate::Latency;
+use crate::arrivals::{Arrivals, Schedule};
+use crate::engine::{Done, Engine, Io, Next, Submit};
+use crate::outcome::{Outcome, StreamOutcome};
+use crate::plan::{Plan, PlanError};
+use crate::random::scatter;
+use crate::workload::{Direction, Places};
+
+/// When to step again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// At once: an operation is due.
+    Now,
+    /// Nothing happens before this time.
+    At(Nanos),
+    /// Something in flight may end at any time: poll, or let the engine wait, until the time at the latest (`None`: no operation
+    /// is due before one ends).
+    Poll(Option<Nanos>),
+    /// The run has ended.
+    Over,
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// When to step again.
+    pub wake: Wake,
+    /// Whether anything was started or has ended.
+    pub worked: bool,
+    /// Operations that ended.
+    pub ended: usize,
+}
+
+enum Source {
+    Open(Schedule),
+    /// Users without an operation, by when their last one ended.
+    Closed(VecDeque<Nanos>),
+}
+
+struct Running {
+    places: Places,
+    source: Source,
+    outcome: StreamOutcome,
+}
+
+#[derive(Clone, Copy)]
+struct Flight {
+    due: Nanos,
+    submitted: Nanos,
+    io: Io,
+    stream: u32,
+    live: bool,
+}
+
+/// See the module.
+pub struct Generator {
+    streams: Vec<Running>,
+    flights: Vec<Flight>,
+    free: Vec<u32>,
+    /// The next operation, drawn and not taken yet: its stream, when it was due, itself (without a token).
+    waiting: Option<(usize, Nanos, Io)>,
+    /// The engine was full since the last start on time.
+    behind: bool,
+    done: Vec<Done>,
+    began: Nanos,
+    from: Nanos,
+    /// Nothing is due from here on.
+    until: Nanos,
+    /// Operations still to be measured.
+    left: u64,
+    slice_ns: u64,
+    late_ns: u64,
+    drain_ns: u64,
+    patience_ns: u64,
+    stop_on_error: bool,
+    last: Nanos,
+    /// Nothing more is started.
+    stopping: bool,
+}
+
+/// The end of time, for a run that a number of operations bounds.
+const NEVER: Nanos = Nanos(u64::MAX);
+/// Slices kept apart; what ends later counts in the last.
+const MOST_SLICES: usize = 1 << 16;
+
+impl Generator {
+    /// A run that begins at `now`, on an engine that holds `depth` operations.
+    ///
+    /// # Errors
+    /// What is wrong with the plan.
+    pub fn new(plan: &Plan, depth: usize, now: Nanos) -> Result<Self, PlanError> {
+        if plan.streams.is_empty() {
+            return Err(PlanError::NoStream);
+        }
+        if plan.runtime_ns.is_none() && plan.count.is_none() {
+            return Err(PlanError::NoBound);
+        }
+        if plan.slice_ns == 0 {
+            return Err(PlanError::NoSlice);
+        }
+        let mut streams = Vec::with_capacity(plan.streams.len());
+        let mut users = 0u64;
+        for (index, stream) in plan.streams.iter().enumerate() {
+            let name = || stream.name.clone();
+            let seed = |what: u64| scatter(plan.seed ^ scatter(2 * index as u64 + what + 1));
+            let places = stream.workload.places(seed(0));
+            let places = places.map_err(|source| PlanError::Workload { stream: name(), source })?;
+            let source = match stream.arrivals {
+                Arrivals::Poisson { rate } | Arrivals::Constant { rate } => {
+                    // At most one per nanosecond, at least one in 300 years.
+                    if !(1e-10..=1e9).contains(&rate) {
+                        return Err(PlanError::Rate { stream: name(), rate });
+                    }
+                    let poisson = matches!(stream.arrivals, Arrivals::Poisson { .. });
+                    Source::Open(Schedule::new(rate, poisson, plan.ramp_ns, seed(1)))
+                }
+                Arrivals::Closed { depth: asked } => {
+                    users += u64::from(asked);
+                    if asked == 0 || users > depth as u64 {
+                        return Err(PlanError::Depth { stream: name(), depth: users, most: depth });
+                    }
+                    Source::Closed(vec![now; asked as usize].into())
+                }
+            };
+            let outcome = StreamOutcome::new(&stream.name, stream.arrivals);
+            streams.push(Running { places, source, outcome });
+        }
+        let from = now + plan.ramp_ns + plan.warm_up_ns;
+        let io = Io { token: 0, direction: Direction::Read, offset: 0, len: 0 };
+        let empty = Flight { due: now, submitted: now, io, stream: 0, live: false };
+        Ok(Self {
+            streams,
+            flights: vec![empty; depth],
+            free: (0..depth as u32).rev().collect(),
+            waiting: None,
+            behind: false,
+            done: Vec::with_capacity(depth),
+            began: now,
+            from,
+            until: plan.runtime_ns.map_or(NEVER, |ns| from + ns),
+            left: plan.count.unwrap_or(u64::MAX),
+            slice_ns: plan.slice_ns,
+            late_ns: plan.late_ns,
+            drain_ns: plan.drain_ns,
+            patience_ns: plan.patience_ns,
+            stop_on_error: plan.stop_on_error,
+            last: now,
+            stopping: false,
+        })
+    }
+
+    /// Operations in flight.
+    #[inline]
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.flights.len() - self.free.len()
+    }
+
+    /// What was measured so far, for a display of progress: the time that it began, and the streams.
+    #[must_use]
+    pub fn progress(&self) -> (Nanos, impl Iterator<Item = &StreamOutcome>) {
+        (self.from, self.streams.iter().map(|stream| &stream.outcome))
+    }
+
+    /// Takes what has ended, starts the next operation if it is due.
+    #[inline]
+    pub fn step<E: Engine + ?Sized>(&mut self, now: Nanos, engine: &mut E) -> Step {
+        let mut done = std::mem::take(&mut self.done);
+        engine.poll(now, &mut done);
+        let ended = done.len();
+        let mut worked = ended > 0;
+        for done in done.drain(..) {
+            self.end(&done);
+        }
+        self.done = done;
+        if self.stopping {
+            return Step { wake: self.closing(now, engine), worked, ended };
+        }
+        let mut due = self.due();
+        let mut refused = false;
+        if let Some((stream, at)) = due.filter(|(_, at)| *at <= now) {
+            if now.since(self.until) > self.drain_ns {
+                self.leave_out(now);
+            } else {
+                refused = !self.start(stream, at, now, engine);
+                worked |= !refused;
+            }
+            due = self.due();
+        }
+        let wake = match (due, engine.next()) {
+            (None, _) => self.closing(now, engine),
+            (Some(_), Next::At(at)) if refused => Wake::At(at),
+            // Full with nothing in flight is the engine's own affair, which only polling finds.
+            (Some(_), _) if refused => Wake::Poll(None),
+            (Some((_, due)), _) if due <= now => Wake::Now,
+            (Some((_, due)), Next::Idle) => Wake::At(due),
+            (Some((_, due)), Next::At(at)) => Wake::At(due.min(at)),
+            (Some((_, due)), Next::Poll) => Wake::Poll(Some(due)),
+        };
+        Step { wake, worked, ended }
+    }
+
+    /// Nothing is due any more: only answers are waited for.
+    fn closing<E: Engine + ?Sized>(&mut self, now: Nanos, engine: &mut E) -> Wake {
+        let patient = self.until.max(self.last) + self.drain_ns + self.patience_ns;
+        if self.in_flight() > 0 && now < patient {
+            return match engine.next() {
+                Next::At(at) => Wake::At(at.min(patient)),
+                _ => Wake::Poll(Some(patient)),
+            };
+        }
+        for flight in self.flights.iter_mut().filter(|flight| flight.live) {
+            flight.live = false;
+            if flight.due < self.from {
+                continue;
+            }
+            let outcome = &mut self.streams[flight.stream as usize].outcome;
+            outcome.unanswered += 1;
+            tally(outcome, flight.io.direction).response.record(now.since(flight.due));
+        }
+        self.stopping = true;
+        Wake::Over
+    }
+
+    /// The stream whose operation is due next, and when.
+    #[inline]
+    fn due(&self) -> Option<(usize, Nanos)> {
+        if let Some((stream, due, _)) = self.waiting {
+            return Some((stream, due));
+        }
+        let mut first: Option<(usize, Nanos)> = None;
+        for (index, stream) in self.streams.iter().enumerate() {
+            let due = match &stream.source {
+                Source::Open(schedule) => self.began + schedule.due_ns(),
+                Source::Closed(free) => match free.front() {
+                    Some(at) => *at,
+                    None => continue,
+                },
+            };
+            if due < self.until && first.is_none_or(|(_, earliest)| due < earliest) {
+                first = Some((index, due));
+            }
+        }
+        first
+    }
+
+    /// Whether the engine took it.
+    #[inline]
+    fn start<E: Engine + ?Sized>(&mut self, index: usize, due: Nanos, now: Nanos, engine: &mut E) -> bool {
+        let io = match self.waiting {
+            Some((_, _, io)) => io,
+            None => {
+                let (direction, offset, len) = self.streams[index].places.draw();
+                Io { token: 0, direction, offset, len }
+            }
+        };
+        let taken = self.free.last().is_some_and(|&token| {
+            let io = Io { token, ..io };
+            self.flights[token as usize] =
+                Flight { due, submitted: now, io, stream: index as u32, live: false };
+            engine.submit(&io, now) == Submit::Taken
+        });
+        if !taken {
+            self.waiting = Some((index, due, io));
+            self.behind = true;
+            return false;
+        }
+        self.waiting = None;
+        if let Some(token) = self.free.pop() {
+            self.flights[token as usize].live = true;
+        }
+        let stream = &mut self.streams[index];
+        match &mut stream.source {
+            Source::Open(schedule) => schedule.advance(),
+            Source::Closed(free) => drop(free.pop_front()),
+        }
+        let late = now.since(due);
+        if due >= self.from {
+            stream.outcome.offered += 1;
+            if late > self.late_ns {
+                stream.outcome.lateness.record(late);
+                *(if self.behind { &mut stream.outcome.queued } else { &mut stream.outcome.late }) += 1;
+            }
+            self.left -= 1;
+            if self.left == 0 {
+                // The window ends with the last operation's turn.
+                self.until = due + 1;
+            }
+        }
+        if late <= self.late_ns {
+            self.behind = false;
+        }
+        true
+    }
+
+    #[inline]
+    fn end(&mut self, done: &Done) {
+        let Some(flight) = self.flights.get_mut(done.token as usize).filter(|flight| flight.live) else {
+            return;
+        };
+        flight.live = false;
+        let flight = *flight;
+        self.free.push(done.token);
+        self.last = self.last.max(done.at);
+        let stream = &mut self.streams[flight.stream as usize];
+        if let Source::Closed(free) = &mut stream.source {
+            free.push_back(done.at);
+        }
+        let outcome = &mut stream.outcome;
+        if let Err(failure) = done.result {
+            outcome.errors += 1;
+            outcome.first_error.get_or_insert((failure, flight.io.offset));
+            if self.stop_on_error {
+                self.stop(done.at);
+            }
+            return;
+        }
+        outcome.ended_within += u64::from(done.at >= self.from && done.at < self.until);
+        if flight.due < self.from {
+            return;
+        }
+        let response = done.at.since(flight.due);
+        let slice = ((done.at.since(self.from) / self.slice_ns) as usize).min(MOST_SLICES);
+        if outcome.slices.len() <= slice {
+            outcome.slices.resize_with(slice + 1, Latency::new);
+        }
+        outcome.slices[slice].record(response);
+        let tally = tally(outcome, flight.io.direction);
+        tally.response.record(response);
+        tally.service.record(done.at.since(flight.submitted));
+        tally.bytes += u64::from(flight.io.len);
+    }
+
+    /// The time to drain is over: what was due and was never sent is counted with what it has waited.
+    #[cold]
+    fn leave_out(&mut self, now: Nanos) {
+        while let Some((index, due)) = self.due() {
+            let direction = match self.waiting.take() {
+                Some((_, _, io)) => io.direction,
+                None => self.streams[index].places.draw().0,
+            };
+            let stream = &mut self.streams[index];
+            match &mut stream.source {
+                Source::Open(schedule) => schedule.advance(),
+                Source::Closed(free) => drop(free.pop_front()),
+            }
+            if due >= self.from {
+                stream.outcome.offered += 1;
+                stream.outcome.unsent += 1;
+                tally(&mut stream.outcome, direction).response.record(now.since(due));
+            }
+        }
+    }
+
+    /// Starts nothing more; the window ends now. The run is over when what is in flight has ended.
+    pub fn stop(&mut self, now: Nanos) {
+        self.until = self.until.min(now);
+        self.waiting = None;
+        self.stopping = true;
+    }
+
+    /// What was measured. A run that is not over yet is taken as it stands; its window ends with the last operation that ended.
+    #[must_use]
+    pub fn outcome(self) -> Outcome {
+        let until = if self.stopping { self.until } else { self.until.min(self.last) };
+        Outcome {
+            streams: self.streams.into_iter().map(|stream| stream.outcome).collect(),
+            began: self.began,
+            from: self.from,
+            until: until.max(self.from),
+            ended: self.last,
+            slice_ns: self.slice_ns,
+        }
+    }
+}
+
+#[inline]
+fn tally(outcome: &mut StreamOutcome, direction: Direction) -> &mut crate::outcome::Tally {
+    match direction {
+        Direction::Read => &mut outcome.reads,
+        Direction::Write => &mut outcome.writes,
+    }
+}

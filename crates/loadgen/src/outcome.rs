@@ -1,0 +1,147 @@
+//! What a run measured, as histograms and counts; [`crate::summary`] makes plain data of it.
+
+use nearside_clock::Nanos;
+
+use crate::Latency;
+use crate::arrivals::Arrivals;
+use crate::engine::Failure;
+
+/// Times of the operations of one stream in one direction.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// From when each was due: what a user waits.
+    pub response: Latency,
+    /// From when each was submitted: what the device takes.
+    pub service: Latency,
+    /// Bytes moved.
+    pub bytes: u64,
+}
+
+impl Tally {
+    /// Adds another's.
+    pub fn merge(&mut self, other: &Tally) {
+        self.response.merge(&other.response);
+        self.service.merge(&other.service);
+        self.bytes += other.bytes;
+    }
+}
+
+/// One stream's part.
+///
+/// Only operations that were due in the measured window count. All of them are in the response times: an operation that was never
+/// sent, or not answered, is there with the time that it had waited when the run gave up, a lower bound.
+#[derive(Clone, Debug)]
+pub struct StreamOutcome {
+    /// The stream's name.
+    pub name: String,
+    /// How its operations arrived.
+    pub arrivals: Arrivals,
+    /// Reads.
+    pub reads: Tally,
+    /// Writes.
+    pub writes: Tally,
+    /// Response times by when the operations ended, in slices of the plan's length from the window's begin.
+    pub slices: Vec<Latency>,
+    /// Operations that were due in the window.
+    pub offered: u64,
+    /// Operations that ended within it, whenever they were due.
+    pub ended_within: u64,
+    /// Of those due, started later than the plan's `late_ns`, though the engine had room: the generator was held up.
+    pub late: u64,
+    /// Started late because the engine was full: the device is behind.
+    pub queued: u64,
+    /// How late the late and the queued were.
+    pub lateness: Latency,
+    /// Never sent.
+    pub unsent: u64,
+    /// Sent, and without an answer.
+    pub unanswered: u64,
+    /// Ended in an error; these are in no histogram.
+    pub errors: u64,
+    /// The first error, and the first byte of its operation.
+    pub first_error: Option<(Failure, u64)>,
+}
+
+impl StreamOutcome {
+    pub(crate) fn new(name: &str, arrivals: Arrivals) -> Self {
+        Self {
+            name: name.to_owned(),
+            arrivals,
+            reads: Tally::default(),
+            writes: Tally::default(),
+            slices: Vec::new(),
+            offered: 0,
+            ended_within: 0,
+            late: 0,
+            queued: 0,
+            lateness: Latency::new(),
+            unsent: 0,
+            unanswered: 0,
+            errors: 0,
+            first_error: None,
+        }
+    }
+
+    /// Reads and writes together.
+    #[must_use]
+    pub fn both(&self) -> Tally {
+        let mut both = self.reads.clone();
+        both.merge(&self.writes);
+        both
+    }
+}
+
+/// A whole run's.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// In the order of the plan.
+    pub streams: Vec<StreamOutcome>,
+    /// When the run began.
+    pub began: Nanos,
+    /// The measured window's begin.
+    pub from: Nanos,
+    /// And its end.
+    pub until: Nanos,
+    /// When the last operation had ended.
+    pub ended: Nanos,
+    /// A slice's length in nanoseconds.
+    pub slice_ns: u64,
+}
+
+impl Outcome {
+    /// All streams together.
+    #[must_use]
+    pub fn both(&self) -> Tally {
+        let mut all = Tally::default();
+        self.streams.iter().for_each(|stream| all.merge(&stream.both()));
+        all
+    }
+
+    /// The window's length in nanoseconds; at least 1.
+    #[must_use]
+    pub fn window_ns(&self) -> u64 {
+        self.until.since(self.from).max(1)
+    }
+
+    /// Operations per second that were due.
+    #[must_use]
+    pub fn offered(&self) -> f64 {
+        self.per_second(|stream| stream.offered)
+    }
+
+    /// Operations per second that ended in the window.
+    #[must_use]
+    pub fn throughput(&self) -> f64 {
+        self.per_second(|stream| stream.ended_within)
+    }
+
+    /// Operations that ended in an error.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.errors).sum()
+    }
+
+    fn per_second(&self, of: impl Fn(&StreamOutcome) -> u64) -> f64 {
+        self.streams.iter().map(of).sum::<u64>() as f64 * 1e9 / self.window_ns() as f64
+    }
+}

@@ -1,0 +1,187 @@
+//! The runners: they let time pass between a generator's steps, real or simulated.
+
+use nearside_clock::{Clock, Nanos, SimClock};
+use nearside_dma::cpu::{CpuTimes, thread_times};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{Engine, EngineCost};
+use crate::generator::{Generator, Wake};
+use crate::outcome::Outcome;
+use crate::plan::{Plan, PlanError};
+use crate::stall::StallLog;
+
+/// How to run in real time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pace {
+    /// Lets an engine that can sleep do so; else the thread spins, which dates completions best.
+    pub may_sleep: bool,
+    /// It sleeps only where the next operation is due later than this, and wakes this much before, in nanoseconds: a thread that
+    /// sleeps until the very moment starts late.
+    pub early_ns: u64,
+    /// Gaps above this are stalls, in nanoseconds.
+    pub stall_ns: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { may_sleep: false, early_ns: 20_000, stall_ns: 5_000 }
+    }
+}
+
+/// CPU time that a run took, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// User mode, spinning and running a device taken off.
+    pub user_ns: u64,
+    /// The kernel.
+    pub system_ns: u64,
+    /// Spinning for completions while operations were in flight.
+    pub spin_ns: u64,
+    /// Spinning until the next operation was due, with none in flight: the generator's own waiting.
+    pub idle_ns: u64,
+    /// Running a device on the generator's thread.
+    pub device_ns: u64,
+}
+
+/// A run in real time.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    /// What was measured.
+    pub outcome: Outcome,
+    /// The CPU time of the generator's thread and of the engine's own, warm-up and draining included.
+    pub cpu: Cpu,
+    /// When the core was taken away.
+    pub stalls: StallLog,
+    /// Operations that ended, warm-up included: what the CPU time was spent on.
+    pub operations: u64,
+}
+
+/// Runs a plan on this thread in real time.
+///
+/// # Errors
+/// What is wrong with the plan.
+pub fn real<E: Engine + ?Sized>(
+    plan: &Plan,
+    engine: &mut E,
+    clock: &impl Clock,
+    pace: Pace,
+) -> Result<Ran, PlanError> {
+    watched(plan, engine, clock, pace, |_| true)
+}
+
+/// As [`real`]; `watch` sees the generator about ten times a second, and ends the run by `false`.
+///
+/// # Errors
+/// What is wrong with the plan.
+pub fn watched<E: Engine + ?Sized>(
+    plan: &Plan,
+    engine: &mut E,
+    clock: &impl Clock,
+    pace: Pace,
+    mut watch: impl FnMut(&Generator) -> bool,
+) -> Result<Ran, PlanError> {
+    let mut stalls = StallLog::new(pace.stall_ns);
+    let (times, cost) = (thread_times().unwrap_or_default(), engine.cost());
+    let began = clock.now();
+    let mut generator = Generator::new(plan, engine.depth(), began)?;
+    let (mut operations, mut spin_ns, mut idle_ns) = (0, 0, 0);
+    let mut now = began;
+    let mut device_ns = engine.device_ns();
+    let mut look_at = began + LOOK_NS;
+    let blocks = engine.blocks();
+    loop {
+        let waiting_for_answers = generator.in_flight() > 0;
+        let step = generator.step(now, engine);
+        operations += step.ended as u64;
+        let until = match step.wake {
+            Wake::Over => break,
+            Wake::Now => None,
+            Wake::At(at) => Some(at),
+            Wake::Poll(until) => Some(until.unwrap_or(now + LOOK_NS)),
+        };
+        let until = until.filter(|until| pace.may_sleep && until.since(now) > pace.early_ns);
+        if let Some(until) = until {
+            engine.wait(Some(Nanos(until.0.saturating_sub(pace.early_ns))));
+        } else if step.wake != Wake::Now {
+            std::hint::spin_loop();
+        }
+        let last = std::mem::replace(&mut now, clock.now());
+        let device = engine.device_ns();
+        if !step.worked && until.is_none() {
+            let ns = now.since(last).saturating_sub(device - device_ns);
+            *(if waiting_for_answers { &mut spin_ns } else { &mut idle_ns }) += ns;
+        }
+        device_ns = device;
+        if until.is_none() && !(blocks && step.worked) {
+            stalls.look(began, last, now, step.worked);
+        }
+        if now >= look_at {
+            look_at = now + LOOK_NS;
+            if !watch(&generator) {
+                generator.stop(now);
+            }
+        }
+    }
+    let own = thread_times().unwrap_or_default().since(times);
+    let cpu = split(own, cost, engine.cost(), spin_ns, idle_ns);
+    Ok(Ran { outcome: generator.outcome(), cpu, stalls, operations })
+}
+
+/// How often a run is looked at.
+const LOOK_NS: u64 = 100_000_000;
+
+/// CPU time by what it was for. What the loop and the engine spun, and the device's time, were user time of the thread.
+fn split(own: CpuTimes, before: EngineCost, after: EngineCost, spin_ns: u64, idle_ns: u64) -> Cpu {
+    let threads = after.threads.since(before.threads);
+    let spin_ns = spin_ns + (after.spin_ns - before.spin_ns);
+    let device_ns = after.device_ns - before.device_ns;
+    let other = spin_ns + idle_ns + device_ns;
+    Cpu {
+        user_ns: (own.user_ns + threads.user_ns).saturating_sub(other),
+        system_ns: own.system_ns + threads.system_ns,
+        spin_ns,
+        idle_ns,
+        device_ns,
+    }
+}
+
+/// Why a simulated run cannot go on.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SimError {
+    /// The plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The engine has operations in flight and no time at which one of them ends.
+    #[error("an engine without due times cannot run in simulated time")]
+    NoDueTime,
+}
+
+/// Runs a plan in simulated time: it passes from event to event.
+///
+/// # Errors
+/// What is wrong with the plan, or an engine that does not know when its operations end.
+pub fn simulated<E: Engine + ?Sized>(
+    plan: &Plan,
+    engine: &mut E,
+    clock: &SimClock,
+) -> Result<Outcome, SimError> {
+    let mut now = clock.now();
+    let mut generator = Generator::new(plan, engine.depth(), now)?;
+    // Looks in a row at one moment without anything happening: an engine may need one more to see what has ended.
+    let mut idle = 0;
+    loop {
+        let step = generator.step(now, engine);
+        idle = if step.worked { 0 } else { idle + 1 };
+        match step.wake {
+            Wake::Over => return Ok(generator.outcome()),
+            Wake::Now => continue,
+            Wake::At(at) if at > now => idle = 0,
+            Wake::At(_) | Wake::Poll(_) if idle > 1_000 => return Err(SimError::NoDueTime),
+            Wake::At(_) | Wake::Poll(_) => {}
+        }
+        if let Wake::At(at) = step.wake {
+            clock.advance_to(at);
+            now = clock.now();
+        }
+    }
+}
