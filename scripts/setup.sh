@@ -16,7 +16,7 @@ wanted() {
   case $what in test|bench) echo "ripgrep:/usr/bin/rg" ;; esac
   case $what in test)
     echo "fio:/usr/bin/fio acl:/usr/bin/setfacl attr:/usr/bin/setfattr fdisk:/sbin/sfdisk pkg-config:/usr/bin/pkg-config"
-    echo "fuse3:/usr/bin/fusermount3" ;;
+    echo "fuse3:/usr/bin/fusermount3 chromium:/usr/bin/chromium" ;;
   esac
 }
 

@@ -1,5 +1,6 @@
 //! Suites that every store, every front and every file-system view must pass
 
+pub mod browser;
 pub mod explore;
 pub mod needs;
 pub mod store;

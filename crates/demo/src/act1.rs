@@ -6,8 +6,8 @@ use nearside_bench::completion::{Bench, Cost, POLICIES, compare};
 use nearside_loadgen::floor::{Effort, copies, ping_pong};
 use nearside_store::Delay;
 
-use crate::page::{Bar, Line, Page};
 use crate::stage::{Failure, Stage, table};
+use nearside_report::{Axis, Bar, Line, Page};
 
 const NAMES: [&str; 3] = ["synchronous", "asynchronous", "hybrid"];
 const DEVICE_TIMES_US: [u64; 8] = [0, 2, 5, 10, 20, 40, 70, 100];
@@ -30,10 +30,8 @@ pub fn play(stage: &Stage, page: &mut Page) -> Result<(), Failure> {
         let costs = compare(&mut bench, bytes, 5, 1500)?;
         for ((name, short), cost) in NAMES.iter().zip(["sync", "async", "hybrid"]).zip(&costs) {
             rows.push(row(bytes, name, cost, floor_ns));
-            bars.push(Bar {
-                name: format!("{bytes} B, {short}"),
-                parts: vec![cost.user_ns / 1e3, cost.system_ns / 1e3, cost.spin_ns / 1e3],
-            });
+            let parts = vec![cost.user_ns / 1e3, cost.system_ns / 1e3, cost.spin_ns / 1e3];
+            bars.push(Bar::new(format!("{bytes} B, {short}"), parts));
         }
         progress.inc(1);
     }
@@ -43,28 +41,27 @@ pub fn play(stage: &Stage, page: &mut Page) -> Result<(), Failure> {
         "Random reads at queue depth 1; the floor is a copy of as many bytes and one cache-line round trip";
     table(caption, &head, &rows);
     page.table(caption, &head, &rows);
-    page.bars("CPU time per read", "µs", &["user", "system", "spinning"], &bars);
+    page.stacked_bars("CPU time per read", "µs", &["user", "system", "spinning"], &bars);
 
-    let mut latency: Vec<Line> =
-        NAMES.iter().map(|n| Line { name: (*n).into(), points: Vec::new() }).collect();
-    let mut cpu: Vec<Line> = NAMES.iter().map(|n| Line { name: (*n).into(), points: Vec::new() }).collect();
+    let mut latency = NAMES.map(|_| Vec::new());
+    let mut cpu = NAMES.map(|_| Vec::new());
     for time in DEVICE_TIMES_US {
         let mut bench = Bench::new(Delay::fixed(time * 1000))?;
         let costs = compare(&mut bench, 4096, 3, (400 - time * 2) as usize)?;
         for (i, cost) in costs.iter().enumerate() {
-            latency[i].points.push((time as f64, cost.percentile_ns(0.5) as f64 / 1e3));
-            cpu[i].points.push((time as f64, cost.cpu_ns() / 1e3));
+            latency[i].push((time as f64, cost.percentile_ns(0.5) as f64 / 1e3));
+            cpu[i].push((time as f64, cost.cpu_ns() / 1e3));
         }
         progress.inc(1);
     }
     progress.finish_and_clear();
-    page.lines(
-        "Response time of a 4 KiB read against the device's own time",
-        "device time, µs",
-        "median, µs",
-        &latency,
-    );
-    page.lines("CPU time of the same read", "device time, µs", "CPU per read, µs", &cpu);
+    let lines = |of: &[Vec<(f64, f64)>]| -> Vec<Line> {
+        NAMES.iter().zip(of).map(|(name, points)| Line::new(*name, points.clone())).collect()
+    };
+    let x = Axis::linear("device time, µs");
+    let caption = "Response time of a 4 KiB read against the device's own time";
+    page.lines(caption, &x, &Axis::linear("median, µs"), &lines(&latency));
+    page.lines("CPU time of the same read", &x, &Axis::linear("CPU per read, µs"), &lines(&cpu));
     let verdicts = [
         crossing("response time", &latency[0], &latency[1]),
         crossing("CPU time per read", &cpu[0], &cpu[1]),
@@ -111,9 +108,8 @@ fn floor_ns(bytes: usize) -> Result<f64, Failure> {
 }
 
 /// Where the second line first lies below the first, between two measured device times.
-fn crossing(what: &str, sync: &Line, asynchronous: &Line) -> String {
-    let gap: Vec<(f64, f64)> =
-        sync.points.iter().zip(&asynchronous.points).map(|(s, a)| (s.0, a.1 - s.1)).collect();
+fn crossing(what: &str, sync: &[(f64, f64)], asynchronous: &[(f64, f64)]) -> String {
+    let gap: Vec<(f64, f64)> = sync.iter().zip(asynchronous).map(|(s, a)| (s.0, a.1 - s.1)).collect();
     let Some(at) = gap.iter().position(|g| g.1 < 0.0) else {
         return format!(
             "{what}: the synchronous path is the better one at every device time measured, to 100 µs."
@@ -137,14 +133,11 @@ mod tests {
 
     #[test]
     fn crossings_are_found_where_they_are() {
-        let line = |points: &[(f64, f64)]| Line { name: String::new(), points: points.to_vec() };
-        let sync = line(&[(0.0, 1.0), (10.0, 11.0), (20.0, 21.0)]);
-        let flat = line(&[(0.0, 16.0), (10.0, 16.0), (20.0, 16.0)]);
+        let sync = [(0.0, 1.0), (10.0, 11.0), (20.0, 21.0)];
+        let flat = [0.0, 10.0, 20.0].map(|x| (x, 16.0));
+        let high = [0.0, 10.0, 20.0].map(|x| (x, 20.0));
         assert!(crossing("x", &sync, &flat).contains("about 15 µs"));
-        assert!(
-            crossing("x", &flat, &line(&[(0.0, 20.0), (10.0, 20.0), (20.0, 20.0)]))
-                .contains("every device time")
-        );
+        assert!(crossing("x", &flat, &high).contains("every device time"));
         assert!(crossing("x", &flat, &sync).contains("even at"));
     }
 }

@@ -10,8 +10,8 @@ use nearside_driver::Policy;
 use nearside_embedded::{Options, Runner};
 use nearside_fsrlib::{Ask, Route};
 
-use crate::page::{Bar, Page};
 use crate::stage::{Failure, Stage, bytes, present, table};
+use nearside_report::{Bar, Page};
 
 /// A volume of the demo and what it holds.
 pub struct Volume {
@@ -157,12 +157,9 @@ pub fn play(stage: &Stage, page: &mut Page, volume: &Volume, contents: &Contents
     let bars: Vec<Bar> = costs
         .iter()
         .zip(["FSR", "existing, uncached", "existing, cached", "host, uncached"])
-        .map(|((_, c), short)| Bar {
-            name: short.into(),
-            parts: vec![c.locate_ns / 1e3, (c.total_ns - c.locate_ns) / 1e3],
-        })
+        .map(|((_, c), short)| Bar::new(short, vec![c.locate_ns / 1e3, (c.total_ns - c.locate_ns) / 1e3]))
         .collect();
-    page.bars(
+    page.stacked_bars(
         &format!("{name}: search in one file at depth 20"),
         "µs per file",
         &["locating", "the rest"],

@@ -22,9 +22,9 @@ use nearside_front_fuse::{AttachOptions, attach};
 use nearside_fsrlib::{Answer, Ask, Operation, Record, Search, Session, SocketTransport};
 use nearside_store::Dram;
 
-use crate::page::Page;
 use crate::replay::{TRACES, replay};
 use crate::stage::{Failure, Stage, table};
+use nearside_report::Page;
 
 /// What the rounds did and found.
 #[derive(Debug, Default)]

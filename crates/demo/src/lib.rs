@@ -5,7 +5,6 @@
 mod act1;
 pub mod act2;
 pub mod act3;
-pub mod page;
 pub mod replay;
 pub mod stage;
 
@@ -20,7 +19,7 @@ const TITLE: &str = "Nearside: three acts";
 pub fn run(out: &Path, small: bool) -> Result<PathBuf, Failure> {
     std::fs::create_dir_all(out)?;
     let stage = Stage { out: out.canonicalize()?, small };
-    let mut page = page::Page::new(
+    let mut page = nearside_report::Page::new(
         TITLE,
         "An NVMe drive in software whose firmware understands files: what three papers describe, measured on this machine just now.",
     );
@@ -34,7 +33,7 @@ pub fn run(out: &Path, small: bool) -> Result<PathBuf, Failure> {
         Some(why) => act3::play_recorded(&stage, &mut page, why)?,
     }
     let path = stage.out.join("demo.html");
-    std::fs::write(&path, page.finish(TITLE))?;
+    std::fs::write(&path, page.finish())?;
     println!("\nThe page with the pictures: {}", path.display());
     if let Some(volume) = volumes.first() {
         println!("The volumes stay for you to ask: nearside ls -d {} /real", volume.image.display());
