@@ -12,7 +12,7 @@ use nearside_driver::{
     Command, DmaBuffer, Driver, DriverConfig, Initiator, InitiatorConfig, Policy, Service, Threaded,
 };
 use nearside_front_loop as front;
-use nearside_store::{Delay, Delayed, Dram};
+use nearside_store::{Delay, Delayed, Dram, Modelled};
 
 use crate::dataset::Rng;
 use crate::near_data::Failure;
@@ -85,7 +85,7 @@ impl Bench {
     pub fn new(delay: Delay) -> Result<Bench, Failure> {
         let clock = TscClock::new();
         pin(0);
-        let store = Delayed::new(Dram::new(CAPACITY, 512)?, delay);
+        let store = Modelled::new(Dram::new(CAPACITY, 512)?, delay.medium());
         // The drive never sleeps here: its own wake-up is not what is measured.
         let rest = Rest { idle_ns: 1_000_000_000, early_ns: 1_000_000_000 };
         let drive = front::threaded(store, (), Config { lba_size: 512, ..Config::default() }, clock, rest)?;

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use nearside_conformance::store::{Host, Rng, model, suite};
 use nearside_store::{
-    Access, Backend, Data, Delay, Delayed, Dram, Fault, Faulty, File, FileOptions, Kinds, Lossy, Operation,
-    Rule,
+    Access, Backend, Data, Delay, Dram, Fault, Faulty, File, FileOptions, Kinds, Lossy, Modelled, Null,
+    Operation, Rule,
 };
 
 const BYTES: u64 = 4 << 20;
@@ -52,9 +52,9 @@ fn files_on_tmpfs() {
 #[test]
 fn delayed() {
     let dram = || Dram::new(BYTES, 512).unwrap();
-    suite(2, 2000, || Delayed::new(dram(), Delay::fixed(0)));
+    suite(2, 2000, || Modelled::new(dram(), Delay::fixed(0).medium()));
     suite(2, 2000, || {
-        Delayed::new(dram(), Delay { stall_every: 10, stall_ns: 50_000, ..Delay::units(8, 1000) })
+        Modelled::new(dram(), Delay { stall_every: 10, stall_ns: 50_000, ..Delay::units(8, 1000) }.medium())
     });
     // Over a store that is itself pending.
     let options = FileOptions { access: Access::ServeBuffered, ..FileOptions::serve() };
@@ -62,13 +62,29 @@ fn delayed() {
     suite(1, 1000, || {
         file.as_file().set_len(0).unwrap();
         file.as_file().set_len(BYTES).unwrap();
-        Delayed::new(File::open(file.path(), options).unwrap(), Delay::units(3, 500))
+        Modelled::new(File::open(file.path(), options).unwrap(), Delay::units(3, 500).medium())
     });
 }
 
 #[test]
 fn faulty_without_rules_is_the_store_below() {
-    suite(2, 2000, || Faulty::new(Delayed::new(Dram::new(BYTES, 512).unwrap(), Delay::fixed(100)), 1, []));
+    suite(2, 2000, || {
+        Faulty::new(Modelled::new(Dram::new(BYTES, 512).unwrap(), Delay::fixed(100).medium()), 1, [])
+    });
+}
+
+/// It owes refusals, tokens and buffers, and nothing of what it is told to keep.
+#[test]
+fn null_keeps_nothing() {
+    let null = Null::new(BYTES, 512).unwrap();
+    nearside_conformance::store::tokens(&Modelled::new(null, Delay::fixed(300).medium()));
+    let mut host = Host::new(&Modelled::new(Null::new(1 << 44, 4096).unwrap(), Delay::fixed(300).medium()));
+    host.write(1 << 43, 4096, 7, false).unwrap();
+    assert!(host.read(1 << 43, 4096).unwrap().iter().all(|&b| b == 0xee), "the buffer stays as it was");
+    for (offset, len) in [(1 << 44, 4096), (512, 4096), (0, 512)] {
+        assert!(host.read(offset, len).is_err());
+    }
+    assert!(Null::new(5000, 512).is_err() && Null::new(0, 512).is_err() && Null::new(4096, 1024).is_err());
 }
 
 /// Point 6: failed and torn operations leave each block old or new, and the others alone.
@@ -81,7 +97,7 @@ fn faults_leave_each_block_old_or_new() {
             Rule { per_million: 50_000, ..Rule::new(Kinds::Any, Fault::Busy) },
         ];
         let dram = Dram::new(BYTES, 512).unwrap();
-        let store = Faulty::new(Delayed::new(dram, Delay::units(4, 700)), seed, rules);
+        let store = Faulty::new(Modelled::new(dram, Delay::units(4, 700).medium()), seed, rules);
         let failed = model(&store, seed, 3000);
         assert_eq!(failed as u64, store.plan().lock().unwrap().failed());
         assert!(failed > 100, "{failed}");
@@ -107,7 +123,7 @@ fn faults_come_where_told() {
 #[test]
 fn lossy() {
     suite(2, 2000, || Lossy::new(BYTES, 512).unwrap());
-    suite(1, 2000, || Delayed::new(Lossy::new(BYTES, 4096).unwrap(), Delay::fixed(300)));
+    suite(1, 2000, || Modelled::new(Lossy::new(BYTES, 4096).unwrap(), Delay::fixed(300).medium()));
 }
 
 /// Point 4: after a crash each block is its durable version or one written since; both happen.

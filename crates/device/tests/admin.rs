@@ -9,7 +9,7 @@ use nearside_spec::feature::fid;
 use nearside_spec::identify::{IdentifyController, IdentifyNamespace, cns};
 use nearside_spec::log::{Smart, lid};
 use nearside_spec::registers::{self as reg, Cap, Cc, csts};
-use nearside_store::{Delay, Delayed};
+use nearside_store::{Delay, Modelled};
 use rig::*;
 
 fn host() -> Host<Dram> {
@@ -150,7 +150,8 @@ fn queues_are_created_and_deleted_by_the_rules() {
 
 #[test]
 fn deleting_a_queue_waits_for_its_commands() {
-    let mut host = Host::ready(Delayed::new(dram(1 << 20), Delay::fixed(1_000_000)), Config::default());
+    let mut host =
+        Host::ready(Modelled::new(dram(1 << 20), Delay::fixed(1_000_000).medium()), Config::default());
     host.submit(1, transfer(io::READ, 0, 8, FREE, 0));
     host.settle(0);
     host.submit(0, command(admin::DELETE_SQ, 0, &[1]));
@@ -164,7 +165,7 @@ fn deleting_a_queue_waits_for_its_commands() {
 fn a_reset_waits_for_the_store_and_answers_nothing() {
     for reactors in [1, 3] {
         let config = Config { reactors, ..Config::default() };
-        let mut host = Host::on(Delayed::new(dram(1 << 20), Delay::fixed(5_000_000)), config);
+        let mut host = Host::on(Modelled::new(dram(1 << 20), Delay::fixed(5_000_000).medium()), config);
         for id in 1..=3 {
             host.create_pair(id, None);
             host.submit(id, transfer(io::READ, 0, 8, FREE, 0));
@@ -186,7 +187,8 @@ fn a_reset_waits_for_the_store_and_answers_nothing() {
 
 #[test]
 fn shutdown_flushes_then_says_so() {
-    let mut host = Host::ready(Delayed::new(dram(1 << 20), Delay::fixed(1_000_000)), Config::default());
+    let mut host =
+        Host::ready(Modelled::new(dram(1 << 20), Delay::fixed(1_000_000).medium()), Config::default());
     host.set_register(reg::CC, Cc(Cc::DEFAULTS.0 | Cc::EN).with_shn(1).0);
     host.settle(0);
     assert_eq!(host.register(reg::CSTS), csts::RDY | csts::SHST_OCCURRING);

@@ -9,7 +9,7 @@ use nearside_dma::Region;
 use nearside_spec::data::{SglDescriptor, SglType};
 use nearside_spec::feature::fid;
 use nearside_spec::registers as reg;
-use nearside_store::{Delay, Delayed, Fault, Faulty, Kinds, Rule};
+use nearside_store::{Delay, Fault, Faulty, Kinds, Modelled, Rule};
 use rig::*;
 
 const DATA: u64 = FREE;
@@ -440,7 +440,8 @@ impl<S: Store> Firmware<S> for Log {
 fn the_observer_is_told_of_every_mutation_before_and_after() {
     let log = Log::default();
     let said = log.0.clone();
-    let mut host = Host::with(Delayed::new(dram(1 << 20), Delay::fixed(1_000_000)), log, Config::default());
+    let mut host =
+        Host::with(Modelled::new(dram(1 << 20), Delay::fixed(1_000_000).medium()), log, Config::default());
     host.enable();
     host.create_pair(1, None);
     let mut fua = transfer(io::WRITE, 1, 1, DATA, 0);

@@ -15,7 +15,7 @@ use nearside_spec::near_data::wire::{decode_reply, encode_request};
 use nearside_spec::near_data::{
     Answer, Credentials, Digest, MAX_BUFFER, Operation, Record, Reply, ReplyStatus, Request, Search, Target,
 };
-use nearside_store::{Data, Delay, Delayed, Dram, Store, Submitted, Token};
+use nearside_store::{Data, Delay, Dram, Modelled, Store, Submitted, Token};
 
 fn image(test: &str, fill: impl FnOnce(&Path)) -> Option<tempfile::NamedTempFile> {
     let found = ["/sbin/mke2fs", "/usr/sbin/mke2fs"].iter().any(|p| Path::new(p).exists());
@@ -218,7 +218,7 @@ fn unordered_reading_uses_all_units_and_ordered_reading_does_not() {
     // Each unit serves 128 KiB at a time, as much as the provider reads at once.
     let took = |units, config, operation: &Operation| {
         let delay = Delay { units, stripe: 128 << 10, ..Delay::fixed(1_000_000) };
-        let store = Delayed::new(Dram::from_file(image.path(), 512).unwrap(), delay);
+        let store = Modelled::new(Dram::from_file(image.path(), 512).unwrap(), delay.medium());
         let mut drive = Drive::with(store, config);
         let asked = request(Target::Path(b"/big".to_vec()), operation.clone());
         drive.ask(&asked);
@@ -254,7 +254,7 @@ fn unordered_reading_uses_all_units_and_ordered_reading_does_not() {
 fn a_cancelled_command_is_answered_and_leaves_nothing() {
     let Some(image) = image("a_cancelled_command_is_answered_and_leaves_nothing", fill) else { return };
     let store = Dram::from_file(image.path(), 512).unwrap();
-    let mut drive = Drive::new(Delayed::new(store, Delay::fixed(50_000)));
+    let mut drive = Drive::new(Modelled::new(store, Delay::fixed(50_000).medium()));
     let bytes = encode_request(&request(tree("/"), grep("line")));
     let token = drive.start(Door::Command, bytes.clone(), MAX_BUFFER).unwrap();
     let now = drive.clock.now();

@@ -10,7 +10,7 @@ use nearside_clock::{Clock, TscClock};
 use nearside_device::{Config, runner::Rest};
 use nearside_dma::Function;
 use nearside_driver::*;
-use nearside_store::{Delay, Delayed, Dram, Store};
+use nearside_store::{Delay, Dram, Modelled, Store};
 
 const POLICIES: [Policy; 3] = [Policy::Polled, Policy::Interrupt, Policy::Hybrid];
 
@@ -310,7 +310,7 @@ fn threads_with_policy_switches_4096_two_reactors() {
 #[test]
 fn threads_over_a_device_that_stalls() {
     let delay = Delay { stall_every: 200, stall_ns: 2_000_000, ..Delay::fixed(3_000) };
-    let store = Delayed::new(Dram::new(24 << 20, 512).unwrap(), delay);
+    let store = Modelled::new(Dram::new(24 << 20, 512).unwrap(), delay.medium());
     threads_over(store, 512, 1, number("NEARSIDE_COMMANDS", 30_000));
 }
 
@@ -319,7 +319,7 @@ fn threads_over_a_device_that_stalls() {
 fn queues_are_deleted_under_load() {
     let clock = TscClock::new();
     let delay = Delay { stall_every: 50, stall_ns: 200_000, ..Delay::fixed(2_000) };
-    let store = Delayed::new(Dram::new(16 << 20, 512).unwrap(), delay);
+    let store = Modelled::new(Dram::new(16 << 20, 512).unwrap(), delay.medium());
     let rest = Rest { idle_ns: 20_000, ..Rest::default() };
     let drive = nearside_front_loop::threaded(store, (), config(512, 1), clock, rest).unwrap();
     let driver = attach(drive.function.clone(), &clock, &mut Threaded);
@@ -399,7 +399,7 @@ fn queues_are_deleted_under_load() {
 #[test]
 fn a_reset_under_load_gives_everything_back() {
     let clock = TscClock::new();
-    let store = Delayed::new(Dram::new(16 << 20, 512).unwrap(), Delay::fixed(50_000));
+    let store = Modelled::new(Dram::new(16 << 20, 512).unwrap(), Delay::fixed(50_000).medium());
     let drive = nearside_front_loop::threaded(store, (), config(512, 1), clock, Rest::default()).unwrap();
     let mut driver = attach(drive.function.clone(), &clock, &mut Threaded);
     for round in 0..10u64 {

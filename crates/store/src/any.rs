@@ -17,8 +17,8 @@ use nearside_clock::Nanos;
 use nearside_dma::Memory;
 
 use crate::{
-    Channel, Completion, Data, Delay, Delayed, Dram, Fault, Faulty, File, FileOptions, Kinds, Operation,
-    Rule, Store, Submitted, Token,
+    Channel, Completion, Data, Delay, Delayed, Dram, Fault, Faulty, File, FileOptions, Kinds, Modelled,
+    Operation, Rule, Store, Submitted, Token,
 };
 
 /// Any store.
@@ -54,7 +54,10 @@ impl AnyStore {
         if let Some(rest) = part("delayed:") {
             let (list, below) = wrapper("delayed", rest)?;
             let delay = delay(list)?;
-            return Ok(AnyStore::Delayed(Box::new(Delayed::new(AnyStore::open(below, options)?, delay))));
+            return Ok(AnyStore::Delayed(Box::new(Modelled::new(
+                AnyStore::open(below, options)?,
+                delay.medium(),
+            ))));
         }
         if let Some(rest) = part("faulty:") {
             let (list, below) = wrapper("faulty", rest)?;

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use nearside_clock::Nanos;
 use nearside_dma::{IoBuffer, Memory};
 
-use crate::{Channel, Completion, Data, Operation, Store, StoreError, Submitted, Token, draw};
+use crate::{Channel, Completion, Data, Operation, Store, StoreError, Submitted, Token};
+use nearside_media::draw;
 
 /// Which kinds of operation a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

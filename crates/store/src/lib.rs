@@ -16,20 +16,26 @@
 
 mod any;
 mod check;
-mod delayed;
 mod dram;
+mod due;
 mod faulty;
 mod file;
 mod file_channel;
 mod lossy;
+mod modelled;
+mod null;
 
 pub use any::{AnyChannel, AnyStore, size};
-pub use delayed::{Delay, Delayed, DelayedChannel};
 pub use dram::{Dram, DramChannel};
+pub use due::Due;
 pub use faulty::{Fault, Faulty, FaultyChannel, Kinds, Plan, Rule};
 pub use file::{Access, Backend, File, FileOptions};
 pub use file_channel::FileChannel;
 pub use lossy::{Lossy, LossyChannel};
+pub use modelled::{Delayed, Modelled, ModelledChannel};
+pub use null::Null;
+
+pub use nearside_media::Delay;
 
 use nearside_clock::Nanos;
 use nearside_dma::{IoBuffer, Span};
@@ -174,12 +180,4 @@ pub trait Channel: Send + 'static {
     /// A hint that `len` bytes at `offset` will be read very soon: brings them nearer where that costs nothing.
     #[inline]
     fn prefetch(&self, _offset: u64, _len: u64) {}
-}
-
-/// A seeded random number (splitmix64): the same seed, the same numbers.
-pub(crate) fn draw(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

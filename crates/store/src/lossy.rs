@@ -12,7 +12,8 @@ use nearside_clock::Nanos;
 use nearside_dma::{IoBuffer, Memory, Region};
 
 use crate::dram::DramChannel;
-use crate::{Channel, Completion, Data, Dram, Operation, Store, Submitted, Token, draw};
+use crate::{Channel, Completion, Data, Dram, Operation, Store, Submitted, Token};
+use nearside_media::draw;
 
 /// A store that a crash takes back. Clones share it.
 #[derive(Clone, Debug)]

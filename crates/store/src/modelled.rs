@@ -1,69 +1,44 @@
 //! A store that takes its time: any store below, completions at the time of a model.
 //!
-//! The operation itself is handed to the store below when it is submitted; what is delayed is its completion. The model
-//! gives a finish time from the operation and `now` and asks no clock, so it runs on real and on made-up time alike:
-//!
-//! - without units every operation takes `fixed_ns` and `per_kib_ns`, however many are in flight;
-//! - with `units` the store is that many devices side by side: its bytes are dealt out to them in stripes of `stripe` bytes, and each
-//!   serves one stripe's part of one operation at a time, in the order of submission. All channels share the units;
-//! - every `stall_every`-th operation (by a seeded draw, on average) takes `stall_ns` more.
+//! The operation itself is handed to the store below when it is submitted; what waits is its completion, until the time that a
+//! [`Medium`] gives for it. The model asks no clock, so it runs on real and on made-up time alike. All channels share one medium.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
 use nearside_clock::Nanos;
 use nearside_dma::Memory;
+use nearside_media::{Kind, Medium, Parametric, Request};
 
-use crate::{Channel, Completion, Data, Operation, Store, StoreError, Submitted, Token, draw};
+use crate::{Channel, Completion, Data, Due, Operation, Store, StoreError, Submitted, Token};
 
-/// How long operations take. All zero: no delay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Delay {
-    /// Per operation, or per stripe touched where there are units, in nanoseconds.
-    pub fixed_ns: u64,
-    /// Per 1024 bytes, in nanoseconds.
-    pub per_kib_ns: u64,
-    /// Devices side by side; 0: no operation waits for another.
-    pub units: u32,
-    /// Bytes that lie together on one unit.
-    pub stripe: u64,
-    /// One operation in so many stalls; 0: none.
-    pub stall_every: u64,
-    /// How long a stall is, in nanoseconds.
-    pub stall_ns: u64,
-    /// Of the draw that picks the operations that stall.
-    pub seed: u64,
-}
-
-impl Delay {
-    /// `fixed_ns` per operation.
-    pub fn fixed(fixed_ns: u64) -> Delay {
-        Delay { fixed_ns, per_kib_ns: 0, units: 0, stripe: 4096, stall_every: 0, stall_ns: 0, seed: 1 }
-    }
-
-    /// So many units, each busy for `fixed_ns` per stripe of 4 KiB.
-    pub fn units(units: u32, fixed_ns: u64) -> Delay {
-        Delay { units, ..Delay::fixed(fixed_ns) }
-    }
-}
-
-/// A store with delays.
-#[derive(Clone, Debug)]
-pub struct Delayed<S> {
+/// A store over a medium.
+#[derive(Debug)]
+pub struct Modelled<S, M> {
     inner: S,
-    delay: Delay,
-    busy: Arc<Mutex<Vec<Nanos>>>,
-    channels: Arc<std::sync::atomic::AtomicU64>,
+    shared: Arc<Mutex<Shared<M>>>,
 }
 
-impl<S: Store> Delayed<S> {
-    /// `inner`, delayed. A stripe of 0 bytes counts as one block.
-    pub fn new(inner: S, mut delay: Delay) -> Delayed<S> {
-        delay.stripe = delay.stripe.max(u64::from(inner.block_size()));
-        let busy = vec![Nanos(0); delay.units as usize];
-        Delayed { inner, delay, busy: Arc::new(Mutex::new(busy)), channels: Arc::default() }
+/// A store over a [`nearside_media::Delay`].
+pub type Delayed<S> = Modelled<S, Parametric>;
+
+#[derive(Debug)]
+struct Shared<M> {
+    medium: M,
+    /// The latest time that it was told: two channels' times may come in either order.
+    now: Nanos,
+}
+
+impl<S: Clone, M> Clone for Modelled<S, M> {
+    fn clone(&self) -> Self {
+        Modelled { inner: self.inner.clone(), shared: self.shared.clone() }
+    }
+}
+
+impl<S: Store, M: Medium> Modelled<S, M> {
+    /// `inner`, as slow as `medium`.
+    pub fn new(inner: S, medium: M) -> Modelled<S, M> {
+        Modelled { inner, shared: Arc::new(Mutex::new(Shared { medium, now: Nanos(0) })) }
     }
 
     /// The store below.
@@ -72,8 +47,8 @@ impl<S: Store> Delayed<S> {
     }
 }
 
-impl<S: Store> Store for Delayed<S> {
-    type Channel = DelayedChannel<S::Channel>;
+impl<S: Store, M: Medium> Store for Modelled<S, M> {
+    type Channel = ModelledChannel<S::Channel, M>;
 
     fn capacity(&self) -> u64 {
         self.inner.capacity()
@@ -88,16 +63,13 @@ impl<S: Store> Store for Delayed<S> {
     }
 
     fn channel(&self, memory: Arc<Memory>) -> io::Result<Self::Channel> {
-        let nth = self.channels.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Ok(DelayedChannel {
+        Ok(ModelledChannel {
             inner: self.inner.channel(memory)?,
-            delay: self.delay,
-            busy: self.busy.clone(),
-            random: self.delay.seed.wrapping_add(nth.wrapping_mul(0x1234_5678_9abc)),
+            shared: self.shared.clone(),
             slots: Vec::new(),
             free: Vec::new(),
-            due: BinaryHeap::new(),
-            order: 0,
+            due: Due::default(),
+            gathered: Vec::new(),
         })
     }
 }
@@ -108,50 +80,44 @@ struct Slot {
     completion: Option<Completion>,
 }
 
-/// A way into a [`Delayed`].
-pub struct DelayedChannel<C> {
+/// A way into a [`Modelled`].
+pub struct ModelledChannel<C, M> {
     inner: C,
-    delay: Delay,
-    busy: Arc<Mutex<Vec<Nanos>>>,
-    random: u64,
+    shared: Arc<Mutex<Shared<M>>>,
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
-    /// Done below and waiting for their time: (when, order of becoming so, slot).
-    due: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
-    order: u64,
+    /// Slots that are done below and wait for their time.
+    due: Due<usize>,
+    /// Of `gather`, kept for its room.
+    gathered: Vec<(usize, Completion)>,
 }
 
-impl<C: Channel> DelayedChannel<C> {
-    fn finish_time(&mut self, operation: &Operation, now: Nanos) -> Nanos {
-        let delay = self.delay;
-        let cost = |len: u64| delay.fixed_ns.saturating_add(len.saturating_mul(delay.per_kib_ns) / 1024);
-        let mut finish = match operation.range() {
-            None | Some((_, 0)) => now + delay.fixed_ns,
-            Some((_, len)) if delay.units == 0 => now + cost(len),
-            Some((offset, len)) => {
-                let mut busy = self.busy.lock().unwrap_or_else(|e| e.into_inner());
-                let (mut at, end, mut finish) = (offset, offset + len, now);
-                while at < end {
-                    let next = ((at / delay.stripe + 1) * delay.stripe).min(end);
-                    let unit = &mut busy[(at / delay.stripe % u64::from(delay.units)) as usize];
-                    *unit = (*unit).max(now) + cost(next - at);
-                    finish = finish.max(*unit);
-                    at = next;
-                }
-                finish
-            }
+impl Operation {
+    /// As a medium sees it.
+    pub fn request(&self) -> Request {
+        let kind = match self {
+            Operation::Read { .. } => Kind::Read,
+            Operation::Write { .. } => Kind::Write,
+            Operation::Flush => Kind::Flush,
+            Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => Kind::Deallocate,
         };
-        if delay.stall_every > 0 && draw(&mut self.random).is_multiple_of(delay.stall_every) {
-            finish = finish + delay.stall_ns;
-        }
-        finish
+        let (offset, len) = self.range().unwrap_or((0, 0));
+        Request { kind, offset, len }
+    }
+}
+
+impl<C: Channel, M: Medium> ModelledChannel<C, M> {
+    fn finish_time(&mut self, operation: &Operation, now: Nanos) -> Nanos {
+        let mut shared = self.shared.lock().unwrap_or_else(|e| e.into_inner());
+        shared.now = shared.now.max(now);
+        let now = shared.now.0;
+        Nanos(shared.medium.finish(operation.request(), now))
     }
 
     fn done_below(&mut self, index: usize, completion: Completion, now: Nanos) {
         if let Some(slot) = &mut self.slots[index] {
             slot.completion = Some(completion);
-            self.order += 1;
-            self.due.push(Reverse((slot.due.max(now), self.order, index)));
+            self.due.push(slot.due.max(now), index);
         }
     }
 
@@ -160,17 +126,18 @@ impl<C: Channel> DelayedChannel<C> {
         if self.inner.in_flight() == 0 {
             return None;
         }
-        let mut done = Vec::new();
+        let mut done = std::mem::take(&mut self.gathered);
         let next =
             self.inner.poll(now, &mut |Token(index), completion| done.push((index as usize, completion)));
-        for (index, completion) in done {
+        for (index, completion) in done.drain(..) {
             self.done_below(index, completion, now);
         }
+        self.gathered = done;
         next
     }
 }
 
-impl<C: Channel> Channel for DelayedChannel<C> {
+impl<C: Channel, M: Medium> Channel for ModelledChannel<C, M> {
     fn submit(&mut self, operation: Operation, data: Data<'_>, token: Token, now: Nanos) -> Submitted {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -204,17 +171,16 @@ impl<C: Channel> Channel for DelayedChannel<C> {
 
     fn poll(&mut self, now: Nanos, sink: &mut impl FnMut(Token, Completion)) -> Option<Nanos> {
         let below = self.gather(now);
-        while let Some(&Reverse((due, _, index))) = self.due.peek() {
-            if due > now {
-                return Some(below.map_or(due, |below| below.min(due)));
-            }
-            self.due.pop();
+        while let Some(index) = self.due.pop(now) {
             if let Some(Slot { token, completion: Some(completion), .. }) = self.slots[index].take() {
                 self.free.push(index);
                 sink(token, completion);
             }
         }
-        below
+        match (self.due.next_due(), below) {
+            (Some(due), Some(below)) => Some(due.min(below)),
+            (due, below) => due.or(below),
+        }
     }
 
     fn in_flight(&self) -> usize {
@@ -231,10 +197,11 @@ mod tests {
     use super::*;
     use crate::Dram;
     use nearside_dma::IoBuffer;
+    use nearside_media::Delay;
 
     /// Reads blocks of 4 KiB at the given block numbers, all at once; the time of each completion.
     fn times(delay: Delay, blocks: &[u64]) -> Vec<(u64, u64)> {
-        let store = Delayed::new(Dram::new(1 << 20, 4096).unwrap(), delay);
+        let store = Modelled::new(Dram::new(1 << 20, 4096).unwrap(), delay.medium());
         let mut channel = store.channel(Arc::new(Memory::new())).unwrap();
         for (token, block) in (0..).zip(blocks) {
             let read = Operation::Read { offset: block * 4096, len: 4096 };

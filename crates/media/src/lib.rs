@@ -1,0 +1,71 @@
+//! When an operation ends that begins now: timing models of storage media.
+//!
+//! A [`Medium`] takes a request and the time, and gives the time at which a device of its kind would finish it. It moves no
+//! bytes, asks no clock, sleeps nowhere and allocates nothing once it has grown to its load, so that the same model paces a store in
+//! real time and a simulation in made-up time. What it draws at random comes from a seed: the same requests at the same times
+//! end at the same times.
+
+mod delay;
+
+pub use delay::{Delay, Parametric};
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes leave the medium.
+    Read,
+    /// Bytes reach the medium.
+    Write,
+    /// What was written becomes durable.
+    Flush,
+    /// Bytes are forgotten, or zeroed without data.
+    Deallocate,
+}
+
+/// One operation, as a medium sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What it does.
+    pub kind: Kind,
+    /// First byte; 0 for a flush.
+    pub offset: u64,
+    /// Bytes; 0 for a flush.
+    pub len: u64,
+}
+
+impl Request {
+    /// A read.
+    pub fn read(offset: u64, len: u64) -> Request {
+        Request { kind: Kind::Read, offset, len }
+    }
+
+    /// A write.
+    pub fn write(offset: u64, len: u64) -> Request {
+        Request { kind: Kind::Write, offset, len }
+    }
+
+    /// A flush.
+    pub const FLUSH: Request = Request { kind: Kind::Flush, offset: 0, len: 0 };
+}
+
+/// A device's time.
+pub trait Medium: Send + 'static {
+    /// When `request` ends that arrives at `now_ns`. Never before `now_ns`, which never lies before that of the call before.
+    fn finish(&mut self, request: Request, now_ns: u64) -> u64;
+}
+
+impl<M: Medium + ?Sized> Medium for Box<M> {
+    #[inline]
+    fn finish(&mut self, request: Request, now_ns: u64) -> u64 {
+        (**self).finish(request, now_ns)
+    }
+}
+
+/// A seeded random number (splitmix64): the same seed, the same numbers.
+#[inline]
+pub fn draw(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
