@@ -38,7 +38,7 @@ impl Arrivals {
 
 /// The due times of one open-loop stream, in nanoseconds from its start, one after another.
 ///
-/// Kept to 2^-32 ns, so that no rounding adds up: a rate is held exactly over any time. With a ramp the rate rises in a straight
+/// Kept to 2^-20 ns, so that rounding adds up to nothing: a rate is held exactly over any time. With a ramp the rate rises in a straight
 /// line from 0 over its length: a process without one is stretched in time, which for a Poisson process is exact.
 #[derive(Clone, Debug)]
 pub struct Schedule {
@@ -46,28 +46,23 @@ pub struct Schedule {
     poisson: bool,
     /// Nanoseconds between arrivals in the mean.
     gap_ns: f64,
-    /// The same, times 2^32.
-    gap: u128,
-    /// The next arrival as if there were no ramp, times 2^32.
+    /// The same, times 2^20.
+    gap: u64,
+    /// The next arrival as if there were no ramp, times 2^20.
     next: u128,
     ramp_ns: u64,
 }
 
-const ONE: f64 = (1u64 << 32) as f64;
+const FRACTION: u32 = 20;
+const ONE: f64 = (1u64 << FRACTION) as f64;
 
 impl Schedule {
     /// `rate` per second; the first is due after one gap.
     #[must_use]
     pub fn new(rate: f64, poisson: bool, ramp_ns: u64, seed: u64) -> Self {
         let gap_ns = 1e9 / rate;
-        let mut schedule = Self {
-            random: Random::new(seed),
-            poisson,
-            gap_ns,
-            gap: (gap_ns * ONE) as u128,
-            next: 0,
-            ramp_ns,
-        };
+        let mut schedule =
+            Self { random: Random::new(seed), poisson, gap_ns, gap: (gap_ns * ONE) as u64, next: 0, ramp_ns };
         schedule.advance();
         schedule
     }
@@ -76,7 +71,7 @@ impl Schedule {
     #[inline]
     #[must_use]
     pub fn due_ns(&self) -> u64 {
-        let plain = (self.next >> 32) as u64;
+        let plain = (self.next >> FRACTION) as u64;
         if self.ramp_ns == 0 {
             return plain;
         }
@@ -92,8 +87,8 @@ impl Schedule {
     #[inline]
     pub fn advance(&mut self) {
         let gap =
-            if self.poisson { (self.random.exponential() * self.gap_ns * ONE) as u128 } else { self.gap };
-        self.next = self.next.saturating_add(gap);
+            if self.poisson { (self.random.exponential() * self.gap_ns * ONE) as u64 } else { self.gap };
+        self.next = self.next.saturating_add(u128::from(gap));
     }
 }
 

@@ -119,8 +119,8 @@ impl Generator {
             let places = places.map_err(|source| PlanError::Workload { stream: name(), source })?;
             let source = match stream.arrivals {
                 Arrivals::Poisson { rate } | Arrivals::Constant { rate } => {
-                    // At most one per nanosecond, at least one in 300 years.
-                    if !(1e-10..=1e9).contains(&rate) {
+                    // At most one per nanosecond, at least one in a quarter of an hour.
+                    if !(1e-3..=1e9).contains(&rate) {
                         return Err(PlanError::Rate { stream: name(), rate });
                     }
                     let poisson = matches!(stream.arrivals, Arrivals::Poisson { .. });
@@ -168,8 +168,7 @@ impl Generator {
         self.flights.len() - self.free.len()
     }
 
-    /// What was measured so far, for a display of progress: the time that it began, and the streams.
-    #[must_use]
+    /// What was measured so far, for a display of progress: when the window begins, and the streams.
     pub fn progress(&self) -> (Nanos, impl Iterator<Item = &StreamOutcome>) {
         (self.from, self.streams.iter().map(|stream| &stream.outcome))
     }

@@ -94,6 +94,17 @@ impl Latency {
         Percentile { percent, ns, beyond: self.count().saturating_sub(within) }
     }
 
+    /// The time of the sample of that rank, 1 the least; 0 for rank 0, the longest for one beyond the last.
+    #[must_use]
+    pub fn rank(&self, rank: u64) -> u64 {
+        let count = self.count();
+        if rank == 0 || count == 0 {
+            return 0;
+        }
+        // The histogram rounds a quantile up to the next rank: half a rank below keeps clear of rounding.
+        self.histogram.value_at_quantile((rank.min(count) as f64 - 0.5) / count as f64)
+    }
+
     /// [`PERCENTILES`], less those that too few samples were taken for: a percentile whose rank is that of the last sample is only the
     /// longest time under another name.
     #[must_use]
@@ -126,6 +137,7 @@ mod tests {
         let shown: Vec<f64> = latency.percentiles().iter().map(|p| p.percent).collect();
         assert_eq!(shown, [50.0, 90.0, 99.0, 99.9, 100.0]);
         assert_eq!(latency.percentile(100.0).beyond, 0);
+        assert_eq!([0, 1, 17, 1000, 1001].map(|rank| latency.rank(rank)), [0, 1, 17, 1000, 1000]);
         assert_eq!(latency.buckets().map(|(_, n)| n).sum::<u64>(), 1000);
     }
 

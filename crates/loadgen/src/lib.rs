@@ -9,16 +9,19 @@
 //! Logic here takes time from a [`Clock`](nearside_clock::Clock) that the caller hands in; the date comes from the caller as well.
 
 mod arrivals;
+pub mod cost;
 pub mod engine;
 pub mod floor;
 mod generator;
 mod hist;
+pub mod interval;
 mod outcome;
 mod plan;
 pub mod random;
 pub mod record;
 pub mod run;
 mod stall;
+pub mod summary;
 mod workload;
 mod zipf;
 
@@ -29,4 +32,5 @@ pub use hist::{Latency, Percentile};
 pub use outcome::{Outcome, StreamOutcome, Tally};
 pub use plan::{Plan, PlanError, Stream};
 pub use stall::{Stall, StallLog};
+pub use summary::Summary;
 pub use workload::{Direction, Distribution, Places, Rw, Workload, WorkloadError};

@@ -74,7 +74,7 @@ pub enum PlanError {
     /// Slices of no length.
     #[error("slices must have a length")]
     NoSlice,
-    /// A rate that is no rate, or above one operation per nanosecond.
+    /// A rate that is no rate, above one operation per nanosecond, or below one in 1,000 seconds.
     #[error("{stream}: {rate} operations per second cannot be offered")]
     Rate {
         /// Which stream.

@@ -8,7 +8,7 @@ use crate::engine::{Engine, EngineCost};
 use crate::generator::{Generator, Wake};
 use crate::outcome::Outcome;
 use crate::plan::{Plan, PlanError};
-use crate::stall::StallLog;
+use crate::stall::{StallLog, Taken};
 
 /// How to run in real time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +54,10 @@ pub struct Ran {
     pub stalls: StallLog,
     /// Operations that ended, warm-up included: what the CPU time was spent on.
     pub operations: u64,
+    /// The thread's wait for a core while it could run, where the kernel counts it.
+    pub scheduler_wait_ns: Option<u64>,
+    /// Time that the hypervisor gave to others on any core, to a tick.
+    pub stolen_ns: Option<u64>,
 }
 
 /// Runs a plan on this thread in real time.
@@ -81,6 +85,7 @@ pub fn watched<E: Engine + ?Sized>(
     mut watch: impl FnMut(&Generator) -> bool,
 ) -> Result<Ran, PlanError> {
     let mut stalls = StallLog::new(pace.stall_ns);
+    let taken = Taken::now();
     let (times, cost) = (thread_times().unwrap_or_default(), engine.cost());
     let began = clock.now();
     let mut generator = Generator::new(plan, engine.depth(), began)?;
@@ -124,7 +129,8 @@ pub fn watched<E: Engine + ?Sized>(
     }
     let own = thread_times().unwrap_or_default().since(times);
     let cpu = split(own, cost, engine.cost(), spin_ns, idle_ns);
-    Ok(Ran { outcome: generator.outcome(), cpu, stalls, operations })
+    let Taken { scheduler_wait_ns, stolen_ns } = Taken::now().since(taken);
+    Ok(Ran { outcome: generator.outcome(), cpu, stalls, operations, scheduler_wait_ns, stolen_ns })
 }
 
 /// How often a run is looked at.

@@ -65,6 +65,36 @@ impl StallLog {
     }
 }
 
+/// Whom the system says the core was given to, so far. Each `None` where it does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// The calling thread's wait in the run queue (/proc/thread-self/schedstat, second field).
+    pub(crate) scheduler_wait_ns: Option<u64>,
+    /// Stolen time of all cores (/proc/stat, eighth field, in ticks of 10 ms).
+    pub(crate) stolen_ns: Option<u64>,
+}
+
+impl Taken {
+    pub(crate) fn now() -> Self {
+        let field = |path: &str, index: usize| -> Option<u64> {
+            let text = std::fs::read_to_string(path).ok()?;
+            text.lines().next()?.split_whitespace().nth(index)?.parse().ok()
+        };
+        Self {
+            scheduler_wait_ns: field("/proc/thread-self/schedstat", 1),
+            stolen_ns: field("/proc/stat", 8).map(|ticks| ticks * 10_000_000),
+        }
+    }
+
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        let less = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
+        Self {
+            scheduler_wait_ns: less(self.scheduler_wait_ns, earlier.scheduler_wait_ns),
+            stolen_ns: less(self.stolen_ns, earlier.stolen_ns),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -179,7 +179,7 @@ impl Engine for Failing {
     fn poll(&mut self, now: Nanos, done: &mut Vec<Done>) {
         self.0.poll(now, done);
         for done in done {
-            if now.0 / 100_000 % 3 == 0 {
+            if (now.0 / 100_000).is_multiple_of(3) {
                 done.result = Err(Failure::Errno(5));
             }
         }

@@ -1,0 +1,325 @@
+//! A run as plain data: one JSON object, with all that is needed to draw it and to judge it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::arrivals::Arrivals;
+use crate::cost::GeneratorCost;
+use crate::engine::Failure;
+use crate::interval;
+use crate::outcome::{Outcome, StreamOutcome, Tally};
+use crate::plan::Plan;
+use crate::record::Environment;
+use crate::run::Ran;
+use crate::stall::StallLog;
+use crate::{Latency, hist};
+
+/// A percentile with what it rests on. Times are nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// That many per cent of the samples took `ns` or less.
+    pub percent: f64,
+    /// The percentile.
+    pub ns: u64,
+    /// Samples beyond it.
+    pub beyond: u64,
+    /// Fewer than ten lie beyond: an anecdote.
+    pub few: bool,
+    /// The interval that covers the true percentile at [`interval::LEVEL`], if samples are independent: from here
+    pub low_ns: u64,
+    /// to here; `None` where there are too few samples to bound it.
+    pub high_ns: Option<u64>,
+}
+
+/// A histogram's figures. Times are nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Times {
+    /// Samples.
+    pub count: u64,
+    /// Mean.
+    pub mean_ns: f64,
+    /// Least.
+    pub min_ns: u64,
+    /// Greatest.
+    pub max_ns: u64,
+    /// p50 to p99.999.
+    pub percentiles: Vec<Point>,
+}
+
+impl Times {
+    /// Of a histogram.
+    #[must_use]
+    pub fn of(latency: &Latency) -> Self {
+        let percents = hist::PERCENTILES.into_iter().filter(|percent| *percent < 100.0);
+        Self {
+            count: latency.count(),
+            mean_ns: latency.mean_ns(),
+            min_ns: latency.min_ns(),
+            max_ns: latency.max_ns(),
+            percentiles: percents.map(|percent| Point::of(latency, percent)).collect(),
+        }
+    }
+
+    /// The percentile of that name, where it is one of those kept.
+    #[must_use]
+    pub fn at(&self, percent: f64) -> Option<&Point> {
+        self.percentiles.iter().find(|point| point.percent == percent)
+    }
+}
+
+impl Point {
+    /// Of a histogram.
+    #[must_use]
+    pub fn of(latency: &Latency, percent: f64) -> Self {
+        let count = latency.count();
+        let hist::Percentile { ns, beyond, .. } = latency.percentile(percent);
+        let (least, most) = interval::beyond(count, percent);
+        Self {
+            percent,
+            ns,
+            beyond,
+            few: beyond < 10,
+            low_ns: latency.rank(count - most),
+            high_ns: (least > 0).then(|| latency.rank(count - least + 1)),
+        }
+    }
+}
+
+/// Reads or writes, or both. Response times run from when operations were due, service times from when they were submitted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Response times.
+    pub response: Times,
+    /// Service times.
+    pub service: Times,
+    /// Bytes moved.
+    pub bytes: u64,
+}
+
+impl Measured {
+    /// Of a tally.
+    #[must_use]
+    pub fn of(tally: &Tally) -> Self {
+        Self { response: Times::of(&tally.response), service: Times::of(&tally.service), bytes: tally.bytes }
+    }
+}
+
+/// Response times of the operations that ended in a slice of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slice {
+    /// From the window's begin, in nanoseconds.
+    pub at_ns: u64,
+    /// Operations.
+    pub count: u64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// Greatest.
+    pub max_ns: u64,
+}
+
+/// One stream. The counts are those of [`StreamOutcome`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamSummary {
+    /// Its name.
+    pub name: String,
+    /// How its operations arrived.
+    #[serde(flatten)]
+    pub arrivals: Arrivals,
+    /// Due in the window.
+    pub offered: u64,
+    /// Ended within it.
+    pub ended_within: u64,
+    /// Started late by the generator.
+    pub late: u64,
+    /// Started late because the engine was full.
+    pub queued: u64,
+    /// How late those were.
+    pub lateness: Times,
+    /// Never sent.
+    pub unsent: u64,
+    /// Without an answer.
+    pub unanswered: u64,
+    /// Ended in an error.
+    pub errors: u64,
+    /// The first error in words.
+    pub first_error: Option<String>,
+    /// Reads; absent where there were none.
+    pub reads: Option<Measured>,
+    /// Writes; absent where there were none.
+    pub writes: Option<Measured>,
+    /// Response times over time.
+    pub slices: Vec<Slice>,
+}
+
+impl StreamSummary {
+    fn of(stream: &StreamOutcome, slice_ns: u64) -> Self {
+        let some = |tally: &Tally| (tally.response.count() > 0).then(|| Measured::of(tally));
+        let error = |(failure, offset): (Failure, u64)| format!("at byte {offset}: {failure}");
+        let slice = |(index, latency): (usize, &Latency)| Slice {
+            at_ns: index as u64 * slice_ns,
+            count: latency.count(),
+            p50_ns: latency.percentile(50.0).ns,
+            p99_ns: latency.percentile(99.0).ns,
+            max_ns: latency.max_ns(),
+        };
+        Self {
+            name: stream.name.clone(),
+            arrivals: stream.arrivals,
+            offered: stream.offered,
+            ended_within: stream.ended_within,
+            late: stream.late,
+            queued: stream.queued,
+            lateness: Times::of(&stream.lateness),
+            unsent: stream.unsent,
+            unanswered: stream.unanswered,
+            errors: stream.errors,
+            first_error: stream.first_error.map(error),
+            reads: some(&stream.reads),
+            writes: some(&stream.writes),
+            slices: stream.slices.iter().enumerate().map(slice).collect(),
+        }
+    }
+}
+
+/// CPU time per operation in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuPerIo {
+    /// User mode, less the others below.
+    pub user_ns: f64,
+    /// The kernel.
+    pub system_ns: f64,
+    /// Spinning for completions.
+    pub spin_ns: f64,
+    /// The generator's own spinning until the next operation was due.
+    pub idle_ns: f64,
+    /// Running the device on the generator's thread.
+    pub device_ns: f64,
+}
+
+/// What only a run in real time has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// CPU time per operation.
+    pub cpu: CpuPerIo,
+    /// When the core was taken away.
+    pub stalls: StallLog,
+    /// The thread's wait for a core while it could run, in nanoseconds, as the scheduler counts it; `None` where it does not.
+    pub scheduler_wait_ns: Option<u64>,
+    /// Time that the hypervisor gave to others on any of the machine's cores, in nanoseconds (to a tick, 10 ms).
+    pub stolen_ns: Option<u64>,
+    /// What the generator itself costs.
+    pub generator: GeneratorCost,
+}
+
+/// A run: what was asked, where, and what came out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// What was measured, in the user's words.
+    pub target: String,
+    /// The engine's name.
+    pub engine: String,
+    /// Where and when; absent of a run in simulated time.
+    pub environment: Option<Environment>,
+    /// What was asked.
+    pub plan: Plan,
+    /// The measured window in nanoseconds.
+    pub window_ns: u64,
+    /// Operations per second that were due in it.
+    pub offered: f64,
+    /// Operations per second that ended in it.
+    pub throughput: f64,
+    /// Operations that ended in an error.
+    pub errors: u64,
+    /// All streams together.
+    pub all: Measured,
+    /// Each by itself.
+    pub streams: Vec<StreamSummary>,
+    /// The level of the intervals, in per cent.
+    pub level: f64,
+    /// The machine's part; absent of a run in simulated time.
+    pub machine: Option<Machine>,
+}
+
+impl Summary {
+    /// Of a run in simulated time: the same for the same seed, byte for byte.
+    #[must_use]
+    pub fn simulated(target: &str, engine: &str, plan: &Plan, outcome: &Outcome) -> Self {
+        Self {
+            target: target.to_owned(),
+            engine: engine.to_owned(),
+            environment: None,
+            plan: plan.clone(),
+            window_ns: outcome.window_ns(),
+            offered: outcome.offered(),
+            throughput: outcome.throughput(),
+            errors: outcome.errors(),
+            all: Measured::of(&outcome.both()),
+            streams: outcome.streams.iter().map(|s| StreamSummary::of(s, outcome.slice_ns)).collect(),
+            level: interval::LEVEL,
+            machine: None,
+        }
+    }
+
+    /// Of a run in real time.
+    #[must_use]
+    pub fn real(
+        target: &str,
+        engine: &str,
+        plan: &Plan,
+        ran: &Ran,
+        generator: GeneratorCost,
+        environment: &Environment,
+    ) -> Self {
+        let per = |ns: u64| ns as f64 / ran.operations.max(1) as f64;
+        let cpu = CpuPerIo {
+            user_ns: per(ran.cpu.user_ns),
+            system_ns: per(ran.cpu.system_ns),
+            spin_ns: per(ran.cpu.spin_ns),
+            idle_ns: per(ran.cpu.idle_ns),
+            device_ns: per(ran.cpu.device_ns),
+        };
+        let machine = Machine {
+            cpu,
+            stalls: ran.stalls.clone(),
+            scheduler_wait_ns: ran.scheduler_wait_ns,
+            stolen_ns: ran.stolen_ns,
+            generator,
+        };
+        Self {
+            environment: Some(environment.clone()),
+            machine: Some(machine),
+            ..Self::simulated(target, engine, plan, &ran.outcome)
+        }
+    }
+
+    /// As one line of JSON.
+    ///
+    /// # Panics
+    /// Never: it is plain data.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        serde_json::to_string(self).expect("plain data")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_carry_their_intervals() {
+        let mut latency = Latency::new();
+        (1..=1000).for_each(|ns| latency.record(ns));
+        let times = Times::of(&latency);
+        let median = times.at(50.0).unwrap();
+        assert_eq!((median.ns, median.beyond, median.few), (500, 500, false));
+        // 469 to 531 beyond: ranks 469 and 532.
+        assert_eq!((median.low_ns, median.high_ns), (469, Some(532)));
+        let far = times.at(99.9).unwrap();
+        assert!(far.few && far.high_ns.is_none() && far.low_ns < 1000, "{far:?}");
+        assert!(times.at(99.0).unwrap().high_ns.is_some());
+        let empty = Times::of(&Latency::new());
+        assert!(empty.count == 0 && empty.percentiles.iter().all(|p| p.few && p.high_ns.is_none()));
+    }
+}
