@@ -28,6 +28,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("embedded", &["device", "front-loop", "driver", "fsrlib", "store", "clock"]),
     ("fsrlib-c", &["fsrlib", "embedded", "device", "driver", "store", "clock", "spec"]),
     ("loadgen", &["dma", "clock"]),
+    ("act", &["loadgen"]),
     ("report", &[]),
 ];
 

@@ -86,6 +86,12 @@ impl Latency {
         self.histogram.max()
     }
 
+    /// Samples that took longer than `ns`, to the histogram's three digits.
+    #[must_use]
+    pub fn above(&self, ns: u64) -> u64 {
+        self.count() - self.histogram.count_between(0, ns)
+    }
+
     /// A percentile.
     #[must_use]
     pub fn percentile(&self, percent: f64) -> Percentile {
