@@ -6,6 +6,7 @@
 //! end at the same times.
 
 mod delay;
+pub mod nand;
 
 pub use delay::{Delay, Parametric};
 
