@@ -29,6 +29,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("fsrlib-c", &["fsrlib", "embedded", "device", "driver", "store", "clock", "spec"]),
     ("loadgen", &["dma", "clock"]),
     ("act", &["loadgen"]),
+    ("sim", &["clock", "device", "driver", "front-loop", "loadgen", "media", "store", "ftl", "stores"]),
     ("report", &[]),
 ];
 

@@ -1,0 +1,245 @@
+//! The whole drive behind the load generator, on one thread and on simulated time.
+//!
+//! An operation passes as in real time: the driver's [`QueuePair`] builds the entry and rings, the controller's reactor takes it,
+//! parses it and hands it to the store, whose medium says when it ends; then the reactor posts the completion and the driver reaps it.
+//! The drive is stepped when it is rung and when its own next time has come, at no other time: nothing could happen.
+//!
+//! What the host's software takes is zero here. [`crate::cpu`] models that.
+
+use nearside_clock::{Nanos, SimClock};
+use nearside_device::{Config, Firmware};
+use nearside_driver::{Command, DmaBuffer, Driver, DriverConfig, Peer, QueueConfig, QueuePair, Turn};
+use nearside_front_loop::Runner;
+use nearside_loadgen::engine::{Done, Engine, Failure, Io, Next, Submit};
+use nearside_loadgen::run::{SimError, simulated};
+use nearside_loadgen::{Direction, Outcome, Plan};
+use nearside_store::Store;
+
+/// The namespace that is worked on.
+const NSID: u32 = 1;
+
+/// What the drive and the driver are like.
+#[derive(Clone, Debug)]
+pub struct DriveConfig {
+    /// Operations in flight at most; what comes beyond waits in the generator. 1 to 2,047 with the controller's own queue size.
+    pub depth: u16,
+    /// The largest operation in bytes.
+    pub largest: usize,
+    /// The controller.
+    pub controller: Config,
+}
+
+impl Default for DriveConfig {
+    /// 1,024 in flight, up to 128 KiB each.
+    fn default() -> Self {
+        Self { depth: 1024, largest: 128 << 10, controller: Config::default() }
+    }
+}
+
+/// Why a simulated drive could not be made or run.
+#[derive(Debug, thiserror::Error)]
+pub enum DriveError {
+    /// The controller, or memory for it.
+    #[error("the drive could not be made: {0}")]
+    Drive(#[from] std::io::Error),
+    /// The driver.
+    #[error("the driver could not start the drive: {0}")]
+    Driver(#[from] nearside_driver::Error),
+    /// The run.
+    #[error(transparent)]
+    Run(#[from] SimError),
+}
+
+/// A drive, its driver and one queue pair: an [`Engine`] on simulated time.
+pub struct Drive<S: Store, F: Firmware<S> = ()> {
+    clock: SimClock,
+    // Dropped in this order: the host before the drive.
+    queue: QueuePair,
+    driver: Driver,
+    runner: Runner<S, F>,
+    /// One for each token; `None` while the drive has it.
+    buffers: Vec<Option<DmaBuffer>>,
+    block_shift: u32,
+    /// When the drive has to be stepped.
+    step_at: Option<Nanos>,
+    /// Operations that the drive refused at once.
+    refused: Vec<Done>,
+}
+
+/// Lets simulated time pass while the driver waits for an idle drive: at bring-up and shutdown.
+struct Passing<'a, P>(&'a mut P, &'a SimClock);
+
+impl<P: Peer> Peer for Passing<'_, P> {
+    fn pump(&mut self, now: Nanos) -> Turn {
+        let turn = self.0.pump(now);
+        if let Turn::Idle { until: Some(until) } = turn {
+            self.1.advance_to(until);
+        }
+        turn
+    }
+}
+
+impl<S: Store> Drive<S> {
+    /// A drive over `store` without firmware, brought up by the driver.
+    ///
+    /// # Errors
+    /// What the controller's settings or the machine's memory do not allow.
+    pub fn new(store: S, config: &DriveConfig, clock: SimClock) -> Result<Self, DriveError> {
+        Self::with_firmware(store, (), config, clock)
+    }
+}
+
+impl<S: Store, F: Firmware<S>> Drive<S, F> {
+    /// As [`Drive::new`], with firmware.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_firmware(
+        store: S,
+        firmware: F,
+        config: &DriveConfig,
+        clock: SimClock,
+    ) -> Result<Self, DriveError> {
+        let mut drive = nearside_front_loop::inline(store, firmware, config.controller.clone())?;
+        let mut peer = Passing(&mut drive.runner, &clock);
+        let depth = usize::from(config.depth);
+        let buffers = depth * config.largest.next_power_of_two().max(4096);
+        // Beside the buffers: a page of PRP list for each slot, the rings.
+        let pool_bytes = buffers + depth * 8192 + (8 << 20);
+        let driver_config = DriverConfig { pool_bytes, queues: 1, ..DriverConfig::default() };
+        let driver = Driver::start(drive.function, driver_config, &clock, &mut peer)?;
+        let queue =
+            driver.queue(QueueConfig { depth: config.depth, interrupt: false }, &clock, &mut peer)?;
+        let largest = config.largest.min(driver.max_transfer());
+        let buffers =
+            (0..queue.depth()).map(|_| driver.pool().take(largest).map(Some)).collect::<Result<_, _>>()?;
+        Ok(Self {
+            queue,
+            driver,
+            buffers,
+            block_shift: config.controller.lba_size.trailing_zeros(),
+            runner: drive.runner,
+            step_at: None,
+            refused: Vec::new(),
+            clock,
+        })
+    }
+
+    /// The clock that it runs on.
+    #[must_use]
+    pub fn clock(&self) -> &SimClock {
+        &self.clock
+    }
+
+    /// Runs a plan to its end.
+    ///
+    /// # Errors
+    /// What is wrong with the plan.
+    pub fn run(&mut self, plan: &Plan) -> Result<Outcome, DriveError> {
+        let clock = self.clock.clone();
+        Ok(simulated(plan, self, &clock)?)
+    }
+
+    /// Shuts the drive down as a host does: what was written becomes durable.
+    ///
+    /// # Errors
+    /// As [`Driver::shut_down`].
+    pub fn shut_down(mut self) -> Result<(), DriveError> {
+        Ok(self.driver.shut_down(&self.clock, &mut Passing(&mut self.runner, &self.clock))?)
+    }
+
+    /// Steps the drive until it has nothing more to do at this moment.
+    #[inline]
+    fn turn(&mut self, now: Nanos) {
+        loop {
+            let step = self.runner.step(now);
+            self.step_at = step.next;
+            if step.work == 0 {
+                return;
+            }
+        }
+    }
+
+    /// The controller failed: what is out comes back with an error.
+    #[cold]
+    fn give_up(&mut self, done: &mut Vec<Done>, now: Nanos) {
+        let Self { queue, driver, runner, clock, buffers, .. } = self;
+        let mut peer = Passing(runner, clock);
+        driver.rescue(queue, &*clock, &mut peer, |completed| done.push(ended(completed, buffers, now)));
+    }
+}
+
+/// What came of a command; its buffer goes back to its place.
+#[inline]
+fn ended(completed: nearside_driver::Completed, buffers: &mut [Option<DmaBuffer>], now: Nanos) -> Done {
+    let token = completed.cookie as u32;
+    if let Some(place) = buffers.get_mut(token as usize) {
+        *place = completed.buffer;
+    }
+    let result = completed.outcome.map(drop).map_err(|failure| match failure {
+        nearside_driver::Failure::Status(status) => Failure::Status(status.code().0),
+        _ => Failure::Gone,
+    });
+    Done { token, at: now, result }
+}
+
+impl<S: Store, F: Firmware<S>> Engine for Drive<S, F> {
+    fn depth(&self) -> usize {
+        self.buffers.len()
+    }
+
+    #[inline]
+    fn submit(&mut self, io: &Io, now: Nanos) -> Submit {
+        let (slba, blocks) = (io.offset >> self.block_shift, io.len >> self.block_shift);
+        let Some(mut buffer) = self.buffers.get_mut(io.token as usize).and_then(Option::take) else {
+            return Submit::Full;
+        };
+        let partial = (io.offset | u64::from(io.len)) & ((1 << self.block_shift) - 1) != 0;
+        if partial || !(1..=0x1_0000).contains(&blocks) || io.len as usize > buffer.capacity() {
+            self.buffers[io.token as usize] = Some(buffer);
+            let result = Err(Failure::Short { moved: 0 });
+            self.refused.push(Done { token: io.token, at: now, result });
+            return Submit::Taken;
+        }
+        buffer.set_len(io.len as usize);
+        let command = match io.direction {
+            Direction::Read => Command::read(NSID, slba, blocks),
+            Direction::Write => Command::write(NSID, slba, blocks),
+        };
+        match self.queue.submit(&command, Some(buffer), u64::from(io.token), now) {
+            Ok(()) => {
+                self.queue.ring();
+                self.turn(now);
+            }
+            Err(rejected) => {
+                self.buffers[io.token as usize] = rejected.buffer;
+                self.refused.push(Done { token: io.token, at: now, result: Err(Failure::Gone) });
+            }
+        }
+        Submit::Taken
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Nanos, done: &mut Vec<Done>) {
+        done.append(&mut self.refused);
+        if self.step_at.is_some_and(|at| at <= now) {
+            self.turn(now);
+        }
+        let buffers = &mut self.buffers;
+        if self.queue.poll(now, |completed| done.push(ended(completed, buffers, now))).is_err() {
+            self.give_up(done, now);
+        }
+    }
+
+    #[inline]
+    fn next(&self) -> Next {
+        if !self.refused.is_empty() || self.queue.is_ready() {
+            return Next::Poll;
+        }
+        // Without a time of the drive's own, the driver's: it finds a drive that has failed.
+        match (self.queue.deadline(), self.step_at) {
+            (None, _) => Next::Idle,
+            (Some(deadline), at) => Next::At(at.map_or(deadline, |at| at.min(deadline))),
+        }
+    }
+}
