@@ -239,6 +239,9 @@ impl Generator {
         if let Some((stream, due, _)) = self.waiting {
             return Some((stream, due));
         }
+        if self.left == 0 {
+            return None;
+        }
         let mut first: Option<(usize, Nanos)> = None;
         for (index, stream) in self.streams.iter().enumerate() {
             let due = match &stream.source {

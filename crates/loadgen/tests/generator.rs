@@ -55,6 +55,14 @@ fn what_waits_for_the_engine_counts_from_when_it_was_due() {
 }
 
 #[test]
+fn a_number_of_operations_is_kept_where_several_are_due_at_once() {
+    let mut plan = reads(Arrivals::Closed { depth: 4 });
+    (plan.runtime_ns, plan.count) = (None, Some(10));
+    let outcome = run(&plan, &mut fixed(4, 1_000));
+    assert_eq!((outcome.streams[0].offered, outcome.both().response.count()), (10, 10));
+}
+
+#[test]
 fn what_was_never_sent_is_counted_with_what_it_waited() {
     let mut plan = reads(Arrivals::Constant { rate: 10_000.0 });
     plan.drain_ns = SECOND / 10;

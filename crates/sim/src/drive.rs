@@ -4,10 +4,10 @@
 //! parses it and hands it to the store, whose medium says when it ends; then the reactor posts the completion and the driver reaps it.
 //! The drive is stepped when it is rung and when its own next time has come, at no other time: nothing could happen.
 //!
-//! What the host's software takes is zero here. [`crate::cpu`] models that.
+//! What the host's software takes is zero here. A model of the host's CPUs stands beside this.
 
 use nearside_clock::{Nanos, SimClock};
-use nearside_device::{Config, Firmware};
+use nearside_device::{Config, Firmware, Reactor};
 use nearside_driver::{Command, DmaBuffer, Driver, DriverConfig, Peer, QueueConfig, QueuePair, Turn};
 use nearside_front_loop::Runner;
 use nearside_loadgen::engine::{Done, Engine, Failure, Io, Next, Submit};
@@ -108,8 +108,7 @@ impl<S: Store, F: Firmware<S>> Drive<S, F> {
         let pool_bytes = buffers + depth * 8192 + (8 << 20);
         let driver_config = DriverConfig { pool_bytes, queues: 1, ..DriverConfig::default() };
         let driver = Driver::start(drive.function, driver_config, &clock, &mut peer)?;
-        let queue =
-            driver.queue(QueueConfig { depth: config.depth, interrupt: false }, &clock, &mut peer)?;
+        let queue = driver.queue(QueueConfig { depth: config.depth, interrupt: false }, &clock, &mut peer)?;
         let largest = config.largest.min(driver.max_transfer());
         let buffers =
             (0..queue.depth()).map(|_| driver.pool().take(largest).map(Some)).collect::<Result<_, _>>()?;
@@ -148,13 +147,15 @@ impl<S: Store, F: Firmware<S>> Drive<S, F> {
         Ok(self.driver.shut_down(&self.clock, &mut Passing(&mut self.runner, &self.clock))?)
     }
 
-    /// Steps the drive until it has nothing more to do at this moment.
+    /// Steps the drive until it has nothing more to do at this moment. After reads and writes a step's next time is exact, so that
+    /// no further step is needed to find it.
     #[inline]
     fn turn(&mut self, now: Nanos) {
         loop {
             let step = self.runner.step(now);
             self.step_at = step.next;
-            if step.work == 0 {
+            let again = step.next.is_some_and(|at| at <= now);
+            if step.work == 0 || !again && self.runner.reactors().iter().all(Reactor::is_quiet) {
                 return;
             }
         }

@@ -2,7 +2,7 @@
 
 use nearside_clock::SimClock;
 use nearside_loadgen::run::simulated;
-use nearside_loadgen::{Arrivals, Outcome, Plan, Rw, Workload};
+use nearside_loadgen::{Arrivals, Outcome, Plan, Rw, Summary, Workload};
 use nearside_media::Delay;
 use nearside_sim::{Bare, Drive, DriveConfig};
 use nearside_store::{Dram, Modelled, Null, Store};
@@ -27,18 +27,17 @@ fn whole<S: Store>(store: S, plan: &Plan) -> Outcome {
     outcome
 }
 
-/// All that was measured, as text; times from the run's own begin.
-fn text(outcome: &Outcome) -> String {
-    let mut lines = String::new();
+/// All that was measured, as text: the record, and every histogram to its last bucket.
+fn text(plan: &Plan, outcome: &Outcome) -> String {
+    let mut lines = Summary::simulated("a drive", "sim", plan, outcome).to_line() + "\n";
     for stream in &outcome.streams {
         for (name, tally) in [("reads", &stream.reads), ("writes", &stream.writes)] {
             let response: Vec<_> = tally.response.buckets().collect();
             let service: Vec<_> = tally.service.buckets().collect();
-            lines += &format!("{name} {} {response:?} {service:?}\n", tally.bytes);
+            lines += &format!("{name} {response:?} {service:?}\n");
         }
-        lines += &format!("{} {} {}\n", stream.offered, stream.queued, stream.errors);
     }
-    lines + &format!("{} {}\n", outcome.window_ns(), outcome.ended.since(outcome.began))
+    lines
 }
 
 #[test]
@@ -50,7 +49,7 @@ fn its_times_are_the_mediums() {
         let bare = simulated(&plan, &mut Bare::new(medium(), 1024), &clock).unwrap();
         assert!(drive.both().response.count() > 20_000, "{}", drive.both().response.count());
         assert_eq!(drive.errors(), 0);
-        assert_eq!(text(&drive), text(&bare), "{arrivals:?}");
+        assert_eq!(text(&plan, &drive), text(&plan, &bare), "{arrivals:?}");
     }
 }
 
@@ -59,7 +58,7 @@ fn payload_takes_no_simulated_time() {
     let plan = plan(Arrivals::Poisson { rate: 300_000.0 }, 3);
     let without = whole(Modelled::new(Null::new(SIZE, 512).unwrap(), medium()), &plan);
     let with = whole(Modelled::new(Dram::new(SIZE, 512).unwrap(), medium()), &plan);
-    assert_eq!(text(&with), text(&without));
+    assert_eq!(text(&plan, &with), text(&plan, &without));
 }
 
 #[test]
@@ -71,7 +70,8 @@ fn what_is_beyond_the_drive_is_an_error_and_no_hang() {
     assert!((0.45..0.55).contains(&(outcome.errors() as f64 / all as f64)), "{}", outcome.errors());
     let mut odd = plan.clone();
     odd.streams[0].workload.bs = vec![(1000, 1)];
-    let outcome = whole(Modelled::new(Null::new(SIZE, 512).unwrap(), medium()), &Plan { count: Some(10), ..odd });
+    let outcome =
+        whole(Modelled::new(Null::new(SIZE, 512).unwrap(), medium()), &Plan { count: Some(10), ..odd });
     assert_eq!(outcome.errors(), 10);
 }
 
@@ -82,7 +82,8 @@ const CHILD: &str = "NEARSIDE_SIM_CHILD";
 fn the_same_seed_gives_the_same_bytes_in_two_runs_and_two_processes() {
     let run = |seed| {
         let store = Modelled::new(Null::new(SIZE, 512).unwrap(), medium());
-        text(&whole(store, &plan(Arrivals::Poisson { rate: 600_000.0 }, seed)))
+        let plan = plan(Arrivals::Poisson { rate: 600_000.0 }, seed);
+        text(&plan, &whole(store, &plan))
     };
     let here = run(11);
     if std::env::var_os(CHILD).is_some() {
