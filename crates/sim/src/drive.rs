@@ -4,7 +4,7 @@
 //! parses it and hands it to the store, whose medium says when it ends; then the reactor posts the completion and the driver reaps it.
 //! The drive is stepped when it is rung and when its own next time has come, at no other time: nothing could happen.
 //!
-//! What the host's software takes is zero here. A model of the host's CPUs stands beside this.
+//! What the host's software takes is zero here. [`crate::cpu`] models that.
 
 use nearside_clock::{Nanos, SimClock};
 use nearside_device::{Config, Firmware, Reactor};

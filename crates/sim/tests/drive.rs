@@ -40,6 +40,14 @@ fn text(plan: &Plan, outcome: &Outcome) -> String {
     lines
 }
 
+/// Equal, or the place where they part: the texts are long.
+fn same(a: &str, b: &str, what: &str) {
+    let at = a.bytes().zip(b.bytes()).position(|(a, b)| a != b).unwrap_or(a.len().min(b.len()));
+    let around =
+        |s: &str| s.get(at.saturating_sub(60)..(at + 60).min(s.len())).unwrap_or_default().to_owned();
+    assert!(a == b, "{what}: from byte {at}: ...{}... against ...{}...", around(a), around(b));
+}
+
 #[test]
 fn its_times_are_the_mediums() {
     for arrivals in [Arrivals::Poisson { rate: 700_000.0 }, Arrivals::Closed { depth: 32 }] {
@@ -49,7 +57,7 @@ fn its_times_are_the_mediums() {
         let bare = simulated(&plan, &mut Bare::new(medium(), 1024), &clock).unwrap();
         assert!(drive.both().response.count() > 20_000, "{}", drive.both().response.count());
         assert_eq!(drive.errors(), 0);
-        assert_eq!(text(&plan, &drive), text(&plan, &bare), "{arrivals:?}");
+        same(&text(&plan, &drive), &text(&plan, &bare), &format!("{arrivals:?}"));
     }
 }
 
@@ -58,7 +66,7 @@ fn payload_takes_no_simulated_time() {
     let plan = plan(Arrivals::Poisson { rate: 300_000.0 }, 3);
     let without = whole(Modelled::new(Null::new(SIZE, 512).unwrap(), medium()), &plan);
     let with = whole(Modelled::new(Dram::new(SIZE, 512).unwrap(), medium()), &plan);
-    assert_eq!(text(&plan, &with), text(&plan, &without));
+    same(&text(&plan, &with), &text(&plan, &without), "with and without payload");
 }
 
 #[test]
@@ -90,8 +98,8 @@ fn the_same_seed_gives_the_same_bytes_in_two_runs_and_two_processes() {
         println!("<<<{here}>>>");
         return;
     }
-    assert_eq!(run(11), here);
-    assert_ne!(run(12), here);
+    same(&run(11), &here, "two runs");
+    assert!(run(12) != here, "another seed, another run");
     let name = "the_same_seed_gives_the_same_bytes_in_two_runs_and_two_processes";
     let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
@@ -100,5 +108,5 @@ fn the_same_seed_gives_the_same_bytes_in_two_runs_and_two_processes() {
         .unwrap();
     let out = String::from_utf8(child.stdout).unwrap();
     let there = out.split_once("<<<").and_then(|(_, rest)| rest.split_once(">>>")).unwrap().0;
-    assert_eq!(there, here);
+    same(there, &here, "two processes");
 }
