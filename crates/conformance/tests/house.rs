@@ -27,7 +27,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("fsrlib", &["driver", "spec", "dma", "clock", "fsview", "ndp"]),
     ("embedded", &["device", "front-loop", "driver", "fsrlib", "store", "clock"]),
     ("fsrlib-c", &["fsrlib", "embedded", "device", "driver", "store", "clock", "spec"]),
-    ("loadgen", &["dma", "clock"]),
+    ("loadgen", &["dma", "clock", "driver"]),
     ("act", &["loadgen"]),
     ("sim", &["clock", "device", "driver", "front-loop", "loadgen", "media", "store", "ftl", "stores"]),
     ("report", &[]),

@@ -44,6 +44,14 @@ impl Region {
         Ok(Region { base, len, fd: Some(fd) })
     }
 
+    /// Maps the first `len` bytes of a file for reading it: what is written here stays here (MAP_PRIVATE). The file must have these bytes
+    /// for as long as this lives: reading a page that is gone ends the process (SIGBUS).
+    pub fn view(file: &File, len: usize) -> io::Result<Region> {
+        let len = round_up(len)?;
+        let base = mmap(len, libc::MAP_PRIVATE | libc::MAP_NORESERVE, file.as_raw_fd())?;
+        Ok(Region { base, len, fd: None })
+    }
+
     /// Private zeroed memory; pages take room only once they are written.
     pub fn anonymous(len: usize) -> io::Result<Region> {
         let len = round_up(len)?;

@@ -3,11 +3,14 @@
 //! A call moves into the ring with the memory that it uses and comes back with it ([`Bytes`]): a buffer by ownership, host
 //! memory by the ring's hold on the IOVA table, which unmaps nothing while it lives. So no completion can write
 //! to memory that is gone; a ring that is dropped waits for its calls first.
+//!
+//! A ring's completions come by the device's interrupt, or are looked for in the device's own queues ([`Completion`]).
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use io_uring::{IoUring, opcode, types};
 
@@ -37,6 +40,18 @@ impl Bytes {
     }
 }
 
+/// How a ring learns that the device is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Completion {
+    /// By the device's interrupt.
+    #[default]
+    Interrupt,
+    /// The kernel looks into the device's queues whenever it is asked (IORING_SETUP_IOPOLL). Reads and writes with O_DIRECT only.
+    Polled,
+    /// The same, after a sleep of half the mean time (IORING_SETUP_HYBRID_IOPOLL, Linux 6.13).
+    Hybrid,
+}
+
 struct Slot {
     user: u64,
     bytes: Bytes,
@@ -50,6 +65,7 @@ pub struct Ring {
     slots: Vec<Slot>,
     free: Vec<u32>,
     unsent: usize,
+    completion: Completion,
     // Not registered with the ring: the kernel would let go of it (and of its lock) only some time after the ring's end.
     file: Arc<File>,
 }
@@ -81,8 +97,34 @@ impl Ring {
             .setup_taskrun_flag()
             .build(depth)
             .or_else(|_| IoUring::new(depth))?;
+        Ok(Ring::over(ring, file, memory, depth, Completion::Interrupt))
+    }
+
+    /// As [`Ring::new`], with another way of completion. [`io::ErrorKind::Unsupported`] where the kernel does not know it; whether the
+    /// device can be polled shows at the first call, which ends in EOPNOTSUPP.
+    pub fn with_completion(
+        file: Arc<File>,
+        memory: Arc<Memory>,
+        depth: u32,
+        completion: Completion,
+    ) -> io::Result<Ring> {
+        let ring = match completion {
+            Completion::Interrupt => return Ring::new(file, memory, depth),
+            Completion::Polled => IoUring::builder().setup_iopoll().build(depth),
+            Completion::Hybrid => hybrid(depth),
+        };
+        let ring = ring.map_err(|e| match e.raw_os_error() {
+            Some(libc::EINVAL) => {
+                io::Error::new(io::ErrorKind::Unsupported, format!("this kernel has no such ring: {e}"))
+            }
+            _ => e,
+        })?;
+        Ok(Ring::over(ring, file, memory, depth, completion))
+    }
+
+    fn over(ring: IoUring, file: Arc<File>, memory: Arc<Memory>, depth: u32, completion: Completion) -> Ring {
         let slots = (0..depth).map(|_| Slot { user: 0, bytes: Bytes::None, pieces: Vec::new() }).collect();
-        Ok(Ring { ring, memory, slots, free: (0..depth).rev().collect(), unsent: 0, file })
+        Ring { ring, memory, slots, free: (0..depth).rev().collect(), unsent: 0, completion, file }
     }
 
     /// Calls in flight.
@@ -105,14 +147,24 @@ impl Ring {
         pieces(&self.memory, slot.bytes.transfer(), skip, &mut slot.pieces);
         let (list, count) = (slot.pieces.as_ptr(), slot.pieces.len() as u32);
         let fd = types::Fd(self.file.as_raw_fd());
-        let entry = match call {
-            Call::Read { offset } => opcode::Readv::new(fd, list, count).offset(offset).build(),
-            Call::Write { offset, durable } => opcode::Writev::new(fd, list, count)
-                .offset(offset)
-                .rw_flags(if durable { libc::RWF_DSYNC } else { 0 })
-                .build(),
-            Call::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
-            Call::PunchHole { offset, len } | Call::ZeroRange { offset, len } => {
+        let durable = |durable| if durable { libc::RWF_DSYNC } else { 0 };
+        let entry = match (call, &slot.pieces[..]) {
+            // One piece needs no list, which the kernel would copy and check.
+            (Call::Read { offset }, [piece]) if piece.iov_len <= MOST_IN_ONE => {
+                let into = piece.iov_base.cast();
+                opcode::Read::new(fd, into, piece.iov_len as u32).offset(offset).build()
+            }
+            (Call::Write { offset, durable: now }, [piece]) if piece.iov_len <= MOST_IN_ONE => {
+                let from = piece.iov_base.cast_const().cast();
+                let write = opcode::Write::new(fd, from, piece.iov_len as u32).offset(offset);
+                write.rw_flags(durable(now)).build()
+            }
+            (Call::Read { offset }, _) => opcode::Readv::new(fd, list, count).offset(offset).build(),
+            (Call::Write { offset, durable: now }, _) => {
+                opcode::Writev::new(fd, list, count).offset(offset).rw_flags(durable(now)).build()
+            }
+            (Call::Sync, _) => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+            (Call::PunchHole { offset, len } | Call::ZeroRange { offset, len }, _) => {
                 opcode::Fallocate::new(fd, len).offset(offset).mode(allocate_mode(call)).build()
             }
         };
@@ -129,16 +181,40 @@ impl Ring {
         Ok(())
     }
 
+    /// Sends what was pushed, without looking for what has ended.
+    pub fn send(&mut self) {
+        if let Ok(sent) = self.ring.submit() {
+            self.unsent = self.unsent.saturating_sub(sent);
+        }
+    }
+
     /// Sends what was pushed and takes one finished call: its user word, the bytes moved or the error, and its memory.
     pub fn poll(&mut self) -> Option<(u64, io::Result<usize>, Bytes)> {
         if self.in_flight() == 0 {
             return None;
         }
         // The kernel is entered only where there is something for it to do.
-        if self.unsent > 0 || (self.ring.completion().is_empty() && self.ring.submission().taskrun()) {
+        let looks = self.completion != Completion::Interrupt && self.ring.completion().is_empty();
+        if looks || self.unsent > 0 || (self.ring.completion().is_empty() && self.ring.submission().taskrun())
+        {
             self.enter(0);
         }
         self.reap()
+    }
+
+    /// Sends what was pushed and sleeps until a call has ended, or for `timeout`, or (always allowed) less. A polled ring only looks.
+    pub fn wait(&mut self, timeout: Duration) {
+        if self.in_flight() == 0 || self.completion != Completion::Interrupt {
+            return self.enter(0);
+        }
+        let timespec = types::Timespec::from(timeout);
+        let args = types::SubmitArgs::new().timespec(&timespec);
+        if let Ok(sent) = self.ring.submitter().submit_with_args(1, &args) {
+            self.unsent = self.unsent.saturating_sub(sent);
+        } else {
+            // The time was over, which does not tell how many were sent; or a kernel before 5.11, which takes no time.
+            self.unsent = self.ring.submission().len();
+        }
     }
 
     fn enter(&mut self, want: usize) {
@@ -171,6 +247,25 @@ impl Ring {
 
 /// `IORING_ENTER_GETEVENTS` of io_uring_enter(2).
 const IORING_ENTER_GETEVENTS: u32 = 1;
+
+/// Longest transfer of one call, less than a page below 2^31 (MAX_RW_COUNT).
+const MOST_IN_ONE: usize = 0x7fff_f000;
+
+/// `IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL`: the io-uring crate has no name for the second.
+const IOPOLL_HYBRID: u32 = 1 | 1 << 17;
+
+fn hybrid(depth: u32) -> io::Result<IoUring> {
+    /// struct io_uring_params: sq_entries, cq_entries, flags, then what the kernel fills in.
+    type Raw = [u32; 30];
+    let mut raw: Raw = [0; 30];
+    raw[2] = IOPOLL_HYBRID;
+    // SAFETY: the kernel reads and writes one io_uring_params of 120 bytes, owned here.
+    let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, depth, raw.as_mut_ptr()) };
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: `Parameters` is a transparent wrapper of io_uring_params, made from any initialised memory of its layout; the
+    // sizes are compared by transmute. The descriptor is a ring that nobody else owns, and these are its parameters.
+    unsafe { IoUring::from_fd(fd, std::mem::transmute::<Raw, io_uring::Parameters>(raw)) }
+}
 
 impl Drop for Ring {
     fn drop(&mut self) {

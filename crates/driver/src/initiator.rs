@@ -94,6 +94,14 @@ pub struct InitiatorConfig {
     pub policy: Policy,
 }
 
+/// How long to wait: until the command has ended, more commands than `ended` have, or the time has come.
+#[derive(Clone, Copy)]
+struct Until {
+    handle: Handle,
+    ended: u64,
+    at: Nanos,
+}
+
 enum State {
     Free,
     Out { kind: Kind, bytes: usize, plan: Plan, served: bool, submitted: Nanos },
@@ -119,6 +127,8 @@ pub struct Initiator<P, C> {
     mailbox: Arc<Mailbox>,
     account: Account,
     wait: WaitKind,
+    /// Commands that have ended, ever.
+    ended: u64,
 }
 
 impl<P: Peer, C: Clock> Initiator<P, C> {
@@ -146,6 +156,7 @@ impl<P: Peer, C: Clock> Initiator<P, C> {
             mailbox: Arc::default(),
             account: Account::default(),
             wait: WaitKind::detect(),
+            ended: 0,
         })
     }
 
@@ -255,20 +266,35 @@ impl<P: Peer, C: Clock> Initiator<P, C> {
         self.take(handle)
     }
 
+    /// Takes the command back if it is known to have ended; looks nowhere.
+    pub fn taken(&mut self, handle: Handle) -> Option<Finished> {
+        self.take(handle)
+    }
+
     /// Waits for a command and takes it back. Panics on a handle of another initiator, or one taken already.
     pub fn wait(&mut self, handle: Handle) -> Finished {
         loop {
             if let Some(done) = self.take(handle) {
                 return done;
             }
-            match &self.entries[handle.index as usize].state {
-                State::Out { served: true, .. } => self.wait_served(),
-                State::Out { plan, submitted, .. } => {
-                    let (plan, submitted) = (*plan, *submitted);
-                    self.wait_own(handle, plan, submitted);
-                }
-                _ => {}
+            self.wait_for(handle, Until { handle, ended: u64::MAX, at: Nanos(u64::MAX) });
+        }
+    }
+
+    /// Waits, as a command's plan says, until that or any other has ended, or until `at`, or (always allowed) less. For a caller who has
+    /// more to do than to wait.
+    pub fn wait_any(&mut self, handle: Handle, at: Nanos) {
+        self.wait_for(handle, Until { handle, ended: self.ended, at });
+    }
+
+    fn wait_for(&mut self, handle: Handle, until: Until) {
+        match &self.entries[handle.index as usize].state {
+            State::Out { served: true, .. } => self.wait_served(until),
+            State::Out { plan, submitted, .. } => {
+                let (plan, submitted) = (*plan, *submitted);
+                self.wait_own(until, plan, submitted);
             }
+            _ => {}
         }
     }
 
@@ -334,6 +360,7 @@ impl<P: Peer, C: Clock> Initiator<P, C> {
         let Some(entry) = self.entries.get_mut(done.cookie as u32 as usize) else { return };
         let State::Out { kind, bytes, plan, .. } = &entry.state else { return };
         let latency_ns = now.since(done.submitted);
+        self.ended += 1;
         if done.outcome.is_ok() {
             self.history.record(*kind, *bytes, latency_ns, exact, now);
         }
@@ -345,14 +372,20 @@ impl<P: Peer, C: Clock> Initiator<P, C> {
         entry.state = State::Done(Finished { outcome: done.outcome, buffer: done.buffer, latency_ns, path });
     }
 
+    /// Whether to wait on at `now`.
+    #[inline]
+    fn waits(&self, until: Until, now: Nanos) -> bool {
+        self.is_out(until.handle) && self.ended <= until.ended && now < until.at
+    }
+
     fn is_out(&self, handle: Handle) -> bool {
         matches!(self.entries[handle.index as usize].state, State::Out { .. })
     }
 
     /// The caller's end of the asynchronous path.
-    fn wait_served(&mut self) {
+    fn wait_served(&mut self, until: Until) {
         let before = self.clock.now();
-        let arrived = self.mailbox.wait(LOOK);
+        let arrived = self.mailbox.wait((until.at - before).min(LOOK));
         let now = self.clock.now();
         self.account.sleeps += 1;
         self.account.sleep_ns += now.since(before);
@@ -366,14 +399,15 @@ impl<P: Peer, C: Clock> Initiator<P, C> {
     }
 
     /// The synchronous path, and the interrupt on the caller's own queue.
-    fn wait_own(&mut self, handle: Handle, plan: Plan, submitted: Nanos) {
+    fn wait_own(&mut self, until: Until, plan: Plan, submitted: Nanos) {
+        let handle = until.handle;
         self.collect(false);
-        if !self.is_out(handle) {
+        let begin = self.clock.now();
+        if !self.waits(until, begin) {
             return;
         }
-        let begin = self.clock.now();
         let mut now = begin;
-        let asleep = plan.sleep_ns.saturating_sub(now.since(submitted));
+        let asleep = plan.sleep_ns.saturating_sub(now.since(submitted)).min(until.at.since(now));
         if asleep > 0 && self.queue.outstanding() == 1 && self.peer.pump(now) == Turn::Elsewhere {
             std::thread::sleep(Duration::from_nanos(asleep));
             now = self.clock.now();
@@ -387,11 +421,11 @@ impl<P: Peer, C: Clock> Initiator<P, C> {
         }
         let spun_from = now;
         let mut stalled = plan.spin_budget_ns == 0;
-        while self.is_out(handle) {
+        while self.waits(until, now) {
             let from = now;
             let turn = self.peer.pump(now);
             if stalled && turn != Turn::Worked {
-                self.sleep(turn, now);
+                self.sleep(turn, now, until.at);
                 now = self.clock.now();
                 self.account.sleeps += 1;
                 self.account.sleep_ns += now.since(from);
@@ -431,12 +465,14 @@ impl<P: Peer, C: Clock> Initiator<P, C> {
     }
 
     /// Arms the interrupt and sleeps.
-    fn sleep(&mut self, turn: Turn, now: Nanos) {
+    fn sleep(&mut self, turn: Turn, now: Nanos, latest: Nanos) {
         self.queue.settle();
         match (turn, self.queue.vector()) {
-            (Turn::Idle { until }, _) => self.peer.rest(now, until),
+            (Turn::Idle { until }, _) if latest == Nanos(u64::MAX) => self.peer.rest(now, until),
+            (Turn::Idle { until }, _) => self.peer.rest(now, Some(until.map_or(latest, |at| at.min(latest)))),
             (_, Some(vector)) => {
-                let timeout = self.queue.deadline().map_or(LOOK, |at| (at - now).min(LOOK));
+                let latest = self.queue.deadline().map_or(latest, |at| at.min(latest));
+                let timeout = (latest - now).min(LOOK);
                 vector.sleep(Some(timeout), || !self.queue.is_ready());
             }
             // No interrupt to sleep for.

@@ -22,6 +22,7 @@ pub mod record;
 pub mod run;
 mod stall;
 pub mod summary;
+pub mod verify;
 mod workload;
 mod zipf;
 

@@ -13,7 +13,7 @@ use crate::stall::{StallLog, Taken};
 /// How to run in real time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
-    /// Lets an engine that can sleep do so; else the thread spins, which dates completions best.
+    /// Lets an engine that can sleep do so (the thread's timers then stay sharp); else the thread spins, which dates completions best.
     pub may_sleep: bool,
     /// It sleeps only where the next operation is due later than this, and wakes this much before, in nanoseconds: a thread that
     /// sleeps until the very moment starts late.
@@ -94,6 +94,9 @@ pub fn watched<E: Engine + ?Sized>(
     let mut device_ns = engine.device_ns();
     let mut look_at = began + LOOK_NS;
     let blocks = engine.blocks();
+    if pace.may_sleep {
+        nearside_dma::system::sharp_sleeps();
+    }
     loop {
         let waiting_for_answers = generator.in_flight() > 0;
         let step = generator.step(now, engine);

@@ -1,8 +1,16 @@
 //! What carries operations out: the seam between the generator and a device.
 
+pub mod file;
+pub mod initiator;
+pub mod mapped;
 pub mod null;
+pub mod positioned;
+pub mod queue;
+pub mod uring;
 
-use nearside_clock::Nanos;
+use std::time::Duration;
+
+use nearside_clock::{Clock, Nanos};
 use nearside_dma::cpu::CpuTimes;
 use serde::{Deserialize, Serialize};
 
@@ -127,6 +135,12 @@ pub trait Engine {
     fn cost(&self) -> EngineCost {
         EngineCost::default()
     }
+}
+
+/// Sleeps until then, or a second, on real time: for engines with nothing in flight.
+fn sleep(clock: &impl Clock, until: Option<Nanos>) {
+    let ns = until.map_or(1_000_000_000, |until| until.since(clock.now()));
+    std::thread::sleep(Duration::from_nanos(ns));
 }
 
 impl<E: Engine + ?Sized> Engine for Box<E> {
