@@ -1,13 +1,26 @@
 #!/usr/bin/env bash
-# Every fuzz target for SECONDS each, two at a time, from the seeds in fuzz/seeds. Findings land in fuzz/artifacts.
+# Fuzz targets for SECONDS each (default 300), JOBS at a time (default 1): usage: scripts/fuzz.sh [SECONDS [TARGET...]]
+# Writes seeds from real volumes to fuzz/corpus, which grows; prints a line per target; findings land in fuzz/artifacts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-300}
+shift || true
 cargo +nightly --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal
 command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
+cargo run -q -p nearside-hostile --example seeds -- fuzz/corpus
 cargo +nightly fuzz build -O
-cargo +nightly fuzz list | xargs -P 2 -I{} sh -c '
-  mkdir -p fuzz/corpus/{} fuzz/seeds/{}
-  cargo +nightly fuzz run -O {} fuzz/corpus/{} fuzz/seeds/{} -- -max_total_time='"$seconds"' -timeout=20 -len_control=0 -rss_limit_mb=2048 -print_final_stats=1 \
-    > target/fuzz-{}.log 2>&1 && echo "{}: ok, $(grep -c "^#" target/fuzz-{}.log) reports, $(sed -n "s/stat::number_of_executed_units: *//p" target/fuzz-{}.log) runs" \
-    || { echo "{}: FOUND SOMETHING, see target/fuzz-{}.log"; exit 255; }'
+binaries=fuzz/target/$(rustc +nightly -vV | sed -n 's/^host: //p')/release
+mkdir -p target/fuzz
+one() { # seconds, folder of the binaries, target
+    mkdir -p "fuzz/artifacts/$3"
+    log=target/fuzz/$3.log
+    nice "$2/$3" -max_total_time="$1" -timeout=10 -rss_limit_mb=2048 -max_len=8192 -len_control=0 -print_final_stats=1 \
+        -artifact_prefix="fuzz/artifacts/$3/" "fuzz/corpus/$3" > "$log" 2>&1 && what=ok || what="FOUND SOMETHING, see $log"
+    runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+    rate=$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log")
+    echo "$3: $what; ${runs:-?} runs, ${rate:-?} a second, $(grep -o 'cov: [0-9]* ft: [0-9]*' "$log" | tail -1)"
+    [ "$what" = ok ]
+}
+export -f one
+{ [ $# -gt 0 ] && printf '%s\n' "$@" || cargo +nightly fuzz list; } |
+    xargs -P "${JOBS:-1}" -I{} bash -c "one $seconds $binaries {}"

@@ -1,6 +1,4 @@
-//! Inodes, direct and indirect nodes, extended attributes of a kernel's volume, with bytes changed.
+//! See `crates/hostile`.
 #![no_main]
 
-mod f2fs;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| f2fs::fuzz(f2fs::Kind::Node, data));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| nearside_hostile::run("f2fs_node", input));

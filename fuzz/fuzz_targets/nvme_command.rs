@@ -1,9 +1,4 @@
-//! Arbitrary commands and host memory against a small controller; see `tests/rig/hostile.rs` of the device.
+//! See `crates/hostile`.
 #![no_main]
 
-#[path = "../../crates/device/tests/rig/hostile.rs"]
-mod hostile;
-#[path = "../../crates/device/tests/rig/mod.rs"]
-mod rig;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| hostile::run(input, false));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| nearside_hostile::run("nvme_command", input));

@@ -1,9 +1,4 @@
-//! Data pointers of every shape; see `tests/rig/hostile.rs` of the device.
+//! See `crates/hostile`.
 #![no_main]
 
-#[path = "../../crates/device/tests/rig/hostile.rs"]
-mod hostile;
-#[path = "../../crates/device/tests/rig/mod.rs"]
-mod rig;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| hostile::run(input, true));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| nearside_hostile::run("prp_sgl", input));

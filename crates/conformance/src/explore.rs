@@ -18,13 +18,29 @@ pub struct Explored {
     pub runs: usize,
 }
 
-/// Most files, runs of a file, and names looked up in a directory.
-const FILES: usize = 5_000;
-const RUNS: usize = 5_000;
-const NAMES: usize = 64;
+/// How far an exploration goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Files that are looked at.
+    pub files: usize,
+    /// Runs of a file.
+    pub runs: usize,
+    /// Names that are looked up in a directory.
+    pub names: usize,
+}
+
+impl Bounds {
+    /// As far as a test may take.
+    pub const FAR: Bounds = Bounds { files: 5_000, runs: 5_000, names: 64 };
+}
 
 /// Walks a volume from its root as far as it goes. Panics where an answer breaks the contract.
 pub async fn explore<S: Source>(source: &S) -> Explored {
+    explore_within(source, Bounds::FAR).await
+}
+
+/// The same, within bounds.
+pub async fn explore_within<S: Source>(source: &S, bounds: Bounds) -> Explored {
     let mut met = Explored::default();
     let Ok(volume) = Volume::open(source).await else {
         met.errors += 1;
@@ -33,26 +49,38 @@ pub async fn explore<S: Source>(source: &S) -> Explored {
     let mut seen = HashSet::from([volume.root()]);
     let mut stack = vec![volume.root()];
     while let Some(ino) = stack.pop() {
-        if met.files == FILES {
+        if met.files == bounds.files {
             break;
         }
-        let Some(inode) = note(&mut met, volume.inode(source, ino).await) else { continue };
-        assert_eq!(inode.ino, ino);
-        met.files += 1;
-        note(&mut met, volume.acl(source, &inode).await);
-        note(&mut met, volume.read_link(source, &inode).await);
-        note(&mut met, volume.inline_data(source, &inode).await);
-        note(&mut met, volume.lookup(source, &inode, b"no such name").await);
-        runs(&volume, source, &inode, &mut met).await;
-        if inode.kind == FileKind::Directory {
-            for child in names(&volume, source, &inode, &mut met).await {
-                if seen.insert(child) {
-                    stack.push(child);
-                }
+        for child in ask(&volume, source, ino, bounds, &mut met).await {
+            if seen.insert(child) {
+                stack.push(child);
             }
         }
     }
     met
+}
+
+/// Asks everything of one inode. Returns the inodes that it names, where it is a directory.
+pub async fn ask<S: Source>(
+    volume: &Volume,
+    source: &S,
+    ino: Ino,
+    bounds: Bounds,
+    met: &mut Explored,
+) -> Vec<Ino> {
+    let Some(inode) = note(met, volume.inode(source, ino).await) else { return Vec::new() };
+    assert_eq!(inode.ino, ino);
+    met.files += 1;
+    note(met, volume.acl(source, &inode).await);
+    note(met, volume.read_link(source, &inode).await);
+    note(met, volume.inline_data(source, &inode).await);
+    note(met, volume.lookup(source, &inode, b"no such name").await);
+    runs(volume, source, &inode, bounds, met).await;
+    match inode.kind {
+        FileKind::Directory => names(volume, source, &inode, bounds, met).await,
+        _ => Vec::new(),
+    }
 }
 
 fn note<T>(met: &mut Explored, answer: Result<T, nearside_fsview::Error>) -> Option<T> {
@@ -60,7 +88,13 @@ fn note<T>(met: &mut Explored, answer: Result<T, nearside_fsview::Error>) -> Opt
     answer.ok()
 }
 
-async fn names<S: Source>(volume: &Volume, source: &S, dir: &Inode, met: &mut Explored) -> Vec<Ino> {
+async fn names<S: Source>(
+    volume: &Volume,
+    source: &S,
+    dir: &Inode,
+    bounds: Bounds,
+    met: &mut Explored,
+) -> Vec<Ino> {
     let mut entries = Vec::new();
     let mut cursor = Some(DirCursor::default());
     let mut turns = 0;
@@ -69,20 +103,20 @@ async fn names<S: Source>(volume: &Volume, source: &S, dir: &Inode, met: &mut Ex
         cursor = note(met, volume.read_dir(source, dir, from, &mut entries).await).flatten();
         assert!(cursor != Some(from), "the listing stands still");
         turns += 1;
-        if entries.len() > FILES || (turns > FILES && before == entries.len()) {
+        if entries.len() > bounds.files || (turns > bounds.files && before == entries.len()) {
             break;
         }
     }
-    for entry in entries.iter().take(NAMES) {
+    for entry in entries.iter().take(bounds.names) {
         assert!(!matches!(&entry.name[..], b"" | b"." | b".."));
         note(met, volume.lookup(source, dir, &entry.name).await);
     }
     entries.into_iter().map(|entry| entry.ino).collect()
 }
 
-async fn runs<S: Source>(volume: &Volume, source: &S, inode: &Inode, met: &mut Explored) {
+async fn runs<S: Source>(volume: &Volume, source: &S, inode: &Inode, bounds: Bounds, met: &mut Explored) {
     let mut from = 0;
-    for _ in 0..RUNS {
+    for _ in 0..bounds.runs {
         let Some(Some(run)) = note(met, volume.map(source, inode, from).await) else { return };
         assert_eq!(run.from, from);
         assert!(run.len > 0 && run.len <= inode.size - from, "{run:?} of {}", inode.size);

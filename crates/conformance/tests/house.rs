@@ -33,7 +33,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("report", &[]),
 ];
 
-const PROGRAMS: &[&str] = &["conformance", "bench", "demo", "cli"];
+const PROGRAMS: &[&str] = &["conformance", "hostile", "bench", "demo", "cli"];
 
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let out = Command::new(env!("CARGO"))

@@ -1,4 +1,4 @@
-//! Images with damage, and a drive's questions asked of them until a budget of blocks is spent. The fuzz targets use it too.
+//! Images with damage, and a drive's questions asked of them until a budget of blocks is spent.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

@@ -1,0 +1,67 @@
+//! What each fuzz target does with an input, and where its seeds come from.
+//!
+//! A target is a function of bytes that panics where the program breaks its word. `fuzz/` gives each of them to libFuzzer,
+//! one binary each; the tests here run every one over its seeds, over what fuzzing has found (`fuzz/regressions`)
+//! and over a few thousand seeded changes. Seeds are real: structures of volumes that mke2fs and a kernel wrote, partition
+//! tables by sfdisk, requests by FSRLib.
+//!
+//! File systems: [`volumes`] has the volumes, in memory; [`sites`] finds where their structures lie by watching what a
+//! question reads; [`patched`] lays an input over one of them, and the same question is asked again.
+
+pub mod acl;
+pub mod mend;
+pub mod near_data;
+pub mod nvme;
+pub mod partition;
+pub mod patched;
+pub mod pointers;
+pub mod rig;
+pub mod search;
+pub mod sites;
+pub mod structure;
+pub mod volumes;
+
+/// A fuzz target.
+pub struct Target {
+    /// Its name, also that of its binary and its folder of regressions.
+    pub name: &'static str,
+    /// Runs one input.
+    pub run: fn(&[u8]),
+    /// Inputs to begin with.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    Target { name: "ext_dir", run: structure::ext_dir, seeds: structure::ext_dir_seeds },
+    Target { name: "ext_extent", run: structure::ext_extent, seeds: structure::ext_extent_seeds },
+    Target { name: "ext_inode", run: structure::ext_inode, seeds: structure::ext_inode_seeds },
+    Target { name: "ext_superblock", run: structure::ext_superblock, seeds: structure::ext_superblock_seeds },
+    Target { name: "ext_volume", run: structure::ext_volume, seeds: structure::ext_volume_seeds },
+    Target {
+        name: "f2fs_checkpoint",
+        run: structure::f2fs_checkpoint,
+        seeds: structure::f2fs_checkpoint_seeds,
+    },
+    Target { name: "f2fs_dentry", run: structure::f2fs_dentry, seeds: structure::f2fs_dentry_seeds },
+    Target { name: "f2fs_inode", run: structure::f2fs_inode, seeds: structure::f2fs_inode_seeds },
+    Target { name: "f2fs_node", run: structure::f2fs_node, seeds: structure::f2fs_node_seeds },
+    Target {
+        name: "f2fs_superblock",
+        run: structure::f2fs_superblock,
+        seeds: structure::f2fs_superblock_seeds,
+    },
+    Target { name: "f2fs_volume", run: structure::f2fs_volume, seeds: structure::f2fs_volume_seeds },
+    Target { name: "ndp_search", run: search::run, seeds: search::seeds },
+    Target { name: "near_data_request", run: near_data::run, seeds: near_data::seeds },
+    Target { name: "nvme_command", run: nvme::run, seeds: nvme::seeds },
+    Target { name: "partition_table", run: partition::run, seeds: partition::seeds },
+    Target { name: "posix_acl", run: acl::run, seeds: acl::seeds },
+    Target { name: "prp_sgl", run: pointers::run, seeds: pointers::seeds },
+];
+
+/// Runs an input on the target of that name. Panics where there is none.
+pub fn run(name: &str, input: &[u8]) {
+    let target = TARGETS.iter().find(|target| target.name == name);
+    (target.unwrap_or_else(|| panic!("no target {name}")).run)(input);
+}

@@ -1,0 +1,238 @@
+//! Near-data requests of any bytes and of any meaning: decoded, and run against a small volume into buffers of any size.
+//! A request comes to an end, its reply is a reply, and an answer that goes on makes progress.
+//!
+//! First byte odd: the rest is a request as on the wire. Even: a request is composed of the rest.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use nearside_clock::{Clock, SimClock};
+use nearside_device::firmware::{Door, Firmware, Job, Outcome, Worker};
+use nearside_device::{Fsr, Namespace};
+use nearside_dma::{IoBuffer, Memory};
+use nearside_spec::near_data::wire::{decode_reply, decode_request, encode_request};
+use nearside_spec::near_data::*;
+use nearside_store::{Data, Dram, Operation as StoreOperation, Token};
+
+use crate::nvme::tiny;
+
+/// Steps of one request; more are a request without end.
+const STEPS: usize = 100_000;
+/// Commands that one answer is fetched by.
+const PARTS: usize = 16;
+
+struct Drive {
+    worker: <Fsr as Firmware<Dram>>::Worker,
+    clock: SimClock,
+}
+
+thread_local! {
+    static DRIVE: RefCell<Option<Drive>> = const { RefCell::new(None) };
+}
+
+impl Drive {
+    fn new() -> std::io::Result<Drive> {
+        let image = tiny();
+        let store = Dram::new(image.len() as u64, 512)?;
+        let clock = SimClock::new();
+        let firmware = Fsr::new(Arc::new(clock.clone()), Default::default());
+        let namespace = Arc::new(Namespace::new(store, firmware, 512, [0; 16], false)?);
+        let mut buffer = IoBuffer::new(image.len())?;
+        buffer.copy_from_slice(&image);
+        let write = StoreOperation::Write { offset: 0, len: image.len() as u64, fua: false };
+        let memory = Arc::new(Memory::new());
+        let _ = namespace.access(memory.clone())?.submit(write, Data::Owned(buffer), Token(0), clock.now());
+        let worker = <Fsr as Firmware<Dram>>::worker(&namespace, &memory, 0)?;
+        Ok(Drive { worker, clock })
+    }
+
+    fn run(&mut self, request: Vec<u8>, room: usize) -> Option<Outcome> {
+        let now = self.clock.now();
+        self.worker.start(Job { token: Token(0), door: Door::Command, request, room }, now).ok()?;
+        for _ in 0..STEPS {
+            let mut outcome = None;
+            self.worker.step(now, &mut |_, o| outcome = Some(o));
+            if outcome.is_some() {
+                return outcome;
+            }
+        }
+        panic!("a request does not end");
+    }
+}
+/// A request of any meaning, from bytes.
+fn compose(bytes: &[u8]) -> Option<Request> {
+    let (&[operation, target, flags, uid, depth, cursor], rest) = bytes.split_first_chunk::<6>()?;
+    let mut parts = rest.split(|b| *b == 0xff).map(<[u8]>::to_vec);
+    let mut next = || parts.next().unwrap_or_default();
+    let rooted = |mut path: Vec<u8>| {
+        if flags & 1 == 0 {
+            path.insert(0, b'/');
+        }
+        path
+    };
+    let path = rooted(next());
+    let number = |b: u8| u64::from(b) << (b & 15);
+    Some(Request {
+        partition: u32::from(flags >> 7),
+        credentials: Credentials { uid: uid.into(), gid: uid.into(), groups: vec![uid.into()] },
+        target: match target % 5 {
+            0 => Target::Volume,
+            1 => Target::Path(path),
+            2 => Target::Tree {
+                root: path,
+                include: vec![next()],
+                exclude: vec![next()],
+                max_depth: depth.into(),
+            },
+            3 => Target::Glob(path),
+            _ => Target::Blocks {
+                size: number(depth),
+                ranges: path
+                    .chunks(2)
+                    .map(|c| BlockRange { offset: number(c[0]) * 512, len: 512 * u64::from(c[c.len() - 1]) })
+                    .collect(),
+            },
+        },
+        operation: match operation % 9 {
+            0 => Operation::Nop,
+            1 => Operation::Info,
+            2 => Operation::Search(Search {
+                patterns: vec![next()],
+                fixed: flags & 2 != 0,
+                ignore_case: flags & 4 != 0,
+                invert: flags & 8 != 0,
+                word: flags & 16 != 0,
+                line: flags & 32 != 0,
+                text: flags & 64 != 0,
+                answer: [Answer::Lines, Answer::Count, Answer::Files, Answer::Total, Answer::Matches]
+                    [usize::from(operation / 9) % 5],
+                max_count: (depth > 128).then_some(depth.into()),
+                before: u32::from(uid) % 4,
+                after: u32::from(uid) / 64,
+                only_matching_files: flags & 1 != 0,
+            }),
+            3 => Operation::Count,
+            4 => Operation::Checksum(
+                [Digest::Crc32c, Digest::Xxh3, Digest::Sha256][usize::from(operation / 9) % 3],
+            ),
+            5 => Operation::Read { offset: number(depth), len: number(uid) },
+            6 => Operation::List,
+            7 => Operation::Stat,
+            _ => Operation::Map,
+        },
+        follow: flags & 2 == 0,
+        resume: (cursor & 1 != 0).then(|| Cursor {
+            path: next(),
+            offset: number(cursor),
+            line: number(depth),
+            within: number(uid),
+            ..Cursor::default()
+        }),
+    })
+}
+
+/// Runs an input.
+pub fn run(input: &[u8]) {
+    DRIVE.with_borrow_mut(|drive| {
+        let drive =
+            drive.get_or_insert_with(|| Drive::new().unwrap_or_else(|e| panic!("a drive in memory: {e}")));
+        match input.split_first() {
+            Some((which, rest)) if which % 2 == 1 => raw(drive, rest),
+            Some((_, rest)) => composed(drive, rest),
+            None => {}
+        }
+    });
+}
+
+fn raw(drive: &mut Drive, bytes: &[u8]) {
+    if let Ok(request) = decode_request(bytes) {
+        assert_eq!(decode_request(&encode_request(&request)), Ok(request));
+    }
+    if let Some(outcome) = drive.run(bytes.to_vec(), 4096) {
+        assert!(outcome.reply.len() <= 4096);
+        let _ = reply(&outcome);
+    }
+}
+
+fn composed(drive: &mut Drive, bytes: &[u8]) {
+    let Some((room, rest)) = bytes.split_first() else { return };
+    let Some(mut request) = compose(rest) else { return };
+    let room = 96 + usize::from(*room) * 40;
+    for _ in 0..PARTS {
+        let Some(outcome) = drive.run(encode_request(&request), room) else { return };
+        assert!(outcome.reply.len() <= room);
+        let Some(more) = reply(&outcome).more else { return };
+        assert_ne!(request.resume.as_ref(), Some(&more), "no progress");
+        request.resume = Some(more);
+    }
+}
+
+fn reply(outcome: &Outcome) -> Reply {
+    decode_reply(&outcome.reply).unwrap_or_else(|e| panic!("a drive's own reply: {e}"))
+}
+
+/// Requests as FSRLib encodes them: every operation on every target.
+pub fn requests() -> Vec<Vec<u8>> {
+    let search = Search {
+        patterns: vec![b"t[a-z]+y".to_vec()],
+        before: 1,
+        answer: Answer::Lines,
+        ..Search::default()
+    };
+    let operations = [
+        Operation::Nop,
+        Operation::Info,
+        Operation::Search(search),
+        Operation::Count,
+        Operation::Checksum(Digest::Sha256),
+        Operation::Read { offset: 1, len: 100 },
+        Operation::List,
+        Operation::Stat,
+        Operation::Map,
+    ];
+    let all = || b"*".to_vec();
+    let targets = [
+        Target::Volume,
+        Target::Path(b"/short link".to_vec()),
+        Target::Path(b"/a/b".to_vec()),
+        Target::Tree {
+            root: b"/".to_vec(),
+            include: vec![all()],
+            exclude: vec![b"f*".to_vec()],
+            max_depth: 9,
+        },
+        Target::Glob(b"/*l*".to_vec()),
+        Target::Blocks { size: 700, ranges: vec![BlockRange { offset: 1024, len: 1024 }] },
+    ];
+    let mut requests = Vec::new();
+    for operation in &operations {
+        for target in &targets {
+            let resume = matches!(target, Target::Tree { .. }).then(|| Cursor {
+                path: b"/plain".to_vec(),
+                offset: 5,
+                ..Cursor::default()
+            });
+            requests.push(encode_request(&Request {
+                partition: 0,
+                credentials: Credentials { uid: 1000, gid: 100, groups: vec![4, 24] },
+                target: target.clone(),
+                operation: operation.clone(),
+                follow: true,
+                resume,
+            }));
+        }
+    }
+    requests
+}
+
+/// Those requests, and what composes alike.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds: Vec<Vec<u8>> = requests().into_iter().map(|r| [vec![1], r].concat()).collect();
+    for operation in 0..9u8 {
+        for target in 0..4u8 {
+            let head = [0, 60, operation, target, 2, 0, 9, 0];
+            seeds.push([&head[..], b"\xff*\xfft\xffplain"].concat());
+        }
+    }
+    seeds
+}

@@ -1,0 +1,96 @@
+//! Partition tables: sectors at the beginning and the end of a small drive are the input.
+//!
+//! ```text
+//! 0 sectors of the drive u16   2 bit 0: leave the GPT's checksums wrong
+//! 3.. pieces: sector u16 (from 0x8000 on: from the end), length u16, bytes
+//! ```
+
+use nearside_fsview::partition::partitions;
+
+use crate::patched::{Patched, now};
+use crate::volumes::gunzip;
+
+const SECTOR: usize = 512;
+/// Sectors of the largest drive.
+const MOST: u16 = 4096;
+
+/// Builds the drive, reads its table, checks that partitions lie within it.
+pub fn run(input: &[u8]) {
+    let Some(([low, high, how], mut rest)) = input.split_first_chunk::<3>() else { return };
+    let sectors = u16::from_le_bytes([*low, *high]) % MOST + 1;
+    thread_local! {
+        static ZEROS: Vec<u8> = vec![0; usize::from(MOST) * SECTOR];
+    }
+    ZEROS.with(|zeros| {
+        let mut drive = Patched::new(&zeros[..usize::from(sectors) * SECTOR]);
+        while let Some(([at_low, at_high, len_low, len_high], after)) = rest.split_first_chunk::<4>() {
+            let at = u16::from_le_bytes([*at_low, *at_high]);
+            let sector = match at & 0x8000 {
+                0 => at % sectors,
+                _ => sectors - 1 - (at & 0x7fff) % sectors,
+            };
+            let (bytes, after) =
+                after.split_at(usize::from(u16::from_le_bytes([*len_low, *len_high])).min(after.len()));
+            drive.put(u64::from(sector) * SECTOR as u64, bytes);
+            rest = after;
+        }
+        if how & 1 == 0 {
+            for sector in [1, sectors - 1] {
+                mend(&mut drive, u64::from(sector) * SECTOR as u64);
+            }
+        }
+        let Ok(all) = now(partitions(&drive)) else { return };
+        let len = u64::from(sectors) * SECTOR as u64;
+        for partition in all {
+            let end = partition.offset.checked_add(partition.len);
+            assert!(partition.offset > 0 && end.is_some_and(|end| end <= len), "{partition:?} of {len}");
+            let _ = format!("{partition:?} {}", partition.kind);
+        }
+    });
+}
+
+/// Makes the checksums of a GPT header, and of the entries it names, right.
+fn mend(drive: &mut Patched<'_>, at: u64) {
+    let Some(header) = drive.get(at, SECTOR) else { return };
+    if !header.starts_with(b"EFI PART") {
+        return;
+    }
+    let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let table = u64::from(word(72)).saturating_mul(SECTOR as u64);
+    let len = u64::from(word(80)).saturating_mul(word(84).into());
+    if let Some(entries) = usize::try_from(len).ok().and_then(|len| drive.get(table, len)) {
+        drive.put(at + 88, &crc32fast::hash(&entries).to_le_bytes());
+    }
+    let size = word(12) as usize;
+    if let (92..=SECTOR, Some(header)) = (size, drive.get(at, SECTOR)) {
+        let mut covered = header[..size].to_vec();
+        covered[16..20].fill(0);
+        drive.put(at + 16, &crc32fast::hash(&covered).to_le_bytes());
+    }
+}
+
+/// The drives that sfdisk wrote: the sectors that are not zero.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let images: [&[u8]; 2] = [
+        include_bytes!("../../../fuzz/images/mbr.img.gz"),
+        include_bytes!("../../../fuzz/images/gpt.img.gz"),
+    ];
+    let mut seeds = Vec::new();
+    for packed in images {
+        let drive = gunzip(packed);
+        let sectors = drive.len() / SECTOR;
+        let mut seed = ((sectors - 1) as u16).to_le_bytes().to_vec();
+        seed.push(0);
+        for (nr, sector) in drive.chunks(SECTOR).enumerate() {
+            let used = sector.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
+            if used > 0 {
+                let place = if nr < sectors / 2 { nr } else { 0x8000 | (sectors - 1 - nr) };
+                seed.extend((place as u16).to_le_bytes());
+                seed.extend((used as u16).to_le_bytes());
+                seed.extend_from_slice(&sector[..used]);
+            }
+        }
+        seeds.push(seed);
+    }
+    seeds
+}
