@@ -7,6 +7,7 @@
 //!
 //! A flush and a deallocation move no bytes: `fixed_ns`, and no unit is busy with them.
 
+use crate::words::{WordError, count, size, time_ns};
 use crate::{Kind, Medium, Request, draw};
 
 /// How long requests take. All zero: no time.
@@ -47,6 +48,37 @@ impl Delay {
             free_at: vec![0; self.units as usize],
             random: self.seed,
         }
+    }
+
+    /// The numbers that a list of words names: a time (the fixed one), `units=N`, `stripe=SIZE`, `perkib=TIME`, `stall=TIME`, `every=N`,
+    /// `seed=N`, with commas between.
+    pub fn parse(list: &str) -> Result<Delay, WordError> {
+        let mut delay = Delay::fixed(0);
+        for option in list.split(',') {
+            match option.split_once('=') {
+                Some((name, value)) => delay.set(name, value)?,
+                None => {
+                    let bad = || WordError::option("a delay", option);
+                    delay.fixed_ns = time_ns(option).ok_or_else(bad)?;
+                }
+            }
+        }
+        Ok(delay)
+    }
+
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), WordError> {
+        let bad = || WordError::option("a delay", &format!("{name}={value}"));
+        match name {
+            "fixed" => self.fixed_ns = time_ns(value).ok_or_else(bad)?,
+            "units" => self.units = count(value, 1).ok_or_else(bad)?,
+            "stripe" => self.stripe = size(value).ok_or_else(bad)?,
+            "perkib" => self.per_kib_ns = time_ns(value).ok_or_else(bad)?,
+            "stall" => self.stall_ns = time_ns(value).ok_or_else(bad)?,
+            "every" => self.stall_every = value.parse().map_err(|_| bad())?,
+            "seed" => self.seed = value.parse().map_err(|_| bad())?,
+            _ => return Err(bad()),
+        }
+        Ok(())
     }
 
     fn cost(&self, stripes: u64, bytes: u64) -> u64 {

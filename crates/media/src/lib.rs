@@ -6,9 +6,16 @@
 //! end at the same times.
 
 mod delay;
+pub mod dram;
 pub mod nand;
+pub mod platform;
+mod preset;
+pub mod words;
+pub mod xpoint;
 
 pub use delay::{Delay, Parametric};
+pub use platform::Platform;
+pub use preset::{AnyMedium, PRESETS, Preset};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +67,12 @@ impl<M: Medium + ?Sized> Medium for Box<M> {
     fn finish(&mut self, request: Request, now_ns: u64) -> u64 {
         (**self).finish(request, now_ns)
     }
+}
+
+/// How long so many bytes take at so many picoseconds each, in nanoseconds.
+#[inline]
+pub(crate) fn moving_ns(bytes: u64, byte_ps: u64) -> u64 {
+    bytes.saturating_mul(byte_ps) / 1000
 }
 
 /// A seeded random number (splitmix64): the same seed, the same numbers.
