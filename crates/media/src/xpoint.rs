@@ -88,10 +88,17 @@ impl Device {
     pub fn medium(self) -> XPoint {
         let channels = self.channels.max(1);
         let spread = self.spread.clamp(1, channels);
+        // Channels that serve every block together are one: of 8 and 4 two are left and 1, of 7 and 7 one and 1.
+        let together = (1..=spread)
+            .rev()
+            .find(|n| spread.is_multiple_of(*n) && channels.is_multiple_of(*n))
+            .unwrap_or(1);
+        let (channels, spread) = (channels / together, spread / together);
         XPoint {
             device: Device { channels, spread, ..self },
             free_at: vec![0; channels as usize],
             link_free: [0; 2],
+            retry_below: (1u64 << 32).checked_div(self.retry_every).unwrap_or(0),
             random: self.seed,
         }
     }
@@ -126,6 +133,8 @@ pub struct XPoint {
     free_at: Vec<u64>,
     /// When the link is free towards the host, and towards the device.
     link_free: [u64; 2],
+    /// Of 2^32 draws, so many are retried.
+    retry_below: u64,
     random: u64,
 }
 
@@ -151,6 +160,11 @@ impl XPoint {
         from_ns: u64,
     ) -> (u64, u64) {
         let (channels, spread) = (u64::from(self.device.channels), u64::from(self.device.spread));
+        if let [free_at] = &mut self.free_at[..] {
+            let start = from_ns.max(*free_at).saturating_add(extra_ns);
+            *free_at = start.saturating_add((last - first + 1).saturating_mul(part_ns));
+            return (start.saturating_add(part_ns), *free_at);
+        }
         let parts = (last - first + 1).saturating_mul(spread);
         // Of `parts` dealt out in turn from channel `at` on, every channel gets this many, and the first ones one more.
         let (each, more) = (parts / channels, parts % channels);
@@ -205,8 +219,68 @@ impl Medium for XPoint {
         }
         let number = draw(&mut self.random);
         let vary = ((number & 0xffff_ffff) * device.vary_ns.min(u64::from(u32::MAX))) >> 32;
-        let retried = device.retry_every > 0 && (number >> 32).is_multiple_of(device.retry_every);
+        let retried = number >> 32 < self.retry_below;
         let retry_ns = if retried { device.retry_ns } else { 0 };
         ready.saturating_add(device.path_ns).saturating_add(vary).saturating_add(retry_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requests() -> impl Iterator<Item = (Request, u64)> {
+        let (mut random, mut now) = (5, 0);
+        (0..20_000).map(move |_| {
+            let number = draw(&mut random);
+            now += number % 20_000;
+            let (offset, len) = ((number >> 16) % 4096 * 512, ((number >> 40) % 100 + 1) * 512);
+            let kind = if number >> 63 == 0 { Kind::Read } else { Kind::Write };
+            (Request { kind, offset, len }, now)
+        })
+    }
+
+    #[test]
+    fn channels_that_serve_every_block_together_are_one() {
+        for (channels, spread, left) in [(7, 7, 1), (8, 4, 2), (12, 8, 3), (7, 3, 7)] {
+            let device = Device { channels, spread, ..Device::PROTOTYPE };
+            let mut reduced = device.medium();
+            assert_eq!(reduced.free_at.len(), left);
+            let mut whole = XPoint { device, free_at: vec![0; channels as usize], ..device.medium() };
+            for (request, now) in requests() {
+                assert_eq!(
+                    reduced.finish(request, now),
+                    whole.finish(request, now),
+                    "{channels} {request:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_go_round_the_channels() {
+        let device = Device { channels: 8, spread: 3, ..Device::P4800X };
+        let (mut medium, mut free_at) = (device.medium(), [0; 8]);
+        for (request, now) in requests() {
+            let (first, last) = (request.offset / BLOCK, (request.offset + request.len - 1) / BLOCK);
+            let (mut first_out, mut last_out) = (now, now);
+            let started = free_at;
+            for block in first..=last {
+                for part in block * 3..block * 3 + 3 {
+                    let at = &mut free_at[(part % 8) as usize];
+                    *at = now.max(*at) + 100;
+                    last_out = last_out.max(*at);
+                    if block == first {
+                        first_out = first_out.max(now.max(started[(part % 8) as usize]) + 100);
+                    }
+                }
+            }
+            assert_eq!(
+                medium.through_channels(first, last, 100, 0, now),
+                (first_out, last_out),
+                "{request:?}"
+            );
+        }
+        assert_eq!(medium.free_at, free_at);
     }
 }

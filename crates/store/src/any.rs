@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use nearside_clock::Nanos;
 use nearside_dma::Memory;
+use nearside_media::words::size;
 
 use crate::{
     Channel, Completion, Data, Delay, Delayed, Dram, Fault, Faulty, File, FileOptions, Kinds, Modelled,
@@ -53,7 +54,7 @@ impl AnyStore {
         let part = |prefix| word.strip_prefix(prefix);
         if let Some(rest) = part("delayed:") {
             let (list, below) = wrapper("delayed", rest)?;
-            let delay = delay(list)?;
+            let delay = Delay::parse(list).map_err(|e| invalid(format!("delayed: {e}")))?;
             return Ok(AnyStore::Delayed(Box::new(Modelled::new(
                 AnyStore::open(below, options)?,
                 delay.medium(),
@@ -109,26 +110,6 @@ fn wrapper<'a>(name: &str, rest: &'a str) -> io::Result<(&'a str, &'a str)> {
         .ok_or_else(|| invalid(format!("{name}:{rest}: names no store (as {name}:{rest}:dram:1GiB)")))
 }
 
-fn delay(list: &str) -> io::Result<Delay> {
-    let mut delay = Delay::fixed(0);
-    for option in list.split(',') {
-        let bad = || invalid(format!("delayed: {option:?} is no option of a delay, or has no such value"));
-        match option.split_once('=') {
-            None => delay.fixed_ns = time_ns(option).ok_or_else(bad)?,
-            Some(("units", n)) => {
-                delay.units = n.parse().ok().filter(|n| (1..=4096).contains(n)).ok_or_else(bad)?
-            }
-            Some(("stripe", n)) => delay.stripe = size(n).ok_or_else(bad)?,
-            Some(("perkib", t)) => delay.per_kib_ns = time_ns(t).ok_or_else(bad)?,
-            Some(("stall", t)) => delay.stall_ns = time_ns(t).ok_or_else(bad)?,
-            Some(("every", n)) => delay.stall_every = n.parse().map_err(|_| bad())?,
-            Some(("seed", n)) => delay.seed = n.parse().map_err(|_| bad())?,
-            Some(_) => return Err(bad()),
-        }
-    }
-    Ok(delay)
-}
-
 fn fault(list: &str) -> io::Result<(Rule, u64)> {
     let (mut rule, mut seed) = (Rule::new(Kinds::Any, Fault::Error), 1);
     for option in list.split(',') {
@@ -153,35 +134,6 @@ fn fault(list: &str) -> io::Result<(Rule, u64)> {
         }
     }
     Ok((rule, seed))
-}
-
-/// `4096`, `64KiB`, `1GiB`, in bytes.
-pub fn size(word: &str) -> Option<u64> {
-    let digits = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
-    let (number, unit) = word.split_at(digits);
-    let shift = match unit {
-        "" | "B" => 0,
-        "K" | "KiB" => 10,
-        "M" | "MiB" => 20,
-        "G" | "GiB" => 30,
-        "T" | "TiB" => 40,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(1 << shift)
-}
-
-/// `100ns`, `10us`, `5ms`, in nanoseconds.
-fn time_ns(word: &str) -> Option<u64> {
-    let digits = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
-    let (number, unit) = word.split_at(digits);
-    let scale = match unit {
-        "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(scale)
 }
 
 macro_rules! each {

@@ -25,7 +25,7 @@ mod lossy;
 mod modelled;
 mod null;
 
-pub use any::{AnyChannel, AnyStore, size};
+pub use any::{AnyChannel, AnyStore};
 pub use dram::{Dram, DramChannel};
 pub use due::Due;
 pub use faulty::{Fault, Faulty, FaultyChannel, Kinds, Plan, Rule};
@@ -36,6 +36,7 @@ pub use modelled::{Delayed, Modelled, ModelledChannel};
 pub use null::Null;
 
 pub use nearside_media::Delay;
+pub use nearside_media::words::size;
 
 use nearside_clock::Nanos;
 use nearside_dma::{IoBuffer, Span};
