@@ -16,6 +16,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("clock", &["dma"]),
     ("media", &[]),
     ("store", &["dma", "clock", "media"]),
+    ("ftl", &["dma", "clock", "media", "store"]),
     ("fsview", &[]),
     ("ndp", &[]),
     ("fsr", &["fsview", "ndp"]),

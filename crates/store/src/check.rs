@@ -69,8 +69,10 @@ impl Submitted {
 }
 
 /// What every channel asks before it does anything.
+///
+/// Errors: [`StoreError::OutOfRange`], [`StoreError::ReadOnly`], or a failed operation where its memory has another length.
 #[inline]
-pub(crate) fn check(
+pub fn check(
     operation: &Operation,
     data: &Data<'_>,
     capacity: u64,

@@ -26,6 +26,7 @@ mod modelled;
 mod null;
 
 pub use any::{AnyChannel, AnyStore};
+pub use check::check;
 pub use dram::{Dram, DramChannel};
 pub use due::Due;
 pub use faulty::{Fault, Faulty, FaultyChannel, Kinds, Plan, Rule};

@@ -5,6 +5,10 @@
 
 use std::collections::VecDeque;
 
+/// Intervals that are remembered at most. Dies that are ordered far ahead of the present, as when writes come faster than the flash takes
+/// them, leave more; the earliest are then forgotten.
+const REMEMBERED: usize = 64;
+
 /// The taken intervals (start, end), in order and apart from each other.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calendar {
@@ -15,7 +19,7 @@ impl Calendar {
     /// Takes the first `len` nanoseconds that are free at or after `earliest`; answers their start. Nothing before `now`
     /// will be asked for again.
     pub fn reserve(&mut self, earliest: u64, len: u64, now: u64) -> u64 {
-        while self.taken.front().is_some_and(|&(_, end)| end <= now) {
+        while self.taken.len() > REMEMBERED || self.taken.front().is_some_and(|&(_, end)| end <= now) {
             self.taken.pop_front();
         }
         let (mut start, mut at) = (earliest, self.taken.len());

@@ -182,7 +182,6 @@ impl Nand {
     }
 
     fn queue(&mut self, die: u32, op: Queued) -> Ticket {
-        self.now = self.now.max(op.since);
         let it = &mut self.dies[die as usize];
         it.queue.push_back(op);
         Ticket { die, nth: it.begun + it.queue.len() as u64 - 1 }

@@ -1,0 +1,234 @@
+//! A store over flash: real bytes, in the drive's time.
+//!
+//! An operation changes the drive when it is submitted and completes at the drive's time. All channels share one
+//! drive. Memory is taken by what is written, and given back when it is overwritten or deallocated.
+
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use nearside_clock::Nanos;
+use nearside_dma::{Memory, Span};
+use nearside_media::nand::Drive;
+use nearside_store::{Channel, Completion, Data, Due, Operation, Store, Submitted, Token, check};
+
+use crate::{Config, Cut, Flash, Halt, Recovered, SLOT_BYTES, Stats};
+
+const BYTES: usize = SLOT_BYTES as usize;
+
+/// A handle of 4 KiB of data. None: zeros.
+#[derive(Clone, Debug, Default)]
+pub struct Page(Option<Arc<[u8; BYTES]>>);
+
+impl Page {
+    fn bytes(&self) -> &[u8; BYTES] {
+        const ZEROS: &[u8; BYTES] = &[0; BYTES];
+        self.0.as_deref().unwrap_or(ZEROS)
+    }
+
+    /// `old` with other bytes in `part`, which `fill` gives.
+    fn changed(old: Option<&Page>, part: Range<usize>, fill: impl FnOnce(&mut [u8])) -> Page {
+        let mut bytes = Arc::new(match old {
+            Some(old) if part.len() < BYTES => *old.bytes(),
+            _ => [0; BYTES],
+        });
+        if let Some(bytes) = Arc::get_mut(&mut bytes) {
+            fill(&mut bytes[part]);
+        }
+        Page(Some(bytes))
+    }
+}
+
+/// A store whose bytes lie on modelled flash. Clones share it.
+#[derive(Clone, Debug)]
+pub struct FlashStore {
+    shared: Arc<Mutex<Shared>>,
+    capacity: u64,
+    block_size: u32,
+}
+
+#[derive(Debug)]
+struct Shared {
+    flash: Flash<Page>,
+    /// The latest time that it was told: two channels' times may come in either order.
+    now: u64,
+}
+
+impl FlashStore {
+    /// An empty store over `drive`, as large as the drive is; blocks of 512 or 4096 bytes.
+    pub fn new(drive: Drive, config: Config, block_size: u32) -> io::Result<FlashStore> {
+        let capacity = drive.capacity;
+        if ![512, 4096].contains(&block_size) || !capacity.is_multiple_of(u64::from(block_size)) {
+            let reason = format!("{capacity} bytes are not whole blocks of {block_size} (512 or 4096)");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
+        let shared = Shared { flash: Flash::new(drive, config)?, now: 0 };
+        Ok(FlashStore { shared: Arc::new(Mutex::new(shared)), capacity, block_size })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// What has been done so far.
+    pub fn stats(&self) -> Stats {
+        self.lock().flash.stats()
+    }
+
+    /// Dies with something to do at `now`.
+    pub fn busy_dies(&self, now: Nanos) -> usize {
+        self.lock().flash.busy_dies(now.0)
+    }
+
+    /// Cuts the power after so many more operations on the flash; every operation of the host's then fails until
+    /// [`FlashStore::recover`].
+    pub fn cut_after(&self, cut: Cut) {
+        self.lock().flash.cut_after(cut);
+    }
+
+    /// Cuts the power, gives it back and finds everything again. Nothing may be in flight.
+    pub fn recover(&self) -> io::Result<Recovered> {
+        let mut shared = self.lock();
+        let (drive, config) = (*shared.flash.drive(), shared.flash.config());
+        let empty = Flash::new(drive.sized(1 << 20), config)?;
+        let array = std::mem::replace(&mut shared.flash, empty).power_cut();
+        let (flash, recovered) = Flash::recover(drive, config, array)?;
+        shared.flash = flash;
+        Ok(recovered)
+    }
+}
+
+impl Store for FlashStore {
+    type Channel = FlashChannel;
+
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    fn channel(&self, memory: Arc<Memory>) -> io::Result<FlashChannel> {
+        Ok(FlashChannel { store: self.clone(), memory, due: Due::default() })
+    }
+}
+
+/// A way into a [`FlashStore`].
+pub struct FlashChannel {
+    store: FlashStore,
+    memory: Arc<Memory>,
+    due: Due<(Token, Completion)>,
+}
+
+/// Host memory, from front to back.
+struct Cursor<'a> {
+    memory: &'a Memory,
+    spans: &'a [Span],
+    buffer: &'a mut [u8],
+    at: usize,
+}
+
+impl Cursor<'_> {
+    /// Calls `each` with parts of the next `len` bytes: a span of host memory, or a place in the buffer.
+    fn walk(&mut self, len: usize, mut each: impl FnMut(&Memory, Option<Span>, &mut [u8], Range<usize>)) {
+        if self.spans.is_empty() {
+            let part = &mut self.buffer[self.at..self.at + len];
+            each(self.memory, None, part, 0..len);
+            self.at += len;
+            return;
+        }
+        let mut done = 0;
+        while done < len {
+            let Some(span) = self.spans.first() else { return };
+            let take = (span.len() - self.at).min(len - done);
+            each(self.memory, span.part(self.at, take), &mut [], done..done + take);
+            done += take;
+            self.at += take;
+            if self.at == span.len() {
+                (self.spans, self.at) = (&self.spans[1..], 0);
+            }
+        }
+    }
+
+    fn take(&mut self, into: &mut [u8]) {
+        self.walk(into.len(), |memory, span, buffer, part| match span {
+            Some(span) => memory.read(span, &mut into[part]),
+            None => into[part].copy_from_slice(buffer),
+        });
+    }
+
+    fn put(&mut self, from: &[u8]) {
+        self.walk(from.len(), |memory, span, buffer, part| match span {
+            Some(span) => memory.write(span, &from[part]),
+            None => buffer.copy_from_slice(&from[part]),
+        });
+    }
+}
+
+impl Shared {
+    fn run(&mut self, operation: Operation, cursor: &mut Cursor<'_>) -> Result<u64, Halt> {
+        let now = self.now;
+        let flash = &mut self.flash;
+        let zero =
+            |_, part: Range<usize>, old: Option<&Page>| Page::changed(old, part, |bytes| bytes.fill(0));
+        match operation {
+            Operation::Read { offset, len } => {
+                let (mut at, end) = (offset, offset + len);
+                while at < end {
+                    let from = (at % SLOT_BYTES) as usize;
+                    let part = from..BYTES.min(from + (end - at) as usize);
+                    at += part.len() as u64;
+                    let page = flash.peek(((at - 1) / SLOT_BYTES) as u32).cloned().unwrap_or_default();
+                    cursor.put(&page.bytes()[part]);
+                }
+                Ok(flash.read(offset, len, now))
+            }
+            Operation::Write { offset, len, fua } => flash.write(offset, len, fua, now, |_, part, old| {
+                Page::changed(old, part, |bytes| cursor.take(bytes))
+            }),
+            Operation::WriteZeroes { offset, len, fua } => flash.deallocate(offset, len, fua, now, zero),
+            Operation::Deallocate { offset, len } => flash.deallocate(offset, len, false, now, zero),
+            Operation::Flush => flash.flush(now),
+        }
+    }
+}
+
+impl Channel for FlashChannel {
+    fn submit(&mut self, operation: Operation, mut data: Data<'_>, token: Token, now: Nanos) -> Submitted {
+        let store = &self.store;
+        if let Err(error) = check(&operation, &data, store.capacity, store.block_size, false) {
+            return Submitted::done(Err(error), data);
+        }
+        let (spans, buffer): (&[Span], &mut [u8]) = match &mut data {
+            Data::None => (&[], &mut []),
+            Data::Spans(spans) => (spans, &mut []),
+            Data::Owned(buffer) => (&[], buffer),
+        };
+        let mut cursor = Cursor { memory: &self.memory, spans, buffer, at: 0 };
+        let mut shared = store.lock();
+        shared.now = shared.now.max(now.0);
+        let done = shared.run(operation, &mut cursor);
+        drop(shared);
+        match done {
+            Err(halt) => Submitted::done(Err(operation.failed(halt)), data),
+            Ok(finish) if finish <= now.0 => Submitted::done(Ok(()), data),
+            Ok(finish) => {
+                let completion = Completion { result: Ok(()), buffer: data.into_buffer() };
+                self.due.push(Nanos(finish), (token, completion));
+                Submitted::Pending
+            }
+        }
+    }
+
+    fn poll(&mut self, now: Nanos, sink: &mut impl FnMut(Token, Completion)) -> Option<Nanos> {
+        while let Some((token, completion)) = self.due.pop(now) {
+            sink(token, completion);
+        }
+        self.due.next_due()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.due.len()
+    }
+}
