@@ -30,6 +30,7 @@ mod inner;
 pub mod naive;
 mod pattern;
 mod search;
+mod tuned;
 pub mod unordered;
 mod walk;
 

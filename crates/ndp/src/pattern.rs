@@ -5,6 +5,7 @@
 //! anywhere in a run of many lines is a match in the line around it, and no line without a match need be looked at.
 
 use crate::inner::{Inner, Tally};
+use crate::tuned::Tuned;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use memchr::memmem;
 use regex_automata::{Input, meta};
@@ -94,11 +95,13 @@ pub(crate) enum Engine {
 pub(crate) struct Cache {
     regex: Option<Box<meta::Cache>>,
     tally: Tally,
+    literal: Tuned,
 }
 
 impl Cache {
     pub(crate) fn begin(&mut self) {
         self.tally.begin();
+        self.literal.begin();
     }
 }
 
@@ -215,7 +218,7 @@ impl Engine {
     pub(crate) fn cache(&self) -> Cache {
         match self {
             Self::Regex { regex, .. } => {
-                Cache { regex: Some(Box::new(regex.create_cache())), tally: Tally::default() }
+                Cache { regex: Some(Box::new(regex.create_cache())), ..Cache::default() }
             }
             _ => Cache::default(),
         }
@@ -228,7 +231,7 @@ impl Engine {
         let rest = hay.get(at..)?;
         let place = match self {
             Self::Never => None,
-            Self::Literal(finder) => finder.find(rest).map(|i| at + i),
+            Self::Literal(finder) => cache.literal.find(finder, rest).map(|i| at + i),
             Self::Literals(set) => set.find(rest).map(|m| at + m.start()),
             Self::Regex { regex, inner: Some(inner) } if cache.tally.pays() => {
                 return Self::find_candidate(regex, inner, cache, hay, at);
