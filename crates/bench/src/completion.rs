@@ -151,26 +151,40 @@ impl Bench {
     }
 }
 
-/// The three policies in turn, `rounds` times `count` reads of each; the CPU figures are means over the rounds.
-pub fn compare(bench: &mut Bench, bytes: usize, rounds: usize, count: usize) -> Result<[Cost; 3], Failure> {
-    let mut costs: [Cost; 3] = Default::default();
-    let mut sums = [[0.0; 3]; 3];
+/// The three policies in turn, `rounds` times `count` reads of each: each policy's rounds.
+pub fn rounds(
+    bench: &mut Bench,
+    bytes: usize,
+    rounds: usize,
+    count: usize,
+) -> Result<[Vec<Cost>; 3], Failure> {
+    let mut costs: [Vec<Cost>; 3] = Default::default();
     for policy in POLICIES {
         bench.round(policy, bytes, count / 4 + 1, &mut Cost::default())?;
     }
     for _ in 0..rounds {
-        for (i, policy) in POLICIES.into_iter().enumerate() {
-            bench.round(policy, bytes, count, &mut costs[i])?;
-            for (sum, part) in
-                sums[i].iter_mut().zip([costs[i].user_ns, costs[i].system_ns, costs[i].spin_ns])
-            {
-                *sum += part / rounds as f64;
-            }
+        for (costs, policy) in costs.iter_mut().zip(POLICIES) {
+            let mut cost = Cost::default();
+            bench.round(policy, bytes, count, &mut cost)?;
+            cost.latencies_ns.sort_unstable();
+            costs.push(cost);
         }
     }
-    for (cost, [user, system, spin]) in costs.iter_mut().zip(sums) {
-        cost.latencies_ns.sort_unstable();
-        (cost.user_ns, cost.system_ns, cost.spin_ns) = (user, system, spin);
-    }
     Ok(costs)
+}
+
+/// As [`rounds`], all rounds of a policy in one; the CPU figures are means over the rounds.
+pub fn compare(bench: &mut Bench, bytes: usize, rounds: usize, count: usize) -> Result<[Cost; 3], Failure> {
+    Ok(self::rounds(bench, bytes, rounds, count)?.map(|costs| {
+        let n = costs.len().max(1) as f64;
+        let mut all = Cost::default();
+        for cost in costs {
+            all.latencies_ns.extend(cost.latencies_ns);
+            all.user_ns += cost.user_ns / n;
+            all.system_ns += cost.system_ns / n;
+            all.spin_ns += cost.spin_ns / n;
+        }
+        all.latencies_ns.sort_unstable();
+        all
+    }))
 }

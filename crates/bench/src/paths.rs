@@ -1,7 +1,7 @@
 //! The completion paths: over device times from 0 to 100 µs, and the hybrid under injected stalls at each size from
 //! 512 B to 1 MiB.
 
-use nearside_bench::completion::{Bench, Cost, POLICIES, compare, unpin};
+use nearside_bench::completion::{self, Bench, Cost, POLICIES, unpin};
 use nearside_bench::near_data::Failure;
 use nearside_loadgen::record::Figure;
 use nearside_store::Delay;
@@ -23,22 +23,24 @@ fn over_device_times(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
         let mut crossing = None;
         for &time in times {
             let mut bench = Bench::new(Delay::fixed(time * 1000))?;
-            let [polled, interrupt, hybrid] = compare(&mut bench, bytes, rounds, count)?;
-            if crossing.is_none() && interrupt.cpu_ns() < polled.cpu_ns() {
-                crossing = Some(time);
-            }
+            let costs = completion::rounds(&mut bench, bytes, rounds, count)?;
+            // A round is a run: its median, its CPU time per read.
+            let figure = |name: &str, policy: usize, of: fn(&Cost) -> f64| {
+                let runs: Vec<f64> = costs[policy].iter().map(|cost| of(cost) / 1e3).collect();
+                Figure::of(name, "us", &runs)
+            };
+            let median: fn(&Cost) -> f64 = |cost| cost.percentile_ns(0.5) as f64;
             let at = format!("read {bytes} B, device time {time} us");
-            let median = |c: &Cost| c.percentile_ns(0.5) as f64 / 1e3;
-            let pairs = [
-                ("median, synchronous", median(&polled), "asynchronous", median(&interrupt)),
-                ("CPU, synchronous", polled.cpu_ns() / 1e3, "asynchronous", interrupt.cpu_ns() / 1e3),
-                ("median, hybrid", median(&hybrid), "synchronous", median(&polled)),
-                ("CPU, hybrid", hybrid.cpu_ns() / 1e3, "synchronous", polled.cpu_ns() / 1e3),
-            ];
-            for (what, ours, other, theirs) in pairs {
-                let beside = Figure::of(other, "us", &[theirs]);
-                // All rounds pooled: one value, which has no spread of its own.
-                sink(Figure::of(&format!("{at}: {what}"), "us", &[ours]).beside(&beside));
+            let names = ["synchronous", "asynchronous", "hybrid"];
+            for (ours, theirs) in [(0, 1), (2, 0)] {
+                for (what, of) in [("median", median), ("CPU", Cost::cpu_ns)] {
+                    let name = format!("{at}: {what}, {}", names[ours]);
+                    sink(figure(&name, ours, of).beside(&figure(names[theirs], theirs, of)));
+                }
+            }
+            let cpu = |policy| figure("", policy, Cost::cpu_ns).value;
+            if crossing.is_none() && cpu(1) < cpu(0) {
+                crossing = Some(time);
             }
         }
         match crossing {

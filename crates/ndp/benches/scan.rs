@@ -1,15 +1,19 @@
-//! How fast the kernels are, beside the core's read bandwidth, memcpy, and ripgrep over the same bytes in the same run.
+//! How fast the kernels are, beside the core's read bandwidth or ripgrep over the same bytes in the same run.
 //!
-//! `cargo bench -p nearside-ndp` searches 1 GiB (`SCAN_MIB` for less); without `--bench` (as a test) a few MiB. Data is copied in 128 KiB pieces into a hot buffer
-//! and scanned there, as the drive does it. Each figure is the best of several rounds, taken in turns.
+//! `cargo bench -p nearside-ndp` searches 1 GiB (`FAST=1`: 256 MiB, fewer rounds; `SCAN_MIB` for another size); without `--bench` (as a
+//! test) a few MiB. Data is copied in 128 KiB pieces into a hot buffer and scanned there, as the drive does it. Each figure is the median of
+//! several rounds, taken in turns. `NEARSIDE_RECORD_FILE` names a file to which figures are added as JSON lines.
 
+use nearside_loadgen::record::Figure;
 use nearside_ndp::{
     Answer, Checksum, Counter, Digest, Flow, Line, Position, Search, SearchOptions, Searcher, Sink, Taken,
 };
 use std::hint::black_box;
+use std::io::Write;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const CHUNK: usize = 128 << 10;
 const SMALL_FILE: usize = 16 << 10;
@@ -106,10 +110,11 @@ impl Sink for Taking {
     }
 }
 
-fn gb_per_s(bytes: usize, mut work: impl FnMut()) -> f64 {
+/// Adds what `work` reaches with so many bytes, in GB/s.
+fn measure(runs: &mut Vec<f64>, bytes: usize, work: impl FnOnce()) {
     let start = Instant::now();
     work();
-    bytes as f64 / start.elapsed().as_secs_f64() / 1e9
+    runs.push(bytes as f64 / start.elapsed().as_nanos().max(1) as f64);
 }
 
 fn search(patterns: &[&str], change: impl FnOnce(&mut SearchOptions)) -> Searcher {
@@ -134,7 +139,8 @@ fn run(searcher: &mut Searcher, hot: &mut Hot, data: &[u8]) -> u64 {
     searcher.found()
 }
 
-fn ripgrep(path: &std::path::Path, bytes: usize, arguments: &[&str]) -> Option<(f64, u64)> {
+/// What ripgrep needs for a file of `bytes` beside what it needs to start at all, in GB/s, and the lines it counts.
+fn ripgrep(path: &Path, bytes: usize, startup: Duration, arguments: &[&str]) -> Option<(f64, u64)> {
     let start = Instant::now();
     let out = Command::new("rg")
         .args(["--no-config", "-a", "--no-unicode", "-j1", "--no-mmap", "-c"])
@@ -142,31 +148,53 @@ fn ripgrep(path: &std::path::Path, bytes: usize, arguments: &[&str]) -> Option<(
         .arg(path)
         .output()
         .ok()?;
-    let rate = bytes as f64 / start.elapsed().as_secs_f64() / 1e9;
+    let rate = bytes as f64 / start.elapsed().saturating_sub(startup).as_nanos().max(1) as f64;
     Some((rate, String::from_utf8_lossy(&out.stdout).trim().parse().unwrap_or(0)))
+}
+
+/// Ripgrep's time to start.
+fn startup() -> Duration {
+    let once = |_| {
+        let start = Instant::now();
+        let _ = Command::new("rg").arg("--version").output();
+        start.elapsed()
+    };
+    (0..5).map(once).min().unwrap_or_default()
+}
+
+/// Prints figures as a table and adds them to the file that `NEARSIDE_RECORD_FILE` names, if it does.
+fn report(figures: &[Figure]) {
+    for f in figures {
+        let [least, most] = f.spread;
+        let ratio = match (&f.beside, f.ratio) {
+            (Some(beside), Some(ratio)) => format!("{ratio:.2} of {beside}"),
+            _ => String::new(),
+        };
+        println!(
+            "{:<46}{:>8.2} {:<5}{:>16}  {ratio}",
+            f.name,
+            f.value,
+            f.unit,
+            format!("{least:.2} to {most:.2}")
+        );
+    }
+    let Some(path) = std::env::var_os("NEARSIDE_RECORD_FILE") else { return };
+    let mut file =
+        std::fs::OpenOptions::new().create(true).append(true).open(path).expect("a file for figures");
+    for figure in figures {
+        let line = serde_json::to_string(figure).expect("plain data");
+        writeln!(file, "{line}").expect("room for figures");
+    }
 }
 
 fn main() {
     let full = std::env::args().any(|a| a == "--bench");
-    let mib = std::env::var("SCAN_MIB").ok().and_then(|mib| mib.parse().ok()).unwrap_or(1024usize);
-    let (len, rounds) = if full { (mib << 20, 5) } else { (4 << 20, 1) };
+    let fast = std::env::var_os("FAST").is_some_and(|v| !v.is_empty());
+    let (mib, rounds) = if fast { (256, 3) } else { (1024, 5) };
+    let mib = std::env::var("SCAN_MIB").ok().and_then(|mib| mib.parse().ok()).unwrap_or(mib);
+    let (len, rounds) = if full { (mib << 20, rounds) } else { (4 << 20, 1) };
     let data = text(len);
-    let mut copy = vec![1u8; len];
     let mut hot = Hot(vec![1; CHUNK]);
-
-    let mut floor = [0f64; 3];
-    let mut floors = |data: &[u8], hot: &mut Hot| {
-        let rates = [
-            gb_per_s(len, || _ = black_box(memchr::memchr(0xff, black_box(data)))),
-            gb_per_s(len, || copy.copy_from_slice(black_box(data))),
-            gb_per_s(len, || hot.over(data, |chunk| _ = black_box(chunk.first().copied()))),
-        ];
-        for (best, rate) in floor.iter_mut().zip(rates) {
-            *best = best.max(rate);
-        }
-        floor
-    };
-
     type Case<'a> = (&'a str, Searcher, &'a [&'a str]);
     let mut cases: Vec<Case<'_>> = vec![
         ("rare literal, -c -F", search(&["NEEDLE_IN_HAY"], |o| o.fixed = true), &["-F", "NEEDLE_IN_HAY"]),
@@ -205,35 +233,35 @@ fn main() {
     if let Some(file) = &file {
         std::fs::write(file.path(), &data).expect("room for the data in /dev/shm");
     }
-    let mut best: Vec<(f64, f64, u64)> = vec![(0.0, 0.0, 0); cases.len()];
+    let startup = startup();
+    let mut read = Vec::new();
+    let mut runs: Vec<[Vec<f64>; 2]> = vec![Default::default(); cases.len()];
     for _ in 0..rounds {
-        floors(&data, &mut hot);
-        for ((_, searcher, arguments), best) in cases.iter_mut().zip(&mut best) {
-            best.0 = best.0.max(gb_per_s(len, || best.2 = run(searcher, &mut hot, &data)));
+        measure(&mut read, len, || _ = black_box(memchr::memchr(0xff, black_box(&data))));
+        for ((_, searcher, arguments), [ours, theirs]) in cases.iter_mut().zip(&mut runs) {
+            let mut found = 0;
+            measure(ours, len, || found = run(searcher, &mut hot, &data));
             if let (Some(file), false) = (&file, arguments.is_empty())
-                && let Some((rate, found)) = ripgrep(file.path(), len, arguments)
+                && let Some((rate, lines)) = ripgrep(file.path(), len, startup, arguments)
             {
-                best.1 = best.1.max(rate);
-                assert_eq!(found, best.2, "ripgrep {arguments:?}");
+                theirs.push(rate);
+                assert_eq!(lines, found, "ripgrep {arguments:?}");
             }
         }
     }
-    let [raw, memcpy, chunked] = floor;
-    println!(
-        "read {raw:.1} GB/s; memcpy {memcpy:.1} GB/s; copied in 128 KiB pieces to a hot buffer {chunked:.1} GB/s"
-    );
-    println!(
-        "{:<36}{:>10}{:>10}{:>12}{:>10}{:>12}",
-        "search", "GB/s", "of read", "ripgrep", "ratio", "lines"
-    );
-    for ((name, ..), (rate, rg, found)) in cases.iter().zip(&best) {
-        let ratio = if *rg > 0.0 { format!("{:.2}", rate / rg) } else { "-".to_owned() };
-        println!("{name:<36}{rate:>10.2}{:>10.2}{rg:>12.2}{ratio:>10}{found:>12}", rate / raw);
+    let read = Figure::of("read bandwidth", "GB/s", &read);
+    let mut figures = Vec::new();
+    for ((name, ..), [ours, theirs]) in cases.iter().zip(&runs) {
+        let ours = Figure::of(&format!("scan: {name}"), "GB/s", ours);
+        figures.push(match theirs.is_empty() {
+            true => ours.beside(&read),
+            false => ours.beside(&Figure::of("ripgrep -j1 on the same bytes", "GB/s", theirs)),
+        });
     }
-
     let mut other = |name: &str, scan: &mut dyn FnMut(&[u8])| {
-        let rate = (0..rounds).map(|_| gb_per_s(len, || hot.over(&data, &mut *scan))).fold(0.0, f64::max);
-        println!("{name:<36}{rate:>10.2}{:>10.2}", rate / raw);
+        let mut runs = Vec::new();
+        (0..rounds).for_each(|_| measure(&mut runs, len, || hot.over(&data, &mut *scan)));
+        figures.push(Figure::of(&format!("scan: {name}"), "GB/s", &runs).beside(&read));
     };
     let mut counter = Counter::default();
     other("count lines, words, bytes", &mut |chunk| counter.feed(chunk));
@@ -241,30 +269,30 @@ fn main() {
         let mut sum = Checksum::new(digest);
         other(&format!("{digest:?}"), &mut |chunk| sum.feed(chunk));
     }
+    figures.push(small_files(&data[..(512 << 10).min(len)], if full { 2000 } else { 2 }, rounds));
+    report(&figures);
+}
 
-    // What a file costs beside its bytes: many small ones against the same bytes in one, all in cache.
-    let small = &data[..(512 << 10).min(len)];
-    let repeat = if full { 2000 } else { 2 };
+/// What a file of 16 KiB costs beside its scan: many small ones against the same bytes in one, all in cache.
+fn small_files(data: &[u8], repeat: u32, rounds: usize) -> Figure {
     let mut searcher = search(&["NEEDLE_IN_HAY"], |o| o.fixed = true);
     let mut scan = |file: usize| {
-        let mut best = f64::MAX;
-        for _ in 0..rounds {
-            let start = Instant::now();
-            for _ in 0..repeat {
-                for file in small.chunks(file) {
-                    searcher.begin(Position::default());
-                    let _ = searcher.whole(black_box(file), &mut ()).expect("short lines");
-                    black_box(searcher.found());
-                }
+        let start = Instant::now();
+        for _ in 0..repeat {
+            for file in data.chunks(file) {
+                searcher.begin(Position::default());
+                let _ = searcher.whole(black_box(file), &mut ()).expect("short lines");
+                black_box(searcher.found());
             }
-            best = best.min(start.elapsed().as_secs_f64() * 1e9 / f64::from(repeat));
         }
-        best
+        start.elapsed().as_nanos() as f64 / f64::from(repeat) / (data.len() / SMALL_FILE) as f64
     };
-    let (files, one) = (scan(SMALL_FILE), scan(small.len()));
-    let each = (files - one) / (small.len() / SMALL_FILE) as f64;
-    println!(
-        "a file of 16 KiB costs {each:.0} ns beside its scan of {:.0} ns",
-        one / (small.len() / SMALL_FILE) as f64
-    );
+    let (mut each, mut bytes) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let (files, one) = (scan(SMALL_FILE), scan(data.len()));
+        each.push((files - one).max(0.0));
+        bytes.push(one);
+    }
+    let beside = Figure::of("the scan of its bytes", "ns", &bytes);
+    Figure::of("scan: a file of 16 KiB, beside its bytes", "ns", &each).beside(&beside)
 }
