@@ -46,6 +46,8 @@ pub enum Command {
     Doctor(crate::doctor::DoctorArgs),
     /// The papers' system in three acts, with tables and a page of pictures
     Demo(crate::demo::DemoArgs),
+    /// Measure response time against load
+    Bench(crate::bench::BenchArgs),
 }
 
 /// Which drive, for whom, and how. The same for every command that asks a drive.

@@ -9,6 +9,7 @@ use clap::Parser;
 
 mod args;
 mod attach;
+mod bench;
 mod cat;
 mod cksum;
 mod demo;
@@ -44,5 +45,6 @@ fn main() -> ExitCode {
         Command::Attach(a) => attach::run(a),
         Command::Doctor(a) => doctor::run(a),
         Command::Demo(a) => demo::run(a),
+        Command::Bench(a) => bench::run(a),
     })
 }

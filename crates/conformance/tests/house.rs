@@ -32,6 +32,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("act", &["loadgen"]),
     ("sim", &["clock", "device", "driver", "front-loop", "loadgen", "media", "store", "ftl", "stores"]),
     ("report", &[]),
+    // A target is a whole drive with its driver: the instrument begins where `embedded` does.
+    ("instrument", &["loadgen", "report", "device", "front-loop", "driver", "store", "dma", "clock"]),
 ];
 
 const PROGRAMS: &[&str] = &["conformance", "hostile", "bench", "demo", "cli"];

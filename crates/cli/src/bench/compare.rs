@@ -1,0 +1,106 @@
+//! `nearside bench compare`: several targets, or completion models, on the same pictures.
+
+use std::io::Write;
+
+use clap::{Args, ValueEnum};
+use nearside_instrument::{Event, Runner, Target, measure};
+
+use super::curve::{SweepArgs, fill, show, status};
+use super::live::{Live, until_told};
+use super::report::{self, OutputArgs};
+use super::work::{self, ReachArgs, WorkArgs};
+use crate::args::CompletionModel;
+use crate::failure::{Failure, Outcome};
+use crate::out::Out;
+
+const EXAMPLES: &str = "\
+Examples:
+  nearside bench compare dram:1GiB delayed:10us,units=8:dram:1GiB
+  nearside bench compare dram:1GiB --completion polled,interrupt,hybrid
+  nearside bench compare uring:disk.img pread:disk.img mmap:disk.img disk.img
+  nearside bench compare uring:/dev/nvme0n1 uring-iopoll:/dev/nvme0n1 --runtime 30s
+
+See nearside bench --help for what a TARGET is.";
+
+/// Several targets, or completion models, on one picture
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct CompareArgs {
+    /// What is measured
+    #[arg(value_name = "TARGET", required = true)]
+    targets: Vec<Target>,
+    /// How the drivers of drives in this process learn that a command is complete; several: each target with each
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "MODEL,...")]
+    completion: Vec<CompletionModel>,
+    #[command(flatten)]
+    work: WorkArgs,
+    #[command(flatten)]
+    sweep: SweepArgs,
+    #[command(flatten)]
+    reach: ReachArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl CompareArgs {
+    /// Each target with each model that it can have.
+    fn pairs(&self) -> Vec<(String, &Target, Option<CompletionModel>)> {
+        let mut pairs = Vec::new();
+        for target in &self.targets {
+            if self.completion.is_empty() || matches!(target, Target::Host(..)) {
+                pairs.push((target.to_string(), target, None));
+                continue;
+            }
+            for model in &self.completion {
+                let word = model.to_possible_value().map_or(String::new(), |v| v.get_name().to_owned());
+                let name = if self.completion.len() == 1 {
+                    target.to_string()
+                } else if self.targets.len() == 1 {
+                    word
+                } else {
+                    format!("{target}, {word}")
+                };
+                pairs.push((name, target, Some(*model)));
+            }
+        }
+        pairs
+    }
+}
+
+pub fn run(args: CompareArgs) -> Outcome {
+    let stop = until_told()?;
+    let environment = work::environment();
+    let mut out = Out::new();
+    let pairs = args.pairs();
+    let live = Live::new();
+    let mut curves = Vec::new();
+    let mut interrupted = false;
+    for (index, (name, target, model)) in pairs.iter().enumerate() {
+        let (mut real, workload) = work::open(target, &args.work, &args.reach, *model, &environment, &stop)?;
+        fill(&mut real, &workload, &args.reach, &live);
+        let ask = args.sweep.ask(workload, &args.work);
+        let mut failed = Ok(());
+        let curve = measure(&mut real, name, &ask, &mut |event| {
+            live.event(&event, name, index, pairs.len());
+            if let (Event::Ended(point), true, true) = (&event, args.output.json, failed.is_ok()) {
+                failed = report::json(point, &mut out);
+            }
+        })
+        .map_err(|e| Failure::Message(format!("{name}: {e}")))?;
+        failed?;
+        curves.push(curve);
+        interrupted = real.stopped();
+        if interrupted {
+            break;
+        }
+    }
+    drop(live);
+    let page = report::write_page(&args.output.out, "compare.html", "Response time against load", &curves)?;
+    for (index, curve) in curves.iter().enumerate() {
+        if !args.output.json {
+            writeln!(out, "{}{}", if index > 0 { "\n" } else { "" }, curve.name)?;
+        }
+        show(curve, &mut out, &args.output, &page)?;
+    }
+    Ok(status(&curves, interrupted))
+}

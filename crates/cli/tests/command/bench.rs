@@ -1,0 +1,140 @@
+//! `nearside bench` on drives in memory and on files: its tables, records and pages, what it refuses, and its end by a signal.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use nearside_conformance::browser::{Shown, shows};
+
+use crate::fixture::{Ran, nearside};
+
+/// Short runs of few loads.
+const SHORT: [&str; 6] = ["--runtime", "40ms", "--loads", "3", "--depths", "1,4"];
+
+fn bench(out: &tempfile::TempDir, args: &[&str]) -> Ran {
+    let mut command = nearside();
+    command.arg("bench").args(args).arg("--out").arg(out.path());
+    Ran::from(command.output().unwrap())
+}
+
+#[test]
+fn a_curve_has_a_table_a_page_and_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = [&["curve", "-d", "dram:8MiB"], &SHORT[..]].concat();
+    let text = bench(&folder, &words).good();
+    for word in ["QD 1", "QD 4", "p99.999", "curve.html"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    assert_eq!(text.lines().count(), 1 + 2 + 3 + 1, "{text}");
+    let page = fs::read_to_string(folder.path().join("curve.html")).unwrap();
+    if let Some(shown) = shows("command::a_curve_has_a_table_a_page_and_records", &page, folder.path()) {
+        assert_eq!(shown, Shown { pictures: 6, tables: 4 });
+    }
+    let ran = bench(&folder, &[&words[..], &["--json"]].concat());
+    let lines = ran.json();
+    assert_eq!((ran.code, lines.len()), (0, 5), "{}", ran.err);
+    for line in &lines {
+        assert_eq!((&line["type"], &line["target"]), (&"run".into(), &"dram:8MiB".into()));
+        assert!(line["environment"]["kernel"].is_string() && line["machine"]["cpu"].is_object());
+        assert!(line["all"]["response"]["percentiles"][0]["beyond"].is_u64(), "{line}");
+        assert_eq!(line["errors"], 0);
+    }
+    assert!(lines[4]["offered"].as_f64() > lines[2]["offered"].as_f64());
+}
+
+#[test]
+fn targets_and_completion_models_stand_on_one_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk.img");
+    fs::write(&image, vec![7; 1 << 20]).unwrap();
+    let (pread, mmap) = (format!("pread:{}", image.display()), format!("mmap:{}", image.display()));
+    let words = [
+        &["compare", "dram:8MiB", &pread, &mmap, "--completion", "polled,interrupt", "--buffered"],
+        &SHORT[..],
+    ]
+    .concat();
+    let text = bench(&folder, &words).good();
+    for word in ["dram:8MiB, polled", "dram:8MiB, interrupt", &pread, &mmap] {
+        assert!(text.lines().any(|line| line == word), "{word}: {text}");
+    }
+    let page = fs::read_to_string(folder.path().join("compare.html")).unwrap();
+    let test = "command::targets_and_completion_models_stand_on_one_picture";
+    if let Some(shown) = shows(test, &page, folder.path()) {
+        assert_eq!(shown.pictures, 8);
+    }
+}
+
+#[test]
+fn nothing_is_destroyed_that_was_not_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk.img");
+    fs::write(&image, vec![7; 1 << 20]).unwrap();
+    let image = image.to_str().unwrap();
+    for call in ["", "file:", "uring:", "pread:", "mmap:", "delayed:1us:file:"] {
+        let target = format!("{call}{image}");
+        for rw in ["write", "randwrite", "rw", "randrw"] {
+            let words =
+                ["run", "-d", &target, "--rw", rw, "--iodepth", "1", "--runtime", "20ms", "--buffered"];
+            let ran = bench(&folder, &words);
+            assert_eq!(ran.code, 2, "{target} {rw}");
+            assert!(ran.err.contains("--destroy") && ran.err.contains(image), "{}", ran.err);
+        }
+    }
+    assert!(fs::read(image).unwrap().iter().all(|byte| *byte == 7));
+    for call in ["", "pread:", "mmap:"] {
+        fs::write(image, vec![7; 1 << 20]).unwrap();
+        let target = format!("{call}{image}");
+        let words = ["run", "-d", &target, "--rw", "randwrite", "--iodepth", "1", "--runtime", "20ms"];
+        bench(&folder, &[&words[..], &["--buffered", "--destroy"]].concat()).good();
+        assert!(fs::read(image).unwrap().iter().any(|byte| *byte != 7), "{target}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    for (words, says) in [
+        (&["run", "-d", "dram:1MiB"][..], "--rate"),
+        (&["run", "-d", "dram:1MiB", "--rate", "10k", "--iodepth", "2"], "cannot be used with"),
+        (&["run", "-d", "dram:1MiB", "--rate", "fast"], "\"fast\" is no rate"),
+        (&["run", "-d", "dram:1MiB", "--iodepth", "1", "--bs", "1000"], "whole blocks of 512 bytes"),
+        (&["run", "-d", "dram:1MiB", "--iodepth", "1", "--rw", "trim"], "trim"),
+        (&["run", "-d", "dram:1MiB", "--iodepth", "1", "--size", "2m"], "the target has 1048576 bytes"),
+        (
+            &["run", "-d", "dram:1MiB", "--iodepth", "1", "--bs", "8k", "--size", "4k"],
+            "hold no block of 8192",
+        ),
+        (&["run", "-d", "dram:1XB", "--iodepth", "1"], "dram:1XB"),
+        (&["run", "-d", "/nonexistent", "--iodepth", "1"], "/nonexistent: No such file"),
+        (&["run", "-d", "uring:/nonexistent", "--iodepth", "1"], "/nonexistent: No such file"),
+        (&["run", "-d", "mmap:", "--iodepth", "1"], "names no file"),
+        (&["run", "-d", "pread:/x", "--iodepth", "1", "--completion", "polled"], "uring-iopoll"),
+        (&["curve", "-d", "dram:1MiB", "--loads", "0"], "--loads"),
+        (&["compare"], "TARGET"),
+    ] {
+        let ran = bench(&folder, words);
+        assert_eq!(ran.code, 2, "{words:?}: {}", ran.err);
+        assert!(ran.err.contains(says), "{words:?}: {}", ran.err);
+    }
+    // A device that fails is no reason to fall over.
+    let ran = bench(&folder, &["run", "-d", "faulty:after=50,times=1000000:dram:1MiB", "--iodepth", "1"]);
+    assert_eq!(ran.code, 1, "{}", ran.err);
+    assert!(ran.err.contains("status"), "{}", ran.err);
+}
+
+#[test]
+fn a_signal_ends_it_with_what_was_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    // Half a second for each of two queue depths, then 24 s of loads.
+    let words =
+        ["bench", "curve", "-d", "dram:8MiB", "--runtime", "2s", "--depths", "1,2", "--json", "--out"];
+    let mut child = nearside().args(words).arg(folder.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    lines.next().unwrap().unwrap();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let rest: Vec<serde_json::Value> =
+        lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(rest.len() < 12, "{}", rest.len());
+    assert!(fs::read_to_string(folder.path().join("curve.html")).unwrap().ends_with("</html>\n"));
+}

@@ -1,0 +1,293 @@
+//! What is measured: a word on the command line, and the engine that it opens to.
+//!
+//! ```text
+//! TARGET = ENGINE ":" PATH | STORE
+//! ENGINE = "uring" | "uring-iopoll" | "uring-hybrid" | "pread" | "mmap"      a file or block device by the host's own calls
+//! STORE  = dram:1GiB, model:..., file:PATH, PATH, ...                        a drive in this process over that store
+//! ```
+//!
+//! A file or block device is opened for reading only, unless the run writes; then it must be told that what is there may go. A plain
+//! path is what it is for the other commands: a drive in this process over it.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use nearside_clock::TscClock;
+use nearside_device::Config;
+use nearside_device::runner::{self, Rest};
+use nearside_dma::uring::Completion;
+use nearside_driver::{
+    Driver, DriverConfig, Initiator, InitiatorConfig, Peer, Policy, QueueConfig, Service, Threaded,
+};
+use nearside_loadgen::engine::Engine;
+use nearside_loadgen::engine::file::{OpenMode, Target as File, TargetError};
+use nearside_loadgen::engine::initiator::Policed;
+use nearside_loadgen::engine::mapped::Mapped;
+use nearside_loadgen::engine::positioned::Positioned;
+use nearside_loadgen::engine::queue::Queue;
+use nearside_loadgen::engine::uring::Uring;
+use nearside_store::{AnyStore, FileOptions, Store};
+
+/// How a file or block device is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// io_uring, completions by interrupt.
+    Uring,
+    /// io_uring, the device's queues polled (IORING_SETUP_IOPOLL).
+    UringPolled,
+    /// io_uring, polled after a sleep (IORING_SETUP_HYBRID_IOPOLL).
+    UringHybrid,
+    /// Positioned reads and writes.
+    Positioned,
+    /// A mapping into memory.
+    Mapped,
+}
+
+impl Call {
+    const NAMES: [(Call, &'static str); 5] = [
+        (Call::Uring, "uring"),
+        (Call::UringPolled, "uring-iopoll"),
+        (Call::UringHybrid, "uring-hybrid"),
+        (Call::Positioned, "pread"),
+        (Call::Mapped, "mmap"),
+    ];
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::NAMES.iter().find(|(call, _)| call == self).map_or("", |(_, name)| name))
+    }
+}
+
+/// A target by its word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A drive in this process over this store.
+    Drive(String),
+    /// A file or block device by the host's own calls.
+    Host(Call, PathBuf),
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Target, String> {
+        if word.is_empty() {
+            return Err("a target is needed (as dram:1GiB or uring:PATH)".to_owned());
+        }
+        let Some((name, path)) = word.split_once(':') else { return Ok(Target::Drive(word.to_owned())) };
+        match Call::NAMES.iter().find(|(_, n)| *n == name) {
+            Some(_) if path.is_empty() => Err(format!("{word} names no file (as {name}:/dev/nvme0n1)")),
+            Some((call, _)) => Ok(Target::Host(*call, PathBuf::from(path))),
+            None => Ok(Target::Drive(word.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Drive(store) => f.write_str(store),
+            Target::Host(call, path) => write!(f, "{call}:{}", path.display()),
+        }
+    }
+}
+
+/// What a run needs of its target.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    /// Operations in flight.
+    pub depth: u16,
+    /// The largest operation in bytes.
+    pub bytes: u32,
+    /// Whether the run writes.
+    pub write: bool,
+    /// What is on a file or block device may be destroyed.
+    pub destroy: bool,
+    /// How the driver of a drive in this process waits; without a word, it polls.
+    pub completion: Option<Policy>,
+    /// A file or block device through the page cache.
+    pub buffered: bool,
+}
+
+/// Why a target cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It holds something.
+    #[error("{target}: the run writes to {path}, and what is there would be destroyed; --destroy allows it")]
+    Holds {
+        /// The target.
+        target: String,
+        /// What would be written to.
+        path: String,
+    },
+    /// A completion model where there is no driver of ours.
+    #[error("{0}: how a host's own call completes stands in its name: uring, uring-iopoll or uring-hybrid")]
+    Completion(String),
+    /// The store.
+    #[error("{0}")]
+    Store(io::Error),
+    /// The drive.
+    #[error("{target}: the drive could not be started: {source}")]
+    Drive {
+        /// The target.
+        target: String,
+        /// What was wrong.
+        source: io::Error,
+    },
+    /// The driver.
+    #[error("{target}: the driver could not start the drive: {source}")]
+    Driver {
+        /// The target.
+        target: String,
+        /// What was wrong.
+        source: nearside_driver::Error,
+    },
+    /// A file or block device.
+    #[error(transparent)]
+    File(#[from] TargetError),
+}
+
+/// An open target.
+pub struct Open {
+    /// Carries operations out.
+    pub engine: Box<dyn Engine>,
+    /// Its name, and the completion model.
+    pub name: String,
+    /// Bytes.
+    pub capacity: u64,
+    /// Offsets and sizes are multiples of this.
+    pub block_size: u32,
+    /// In memory that this process made: empty, and nobody misses it.
+    pub fresh: bool,
+    /// What a reader should know, a sentence each.
+    pub notes: Vec<String>,
+    // After the engine: the host ends before the drive.
+    _drive: Option<runner::Threaded>,
+}
+
+impl Target {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// What cannot be, and where.
+    pub fn open(&self, needs: Needs) -> Result<Open, OpenError> {
+        match self {
+            Target::Drive(word) => drive(word, needs),
+            Target::Host(call, path) => self.host(*call, path, needs),
+        }
+    }
+
+    fn host(&self, call: Call, path: &Path, needs: Needs) -> Result<Open, OpenError> {
+        if needs.completion.is_some() {
+            return Err(OpenError::Completion(self.to_string()));
+        }
+        if needs.write && !needs.destroy {
+            return Err(OpenError::Holds { target: self.to_string(), path: path.display().to_string() });
+        }
+        let direct = call != Call::Mapped && !needs.buffered;
+        let file = File::open(path, OpenMode { direct, write: needs.write })?;
+        let clock = TscClock::new();
+        let (depth, bytes) = (usize::from(needs.depth), needs.bytes);
+        let uring = |completion| Uring::new(&file, completion, depth, bytes, None, clock);
+        let engine: Box<dyn Engine> = match call {
+            Call::Uring => Box::new(uring(Completion::Interrupt)?),
+            Call::UringPolled => Box::new(uring(Completion::Polled)?),
+            Call::UringHybrid => Box::new(uring(Completion::Hybrid)?),
+            Call::Positioned => Box::new(Positioned::new(&file, bytes, None, clock)?),
+            Call::Mapped => Box::new(Mapped::new(&file, bytes, None, clock)?),
+        };
+        let cached = if direct { "" } else { ", through the page cache" };
+        Ok(Open {
+            engine,
+            name: format!("{call}{cached}"),
+            capacity: file.size,
+            block_size: 512,
+            fresh: false,
+            notes: Vec::new(),
+            _drive: None,
+        })
+    }
+}
+
+/// A drive over a store, with what the run needs of it.
+fn store(word: &str, needs: Needs) -> Result<(AnyStore, bool), OpenError> {
+    let store = AnyStore::open(word, FileOptions::read()).map_err(OpenError::Store)?;
+    // What was opened to be read only and is not is memory of this process.
+    let fresh = !store.read_only();
+    if fresh || !needs.write {
+        return Ok((store, fresh));
+    }
+    if !needs.destroy {
+        return Err(OpenError::Holds { target: word.to_owned(), path: "the file below it".to_owned() });
+    }
+    drop(store);
+    Ok((AnyStore::open(word, FileOptions::serve()).map_err(OpenError::Store)?, fresh))
+}
+
+/// Bytes of the driver's pool besides buffers.
+const QUEUES: usize = 8 << 20;
+
+fn drive(word: &str, needs: Needs) -> Result<Open, OpenError> {
+    let (store, fresh) = store(word, needs)?;
+    let (capacity, notes) = (store.capacity(), store.notes().to_vec());
+    let clock = TscClock::new();
+    let config = Config::default();
+    let policy = needs.completion.unwrap_or(Policy::Polled);
+    let block_size = config.lba_size;
+    let started = |source| OpenError::Drive { target: word.to_owned(), source };
+    let driven = |source| OpenError::Driver { target: word.to_owned(), source };
+    // One page of list for each command beside its buffer, twice: a drive with a service has two queue pairs.
+    let depth = usize::from(needs.depth);
+    let buffers = depth * (needs.bytes.next_power_of_two().max(4096) as usize + 2 * 8192);
+    let driver_config = DriverConfig { pool_bytes: buffers + QUEUES, ..DriverConfig::default() };
+    let (engine, threads): (Box<dyn Engine>, _) = if policy == Policy::Polled {
+        let mut drive = nearside_front_loop::inline(store, (), config).map_err(started)?;
+        let driver =
+            Driver::start(drive.function, driver_config, &clock, &mut drive.runner).map_err(driven)?;
+        let namespace = driver.namespace(1, &clock, &mut drive.runner).map_err(driven)?;
+        let queue = Queue::new(&driver, namespace, needs.depth, needs.bytes, None, drive.runner, clock);
+        (Box::new(queue.map_err(driven)?), None)
+    } else {
+        let drive = nearside_front_loop::threaded(store, (), config, clock, Rest::default());
+        let drive = drive.map_err(started)?;
+        let mut peer = Threaded;
+        let driver = Driver::start(drive.function, driver_config, &clock, &mut peer).map_err(driven)?;
+        let namespace = driver.namespace(1, &clock, &mut peer).map_err(driven)?;
+        let service = Service::start(&driver, needs.depth, clock, || {}).map_err(driven)?;
+        let queue = QueueConfig { depth: needs.depth, interrupt: true };
+        let config = InitiatorConfig { queue, policy };
+        let peer: Box<dyn Peer> = Box::new(peer);
+        let initiator = Initiator::new(&driver, config, clock, peer, Some(service.handle()));
+        let policed = Policed::new(initiator.map_err(driven)?, Some(service), namespace, needs.bytes, None);
+        (Box::new(policed.map_err(driven)?), Some(drive.runner))
+    };
+    let how = match policy {
+        Policy::Polled => "polled, drive and driver on one thread",
+        Policy::Interrupt => "interrupt, the drive on a thread of its own",
+        Policy::Hybrid => "hybrid, the drive on a thread of its own",
+    };
+    Ok(Open { engine, name: format!("nearside, {how}"), capacity, block_size, fresh, notes, _drive: threads })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_name_targets() {
+        let target = |word: &str| word.parse::<Target>();
+        assert_eq!(target("uring:/dev/x"), Ok(Target::Host(Call::Uring, "/dev/x".into())));
+        for (call, name) in Call::NAMES {
+            let word = format!("{name}:a:b");
+            assert_eq!(target(&word), Ok(Target::Host(call, "a:b".into())));
+            assert_eq!(target(&word).unwrap().to_string(), word);
+        }
+        for word in ["dram:1GiB", "disk.img", "delayed:10us:dram:1MiB", "./uring"] {
+            assert_eq!(target(word), Ok(Target::Drive(word.to_owned())));
+        }
+        assert!(target("").is_err() && target("mmap:").unwrap_err().contains("names no file"));
+    }
+}

@@ -1,0 +1,93 @@
+//! The pages and tables of curves whose distribution is known, in simulated time; the pages as Chromium shows them.
+
+use nearside_clock::SimClock;
+use nearside_conformance::browser::{Shown, shows};
+use nearside_instrument::{Curve, Point, page, table};
+use nearside_loadgen::engine::null::Null;
+use nearside_loadgen::run::simulated;
+use nearside_loadgen::{Arrivals, Plan, Rw, Summary, Workload};
+
+/// A device with eight places, each busy for `service_ns`; one operation in a thousand takes twenty times as long.
+fn device(service_ns: u64) -> Null {
+    let (mut free_at, mut count) = ([0u64; 8], 0u64);
+    Null::with_service(512, move |io, now| {
+        count += 1;
+        let place = &mut free_at[(io.offset / 4096 % 8) as usize];
+        let busy = if count.is_multiple_of(1_000) { 20 * service_ns } else { service_ns };
+        *place = (*place).max(now.0) + busy;
+        nearside_clock::Nanos(*place)
+    })
+}
+
+fn point(service_ns: u64, arrivals: Arrivals, count: u64) -> Point {
+    let workload = Workload::new(Rw::RandRead, 4096, 1 << 30);
+    let mut plan = Plan { slice_ns: 10_000_000, ..Plan::new(workload, arrivals, 0) };
+    (plan.runtime_ns, plan.count) = (None, Some(count));
+    let outcome = simulated(&plan, &mut device(service_ns), &SimClock::new()).unwrap();
+    let summary = Summary::simulated("a device that is known", "null", &plan, &outcome);
+    Point { summary, response: outcome.both().response }
+}
+
+fn curve(name: &str, service_ns: u64) -> Curve {
+    let most = 8e9 / service_ns as f64;
+    let depths =
+        [1, 2, 4, 8, 16, 32, 64, 128].map(|depth| point(service_ns, Arrivals::Closed { depth }, 20_000));
+    let load = |tenths: u32| Arrivals::Poisson { rate: most * f64::from(tenths) / 10.0 };
+    let loads = (1..=9).map(|tenths| point(service_ns, load(tenths), 100_000)).collect();
+    let notes = vec!["a sentence that the reader should know".to_owned()];
+    Curve { name: name.to_owned(), depths: depths.into(), loads, knee: Some(0.9 * most), notes }
+}
+
+fn check(test: &str, name: &str, html: &str, pictures: usize, tables: usize) {
+    if let Some(keep) = std::env::var_os("NEARSIDE_KEEP_PAGES") {
+        std::fs::write(std::path::Path::new(&keep).join(name), html).unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    if let Some(shown) = shows(test, html, folder.path()) {
+        assert_eq!(shown, Shown { pictures, tables });
+    }
+}
+
+#[test]
+fn a_browser_shows_one_curve() {
+    let html = page("Response time against load", &[curve("model:optane-p4800x:16GiB", 10_000)]);
+    check("instrument::a_browser_shows_one_curve", "one.html", &html, 5, 2);
+}
+
+#[test]
+fn a_browser_shows_two_curves() {
+    let curves = [curve("model:optane-p4800x:16GiB", 10_000), curve("uring-iopoll:/dev/nvme0n1", 100_000)];
+    let html = page("Two targets", &curves);
+    check("instrument::a_browser_shows_two_curves", "two.html", &html, 5, 4);
+}
+
+#[test]
+fn a_browser_shows_many_curves() {
+    let name = |i: u64| format!("model:nand-p3700,overprovision={i}0:1TiB, interrupt completion");
+    let curves: Vec<Curve> = (1..=5).map(|i| curve(&name(i), 20_000 * i)).collect();
+    let html = page("Many targets", &curves);
+    check("instrument::a_browser_shows_many_curves", "many.html", &html, 7, 10);
+}
+
+#[test]
+fn a_page_of_what_little_was_measured() {
+    let loads = vec![point(10_000, Arrivals::Constant { rate: 1_000.0 }, 3)];
+    let little = Curve { name: "stopped early".to_owned(), loads, ..Curve::default() };
+    assert!(page("Nothing", &[Curve::default()]).contains("</html>"));
+    let html = page("Little", &[little]);
+    check("instrument::a_page_of_what_little_was_measured", "little.html", &html, 4, 2);
+}
+
+#[test]
+fn tables_mark_what_rests_on_few_samples() {
+    let curve = curve("known", 10_000);
+    let text = table::curve(&curve);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("load") && lines[0].ends_with("p99.999"), "{text}");
+    assert_eq!(lines.len(), 1 + 8 + 9 + 1, "{text}");
+    // 100,000 samples leave one beyond the fifth nine.
+    assert!(lines[9..18].iter().all(|line| line.ends_with('?')), "{text}");
+    assert!(lines[18].contains("knee at 720 k"), "{text}");
+    let text = table::run(&curve.loads[0]);
+    assert!(text.contains("p50") && text.contains("samples beyond") && text.contains(" to …"), "{text}");
+}
