@@ -10,6 +10,7 @@ use nearside_bench::near_data::Failure;
 use nearside_loadgen::record::{Environment, Figure, Record};
 
 mod figures;
+mod medium;
 mod paths;
 
 /// Measures the figures, each beside its floor or peer; writes studies/record/MACHINE/DATE-NAME.jsonl and prints a table.
@@ -22,7 +23,7 @@ struct Args {
     /// The record's name.
     #[arg(long, default_value = "bench")]
     name: String,
-    /// Only these groups: floors, io, paths, scan, near-data, drive.
+    /// Only these groups: floors, io, paths, medium, scan, near-data, drive.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where records are kept.
@@ -63,6 +64,10 @@ fn run(args: &Args) -> Result<(), Failure> {
     if wanted("paths") {
         eprintln!("completion paths ...");
         paths::paths(args.fast, &mut |figure| drop(record.add(figure)))?;
+    }
+    if wanted("medium") {
+        eprintln!("a modelled medium in real time ...");
+        medium::punctuality(args.fast, &mut |figure| drop(record.add(figure)))?;
     }
     if wanted("near-data") {
         figures::near_data(args.fast, &mut |figure| drop(record.add(figure)))?;
