@@ -78,6 +78,8 @@ pub struct Generator {
     from: Nanos,
     /// Nothing is due from here on.
     until: Nanos,
+    /// The same for the time in which operations were due: earlier where their number bounds the run and they were sent late.
+    due_until: Nanos,
     /// Operations still to be measured.
     left: u64,
     slice_ns: u64,
@@ -150,6 +152,7 @@ impl Generator {
             began: now,
             from,
             until: plan.runtime_ns.map_or(NEVER, |ns| from + ns),
+            due_until: NEVER,
             left: plan.count.unwrap_or(u64::MAX),
             slice_ns: plan.slice_ns,
             late_ns: plan.late_ns,
@@ -297,8 +300,9 @@ impl Generator {
             }
             self.left -= 1;
             if self.left == 0 {
-                // The window ends with the last operation's turn.
-                self.until = due + 1;
+                // The last one: the window ends now, and the time in which they were due with its turn.
+                self.until = now + 1;
+                self.due_until = due + 1;
             }
         }
         if late <= self.late_ns {
@@ -382,6 +386,7 @@ impl Generator {
             began: self.began,
             from: self.from,
             until: until.max(self.from),
+            due_until: self.due_until.min(until).max(self.from),
             ended: self.last,
             slice_ns: self.slice_ns,
         }

@@ -62,6 +62,11 @@ impl Latency {
         self.histogram.reset();
     }
 
+    /// What it is made of.
+    pub(crate) fn histogram(&self) -> &Histogram<u64> {
+        &self.histogram
+    }
+
     /// Samples.
     #[must_use]
     pub fn count(&self) -> u64 {

@@ -102,6 +102,8 @@ pub struct Outcome {
     pub from: Nanos,
     /// And its end.
     pub until: Nanos,
+    /// Its operations were due before this: the window's end, or earlier where their number bounded the run and they were sent late.
+    pub due_until: Nanos,
     /// When the last operation had ended.
     pub ended: Nanos,
     /// A slice's length in nanoseconds.
@@ -126,22 +128,20 @@ impl Outcome {
     /// Operations per second that were due.
     #[must_use]
     pub fn offered(&self) -> f64 {
-        self.per_second(|stream| stream.offered)
+        let due_ns = self.due_until.since(self.from).max(1);
+        self.streams.iter().map(|stream| stream.offered).sum::<u64>() as f64 * 1e9 / due_ns as f64
     }
 
     /// Operations per second that ended in the window.
     #[must_use]
     pub fn throughput(&self) -> f64 {
-        self.per_second(|stream| stream.ended_within)
+        let ended = self.streams.iter().map(|stream| stream.ended_within).sum::<u64>();
+        ended as f64 * 1e9 / self.window_ns() as f64
     }
 
     /// Operations that ended in an error.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.streams.iter().map(|stream| stream.errors).sum()
-    }
-
-    fn per_second(&self, of: impl Fn(&StreamOutcome) -> u64) -> f64 {
-        self.streams.iter().map(of).sum::<u64>() as f64 * 1e9 / self.window_ns() as f64
     }
 }

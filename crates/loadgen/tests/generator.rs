@@ -63,6 +63,15 @@ fn a_number_of_operations_is_kept_where_several_are_due_at_once() {
 }
 
 #[test]
+fn a_number_of_operations_that_is_sent_late_shows_what_was_offered_and_what_was_carried() {
+    let mut plan = reads(Arrivals::Constant { rate: 10_000.0 });
+    (plan.runtime_ns, plan.count) = (None, Some(1_000));
+    let outcome = run(&plan, &mut fixed(1, 200_000));
+    assert!((outcome.offered() - 10_000.0).abs() < 50.0, "{}", outcome.offered());
+    assert!((outcome.throughput() - 5_000.0).abs() < 50.0, "{}", outcome.throughput());
+}
+
+#[test]
 fn what_was_never_sent_is_counted_with_what_it_waited() {
     let mut plan = reads(Arrivals::Constant { rate: 10_000.0 });
     plan.drain_ns = SECOND / 10;
