@@ -1,6 +1,7 @@
 //! Suites that every store, every front and every file-system view must pass
 
 pub mod browser;
+pub mod drive;
 pub mod explore;
 pub mod needs;
 pub mod store;

@@ -128,8 +128,8 @@ pub struct Node {
     pub rdev: (u32, u32),
     /// 512-byte units, as `st_blocks`.
     pub sectors: u64,
-    /// XXH3 of the content of a regular file.
-    pub content: Option<u128>,
+    /// XXH3, of 64 bits, of the content of a regular file.
+    pub content: Option<u64>,
     /// The target of a symbolic link.
     pub target: Option<Vec<u8>>,
 }
@@ -196,7 +196,7 @@ struct Walk<'a, S> {
     content: u64,
     tree: Tree,
     /// Content of files with several names, hashed once.
-    contents: BTreeMap<Ino, u128>,
+    contents: BTreeMap<Ino, u64>,
 }
 
 impl<S: Content> Walk<'_, S> {
@@ -326,7 +326,7 @@ impl<S: Content> Walk<'_, S> {
     }
 
     /// Hashes a file by its runs, which must cover it from the first byte to the last.
-    async fn content(&mut self, path: &[u8], inode: &Inode) -> Result<u128, Broken> {
+    async fn content(&mut self, path: &[u8], inode: &Inode) -> Result<u64, Broken> {
         let (volume, image) = (self.volume, self.image);
         let mut hash = Xxh3::new();
         let mut from = 0;
@@ -371,7 +371,7 @@ impl<S: Content> Walk<'_, S> {
         if past != Ok(None) {
             return Err(broken(path, format!("past the end: {past:?}")));
         }
-        Ok(hash.digest128())
+        Ok(hash.digest())
     }
 }
 
@@ -468,13 +468,13 @@ fn split_device(device: u64) -> (u32, u32) {
     (major as u32, minor as u32)
 }
 
-fn hash_file(path: &Path) -> std::io::Result<u128> {
+fn hash_file(path: &Path) -> std::io::Result<u64> {
     let mut file = File::open(path)?;
     let mut hash = Xxh3::new();
     let mut buffer = vec![0; 1 << 20];
     loop {
         match file.read(&mut buffer)? {
-            0 => return Ok(hash.digest128()),
+            0 => return Ok(hash.digest()),
             n => hash.update(&buffer[..n]),
         }
     }

@@ -284,6 +284,12 @@ impl<M: Media> Run<'_, M> {
                 None if glob && !any => return Err(Failure::NotFound),
                 None => return Ok(None),
                 Some(Visit::Again) => continue,
+                // The directory itself: none of its entries' names says that. Without search permission there are names, as for ls.
+                Some(Visit::Failed(failure))
+                    if names_only && walker.at_root() && failure != Failure::PermissionDenied =>
+                {
+                    return Err(failure);
+                }
                 Some(Visit::Failed(failure)) => Err(failure),
                 // Without a name of its own, what is not a regular file is no business of an operation on bytes.
                 Some(Visit::Entry(found)) if !entries && found.inode.kind != FileKind::Regular => continue,

@@ -200,6 +200,11 @@ impl Walker {
         self.into = self.root.take();
     }
 
+    /// Whether it is at its root.
+    pub(crate) fn at_root(&self) -> bool {
+        self.path.len() == self.root_len
+    }
+
     /// The path as an answer shows it.
     pub(crate) fn shown(&self) -> &[u8] {
         if self.path.is_empty() { b"/" } else { &self.path }

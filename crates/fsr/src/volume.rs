@@ -98,6 +98,8 @@ impl Retriever {
                     candidates.push((part, volume, opened));
                 }
                 Err(Error::NoFileSystem) => list.push(format!("{}: not known ({})", part.number, part.kind)),
+                // What cannot be read may be the volume that was meant.
+                Err(error @ Error::Read { .. }) => return Err(error.into()),
                 Err(error) if asked != 0 => return Err(error.into()),
                 Err(error) => list.push(format!("{}: {error}", part.number)),
             }

@@ -3,8 +3,8 @@
 mod ext_images;
 
 use ext_images::{LARGE_BLOCKS, VARIANTS, make, plant};
-use nearside_conformance::needs;
 use nearside_conformance::view::{Image, block_on, differences, read, read_host};
+use nearside_conformance::{drive, needs};
 use nearside_fsview::{FileKind, Volume};
 
 #[test]
@@ -31,6 +31,7 @@ fn equals_the_source_directory() {
         assert_eq!(volume.info().label, "near side");
         assert!(!volume.info().needs_recovery);
         let mut view = read(&volume, &source).unwrap_or_else(|e| panic!("{}: {e}", variant.name));
+        drive::suite(variant.name, &image, &view);
         view.retain(|path, _| !path.starts_with(b"/lost+found"));
         // mke2fs keeps whole seconds, and gives directories their own sizes, links and a new root.
         let found = differences(&view, &host, &|node| {

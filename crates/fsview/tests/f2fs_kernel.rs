@@ -4,6 +4,7 @@
 mod f2fs_support;
 
 use f2fs_support::*;
+use nearside_conformance::drive;
 use nearside_fsview::{Error, FileKind, Place, Volume};
 
 /// Byte of the checkpoint flags of the newer pack's head, found as the view finds it.
@@ -15,7 +16,7 @@ fn checkpoint_flags(image: &[u8]) -> u32 {
     word(newest + 132)
 }
 
-/// Opens a fixture and compares its tree with a manifest; `but` are paths that the manifest leaves out.
+/// Opens a fixture and compares its tree with a manifest, and whole drives with the tree; `but` are paths that the manifest leaves out.
 fn same(name: &str, but: &[&str]) -> (Volume, Memory) {
     let image = Memory::new(decompressed(&format!("f2fs/{name}.img.zst")));
     let volume = now(Volume::open(&image)).unwrap();
@@ -25,6 +26,9 @@ fn same(name: &str, but: &[&str]) -> (Volume, Memory) {
     }
     let text = String::from_utf8(decompressed(&format!("f2fs/{name}.txt.zst"))).unwrap();
     assert_same(&found, &manifest(&text), name);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &image.0[..]).unwrap();
+    drive::suite_by_view(name, file.path());
     (volume, image)
 }
 

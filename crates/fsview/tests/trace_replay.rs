@@ -1,9 +1,10 @@
 //! The recorded lives of volumes (fixtures/trace): every write that a stock kernel made, replayed; at each mark, after a
-//! sync, the view must equal what that kernel said was there.
+//! sync, the view must equal what that kernel said was there; at the end so must whole drives.
 
 mod f2fs_support;
 
 use f2fs_support::*;
+use nearside_conformance::drive;
 use nearside_fsview::Volume;
 
 /// One event of a trace, as fixtures/README.md describes it.
@@ -74,6 +75,9 @@ fn replay(kind: &str) {
         }
     }
     assert_eq!(marks as usize, manifests.len());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &image).unwrap();
+    drive::suite_by_view(kind, file.path());
     assert!(writes > 100 && flushes > 10, "{writes} writes, {flushes} flushes");
 }
 

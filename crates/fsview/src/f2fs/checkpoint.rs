@@ -89,6 +89,8 @@ impl Checkpoint {
         let first = pack(source, sb, sb.checkpoint).await;
         let second = pack(source, sb, second_start).await;
         let newest = match (first, second) {
+            // The pack that cannot be read may be the newer one: the other's files are then of the past.
+            (Err(error @ Error::Read { .. }), _) | (_, Err(error @ Error::Read { .. })) => return Err(error),
             (Ok(a), Ok(b)) if newer(b.head.version, a.head.version) => b,
             (Ok(a), _) => a,
             (Err(_), Ok(b)) => b,
