@@ -3,6 +3,7 @@
 pub mod browser;
 pub mod drive;
 pub mod explore;
+pub mod front;
 pub mod needs;
 pub mod store;
 pub mod view;

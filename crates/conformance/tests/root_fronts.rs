@@ -1,0 +1,60 @@
+//! The front for a live host, put to the suite; and the answers of all fronts, compared. Needs root and FUSE.
+
+#[path = "fronts/fuse.rs"]
+mod fuse;
+#[path = "fronts/looped.rs"]
+mod looped;
+
+use std::path::Path;
+use std::process::Command;
+
+use fuse::Fuse;
+use looped::Looped;
+use nearside_conformance::front::{answers, suite};
+use nearside_conformance::needs;
+
+fn ready(name: &str, tools: &[&str]) -> bool {
+    let fuse = Path::new("/dev/fuse").exists();
+    if !fuse {
+        needs::left_out(name, "no /dev/fuse");
+    }
+    fuse && needs::root(name) && needs::tools(name, tools)
+}
+
+#[test]
+fn file() {
+    if ready("root_fronts::file", &[]) {
+        suite(&Fuse { socket: false });
+    }
+}
+
+#[test]
+fn socket() {
+    if ready("root_fronts::socket", &[]) {
+        suite(&Fuse { socket: true });
+    }
+}
+
+#[test]
+fn every_front_gives_the_same_answers() {
+    if !ready("root_fronts::every_front_gives_the_same_answers", &["mke2fs"]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, image) = (dir.path().join("tree"), dir.path().join("image"));
+    std::fs::create_dir_all(tree.join("a/b")).unwrap();
+    for n in 0..50 {
+        std::fs::write(tree.join(format!("a/b/{n}")), vec![n; 700 * n as usize]).unwrap();
+    }
+    std::fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
+    let made = Command::new(needs::tool("mke2fs").unwrap())
+        .args(["-q", "-F", "-t", "ext4", "-d"])
+        .args([&tree, &image])
+        .status();
+    assert!(made.unwrap().success());
+    let right = answers(&Looped { lba_size: 512, reactors: 0 }, &image);
+    assert!(right[0].1.len() > 50, "{right:?}");
+    assert_eq!(answers(&Looped { lba_size: 4096, reactors: 0 }, &image), right);
+    assert_eq!(answers(&Looped { lba_size: 512, reactors: 2 }, &image), right);
+    assert_eq!(answers(&Fuse { socket: true }, &image), right);
+}
