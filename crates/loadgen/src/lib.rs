@@ -21,6 +21,7 @@ mod plan;
 pub mod random;
 pub mod record;
 pub mod run;
+pub mod safety;
 mod stall;
 pub mod steady;
 pub mod summary;

@@ -77,7 +77,13 @@ impl Target {
     /// Why it cannot be used.
     pub fn open(path: &Path, mode: OpenMode) -> Result<Self, TargetError> {
         let fail = |source| TargetError::Io { path: path.to_owned(), source };
-        let device = std::fs::metadata(path).map_err(fail)?.file_type().is_block_device();
+        let kind = std::fs::metadata(path).map_err(fail)?.file_type();
+        let device = kind.is_block_device();
+        if !device && !kind.is_file() {
+            // Opening anything else might wait.
+            let why = "neither a regular file nor a block device";
+            return Err(fail(io::Error::new(io::ErrorKind::InvalidInput, why)));
+        }
         let mut flags = 0;
         if mode.direct {
             flags |= system::O_DIRECT;
