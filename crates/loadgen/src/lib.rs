@@ -11,6 +11,7 @@
 mod arrivals;
 pub mod cost;
 pub mod engine;
+pub mod fio_job;
 pub mod floor;
 mod generator;
 mod hist;
