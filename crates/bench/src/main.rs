@@ -52,8 +52,13 @@ fn run(args: &Args) -> Result<(), Failure> {
             record.add(figure);
         }
     }
-    // The I/O path's and the scanner's benchmarks stand beside their code; they hand their figures over in a file.
-    for (group, package, bench) in [("io", "nearside-driver", "io_path"), ("scan", "nearside-ndp", "scan")] {
+    // The I/O path's, the scanner's and the generator's benchmarks stand beside their code; they hand their figures over in a file.
+    let benches = [
+        ("io", "nearside-driver", "io_path"),
+        ("scan", "nearside-ndp", "scan"),
+        ("generator", "nearside-loadgen", "generator"),
+    ];
+    for (group, package, bench) in benches {
         if wanted(group) {
             eprintln!("{group} ...");
             for figure in beside_their_code(package, bench, args.fast)? {

@@ -1,7 +1,11 @@
-//! The generator's own cost with the engine that does nothing, and the rate that an open loop holds on one core.
+//! The generator's own cost with the engine that does nothing, the rate that an open loop holds on one core, and its times of a file
+//! beside fio's.
 //!
 //! `cargo bench -p nearside-loadgen --bench generator` for figures; run without `--bench`, as `cargo test` does, it makes a small
 //! run. `FAST=1` shortens. `NEARSIDE_RECORD_FILE` names a file to which figures are added as JSON lines.
+
+#[path = "../tests/beside_fio/mod.rs"]
+mod beside_fio;
 
 use std::hint::black_box;
 use std::io::Write;
@@ -77,6 +81,23 @@ fn main() {
         })
         .collect();
     figures.push(Figure::of("generator: cost of an operation, simulated time", "ns", &simulated_ns));
+
+    let fio =
+        std::process::Command::new("fio").arg("--version").output().is_ok_and(|out| out.status.success());
+    if full && fio {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let (path, direct) = beside_fio::target(folder.path());
+        let pairs: Vec<(f64, f64)> =
+            (0..rounds).map(|_| beside_fio::round(&path, direct, if fast { 1_000 } else { 3_000 })).collect();
+        let figure = |name: &str, of: fn(&(f64, f64)) -> f64| {
+            let kind = if direct { "O_DIRECT" } else { "buffered" };
+            let name = format!("{name}: reads of 4 KiB at 2 k/s, positioned, {kind}: median");
+            Figure::of(&name, "ns", &pairs.iter().map(of).collect::<Vec<_>>())
+        };
+        let theirs = figure("fio", |pair| pair.1);
+        figures.push(figure("generator", |pair| pair.0).beside(&theirs));
+        figures.push(theirs);
+    }
 
     for figure in &figures {
         let [low, high] = figure.spread;
