@@ -1,5 +1,6 @@
 //! Measurements, each beside its floor or peer in one run: what `make bench` records and `make demo` shows.
 
+pub mod calibrate;
 pub mod completion;
 pub mod dataset;
 pub mod kernel;

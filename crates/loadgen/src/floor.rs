@@ -203,6 +203,68 @@ pub fn wake_up(effort: Effort, core: usize, other: usize) -> io::Result<Option<F
     Ok(Some(Figure::of(name, "ns", &runs)))
 }
 
+/// What a thread pays to wake another and to be woken, on one core, by eventfds: raising one that nobody waits on; waiting for one
+/// that is raised already; and what a wake-up with the switch to the woken thread takes beside these two, as half a round trip between
+/// two threads less both calls. In this order.
+///
+/// # Errors
+/// Where threads or eventfds cannot be had, or a wake-up is lost.
+pub fn switch(effort: Effort, core: usize) -> io::Result<[Figure; 3]> {
+    let (ping, pong) = (Arc::new(EventFd::new()?), Arc::new(EventFd::new()?));
+    let rounds = (effort.operations / 100).max(10);
+    let turns = u64::from(rounds) * effort.runs as u64;
+    let answer = {
+        let (ping, pong) = (Arc::clone(&ping), Arc::clone(&pong));
+        std::thread::Builder::new().name("floor-switch".to_owned()).spawn(move || {
+            let pinned = cpu::pin_to_core(core);
+            for _ in 0..turns {
+                if ping.wait(Some(PATIENCE)) == 0 {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "a wake-up was lost"));
+                }
+                pong.signal();
+            }
+            pinned
+        })?
+    };
+    let asked = on_core(core, move || {
+        let raised = EventFd::new()?;
+        let clock = TscClock::new();
+        // Medians throughout: others may take the core meanwhile.
+        let median = |work: &mut dyn FnMut()| {
+            let times: Vec<f64> = (0..rounds).map(|_| timed(&clock, &mut *work)).collect();
+            Figure::of("", "", &times).value
+        };
+        let (mut signals, mut waits) = (Vec::new(), Vec::new());
+        for _ in 0..effort.runs {
+            signals.push(median(&mut || raised.signal()));
+            let both = median(&mut || {
+                raised.signal();
+                black_box(raised.wait(None));
+            });
+            waits.push((both - signals.last().copied().unwrap_or(0.0)).max(0.0));
+        }
+        let signal = Figure::of("eventfd signal", "ns", &signals);
+        let wait = Figure::of("eventfd wait, raised", "ns", &waits);
+        let mut runs = Vec::with_capacity(effort.runs);
+        for _ in 0..effort.runs {
+            let mut trips = Vec::with_capacity(rounds as usize);
+            for _ in 0..rounds {
+                let begin = clock.now();
+                ping.signal();
+                if pong.wait(Some(PATIENCE)) == 0 {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "a wake-up was lost"));
+                }
+                trips.push(clock.now().since(begin) as f64);
+            }
+            let trip = Figure::of("", "", &trips).value;
+            runs.push((trip / 2.0 - signal.value - wait.value).max(0.0));
+        }
+        Ok([signal, wait, Figure::of("wake-up and switch, same core", "ns", &runs)])
+    });
+    answer.join().map_err(|_| io::Error::other("a measuring thread panicked"))??;
+    asked?
+}
+
 /// Copies of 4 KiB and 512 B from random places to a hot buffer: one after another as fast as they go, and each only when
 /// the one before is done.
 ///
@@ -283,6 +345,8 @@ mod tests {
         for figure in &figures {
             assert!(figure.value > 0.0 && figure.runs == Effort::TEST.runs, "{figure:?}");
         }
+        let switch = switch(Effort::TEST, core).unwrap();
+        assert!(switch.iter().all(|figure| figure.value > 0.0), "{switch:?}");
         assert!(ping_pong(Effort::TEST, core, core).unwrap().is_none());
         // The caller's thread is where it was.
         assert_eq!(cpu::allowed_cores().unwrap(), cores);
