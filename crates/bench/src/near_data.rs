@@ -8,7 +8,8 @@ use nearside_clock::TscClock;
 use nearside_device::near_data::Fsr;
 use nearside_embedded::{Embedded, Options};
 use nearside_fsrlib::{Answer, Ask, Operation, Record, Route, Search, Session, Summary};
-use nearside_store::{AnyStore, FileOptions};
+use nearside_store::FileOptions;
+use nearside_stores::AnyStore;
 
 /// A drive with firmware over any store.
 pub type Drive = Embedded<AnyStore, Fsr>;
@@ -21,7 +22,7 @@ pub fn firmware() -> Fsr {
     Fsr::new(Arc::new(TscClock::new()), nearside_fsr::Config::default())
 }
 
-/// A session with a drive over the store that `word` names (see `nearside_store::AnyStore`).
+/// A session with a drive over the store that `word` names (see `nearside_stores::AnyStore`).
 pub fn session(word: &str, options: &Options) -> Result<Session<Drive>, Failure> {
     let store = AnyStore::open(word, FileOptions::read())?;
     Ok(Session::new(Embedded::start(store, firmware(), options)?, Arc::new(TscClock::new())))

@@ -15,7 +15,8 @@ use nearside_device::{Config, Fsr};
 use nearside_dma::system::Termination;
 use nearside_driver::Policy;
 use nearside_front_fuse::AttachOptions;
-use nearside_store::{AnyStore, FileOptions, Store};
+use nearside_store::{FileOptions, Store};
+use nearside_stores::{AnyStore, models_help};
 
 use crate::args::CompletionModel;
 use crate::failure::{Failure, Outcome};
@@ -32,9 +33,10 @@ as well, once nothing lies on the mount.";
 
 /// Serves a drive: its namespace as a file, and a socket for the other commands
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", models_help()))]
 pub struct AttachArgs {
-    /// What holds the drive's bytes: file:PATH (an image or a block device), or dram:SIZE or dram:IMAGE
+    /// What holds the drive's bytes: file:PATH (an image or a block device), dram:SIZE or dram:IMAGE, or model:NAME:SIZE, a device
+    /// with its own response times (listed below)
     #[arg(long, value_name = "STORE")]
     store: String,
     /// Where the socket is made

@@ -27,7 +27,8 @@ use nearside_fsrlib::{
 };
 use nearside_fsview::{FileKind, Volume};
 use nearside_spec::near_data::wire;
-use nearside_store::{AnyStore, Delay, Dram, Fault, Faulty, File, FileOptions, Kinds, Modelled, Rule};
+use nearside_store::{Delay, Dram, Fault, Faulty, File, FileOptions, Kinds, Modelled, Rule};
+use nearside_stores::AnyStore;
 
 use crate::view::{Image, Node, Tree, block_on, differences, read};
 

@@ -17,6 +17,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("media", &[]),
     ("store", &["dma", "clock", "media"]),
     ("ftl", &["dma", "clock", "media", "store"]),
+    ("stores", &["dma", "clock", "media", "store", "ftl"]),
     ("fsview", &[]),
     ("ndp", &[]),
     ("fsr", &["fsview", "ndp"]),
@@ -33,7 +34,10 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("sim", &["clock", "device", "driver", "front-loop", "loadgen", "media", "store", "ftl", "stores"]),
     ("report", &[]),
     // A target is a whole drive with its driver: the instrument begins where `embedded` does.
-    ("instrument", &["loadgen", "report", "device", "front-loop", "driver", "store", "dma", "clock"]),
+    (
+        "instrument",
+        &["loadgen", "report", "device", "front-loop", "driver", "store", "stores", "dma", "clock"],
+    ),
 ];
 
 const PROGRAMS: &[&str] = &["conformance", "hostile", "bench", "demo", "cli"];

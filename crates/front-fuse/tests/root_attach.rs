@@ -14,7 +14,8 @@ use nearside_device::runner::Rest;
 use nearside_dma::system::Termination;
 use nearside_front_fuse::{AttachError, AttachOptions, Attached, attach};
 use nearside_front_loop::{Threaded, threaded};
-use nearside_store::{AnyStore, FileOptions};
+use nearside_store::FileOptions;
+use nearside_stores::AnyStore;
 
 /// Runs a command to its end; panics with what it said where it fails.
 fn run(command: &mut Command) -> String {

@@ -18,7 +18,8 @@ use nearside_front_loop::threaded;
 use nearside_spec::near_data::wire::{decode_reply, encode_request};
 use nearside_spec::near_data::{Credentials, Operation, Record, Reply, ReplyStatus, Request, Target};
 use nearside_spec::socket::{Kind, REPLY_FRAME, ReplyFrame, RequestFrame};
-use nearside_store::{AnyStore, FileOptions};
+use nearside_store::FileOptions;
+use nearside_stores::AnyStore;
 
 fn run(command: &mut Command) {
     let out = command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));

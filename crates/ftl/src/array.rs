@@ -48,7 +48,7 @@ struct Block<P> {
 }
 
 /// The flash.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Array<P> {
     blocks: Vec<Block<P>>,
     pages: u32,

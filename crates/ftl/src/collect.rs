@@ -22,7 +22,7 @@ pub enum Policy {
 }
 
 /// With so few free blocks left a die begins to collect.
-const LOW: usize = SPARE_BLOCKS as usize - 3;
+const LOW: usize = SPARE_BLOCKS as usize - 2;
 
 /// One victim in so many is looked for among blocks that rest, where the erase counts lie too far apart.
 const LEVEL_EVERY: u32 = 4;

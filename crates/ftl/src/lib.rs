@@ -114,7 +114,7 @@ struct Die {
 }
 
 /// A drive: translation over an array, in the array's time. See the crate's documentation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Flash<P> {
     drive: Drive,
     config: Config,

@@ -36,8 +36,8 @@ impl Flash<()> {
         self.begin_anew();
     }
 
-    /// All that is under way has ended, at time 0.
-    fn begin_anew(&mut self) {
+    /// All that is under way has ended, it is time 0, and nothing has been counted.
+    pub fn begin_anew(&mut self) {
         self.nand.reset();
         self.programs.clear();
         self.firmware_free_at = 0;

@@ -28,7 +28,8 @@ use nearside_loadgen::engine::mapped::Mapped;
 use nearside_loadgen::engine::positioned::Positioned;
 use nearside_loadgen::engine::queue::Queue;
 use nearside_loadgen::engine::uring::Uring;
-use nearside_store::{AnyStore, FileOptions, Store};
+use nearside_store::{FileOptions, Store};
+use nearside_stores::AnyStore;
 
 /// How a file or block device is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,6 @@
 //! 5. Bytes that were never written, and deallocated or zeroed ones, read as zeros.
 //! 6. A failed operation reports its error and leaves each block of its range old or new.
 
-mod any;
 mod check;
 mod dram;
 mod due;
@@ -25,7 +24,6 @@ mod lossy;
 mod modelled;
 mod null;
 
-pub use any::{AnyChannel, AnyStore};
 pub use check::check;
 pub use dram::{Dram, DramChannel};
 pub use due::Due;

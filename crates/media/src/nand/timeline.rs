@@ -84,7 +84,7 @@ impl Nand {
     pub fn read(&mut self, die: u32, unit: u32, bytes: u32, now: u64) -> u64 {
         self.advance(die, now);
         let patience = self.timings.patience_ns;
-        while let Some(front) = self.dies[die as usize].queue.front()
+        if let Some(front) = self.dies[die as usize].queue.front()
             && front.since + patience <= now.max(self.dies[die as usize].free_at)
         {
             self.begin(die);

@@ -1,9 +1,9 @@
-//! A store named by a word, for the command line: `dram:1GiB`, `dram:IMAGE`, `file:PATH` or a plain path, with a delay or faults before
-//! it where a study wants them.
+//! A store named by a word, for the command line: `dram:1GiB`, `dram:IMAGE`, `file:PATH` or a plain path, a modelled device
+//! (`model:nand-p3700:16GiB`), with a delay or faults before it where a study wants them.
 //!
 //! ```text
 //! STORE   = [WRAPPER ":"]... BASE
-//! BASE    = "dram:" (SIZE | PATH) | "file:" PATH | PATH
+//! BASE    = "dram:" (SIZE | PATH) | "file:" PATH | PATH | "model:" WORD ":" SIZE    WORD: see [`Model`]; a NAND drive's own size may be left out
 //! WRAPPER = "delayed:" OPTION ["," OPTION]...    a time (100ns, 10us, 5ms), units=N, stripe=SIZE, perkib=TIME, stall=TIME, every=N, seed=N
 //!         | "faulty:" OPTION ["," OPTION]...     permillion=N, after=N, times=N, seed=N, kind=any|reads|mutations|flushes, torn
 //! SIZE    = bytes, or with KiB, MiB, GiB, TiB
@@ -15,12 +15,14 @@ use std::sync::Arc;
 
 use nearside_clock::Nanos;
 use nearside_dma::Memory;
+use nearside_ftl::FlashStore;
 use nearside_media::words::size;
-
-use crate::{
+use nearside_store::{
     Channel, Completion, Data, Delay, Delayed, Dram, Fault, Faulty, File, FileOptions, Kinds, Modelled,
     Operation, Rule, Store, Submitted, Token,
 };
+
+use crate::model::{Model, Nand};
 
 /// Any store.
 #[derive(Clone, Debug)]
@@ -33,6 +35,10 @@ pub enum AnyStore {
     Delayed(Box<Delayed<AnyStore>>),
     /// Any, with faults.
     Faulty(Box<Faulty<AnyStore>>),
+    /// In memory, in a modelled device's time.
+    Modelled(Box<Modelled<Dram, Model>>),
+    /// On modelled flash.
+    Flash(FlashStore),
 }
 
 /// A way into any store.
@@ -45,6 +51,10 @@ pub enum AnyChannel {
     Delayed(Box<<Delayed<AnyStore> as Store>::Channel>),
     /// Of a [`Faulty`].
     Faulty(Box<<Faulty<AnyStore> as Store>::Channel>),
+    /// Of a [`Modelled`].
+    Modelled(Box<<Modelled<Dram, Model> as Store>::Channel>),
+    /// Of a [`FlashStore`].
+    Flash(Box<<FlashStore as Store>::Channel>),
 }
 
 impl AnyStore {
@@ -82,6 +92,9 @@ impl AnyStore {
             };
             return Ok(AnyStore::Dram(dram));
         }
+        if let Some(rest) = part("model:") {
+            return model(rest, options.block_size).map_err(|e| invalid(format!("store {word:?}: {e}")));
+        }
         let path = part("file:").unwrap_or(word);
         if path.is_empty() {
             return Err(invalid(format!("store {word:?} names no file")));
@@ -92,7 +105,7 @@ impl AnyStore {
     /// What a user should know about how it was opened, one sentence each.
     pub fn notes(&self) -> &[String] {
         match self {
-            AnyStore::Dram(_) => &[],
+            AnyStore::Dram(_) | AnyStore::Modelled(_) | AnyStore::Flash(_) => &[],
             AnyStore::File(file) => file.notes(),
             AnyStore::Delayed(delayed) => delayed.inner().notes(),
             AnyStore::Faulty(faulty) => faulty.inner().notes(),
@@ -108,6 +121,29 @@ fn invalid(reason: String) -> io::Error {
 fn wrapper<'a>(name: &str, rest: &'a str) -> io::Result<(&'a str, &'a str)> {
     rest.split_once(':')
         .ok_or_else(|| invalid(format!("{name}:{rest}: names no store (as {name}:{rest}:dram:1GiB)")))
+}
+
+/// A modelled device: on flash of its own where it is a NAND drive by itself, else in memory.
+fn model(rest: &str, block_size: u32) -> Result<AnyStore, String> {
+    let (word, named) = match rest.rsplit_once(':') {
+        Some((word, bytes)) => {
+            (word, Some(size(bytes).ok_or_else(|| format!("{bytes:?} is no size (as 16GiB)"))?))
+        }
+        None => (rest, None),
+    };
+    let nand = Nand::parse(word)?;
+    let Some(bytes) = named.or(nand.map(|nand| nand.drive.capacity)) else {
+        // Says first what is wrong with the model.
+        Model::parse(word, 1 << 30)?;
+        return Err(format!("a size is missing (as model:{word}:16GiB)"));
+    };
+    if let Some(nand) = nand {
+        let store = FlashStore::new(nand.drive.sized(bytes), nand.config, block_size);
+        return store.map(AnyStore::Flash).map_err(|e| e.to_string());
+    }
+    let medium = Model::parse(word, bytes)?;
+    let dram = Dram::new(bytes, block_size).map_err(|e| e.to_string())?;
+    Ok(AnyStore::Modelled(Box::new(Modelled::new(dram, medium))))
 }
 
 fn fault(list: &str) -> io::Result<(Rule, u64)> {
@@ -143,6 +179,8 @@ macro_rules! each {
             $kind::File($it) => $body,
             $kind::Delayed($it) => $body,
             $kind::Faulty($it) => $body,
+            $kind::Modelled($it) => $body,
+            $kind::Flash($it) => $body,
         }
     };
 }
@@ -168,6 +206,8 @@ impl Store for AnyStore {
             AnyStore::File(store) => AnyChannel::File(Box::new(store.channel(memory)?)),
             AnyStore::Delayed(store) => AnyChannel::Delayed(Box::new(store.channel(memory)?)),
             AnyStore::Faulty(store) => AnyChannel::Faulty(Box::new(store.channel(memory)?)),
+            AnyStore::Modelled(store) => AnyChannel::Modelled(Box::new(store.channel(memory)?)),
+            AnyStore::Flash(store) => AnyChannel::Flash(Box::new(store.channel(memory)?)),
         })
     }
 }
@@ -199,6 +239,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_model_opens() {
+        for model in crate::models() {
+            for word in [model.name.to_owned(), format!("sas,drives=2/{}", model.name)] {
+                let store = AnyStore::open(&format!("model:{word}:64MiB"), FileOptions::serve()).unwrap();
+                assert_eq!((store.capacity(), store.block_size()), (64 << 20, 512), "{word}");
+            }
+            assert!(crate::models_help().contains(model.name));
+        }
+        let own =
+            AnyStore::open("model:nand-s3700,seed=7,policy=cost-benefit,suspend=20us", FileOptions::serve());
+        assert_eq!(own.unwrap().capacity(), 400_000_000_000);
+    }
+
+    #[test]
     fn words_name_stores() {
         let open = |word: &str| AnyStore::open(word, FileOptions::serve());
         assert!(matches!(open("dram:1MiB").unwrap(), AnyStore::Dram(d) if d.capacity() == 1 << 20));
@@ -223,6 +277,15 @@ mod tests {
             ("delayed:10us", "names no store"),
             ("delayed:ten:dram:1MiB", "ten"),
             ("faulty:kind=odd:dram:1MiB", "kind=odd"),
+            ("model:nand:1GiB", "nand-p3700"),
+            ("model:nand:1GiB", "optane-p4800x"),
+            ("model:usb/nand-p3700:1GiB", "usb"),
+            ("model:nand-p3700,cells=3:1GiB", "cells=3"),
+            ("model:optane-p4800x,cells=3:1GiB", "cells=3"),
+            ("model:nand-p3700:much", "much"),
+            ("model:nand-p3700:0", "0 bytes"),
+            ("model:optane-p4800x", "a size is missing"),
+            ("model:", "is no model"),
             ("/nonexistent", "/nonexistent"),
             ("/dev/null", "/dev/null"),
         ] {

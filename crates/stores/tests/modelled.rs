@@ -1,0 +1,71 @@
+//! A drive over a modelled device answers right, and takes the device's time.
+
+use std::time::{Duration, Instant};
+
+use nearside_clock::TscClock;
+use nearside_conformance::store::suite;
+use nearside_device::Config;
+use nearside_driver::{Command, Driver, DriverConfig, Initiator, InitiatorConfig};
+use nearside_store::FileOptions;
+use nearside_stores::AnyStore;
+
+fn open(word: &str) -> AnyStore {
+    AnyStore::open(word, FileOptions::serve()).unwrap()
+}
+
+#[test]
+fn modelled_devices_are_stores() {
+    for word in
+        ["optane-p4800x", "nand-p3700", "nand-cosmos-plus,suspend=10us", "ahci/nand-s3700", "dram-gen2"]
+    {
+        suite(1, 1000, || open(&format!("model:{word}:4MiB")));
+    }
+}
+
+/// Writes and reads back through controller and driver on this thread; the median time of a read.
+fn median_read(word: &str) -> Duration {
+    const PAGES: u64 = 200;
+    let clock = TscClock::new();
+    let config = Config { lba_size: 512, ..Config::default() };
+    let mut drive = nearside_front_loop::inline(open(word), (), config).unwrap();
+    let driver =
+        Driver::start(drive.function.clone(), DriverConfig::default(), &clock, &mut drive.runner).unwrap();
+    let mut initiator =
+        Initiator::new(&driver, InitiatorConfig::default(), clock, &mut drive.runner, None).unwrap();
+    for page in 0..PAGES {
+        let mut buffer = initiator.buffer(4096).unwrap();
+        buffer.write(0, &page.to_le_bytes().repeat(512));
+        initiator.execute(&Command::write(1, page * 8, 8), Some(buffer)).unwrap().outcome.unwrap();
+    }
+    // Until the last of them is on the flash.
+    initiator.execute(&Command::flush(1), None).unwrap().outcome.unwrap();
+    let quiet = Instant::now();
+    while quiet.elapsed() < Duration::from_millis(20) {
+        std::hint::spin_loop();
+    }
+    let mut times = Vec::new();
+    for page in 0..PAGES {
+        let buffer = initiator.buffer(4096).unwrap();
+        let begun = Instant::now();
+        let done = initiator.execute(&Command::read(1, page * 8, 8), Some(buffer)).unwrap();
+        times.push(begun.elapsed());
+        done.outcome.unwrap();
+        let mut bytes = [0; 4096];
+        done.buffer.unwrap().read(0, &mut bytes);
+        assert_eq!(bytes.to_vec(), page.to_le_bytes().repeat(512), "page {page} of {word}");
+    }
+    times.sort();
+    times[times.len() / 2]
+}
+
+#[test]
+fn drives_take_their_devices_time() {
+    for (word, device_us) in [("model:optane-p4800x:64MiB", 7), ("model:nand-p3700:64MiB", 112)] {
+        let median = median_read(word);
+        println!("{word}: {median:?}");
+        // No earlier than the device; later by what a loaded machine adds.
+        let device = Duration::from_micros(device_us);
+        assert!(median > device * 3 / 4, "{word}: {median:?}");
+        assert!(median < device * 4 + Duration::from_millis(1), "{word}: {median:?}");
+    }
+}
