@@ -145,7 +145,8 @@ fn swept(
     plan.seed = config.seed;
     let how = Sweep {
         points: config.points,
-        beyond: config.beyond,
+        // Half as many more: arrivals are drawn, and the samples of the percentile's own bucket are not beyond it.
+        beyond: config.beyond * 3 / 2,
         // Simulated time is cheap where little happens in it.
         most_ns: 3_600_000_000_000,
         ..Sweep::new(plan, config.depth.into())
