@@ -48,6 +48,8 @@ pub enum Command {
     Demo(crate::demo::DemoArgs),
     /// Measure response time against load
     Bench(crate::bench::BenchArgs),
+    /// Measure models of media in simulated time
+    Sim(crate::sim::SimArgs),
 }
 
 /// Which drive, for whom, and how. The same for every command that asks a drive.

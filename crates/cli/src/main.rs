@@ -25,6 +25,7 @@ mod ls;
 mod open;
 mod out;
 mod progress;
+mod sim;
 mod stat;
 mod timing;
 mod wc;
@@ -46,5 +47,6 @@ fn main() -> ExitCode {
         Command::Doctor(a) => doctor::run(a),
         Command::Demo(a) => demo::run(a),
         Command::Bench(a) => bench::run(a),
+        Command::Sim(a) => sim::run(a),
     })
 }

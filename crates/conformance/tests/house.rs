@@ -36,7 +36,20 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // A target is a whole drive with its driver: the instrument begins where `embedded` does.
     (
         "instrument",
-        &["loadgen", "report", "device", "front-loop", "driver", "store", "stores", "dma", "clock"],
+        &[
+            "loadgen",
+            "report",
+            "sim",
+            "ftl",
+            "media",
+            "device",
+            "front-loop",
+            "driver",
+            "store",
+            "stores",
+            "dma",
+            "clock",
+        ],
     ),
 ];
 

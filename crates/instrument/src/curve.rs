@@ -11,9 +11,19 @@ pub struct Point {
     pub summary: Summary,
     /// Response times of all its operations.
     pub response: Latency,
+    /// An open loop offered more than the target carries: its response times grow for as long as it runs.
+    pub saturated: bool,
+    /// The user ended it before its time.
+    pub stopped: bool,
 }
 
 impl Point {
+    /// Of a run that took its time.
+    #[must_use]
+    pub fn new(summary: Summary, response: Latency) -> Point {
+        Point { summary, response, saturated: false, stopped: false }
+    }
+
     /// The load in words: `50.0 k` operations per second, or `QD 8`.
     #[must_use]
     pub fn load(&self) -> String {
@@ -21,6 +31,12 @@ impl Point {
             Some(Arrivals::Closed { depth }) => format!("QD {depth}"),
             _ => show_rate(self.summary.offered),
         }
+    }
+
+    /// The same, with a mark where the target did not carry it.
+    #[must_use]
+    pub fn marked_load(&self) -> String {
+        format!("{}{}", self.load(), if self.saturated { "*" } else { "" })
     }
 
     /// Operations in flight, of a closed loop.
@@ -49,6 +65,11 @@ pub struct Curve {
 }
 
 impl Curve {
+    /// Loads that the target carries.
+    pub fn carried(&self) -> impl Iterator<Item = &Point> {
+        self.loads.iter().filter(|point| !point.saturated)
+    }
+
     /// All runs, as they were measured.
     pub fn points(&self) -> impl Iterator<Item = &Point> {
         self.depths.iter().chain(&self.loads)
@@ -57,7 +78,7 @@ impl Curve {
     /// The lowest load.
     #[must_use]
     pub fn lowest(&self) -> Option<&Point> {
-        self.loads.first().or(self.depths.first())
+        self.carried().next().or(self.depths.first())
     }
 
     /// The load next to `fraction` of the knee, or of the highest throughput where there is no knee.
@@ -66,6 +87,6 @@ impl Curve {
         let most = self.points().map(|p| p.summary.throughput).fold(0.0, f64::max);
         let wanted = fraction * self.knee.unwrap_or(most);
         let away = |p: &&Point| (p.summary.offered - wanted).abs();
-        self.loads.iter().min_by(|a, b| away(a).total_cmp(&away(b))).or(self.depths.last())
+        self.carried().min_by(|a, b| away(a).total_cmp(&away(b))).or(self.depths.last())
     }
 }

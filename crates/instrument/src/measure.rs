@@ -1,18 +1,11 @@
-//! How a curve is measured: closed loops at queue depths, which show what the target can do, then open loops at shares of that.
+//! How a curve is measured: closed loops at queue depths, then a [`sweep`] of offered load up to what the target carries.
 
-use nearside_loadgen::{Arrivals, Generator, Plan, Workload};
+use nearside_loadgen::sweep::{Sweep, sweep};
+use nearside_loadgen::{Arrivals, Generator, Outcome, Plan, Workload};
 
 use crate::curve::{Curve, Point};
 use crate::run::{RunError, Runner};
-
-/// What bounds one run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
-    /// Nanoseconds.
-    Time(u64),
-    /// Operations.
-    Count(u64),
-}
+use crate::words::show_rate;
 
 /// What a curve is to be of.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,11 +14,13 @@ pub struct Ask {
     pub workload: Workload,
     /// Arrivals at even distances instead of at random.
     pub constant: bool,
-    /// Bound of each open loop.
-    pub bound: Bound,
-    /// Bound of each closed loop.
-    pub depth_bound: Bound,
-    /// Queue depths.
+    /// Each load is measured at least this long, in nanoseconds;
+    pub least_ns: u64,
+    /// until 20 samples lie beyond this percentile,
+    pub percent: f64,
+    /// or this long.
+    pub most_ns: u64,
+    /// Queue depths; each closed loop takes a quarter of `least_ns`.
     pub depths: Vec<u32>,
     /// How many loads.
     pub loads: usize,
@@ -40,46 +35,45 @@ pub enum Event<'a> {
     /// It goes on.
     Runs(&'a Generator),
     /// It has ended.
-    Ended(&'a Point),
+    Ended(&'a Point, &'a Outcome),
 }
 
 /// Slices of response time over time in one run.
 const SLICES: u64 = 50;
 /// Not measured at the begin of a run: this part of it.
 const WARM_UP: u64 = 10;
+/// Samples beyond the farthest percentile that is asked for.
+const BEYOND: u64 = 20;
+
+/// One stream for a time, its first part not measured.
+#[must_use]
+pub fn plan(workload: &Workload, arrivals: Arrivals, runtime_ns: u64, seed: u64) -> Plan {
+    let warm_up_ns = runtime_ns / WARM_UP;
+    let slice_ns = (runtime_ns / SLICES).max(1_000);
+    Plan { seed, warm_up_ns, slice_ns, ..Plan::new(workload.clone(), arrivals, runtime_ns) }
+}
 
 impl Ask {
-    /// One run of it. `rate` is what is expected of a closed loop.
-    #[must_use]
-    pub fn plan(&self, arrivals: Arrivals, bound: Bound, rate: f64) -> Plan {
-        let mut plan = Plan::new(self.workload.clone(), arrivals, 0);
-        plan.seed = self.seed;
-        let length_ns = match bound {
-            Bound::Time(ns) => ns,
-            Bound::Count(count) => (count as f64 / rate.max(1.0) * 1e9) as u64,
-        };
-        match bound {
-            Bound::Time(ns) => plan.runtime_ns = Some(ns),
-            Bound::Count(count) => (plan.runtime_ns, plan.count) = (None, Some(count)),
+    fn sweep(&self, depth: usize) -> Sweep {
+        let arrivals =
+            if self.constant { Arrivals::Constant { rate: 1.0 } } else { Arrivals::Poisson { rate: 1.0 } };
+        let plan = plan(&self.workload, arrivals, self.least_ns, self.seed);
+        Sweep {
+            points: self.loads,
+            percent: self.percent,
+            beyond: BEYOND,
+            least_ns: self.least_ns,
+            most_ns: self.most_ns.max(self.least_ns),
+            ..Sweep::new(plan, depth as u32)
         }
-        plan.warm_up_ns = length_ns / WARM_UP;
-        plan.slice_ns = (length_ns / SLICES).max(1_000);
-        plan
-    }
-
-    fn arrivals(&self, rate: f64) -> Arrivals {
-        if self.constant { Arrivals::Constant { rate } } else { Arrivals::Poisson { rate } }
     }
 }
 
-/// Shares of what the target can do: close together where the curve bends.
-fn shares(loads: usize) -> impl Iterator<Item = f64> {
-    let last = loads.max(1) as f64;
-    (1..=loads).map(move |i| {
-        let share = i as f64 / last;
-        // Half the points lie above 70 %.
-        0.98 * (1.0 - (1.0 - share).powf(1.4) * (1.0 - 0.04))
-    })
+/// Why a sweep ends early.
+enum End {
+    Failed(RunError),
+    /// By the user, or by an error of the target: what was measured counts.
+    Stopped,
 }
 
 /// Measures a curve of that name. What was measured before an error or a stop is in it.
@@ -92,43 +86,63 @@ pub fn measure(
     ask: &Ask,
     see: &mut dyn FnMut(Event<'_>),
 ) -> Result<Curve, RunError> {
-    let most = runner.depth() as u64;
-    let depths: Vec<u32> = ask.depths.iter().copied().filter(|depth| u64::from(*depth) <= most).collect();
-    let total = depths.len() + ask.loads;
+    let most = runner.depth();
+    let depths: Vec<u32> = ask.depths.iter().copied().filter(|depth| *depth as usize <= most).collect();
+    // The sweep begins with a guess of its own.
+    let total = depths.len() + 1 + ask.loads;
     let mut curve = Curve { name: name.to_owned(), ..Curve::default() };
-    let mut one = |index: usize, words: String, plan: &Plan| -> Result<(Point, bool), RunError> {
-        see(Event::Begins(index, total, words));
-        let point = runner.run(plan, &mut |generator| see(Event::Runs(generator)))?;
-        see(Event::Ended(&point));
-        let ends = runner.stopped() || point.summary.errors > 0;
-        Ok((point, ends))
+    let mut index = 0;
+    let mut one = |words: String, plan: &Plan| -> Result<(Point, Outcome), RunError> {
+        see(Event::Begins(index, total.max(index + 1), words));
+        index += 1;
+        let (point, outcome) = runner.run(plan, &mut |generator| see(Event::Runs(generator)))?;
+        see(Event::Ended(&point, &outcome));
+        Ok((point, outcome))
     };
-    let mut best = 0.0f64;
-    for (index, depth) in depths.iter().enumerate() {
-        // A first guess, for the slices only.
-        let plan = ask.plan(Arrivals::Closed { depth: *depth }, ask.depth_bound, best.max(10_000.0));
-        let (point, ends) = one(index, format!("queue depth {depth}"), &plan)?;
-        best = best.max(point.summary.throughput);
+    let ends = |point: &Point| point.stopped || point.summary.errors > 0;
+    for depth in depths {
+        let arrivals = Arrivals::Closed { depth };
+        let plan = plan(&ask.workload, arrivals, (ask.least_ns / 4).max(1_000), ask.seed);
+        let (point, _) = one(format!("queue depth {depth}"), &plan)?;
         note_errors(&mut curve, &point);
+        let over = ends(&point);
         curve.depths.push(point);
-        if ends {
+        if over {
             return Ok(curve);
         }
     }
-    for (index, share) in shares(ask.loads).enumerate() {
-        let rate = best * share;
-        if rate <= 0.0 {
-            break;
-        }
-        let plan = ask.plan(ask.arrivals(rate), ask.bound, rate);
-        let words = format!("{} I/Os per second", crate::words::show_rate(rate));
-        let (point, ends) = one(depths.len() + index, words, &plan)?;
+    if ask.loads == 0 {
+        return Ok(curve);
+    }
+    let mut loads: Vec<Point> = Vec::new();
+    let swept = sweep(&ask.sweep(most), |plan| {
+        let rate = plan.streams.first().and_then(|stream| stream.arrivals.rate());
+        let words =
+            rate.map_or("all it can".to_owned(), |rate| format!("{} I/Os per second", show_rate(rate)));
+        let (point, mut outcome) = one(words, plan).map_err(End::Failed)?;
+        // The sweep keeps all of them, and needs no slices.
+        outcome.streams.iter_mut().for_each(|stream| stream.slices.clear());
+        let over = ends(&point);
         note_errors(&mut curve, &point);
-        curve.loads.push(point);
-        if ends {
-            break;
+        if rate.is_some() {
+            loads.push(point);
+        }
+        if over { Err(End::Stopped) } else { Ok(outcome) }
+    });
+    match swept {
+        Err(End::Failed(error)) => return Err(error),
+        Err(End::Stopped) => {}
+        Ok(swept) => {
+            let rate = |point: &Point| point.summary.streams.first().and_then(|s| s.arrivals.rate());
+            for point in &mut loads {
+                let load = swept.points.iter().find(|load| rate(point) == Some(load.rate));
+                point.saturated = load.is_some_and(|load| load.saturated);
+            }
+            curve.knee = swept.knee.and_then(|knee| swept.points.get(knee)).map(|load| load.rate);
         }
     }
+    loads.sort_by(|a, b| a.summary.offered.total_cmp(&b.summary.offered));
+    curve.loads = loads;
     Ok(curve)
 }
 

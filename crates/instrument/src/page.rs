@@ -3,6 +3,7 @@
 
 use nearside_loadgen::Summary;
 use nearside_loadgen::summary::Times;
+use nearside_loadgen::sweep::KNEE;
 use nearside_report::{Axis, Bar, Cell, Line, Page};
 
 use crate::curve::{Curve, Point};
@@ -52,9 +53,9 @@ fn few(times: &Times, percent: Option<f64>) -> bool {
 }
 
 /// One statistic of a curve against its throughput.
-fn line(name: String, points: &[Point], percent: Option<f64>) -> Line {
+fn line(name: String, curve: &Curve, percent: Option<f64>) -> Line {
     let (mut places, mut weak) = (Vec::new(), Vec::new());
-    for Point { summary, .. } in points {
+    for Point { summary, .. } in curve.carried() {
         let Some(ns) = value(&summary.all.response, percent) else { continue };
         if few(&summary.all.response, percent) {
             weak.push(places.len());
@@ -75,13 +76,13 @@ fn against_load(page: &mut Page, curves: &[Curve]) {
     // Up to seven lines have colours of their own.
     if curves.len() <= 2 {
         let each = |curve: &Curve| {
-            STATISTICS.map(|(name, percent)| line(named(curve, name), &curve.loads, percent)).to_vec()
+            STATISTICS.map(|(name, percent)| line(named(curve, name), curve, percent)).to_vec()
         };
         let lines: Vec<Line> = curves.iter().flat_map(each).collect();
         page.lines("Average, 99th and 99.999th percentile of response time at each load", &x, &y, &lines);
     } else {
         for (name, percent) in STATISTICS {
-            let lines: Vec<Line> = curves.iter().map(|c| line(c.name.clone(), &c.loads, percent)).collect();
+            let lines: Vec<Line> = curves.iter().map(|c| line(c.name.clone(), c, percent)).collect();
             page.lines(&format!("Response time at each load: {name}"), &x, &y, &lines);
         }
     }
@@ -90,6 +91,9 @@ fn against_load(page: &mut Page, curves: &[Curve]) {
             page.text(&format!("{}: the knee lies at {} I/Os per second.", curve.name, show_rate(knee)));
         }
     }
+    page.text(&format!(
+        "The knee is {KNEE}. Loads that were not carried (marked * below) are in no picture: what waits then waits longer the longer one measures."
+    ));
 }
 
 fn bars(page: &mut Page, curves: &[Curve]) {
@@ -277,7 +281,7 @@ fn tables(page: &mut Page, curves: &[Curve]) {
         let row = |point: &Point| {
             let response = &point.summary.all.response;
             let mut cells = vec![
-                Cell::from(point.load()),
+                Cell::from(point.marked_load()),
                 Cell::from(show_rate(point.summary.throughput)),
                 Cell::from(response.count.to_string()),
                 Cell::from(show_time(response.mean_ns)),

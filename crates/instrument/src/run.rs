@@ -7,7 +7,7 @@ use nearside_clock::TscClock;
 use nearside_loadgen::cost::{self, GeneratorCost};
 use nearside_loadgen::record::Environment;
 use nearside_loadgen::run::{Pace, SimError, watched};
-use nearside_loadgen::{Arrivals, Generator, Plan, PlanError, Rw, Summary, Workload};
+use nearside_loadgen::{Arrivals, Generator, Outcome, Plan, PlanError, Rw, Summary, Workload};
 
 use crate::curve::Point;
 use crate::target::Open;
@@ -35,12 +35,7 @@ pub trait Runner {
     ///
     /// # Errors
     /// What is wrong with the plan.
-    fn run(&mut self, plan: &Plan, watch: Watch<'_>) -> Result<Point, RunError>;
-
-    /// Whether the user has had enough: nothing more is begun.
-    fn stopped(&self) -> bool {
-        false
-    }
+    fn run(&mut self, plan: &Plan, watch: Watch<'_>) -> Result<(Point, Outcome), RunError>;
 }
 
 /// Runs in real time.
@@ -90,7 +85,7 @@ impl Real {
         let depth = self.depth().min(8) as u32;
         let mut plan = Plan::new(whole, Arrivals::Closed { depth }, 0);
         (plan.runtime_ns, plan.count) = (None, Some(size / PIECE));
-        let point = self.run(&plan, watch).map_err(|e| e.to_string())?;
+        let (point, _) = self.run(&plan, watch).map_err(|e| e.to_string())?;
         let error = point.summary.streams.iter().find_map(|stream| stream.first_error.clone());
         error.map_or(Ok(()), Err)
     }
@@ -101,7 +96,7 @@ impl Runner for Real {
         self.open.engine.depth()
     }
 
-    fn run(&mut self, plan: &Plan, watch: Watch<'_>) -> Result<Point, RunError> {
+    fn run(&mut self, plan: &Plan, watch: Watch<'_>) -> Result<(Point, Outcome), RunError> {
         let stop = self.stop.clone();
         let ran = watched(plan, &mut self.open.engine, &self.clock, self.pace, |generator| {
             watch(generator);
@@ -109,10 +104,8 @@ impl Runner for Real {
         })?;
         let name = &self.open.name;
         let summary = Summary::real(&self.target, name, plan, &ran, self.cost, &self.environment);
-        Ok(Point { summary, response: ran.outcome.both().response })
-    }
-
-    fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        let stopped = self.stop.load(Ordering::Relaxed);
+        let point = Point { stopped, ..Point::new(summary, ran.outcome.both().response) };
+        Ok((point, ran.outcome))
     }
 }

@@ -19,11 +19,15 @@ pub fn curve(curve: &Curve) -> String {
             head.extend(response.percentiles.iter().map(|p| format!("p{} ", p.percent)));
             rows.push(head);
         }
-        let mut row = vec![point.load(), show_rate(point.summary.throughput), show_time(response.mean_ns)];
+        let mut row =
+            vec![point.marked_load(), show_rate(point.summary.throughput), show_time(response.mean_ns)];
         row.extend(response.percentiles.iter().map(|p| marked(show_time(p.ns as f64), p.few)));
         rows.push(row);
     }
     let mut text = aligned(&rows);
+    if curve.loads.iter().any(|point| point.saturated) {
+        let _ = writeln!(text, "* more than the target carries");
+    }
     if let Some(knee) = curve.knee {
         let _ = writeln!(text, "knee at {} I/Os per second", show_rate(knee));
     }

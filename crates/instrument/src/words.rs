@@ -57,6 +57,15 @@ pub fn time(word: &str) -> Result<u64, String> {
     if (1.0..=1e18).contains(&ns) { Ok(ns as u64) } else { Err(wrong()) }
 }
 
+/// `99.999`, in per cent.
+///
+/// # Errors
+/// That it is none that can be reached.
+pub fn percent(word: &str) -> Result<f64, String> {
+    let percent = word.parse::<f64>().ok().filter(|percent| (0.0..=99.999_999).contains(percent));
+    percent.ok_or_else(|| format!("{word:?} is no percentile from 0 to 99.999999"))
+}
+
 fn split(word: &str) -> (&str, &str) {
     let digits = word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len());
     word.split_at(digits)

@@ -25,7 +25,7 @@ fn point(service_ns: u64, arrivals: Arrivals, count: u64) -> Point {
     (plan.runtime_ns, plan.count) = (None, Some(count));
     let outcome = simulated(&plan, &mut device(service_ns), &SimClock::new()).unwrap();
     let summary = Summary::simulated("a device that is known", "null", &plan, &outcome);
-    Point { summary, response: outcome.both().response }
+    Point::new(summary, outcome.both().response)
 }
 
 fn curve(name: &str, service_ns: u64) -> Curve {

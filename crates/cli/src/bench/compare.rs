@@ -1,16 +1,16 @@
 //! `nearside bench compare`: several targets, or completion models, on the same pictures.
 
-use std::io::Write;
+use std::sync::atomic::Ordering;
 
 use clap::{Args, ValueEnum};
-use nearside_instrument::{Event, Runner, Target, measure};
+use nearside_instrument::Target;
 
-use super::curve::{SweepArgs, fill, show, status};
+use super::curve::{SweepArgs, fill};
 use super::live::{Live, until_told};
 use super::report::{self, OutputArgs};
 use super::work::{self, ReachArgs, WorkArgs};
 use crate::args::CompletionModel;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::out::Out;
 
 const EXAMPLES: &str = "\
@@ -74,33 +74,16 @@ pub fn run(args: CompareArgs) -> Outcome {
     let pairs = args.pairs();
     let live = Live::new();
     let mut curves = Vec::new();
-    let mut interrupted = false;
     for (index, (name, target, model)) in pairs.iter().enumerate() {
         let (mut real, workload) = work::open(target, &args.work, &args.reach, *model, &environment, &stop)?;
         fill(&mut real, &workload, &args.reach, &live);
         let ask = args.sweep.ask(workload, &args.work);
-        let mut failed = Ok(());
-        let curve = measure(&mut real, name, &ask, &mut |event| {
-            live.event(&event, name, index, pairs.len());
-            if let (Event::Ended(point), true, true) = (&event, args.output.json, failed.is_ok()) {
-                failed = report::json(point, &mut out);
-            }
-        })
-        .map_err(|e| Failure::Message(format!("{name}: {e}")))?;
-        failed?;
-        curves.push(curve);
-        interrupted = real.stopped();
-        if interrupted {
+        let nth = (index, pairs.len());
+        curves.push(report::curve(&mut real, name, &ask, &args.output, &mut out, &live, nth)?);
+        if stop.load(Ordering::Relaxed) {
             break;
         }
     }
     drop(live);
-    let page = report::write_page(&args.output.out, "compare.html", "Response time against load", &curves)?;
-    for (index, curve) in curves.iter().enumerate() {
-        if !args.output.json {
-            writeln!(out, "{}{}", if index > 0 { "\n" } else { "" }, curve.name)?;
-        }
-        show(curve, &mut out, &args.output, &page)?;
-    }
-    Ok(status(&curves, interrupted))
+    report::show(&curves, "compare.html", "Response time against load", &args.output, &mut out)
 }

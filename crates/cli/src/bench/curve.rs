@@ -1,21 +1,20 @@
 //! `nearside bench curve`: one target, one load after another.
 
-use std::io::Write;
-
 use clap::Args;
-use nearside_instrument::{Ask, Bound, Curve, Event, Real, Target, measure, table, words};
+use nearside_instrument::{Ask, Real, Target, words};
 use nearside_loadgen::Workload;
 
-use super::live::{INTERRUPTED, Live, until_told};
+use super::live::{Live, until_told};
 use super::report::{self, OutputArgs};
 use super::work::{self, Process, ReachArgs, WorkArgs};
 use crate::args::CompletionModel;
-use crate::failure::{Failure, Outcome, complain};
+use crate::failure::{Outcome, complain};
 use crate::out::Out;
 
 const EXAMPLES: &str = "\
 Examples:
   nearside bench curve -d dram:1GiB                               about half a minute; table, and out/curve.html
+  nearside bench curve -d model:optane-p4800x:16GiB --percentile 99.999   20 samples beyond it at each load
   nearside bench curve -d dram:1GiB --completion interrupt
   nearside bench curve -d delayed:10us,units=8:dram:1GiB --rw randrw --rwmixread 70
   nearside bench curve -d uring:/dev/nvme0n1 --runtime 30s        reads only: nothing is destroyed
@@ -50,31 +49,43 @@ pub struct CurveArgs {
 pub struct SweepArgs {
     /// How long each load is measured
     #[arg(long, default_value = "2s", value_name = "TIME", value_parser = words::time)]
-    pub runtime: u64,
+    runtime: u64,
+    /// Measure each load on, for a minute at most, until 20 samples lie beyond this percentile
+    #[arg(long, value_name = "PERCENT", value_parser = words::percent)]
+    percentile: Option<f64>,
     /// How many loads
     #[arg(long, default_value_t = 12, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=200))]
-    pub loads: u16,
+    loads: u16,
     /// Queue depths of the closed loops that go before
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128", value_name = "N,...", value_parser = clap::value_parser!(u32).range(1..=512))]
-    pub depths: Vec<u32>,
+    depths: Vec<u32>,
 }
+
+/// As long as a load is measured for the sake of a percentile.
+const MOST_NS: u64 = 60_000_000_000;
 
 impl SweepArgs {
     /// What is asked for.
     pub fn ask(&self, workload: Workload, work: &WorkArgs) -> Ask {
-        let mut depths = self.depths.clone();
-        depths.sort_unstable();
-        depths.dedup();
         Ask {
             workload,
             constant: work.rate_process == Process::Linear,
-            bound: Bound::Time(self.runtime),
-            depth_bound: Bound::Time((self.runtime / 4).max(1_000_000)),
-            depths,
+            least_ns: self.runtime,
+            percent: self.percentile.unwrap_or(50.0),
+            most_ns: if self.percentile.is_some() { MOST_NS.max(self.runtime) } else { self.runtime },
+            depths: in_order(&self.depths),
             loads: self.loads.into(),
             seed: work.seed,
         }
     }
+}
+
+/// Each once, rising.
+pub fn in_order(depths: &[u32]) -> Vec<u32> {
+    let mut depths = depths.to_vec();
+    depths.sort_unstable();
+    depths.dedup();
+    depths
 }
 
 /// Fills memory that was never written.
@@ -98,46 +109,7 @@ pub fn run(args: CurveArgs) -> Outcome {
     let live = Live::new();
     fill(&mut real, &workload, &args.reach, &live);
     let ask = args.sweep.ask(workload, &args.work);
-    let mut failed = Ok(());
-    let curve = measure(&mut real, &name, &ask, &mut |event| {
-        live.event(&event, &name, 0, 1);
-        if let (Event::Ended(point), true, true) = (&event, args.output.json, failed.is_ok()) {
-            failed = report::json(point, &mut out);
-        }
-    })
-    .map_err(|e| Failure::Message(format!("{name}: {e}")))?;
+    let curve = report::curve(&mut real, &name, &ask, &args.output, &mut out, &live, (0, 1))?;
     drop(live);
-    failed?;
-    let interrupted = nearside_instrument::Runner::stopped(&real);
-    let curves = [curve];
-    let page = report::write_page(&args.output.out, "curve.html", "Response time against load", &curves)?;
-    let [curve] = &curves;
-    show(curve, &mut out, &args.output, &page)?;
-    Ok(status(&curves, interrupted))
-}
-
-/// The table and where the page is.
-pub fn show(
-    curve: &Curve,
-    out: &mut Out,
-    output: &OutputArgs,
-    page: &std::path::Path,
-) -> Result<(), Failure> {
-    for note in &curve.notes {
-        complain(&format!("{}: {note}", curve.name));
-    }
-    if !output.json {
-        write!(out, "{}", table::curve(curve))?;
-        writeln!(out, "the page with the pictures: {}", page.display())?;
-    }
-    Ok(out.flush()?)
-}
-
-/// 1 where an operation failed, as what was measured is not what was asked.
-pub fn status(curves: &[Curve], interrupted: bool) -> u8 {
-    match curves.iter().flat_map(Curve::points).any(|point| point.summary.errors > 0) {
-        _ if interrupted => INTERRUPTED,
-        true => 1,
-        false => 0,
-    }
+    report::show(&[curve], "curve.html", "Response time against load", &args.output, &mut out)
 }

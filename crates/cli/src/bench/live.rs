@@ -96,7 +96,7 @@ impl Live {
                 self.begins(before * steps + step, all * steps, format!("{name}, {words}"));
             }
             Event::Runs(generator) => self.runs(generator),
-            Event::Ended(_) => {}
+            Event::Ended(..) => {}
         }
     }
 }

@@ -4,11 +4,11 @@
 //! measures, [`live`] shows how far it is -> [`report`] writes the table, JSON lines, and the page.
 
 mod compare;
-mod curve;
+pub mod curve;
 pub mod live;
 pub mod report;
 mod run;
-mod work;
+pub mod work;
 
 use clap::{Args, Subcommand};
 

@@ -3,10 +3,10 @@
 use std::io::Write;
 
 use clap::{ArgGroup, Args};
-use nearside_instrument::{Ask, Bound, Curve, Runner, Target, table, words};
+use nearside_instrument::{Curve, Runner, Target, plan, table, words};
 use nearside_loadgen::Arrivals;
 
-use super::curve::{fill, status};
+use super::curve::fill;
 use super::live::{Live, until_told};
 use super::report::{self, OutputArgs};
 use super::work::{self, Process, ReachArgs, WorkArgs};
@@ -58,38 +58,24 @@ pub fn run(args: RunArgs) -> Outcome {
     let mut out = Out::new();
     let live = Live::new();
     fill(&mut real, &workload, &args.reach, &live);
-    let (constant, bound) = (args.work.rate_process == Process::Linear, Bound::Time(args.runtime));
     let arrivals = match (args.rate, args.iodepth) {
-        (Some(rate), _) if constant => Arrivals::Constant { rate },
+        (Some(rate), _) if args.work.rate_process == Process::Linear => Arrivals::Constant { rate },
         (Some(rate), _) => Arrivals::Poisson { rate },
         (None, depth) => Arrivals::Closed { depth: depth.unwrap_or(1) },
     };
-    let ask = Ask {
-        workload,
-        constant,
-        bound,
-        depth_bound: bound,
-        depths: Vec::new(),
-        loads: 0,
-        seed: args.work.seed,
-    };
-    let plan = ask.plan(arrivals, bound, 1.0);
+    let plan = plan(&workload, arrivals, args.runtime, args.work.seed);
     let name = args.target.to_string();
     live.begins(0, 1, name.clone());
-    let point = real
+    let (point, outcome) = real
         .run(&plan, &mut |generator| live.runs(generator))
         .map_err(|e| Failure::Message(format!("{name}: {e}")))?;
     drop(live);
-    let interrupted = real.stopped();
-    let mut curve = Curve { name, ..Curve::default() };
-    let mut text = table::run(&point);
-    if args.output.json {
-        report::json(&point, &mut out)?;
-        text.clear();
-    }
+    args.output.run(&point, &outcome, &mut out)?;
     if let Some(first) = point.summary.streams.iter().find_map(|stream| stream.first_error.as_ref()) {
-        complain(&format!("{}: {first}", curve.name));
+        complain(&format!("{name}: {first}"));
     }
+    let text = table::run(&point);
+    let mut curve = Curve { name, ..Curve::default() };
     if point.depth().is_some() {
         curve.depths.push(point);
     } else {
@@ -101,5 +87,5 @@ pub fn run(args: RunArgs) -> Outcome {
         writeln!(out, "{text}the page with the pictures: {}", page.display())?;
     }
     out.flush()?;
-    Ok(status(&curves, interrupted))
+    Ok(report::status(&curves))
 }

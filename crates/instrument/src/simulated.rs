@@ -1,0 +1,70 @@
+//! Runs in simulated time: a medium behind a whole drive with its driver, or alone. The same seed, the same bytes.
+//!
+//! `stop` ends a curve between two runs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nearside_clock::SimClock;
+use nearside_loadgen::engine::Engine;
+use nearside_loadgen::run::simulated;
+use nearside_loadgen::{Outcome, Plan, Summary};
+use nearside_media::Medium;
+use nearside_sim::{Bare, Drive, DriveConfig, DriveError};
+use nearside_store::{Modelled, Null};
+
+use crate::curve::Point;
+use crate::run::{RunError, Runner, Watch};
+
+/// See the module.
+pub struct Simulated {
+    name: String,
+    engine: Box<dyn Engine>,
+    how: &'static str,
+    clock: SimClock,
+    stop: Arc<AtomicBool>,
+}
+
+/// Operations in flight at most.
+const DEPTH: u16 = 1024;
+
+impl Simulated {
+    /// A drive of `capacity` bytes over `medium`, without payload, with its driver; operations of up to `bytes`.
+    ///
+    /// # Errors
+    /// Why there can be no such drive.
+    pub fn drive(
+        name: &str,
+        medium: impl Medium,
+        capacity: u64,
+        bytes: u32,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Simulated, DriveError> {
+        let clock = SimClock::new();
+        let config = DriveConfig { depth: DEPTH, largest: bytes as usize, ..DriveConfig::default() };
+        let store = Modelled::new(Null::new(capacity, config.controller.lba_size)?, medium);
+        let engine = Box::new(Drive::new(store, &config, clock.clone())?);
+        Ok(Simulated { name: name.to_owned(), engine, how: "simulated drive and driver", clock, stop })
+    }
+
+    /// `medium` alone.
+    #[must_use]
+    pub fn bare(name: &str, medium: impl Medium, stop: Arc<AtomicBool>) -> Simulated {
+        let engine = Box::new(Bare::new(medium, DEPTH.into()));
+        Simulated { name: name.to_owned(), engine, how: "simulated medium", clock: SimClock::new(), stop }
+    }
+}
+
+impl Runner for Simulated {
+    fn depth(&self) -> usize {
+        self.engine.depth()
+    }
+
+    fn run(&mut self, plan: &Plan, _watch: Watch<'_>) -> Result<(Point, Outcome), RunError> {
+        let outcome = simulated(plan, &mut self.engine, &self.clock)?;
+        let summary = Summary::simulated(&self.name, self.how, plan, &outcome);
+        let stopped = self.stop.load(Ordering::Relaxed);
+        let point = Point { stopped, ..Point::new(summary, outcome.both().response) };
+        Ok((point, outcome))
+    }
+}
