@@ -23,7 +23,7 @@ use nearside_driver::{Driver, DriverConfig, Policy, Threaded};
 
 pub use host::{Host, HostError};
 pub use mount::FILE_NAME;
-pub use socket::MAX_CONNECTIONS;
+pub use socket::{Caller, MAX_CONNECTIONS, serve};
 
 /// How to attach a drive.
 #[derive(Clone, Debug)]

@@ -20,6 +20,15 @@ use nearside_spec::socket::{Hello, Kind, REQUEST_FRAME, ReplyFrame, RequestFrame
 
 use crate::host::{Host, HostError};
 
+/// Whom a socket serves, with what rights.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Who connected, as the kernel knows it.
+    pub peer: Peer,
+    /// Whether it may read blocks and ask in anybody's name: root and the drive's own user.
+    pub trusted: bool,
+}
+
 /// Connections at a time; more are closed at once.
 pub const MAX_CONNECTIONS: usize = 64;
 /// Of these, connections of one user other than root and the drive's own: nobody keeps the others out.
@@ -140,7 +149,8 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
             Ok(Some(peer)) => std::thread::Builder::new().name("socket-peer".into()).spawn({
                 let shared = shared.clone();
                 move || {
-                    if let Err(e) = serve(&stream, &peer, &shared)
+                    let caller = Caller { trusted: shared.trusts(peer.uid), peer };
+                    if let Err(e) = serve(&stream, &caller, &shared.host)
                         && e.kind() != io::ErrorKind::UnexpectedEof
                     {
                         eprintln!("nearside: socket: {e}");
@@ -157,35 +167,34 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
     }
 }
 
-/// One connection, to its end.
-fn serve(mut stream: &UnixStream, peer: &Peer, shared: &Shared) -> io::Result<()> {
+/// One connection, to its end: the peer's (`UnexpectedEof`), or that of a frame that is none.
+pub fn serve(mut stream: impl Read + Write, caller: &Caller, host: &Host) -> io::Result<()> {
     let mut head = [0; REQUEST_FRAME];
     let mut request = Vec::new();
     loop {
         stream.read_exact(&mut head)?;
         let frame = RequestFrame::decode(&head).filter(|f| f.len as usize <= MAX_REQUEST);
         let Some(frame) = frame else {
-            return answer(stream, Status::INVALID_FIELD.dnr(), &[]);
+            return answer(&mut stream, Status::INVALID_FIELD.dnr(), &[]);
         };
         request.resize(frame.len as usize, 0);
         stream.read_exact(&mut request)?;
-        match execute(shared, peer, &frame, &request) {
-            Ok(reply) => answer(stream, Status::SUCCESS, &reply)?,
-            Err(status) => answer(stream, status, &[])?,
+        match execute(host, caller, &frame, &request) {
+            Ok(reply) => answer(&mut stream, Status::SUCCESS, &reply)?,
+            Err(status) => answer(&mut stream, status, &[])?,
         }
     }
 }
 
-fn answer(mut stream: &UnixStream, status: Status, reply: &[u8]) -> io::Result<()> {
+fn answer(stream: &mut impl Write, status: Status, reply: &[u8]) -> io::Result<()> {
     let head = ReplyFrame { status: status.0, len: u32::try_from(reply.len()).unwrap_or(u32::MAX) };
     stream.write_all(&head.encode())?;
     stream.write_all(reply)
 }
 
-fn execute(shared: &Shared, peer: &Peer, frame: &RequestFrame, request: &[u8]) -> Result<Vec<u8>, Status> {
-    let host = &shared.host;
+fn execute(host: &Host, caller: &Caller, frame: &RequestFrame, request: &[u8]) -> Result<Vec<u8>, Status> {
     let refused = Status::INVALID_FIELD.dnr();
-    let trusted = shared.trusts(peer.uid);
+    let trusted = caller.trusted;
     let room = frame.room as usize;
     if room > MAX_BUFFER || (frame.kind != Kind::NearData && !request.is_empty()) {
         return Err(refused);
@@ -206,7 +215,7 @@ fn execute(shared: &Shared, peer: &Peer, frame: &RequestFrame, request: &[u8]) -
             Ok(bytes)
         }
         Kind::NearData => {
-            if !trusted && !may_ask(peer, request) {
+            if !trusted && !may_ask(&caller.peer, request) {
                 return Err(refused);
             }
             host.near_data(request, room).map_err(|e| status(&e))

@@ -336,13 +336,14 @@ impl<T: Transport> Iterator for Records<'_, T> {
     }
 }
 
-/// Adds the figures of one more command.
+/// Adds the figures of one more command. They are what the drive says, so they may be anything.
 pub(crate) fn add(to: &mut Counters, from: &Counters) {
-    to.bytes_scanned += from.bytes_scanned;
-    to.blocks_read += from.blocks_read;
-    to.cache_hits += from.cache_hits;
-    to.cache_misses += from.cache_misses;
-    to.files += from.files;
-    to.locate_ns += from.locate_ns;
-    to.compute_ns += from.compute_ns;
+    let add = |to: &mut u64, from: u64| *to = to.saturating_add(from);
+    add(&mut to.bytes_scanned, from.bytes_scanned);
+    add(&mut to.blocks_read, from.blocks_read);
+    add(&mut to.cache_hits, from.cache_hits);
+    add(&mut to.cache_misses, from.cache_misses);
+    add(&mut to.files, from.files);
+    add(&mut to.locate_ns, from.locate_ns);
+    add(&mut to.compute_ns, from.compute_ns);
 }

@@ -15,6 +15,9 @@ use crate::{Completion, Error, Transport};
 /// What a drive's name begins with when it is a socket.
 pub const PREFIX: &str = "unix:";
 
+/// Block sizes that a drive may have.
+const BLOCK_SIZES: std::ops::RangeInclusive<u32> = 512..=64 * 1024;
+
 /// Bytes of one block read.
 const READ: usize = 128 * 1024;
 
@@ -31,6 +34,11 @@ impl SocketTransport {
     pub fn connect(path: &Path) -> Result<SocketTransport, Error> {
         let name = format!("{PREFIX}{}", path.display());
         let stream = UnixStream::connect(path).map_err(Error::io(name.clone()))?;
+        SocketTransport::over(stream, name)
+    }
+
+    /// A drive at the other end of a stream that is connected already; `name` is for messages.
+    pub fn over(stream: UnixStream, name: String) -> Result<SocketTransport, Error> {
         let hello = Hello { capacity: 0, block_size: 512 };
         let mut transport = SocketTransport { stream, name, hello };
         let mut reply = Vec::new();
@@ -39,6 +47,12 @@ impl SocketTransport {
             what: "reply",
             reason: "the drive's greeting is too short".into(),
         })?;
+        // Reads are rounded to whole blocks: what a block is bounds what they take.
+        let Hello { block_size, .. } = transport.hello;
+        if !block_size.is_power_of_two() || !BLOCK_SIZES.contains(&block_size) {
+            let reason = format!("the drive's greeting says blocks of {block_size} bytes");
+            return Err(Error::Form { what: "reply", reason });
+        }
         Ok(transport)
     }
 

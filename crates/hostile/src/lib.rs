@@ -18,6 +18,7 @@ pub mod pointers;
 pub mod rig;
 pub mod search;
 pub mod sites;
+pub mod sockets;
 pub mod structure;
 pub mod volumes;
 
@@ -33,6 +34,7 @@ pub struct Target {
 
 /// All of them.
 pub const TARGETS: &[Target] = &[
+    Target { name: "drive_reply", run: sockets::reply, seeds: sockets::reply_seeds },
     Target { name: "ext_dir", run: structure::ext_dir, seeds: structure::ext_dir_seeds },
     Target { name: "ext_extent", run: structure::ext_extent, seeds: structure::ext_extent_seeds },
     Target { name: "ext_inode", run: structure::ext_inode, seeds: structure::ext_inode_seeds },
@@ -58,6 +60,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "partition_table", run: partition::run, seeds: partition::seeds },
     Target { name: "posix_acl", run: acl::run, seeds: acl::seeds },
     Target { name: "prp_sgl", run: pointers::run, seeds: pointers::seeds },
+    Target { name: "socket_peer", run: sockets::peer, seeds: sockets::peer_seeds },
 ];
 
 /// Runs an input on the target of that name. Panics where there is none.

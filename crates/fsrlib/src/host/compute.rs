@@ -102,7 +102,7 @@ impl<T: Transport> Bytes<'_, T> {
     ) -> Result<(), Error> {
         let ranges = match self.located {
             Located::Inline(bytes) => {
-                counters.bytes_scanned += bytes.len() as u64;
+                counters.bytes_scanned = counters.bytes_scanned.saturating_add(bytes.len() as u64);
                 let _ = take(bytes)?;
                 return Ok(());
             }
@@ -117,7 +117,7 @@ impl<T: Transport> Bytes<'_, T> {
                     Some(at) => self.session.read_bytes(self.base + at + done, n as usize)?,
                     None => vec![0; n as usize],
                 };
-                counters.bytes_scanned += n;
+                counters.bytes_scanned = counters.bytes_scanned.saturating_add(n);
                 if take(&piece)?.is_break() {
                     return Ok(());
                 }

@@ -48,7 +48,8 @@ impl Totals {
     pub(crate) fn add(&mut self, matched: bool, matches: u64) {
         self.files += 1;
         self.files_matched += u64::from(matched);
-        self.matches += matches;
+        // The drive may have said anything.
+        self.matches = self.matches.saturating_add(matches);
     }
 }
 
@@ -87,6 +88,11 @@ impl Host {
             }
         }
         let (base, len) = place.ok_or_else(|| Error::Refused(ReplyStatus::NoVolume("none".into())))?;
+        let capacity = session.transport.capacity();
+        if base.checked_add(len).is_none_or(|end| end > capacity) {
+            let reason = format!("a volume of {len} bytes at byte {base} of a namespace of {capacity}");
+            return Err(Error::Form { what: "reply", reason });
+        }
         let cache = RefCell::new(BlockCache::default());
         let source = HostSource::new(session, &cache, base, len, true);
         let volume = now(Volume::open(&source)).map_err(|e| Error::Refused(status_of(&e)))?;
@@ -167,7 +173,7 @@ impl Host {
         let source = HostSource::new(session, &self.cache, self.base, self.len, self.cached);
         let located = now(locate::locate(&self.volume, &source, inode));
         source.finish()?;
-        counters.locate_ns += session.clock.now().since(start);
+        add(counters, &Counters { locate_ns: session.clock.now().since(start), ..Counters::default() });
         let located = match located {
             Ok(located) => located,
             Err(error) => {
@@ -212,7 +218,7 @@ impl Host {
                 let bytes = compute::Bytes { session, base: self.base, size: inode.size, located: &located };
                 let clock = bytes.session.clock.clone();
                 let flow = compute::compute(engine, bytes, path, inode, counters, totals, sink)?;
-                counters.compute_ns += clock.now().since(start);
+                add(counters, &Counters { compute_ns: clock.now().since(start), ..Counters::default() });
                 Ok(flow)
             }
         }
