@@ -18,6 +18,8 @@ use crate::view::Tally;
 
 /// A cursor of which only the totals are left to say.
 const AT_THE_END: u64 = u64::MAX;
+/// More than any number that an answer gives: so adding to a cursor's numbers never overflows.
+const CURSOR_MOST: u64 = 1 << 62;
 
 /// What is done with each file.
 enum Work {
@@ -111,6 +113,14 @@ impl<M: Media> Run<'_, M> {
             self.warn(out).await;
         }
         let at_the_end = request.resume.as_ref().is_some_and(|c| c.offset == AT_THE_END);
+        if let Some(Cursor { offset, line, found, within, totals, .. }) = &request.resume {
+            let Totals { files, files_matched, matches } = totals;
+            let offset = if at_the_end { &0 } else { offset };
+            if [offset, line, found, within, files, files_matched, matches].iter().any(|n| **n > CURSOR_MOST)
+            {
+                return Err(Failure::InvalidRequest("a cursor that no reply gives".to_owned()));
+            }
+        }
         let more = match &request.target {
             _ if at_the_end => None,
             Target::Volume => match out.work {
