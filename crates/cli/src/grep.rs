@@ -181,7 +181,7 @@ pub fn run(mut args: GrepArgs) -> Outcome {
         count: args.count,
         parts: args.only_matching,
         without_match: args.files_without_match,
-        groups: args.context.or(args.after_context).or(args.before_context).is_some() && !args.only_matching,
+        groups: groups(&args),
         color: args.color == Color::Always || args.color == Color::Auto && out.terminal && !dumb_terminal(),
         search: search.clone(),
     };
@@ -333,6 +333,8 @@ fn search_of(args: &mut GrepArgs) -> Result<Search, Failure> {
         _ => Answer::Lines,
     };
     let lines = answer == Answer::Lines && !args.only_matching;
+    // Whether groups of lines touch is known by their numbers.
+    let numbers = args.line_number || args.drive.json || groups(args);
     Ok(Search {
         patterns,
         fixed: args.fixed_strings,
@@ -346,5 +348,11 @@ fn search_of(args: &mut GrepArgs) -> Result<Search, Failure> {
         before: if lines { args.before_context.or(args.context).unwrap_or(0) } else { 0 },
         after: if lines { args.after_context.or(args.context).unwrap_or(0) } else { 0 },
         only_matching_files: !(args.count || args.files_without_match) || args.quiet,
+        numbers,
     })
+}
+
+/// Whether a line stands between groups of lines.
+fn groups(args: &GrepArgs) -> bool {
+    args.context.or(args.after_context).or(args.before_context).is_some() && !args.only_matching
 }

@@ -119,6 +119,7 @@ fn grep(pattern: &str) -> Operation {
     Operation::Search(Search {
         patterns: vec![pattern.into()],
         only_matching_files: true,
+        numbers: true,
         ..Search::default()
     })
 }

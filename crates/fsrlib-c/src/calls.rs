@@ -196,6 +196,7 @@ pub unsafe extern "C" fn nearside_grep(
             text: has(NEARSIDE_TEXT),
             answer: if callback.is_some() { Answer::Lines } else { Answer::Count },
             only_matching_files: true,
+            numbers: callback.is_some(),
             ..Search::default()
         };
         let recursive = has(NEARSIDE_RECURSIVE);

@@ -15,7 +15,7 @@ fn search(drive: &str, path: &str, pattern: &str) -> Result<bool, Box<dyn std::e
     let drive = nearside_embedded::image(Path::new(drive), &nearside_embedded::Options::default())?;
     let mut session = Session::new(drive, Arc::new(TscClock::new()));
 
-    let search = Search { patterns: vec![pattern.into()], ..Search::default() };
+    let search = Search { patterns: vec![pattern.into()], numbers: true, ..Search::default() };
     let mut found = false;
     let mut out = std::io::stdout().lock();
     let summary = session.stream(&Ask::path(path, Operation::Search(search)), |record| {

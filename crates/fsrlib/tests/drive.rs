@@ -60,7 +60,14 @@ fn ask<T: Transport>(session: &mut Session<T>, ask: &Ask) -> (Vec<Record>, Summa
 
 fn search(answer: Answer) -> Operation {
     let patterns = vec![b"ERROR".to_vec()];
-    Operation::Search(Search { patterns, answer, only_matching_files: true, text: true, ..Search::default() })
+    Operation::Search(Search {
+        patterns,
+        answer,
+        only_matching_files: true,
+        text: true,
+        numbers: true,
+        ..Search::default()
+    })
 }
 
 const LEAF: &str = "/a/b/c/d/e/f/g/h/i/j/k/l/m/n/o/p/q/r/s/leaf";

@@ -120,6 +120,7 @@ fn compose(bytes: &[u8]) -> Option<Request> {
                 before: u32::from(uid) % 4,
                 after: u32::from(uid) / 64,
                 only_matching_files: flags & 1 != 0,
+                numbers: flags & 128 != 0,
             }),
             3 => Operation::Count,
             4 => Operation::Checksum(

@@ -140,6 +140,8 @@ pub struct Search {
     pub after: u32,
     /// Say nothing about files without a match; at the end one [`Record::Total`] counts them.
     pub only_matching_files: bool,
+    /// Count line numbers (`-n`): it costs a second look at every byte.
+    pub numbers: bool,
 }
 
 /// What a search answers.
@@ -285,7 +287,7 @@ pub enum Record {
     },
     /// A line that matched, or a part of it.
     Line {
-        /// Line number, from 1.
+        /// Line number, from 1; 0 where numbers were not asked for.
         number: u64,
         /// Byte offset in the file of the first byte of `bytes`.
         offset: u64,
@@ -293,7 +295,7 @@ pub enum Record {
         bytes: Vec<u8>,
         /// A line of context, not a match.
         context: bool,
-        /// The line was longer than the room left: its bytes go on in the next `Line`, of the same number.
+        /// The line was longer than the room left: its bytes go on in the next `Line` of the file.
         continues: bool,
     },
     /// How many lines of the file matched.

@@ -72,7 +72,7 @@ fn search(s: wire::Search) -> fsr::Operation {
         before: s.before,
         after: s.after,
         text: s.text,
-        numbers: want == Want::Lines,
+        numbers: s.numbers && want == Want::Lines,
     };
     fsr::Operation::Search { options, want, only_matching_files: s.only_matching_files }
 }

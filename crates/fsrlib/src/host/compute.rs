@@ -69,7 +69,7 @@ pub fn options(search: &Search) -> ndp::SearchOptions {
         before: search.before,
         after: search.after,
         text: search.text,
-        numbers: true,
+        numbers: search.numbers,
     }
 }
 

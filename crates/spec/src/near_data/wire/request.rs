@@ -58,7 +58,8 @@ mod search {
     pub const TEXT: u32 = 1 << 5;
     pub const ONLY_MATCHING_FILES: u32 = 1 << 6;
     pub const MAX_COUNT: u32 = 1 << 7;
-    pub const ALL: u32 = (1 << 8) - 1;
+    pub const NUMBERS: u32 = 1 << 8;
+    pub const ALL: u32 = (1 << 9) - 1;
 }
 
 struct Items {
@@ -165,6 +166,7 @@ fn put_search(items: &mut Items, s: &Search) {
         (s.text, search::TEXT),
         (s.only_matching_files, search::ONLY_MATCHING_FILES),
         (s.max_count.is_some(), search::MAX_COUNT),
+        (s.numbers, search::NUMBERS),
     ];
     let flags = flags.iter().fold(0, |all, (set, bit)| if *set { all | bit } else { all });
     let answer: u32 = match s.answer {
@@ -443,6 +445,7 @@ fn take_search(v: &mut Reader<'_>) -> Result<Search, WireError> {
         line: is(search::LINE),
         text: is(search::TEXT),
         only_matching_files: is(search::ONLY_MATCHING_FILES),
+        numbers: is(search::NUMBERS),
         answer,
         before: v.u32()?,
         after: v.u32()?,

@@ -35,7 +35,7 @@ fn cursor() -> impl Strategy<Value = Cursor> {
 }
 
 fn search() -> impl Strategy<Value = Search> {
-    (many(bytes(20), 0..4), any::<[bool; 7]>(), 0..5, any::<Option<u64>>(), any::<(u32, u32)>()).prop_map(
+    (many(bytes(20), 0..4), any::<[bool; 8]>(), 0..5, any::<Option<u64>>(), any::<(u32, u32)>()).prop_map(
         |(patterns, b, answer, max_count, (before, after))| Search {
             patterns,
             fixed: b[0],
@@ -45,6 +45,7 @@ fn search() -> impl Strategy<Value = Search> {
             line: b[4],
             text: b[5],
             only_matching_files: b[6],
+            numbers: b[7],
             answer: [Answer::Lines, Answer::Count, Answer::Files, Answer::Total, Answer::Matches]
                 [answer as usize],
             max_count,
@@ -341,6 +342,30 @@ fn golden_reply() {
     golden.extend(b"/f\0\0\0\0\0\0");
     assert_eq!(encode_reply(&reply, 4096).unwrap(), golden);
     assert_eq!(decode_reply(&golden), Ok(reply));
+}
+
+#[test]
+fn golden_search() {
+    let search = Search {
+        patterns: vec![b"ab".to_vec()],
+        fixed: true,
+        numbers: true,
+        answer: Answer::Lines,
+        before: 2,
+        max_count: Some(5),
+        ..Search::default()
+    };
+    let bytes = encode_request(&Request { operation: Operation::Search(search), ..plain() });
+    // Behind the items of the plain request: the pattern, then flags, answer, context before and after, limit.
+    let golden = [
+        10, 0, 0, 0, 2, 0, 0, 0, b'a', b'b', 0, 0, 0, 0, 0, 0, //
+        11, 0, 0, 0, 24, 0, 0, 0, 0x81, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    assert!(bytes.windows(golden.len()).any(|part| part == golden), "{bytes:?}");
+    let mut unknown = bytes.clone();
+    let at = bytes.windows(golden.len()).position(|part| part == golden).unwrap() + 25;
+    unknown[at] |= 2;
+    assert_eq!(decode_request(&unknown), Err(WireError { at: at - 1, what: Fault::UnknownFlags(1 << 9) }));
 }
 
 /// The golden request with an item of `number` after its own.
