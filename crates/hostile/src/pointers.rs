@@ -295,7 +295,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
         all.push(seed(command, 0, 2, page(0), 0, &[ranges]));
         all.push(seed(command, 0, 16, page(20) + 512, page(30), &[]));
         all.push(seed(command, 0, 64, page(20), DATA, &[(0, words(&[21, 22, 23, 9, 10, 11, 12].map(page)))]));
-        // A list at the end of its page that leads to the next.
+        // A list that ends with its page; one that leads to the next from there.
+        let full = [(4080, words(&[31, 25].map(page)))];
+        all.push(seed(command, 0, 22, page(20) + 1024, DATA + 4080, &full));
         let chained = [(4080, words(&[page(31), page(1)])), (4096, words(&[25, 26, 28, 5].map(page)))];
         all.push(seed(command, 0, 48, page(20) + 1024, DATA + 4080, &chained));
         all.push(seed(command, 1, 8, page(9), tail(SglType::DataBlock, 4096), &[]));
