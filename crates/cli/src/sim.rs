@@ -1,7 +1,7 @@
 //! `nearside sim`: the same curves in simulated time, for models of media. The same seed gives the same bytes.
 
 use clap::{Args, Subcommand};
-use nearside_instrument::{Ask, Simulated, media, medium, words};
+use nearside_instrument::{Ask, Simulated, medium, words};
 
 use crate::bench::curve::in_order;
 use crate::bench::live::{Live, until_told};
@@ -64,7 +64,7 @@ struct CurveArgs {
 
 /// The models by name, and examples.
 fn help() -> String {
-    format!("Models:\n{}\n{EXAMPLES}", media())
+    format!("{}\n{EXAMPLES}", nearside_stores::models_help())
 }
 
 pub fn run(args: SimArgs) -> Outcome {

@@ -40,7 +40,6 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "loadgen",
             "report",
             "sim",
-            "ftl",
             "media",
             "device",
             "front-loop",

@@ -15,7 +15,7 @@ pub mod words;
 
 pub use curve::{Curve, Point};
 pub use measure::{Ask, Event, measure, plan};
-pub use medium::{media, medium};
+pub use medium::medium;
 pub use page::page;
 pub use run::{Real, RunError, Runner, Watch};
 pub use simulated::Simulated;

@@ -6,8 +6,8 @@
 //! STORE  = dram:1GiB, model:..., file:PATH, PATH, ...                        a drive in this process over that store
 //! ```
 //!
-//! A file or block device is opened for reading only, unless the run writes; then it must be told that what is there may go. A plain
-//! path is what it is for the other commands: a drive in this process over it.
+//! A file or block device is opened for reading only, unless the run writes; one that is used or not empty must then be given up by name. A
+//! plain path is what it is for the other commands: a drive in this process over it.
 
 use std::fmt;
 use std::io;
@@ -28,6 +28,7 @@ use nearside_loadgen::engine::mapped::Mapped;
 use nearside_loadgen::engine::positioned::Positioned;
 use nearside_loadgen::engine::queue::Queue;
 use nearside_loadgen::engine::uring::Uring;
+use nearside_loadgen::safety::{Refusal, may_write};
 use nearside_store::{FileOptions, Store};
 use nearside_stores::AnyStore;
 
@@ -116,13 +117,13 @@ pub struct Needs {
 /// Why a target cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It holds something.
-    #[error("{target}: the run writes to {path}, and what is there would be destroyed; --destroy allows it")]
+    /// It is used, or holds something.
+    #[error("{target}: {source}; --destroy allows it")]
     Holds {
         /// The target.
         target: String,
-        /// What would be written to.
-        path: String,
+        /// By whom, or where.
+        source: Refusal,
     },
     /// A completion model where there is no driver of ours.
     #[error("{0}: how a host's own call completes stands in its name: uring, uring-iopoll or uring-hybrid")]
@@ -185,8 +186,9 @@ impl Target {
         if needs.completion.is_some() {
             return Err(OpenError::Completion(self.to_string()));
         }
-        if needs.write && !needs.destroy {
-            return Err(OpenError::Holds { target: self.to_string(), path: path.display().to_string() });
+        if needs.write {
+            let held = |source| OpenError::Holds { target: self.to_string(), source };
+            may_write(path, needs.destroy).map_err(held)?;
         }
         let direct = call != Call::Mapped && !needs.buffered;
         let file = File::open(path, OpenMode { direct, write: needs.write })?;
@@ -213,6 +215,16 @@ impl Target {
     }
 }
 
+/// The file below a store word's wrappers.
+fn base(word: &str) -> &str {
+    let wraps = |word: &str| ["delayed:", "faulty:", "model:"].iter().any(|name| word.starts_with(name));
+    let mut rest = word;
+    while let Some((_, below)) = rest.split_once(':').filter(|_| wraps(rest)) {
+        rest = below.split_once(':').map_or("", |(_, below)| below);
+    }
+    rest.strip_prefix("file:").unwrap_or(rest)
+}
+
 /// A drive over a store, with what the run needs of it.
 fn store(word: &str, needs: Needs) -> Result<(AnyStore, bool), OpenError> {
     let store = AnyStore::open(word, FileOptions::read()).map_err(OpenError::Store)?;
@@ -221,9 +233,8 @@ fn store(word: &str, needs: Needs) -> Result<(AnyStore, bool), OpenError> {
     if fresh || !needs.write {
         return Ok((store, fresh));
     }
-    if !needs.destroy {
-        return Err(OpenError::Holds { target: word.to_owned(), path: "the file below it".to_owned() });
-    }
+    let held = |source| OpenError::Holds { target: word.to_owned(), source };
+    may_write(Path::new(base(word)), needs.destroy).map_err(held)?;
     drop(store);
     Ok((AnyStore::open(word, FileOptions::serve()).map_err(OpenError::Store)?, fresh))
 }
@@ -288,6 +299,14 @@ mod tests {
         }
         for word in ["dram:1GiB", "disk.img", "delayed:10us:dram:1MiB", "./uring"] {
             assert_eq!(target(word), Ok(Target::Drive(word.to_owned())));
+        }
+        for word in [
+            "disk.img",
+            "file:disk.img",
+            "delayed:10us,units=8:faulty:torn:file:disk.img",
+            "model:own:disk.img",
+        ] {
+            assert_eq!(base(word), "disk.img", "{word}");
         }
         assert!(target("").is_err() && target("mmap:").unwrap_err().contains("names no file"));
     }

@@ -75,7 +75,8 @@ pub fn run(args: CompareArgs) -> Outcome {
     let live = Live::new();
     let mut curves = Vec::new();
     for (index, (name, target, model)) in pairs.iter().enumerate() {
-        let (mut real, workload) = work::open(target, &args.work, &args.reach, *model, &environment, &stop)?;
+        let (mut real, workload) =
+            work::open_for(target, &args.work, &args.reach, *model, &environment, &stop)?;
         fill(&mut real, &workload, &args.reach, &live);
         let ask = args.sweep.ask(workload, &args.work);
         let nth = (index, pairs.len());

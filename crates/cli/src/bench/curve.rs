@@ -13,7 +13,7 @@ use crate::out::Out;
 
 const EXAMPLES: &str = "\
 Examples:
-  nearside bench curve -d dram:1GiB                               about half a minute; table, and out/curve.html
+  nearside bench curve -d model:optane-p4800x:16GiB               about half a minute; table, and out/curve.html
   nearside bench curve -d model:optane-p4800x:16GiB --percentile 99.999   20 samples beyond it at each load
   nearside bench curve -d dram:1GiB --completion interrupt
   nearside bench curve -d delayed:10us,units=8:dram:1GiB --rw randrw --rwmixread 70
@@ -103,7 +103,7 @@ pub fn run(args: CurveArgs) -> Outcome {
     let stop = until_told()?;
     let environment = work::environment();
     let (mut real, workload) =
-        work::open(&args.target, &args.work, &args.reach, args.completion, &environment, &stop)?;
+        work::open_for(&args.target, &args.work, &args.reach, args.completion, &environment, &stop)?;
     let mut out = Out::new();
     let name = args.target.to_string();
     let live = Live::new();

@@ -24,7 +24,7 @@ Targets:
   uring-hybrid:PATH                   ... polled after a sleep (Linux 6.13)
   pread:PATH  mmap:PATH               by positioned reads and writes, or by a mapping
 
-Files and devices are opened read-only unless the workload writes; then --destroy is needed. Ctrl-C ends a run; what was measured so far is
+Files and devices are opened read-only unless the workload writes; what is in use or not empty is then refused without --destroy. Ctrl-C ends a run; what was measured so far is
 shown. Percentiles with fewer than ten samples beyond them are marked (?).";
 
 /// Measures response time against load

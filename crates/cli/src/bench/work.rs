@@ -136,21 +136,32 @@ fn pace(target: &Target, completion: Option<Policy>) -> Pace {
     Pace { may_sleep: sleeps, ..Pace::default() }
 }
 
-/// Opens a target for a workload; tells what a reader should know.
+/// What a run does to its target.
+#[derive(Clone, Copy, Debug)]
+pub struct Touch {
+    /// The largest operation in bytes.
+    pub bytes: u32,
+    /// Whether it writes.
+    pub write: bool,
+    /// Operations in flight.
+    pub depth: u16,
+}
+
+/// Opens a target; tells what a reader should know.
 pub fn open(
     target: &Target,
-    work: &WorkArgs,
+    touch: Touch,
     reach: &ReachArgs,
     completion: Option<CompletionModel>,
     environment: &Environment,
     stop: &Arc<AtomicBool>,
-) -> Result<(Real, Workload), Failure> {
+) -> Result<Real, Failure> {
     let completion = completion.map(Policy::from);
     let needs = Needs {
-        depth: DEPTH,
+        depth: touch.depth,
         // Memory that is empty is filled in pieces of this size.
-        bytes: work.bs.max(128 << 10),
-        write: work.rw.writes(),
+        bytes: touch.bytes.max(128 << 10),
+        write: touch.write,
         destroy: reach.destroy,
         completion,
         buffered: reach.buffered,
@@ -159,8 +170,21 @@ pub fn open(
     for note in &open.notes {
         complain(note);
     }
-    let workload = work.workload(open.capacity, open.fresh)?;
     let pace = pace(target, completion);
-    let real = Real::new(target.to_string(), open, pace, environment.clone(), stop.clone());
+    Ok(Real::new(target.to_string(), open, pace, environment.clone(), stop.clone()))
+}
+
+/// The same for the workload of the command line.
+pub fn open_for(
+    target: &Target,
+    work: &WorkArgs,
+    reach: &ReachArgs,
+    completion: Option<CompletionModel>,
+    environment: &Environment,
+    stop: &Arc<AtomicBool>,
+) -> Result<(Real, Workload), Failure> {
+    let touch = Touch { bytes: work.bs, write: work.rw.writes(), depth: DEPTH };
+    let real = open(target, touch, reach, completion, environment, stop)?;
+    let workload = work.workload(real.open().capacity, real.open().fresh)?;
     Ok((real, workload))
 }

@@ -83,6 +83,14 @@ fn nothing_is_destroyed_that_was_not_named() {
         }
     }
     assert!(fs::read(image).unwrap().iter().all(|byte| *byte == 7));
+    // What is empty is nobody's.
+    fs::write(image, vec![0; 1 << 20]).unwrap();
+    let target = format!("pread:{image}");
+    bench(
+        &folder,
+        &["run", "-d", &target, "--rw", "write", "--iodepth", "1", "--runtime", "20ms", "--buffered"],
+    )
+    .good();
     for call in ["", "pread:", "mmap:"] {
         fs::write(image, vec![7; 1 << 20]).unwrap();
         let target = format!("{call}{image}");
@@ -176,4 +184,37 @@ fn a_simulated_curve_is_the_same_byte_for_byte() {
         "{}",
         ran.err
     );
+}
+
+#[test]
+fn fios_job_files_are_run_and_their_foreign_words_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk.img");
+    fs::write(&image, vec![7; 1 << 20]).unwrap();
+    let job = folder.path().join("job.fio");
+    let file = job.to_str().unwrap();
+    let write = |words: &str| fs::write(&job, words.replace("IMAGE", image.to_str().unwrap())).unwrap();
+    write(
+        "[global]\nfilename=IMAGE\nruntime=100ms\neta=never\n[reads]\nrw=randread\nbs=4k\nrate_iops=1000\n[big]\nrw=read\nbs=64k\n",
+    );
+    let ran = bench(&folder, &["run", "--fio-job", file, "--json"]);
+    assert!(ran.code == 0 && ran.err.contains("line 4: eta"), "{}", ran.err);
+    // Two jobs at a time, where positioned calls go one by one: as fio's, they need another engine.
+    let lines = ran.json();
+    assert_eq!(lines[0]["streams"].as_array().unwrap().len(), 2);
+    assert_eq!(lines[0]["target"], format!("pread:{}", image.display()).as_str());
+    let other = bench(&folder, &["run", "-d", "dram:2MiB", "--fio-job", file, "--json"]);
+    assert_eq!((other.code, &other.json()[0]["target"]), (0, &"dram:2MiB".into()), "{}", other.err);
+    for (words, says) in [
+        ("[a]\nfilename=IMAGE\nruntime=1\nrw=randwrite\n", "--destroy"),
+        ("[a]\nruntime=1\n", "no filename"),
+        ("[a]\nfilename=IMAGE\nzonemode=zbd\n", "line 3: zonemode"),
+        ("[a]\nfilename=IMAGE\nsize=2m\nruntime=1\n", "beyond the target"),
+    ] {
+        write(words);
+        let ran = bench(&folder, &["run", "--fio-job", file]);
+        assert!(ran.code == 2 && ran.err.contains(says), "{words:?}: {}", ran.err);
+    }
+    let ran = bench(&folder, &["run", "--fio-job", file, "--bs", "4k"]);
+    assert!(ran.code == 2 && ran.err.contains("cannot be used with"), "{}", ran.err);
 }
