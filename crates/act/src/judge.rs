@@ -91,6 +91,18 @@ pub enum Failed {
     NothingMeasured,
 }
 
+impl Failed {
+    /// In a word or two, for a table.
+    pub fn short(&self) -> String {
+        match self {
+            Failed::Above { ns, .. } => format!("fails: {} ms", *ns as f64 / 1e6),
+            Failed::Behind { .. } => "fails: behind".to_owned(),
+            Failed::Error(_) => "fails: error".to_owned(),
+            Failed::NothingMeasured => "nothing measured".to_owned(),
+        }
+    }
+}
+
 /// One slice: how many of its reads took longer than each of the report's bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slice {

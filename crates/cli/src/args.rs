@@ -50,6 +50,8 @@ pub enum Command {
     Bench(crate::bench::BenchArgs),
     /// Measure models of media in simulated time
     Sim(crate::sim::SimArgs),
+    /// Aerospike's certification: how many times the unit load a drive can take
+    Act(crate::act::ActArgs),
 }
 
 /// Which drive, for whom, and how. The same for every command that asks a drive.

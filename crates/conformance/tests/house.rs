@@ -30,7 +30,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("embedded", &["device", "front-loop", "driver", "fsrlib", "store", "clock"]),
     ("fsrlib-c", &["fsrlib", "embedded", "device", "driver", "store", "clock", "spec"]),
     ("loadgen", &["dma", "clock", "driver"]),
-    ("act", &["loadgen"]),
+    ("act", &["loadgen", "report"]),
     ("sim", &["clock", "device", "driver", "front-loop", "loadgen", "media", "store", "ftl", "stores"]),
     ("report", &[]),
     // A target is a whole drive with its driver: the instrument begins where `embedded` does.

@@ -128,7 +128,7 @@ pub fn environment() -> Environment {
 }
 
 /// How the run waits: as an application with this completion model does.
-fn pace(target: &Target, completion: Option<Policy>) -> Pace {
+pub fn pace(target: &Target, completion: Option<Policy>) -> Pace {
     let sleeps = match target {
         Target::Drive(_) => completion.is_some_and(|policy| policy != Policy::Polled),
         Target::Host(call, _) => matches!(call, Call::Uring | Call::UringHybrid),

@@ -1,0 +1,73 @@
+//! The certification as a page: the largest multiple by each rule (the paper's Fig. 11), and the shares behind it.
+
+use std::collections::BTreeMap;
+
+use nearside_report::{Axis, Bar, Line, Page};
+
+use crate::{Largest, Report, Rule};
+
+/// One drive's certification.
+pub struct Certified<'a> {
+    /// The drive, in words.
+    pub name: &'a str,
+    /// What was run, in words: unit load, length, real or simulated time.
+    pub about: &'a str,
+    /// What each multiple showed.
+    pub runs: &'a BTreeMap<u32, Report>,
+    /// What each rule says of it.
+    pub found: &'a [(Rule, Largest)],
+}
+
+/// The whole page.
+pub fn page(certified: &Certified<'_>) -> String {
+    let Certified { name, about, runs, found } = certified;
+    let mut page = Page::new(&format!("Aerospike's certification: {name}"), about);
+    let bars: Vec<Bar> = found
+        .iter()
+        .map(|(rule, largest)| Bar::new(rule.name.clone(), vec![f64::from(largest.multiple)]))
+        .collect();
+    page.grouped_bars(
+        "The largest multiple of the unit load that passes",
+        &Axis::linear("multiple"),
+        &["passes"],
+        &bars,
+    );
+    let strictest = found.iter().flat_map(|(rule, _)| &rule.bounds);
+    let mut bounds: Vec<(u64, f64)> = strictest.copied().collect();
+    bounds.sort_by_key(|b| b.0);
+    bounds.dedup_by_key(|b| b.0);
+    let worst =
+        |report: &Report, ns| report.slices.iter().map(|s| report.percent_above(s, ns)).fold(0.0, f64::max);
+    let mut lines: Vec<Line> = bounds
+        .iter()
+        .map(|(ns, _)| {
+            let points = runs.iter().map(|(m, report)| (f64::from(*m), worst(report, *ns)));
+            Line::new(format!("above {} ms", *ns as f64 / 1e6), points.collect())
+        })
+        .collect();
+    let far = runs.keys().next_back().map_or(1.0, |m| f64::from(*m));
+    let mut limits: Vec<f64> = bounds.iter().map(|b| b.1).collect();
+    limits.dedup();
+    lines.extend(limits.iter().map(|l| Line::new(format!("{l} % may"), vec![(0.0, *l), (far, *l)]).dashed()));
+    let caption = "Share of the reads above each bound in the worst slice; a share of nothing is not drawn";
+    page.lines(caption, &Axis::linear("multiple of the unit load"), &Axis::log("% of reads"), &lines);
+    let mut head = vec!["multiple".to_owned(), "reads".to_owned()];
+    head.extend(bounds.iter().map(|(ns, _)| format!("% > {} ms", *ns as f64 / 1e6)));
+    head.extend(found.iter().map(|(rule, _)| rule.name.clone()));
+    let rows: Vec<Vec<String>> = runs
+        .iter()
+        .map(|(multiple, report)| {
+            let reads: u64 = report.slices.iter().map(|s| s.reads).sum();
+            let mut row = vec![multiple.to_string(), reads.to_string()];
+            row.extend(bounds.iter().map(|(ns, _)| format!("{:.3}", worst(report, *ns))));
+            row.extend(found.iter().map(|(rule, _)| match rule.judge(report) {
+                Ok(()) => "passes".to_owned(),
+                Err(failed) => failed.short(),
+            }));
+            row
+        })
+        .collect();
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    page.table("Every multiple that was run", &head, &rows);
+    page.finish()
+}

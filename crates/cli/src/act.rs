@@ -1,0 +1,303 @@
+//! `nearside act`: Aerospike's certification of a drive. One run for each multiple of the unit load; the rules are looked up in what each run
+//! showed, so that one run serves all of them.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::{Args, ValueEnum};
+use nearside_act::config::Config;
+use nearside_act::{Certified, Largest, Load, Profile, Report, Rule, largest, page};
+use nearside_driver::Policy;
+use nearside_instrument::{Needs, Real, Runner, Simulated, Target, medium, words};
+use nearside_loadgen::{Rw, Workload};
+use serde_json::json;
+
+use crate::args::CompletionModel;
+use crate::bench::live::{INTERRUPTED, Live, until_told};
+use crate::bench::work;
+use crate::failure::{Failure, Outcome, complain};
+use crate::out::Out;
+
+const EXAMPLES: &str = "\
+Examples:
+  nearside act -d model:optane-p4800x:16GiB --simulated        the largest multiple that passes, in simulated time
+  nearside act -d model:nand-p3700:16GiB --multiple 40         one multiple, in real time
+  nearside act -d uring:/dev/nvme0n1 --destroy --runtime 24h   as a certification asks: 24 hours, hour by hour
+  nearside act -d dram:1GiB --config actconfig_3x_1d.txt       the load of ACT's own configuration file
+
+A certification takes 24 hours or more for each multiple; the paper took 2. The default is enough to compare drives, not to certify one.
+Exit status: 0 if something passed, 1 if nothing did, 2 on an error.";
+
+/// Aerospike's certification: how many times the unit load a drive can take
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ActArgs {
+    /// What is measured: as for nearside bench
+    #[arg(short = 'd', long = "drive", env = "NEARSIDE_TARGET", value_name = "TARGET")]
+    target: Target,
+    /// The unit load: the paper's, or today's
+    #[arg(long, value_enum, default_value_t, value_name = "NAME")]
+    profile: ProfileName,
+    /// The load of one of ACT's own configuration files, once
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["profile", "multiple", "most"])]
+    config: Option<PathBuf>,
+    /// This multiple only, without a search
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    multiple: Option<u32>,
+    /// Where the search ends
+    #[arg(long, default_value_t = 2000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with = "multiple")]
+    most: u32,
+    /// How long each multiple runs [default: 10s, of a configuration file its own]
+    #[arg(long, value_name = "TIME", value_parser = words::time)]
+    runtime: Option<u64>,
+    /// Every slice of this length has to pass; the whole run where it is shorter
+    #[arg(long, default_value = "1h", value_name = "TIME", value_parser = words::time)]
+    slice: u64,
+    /// In simulated time, for a TARGET that is model:NAME[:SIZE]: the same seed gives the same answer
+    #[arg(long, conflicts_with_all = ["completion", "destroy"])]
+    simulated: bool,
+    /// How the driver of a drive in this process learns that a command is complete [default: polled]
+    #[arg(long, value_enum, value_name = "MODEL")]
+    completion: Option<CompletionModel>,
+    /// What is on a file or block device may be destroyed
+    #[arg(long)]
+    destroy: bool,
+    /// Of places
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Print one JSON object per run and line, then one per rule
+    #[arg(long)]
+    json: bool,
+    /// Where the page with the pictures goes
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    out: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum ProfileName {
+    /// 1,000 reads a second, 1.536 MB/s of large reads and of large writes
+    #[default]
+    Pieee17,
+    /// 2,000 reads a second, 1,000 writes with their defragmentation
+    Act6,
+}
+
+impl From<ProfileName> for Profile {
+    fn from(name: ProfileName) -> Profile {
+        match name {
+            ProfileName::Pieee17 => Profile::Pieee17,
+            ProfileName::Act6 => Profile::Act6,
+        }
+    }
+}
+
+/// Operations in flight at most; what waits beyond them is late, and its wait counts.
+const DEPTH: u16 = 512;
+/// Each multiple runs this long unless one says otherwise.
+const RUNTIME_NS: u64 = 10_000_000_000;
+
+/// What is run, apart from the drive.
+struct Unit {
+    load: Box<dyn Fn(u32) -> Load>,
+    name: String,
+    runtime_ns: u64,
+}
+
+impl Unit {
+    fn of(args: &ActArgs) -> Result<Unit, Failure> {
+        let Some(path) = &args.config else {
+            let profile = Profile::from(args.profile);
+            let runtime_ns = args.runtime.unwrap_or(RUNTIME_NS);
+            let load = Box::new(move |multiple| Load::times(profile, multiple));
+            return Ok(Unit { load, name: profile.name().to_owned(), runtime_ns });
+        };
+        let failed = |e: &dyn std::fmt::Display| Failure::Message(format!("{}: {e}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|e| failed(&e))?;
+        let config = Config::parse(&text).map_err(|e| failed(&e))?;
+        for key in &config.ignored {
+            complain(&format!("{}: {key} does not apply here", path.display()));
+        }
+        let runtime_ns = args.runtime.unwrap_or(config.seconds * 1_000_000_000);
+        let load = Box::new(move |_| config.load);
+        Ok(Unit { load, name: path.display().to_string(), runtime_ns })
+    }
+}
+
+/// An open drive.
+struct Drive {
+    capacity: u64,
+    block_size: u32,
+    about: &'static str,
+    runner: Box<dyn Runner>,
+}
+
+pub fn run(args: ActArgs) -> Outcome {
+    let unit = Unit::of(&args)?;
+    let stop = until_told()?;
+    let live = Live::new();
+    let drive = match args.simulated {
+        true => simulated(&args, &unit, &stop)?,
+        false => real(&args, &unit, &stop, &live)?,
+    };
+    certify(&args, &unit, drive, live, &stop)
+}
+
+/// Bytes of the largest operation.
+fn largest_bytes(load: &Load) -> u32 {
+    load.large_bytes.max(load.read_bytes).next_multiple_of(4096)
+}
+
+/// A drive that a model names, in simulated time.
+fn simulated(args: &ActArgs, unit: &Unit, stop: &Arc<AtomicBool>) -> Result<Drive, Failure> {
+    let word = args.target.to_string();
+    let failed = |e: &dyn std::fmt::Display| Failure::Message(format!("{word}: {e}"));
+    let Some(rest) = word.strip_prefix("model:") else {
+        return Err(failed(&"--simulated takes a model (as model:optane-p4800x:16GiB)"));
+    };
+    let (name, capacity) = match rest.rsplit_once(':') {
+        Some((name, size)) => (name, words::bytes(size).map_err(|e| failed(&e))?),
+        None => (rest, 16 << 30),
+    };
+    let medium = medium::medium(name, capacity, false, args.seed).map_err(|e| failed(&e))?;
+    let bytes = largest_bytes(&(unit.load)(1));
+    let runner = Simulated::drive(&word, medium, capacity, bytes, stop.clone()).map_err(|e| failed(&e))?;
+    Ok(Drive { capacity, block_size: 512, about: "simulated time", runner: Box::new(runner) })
+}
+
+/// The drive in real time.
+fn real(args: &ActArgs, unit: &Unit, stop: &Arc<AtomicBool>, live: &Live) -> Result<Drive, Failure> {
+    let completion = args.completion.map(Policy::from);
+    let bytes = largest_bytes(&(unit.load)(1));
+    let needs =
+        Needs { depth: DEPTH, bytes, write: true, destroy: args.destroy, completion, buffered: false };
+    let open = args.target.open(needs).map_err(|e| Failure::Message(e.to_string()))?;
+    for note in &open.notes {
+        complain(note);
+    }
+    let (capacity, block_size, fresh) = (open.capacity, open.block_size, open.fresh);
+    let pace = work::pace(&args.target, completion);
+    let mut drive = Real::new(args.target.to_string(), open, pace, work::environment(), stop.clone());
+    if fresh {
+        live.begins(0, 1, "filling the drive's memory".to_owned());
+        // What was never written is one page of zeros; more than a cache holds is enough to be none.
+        let range = Workload::new(Rw::RandRead, 4096, capacity.min(1 << 30));
+        drive.fill(&range, &mut |generator| live.runs(generator)).map_err(Failure::Message)?;
+    }
+    Ok(Drive { capacity, block_size, about: "real time", runner: Box::new(drive) })
+}
+
+/// Why a search ended early.
+enum Ended {
+    Told,
+    Failed(String),
+}
+
+fn certify(args: &ActArgs, unit: &Unit, mut drive: Drive, live: Live, stop: &AtomicBool) -> Outcome {
+    let rules = [Rule::standard(), Rule::tightened(), Rule::tightened_caption()];
+    let slice_ns = args.slice.min(unit.runtime_ns);
+    let (first, most) = match (args.multiple, &args.config) {
+        (Some(multiple), _) => (multiple, multiple),
+        (None, Some(_)) => (1, 1),
+        (None, None) => (8, args.most),
+    };
+    let mut out = Out::new();
+    let mut runs: BTreeMap<u32, Report> = BTreeMap::new();
+    let mut one = |multiple: u32| -> Result<Report, Ended> {
+        if let Some(report) = runs.get(&multiple) {
+            return Ok(report.clone());
+        }
+        live.begins(runs.len(), runs.len() + 1, format!("{multiple} times {}", unit.name));
+        let load = (unit.load)(multiple);
+        let plan = load
+            .plan(drive.capacity, drive.block_size, unit.runtime_ns, slice_ns, args.seed)
+            .map_err(|e| Ended::Failed(e.to_string()))?;
+        let run = drive.runner.run(&plan, &mut |generator| live.runs(generator));
+        let (_, outcome) = run.map_err(|e| Ended::Failed(e.to_string()))?;
+        if stop.load(Ordering::Relaxed) {
+            return Err(Ended::Told);
+        }
+        let report = Report::of(&outcome, load.max_lag_ns);
+        runs.insert(multiple, report.clone());
+        Ok(report)
+    };
+    let mut found: Vec<(Rule, Largest)> = Vec::new();
+    let mut ended = None;
+    for rule in rules {
+        let judged = |multiple| Ok(rule.judge(&one(multiple)?));
+        let search = if first == most {
+            let mut judged = judged;
+            judged(first).map(|verdict: Result<(), _>| Largest {
+                multiple: if verdict.is_ok() { first } else { 0 },
+                at_least: verdict.is_ok(),
+                tried: vec![nearside_act::Tried { multiple: first, failed: verdict.err() }],
+            })
+        } else {
+            largest(first, most, judged)
+        };
+        match search {
+            Ok(largest) => found.push((rule, largest)),
+            Err(end) => {
+                ended = Some(end);
+                break;
+            }
+        }
+    }
+    drop(live);
+    if let Some(Ended::Failed(error)) = ended {
+        return Err(Failure::Message(format!("{}: {error}", args.target)));
+    }
+    if args.json {
+        for (multiple, report) in &runs {
+            out.json(&json!({"type": "run", "multiple": multiple, "load": (unit.load)(*multiple), "report": report}))?;
+        }
+        for (rule, largest) in &found {
+            out.json(&json!({"type": "verdict", "rule": rule, "largest": largest}))?;
+        }
+    } else {
+        let seconds = unit.runtime_ns as f64 / 1e9;
+        let about = format!("Unit load {}, {seconds} s for each multiple, {}.", unit.name, drive.about);
+        let name = args.target.to_string();
+        let page = page(&Certified { name: &name, about: &about, runs: &runs, found: &found });
+        let path = args.out.join("act.html");
+        let failed = |e: std::io::Error| Failure::Message(format!("{}: {e}", path.display()));
+        std::fs::create_dir_all(&args.out).map_err(failed)?;
+        std::fs::write(&path, page).map_err(failed)?;
+        writeln!(out, "{name}: {about}")?;
+        for (rule, largest) in &found {
+            show(&mut out, rule, largest, &runs, first == most)?;
+        }
+        writeln!(out, "the page with the pictures: {}", path.display())?;
+    }
+    out.flush()?;
+    if ended.is_some() || stop.load(Ordering::Relaxed) {
+        return Ok(INTERRUPTED);
+    }
+    Ok(u8::from(found.iter().all(|(_, largest)| largest.multiple == 0)))
+}
+
+/// What a rule found, with ACT's table of the run that passed, or of the only one.
+fn show(
+    out: &mut Out,
+    rule: &Rule,
+    largest: &Largest,
+    runs: &BTreeMap<u32, Report>,
+    single: bool,
+) -> Result<(), Failure> {
+    let failed = largest.tried.iter().find_map(|t| Some((t.multiple, t.failed.as_ref()?)));
+    let Largest { multiple, at_least, .. } = *largest;
+    match failed {
+        Some((at, why)) if single => writeln!(out, "\n{}: {at}x fails: {why}", rule.name)?,
+        _ if single => writeln!(out, "\n{}: {multiple}x passes", rule.name)?,
+        _ if multiple == 0 => writeln!(out, "\n{}: not even 1x passes", rule.name)?,
+        _ if at_least => writeln!(out, "\n{}: {multiple}x passes, and the search ended there", rule.name)?,
+        _ => writeln!(out, "\n{}: {multiple}x is the largest multiple that passes", rule.name)?,
+    }
+    let shown = if multiple > 0 { multiple } else { largest.tried.last().map_or(0, |t| t.multiple) };
+    if let Some(report) = runs.get(&shown) {
+        write!(out, "{}", report.table(rule))?;
+    }
+    Ok(())
+}
