@@ -161,7 +161,7 @@ fn simulated(args: &ActArgs, unit: &Unit, stop: &Arc<AtomicBool>) -> Result<Driv
         Some((name, size)) => (name, words::bytes(size).map_err(|e| failed(&e))?),
         None => (rest, 16 << 30),
     };
-    let medium = medium::medium(name, capacity, false, args.seed).map_err(|e| failed(&e))?;
+    let medium = medium(name, capacity, false, args.seed).map_err(|e| failed(&e))?;
     let bytes = largest_bytes(&(unit.load)(1));
     let runner = Simulated::drive(&word, medium, capacity, bytes, stop.clone()).map_err(|e| failed(&e))?;
     Ok(Drive { capacity, block_size: 512, about: "simulated time", runner: Box::new(runner) })
