@@ -1,5 +1,6 @@
 //! The built command on volumes that the machine's own tools made, held against the tools that its users know.
 
+mod act;
 mod bench;
 mod errors;
 mod fixture;
