@@ -1,4 +1,7 @@
 //! The load: three streams at fixed rates.
+//!
+//! ACT's many threads keep time each by itself; their sum comes near to independent arrivals, which is what users are. So arrivals are
+//! drawn (Poisson), where evenly spaced ones would never meet.
 
 use nearside_loadgen::{Arrivals, Plan, Rw, Stream, Workload};
 use serde::{Deserialize, Serialize};
@@ -106,7 +109,7 @@ impl Load {
         }
         let stream = |name: &str, rw, bytes, align, rate| {
             let workload = Workload { align, ..Workload::new(rw, bytes, size) };
-            Stream { name: name.to_owned(), workload, arrivals: Arrivals::Constant { rate } }
+            Stream { name: name.to_owned(), workload, arrivals: Arrivals::Poisson { rate } }
         };
         let streams = [
             stream("reads", Rw::RandRead, read_bytes, block, self.reads),

@@ -49,8 +49,9 @@ fn run(multiple: u32, seconds: u64, base_ns: u64) -> Report {
 fn every_second_is_a_slice_and_has_its_reads() {
     let report = run(2, 3, 10_000);
     assert_eq!(report.slices.len(), 3);
-    // The first read is due after one gap, so the last gap ends with the run.
-    assert_eq!(report.slices.iter().map(|s| s.reads).sum::<u64>(), 5999);
+    // 2,000 a second, drawn: within four standard deviations.
+    let reads: u64 = report.slices.iter().map(|s| s.reads).sum();
+    assert!(reads.abs_diff(6000) < 4 * 78, "{reads}");
     assert_eq!(Rule::standard().judge(&report), Ok(()));
 }
 
@@ -59,7 +60,7 @@ fn a_server_passes_until_it_is_full() {
     // A multiple costs 1,000 reads of 10.15 us and 23.4 large ones of 22.8 us a second: 10.7 ms. 93 of them fill the second.
     let find = |rule: &Rule| largest::<Infallible>(1, 400, |m| Ok(rule.judge(&run(m, 4, 10_000)))).unwrap();
     let standard = find(&Rule::standard());
-    assert!((90..=94).contains(&standard.multiple), "{standard:?}");
+    assert!((88..=94).contains(&standard.multiple), "{standard:?}");
     assert!(!standard.at_least);
     assert!(find(&Rule::tightened()).multiple <= standard.multiple);
     // Reads of 130 us pass the standard rule, never the tightened one.

@@ -12,7 +12,7 @@ use nearside_act::config::Config;
 use nearside_act::{Certified, Largest, Load, Profile, Report, Rule, largest, page};
 use nearside_driver::Policy;
 use nearside_instrument::{Needs, Real, Runner, Simulated, Target, medium, words};
-use nearside_loadgen::{Rw, Workload};
+use nearside_loadgen::{Arrivals, Plan, Rw, Workload};
 use serde_json::json;
 
 use crate::args::CompletionModel;
@@ -28,6 +28,7 @@ Examples:
   nearside act -d uring:/dev/nvme0n1 --destroy --runtime 24h   as a certification asks: 24 hours, hour by hour
   nearside act -d dram:1GiB --config actconfig_3x_1d.txt       the load of ACT's own configuration file
 
+A drive of one's own should be written over in large blocks before (as ACT's act_prep does); a simulated one is.
 A certification takes 24 hours or more for each multiple; the paper took 2. The default is enough to compare drives, not to certify one.
 Exit status: 0 if something passed, 1 if nothing did, 2 on an error.";
 
@@ -161,9 +162,17 @@ fn simulated(args: &ActArgs, unit: &Unit, stop: &Arc<AtomicBool>) -> Result<Driv
         Some((name, size)) => (name, words::bytes(size).map_err(|e| failed(&e))?),
         None => (rest, 16 << 30),
     };
-    let medium = medium(name, capacity, false, args.seed).map_err(|e| failed(&e))?;
+    let medium = medium(name, capacity, true, args.seed).map_err(|e| failed(&e))?;
     let bytes = largest_bytes(&(unit.load)(1));
-    let runner = Simulated::drive(&word, medium, capacity, bytes, stop.clone()).map_err(|e| failed(&e))?;
+    let mut runner =
+        Simulated::drive(&word, medium, capacity, bytes, stop.clone()).map_err(|e| failed(&e))?;
+    // As ACT's own preparation: all of the drive written in large blocks; and on, until a flash drive collects as it will.
+    for (rw, times) in [(Rw::Write, 1.0), (Rw::RandWrite, 1.5)] {
+        let mut plan = Plan::new(Workload::new(rw, bytes, capacity), Arrivals::Closed { depth: 8 }, 0);
+        let blocks = (capacity / u64::from(bytes)) as f64;
+        (plan.runtime_ns, plan.count, plan.seed) = (None, Some((blocks * times) as u64), args.seed);
+        runner.run(&plan, &mut |_| ()).map_err(|e| failed(&e))?;
+    }
     Ok(Drive { capacity, block_size: 512, about: "simulated time", runner: Box::new(runner) })
 }
 

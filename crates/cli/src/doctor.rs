@@ -2,18 +2,22 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use nearside_loadgen::floor::Effort;
+use nearside_loadgen::record::Record;
 use serde_json::json;
 
-use crate::failure::Outcome;
+use crate::bench::work::environment;
+use crate::failure::{Failure, Outcome};
 use crate::out::Out;
 
 const EXAMPLES: &str = "\
 Examples:
   nearside doctor
   nearside doctor --json | jq 'select(.ok | not)'
+  nearside doctor --calibrate host.json       what this machine's host software costs, for the model of the host's CPUs
 
 Nothing here needs to be there for the embedded drive; what is missing says what it costs.";
 
@@ -24,6 +28,27 @@ pub struct DoctorArgs {
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
+    /// Measure what submission, completion, interrupts, wake-ups and switches cost here, and write it as the parameters of the
+    /// model of the host's CPUs (crate nearside-sim)
+    #[arg(long, value_name = "FILE")]
+    calibrate: Option<PathBuf>,
+}
+
+/// Measures the host's costs, writes them, and shows what they were made of.
+fn calibrate(path: &Path, json: bool, out: &mut Out) -> Outcome {
+    let calibration = nearside_bench::calibrate::calibrate(Effort::FULL, environment())
+        .map_err(|e| Failure::Message(format!("--calibrate: {e}")))?;
+    let failed = |e: &dyn std::fmt::Display| Failure::Message(format!("{}: {e}", path.display()));
+    let text = serde_json::to_string_pretty(&calibration).map_err(|e| failed(&e))?;
+    fs::write(path, text + "\n").map_err(|e| failed(&e))?;
+    if json {
+        out.json(&json!({ "type": "calibration", "costs": calibration.costs }))?;
+    } else {
+        let figures = Record { environment: calibration.environment, figures: calibration.figures };
+        writeln!(out, "{}the parameters: {}", figures.table(), path.display())?;
+    }
+    out.flush()?;
+    Ok(0)
 }
 
 /// One thing looked at.
@@ -37,6 +62,9 @@ struct Finding {
 
 pub fn run(args: DoctorArgs) -> Outcome {
     let mut out = Out::new();
+    if let Some(path) = &args.calibrate {
+        return calibrate(path, args.json, &mut out);
+    }
     let findings = findings(&Machine::look());
     if args.json {
         for f in &findings {

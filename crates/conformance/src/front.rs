@@ -274,6 +274,8 @@ fn slow() -> Vec<u8> {
 /// What is no command is refused, while others work.
 pub fn survives_nonsense(fronts: &impl Fronts) {
     let front = fronts.start(Dram::new(BYTES, 512).unwrap());
+    // Whatever way in it has is made before others are refused theirs.
+    works(&*front);
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {

@@ -293,8 +293,8 @@ impl<T: Transport> Records<'_, T> {
         add(&mut self.counters, &reply.counters);
         self.ready.extend(reply.records);
         match reply.more {
-            // A drive that repeats a cursor would be asked for ever.
-            Some(more) if self.request.resume.as_ref() == Some(&more) && self.ready.is_empty() => {
+            // An answer goes on because what there was found no room: a drive that sends a cursor and nothing else would be asked for ever.
+            Some(more) if self.ready.is_empty() => {
                 return Err(Error::Form { what: "reply", reason: stuck(&more) });
             }
             Some(more) => self.request.resume = Some(more),

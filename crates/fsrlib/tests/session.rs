@@ -99,9 +99,13 @@ fn nothing_is_sent_for_records_that_nobody_takes() {
 
 #[test]
 fn a_drive_that_makes_no_progress_is_left() {
-    let stuck =
-        || Reply { more: Some(Cursor { path: b"/f".to_vec(), ..Cursor::default() }), ..Reply::default() };
-    let mut session = session([stuck(), stuck(), stuck()]);
+    // Cursors that go round, without a record between them.
+    let at = |offset, records| Reply {
+        records,
+        more: Some(Cursor { path: b"/f".to_vec(), offset, ..Cursor::default() }),
+        ..Reply::default()
+    };
+    let mut session = session([at(1, vec![Record::Matches(1)]), at(2, Vec::new()), at(1, Vec::new())]);
     let error = session.records(&Ask::path("/f", search("x"))).find_map(Result::err).unwrap();
     assert!(error.to_string().contains("no progress"), "{error}");
     assert_eq!(session.transport().asked.len(), 2);

@@ -98,7 +98,7 @@ fn data_sheets() {
 }
 
 /// The part of the small reads that end within a limit, at a multiple of ACT's load (section V-B): 1,000 reads of 1.5 KB a second,
-/// and 1.536 MB a second of 128 KiB reads and of 128 KiB writes, each evenly spaced with a random phase.
+/// and 1.536 MB a second of 128 KiB reads and of 128 KiB writes, each with Poisson arrivals.
 fn act(flash: &mut Flash<()>, multiple: f64, seconds: f64, limits_ns: &[u64]) -> Vec<f64> {
     let (mut random, mut missed, mut count) = (9, vec![0u64; limits_ns.len()], 0u64);
     let small = 1e9 / (1000.0 * multiple);
@@ -112,7 +112,6 @@ fn act(flash: &mut Flash<()>, multiple: f64, seconds: f64, limits_ns: &[u64]) ->
         if at > end {
             break;
         }
-        // Poisson arrivals.
         let uniform = (draw(&mut random) >> 11) as f64 / (1u64 << 53) as f64;
         streams[next].0 = at - gap * (1.0 - uniform).ln();
         let now = base + at as u64;

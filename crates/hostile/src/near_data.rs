@@ -172,7 +172,9 @@ fn composed(drive: &mut Drive, bytes: &[u8]) {
     for _ in 0..PARTS {
         let Some(outcome) = drive.run(encode_request(&request), room) else { return };
         assert!(outcome.reply.len() <= room);
-        let Some(more) = reply(&outcome).more else { return };
+        let reply = reply(&outcome);
+        let Some(more) = reply.more else { return };
+        assert!(!reply.records.is_empty(), "an answer that goes on holds something");
         assert_ne!(request.resume.as_ref(), Some(&more), "no progress");
         request.resume = Some(more);
     }

@@ -3,13 +3,11 @@
 //! - [`drive`]: the real controller, the real driver and the real load generator on one thread, over a store at a medium's time.
 //! - [`bare`]: a medium alone behind the generator, where the host's queues are not the subject.
 //! - [`cpu`]: a model of the host's CPUs and of what completion models cost on them.
-//! - [`mod@curve`]: response time against load of a medium by name.
 //!
 //! Nothing here asks the machine for the time or for anything else.
 
 pub mod bare;
 pub mod cpu;
-pub mod curve;
 pub mod drive;
 
 pub use bare::Bare;

@@ -32,6 +32,8 @@ struct Mounted {
     synced: fs::File,
     capacity: u64,
     socket: PathBuf,
+    /// Connections that nobody is using.
+    idle: Mutex<Vec<UnixStream>>,
     attached: Mutex<Option<Attached>>,
     _drive: Threaded,
     _place: tempfile::TempDir,
@@ -62,6 +64,7 @@ impl Fronts for Fuse {
             synced,
             capacity,
             socket,
+            idle: Mutex::default(),
             attached,
             _drive: drive.runner,
             _place: place,
@@ -108,9 +111,12 @@ fn connect(socket: &Path) -> Result<UnixStream, Refusal> {
 }
 
 impl Mounted {
-    /// One exchange on a connection of its own.
+    /// One exchange, on a connection that is there or on a new one: who has one keeps it, also while all that there may be are taken.
     fn exchange(&self, frame: RequestFrame, bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
-        let (status, reply) = ask(&mut connect(&self.socket)?, frame, bytes).map_err(refusal)?;
+        let idle = self.idle.lock().unwrap().pop();
+        let mut stream = idle.map_or_else(|| connect(&self.socket), Ok)?;
+        let (status, reply) = ask(&mut stream, frame, bytes).map_err(refusal)?;
+        self.idle.lock().unwrap().push(stream);
         match status.code() {
             status if status.is_success() => Ok(reply),
             Status::LBA_OUT_OF_RANGE => Err(Refusal::OutOfRange),
