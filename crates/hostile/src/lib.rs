@@ -9,6 +9,7 @@
 //! question reads; [`patched`] lays an input over one of them, and the same question is asked again.
 
 pub mod acl;
+pub mod fabrics;
 pub mod mend;
 pub mod near_data;
 pub mod nvme;
@@ -61,6 +62,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "posix_acl", run: acl::run, seeds: acl::seeds },
     Target { name: "prp_sgl", run: pointers::run, seeds: pointers::seeds },
     Target { name: "socket_peer", run: sockets::peer, seeds: sockets::peer_seeds },
+    Target { name: "tcp_capsule", run: fabrics::capsule, seeds: fabrics::capsule_seeds },
+    Target { name: "tcp_pdu", run: fabrics::pdu, seeds: fabrics::pdu_seeds },
 ];
 
 /// Runs an input on the target of that name. Panics where there is none.

@@ -1,4 +1,4 @@
-//! NVMe on the wire (NVMe Base Specification 2.0, NVM Command Set 1.0) and the vendor's near-data commands.
+//! NVMe on the wire (NVMe Base Specification 2.0, NVM Command Set 1.0, TCP Transport 1.0) and the vendor's near-data commands.
 //!
 //! Pure data: no I/O, no allocation outside [`near_data`], no unsafe. Fields keep the specification's names; a
 //! zero-based field ends in `_z`. All multi-byte fields are little-endian; an unknown value is data, not an error of this crate.
@@ -9,6 +9,7 @@ extern crate alloc;
 
 pub mod data;
 pub mod entry;
+pub mod fabrics;
 pub mod feature;
 pub mod identify;
 pub mod layout;

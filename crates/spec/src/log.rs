@@ -120,6 +120,28 @@ pub mod event {
     pub const INVALID_DOORBELL_VALUE: u8 = 1;
     /// SMART: a temperature threshold was crossed.
     pub const TEMPERATURE_THRESHOLD: u8 = 1;
+    /// Notice: namespaces were added, removed or changed; which is in [`super::lid::CHANGED_NAMESPACES`].
+    pub const NAMESPACE_ATTRIBUTE_CHANGED: u8 = 0x00;
+    /// Notice: the discovery log page changed.
+    pub const DISCOVERY_LOG_CHANGED: u8 = 0xf0;
+    /// Bit of OAES and of the feature that turns events on: namespace attribute notices.
+    pub const NAMESPACE_NOTICES: u32 = 1 << 8;
+    /// And discovery log page change notices.
+    pub const DISCOVERY_NOTICES: u32 = 1 << 31;
+}
+
+/// Most namespaces that [`lid::CHANGED_NAMESPACES`] names.
+pub const MAX_CHANGED: usize = 1024;
+
+/// The Changed Namespace List, 5.16.1.5: identifiers in ascending order; where there are more than [`MAX_CHANGED`], FFFFFFFFh alone.
+pub fn changed_namespaces(nsids: &[u32]) -> [u8; 4096] {
+    let mut list = [0; 4096];
+    let all = [u32::MAX];
+    let nsids = if nsids.len() > MAX_CHANGED { &all } else { nsids };
+    for (to, nsid) in list.chunks_exact_mut(4).zip(nsids) {
+        to.copy_from_slice(&nsid.to_le_bytes());
+    }
+    list
 }
 
 #[cfg(test)]
@@ -138,5 +160,9 @@ mod tests {
         s.set_composite_temperature(313).set_host_reads(5);
         assert_eq!((&s.0[1..3], s.0[64]), (&[0x39, 1][..], 5));
         assert_eq!(async_event(event::SMART, 1, lid::SMART), 0x0002_0101);
+        assert_eq!(async_event(event::NOTICE, event::NAMESPACE_ATTRIBUTE_CHANGED, 4), 0x0004_0002);
+        assert_eq!(changed_namespaces(&[1, 0x0102])[..12], [1, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(changed_namespaces(&[7; MAX_CHANGED])[4092..], [7, 0, 0, 0]);
+        assert_eq!(changed_namespaces(&[7; MAX_CHANGED + 1])[..8], [255, 255, 255, 255, 0, 0, 0, 0]);
     }
 }

@@ -52,6 +52,9 @@ pub mod io {
     pub const NEAR_DATA_CANCEL: u8 = 0xc0;
 }
 
+/// Fabrics commands, on admin and I/O queues of NVMe over Fabrics alike; see [`crate::fabrics::command`].
+pub const FABRICS: u8 = 0x7f;
+
 /// The vendor feature identifier under which Get Features carries DAC'23's own one-command encoding, and Set
 /// Features with Get Features stock nvme-cli's.
 pub const FEATURE_NEAR_DATA: u8 = 0xd5;

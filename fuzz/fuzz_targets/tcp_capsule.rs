@@ -1,0 +1,4 @@
+//! See `crates/hostile`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| nearside_hostile::run("tcp_capsule", input));
