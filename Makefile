@@ -3,6 +3,8 @@
 #   make test          every test that this machine allows; lists what it left out and why
 #   make bench         the figures, each beside its floor or peer; writes studies/record/MACHINE/DATE-NAME.jsonl
 #   make bench FAST=1  the same in under two minutes, with wider spreads
+#   make studies       the papers' tables and figures: paper beside model beside this machine; records as above, pages in OUT
+#   make studies FAST=1  the same in seconds each; records beside the pages
 #   make fuzz          every fuzz target, SECONDS each (default 300)
 #   make install       the command, FSRLib's header and libraries, its pkg-config file (PREFIX, DESTDIR)
 
@@ -11,7 +13,7 @@ SECONDS ?= 300
 OUT ?= out
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: all demo test bench fuzz install build clean
+.PHONY: all demo test bench studies fuzz install build clean
 
 all: build
 
@@ -31,6 +33,11 @@ test:
 bench:
 	@scripts/setup.sh bench
 	@FAST=$(FAST) scripts/bench.sh
+
+studies:
+	@scripts/setup.sh studies
+	cargo build --release --locked -p nearside-cli
+	@target/release/nearside study all $(if $(FAST),--fast) --out $(OUT)
 
 fuzz:
 	@scripts/setup.sh fuzz

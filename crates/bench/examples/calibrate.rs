@@ -16,7 +16,7 @@ fn main() -> Result<(), Failure> {
     println!("{}", serde_json::to_string_pretty(&calibration.costs)?);
     for device_ns in [10_000, 50_000] {
         let delay = Delay::fixed(device_ns);
-        let measured = compare(&mut Bench::new(delay)?, 4096, 5, 500)?;
+        let measured = compare(&mut Bench::new(delay.medium())?, 4096, 5, 500)?;
         unpin();
         for (policy, measured) in POLICIES.into_iter().zip(measured) {
             let host = Host::alike(calibration.costs.clone(), 1, 1, &IoProgram::reads(policy, 4096));

@@ -12,7 +12,8 @@ use nearside_driver::{
     Command, DmaBuffer, Driver, DriverConfig, Initiator, InitiatorConfig, Policy, Service, Threaded,
 };
 use nearside_front_loop as front;
-use nearside_store::{Delay, Delayed, Dram, Modelled};
+use nearside_media::Medium;
+use nearside_store::{Dram, Modelled};
 
 use crate::dataset::Rng;
 use crate::near_data::Failure;
@@ -71,21 +72,21 @@ pub fn cores() -> &'static [usize] {
     CORES.get_or_init(|| allowed_cores().unwrap_or_default())
 }
 
-/// A drive whose store takes `delay`, its driver, and the asynchronous path.
-pub struct Bench {
+/// A drive whose store takes a medium's time, its driver, and the asynchronous path.
+pub struct Bench<M: Medium> {
     io: Initiator<Threaded, TscClock>,
     service: Service,
     buffer: Option<DmaBuffer>,
     random: Rng,
-    _drive: front::Threaded<Delayed<Dram>>,
+    _drive: front::Threaded<Modelled<Dram, M>>,
 }
 
-impl Bench {
+impl<M: Medium> Bench<M> {
     /// Starts the drive on the first core; the caller is pinned to the second.
-    pub fn new(delay: Delay) -> Result<Bench, Failure> {
+    pub fn new(medium: M) -> Result<Bench<M>, Failure> {
         let clock = TscClock::new();
         pin(0);
-        let store = Modelled::new(Dram::new(CAPACITY, 512)?, delay.medium());
+        let store = Modelled::new(Dram::new(CAPACITY, 512)?, medium);
         // The drive never sleeps here: its own wake-up is not what is measured.
         let rest = Rest { idle_ns: 1_000_000_000, early_ns: 1_000_000_000 };
         let drive = front::threaded(store, (), Config { lba_size: 512, ..Config::default() }, clock, rest)?;
@@ -113,6 +114,11 @@ impl Bench {
             self.buffer = done.buffer;
         }
         Ok(())
+    }
+
+    /// The driver, for queue pairs of one's own.
+    pub fn driver(&self) -> &Driver {
+        self.io.driver()
     }
 
     /// `count` random reads of `bytes` by a policy, one at a time; what they cost is added to `cost` (whose CPU figures
@@ -152,8 +158,8 @@ impl Bench {
 }
 
 /// The three policies in turn, `rounds` times `count` reads of each: each policy's rounds.
-pub fn rounds(
-    bench: &mut Bench,
+pub fn rounds<M: Medium>(
+    bench: &mut Bench<M>,
     bytes: usize,
     rounds: usize,
     count: usize,
@@ -174,7 +180,12 @@ pub fn rounds(
 }
 
 /// As [`rounds`], all rounds of a policy in one; the CPU figures are means over the rounds.
-pub fn compare(bench: &mut Bench, bytes: usize, rounds: usize, count: usize) -> Result<[Cost; 3], Failure> {
+pub fn compare<M: Medium>(
+    bench: &mut Bench<M>,
+    bytes: usize,
+    rounds: usize,
+    count: usize,
+) -> Result<[Cost; 3], Failure> {
     Ok(self::rounds(bench, bytes, rounds, count)?.map(|costs| {
         let n = costs.len().max(1) as f64;
         let mut all = Cost::default();

@@ -22,7 +22,7 @@ fn over_device_times(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     for bytes in [512, 4096] {
         let mut crossing = None;
         for &time in times {
-            let mut bench = Bench::new(Delay::fixed(time * 1000))?;
+            let mut bench = Bench::new(Delay::fixed(time * 1000).medium())?;
             let costs = completion::rounds(&mut bench, bytes, rounds, count)?;
             // A round is a run: its median, its CPU time per read.
             let figure = |name: &str, policy: usize, of: fn(&Cost) -> f64| {
@@ -60,7 +60,7 @@ fn over_device_times(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
 fn under_stalls(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     let delay = Delay { per_kib_ns: 100, stall_every: 200, stall_ns: 5_000_000, ..Delay::fixed(2_000) };
     let (rounds, count, step) = if fast { (3, 300, 4) } else { (9, 600, 1) };
-    let mut bench = Bench::new(delay)?;
+    let mut bench = Bench::new(delay.medium())?;
     for bytes in (9..=20).map(|s| 1usize << s).step_by(step) {
         let mut means: [Vec<f64>; 3] = Default::default();
         for policy in POLICIES {

@@ -52,6 +52,8 @@ pub enum Command {
     Sim(crate::sim::SimArgs),
     /// Aerospike's certification: how many times the unit load a drive can take
     Act(crate::act::ActArgs),
+    /// The papers' tables and figures: paper beside model beside this machine
+    Study(crate::study::StudyArgs),
 }
 
 /// Which drive, for whom, and how. The same for every command that asks a drive.

@@ -28,6 +28,7 @@ mod out;
 mod progress;
 mod sim;
 mod stat;
+mod study;
 mod timing;
 mod wc;
 
@@ -50,5 +51,6 @@ fn main() -> ExitCode {
         Command::Bench(a) => bench::run(a),
         Command::Sim(a) => sim::run(a),
         Command::Act(a) => act::run(a),
+        Command::Study(a) => study::run(a),
     })
 }

@@ -25,7 +25,7 @@ pub fn play(stage: &Stage, page: &mut Page) -> Result<(), Failure> {
     let bytes = [512usize, 4096];
     let progress = stage.progress("act 1: completion paths", (bytes.len() + DEVICE_TIMES_US.len()) as u64);
     for bytes in bytes {
-        let mut bench = Bench::new(Delay::fixed(0))?;
+        let mut bench = Bench::new(Delay::fixed(0).medium())?;
         let floor_ns = floor_ns(bytes)?;
         let costs = compare(&mut bench, bytes, 5, 1500)?;
         for ((name, short), cost) in NAMES.iter().zip(["sync", "async", "hybrid"]).zip(&costs) {
@@ -46,7 +46,7 @@ pub fn play(stage: &Stage, page: &mut Page) -> Result<(), Failure> {
     let mut latency = NAMES.map(|_| Vec::new());
     let mut cpu = NAMES.map(|_| Vec::new());
     for time in DEVICE_TIMES_US {
-        let mut bench = Bench::new(Delay::fixed(time * 1000))?;
+        let mut bench = Bench::new(Delay::fixed(time * 1000).medium())?;
         let costs = compare(&mut bench, 4096, 3, (400 - time * 2) as usize)?;
         for (i, cost) in costs.iter().enumerate() {
             latency[i].push((time as f64, cost.percentile_ns(0.5) as f64 / 1e3));

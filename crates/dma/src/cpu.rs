@@ -138,6 +138,19 @@ pub fn pin_to_core(core: usize) -> io::Result<()> {
     pin_to_cores(&[core])
 }
 
+/// Lets every other thread of the core go before the calling one (SCHED_IDLE): it gets what time is left, and is preempted at once.
+///
+/// # Errors
+/// As sched_setscheduler.
+pub fn be_idle_priority() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel reads one sched_param, owned here; 0 is the calling thread.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

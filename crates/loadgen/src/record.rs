@@ -1,7 +1,8 @@
 //! Records: what a run measured, where and when, as JSON lines and as a table.
 //!
 //! A record is `studies/record/MACHINE/DATE-NAME.jsonl`: an environment line (`"kind":"environment"`), then one line per figure
-//! (`"kind":"figure"`). MACHINE is a slug of the CPU model and the number of cores.
+//! (`"kind":"figure"`). MACHINE is a slug of the CPU model and the number of cores. A reader passes over other kinds of lines and over
+//! fields that it does not know: the papers' studies add some.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -72,6 +73,27 @@ impl Environment {
         }
         format!("{slug}{}c", self.cores)
     }
+
+    /// Where a record of that name lies under `root` (`studies/record`).
+    #[must_use]
+    pub fn record_path(&self, root: &Path, name: &str) -> PathBuf {
+        root.join(self.machine()).join(format!("{}-{name}.jsonl", self.date))
+    }
+}
+
+/// Writes a record's lines; what is there is replaced, at once or not at all.
+///
+/// # Errors
+/// As the file system's.
+pub fn save(path: &Path, lines: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let fresh = path.with_extension("jsonl.new");
+    let mut file = fs::File::create(&fresh)?;
+    file.write_all(lines.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&fresh, path)
 }
 
 fn text(path: &str) -> Option<String> {
@@ -178,6 +200,9 @@ pub struct Record {
 enum Row {
     Environment(Environment),
     Figure(Figure),
+    /// What others add.
+    #[serde(other)]
+    Other,
 }
 
 /// Why a record cannot be read.
@@ -249,16 +274,13 @@ impl Record {
                     record.environment = environment;
                 }
                 Row::Figure(figure) if seen => record.figures.push(figure),
-                Row::Environment(_) | Row::Figure(_) => return Err(RecordError::Environment { line }),
+                Row::Other if seen => {}
+                Row::Environment(_) | Row::Figure(_) | Row::Other => {
+                    return Err(RecordError::Environment { line });
+                }
             }
         }
         if seen { Ok(record) } else { Err(RecordError::Environment { line: 1 }) }
-    }
-
-    /// Where the record of that name lies under `root` (`studies/record`).
-    #[must_use]
-    pub fn path(&self, root: &Path, name: &str) -> PathBuf {
-        root.join(self.environment.machine()).join(format!("{}-{name}.jsonl", self.environment.date))
     }
 
     /// Writes it under `root`; a record of the same day and name is replaced, at once or not at all.
@@ -266,14 +288,8 @@ impl Record {
     /// # Errors
     /// As the file system's.
     pub fn write(&self, root: &Path, name: &str) -> io::Result<PathBuf> {
-        let path = self.path(root, name);
-        let folder = path.parent().unwrap_or(root);
-        fs::create_dir_all(folder)?;
-        let fresh = path.with_extension("jsonl.new");
-        let mut file = fs::File::create(&fresh)?;
-        file.write_all(self.to_lines().as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&fresh, &path)?;
+        let path = self.environment.record_path(root, name);
+        save(&path, &self.to_lines())?;
         Ok(path)
     }
 
@@ -323,7 +339,8 @@ impl Record {
 }
 
 /// Three digits that mean something, thousands grouped.
-fn number(value: f64) -> String {
+#[must_use]
+pub fn number(value: f64) -> String {
     let size = value.abs();
     if size >= 1000.0 {
         let digits = format!("{value:.0}");
@@ -340,8 +357,10 @@ fn number(value: f64) -> String {
         format!("{value:.0}")
     } else if size >= 10.0 {
         format!("{value:.1}")
-    } else {
+    } else if size >= 0.1 {
         format!("{value:.2}")
+    } else {
+        format!("{value:.4}")
     }
 }
 
@@ -382,8 +401,8 @@ mod tests {
         assert_eq!(date(4_107_542_399), "2100-02-28");
         assert_eq!(date(4_107_542_400), "2100-03-01");
         assert_eq!(date(1_767_225_599), "2025-12-31");
-        let shown = [0.0, 0.126, 12.34, 123.4, 1234.5, 1_234_567.0, -1234.0].map(number);
-        assert_eq!(shown, ["0", "0.13", "12.3", "123", "1 234", "1 234 567", "-1 234"]);
+        let shown = [0.0, 0.0126, 0.126, 12.34, 123.4, 1234.5, 1_234_567.0, -1234.0].map(number);
+        assert_eq!(shown, ["0", "0.0126", "0.13", "12.3", "123", "1 234", "1 234 567", "-1 234"]);
         let cpu = "Intel(R) Xeon(R) CPU @ 2.20GHz".to_owned();
         assert_eq!(
             Environment { cpu, cores: 4, ..Environment::default() }.machine(),

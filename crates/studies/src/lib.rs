@@ -1,0 +1,126 @@
+//! The papers' tables and figures, one file each: the paper's published values beside the model's in simulated time and this machine's in
+//! real time.
+//!
+//! A [`Study`] is a plain function that is given a [`Run`] and tells it what it finds ([`finding`]): values, claims, pictures, remarks. What
+//! it told is a [`Record`], JSON lines in the format of `make bench`; the page ([`page`]) and the table ([`table`]) are made from
+//! those lines and from nothing else. What a paper's text does not state is left out: most of its figures are pictures.
+
+pub mod dac23;
+pub mod fast12;
+pub mod finding;
+pub mod page;
+pub mod pieee17;
+pub mod record;
+mod run;
+pub mod table;
+
+pub use finding::{Chart, Claim, Finding, Scale};
+pub use record::Record;
+pub use run::{Run, Setting, Size};
+
+/// Why a study stopped.
+pub type Failure = Box<dyn std::error::Error>;
+
+/// One of the three papers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paper {
+    /// When Poll is Better than Interrupt.
+    Fast12,
+    /// Platform Storage Performance With 3D XPoint Technology.
+    Pieee17,
+    /// Optimizing the Performance of NDP Operations by Retrieving File Semantics in Storage.
+    Dac23,
+}
+
+impl Paper {
+    /// All of them, by age.
+    pub const ALL: [Paper; 3] = [Paper::Fast12, Paper::Pieee17, Paper::Dac23];
+
+    /// Its name on the command line and in a record's.
+    pub fn name(self) -> &'static str {
+        match self {
+            Paper::Fast12 => "fast12",
+            Paper::Pieee17 => "pieee17",
+            Paper::Dac23 => "dac23",
+        }
+    }
+
+    /// What it is called.
+    pub fn title(self) -> &'static str {
+        match self {
+            Paper::Fast12 => "FAST 2012: When Poll is Better than Interrupt",
+            Paper::Pieee17 => "Proc. IEEE 2017: Platform Storage Performance With 3D XPoint Technology",
+            Paper::Dac23 => {
+                "DAC 2023: Optimizing the Performance of NDP Operations by Retrieving File Semantics in Storage"
+            }
+        }
+    }
+
+    /// Its studies, in its order.
+    pub fn studies(self) -> &'static [Study] {
+        match self {
+            Paper::Fast12 => fast12::STUDIES,
+            Paper::Pieee17 => pieee17::STUDIES,
+            Paper::Dac23 => dac23::STUDIES,
+        }
+    }
+
+    /// The study of that number: `3`, `fig3`, `Fig. 3`; `table1`; `3.4` for a section.
+    pub fn study(self, number: &str) -> Option<&'static Study> {
+        let wanted = plain(number);
+        self.studies().iter().find(|study| plain(study.number) == wanted)
+    }
+}
+
+/// A number without the words that one may leave out: "Fig. 3" is "3", "Table 1" is "table1".
+pub fn plain(number: &str) -> String {
+    let lower = number.to_lowercase();
+    ["fig.", "figure", "fig", "section", " "].iter().fold(lower, |text, word| text.replace(word, ""))
+}
+
+/// A table, figure or section, and how it is studied.
+pub struct Study {
+    /// As the paper numbers it: "Table 1", "Fig. 3", "Section 3.4".
+    pub number: &'static str,
+    /// In a few words.
+    pub title: &'static str,
+    /// The paper's section.
+    pub section: &'static str,
+    /// Studies it, and tells the run what it finds.
+    pub run: fn(&mut Run<'_>) -> Result<(), Failure>,
+}
+
+/// Runs studies one after another. The environment is asked from the machine; `unix_seconds` is now.
+///
+/// # Errors
+/// The first that stops, by number.
+pub fn run(studies: &[&Study], setting: &Setting<'_>, unix_seconds: u64) -> Result<Record, Failure> {
+    let mut record = Record::new(nearside_loadgen::record::Environment::gather(unix_seconds));
+    for study in studies {
+        let mut run = Run::new(study, setting);
+        run.say(study.title);
+        (study.run)(&mut run).map_err(|e| format!("{}: {e}", study.number))?;
+        record.rows.extend(run.into_rows());
+    }
+    Ok(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_study_is_found_by_its_number_however_written() {
+        for paper in Paper::ALL {
+            let mut seen = std::collections::BTreeSet::new();
+            for study in paper.studies() {
+                assert!(std::ptr::eq(paper.study(study.number).unwrap(), study));
+                assert!(seen.insert(plain(study.number)), "{} is there twice", study.number);
+            }
+            assert!(paper.study("Fig. 99").is_none());
+        }
+        assert_eq!(plain("Fig. 3"), plain("3"));
+        assert_eq!(plain("Section 3.4"), plain("3.4"));
+        assert_eq!(plain("TABLE 1"), plain("table1"));
+    }
+}

@@ -1,0 +1,211 @@
+//! The record of a run: lines of JSON, the first the environment, each other one what a study found.
+//!
+//! It is a record as `make bench` writes it ([`nearside_loadgen::record`]): a finding is one of its figures with the paper's and the model's
+//! values as further fields, and a reader of figures passes over the kinds of lines that it does not know.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nearside_loadgen::record::{Environment, save};
+use serde::{Deserialize, Serialize};
+
+use crate::Failure;
+use crate::finding::{Chart, Claim, Finding};
+
+/// Which study the lines that follow are of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Head {
+    /// As the paper numbers it.
+    pub number: String,
+    /// In a few words.
+    pub title: String,
+    /// The paper's section.
+    pub section: String,
+    /// It had seconds only.
+    pub small: bool,
+}
+
+/// A remark.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Note {
+    /// The study's number.
+    pub study: String,
+    /// In words.
+    pub text: String,
+}
+
+/// A line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Row {
+    /// Where and when.
+    Environment(Environment),
+    /// A study begins.
+    Study(Head),
+    /// A value.
+    Figure(Finding),
+    /// A checked statement.
+    Claim(Claim),
+    /// A picture.
+    Chart(Chart),
+    /// A remark.
+    Note(Note),
+}
+
+/// What studies found, where and when.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Record {
+    /// Where and when.
+    pub environment: Environment,
+    /// What, in the order in which it was found.
+    pub rows: Vec<Row>,
+}
+
+impl Record {
+    /// Without findings yet.
+    pub fn new(environment: Environment) -> Record {
+        Record { environment, rows: Vec::new() }
+    }
+
+    /// The studies.
+    pub fn heads(&self) -> impl Iterator<Item = &Head> {
+        self.rows.iter().filter_map(|row| if let Row::Study(head) = row { Some(head) } else { None })
+    }
+
+    /// The findings of a study.
+    pub fn findings<'a>(&'a self, number: &'a str) -> impl Iterator<Item = &'a Finding> {
+        let findings =
+            self.rows.iter().filter_map(|row| if let Row::Figure(f) = row { Some(f) } else { None });
+        findings.filter(move |f| f.study == number)
+    }
+
+    /// The finding of that name in any study.
+    pub fn get(&self, name: &str) -> Option<&Finding> {
+        self.heads().flat_map(|head| self.findings(&head.number)).find(|f| f.figure.name == name)
+    }
+
+    /// The claims of a study.
+    pub fn claims<'a>(&'a self, number: &'a str) -> impl Iterator<Item = &'a Claim> {
+        let claims = self.rows.iter().filter_map(|row| if let Row::Claim(c) = row { Some(c) } else { None });
+        claims.filter(move |c| c.study == number)
+    }
+
+    /// The pictures of a study.
+    pub fn charts<'a>(&'a self, number: &'a str) -> impl Iterator<Item = &'a Chart> {
+        let charts = self.rows.iter().filter_map(|row| if let Row::Chart(c) = row { Some(c) } else { None });
+        charts.filter(move |c| c.study == number)
+    }
+
+    /// The remarks of a study.
+    pub fn notes<'a>(&'a self, number: &'a str) -> impl Iterator<Item = &'a str> {
+        let notes = self.rows.iter().filter_map(|row| if let Row::Note(n) = row { Some(n) } else { None });
+        notes.filter(move |n| n.study == number).map(|n| &*n.text)
+    }
+
+    /// As JSON lines.
+    ///
+    /// # Errors
+    /// None: the rows are plain data.
+    pub fn to_lines(&self) -> Result<String, Failure> {
+        let mut lines = serde_json::to_string(&Row::Environment(self.environment.clone()))? + "\n";
+        for row in &self.rows {
+            lines += &(serde_json::to_string(row)? + "\n");
+        }
+        Ok(lines)
+    }
+
+    /// From JSON lines.
+    ///
+    /// # Errors
+    /// Which line is none of a study's record.
+    pub fn from_lines(lines: &str) -> Result<Record, Failure> {
+        let mut record = None;
+        for (index, line) in lines.lines().enumerate() {
+            let row: Row = serde_json::from_str(line).map_err(|e| format!("line {}: {e}", index + 1))?;
+            match (row, &mut record) {
+                (Row::Environment(environment), None) => record = Some(Record::new(environment)),
+                (Row::Environment(_), Some(_)) | (_, None) => {
+                    let line = index + 1;
+                    return Err(
+                        format!("line {line}: the environment is the first line, and only that").into()
+                    );
+                }
+                (row, Some(record)) => record.rows.push(row),
+            }
+        }
+        record.ok_or_else(|| "a record has at least its environment".into())
+    }
+
+    /// Writes it under `root` as a record of that name.
+    ///
+    /// # Errors
+    /// As the file system's.
+    pub fn write(&self, root: &Path, name: &str) -> Result<PathBuf, Failure> {
+        let path = self.environment.record_path(root, name);
+        let said = |e: io::Error| format!("{}: {e}", path.display());
+        save(&path, &self.to_lines()?).map_err(said)?;
+        Ok(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scale;
+
+    fn record() -> Record {
+        let study = || "Fig. 1".to_owned();
+        let head = Head { number: study(), title: "t".into(), section: "3".into(), small: false };
+        let chart =
+            Chart { study: study(), ..Chart::lines("c", "caption", Scale::linear("x"), Scale::log("y")) };
+        let floor = Finding { study: study(), ..Finding::new("floor", "us").paper(2.0, "3").model(2.5) };
+        let finding = Finding::new("value", "us").paper(3.0, "3").model(5.0).machine(&[7.0, 8.0, 6.0]);
+        let finding = Finding { study: study(), ..finding.beside(&floor).point("c", "line", 4.0) };
+        let range = Finding { study: study(), ..Finding::new("share", "").paper_range([0.6, 0.7], "3.4") };
+        let claim = Claim { study: study(), ..Claim::new("it is so", "3").model(true).because("5 > 2") };
+        let note = Note { study: study(), text: "a <remark>".into() };
+        Record {
+            environment: Environment::gather(0),
+            rows: vec![
+                Row::Study(head),
+                Row::Chart(chart),
+                Row::Figure(floor),
+                Row::Figure(finding),
+                Row::Figure(range),
+                Row::Claim(claim),
+                Row::Note(note),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_record_reads_back_as_it_was_written() {
+        let record = record();
+        let lines = record.to_lines().unwrap();
+        assert_eq!(Record::from_lines(&lines).unwrap(), record);
+        let value = record.get("value").unwrap();
+        assert_eq!((value.paper_ratio, value.model_ratio, value.figure.ratio), (Some(1.5), Some(2.0), None));
+        assert_eq!(record.get("floor").unwrap().measured(), None);
+        // Whoever reads figures reads these.
+        let figures = nearside_loadgen::record::Record::from_lines(&lines).unwrap().figures;
+        assert_eq!(figures.iter().map(|f| &*f.name).collect::<Vec<_>>(), ["floor", "value", "share"]);
+        assert_eq!((figures[1].value, figures[1].runs), (7.0, 3));
+        assert!(Record::from_lines("").is_err() && Record::from_lines(&lines[1..]).is_err());
+        let (_, headless) = lines.split_once('\n').unwrap();
+        assert!(Record::from_lines(headless).is_err());
+    }
+
+    #[test]
+    fn page_and_table_show_what_is_in_it() {
+        let page = crate::page::page("title", &record());
+        for shown in
+            ["3.00 (3)", "0.60 to 0.70 (3.4)", "7.00", "6.00 to 8.00 (3)", "holds", "a &lt;remark&gt;"]
+        {
+            assert!(page.contains(shown), "{shown}: {page}");
+        }
+        let table = crate::table::table(&record());
+        assert!(table.contains("it is so (3): model: holds [5 > 2]"), "{table}");
+        // A line's points are left to the page.
+        assert!(table.contains("floor") && !table.contains("value"), "{table}");
+    }
+}

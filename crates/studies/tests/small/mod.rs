@@ -1,0 +1,43 @@
+//! A study's small form, as a test runs it.
+
+use std::process::Command;
+
+use nearside_studies::{Paper, Record, Setting, Size, page};
+
+/// Runs it; panics where it stops. What it finds is read back from the record's lines, as the page reads it, and the page is looked at.
+pub fn small(paper: Paper, number: &str) -> Record {
+    let study = paper.study(number).unwrap_or_else(|| panic!("{} has no {number}", paper.name()));
+    let setting = Setting {
+        size: Size::Small,
+        helper: &|| Command::new(env!("CARGO_BIN_EXE_nearside-second")),
+        say: &|text| eprintln!("{text}"),
+    };
+    let record = nearside_studies::run(&[study], &setting, 0).unwrap();
+    let lines = record.to_lines().unwrap();
+    let record = Record::from_lines(&lines).unwrap();
+    let figures = nearside_loadgen::record::Record::from_lines(&lines).unwrap().figures;
+    assert_eq!(figures.len(), record.findings(study.number).count(), "a record of figures like any other");
+    shows(
+        &format!("{}-{}", paper.name(), nearside_studies::plain(number)),
+        &page::page(paper.title(), &record),
+    );
+    record
+}
+
+fn shows(name: &str, html: &str) {
+    assert!(!html.contains("could not be drawn") && !html.contains("NaN"), "{name}");
+    if let Some(keep) = std::env::var_os("NEARSIDE_KEEP_PAGES") {
+        std::fs::write(std::path::Path::new(&keep).join(format!("{name}.html")), html).unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    nearside_conformance::browser::shows(&format!("studies::{name}"), html, folder.path());
+}
+
+/// All claims hold on the model; those that do not are asserted one by one where they are known.
+#[allow(dead_code, reason = "not by every paper's tests")]
+pub fn holds_on_the_model(record: &Record, number: &str, except: &[&str]) {
+    for claim in record.claims(number).filter(|c| c.model.is_some()) {
+        let expected = !except.contains(&&*claim.text);
+        assert_eq!(claim.model, Some(expected), "{}: {}", claim.text, claim.because);
+    }
+}
