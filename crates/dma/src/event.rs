@@ -60,6 +60,17 @@ impl EventFd {
     }
 }
 
+/// Sleeps until there is something to read from a descriptor (`writable`: or room to write), it fails, or the time is over (`None`: for
+/// ever).
+pub fn wait_readable(fd: BorrowedFd<'_>, writable: bool, timeout: Option<Duration>) {
+    let events = if writable { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+    let time = timeout.map(|t| libc::timespec { tv_sec: t.as_secs() as _, tv_nsec: t.subsec_nanos() as _ });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: one valid pollfd, and a timespec that lives through the call or null.
+    unsafe { libc::ppoll(&mut poll, 1, time, std::ptr::null()) };
+}
+
 impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

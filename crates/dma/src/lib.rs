@@ -26,7 +26,7 @@ pub mod uring;
 mod wait;
 
 pub use buffer::IoBuffer;
-pub use event::EventFd;
+pub use event::{EventFd, wait_readable};
 pub use function::{DOORBELLS, Function, REGISTERS_SIZE, Vector, Wakeup};
 pub use memory::{Memory, MemoryError, Span};
 pub use region::Region;

@@ -62,6 +62,28 @@ pub struct NamespaceInfo {
     pub read_only: bool,
 }
 
+impl NamespaceInfo {
+    /// From what Identify Namespace said.
+    pub(crate) fn of(nsid: u32, bytes: &[u8; 4096]) -> Result<NamespaceInfo, Error> {
+        let id = IdentifyNamespace::from_bytes(bytes);
+        let wrong = |why| Error::Namespace { nsid, why };
+        if id.nsze() == 0 {
+            return Err(wrong("it is not active"));
+        }
+        let format = 128 + 4 * usize::from(id.flbas() & 0xf);
+        let lbaf =
+            u32::from_le_bytes([bytes[format], bytes[format + 1], bytes[format + 2], bytes[format + 3]]);
+        let block_size = match lbaf >> 16 & 0xff {
+            shift @ 9..=16 => 1 << shift,
+            _ => return Err(wrong("its blocks are smaller than 512 bytes or larger than 64 KiB")),
+        };
+        if lbaf as u16 != 0 {
+            return Err(wrong("its format has metadata"));
+        }
+        Ok(NamespaceInfo { nsid, blocks: id.nsze(), block_size, read_only: id.nsattr() & 1 != 0 })
+    }
+}
+
 /// What all parts of one driver share.
 pub(crate) struct Shared {
     pub(crate) function: Function,
@@ -335,8 +357,7 @@ impl Driver {
     /// The active namespaces' identifiers (at most 1,024).
     pub fn namespaces(&self, clock: &impl Clock, peer: &mut impl Peer) -> Result<Vec<u32>, Error> {
         let bytes = self.identify(cns::ACTIVE_NAMESPACES, 0, clock, peer)?;
-        let ids = bytes.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]]));
-        Ok(ids.take_while(|&id| id != 0).collect())
+        Ok(namespace_list(&bytes))
     }
 
     /// Size and format of a namespace.
@@ -347,22 +368,7 @@ impl Driver {
         peer: &mut impl Peer,
     ) -> Result<NamespaceInfo, Error> {
         let bytes = self.identify(cns::NAMESPACE, nsid, clock, peer)?;
-        let id = IdentifyNamespace::from_bytes(&bytes);
-        let wrong = |why| Error::Namespace { nsid, why };
-        if id.nsze() == 0 {
-            return Err(wrong("it is not active"));
-        }
-        let format = 128 + 4 * usize::from(id.flbas() & 0xf);
-        let lbaf =
-            u32::from_le_bytes([bytes[format], bytes[format + 1], bytes[format + 2], bytes[format + 3]]);
-        let block_size = match lbaf >> 16 & 0xff {
-            shift @ 9..=16 => 1 << shift,
-            _ => return Err(wrong("its blocks are smaller than 512 bytes or larger than 64 KiB")),
-        };
-        if lbaf as u16 != 0 {
-            return Err(wrong("its format has metadata"));
-        }
-        Ok(NamespaceInfo { nsid, blocks: id.nsze(), block_size, read_only: id.nsattr() & 1 != 0 })
+        NamespaceInfo::of(nsid, &bytes)
     }
 
     /// Get Features: dword 0, and the data where a buffer was given (`select`: 0 current, 1 default, 2 saved, 3 capabilities).
@@ -642,6 +648,12 @@ impl Admin {
         })?;
         Ok(found)
     }
+}
+
+/// The identifiers in an active namespace list.
+pub(crate) fn namespace_list(bytes: &[u8; 4096]) -> Vec<u32> {
+    let ids = bytes.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]]));
+    ids.take_while(|&id| id != 0).collect()
 }
 
 /// Between two looks at something slow: a drive on another thread may need this very core.

@@ -1,6 +1,7 @@
 //! What can go wrong, and how one command ended.
 
 use nearside_spec::Status;
+use nearside_spec::fabrics::pdu::Fatal;
 
 /// How a command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,6 +18,15 @@ pub enum Failure {
     /// The controller neither answers nor stops. The buffer does not come back: the controller may still write to it.
     #[error("the controller neither answers nor stops")]
     Unresponsive,
+    /// The connection ended while the command was out; what became of it is unknown.
+    #[error("the connection was lost while the command was outstanding")]
+    Lost,
+    /// The drive said success, but moved fewer bytes than were asked for.
+    #[error("the drive moved fewer bytes than were asked for")]
+    Short,
+    /// The data that came are not those that were sent.
+    #[error("the digest of the data is wrong")]
+    Digest,
 }
 
 /// Why the driver could not do something.
@@ -74,7 +84,27 @@ pub enum Error {
         /// Why not.
         why: &'static str,
     },
-    /// The system refused memory, an eventfd or a thread.
+    /// What names a target is none.
+    #[error("{0}")]
+    Address(String),
+    /// The target refused a host or a queue.
+    #[error("{what}: {why}")]
+    Refused {
+        /// What was asked for.
+        what: &'static str,
+        /// Its answer, and what may help.
+        why: String,
+    },
+    /// The target closed the connection.
+    #[error("the target closed the connection")]
+    Closed,
+    /// The target ended the connection, because it takes what was sent for an error.
+    #[error("the target ended the connection: {0}")]
+    Terminated(Fatal),
+    /// The connection was ended, because the target broke the protocol.
+    #[error("the target broke the protocol: {0}")]
+    Protocol(Fatal),
+    /// The system refused memory, an eventfd, a thread or a connection.
     #[error("{what}: {source}")]
     System {
         /// What was asked for.

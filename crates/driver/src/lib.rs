@@ -6,6 +6,7 @@
 //! - [`Initiator`] is one thread's door over both of FAST'12's completion paths; [`Service`] is the asynchronous path's
 //!   other contexts.
 //! - [`Peer`] is the drive, where it runs on the caller's thread.
+//! - [`tcp`] is the same over NVMe/TCP: an association, queues that are connections, the same policies.
 //!
 //! A read passes so: `Initiator::submit` -> `History::decide` -> `QueuePair::submit` and `ring` -> the drive -> `QueuePair::reap` ->
 //! `Initiator::wait` returns the buffer. The driver knows the wire, shared memory and time; it knows no drive.
@@ -19,6 +20,7 @@ mod peer;
 pub mod policy;
 mod queue;
 mod service;
+pub mod tcp;
 
 pub use buffer::{BufferPool, DmaBuffer};
 pub use command::{Command, Kind};

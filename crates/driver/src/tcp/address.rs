@@ -1,0 +1,125 @@
+//! The name of a target, as libnvme writes it.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+use nearside_spec::fabrics::{DISCOVERY_PORT, PORT, nqn};
+
+use crate::Error;
+
+/// What the name of a target begins with.
+const SCHEME: &str = "nvme+tcp://";
+
+/// `nvme+tcp://HOST[:PORT]/SUBSYSTEM_NQN[/NSID]`. An IPv6 address stands in brackets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Name or address.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// The subsystem's NQN.
+    pub subsystem: String,
+    /// The namespace; none: the first.
+    pub nsid: Option<u32>,
+}
+
+impl Address {
+    /// Whether a word is meant to be one.
+    pub fn is_meant(word: &str) -> bool {
+        word.starts_with(SCHEME)
+    }
+
+    /// The addresses to try.
+    pub(super) fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
+        let host = &self.host;
+        let found = (host.as_str(), self.port).to_socket_addrs();
+        let found = found.map_err(|e| Error::Address(format!("{host}: {e}")))?.collect::<Vec<_>>();
+        if found.is_empty() { Err(Error::Address(format!("{host} has no address"))) } else { Ok(found) }
+    }
+
+    /// The discovery subsystem at `HOST[:PORT]`, an IPv6 address in brackets.
+    pub fn discovery(authority: &str) -> Result<Address, Error> {
+        let (host, port) = host_and_port(authority, DISCOVERY_PORT)?;
+        Ok(Address { host, port, subsystem: nqn::DISCOVERY.into(), nsid: None })
+    }
+}
+
+/// `HOST[:PORT]`, an IPv6 address in brackets.
+fn host_and_port(authority: &str, usual: u16) -> Result<(String, u16), Error> {
+    let wrong = || Error::Address(format!("{authority:?} is no HOST:PORT"));
+    let (host, rest) = match authority.strip_prefix('[') {
+        Some(inner) => inner.split_once(']').ok_or_else(wrong)?,
+        None => authority.find(':').map_or((authority, ""), |at| authority.split_at(at)),
+    };
+    let port = match rest.strip_prefix(':') {
+        Some(port) => port.parse().map_err(|_| wrong())?,
+        None if rest.is_empty() => usual,
+        None => return Err(wrong()),
+    };
+    if host.is_empty() || port == 0 { Err(wrong()) } else { Ok((host.to_owned(), port)) }
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Address, Error> {
+        let wrong =
+            |why: &str| Error::Address(format!("{word}: {why} ({SCHEME}HOST:PORT/SUBSYSTEM_NQN/NSID)"));
+        let rest = word.strip_prefix(SCHEME).ok_or_else(|| wrong("not the name of an NVMe/TCP target"))?;
+        let (authority, path) = rest.split_once('/').ok_or_else(|| wrong("no subsystem"))?;
+        let (host, port) = host_and_port(authority, PORT)?;
+        let numeric = |nsid: &str| !nsid.is_empty() && nsid.bytes().all(|b| b.is_ascii_digit());
+        let (subsystem, nsid) = match path.trim_end_matches('/').rsplit_once('/') {
+            Some((subsystem, nsid)) if numeric(nsid) => {
+                let nsid = nsid.parse().ok().filter(|n| (1..u32::MAX).contains(n));
+                (subsystem, Some(nsid.ok_or_else(|| wrong("no such namespace identifier"))?))
+            }
+            _ => (path.trim_end_matches('/'), None),
+        };
+        nqn::check(subsystem).map_err(|e| wrong(&e.to_string()))?;
+        Ok(Address { host, port, subsystem: subsystem.to_owned(), nsid })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Address { host, port, subsystem, nsid } = self;
+        match host.contains(':') {
+            true => write!(f, "{SCHEME}[{host}]:{port}/{subsystem}")?,
+            false => write!(f, "{SCHEME}{host}:{port}/{subsystem}")?,
+        }
+        nsid.map_or(Ok(()), |nsid| write!(f, "/{nsid}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        let read = |word: &str| word.parse::<Address>();
+        let name = "nqn.2014-08.org.example:a";
+        let full = Address { host: "h".into(), port: 7, subsystem: name.into(), nsid: Some(3) };
+        assert_eq!(read(&format!("nvme+tcp://h:7/{name}/3")).unwrap(), full);
+        assert_eq!(read(&full.to_string()).unwrap(), full);
+        let short = Address { host: "::1".into(), port: 4420, subsystem: name.into(), nsid: None };
+        assert_eq!(read(&format!("nvme+tcp://[::1]/{name}")).unwrap(), short);
+        assert_eq!(read(&short.to_string()).unwrap(), short);
+        for bad in [
+            "tcp://h/x",
+            "nvme+tcp://h:7",
+            &format!("nvme+tcp:///{name}"),
+            &format!("nvme+tcp://h:x/{name}"),
+            &format!("nvme+tcp://h:0/{name}"),
+            &format!("nvme+tcp://[::1/{name}"),
+            &format!("nvme+tcp://[::1]7/{name}"),
+            &format!("nvme+tcp://h/{name}/0"),
+            &format!("nvme+tcp://h/{name}/4294967295"),
+            "nvme+tcp://h/other/1",
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What subsystems there are: the Discovery log page of a discovery controller.
+
+use std::sync::Arc;
+
+use nearside_clock::Clock;
+use nearside_spec::fabrics::discovery::{DiscoveryEntry, DiscoveryHeader, LID};
+
+use super::{Address, Controller, Options};
+use crate::Error;
+
+/// Most entries that are read.
+const MOST: u64 = 4096;
+/// How often the page is read again because it changed meanwhile.
+const AGAIN: usize = 10;
+
+/// Reads the whole page, the same before and after. `at` is a discovery subsystem ([`Address::discovery`]).
+pub fn discover(at: &Address, options: Options, clock: Arc<dyn Clock>) -> Result<Vec<DiscoveryEntry>, Error> {
+    let options = Options { keep_alive_ms: 0, ..options };
+    let controller = Controller::connect(at, options, clock)?;
+    let header = || -> Result<DiscoveryHeader, Error> {
+        Ok(DiscoveryHeader::from_bytes(&controller.log_page(LID, 0, 0, DiscoveryHeader::SIZE)?))
+    };
+    let mut before = header()?;
+    for _ in 0..AGAIN {
+        let mut entries = Vec::new();
+        for nr in 0..before.numrec().min(MOST) {
+            let at = (nr + 1) * DiscoveryEntry::SIZE as u64;
+            entries.push(DiscoveryEntry::from_bytes(&controller.log_page(
+                LID,
+                0,
+                at,
+                DiscoveryEntry::SIZE,
+            )?));
+        }
+        let after = header()?;
+        if after.genctr() == before.genctr() {
+            return Ok(entries);
+        }
+        before = after;
+    }
+    Err(Error::Unsupported("its discovery log page changes all the time"))
+}

@@ -1,0 +1,68 @@
+//! What a host says of itself, and how it wants its connections.
+
+use nearside_spec::fabrics::nqn;
+use sha2::{Digest, Sha256};
+
+/// What a host says of itself, and how it wants its connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The host's NQN, by which targets allow it.
+    pub host_nqn: String,
+    /// The host's identifier.
+    pub host_id: [u8; 16],
+    /// Ask for header digests.
+    pub header_digest: bool,
+    /// Ask for data digests.
+    pub data_digest: bool,
+    /// The association ends where the target hears nothing for so long; 0: never.
+    pub keep_alive_ms: u32,
+    /// How long a command may take before the connection counts as lost.
+    pub timeout_ms: u64,
+    /// How long a connection may take.
+    pub connect_ms: u64,
+}
+
+impl Default for Options {
+    /// The NQN of this user on this machine; no digests; keep alive 15 s, commands 30 s, connections 5 s.
+    fn default() -> Options {
+        let host_id = own_uuid();
+        Options {
+            host_nqn: nqn::of_uuid(&host_id),
+            host_id,
+            header_digest: false,
+            data_digest: false,
+            keep_alive_ms: 15_000,
+            timeout_ms: 30_000,
+            connect_ms: 5_000,
+        }
+    }
+}
+
+/// The same for a user on a machine each time, and another for each: a UUID (version 8) of a hash, so that the machine's own
+/// identifier stays unknown to targets.
+fn own_uuid() -> [u8; 16] {
+    let machine = std::fs::read("/etc/machine-id").or_else(|_| std::fs::read("/proc/sys/kernel/hostname"));
+    let (uid, _) = nearside_dma::system::effective_ids();
+    let hash = Sha256::new()
+        .chain_update("nearside host\n")
+        .chain_update(machine.unwrap_or_default())
+        .chain_update(uid.to_le_bytes())
+        .finalize();
+    let mut uuid = [0; 16];
+    uuid.copy_from_slice(&hash[..16]);
+    uuid[6] = uuid[6] & 0x0f | 0x80;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    uuid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_the_same_each_time() {
+        let (one, two) = (Options::default(), Options::default());
+        assert_eq!(one, two);
+        assert!(nqn::check(&one.host_nqn).is_ok(), "{}", one.host_nqn);
+    }
+}

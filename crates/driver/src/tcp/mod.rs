@@ -1,0 +1,28 @@
+//! NVMe/TCP, the host's end: an association with a controller, and queues that are connections.
+//!
+//! - [`Address`] is the name of a target (`nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID`), [`Options`] what a host says of itself.
+//! - [`Controller`] is the association: its admin queue, kept alive by a thread; [`Controller::queue`] makes I/O queues.
+//! - [`Queue`] is the mechanism, for one thread: submit, ring, poll. It never waits unless told to, and takes the time as a parameter.
+//! - [`Initiator`] waits on a queue as a [`crate::Policy`] says: spinning on the socket, asleep until the kernel wakes it, or by history.
+//! - [`discover`] reads a discovery controller's log page.
+//!
+//! A read passes so: `Initiator::submit` -> `Queue::submit` puts a capsule into the outbox -> `Queue::ring` writes it to the socket -> the
+//! target -> `Queue::poll` reads PDUs into the inbox, copies (or reads) the data into the command's buffer, and hands on the completion.
+//!
+//! Nothing of the target is trusted: a PDU that does not decode, names a command that is not out, or moves data that were not asked for
+//! ends the connection with the specified termination request; every command then ends as [`crate::Failure::Lost`].
+
+mod address;
+mod controller;
+mod discovery;
+mod host;
+mod initiator;
+mod queue;
+mod stream;
+
+pub use address::Address;
+pub use controller::Controller;
+pub use discovery::discover;
+pub use host::Options;
+pub use initiator::{Account, Initiator};
+pub use queue::{Completed, Queue, QueueCounts, Rejected};

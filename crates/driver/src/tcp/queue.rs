@@ -1,0 +1,791 @@
+//! One queue: a connection with its command slots, owned by one thread.
+//!
+//! A command's identifier is its slot with a count that changes each time, so that a late answer is known as such. Data of the
+//! controller come in order and lie within the command's buffer; data of the host go in the capsule where they fit, else when and
+//! as the controller asks (R2T).
+
+use std::time::Duration;
+
+use nearside_clock::{Clock, Nanos};
+use nearside_spec::fabrics::capsule::CapsuleData;
+use nearside_spec::fabrics::command::fctype_of;
+use nearside_spec::fabrics::pdu::{
+    self, DIGEST, DataHeader, Fatal, HEAD, Head, Initialize, Pdu, Side, Terms,
+};
+use nearside_spec::{CompletionEntry, Status, SubmissionEntry, opcode};
+
+use super::host::Options;
+use super::stream::{Buffers, Stream};
+use crate::{Command, Error, Failure, Kind, RejectReason};
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Completed {
+    /// The submitter's name for it.
+    pub cookie: u64,
+    /// Dwords 0 and 1 of the completion (dword 0 low), or the failure.
+    pub outcome: Result<u64, Failure>,
+    /// The buffer, where one was given.
+    pub buffer: Option<Vec<u8>>,
+    /// Bytes that were moved, in either direction.
+    pub moved: usize,
+    /// What kind of work it was.
+    pub kind: Kind,
+    /// When it was submitted.
+    pub submitted: Nanos,
+}
+
+/// A command that was not taken: nothing was sent, and its buffer is back.
+#[derive(Debug)]
+pub struct Rejected {
+    /// The buffer.
+    pub buffer: Option<Vec<u8>>,
+    /// Why.
+    pub reason: RejectReason,
+}
+
+impl std::fmt::Display for Rejected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl std::error::Error for Rejected {}
+
+/// How often something happened on a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// Commands taken.
+    pub submitted: u64,
+    /// Completions found.
+    pub completed: u64,
+    /// Calls of the system that read or wrote the socket.
+    pub calls: u64,
+}
+
+/// Which way a command's data go (opcode bits 1:0; of Fabrics commands, FCTYPE's).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    None,
+    ToController,
+    ToHost,
+}
+
+fn direction(entry: &SubmissionEntry) -> Option<Direction> {
+    let kind = if entry.opcode() == opcode::FABRICS { fctype_of(entry) } else { entry.opcode() };
+    match kind & 3 {
+        0 => Some(Direction::None),
+        1 => Some(Direction::ToController),
+        2 => Some(Direction::ToHost),
+        _ => None,
+    }
+}
+
+struct Slot {
+    live: bool,
+    cid: u16,
+    cookie: u64,
+    submitted: Nanos,
+    kind: Kind,
+    direction: Direction,
+    buffer: Option<Vec<u8>>,
+    /// Bytes received, or handed over for sending.
+    moved: usize,
+    /// Bytes handed over for sending and not yet sent.
+    sending: usize,
+    /// Its data went with the capsule.
+    in_capsule: bool,
+    /// How it ended, where bytes of its buffer are still to be sent.
+    ended: Option<Result<u64, Failure>>,
+    /// Its data's digest was wrong.
+    damaged: bool,
+}
+
+impl Buffers for Box<[Slot]> {
+    fn data(&self, slot: usize) -> &[u8] {
+        self.get(slot).and_then(|s| s.buffer.as_deref()).unwrap_or(&[])
+    }
+    fn sent(&mut self, slot: usize, bytes: usize) {
+        if let Some(slot) = self.get_mut(slot) {
+            slot.sending -= bytes;
+        }
+    }
+}
+
+/// Data that are being received.
+#[derive(Clone, Copy)]
+struct Incoming {
+    slot: usize,
+    /// Padding before them that is still to be skipped.
+    padding: usize,
+    left: usize,
+    /// CRC-32C of those that came, where a digest follows.
+    crc: Option<u32>,
+    /// The command ends with them.
+    success: bool,
+}
+
+/// See the module.
+pub struct Queue {
+    stream: Stream,
+    /// Of PDUs to the host.
+    down: Terms,
+    /// Of PDUs to the controller.
+    up: Terms,
+    max_data: usize,
+    in_capsule: usize,
+    max_transfer: usize,
+    slots: Box<[Slot]>,
+    free: Vec<u16>,
+    incoming: Option<Incoming>,
+    alive: bool,
+    timeout_ns: u64,
+    look_at: Nanos,
+    counts: QueueCounts,
+}
+
+/// Bits of a command identifier that name the slot; the others count.
+const SLOT_BITS: u32 = 11;
+/// More slots than a queue can have.
+const SLOTS: u16 = 1 << SLOT_BITS;
+/// Most commands that a queue can have out; no identifier becomes FFFFh.
+pub(super) const MAX_DEPTH: u16 = SLOTS - 1;
+/// Looks at the socket in one poll: a bound for a target that sends without end.
+const LOOKS: usize = 64;
+
+impl Queue {
+    /// Connects and initialises: ICReq and ICResp (TCP Transport 1.0, 3.1). `in_capsule`: bytes of data that a capsule may have;
+    /// `max_transfer`: of a command.
+    pub(super) fn open(
+        mut stream: Stream,
+        options: &Options,
+        depth: u16,
+        in_capsule: usize,
+        max_transfer: usize,
+        clock: &dyn Clock,
+    ) -> Result<Queue, Error> {
+        let request = Initialize {
+            version: 0,
+            alignment_z: 0,
+            header_digest: options.header_digest,
+            data_digest: options.data_digest,
+            limit: 0,
+        };
+        stream.put(&request.request());
+        let deadline = clock.now() + options.connect_ms * 1_000_000;
+        let response = loop {
+            stream.send(&mut ()).map_err(lost)?;
+            if let Some(response) = initialized(&mut stream)? {
+                break response;
+            }
+            let now = clock.now();
+            if now >= deadline {
+                return Err(Error::TimedOut { command: "initialisation", timeout_ms: options.connect_ms });
+            }
+            stream.wait(Some(deadline - now));
+            stream.receive(&mut []).map_err(lost)?;
+        };
+        // What was not asked for cannot be granted.
+        if (response.header_digest && !options.header_digest)
+            || (response.data_digest && !options.data_digest)
+        {
+            return Err(refuse(&mut stream, Fatal::field(11), &response.response()));
+        }
+        let terms = |alignment_z| Terms {
+            header_digest: response.header_digest,
+            data_digest: response.data_digest,
+            alignment_z,
+        };
+        let slot = |_| Slot {
+            live: false,
+            cid: 0,
+            cookie: 0,
+            submitted: Nanos(0),
+            kind: Kind::Other,
+            direction: Direction::None,
+            buffer: None,
+            moved: 0,
+            sending: 0,
+            in_capsule: false,
+            ended: None,
+            damaged: false,
+        };
+        let depth = depth.clamp(1, MAX_DEPTH);
+        Ok(Queue {
+            stream,
+            down: terms(0),
+            up: terms(response.alignment_z),
+            // Whole dwords, so that each piece begins at one.
+            max_data: (response.limit as usize) & !3,
+            in_capsule,
+            max_transfer,
+            slots: (0..depth).map(slot).collect(),
+            free: (0..depth).rev().collect(),
+            incoming: None,
+            alive: true,
+            timeout_ns: options.timeout_ms.saturating_mul(1_000_000),
+            look_at: Nanos(u64::MAX),
+            counts: QueueCounts::default(),
+        })
+    }
+
+    /// Commands that it can have out.
+    pub fn depth(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Commands that are out.
+    #[inline]
+    pub fn outstanding(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Bytes of the largest transfer.
+    pub fn max_transfer(&self) -> usize {
+        self.max_transfer
+    }
+
+    /// Header and data digests: which are in use.
+    pub fn digests(&self) -> (bool, bool) {
+        (self.down.header_digest, self.down.data_digest)
+    }
+
+    /// Whether it still works.
+    pub fn is_alive(&self) -> bool {
+        self.alive
+    }
+
+    /// What happened on it so far.
+    pub fn counts(&self) -> QueueCounts {
+        QueueCounts { calls: self.stream.calls, ..self.counts }
+    }
+
+    pub(super) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+    }
+
+    pub(super) fn set_limits(&mut self, in_capsule: usize, max_transfer: usize) {
+        (self.in_capsule, self.max_transfer) = (in_capsule, max_transfer);
+    }
+
+    /// Takes a command. It is sent with the next [`Queue::ring`] or [`Queue::poll`]. The whole of the buffer is the data, in
+    /// the direction that the opcode says.
+    pub fn submit(
+        &mut self,
+        command: &Command,
+        buffer: Option<Vec<u8>>,
+        cookie: u64,
+        now: Nanos,
+    ) -> Result<(), Rejected> {
+        let reject = |buffer, reason| Err(Rejected { buffer, reason });
+        if !self.alive {
+            return reject(buffer, RejectReason::Dead);
+        }
+        let len = buffer.as_ref().map_or(0, Vec::len);
+        let direction = match direction(&command.entry) {
+            Some(direction) if len <= self.max_transfer && (direction != Direction::None || len == 0) => {
+                direction
+            }
+            _ => return reject(buffer, RejectReason::Buffer),
+        };
+        let Some(index) = self.free.pop() else { return reject(buffer, RejectReason::Full) };
+        let slot = &mut self.slots[usize::from(index)];
+        let in_capsule = direction == Direction::ToController && len > 0 && len <= self.in_capsule;
+        *slot = Slot {
+            live: true,
+            cid: index | (slot.cid & !(SLOTS - 1)).wrapping_add(SLOTS),
+            cookie,
+            submitted: now,
+            kind: command.kind,
+            direction,
+            moved: if in_capsule { len } else { 0 },
+            sending: 0,
+            in_capsule,
+            ended: None,
+            damaged: false,
+            buffer,
+        };
+        let mut entry = command.entry;
+        entry.set_cid(slot.cid);
+        // A buffer of no more than max_transfer bytes, which a u32 holds.
+        let data = match in_capsule {
+            true => CapsuleData::InCapsule { offset: 0, len: len as u32 },
+            false => CapsuleData::Transport { len: len as u32 },
+        };
+        data.put(&mut entry);
+        let inside = if in_capsule { len } else { 0 };
+        put_header(&mut self.stream, &self.up, &pdu::command(&entry, inside as u32, &self.up), inside);
+        if in_capsule && let Some(bytes) = &slot.buffer {
+            self.stream.put(bytes);
+            put_digest(&mut self.stream, &self.up, bytes);
+        }
+        self.counts.submitted += 1;
+        if self.look_at == Nanos(u64::MAX) {
+            self.look_at = now + self.timeout_ns;
+        }
+        Ok(())
+    }
+
+    /// Sends what waits to be, as far as the socket takes it. An error shows at the next poll.
+    #[inline]
+    pub fn ring(&mut self) {
+        if self.stream.is_sending() && self.alive {
+            let _ = self.send();
+        }
+    }
+
+    fn send(&mut self) -> Result<(), Error> {
+        self.stream.send(&mut self.slots).map_err(lost)
+    }
+
+    /// Sends what waits, receives what is there, and hands every command that has ended to `sink`. Returns how many. An error means
+    /// that the connection is over: every command that was out has been handed on.
+    pub fn poll(&mut self, now: Nanos, mut sink: impl FnMut(Completed)) -> Result<usize, Error> {
+        if !self.alive {
+            return Ok(0);
+        }
+        match self.work(now, &mut sink) {
+            Ok(count) => Ok(count),
+            Err(error) => {
+                self.alive = false;
+                self.give_up(sink);
+                Err(error)
+            }
+        }
+    }
+
+    fn work(&mut self, now: Nanos, sink: &mut impl FnMut(Completed)) -> Result<usize, Error> {
+        if self.stream.is_sending() {
+            self.send()?;
+        }
+        let mut count = self.reap_sent(sink);
+        for _ in 0..LOOKS {
+            let more = self.receive()?;
+            count += self.understand(sink)?;
+            if !more {
+                break;
+            }
+        }
+        if count == 0 && self.outstanding() > 0 && now >= self.look_at {
+            self.look(now)?;
+        }
+        Ok(count)
+    }
+
+    /// Commands that ended while bytes of theirs were still to be sent.
+    fn reap_sent(&mut self, sink: &mut impl FnMut(Completed)) -> usize {
+        if !self.slots.iter().any(|s| s.ended.is_some() && s.sending == 0) {
+            return 0;
+        }
+        let mut count = 0;
+        for index in 0..self.slots.len() {
+            if self.slots[index].sending == 0
+                && let Some(outcome) = self.slots[index].ended.take()
+            {
+                self.end(index, outcome, sink);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Reads once. Whether more may be there.
+    fn receive(&mut self) -> Result<bool, Error> {
+        let mut none: [u8; 0] = [];
+        let wanted = match &self.incoming {
+            Some(Incoming { slot, padding: 0, left, .. }) => {
+                let slot = &mut self.slots[*slot];
+                let at = slot.moved;
+                slot.buffer.as_mut().and_then(|b| b.get_mut(at..at + left)).unwrap_or(&mut none)
+            }
+            _ => &mut none,
+        };
+        let (direct, more) = self.stream.receive(wanted).map_err(lost)?;
+        if direct > 0 {
+            let crc = |crc, bytes: &[u8]| crc32c::crc32c_append(crc, bytes);
+            if let Some(incoming) = &mut self.incoming {
+                incoming.crc = incoming.crc.map(|c| crc(c, &wanted[..direct]));
+                incoming.left -= direct;
+                self.slots[incoming.slot].moved += direct;
+            }
+        }
+        Ok(more)
+    }
+
+    /// Goes through what was received.
+    fn understand(&mut self, sink: &mut impl FnMut(Completed)) -> Result<usize, Error> {
+        let mut count = 0;
+        loop {
+            if let Some(incoming) = self.incoming {
+                match self.data(incoming, sink) {
+                    Some(ended) => count += ended,
+                    None => return Ok(count),
+                }
+                continue;
+            }
+            let bytes = self.stream.bytes();
+            let Some(first) = bytes.first_chunk::<HEAD>() else { return Ok(count) };
+            let head = match Head::decode(first, Side::Host, &self.down) {
+                Ok(head) => head,
+                Err(fatal) => return Err(self.protocol(fatal)),
+            };
+            let Some(header) = bytes.get(..head.header_len()) else { return Ok(count) };
+            if self.down.header_digest && !matches!(head.kind, pdu::Kind::ControllerTerminate) {
+                let (header, digest) = header.split_at(usize::from(head.kind.hlen()));
+                let received = digest.first_chunk().map_or(0, |d| u32::from_le_bytes(*d));
+                if crc32c::crc32c(header) != received {
+                    return Err(self.protocol(Fatal::digest(received)));
+                }
+            }
+            let said = Pdu::decode(&head, header).map_err(Refusal::from).and_then(|pdu| self.pdu(&head, pdu));
+            match said {
+                Ok(ended) => {
+                    self.stream.take(head.header_len());
+                    if let Some((index, outcome)) = ended {
+                        count += self.finish(index, outcome, sink);
+                    }
+                }
+                Err(Refusal::Protocol(fatal)) => return Err(self.protocol(fatal)),
+                Err(Refusal::Over(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// The slot of a command that is out.
+    fn slot(&mut self, cid: u16) -> Option<(usize, &mut Slot)> {
+        let index = usize::from(cid & (SLOTS - 1));
+        self.slots.get_mut(index).filter(|s| s.live && s.cid == cid && s.ended.is_none()).map(|s| (index, s))
+    }
+
+    /// What a PDU means. The command that ends with it, if one does.
+    fn pdu(&mut self, head: &Head, pdu: Pdu) -> Result<Option<Ended>, Refusal> {
+        match pdu {
+            Pdu::Response(entry) => {
+                let (index, _) = self.slot(entry.cid()).ok_or(Fatal::field(HEAD as u32 + 12))?;
+                Ok(Some((index, outcome(&entry))))
+            }
+            Pdu::Data(data) => self.begin_data(head, &data).map(|()| None),
+            Pdu::ReadyToTransfer(r2t) => {
+                let (max_data, up) = (self.max_data, self.up);
+                let (index, slot) = self.slot(r2t.cccid).ok_or(Fatal::field(8))?;
+                let (from, len) = (r2t.offset as usize, r2t.len as usize);
+                let all = slot.buffer.as_ref().map_or(0, Vec::len);
+                if slot.direction != Direction::ToController || slot.in_capsule {
+                    return Err(Fatal::SEQUENCE.into());
+                }
+                // One at a time is what was agreed on, and each asks for what follows.
+                if slot.sending > 0 {
+                    return Err(Fatal::LIMIT_EXCEEDED.into());
+                }
+                if from != slot.moved || len > all - from {
+                    return Err(Fatal::OUT_OF_RANGE.into());
+                }
+                slot.moved += len;
+                slot.sending = len;
+                let mut at = from;
+                while at < from + len {
+                    let part = max_data.min(from + len - at);
+                    let last = at + part == from + len;
+                    let header = DataHeader {
+                        cccid: r2t.cccid,
+                        ttag: r2t.ttag,
+                        offset: at as u32,
+                        len: part as u32,
+                        last,
+                        success: false,
+                    };
+                    put_header(&mut self.stream, &up, &header.host(&up), part);
+                    self.stream.put_data(index, at, at + part);
+                    if let Some(bytes) = self.slots[index].buffer.as_ref().and_then(|b| b.get(at..at + part))
+                    {
+                        put_digest(&mut self.stream, &up, bytes);
+                    }
+                    at += part;
+                }
+                self.send().map_err(Refusal::Over)?;
+                Ok(None)
+            }
+            Pdu::Terminate(fatal) => Err(Refusal::Over(Error::Terminated(fatal))),
+            Pdu::InitializeResponse(_) | Pdu::InitializeRequest(_) | Pdu::Command(_) => {
+                Err(Fatal::SEQUENCE.into())
+            }
+        }
+    }
+
+    fn begin_data(&mut self, head: &Head, data: &DataHeader) -> Result<(), Refusal> {
+        let (index, slot) = self.slot(data.cccid).ok_or(Fatal::field(8))?;
+        let all = slot.buffer.as_ref().map_or(0, Vec::len);
+        let (from, len) = (data.offset as usize, data.len as usize);
+        if slot.direction != Direction::ToHost {
+            return Err(Fatal::SEQUENCE.into());
+        }
+        // In order, so that what was not sent is known.
+        if from != slot.moved || len > all - from {
+            return Err(Fatal::OUT_OF_RANGE.into());
+        }
+        let span = head.data();
+        let padding = (span.offset as usize).saturating_sub(head.header_len());
+        let crc = span.digest.then_some(0);
+        // Even without data: it may be the command's end.
+        let padding = if len == 0 { 0 } else { padding };
+        self.incoming = Some(Incoming { slot: index, padding, left: len, crc, success: data.success });
+        Ok(())
+    }
+
+    /// Takes data from the inbox. `None`: more have to come; otherwise how many commands ended with them.
+    fn data(&mut self, mut incoming: Incoming, sink: &mut impl FnMut(Completed)) -> Option<usize> {
+        let skip = incoming.padding.min(self.stream.bytes().len());
+        self.stream.take(skip);
+        incoming.padding -= skip;
+        let slot = &mut self.slots[incoming.slot];
+        if incoming.padding == 0 && incoming.left > 0 {
+            let bytes = self.stream.bytes();
+            let part = incoming.left.min(bytes.len());
+            let place = slot.buffer.as_mut().and_then(|b| b.get_mut(slot.moved..slot.moved + part));
+            if let (Some(place), Some(bytes)) = (place, bytes.get(..part)) {
+                place.copy_from_slice(bytes);
+                incoming.crc = incoming.crc.map(|crc| crc32c::crc32c_append(crc, bytes));
+            }
+            slot.moved += part;
+            incoming.left -= part;
+            self.stream.take(part);
+        }
+        self.incoming = Some(incoming);
+        if incoming.padding > 0 || incoming.left > 0 {
+            return None;
+        }
+        if let Some(crc) = incoming.crc {
+            let digest = self.stream.bytes().first_chunk::<DIGEST>()?;
+            slot.damaged |= u32::from_le_bytes(*digest) != crc;
+            self.stream.take(DIGEST);
+        }
+        self.incoming = None;
+        Some(if incoming.success { self.finish(incoming.slot, Ok(0), sink) } else { 0 })
+    }
+
+    /// A command has its answer. It ends now, or when its buffer is free.
+    fn finish(
+        &mut self,
+        index: usize,
+        outcome: Result<u64, Failure>,
+        sink: &mut impl FnMut(Completed),
+    ) -> usize {
+        let slot = &mut self.slots[index];
+        let wanted = slot.buffer.as_ref().map_or(0, Vec::len);
+        let outcome = match outcome {
+            Ok(_) if slot.damaged => Err(Failure::Digest),
+            // Near-data replies and admin commands may say less than there is room for.
+            Ok(_) if slot.moved < wanted && matches!(slot.kind, Kind::Read | Kind::Write) => {
+                Err(Failure::Short)
+            }
+            outcome => outcome,
+        };
+        if slot.sending > 0 {
+            slot.ended = Some(outcome);
+            return 0;
+        }
+        self.end(index, outcome, sink);
+        1
+    }
+
+    fn end(&mut self, index: usize, outcome: Result<u64, Failure>, sink: &mut impl FnMut(Completed)) {
+        let slot = &mut self.slots[index];
+        slot.live = false;
+        self.free.push(index as u16);
+        self.counts.completed += 1;
+        sink(Completed {
+            cookie: slot.cookie,
+            outcome,
+            buffer: slot.buffer.take(),
+            moved: slot.moved,
+            kind: slot.kind,
+            submitted: slot.submitted,
+        });
+    }
+
+    /// The target broke the rules: it is told so.
+    fn protocol(&mut self, fatal: Fatal) -> Error {
+        let offending: Vec<u8> = self.stream.bytes().iter().take(128).copied().collect();
+        // A PDU that is half sent cannot be followed by another.
+        if self.stream.is_sending() {
+            self.stream.finish();
+            return Error::Protocol(fatal);
+        }
+        refuse(&mut self.stream, fatal, &offending)
+    }
+
+    /// The rare look at the oldest command's age.
+    #[cold]
+    fn look(&mut self, now: Nanos) -> Result<(), Error> {
+        let oldest = self.slots.iter().filter(|s| s.live).map(|s| s.submitted).min();
+        match oldest {
+            Some(at) if now.since(at) >= self.timeout_ns => {
+                Err(Error::TimedOut { command: "a command", timeout_ms: self.timeout_ns / 1_000_000 })
+            }
+            Some(at) => {
+                self.look_at = at + self.timeout_ns;
+                Ok(())
+            }
+            None => {
+                self.look_at = Nanos(u64::MAX);
+                Ok(())
+            }
+        }
+    }
+
+    /// When [`Queue::poll`] next has to be called though nothing came: to find a timeout.
+    pub fn deadline(&self) -> Option<Nanos> {
+        (self.outstanding() > 0 && self.alive).then_some(self.look_at)
+    }
+
+    /// The oldest command that is out: what it is, its bytes, and when it was submitted.
+    pub fn oldest(&self) -> Option<(Kind, usize, Nanos)> {
+        let out = self.slots.iter().filter(|s| s.live);
+        let oldest = out.min_by_key(|s| s.submitted)?;
+        Some((oldest.kind, oldest.buffer.as_ref().map_or(0, Vec::len), oldest.submitted))
+    }
+
+    /// Sleeps until something came, or until the time is over. Ring before.
+    pub fn sleep(&self, timeout: Option<Duration>) {
+        self.stream.wait(timeout);
+    }
+
+    fn give_up(&mut self, mut sink: impl FnMut(Completed)) {
+        self.stream.finish();
+        self.incoming = None;
+        for index in 0..self.slots.len() {
+            if self.slots[index].live {
+                let ended = self.slots[index].ended.take();
+                self.end(index, ended.unwrap_or(Err(Failure::Lost)), &mut sink);
+            }
+        }
+    }
+
+    /// Submits a command and sleeps until it has ended: for what is rare. Nothing else may be out. `moved` of the completion says how
+    /// much of the buffer is the answer.
+    pub(super) fn run(
+        &mut self,
+        what: &'static str,
+        command: &Command,
+        buffer: Option<Vec<u8>>,
+        clock: &dyn Clock,
+    ) -> Result<Completed, Error> {
+        let rejected = |r: Rejected| match r.reason {
+            RejectReason::Dead => Error::Stopped,
+            _ => Error::Unsupported("the command does not fit the controller"),
+        };
+        self.submit(command, buffer, 0, clock.now()).map_err(rejected)?;
+        let mut ended = None;
+        loop {
+            let polled = self.poll(clock.now(), |done| ended = Some(done));
+            match (ended.take(), polled) {
+                (_, Err(Error::TimedOut { timeout_ms, .. })) => {
+                    return Err(Error::TimedOut { command: what, timeout_ms });
+                }
+                (_, Err(error)) => return Err(error),
+                (Some(done), _) => {
+                    return match done.outcome {
+                        Ok(_) => Ok(done),
+                        Err(failure) => Err(Error::Command { command: what, failure }),
+                    };
+                }
+                (None, Ok(_)) => {}
+            }
+            let until = self.deadline().unwrap_or(Nanos(0));
+            self.sleep(Some(until - clock.now()));
+        }
+    }
+}
+
+/// A slot whose command has its answer.
+type Ended = (usize, Result<u64, Failure>);
+
+/// Why a PDU was not taken.
+enum Refusal {
+    /// It broke the rules.
+    Protocol(Fatal),
+    /// The connection is over.
+    Over(Error),
+}
+
+impl From<Fatal> for Refusal {
+    fn from(fatal: Fatal) -> Refusal {
+        Refusal::Protocol(fatal)
+    }
+}
+
+fn outcome(entry: &CompletionEntry) -> Result<u64, Failure> {
+    let status: Status = entry.status();
+    match status.is_success() {
+        true => Ok(u64::from(entry.dw[0]) | u64::from(entry.dw[1]) << 32),
+        false => Err(Failure::Status(status)),
+    }
+}
+
+fn lost(source: std::io::Error) -> Error {
+    match source.kind() {
+        std::io::ErrorKind::UnexpectedEof => Error::Closed,
+        _ => Error::System { what: "the connection", source },
+    }
+}
+
+/// Tells the target what it did wrong, and ends the connection.
+fn refuse(stream: &mut Stream, fatal: Fatal, offending: &[u8]) -> Error {
+    stream.put(pdu::TerminateRequest::new(Side::Controller, fatal, offending).bytes());
+    let _ = stream.send(&mut ());
+    stream.finish();
+    Error::Protocol(fatal)
+}
+
+/// ICResp, when it has come.
+fn initialized(stream: &mut Stream) -> Result<Option<Initialize>, Error> {
+    let terms = Terms::default();
+    let bytes = stream.bytes();
+    let Some(first) = bytes.first_chunk::<HEAD>() else { return Ok(None) };
+    let head = match Head::decode(first, Side::Host, &terms) {
+        Ok(head) => head,
+        Err(fatal) => return Err(refuse_received(stream, fatal)),
+    };
+    let Some(header) = bytes.get(..head.header_len()) else { return Ok(None) };
+    match Pdu::decode(&head, header) {
+        Ok(Pdu::InitializeResponse(response)) => {
+            stream.take(head.header_len());
+            Ok(Some(response))
+        }
+        Ok(Pdu::Terminate(fatal)) => Err(Error::Terminated(fatal)),
+        Ok(_) => Err(refuse_received(stream, Fatal::SEQUENCE)),
+        Err(fatal) => Err(refuse_received(stream, fatal)),
+    }
+}
+
+fn refuse_received(stream: &mut Stream, fatal: Fatal) -> Error {
+    let offending: Vec<u8> = stream.bytes().iter().take(128).copied().collect();
+    refuse(stream, fatal, &offending)
+}
+
+/// A header, its digest, and padding up to data of `len` bytes.
+fn put_header<const N: usize>(stream: &mut Stream, terms: &Terms, header: &[u8; N], len: usize) {
+    stream.put(header);
+    let mut end = N;
+    if terms.header_digest {
+        stream.put(&crc32c::crc32c(header).to_le_bytes());
+        end += DIGEST;
+    }
+    if len > 0 {
+        // HLEN is 24 or 72.
+        let pad = usize::from(terms.data_offset(N as u8)).saturating_sub(end);
+        stream.put([0; 128].get(..pad).unwrap_or(&[]));
+    }
+}
+
+fn put_digest(stream: &mut Stream, terms: &Terms, bytes: &[u8]) {
+    if terms.data_digest {
+        stream.put(&crc32c::crc32c(bytes).to_le_bytes());
+    }
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "tcp::Queue({} of {} out)", self.outstanding(), self.depth())
+    }
+}
