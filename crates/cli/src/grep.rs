@@ -283,6 +283,7 @@ fn complain(path: &[u8], status: &ReplyStatus, silent: bool) {
         status,
         ReplyStatus::NotFound
             | ReplyStatus::PermissionDenied
+            | ReplyStatus::DeniedAs(_)
             | ReplyStatus::NotADirectory
             | ReplyStatus::IsADirectory
     );

@@ -28,8 +28,60 @@ pub struct Config {
     pub model: String,
     /// Subsystem NQN.
     pub subsystem: String,
-    /// The namespace's UUID.
+    /// The UUID of the namespace of a controller that is alone ([`crate::Controller::alone`]).
     pub uuid: [u8; 16],
+    /// The host, as far as near-data commands ask.
+    pub host: Host,
+    /// What a controller behind a fabric has beside. Its host is a front in this process, which signals and is signalled nothing.
+    pub fabric: Option<Fabric>,
+}
+
+/// A host, to near-data commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Its host identifier: tags of one host mean nothing to another.
+    pub identifier: [u8; 16],
+    /// Whether its word on who asks is believed.
+    pub identity: Identity,
+}
+
+/// What becomes of the uid and the gids in a near-data request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Identity {
+    /// They are believed.
+    #[default]
+    Trust,
+    /// User 0 becomes this user with this group alone, group 0 this group.
+    SquashRoot {
+        /// In the place of user 0.
+        uid: u32,
+        /// In the place of group 0.
+        gid: u32,
+    },
+    /// Whoever asks becomes this user with this group alone.
+    SquashAll {
+        /// User.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
+    /// Requests are refused.
+    Refuse,
+}
+
+/// A controller behind a fabric: fields of Identify Controller that only such have, and what its Connect command said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fabric {
+    /// CNTLID.
+    pub cntlid: u16,
+    /// A discovery controller.
+    pub discovery: bool,
+    /// Bytes of data that an I/O command's capsule may carry; a multiple of 16.
+    pub in_capsule: u32,
+    /// Commands outstanding on one queue at most (MAXCMD).
+    pub max_commands: u16,
+    /// KATO of the Connect command; 0 never expires.
+    pub keep_alive_ms: u32,
 }
 
 impl Default for Config {
@@ -46,6 +98,8 @@ impl Default for Config {
             model: "Nearside".into(),
             subsystem: "nqn.2026-11.dev.nearside:drive".into(),
             uuid: *b"Nearside\x00\x01\x40\x02\x80\x03\x00\x01",
+            host: Host::default(),
+            fabric: None,
         }
     }
 }
@@ -72,7 +126,7 @@ impl Config {
     }
 
     /// Bytes of the largest transfer.
-    pub(crate) fn max_transfer(&self) -> u64 {
+    pub fn max_transfer(&self) -> u64 {
         (PAGE_SIZE as u64) << self.mdts
     }
 }

@@ -13,7 +13,7 @@ use nearside_dma::Memory;
 use nearside_spec::Status;
 use nearside_store::{Store, Token};
 
-use crate::Namespace;
+use crate::{Host, Namespace};
 
 /// Sees every mutation of a namespace. Called from several reactors at the same time when there are several.
 ///
@@ -42,17 +42,17 @@ impl Observer for () {
     fn end(&self, _offset: u64, _len: u64, _durable: bool) {}
 }
 
-/// A drive's firmware: one per drive, with a [`Worker`] for each reactor.
+/// The firmware of a namespace, with a [`Worker`] for each reactor of each controller.
 pub trait Firmware<S: Store>: Observer + Sized {
     /// What runs near-data commands on a reactor.
     type Worker: Worker;
 
-    /// The worker of a reactor. It reaches the store through an access of its own ([`Namespace::access`]) and its
+    /// The worker of a reactor, for commands of that host. It reaches the store through an access of its own ([`Namespace::access`]) and its
     /// firmware as [`Namespace::observer`].
     fn worker(
         namespace: &Arc<Namespace<S, Self>>,
         memory: &Arc<Memory>,
-        reactor: usize,
+        host: &Host,
     ) -> io::Result<Self::Worker>;
 
     /// Whether there are near-data commands at all: without, their opcodes, feature and log page are refused as unknown.
@@ -60,8 +60,8 @@ pub trait Firmware<S: Store>: Observer + Sized {
         true
     }
 
-    /// The vendor log page D5h: what near-data work this drive can do.
-    fn capabilities(&self) -> Vec<u8> {
+    /// The vendor log page D5h: what near-data work this drive can do. `fabric`: through commands that carry data one way only.
+    fn capabilities(&self, _fabric: bool) -> Vec<u8> {
         Vec::new()
     }
 }
@@ -151,7 +151,7 @@ pub struct Outcome {
 impl<S: Store> Firmware<S> for () {
     type Worker = NoWorker;
 
-    fn worker(_: &Arc<Namespace<S, ()>>, _: &Arc<Memory>, _: usize) -> io::Result<NoWorker> {
+    fn worker(_: &Arc<Namespace<S, ()>>, _: &Arc<Memory>, _: &Host) -> io::Result<NoWorker> {
         Ok(NoWorker)
     }
 

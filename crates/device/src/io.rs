@@ -13,8 +13,6 @@ use crate::pointer::Pointer;
 /// Largest buffer of a near-data command.
 const MAX_NEAR_DATA: u32 = nearside_spec::near_data::MAX_BUFFER as u32;
 
-/// The namespace that a controller here has.
-pub(crate) const NSID: u32 = 1;
 /// All namespaces.
 pub(crate) const BROADCAST: u32 = 0xffff_ffff;
 
@@ -26,6 +24,8 @@ pub(crate) struct Limits {
     pub(crate) max_transfer: u64,
     pub(crate) near_data: bool,
     pub(crate) read_only: bool,
+    /// Behind a fabric: an SGL is exactly as long as the command's data, and no command carries data both ways.
+    pub(crate) fabric: bool,
 }
 
 /// A checked I/O command: its ranges lie within the namespace, its lengths within the limits. Its data
@@ -47,6 +47,8 @@ pub(crate) enum Request {
         len: usize,
         pointer: Pointer,
     },
+    /// Flush of all namespaces.
+    FlushAll,
     /// Dataset Management with the deallocate attribute, of so many ranges.
     Deallocate {
         ranges: usize,
@@ -66,14 +68,14 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// Checks a command. `write_through`: every write is durable when it completes.
+    /// Checks a command of a namespace. `write_through`: every write is durable when it completes.
     #[inline]
     pub(crate) fn parse(
         entry: &SubmissionEntry,
         limits: &Limits,
         write_through: bool,
     ) -> Result<Request, Fault> {
-        // One comparison for the common case: a read or write by PRPs of namespace 1, not fused.
+        // One comparison for the common case: a read or write by PRPs, not fused.
         let opcode = entry.opcode();
         if entry.cdw[0] & 0xff00 != 0 && entry.fuse() != 0 {
             return Err(Fault::field(1, 0));
@@ -85,6 +87,7 @@ impl Request {
                 if len > limits.max_transfer {
                     return Err(Fault::field(cdw(12), 0));
                 }
+                pointer.fits(len, limits)?;
                 let fua = entry.cdw[12] >> 30 & 1 != 0 || write_through;
                 let operation = if opcode == io::READ {
                     Operation::Read { offset, len }
@@ -100,12 +103,7 @@ impl Request {
 
     fn parse_other(entry: &SubmissionEntry, limits: &Limits, write_through: bool) -> Result<Request, Fault> {
         match entry.opcode() {
-            io::FLUSH => {
-                if entry.nsid() != BROADCAST {
-                    namespace(entry)?;
-                }
-                Ok(Request::Plain { operation: Operation::Flush })
-            }
+            io::FLUSH => Ok(Request::Plain { operation: Operation::Flush }),
             io::WRITE_ZEROES => {
                 let (offset, len) = blocks(entry, limits)?;
                 writable(limits)?;
@@ -118,11 +116,11 @@ impl Request {
                 if len > limits.max_transfer {
                     return Err(Fault::field(cdw(12), 0));
                 }
+                pointer.fits(len, limits)?;
                 Ok(Request::Compare { offset, len: len as usize, pointer })
             }
             io::DATASET_MANAGEMENT => {
                 let pointer = Pointer::of(entry)?;
-                namespace(entry)?;
                 let ranges = (entry.cdw[10] & 0xff) as usize + 1;
                 if entry.cdw[11] & 1 << 2 == 0 {
                     return Ok(Request::Hints { ranges, pointer });
@@ -131,18 +129,42 @@ impl Request {
                 Ok(Request::Deallocate { ranges, pointer })
             }
             io::NEAR_DATA | io::NEAR_DATA_EXECUTE | io::NEAR_DATA_RESULT | io::NEAR_DATA_CANCEL
-                if limits.near_data =>
+                if limits.near_data && !(limits.fabric && entry.opcode() == io::NEAR_DATA) =>
             {
                 near_data(entry)
             }
             _ => Err(Fault::new(Status::INVALID_OPCODE).at(0, 0)),
         }
     }
+
+    /// Checks a command whose NSID names no namespace.
+    #[cold]
+    pub(crate) fn without_namespace(entry: &SubmissionEntry) -> Result<Request, Fault> {
+        if entry.fuse() != 0 {
+            return Err(Fault::field(1, 0));
+        }
+        match entry.opcode() {
+            io::FLUSH if entry.nsid() == BROADCAST => Ok(Request::FlushAll),
+            _ => Err(Fault::new(Status::INVALID_NAMESPACE).at(4, 0)),
+        }
+    }
+}
+
+impl Pointer {
+    /// Over fabrics the SGL's length is the command's.
+    #[inline]
+    fn fits(&self, len: u64, limits: &Limits) -> Result<(), Fault> {
+        match self {
+            Pointer::Sgl(d) if limits.fabric && u64::from(d.length()) != len => {
+                Err(Fault::new(Status::INVALID_SGL_LENGTH).at(24, 0))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Near-data commands: CDW10 bytes of the request, CDW11 bytes of the buffer, CDW12 and CDW13 the tag.
 fn near_data(entry: &SubmissionEntry) -> Result<Request, Fault> {
-    namespace(entry)?;
     let pointer = Pointer::of(entry)?;
     let (request, room) = (entry.cdw[10], entry.cdw[11]);
     let tag = entry.quad(12);
@@ -166,15 +188,6 @@ fn near_data(entry: &SubmissionEntry) -> Result<Request, Fault> {
     Ok(Request::NearData { door, request: request as usize, room: room as usize, pointer })
 }
 
-/// NSID has to name the namespace.
-#[inline]
-fn namespace(entry: &SubmissionEntry) -> Result<(), Fault> {
-    if entry.nsid() != NSID {
-        return Err(Fault::new(Status::INVALID_NAMESPACE).at(4, 0));
-    }
-    Ok(())
-}
-
 #[inline]
 fn writable(limits: &Limits) -> Result<(), Fault> {
     if limits.read_only {
@@ -186,7 +199,6 @@ fn writable(limits: &Limits) -> Result<(), Fault> {
 /// SLBA and NLB as bytes, within the namespace.
 #[inline]
 fn blocks(entry: &SubmissionEntry, limits: &Limits) -> Result<(u64, u64), Fault> {
-    namespace(entry)?;
     let slba = entry.quad(10);
     let count = u64::from(entry.cdw[12] & 0xffff) + 1;
     range(slba, count, limits).ok_or(Fault::new(Status::LBA_OUT_OF_RANGE).at(cdw(10), 0).lba(slba))

@@ -1,10 +1,11 @@
-//! The controller: registers, admin, queues, I/O, near-data commands and the namespace.
+//! The controller: registers, admin, queues, I/O, near-data commands, and the namespaces of a subsystem.
 //!
 //! A read passes: a front's queue -> [`Reactor::step`] -> `io` (one checked request) -> [`Access`] -> the store -> back.
 //! The controller knows no front (it sees a [`nearside_dma::Function`]), no medium (it sees a [`nearside_store::Store`])
 //! and no file system (it sees a [`Firmware`]). It never waits, sleeps or asks a clock: a [`runner`] does.
 
 mod admin;
+mod attached;
 mod config;
 mod controller;
 mod executor;
@@ -20,10 +21,12 @@ pub mod runner;
 mod shared;
 mod slab;
 mod stripes;
+mod subsystem;
 
-pub use config::Config;
+pub use config::{Config, Fabric, Host, Identity};
 pub use controller::Controller;
 pub use firmware::{Firmware, Observer};
 pub use namespace::{Access, Namespace};
 pub use near_data::Fsr;
 pub use reactor::{Reactor, Step};
+pub use subsystem::{AddError, MAX_NSID, Subsystem};

@@ -21,6 +21,7 @@ pub struct Namespace<S, O = ()> {
     observer: O,
     lba_shift: u32,
     uuid: [u8; 16],
+    nguid: [u8; 16],
     stripes: Option<Stripes>,
 }
 
@@ -44,7 +45,7 @@ impl<S: Store, O: Observer> Namespace<S, O> {
             ));
         }
         let lba_shift = lba_size.trailing_zeros();
-        Ok(Namespace { store, observer, lba_shift, uuid, stripes: shared.then(Stripes::new) })
+        Ok(Namespace { store, observer, lba_shift, uuid, nguid: [0; 16], stripes: shared.then(Stripes::new) })
     }
 
     /// Logical blocks. What is left of the store after the last whole one is out of reach.
@@ -67,6 +68,16 @@ impl<S: Store, O: Observer> Namespace<S, O> {
     /// Its UUID.
     pub fn uuid(&self) -> &[u8; 16] {
         &self.uuid
+    }
+
+    /// The same with an NGUID, which it else has none of (zeros).
+    pub fn with_nguid(self, nguid: [u8; 16]) -> Self {
+        Namespace { nguid, ..self }
+    }
+
+    /// Its NGUID.
+    pub fn nguid(&self) -> &[u8; 16] {
+        &self.nguid
     }
 
     /// The store.

@@ -83,15 +83,17 @@ impl Layout {
     }
 }
 
-/// The common case, without a list: one or two pages by PRP. `None`: walk.
+/// The common case, without a list: one or two pages by PRP, or an SGL of one data block. `None`: walk.
 #[inline]
-pub(crate) fn short(
-    memory: &Memory,
-    prp1: u64,
-    prp2: u64,
-    len: usize,
-    spans: &mut [Span; 2],
-) -> Option<usize> {
+pub(crate) fn short(memory: &Memory, pointer: &Pointer, len: usize, spans: &mut [Span; 2]) -> Option<usize> {
+    let (prp1, prp2) = match pointer {
+        Pointer::Prp(prp1, prp2) => (*prp1, *prp2),
+        Pointer::Sgl(d) if d.id() == SglType::DataBlock.to_field() << 4 && d.length() as usize == len => {
+            spans[0] = memory.resolve(d.address(), len).ok()?;
+            return Some(1);
+        }
+        Pointer::Sgl(_) => return None,
+    };
     let first = PAGE_SIZE - (prp1 % PAGE) as usize;
     if prp1 & 3 != 0 {
         return None;

@@ -1,4 +1,4 @@
-//! A reactor: owns queue pairs and a way into the store, and works when it is stepped.
+//! A reactor: owns queue pairs and ways into the namespaces, and works when it is stepped.
 //!
 //! [`Reactor::step`] takes a batch of commands from each queue, checks each and asks the cache for the data of all,
 //! then executes them in order, each answered as soon as its copy is done. What the store or the firmware
@@ -11,14 +11,14 @@ use std::sync::atomic::Ordering;
 
 use nearside_clock::Nanos;
 use nearside_dma::{IoBuffer, Span};
-use nearside_spec::Status;
+use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, Token};
 
 use crate::admin::Admin;
+use crate::attached::{Attached, Attachments};
 use crate::fault::{self, Fault};
 use crate::firmware::{Door, Firmware, Job, Outcome, Worker};
 use crate::io::{self, Limits, Request};
-use crate::namespace::Access;
 use crate::pointer::{self, Layout, Pointer};
 use crate::queue::{Cq, InvalidDoorbell, Queues, Slot, Sq};
 use crate::shared::{Message, Shared, add};
@@ -56,6 +56,8 @@ impl Step {
 /// A command that is not answered yet, and what is left to do.
 struct Command {
     owner: Owner,
+    /// The place of its namespace.
+    place: usize,
     kind: Kind,
 }
 
@@ -72,6 +74,8 @@ enum Kind {
     /// A read into a buffer, for bit buckets.
     Scatter(Operation, Layout),
     Compare(Operation, Layout),
+    /// The flush of one namespace, and the places of those that are left.
+    Flush(Vec<usize>),
     /// The range in flight, and those that are left.
     Deallocate(Operation, Vec<(u64, u64)>),
     /// The firmware has it; where the reply goes, and whether it was cancelled for an Abort.
@@ -99,6 +103,7 @@ struct Parked {
 struct Prepared {
     cid: u16,
     nsid: u32,
+    place: usize,
     count: usize,
     spans: [Span; 2],
     request: Result<Request, Fault>,
@@ -110,12 +115,11 @@ pub struct Reactor<S: Store, F: Firmware<S> = ()> {
     pub(crate) shared: Arc<Shared<S, F>>,
     pub(crate) queues: Queues,
     admin: Option<Box<Admin>>,
-    access: Access<S, F>,
-    worker: F::Worker,
-    limits: Limits,
+    attached: Attachments<S, F>,
     commands: Slab<Command>,
     parked: VecDeque<Parked>,
     batch: Vec<Prepared>,
+    strangers: Vec<SubmissionEntry>,
     finished: Vec<(Token, Completion)>,
     answered: Vec<(Token, Outcome)>,
     layout: Layout,
@@ -128,27 +132,16 @@ pub struct Reactor<S: Store, F: Firmware<S> = ()> {
 }
 
 impl<S: Store, F: Firmware<S>> Reactor<S, F> {
-    pub(crate) fn new(id: usize, shared: Arc<Shared<S, F>>) -> std::io::Result<Self> {
-        let memory = &shared.function.memory;
-        let access = shared.namespace.access(memory.clone())?;
-        let worker = F::worker(&shared.namespace, memory, id)?;
-        let limits = Limits {
-            blocks: shared.namespace.blocks(),
-            lba_shift: shared.namespace.lba_shift(),
-            max_transfer: shared.config.max_transfer(),
-            near_data: shared.namespace.observer().is_present(),
-            read_only: shared.namespace.read_only(),
-        };
-        Ok(Reactor {
+    pub(crate) fn new(id: usize, shared: Arc<Shared<S, F>>) -> Self {
+        Reactor {
             id,
             queues: Queues::new(),
             admin: (id == 0).then(|| Box::new(Admin::new(&shared))),
-            access,
-            worker,
-            limits,
+            attached: Attachments::new(),
             commands: Slab::new(),
             parked: VecDeque::new(),
             batch: Vec::with_capacity(BATCH),
+            strangers: Vec::new(),
             finished: Vec::new(),
             answered: Vec::new(),
             layout: Layout::default(),
@@ -156,7 +149,50 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             resetting: None,
             shutdown_done: false,
             shared,
-        })
+        }
+    }
+
+    /// Makes a way into a namespace, if there is one of that identifier that the reactor is not attached to.
+    pub(crate) fn attach(&mut self, nsid: u32) -> std::io::Result<Option<usize>> {
+        let Some(namespace) = self.shared.subsystem.namespace(nsid) else { return Ok(None) };
+        if let Some(place) = self.attached.find(nsid) {
+            return Ok(Some(place));
+        }
+        Ok(Some(self.attached.insert(Attached::new(nsid, &namespace, &self.shared)?)))
+    }
+
+    /// The place of a command's namespace; one that is named for the first time is attached to.
+    #[cold]
+    pub(crate) fn look_up(&mut self, nsid: u32) -> Result<usize, Fault> {
+        match self.attach(nsid) {
+            Ok(Some(place)) => Ok(place),
+            Ok(None) => Err(Fault::new(Status::INVALID_NAMESPACE).at(4, 0)),
+            Err(_) => Err(Fault::transient(Status::NAMESPACE_NOT_READY)),
+        }
+    }
+
+    /// The subsystem has changed: lets go of a namespace that is not there any more. What waits for it is refused, near-data commands
+    /// are cancelled, and what the store works on is waited for.
+    fn namespace_changed(&mut self, nsid: u32, now: Nanos) {
+        let Some(place) = self.attached.find(nsid) else { return };
+        let there = self.shared.subsystem.namespace(nsid);
+        if there.is_some_and(|there| Arc::ptr_eq(&there, self.attached.at(place).access.namespace())) {
+            return;
+        }
+        self.attached.leave(place);
+        for _ in 0..self.parked.len() {
+            let Some(parked) = self.parked.pop_front() else { break };
+            if parked.command.place != place {
+                self.parked.push_back(parked);
+                continue;
+            }
+            self.attached.at(place).access.abandon(&parked.operation);
+            match parked.command.owner {
+                Owner::Host(slot) => self.fail(slot, nsid, &Fault::new(Status::INVALID_NAMESPACE), now),
+                Owner::Shutdown => self.shutdown_done = true,
+            }
+        }
+        self.cancel(|_, at| at == place, true);
     }
 
     /// Does what there is to do at time `now`.
@@ -179,16 +215,18 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         for i in 0..active {
             step.work += self.serve(self.queues.active[i], now);
         }
-        if self.access.in_flight() > 0 {
-            let finished = &mut self.finished;
-            let next = self.access.poll(now, &mut |token, completion| finished.push((token, completion)));
-            step.at(next);
+        let (finished, answered) = (&mut self.finished, &mut self.answered);
+        for Attached { access, worker, .. } in self.attached.iter_mut() {
+            if access.in_flight() > 0 {
+                step.at(access.poll(now, &mut |token, completion| finished.push((token, completion))));
+            }
+            let progress = worker.step(now, &mut |token, outcome| answered.push((token, outcome)));
+            step.work += usize::from(progress.worked);
+            step.at(progress.next);
+        }
+        if !self.finished.is_empty() {
             step.work += self.finish(now);
         }
-        let answered = &mut self.answered;
-        let progress = self.worker.step(now, &mut |token, outcome| answered.push((token, outcome)));
-        step.work += usize::from(progress.worked);
-        step.at(progress.next);
         if !self.answered.is_empty() {
             step.work += self.deliver(now);
         }
@@ -197,6 +235,12 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         }
         if self.resetting.is_some() || !self.deleting.is_empty() {
             step.work += self.drain();
+        }
+        if self.attached.leaving > 0 {
+            let (commands, parked) = (&self.commands, &self.parked);
+            step.work += self.attached.clear_out(|place| {
+                commands.iter().any(|c| c.place == place) || parked.iter().any(|p| p.command.place == place)
+            });
         }
         step
     }
@@ -235,21 +279,25 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         sq.in_flight += count;
         for _ in 0..count {
             let entry = sq.take();
+            let place = self.attached.find(entry.nsid());
+            let Some((place, attached)) = place.and_then(|p| Some((p, self.attached.get(p)?))) else {
+                self.strangers.push(entry);
+                continue;
+            };
             let mut prepared = Prepared {
                 cid: entry.cid(),
                 nsid: entry.nsid(),
+                place,
                 count: 0,
                 spans: [Span::EMPTY; 2],
-                request: Request::parse(&entry, &self.limits, write_through),
+                request: Request::parse(&entry, &attached.limits, write_through),
             };
-            if let Ok(Request::Transfer { operation, len, pointer: Pointer::Prp(prp1, prp2) }) =
-                prepared.request
-            {
+            if let Ok(Request::Transfer { operation, len, pointer }) = &prepared.request {
                 // The store's lines: a read's source, a write's destination.
-                if let Operation::Read { offset, len } | Operation::Write { offset, len, .. } = operation {
-                    self.access.prefetch(offset, len);
+                if let Operation::Read { offset, len } | Operation::Write { offset, len, .. } = *operation {
+                    attached.access.prefetch(offset, len);
                 }
-                prepared.count = pointer::short(memory, prp1, prp2, len, &mut prepared.spans).unwrap_or(0);
+                prepared.count = pointer::short(memory, pointer, *len, &mut prepared.spans).unwrap_or(0);
             }
             self.batch.push(prepared);
         }
@@ -259,10 +307,10 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             match prepared.request {
                 Ok(Request::Transfer { operation, .. }) if prepared.count > 0 => {
                     let spans = prepared.spans.get(..prepared.count).unwrap_or(&[]);
-                    self.transfer(slot, operation, spans, now);
+                    self.transfer(slot, prepared.place, operation, spans, now);
                 }
                 Ok(request) => {
-                    if let Err((slot, fault)) = self.execute(slot, &request, now) {
+                    if let Err((slot, fault)) = self.execute(slot, prepared.place, &request, now) {
                         self.fail(slot, prepared.nsid, &fault, now);
                     }
                 }
@@ -270,7 +318,35 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             }
         }
         self.batch = batch;
+        if !self.strangers.is_empty() {
+            self.meet_strangers(id, write_through, now);
+        }
         count as usize
+    }
+
+    /// Commands of namespaces that the reactor is not attached to.
+    #[cold]
+    fn meet_strangers(&mut self, id: u16, write_through: bool, now: Nanos) {
+        for entry in std::mem::take(&mut self.strangers) {
+            let slot = Slot { sq: id, cid: entry.cid() };
+            let done = match self.look_up(entry.nsid()) {
+                Ok(place) => {
+                    let request = Request::parse(&entry, &self.attached.at(place).limits, write_through);
+                    request.map(|request| (place, request))
+                }
+                Err(fault) if fault.status.code() == Status::INVALID_NAMESPACE => {
+                    Request::without_namespace(&entry).map(|request| (0, request))
+                }
+                Err(fault) => Err(fault),
+            };
+            let done = match done {
+                Ok((place, request)) => self.execute(slot, place, &request, now),
+                Err(fault) => Err((slot, fault)),
+            };
+            if let Err((slot, fault)) = done {
+                self.fail(slot, entry.nsid(), &fault, now);
+            }
+        }
     }
 
     fn bad_doorbell(&self) -> usize {
@@ -281,28 +357,35 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
 
     /// A read or write whose data are known.
     #[inline]
-    fn transfer(&mut self, slot: Slot, operation: Operation, spans: &[Span], now: Nanos) {
+    fn transfer(&mut self, slot: Slot, place: usize, operation: Operation, spans: &[Span], now: Nanos) {
         let token = Token(self.commands.next_key() as u64);
-        match self.access.submit(operation, Data::Spans(spans), token, now) {
+        match self.attached.at(place).access.submit(operation, Data::Spans(spans), token, now) {
             Submitted::Done(Completion { result: Ok(()), .. }) => {
                 self.count(&operation);
                 self.queues.answer(slot, 0, Status::SUCCESS, now);
             }
             Submitted::Done(Completion { result: Err(StoreError::Busy), .. }) => {
-                let command = Command { owner: Owner::Host(slot), kind: Kind::Single(operation) };
+                let command = Command { owner: Owner::Host(slot), place, kind: Kind::Single(operation) };
                 self.parked.push_back(Parked { command, operation, payload: Payload::Spans(spans.to_vec()) });
             }
             Submitted::Done(Completion { result: Err(error), .. }) => {
-                self.store_failed(Owner::Host(slot), &operation, &error, now);
+                self.store_failed(Owner::Host(slot), place, &operation, &error, now);
             }
             Submitted::Pending => {
-                self.commands.insert(Command { owner: Owner::Host(slot), kind: Kind::Single(operation) });
+                let kind = Kind::Single(operation);
+                self.commands.insert(Command { owner: Owner::Host(slot), place, kind });
             }
         }
     }
 
     /// Any other command, and transfers whose data pointer has to be walked.
-    fn execute(&mut self, slot: Slot, request: &Request, now: Nanos) -> Result<(), (Slot, Fault)> {
+    fn execute(
+        &mut self,
+        slot: Slot,
+        place: usize,
+        request: &Request,
+        now: Nanos,
+    ) -> Result<(), (Slot, Fault)> {
         let mut layout = Layout::default();
         let (kind, payload) = match *request {
             Request::Transfer { operation, len, pointer } => {
@@ -315,7 +398,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                     return Err((slot, fault));
                 }
                 if layout.buckets.is_empty() {
-                    self.transfer(slot, operation, &layout.spans, now);
+                    self.transfer(slot, place, operation, &layout.spans, now);
                     self.layout = layout;
                     return Ok(());
                 }
@@ -325,6 +408,10 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 }
             }
             Request::Plain { operation } => (Kind::Single(operation), Payload::None),
+            Request::FlushAll => {
+                self.flush_all(Owner::Host(slot), now);
+                return Ok(());
+            }
             Request::Compare { offset, len, pointer } => {
                 if let Err(fault) =
                     pointer::walk(&self.shared.function.memory, &pointer, len, true, &mut layout)
@@ -347,7 +434,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                     return Err((slot, fault));
                 }
                 layout.gather(&self.shared.function.memory, &mut list);
-                let mut ranges = match io::dsm_ranges(&list, &self.limits) {
+                let mut ranges = match io::dsm_ranges(&list, &self.attached.at(place).limits) {
                     Ok(ranges) => ranges,
                     Err(fault) => return Err((slot, fault)),
                 };
@@ -363,17 +450,19 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 }
             }
             Request::NearData { door, request, room, pointer } => {
-                return self.near_data(slot, door, request, room, &pointer, now);
+                return self.near_data(slot, place, door, request, room, &pointer, now);
             }
         };
-        self.run(Command { owner: Owner::Host(slot), kind }, payload, now);
+        self.run(Command { owner: Owner::Host(slot), place, kind }, payload, now);
         Ok(())
     }
 
     /// Hands a near-data command to the firmware. `request`: bytes that the host gives; `room`: bytes it takes.
+    #[allow(clippy::too_many_arguments)]
     pub(crate) fn near_data(
         &mut self,
         slot: Slot,
+        place: usize,
         door: Door,
         request: usize,
         room: usize,
@@ -389,11 +478,11 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let mut bytes = vec![0; request];
         layout.gather(memory, &mut bytes);
         let token = Token(self.commands.next_key() as u64);
-        match self.worker.start(Job { token, door, request: bytes, room }, now) {
+        match self.attached.at(place).worker.start(Job { token, door, request: bytes, room }, now) {
             Ok(()) => {
                 add(&self.shared.counters[self.id].near_data, 1);
                 let kind = Kind::NearData { layout, aborted: false };
-                self.commands.insert(Command { owner: Owner::Host(slot), kind });
+                self.commands.insert(Command { owner: Owner::Host(slot), place, kind });
                 Ok(())
             }
             Err(status) => Err((slot, Fault::transient(status))),
@@ -408,6 +497,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 | Kind::Scatter(operation, _)
                 | Kind::Compare(operation, _)
                 | Kind::Deallocate(operation, _) => operation,
+                Kind::Flush(_) => Operation::Flush,
                 Kind::NearData { .. } => panic!("near-data commands have no operation of their own"),
             };
             let token = Token(self.commands.next_key() as u64);
@@ -420,7 +510,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 Payload::Spans(_) => Data::Spans(&spans),
                 Payload::Buffer(buffer) => Data::Owned(buffer),
             };
-            match self.access.submit(operation, data, token, now) {
+            match self.attached.at(command.place).access.submit(operation, data, token, now) {
                 Submitted::Done(Completion { result: Err(StoreError::Busy), buffer }) => {
                     let payload = match buffer {
                         Some(buffer) => Payload::Buffer(buffer),
@@ -444,7 +534,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
 
     /// An operation of a command has ended: answers the command, or returns it with its next operation.
     fn completed(&mut self, command: Command, completion: Completion, now: Nanos) -> Option<Command> {
-        let Command { owner, kind } = command;
+        let Command { owner, place, kind } = command;
         let (operation, status) = match (kind, completion.result) {
             (
                 Kind::Single(operation)
@@ -453,9 +543,19 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 | Kind::Deallocate(operation, _),
                 Err(error),
             ) => {
-                self.store_failed(owner, &operation, &error, now);
+                self.store_failed(owner, place, &operation, &error, now);
                 return None;
             }
+            (Kind::Flush(_), Err(error)) => {
+                self.store_failed(owner, place, &Operation::Flush, &error, now);
+                return None;
+            }
+            (Kind::Flush(mut left), Ok(())) => match self.next_to_flush(&mut left) {
+                Some(place) if self.resetting.is_none() => {
+                    return Some(Command { owner, place, kind: Kind::Flush(left) });
+                }
+                _ => (Operation::Flush, Status::SUCCESS),
+            },
             (Kind::Single(operation), Ok(())) => (operation, Status::SUCCESS),
             (Kind::Scatter(operation, layout), Ok(())) => {
                 let buffer = completion.buffer.as_deref().unwrap_or(&[]);
@@ -470,9 +570,12 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 (operation, if same { Status::SUCCESS } else { Status::COMPARE_FAILURE })
             }
             (Kind::Deallocate(operation, mut ranges), Ok(())) => match ranges.pop() {
+                Some(_) if self.resetting.is_none() && self.attached.at(place).gone => {
+                    (operation, Status::INVALID_NAMESPACE)
+                }
                 Some((offset, len)) if self.resetting.is_none() => {
                     let operation = Operation::Deallocate { offset, len };
-                    return Some(Command { owner, kind: Kind::Deallocate(operation, ranges) });
+                    return Some(Command { owner, place, kind: Kind::Deallocate(operation, ranges) });
                 }
                 _ => (operation, Status::SUCCESS),
             },
@@ -481,7 +584,10 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         self.count(&operation);
         match owner {
             Owner::Host(slot) if status == Status::SUCCESS => self.conclude(slot, 0, status, now),
-            Owner::Host(slot) => self.fail(slot, io::NSID, &Fault::transient(status), now),
+            Owner::Host(slot) => {
+                let nsid = self.attached.at(place).nsid;
+                self.fail(slot, nsid, &Fault::transient(status), now);
+            }
             Owner::Shutdown => self.shutdown_done = true,
         }
         None
@@ -508,7 +614,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let mut answered = std::mem::take(&mut self.answered);
         let count = answered.len();
         for (Token(key), outcome) in answered.drain(..) {
-            let Some(Command { owner: Owner::Host(slot), kind: Kind::NearData { layout, aborted } }) =
+            let Some(Command { owner: Owner::Host(slot), place, kind: Kind::NearData { layout, aborted } }) =
                 self.commands.remove(key as usize)
             else {
                 panic!("the firmware answered an unknown command: {key}");
@@ -521,7 +627,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 layout.scatter(&self.shared.function.memory, &outcome.reply);
                 self.conclude(slot, outcome.result.into(), outcome.status, now);
             } else {
-                self.fail(slot, io::NSID, &Fault::transient(outcome.status), now);
+                let nsid = self.attached.at(place).nsid;
+                self.fail(slot, nsid, &Fault::transient(outcome.status), now);
             }
         }
         self.answered = answered;
@@ -555,7 +662,15 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     }
 
     #[cold]
-    fn store_failed(&mut self, owner: Owner, operation: &Operation, error: &StoreError, now: Nanos) {
+    fn store_failed(
+        &mut self,
+        owner: Owner,
+        place: usize,
+        operation: &Operation,
+        error: &StoreError,
+        now: Nanos,
+    ) {
+        let Attached { nsid, limits: Limits { lba_shift, .. }, .. } = *self.attached.at(place);
         if matches!(error, StoreError::Medium { .. }) {
             add(&self.shared.counters[self.id].media_errors, 1);
         }
@@ -565,10 +680,10 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         | Operation::WriteZeroes { offset, .. }
         | Operation::Deallocate { offset, .. } = *operation
         {
-            fault = fault.lba(offset >> self.limits.lba_shift);
+            fault = fault.lba(offset >> lba_shift);
         }
         match owner {
-            Owner::Host(slot) => self.fail(slot, io::NSID, &fault, now),
+            Owner::Host(slot) => self.fail(slot, nsid, &fault, now),
             // The host is told by the status of its own flushes; a shutdown ends in any case.
             Owner::Shutdown => self.shutdown_done = true,
         }
@@ -636,7 +751,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                         sq.deleting = true;
                     }
                     self.deleting.push((id, key));
-                    self.cancel(|slot| slot.sq == id, false);
+                    self.cancel(|slot, _| slot.sq == id, false);
                 }
                 Message::DeleteCq { id, key } => {
                     self.queues.cqs[usize::from(id)] = None;
@@ -644,21 +759,27 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                     self.tell(0, Message::Done { key, result: 0 });
                 }
                 Message::Abort { sq, cid, key } => {
-                    let found = self.cancel(|slot| slot.sq == sq && slot.cid == cid, true);
+                    let found = self.cancel(|slot, _| slot.sq == sq && slot.cid == cid, true);
                     self.tell(0, Message::Done { key, result: u32::from(!found) });
                 }
                 Message::Reset { key } => {
                     self.resetting = Some(key);
                     for Parked { command, operation, .. } in self.parked.drain(..) {
-                        self.access.abandon(&operation);
+                        self.attached.at(command.place).access.abandon(&operation);
                         match command.owner {
                             Owner::Host(slot) => slot.forget(),
                             Owner::Shutdown => self.shutdown_done = true,
                         }
                     }
-                    self.cancel(|_| true, false);
+                    self.cancel(|_, _| true, false);
                 }
-                Message::Done { .. } | Message::ErrorEvent { .. } => {
+                Message::Namespace { nsid } => {
+                    self.namespace_changed(nsid, now);
+                    if let Some(admin) = &mut self.admin {
+                        admin.namespace_changed(nsid);
+                    }
+                }
+                Message::Done { .. } | Message::ErrorEvent { .. } | Message::Published { .. } => {
                     if let Some(mut admin) = self.admin.take() {
                         admin.hear(self, message, now);
                         self.admin = Some(admin);
@@ -669,16 +790,16 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         count
     }
 
-    /// Cancels the near-data commands that `which` names.
-    fn cancel(&mut self, which: impl Fn(&Slot) -> bool, abort: bool) -> bool {
+    /// Cancels the near-data commands that `which` names, by slot and place.
+    fn cancel(&mut self, which: impl Fn(&Slot, usize) -> bool, abort: bool) -> bool {
         let mut found = false;
         for (key, command) in self.commands.iter_mut() {
             if let (Owner::Host(slot), Kind::NearData { aborted, .. }) = (&command.owner, &mut command.kind)
-                && which(slot)
+                && which(slot, command.place)
             {
                 found = true;
                 *aborted |= abort;
-                self.worker.cancel(Token(key as u64));
+                self.attached.at(command.place).worker.cancel(Token(key as u64));
             }
         }
         found
@@ -717,8 +838,42 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     /// Begins the flush of a shutdown; [`Reactor::shutdown_done`] says when it has ended.
     pub(crate) fn flush_for_shutdown(&mut self, now: Nanos) {
         self.shutdown_done = false;
-        let command = Command { owner: Owner::Shutdown, kind: Kind::Single(Operation::Flush) };
-        self.run(command, Payload::None, now);
+        self.flush_all(Owner::Shutdown, now);
+    }
+
+    /// Flushes all namespaces, one after the other. Those that the reactor never was attached to are flushed as well: others wrote.
+    fn flush_all(&mut self, owner: Owner, now: Nanos) {
+        for (nsid, namespace) in self.shared.subsystem.namespaces() {
+            // Without a way in, the flush would be a lie.
+            if !namespace.read_only()
+                && let Err(fault) = self.look_up(nsid)
+                && fault.status.code() != Status::INVALID_NAMESPACE
+            {
+                match owner {
+                    Owner::Host(slot) => self.fail(slot, nsid, &fault, now),
+                    Owner::Shutdown => self.shutdown_done = true,
+                }
+                return;
+            }
+        }
+        let mut left: Vec<usize> = self.attached.present().collect();
+        match (self.next_to_flush(&mut left), owner) {
+            (Some(place), owner) => {
+                self.run(Command { owner, place, kind: Kind::Flush(left) }, Payload::None, now);
+            }
+            (None, Owner::Host(slot)) => self.conclude(slot, 0, Status::SUCCESS, now),
+            (None, Owner::Shutdown) => self.shutdown_done = true,
+        }
+    }
+
+    /// The next of the places that still is a namespace's.
+    fn next_to_flush(&self, left: &mut Vec<usize>) -> Option<usize> {
+        while let Some(place) = left.pop() {
+            if self.attached.get(place).is_some_and(|a| !a.gone) {
+                return Some(place);
+            }
+        }
+        None
     }
 }
 

@@ -8,18 +8,21 @@ use nearside_clock::Nanos;
 use nearside_dma::{Function, Region};
 use nearside_spec::Status;
 use nearside_spec::log::ErrorEntry;
+use nearside_store::Store;
 
 use crate::Namespace;
 use crate::config::Config;
 use crate::fault::Fault;
+use crate::firmware::Firmware;
 use crate::queue::Ring;
+use crate::subsystem::Subsystem;
 
 /// Entries that the error log keeps.
 pub(crate) const ERROR_LOG_ENTRIES: usize = 64;
 
 pub(crate) struct Shared<S, F> {
     pub(crate) config: Config,
-    pub(crate) namespace: Arc<Namespace<S, F>>,
+    pub(crate) subsystem: Arc<Subsystem<S, F>>,
     pub(crate) function: Function,
     pub(crate) mailboxes: Box<[Mailbox]>,
     pub(crate) interrupts: Interrupts,
@@ -27,6 +30,14 @@ pub(crate) struct Shared<S, F> {
     pub(crate) counters: Box<[Counters]>,
     /// The volatile write cache is off: every write is durable when it completes.
     pub(crate) write_through: AtomicBool,
+}
+
+impl<S: Store, F: Firmware<S>> Shared<S, F> {
+    /// A namespace with firmware: where there is one, all have it.
+    pub(crate) fn firmware(&self) -> Option<Arc<Namespace<S, F>>> {
+        let all = self.subsystem.namespaces();
+        all.into_iter().map(|(_, namespace)| namespace).find(|n| n.observer().is_present())
+    }
 }
 
 impl<S, F> Shared<S, F> {
@@ -119,6 +130,15 @@ pub(crate) enum Message {
     },
     /// To reactor 0: an asynchronous event of type Error.
     ErrorEvent {
+        information: u8,
+    },
+    /// The subsystem has another namespace of that identifier than before, or none.
+    Namespace {
+        nsid: u32,
+    },
+    /// A log page of the subsystem has changed.
+    Published {
+        log: u8,
         information: u8,
     },
 }

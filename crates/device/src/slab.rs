@@ -55,6 +55,13 @@ impl<T> Slab<T> {
         Some(value)
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter().filter_map(|entry| match entry {
+            Entry::Held(value) => Some(value),
+            Entry::Free(_) => None,
+        })
+    }
+
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
         self.entries.iter_mut().enumerate().filter_map(|(key, entry)| match entry {
             Entry::Held(value) => Some((key, value)),

@@ -60,7 +60,10 @@ fn identify() {
         host.admin(command(admin::IDENTIFY, nsid, &[cns.into(), cdw11])).map(|_| host.bytes(FREE, 4096))
     };
     let id = IdentifyController::from_bytes(&ask(&mut host, cns::CONTROLLER, 0, 0).unwrap());
-    assert_eq!((id.ver(), id.nn(), id.sqes(), id.cqes(), id.mdts()), (0x20000, 1, 0x66, 0x44, 8));
+    assert_eq!(
+        (id.ver(), id.nn(), id.sqes(), id.cqes(), id.mdts()),
+        (0x20000, nearside_device::MAX_NSID, 0x66, 0x44, 8)
+    );
     assert_eq!(nearside_spec::layout::text(&id.mn()), "Nearside");
     assert!(id.subnqn().starts_with(b"nqn.2026-11.dev.nearside:drive\0"));
     let ns = IdentifyNamespace::from_bytes(&ask(&mut host, cns::NAMESPACE, 1, 0).unwrap());
@@ -72,17 +75,20 @@ fn identify() {
     assert_eq!((list[0], list[1], &list[4..12], list[20]), (3, 16, &b"Nearside"[..], 4));
     assert_eq!(ask(&mut host, cns::NAMESPACE_INDEPENDENT, 1, 0).unwrap()[14], 1);
     assert_eq!(ask(&mut host, cns::COMMAND_SETS, 0, 0).unwrap()[0], 1);
+    // Identifiers that could be and are not.
+    assert_eq!(ask(&mut host, cns::NAMESPACE, 2, 0).unwrap(), [0; 4096]);
+    assert_eq!(ask(&mut host, cns::NAMESPACE_INDEPENDENT, 9, 0).unwrap(), [0; 4096]);
     for which in [cns::CONTROLLER_COMMAND_SET, cns::NAMESPACE_COMMAND_SET] {
         assert_eq!(ask(&mut host, which, 1, 0).unwrap(), [0; 4096]);
         refused(ask(&mut host, which, 1, 2 << 24), Status::INVALID_FIELD.dnr());
     }
     for (which, nsid) in [
         (cns::NAMESPACE, 0),
-        (cns::NAMESPACE, 2),
+        (cns::NAMESPACE, nearside_device::MAX_NSID + 1),
         (cns::NAMESPACE, 0xffff_ffff),
         (cns::ACTIVE_NAMESPACES, 0xffff_fffe),
         (cns::NAMESPACE_DESCRIPTORS, 2),
-        (cns::NAMESPACE_INDEPENDENT, 9),
+        (cns::NAMESPACE_INDEPENDENT, 0),
     ] {
         refused(ask(&mut host, which, nsid, 0), Status::INVALID_NAMESPACE.dnr());
         assert_eq!(host.last_error(), (0, 0x77, Status(Status::INVALID_NAMESPACE.dnr().0 | 1 << 13), 4));

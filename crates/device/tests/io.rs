@@ -430,7 +430,7 @@ impl<S: Store> Firmware<S> for Log {
     fn worker(
         _: &Arc<nearside_device::Namespace<S, Self>>,
         _: &Arc<nearside_dma::Memory>,
-        _: usize,
+        _: &nearside_device::Host,
     ) -> std::io::Result<Self::Worker> {
         Ok(nearside_device::firmware::NoWorker)
     }

@@ -54,7 +54,8 @@ impl<S: Store> Drive<S> {
         let firmware = Fsr::new(Arc::new(clock.clone()), config);
         let namespace = Arc::new(Namespace::new(store, firmware, 512, [1; 16], false).unwrap());
         let memory = Arc::new(Memory::new());
-        let worker = <Fsr as Firmware<S>>::worker(&namespace, &memory, 0).unwrap();
+        let worker =
+            <Fsr as Firmware<S>>::worker(&namespace, &memory, &nearside_device::Host::default()).unwrap();
         Drive { namespace, worker, clock, memory, next: 0 }
     }
 

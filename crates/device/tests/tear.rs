@@ -17,7 +17,7 @@ const OPERATIONS: u32 = 20_000;
 #[test]
 fn a_block_is_never_torn() {
     let config = Config { lba_size: LBA, reactors: 2, ..Config::default() };
-    let controller = Controller::new(dram(BLOCKS * u64::from(LBA)), (), config).unwrap();
+    let (controller, _) = Controller::alone(dram(BLOCKS * u64::from(LBA)), (), config).unwrap();
     let function = controller.function.clone();
     let memory = std::sync::Arc::new(nearside_dma::Region::shared("tear", 1 << 20).unwrap());
     function.memory.map(BASE_IOVA, memory.clone()).unwrap();

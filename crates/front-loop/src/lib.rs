@@ -42,8 +42,8 @@ pub struct Threaded<S: Store, F: Firmware<S> = ()> {
 
 /// A drive over a store with its firmware (`()`: none), to be run by whoever waits for it.
 pub fn inline<S: Store, F: Firmware<S>>(store: S, firmware: F, config: Config) -> io::Result<Inline<S, F>> {
-    let controller = Controller::new(store, firmware, config)?;
-    let (function, namespace) = (controller.function.clone(), controller.namespace.clone());
+    let (controller, namespace) = Controller::alone(store, firmware, config)?;
+    let function = controller.function.clone();
     Ok(Inline { function, namespace, runner: Runner { inner: runner::Inline::new(controller) } })
 }
 
@@ -55,8 +55,8 @@ pub fn threaded<S: Store, F: Firmware<S>>(
     clock: impl Clock + Clone + 'static,
     rest: Rest,
 ) -> io::Result<Threaded<S, F>> {
-    let controller = Controller::new(store, firmware, config)?;
-    let (function, namespace) = (controller.function.clone(), controller.namespace.clone());
+    let (controller, namespace) = Controller::alone(store, firmware, config)?;
+    let function = controller.function.clone();
     let runner = runner::Threaded::start(controller, clock, rest)?;
     Ok(Threaded { function, namespace, runner })
 }

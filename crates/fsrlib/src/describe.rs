@@ -27,6 +27,7 @@ pub fn describe(status: &ReplyStatus) -> Cow<'_, str> {
         ReplyStatus::NoVolume(what) => format!("No volume: {what}").into(),
         ReplyStatus::LineTooLong(at) => format!("Line longer than 64 MiB: {at}").into(),
         ReplyStatus::Cancelled => "Cancelled".into(),
+        ReplyStatus::DeniedAs(whom) => format!("Permission denied: {whom}").into(),
     }
 }
 
@@ -43,7 +44,7 @@ pub fn errno_name(status: &ReplyStatus) -> &'static str {
     match status {
         ReplyStatus::Success => "OK",
         ReplyStatus::NotFound => "ENOENT",
-        ReplyStatus::PermissionDenied => "EACCES",
+        ReplyStatus::PermissionDenied | ReplyStatus::DeniedAs(_) => "EACCES",
         ReplyStatus::NotADirectory => "ENOTDIR",
         ReplyStatus::IsADirectory => "EISDIR",
         ReplyStatus::NotARegularFile | ReplyStatus::NotAbsolute | ReplyStatus::InvalidRequest(_) => "EINVAL",
@@ -65,7 +66,7 @@ pub fn errno(status: &ReplyStatus) -> i32 {
     match status {
         ReplyStatus::Success => 0,
         ReplyStatus::NotFound => 2,
-        ReplyStatus::PermissionDenied => 13,
+        ReplyStatus::PermissionDenied | ReplyStatus::DeniedAs(_) => 13,
         ReplyStatus::NotADirectory => 20,
         ReplyStatus::IsADirectory => 21,
         ReplyStatus::NotARegularFile | ReplyStatus::NotAbsolute => 22,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use nearside_clock::{Clock, SimClock};
 use nearside_device::firmware::{Door, Firmware, Job, Outcome, Worker};
-use nearside_device::{Fsr, Namespace};
+use nearside_device::{Fsr, Host, Namespace};
 use nearside_dma::{IoBuffer, Memory};
 use nearside_spec::near_data::wire::{decode_reply, decode_request, encode_request};
 use nearside_spec::near_data::*;
@@ -51,7 +51,7 @@ impl Drive {
         let firmware = Fsr::new(Arc::new(clock.clone()), Default::default());
         let namespace = Arc::new(Namespace::new(store, firmware, 512, [0; 16], false)?);
         let memory = Arc::new(Memory::new());
-        let worker = <Fsr as Firmware<Dram>>::worker(&namespace, &memory, 0)?;
+        let worker = <Fsr as Firmware<Dram>>::worker(&namespace, &memory, &Host::default())?;
         Ok(Drive { worker, clock })
     }
 

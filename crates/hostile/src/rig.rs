@@ -62,7 +62,7 @@ impl Rig {
         let firmware = Fsr::new(Arc::new(SimClock::new()), nearside_device::near_data::Config::default());
         let config =
             Config { queue_entries: ENTRIES, io_queues: 4, vectors: 2, mdts: 4, ..Config::default() };
-        let controller = Controller::new(store, firmware, config)?;
+        let (controller, namespace) = Controller::alone(store, firmware, config)?;
         let function = controller.function.clone();
         let region = |len| Region::anonymous(len).map(Arc::new);
         let (queues, data, canary) = (region(QUEUES_LEN)?, region(DATA_LEN)?, region(CANARY_LEN)?);
@@ -72,7 +72,7 @@ impl Rig {
         }
         function.memory.unmap(behind).map_err(std::io::Error::other)?;
         canary.fill(0, CANARY_LEN, CANARY);
-        let access = controller.namespace.access(Arc::new(Memory::new()))?;
+        let access = namespace.access(Arc::new(Memory::new()))?;
         let buffer = Some(IoBuffer::new(image.len())?);
         let drive = Inline::new(controller);
         let mut rig = Rig {

@@ -247,6 +247,8 @@ pub enum ReplyStatus {
     LineTooLong(String),
     /// Cancelled.
     Cancelled,
+    /// Permission denied to the user whom the drive makes of the one who asks; whom, and why.
+    DeniedAs(String),
 }
 
 /// What a request cost in the drive.

@@ -46,6 +46,7 @@ impl Events {
         let kind = match log {
             lid::ERROR => event::ERROR,
             lid::SMART => event::SMART,
+            lid::CHANGED_NAMESPACES | nearside_spec::fabrics::discovery::LID => event::NOTICE,
             _ => return,
         };
         self.held_back &= !(1 << kind);

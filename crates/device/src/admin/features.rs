@@ -11,12 +11,14 @@ use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::Store;
 
 use super::{Admin, Answer, receive, send};
+use crate::config::Config;
 use crate::fault::{Fault, cdw};
 use crate::firmware::{Door, Firmware};
-use crate::io::{BROADCAST, NSID};
+use crate::io::BROADCAST;
 use crate::pointer::Pointer;
 use crate::queue::Slot;
 use crate::reactor::Reactor;
+use crate::shared::Shared;
 
 /// Kelvins. A drive in software has no sensor: it always says 25 °C, and its thresholds are compared with that.
 pub(super) const TEMPERATURE: u16 = 298;
@@ -46,6 +48,11 @@ pub(super) struct Features {
     host_identifier: [u8; 16],
 }
 
+/// A keep-alive time in units of KAS, 100 ms, rounded up.
+fn keep_alive(ms: u32) -> u32 {
+    ms.checked_next_multiple_of(100).unwrap_or(u32::MAX)
+}
+
 /// What Get Features answers.
 enum Value {
     Dword(u32),
@@ -53,27 +60,33 @@ enum Value {
 }
 
 impl Features {
-    pub(super) fn new(write_cache: bool) -> Features {
+    /// As they are after a reset.
+    pub(super) fn new(config: &Config) -> Features {
         Features {
             arbitration: 7,
             over: OVER,
             under: 0,
             error_recovery: 0,
-            write_cache: write_cache.then_some(true),
+            write_cache: config.write_cache.then_some(true),
             coalescing: 0,
             not_coalesced: 0,
             atomicity: 0,
             async_event: 0,
             timestamp: (0, Nanos(0), false),
-            keep_alive_ms: 0,
+            keep_alive_ms: keep_alive(config.fabric.as_ref().map_or(0, |fabric| fabric.keep_alive_ms)),
             host_behavior: [0; 512],
-            host_identifier: [0; 16],
+            host_identifier: config.host.identifier,
         }
     }
 
     /// Nanoseconds after which a silent host is taken for gone.
     pub(super) fn keep_alive(&self) -> Option<u64> {
         (self.keep_alive_ms > 0).then(|| u64::from(self.keep_alive_ms) * 1_000_000)
+    }
+
+    /// The notices that the host wants, as bits of Asynchronous Event Configuration.
+    pub(super) fn notices(&self) -> u32 {
+        self.async_event
     }
 
     /// SMART's critical warnings: bit 1, a temperature threshold.
@@ -137,7 +150,7 @@ impl Features {
 }
 
 /// Every feature there is, whether it is of a namespace, and whether it can be changed.
-pub(super) const FEATURES: [(u8, bool, bool); 15] = [
+const FEATURES: [(u8, bool, bool); 15] = [
     (fid::ARBITRATION, false, true),
     (fid::POWER_MANAGEMENT, false, true),
     (fid::TEMPERATURE_THRESHOLD, false, true),
@@ -155,14 +168,25 @@ pub(super) const FEATURES: [(u8, bool, bool); 15] = [
     (FEATURE_NEAR_DATA, true, true),
 ];
 
+/// Those of a controller: near-data work where there is firmware, interrupts where there is no fabric.
+pub(super) fn supported<S: Store, F: Firmware<S>>(
+    shared: &Shared<S, F>,
+) -> impl Iterator<Item = (u8, bool, bool)> {
+    let (near_data, config) = (shared.firmware().is_some(), &shared.config);
+    FEATURES.into_iter().filter(move |(id, ..)| match *id {
+        FEATURE_NEAR_DATA => near_data,
+        fid::VOLATILE_WRITE_CACHE => config.write_cache,
+        fid::INTERRUPT_COALESCING | fid::INTERRUPT_VECTOR => config.fabric.is_none(),
+        fid::KEEP_ALIVE | fid::ASYNC_EVENT | fid::HOST_IDENTIFIER => true,
+        _ => config.fabric.as_ref().is_none_or(|fabric| !fabric.discovery),
+    })
+}
+
 fn known<S: Store, F: Firmware<S>>(reactor: &Reactor<S, F>, id: u8) -> Result<(bool, bool), Fault> {
     let shared = &reactor.shared;
-    FEATURES
-        .iter()
+    supported(shared)
         .find(|(fid, ..)| *fid == id)
-        .filter(|_| id != FEATURE_NEAR_DATA || shared.namespace.observer().is_present())
-        .filter(|_| id != fid::VOLATILE_WRITE_CACHE || shared.config.write_cache)
-        .map(|&(_, namespace, changeable)| (namespace, changeable))
+        .map(|(_, namespace, changeable)| (namespace, changeable))
         .ok_or(Fault::field(cdw(10), 0))
 }
 
@@ -188,7 +212,7 @@ impl Admin {
         if select == Select::Capabilities {
             return Ok(Answer::Now(u32::from(of_namespace) << 1 | u32::from(changeable) << 2));
         }
-        if of_namespace && entry.nsid() != NSID {
+        if of_namespace && reactor.shared.subsystem.namespace(entry.nsid()).is_none() {
             return Err(Fault::new(Status::INVALID_NAMESPACE).at(4, 0));
         }
         if id == FEATURE_NEAR_DATA {
@@ -200,7 +224,7 @@ impl Admin {
         let features = match select {
             Select::Current | Select::Capabilities => &self.features,
             Select::Default | Select::Saved => {
-                defaults = Features::new(reactor.shared.config.write_cache);
+                defaults = Features::new(&reactor.shared.config);
                 &defaults
             }
         };
@@ -227,8 +251,9 @@ impl Admin {
         now: Nanos,
     ) -> Result<Answer, Fault> {
         let pointer = Pointer::of(entry)?;
+        let place = reactor.look_up(entry.nsid())?;
         let Some(taken) = slot.take() else { return Ok(Answer::Later) };
-        match reactor.near_data(taken, door, request, room, &pointer, now) {
+        match reactor.near_data(taken, place, door, request, room, &pointer, now) {
             Ok(()) => Ok(Answer::Later),
             Err((back, fault)) => {
                 *slot = Some(back);
@@ -252,11 +277,14 @@ impl Admin {
         if !changeable {
             return Err(Fault::new(Status::FEATURE_NOT_CHANGEABLE).at(cdw(10), 0));
         }
+        let exists = |nsid| reactor.shared.subsystem.namespace(nsid).is_some();
         match entry.nsid() {
             0 | BROADCAST if !of_namespace => {}
-            NSID | BROADCAST if of_namespace => {}
-            NSID => return Err(Fault::new(Status::FEATURE_NOT_NAMESPACE_SPECIFIC).at(4, 0)),
-            _ => return Err(Fault::new(Status::INVALID_NAMESPACE).at(4, 0)),
+            // A near-data request is for one namespace.
+            BROADCAST if of_namespace && id != FEATURE_NEAR_DATA => {}
+            nsid if !exists(nsid) => return Err(Fault::new(Status::INVALID_NAMESPACE).at(4, 0)),
+            _ if of_namespace => {}
+            _ => return Err(Fault::new(Status::FEATURE_NOT_NAMESPACE_SPECIFIC).at(4, 0)),
         }
         let value = entry.cdw[11];
         let shared = reactor.shared.clone();
@@ -331,11 +359,14 @@ impl Admin {
                 self.features.timestamp = (u64::from_le_bytes(bytes) & 0xffff_ffff_ffff, now, true);
             }
             fid::KEEP_ALIVE => {
-                // In units of KAS, 100 ms, rounded up.
-                features.keep_alive_ms = value.checked_next_multiple_of(100).unwrap_or(u32::MAX);
+                features.keep_alive_ms = keep_alive(value);
                 self.alive = now;
             }
             fid::HOST_BEHAVIOR => self.features.host_behavior = receive(&shared, entry)?,
+            // Over fabrics the Connect command has said it.
+            fid::HOST_IDENTIFIER if shared.config.fabric.is_some() => {
+                return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
+            }
             fid::HOST_IDENTIFIER => {
                 let mut identifier = [0; 16];
                 if value & 1 != 0 {

@@ -1,11 +1,13 @@
 //! Identify (Base 2.0, 5.17).
 
 use nearside_dma::PAGE_SIZE;
+use nearside_spec::fabrics::{IORCSZ, controller_type, ioccsz, sgls};
 use nearside_spec::identify::{
     IdentifyController, IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceIndependent, cns,
     namespace_descriptors,
 };
 use nearside_spec::layout::{Wire, ascii};
+use nearside_spec::log::event;
 use nearside_spec::registers::VERSION_2_0;
 use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::Store;
@@ -14,9 +16,11 @@ use super::events::REQUESTS;
 use super::{ABORT_LIMIT, Answer, send};
 use crate::fault::{Fault, cdw};
 use crate::firmware::Firmware;
-use crate::io::{BROADCAST, NSID};
+use crate::io::BROADCAST;
+use crate::namespace::Namespace;
 use crate::reactor::Reactor;
 use crate::shared::{ERROR_LOG_ENTRIES, Shared};
+use crate::subsystem::MAX_NSID;
 
 /// The command set identifier of NVM commands, the only one here.
 const CSI_NVM: u32 = 0;
@@ -37,20 +41,22 @@ pub(super) fn identify<S: Store, F: Firmware<S>>(
     if needs_nvm && csi != CSI_NVM {
         return Err(Fault::field(cdw(11) + 3, 0));
     }
+    // A valid identifier that no namespace has is answered with zeros (5.17.2.1).
+    let of_one = |known: &dyn Fn(&Namespace<S, F>) -> [u8; 4096]| match shared.subsystem.namespace(nsid) {
+        Some(namespace) => Ok(known(&namespace)),
+        None if (1..=MAX_NSID).contains(&nsid) => Ok([0; 4096]),
+        None => Err(invalid),
+    };
+    let fabric = shared.config.fabric.is_some();
     let data = match which {
-        // FFFFFFFFh asks what all namespaces have in common, which here is all but nothing: with one namespace, its format.
-        cns::NAMESPACE if nsid == NSID => namespace(shared).0,
-        cns::NAMESPACE if nsid == BROADCAST => return Err(invalid),
-        cns::NAMESPACE | cns::NAMESPACE_INDEPENDENT | cns::NAMESPACE_COMMAND_SET if nsid != NSID => {
-            return Err(invalid);
-        }
-        cns::NAMESPACE_INDEPENDENT => {
+        cns::NAMESPACE => of_one(&|n| namespace(n, fabric).0)?,
+        cns::NAMESPACE_INDEPENDENT => of_one(&|n| {
             let mut id = IdentifyNamespaceIndependent::default();
-            id.set_nsattr(shared.namespace.read_only().into()).set_nstat(1);
+            id.set_nsattr(n.read_only().into()).set_nmic(fabric.into()).set_nstat(1);
             id.0
-        }
+        })?,
         // Of the NVM command set: storage tags and their formats, of which there are none.
-        cns::NAMESPACE_COMMAND_SET => [0; 4096],
+        cns::NAMESPACE_COMMAND_SET => of_one(&|_| [0; 4096])?,
         cns::CONTROLLER => controller(shared).0,
         cns::CONTROLLER_COMMAND_SET => IdentifyControllerNvm::default().0,
         cns::ACTIVE_NAMESPACES | cns::ACTIVE_NAMESPACES_COMMAND_SET => {
@@ -58,13 +64,16 @@ pub(super) fn identify<S: Store, F: Firmware<S>>(
                 return Err(invalid);
             }
             let mut list = [0; 4096];
-            if nsid < NSID {
-                NSID.store(&mut list);
+            let above = shared.subsystem.namespaces().into_iter().filter(|(id, _)| *id > nsid);
+            for ((id, _), place) in above.zip(list.as_chunks_mut::<4>().0) {
+                id.store(place);
             }
             list
         }
-        cns::NAMESPACE_DESCRIPTORS if nsid != NSID => return Err(invalid),
-        cns::NAMESPACE_DESCRIPTORS => namespace_descriptors(shared.namespace.uuid(), &[0; 16]),
+        cns::NAMESPACE_DESCRIPTORS => match shared.subsystem.namespace(nsid) {
+            Some(namespace) => namespace_descriptors(namespace.uuid(), namespace.nguid()),
+            None => return Err(invalid),
+        },
         cns::COMMAND_SETS => {
             // One combination: the NVM command set alone.
             let mut list = [0; 4096];
@@ -87,6 +96,7 @@ fn controller<S: Store, F: Firmware<S>>(shared: &Shared<S, F>) -> IdentifyContro
         .set_fr(ascii(env!("CARGO_PKG_VERSION")))
         .set_mdts(config.mdts)
         .set_cntlid(1)
+        .set_oaes(event::NAMESPACE_NOTICES)
         .set_ver(VERSION_2_0)
         .set_rtd3r(500_000)
         .set_rtd3e(500_000)
@@ -103,11 +113,11 @@ fn controller<S: Store, F: Firmware<S>>(shared: &Shared<S, F>) -> IdentifyContro
         .set_avscc(0)
         .set_wctemp(343)
         .set_cctemp(353)
-        .set_tnvmcap(shared.namespace.bytes().into())
+        .set_tnvmcap(shared.subsystem.namespaces().iter().map(|(_, n)| u128::from(n.bytes())).sum())
         .set_kas(1)
         .set_sqes(0x66)
         .set_cqes(0x44)
-        .set_nn(1)
+        .set_nn(MAX_NSID)
         // Compare, Dataset Management, Write Zeroes, Save and Select, Timestamp.
         .set_oncs(1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6)
         // Present where it can be switched; FFFFFFFFh flushes all namespaces.
@@ -115,14 +125,27 @@ fn controller<S: Store, F: Firmware<S>>(shared: &Shared<S, F>) -> IdentifyContro
         .set_icsvscc(1)
         // SGLs without alignment, bit buckets, and lists longer than the data.
         .set_sgls(1 | 1 << 16 | 1 << 18)
-        .set_mnan(1)
+        .set_mnan(MAX_NSID)
         .set_subnqn(subnqn)
         .set_psd0_mp(100);
+    if let Some(fabric) = &config.fabric {
+        id.set_cntlid(fabric.cntlid)
+            // Several ports, several controllers.
+            .set_cmic(1 | 1 << 1)
+            .set_cntrltype(if fabric.discovery { controller_type::DISCOVERY } else { controller_type::IO })
+            .set_oaes(if fabric.discovery { event::DISCOVERY_NOTICES } else { event::NAMESPACE_NOTICES })
+            .set_maxcmd(fabric.max_commands)
+            .set_sgls(sgls::SUPPORTED | sgls::OFFSET | sgls::TRANSPORT)
+            .set_ioccsz(ioccsz(fabric.in_capsule))
+            .set_iorcsz(IORCSZ)
+            .set_msdbd(1)
+            // Disconnect.
+            .set_ofcs(1);
+    }
     id
 }
 
-fn namespace<S: Store, F: Firmware<S>>(shared: &Shared<S, F>) -> IdentifyNamespace {
-    let namespace = &shared.namespace;
+fn namespace<S: Store, F: Firmware<S>>(namespace: &Namespace<S, F>, fabric: bool) -> IdentifyNamespace {
     let blocks = namespace.blocks();
     let per_page = (PAGE_SIZE >> namespace.lba_shift()) as u16;
     let mut id = IdentifyNamespace::default();
@@ -131,6 +154,9 @@ fn namespace<S: Store, F: Firmware<S>>(shared: &Shared<S, F>) -> IdentifyNamespa
         .set_nuse(blocks)
         // The preferred sizes below are meant.
         .set_nsfeat(1 << 4)
+        // Behind a fabric, other controllers have it as well.
+        .set_nmic(fabric.into())
+        .set_nguid(*namespace.nguid())
         // Deallocated blocks read as zeros; Write Zeroes may deallocate.
         .set_dlfeat(1 | 1 << 3)
         .set_nvmcap(namespace.bytes().into())

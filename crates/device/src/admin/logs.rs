@@ -4,16 +4,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nearside_clock::Nanos;
 use nearside_spec::layout::{Wire, ascii};
-use nearside_spec::log::{FirmwareSlots, LOG_SUPPORTED, Smart, effects, lid};
+use nearside_spec::log::{FirmwareSlots, LOG_SUPPORTED, Smart, changed_namespaces, effects, lid};
 use nearside_spec::opcode::{LOG_NEAR_DATA, admin, io};
 use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::Store;
 
-use super::features::{FEATURES, TEMPERATURE};
+use super::features::{TEMPERATURE, supported};
 use super::{Admin, Answer};
 use crate::fault::{Fault, cdw};
 use crate::firmware::Firmware;
-use crate::io::{BROADCAST, NSID};
+use crate::io::BROADCAST;
 use crate::pointer::{self, Layout, Pointer};
 use crate::reactor::Reactor;
 use crate::shared::{Counters, Shared};
@@ -29,7 +29,8 @@ impl Admin {
         let log = entry.cdw[10] as u8;
         let page = self.page(&shared, log, now).ok_or(Fault::new(Status::INVALID_LOG_PAGE).at(cdw(10), 0))?;
         // Those that are about a namespace here are about the controller all the same; others name none.
-        if !matches!(entry.nsid(), 0 | BROADCAST | NSID) {
+        let of_namespace = |nsid| shared.subsystem.namespace(nsid).is_some();
+        if !matches!(entry.nsid(), 0 | BROADCAST) && !of_namespace(entry.nsid()) {
             return Err(Fault::new(Status::INVALID_NAMESPACE).at(4, 0));
         }
         let numd_z = u64::from(entry.cdw[10] >> 16) | u64::from(entry.cdw[11] & 0xffff) << 16;
@@ -54,18 +55,34 @@ impl Admin {
         // RAE keeps what the page would set free.
         if entry.cdw[10] >> 15 & 1 == 0 {
             self.events.log_read(log);
+            if log == lid::CHANGED_NAMESPACES {
+                self.changed.clear();
+            }
         }
         Ok(Answer::Now(0))
     }
 
     fn page<S: Store, F: Firmware<S>>(&self, shared: &Shared<S, F>, log: u8, now: Nanos) -> Option<Vec<u8>> {
-        let near_data = shared.namespace.observer().is_present();
+        let firmware = shared.firmware();
+        let fabric = shared.config.fabric.is_some();
         let page = match log {
             lid::SUPPORTED => {
-                let ours = near_data.then_some(LOG_NEAR_DATA);
-                let known =
-                    [lid::SUPPORTED, lid::ERROR, lid::SMART, lid::FIRMWARE, lid::EFFECTS, lid::FEATURES];
-                table(1024, known.into_iter().chain(ours).map(|id| (id, LOG_SUPPORTED)))
+                let ours = firmware.is_some().then_some(LOG_NEAR_DATA);
+                let known = [
+                    lid::SUPPORTED,
+                    lid::ERROR,
+                    lid::SMART,
+                    lid::FIRMWARE,
+                    lid::CHANGED_NAMESPACES,
+                    lid::EFFECTS,
+                    lid::FEATURES,
+                ];
+                let all = known.into_iter().chain(ours).chain(shared.subsystem.published());
+                table(1024, all.map(|id| (id, LOG_SUPPORTED)))
+            }
+            lid::CHANGED_NAMESPACES => {
+                let changed: Vec<u32> = self.changed.iter().copied().collect();
+                changed_namespaces(&changed).to_vec()
             }
             lid::ERROR => {
                 let log = shared.errors.lock().unwrap_or_else(|e| e.into_inner());
@@ -79,29 +96,26 @@ impl Admin {
                 slots.set_afi(1).set_frs1(ascii(env!("CARGO_PKG_VERSION")));
                 slots.0.to_vec()
             }
-            lid::EFFECTS => commands(near_data),
+            lid::EFFECTS => commands(firmware.is_some(), fabric),
             lid::FEATURES => {
                 const CONTROLLER: u32 = 1 << 21;
                 const NAMESPACE: u32 = 1 << 20;
-                let known = FEATURES
-                    .iter()
-                    .filter(|(id, ..)| *id != nearside_spec::opcode::FEATURE_NEAR_DATA || near_data);
                 table(
                     1024,
-                    known.map(|&(id, of_namespace, _)| {
+                    supported(shared).map(|(id, of_namespace, _)| {
                         (id, 1 | if of_namespace { NAMESPACE } else { CONTROLLER })
                     }),
                 )
             }
             // The firmware's page, then at byte 64 the near-data commands taken, u64.
-            LOG_NEAR_DATA if near_data => {
-                let mut page = shared.namespace.observer().capabilities();
+            LOG_NEAR_DATA if let Some(namespace) = firmware => {
+                let mut page = namespace.observer().capabilities(fabric);
                 page.resize(64, 0);
                 let taken = shared.counters.iter().map(|c| c.near_data.load(Ordering::Relaxed)).sum::<u64>();
                 page.extend_from_slice(&taken.to_le_bytes());
                 page
             }
-            _ => return None,
+            _ => shared.subsystem.page(log)?.to_vec(),
         };
         Some(page)
     }
@@ -141,13 +155,10 @@ fn table(len: usize, entries: impl Iterator<Item = (u8, u32)>) -> Vec<u8> {
 }
 
 /// Commands Supported and Effects: admin commands, then I/O commands.
-fn commands(near_data: bool) -> Vec<u8> {
+fn commands(near_data: bool, fabric: bool) -> Vec<u8> {
+    let queues = [admin::DELETE_SQ, admin::CREATE_SQ, admin::DELETE_CQ, admin::CREATE_CQ];
     let admin = [
-        admin::DELETE_SQ,
-        admin::CREATE_SQ,
         admin::GET_LOG_PAGE,
-        admin::DELETE_CQ,
-        admin::CREATE_CQ,
         admin::IDENTIFY,
         admin::ABORT,
         admin::SET_FEATURES,
@@ -158,10 +169,12 @@ fn commands(near_data: bool) -> Vec<u8> {
     let reads = [io::FLUSH, io::READ, io::COMPARE];
     let changes = [io::WRITE, io::WRITE_ZEROES, io::DATASET_MANAGEMENT];
     let ours = [io::NEAR_DATA_CANCEL, io::NEAR_DATA_EXECUTE, io::NEAR_DATA_RESULT, io::NEAR_DATA];
-    let mut page = table(1024, admin.into_iter().map(|id| (id, effects::SUPPORTED)));
+    let ours = ours.into_iter().filter(|&id| near_data && !(fabric && id == io::NEAR_DATA));
+    let admin = admin.into_iter().chain(queues.into_iter().filter(|_| !fabric));
+    let mut page = table(1024, admin.map(|id| (id, effects::SUPPORTED)));
     let io = reads
         .into_iter()
-        .chain(ours.into_iter().filter(|_| near_data))
+        .chain(ours)
         .map(|id| (id, effects::SUPPORTED))
         .chain(changes.into_iter().map(|id| (id, effects::SUPPORTED | effects::BLOCKS_CHANGE)));
     page.extend(table(1024, io));

@@ -9,11 +9,13 @@ mod identify;
 mod logs;
 mod queues;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nearside_clock::Nanos;
 use nearside_dma::{PAGE_SIZE, Region};
+use nearside_spec::log::{event, lid};
 use nearside_spec::opcode::admin;
 use nearside_spec::registers::{self as reg, Cap, Cc, csts};
 use nearside_spec::{Status, SubmissionEntry};
@@ -75,6 +77,8 @@ pub(crate) struct Admin {
     registry: Registry,
     features: Features,
     events: Events,
+    /// Namespaces that changed since the host last read of them.
+    changed: BTreeSet<u32>,
     /// A shutdown's flush is under way, or done.
     shutdown: Option<bool>,
     /// When the last Keep Alive came.
@@ -96,8 +100,9 @@ impl Admin {
             state: State::Disabled,
             waiting: Slab::new(),
             registry: Registry::new(shared.config.io_queues),
-            features: Features::new(shared.config.write_cache),
+            features: Features::new(&shared.config),
             events: Events::default(),
+            changed: BTreeSet::new(),
             shutdown: None,
             alive: Nanos(0),
             started: Nanos(0),
@@ -214,7 +219,7 @@ impl Admin {
     fn disabled<S: Store, F: Firmware<S>>(&mut self, shared: &Shared<S, F>) {
         let registers = shared.registers();
         self.registry = Registry::new(shared.config.io_queues);
-        self.features = Features::new(shared.config.write_cache);
+        self.features = Features::new(&shared.config);
         shared.write_through.store(false, Ordering::Relaxed);
         shared.interrupts.reset();
         for register in [reg::INTMS, reg::INTMC] {
@@ -297,7 +302,7 @@ impl Admin {
             Ok(0) => return 0,
             Ok(count) => count,
             Err(InvalidDoorbell) => {
-                self.events.error(nearside_spec::log::event::INVALID_DOORBELL_VALUE);
+                self.events.error(event::INVALID_DOORBELL_VALUE);
                 return 1;
             }
         };
@@ -335,8 +340,8 @@ impl Admin {
         if entry.fuse() != 0 {
             return Err(Fault::field(1, 0));
         }
-        // Base 2.0, figure 88: admin commands of memory-based controllers use PRPs.
-        if entry.psdt() != 0 {
+        // Base 2.0, figure 88: admin commands of memory-based controllers use PRPs, those over fabrics SGLs.
+        if entry.psdt() != 0 && reactor.shared.config.fabric.is_none() {
             return Err(Fault::field(1, 6));
         }
         match entry.opcode() {
@@ -368,6 +373,12 @@ impl Admin {
         let (key, result) = match message {
             Message::Done { key, result } => (key, result),
             Message::ErrorEvent { information } => return self.events.error(information),
+            Message::Published { log, information } => {
+                if self.features.notices() & event::DISCOVERY_NOTICES != 0 {
+                    self.events.add(event::NOTICE, information, log);
+                }
+                return;
+            }
             _ => return,
         };
         match self.waiting.remove(key) {
@@ -390,6 +401,14 @@ impl Admin {
         }
     }
 
+    /// Another namespace than before has that identifier, or none.
+    pub(crate) fn namespace_changed(&mut self, nsid: u32) {
+        self.changed.insert(nsid);
+        if self.features.notices() & event::NAMESPACE_NOTICES != 0 {
+            self.events.add(event::NOTICE, event::NAMESPACE_ATTRIBUTE_CHANGED, lid::CHANGED_NAMESPACES);
+        }
+    }
+
     /// A doorbell of a queue that does not exist was written: an event, once for each.
     fn look_for_stray_doorbells(&mut self, registers: &Region) -> usize {
         self.stray += 1;
@@ -408,7 +427,7 @@ impl Admin {
                 let rung = !exists && registers.word32(at).load(Ordering::Relaxed) != 0;
                 if rung && self.stray_seen & bit == 0 {
                     self.stray_seen |= bit;
-                    self.events.error(nearside_spec::log::event::INVALID_DOORBELL_REGISTER);
+                    self.events.error(event::INVALID_DOORBELL_REGISTER);
                     found += 1;
                 } else if !rung {
                     self.stray_seen &= !bit;

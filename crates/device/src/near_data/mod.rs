@@ -16,17 +16,18 @@ pub use nearside_fsr::Config;
 use nearside_fsr::Retriever;
 use nearside_spec::Status;
 use nearside_spec::near_data::wire::{REPLY_HEADER, decode_request};
-use nearside_spec::near_data::{MAX_BUFFER, MAX_GROUPS, MAX_PATH, MAX_REQUEST};
+use nearside_spec::near_data::{MAX_BUFFER, MAX_GROUPS, MAX_PATH, MAX_REQUEST, ReplyStatus};
 use nearside_store::{Store, Token};
 
-use crate::Namespace;
 use crate::executor::{Executor, Finished};
 use crate::firmware::{Door, Firmware, Job, Observer, Outcome, Progress, Worker};
+use crate::{Host, Namespace};
 
+mod identity;
 mod tags;
 mod translate;
 
-use tags::{Kept, Meeting, Tags};
+use tags::{HostTags, Kept, Meeting, Tags};
 
 /// Longest that a `result` waits.
 const MAX_WAIT_MS: u32 = 5_000;
@@ -74,12 +75,15 @@ impl<S: Store> Firmware<S> for Fsr {
     fn worker(
         namespace: &Arc<Namespace<S, Fsr>>,
         memory: &Arc<Memory>,
-        _reactor: usize,
+        host: &Host,
     ) -> io::Result<FsrWorker<S>> {
         let clock = namespace.observer().clock.clone();
+        let executor = Executor::new(namespace.access(memory.clone())?, clock);
+        namespace.observer().tags().of(&host.identifier).workers += 1;
         Ok(FsrWorker {
             namespace: namespace.clone(),
-            executor: Executor::new(namespace.access(memory.clone())?, clock),
+            host: *host,
+            executor,
             next: 0,
             running: Vec::new(),
             waiting: Vec::new(),
@@ -90,9 +94,9 @@ impl<S: Store> Firmware<S> for Fsr {
 
     /// Log page D5h, 64 bytes, little-endian: magic "NDCP", version u16 (1), length u16 (64), the longest request u32,
     /// the largest buffer u32, the longest path u32, the most groups u32; then as bits by their numbers on the wire
-    /// operations u32, targets u32, checksums u32, and doors u32 (0 the bidirectional command, 1 execute and result, 2 Get Features,
+    /// operations u32, targets u32, checksums u32, and doors u32 (0 the bidirectional command, not over fabrics, 1 execute and result, 2 Get Features,
     /// 3 Set Features); the longest wait of a `result` in milliseconds u32; zeros.
-    fn capabilities(&self) -> Vec<u8> {
+    fn capabilities(&self, fabric: bool) -> Vec<u8> {
         let mut page = Vec::with_capacity(64);
         page.extend_from_slice(b"NDCP");
         page.extend_from_slice(&1u16.to_le_bytes());
@@ -105,7 +109,7 @@ impl<S: Store> Firmware<S> for Fsr {
             0b1_1111_1111,
             0b1_1111,
             0b1110,
-            0b1111,
+            if fabric { 0b1110 } else { 0b1111 },
             MAX_WAIT_MS,
         ];
         page.extend(numbers.iter().flat_map(|n| n.to_le_bytes()));
@@ -141,6 +145,7 @@ struct Waiting {
 /// The near-data commands of one reactor.
 pub struct FsrWorker<S: Store> {
     namespace: Arc<Namespace<S, Fsr>>,
+    host: Host,
     executor: Executor<S, Fsr, Vec<u8>>,
     next: u64,
     running: Vec<Running>,
@@ -169,18 +174,25 @@ fn checked(bytes: &[u8], room: usize) -> Result<nearside_fsr::Request, Status> {
 }
 
 impl<S: Store> FsrWorker<S> {
-    fn fsr(&self) -> &Fsr {
-        self.namespace.observer()
+    /// What the drive keeps under this host's tags.
+    fn tags<R>(&self, with: impl FnOnce(&mut HostTags) -> R) -> R {
+        with(self.namespace.observer().tags().of(&self.host.identifier))
     }
 
-    fn run(&mut self, request: nearside_fsr::Request, room: usize, whose: For) {
+    fn run(&mut self, mut request: nearside_fsr::Request, room: usize, whose: For) {
         let key = self.next;
         self.next += 1;
-        let retriever = self.fsr().retriever.clone();
+        let retriever = self.namespace.observer().retriever.clone();
+        let identity = identity::apply(self.host.identity, &mut request.credentials);
         self.executor.spawn(key, |media| async move {
-            let mut sink = translate::WireSink::new(room);
-            let answer = retriever.run(&media, &request, &mut sink).await;
-            sink.finish(answer)
+            match identity {
+                Ok(squashed) => {
+                    let mut sink = translate::WireSink::new(room, squashed);
+                    let answer = retriever.run(&media, &request, &mut sink).await;
+                    sink.finish(answer)
+                }
+                Err(why) => translate::WireSink::new(room, None).refuse(&ReplyStatus::DeniedAs(why)),
+            }
         });
         self.running.push(Running { key, whose });
     }
@@ -195,7 +207,7 @@ impl<S: Store> FsrWorker<S> {
 
     /// A `result`: its reply, or a place among those that wait. `None`: answered later.
     fn result(&mut self, waiting: Waiting, now: Nanos) -> Option<Outcome> {
-        let meeting = self.fsr().tags().meet(waiting.tag, waiting.room);
+        let meeting = self.tags(|tags| tags.meet(waiting.tag, waiting.room));
         match meeting {
             Meeting::Reply(reply) => Some(replied(reply)),
             Meeting::Failed(status) => Some(done(status, 0, Vec::new())),
@@ -222,6 +234,25 @@ impl<S: Store> FsrWorker<S> {
     }
 }
 
+/// What ran here under a tag has failed; when a host's last worker goes, so do its tags.
+impl<S: Store> Drop for FsrWorker<S> {
+    fn drop(&mut self) {
+        let mut tags = self.namespace.observer().tags();
+        let host = tags.of(&self.host.identifier);
+        for running in self.running.drain(..) {
+            match running.whose {
+                For::Command(_) => {}
+                For::Tag(tag) => host.failed(tag),
+                For::Feature(tag) => host.kept_failed(tag),
+            }
+        }
+        host.workers -= 1;
+        if host.workers == 0 {
+            tags.forget(&self.host.identifier);
+        }
+    }
+}
+
 impl<S: Store> Worker for FsrWorker<S> {
     fn start(&mut self, job: Job, now: Nanos) -> Result<(), Status> {
         let Job { token, door, request, room } = job;
@@ -236,7 +267,7 @@ impl<S: Store> Worker for FsrWorker<S> {
                 self.run(request, room, For::Command(token));
                 return Ok(());
             }
-            Door::Feature { tag, offset } => match self.fsr().tags().kept(tag, offset, room) {
+            Door::Feature { tag, offset } => match self.tags(|tags| tags.kept(tag, offset, room)) {
                 Kept::Part(part, len) => done(Status::SUCCESS, len, part),
                 Kept::Running => done(Status::SUCCESS, 0, Vec::new()),
                 Kept::Unknown => return Err(Status::COMMAND_SEQUENCE_ERROR.dnr()),
@@ -244,14 +275,14 @@ impl<S: Store> Worker for FsrWorker<S> {
             Door::SetFeature { tag } => {
                 let request = checked(&request, MAX_BUFFER)?;
                 self.stop(For::Feature(tag));
-                self.fsr().tags().keep(tag)?;
+                self.tags(|tags| tags.keep(tag))?;
                 self.run(request, MAX_BUFFER, For::Feature(tag));
                 done(Status::SUCCESS, 0, Vec::new())
             }
             Door::Execute { tag } => {
                 let parsed = checked(&request, MAX_BUFFER);
                 let status = parsed.as_ref().err().copied().unwrap_or(Status::SUCCESS);
-                self.fsr().tags().execute(tag, parsed)?;
+                self.tags(|tags| tags.execute(tag, parsed))?;
                 // A failed `execute` fails its `result` as well.
                 done(status, 0, Vec::new())
             }
@@ -267,7 +298,7 @@ impl<S: Store> Worker for FsrWorker<S> {
             }
             Door::Cancel { tag } => {
                 self.stop(For::Tag(tag));
-                let known = self.fsr().tags().cancel(tag);
+                let known = self.tags(|tags| tags.cancel(tag));
                 for waiting in self.waiting.extract_if(.., |w| w.tag == tag) {
                     self.outcomes.push((waiting.token, done(Status::ABORT_REQUESTED, 0, Vec::new())));
                 }
@@ -285,8 +316,8 @@ impl<S: Store> Worker for FsrWorker<S> {
             let Some(at) = self.running.iter().position(|r| r.key == key) else { continue };
             match self.running.swap_remove(at).whose {
                 For::Command(token) => self.outcomes.push((token, replied(reply))),
-                For::Tag(tag) => self.fsr().tags().replied(tag, reply),
-                For::Feature(tag) => self.fsr().tags().kept_reply(tag, reply),
+                For::Tag(tag) => self.tags(|tags| tags.replied(tag, reply)),
+                For::Feature(tag) => self.tags(|tags| tags.kept_reply(tag, reply)),
             }
         }
         self.finished = finished;

@@ -1,10 +1,10 @@
-//! Where the two halves of a near-data command meet: under a tag, shared by all reactors.
+//! Where the two halves of a near-data command meet: under a tag of their host, shared by all reactors of its controllers.
 //!
 //! `execute` leaves its request; the first `result` takes it and runs it, because it knows the host's buffer; a `result`
 //! that comes again finds the reply. Set Features' requests run at once, and their replies stay until the tag is used again.
-//! At most [`MOST`] tags are kept of each kind; the oldest that is not running goes first.
+//! At most [`MOST`] tags of a host are kept of each kind; the oldest that is not running goes first.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use nearside_fsr::Request;
 use nearside_spec::Status;
@@ -26,9 +26,29 @@ struct Entry<T> {
     state: State,
 }
 
-/// The tags of `execute` and `result`, and those of Set and Get Features.
+/// The tags of all hosts, by host identifier.
 #[derive(Default)]
 pub(super) struct Tags {
+    hosts: HashMap<[u8; 16], HostTags>,
+}
+
+impl Tags {
+    /// Those of a host.
+    pub(super) fn of(&mut self, host: &[u8; 16]) -> &mut HostTags {
+        self.hosts.entry(*host).or_default()
+    }
+
+    /// The host is gone.
+    pub(super) fn forget(&mut self, host: &[u8; 16]) {
+        self.hosts.remove(host);
+    }
+}
+
+/// A host's tags of `execute` and `result`, and those of Set and Get Features.
+#[derive(Default)]
+pub(super) struct HostTags {
+    /// Workers that serve this host.
+    pub(super) workers: usize,
     commands: VecDeque<Entry<u64>>,
     features: VecDeque<Entry<u32>>,
 }
@@ -69,7 +89,7 @@ fn store<T: PartialEq>(entries: &mut VecDeque<Entry<T>>, tag: &T, reply: Vec<u8>
     }
 }
 
-impl Tags {
+impl HostTags {
     /// `execute` came, with its request or its failure.
     pub(super) fn execute(&mut self, tag: u64, request: Result<Request, Status>) -> Result<(), Status> {
         if self.commands.iter().any(|e| e.tag == tag) {
@@ -112,6 +132,19 @@ impl Tags {
     /// The task of a `result` has its reply.
     pub(super) fn replied(&mut self, tag: u64, reply: Vec<u8>) {
         store(&mut self.commands, &tag, reply);
+    }
+
+    /// The task of a `result` is gone with its reactor.
+    pub(super) fn failed(&mut self, tag: u64) {
+        let entry = self.commands.iter_mut().find(|e| e.tag == tag);
+        if let Some(Entry { state: state @ State::Running, .. }) = entry {
+            *state = State::Failed(Status::ABORT_REQUESTED);
+        }
+    }
+
+    /// The task of a Set Features is gone with its reactor: its reply never comes.
+    pub(super) fn kept_failed(&mut self, tag: u32) {
+        self.features.retain(|e| e.tag != tag || !matches!(e.state, State::Running));
     }
 
     /// The task of a Set Features has its reply.

@@ -147,12 +147,27 @@ fn volume(partition: u32, offset: u64, len: u64, info: Option<&VolumeInfo>) -> w
 pub(super) struct WireSink {
     writer: Option<ReplyWriter>,
     room: usize,
+    /// Whom the drive made of the one who asked.
+    squashed: Option<String>,
 }
 
 impl WireSink {
-    /// A reply of at most `room` bytes.
-    pub(super) fn new(room: usize) -> WireSink {
-        WireSink { writer: ReplyWriter::new(Vec::new(), room), room }
+    /// A reply of at most `room` bytes; a permission denied says `squashed`.
+    pub(super) fn new(room: usize, squashed: Option<String>) -> WireSink {
+        WireSink { writer: ReplyWriter::new(Vec::new(), room), room, squashed }
+    }
+
+    fn status(&self, failure: Failure) -> ReplyStatus {
+        match (status(failure), &self.squashed) {
+            (ReplyStatus::PermissionDenied, Some(whom)) => ReplyStatus::DeniedAs(whom.clone()),
+            (status, _) => status,
+        }
+    }
+
+    /// The reply to a request that is not run.
+    pub(super) fn refuse(self, status: &ReplyStatus) -> Vec<u8> {
+        let finished = self.writer.and_then(|w| w.finish(status, &wire::Counters::default(), None).ok());
+        finished.unwrap_or_default()
     }
 
     /// Bytes to keep for a cursor: at this path, or at whichever path comes next and finds no room. That one may be longer:
@@ -164,7 +179,7 @@ impl WireSink {
     /// The reply.
     pub(super) fn finish(self, answer: Answer) -> Vec<u8> {
         let Answer { failure, counters: c, more } = answer;
-        let status = failure.map_or(ReplyStatus::Success, status);
+        let status = failure.map_or(ReplyStatus::Success, |failure| self.status(failure));
         let counters = wire::Counters {
             bytes_scanned: c.bytes_scanned,
             blocks_read: c.blocks_read,
@@ -197,12 +212,14 @@ impl WireSink {
 impl Sink for WireSink {
     fn push(&mut self, record: Record<'_>, path_len: usize) -> Result<(), Full> {
         let reserve = self.reserve(path_len);
+        let failed = match &record {
+            Record::Failed { failure, .. } => self.status((*failure).clone()),
+            _ => ReplyStatus::Success,
+        };
         let Some(writer) = &mut self.writer else { return Err(Full) };
         let pushed = match record {
             Record::File { path, size } => writer.push(RecordRef::File { path, size }, reserve),
-            Record::Failed { path, failure } => {
-                writer.push(RecordRef::Failed { path, status: &status(failure.clone()) }, reserve)
-            }
+            Record::Failed { path, .. } => writer.push(RecordRef::Failed { path, status: &failed }, reserve),
             Record::Line { number, offset, bytes, context, continues } => {
                 writer.push(RecordRef::Line { number, offset, bytes, context, continues }, reserve)
             }

@@ -80,7 +80,10 @@ impl<S: Store> Host<S, ()> {
 
 impl<S: Store, F: Firmware<S>> Host<S, F> {
     pub fn with(store: S, firmware: F, config: Config) -> Host<S, F> {
-        let controller = Controller::new(store, firmware, config).unwrap();
+        Host::of(Controller::alone(store, firmware, config).unwrap().0)
+    }
+
+    pub fn of(controller: Controller<S, F>) -> Host<S, F> {
         let function = controller.function.clone();
         let memory = Arc::new(Region::shared("host", MEMORY).unwrap());
         function.memory.map(BASE, memory.clone()).unwrap();

@@ -103,6 +103,7 @@ impl ReplyStatus {
             ReplyStatus::NoVolume(text) => (15, text),
             ReplyStatus::LineTooLong(text) => (16, text),
             ReplyStatus::Cancelled => (17, ""),
+            ReplyStatus::DeniedAs(text) => (18, text),
         }
     }
 
@@ -126,6 +127,7 @@ impl ReplyStatus {
             15 => ReplyStatus::NoVolume(text),
             16 => ReplyStatus::LineTooLong(text),
             17 => ReplyStatus::Cancelled,
+            18 => ReplyStatus::DeniedAs(text),
             _ => return None,
         })
     }

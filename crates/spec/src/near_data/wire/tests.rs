@@ -112,6 +112,7 @@ fn status() -> impl Strategy<Value = ReplyStatus> {
             NotAbsolute,
             ChangedDuringScan,
             Cancelled,
+            DeniedAs("root is 65534 here".into()),
         ]),
         text().prop_map(UnsupportedFeature),
         text().prop_map(CorruptVolume),

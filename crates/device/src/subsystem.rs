@@ -1,0 +1,121 @@
+//! An NVM subsystem: the namespaces that its controllers share, and the controllers that hear of their changes.
+//!
+//! Namespaces come and go while controllers run. A controller takes those that there are when it is made; each later change reaches it
+//! as a message to its reactors, which attach to the new namespace, or let go of the old one once its commands have ended.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use crate::Namespace;
+use crate::shared::{Message, Shared};
+
+/// The largest namespace identifier (NN of Identify Controller).
+pub const MAX_NSID: u32 = 1024;
+
+/// Namespaces by their identifiers, and who uses them.
+pub struct Subsystem<S, F = ()> {
+    inner: Mutex<Inner<S, F>>,
+}
+
+struct Inner<S, F> {
+    namespaces: BTreeMap<u32, Arc<Namespace<S, F>>>,
+    controllers: Vec<Weak<Shared<S, F>>>,
+    pages: BTreeMap<u8, Arc<[u8]>>,
+}
+
+/// Why a namespace was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddError {
+    /// Another has that identifier.
+    #[error("there is a namespace {0} already")]
+    Exists(u32),
+    /// Not from 1 to [`MAX_NSID`].
+    #[error("a namespace identifier is 1 to {MAX_NSID}, not {0}")]
+    OutOfRange(u32),
+}
+
+impl<S, F> Default for Subsystem<S, F> {
+    fn default() -> Self {
+        let inner = Inner { namespaces: BTreeMap::new(), controllers: Vec::new(), pages: BTreeMap::new() };
+        Subsystem { inner: Mutex::new(inner) }
+    }
+}
+
+impl<S, F> Subsystem<S, F> {
+    /// One without namespaces.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<S, F>> {
+        self.inner.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Adds a namespace. Controllers that run attach to it and tell their hosts.
+    pub fn add(&self, nsid: u32, namespace: Arc<Namespace<S, F>>) -> Result<(), AddError> {
+        if nsid == 0 || nsid > MAX_NSID {
+            return Err(AddError::OutOfRange(nsid));
+        }
+        let mut inner = self.lock();
+        if inner.namespaces.contains_key(&nsid) {
+            return Err(AddError::Exists(nsid));
+        }
+        inner.namespaces.insert(nsid, namespace);
+        inner.tell_all(|| Message::Namespace { nsid });
+        Ok(())
+    }
+
+    /// Takes a namespace away and returns it, if there was one. Commands on it that run end; new ones are refused. Its store is closed when
+    /// the last reactor has let go of it, and the caller.
+    pub fn remove(&self, nsid: u32) -> Option<Arc<Namespace<S, F>>> {
+        let mut inner = self.lock();
+        let removed = inner.namespaces.remove(&nsid)?;
+        inner.tell_all(|| Message::Namespace { nsid });
+        Some(removed)
+    }
+
+    /// The namespace of that identifier.
+    pub fn namespace(&self, nsid: u32) -> Option<Arc<Namespace<S, F>>> {
+        self.lock().namespaces.get(&nsid).cloned()
+    }
+
+    /// All namespaces, by identifier.
+    pub fn namespaces(&self) -> Vec<(u32, Arc<Namespace<S, F>>)> {
+        self.lock().namespaces.iter().map(|(&nsid, namespace)| (nsid, namespace.clone())).collect()
+    }
+
+    /// Makes `page` the content of a log page that the controllers themselves know nothing of (a discovery log), and tells the
+    /// hosts by the notice `information` where they asked for notices of that bit.
+    pub fn publish(&self, log: u8, page: Arc<[u8]>, information: u8) {
+        let mut inner = self.lock();
+        if inner.pages.insert(log, page).is_some() {
+            inner.tell_all(|| Message::Published { log, information });
+        }
+    }
+
+    pub(crate) fn page(&self, log: u8) -> Option<Arc<[u8]>> {
+        self.lock().pages.get(&log).cloned()
+    }
+
+    pub(crate) fn published(&self) -> Vec<u8> {
+        self.lock().pages.keys().copied().collect()
+    }
+
+    /// A controller that will hear of every change after this.
+    pub(crate) fn join(&self, controller: &Arc<Shared<S, F>>) {
+        let mut inner = self.lock();
+        inner.controllers.retain(|c| c.strong_count() > 0);
+        inner.controllers.push(Arc::downgrade(controller));
+    }
+}
+
+impl<S, F> Inner<S, F> {
+    fn tell_all(&mut self, message: impl Fn() -> Message) {
+        self.controllers.retain(|controller| {
+            let Some(controller) = controller.upgrade() else { return false };
+            controller.mailboxes.iter().for_each(|mailbox| mailbox.send(message()));
+            controller.function.wakeup.ring();
+            true
+        });
+    }
+}
