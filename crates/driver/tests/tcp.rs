@@ -116,7 +116,7 @@ fn data_arrive_whatever_was_agreed() {
         let full = initiator.submit(&Command::flush(1), None, 99, Nanos(0)).unwrap_err();
         assert_eq!(full.reason, RejectReason::Full);
         while out > 0 {
-            initiator.wait(Nanos(u64::MAX), |done| {
+            initiator.wait(Nanos(u64::MAX), |done, _| {
                 let nr = done.cookie as usize % 6;
                 assert!(done.buffer.unwrap() == pattern(sizes[nr], nr as u64));
                 out -= 1;

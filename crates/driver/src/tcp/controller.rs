@@ -21,7 +21,8 @@ use nearside_spec::{Status, opcode};
 
 use super::address::Address;
 use super::host::Options;
-use super::queue::{Completed, MAX_DEPTH, Queue};
+use super::queue::{MAX_DEPTH, Queue};
+use super::slot::Completed;
 use super::stream::Stream;
 use crate::controller::namespace_list;
 use crate::{Command, Error, Failure, Kind, NamespaceInfo};

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use nearside_clock::{Clock, Nanos};
 
-use super::queue::{Completed, Queue, Rejected};
+use super::queue::Queue;
+use super::slot::{Completed, Rejected};
 use crate::policy::{FOREVER, History, Path, Plan, Policy, Slept};
 use crate::{Command, Error, Expectation, Kind};
 
@@ -107,23 +108,24 @@ impl<C: Clock> Initiator<C> {
         self.queue.submit(command, buffer, cookie, now)
     }
 
-    /// Looks once: sends, receives, hands on what has ended. Returns how many.
+    /// Looks once: sends, receives, hands on what has ended, and when it was seen. Returns how many.
     #[inline]
-    pub fn poll(&mut self, sink: impl FnMut(Completed)) -> usize {
+    pub fn poll(&mut self, sink: impl FnMut(Completed, Nanos)) -> usize {
         self.collect(false, sink)
     }
 
-    fn collect(&mut self, exact: bool, mut sink: impl FnMut(Completed)) -> usize {
+    fn collect(&mut self, exact: bool, mut sink: impl FnMut(Completed, Nanos)) -> usize {
         let (history, clock) = (&mut self.history, &self.clock);
+        let mut seen = None;
         let mut count = 0;
         let polled = self.queue.poll(clock.now(), |done| {
             count += 1;
+            let now = *seen.get_or_insert_with(|| clock.now());
             if done.outcome.is_ok() {
-                let now = clock.now();
                 let bytes = done.buffer.as_ref().map_or(0, Vec::len);
                 history.record(done.kind, bytes, now.since(done.submitted), exact, now);
             }
-            sink(done);
+            sink(done, now);
         });
         if let Err(error) = polled {
             self.failed = Some(error);
@@ -132,7 +134,7 @@ impl<C: Clock> Initiator<C> {
     }
 
     /// Waits, as the oldest command's plan says, until any command has ended, until `at`, or (always allowed) less.
-    pub fn wait(&mut self, at: Nanos, mut sink: impl FnMut(Completed)) {
+    pub fn wait(&mut self, at: Nanos, mut sink: impl FnMut(Completed, Nanos)) {
         let begin = self.clock.now();
         if self.collect(false, &mut sink) > 0 {
             return;
@@ -197,7 +199,7 @@ impl<C: Clock> Initiator<C> {
         self.submit(command, buffer, 0, now)?;
         let mut ended = None;
         loop {
-            self.wait(Nanos(u64::MAX), |done| ended = Some(done));
+            self.wait(Nanos(u64::MAX), |done, _| ended = Some(done));
             if let Some(done) = ended.take() {
                 return Ok(done);
             }

@@ -17,7 +17,9 @@ mod controller;
 mod discovery;
 mod host;
 mod initiator;
+mod open;
 mod queue;
+mod slot;
 mod stream;
 
 pub use address::Address;
@@ -25,4 +27,5 @@ pub use controller::Controller;
 pub use discovery::discover;
 pub use host::Options;
 pub use initiator::{Account, Initiator};
-pub use queue::{Completed, Queue, QueueCounts, Rejected};
+pub use queue::Queue;
+pub use slot::{Completed, QueueCounts, Rejected};

@@ -8,109 +8,14 @@ use std::time::Duration;
 
 use nearside_clock::{Clock, Nanos};
 use nearside_spec::fabrics::capsule::CapsuleData;
-use nearside_spec::fabrics::command::fctype_of;
-use nearside_spec::fabrics::pdu::{
-    self, DIGEST, DataHeader, Fatal, HEAD, Head, Initialize, Pdu, Side, Terms,
-};
-use nearside_spec::{CompletionEntry, Status, SubmissionEntry, opcode};
+use nearside_spec::fabrics::pdu::{self, DIGEST, DataHeader, Fatal, HEAD, Head, Pdu, Side, Terms};
+use nearside_spec::{CompletionEntry, Status};
 
 use super::host::Options;
-use super::stream::{Buffers, Stream};
+use super::open::{initialize, lost, put_digest, put_header, refuse};
+use super::slot::{Completed, Direction, QueueCounts, Rejected, Slot, direction};
+use super::stream::Stream;
 use crate::{Command, Error, Failure, Kind, RejectReason};
-
-/// How a command ended.
-#[derive(Debug)]
-pub struct Completed {
-    /// The submitter's name for it.
-    pub cookie: u64,
-    /// Dwords 0 and 1 of the completion (dword 0 low), or the failure.
-    pub outcome: Result<u64, Failure>,
-    /// The buffer, where one was given.
-    pub buffer: Option<Vec<u8>>,
-    /// Bytes that were moved, in either direction.
-    pub moved: usize,
-    /// What kind of work it was.
-    pub kind: Kind,
-    /// When it was submitted.
-    pub submitted: Nanos,
-}
-
-/// A command that was not taken: nothing was sent, and its buffer is back.
-#[derive(Debug)]
-pub struct Rejected {
-    /// The buffer.
-    pub buffer: Option<Vec<u8>>,
-    /// Why.
-    pub reason: RejectReason,
-}
-
-impl std::fmt::Display for Rejected {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.reason.fmt(f)
-    }
-}
-
-impl std::error::Error for Rejected {}
-
-/// How often something happened on a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueCounts {
-    /// Commands taken.
-    pub submitted: u64,
-    /// Completions found.
-    pub completed: u64,
-    /// Calls of the system that read or wrote the socket.
-    pub calls: u64,
-}
-
-/// Which way a command's data go (opcode bits 1:0; of Fabrics commands, FCTYPE's).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
-    None,
-    ToController,
-    ToHost,
-}
-
-fn direction(entry: &SubmissionEntry) -> Option<Direction> {
-    let kind = if entry.opcode() == opcode::FABRICS { fctype_of(entry) } else { entry.opcode() };
-    match kind & 3 {
-        0 => Some(Direction::None),
-        1 => Some(Direction::ToController),
-        2 => Some(Direction::ToHost),
-        _ => None,
-    }
-}
-
-struct Slot {
-    live: bool,
-    cid: u16,
-    cookie: u64,
-    submitted: Nanos,
-    kind: Kind,
-    direction: Direction,
-    buffer: Option<Vec<u8>>,
-    /// Bytes received, or handed over for sending.
-    moved: usize,
-    /// Bytes handed over for sending and not yet sent.
-    sending: usize,
-    /// Its data went with the capsule.
-    in_capsule: bool,
-    /// How it ended, where bytes of its buffer are still to be sent.
-    ended: Option<Result<u64, Failure>>,
-    /// Its data's digest was wrong.
-    damaged: bool,
-}
-
-impl Buffers for Box<[Slot]> {
-    fn data(&self, slot: usize) -> &[u8] {
-        self.get(slot).and_then(|s| s.buffer.as_deref()).unwrap_or(&[])
-    }
-    fn sent(&mut self, slot: usize, bytes: usize) {
-        if let Some(slot) = self.get_mut(slot) {
-            slot.sending -= bytes;
-        }
-    }
-}
 
 /// Data that are being received.
 #[derive(Clone, Copy)]
@@ -164,51 +69,11 @@ impl Queue {
         max_transfer: usize,
         clock: &dyn Clock,
     ) -> Result<Queue, Error> {
-        let request = Initialize {
-            version: 0,
-            alignment_z: 0,
-            header_digest: options.header_digest,
-            data_digest: options.data_digest,
-            limit: 0,
-        };
-        stream.put(&request.request());
-        let deadline = clock.now() + options.connect_ms * 1_000_000;
-        let response = loop {
-            stream.send(&mut ()).map_err(lost)?;
-            if let Some(response) = initialized(&mut stream)? {
-                break response;
-            }
-            let now = clock.now();
-            if now >= deadline {
-                return Err(Error::TimedOut { command: "initialisation", timeout_ms: options.connect_ms });
-            }
-            stream.wait(Some(deadline - now));
-            stream.receive(&mut []).map_err(lost)?;
-        };
-        // What was not asked for cannot be granted.
-        if (response.header_digest && !options.header_digest)
-            || (response.data_digest && !options.data_digest)
-        {
-            return Err(refuse(&mut stream, Fatal::field(11), &response.response()));
-        }
+        let response = initialize(&mut stream, options, clock)?;
         let terms = |alignment_z| Terms {
             header_digest: response.header_digest,
             data_digest: response.data_digest,
             alignment_z,
-        };
-        let slot = |_| Slot {
-            live: false,
-            cid: 0,
-            cookie: 0,
-            submitted: Nanos(0),
-            kind: Kind::Other,
-            direction: Direction::None,
-            buffer: None,
-            moved: 0,
-            sending: 0,
-            in_capsule: false,
-            ended: None,
-            damaged: false,
         };
         let depth = depth.clamp(1, MAX_DEPTH);
         Ok(Queue {
@@ -219,7 +84,7 @@ impl Queue {
             max_data: (response.limit as usize) & !3,
             in_capsule,
             max_transfer,
-            slots: (0..depth).map(slot).collect(),
+            slots: (0..depth).map(|_| Slot::free()).collect(),
             free: (0..depth).rev().collect(),
             incoming: None,
             alive: true,
@@ -719,68 +584,6 @@ fn outcome(entry: &CompletionEntry) -> Result<u64, Failure> {
     match status.is_success() {
         true => Ok(u64::from(entry.dw[0]) | u64::from(entry.dw[1]) << 32),
         false => Err(Failure::Status(status)),
-    }
-}
-
-fn lost(source: std::io::Error) -> Error {
-    match source.kind() {
-        std::io::ErrorKind::UnexpectedEof => Error::Closed,
-        _ => Error::System { what: "the connection", source },
-    }
-}
-
-/// Tells the target what it did wrong, and ends the connection.
-fn refuse(stream: &mut Stream, fatal: Fatal, offending: &[u8]) -> Error {
-    stream.put(pdu::TerminateRequest::new(Side::Controller, fatal, offending).bytes());
-    let _ = stream.send(&mut ());
-    stream.finish();
-    Error::Protocol(fatal)
-}
-
-/// ICResp, when it has come.
-fn initialized(stream: &mut Stream) -> Result<Option<Initialize>, Error> {
-    let terms = Terms::default();
-    let bytes = stream.bytes();
-    let Some(first) = bytes.first_chunk::<HEAD>() else { return Ok(None) };
-    let head = match Head::decode(first, Side::Host, &terms) {
-        Ok(head) => head,
-        Err(fatal) => return Err(refuse_received(stream, fatal)),
-    };
-    let Some(header) = bytes.get(..head.header_len()) else { return Ok(None) };
-    match Pdu::decode(&head, header) {
-        Ok(Pdu::InitializeResponse(response)) => {
-            stream.take(head.header_len());
-            Ok(Some(response))
-        }
-        Ok(Pdu::Terminate(fatal)) => Err(Error::Terminated(fatal)),
-        Ok(_) => Err(refuse_received(stream, Fatal::SEQUENCE)),
-        Err(fatal) => Err(refuse_received(stream, fatal)),
-    }
-}
-
-fn refuse_received(stream: &mut Stream, fatal: Fatal) -> Error {
-    let offending: Vec<u8> = stream.bytes().iter().take(128).copied().collect();
-    refuse(stream, fatal, &offending)
-}
-
-/// A header, its digest, and padding up to data of `len` bytes.
-fn put_header<const N: usize>(stream: &mut Stream, terms: &Terms, header: &[u8; N], len: usize) {
-    stream.put(header);
-    let mut end = N;
-    if terms.header_digest {
-        stream.put(&crc32c::crc32c(header).to_le_bytes());
-        end += DIGEST;
-    }
-    if len > 0 {
-        // HLEN is 24 or 72.
-        let pad = usize::from(terms.data_offset(N as u8)).saturating_sub(end);
-        stream.put([0; 128].get(..pad).unwrap_or(&[]));
-    }
-}
-
-fn put_digest(stream: &mut Stream, terms: &Terms, bytes: &[u8]) {
-    if terms.data_digest {
-        stream.put(&crc32c::crc32c(bytes).to_le_bytes());
     }
 }
 

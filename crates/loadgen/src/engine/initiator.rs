@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use nearside_clock::{Clock, Nanos};
-use nearside_driver::{Error, Handle, Initiator, NamespaceInfo, Peer, RejectReason, Service};
+use nearside_driver::{DmaBuffer, Error, Handle, Initiator, NamespaceInfo, Peer, RejectReason, Service};
 
 use super::queue::Commands;
 use super::{Done, Engine, EngineCost, Failure, Io, Next, Submit};
@@ -17,7 +17,7 @@ pub struct Policed<P, C> {
     initiator: Initiator<P, C>,
     /// The asynchronous path's other contexts; their CPU time counts.
     service: Option<Service>,
-    commands: Commands,
+    commands: Commands<DmaBuffer>,
     /// In flight, the oldest first: handle, token, when it was submitted.
     out: VecDeque<(Handle, u32, Nanos)>,
     refused: Vec<Done>,
@@ -35,7 +35,8 @@ impl<P: Peer, C: Clock> Policed<P, C> {
         bytes: u32,
         verifier: Option<Verifier>,
     ) -> Result<Self, Error> {
-        let commands = Commands::new(initiator.driver(), namespace, initiator.depth(), bytes, verifier)?;
+        let pool = initiator.driver().pool();
+        let commands = Commands::new(|len| pool.take(len), namespace, initiator.depth(), bytes, verifier)?;
         Ok(Self { initiator, service, commands, out: VecDeque::new(), refused: Vec::new() })
     }
 

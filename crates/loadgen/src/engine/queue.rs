@@ -11,24 +11,63 @@ use super::{Done, Engine, Failure, Io, Next, Submit};
 use crate::verify::Verifier;
 use crate::workload::Direction;
 
-/// Buffers of a driver's pool by token, for commands on one namespace.
-pub(super) struct Commands {
-    buffers: Vec<Option<DmaBuffer>>,
+/// A command's buffer.
+pub(super) trait Buffer {
+    fn capacity(&self) -> usize;
+    fn set_len(&mut self, len: usize);
+    fn write(&mut self, at: usize, from: &[u8]);
+    fn read(&self, at: usize, into: &mut [u8]);
+}
+
+impl Buffer for DmaBuffer {
+    fn capacity(&self) -> usize {
+        self.capacity()
+    }
+    fn set_len(&mut self, len: usize) {
+        self.set_len(len);
+    }
+    fn write(&mut self, at: usize, from: &[u8]) {
+        self.write(at, from);
+    }
+    fn read(&self, at: usize, into: &mut [u8]) {
+        self.read(at, into);
+    }
+}
+
+impl Buffer for Vec<u8> {
+    fn capacity(&self) -> usize {
+        self.capacity()
+    }
+    fn set_len(&mut self, len: usize) {
+        self.resize(len, 0);
+    }
+    fn write(&mut self, at: usize, from: &[u8]) {
+        self[at..at + from.len()].copy_from_slice(from);
+    }
+    fn read(&self, at: usize, into: &mut [u8]) {
+        into.copy_from_slice(&self[at..at + into.len()]);
+    }
+}
+
+/// Buffers by token, for commands on one namespace.
+pub(super) struct Commands<B> {
+    buffers: Vec<Option<B>>,
     namespace: NamespaceInfo,
     verifier: Option<Verifier>,
 }
 
-impl Commands {
-    pub(super) fn new(
-        driver: &Driver,
+impl<B: Buffer> Commands<B> {
+    /// `depth` buffers of `bytes`, filled with what does not compress.
+    pub(super) fn new<E>(
+        mut take: impl FnMut(usize) -> Result<B, E>,
         namespace: NamespaceInfo,
         depth: usize,
         bytes: u32,
         verifier: Option<Verifier>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, E> {
         let mut random = crate::random::Random::new(bytes.into());
         let one = |_| {
-            let mut buffer = driver.pool().take(bytes as usize)?;
+            let mut buffer = take(bytes as usize)?;
             (0..bytes as usize / 8).for_each(|word| buffer.write(word * 8, &random.bits().to_le_bytes()));
             Ok(Some(buffer))
         };
@@ -38,7 +77,7 @@ impl Commands {
 
     /// The command and its buffer; `None` where the operation is not made of whole blocks or longer than a buffer.
     #[inline]
-    pub(super) fn take(&mut self, io: &Io) -> Option<(Command, DmaBuffer)> {
+    pub(super) fn take(&mut self, io: &Io) -> Option<(Command, B)> {
         let NamespaceInfo { nsid, block_size, .. } = self.namespace;
         let (slba, blocks) = (io.offset / u64::from(block_size), io.len / block_size);
         let whole = io.offset.is_multiple_of(block_size.into()) && io.len.is_multiple_of(block_size);
@@ -62,12 +101,13 @@ impl Commands {
     pub(super) fn put(
         &mut self,
         token: u32,
-        buffer: Option<DmaBuffer>,
+        buffer: Option<B>,
         outcome: Result<u64, Ended>,
     ) -> Result<(), Failure> {
         let result = match outcome {
             Ok(_) => Ok(()),
             Err(Ended::Status(status)) => Err(Failure::Status(status.0)),
+            Err(Ended::Digest | Ended::Short) => Err(Failure::Data),
             Err(_) => Err(Failure::Gone),
         };
         let right = match (&mut self.verifier, &buffer) {
@@ -82,7 +122,7 @@ impl Commands {
         if right { result } else { Err(Failure::Data) }
     }
 
-    pub(super) fn put_back(&mut self, token: u32, buffer: Option<DmaBuffer>) {
+    pub(super) fn put_back(&mut self, token: u32, buffer: Option<B>) {
         if let Some(verifier) = &mut self.verifier {
             verifier.withdraw(token);
         }
@@ -96,7 +136,7 @@ impl Commands {
 pub struct Queue<P, C> {
     driver: Driver,
     queue: QueuePair,
-    commands: Commands,
+    commands: Commands<DmaBuffer>,
     /// Ended without having been sent.
     refused: Vec<Done>,
     turn: Turn,
@@ -120,7 +160,8 @@ impl<P: Peer, C: Clock> Queue<P, C> {
         clock: C,
     ) -> Result<Self, Error> {
         let queue = driver.queue(QueueConfig { depth, interrupt: false }, &clock, &mut peer)?;
-        let commands = Commands::new(driver, namespace, queue.depth(), bytes, verifier)?;
+        let commands =
+            Commands::new(|len| driver.pool().take(len), namespace, queue.depth(), bytes, verifier)?;
         let turn = Turn::Worked;
         Ok(Self {
             driver: driver.clone(),
@@ -149,7 +190,7 @@ impl<P: Peer, C: Clock> Queue<P, C> {
 }
 
 /// What an operation ends in that is no command: the system's word for an invalid argument.
-const EINVAL: i32 = 22;
+pub(super) const EINVAL: i32 = 22;
 
 impl<P: Peer, C: Clock> Engine for Queue<P, C> {
     fn depth(&self) -> usize {

@@ -1,0 +1,122 @@
+//! A command that is out, and how it ends.
+
+use nearside_clock::Nanos;
+use nearside_spec::fabrics::command::fctype_of;
+use nearside_spec::{SubmissionEntry, opcode};
+
+use super::stream::Buffers;
+use crate::{Failure, Kind, RejectReason};
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Completed {
+    /// The submitter's name for it.
+    pub cookie: u64,
+    /// Dwords 0 and 1 of the completion (dword 0 low), or the failure.
+    pub outcome: Result<u64, Failure>,
+    /// The buffer, where one was given.
+    pub buffer: Option<Vec<u8>>,
+    /// Bytes that were moved, in either direction.
+    pub moved: usize,
+    /// What kind of work it was.
+    pub kind: Kind,
+    /// When it was submitted.
+    pub submitted: Nanos,
+}
+
+/// A command that was not taken: nothing was sent, and its buffer is back.
+#[derive(Debug)]
+pub struct Rejected {
+    /// The buffer.
+    pub buffer: Option<Vec<u8>>,
+    /// Why.
+    pub reason: RejectReason,
+}
+
+impl std::fmt::Display for Rejected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl std::error::Error for Rejected {}
+
+/// How often something happened on a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// Commands taken.
+    pub submitted: u64,
+    /// Completions found.
+    pub completed: u64,
+    /// Calls of the system that read or wrote the socket.
+    pub calls: u64,
+}
+
+/// Which way a command's data go (opcode bits 1:0; of Fabrics commands, FCTYPE's).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    None,
+    ToController,
+    ToHost,
+}
+
+pub(super) fn direction(entry: &SubmissionEntry) -> Option<Direction> {
+    let kind = if entry.opcode() == opcode::FABRICS { fctype_of(entry) } else { entry.opcode() };
+    match kind & 3 {
+        0 => Some(Direction::None),
+        1 => Some(Direction::ToController),
+        2 => Some(Direction::ToHost),
+        _ => None,
+    }
+}
+
+pub(super) struct Slot {
+    pub(super) live: bool,
+    pub(super) cid: u16,
+    pub(super) cookie: u64,
+    pub(super) submitted: Nanos,
+    pub(super) kind: Kind,
+    pub(super) direction: Direction,
+    pub(super) buffer: Option<Vec<u8>>,
+    /// Bytes received, or handed over for sending.
+    pub(super) moved: usize,
+    /// Bytes handed over for sending and not yet sent.
+    pub(super) sending: usize,
+    /// Its data went with the capsule.
+    pub(super) in_capsule: bool,
+    /// How it ended, where bytes of its buffer are still to be sent.
+    pub(super) ended: Option<Result<u64, Failure>>,
+    /// Its data's digest was wrong.
+    pub(super) damaged: bool,
+}
+
+impl Buffers for Box<[Slot]> {
+    fn data(&self, slot: usize) -> &[u8] {
+        self.get(slot).and_then(|s| s.buffer.as_deref()).unwrap_or(&[])
+    }
+    fn sent(&mut self, slot: usize, bytes: usize) {
+        if let Some(slot) = self.get_mut(slot) {
+            slot.sending -= bytes;
+        }
+    }
+}
+
+impl Slot {
+    /// Without a command.
+    pub(super) fn free() -> Slot {
+        Slot {
+            live: false,
+            cid: 0,
+            cookie: 0,
+            submitted: Nanos(0),
+            kind: Kind::Other,
+            direction: Direction::None,
+            buffer: None,
+            moved: 0,
+            sending: 0,
+            in_capsule: false,
+            ended: None,
+            damaged: false,
+        }
+    }
+}
