@@ -5,12 +5,15 @@ use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use nearside_driver::Policy;
+use nearside_driver::tcp::Options;
 use nearside_fsrlib::Credentials;
+
+use crate::failure::Failure;
 
 /// Searches, lists and hashes files by path inside the drive that holds them, without mounting.
 ///
-/// DRIVE is an image file or a block device (opened read-only, in a drive embedded in this process), or unix:PATH, the
-/// socket of a drive that `nearside attach` serves.
+/// DRIVE is an image file or a block device (opened read-only, in a drive embedded in this process); unix:PATH, the
+/// socket of a drive that `nearside attach` serves; or nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID, a namespace over the network.
 #[derive(Parser)]
 #[command(name = "nearside", version, disable_help_flag = true, max_term_width = 100)]
 pub struct Cli {
@@ -40,6 +43,8 @@ pub enum Command {
     Cksum(crate::cksum::CksumArgs),
     /// Say what the volume is, and which completion model holds
     Info(crate::info::InfoArgs),
+    /// List the subsystems that a target over the network has for this host
+    Discover(crate::discover::DiscoverArgs),
     /// Serve a drive: its namespace as a file, and a socket for the other commands
     Attach(crate::attach::AttachArgs),
     /// Say what this machine offers and lacks, and what that costs
@@ -60,7 +65,7 @@ pub enum Command {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drive")]
 pub struct DriveArgs {
-    /// Image file, block device, or unix:PATH of an attached drive
+    /// Image file, block device, unix:PATH of an attached drive, or nvme+tcp://HOST:PORT/NQN/NSID
     #[arg(short = 'd', long = "drive", env = "NEARSIDE_DRIVE", value_name = "DRIVE")]
     pub drive: OsString,
     /// Partition that holds the volume, where the drive has several
@@ -87,12 +92,40 @@ pub struct DriveArgs {
     /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub host: HostArgs,
     /// Where the embedded drive runs
     #[arg(long, value_enum, default_value_t, hide = true)]
     pub threads: Threads,
     /// Carry each operation by Get Features, as DAC'23 does
     #[arg(long, hide = true)]
     pub get_features: bool,
+}
+
+/// What this host says of itself to a target over the network, in nvme-cli's words.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Network")]
+pub struct HostArgs {
+    /// This host's NQN, by which a target allows it [default: made of this machine and user]
+    #[arg(long, env = "NEARSIDE_HOSTNQN", value_name = "NQN")]
+    pub hostnqn: Option<String>,
+    /// Protect the headers that go over the connection by digests
+    #[arg(long)]
+    pub hdr_digest: bool,
+    /// Protect the data, too
+    #[arg(long)]
+    pub data_digest: bool,
+}
+
+impl HostArgs {
+    /// The driver's options.
+    pub fn options(&self) -> Result<Options, Failure> {
+        let options = match &self.hostnqn {
+            Some(name) => Options::for_host(name).map_err(|e| Failure::Message(format!("--hostnqn {e}")))?,
+            None => Options::default(),
+        };
+        Ok(Options { header_digest: self.hdr_digest, data_digest: self.data_digest, ..options })
+    }
 }
 
 /// A completion model.

@@ -1,7 +1,7 @@
 //! The `nearside` command. `main` is the map of the program: one match, one module per command.
 //!
-//! How a command passes: [`args`] (clap) -> the command's module builds an `Ask` -> [`drive`] opens the drive (embedded, or
-//! behind a socket) and carries it by FSRLib -> the module prints the records as they arrive through [`out`].
+//! How a command passes: [`args`] (clap) -> the command's module builds an `Ask` -> [`drive`] opens the drive (embedded, over
+//! the network, or behind a socket) and carries it by FSRLib -> the module prints the records as they arrive through [`out`].
 
 use std::process::ExitCode;
 
@@ -14,6 +14,7 @@ mod bench;
 mod cat;
 mod cksum;
 mod demo;
+mod discover;
 mod doctor;
 mod drive;
 mod failure;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Wc(a) => wc::run(a),
         Command::Cksum(a) => cksum::run(a),
         Command::Info(a) => info::run(a),
+        Command::Discover(a) => discover::run(a),
         Command::Attach(a) => attach::run(a),
         Command::Doctor(a) => doctor::run(a),
         Command::Demo(a) => demo::run(a),

@@ -3,9 +3,14 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
+use nearside_clock::TscClock;
+use nearside_driver::tcp::{Address, Controller};
 use nearside_embedded::{Options, Runner};
-use nearside_fsrlib::{Credentials, Encoding, SocketTransport, Transport, own_credentials, socket};
+use nearside_fsrlib::{
+    Credentials, Encoding, SocketTransport, TcpTransport, Transport, own_credentials, socket,
+};
 
 use crate::args::{DriveArgs, Threads};
 use crate::failure::Failure;
@@ -35,10 +40,28 @@ fn covers(own: &Credentials, asked: &Credentials) -> bool {
     own.uid == asked.uid && has(&asked.gid) && asked.groups.iter().all(has)
 }
 
+/// A target over the network, where the name is meant to be one.
+fn remote(args: &DriveArgs) -> Result<Option<Box<dyn Transport>>, Failure> {
+    let Some(name) = args.drive.to_str().filter(|name| Address::is_meant(name)) else { return Ok(None) };
+    let failed = |e: nearside_driver::Error| {
+        Failure::Message(match e {
+            nearside_driver::Error::Address(why) => why,
+            e => format!("{name}: {e}"),
+        })
+    };
+    let address: Address = name.parse().map_err(failed)?;
+    let clock = TscClock::new();
+    let controller = Controller::connect(&address, args.host.options()?, Arc::new(clock)).map_err(failed)?;
+    Ok(Some(Box::new(TcpTransport::new(controller, args.completion.into(), clock)?)))
+}
+
 /// Opens the drive.
 pub fn transport(args: &DriveArgs) -> Result<Box<dyn Transport>, Failure> {
     if let Some(path) = socket_of(&args.drive) {
         return Ok(Box::new(SocketTransport::connect(path)?));
+    }
+    if let Some(transport) = remote(args)? {
+        return Ok(transport);
     }
     let path = Path::new(&args.drive);
     let options = Options {

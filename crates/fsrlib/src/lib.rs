@@ -4,7 +4,7 @@
 //! command, and sending it. A whole operation on a path is one command; what comes back is the answer.
 //!
 //! How a request passes: [`Session::stream`] (or [`Session::records`]) builds a [`Request`] -> its wire form ->
-//! [`Transport::near_data`] (a queue pair of the driver, or a socket to an attached drive) -> the reply is decoded and its
+//! [`Transport::near_data`] (a queue pair of the driver, a connection over NVMe/TCP, or a socket to an attached drive) -> the reply is decoded and its
 //! records handed on -> where the reply says that there is more, the next command goes on from there.
 //!
 //! The same session also does what the paper compares with, over the same transport, so that what FSR saves can be
@@ -21,6 +21,7 @@ mod identity;
 mod queue;
 mod session;
 pub mod socket;
+mod tcp;
 mod transport;
 
 pub use describe::{describe, errno, errno_name};
@@ -34,4 +35,5 @@ pub use nearside_spec::near_data::{
 pub use queue::{Encoding, QueueTransport};
 pub use session::{Ask, Records, Route, Seen, Session, Summary};
 pub use socket::SocketTransport;
+pub use tcp::TcpTransport;
 pub use transport::{Completion, Totals, Transport};

@@ -91,7 +91,7 @@ impl<P: Peer, C: Clock + Clone> QueueTransport<P, C> {
     }
 }
 
-fn failed(error: nearside_driver::Error) -> Error {
+pub(crate) fn failed(error: nearside_driver::Error) -> Error {
     match error {
         nearside_driver::Error::Command { command, failure: Failure::Status(status) } => {
             Error::Nvme { what: command, status }
@@ -109,8 +109,23 @@ fn ended(
         Ok(_) => {
             finished.buffer.ok_or_else(|| Error::Driver(format!("{what}: its buffer did not come back")))
         }
-        Err(Failure::Status(status)) => Err(Error::Nvme { what, status }),
-        Err(failure) => Err(Error::Driver(format!("{what}: {failure}"))),
+        Err(failure) => Err(ended_as(what, failure)),
+    }
+}
+
+/// A command's failure.
+pub(crate) fn ended_as(what: &'static str, failure: Failure) -> Error {
+    match failure {
+        Failure::Status(status) => Error::Nvme { what, status },
+        failure => Error::Driver(format!("{what}: {failure}")),
+    }
+}
+
+/// What a path does, in words.
+pub(crate) fn path_words(path: policy::Path) -> &'static str {
+    match path {
+        policy::Path::Synchronous => "the caller spins until the completion is there",
+        policy::Path::Asynchronous => "the caller sleeps until the drive interrupts",
     }
 }
 
@@ -185,10 +200,7 @@ impl<P: Peer, C: Clock + Clone> Transport for QueueTransport<P, C> {
     fn completion(&self) -> Completion {
         let model = self.initiator.completion_model();
         let expected = self.initiator.expectation(Kind::Read, 4096);
-        let path = match expected.plan.path {
-            policy::Path::Synchronous => "the caller spins until the completion is there",
-            policy::Path::Asynchronous => "the caller sleeps until the drive interrupts",
-        };
+        let path = path_words(expected.plan.path);
         let wake = model.wake_ns as f64 / 1e3;
         Completion {
             model: model.policy.name().into(),

@@ -1,8 +1,9 @@
 //! What is measured: a word on the command line, and the engine that it opens to.
 //!
 //! ```text
-//! TARGET = ENGINE ":" PATH | STORE
+//! TARGET = ENGINE ":" PATH | REMOTE | STORE
 //! ENGINE = "uring" | "uring-iopoll" | "uring-hybrid" | "pread" | "mmap"      a file or block device by the host's own calls
+//! REMOTE = nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID                             a namespace of a target, by our own initiator
 //! STORE  = dram:1GiB, model:..., file:PATH, PATH, ...                        a drive in this process over that store
 //! ```
 //!
@@ -13,11 +14,13 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use nearside_clock::TscClock;
 use nearside_device::Config;
 use nearside_device::runner::{self, Rest};
 use nearside_dma::uring::Completion;
+use nearside_driver::tcp::{Address, Controller, Options};
 use nearside_driver::{
     Driver, DriverConfig, Initiator, InitiatorConfig, Peer, Policy, QueueConfig, Service, Threaded,
 };
@@ -27,6 +30,7 @@ use nearside_loadgen::engine::initiator::Policed;
 use nearside_loadgen::engine::mapped::Mapped;
 use nearside_loadgen::engine::positioned::Positioned;
 use nearside_loadgen::engine::queue::Queue;
+use nearside_loadgen::engine::tcp::Tcp;
 use nearside_loadgen::engine::uring::Uring;
 use nearside_loadgen::safety::{Refusal, may_write};
 use nearside_store::{FileOptions, Store};
@@ -70,6 +74,8 @@ pub enum Target {
     Drive(String),
     /// A file or block device by the host's own calls.
     Host(Call, PathBuf),
+    /// A namespace over NVMe/TCP, and what this host says of itself.
+    Remote(Box<(Address, Options)>),
 }
 
 impl FromStr for Target {
@@ -78,6 +84,10 @@ impl FromStr for Target {
     fn from_str(word: &str) -> Result<Target, String> {
         if word.is_empty() {
             return Err("a target is needed (as dram:1GiB or uring:PATH)".to_owned());
+        }
+        if Address::is_meant(word) {
+            let address = word.parse().map_err(|e: nearside_driver::Error| e.to_string())?;
+            return Ok(Target::Remote(Box::new((address, Options::default()))));
         }
         let Some((name, path)) = word.split_once(':') else { return Ok(Target::Drive(word.to_owned())) };
         match Call::NAMES.iter().find(|(_, n)| *n == name) {
@@ -93,6 +103,7 @@ impl fmt::Display for Target {
         match self {
             Target::Drive(store) => f.write_str(store),
             Target::Host(call, path) => write!(f, "{call}:{}", path.display()),
+            Target::Remote(remote) => remote.0.fmt(f),
         }
     }
 }
@@ -125,6 +136,9 @@ pub enum OpenError {
         /// By whom, or where.
         source: Refusal,
     },
+    /// A write to a namespace of which nothing is known.
+    #[error("{0}: what is on it would be destroyed; --destroy allows it")]
+    Remote(String),
     /// A completion model where there is no driver of ours.
     #[error("{0}: how a host's own call completes stands in its name: uring, uring-iopoll or uring-hybrid")]
     Completion(String),
@@ -179,7 +193,42 @@ impl Target {
         match self {
             Target::Drive(word) => drive(word, needs),
             Target::Host(call, path) => self.host(*call, path, needs),
+            Target::Remote(remote) => self.remote(&remote.0, &remote.1, needs),
         }
+    }
+
+    /// What this host says of itself to a target over the network.
+    pub fn set_options(&mut self, options: Options) {
+        if let Target::Remote(remote) = self {
+            remote.1 = options;
+        }
+    }
+
+    fn remote(&self, address: &Address, options: &Options, needs: Needs) -> Result<Open, OpenError> {
+        // Who else uses it, and what it holds, is not to be known from here.
+        if needs.write && !needs.destroy {
+            return Err(OpenError::Remote(self.to_string()));
+        }
+        let driven = |source| OpenError::Driver { target: self.to_string(), source };
+        let clock = TscClock::new();
+        let controller = Controller::connect(address, options.clone(), Arc::new(clock)).map_err(driven)?;
+        let namespace = controller.namespace(None).map_err(driven)?;
+        let policy = needs.completion.unwrap_or(Policy::Polled);
+        let engine = Tcp::new(controller, namespace, needs.depth, needs.bytes, None, policy, clock);
+        let engine = engine.map_err(driven)?;
+        let mut notes = Vec::new();
+        if engine.depth() < usize::from(needs.depth) {
+            notes.push(format!("{address}: a queue of it holds {} commands", engine.depth()));
+        }
+        Ok(Open {
+            engine: Box::new(engine),
+            name: format!("nearside over NVMe/TCP, {}", policy.name()),
+            capacity: namespace.blocks.saturating_mul(namespace.block_size.into()),
+            block_size: namespace.block_size,
+            fresh: false,
+            notes,
+            _drive: None,
+        })
     }
 
     fn host(&self, call: Call, path: &Path, needs: Needs) -> Result<Open, OpenError> {
@@ -308,6 +357,9 @@ mod tests {
         ] {
             assert_eq!(base(word), "disk.img", "{word}");
         }
+        let name = "nvme+tcp://h:1/nqn.2014-08.org.example:a/2";
+        assert!(matches!(target(name), Ok(Target::Remote(r)) if r.0.to_string() == name));
+        assert!(target("nvme+tcp://h").is_err());
         assert!(target("").is_err() && target("mmap:").unwrap_err().contains("names no file"));
     }
 }

@@ -1,4 +1,4 @@
-//! `nearside bench`: response time against load, on a drive in this process, a file or a block device.
+//! `nearside bench`: response time against load, on a drive in this process, one over the network, a file or a block device.
 //!
 //! A run passes so: the words here become a [`Target`] and a workload -> [`work::Work::start`] opens it -> [`nearside_instrument`]
 //! measures, [`live`] shows how far it is -> [`report`] writes the table, JSON lines, and the page.
@@ -18,6 +18,7 @@ const TARGETS: &str = "\
 Targets:
   dram:1GiB  delayed:10us:dram:1GiB   a drive in this process over a store (any store word)
   model:nand-p3700:16GiB              ... over a device with its own response times (`nearside attach --help` lists them)
+  nvme+tcp://HOST:PORT/NQN/NSID       a namespace of an NVMe/TCP target, by this program's own initiator
   disk.img  file:/dev/sdb             a drive in this process over an image file or a block device
   uring:PATH                          a file or block device by io_uring, completions by interrupt
   uring-iopoll:PATH                   ... polled (a device with polled queues)

@@ -11,7 +11,7 @@ use nearside_loadgen::record::Environment;
 use nearside_loadgen::run::Pace;
 use nearside_loadgen::{Distribution, Rw, Workload};
 
-use crate::args::CompletionModel;
+use crate::args::{CompletionModel, HostArgs};
 use crate::failure::{Failure, complain};
 
 /// What is done, in fio's words.
@@ -67,6 +67,8 @@ pub struct ReachArgs {
     /// Leave memory that was never written as it is: reads of it find one page of zeros, which stays in the CPU's cache
     #[arg(long)]
     pub no_fill: bool,
+    #[command(flatten)]
+    pub host: HostArgs,
 }
 
 fn block_size(word: &str) -> Result<u32, String> {
@@ -131,6 +133,7 @@ pub fn environment() -> Environment {
 pub fn pace(target: &Target, completion: Option<Policy>) -> Pace {
     let sleeps = match target {
         Target::Drive(_) => completion.is_some_and(|policy| policy != Policy::Polled),
+        Target::Remote(_) => completion.is_some_and(|policy| policy != Policy::Polled),
         Target::Host(call, _) => matches!(call, Call::Uring | Call::UringHybrid),
     };
     Pace { may_sleep: sleeps, ..Pace::default() }
@@ -166,11 +169,13 @@ pub fn open(
         completion,
         buffered: reach.buffered,
     };
+    let mut target = target.clone();
+    target.set_options(reach.host.options()?);
     let open = target.open(needs).map_err(|e| Failure::Message(e.to_string()))?;
     for note in &open.notes {
         complain(note);
     }
-    let pace = pace(target, completion);
+    let pace = pace(&target, completion);
     Ok(Real::new(target.to_string(), open, pace, environment.clone(), stop.clone()))
 }
 

@@ -3,6 +3,8 @@
 use nearside_spec::fabrics::nqn;
 use sha2::{Digest, Sha256};
 
+use crate::Error;
+
 /// What a host says of itself, and how it wants its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -38,6 +40,23 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// In the name of another host. One named by a UUID has that as its identifier.
+    pub fn for_host(host_nqn: &str) -> Result<Options, Error> {
+        nqn::check(host_nqn).map_err(|e| Error::Address(format!("{host_nqn}: {e}")))?;
+        let own = Options::default();
+        let host_id = uuid_in(host_nqn).unwrap_or(own.host_id);
+        Ok(Options { host_nqn: host_nqn.to_owned(), host_id, ..own })
+    }
+}
+
+/// The UUID in a name that is made of one.
+fn uuid_in(name: &str) -> Option<[u8; 16]> {
+    let text = name.strip_prefix(nqn::UUID_PREFIX)?.replace('-', "");
+    let number = u128::from_str_radix(&text, 16).ok().filter(|_| text.len() == 32)?;
+    Some(number.to_be_bytes())
+}
+
 /// The same for a user on a machine each time, and another for each: a UUID (version 8) of a hash, so that the machine's own
 /// identifier stays unknown to targets.
 fn own_uuid() -> [u8; 16] {
@@ -63,6 +82,9 @@ mod tests {
     fn a_host_is_the_same_each_time() {
         let (one, two) = (Options::default(), Options::default());
         assert_eq!(one, two);
-        assert!(nqn::check(&one.host_nqn).is_ok(), "{}", one.host_nqn);
+        assert_eq!(Options::for_host(&one.host_nqn).unwrap(), one);
+        let other = Options::for_host(&nqn::of_uuid(&[7; 16])).unwrap();
+        assert_eq!(other.host_id, [7; 16]);
+        assert!(Options::for_host("host").is_err());
     }
 }

@@ -29,3 +29,7 @@ pub use host::Options;
 pub use initiator::{Account, Initiator};
 pub use queue::Queue;
 pub use slot::{Completed, QueueCounts, Rejected};
+
+// What a discovery log page's entries are made of.
+pub use nearside_spec::fabrics::discovery::{DiscoveryEntry, TCP, subtype};
+pub use nearside_spec::fabrics::nqn;

@@ -1,0 +1,79 @@
+//! `nearside discover`: which subsystems a target over the network has for this host.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use clap::Args;
+use nearside_clock::TscClock;
+use nearside_driver::Error;
+use nearside_driver::tcp::{Address, DiscoveryEntry, TCP, discover, nqn, subtype};
+use serde_json::json;
+
+use crate::args::HostArgs;
+use crate::failure::{Failure, Outcome};
+use crate::out::Out;
+
+const EXAMPLES: &str = "\
+Examples:
+  nearside discover 127.0.0.1                      a discovery service on port 8009
+  nearside discover 127.0.0.1:4420
+  nearside grep -d \"$(nearside discover 127.0.0.1 | head -1)\" ERROR /var/log";
+
+/// Lists the subsystems that a target over the network has for this host, one name per line as -d takes it
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct DiscoverArgs {
+    /// HOST[:PORT] of a discovery service
+    #[arg(value_name = "ADDR")]
+    address: String,
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    host: HostArgs,
+}
+
+pub fn run(args: DiscoverArgs) -> Outcome {
+    let failed = |e: Error| match e {
+        Error::Address(why) => Failure::Message(why),
+        e => Failure::Message(format!("{}: {e}", args.address)),
+    };
+    let at = Address::discovery(&args.address).map_err(failed)?;
+    let options = args.host.options()?;
+    let entries = discover(&at, options, Arc::new(TscClock::new())).map_err(failed)?;
+    let mut out = Out::new();
+    for entry in &entries {
+        let field = entry.subnqn();
+        let subsystem = nqn::from_field(&field).unwrap_or("(no name)");
+        if args.json {
+            out.json(&json!({
+                "type": "subsystem",
+                "nqn": subsystem,
+                "kind": kind(entry),
+                "transport": entry.trtype(),
+                "address": entry.address(),
+                "port": entry.port(),
+                "port_id": entry.portid(),
+            }))?;
+        } else if entry.subtype() == subtype::NVM && entry.trtype() == TCP {
+            let address = Address {
+                host: entry.address(),
+                port: entry.port().parse().unwrap_or(0),
+                subsystem: subsystem.to_owned(),
+                nsid: None,
+            };
+            writeln!(out, "{address}")?;
+        }
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+fn kind(entry: &DiscoveryEntry) -> &'static str {
+    match entry.subtype() {
+        subtype::REFERRAL => "referral",
+        subtype::NVM => "nvm",
+        subtype::CURRENT => "discovery",
+        _ => "unknown",
+    }
+}
