@@ -9,6 +9,7 @@ mod attached;
 mod config;
 mod controller;
 mod executor;
+pub mod fabric;
 mod fault;
 pub mod firmware;
 mod io;

@@ -123,8 +123,8 @@ pub struct Reactor<S: Store, F: Firmware<S> = ()> {
     finished: Vec<(Token, Completion)>,
     answered: Vec<(Token, Outcome)>,
     layout: Layout,
-    /// Submission queues that wait for their commands before they go, with the key to answer.
-    deleting: Vec<(u16, usize)>,
+    /// Submission queues that wait for their commands before they go, with the key to answer; without one, their completion queue goes as well.
+    deleting: Vec<(u16, Option<usize>)>,
     /// A reset that waits for the operations in flight.
     resetting: Option<usize>,
     /// The flush of a shutdown has ended.
@@ -750,7 +750,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                     if let Some(Some(sq)) = self.queues.sqs.get_mut(usize::from(id)) {
                         sq.deleting = true;
                     }
-                    self.deleting.push((id, key));
+                    self.deleting.push((id, Some(key)));
                     self.cancel(|slot, _| slot.sq == id, false);
                 }
                 Message::DeleteCq { id, key } => {
@@ -779,7 +779,10 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                         admin.namespace_changed(nsid);
                     }
                 }
-                Message::Done { .. } | Message::ErrorEvent { .. } | Message::Published { .. } => {
+                Message::Done { .. }
+                | Message::ErrorEvent { .. }
+                | Message::Pair { .. }
+                | Message::Published { .. } => {
                     if let Some(mut admin) = self.admin.take() {
                         admin.hear(self, message, now);
                         self.admin = Some(admin);
@@ -805,14 +808,30 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         found
     }
 
+    /// The pair goes when what was taken from it has ended.
+    pub(crate) fn stop_pair(&mut self, id: u16) {
+        self.deleting.push((id, None));
+        self.cancel(|slot, _| slot.sq == id, false);
+    }
+
+    /// Commands that the store or the firmware works on.
+    pub fn in_flight(&self) -> usize {
+        self.commands.len() + self.parked.len()
+    }
+
+    /// The host is gone: its near-data commands end soon. What the store works on ends when it does ([`Reactor::in_flight`]).
+    pub fn abandon(&mut self) {
+        self.cancel(|_, _| true, false);
+    }
+
     /// Ends deletions and resets that waited for commands in flight.
     fn drain(&mut self) -> usize {
-        let mut done = Vec::new();
+        let (mut done, mut closed) = (Vec::new(), Vec::new());
         if let Some(key) = self.resetting {
             if self.commands.len() > 0 {
                 return 0;
             }
-            done.extend(self.deleting.drain(..).map(|(_, key)| key));
+            done.extend(self.deleting.drain(..).filter_map(|(_, key)| key));
             self.queues.clear();
             self.resetting = None;
             done.push(key);
@@ -825,14 +844,24 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 }
                 queues.sqs[at] = None;
                 queues.active.retain(|&other| other != id);
-                done.push(key);
+                match key {
+                    Some(key) => done.push(key),
+                    None => {
+                        queues.cqs[at] = None;
+                        queues.dirty &= !(1 << id);
+                        closed.push(id);
+                    }
+                }
                 false
             });
         }
         for &key in &done {
             self.tell(0, Message::Done { key, result: 0 });
         }
-        done.len()
+        for &id in &closed {
+            self.tell(0, Message::Pair { id, there: false });
+        }
+        done.len() + closed.len()
     }
 
     /// Begins the flush of a shutdown; [`Reactor::shutdown_done`] says when it has ended.

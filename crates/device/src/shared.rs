@@ -128,6 +128,11 @@ pub(crate) enum Message {
         key: usize,
         result: u32,
     },
+    /// To reactor 0: a front has opened or closed a queue pair by itself.
+    Pair {
+        id: u16,
+        there: bool,
+    },
     /// To reactor 0: an asynchronous event of type Error.
     ErrorEvent {
         information: u8,

@@ -137,16 +137,31 @@ impl Wakeup {
     /// For a sleeper that waits on several things: from here on [`Wakeup::ring`] raises the event. Look for work once more
     /// before sleeping; [`Wakeup::disarm`] when awake.
     pub fn arm(&self) {
-        self.sleepers[0].arming.arm();
+        self.arm_as(0);
+    }
+
+    /// The same for the drive's thread `index`. Panics where there is no such sleeper.
+    pub fn arm_as(&self, index: usize) {
+        self.sleepers[index].arming.arm();
     }
 
     /// Ends what [`Wakeup::arm`] began.
     pub fn disarm(&self) {
-        self.sleepers[0].arming.disarm();
+        self.disarm_as(0);
+    }
+
+    /// Ends what [`Wakeup::arm_as`] began.
+    pub fn disarm_as(&self, index: usize) {
+        self.sleepers[index].arming.disarm();
     }
 
     /// Readable when rung: for a drive that waits on several things.
     pub fn event(&self) -> &EventFd {
-        &self.sleepers[0].event
+        self.event_of(0)
+    }
+
+    /// That of the drive's thread `index`.
+    pub fn event_of(&self, index: usize) -> &EventFd {
+        &self.sleepers[index].event
     }
 }

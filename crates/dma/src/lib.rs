@@ -20,6 +20,7 @@ mod function;
 mod memory;
 mod region;
 pub mod ring;
+pub mod socket;
 pub mod system;
 pub mod tsc;
 pub mod uring;

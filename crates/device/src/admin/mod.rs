@@ -32,6 +32,7 @@ use crate::slab::Slab;
 use events::Events;
 use features::Features;
 use queues::Registry;
+pub(crate) use queues::owner;
 
 /// Admin commands taken in one step.
 const BATCH: u32 = 8;
@@ -137,7 +138,9 @@ impl Admin {
         work += self.masks(&reactor.shared);
         if self.state == State::Enabled {
             work += self.serve(reactor, now);
-            work += self.look_for_stray_doorbells(reactor.shared.registers());
+            if reactor.shared.config.fabric.is_none() {
+                work += self.look_for_stray_doorbells(reactor.shared.registers());
+            }
             work += self.events.post(reactor, now);
             if let Some(timeout) = self.features.keep_alive() {
                 let due = self.alive + timeout;
@@ -373,6 +376,7 @@ impl Admin {
         let (key, result) = match message {
             Message::Done { key, result } => (key, result),
             Message::ErrorEvent { information } => return self.events.error(information),
+            Message::Pair { id, there } => return self.registry.set_pair(id, there),
             Message::Published { log, information } => {
                 if self.features.notices() & event::DISCOVERY_NOTICES != 0 {
                     self.events.add(event::NOTICE, information, log);
@@ -439,7 +443,7 @@ impl Admin {
 }
 
 /// Finds a queue's memory: contiguous, within one mapping, page-aligned by address and by word in memory.
-fn ring<S: Store, F: Firmware<S>>(
+pub(crate) fn ring<S: Store, F: Firmware<S>>(
     shared: &Shared<S, F>,
     iova: u64,
     entries: u32,

@@ -41,6 +41,12 @@ impl Registry {
         self.cqs.get(usize::from(id)).is_some_and(|&cq| cq)
     }
 
+    /// A queue pair that a front has made or taken away.
+    pub(super) fn set_pair(&mut self, id: u16, there: bool) {
+        self.sqs[usize::from(id)] = there.then_some((id, false));
+        self.cqs[usize::from(id)] = there;
+    }
+
     pub(super) fn remove_sq(&mut self, id: u16) {
         self.sqs[usize::from(id)] = None;
     }
@@ -49,7 +55,7 @@ impl Registry {
 const QID: Fault = Fault::new(Status::INVALID_QUEUE_ID).at(cdw(10), 0);
 
 /// The reactor that owns a completion queue, and with it the submission queues that complete to it.
-fn owner(cq: u16, reactors: usize) -> usize {
+pub(crate) fn owner(cq: u16, reactors: usize) -> usize {
     usize::from(cq - 1) % reactors
 }
 

@@ -1,0 +1,631 @@
+//! A connection: PDUs in and out, and the queue that it is once its host has connected.
+//!
+//! A command's way: [`Connection::read`] parses its capsule -> [`Connection::command`] checks where its data are -> a slot of the
+//! [`Queue`], a staging buffer, R2T and H2CData where the host owes data -> the submission queue. Back:
+//! [`Connection::reap`] -> C2HData and the response capsule -> [`Connection::write`]. What breaks the rules ends the connection with a
+//! termination request, and nothing else.
+
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use nearside_clock::Nanos;
+use nearside_device::Firmware;
+use nearside_dma::socket;
+use nearside_spec::fabrics::ADMIN_IN_CAPSULE;
+use nearside_spec::fabrics::capsule::CapsuleData;
+use nearside_spec::fabrics::pdu::{
+    self, DIGEST, DataHeader, Fatal, HEAD, Head, Initialize, Pdu, ReadyToTransfer, Side, TerminateRequest,
+    Terms,
+};
+use nearside_spec::opcode::{self, admin, io as io_opcode};
+use nearside_spec::{CompletionEntry, Status, SubmissionEntry};
+use nearside_store::Store;
+
+use crate::association::{Association, Local};
+use crate::output::{Output, digest};
+use crate::pool::Pool;
+use crate::queue::{Queue, Refused, Slot, Stage};
+use crate::target::{Counters, Target};
+
+/// MAXH2CDATA: bytes of one H2CData.
+const MAX_H2C_DATA: u32 = 4 << 20;
+/// Bytes that wait for a slow reader, above which no more of its commands are begun.
+const MAX_BACKLOG: usize = 1 << 20;
+/// Above that many bytes that a command still owes, they are received where they belong.
+const DIRECT: usize = 8192;
+/// Reads of one connection in a row.
+const READS: usize = 8;
+/// Bytes that a thread receives at once.
+pub(crate) const SCRATCH: usize = 256 << 10;
+/// How long a peer may take to connect, to go on with what it owes or to read what it asked for, or to close after a termination request.
+pub(crate) const PATIENCE_NS: u64 = 30_000_000_000;
+const CLOSING_NS: u64 = 2_000_000_000;
+
+/// Where a connection stands.
+pub(crate) enum Phase<S: Store, F: Firmware<S>> {
+    /// Before ICReq.
+    New,
+    /// Before Connect.
+    Initialized,
+    /// Its Connect was accepted; the thread of its queue answers.
+    Moving(Box<Moving<S, F>>),
+    /// It is a queue.
+    Serving,
+    /// What is left is sent, then it is closed.
+    Closing,
+}
+
+/// A connection that becomes a queue.
+pub(crate) struct Moving<S: Store, F: Firmware<S>> {
+    pub(crate) association: Arc<Association<S, F>>,
+    /// Of the Connect command.
+    pub(crate) cid: u16,
+    pub(crate) qid: u16,
+    pub(crate) entries: u32,
+    pub(crate) flow: bool,
+}
+
+/// Why a connection ends.
+pub(crate) enum End {
+    /// The peer is gone, or went about to go.
+    Closed,
+    /// It broke the rules; the offending header.
+    Fatal(Fatal, Vec<u8>),
+    Io(io::Error),
+}
+
+/// What comes next.
+enum Expect {
+    Pdu,
+    /// Data of an H2CData.
+    Data(Arriving),
+}
+
+struct Arriving {
+    slot: u16,
+    /// Byte of the staging region.
+    at: usize,
+    left: usize,
+    len: u32,
+    /// CRC-32C so far, where a digest follows.
+    crc: Option<u32>,
+}
+
+/// What a connection works with.
+pub(crate) struct Cx<'a, S: Store, F: Firmware<S>> {
+    pub(crate) target: &'a Target<S, F>,
+    pub(crate) pool: &'a mut Pool,
+    pub(crate) pool_iova: u64,
+    pub(crate) local: Option<&'a mut Local<S, F>>,
+    pub(crate) now: Nanos,
+}
+
+pub(crate) struct Connection<S: Store, F: Firmware<S>> {
+    pub(crate) stream: TcpStream,
+    pub(crate) peer: SocketAddr,
+    pub(crate) address: SocketAddr,
+    pub(crate) phase: Phase<S, F>,
+    pub(crate) association: Option<Arc<Association<S, F>>>,
+    pub(crate) queue: Option<Box<Queue>>,
+    pub(crate) output: Output,
+    /// Key of its association's part on this thread.
+    pub(crate) local: Option<usize>,
+    /// When something last went on.
+    pub(crate) progress: Nanos,
+    /// The poller tells when the socket has room.
+    pub(crate) wants_room: bool,
+    /// Data at hand wait for a staging buffer.
+    pub(crate) stalled: bool,
+    terms: Terms,
+    answers: Terms,
+    expect: Expect,
+    /// Received, and not yet a whole PDU.
+    rest: Vec<u8>,
+}
+
+impl<S: Store, F: Firmware<S>> Connection<S, F> {
+    pub(crate) fn new(stream: TcpStream, peer: SocketAddr, address: SocketAddr, now: Nanos) -> Self {
+        Connection {
+            stream,
+            peer,
+            address,
+            phase: Phase::New,
+            association: None,
+            queue: None,
+            output: Output::default(),
+            local: None,
+            progress: now,
+            wants_room: false,
+            stalled: false,
+            terms: Terms::default(),
+            answers: Terms::default(),
+            expect: Expect::Pdu,
+            rest: Vec::new(),
+        }
+    }
+
+    pub(crate) fn is_serving(&self) -> bool {
+        matches!(self.phase, Phase::Serving)
+    }
+
+    /// Whether the peer has something to do before long.
+    pub(crate) fn is_owed(&self) -> bool {
+        !self.is_serving()
+            || !self.output.is_empty()
+            || !matches!(self.expect, Expect::Pdu)
+            || self.queue.as_ref().is_some_and(|queue| queue.receiving > 0)
+    }
+
+    /// When a peer that does nothing loses its connection.
+    pub(crate) fn patience(&self) -> Nanos {
+        self.progress + if matches!(self.phase, Phase::Closing) { CLOSING_NS } else { PATIENCE_NS }
+    }
+
+    /// Takes what the socket has. Returns the bytes.
+    pub(crate) fn read(&mut self, scratch: &mut [u8], cx: &mut Cx<'_, S, F>) -> Result<usize, End> {
+        let mut total = 0;
+        if self.stalled {
+            self.stalled = false;
+            let rest = std::mem::take(&mut self.rest);
+            let used = self.parse(&rest, cx)?;
+            self.rest = rest[used..].to_vec();
+        }
+        for _ in 0..READS {
+            let closed = matches!(self.phase, Phase::Moving(_));
+            if closed || self.stalled || self.output.waiting() > MAX_BACKLOG {
+                break;
+            }
+            let kept = self.rest.len();
+            scratch[..kept].copy_from_slice(&self.rest);
+            let room = scratch.len() - kept;
+            let (got, wanted, direct) = match &self.expect {
+                Expect::Data(Arriving { at, left, .. }) if kept == 0 && *left > DIRECT => {
+                    let region = cx.pool.region().clone();
+                    (socket::receive(&self.stream, &region, *at, *left, scratch), left + room, *left)
+                }
+                _ => (self.stream.read(&mut scratch[kept..]), room, 0),
+            };
+            let got = match got {
+                Ok(0) => return Err(End::Closed),
+                Ok(got) => got,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(End::Io(e)),
+            };
+            total += got;
+            self.progress = cx.now;
+            if matches!(self.phase, Phase::Closing) {
+                self.rest.clear();
+                continue;
+            }
+            let there = direct.min(got);
+            if there > 0
+                && let Some(done) = self.arrived(there, cx)
+            {
+                self.arrived_all(done, cx);
+            }
+            let bytes = &scratch[..kept + got - there];
+            let used = self.parse(bytes, cx)?;
+            self.rest.clear();
+            self.rest.extend_from_slice(&bytes[used..]);
+            if got < wanted {
+                break;
+            }
+        }
+        Ok(total)
+    }
+
+    /// Takes whole PDUs, and data as they come. Returns the bytes used.
+    fn parse(&mut self, bytes: &[u8], cx: &mut Cx<'_, S, F>) -> Result<usize, End> {
+        let mut used = 0;
+        loop {
+            let rest = &bytes[used..];
+            let n = match &self.expect {
+                Expect::Data(data) if data.left > 0 => {
+                    let n = rest.len().min(data.left);
+                    cx.pool.region().write(data.at, &rest[..n]);
+                    match n {
+                        0 => None,
+                        _ => {
+                            if let Some(done) = self.arrived(n, cx) {
+                                self.arrived_all(done, cx);
+                            }
+                            Some(n)
+                        }
+                    }
+                }
+                Expect::Data(Arriving { slot, len, crc: Some(crc), .. }) => {
+                    match rest.first_chunk::<DIGEST>() {
+                        Some(received) => {
+                            let done = (*slot, *len, u32::from_le_bytes(*received) == *crc);
+                            self.expect = Expect::Pdu;
+                            self.arrived_all(done, cx);
+                            Some(DIGEST)
+                        }
+                        None => None,
+                    }
+                }
+                Expect::Data(_) | Expect::Pdu => self.pdu(rest, cx).map_err(|fatal| match fatal {
+                    Some(fatal) => End::Fatal(fatal, rest[..rest.len().min(128)].to_vec()),
+                    None => End::Closed,
+                })?,
+            };
+            match n {
+                Some(n) => used += n,
+                None => return Ok(used),
+            }
+            if matches!(self.phase, Phase::Moving(_) | Phase::Closing) {
+                return Ok(used);
+            }
+        }
+    }
+
+    /// One PDU, but for the data of an H2CData. The bytes used; `None`: they are not all there, or have to wait.
+    fn pdu(&mut self, bytes: &[u8], cx: &mut Cx<'_, S, F>) -> Result<Option<usize>, Option<Fatal>> {
+        let Some(first) = bytes.first_chunk::<HEAD>() else { return Ok(None) };
+        let head = Head::decode(first, Side::Controller, &self.terms)?;
+        let header_len = head.header_len();
+        let Some(header) = bytes.get(..header_len) else { return Ok(None) };
+        let hlen = usize::from(head.kind.hlen());
+        if let Some(received) = header[hlen..].first_chunk::<DIGEST>() {
+            let received = u32::from_le_bytes(*received);
+            if crc32c::crc32c(&header[..hlen]) != received {
+                return Err(Some(Fatal::digest(received)));
+            }
+        }
+        let span = head.data();
+        match (Pdu::decode(&head, header)?, &self.phase) {
+            (Pdu::Terminate(fatal), _) => {
+                tracing::info!(peer = %self.peer, %fatal, "the host ended the connection");
+                Err(None)
+            }
+            (Pdu::InitializeRequest(request), Phase::New) => {
+                self.initialize(&request);
+                Ok(Some(head.plen as usize))
+            }
+            (Pdu::Command(entry), Phase::Initialized | Phase::Serving) => {
+                if span.len > ADMIN_IN_CAPSULE {
+                    return Err(Some(Fatal::LIMIT_EXCEEDED));
+                }
+                let plen = head.plen as usize;
+                let Some(pdu) = bytes.get(..plen) else { return Ok(None) };
+                let (from, to) = (span.offset as usize, (span.offset + span.len) as usize);
+                let data = pdu.get(from..to).unwrap_or(&[]);
+                let trailer = pdu.get(to..).and_then(<[u8]>::first_chunk::<DIGEST>);
+                let intact = match trailer {
+                    Some(received) if span.digest => crc32c::crc32c(data) == u32::from_le_bytes(*received),
+                    _ => true,
+                };
+                Ok(self.command(entry, data, intact, cx)?.then_some(plen))
+            }
+            (Pdu::Data(data), Phase::Serving) => {
+                if bytes.len() < span.offset as usize {
+                    return Ok(None);
+                }
+                self.host_data(&data, span.digest)?;
+                Ok(Some(span.offset as usize))
+            }
+            _ => Err(Some(Fatal::SEQUENCE)),
+        }
+    }
+
+    fn initialize(&mut self, request: &Initialize) {
+        let (header_digest, data_digest) = (request.header_digest, request.data_digest);
+        let response =
+            Initialize { version: 0, alignment_z: 0, header_digest, data_digest, limit: MAX_H2C_DATA };
+        self.output.bytes(&response.response());
+        self.terms = Terms { header_digest, data_digest, alignment_z: 0 };
+        self.answers = Terms { alignment_z: request.alignment_z, ..self.terms };
+        self.phase = Phase::Initialized;
+    }
+
+    /// Answers a command.
+    pub(crate) fn answer(&mut self, cid: u16, result: u64, status: Status, counters: &Counters) {
+        counters.commands.fetch_add(1, Ordering::Relaxed);
+        if !status.is_success() {
+            counters.errors.fetch_add(1, Ordering::Relaxed);
+        }
+        let sq_head = self.queue.as_ref().map_or(0, |queue| queue.sq_head());
+        let entry = CompletionEntry::new(result, sq_head, 0, cid, status, false);
+        self.output.header(&pdu::response(&entry, &self.answers), self.answers.header_digest, 0);
+    }
+
+    /// A command capsule. False: its data have to wait for a staging buffer.
+    fn command(
+        &mut self,
+        entry: SubmissionEntry,
+        data: &[u8],
+        intact: bool,
+        cx: &mut Cx<'_, S, F>,
+    ) -> Result<bool, Fatal> {
+        let counters = &cx.target.counters;
+        let refuse = |connection: &mut Self, status: Status| {
+            connection.answer(entry.cid(), 0, status, counters);
+            Ok(true)
+        };
+        let inside = match self.place(&entry, data, intact, cx) {
+            Ok(inside) => inside,
+            Err(None) => return Ok(true),
+            Err(Some(status)) => {
+                if let Some(queue) = &mut self.queue {
+                    queue.advance();
+                }
+                return refuse(self, status);
+            }
+        };
+        let Some(queue) = &mut self.queue else { return refuse(self, Status::COMMAND_SEQUENCE_ERROR.dnr()) };
+        let len = inside.as_ref().map_or(0, |place| place.len());
+        let buffer = match &inside {
+            Some(CapsuleData::InCapsule { offset, len }) => {
+                let Some(buffer) = cx.pool.take(*len as usize) else {
+                    self.stalled = true;
+                    return Ok(false);
+                };
+                let from = *offset as usize;
+                let data = data.get(from..from + *len as usize).unwrap_or(&[]);
+                cx.pool.region().write(buffer.offset, data);
+                Some(buffer)
+            }
+            _ => None,
+        };
+        let ready = len == 0 || buffer.is_some();
+        let rings = self.association.as_ref().map(|a| a.rings.clone());
+        match queue.add(Slot { entry, len, buffer, stage: Stage::Postponed }) {
+            Ok(key) => {
+                queue.advance();
+                match rings {
+                    Some(rings) if ready => queue.give(key, &rings, cx.pool_iova),
+                    _ => {
+                        queue.postponed.push_back(key);
+                        self.go_on(cx);
+                    }
+                }
+                Ok(true)
+            }
+            Err((Refused::SameIdentifier, slot)) => {
+                if let Some(buffer) = slot.buffer {
+                    cx.pool.give_back(buffer);
+                }
+                queue.advance();
+                refuse(self, Status::COMMAND_ID_CONFLICT.dnr())
+            }
+            // More commands than the queue has entries: the host has lost count.
+            Err((Refused::Full, slot)) => {
+                if let Some(buffer) = slot.buffer {
+                    cx.pool.give_back(buffer);
+                }
+                Err(Fatal::SEQUENCE)
+            }
+        }
+    }
+
+    /// Where a command's data are; `None` where it has none. An error is its answer; without a status, it was answered.
+    fn place(
+        &mut self,
+        entry: &SubmissionEntry,
+        data: &[u8],
+        intact: bool,
+        cx: &mut Cx<'_, S, F>,
+    ) -> Result<Option<CapsuleData>, Option<Status>> {
+        if !intact {
+            return Err(Some(Status::TRANSIENT_TRANSPORT_ERROR));
+        }
+        let place = CapsuleData::of(entry)?;
+        if let CapsuleData::InCapsule { offset, len } = place
+            && offset.checked_add(len.into()).is_none_or(|end| end > data.len() as u64)
+        {
+            return Err(Some(Status::INVALID_SGL_OFFSET.dnr()));
+        }
+        if entry.opcode() == opcode::FABRICS {
+            let data = match place {
+                CapsuleData::InCapsule { offset, len } => {
+                    data.get(offset as usize..).and_then(|data| data.get(..len as usize)).unwrap_or(&[])
+                }
+                CapsuleData::Transport { .. } => &[],
+            };
+            self.fabrics(entry, data, cx);
+            return Err(None);
+        }
+        let (Some(association), Some(queue)) = (&self.association, &self.queue) else {
+            return Err(Some(Status::COMMAND_SEQUENCE_ERROR.dnr()));
+        };
+        if !association.is_enabled() {
+            return Err(Some(Status::COMMAND_SEQUENCE_ERROR));
+        }
+        let queues = [admin::CREATE_SQ, admin::CREATE_CQ, admin::DELETE_SQ, admin::DELETE_CQ];
+        if queue.id == 0 && queues.contains(&entry.opcode()) {
+            return Err(Some(Status::INVALID_OPCODE.dnr()));
+        }
+        match (entry.opcode() & 3, place) {
+            (0, _) => Ok(None),
+            (3, _) => Err(Some(Status::INVALID_OPCODE.dnr())),
+            _ if place.is_empty() => Ok(None),
+            _ if place.len() > association.max_transfer => Err(Some(Status::INVALID_FIELD.dnr())),
+            (2, CapsuleData::InCapsule { .. }) => Err(Some(Status::INVALID_SGL_TYPE.dnr())),
+            _ => Ok(Some(place)),
+        }
+    }
+
+    /// Gives staging buffers to commands that wait for them.
+    pub(crate) fn go_on(&mut self, cx: &mut Cx<'_, S, F>) {
+        let (Some(queue), Some(association)) = (&mut self.queue, &self.association) else { return };
+        while let Some(&key) = queue.postponed.front() {
+            let io = queue.id != 0;
+            let Some(slot) = queue.slot(key) else {
+                queue.postponed.pop_front();
+                continue;
+            };
+            let len = slot.len as usize;
+            if slot.is_to_controller() {
+                let Some(buffer) = cx.pool.take_to_await(len) else { return };
+                let cccid = slot.entry.cid();
+                slot.buffer = Some(buffer);
+                slot.stage = Stage::Receiving { received: 0, intact: true };
+                queue.receiving += 1;
+                let r2t = ReadyToTransfer { cccid, ttag: key, offset: 0, len: len as u32 };
+                self.output.header(&r2t.encode(&self.answers), self.answers.header_digest, 0);
+            } else {
+                if self.output.waiting() > MAX_BACKLOG {
+                    return;
+                }
+                let Some(buffer) = cx.pool.take(len) else { return };
+                // Another host's data may be in it: a read overwrites all of it, other commands perhaps less than the host asked for.
+                if !(io && slot.entry.opcode() == io_opcode::READ) {
+                    cx.pool.region().fill(buffer.offset, len, 0);
+                }
+                slot.buffer = Some(buffer);
+                queue.give(key, &association.rings, cx.pool_iova);
+            }
+            queue.postponed.pop_front();
+        }
+    }
+
+    /// The header of an H2CData.
+    fn host_data(&mut self, data: &DataHeader, has_digest: bool) -> Result<(), Fatal> {
+        let Some(slot) = self.queue.as_mut().and_then(|queue| queue.slot(data.ttag)) else {
+            return Err(Fatal::SEQUENCE);
+        };
+        let (Stage::Receiving { received, .. }, Some(buffer)) = (slot.stage, &slot.buffer) else {
+            return Err(Fatal::SEQUENCE);
+        };
+        if slot.entry.cid() != data.cccid {
+            return Err(Fatal::field(8));
+        }
+        if data.len > MAX_H2C_DATA {
+            return Err(Fatal::LIMIT_EXCEEDED);
+        }
+        // In order, within what was asked for, and the last when it is.
+        if data.offset != received || data.len == 0 || data.len > slot.len - received {
+            return Err(Fatal::OUT_OF_RANGE);
+        }
+        if data.last != (received + data.len == slot.len) {
+            return Err(Fatal::field(1));
+        }
+        self.expect = Expect::Data(Arriving {
+            slot: data.ttag,
+            at: buffer.offset + received as usize,
+            left: data.len as usize,
+            len: data.len,
+            crc: has_digest.then_some(0),
+        });
+        Ok(())
+    }
+
+    /// So many bytes of an H2CData are at their place. All of them, and no digest to come: its slot, bytes and that they are intact.
+    fn arrived(&mut self, n: usize, cx: &Cx<'_, S, F>) -> Option<(u16, u32, bool)> {
+        let Expect::Data(data) = &mut self.expect else { return None };
+        if let Some(crc) = data.crc {
+            let region = cx.pool.region();
+            // Appended piece by piece, while the piece is in the cache.
+            data.crc = Some(digest(region, data.at, n, crc));
+        }
+        data.at += n;
+        data.left -= n;
+        if data.left > 0 || data.crc.is_some() {
+            return None;
+        }
+        let done = (data.slot, data.len, true);
+        self.expect = Expect::Pdu;
+        Some(done)
+    }
+
+    /// An H2CData is complete.
+    fn arrived_all(&mut self, (key, len, right): (u16, u32, bool), cx: &mut Cx<'_, S, F>) {
+        let (Some(queue), Some(association)) = (&mut self.queue, &self.association) else { return };
+        let Some(slot) = queue.slot(key) else { return };
+        let Stage::Receiving { received, intact } = &mut slot.stage else { return };
+        *received += len;
+        *intact &= right;
+        if *received < slot.len {
+            return;
+        }
+        let intact = *intact;
+        if let Some(buffer) = &slot.buffer {
+            cx.pool.arrived(buffer);
+        }
+        queue.receiving -= 1;
+        if intact {
+            queue.give(key, &association.rings, cx.pool_iova);
+        } else if let Some(slot) = queue.remove(key) {
+            if let Some(buffer) = slot.buffer {
+                cx.pool.give_back(buffer);
+            }
+            let status = Status::TRANSIENT_TRANSPORT_ERROR;
+            self.answer(slot.entry.cid(), 0, status, &cx.target.counters);
+        }
+    }
+
+    /// Answers what the controller has completed. Returns how many commands.
+    pub(crate) fn reap(&mut self, cx: &mut Cx<'_, S, F>) -> usize {
+        let Some(association) = self.association.clone() else { return 0 };
+        let mut done = 0;
+        while let Some((entry, slot)) = self.queue.as_mut().and_then(|queue| queue.reap(&association.rings)) {
+            done += 1;
+            self.complete(&entry, slot, cx);
+        }
+        if done > 0 {
+            if let Some(queue) = &self.queue {
+                queue.release(association.registers());
+            }
+            self.go_on(cx);
+        }
+        done
+    }
+
+    fn complete(&mut self, entry: &CompletionEntry, slot: Slot, cx: &mut Cx<'_, S, F>) {
+        let (cid, status) = (slot.entry.cid(), entry.status());
+        let result = u64::from(entry.dw[0]) | u64::from(entry.dw[1]) << 32;
+        let to_controller = slot.is_to_controller();
+        let Slot { entry: command, len, buffer, .. } = slot;
+        let Some(buffer) = buffer else { return self.answer(cid, result, status, &cx.target.counters) };
+        // A near-data reply is as long as the result says; all else as long as the host asked for.
+        let io = self.queue.as_ref().is_some_and(|queue| queue.id != 0);
+        let len = match command.opcode() {
+            io_opcode::NEAR_DATA_RESULT if io => len.min(entry.dw[0]),
+            _ => len,
+        };
+        if to_controller || !status.is_success() || len == 0 {
+            cx.pool.give_back(buffer);
+            return self.answer(cid, result, status, &cx.target.counters);
+        }
+        // No response capsule where the host counts nothing by it.
+        let flow = self.queue.as_ref().is_none_or(|queue| queue.flow);
+        let success = !flow && result == 0 && status.0 == 0;
+        let header = DataHeader { cccid: cid, ttag: 0, offset: 0, len, last: true, success };
+        let bytes = header.controller(&self.answers);
+        let until = self.answers.data_offset(bytes.len() as u8).into();
+        self.output.header(&bytes, self.answers.header_digest, until);
+        let crc = self.answers.data_digest.then(|| digest(cx.pool.region(), buffer.offset, len as usize, 0));
+        self.output.staged(buffer, len as usize);
+        if let Some(crc) = crc {
+            self.output.bytes(&crc.to_le_bytes());
+        }
+        if success {
+            cx.target.counters.commands.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.answer(cid, result, status, &cx.target.counters);
+        }
+    }
+
+    /// Sends what there is to send.
+    pub(crate) fn write(&mut self, cx: &mut Cx<'_, S, F>) -> Result<usize, End> {
+        let sent = self.output.send(&self.stream, cx.pool).map_err(End::Io)?;
+        if sent > 0 {
+            self.progress = cx.now;
+            cx.target.counters.sent.fetch_add(sent as u64, Ordering::Relaxed);
+        }
+        if matches!(self.phase, Phase::Closing) && self.output.is_empty() {
+            // The peer hears the last of it, then that it is the end. A close at once could overtake what it has not read.
+            let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        }
+        Ok(sent)
+    }
+
+    /// Ends the connection with a termination request, after what is on its way.
+    pub(crate) fn terminate(&mut self, fatal: Fatal, offending: &[u8]) {
+        self.output.bytes(TerminateRequest::new(Side::Host, fatal, offending).bytes());
+        self.phase = Phase::Closing;
+    }
+}

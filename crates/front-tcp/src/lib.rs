@@ -1,0 +1,85 @@
+//! An NVMe/TCP target: hosts on a network reach a drive's subsystems.
+//!
+//! The front is a host to the drive. For each association it makes a controller of `nearside-device`, whose queue pairs lie in memory as
+//! for any host; it copies each capsule's entry into a submission queue with its SGL naming a staging buffer, steps the reactor on
+//! the same thread, and sends what the completion queue says. The drive so knows nothing of TCP.
+//!
+//! A read passes: [`thread`] -> [`connection`] (the capsule, checked) -> [`queue`] -> the drive's reactor -> [`connection`]
+//! (C2HData) -> [`output`]. Hosts are not believed: a peer that breaks the rules, or that stops half-way, loses its connection
+//! with the specified termination request, and nothing else.
+
+mod association;
+mod connection;
+mod fabrics;
+mod output;
+mod pool;
+mod queue;
+mod target;
+mod thread;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use nearside_clock::Clock;
+use nearside_device::Firmware;
+use nearside_store::Store;
+
+pub use target::{Connected, Counters, Offer, Options, Target};
+
+/// A target's threads. Dropped, it stops them: what was taken is finished and answered first.
+pub struct Server<S: Store, F: Firmware<S>> {
+    target: Arc<Target<S, F>>,
+    addresses: Vec<SocketAddr>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl<S: Store, F: Firmware<S>> Server<S, F> {
+    /// Listens and serves.
+    pub fn start(
+        target: Arc<Target<S, F>>,
+        listeners: Vec<TcpListener>,
+        clock: impl Clock + Clone + 'static,
+    ) -> io::Result<Server<S, F>> {
+        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
+        addresses.iter().for_each(|address| target.listen(*address));
+        let mut server = Server { target: target.clone(), addresses, threads: Vec::new() };
+        // The first thread accepts. All pools are known before it does.
+        let mut listeners = Some(listeners);
+        let mut made = Vec::new();
+        for index in 0..target.options.threads {
+            let listeners = listeners.take().unwrap_or_default();
+            made.push(thread::Thread::new(index, target.clone(), listeners, clock.clone())?);
+        }
+        for (index, thread) in made.into_iter().enumerate() {
+            let builder = std::thread::Builder::new().name(format!("tcp{index}"));
+            server.threads.push(builder.spawn(move || thread.run())?);
+        }
+        Ok(server)
+    }
+
+    /// Where hosts are awaited.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// What it serves.
+    pub fn target(&self) -> &Arc<Target<S, F>> {
+        &self.target
+    }
+}
+
+impl<S: Store, F: Firmware<S>> Drop for Server<S, F> {
+    fn drop(&mut self) {
+        // A ring after the store: a thread that sleeps sees `stopping` when it wakes, one that is about to sleep sees it before.
+        self.target.stopping.store(true, Ordering::SeqCst);
+        self.target.wakeup.ring();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() && !std::thread::panicking() {
+                panic!("a thread of the target panicked");
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What a connection has to send: headers, and data where they lie, in order.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpStream;
+
+use nearside_dma::Region;
+use nearside_dma::socket::{self, MAX_PIECES, Piece};
+use nearside_spec::fabrics::pdu::DIGEST;
+
+use crate::pool::{Buffer, Pool};
+
+/// Longest header with digest and padding that stands in place.
+const INLINE: usize = 40;
+
+enum Item {
+    Inline([u8; INLINE], u8),
+    Bytes(Box<[u8]>),
+    /// Bytes of a lent buffer, which goes back when they are sent.
+    Staged(Buffer, usize),
+}
+
+impl Item {
+    fn len(&self) -> usize {
+        match self {
+            Item::Inline(_, len) => usize::from(*len),
+            Item::Bytes(bytes) => bytes.len(),
+            Item::Staged(_, len) => *len,
+        }
+    }
+}
+
+/// The queue.
+#[derive(Default)]
+pub(crate) struct Output {
+    items: VecDeque<Item>,
+    /// Bytes of the first item that are sent.
+    sent: usize,
+    /// Bytes that are not.
+    waiting: usize,
+}
+
+impl Output {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Bytes not yet sent.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        let mut inline = [0; INLINE];
+        let item = match inline.get_mut(..bytes.len()) {
+            Some(to) => {
+                to.copy_from_slice(bytes);
+                Item::Inline(inline, bytes.len() as u8)
+            }
+            None => Item::Bytes(bytes.into()),
+        };
+        self.waiting += bytes.len();
+        self.items.push_back(item);
+    }
+
+    /// A PDU's header, its digest where there is one, and padding up to `until` (0: none).
+    pub(crate) fn header(&mut self, header: &[u8], digest: bool, until: usize) {
+        let mut bytes = [0; INLINE + 128];
+        let mut len = header.len();
+        bytes[..len].copy_from_slice(header);
+        if digest {
+            bytes[len..len + DIGEST].copy_from_slice(&crc32c::crc32c(header).to_le_bytes());
+            len += DIGEST;
+        }
+        self.bytes(&bytes[..len.max(until)]);
+    }
+
+    pub(crate) fn staged(&mut self, buffer: Buffer, len: usize) {
+        self.waiting += len;
+        self.items.push_back(Item::Staged(buffer, len));
+    }
+
+    /// Sends what the socket takes. Returns the bytes.
+    pub(crate) fn send(&mut self, stream: &TcpStream, pool: &mut Pool) -> io::Result<usize> {
+        let mut total = 0;
+        if self.items.is_empty() {
+            return Ok(0);
+        }
+        let region = pool.region().clone();
+        while !self.items.is_empty() {
+            let mut pieces = [Piece::Bytes(&[]); MAX_PIECES];
+            let mut count = 0;
+            for (piece, item) in pieces.iter_mut().zip(&self.items) {
+                let from = if count == 0 { self.sent } else { 0 };
+                *piece = match item {
+                    Item::Inline(bytes, len) => Piece::Bytes(&bytes[from..usize::from(*len)]),
+                    Item::Bytes(bytes) => Piece::Bytes(&bytes[from..]),
+                    Item::Staged(buffer, len) => Piece::Region(&region, buffer.offset + from, len - from),
+                };
+                count += 1;
+            }
+            let wanted: usize = pieces[..count].iter().map(length).sum();
+            let sent = match socket::send(stream, &pieces[..count]) {
+                Ok(sent) => sent,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(total),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(e),
+            };
+            total += sent;
+            self.waiting -= sent;
+            self.sent += sent;
+            while let Some(first) = self.items.front()
+                && self.sent >= first.len()
+            {
+                self.sent -= first.len();
+                if let Some(Item::Staged(buffer, _)) = self.items.pop_front() {
+                    pool.give_back(buffer);
+                }
+            }
+            if sent < wanted {
+                return Ok(total);
+            }
+        }
+        Ok(total)
+    }
+
+    /// Nothing of it will be sent.
+    pub(crate) fn clear(&mut self, pool: &mut Pool) {
+        for item in self.items.drain(..) {
+            if let Item::Staged(buffer, _) = item {
+                pool.give_back(buffer);
+            }
+        }
+        (self.sent, self.waiting) = (0, 0);
+    }
+}
+
+fn length(piece: &Piece<'_>) -> usize {
+    match piece {
+        Piece::Bytes(bytes) => bytes.len(),
+        Piece::Region(_, _, len) => *len,
+    }
+}
+
+/// CRC-32C of bytes of a region, appended to `crc`.
+pub(crate) fn digest(region: &Region, mut offset: usize, mut len: usize, mut crc: u32) -> u32 {
+    let mut bytes = [0; 4096];
+    while len > 0 {
+        let n = len.min(bytes.len());
+        region.read(offset, &mut bytes[..n]);
+        crc = crc32c::crc32c_append(crc, &bytes[..n]);
+        (offset, len) = (offset + n, len - n);
+    }
+    crc
+}

@@ -1,0 +1,258 @@
+//! A queue of a connected host: a queue pair in memory that the controller serves, and what became of each command.
+//!
+//! A command takes a slot. Its data, if any, get a staging buffer; once they are there it is copied into the submission queue with its
+//! SGL naming that buffer. [`Queue::reap`] finds its completion and gives the slot's buffer to whoever sends the answer.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use nearside_device::fabric::Pair;
+use nearside_dma::Region;
+use nearside_spec::data::{SglDescriptor, SglType};
+use nearside_spec::registers::{cq_head_doorbell, sq_tail_doorbell};
+use nearside_spec::{CompletionEntry, SubmissionEntry};
+
+use crate::pool::{Buffer, Pool};
+
+/// Entries of a host's queue at most (CAP.MQES, one-based).
+pub(crate) const MAX_ENTRIES: u32 = 1024;
+/// Commands beyond the queue's entries that may be outstanding: event requests leave the queue, and stay.
+const BEYOND: u32 = 16;
+/// Bytes of both rings of a queue.
+pub(crate) const RINGS: usize = 128 << 10;
+const CQ_AT: usize = 96 << 10;
+/// Where controllers find the rings of all their queues.
+pub(crate) const RINGS_IOVA: u64 = 1 << 52;
+
+const _: () = assert!((MAX_ENTRIES + BEYOND + 1) as usize * 64 <= CQ_AT);
+const _: () = assert!(CQ_AT + (MAX_ENTRIES + BEYOND + 1) as usize * 16 <= RINGS);
+
+/// Where a command stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It has no staging buffer yet.
+    Postponed,
+    /// Its host was asked for data; so many bytes have come, and whether all digests were right.
+    Receiving {
+        /// Bytes that have come.
+        received: u32,
+        /// Every digest was right.
+        intact: bool,
+    },
+    /// The controller has it.
+    Taken,
+}
+
+/// A command that is not answered.
+pub(crate) struct Slot {
+    pub(crate) entry: SubmissionEntry,
+    /// Bytes of data that its SGL says.
+    pub(crate) len: u32,
+    pub(crate) buffer: Option<Buffer>,
+    pub(crate) stage: Stage,
+}
+
+impl Slot {
+    /// Whether the data come from the host.
+    pub(crate) fn is_to_controller(&self) -> bool {
+        self.len > 0 && self.entry.opcode() & 3 == 1
+    }
+}
+
+/// What [`Queue::add`] finds wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// A command of that identifier is outstanding.
+    SameIdentifier,
+    /// More commands than the queue has entries.
+    Full,
+}
+
+/// The queue.
+pub(crate) struct Queue {
+    pub(crate) id: u16,
+    /// Entries of the host's queue.
+    entries: u32,
+    ring: u32,
+    sq: usize,
+    cq: usize,
+    tail: u32,
+    head: u32,
+    phase: bool,
+    /// Entries were written that the doorbell does not tell of.
+    dirty: bool,
+    /// Whether the host counts free entries by SQHD.
+    pub(crate) flow: bool,
+    sq_head: u32,
+    slots: Vec<Option<Slot>>,
+    free: Vec<u16>,
+    /// For each command identifier its slot, one-based; pages of it take memory once they are used.
+    by_cid: Vec<u16>,
+    pub(crate) taken: usize,
+    /// Slots that wait for a staging buffer, oldest first.
+    pub(crate) postponed: VecDeque<u16>,
+    /// Slots whose host owes data.
+    pub(crate) receiving: usize,
+}
+
+impl Queue {
+    /// A queue of so many entries (2 to [`MAX_ENTRIES`]). Its rings lie at its number's place among the association's.
+    pub(crate) fn new(id: u16, entries: u32, flow: bool, rings: &Region) -> Queue {
+        let base = usize::from(id) * RINGS;
+        let slots = entries + BEYOND;
+        let mut queue = Queue {
+            id,
+            entries,
+            ring: slots + 1,
+            sq: base,
+            cq: base + CQ_AT,
+            tail: 0,
+            head: 0,
+            phase: true,
+            dirty: false,
+            flow,
+            sq_head: 0,
+            slots: (0..slots).map(|_| None).collect(),
+            free: (0..slots as u16).rev().collect(),
+            by_cid: vec![0; 1 << 16],
+            taken: 0,
+            postponed: VecDeque::new(),
+            receiving: 0,
+        };
+        queue.rewind(rings);
+        queue
+    }
+
+    /// The controller begins anew with its rings.
+    pub(crate) fn rewind(&mut self, rings: &Region) {
+        rings.fill(self.cq, self.ring as usize * 16, 0);
+        (self.tail, self.head, self.phase, self.dirty) = (0, 0, true, false);
+    }
+
+    /// As the controller is told of it.
+    pub(crate) fn pair(&self) -> Pair {
+        let (sq, cq) = (RINGS_IOVA + self.sq as u64, RINGS_IOVA + self.cq as u64);
+        Pair { id: self.id, entries: self.ring, sq, cq }
+    }
+
+    /// Keeps a command, or gives it back.
+    pub(crate) fn add(&mut self, slot: Slot) -> Result<u16, (Refused, Slot)> {
+        let cid = usize::from(slot.entry.cid());
+        if self.by_cid[cid] != 0 {
+            return Err((Refused::SameIdentifier, slot));
+        }
+        let Some(key) = self.free.pop() else { return Err((Refused::Full, slot)) };
+        self.by_cid[cid] = key + 1;
+        self.slots[usize::from(key)] = Some(slot);
+        Ok(key)
+    }
+
+    pub(crate) fn slot(&mut self, key: u16) -> Option<&mut Slot> {
+        self.slots.get_mut(usize::from(key))?.as_mut()
+    }
+
+    /// Forgets a command.
+    pub(crate) fn remove(&mut self, key: u16) -> Option<Slot> {
+        let slot = self.slots.get_mut(usize::from(key))?.take()?;
+        self.by_cid[usize::from(slot.entry.cid())] = 0;
+        self.free.push(key);
+        Some(slot)
+    }
+
+    /// Hands a command to the controller, its data at `pool_iova` and on.
+    pub(crate) fn give(&mut self, key: u16, rings: &Region, pool_iova: u64) {
+        let Some(Some(slot)) = self.slots.get_mut(usize::from(key)) else { return };
+        let mut entry = slot.entry;
+        let address = slot.buffer.as_ref().map_or(0, |buffer| pool_iova + buffer.offset as u64);
+        // PSDT 1: an SGL of one data block, also where there are no data.
+        entry.cdw[0] = entry.cdw[0] & !(3 << 14) | 1 << 14;
+        entry.set_quad(6, address);
+        let id = u64::from(SglDescriptor::new(SglType::DataBlock, 0, 0).id());
+        entry.set_quad(8, u64::from(slot.len) | id << 56);
+        slot.stage = Stage::Taken;
+        rings.write_words(self.sq + self.tail as usize * 64, &entry.cdw);
+        self.tail = (self.tail + 1) % self.ring;
+        self.taken += 1;
+        self.dirty = true;
+    }
+
+    /// Rings the doorbell if there is something new.
+    pub(crate) fn ring(&mut self, registers: &Region) -> bool {
+        if std::mem::take(&mut self.dirty) {
+            // Release: the controller that sees the doorbell sees the entries.
+            registers.word32(sq_tail_doorbell(self.id)).store(self.tail, Ordering::Release);
+            return true;
+        }
+        false
+    }
+
+    /// The next command that the controller has answered.
+    pub(crate) fn reap(&mut self, rings: &Region) -> Option<(CompletionEntry, Slot)> {
+        if self.taken == 0 {
+            return None;
+        }
+        let at = self.cq + self.head as usize * 16;
+        let phase = rings.word64(at + 8).load(Ordering::Acquire) >> 48 & 1 != 0;
+        if phase != self.phase {
+            return None;
+        }
+        let entry = CompletionEntry { dw: rings.read_words(at) };
+        self.head += 1;
+        if self.head == self.ring {
+            (self.head, self.phase) = (0, !self.phase);
+        }
+        self.taken -= 1;
+        let key = self.by_cid[usize::from(entry.cid())].checked_sub(1)?;
+        self.remove(key).map(|slot| (entry, slot))
+    }
+
+    /// Tells the controller which completions were taken.
+    pub(crate) fn release(&self, registers: &Region) {
+        registers.word32(cq_head_doorbell(self.id)).store(self.head, Ordering::Release);
+    }
+
+    /// A command has left the host's queue: SQHD as the host counts it.
+    pub(crate) fn advance(&mut self) {
+        self.sq_head = (self.sq_head + 1) % self.entries;
+    }
+
+    /// SQHD of an answer.
+    pub(crate) fn sq_head(&self) -> u16 {
+        if self.flow { self.sq_head as u16 } else { 0xffff }
+    }
+
+    /// Whether commands are outstanding that are not waiting for an event of their controller.
+    pub(crate) fn is_busy(&self) -> bool {
+        let waits = |slot: &Slot| {
+            self.id == 0 && slot.entry.opcode() == nearside_spec::opcode::admin::ASYNC_EVENT_REQUEST
+        };
+        self.slots.iter().flatten().any(|slot| !waits(slot))
+    }
+
+    /// All commands, with what they hold: the host is gone.
+    pub(crate) fn clear(&mut self, pool: &mut Pool) {
+        for slot in self.slots.iter_mut().filter_map(Option::take) {
+            if let Some(buffer) = slot.buffer {
+                if matches!(slot.stage, Stage::Receiving { .. }) {
+                    pool.arrived(&buffer);
+                }
+                pool.give_back(buffer);
+            }
+        }
+        self.taken = 0;
+    }
+
+    /// Commands that wait for their host, whose buffers the controller does not know.
+    pub(crate) fn clear_waiting(&mut self, pool: &mut Pool) {
+        self.postponed.clear();
+        self.receiving = 0;
+        for key in 0..self.slots.len() as u16 {
+            if self.slot(key).is_some_and(|slot| slot.stage != Stage::Taken)
+                && let Some(Slot { buffer: Some(buffer), .. }) = self.remove(key)
+            {
+                pool.arrived(&buffer);
+                pool.give_back(buffer);
+            }
+        }
+    }
+}

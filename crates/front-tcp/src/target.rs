@@ -1,0 +1,340 @@
+//! What a target offers, to whom, and who is there.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use nearside_device::{Config, Fabric, Firmware, Host, Identity, Subsystem};
+use nearside_dma::{Region, Wakeup};
+use nearside_spec::fabrics::ADMIN_IN_CAPSULE;
+use nearside_spec::fabrics::discovery::{DiscoveryEntry, DiscoveryHeader, subtype};
+use nearside_spec::fabrics::nqn;
+use nearside_store::Store;
+
+use crate::association::Association;
+use crate::queue::MAX_ENTRIES;
+use crate::thread::Mail;
+
+/// Controllers at the same time, of all subsystems.
+pub(crate) const MAX_CONTROLLERS: usize = 4096;
+
+/// A subsystem as hosts are offered it.
+pub struct Offer<S: Store, F: Firmware<S>> {
+    /// Its name.
+    pub nqn: String,
+    /// Serial number, at most 20 ASCII characters; the same for all its controllers.
+    pub serial: String,
+    /// Its namespaces.
+    pub subsystem: Arc<Subsystem<S, F>>,
+    /// Hosts that may connect, by NQN; `None`: all.
+    pub hosts: Option<Vec<String>>,
+    /// What the word of named hosts on who asks is worth.
+    pub identities: Vec<(String, Identity)>,
+    /// And that of all others.
+    pub identity: Identity,
+    /// I/O queues of a controller, at most 63.
+    pub io_queues: u16,
+    /// Log2 of the largest transfer in 4 KiB pages, at most 10 (4 MiB).
+    pub mdts: u8,
+    /// Whether a volatile write cache is reported.
+    pub write_cache: bool,
+}
+
+impl<S: Store, F: Firmware<S>> Offer<S, F> {
+    /// For all hosts, whose root is squashed to nobody; transfers up to 1 MiB.
+    pub fn new(nqn: &str, serial: &str, subsystem: Arc<Subsystem<S, F>>) -> Offer<S, F> {
+        Offer {
+            nqn: nqn.to_owned(),
+            serial: serial.to_owned(),
+            subsystem,
+            hosts: None,
+            identities: Vec::new(),
+            identity: Identity::SquashRoot { uid: 65534, gid: 65534 },
+            io_queues: 63,
+            mdts: 8,
+            write_cache: true,
+        }
+    }
+
+    pub(crate) fn allows(&self, host: &str) -> bool {
+        self.hosts.as_ref().is_none_or(|hosts| hosts.iter().any(|h| h == host))
+    }
+
+    fn identity_of(&self, host: &str) -> Identity {
+        let named = self.identities.iter().find(|(nqn, _)| nqn == host);
+        named.map_or(self.identity, |(_, identity)| *identity)
+    }
+}
+
+/// How a target works.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Threads, 1 to 16.
+    pub threads: usize,
+    /// Most bytes of staging buffers of a thread. Memory is taken when it is used.
+    pub staging: usize,
+    /// Nanoseconds without work after which a thread sleeps.
+    pub idle_ns: u64,
+    /// Connections at the same time.
+    pub connections: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { threads: 1, staging: 256 << 20, idle_ns: 100_000, connections: 4096 }
+    }
+}
+
+/// What has happened since the target began.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Connections accepted.
+    pub connections: AtomicU64,
+    /// Connections ended because of what the peer sent.
+    pub refused: AtomicU64,
+    /// Controllers made.
+    pub controllers: AtomicU64,
+    /// Controllers ended because their hosts fell silent.
+    pub silent: AtomicU64,
+    /// Commands answered.
+    pub commands: AtomicU64,
+    /// Of them with another status than success.
+    pub errors: AtomicU64,
+    /// Bytes received.
+    pub received: AtomicU64,
+    /// Bytes sent.
+    pub sent: AtomicU64,
+    /// Connections that are open.
+    pub open: AtomicU64,
+}
+
+/// A host that is connected.
+#[derive(Clone, Debug)]
+pub struct Connected {
+    /// Controller.
+    pub cntlid: u16,
+    /// Subsystem.
+    pub nqn: String,
+    /// Host.
+    pub host_nqn: String,
+    /// Host identifier.
+    pub host_id: [u8; 16],
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// I/O queues.
+    pub queues: u16,
+    /// Whether the controller is enabled.
+    pub enabled: bool,
+}
+
+/// A target: its subsystems, its hosts, and the mail of its threads.
+pub struct Target<S: Store, F: Firmware<S>> {
+    pub(crate) options: Options,
+    pub(crate) wakeup: Arc<Wakeup>,
+    pub(crate) posts: Box<[Mutex<VecDeque<Mail<S, F>>>]>,
+    pub(crate) stopping: AtomicBool,
+    offers: Mutex<BTreeMap<String, Arc<Offer<S, F>>>>,
+    associations: Mutex<HashMap<u16, Arc<Association<S, F>>>>,
+    next_cntlid: AtomicU64,
+    generation: AtomicU64,
+    listening: Mutex<Vec<SocketAddr>>,
+    pub(crate) pools: Mutex<Vec<Option<Arc<Region>>>>,
+    /// What has happened.
+    pub counters: Counters,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl<S: Store, F: Firmware<S>> Target<S, F> {
+    /// A target that offers nothing yet.
+    pub fn new(options: Options) -> io::Result<Arc<Target<S, F>>> {
+        let threads = options.threads.clamp(1, 16);
+        Ok(Arc::new(Target {
+            wakeup: Arc::new(Wakeup::for_sleepers(threads)?),
+            posts: (0..threads).map(|_| Mutex::default()).collect(),
+            pools: Mutex::new(vec![None; threads]),
+            options: Options { threads, ..options },
+            stopping: AtomicBool::new(false),
+            offers: Mutex::default(),
+            associations: Mutex::default(),
+            next_cntlid: AtomicU64::new(0),
+            generation: AtomicU64::new(1),
+            listening: Mutex::default(),
+            counters: Counters::default(),
+        }))
+    }
+
+    /// Offers a subsystem, in the place of one of the same name.
+    pub fn offer(&self, offer: Offer<S, F>) {
+        lock(&self.offers).insert(offer.nqn.clone(), Arc::new(offer));
+        self.discovery_changed();
+    }
+
+    /// What is offered, by name.
+    pub fn offers(&self) -> Vec<Arc<Offer<S, F>>> {
+        lock(&self.offers).values().cloned().collect()
+    }
+
+    pub(crate) fn offered(&self, nqn: &str) -> Option<Arc<Offer<S, F>>> {
+        lock(&self.offers).get(nqn).cloned()
+    }
+
+    /// Hosts that are connected, by controller.
+    pub fn connected(&self) -> Vec<Connected> {
+        let associations = lock(&self.associations);
+        let mut all: Vec<Connected> = associations
+            .values()
+            .map(|a| Connected {
+                cntlid: a.cntlid,
+                nqn: a.nqn.clone(),
+                host_nqn: a.host_nqn.clone(),
+                host_id: a.host_id,
+                peer: a.peer,
+                queues: a.queues.load(Ordering::Relaxed),
+                enabled: a.is_enabled(),
+            })
+            .collect();
+        all.sort_by_key(|c| c.cntlid);
+        all
+    }
+
+    /// Addresses at which hosts are awaited.
+    pub(crate) fn listen(&self, address: SocketAddr) {
+        lock(&self.listening).push(address);
+        self.discovery_changed();
+    }
+
+    pub(crate) fn association(&self, cntlid: u16) -> Option<Arc<Association<S, F>>> {
+        lock(&self.associations).get(&cntlid).cloned()
+    }
+
+    /// Keeps an association that `make` makes for a free controller identifier. `None`: there are too many.
+    pub(crate) fn associate<E>(
+        &self,
+        make: impl FnOnce(u16) -> Result<Arc<Association<S, F>>, E>,
+    ) -> Result<Option<Arc<Association<S, F>>>, E> {
+        let mut associations = lock(&self.associations);
+        if associations.len() >= MAX_CONTROLLERS {
+            return Ok(None);
+        }
+        // FFF0h and above mean something else.
+        let cntlid = loop {
+            let next = self.next_cntlid.fetch_add(1, Ordering::Relaxed) % 0xffef + 1;
+            if !associations.contains_key(&(next as u16)) {
+                break next as u16;
+            }
+        };
+        let association = make(cntlid)?;
+        associations.insert(cntlid, association.clone());
+        self.counters.controllers.fetch_add(1, Ordering::Relaxed);
+        Ok(Some(association))
+    }
+
+    /// Ends an association: every thread closes its connections and lets go of its reactor.
+    pub(crate) fn end(&self, association: &Association<S, F>) {
+        association.ended.store(true, Ordering::Release);
+        if lock(&self.associations).remove(&association.cntlid).is_some() {
+            for thread in 0..self.posts.len() {
+                self.post(thread, Mail::End(association.cntlid));
+            }
+        }
+    }
+
+    pub(crate) fn post(&self, thread: usize, mail: Mail<S, F>) {
+        lock(&self.posts[thread]).push_back(mail);
+        self.wakeup.ring();
+    }
+
+    pub(crate) fn mail(&self, thread: usize) -> VecDeque<Mail<S, F>> {
+        std::mem::take(&mut lock(&self.posts[thread]))
+    }
+
+    pub(crate) fn has_mail(&self, thread: usize) -> bool {
+        !lock(&self.posts[thread]).is_empty()
+    }
+
+    /// The controller of a host; `offer`: of a subsystem, else of discovery.
+    pub(crate) fn config(
+        &self,
+        cntlid: u16,
+        offer: Option<&Offer<S, F>>,
+        nqn: &str,
+        host_nqn: &str,
+        identifier: [u8; 16],
+        keep_alive_ms: u32,
+    ) -> Config {
+        let fabric = Fabric {
+            cntlid,
+            discovery: offer.is_none(),
+            in_capsule: ADMIN_IN_CAPSULE,
+            max_commands: MAX_ENTRIES as u16,
+            keep_alive_ms,
+        };
+        let identity = offer.map_or(Identity::Refuse, |offer| offer.identity_of(host_nqn));
+        Config {
+            reactors: self.posts.len(),
+            io_queues: offer.map_or(1, |offer| offer.io_queues.clamp(1, 63)),
+            queue_entries: MAX_ENTRIES,
+            mdts: offer.map_or(8, |offer| offer.mdts.clamp(1, 10)),
+            write_cache: offer.is_some_and(|offer| offer.write_cache),
+            serial: offer.map_or("NEARSIDE0".into(), |offer| offer.serial.clone()),
+            subsystem: nqn.to_owned(),
+            host: Host { identifier, identity },
+            fabric: Some(fabric),
+            ..Config::default()
+        }
+    }
+
+    /// The discovery log as a host sees it that came to `local`.
+    pub(crate) fn discovery_log(&self, host: &str, local: SocketAddr) -> Arc<[u8]> {
+        let mut entries = Vec::new();
+        let listening = lock(&self.listening);
+        for (port, address) in listening.iter().enumerate() {
+            // An address that stands for all of them is told as the one that the host came to.
+            let ip = if address.ip().is_unspecified() { local.ip() } else { address.ip() };
+            let mut add = |subtype, nqn: &str| {
+                let mut entry = DiscoveryEntry::tcp(
+                    subtype,
+                    nqn,
+                    ip.is_ipv6(),
+                    &ip.to_string(),
+                    &address.port().to_string(),
+                );
+                entry.set_portid(port as u16);
+                entries.push(entry);
+            };
+            for offer in lock(&self.offers).values().filter(|offer| offer.allows(host)) {
+                add(subtype::NVM, &offer.nqn);
+            }
+            if address.port() == local.port() {
+                add(subtype::CURRENT, nqn::DISCOVERY);
+            }
+        }
+        let mut header = DiscoveryHeader::default();
+        header.set_genctr(self.generation.load(Ordering::Relaxed)).set_numrec(entries.len() as u64);
+        let mut page = header.0.to_vec();
+        page.extend(entries.iter().flat_map(|entry| entry.0));
+        page.into()
+    }
+
+    /// Publishes the log anew to every host that watches it.
+    fn discovery_changed(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+        let associations: Vec<_> =
+            lock(&self.associations).values().filter(|a| a.offer.is_none()).cloned().collect();
+        for association in associations {
+            let page = self.discovery_log(&association.host_nqn, association.local);
+            publish(&association.subsystem, page);
+        }
+    }
+}
+
+/// Makes a page the discovery log of a subsystem.
+pub(crate) fn publish<S, F>(subsystem: &Subsystem<S, F>, page: Arc<[u8]>) {
+    use nearside_spec::fabrics::discovery::LID;
+    subsystem.publish(LID, page, nearside_spec::log::event::DISCOVERY_LOG_CHANGED);
+}

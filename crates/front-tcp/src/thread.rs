@@ -1,0 +1,620 @@
+//! A thread of the target: its sockets, and the reactors of the queues that they are.
+//!
+//! One turn: mail, sockets, reactors that have something to do, answers. A thread that had work lately looks at its busy sockets itself;
+//! one that had none sleeps in epoll, where other threads, hosts and deadlines wake it.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use nearside_clock::{Clock, Nanos};
+use nearside_device::{Firmware, Reactor};
+use nearside_spec::Status;
+use nearside_spec::registers::{self as reg, csts};
+use nearside_store::Store;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fd::OwnedFd;
+
+use crate::association::{Association, Local};
+use crate::connection::{Connection, Cx, End, Moving, Phase, SCRATCH};
+use crate::pool::Pool;
+use crate::queue::Queue;
+use crate::target::Target;
+
+/// What threads tell each other.
+pub(crate) enum Mail<S: Store, F: Firmware<S>> {
+    /// A reactor of a new controller.
+    Reactor(Arc<Association<S, F>>, Box<Reactor<S, F>>),
+    /// A connection whose Connect was accepted.
+    Serve(Box<Connection<S, F>>),
+    /// An association ends.
+    End(u16),
+}
+
+/// Where controllers find a thread's staging buffers.
+pub(crate) fn pool_iova(thread: usize) -> u64 {
+    (thread as u64 + 1) << 40
+}
+
+const WAKEUP: u64 = u64::MAX;
+const LISTENERS: u64 = 1 << 48;
+/// Busy sockets that are looked at without asking epoll, and turns between two questions.
+const HOT: usize = 8;
+const ASK_EVERY: u32 = 16;
+/// Turns between two looks at every reactor's mailbox, while awake.
+const SWEEP_EVERY: u32 = 64;
+/// How often peers that owe something are looked at.
+const WATCH_NS: u64 = 500_000_000;
+/// What a timed sleep overshoots by.
+const EARLY_NS: u64 = 80_000;
+/// How long connections may take to end when the target stops.
+const STOP_NS: u64 = 5_000_000_000;
+
+pub(crate) struct Thread<S: Store, F: Firmware<S>, C> {
+    index: usize,
+    target: Arc<Target<S, F>>,
+    clock: C,
+    poller: OwnedFd,
+    pool: Pool,
+    listeners: Vec<TcpListener>,
+    connections: Vec<Option<Box<Connection<S, F>>>>,
+    free: Vec<usize>,
+    locals: Vec<Option<Box<Local<S, F>>>>,
+    by_cntlid: HashMap<u16, usize>,
+    /// Sockets that had something lately, and when.
+    hot: Vec<(usize, Nanos)>,
+    scratch: Box<[u8]>,
+    watched: Nanos,
+    stopping: Option<Nanos>,
+}
+
+impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
+    pub(crate) fn new(
+        index: usize,
+        target: Arc<Target<S, F>>,
+        listeners: Vec<TcpListener>,
+        clock: C,
+    ) -> io::Result<Self> {
+        let poller = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&poller, target.wakeup.event_of(index), EventData::new_u64(WAKEUP), EventFlags::IN)?;
+        for (key, listener) in listeners.iter().enumerate() {
+            listener.set_nonblocking(true)?;
+            epoll::add(&poller, listener, EventData::new_u64(LISTENERS + key as u64), EventFlags::IN)?;
+        }
+        let pool = Pool::new(target.options.staging)?;
+        target.pools.lock().unwrap_or_else(|e| e.into_inner())[index] = Some(pool.region().clone());
+        Ok(Thread {
+            index,
+            clock,
+            poller,
+            pool,
+            listeners,
+            connections: Vec::new(),
+            free: Vec::new(),
+            locals: Vec::new(),
+            by_cntlid: HashMap::new(),
+            hot: Vec::new(),
+            scratch: vec![0; SCRATCH].into(),
+            watched: Nanos(0),
+            stopping: None,
+            target,
+        })
+    }
+
+    /// Serves until the target stops.
+    pub(crate) fn run(mut self) {
+        let mut last_work = self.clock.now();
+        let mut turn = 0u32;
+        loop {
+            let now = self.clock.now();
+            turn = turn.wrapping_add(1);
+            let sweep = turn.is_multiple_of(SWEEP_EVERY);
+            let mut work = if sweep || self.locals.len() <= 4 { self.read_mail(now) } else { 0 };
+            work += self.look(turn, now);
+            work += self.step(now, sweep || self.locals.len() <= 4);
+            if now.since(self.watched) > WATCH_NS {
+                self.watch(now);
+            }
+            if self.stopping.is_some() || self.target.stopping.load(Ordering::Relaxed) {
+                if self.stop(now) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_micros(100));
+                continue;
+            }
+            if work > 0 {
+                last_work = now;
+                continue;
+            }
+            if now.since(last_work) < self.target.options.idle_ns {
+                std::hint::spin_loop();
+                continue;
+            }
+            self.sleep(now);
+        }
+    }
+
+    /// Sleeps until a socket, another thread or a deadline.
+    fn sleep(&mut self, now: Nanos) {
+        let mut next = self.locals.iter().flatten().filter_map(|local| local.due).min();
+        if self.connections.iter().flatten().any(|connection| connection.is_owed()) {
+            let watch = self.watched + WATCH_NS + 1;
+            next = Some(next.map_or(watch, |next| next.min(watch)));
+        }
+        let timeout = match next.map(|next| next.since(now).saturating_sub(EARLY_NS)) {
+            Some(0) => return std::hint::spin_loop(),
+            timeout => timeout,
+        };
+        let target = self.target.clone();
+        target.wakeup.arm_as(self.index);
+        let quiet = !target.has_mail(self.index)
+            && !target.stopping.load(Ordering::SeqCst)
+            && self.locals.iter().flatten().all(|local| local.reactor.is_quiet());
+        if quiet {
+            self.poll(timeout.map(Duration::from_nanos), now);
+        }
+        target.wakeup.disarm_as(self.index);
+        target.wakeup.event_of(self.index).take();
+        let now = self.clock.now();
+        self.read_mail(now);
+        self.step(now, true);
+    }
+
+    /// Asks epoll; takes what there is.
+    fn poll(&mut self, timeout: Option<Duration>, now: Nanos) -> usize {
+        let mut events = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 64];
+        let timeout = timeout
+            .map(|t| rustix::event::Timespec { tv_sec: t.as_secs() as _, tv_nsec: t.subsec_nanos() as _ });
+        let count = match epoll::wait(&self.poller, &mut events, timeout.as_ref()) {
+            Ok(count) => count,
+            Err(rustix::io::Errno::INTR) => 0,
+            Err(error) => {
+                tracing::error!(%error, "epoll");
+                0
+            }
+        };
+        let now =
+            if timeout.is_some_and(|t| t.tv_sec == 0 && t.tv_nsec == 0) { now } else { self.clock.now() };
+        let mut work = 0;
+        for event in events.iter().take(count) {
+            let key = event.data.u64();
+            match key {
+                WAKEUP => {}
+                LISTENERS.. => self.accept((key - LISTENERS) as usize, now),
+                key => {
+                    let key = key as usize;
+                    if !self.hot.iter().any(|(hot, _)| *hot == key) {
+                        self.hot.push((key, now));
+                    }
+                    self.serve(key, now);
+                }
+            }
+            work += 1;
+        }
+        work
+    }
+
+    /// Looks at the sockets.
+    fn look(&mut self, turn: u32, now: Nanos) -> usize {
+        let mut work = 0;
+        let idle = self.target.options.idle_ns;
+        if self.hot.len() <= HOT {
+            for at in 0..self.hot.len() {
+                let (key, _) = self.hot[at];
+                let got = self.serve(key, now);
+                if got > 0 {
+                    work += 1;
+                    self.hot[at].1 = now;
+                }
+            }
+            self.hot.retain(|(_, last)| now.since(*last) < idle);
+            if !turn.is_multiple_of(ASK_EVERY) && !self.hot.is_empty() {
+                return work;
+            }
+        } else {
+            self.hot.clear();
+        }
+        work + self.poll(Some(Duration::ZERO), now)
+    }
+
+    fn accept(&mut self, listener: usize, now: Nanos) {
+        while let Some(listener) = self.listeners.get(listener)
+            && let Ok((stream, peer)) = listener.accept()
+        {
+            let open = self.target.counters.open.load(Ordering::Relaxed);
+            let ready = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+            let address = ready.and_then(|()| stream.local_addr());
+            let Ok(address) = address else { continue };
+            if open >= self.target.options.connections as u64 {
+                tracing::warn!(%peer, "too many connections");
+                continue;
+            }
+            self.target.counters.connections.fetch_add(1, Ordering::Relaxed);
+            self.target.counters.open.fetch_add(1, Ordering::Relaxed);
+            self.insert(Box::new(Connection::new(stream, peer, address, now)));
+        }
+    }
+
+    fn insert(&mut self, connection: Box<Connection<S, F>>) -> Option<usize> {
+        let key = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            self.connections.len() - 1
+        });
+        let data = EventData::new_u64(key as u64);
+        if let Err(error) = epoll::add(&self.poller, &connection.stream, data, EventFlags::IN) {
+            tracing::error!(%error, "epoll");
+            self.free.push(key);
+            self.target.counters.open.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        self.connections[key] = Some(connection);
+        Some(key)
+    }
+
+    /// One connection: reads, hands on, answers what can be answered. Returns the bytes read.
+    fn serve(&mut self, key: usize, now: Nanos) -> usize {
+        let Some(mut connection) = self.connections.get_mut(key).and_then(Option::take) else { return 0 };
+        let local = connection.local.and_then(|key| self.locals.get_mut(key)?.as_deref_mut());
+        let mut cx =
+            Cx { target: &self.target, pool: &mut self.pool, pool_iova: pool_iova(self.index), local, now };
+        let got = match connection.read(&mut self.scratch, &mut cx) {
+            Ok(got) => got,
+            Err(End::Fatal(fatal, header)) => {
+                tracing::info!(peer = %connection.peer, %fatal, "a PDU broke the rules");
+                self.target.counters.refused.fetch_add(1, Ordering::Relaxed);
+                connection.terminate(fatal, &header);
+                1
+            }
+            Err(End::Closed) => {
+                self.close(key, connection);
+                return 1;
+            }
+            Err(End::Io(error)) => {
+                tracing::info!(peer = %connection.peer, %error, "a connection broke");
+                self.close(key, connection);
+                return 1;
+            }
+        };
+        if got > 0 {
+            self.target.counters.received.fetch_add(got as u64, Ordering::Relaxed);
+            if let (Some(queue), Some(association), Some(local)) =
+                (&mut connection.queue, &connection.association, &mut cx.local)
+                && queue.ring(association.registers())
+            {
+                local.due = Some(now);
+            }
+        }
+        let written = connection.write(&mut cx);
+        if let Phase::Moving(moving) = &connection.phase {
+            let (thread, _) = (moving.association.thread_of(moving.qid), ());
+            let _ = epoll::delete(&self.poller, &connection.stream);
+            self.free.push(key);
+            self.hot.retain(|(hot, _)| *hot != key);
+            self.target.post(thread, Mail::Serve(connection));
+            if thread == self.index {
+                self.read_mail(now);
+            }
+            return got.max(1);
+        }
+        match written {
+            Ok(_) => {
+                self.mind_room(key, &mut connection);
+                self.connections[key] = Some(connection);
+            }
+            Err(_) => self.close(key, connection),
+        }
+        got
+    }
+
+    /// Asks the poller for room where something could not be sent, and no longer where it could.
+    fn mind_room(&self, key: usize, connection: &mut Connection<S, F>) {
+        let wants = !connection.output.is_empty();
+        if wants != connection.wants_room {
+            connection.wants_room = wants;
+            let flags = if wants { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+            let _ = epoll::modify(&self.poller, &connection.stream, EventData::new_u64(key as u64), flags);
+        }
+    }
+
+    /// A connection is over. Its queue stays until the controller has let go of it; an admin queue takes its association along.
+    fn close(&mut self, key: usize, mut connection: Box<Connection<S, F>>) {
+        let _ = epoll::delete(&self.poller, &connection.stream);
+        self.free.push(key);
+        self.hot.retain(|(hot, _)| *hot != key);
+        self.target.counters.open.fetch_sub(1, Ordering::Relaxed);
+        connection.output.clear(&mut self.pool);
+        let local = connection.local.and_then(|at| self.locals.get_mut(at)?.as_deref_mut());
+        let (Some(mut queue), Some(local)) = (connection.queue.take(), local) else { return };
+        local.connections.retain(|other| *other != key);
+        queue.clear_waiting(&mut self.pool);
+        if queue.id == 0 {
+            tracing::info!(
+                cntlid = local.association.cntlid,
+                host = local.association.host_nqn,
+                "disconnected"
+            );
+            local.leaving.push(*queue);
+            let association = local.association.clone();
+            self.target.end(&association);
+        } else {
+            local.association.queues.fetch_sub(1, Ordering::Relaxed);
+            local.reactor.close_pair(queue.id);
+            local.leaving.push(*queue);
+        }
+        local_due(&mut self.locals, connection.local);
+    }
+
+    fn read_mail(&mut self, now: Nanos) -> usize {
+        let mail = self.target.mail(self.index);
+        let count = mail.len();
+        for mail in mail {
+            match mail {
+                Mail::Reactor(association, reactor) => {
+                    let cntlid = association.cntlid;
+                    let local = Box::new(Local {
+                        association,
+                        reactor: *reactor,
+                        connections: Vec::new(),
+                        leaving: Vec::new(),
+                        reset: false,
+                        due: Some(now),
+                    });
+                    let at = self.locals.iter().position(Option::is_none).unwrap_or_else(|| {
+                        self.locals.push(None);
+                        self.locals.len() - 1
+                    });
+                    self.locals[at] = Some(local);
+                    self.by_cntlid.insert(cntlid, at);
+                }
+                Mail::Serve(connection) => self.welcome(connection, now),
+                Mail::End(cntlid) => self.end(cntlid, now),
+            }
+        }
+        count
+    }
+
+    /// A connection becomes a queue of a controller.
+    fn welcome(&mut self, mut connection: Box<Connection<S, F>>, now: Nanos) {
+        let Phase::Moving(moving) = std::mem::replace(&mut connection.phase, Phase::Initialized) else {
+            return;
+        };
+        let Moving { association, cid, qid, entries, flow } = *moving;
+        let at = self.by_cntlid.get(&association.cntlid).copied();
+        let local = at.and_then(|at| self.locals.get_mut(at)?.as_deref_mut());
+        let opened = match local.filter(|local| !local.association.ended.load(Ordering::Acquire)) {
+            None => Err(Status::COMMAND_SEQUENCE_ERROR.dnr()),
+            // The queue of a connection that has just gone may not be at its end yet.
+            Some(local)
+                if local.leaving.iter().any(|queue| queue.id == qid) || local.reactor.has_pair(qid) =>
+            {
+                Err(Status::COMMAND_SEQUENCE_ERROR)
+            }
+            Some(local) => {
+                let queue = Queue::new(qid, entries, flow, &association.rings);
+                let opened = if qid == 0 { Ok(()) } else { local.reactor.open_pair(&queue.pair()) };
+                opened.map(|()| (queue, local))
+            }
+        };
+        let status = match opened {
+            Ok((mut queue, local)) => {
+                queue.advance();
+                connection.queue = Some(Box::new(queue));
+                connection.association = Some(association.clone());
+                connection.local = at;
+                connection.phase = Phase::Serving;
+                local.due = Some(now);
+                Status::SUCCESS
+            }
+            Err(status) => status,
+        };
+        let result = if status.is_success() { association.cntlid.into() } else { 0 };
+        connection.progress = now;
+        connection.answer(cid, result, status, &self.target.counters);
+        // What came behind the Connect command is looked at as well.
+        connection.stalled = true;
+        let Some(key) = self.insert(connection) else {
+            if qid == 0 {
+                self.target.end(&association);
+            }
+            return;
+        };
+        if status.is_success()
+            && let Some(local) = at.and_then(|at| self.locals.get_mut(at)?.as_deref_mut())
+        {
+            local.connections.push(key);
+            if qid != 0 {
+                association.queues.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.hot.push((key, now));
+        self.serve(key, now);
+    }
+
+    /// An association ends: its connections close, and its reactor goes when nothing is in flight.
+    fn end(&mut self, cntlid: u16, now: Nanos) {
+        let Some(&at) = self.by_cntlid.get(&cntlid) else { return };
+        let Some(local) = self.locals.get_mut(at).and_then(Option::as_deref_mut) else { return };
+        local.due = Some(now);
+        local.reactor.abandon();
+        for key in local.connections.clone() {
+            if let Some(connection) = self.connections.get_mut(key).and_then(Option::take) {
+                self.close(key, connection);
+            }
+        }
+    }
+
+    /// Steps the reactors that have something to do, and answers what they have completed. `sweep`: looks at all mailboxes.
+    fn step(&mut self, now: Nanos, sweep: bool) -> usize {
+        let mut work = 0;
+        for at in 0..self.locals.len() {
+            let Some(local) = &self.locals[at] else { continue };
+            let due = local.due.is_some_and(|due| due <= now);
+            if due || (sweep && !local.reactor.is_quiet()) {
+                work += self.step_one(at, now);
+            }
+        }
+        work
+    }
+
+    fn step_one(&mut self, at: usize, now: Nanos) -> usize {
+        let Some(local) = self.locals.get_mut(at).and_then(Option::as_deref_mut) else { return 0 };
+        let step = local.reactor.step(now);
+        let mut work = step.work;
+        // What was done at once may have left more to do.
+        local.due = if step.work > 0 { Some(now) } else { step.next };
+        for index in 0.. {
+            let Some(local) = self.locals.get_mut(at).and_then(Option::as_deref_mut) else { break };
+            let Some(&key) = local.connections.get(index) else { break };
+            let Some(mut connection) = self.connections.get_mut(key).and_then(Option::take) else { continue };
+            let mut cx = Cx {
+                target: &self.target,
+                pool: &mut self.pool,
+                pool_iova: pool_iova(self.index),
+                local: None,
+                now,
+            };
+            let done = connection.reap(&mut cx);
+            let mut broken = false;
+            if done > 0 {
+                work += done;
+                if let (Some(queue), Some(association)) = (&mut connection.queue, &connection.association)
+                    && queue.ring(association.registers())
+                {
+                    local.due = Some(now);
+                }
+                broken = connection.write(&mut cx).is_err();
+            }
+            if broken {
+                self.close(key, connection);
+                continue;
+            }
+            if done > 0 {
+                self.mind_room(key, &mut connection);
+            }
+            self.connections[key] = Some(connection);
+        }
+        self.tidy(at, now);
+        work
+    }
+
+    /// Queues whose connections are gone, resets, controllers that gave up, associations that end.
+    fn tidy(&mut self, at: usize, now: Nanos) {
+        let Some(local) = self.locals.get_mut(at).and_then(Option::as_deref_mut) else { return };
+        let ended = local.association.ended.load(Ordering::Acquire);
+        if !local.leaving.is_empty() {
+            let (pool, reactor) = (&mut self.pool, &local.reactor);
+            local.leaving.retain_mut(|queue| {
+                let there = if queue.id == 0 { reactor.in_flight() > 0 } else { reactor.has_pair(queue.id) };
+                if !there {
+                    queue.clear(pool);
+                }
+                there
+            });
+        }
+        if ended {
+            if local.leaving.is_empty() && local.connections.is_empty() && local.reactor.in_flight() == 0 {
+                self.by_cntlid.remove(&local.association.cntlid);
+                self.locals[at] = None;
+            } else {
+                local.due = Some(local.due.map_or(now + 1_000_000, |due| due.min(now + 1_000_000)));
+            }
+            return;
+        }
+        let fatal = local.association.registers().word32(reg::CSTS).load(Ordering::Relaxed) & csts::CFS != 0;
+        if fatal && local.connections.iter().any(|key| self.connections.get(*key).is_some()) {
+            tracing::warn!(
+                cntlid = local.association.cntlid,
+                host = local.association.host_nqn,
+                "the host fell silent"
+            );
+            self.target.counters.silent.fetch_add(1, Ordering::Relaxed);
+            let association = local.association.clone();
+            self.target.end(&association);
+            return;
+        }
+        if std::mem::take(&mut local.reset) {
+            // The I/O queues of all threads would have to go; what a host does after a reset is to end the association or to connect them
+            // anew, so that those of this thread alone are closed here and the others by their hosts.
+            for key in local.connections.clone() {
+                let io = |c: &Connection<S, F>| c.queue.as_ref().is_some_and(|queue| queue.id != 0);
+                if let Some(connection) = self.connections.get_mut(key).and_then(|c| c.take_if(|c| io(c))) {
+                    self.close(key, connection);
+                }
+            }
+        }
+    }
+
+    /// Peers that owe something for too long lose their connections; commands that wait for a buffer try again.
+    fn watch(&mut self, now: Nanos) {
+        self.watched = now;
+        for key in 0..self.connections.len() {
+            let Some(connection) = &self.connections[key] else { continue };
+            if connection.is_owed() && connection.patience() <= now {
+                tracing::info!(peer = %connection.peer, "a peer was waited for in vain");
+                if let Some(connection) = self.connections[key].take() {
+                    self.close(key, connection);
+                }
+            }
+        }
+        self.unstall(now);
+    }
+
+    /// Connections that wait for staging buffers try again.
+    fn unstall(&mut self, now: Nanos) {
+        for key in 0..self.connections.len() {
+            let Some(connection) = &self.connections[key] else { continue };
+            let waits =
+                connection.stalled || connection.queue.as_ref().is_some_and(|q| !q.postponed.is_empty());
+            if waits {
+                self.resume(key, now);
+            }
+        }
+    }
+
+    fn resume(&mut self, key: usize, now: Nanos) {
+        let Some(connection) = self.connections.get_mut(key).and_then(Option::as_deref_mut) else { return };
+        let mut cx = Cx {
+            target: &self.target,
+            pool: &mut self.pool,
+            pool_iova: pool_iova(self.index),
+            local: None,
+            now,
+        };
+        connection.go_on(&mut cx);
+        self.serve(key, now);
+        if let Some(connection) = self.connections.get_mut(key).and_then(Option::as_deref_mut)
+            && let (Some(queue), Some(association)) = (&mut connection.queue, &connection.association)
+            && queue.ring(association.registers())
+        {
+            local_due(&mut self.locals, connection.local);
+        }
+    }
+
+    /// The target stops: what was taken is finished, then everything is closed. Whether that is done.
+    fn stop(&mut self, now: Nanos) -> bool {
+        let since = *self.stopping.get_or_insert(now);
+        let late = now.since(since) > STOP_NS;
+        self.listeners.clear();
+        for key in 0..self.connections.len() {
+            let done = self.connections[key].as_ref().is_some_and(|connection| {
+                let busy = connection.queue.as_ref().is_some_and(|queue| queue.is_busy());
+                late || (!busy && connection.output.is_empty())
+            });
+            if done && let Some(connection) = self.connections[key].take() {
+                self.close(key, connection);
+            }
+        }
+        self.connections.iter().all(Option::is_none) && self.locals.iter().all(Option::is_none)
+            || now.since(since) > 2 * STOP_NS
+    }
+}
+
+/// A reactor has something to do.
+fn local_due<S: Store, F: Firmware<S>>(locals: &mut [Option<Box<Local<S, F>>>], at: Option<usize>) {
+    if let Some(local) = at.and_then(|at| locals.get_mut(at)?.as_deref_mut()) {
+        local.due = Some(Nanos(0));
+    }
+}
