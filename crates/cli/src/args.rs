@@ -47,6 +47,8 @@ pub enum Command {
     Discover(crate::discover::DiscoverArgs),
     /// Serve a drive: its namespace as a file, and a socket for the other commands
     Attach(crate::attach::AttachArgs),
+    /// Serve a drive to hosts on the network, as an NVMe/TCP target
+    Serve(crate::serve::ServeArgs),
     /// Say what this machine offers and lacks, and what that costs
     Doctor(crate::doctor::DoctorArgs),
     /// The papers' system in three acts, with tables and a page of pictures

@@ -27,6 +27,7 @@ mod ls;
 mod open;
 mod out;
 mod progress;
+mod serve;
 mod sim;
 mod stat;
 mod study;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Command::Info(a) => info::run(a),
         Command::Discover(a) => discover::run(a),
         Command::Attach(a) => attach::run(a),
+        Command::Serve(a) => serve::run(a),
         Command::Doctor(a) => doctor::run(a),
         Command::Demo(a) => demo::run(a),
         Command::Bench(a) => bench::run(a),

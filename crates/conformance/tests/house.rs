@@ -24,6 +24,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("device", &["spec", "dma", "clock", "store", "fsr"]),
     ("driver", &["spec", "dma", "clock"]),
     ("front-loop", &["device", "driver", "dma", "clock", "store"]),
+    ("front-tcp", &["device", "spec", "dma", "clock", "store"]),
     ("front-fuse", &["device", "driver", "front-loop", "spec", "dma", "clock", "store"]),
     // FSRLib's two other ways (the host locates; the host does it all) read a volume with the same code as the drive.
     ("fsrlib", &["driver", "spec", "dma", "clock", "fsview", "ndp"]),

@@ -22,6 +22,7 @@ pub struct Namespace<S, O = ()> {
     lba_shift: u32,
     uuid: [u8; 16],
     nguid: [u8; 16],
+    protected: bool,
     stripes: Option<Stripes>,
 }
 
@@ -45,7 +46,15 @@ impl<S: Store, O: Observer> Namespace<S, O> {
             ));
         }
         let lba_shift = lba_size.trailing_zeros();
-        Ok(Namespace { store, observer, lba_shift, uuid, nguid: [0; 16], stripes: shared.then(Stripes::new) })
+        Ok(Namespace {
+            store,
+            observer,
+            lba_shift,
+            uuid,
+            nguid: [0; 16],
+            protected: false,
+            stripes: shared.then(Stripes::new),
+        })
     }
 
     /// Logical blocks. What is left of the store after the last whole one is out of reach.
@@ -75,6 +84,11 @@ impl<S: Store, O: Observer> Namespace<S, O> {
         Namespace { nguid, ..self }
     }
 
+    /// The same, where `protected` never written, whatever its store allows.
+    pub fn protected(self, protected: bool) -> Self {
+        Namespace { protected, ..self }
+    }
+
     /// Its NGUID.
     pub fn nguid(&self) -> &[u8; 16] {
         &self.nguid
@@ -92,7 +106,7 @@ impl<S: Store, O: Observer> Namespace<S, O> {
 
     /// Whether it may not be written.
     pub fn read_only(&self) -> bool {
-        self.store.read_only()
+        self.protected || self.store.read_only()
     }
 
     /// A way in; `memory` holds the spans that operations name.

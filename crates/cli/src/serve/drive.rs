@@ -1,0 +1,130 @@
+//! The stores, subsystems and threads of a server.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use nearside_clock::{Clock, TscClock};
+use nearside_device::{Fsr, Identity, Namespace, Subsystem, near_data};
+use nearside_dma::Memory;
+use nearside_front_tcp::{Offer, Options, Server, Target};
+use nearside_store::{Data, FileOptions, Operation, Submitted, Token};
+use nearside_stores::AnyStore;
+
+use super::names;
+use super::plan::{NamespacePlan, Plan};
+
+/// What serves.
+pub type AnyTarget = Target<AnyStore, Fsr>;
+
+/// A drive that is served.
+pub struct Drive {
+    server: Server<AnyStore, Fsr>,
+    /// What a user should know.
+    notes: Vec<String>,
+}
+
+/// Opens a namespace of a subsystem.
+pub fn open(nqn: &str, plan: &NamespacePlan) -> Result<Arc<Namespace<AnyStore, Fsr>>, String> {
+    let options = if plan.read_only { FileOptions::read() } else { FileOptions::serve() };
+    let options = FileOptions { block_size: plan.block_size, ..options };
+    let failed = |e: std::io::Error| format!("namespace {} of {nqn}: {e}", plan.nsid);
+    let store = AnyStore::open(&plan.store, options).map_err(failed)?;
+    let firmware = Fsr::new(Arc::new(TscClock::new()), near_data::Config::default());
+    let names = names::identifiers(nqn, plan.nsid, &plan.store);
+    // Several controllers reach it, each on its own.
+    let namespace = Namespace::new(store, firmware, plan.block_size, names.uuid, true).map_err(failed)?;
+    Ok(Arc::new(namespace.with_nguid(names.nguid).protected(plan.read_only)))
+}
+
+impl Drive {
+    /// Opens the stores, listens, serves.
+    pub fn start(plan: &Plan) -> Result<Drive, String> {
+        let options = Options { threads: plan.threads, ..Options::default() };
+        let target = AnyTarget::new(options).map_err(|e| e.to_string())?;
+        let mut notes = Vec::new();
+        for plan in &plan.subsystem {
+            let subsystem = Subsystem::new();
+            for namespace in &plan.namespace {
+                let opened = open(&plan.nqn, namespace)?;
+                notes.extend_from_slice(opened.store().notes());
+                subsystem.add(namespace.nsid, opened).map_err(|e| format!("{}: {e}", plan.nqn))?;
+            }
+            let serial = plan.serial.clone().unwrap_or_else(|| names::serial(&plan.nqn));
+            target.offer(Offer {
+                hosts: plan.allow_hosts.clone(),
+                identities: plan.host.iter().map(|host| (host.nqn.clone(), host.identity.0)).collect(),
+                identity: plan.identity.0,
+                write_cache: plan.namespace.iter().any(|namespace| !namespace.read_only),
+                ..Offer::new(&plan.nqn, &serial, subsystem)
+            });
+        }
+        let listen = |address| TcpListener::bind(address).map_err(|e| format!("{address}: {e}"));
+        let listeners = plan.addresses()?.into_iter().map(listen).collect::<Result<Vec<_>, _>>()?;
+        let server = Server::start(target, listeners, TscClock::new()).map_err(|e| e.to_string())?;
+        Ok(Drive { server, notes })
+    }
+
+    pub fn target(&self) -> &Arc<AnyTarget> {
+        self.server.target()
+    }
+
+    /// What the user is told: how to connect, and what holds.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for offer in self.target().offers() {
+            for address in self.server.addresses() {
+                lines.push(format!(
+                    "nvme connect -t tcp -a {} -s {} -n {}",
+                    address.ip(),
+                    address.port(),
+                    offer.nqn
+                ));
+            }
+            for (nsid, namespace) in offer.subsystem.namespaces() {
+                let first = self.server.addresses().first().map_or(String::new(), ToString::to_string);
+                let kept = if namespace.read_only() { ", read-only" } else { "" };
+                lines.push(format!(
+                    "nvme+tcp://{first}/{}/{nsid}: {} bytes{kept}",
+                    offer.nqn,
+                    namespace.bytes()
+                ));
+            }
+            if let Identity::SquashRoot { uid, gid } = offer.identity {
+                lines.push(format!(
+                    "near-data requests: root of a host is taken for {uid}:{gid}; --trust believes it"
+                ));
+            }
+        }
+        lines.extend(self.notes.iter().cloned());
+        lines
+    }
+
+    /// Ends: what was taken is finished, then all stores are flushed.
+    pub fn stop(self) -> Result<(), String> {
+        let target = self.server.target().clone();
+        drop(self.server);
+        for offer in target.offers() {
+            for (nsid, namespace) in offer.subsystem.namespaces() {
+                if !namespace.read_only() {
+                    flush(&namespace).map_err(|e| format!("namespace {nsid} of {}: {e}", offer.nqn))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes all that was written durable.
+pub fn flush(namespace: &Arc<Namespace<AnyStore, Fsr>>) -> Result<(), String> {
+    let clock = TscClock::new();
+    let mut access = namespace.access(Arc::new(Memory::new())).map_err(|e| e.to_string())?;
+    let mut done = match access.submit(Operation::Flush, Data::None, Token(0), clock.now()) {
+        Submitted::Done(completion) => Some(completion.result),
+        Submitted::Pending => None,
+    };
+    while done.is_none() {
+        access.poll(clock.now(), &mut |_, completion| done = Some(completion.result));
+        std::thread::yield_now();
+    }
+    done.unwrap_or(Ok(())).map_err(|e| e.to_string())
+}

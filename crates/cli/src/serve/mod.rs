@@ -1,0 +1,93 @@
+//! `nearside serve`: a drive on the network, as an NVMe/TCP target.
+//!
+//! Flags or a file become a [`plan::Plan`]; [`drive::Drive`] opens its stores and offers its subsystems; then the target's threads serve until
+//! a signal comes.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use nearside_dma::system::Termination;
+use nearside_stores::models_help;
+
+use crate::failure::{Failure, Outcome};
+
+mod drive;
+mod names;
+mod plan;
+
+const EXAMPLES: &str = "\
+Examples:
+  nearside serve --store dram:4GiB --listen 127.0.0.1:4420
+  nvme connect -t tcp -a 127.0.0.1 -s 4420 -n NQN        as it is printed
+  nearside grep -d nvme+tcp://127.0.0.1:4420/NQN/1 ERROR /var/log
+
+Hosts are believed as to who asks for near-data work, but for root, which is taken for nobody (65534:65534): --trust believes
+it as well, --squash UID:GID takes every user for one, --refuse-near-data answers none. SIGINT and SIGTERM end the server: what was
+taken is finished and made durable first.";
+
+/// Serves a drive to hosts on the network, as an NVMe/TCP target
+#[derive(Args)]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", models_help()))]
+pub struct ServeArgs {
+    /// What holds a namespace's bytes: file:PATH (an image or a block device), dram:SIZE or dram:IMAGE, or model:NAME:SIZE, a device
+    /// with its own response times (listed below). Given several times: namespaces 1, 2 and so on
+    #[arg(long, value_name = "STORE", required_unless_present = "config")]
+    store: Vec<String>,
+    /// Where hosts are awaited; port 4420 unless given
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4420")]
+    listen: Vec<String>,
+    /// The subsystem's name [default: made from this machine and the first store]
+    #[arg(long, value_name = "NQN")]
+    subsystem: Option<String>,
+    /// A host that may connect, by its name; without any, all may
+    #[arg(long, value_name = "NQN")]
+    allow_host: Vec<String>,
+    /// Another address for discovery; port 8009 unless given. Every address answers it
+    #[arg(long, value_name = "ADDR")]
+    discovery: Vec<String>,
+    /// All of this, several subsystems and more, from a file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["store", "subsystem", "allow_host"])]
+    config: Option<PathBuf>,
+    /// Refuse writes
+    #[arg(long)]
+    read_only: bool,
+    /// Bytes of a logical block
+    #[arg(long, value_name = "512|4096", default_value_t = 512)]
+    block_size: u32,
+    /// Threads that serve
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+    /// Believe hosts that root asks, where they say so
+    #[arg(long, group = "identity")]
+    trust: bool,
+    /// Take whoever asks for this user with this group
+    #[arg(long, value_name = "UID:GID", group = "identity")]
+    squash: Option<plan::Squash>,
+    /// OpenMetrics at this address
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<String>,
+    /// Where `nearside status` and `nearside namespace` find the server [default: in /run or XDG_RUNTIME_DIR]
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Answer no near-data requests
+    #[arg(long, group = "identity")]
+    refuse_near_data: bool,
+}
+
+pub fn run(args: ServeArgs) -> Outcome {
+    let words = |e: &dyn std::fmt::Display| Failure::Message(e.to_string());
+    let mut termination = Termination::new().map_err(|e| words(&e))?;
+    let plan = plan::Plan::of(&args).map_err(Failure::Message)?;
+    let drive = drive::Drive::start(&plan).map_err(Failure::Message)?;
+    let mut out = std::io::stdout().lock();
+    for line in drive.lines() {
+        writeln!(out, "{line}")?;
+    }
+    out.flush()?;
+    drop(out);
+    let signal = termination.wait().map_err(|e| words(&e))?;
+    tracing::info!(signal, "ending");
+    drive.stop().map_err(Failure::Message)?;
+    Ok(0)
+}

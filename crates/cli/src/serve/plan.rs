@@ -1,0 +1,257 @@
+//! What is to be served: flags, or a file, checked.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use nearside_device::Identity;
+use nearside_spec::fabrics::{DISCOVERY_PORT, PORT, nqn};
+use serde::Deserialize;
+
+use super::{ServeArgs, names};
+
+/// `UID:GID`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Squash(pub u32, pub u32);
+
+impl FromStr for Squash {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Squash, String> {
+        let id =
+            |s: &str| s.parse::<u32>().map_err(|_| format!("{s:?} is no user or group number (UID:GID)"));
+        let (uid, gid) = text.split_once(':').ok_or("expected UID:GID")?;
+        Ok(Squash(id(uid)?, id(gid)?))
+    }
+}
+
+/// Who root of a host is, by default.
+const NOBODY: Identity = Identity::SquashRoot { uid: 65534, gid: 65534 };
+
+/// What the word of a host is worth, as a file says it: `squash-root`, `trust`, `refuse`, `squash UID:GID`.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub struct Word(pub Identity);
+
+impl TryFrom<String> for Word {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Word, String> {
+        Ok(Word(match text.as_str() {
+            "squash-root" => NOBODY,
+            "trust" => Identity::Trust,
+            "refuse" => Identity::Refuse,
+            other => match other.strip_prefix("squash ").map(Squash::from_str) {
+                Some(Ok(Squash(uid, gid))) => Identity::SquashAll { uid, gid },
+                Some(Err(why)) => return Err(why),
+                None => {
+                    return Err(format!("identity {other:?}: squash-root, trust, refuse or squash UID:GID"));
+                }
+            },
+        }))
+    }
+}
+
+impl Default for Word {
+    fn default() -> Word {
+        Word(NOBODY)
+    }
+}
+
+/// A namespace.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct NamespacePlan {
+    pub nsid: u32,
+    pub store: String,
+    #[serde(default = "block_size")]
+    pub block_size: u32,
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+fn block_size() -> u32 {
+    512
+}
+
+/// What the word of a host is worth.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct HostPlan {
+    pub nqn: String,
+    pub identity: Word,
+}
+
+/// A subsystem.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct SubsystemPlan {
+    pub nqn: String,
+    pub serial: Option<String>,
+    /// Hosts that may connect; without it, all may.
+    pub allow_hosts: Option<Vec<String>>,
+    #[serde(default)]
+    pub identity: Word,
+    #[serde(default)]
+    pub host: Vec<HostPlan>,
+    pub namespace: Vec<NamespacePlan>,
+}
+
+/// All that is served.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Plan {
+    #[serde(default)]
+    pub listen: Vec<String>,
+    #[serde(default)]
+    pub discovery: Vec<String>,
+    pub metrics: Option<String>,
+    pub control: Option<PathBuf>,
+    #[serde(default = "threads")]
+    pub threads: usize,
+    pub subsystem: Vec<SubsystemPlan>,
+}
+
+fn threads() -> usize {
+    1
+}
+
+impl Plan {
+    /// From the command line, or from the file that it names. The flags beside `--config` that the file does not say hold.
+    pub fn of(args: &ServeArgs) -> Result<Plan, String> {
+        let mut plan = match &args.config {
+            Some(path) => {
+                let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+                toml::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?
+            }
+            None => Plan::of_flags(args),
+        };
+        if plan.listen.is_empty() {
+            plan.listen.clone_from(&args.listen);
+        }
+        plan.metrics = plan.metrics.or_else(|| args.metrics.clone());
+        plan.control = plan.control.or_else(|| args.control.clone());
+        plan.check()?;
+        Ok(plan)
+    }
+
+    fn of_flags(args: &ServeArgs) -> Plan {
+        let nqn = args.subsystem.clone().unwrap_or_else(|| names::subsystem(&args.store[0]));
+        let identity = match args.squash {
+            Some(Squash(uid, gid)) => Identity::SquashAll { uid, gid },
+            None if args.trust => Identity::Trust,
+            None if args.refuse_near_data => Identity::Refuse,
+            None => NOBODY,
+        };
+        let namespaces = args.store.iter().zip(1..).map(|(store, nsid)| NamespacePlan {
+            nsid,
+            store: store.clone(),
+            block_size: args.block_size,
+            read_only: args.read_only,
+        });
+        let subsystem = SubsystemPlan {
+            nqn,
+            serial: None,
+            allow_hosts: (!args.allow_host.is_empty()).then(|| args.allow_host.clone()),
+            identity: Word(identity),
+            host: Vec::new(),
+            namespace: namespaces.collect(),
+        };
+        Plan {
+            listen: args.listen.clone(),
+            discovery: args.discovery.clone(),
+            metrics: None,
+            control: None,
+            threads: args.threads,
+            subsystem: vec![subsystem],
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if !(1..=16).contains(&self.threads) {
+            return Err(format!("{} threads; it can be 1 to 16", self.threads));
+        }
+        for subsystem in &self.subsystem {
+            let hosts = subsystem.allow_hosts.iter().flatten().chain(subsystem.host.iter().map(|h| &h.nqn));
+            for name in std::iter::once(&subsystem.nqn).chain(hosts) {
+                nqn::check(name).map_err(|e| format!("{name:?}: {e}"))?;
+            }
+            if subsystem.nqn == nqn::DISCOVERY {
+                return Err(format!("{:?} is every target's discovery subsystem", subsystem.nqn));
+            }
+        }
+        self.addresses()?;
+        Ok(())
+    }
+
+    /// Where hosts are awaited.
+    pub fn addresses(&self) -> Result<Vec<SocketAddr>, String> {
+        let all =
+            self.listen.iter().map(|a| (a, PORT)).chain(self.discovery.iter().map(|a| (a, DISCOVERY_PORT)));
+        all.map(|(address, port)| resolve(address, port)).collect()
+    }
+}
+
+/// `HOST[:PORT]`, `[IPV6]:PORT`.
+pub fn resolve(address: &str, port: u16) -> Result<SocketAddr, String> {
+    let found = address.to_socket_addrs().or_else(|_| (address, port).to_socket_addrs());
+    let first = found.map_err(|e| format!("{address:?}: {e}"))?.next();
+    first.ok_or_else(|| format!("{address:?} is no address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+        listen = ["127.0.0.1", "[::1]:4421"]
+        discovery = ["127.0.0.1"]
+        metrics = "127.0.0.1:9100"
+        threads = 2
+
+        [[subsystem]]
+        nqn = "nqn.2026-11.example:a"
+        allow-hosts = ["nqn.2026-11.example:host"]
+        [[subsystem.host]]
+        nqn = "nqn.2026-11.example:host"
+        identity = "trust"
+        [[subsystem.namespace]]
+        nsid = 1
+        store = "dram:1GiB"
+        [[subsystem.namespace]]
+        nsid = 7
+        store = "file:/srv/disk.img"
+        block-size = 4096
+        read-only = true
+    "#;
+
+    #[test]
+    fn a_file_says_it_all() {
+        let plan: Plan = toml::from_str(FILE).unwrap();
+        plan.check().unwrap();
+        let addresses: Vec<String> = plan.addresses().unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(addresses, ["127.0.0.1:4420", "[::1]:4421", "127.0.0.1:8009"]);
+        let subsystem = &plan.subsystem[0];
+        assert_eq!((subsystem.identity, subsystem.host[0].identity), (Word(NOBODY), Word(Identity::Trust)));
+        assert_eq!((subsystem.namespace[0].block_size, subsystem.namespace[1].nsid), (512, 7));
+        for (from, to, says) in [
+            ("threads = 2", "threads = 99", "99 threads"),
+            ("nqn.2026-11.example:a", "example", "example"),
+            ("127.0.0.1\", \"[::1]", "127.0.0.1:99999\", \"[::1]", "99999"),
+        ] {
+            let plan: Plan = toml::from_str(&FILE.replacen(from, to, 1)).unwrap();
+            assert!(plan.check().unwrap_err().contains(says), "{to}");
+        }
+        for (from, to) in [("trust", "believe"), ("read-only", "readonly")] {
+            assert!(toml::from_str::<Plan>(&FILE.replacen(from, to, 1)).is_err(), "{to}");
+        }
+    }
+
+    #[test]
+    fn identities() {
+        let word = |s: &str| Word::try_from(s.to_owned()).map(|w| w.0);
+        assert_eq!(word("squash 7:8"), Ok(Identity::SquashAll { uid: 7, gid: 8 }));
+        assert_eq!(word("squash-root"), Ok(NOBODY));
+        assert!(word("squash 7").is_err() && word("squash").is_err());
+    }
+}
