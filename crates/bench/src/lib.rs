@@ -5,4 +5,5 @@ pub mod completion;
 pub mod dataset;
 pub mod kernel;
 pub mod near_data;
+pub mod sockets;
 pub mod volume;

@@ -18,6 +18,7 @@ mod event;
 pub mod file;
 mod function;
 mod memory;
+pub mod passthrough;
 mod region;
 pub mod ring;
 pub mod socket;
