@@ -13,7 +13,9 @@ use crate::failure::Failure;
 /// Searches, lists and hashes files by path inside the drive that holds them, without mounting.
 ///
 /// DRIVE is an image file or a block device (opened read-only, in a drive embedded in this process); unix:PATH, the
-/// socket of a drive that `nearside attach` serves; or nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID, a namespace over the network.
+/// socket of a drive that `nearside attach` serves; nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID, a namespace over the network; or
+/// /dev/nvmeXnY or /dev/ngXnY, a Nearside drive that this host's kernel is connected to (as root, through its driver; without --as,
+/// permissions are checked for whom sudo was called by). With --mounted, paths are this host's, and the drive is found.
 #[derive(Parser)]
 #[command(name = "nearside", version, disable_help_flag = true, max_term_width = 100)]
 pub struct Cli {
@@ -68,8 +70,19 @@ pub enum Command {
 #[command(next_help_heading = "Drive")]
 pub struct DriveArgs {
     /// Image file, block device, unix:PATH of an attached drive, or nvme+tcp://HOST:PORT/NQN/NSID
-    #[arg(short = 'd', long = "drive", env = "NEARSIDE_DRIVE", value_name = "DRIVE")]
+    #[arg(
+        short = 'd',
+        long = "drive",
+        env = "NEARSIDE_DRIVE",
+        value_name = "DRIVE",
+        required_unless_present = "mounted",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub drive: OsString,
+    /// Paths are this host's: the drive, and the paths on it, follow from what is mounted there
+    #[arg(long, conflicts_with = "drive")]
+    pub mounted: bool,
     /// Partition that holds the volume, where the drive has several
     #[arg(long, value_name = "N")]
     pub partition: Option<u32>,

@@ -1,6 +1,7 @@
 //! A command's way to its drive: opened, asked, its warnings passed on, its cost shown at the end.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use nearside_fsrlib::{
 use crate::args::{DriveArgs, Where};
 use crate::failure::{Failure, complain, complain_about};
 use crate::progress::Progress;
-use crate::{open, timing};
+use crate::{mounted, open, timing};
 
 /// An open drive.
 pub struct Drive {
@@ -31,8 +32,18 @@ pub struct Drive {
 }
 
 impl Drive {
+    /// Opens the drive that the arguments name, or on which the paths are mounted; these become paths of the volume.
+    pub fn open_for(args: &DriveArgs, paths: &mut [OsString]) -> Result<Drive, Failure> {
+        let mut args = args.clone();
+        mounted::resolve(&mut args, paths)?;
+        Drive::open(&args)
+    }
+
     /// Opens the drive that the arguments name.
     pub fn open(args: &DriveArgs) -> Result<Drive, Failure> {
+        if args.drive.is_empty() {
+            return Err(Failure::Message("no drive (-d DRIVE)".into()));
+        }
         let route = match (args.locate, args.compute) {
             (Where::Drive, Where::Drive) => Route::Drive,
             (Where::Host, Where::Drive) => Route::Blocks,

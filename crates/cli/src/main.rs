@@ -24,6 +24,7 @@ mod format;
 mod grep;
 mod info;
 mod ls;
+mod mounted;
 mod open;
 mod out;
 mod progress;

@@ -2,14 +2,17 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use nearside_clock::TscClock;
 use nearside_driver::tcp::{Address, Controller};
 use nearside_embedded::{Options, Runner};
+use nearside_fsrlib::kernel::Found;
 use nearside_fsrlib::{
-    Credentials, Encoding, SocketTransport, TcpTransport, Transport, own_credentials, socket,
+    Credentials, Encoding, KernelTransport, MAX_GROUPS, SocketTransport, TcpTransport, Transport,
+    own_credentials, socket,
 };
 
 use crate::args::{DriveArgs, Threads};
@@ -20,10 +23,22 @@ pub fn socket_of(drive: &OsStr) -> Option<&Path> {
     drive.as_bytes().strip_prefix(socket::PREFIX.as_bytes()).map(|path| Path::new(OsStr::from_bytes(path)))
 }
 
+fn is_block_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device())
+}
+
+/// Whether a path may lead to a namespace that the kernel drives.
+fn is_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device() || m.file_type().is_char_device())
+}
+
 /// For whom the drive checks permissions: `--as`, or the caller's effective ids and groups.
 pub fn credentials(args: &DriveArgs) -> Result<Credentials, Failure> {
     let own = own_credentials().map_err(|e| Failure::Message(format!("the caller's groups: {e}")))?;
-    let Some(identity) = &args.identity else { return Ok(own) };
+    let Some(identity) = &args.identity else {
+        let caller = (own.uid == 0 && is_kernels(&args.drive)).then(caller_of_sudo).flatten();
+        return Ok(caller.unwrap_or(own));
+    };
     // Whoever can open an image may read it all anyway; a drive that others use as well is another matter.
     if socket_of(&args.drive).is_some() && own.uid != 0 && !covers(&own, &identity.0) {
         let Credentials { uid, gid, .. } = own;
@@ -32,6 +47,29 @@ pub fn credentials(args: &DriveArgs) -> Result<Credentials, Failure> {
         )));
     }
     Ok(identity.0.clone())
+}
+
+/// Whether a drive is one that the kernel drives: it is asked as root, for whoever called.
+fn is_kernels(drive: &OsStr) -> bool {
+    let path = std::fs::canonicalize(drive).unwrap_or_else(|_| drive.into());
+    let name = path.as_os_str().as_bytes();
+    name.starts_with(b"/dev/nvme") || name.starts_with(b"/dev/ng")
+}
+
+/// Who called sudo, with the groups that the system's own table gives them.
+fn caller_of_sudo() -> Option<Credentials> {
+    let id = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
+    let user = std::env::var("SUDO_USER").ok()?;
+    let table = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    let groups = table.lines().filter_map(|line| member_of(line, &user)).take(MAX_GROUPS).collect();
+    Some(Credentials { uid: id("SUDO_UID")?, gid: id("SUDO_GID")?, groups })
+}
+
+/// The number of a group (a line of group(5)), where the user is in it.
+fn member_of(line: &str, user: &str) -> Option<u32> {
+    let mut fields = line.split(':').skip(2);
+    let gid = fields.next()?.parse().ok()?;
+    fields.next()?.split(',').any(|member| member == user).then_some(gid)
 }
 
 /// Whether all that `asked` claims is `own` already.
@@ -64,6 +102,17 @@ pub fn transport(args: &DriveArgs) -> Result<Box<dyn Transport>, Failure> {
         return Ok(transport);
     }
     let path = Path::new(&args.drive);
+    if is_device(path) {
+        match KernelTransport::find(path)? {
+            Found::Drive(transport) => return Ok(transport),
+            Found::Other(model) if !is_block_device(path) => {
+                let why = format!("{}: {model:?} is no Nearside drive", path.display());
+                return Err(Failure::Message(why));
+            }
+            // Read-only, as any block device, in a drive of this process.
+            Found::Other(_) | Found::Unknown => {}
+        }
+    }
     let options = Options {
         runner: match args.threads {
             Threads::Inline => Runner::Inline,
@@ -88,6 +137,13 @@ mod tests {
     fn names_of_sockets() {
         assert_eq!(socket_of(OsStr::new("unix:/run/x")), Some(Path::new("/run/x")));
         assert_eq!(socket_of(OsStr::new("disk.img")), None);
+    }
+
+    #[test]
+    fn groups_of_a_user() {
+        assert_eq!(member_of("adm:x:4:syslog,ann", "ann"), Some(4));
+        assert_eq!(member_of("adm:x:4:syslog,ann", "an"), None);
+        assert_eq!(member_of("adm:x", "ann"), None);
     }
 
     #[test]

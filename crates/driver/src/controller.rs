@@ -64,7 +64,7 @@ pub struct NamespaceInfo {
 
 impl NamespaceInfo {
     /// From what Identify Namespace said.
-    pub(crate) fn of(nsid: u32, bytes: &[u8; 4096]) -> Result<NamespaceInfo, Error> {
+    pub fn of(nsid: u32, bytes: &[u8; 4096]) -> Result<NamespaceInfo, Error> {
         let id = IdentifyNamespace::from_bytes(bytes);
         let wrong = |why| Error::Namespace { nsid, why };
         if id.nsze() == 0 {

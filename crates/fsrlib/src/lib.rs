@@ -18,6 +18,7 @@ mod describe;
 mod error;
 pub mod host;
 mod identity;
+pub mod kernel;
 mod queue;
 mod session;
 pub mod socket;
@@ -27,6 +28,7 @@ mod transport;
 pub use describe::{describe, errno, errno_name};
 pub use error::Error;
 pub use identity::own_credentials;
+pub use kernel::KernelTransport;
 pub use nearside_driver as driver;
 pub use nearside_spec::near_data::{
     Answer, BlockRange, Counters, Credentials, Cursor, Digest, Entry, MAX_GROUPS, MAX_PATH, Operation,

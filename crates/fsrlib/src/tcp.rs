@@ -22,7 +22,7 @@ const READ: usize = 128 * 1024;
 /// Reads in flight.
 const READS: u16 = 8;
 /// Milliseconds for which a `result` may wait in the drive; less than the 5 s that it allows.
-const WAIT_MS: u32 = 4_000;
+pub(crate) const WAIT_MS: u32 = 4_000;
 /// How often a wait looks whether it was given up, in nanoseconds.
 const LOOK_NS: u64 = 50_000_000;
 
