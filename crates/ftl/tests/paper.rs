@@ -76,10 +76,9 @@ fn p3700_under_70_30() {
         us(&times, 0.99999),
         flash.stats().write_amplification()
     );
-    assert!((270e3..=330e3).contains(&iops), "about 300,000: {iops:.0}");
+    assert!((255e3..=345e3).contains(&iops), "about 300,000, within 15 %: {iops:.0}");
     assert!(us(&times, 0.99) > 1000.0);
-    // The paper's "approaches 10 ms" is missed: reads also wait while a full write buffer has its oldest units programmed first.
-    assert!((5000.0..=25_000.0).contains(&us(&times, 0.99999)), "{:.0} us", us(&times, 0.99999));
+    assert!((8500.0..=11_500.0).contains(&us(&times, 0.99999)), "near 10 ms: {:.0} us", us(&times, 0.99999));
 }
 
 /// Data sheets: 450,000 reads; 150,000 random writes of the P3700, 50,000 to 56,000 of the P3600; S3700: 75,000 and 36,000.
@@ -100,7 +99,8 @@ fn data_sheets() {
 /// The part of the small reads that end within a limit, at a multiple of ACT's load (section V-B): 1,000 reads of 1.5 KB a second,
 /// and 1.536 MB a second of 128 KiB reads and of 128 KiB writes, each with Poisson arrivals.
 fn act(flash: &mut Flash<()>, multiple: f64, seconds: f64, limits_ns: &[u64]) -> Vec<f64> {
-    let (mut random, mut missed, mut count) = (9, vec![0u64; limits_ns.len()], 0u64);
+    let (mut random, mut missed, mut count) =
+        (9 + (multiple * 7.0) as u64, vec![0u64; limits_ns.len()], 0u64);
     let small = 1e9 / (1000.0 * multiple);
     let large = 1e9 / (1.536e6 / 131_072.0 * multiple);
     let mut streams = [(0.0, small), (large / 3.0, large), (large / 1.5, large)];
@@ -167,8 +167,8 @@ fn act_multipliers() {
     const STANDARD: [(u64, f64); 3] = [(1_000_000, 95.0), (8_000_000, 99.0), (64_000_000, 99.9)];
     const TIGHTENED: [(u64, f64); 1] = [(128_000, 95.0)];
     let p = salted(p3700());
-    let tightened = largest(&p, &TIGHTENED, 32, |m| 120.0 / m);
-    let standard = largest(&p, &STANDARD, 80, |m| 240.0 / m);
+    let tightened = largest(&p, &TIGHTENED, 32, |m| 480.0 / m);
+    let standard = largest(&p, &STANDARD, 80, |m| 960.0 / m);
     println!("P3700: {standard}x, tightened {tightened}x");
     assert!((34..=46).contains(&standard), "40 x within 15 %: {standard}");
     assert!((7..=9).contains(&tightened), "8 x within 15 %: {tightened}");

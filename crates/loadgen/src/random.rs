@@ -49,6 +49,13 @@ impl Random {
     }
 }
 
+/// The seed of the `nth` of several runs on one drive. With one seed for all, each run would write the places of the run before: a
+/// flash drive would find its garbage all in the same blocks, and look better from run to run.
+#[must_use]
+pub fn of_run(seed: u64, nth: u64) -> u64 {
+    scatter(seed ^ scatter(nth.wrapping_add(0x9e37_79b9_7f4a_7c15)))
+}
+
 /// splitmix64's finalizer: a one-to-one scattering of 64-bit numbers.
 #[inline]
 #[must_use]
