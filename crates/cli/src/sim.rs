@@ -1,10 +1,13 @@
 //! `nearside sim`: the same curves in simulated time, for models of media. The same seed gives the same bytes.
 
 use clap::{Args, Subcommand};
-use nearside_instrument::{Ask, Simulated, medium, words};
+use nearside_instrument::{Ask, Curve, Simulated, medium, words};
+
+use nearside_loadgen::steady::PRECONDITION_BYTES;
 
 use crate::bench::curve::in_order;
 use crate::bench::live::{Live, until_told};
+use crate::bench::prepare::PrepareArgs;
 use crate::bench::report::{self, OutputArgs};
 use crate::bench::work::{Process, WorkArgs};
 use crate::failure::{Failure, Outcome};
@@ -47,6 +50,9 @@ struct CurveArgs {
     /// The medium alone, without drive and driver: the same times, sooner
     #[arg(long)]
     bare: bool,
+    /// What the host's software adds to each response (PIEEE'17: less than 4us) [default: nothing]
+    #[arg(long, value_name = "TIME", value_parser = words::time, conflicts_with = "bare")]
+    software: Option<u64>,
     /// Measure each load until 20 samples lie beyond this percentile
     #[arg(long, default_value = "99.99", value_name = "PERCENT", value_parser = words::percent)]
     percentile: f64,
@@ -58,6 +64,8 @@ struct CurveArgs {
     depths: Vec<u32>,
     #[command(flatten)]
     work: WorkArgs,
+    #[command(flatten)]
+    prepare: PrepareArgs,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -84,10 +92,11 @@ fn curve(args: &CurveArgs) -> Outcome {
     let medium = medium(name, args.capacity, args.fresh, args.work.seed)
         .map_err(|e| Failure::Message(format!("--media {name}: {e}")))?;
     let workload = args.work.workload(args.capacity, false)?;
+    let largest = if args.prepare.precondition { args.work.bs.max(PRECONDITION_BYTES) } else { args.work.bs };
     let mut runner = if args.bare {
         Simulated::bare(name, medium, stop)
     } else {
-        Simulated::drive(name, medium, args.capacity, args.work.bs, stop)
+        Simulated::drive(name, medium, args.capacity, largest, args.software.unwrap_or(0), stop)
             .map_err(|e| Failure::Message(format!("--capacity {}: {e}", args.capacity)))?
     };
     let ask = Ask {
@@ -102,7 +111,10 @@ fn curve(args: &CurveArgs) -> Outcome {
     };
     let mut out = Out::new();
     let live = Live::new();
+    let steady =
+        args.prepare.prepare(&mut runner, name, &ask.workload, ask.seed, &args.output, (&mut out, &live))?;
     let curve = report::curve(&mut runner, name, &ask, &args.output, &mut out, &live, (0, 1))?;
     drop(live);
+    let curve = Curve { steady, ..curve };
     report::show(&[curve], "sim.html", &format!("{name} in simulated time"), &args.output, &mut out)
 }

@@ -2,6 +2,7 @@
 
 use nearside_loadgen::{Arrivals, Latency, Summary};
 
+use crate::prepare::Steady;
 use crate::words::show_rate;
 
 /// One run, with the histogram that its picture needs.
@@ -22,6 +23,12 @@ impl Point {
     #[must_use]
     pub fn new(summary: Summary, response: Latency) -> Point {
         Point { summary, response, saturated: false, stopped: false }
+    }
+
+    /// The first error of the target, where there was any.
+    #[must_use]
+    pub fn first_error(&self) -> Option<String> {
+        self.summary.streams.iter().find_map(|stream| stream.first_error.clone())
     }
 
     /// The load in words: `50.0 k` operations per second, or `QD 8`.
@@ -60,6 +67,8 @@ pub struct Curve {
     pub loads: Vec<Point>,
     /// Operations per second at the knee, where it was found.
     pub knee: Option<f64>,
+    /// How the target came to its steady state before, where that was asked for.
+    pub steady: Option<Steady>,
     /// What a reader should know, a sentence each.
     pub notes: Vec<String>,
 }

@@ -1,5 +1,6 @@
 //! How a curve is measured: closed loops at queue depths, then a [`sweep`] of offered load up to what the target carries.
 
+use nearside_loadgen::random::of_run;
 use nearside_loadgen::sweep::{Sweep, sweep};
 use nearside_loadgen::{Arrivals, Generator, Outcome, Plan, Workload};
 
@@ -94,8 +95,9 @@ pub fn measure(
     let mut index = 0;
     let mut one = |words: String, plan: &Plan| -> Result<(Point, Outcome), RunError> {
         see(Event::Begins(index, total.max(index + 1), words));
+        let plan = Plan { seed: of_run(plan.seed, index as u64), ..plan.clone() };
         index += 1;
-        let (point, outcome) = runner.run(plan, &mut |generator| see(Event::Runs(generator)))?;
+        let (point, outcome) = runner.run(&plan, &mut |generator| see(Event::Runs(generator)))?;
         see(Event::Ended(&point, &outcome));
         Ok((point, outcome))
     };
@@ -147,8 +149,7 @@ pub fn measure(
 }
 
 fn note_errors(curve: &mut Curve, point: &Point) {
-    let first = point.summary.streams.iter().find_map(|stream| stream.first_error.as_ref());
-    if let Some(first) = first {
+    if let Some(first) = point.first_error() {
         curve.notes.push(format!("at {} an error ended the measuring: {first}", point.load()));
     }
 }

@@ -7,6 +7,7 @@ use nearside_loadgen::sweep::KNEE;
 use nearside_report::{Axis, Bar, Cell, Line, Page};
 
 use crate::curve::{Curve, Point};
+use crate::prepare::Steady;
 use crate::words::{show_rate, show_time};
 
 /// What is drawn against load.
@@ -22,7 +23,7 @@ pub fn page(title: &str, curves: &[Curve]) -> String {
                  Hollow points and grey figures rest on fewer than ten samples beyond them.";
     let mut page = Page::new(title, about);
     for curve in curves {
-        for note in &curve.notes {
+        for note in curve.steady.iter().map(Steady::words).chain(curve.notes.iter().cloned()) {
             page.text(&format!("{}: {note}", curve.name));
         }
     }

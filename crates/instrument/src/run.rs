@@ -86,8 +86,7 @@ impl Real {
         let mut plan = Plan::new(whole, Arrivals::Closed { depth }, 0);
         (plan.runtime_ns, plan.count) = (None, Some(size / PIECE));
         let (point, _) = self.run(&plan, watch).map_err(|e| e.to_string())?;
-        let error = point.summary.streams.iter().find_map(|stream| stream.first_error.clone());
-        error.map_or(Ok(()), Err)
+        point.first_error().map_or(Ok(()), Err)
     }
 }
 

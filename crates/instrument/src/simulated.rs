@@ -10,7 +10,7 @@ use nearside_loadgen::engine::Engine;
 use nearside_loadgen::run::simulated;
 use nearside_loadgen::{Outcome, Plan, Summary};
 use nearside_media::Medium;
-use nearside_sim::{Bare, Drive, DriveConfig, DriveError};
+use nearside_sim::{Bare, Drive, DriveConfig, DriveError, Software};
 use nearside_store::{Modelled, Null};
 
 use crate::curve::Point;
@@ -20,7 +20,7 @@ use crate::run::{RunError, Runner, Watch};
 pub struct Simulated {
     name: String,
     engine: Box<dyn Engine>,
-    how: &'static str,
+    how: String,
     clock: SimClock,
     stop: Arc<AtomicBool>,
 }
@@ -30,6 +30,7 @@ const DEPTH: u16 = 1024;
 
 impl Simulated {
     /// A drive of `capacity` bytes over `medium`, without payload, with its driver; operations of up to `bytes`.
+    /// The application has each completion `software_ns` after the driver.
     ///
     /// # Errors
     /// Why there can be no such drive.
@@ -38,20 +39,34 @@ impl Simulated {
         medium: impl Medium,
         capacity: u64,
         bytes: u32,
+        software_ns: u64,
         stop: Arc<AtomicBool>,
     ) -> Result<Simulated, DriveError> {
         let clock = SimClock::new();
         let config = DriveConfig { depth: DEPTH, largest: bytes as usize, ..DriveConfig::default() };
         let store = Modelled::new(Null::new(capacity, config.controller.lba_size)?, medium);
-        let engine = Box::new(Drive::new(store, &config, clock.clone())?);
-        Ok(Simulated { name: name.to_owned(), engine, how: "simulated drive and driver", clock, stop })
+        let drive = Drive::new(store, &config, clock.clone())?;
+        let (engine, how): (Box<dyn Engine>, _) = match software_ns {
+            0 => (Box::new(drive), "simulated drive and driver".to_owned()),
+            ns => {
+                let how = format!("simulated drive and driver, {ns} ns of the host's software");
+                (Box::new(Software::new(drive, ns)), how)
+            }
+        };
+        Ok(Simulated { name: name.to_owned(), engine, how, clock, stop })
     }
 
     /// `medium` alone.
     #[must_use]
     pub fn bare(name: &str, medium: impl Medium, stop: Arc<AtomicBool>) -> Simulated {
         let engine = Box::new(Bare::new(medium, DEPTH.into()));
-        Simulated { name: name.to_owned(), engine, how: "simulated medium", clock: SimClock::new(), stop }
+        Simulated {
+            name: name.to_owned(),
+            engine,
+            how: "simulated medium".to_owned(),
+            clock: SimClock::new(),
+            stop,
+        }
     }
 }
 
@@ -62,7 +77,7 @@ impl Runner for Simulated {
 
     fn run(&mut self, plan: &Plan, _watch: Watch<'_>) -> Result<(Point, Outcome), RunError> {
         let outcome = simulated(plan, &mut self.engine, &self.clock)?;
-        let summary = Summary::simulated(&self.name, self.how, plan, &outcome);
+        let summary = Summary::simulated(&self.name, &self.how, plan, &outcome);
         let stopped = self.stop.load(Ordering::Relaxed);
         let point = Point { stopped, ..Point::new(summary, outcome.both().response) };
         Ok((point, outcome))

@@ -25,6 +25,9 @@ pub fn curve(curve: &Curve) -> String {
         rows.push(row);
     }
     let mut text = aligned(&rows);
+    if let Some(steady) = &curve.steady {
+        let _ = writeln!(text, "{}", steady.words());
+    }
     if curve.loads.iter().any(|point| point.saturated) {
         let _ = writeln!(text, "* more than the target carries");
     }

@@ -70,13 +70,15 @@ pub fn until_steady<E>(
     }
 }
 
-/// Workload-independent preconditioning: sequential writes of 128 KiB over twice the capacity (PTS, 3.3).
+/// Bytes of a write of [`precondition`].
+pub const PRECONDITION_BYTES: u32 = 128 << 10;
+
+/// Workload-independent preconditioning: sequential writes of 128 KiB, twice over `size` bytes from `offset` (PTS, 3.3).
 #[must_use]
-pub fn precondition(capacity: u64, depth: u32) -> Plan {
-    const BLOCK: u32 = 128 << 10;
-    let bs = u64::from(BLOCK).min(capacity) as u32;
-    let workload = Workload::new(Rw::Write, bs, capacity);
-    let count = 2 * capacity.div_ceil(u64::from(bs.max(1)));
+pub fn precondition(offset: u64, size: u64, depth: u32) -> Plan {
+    let bs = u64::from(PRECONDITION_BYTES).min(size) as u32;
+    let workload = Workload { offset, ..Workload::new(Rw::Write, bs, size) };
+    let count = 2 * size.div_ceil(u64::from(bs.max(1)));
     let mut plan = Plan::new(workload, Arrivals::Closed { depth }, 0);
     (plan.runtime_ns, plan.count) = (None, Some(count));
     // One long slice: nobody looks at it.
@@ -115,7 +117,7 @@ mod tests {
     #[test]
     fn preconditioning_writes_everything_twice() {
         let capacity = (1 << 20) + 4096;
-        let plan = precondition(capacity, 4);
+        let plan = precondition(0, capacity, 4);
         let places = plan.streams[0].workload.places(0);
         let mut places = places.unwrap();
         let mut written = vec![0; (capacity / 4096) as usize];

@@ -9,6 +9,8 @@
 pub mod bare;
 pub mod cpu;
 pub mod drive;
+mod software;
 
 pub use bare::Bare;
 pub use drive::{Drive, DriveConfig, DriveError};
+pub use software::Software;

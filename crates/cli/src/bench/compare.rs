@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use clap::{Args, ValueEnum};
 use nearside_instrument::Target;
 
-use super::curve::{SweepArgs, fill};
+use super::curve::{self, SweepArgs};
 use super::live::{Live, until_told};
 use super::report::{self, OutputArgs};
 use super::work::{self, ReachArgs, WorkArgs};
@@ -77,10 +77,9 @@ pub fn run(args: CompareArgs) -> Outcome {
     for (index, (name, target, model)) in pairs.iter().enumerate() {
         let (mut real, workload) =
             work::open_for(target, &args.work, &args.reach, *model, &environment, &stop)?;
-        fill(&mut real, &workload, &args.reach, &live);
-        let ask = args.sweep.ask(workload, &args.work);
+        let what = (workload, &args.work, &args.sweep, &args.reach);
         let nth = (index, pairs.len());
-        curves.push(report::curve(&mut real, name, &ask, &args.output, &mut out, &live, nth)?);
+        curves.push(curve::one(&mut real, name, what, &args.output, (&mut out, &live), nth)?);
         if stop.load(Ordering::Relaxed) {
             break;
         }

@@ -1,14 +1,15 @@
 //! `nearside bench curve`: one target, one load after another.
 
 use clap::Args;
-use nearside_instrument::{Ask, Real, Target, words};
+use nearside_instrument::{Ask, Curve, Real, Target, words};
 use nearside_loadgen::Workload;
 
 use super::live::{Live, until_told};
+use super::prepare::fill;
 use super::report::{self, OutputArgs};
 use super::work::{self, Process, ReachArgs, WorkArgs};
 use crate::args::CompletionModel;
-use crate::failure::{Outcome, complain};
+use crate::failure::{Failure, Outcome};
 use crate::out::Out;
 
 const EXAMPLES: &str = "\
@@ -19,6 +20,7 @@ Examples:
   nearside bench curve -d delayed:10us,units=8:dram:1GiB --rw randrw --rwmixread 70
   nearside bench curve -d uring:/dev/nvme0n1 --runtime 30s        reads only: nothing is destroyed
   nearside bench curve -d uring:scratch.img --rw randwrite --destroy
+  nearside bench curve -d model:nand-p3700:4GiB --rw randwrite --precondition --steady-state=10s
   nearside bench curve -d dram:1GiB --json | jq '[.throughput, .all.response.mean_ns]'
 
 See nearside bench --help for what a TARGET is.";
@@ -88,17 +90,6 @@ pub fn in_order(depths: &[u32]) -> Vec<u32> {
     depths
 }
 
-/// Fills memory that was never written.
-pub fn fill(real: &mut Real, workload: &Workload, reach: &ReachArgs, live: &Live) {
-    if !real.open().fresh || reach.no_fill {
-        return;
-    }
-    live.begins(0, 1, "filling the drive's memory".to_owned());
-    if let Err(error) = real.fill(workload, &mut |generator| live.runs(generator)) {
-        complain(&format!("the drive could not be filled: {error}"));
-    }
-}
-
 pub fn run(args: CurveArgs) -> Outcome {
     let stop = until_told()?;
     let environment = work::environment();
@@ -107,9 +98,31 @@ pub fn run(args: CurveArgs) -> Outcome {
     let mut out = Out::new();
     let name = args.target.to_string();
     let live = Live::new();
-    fill(&mut real, &workload, &args.reach, &live);
-    let ask = args.sweep.ask(workload, &args.work);
-    let curve = report::curve(&mut real, &name, &ask, &args.output, &mut out, &live, (0, 1))?;
+    let curve = one(
+        &mut real,
+        &name,
+        (workload, &args.work, &args.sweep, &args.reach),
+        &args.output,
+        (&mut out, &live),
+        (0, 1),
+    )?;
     drop(live);
     report::show(&[curve], "curve.html", "Response time against load", &args.output, &mut out)
+}
+
+/// Prepares a target and measures its curve, the `nth` of so many.
+pub fn one(
+    real: &mut Real,
+    name: &str,
+    (workload, work, sweep, reach): (Workload, &WorkArgs, &SweepArgs, &ReachArgs),
+    output: &OutputArgs,
+    (out, live): (&mut Out, &Live),
+    nth: (usize, usize),
+) -> Result<Curve, Failure> {
+    if real.open().fresh && !reach.no_fill {
+        fill(real, &workload, live);
+    }
+    let steady = reach.prepare.prepare(real, name, &workload, work.seed, output, (out, live))?;
+    let curve = report::curve(real, name, &sweep.ask(workload, work), output, out, live, nth)?;
+    Ok(Curve { steady, ..curve })
 }

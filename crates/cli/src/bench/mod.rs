@@ -6,6 +6,7 @@
 mod compare;
 pub mod curve;
 pub mod live;
+pub mod prepare;
 pub mod report;
 mod run;
 pub mod work;

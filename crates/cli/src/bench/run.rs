@@ -8,8 +8,8 @@ use nearside_instrument::{Call, Curve, Runner, Target, plan, table, words};
 use nearside_loadgen::fio_job::{self, FioEngine, FioJob};
 use nearside_loadgen::{Arrivals, Plan, Rw, Workload};
 
-use super::curve::fill;
 use super::live::{Live, until_told};
+use super::prepare::fill;
 use super::report::{self, OutputArgs};
 use super::work::{self, DEPTH, Process, ReachArgs, Touch, WorkArgs};
 use crate::args::CompletionModel;
@@ -47,7 +47,7 @@ pub struct RunArgs {
     #[arg(long, group = "load", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
     iodepth: Option<u32>,
     /// What fio would do with this job file, in place of the workload's words
-    #[arg(long, group = "load", value_name = "FILE", conflicts_with_all = ["rw", "bs", "rwmixread", "offset", "size", "random_distribution", "rate_process", "seed", "runtime"])]
+    #[arg(long, group = "load", value_name = "FILE", conflicts_with_all = ["rw", "bs", "rwmixread", "offset", "size", "random_distribution", "rate_process", "seed", "runtime", "steady_state"])]
     fio_job: Option<PathBuf>,
     /// How long it is measured
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = words::time)]
@@ -74,35 +74,43 @@ pub fn run(args: RunArgs) -> Outcome {
     };
     let mut out = Out::new();
     let live = Live::new();
-    let (mut real, plan) = match &job {
+    let (mut real, plan, range) = match &job {
         Some(job) => {
             let buffered = args.reach.buffered || !job.asks.direct;
             let reach = ReachArgs { buffered, ..args.reach.clone() };
             let touch = job.touch()?;
-            let mut real = work::open(&target, touch, &reach, args.completion, &environment, &stop)?;
+            let real = work::open(&target, touch, &reach, args.completion, &environment, &stop)?;
             let plan = job.plan(real.open().capacity)?;
-            fill(&mut real, &whole(&plan), &reach, &live);
-            (real, plan)
+            let whole = whole(&plan);
+            (real, plan, whole)
         }
         None => {
-            let (mut real, workload) =
+            let (real, workload) =
                 work::open_for(&target, &args.work, &args.reach, args.completion, &environment, &stop)?;
-            fill(&mut real, &workload, &args.reach, &live);
-            (real, plan(&workload, arrivals(&args), args.runtime, args.work.seed))
+            (real, plan(&workload, arrivals(&args), args.runtime, args.work.seed), workload)
         }
     };
     let name = target.to_string();
+    if real.open().fresh && !args.reach.no_fill {
+        fill(&mut real, &range, &live);
+    }
+    let prepare = &args.reach.prepare;
+    let steady =
+        prepare.prepare(&mut real, &name, &range, args.work.seed, &args.output, (&mut out, &live))?;
     live.begins(0, 1, name.clone());
     let (point, outcome) = real
         .run(&plan, &mut |generator| live.runs(generator))
         .map_err(|e| Failure::Message(format!("{name}: {e}")))?;
     drop(live);
     args.output.run(&point, &outcome, &mut out)?;
-    if let Some(first) = point.summary.streams.iter().find_map(|stream| stream.first_error.as_ref()) {
+    if let Some(first) = point.first_error() {
         complain(&format!("{name}: {first}"));
     }
-    let text = table::run(&point);
-    let mut curve = Curve { name, ..Curve::default() };
+    let mut text = table::run(&point);
+    if let Some(steady) = &steady {
+        text.push_str(&format!("{}\n", steady.words()));
+    }
+    let mut curve = Curve { name, steady, ..Curve::default() };
     if point.depth().is_some() {
         curve.depths.push(point);
     } else {

@@ -9,8 +9,10 @@ use nearside_driver::Policy;
 use nearside_instrument::{Call, Needs, Real, Target, words};
 use nearside_loadgen::record::Environment;
 use nearside_loadgen::run::Pace;
+use nearside_loadgen::steady::PRECONDITION_BYTES;
 use nearside_loadgen::{Distribution, Rw, Workload};
 
+use super::prepare::PrepareArgs;
 use crate::args::{CompletionModel, HostArgs};
 use crate::failure::{Failure, complain};
 
@@ -69,6 +71,8 @@ pub struct ReachArgs {
     pub no_fill: bool,
     #[command(flatten)]
     pub host: HostArgs,
+    #[command(flatten)]
+    pub prepare: PrepareArgs,
 }
 
 fn block_size(word: &str) -> Result<u32, String> {
@@ -162,9 +166,9 @@ pub fn open(
     let completion = completion.map(Policy::from);
     let needs = Needs {
         depth: touch.depth,
-        // Memory that is empty is filled in pieces of this size.
-        bytes: touch.bytes.max(128 << 10),
-        write: touch.write,
+        // Memory that is empty is filled, and any target written over, in pieces of this size.
+        bytes: touch.bytes.max(PRECONDITION_BYTES),
+        write: touch.write || reach.prepare.precondition,
         destroy: reach.destroy,
         completion,
         buffered: reach.buffered,

@@ -83,6 +83,11 @@ fn nothing_is_destroyed_that_was_not_named() {
         }
     }
     assert!(fs::read(image).unwrap().iter().all(|byte| *byte == 7));
+    // Writing it over first is writing too.
+    let target = format!("pread:{image}");
+    let ran = bench(&folder, &["run", "-d", &target, "--iodepth", "1", "--buffered", "--precondition"]);
+    assert!(ran.code == 2 && ran.err.contains("--destroy"), "{}", ran.err);
+    assert!(fs::read(image).unwrap().iter().all(|byte| *byte == 7));
     // What is empty is nobody's.
     fs::write(image, vec![0; 1 << 20]).unwrap();
     let target = format!("pread:{image}");
@@ -184,6 +189,42 @@ fn a_simulated_curve_is_the_same_byte_for_byte() {
         "{}",
         ran.err
     );
+}
+
+#[test]
+fn flash_is_written_over_and_worked_until_it_is_steady() {
+    let folder = tempfile::tempdir().unwrap();
+    let words =
+        [
+            &[
+                "sim",
+                "curve",
+                "--media",
+                "nand-p3700",
+                "--capacity",
+                "256MiB",
+                "--fresh",
+                "--rw",
+                "randwrite",
+            ][..],
+            &["--loads", "2", "--depths", "32", "--percentile", "90", "--json", "--out"],
+        ]
+        .concat();
+    let run =
+        |more: &[&str]| Ran::from(nearside().args(&words).arg(folder.path()).args(more).output().unwrap());
+    let ran = run(&["--precondition", "--steady-state=200ms"]);
+    let lines = ran.json();
+    let steady = lines.iter().find(|line| line["type"] == "steady").expect("a verdict");
+    let rounds = steady["rounds"].as_array().unwrap().len();
+    assert!((5..=25).contains(&rounds), "{steady}");
+    assert_eq!(steady["verdict"]["steady"], rounds < 25, "{steady}");
+    // Flash that was never written has no garbage to collect, and so is faster.
+    let rate = |lines: &[serde_json::Value]| {
+        let at_depth = lines.iter().find(|line| line["streams"][0]["arrivals"] == "closed").unwrap();
+        at_depth["throughput"].as_f64().unwrap()
+    };
+    let (fresh, worn) = (rate(&run(&[]).json()), rate(&lines));
+    assert!(fresh > 1.3 * worn, "{fresh} fresh, {worn} written over");
 }
 
 #[test]
