@@ -273,7 +273,7 @@ fn main() {
     report(&figures);
 }
 
-/// What a file of 16 KiB costs beside its scan: many small ones against the same bytes in one, all in cache.
+/// What a file of 16 KiB costs beside its bytes: many small ones against the same bytes in one, all in cache.
 fn small_files(data: &[u8], repeat: u32, rounds: usize) -> Figure {
     let mut searcher = search(&["NEEDLE_IN_HAY"], |o| o.fixed = true);
     let mut scan = |file: usize| {
@@ -290,9 +290,9 @@ fn small_files(data: &[u8], repeat: u32, rounds: usize) -> Figure {
     let (mut each, mut bytes) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let (files, one) = (scan(SMALL_FILE), scan(data.len()));
-        each.push((files - one).max(0.0));
+        each.push(files);
         bytes.push(one);
     }
-    let beside = Figure::of("the scan of its bytes", "ns", &bytes);
-    Figure::of("scan: a file of 16 KiB, beside its bytes", "ns", &each).beside(&beside)
+    let beside = Figure::of("its bytes in one long scan", "ns", &bytes);
+    Figure::of("scan: a file of 16 KiB", "ns", &each).beside(&beside)
 }
