@@ -32,7 +32,10 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("fsrlib-c", &["fsrlib", "embedded", "device", "driver", "store", "clock", "spec"]),
     ("loadgen", &["dma", "clock", "driver"]),
     ("act", &["loadgen", "report"]),
-    ("sim", &["clock", "device", "driver", "front-loop", "loadgen", "media", "store", "ftl", "stores"]),
+    (
+        "sim",
+        &["clock", "dma", "device", "driver", "front-loop", "fsrlib", "loadgen", "media", "store", "ftl", "stores"],
+    ),
     ("report", &[]),
     // A target is a whole drive with its driver: the instrument begins where `embedded` does.
     (

@@ -18,6 +18,7 @@ use crate::media::Media;
 use crate::model::{Credentials, Failure, MAX_LINKS, MAX_NAME, MAX_PATH};
 use crate::monitor::{Deps, Monitor};
 use crate::permission::{AclState, EXECUTE, May, Owner, READ, may};
+use crate::trace::Part;
 use crate::view::{Tally, View, bump};
 use crate::{Retriever, State};
 
@@ -252,12 +253,12 @@ pub(crate) struct Crawler<'a, M> {
 
 /// Runs a read through fresh views until nothing changed under it; gives its value and what it depends on.
 macro_rules! steady {
-    ($crawler:expr, $view:ident => $read:expr) => {{
+    ($crawler:expr, $part:expr, $view:ident => $read:expr) => {{
         let crawler = $crawler;
         let mut tries = 0;
         loop {
             let changes = crawler.retriever.monitor.changes();
-            let $view = crawler.view();
+            let $view = crawler.view().of($part, crawler.volume.volume.table());
             let result = $read;
             let deps = $view.into_deps();
             if changes != crawler.retriever.monitor.changes()
@@ -398,12 +399,13 @@ impl<M: Media> Crawler<'_, M> {
 
     /// A symbolic link's target.
     pub(crate) async fn link(&self, found: &Found) -> Result<Vec<u8>, Failure> {
-        let (link, ..) = steady!(self, view => self.volume.volume.read_link(&view, &found.inode).await)?;
+        let (link, ..) = steady!(self, Part::ReadInode, view => self.volume.volume.read_link(&view, &found.inode).await)?;
         Ok(link)
     }
 
     async fn load_node(&self, ino: Ino) -> Result<Found, Failure> {
-        let (inode, deps, checked) = steady!(self, view => self.volume.volume.inode(&view, ino).await)?;
+        let _span = self.tally.span(Part::ParseInode, 1);
+        let (inode, deps, checked) = steady!(self, Part::ReadInode, view => self.volume.volume.inode(&view, ino).await)?;
         let node = Node {
             volume: self.volume.id,
             ino,
@@ -449,7 +451,7 @@ impl<M: Media> Crawler<'_, M> {
 
     async fn load_acl(&self, ino: Ino) -> Result<(), Failure> {
         let mut node = self.take_node(ino).await?;
-        let read = steady!(self, view => self.volume.volume.acl(&view, &node.inode).await);
+        let read = steady!(self, Part::ReadInode, view => self.volume.volume.acl(&view, &node.inode).await);
         let (acl, deps) = match read {
             Ok((acl, deps, _)) => (acl, deps),
             Err(failure) => {
@@ -464,7 +466,7 @@ impl<M: Media> Crawler<'_, M> {
 
     async fn load_link(&self, ino: Ino) -> Result<(), Failure> {
         let mut node = self.take_node(ino).await?;
-        let read = steady!(self, view => self.volume.volume.read_link(&view, &node.inode).await);
+        let read = steady!(self, Part::ReadInode, view => self.volume.volume.read_link(&view, &node.inode).await);
         let (link, deps) = match read {
             Ok((link, deps, _)) => (link, deps),
             Err(failure) => {
@@ -488,8 +490,9 @@ impl<M: Media> Crawler<'_, M> {
 
     async fn load_name(&self, dir: Ino, name: Box<[u8]>) -> Result<(), Failure> {
         let parent = self.inode(dir).await?;
+        let _span = self.tally.span(Part::FindEntry, 1);
         let (child, mut deps, checked) =
-            steady!(self, view => self.volume.volume.lookup(&view, &parent.inode, &name).await)?;
+            steady!(self, Part::ReadDirectory, view => self.volume.volume.lookup(&view, &parent.inode, &name).await)?;
         deps.extend(&parent.deps);
         let checked = if self.retriever.monitor.holds(&parent.deps) { checked } else { 0 };
         let volume = self.volume.id;

@@ -13,6 +13,7 @@ use crate::media::Media;
 use crate::model::*;
 use crate::operation::{Bytes, Ended, Job, SearchFiles};
 use crate::provider::{Depth, Layout, feed};
+use crate::trace::Part;
 use crate::tree::{Filter, Visit, Walker};
 use crate::view::Tally;
 
@@ -50,7 +51,7 @@ struct Out<'a, S> {
 impl Retriever {
     /// Executes a request; the results go to the sink as they arise.
     pub async fn run<M: Media, S: Sink>(&self, media: &M, request: &Request, sink: &mut S) -> Answer {
-        let tally = Tally::default();
+        let tally = Tally { trace: self.trace.clone(), ..Tally::default() };
         let run = Run { retriever: self, media, request, tally: &tally };
         let mut counters = Counters::default();
         let result = match Work::new(request) {
@@ -198,9 +199,11 @@ impl<M: Media> Run<'_, M> {
         loop {
             let start = self.media.now_ns();
             let since = self.retriever.monitor.changes();
+            let span = self.tally.span(Part::Locate, 1);
             let volume = self.volume().await?;
             let crawler = self.crawler(&volume);
             let found = crawler.locate(path, self.request.follow).await;
+            drop(span);
             out.counters.locate_ns += self.media.now_ns().saturating_sub(start);
             let result = match found {
                 Ok(found) if matches!(out.work, Work::List) && found.inode.kind == FileKind::Directory => {
@@ -421,6 +424,7 @@ impl<M: Media> Run<'_, M> {
         mut since: u64,
         at: &Cursor,
     ) -> Result<Ended, Failure> {
+        let _span = self.tally.span(Part::Operate, 1);
         let monitor = &self.retriever.monitor;
         for _ in 0..self.retriever.config.tries.max(1) {
             let mark = sink.mark();
@@ -545,6 +549,7 @@ impl<M: Media> Run<'_, M> {
         let at = self.request.resume.clone().unwrap_or_default();
         counters.files += 1;
         let start = self.media.now_ns();
+        let _span = self.tally.span(Part::Operate, 1);
         let size = size.min(ranges.iter().fold(0, |n: u64, r| n.saturating_add(r.1)));
         let (from, to) = bytes.range(size, &at);
         let mut job = Job { sink: &mut **sink, path: b"", size, at };

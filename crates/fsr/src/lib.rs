@@ -6,7 +6,7 @@
 //!
 //! It knows file systems through `fsview`, operations through `ndp`, and the drive as a [`Media`] to read from.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 mod cache;
 mod crawler;
@@ -17,6 +17,7 @@ mod monitor;
 mod operation;
 mod permission;
 mod provider;
+mod trace;
 mod tree;
 mod view;
 mod volume;
@@ -27,6 +28,7 @@ pub use monitor::{Monitor, MonitorCounters};
 pub use nearside_fsview::{Inode, Timestamp, VolumeInfo};
 /// The operations, with their options and digests.
 pub use nearside_ndp as ndp;
+pub use trace::{Breakdown, Part, Spent, Trace};
 
 use cache::Cache;
 use crawler::{Dentry, Node};
@@ -71,6 +73,7 @@ pub struct Retriever {
     pub(crate) monitor: Monitor,
     pub(crate) seed: u64,
     pub(crate) config: Config,
+    pub(crate) trace: Option<Arc<Trace>>,
     state: Mutex<State>,
 }
 
@@ -89,6 +92,7 @@ impl Retriever {
             monitor: Monitor::new(config.watched),
             seed: RandomState::new().hash_one(0u64),
             config,
+            trace: None,
             state: Mutex::new(State {
                 blocks: Cache::new(config.block_bytes),
                 dentries: Cache::new(config.names),
@@ -96,6 +100,11 @@ impl Retriever {
                 volumes: Vec::new(),
             }),
         }
+    }
+
+    /// As [`Retriever::new`]; `trace` is told where the time of every command goes.
+    pub fn traced(config: Config, trace: Arc<Trace>) -> Retriever {
+        Retriever { trace: Some(trace), ..Retriever::new(config) }
     }
 
     /// The monitor, which the drive tells of every change.
@@ -111,6 +120,14 @@ impl Retriever {
         state.nodes.clear();
         state.volumes.clear();
         self.monitor.reset();
+    }
+
+    /// Forgets names, inodes and blocks, and keeps the volumes open: what a drive knows that has just been started.
+    pub fn forget_files(&self) {
+        let mut state = self.state();
+        state.blocks.clear();
+        state.dentries.clear();
+        state.nodes.clear();
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

@@ -17,6 +17,7 @@ use crate::crawler::Crawler;
 use crate::media::{Batch, Media};
 use crate::model::Failure;
 use crate::monitor::Scan;
+use crate::trace::Part;
 use crate::view::{View, bump};
 
 /// Bytes of one read.
@@ -270,7 +271,10 @@ pub(crate) async fn feed<M: Media, C: Consumer>(
             queue.front().is_some_and(pass).then_some(0)
         };
         let Some(due) = due else {
-            let Some((tag, result)) = batch.next().await else {
+            let waits = tally.span(Part::Supply, 0);
+            let arrived = batch.next().await;
+            drop(waits);
+            let Some((tag, result)) = arrived else {
                 return match queue.is_empty() {
                     true => Ok(Flow::More),
                     false => Err(Failure::MediumError("a read was lost".into())),
@@ -309,6 +313,7 @@ pub(crate) async fn feed<M: Media, C: Consumer>(
             && len <= consumer.piece()
         {
             *scanned += chunk.len;
+            let _span = tally.span(Part::Compute, chunk.len);
             return consumer.whole(chunk.at, bytes);
         }
         let piece = consumer.piece().clamp(512, ZEROS.len());
@@ -320,7 +325,9 @@ pub(crate) async fn feed<M: Media, C: Consumer>(
                 None => &ZEROS[..n],
             };
             *scanned += n as u64;
+            let span = tally.span(Part::Compute, n as u64);
             let flow = consumer.take(chunk.at + done as u64, part)?;
+            drop(span);
             if flow != Flow::More {
                 return Ok(flow);
             }

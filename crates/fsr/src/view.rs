@@ -1,5 +1,6 @@
 //! The crawler's eyes: metadata blocks from the cache or the store, each noted as what the answer depends on.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -9,6 +10,7 @@ use crate::Retriever;
 use crate::cache::hash;
 use crate::media::Media;
 use crate::monitor::Deps;
+use crate::trace::{Part, Span, Trace};
 
 /// What one request has cost so far.
 #[derive(Debug, Default)]
@@ -16,6 +18,15 @@ pub(crate) struct Tally {
     pub blocks_read: AtomicU64,
     pub hits: AtomicU64,
     pub misses: AtomicU64,
+    pub trace: Option<Arc<Trace>>,
+}
+
+impl Tally {
+    /// A part of the work begins, which ends when the span is dropped.
+    #[inline]
+    pub fn span(&self, part: Part, units: u64) -> Option<Span<'_>> {
+        self.trace.as_ref().map(|trace| trace.begin(part, units))
+    }
 }
 
 pub(crate) fn bump(counter: &AtomicU64, by: u64) {
@@ -40,6 +51,9 @@ pub(crate) struct View<'a, M> {
     tally: &'a Tally,
     base: u64,
     len: u64,
+    part: Part,
+    /// The volume's table of inodes' places; empty where it is not known yet.
+    table: Range<u64>,
     deps: Mutex<Deps>,
 }
 
@@ -52,7 +66,12 @@ impl<'a, M: Media> View<'a, M> {
         base: u64,
         len: u64,
     ) -> View<'a, M> {
-        View { retriever, media, tally, base, len, deps: Mutex::default() }
+        View { retriever, media, tally, base, len, part: Part::ReadInode, table: 0..0, deps: Mutex::default() }
+    }
+
+    /// For reads of a kind; `table` are the bytes of the volume that are a kind of their own.
+    pub(crate) fn of(self, part: Part, table: Range<u64>) -> View<'a, M> {
+        View { part, table, ..self }
     }
 
     /// What was read through it.
@@ -84,6 +103,8 @@ impl<M: Media> Source for View<'_, M> {
         let (Some(_), Some(at)) = (end, self.base.checked_add(offset)) else {
             return Err(fail("it lies outside the volume"));
         };
+        let part = if self.table.contains(&offset) { Part::ReadTable } else { self.part };
+        let _span = self.tally.span(part, 1);
         let retriever = self.retriever;
         let key = hash(retriever.seed, at, &[]);
         let is = |b: &Block| b.offset == at && b.bytes.len() == size;

@@ -138,12 +138,17 @@ impl<T: Transport> Session<T> {
 
     /// Whether the host keeps the metadata blocks that it read ([`Route::Blocks`], [`Route::Host`]). Off by default.
     pub fn with_host_cache(mut self, cached: bool) -> Self {
+        self.set_host_cache(cached);
+        self
+    }
+
+    /// The same, from now on.
+    pub fn set_host_cache(&mut self, cached: bool) {
         if self.host_cached != cached {
             // The host's view was opened for the other way.
             self.host = None;
         }
         self.host_cached = cached;
-        self
     }
 
     /// Bytes of the buffer that a near-data command's reply may fill; 4 KiB to the transport's most. The default is 256 KiB.
@@ -160,6 +165,11 @@ impl<T: Transport> Session<T> {
     /// How far it has come, to be looked at from another thread.
     pub fn seen(&self) -> Arc<Seen> {
         self.seen.clone()
+    }
+
+    /// The clock that measures round trips.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
     }
 
     /// The way to the drive.

@@ -80,6 +80,12 @@ impl Volume {
         either!(self, v => v.root())
     }
 
+    /// Bytes of the volume that say where inodes are and nothing else: F2FS's node address table, ext4's group descriptors where they lie
+    /// together. For measurements; what is read of them goes through the source as all else.
+    pub fn table(&self) -> std::ops::Range<u64> {
+        either!(self, v => v.table())
+    }
+
     /// Reads and checks an inode. [`Error::Corrupt`] where it is free or damaged.
     pub async fn inode<S: Source>(&self, source: &S, ino: Ino) -> Result<Inode, Error> {
         either!(self, v => v.inode(source, ino).await)

@@ -66,10 +66,10 @@ pub struct Drive<S: Store, F: Firmware<S> = ()> {
     refused: Vec<Done>,
 }
 
-/// Lets simulated time pass while the driver waits for an idle drive: at bring-up and shutdown.
-struct Passing<'a, P>(&'a mut P, &'a SimClock);
+/// Lets simulated time pass while the driver waits for an idle drive.
+pub(crate) struct Passing<P>(pub P, pub SimClock);
 
-impl<P: Peer> Peer for Passing<'_, P> {
+impl<P: Peer> Peer for Passing<P> {
     fn pump(&mut self, now: Nanos) -> Turn {
         let turn = self.0.pump(now);
         if let Turn::Idle { until: Some(until) } = turn {
@@ -101,7 +101,7 @@ impl<S: Store, F: Firmware<S>> Drive<S, F> {
         clock: SimClock,
     ) -> Result<Self, DriveError> {
         let mut drive = nearside_front_loop::inline(store, firmware, config.controller.clone())?;
-        let mut peer = Passing(&mut drive.runner, &clock);
+        let mut peer = Passing(&mut drive.runner, clock.clone());
         let depth = usize::from(config.depth);
         let buffers = depth * config.largest.next_power_of_two().max(4096);
         // Beside the buffers: a page of PRP list for each slot, the rings.
@@ -144,7 +144,7 @@ impl<S: Store, F: Firmware<S>> Drive<S, F> {
     /// # Errors
     /// As [`Driver::shut_down`].
     pub fn shut_down(mut self) -> Result<(), DriveError> {
-        Ok(self.driver.shut_down(&self.clock, &mut Passing(&mut self.runner, &self.clock))?)
+        Ok(self.driver.shut_down(&self.clock, &mut Passing(&mut self.runner, self.clock.clone()))?)
     }
 
     /// Steps the drive until it has nothing more to do at this moment. After reads and writes a step's next time is exact, so that
@@ -165,7 +165,7 @@ impl<S: Store, F: Firmware<S>> Drive<S, F> {
     #[cold]
     fn give_up(&mut self, done: &mut Vec<Done>, now: Nanos) {
         let Self { queue, driver, runner, clock, buffers, .. } = self;
-        let mut peer = Passing(runner, clock);
+        let mut peer = Passing(runner, clock.clone());
         driver.rescue(queue, &*clock, &mut peer, |completed| done.push(ended(completed, buffers, now)));
     }
 }

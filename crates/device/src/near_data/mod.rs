@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 
 use nearside_clock::{Clock, Nanos};
 use nearside_dma::Memory;
-pub use nearside_fsr::Config;
 use nearside_fsr::Retriever;
+pub use nearside_fsr::{Breakdown, Config, Part, Trace};
 use nearside_spec::Status;
 use nearside_spec::near_data::wire::{REPLY_HEADER, decode_request};
 use nearside_spec::near_data::{MAX_BUFFER, MAX_GROUPS, MAX_PATH, MAX_REQUEST, ReplyStatus};
@@ -45,6 +45,11 @@ impl Fsr {
     /// With the drive's clock, by which slices end.
     pub fn new(clock: Arc<dyn Clock>, config: Config) -> Fsr {
         Fsr { retriever: Arc::new(Retriever::new(config)), clock, tags: Mutex::default() }
+    }
+
+    /// As [`Fsr::new`]; `trace` is told where the time of every near-data command goes.
+    pub fn traced(clock: Arc<dyn Clock>, config: Config, trace: Arc<Trace>) -> Fsr {
+        Fsr { retriever: Arc::new(Retriever::traced(config, trace)), clock, tags: Mutex::default() }
     }
 
     /// What the drive knows of its files; its monitor's counters.

@@ -57,6 +57,14 @@ impl Volume {
         Ino(2)
     }
 
+    /// The blocks of group descriptors after the first superblock.
+    pub(crate) fn table(&self) -> std::ops::Range<u64> {
+        let groups = u64::from(self.sb.inodes.checked_div(self.sb.inodes_per_group).unwrap_or(0));
+        let bytes = groups.saturating_mul(u64::from(self.sb.descriptor_size));
+        let from = self.byte_of(u64::from(self.sb.first_data_block).saturating_add(1));
+        from..from.saturating_add(bytes.next_multiple_of(u64::from(self.sb.block_size())))
+    }
+
     pub(crate) async fn inode<S: Source>(&self, source: &S, ino: Ino) -> Result<Inode, Error> {
         self.read_inode(source, ino).await
     }
