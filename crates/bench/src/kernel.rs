@@ -51,6 +51,38 @@ pub fn warm_stat_ns(paths: &[PathBuf]) -> io::Result<f64> {
     Ok(start.elapsed().as_nanos() as f64 / paths.len() as f64)
 }
 
+/// How the kernel locates a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locating {
+    /// `stat`: the inode.
+    Stat,
+    /// `open` and FIEMAP: the inode and its extents, as an existing near-data library asks for them.
+    Fiemap,
+}
+
+/// Time per path until the kernel has located it, in nanoseconds, each asked once. Warm: all of them asked once before. Cold: the kernel's
+/// caches dropped before (needs root), so that it reads the mount's blocks again.
+pub fn locate_ns(paths: &[PathBuf], by: Locating, warm: bool) -> io::Result<f64> {
+    let each = || -> io::Result<()> {
+        for path in paths {
+            match by {
+                Locating::Stat => drop(std::hint::black_box(std::fs::symlink_metadata(path)?)),
+                Locating::Fiemap => {
+                    std::hint::black_box(nearside_dma::file::extents(&std::fs::File::open(path)?, 64)?);
+                }
+            }
+        }
+        Ok(())
+    };
+    match warm {
+        true => each()?,
+        false => std::fs::write("/proc/sys/vm/drop_caches", "3")?,
+    }
+    let start = Instant::now();
+    each()?;
+    Ok(start.elapsed().as_nanos() as f64 / paths.len().max(1) as f64)
+}
+
 /// How long `rg -c` with one thread takes over a file or tree, and how many lines it counts. `None` without ripgrep.
 pub fn ripgrep(pattern: &str, at: &Path) -> io::Result<Option<(Duration, u64)>> {
     let Some(rg) = tool("rg") else { return Ok(None) };

@@ -2,12 +2,11 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
 
-use nearside_clock::TscClock;
+use nearside_clock::{Clock, TscClock};
 use nearside_device::near_data::Fsr;
 use nearside_embedded::{Embedded, Options};
-use nearside_fsrlib::{Answer, Ask, Operation, Record, Route, Search, Session, Summary};
+use nearside_fsrlib::{Answer, Ask, Operation, Record, Route, Search, Session, Summary, Transport};
 use nearside_store::FileOptions;
 use nearside_stores::AnyStore;
 
@@ -39,17 +38,18 @@ pub fn count_of(pattern: &str) -> Operation {
     })
 }
 
-/// Lines found by an operation of [`count_of`], what it cost, and how long it took here.
-pub fn search(session: &mut Session<Drive>, ask: &Ask) -> Result<(u64, Summary, u64), Failure> {
+/// Lines found by an operation of [`count_of`], what it cost, and how long it took by the session's clock.
+pub fn search<T: Transport>(session: &mut Session<T>, ask: &Ask) -> Result<(u64, Summary, u64), Failure> {
     let mut found = 0;
-    let start = Instant::now();
+    let clock = session.clock().clone();
+    let start = clock.now();
     let summary = session.stream(ask, |record| {
         if let Record::Total { matches, .. } = record {
             found += matches;
         }
         ControlFlow::Continue(())
     })?;
-    Ok((found, summary, start.elapsed().as_nanos() as u64))
+    Ok((found, summary, clock.now().since(start)))
 }
 
 /// What one operation on one path costs by each route, averaged over `paths`.
