@@ -13,7 +13,7 @@ use nearside_act::{Certified, Largest, Load, Profile, Report, Rule, largest, pag
 use nearside_driver::Policy;
 use nearside_instrument::{Needs, Real, Runner, Simulated, Target, medium, words};
 use nearside_loadgen::random::of_run;
-use nearside_loadgen::{Arrivals, Plan, Rw, Workload};
+use nearside_loadgen::{Rw, Workload};
 use serde_json::json;
 
 use crate::args::CompletionModel;
@@ -101,8 +101,6 @@ impl From<ProfileName> for Profile {
 
 /// Operations in flight at most; what waits beyond them is late, and its wait counts.
 const DEPTH: u16 = 512;
-/// Runs that go before a simulated drive is measured.
-const PREPARING: u64 = 2;
 /// Each multiple runs this long unless one says otherwise.
 const RUNTIME_NS: u64 = 10_000_000_000;
 
@@ -172,14 +170,7 @@ fn simulated(args: &ActArgs, unit: &Unit, stop: &Arc<AtomicBool>) -> Result<Driv
     let bytes = largest_bytes(&(unit.load)(1));
     let mut runner = Simulated::drive(&word, medium, capacity, bytes, args.software, stop.clone())
         .map_err(|e| failed(&e))?;
-    // As ACT's own preparation: all of the drive written in large blocks; and on, until a flash drive collects as it will.
-    for (nth, rw, times) in [(0, Rw::Write, 1.0), (1, Rw::RandWrite, 1.5)] {
-        let mut plan = Plan::new(Workload::new(rw, bytes, capacity), Arrivals::Closed { depth: 8 }, 0);
-        let blocks = (capacity / u64::from(bytes)) as f64;
-        (plan.runtime_ns, plan.count, plan.seed) =
-            (None, Some((blocks * times) as u64), of_run(args.seed, nth));
-        runner.run(&plan, &mut |_| ()).map_err(|e| failed(&e))?;
-    }
+    runner.prepare(capacity, bytes, args.seed).map_err(|e| failed(&e))?;
     Ok(Drive { capacity, block_size: 512, about: "simulated time", runner: Box::new(runner) })
 }
 
@@ -227,7 +218,7 @@ fn certify(args: &ActArgs, unit: &Unit, mut drive: Drive, live: Live, stop: &Ato
         }
         live.begins(runs.len(), runs.len() + 1, format!("{multiple} times {}", unit.name));
         let load = (unit.load)(multiple);
-        let seed = of_run(args.seed, PREPARING + runs.len() as u64);
+        let seed = of_run(args.seed, Simulated::PREPARING + runs.len() as u64);
         let plan = load
             .plan(drive.capacity, drive.block_size, unit.runtime_ns, slice_ns, seed)
             .map_err(|e| Ended::Failed(e.to_string()))?;

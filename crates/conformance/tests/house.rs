@@ -34,7 +34,19 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("act", &["loadgen", "report"]),
     (
         "sim",
-        &["clock", "dma", "device", "driver", "front-loop", "fsrlib", "loadgen", "media", "store", "ftl", "stores"],
+        &[
+            "clock",
+            "dma",
+            "device",
+            "driver",
+            "front-loop",
+            "fsrlib",
+            "loadgen",
+            "media",
+            "store",
+            "ftl",
+            "stores",
+        ],
     ),
     ("report", &[]),
     // A target is a whole drive with its driver: the instrument begins where `embedded` does.

@@ -399,13 +399,15 @@ impl<M: Media> Crawler<'_, M> {
 
     /// A symbolic link's target.
     pub(crate) async fn link(&self, found: &Found) -> Result<Vec<u8>, Failure> {
-        let (link, ..) = steady!(self, Part::ReadInode, view => self.volume.volume.read_link(&view, &found.inode).await)?;
+        let (link, ..) =
+            steady!(self, Part::ReadInode, view => self.volume.volume.read_link(&view, &found.inode).await)?;
         Ok(link)
     }
 
     async fn load_node(&self, ino: Ino) -> Result<Found, Failure> {
         let _span = self.tally.span(Part::ParseInode, 1);
-        let (inode, deps, checked) = steady!(self, Part::ReadInode, view => self.volume.volume.inode(&view, ino).await)?;
+        let (inode, deps, checked) =
+            steady!(self, Part::ReadInode, view => self.volume.volume.inode(&view, ino).await)?;
         let node = Node {
             volume: self.volume.id,
             ino,
@@ -466,7 +468,8 @@ impl<M: Media> Crawler<'_, M> {
 
     async fn load_link(&self, ino: Ino) -> Result<(), Failure> {
         let mut node = self.take_node(ino).await?;
-        let read = steady!(self, Part::ReadInode, view => self.volume.volume.read_link(&view, &node.inode).await);
+        let read =
+            steady!(self, Part::ReadInode, view => self.volume.volume.read_link(&view, &node.inode).await);
         let (link, deps) = match read {
             Ok((link, deps, _)) => (link, deps),
             Err(failure) => {
@@ -491,8 +494,7 @@ impl<M: Media> Crawler<'_, M> {
     async fn load_name(&self, dir: Ino, name: Box<[u8]>) -> Result<(), Failure> {
         let parent = self.inode(dir).await?;
         let _span = self.tally.span(Part::FindEntry, 1);
-        let (child, mut deps, checked) =
-            steady!(self, Part::ReadDirectory, view => self.volume.volume.lookup(&view, &parent.inode, &name).await)?;
+        let (child, mut deps, checked) = steady!(self, Part::ReadDirectory, view => self.volume.volume.lookup(&view, &parent.inode, &name).await)?;
         deps.extend(&parent.deps);
         let checked = if self.retriever.monitor.holds(&parent.deps) { checked } else { 0 };
         let volume = self.volume.id;

@@ -66,7 +66,16 @@ impl<'a, M: Media> View<'a, M> {
         base: u64,
         len: u64,
     ) -> View<'a, M> {
-        View { retriever, media, tally, base, len, part: Part::ReadInode, table: 0..0, deps: Mutex::default() }
+        View {
+            retriever,
+            media,
+            tally,
+            base,
+            len,
+            part: Part::ReadInode,
+            table: 0..0,
+            deps: Mutex::default(),
+        }
     }
 
     /// For reads of a kind; `table` are the bytes of the volume that are a kind of their own.

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nearside_clock::SimClock;
 use nearside_loadgen::engine::Engine;
+use nearside_loadgen::random::of_run;
 use nearside_loadgen::run::simulated;
-use nearside_loadgen::{Outcome, Plan, Summary};
+use nearside_loadgen::{Arrivals, Outcome, Plan, Rw, Summary, Workload};
 use nearside_media::Medium;
 use nearside_sim::{Bare, Drive, DriveConfig, DriveError, Software};
 use nearside_store::{Modelled, Null};
@@ -54,6 +55,24 @@ impl Simulated {
             }
         };
         Ok(Simulated { name: name.to_owned(), engine, how, clock, stop })
+    }
+
+    /// Runs of [`Simulated::prepare`]: those after it take seeds from this number on.
+    pub const PREPARING: u64 = 2;
+
+    /// As ACT's own preparation: all of the drive written in large blocks; and on, until a flash drive collects as it will.
+    ///
+    /// # Errors
+    /// As [`Runner::run`].
+    pub fn prepare(&mut self, capacity: u64, bytes: u32, seed: u64) -> Result<(), RunError> {
+        for (nth, rw, times) in [(0, Rw::Write, 1.0), (1, Rw::RandWrite, 1.5)] {
+            let mut plan = Plan::new(Workload::new(rw, bytes, capacity), Arrivals::Closed { depth: 8 }, 0);
+            let blocks = (capacity / u64::from(bytes)) as f64;
+            (plan.runtime_ns, plan.count, plan.seed) =
+                (None, Some((blocks * times) as u64), of_run(seed, nth));
+            self.run(&plan, &mut |_| ())?;
+        }
+        Ok(())
     }
 
     /// `medium` alone.

@@ -86,7 +86,8 @@ impl Volume {
 
     /// Both copies of the node address table, whose segments alternate.
     pub(crate) fn table(&self) -> std::ops::Range<u64> {
-        let both = u64::from(self.sb.nat_blocks).saturating_mul(2).saturating_mul(u64::from(fields::BLOCK_U32));
+        let both =
+            u64::from(self.sb.nat_blocks).saturating_mul(2).saturating_mul(u64::from(fields::BLOCK_U32));
         let from = self.sb.nat.byte();
         from..from.saturating_add(both)
     }

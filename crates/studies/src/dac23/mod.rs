@@ -1,6 +1,15 @@
 //! Optimizing the Performance of NDP Operations by Retrieving File Semantics in Storage (Li, Chen, et al.; DAC 2023).
 
+mod fig2;
+mod fig5;
+mod fig6;
+mod monitor;
+mod provider;
+pub mod rig;
+mod tables;
+
 use crate::Study;
 
 /// Its tables and figures, in its order.
-pub const STUDIES: &[Study] = &[];
+pub const STUDIES: &[Study] =
+    &[fig2::STUDY, provider::STUDY, monitor::STUDY, tables::TABLE1, tables::TABLE2, fig5::STUDY, fig6::STUDY];

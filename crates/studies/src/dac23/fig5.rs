@@ -1,0 +1,214 @@
+//! Fig. 5: locating a file: FSR against the host, depths 5 to 40, with the buffer hit and missed; and the host's three ways side by side.
+//!
+//! On this machine the drive is in memory and the host reaches it over a queue pair; beside it the kernel locates the same paths on a loop
+//! mount of the same image. The kernel here has ext4 and no F2FS: where it stands beside, the volume is ext4.
+
+use std::path::{Path, PathBuf};
+
+use nearside_bench::dataset::Chains;
+use nearside_bench::kernel::{Locating, LoopMount, locate_ns};
+use nearside_bench::volume::Kind;
+use nearside_fsrlib::Route;
+
+use super::rig::{ABOUT, Bed, Buffer, Dataset, Machine, Model, dataset, mean_us, needle, saved, us};
+use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
+
+/// See the module.
+pub const STUDY: Study =
+    Study { number: "Fig. 5", title: "Locating a file, FSR against the host", section: "IV-C", run };
+
+const BYTES: usize = 4096;
+/// What the paper's text says FSR saves, from the least to the most.
+const PAPER: [[f64; 2]; 2] = [[78.1, 83.94], [32.89, 39.95]];
+
+fn run(run: &mut Run<'_>) -> Result<(), Failure> {
+    let depths: Vec<usize> = (5..=40).step_by(run.sized(15, 5)).collect();
+    let chains = run.sized(1, 4);
+    let shape = Chains {
+        chains,
+        depth: 40.min(depths[depths.len() - 1]),
+        files: depths.iter().map(|depth| (*depth, BYTES)).collect(),
+    };
+    let data = dataset(run, Kind::F2fs, shape.clone())?;
+    for buffer in Buffer::BOTH {
+        let caption = format!("Locating on F2FS, {}: the model and this machine", buffer.name());
+        let (x, y) = (Scale::linear("path depth"), Scale::log("us"));
+        run.chart(Chart::lines(buffer.name(), &caption, x, y));
+    }
+    model(run, &data, &depths)?;
+    machine(run, &data, &depths, Kind::F2fs)?;
+    drop(data);
+    let data = dataset(run, Kind::Ext4, shape)?;
+    machine(run, &data, &depths, Kind::Ext4)?;
+    run.note(ABOUT);
+    run.note(
+        "The kernel stands beside on ext4 only: this machine's has no F2FS. Its mount is of an image in memory where the machine has room for one, so \
+         that cold means its own caches dropped, not a disk. Its warm stat reads nothing at all: it is what a host pays that has the path \
+         cached, and what FSR's warm command stands against.",
+    );
+    Ok(())
+}
+
+fn model(run: &mut Run<'_>, data: &Dataset, depths: &[usize]) -> Result<(), Failure> {
+    let mut model = Model::new(data)?;
+    for (buffer, paper) in Buffer::BOTH.into_iter().zip(PAPER) {
+        let mut savings = Vec::new();
+        for &depth in depths {
+            let mut took = Vec::new();
+            for chain in 0..data.chains.chains {
+                took.push(model.locate(&Chains::path(chain, depth, BYTES), buffer)?);
+            }
+            let [fsr, host] = [0, 1].map(|way| mean_us(&took, |ways| ways[way].locating));
+            let name = |who: &str| format!("{who}, depth {depth}, {}", buffer.name());
+            let at = depth as f64;
+            let host = Finding::new(name("host"), "us").model(host).point(buffer.name(), "host", at);
+            let host = run.finding(host);
+            let found = Finding::new(name("FSR"), "us").model(fsr).point(buffer.name(), "FSR", at);
+            run.finding(found.beside(&host));
+            savings.push(saved(fsr, host.model.unwrap_or(0.0)));
+        }
+        let [least, most] = [f64::min, f64::max].map(|pick| savings.iter().copied().fold(savings[0], pick));
+        for (which, value, paper) in [("least", least, paper[0]), ("most", most, paper[1])] {
+            let name = format!("FSR saves, {}: the {which}", buffer.name());
+            run.finding(Finding::new(name, "%").model(value).paper(paper, "IV-C"));
+        }
+        run.claim(
+            Claim::new(&format!("FSR is faster at every depth, {}", buffer.name()), "IV-C")
+                .model(least > 0.0)
+                .because(format!(
+                    "it saves {least:.1} to {most:.1} %; the paper's {} to {} %",
+                    paper[0], paper[1]
+                )),
+        );
+        if buffer == Buffer::Hit {
+            run.claim(
+                Claim::new("FSR saves most where the buffer is hit", "IV-C")
+                    .model(least > 60.0)
+                    .because(format!("at least {least:.1} % on a hit")),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// This machine: each depth's FSR (crawling, and warm), the host's own parser (uncached, and cached), the kernel.
+fn machine(run: &mut Run<'_>, data: &Dataset, depths: &[usize], kind: Kind) -> Result<(), Failure> {
+    let mut machine = Machine::new(data)?;
+    let rounds = run.sized(4, 60);
+    let mount = match kind {
+        Kind::Ext4 => Mount::new(run, &data.image),
+        Kind::F2fs => None,
+    };
+    let mut wins = true;
+    for &depth in depths {
+        let paths: Vec<String> =
+            (0..data.chains.chains).map(|chain| Chains::path(chain, depth, BYTES)).collect();
+        let mut took = Vec::new();
+        for _ in 0..rounds {
+            for path in &paths {
+                took.push(machine.locate(path, Buffer::Hit)?);
+            }
+        }
+        let at = depth as f64;
+        let name = |who: &str| format!("{}: {who}, depth {depth}", kind.name());
+        let [fsr, host] = [0, 1].map(|way| us(&took, |ways| ways[way].locating));
+        let mut host = Finding::new(name("host's parser, uncached"), "us").machine(&host);
+        let mut fsr = Finding::new(name("FSR, crawling"), "us").machine(&fsr);
+        if kind == Kind::F2fs {
+            host = host.point(Buffer::Hit.name(), "host", at);
+            fsr = fsr.point(Buffer::Hit.name(), "FSR", at);
+        }
+        let host = run.finding(host);
+        let fsr = run.finding(fsr.beside(&host));
+        wins &= fsr.figure.ratio.is_some_and(|ratio| ratio < 1.0);
+        let warm = warm(&mut machine, &paths, rounds, Route::Drive)?;
+        let cached = warm_host(&mut machine, &paths, rounds)?;
+        let cached = run.finding(Finding::new(name("host's parser, cached"), "us").machine(&cached));
+        run.finding(Finding::new(name("FSR, warm"), "us").machine(&warm).beside(&cached));
+        if let Some(mount) = &mount {
+            for (word, by) in [("stat", Locating::Stat), ("FIEMAP", Locating::Fiemap)] {
+                for (state, warm) in [("warm", true), ("cold", false)] {
+                    let runs = if warm { rounds } else { run.sized(2, 10) };
+                    let runs =
+                        (0..runs).map(|_| mount.locate(&paths, by, warm)).collect::<Result<Vec<_>, _>>()?;
+                    run.finding(
+                        Finding::new(name(&format!("kernel's {word}, {state}")), "us").machine(&runs),
+                    );
+                }
+            }
+        }
+    }
+    run.claim(
+        Claim::new(&format!("FSR is faster than the host at every depth ({})", kind.name()), "IV-C")
+            .machine(wins)
+            .because("the host reads each block over the queue pair and keeps none".to_owned()),
+    );
+    Ok(())
+}
+
+/// A command that locates, with everything known.
+fn warm(machine: &mut Machine, paths: &[String], rounds: usize, route: Route) -> Result<Vec<f64>, Failure> {
+    machine.session().set_route(route);
+    let mut runs = Vec::new();
+    for round in 0..=rounds {
+        for path in paths {
+            let ns = nearside_bench::near_data::search(
+                machine.session(),
+                &nearside_fsrlib::Ask::path(path.as_str(), nearside_fsrlib::Operation::Nop),
+            )?
+            .2;
+            // The first round makes it warm.
+            if round > 0 {
+                runs.push(ns as f64 / 1e3);
+            }
+        }
+    }
+    Ok(runs)
+}
+
+/// What the host's parser takes when it has kept every block.
+fn warm_host(machine: &mut Machine, paths: &[String], rounds: usize) -> Result<Vec<f64>, Failure> {
+    machine.session().set_host_cache(true);
+    machine.session().set_route(Route::Blocks);
+    let mut runs = Vec::new();
+    for round in 0..=rounds {
+        for path in paths {
+            let ask = nearside_fsrlib::Ask::path(path.as_str(), needle());
+            let (_, summary, _) = nearside_bench::near_data::search(machine.session(), &ask)?;
+            if round > 0 {
+                runs.push(summary.counters.locate_ns as f64 / 1e3);
+            }
+        }
+    }
+    machine.session().set_host_cache(false);
+    Ok(runs)
+}
+
+/// A loop mount of a copy of the image in memory.
+struct Mount {
+    // Dropped in this order.
+    mount: LoopMount,
+    _copy: Option<tempfile::TempDir>,
+}
+
+impl Mount {
+    /// `None`, and said so, where this machine cannot.
+    fn new(run: &mut Run<'_>, image: &Path) -> Option<Mount> {
+        let copy = tempfile::tempdir_in("/dev/shm").ok();
+        let there = copy.as_ref().map(|dir| dir.path().join("volume.img"));
+        let at = there.filter(|there| std::fs::copy(image, there).is_ok());
+        match LoopMount::new(at.as_deref().unwrap_or(image)) {
+            Ok(mount) => Some(Mount { mount, _copy: copy }),
+            Err(e) => {
+                run.note(format!("No loop mount on this machine, so the kernel does not stand beside: {e}."));
+                None
+            }
+        }
+    }
+
+    /// Microseconds per path.
+    fn locate(&self, paths: &[String], by: Locating, warm: bool) -> Result<f64, Failure> {
+        let paths: Vec<PathBuf> = paths.iter().map(|path| self.mount.path(path)).collect();
+        Ok(locate_ns(&paths, by, warm)? / 1e3)
+    }
+}

@@ -1,0 +1,94 @@
+//! Section III-D: what the metadata monitor costs a write: in the common case, and where the write changes what the crawler has cached.
+//!
+//! Measured on this machine, by calls of the monitor as the drive makes them. Scaled to the paper's 1 GHz core by the crawler's own time on
+//! both: how much longer Table I's took than this machine's crawler for the same path.
+
+use std::hint::black_box;
+
+use nearside_bench::completion::{pin, unpin};
+use nearside_bench::dataset::Chains;
+use nearside_bench::volume::Kind;
+use nearside_clock::{Clock, TscClock};
+use nearside_device::near_data::Part;
+use nearside_fsrlib::{Ask, Operation, Route};
+
+use super::rig::{Bed, Buffer, Machine, dataset};
+use crate::{Claim, Failure, Finding, Run, Study};
+
+/// See the module.
+pub const STUDY: Study =
+    Study { number: "Section III-D", title: "The metadata monitor's cost per write", section: "III-D", run };
+
+const DEPTH: usize = 20;
+const BYTES: usize = 4096;
+/// Table I, depth 20.
+const PAPER_CRAWL_US: f64 = 419.0;
+
+fn run(run: &mut Run<'_>) -> Result<(), Failure> {
+    let data = dataset(run, Kind::F2fs, Chains { chains: 1, depth: DEPTH, files: vec![(DEPTH, BYTES)] })?;
+    let path = Chains::path(0, DEPTH, BYTES);
+    pin(0);
+    let mut machine = Machine::new(&data)?;
+    machine.session().set_route(Route::Drive);
+    let clock = TscClock::new();
+    let (mut common, mut hit, mut floor, mut crawls, mut again) = (vec![], vec![], vec![], vec![], vec![]);
+    let writes: u64 = run.sized(20_000, 500_000);
+    for _ in 0..run.sized(5, 15) {
+        let crawl = machine.once(&path, &Operation::Nop, Buffer::Hit)?;
+        crawls.push(crawl.parts.ns(&Part::ALL) as f64 / 1e3);
+        let observer = machine.monitor();
+        // Unrelated data behind the volume: nobody watches them.
+        let at = |i: u64| data.volume_bytes + i % 4096 * 4096;
+        let time = |body: &dyn Fn(u64)| {
+            let start = clock.now();
+            (0..writes).for_each(body);
+            clock.now().since(start) as f64 / writes as f64
+        };
+        common.push(time(&|i| {
+            observer.begin(at(i), 4096);
+            observer.end(at(i), 4096);
+        }));
+        floor.push(time(&|i| {
+            black_box(at(i));
+        }));
+        // The first block of the volume holds the superblock, which is watched as long as the volume is open.
+        hit.push(time(&|_| {
+            observer.begin(0, 4096);
+            observer.end(0, 4096);
+        }));
+        // What the next command on the path pays for it: it looks at everything again.
+        let ask = Ask::path(path.as_str(), Operation::Nop);
+        again.push(nearside_bench::near_data::search(machine.session(), &ask)?.2 as f64 / 1e3);
+    }
+    unpin();
+    let floor = Finding::new("the loop without it", "ns").machine(&floor);
+    let common = Finding::new("monitor, a block that nobody watches", "ns").machine(&common).beside(&floor);
+    let hit = Finding::new("monitor, a block that is cached", "ns").machine(&hit).beside(&floor);
+    let crawl = Finding::new("the crawler, depth 20, buffer hit", "us")
+        .machine(&crawls)
+        .paper(PAPER_CRAWL_US, "IV-B, Table I");
+    let scale = PAPER_CRAWL_US / crawl.measured().unwrap_or(PAPER_CRAWL_US).max(0.001);
+    let scaled = |f: &Finding| f.measured().unwrap_or(0.0) * scale / 1e3;
+    let (common_us, hit_us) = (scaled(&common), scaled(&hit));
+    run.finding(floor);
+    run.finding(common);
+    run.finding(hit);
+    run.finding(Finding::new("the next command after such a write", "us").machine(&again));
+    run.finding(crawl);
+    run.finding(Finding::new("the 1 GHz core is slower by", "x").machine(&[scale]));
+    let bound = |name: &str, value: f64, paper: f64| {
+        Finding::new(name, "us").model(value).paper(paper, "III-D: less than")
+    };
+    run.finding(bound("common case, on the 1 GHz core", common_us, 1.0));
+    run.finding(bound("the cache is updated, on the 1 GHz core", hit_us, 60.0));
+    run.claim(
+        Claim::new("The monitor takes less than 1 us in the common case and less than 60 us where the cache is updated", "III-D")
+            .model(common_us < 1.0 && hit_us < 60.0)
+            .because(format!("scaled by {scale:.0}: {common_us:.2} us and {hit_us:.2} us")),
+    );
+    run.note(
+        "The paper's monitor copies the new block into its cache; this one raises the block's version, and the crawler reads the block again \
+         when it next needs it. So a write costs it less and the next command more.",
+    );
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! Section III-C: the data provider's two ways over the flash's channels: unordered (blocks are handed on as they arrive) and ordered.
+//!
+//! One file, fragmented by its order on the flash or not, read by an operation that needs no order (CRC-32C) and by one that does (SHA-256),
+//! with more and more reads in flight. The model's processor takes no time for either, so that only the supply differs.
+
+use nearside_bench::dataset::Chains;
+use nearside_bench::volume::Kind;
+use nearside_fsrlib::{Digest, Operation, Route};
+use nearside_sim::near_data::{Core, NearDataConfig};
+
+use super::rig::{Bed, Buffer, Model, dataset};
+use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
+
+/// See the module.
+pub const STUDY: Study =
+    Study { number: "Section III-C", title: "Unordered against ordered data supply", section: "III-C", run };
+
+fn run(run: &mut Run<'_>) -> Result<(), Failure> {
+    let bytes: usize = run.sized(2 << 20, 8 << 20);
+    let data = dataset(run, Kind::F2fs, Chains { chains: 1, depth: 3, files: vec![(3, bytes)] })?;
+    let path = Chains::path(0, 3, bytes);
+    let (x, y) = (Scale::linear("reads of 128 KiB in flight"), Scale::linear("MB/s"));
+    run.chart(Chart::lines("supply", "A file from the flash, in order and in any order", x, y));
+    let ways = [
+        ("unordered", Operation::Checksum(Digest::Crc32c)),
+        ("ordered", Operation::Checksum(Digest::Sha256)),
+    ];
+    let mut rates = [Vec::new(), Vec::new()];
+    for depth in [1, 2, 4, 8] {
+        let firmware = nearside_fsr::Config { depth, ahead: depth, ..nearside_fsr::Config::default() };
+        let config = NearDataConfig { core: Core::default(), host_ns: 0, firmware };
+        let mut model = Model::with(&data, &config)?;
+        model.session().set_route(Route::Drive);
+        for ((name, operation), rates) in ways.iter().zip(&mut rates) {
+            let took = model.once(&path, operation, Buffer::Miss)?;
+            let rate = bytes as f64 * 1e3 / took.total.saturating_sub(took.locating).max(1) as f64;
+            let finding = Finding::new(format!("{name}, {depth} in flight"), "MB/s").model(rate);
+            run.finding(finding.point("supply", name, depth as f64));
+            rates.push(rate);
+        }
+    }
+    let [unordered, ordered] = &rates;
+    let (one, most) = (ordered[0], unordered[unordered.len() - 1]);
+    run.claim(
+        Claim::new("Blocks that are processed as they arrive use the flash's parallelism", "III-C")
+            .model(most > 1.25 * one)
+            .because(format!(
+                "{most:.0} MB/s unordered with 8 reads in flight, {one:.0} MB/s one after the other"
+            )),
+    );
+    run.claim(
+        Claim::new("Data in any order come no slower than in order", "III-C")
+            .model(unordered.iter().zip(ordered).all(|(any, order)| *any >= order * 0.99))
+            .because(format!(
+                "unordered {unordered:.0?} MB/s, ordered {ordered:.0?} MB/s with 1, 2, 4 and 8 in flight"
+            )),
+    );
+    run.note("The paper gives no number here. Its ordered way reads a piece into a contiguous buffer, one after the other: that is one read in flight; here some reads run ahead of an ordered operation as well.");
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! Fig. 6: why queue depth misleads. Three cases of the same host: a slow SSD, a fast one, a fast one under more load. In simulated time.
+//!
+//! The system adds 10 us to every I/O. The queue depth is counted by adding up how long the SSD has each request.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use nearside_instrument::{Runner, Simulated};
+use nearside_loadgen::{Arrivals, Plan, Rw, Workload};
+use nearside_media::platform::Interface;
+use nearside_media::{Delay, Medium, Platform, Request};
+
+use super::rig::mean_us;
+use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
+
+/// See the module.
+pub const STUDY: Study =
+    Study { number: "Fig. 6", title: "Queue depth is a poor measure: three cases", section: "IV", run };
+
+const SYSTEM_NS: u64 = 10_000;
+const CAPACITY: u64 = 1 << 30;
+
+struct Case {
+    name: &'static str,
+    /// An I/O every so often.
+    every_ns: u64,
+    ssd_ns: u64,
+    /// The paper's queue depth at the SSD.
+    paper: f64,
+}
+
+const CASES: [Case; 3] = [
+    Case { name: "(a) an I/O every 20 us, an SSD of 100 us", every_ns: 20_000, ssd_ns: 100_000, paper: 5.0 },
+    Case { name: "(b) an I/O every 20 us, an SSD of 10 us", every_ns: 20_000, ssd_ns: 10_000, paper: 0.5 },
+    Case { name: "(c) an I/O every 4 us, an SSD of 10 us", every_ns: 4_000, ssd_ns: 10_000, paper: 2.5 },
+];
+
+/// Adds up how long requests are in it.
+#[derive(Clone)]
+struct Counted<M> {
+    inner: M,
+    ns: Arc<AtomicU64>,
+}
+
+impl<M: Medium> Medium for Counted<M> {
+    fn finish(&mut self, request: Request, now_ns: u64) -> u64 {
+        let at = self.inner.finish(request, now_ns);
+        self.ns.fetch_add(at - now_ns, Ordering::Relaxed);
+        at
+    }
+}
+
+fn run(run: &mut Run<'_>) -> Result<(), Failure> {
+    run.chart(Chart::sides(
+        "depth",
+        "Mean queue depth of the whole system and of the SSD",
+        Scale::linear("queue depth"),
+    ));
+    let mut found = Vec::new();
+    for Case { name, every_ns, ssd_ns, paper } in CASES {
+        let ns = Arc::new(AtomicU64::new(0));
+        let ssd = Counted { inner: Delay::fixed(ssd_ns).medium(), ns: ns.clone() };
+        let system = Interface {
+            command_ns: 0,
+            added_ns: SYSTEM_NS,
+            port_byte_ps: 0,
+            host_byte_ps: 0,
+            ..Interface::PCIE
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut bed = Simulated::bare(name, Platform::new(system, vec![ssd]), stop);
+        let arrivals = Arrivals::Constant { rate: 1e9 / every_ns as f64 };
+        let plan = Plan::new(
+            Workload::new(Rw::RandRead, 4096, CAPACITY),
+            arrivals,
+            run.sized(20_000_000, 1_000_000_000),
+        );
+        let (_, outcome) = bed.run(&plan, &mut |_| ())?;
+        let response = mean_us(&outcome.both().response);
+        let all = outcome.offered() * response / 1e6;
+        let sent = outcome.streams.iter().map(|s| s.offered).sum::<u64>();
+        let at_ssd = ns.load(Ordering::Relaxed) as f64 / sent as f64 * outcome.offered() / 1e9;
+        let short = &name[..3];
+        let finding =
+            Finding::new(format!("{name}: queue depth at the SSD"), "").model(at_ssd).paper(paper, "IV");
+        run.finding(finding.point("depth", "at the SSD", short));
+        let finding = Finding::new(format!("{name}: queue depth of the system"), "").model(all);
+        let finding = if short == "(c)" { finding.paper(5.0, "IV") } else { finding };
+        run.finding(finding.point("depth", "of the system", short));
+        run.finding(Finding::new(format!("{name}: response time"), "us").model(response));
+        found.push((at_ssd, all, response));
+    }
+    let near = found.iter().zip(CASES).all(|((depth, ..), case)| (depth / case.paper - 1.0).abs() < 0.05);
+    run.claim(
+        Claim::new("The same load is a queue depth of 5 at a slow SSD and of 0.5 at a fast one; 5 in the system is 2.5 at the fast one", "IV")
+            .model(near)
+            .because(format!("at the SSD: {:.2}, {:.2}, {:.2}", found[0].0, found[1].0, found[2].0)),
+    );
+    run.claim(
+        Claim::new("Equal queue depths do not make the comparison fair: they hide the wait", "IV")
+            .model(found[0].2 > 4.0 * found[2].2 && (found[0].1 - found[2].1).abs() < 1.0)
+            .because(format!(
+                "(a) and (c) have {:.1} and {:.1} in the system, and {:.0} and {:.0} us of response time",
+                found[0].1, found[2].1, found[0].2, found[2].2
+            )),
+    );
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! Trace points: one time for each layer that a read passes.
+//!
+//! Off, they cost nothing: the drive's are a store of their own type ([`Traced`]) that stands before the medium only where layers are
+//! measured, and the driver's are taken by the caller between the driver's own calls. On, each costs one reading of the time-stamp counter;
+//! [`Rig::cost_ns`] measures what all of them add.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nearside_bench::completion::{pin, unpin};
+use nearside_bench::dataset::Rng;
+use nearside_clock::{Clock, Nanos, TscClock};
+use nearside_device::Config;
+use nearside_device::runner::Rest;
+use nearside_dma::Memory;
+use nearside_driver::{Command, DmaBuffer, Driver, DriverConfig, QueueConfig, QueuePair, Threaded};
+use nearside_front_loop as front;
+use nearside_media::Medium;
+use nearside_store::{Channel, Completion, Data, Dram, Modelled, Operation, Store, Submitted, Token};
+
+use crate::Failure;
+
+/// Of the one command that is under way.
+#[derive(Debug, Default)]
+struct Stamps {
+    fetched: AtomicU64,
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// A store that notes when the drive has fetched a read, when the medium begins with it and when it has ended.
+#[derive(Clone)]
+pub struct Traced<S> {
+    inner: S,
+    clock: TscClock,
+    stamps: Arc<Stamps>,
+}
+
+/// A way into it.
+pub struct TracedChannel<C> {
+    inner: C,
+    clock: TscClock,
+    stamps: Arc<Stamps>,
+}
+
+impl<S: Store> Store for Traced<S> {
+    type Channel = TracedChannel<S::Channel>;
+
+    fn capacity(&self) -> u64 {
+        self.inner.capacity()
+    }
+
+    fn block_size(&self) -> u32 {
+        self.inner.block_size()
+    }
+
+    fn channel(&self, memory: Arc<Memory>) -> io::Result<Self::Channel> {
+        let inner = self.inner.channel(memory)?;
+        Ok(TracedChannel { inner, clock: self.clock, stamps: self.stamps.clone() })
+    }
+}
+
+impl<C: Channel> Channel for TracedChannel<C> {
+    fn submit(&mut self, operation: Operation, data: Data<'_>, token: Token, now: Nanos) -> Submitted {
+        self.stamps.begun.store(self.clock.now().0, Ordering::Release);
+        let submitted = self.inner.submit(operation, data, token, now);
+        if let Submitted::Done(_) = submitted {
+            self.stamps.ended.store(self.clock.now().0, Ordering::Release);
+        }
+        submitted
+    }
+
+    fn poll(&mut self, now: Nanos, sink: &mut impl FnMut(Token, Completion)) -> Option<Nanos> {
+        let (clock, stamps) = (self.clock, &self.stamps);
+        self.inner.poll(now, &mut |token, completion| {
+            stamps.ended.store(clock.now().0, Ordering::Release);
+            sink(token, completion);
+        })
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+
+    /// The drive asks for the data as soon as it has taken the command and checked it.
+    fn prefetch(&self, offset: u64, len: u64) {
+        self.stamps.fetched.store(self.clock.now().0, Ordering::Release);
+        self.inner.prefetch(offset, len);
+    }
+}
+
+/// The layers, outermost first; what a layer does before and after the inner ones is one sum.
+pub const LAYERS: [&str; 5] = ["application", "driver", "queue", "device", "medium"];
+
+/// One read's time by layer, in nanoseconds.
+pub type Read = [u64; LAYERS.len()];
+
+/// A drive on a thread of its own over a medium, traced or not, and the driver's queue pair.
+pub struct Rig<S: Store> {
+    queue: QueuePair,
+    buffer: Option<DmaBuffer>,
+    clock: TscClock,
+    stamps: Arc<Stamps>,
+    random: Rng,
+    _driver: Driver,
+    _drive: front::Threaded<S>,
+}
+
+/// Bytes that reads are spread over.
+const CAPACITY: u64 = 64 << 20;
+
+/// Over a medium, with the drive's trace points.
+pub fn traced<M: Medium>(medium: M) -> Result<Rig<Traced<Modelled<Dram, M>>>, Failure> {
+    let stamps = Arc::new(Stamps::default());
+    let store = Traced { inner: store(medium)?, clock: TscClock::new(), stamps: stamps.clone() };
+    rig(store, stamps)
+}
+
+/// Without.
+pub fn plain<M: Medium>(medium: M) -> Result<Rig<Modelled<Dram, M>>, Failure> {
+    rig(store(medium)?, Arc::default())
+}
+
+fn store<M: Medium>(medium: M) -> Result<Modelled<Dram, M>, Failure> {
+    Ok(Modelled::new(Dram::new(CAPACITY, 512)?, medium))
+}
+
+fn rig<S: Store>(store: S, stamps: Arc<Stamps>) -> Result<Rig<S>, Failure> {
+    let clock = TscClock::new();
+    pin(0);
+    // The drive never sleeps: its wake-up is no layer.
+    let rest = Rest { idle_ns: 1_000_000_000, early_ns: 1_000_000_000 };
+    let drive = front::threaded(store, (), Config { lba_size: 512, ..Config::default() }, clock, rest)?;
+    pin(1);
+    let driver = Driver::start(drive.function.clone(), DriverConfig::default(), &clock, &mut Threaded)?;
+    let queue = driver.queue(QueueConfig { depth: 32, interrupt: false }, &clock, &mut Threaded)?;
+    let buffer = Some(driver.pool().take(4096)?);
+    Ok(Rig { queue, buffer, clock, stamps, random: Rng(7), _driver: driver, _drive: drive })
+}
+
+impl<S: Store> Rig<S> {
+    /// So many reads of 4 KiB, one after the other.
+    pub fn reads(&mut self, count: usize) -> Result<Vec<Read>, Failure> {
+        (0..count).map(|_| self.read()).collect()
+    }
+
+    fn read(&mut self) -> Result<Read, Failure> {
+        let clock = self.clock;
+        let called = clock.now().0;
+        let slba = self.random.below(CAPACITY / 4096) * 8;
+        let command = Command::read(1, slba, 8);
+        let buffer = self.buffer.take().ok_or("the buffer was lost")?;
+        let asked = clock.now().0;
+        self.queue
+            .submit(&command, Some(buffer), 0, Nanos(asked))
+            .map_err(|e| format!("a read was refused: {e}"))?;
+        self.queue.ring();
+        let rung = clock.now().0;
+        while !self.queue.is_ready() {
+            std::hint::spin_loop();
+        }
+        let ready = clock.now().0;
+        let done = self.queue.reap().ok_or("a completion was there and is not")?;
+        let reaped = clock.now().0;
+        done.outcome.map_err(|e| format!("a read failed: {e}"))?;
+        let mut word = [0; 8];
+        if let Some(buffer) = &done.buffer {
+            buffer.read(0, &mut word);
+        }
+        std::hint::black_box(word);
+        self.buffer = done.buffer;
+        let returned = clock.now().0;
+        let [fetched, begun, ended] = [&self.stamps.fetched, &self.stamps.begun, &self.stamps.ended]
+            .map(|at| at.load(Ordering::Acquire));
+        // The drive may have fetched before the caller's own clock was read: a layer ends where the next begins.
+        let fetched = fetched.clamp(asked, ready);
+        let rung = rung.min(fetched);
+        let begun = begun.clamp(fetched, ready);
+        let ended = ended.clamp(begun, ready);
+        Ok([
+            (asked - called) + (returned - reaped),
+            (rung - asked) + (reaped - ready),
+            fetched - rung,
+            (begun - fetched) + (ready - ended),
+            ended - begun,
+        ])
+    }
+}
+
+impl<S: Store> Drop for Rig<S> {
+    fn drop(&mut self) {
+        unpin();
+    }
+}
+
+/// All layers of a read.
+pub fn total(read: &Read) -> u64 {
+    read.iter().sum()
+}
+
+/// Medians of a layer by batches of reads, in microseconds.
+pub fn medians_us(batches: &[Vec<Read>], of: impl Fn(&Read) -> u64) -> Vec<f64> {
+    batches
+        .iter()
+        .map(|batch| {
+            let mut all: Vec<u64> = batch.iter().map(&of).collect();
+            all.sort_unstable();
+            all.get(all.len() / 2).copied().unwrap_or(0) as f64 / 1e3
+        })
+        .collect()
+}

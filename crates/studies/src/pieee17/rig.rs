@@ -1,0 +1,84 @@
+//! What PIEEE'17's studies share: its drives as models behind its host, and runs on them in simulated time.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use nearside_instrument::{Runner, Simulated, medium};
+use nearside_loadgen::random::of_run;
+use nearside_loadgen::{Arrivals, Latency, Outcome, Plan, Rw, Workload};
+
+use crate::{Failure, Run};
+
+/// A drive of the paper's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drive {
+    /// Intel Optane SSD DC P4800X.
+    Optane,
+    /// Intel SSD DC P3700, NAND.
+    Nand,
+}
+
+impl Drive {
+    /// Both.
+    pub const BOTH: [Drive; 2] = [Drive::Optane, Drive::Nand];
+
+    /// For names of findings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Drive::Optane => "Optane",
+            Drive::Nand => "NAND",
+        }
+    }
+
+    /// Its model's.
+    pub fn word(self) -> &'static str {
+        match self {
+            Drive::Optane => "optane-p4800x",
+            Drive::Nand => "nand-p3700",
+        }
+    }
+}
+
+/// What the host's software adds to each operation, and nobody waits for: the paper's "less than 4 us" (III-B).
+pub const SOFTWARE_NS: u64 = 3_900;
+
+/// A model of a drive behind the paper's host; the paper's mixed load.
+pub struct Bed {
+    runner: Simulated,
+    capacity: u64,
+    /// So far: each has a seed of its own.
+    runs: u64,
+}
+
+impl Bed {
+    /// The drive near its steady state.
+    pub fn new(run: &Run<'_>, drive: Drive) -> Result<Bed, Failure> {
+        run.say(&format!("{} ...", drive.word()));
+        let capacity = run.sized(2 << 30, 16 << 30);
+        let medium = medium(drive.word(), capacity, false, 1)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let runner = Simulated::drive(drive.word(), medium, capacity, 4096, SOFTWARE_NS, stop)?;
+        Ok(Bed { runner, capacity, runs: 0 })
+    }
+
+    /// Section IV's load: 4 KiB at random, 70 % reads; so many operations.
+    pub fn mixed(&mut self, arrivals: Arrivals, count: u64) -> Result<Outcome, Failure> {
+        let workload = Workload { rwmixread: 70, ..Workload::new(Rw::RandRw, 4096, self.capacity) };
+        let mut plan = Plan::new(workload, arrivals, 0);
+        (plan.runtime_ns, plan.count) = (None, Some(count));
+        plan.warm_up_ns = 20_000_000;
+        plan.seed = of_run(1, self.runs);
+        self.runs += 1;
+        Ok(self.runner.run(&plan, &mut |_| ())?.1)
+    }
+}
+
+/// A percentile in microseconds.
+pub fn percentile_us(latency: &Latency, percent: f64) -> f64 {
+    latency.percentile(percent).ns as f64 / 1e3
+}
+
+/// The mean in microseconds.
+pub fn mean_us(latency: &Latency) -> f64 {
+    latency.mean_ns() / 1e3
+}

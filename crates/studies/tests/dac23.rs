@@ -1,0 +1,65 @@
+//! DAC'23 in small: what the paper claims holds on the model; in real time only who wins.
+
+mod small;
+
+use nearside_conformance::needs::tools;
+use nearside_studies::Paper::Dac23;
+use nearside_studies::Record;
+use small::{holds_on_the_model, small};
+
+/// `None`, and said so, where the tools that make the volumes are missing.
+fn study(number: &str) -> Option<Record> {
+    let test = format!("dac23 {number}");
+    tools(&test, &["mkfs.f2fs", "sload.f2fs", "mke2fs"]).then(|| small(Dac23, number))
+}
+
+fn model(record: &Record, name: &str) -> f64 {
+    let finding = record.get(name).unwrap_or_else(|| panic!("no finding {name:?}"));
+    finding.model.unwrap_or_else(|| panic!("{name:?} has no model's value"))
+}
+
+fn near(record: &Record, name: &str, percent: f64) {
+    let (model, paper) = (model(record, name), record.get(name).unwrap().paper.as_ref().unwrap().value);
+    assert!((model / paper - 1.0).abs() * 100.0 <= percent, "{name}: model {model}, paper {paper}");
+}
+
+#[test]
+fn fig_2() {
+    let Some(record) = study("Fig. 2") else { return };
+    near(&record, "locating, buffer hit", 10.0);
+    near(&record, "locating, buffer miss", 15.0);
+}
+
+#[test]
+fn tables_1_and_2() {
+    let Some(record) = study("Table I") else { return };
+    holds_on_the_model(&record, "Table I", &[]);
+    near(&record, "depth 10: total", 5.0);
+    let Some(record) = study("Table II") else { return };
+    holds_on_the_model(&record, "Table II", &[]);
+    // How many of a path's blocks share a page of the flash depends on the tree, and the small one's are nearer together.
+    near(&record, "depth 5: read directory data", 25.0);
+}
+
+#[test]
+fn fig_5() {
+    let Some(record) = study("Fig. 5") else { return };
+    holds_on_the_model(&record, "Fig. 5", &[]);
+    assert!(record.claims("Fig. 5").all(|c| c.machine != Some(false)), "FSR is faster than an uncached host");
+}
+
+#[test]
+fn fig_6() {
+    let Some(record) = study("Fig. 6") else { return };
+    holds_on_the_model(&record, "Fig. 6", &[]);
+    let crossover = model(&record, "the saving falls below 10 %, depth 20, buffer hit");
+    assert!((2048.0..=16384.0).contains(&crossover), "{crossover} KiB");
+}
+
+#[test]
+fn sections_3c_and_3d() {
+    for number in ["Section III-C", "Section III-D"] {
+        let Some(record) = study(number) else { return };
+        holds_on_the_model(&record, number, &[]);
+    }
+}
