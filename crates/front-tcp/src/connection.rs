@@ -31,7 +31,7 @@ use crate::target::{Counters, Target};
 
 /// MAXH2CDATA: bytes of one H2CData.
 const MAX_H2C_DATA: u32 = 4 << 20;
-/// Bytes that wait for a slow reader, above which no more of its commands are begun.
+/// Bytes that are read, or wait for a slow reader, above which no more of its commands are begun.
 const MAX_BACKLOG: usize = 1 << 20;
 /// Above that many bytes that a command still owes, they are received where they belong.
 const DIRECT: usize = 8192;
@@ -39,8 +39,7 @@ const DIRECT: usize = 8192;
 const READS: usize = 8;
 /// Bytes that a thread receives at once.
 pub(crate) const SCRATCH: usize = 256 << 10;
-/// How long a peer may take to connect, to go on with what it owes or to read what it asked for, or to close after a termination request.
-pub(crate) const PATIENCE_NS: u64 = 30_000_000_000;
+/// How long a peer may take to close after a termination request.
 const CLOSING_NS: u64 = 2_000_000_000;
 
 /// Where a connection stands.
@@ -159,8 +158,8 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
     }
 
     /// When a peer that does nothing loses its connection.
-    pub(crate) fn patience(&self) -> Nanos {
-        self.progress + if matches!(self.phase, Phase::Closing) { CLOSING_NS } else { PATIENCE_NS }
+    pub(crate) fn patience(&self, usual_ns: u64) -> Nanos {
+        self.progress + if matches!(self.phase, Phase::Closing) { CLOSING_NS } else { usual_ns }
     }
 
     /// Takes what the socket has. Returns the bytes.
@@ -453,6 +452,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         let (Some(queue), Some(association)) = (&mut self.queue, &self.association) else { return };
         while let Some(&key) = queue.postponed.front() {
             let io = queue.id != 0;
+            let backlog = self.output.waiting() + queue.reading;
             let Some(slot) = queue.slot(key) else {
                 queue.postponed.pop_front();
                 continue;
@@ -467,7 +467,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
                 let r2t = ReadyToTransfer { cccid, ttag: key, offset: 0, len: len as u32 };
                 self.output.header(&r2t.encode(&self.answers), self.answers.header_digest, 0);
             } else {
-                if self.output.waiting() > MAX_BACKLOG {
+                if backlog > MAX_BACKLOG {
                     return;
                 }
                 let Some(buffer) = cx.pool.take(len) else { return };

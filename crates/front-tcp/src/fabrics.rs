@@ -98,8 +98,9 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             registers.word64(reg::ACQ).store(pair.cq, Ordering::Relaxed);
         }
         registers.word32(reg::CC).store(value.0, Ordering::Release);
+        // Most of it is done at once; the thread's next turn goes on.
+        local.reactor.step(cx.now);
         local.due = Some(cx.now);
-        local.due = local.reactor.step(cx.now).next;
         if before.enabled() && !value.enabled() {
             // A reset: what was outstanding is not answered, and the I/O queues go. The admin queue stays for a look at CSTS.
             local.reset = true;

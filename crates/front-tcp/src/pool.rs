@@ -29,6 +29,12 @@ pub(crate) struct Pool {
     /// Bytes lent to commands that wait for data of their hosts, and the most that may be.
     awaiting: usize,
     most_awaiting: usize,
+    /// Chunks that large buffers leave.
+    kept: usize,
+    /// Buffers lent of each chunk.
+    lent: Vec<u16>,
+    /// Somebody was told that all is lent.
+    dry: bool,
 }
 
 impl Pool {
@@ -41,6 +47,9 @@ impl Pool {
             free: [const { Vec::new() }; CLASSES.len()],
             awaiting: 0,
             most_awaiting: chunks / 2 * CHUNK,
+            kept: chunks / 8,
+            lent: vec![0; chunks],
+            dry: false,
         })
     }
 
@@ -50,8 +59,30 @@ impl Pool {
 
     /// A buffer of `len` bytes or more (at most [`CHUNK`]). `None`: all is lent. What it holds is what the last user left.
     pub(crate) fn take(&mut self, len: usize) -> Option<Buffer> {
+        let buffer = self.find(len);
+        match &buffer {
+            Some(buffer) => self.lent[buffer.offset / CHUNK] += 1,
+            None => self.dry = true,
+        }
+        buffer
+    }
+
+    /// Whether somebody was told that all is lent, since this was last asked.
+    pub(crate) fn was_dry(&mut self) -> bool {
+        std::mem::take(&mut self.dry)
+    }
+
+    pub(crate) fn is_dry(&self) -> bool {
+        self.dry
+    }
+
+    fn find(&mut self, len: usize) -> Option<Buffer> {
         let class = CLASSES.iter().position(|&log2| len <= 1 << log2)?;
         if self.free[class].is_empty() {
+            // The last chunks are for small commands, which go on however many large ones wait for slow readers.
+            if CLASSES[class] > 14 && self.chunks.len() <= self.kept {
+                return None;
+            }
             let start = self.chunks.pop()? * CHUNK;
             self.free[class].extend((start..start + CHUNK).step_by(1 << CLASSES[class]).rev());
         }
@@ -62,6 +93,7 @@ impl Pool {
     /// whatever hosts do.
     pub(crate) fn take_to_await(&mut self, len: usize) -> Option<Buffer> {
         if self.awaiting + len > self.most_awaiting {
+            self.dry = true;
             return None;
         }
         let buffer = self.take(len)?;
@@ -77,14 +109,12 @@ impl Pool {
     pub(crate) fn give_back(&mut self, buffer: Buffer) {
         let free = &mut self.free[buffer.class];
         free.push(buffer.offset);
-        // A chunk that is whole again can serve another size. Only large ones are looked for: there are few in a chunk.
-        let per_chunk = CHUNK >> CLASSES[buffer.class];
-        if per_chunk <= 4 {
-            let chunk = buffer.offset / CHUNK;
-            if free.iter().filter(|&&offset| offset / CHUNK == chunk).count() == per_chunk {
-                free.retain(|&offset| offset / CHUNK != chunk);
-                self.chunks.push(chunk);
-            }
+        // A chunk that is whole again can serve another size; one or two of a size stay, so that this is rare.
+        let (chunk, per_chunk) = (buffer.offset / CHUNK, CHUNK >> CLASSES[buffer.class]);
+        self.lent[chunk] -= 1;
+        if self.lent[chunk] == 0 && (per_chunk <= 4 || free.len() > 2 * per_chunk) {
+            free.retain(|&offset| offset / CHUNK != chunk);
+            self.chunks.push(chunk);
         }
     }
 }

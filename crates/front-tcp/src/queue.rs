@@ -89,6 +89,8 @@ pub(crate) struct Queue {
     /// For each command identifier its slot, one-based; pages of it take memory once they are used.
     by_cid: Vec<u16>,
     pub(crate) taken: usize,
+    /// Bytes that the controller reads for the host.
+    pub(crate) reading: usize,
     /// Slots that wait for a staging buffer, oldest first.
     pub(crate) postponed: VecDeque<u16>,
     /// Slots whose host owes data.
@@ -116,6 +118,7 @@ impl Queue {
             free: (0..slots as u16).rev().collect(),
             by_cid: vec![0; 1 << 16],
             taken: 0,
+            reading: 0,
             postponed: VecDeque::new(),
             receiving: 0,
         };
@@ -170,6 +173,9 @@ impl Queue {
         let id = u64::from(SglDescriptor::new(SglType::DataBlock, 0, 0).id());
         entry.set_quad(8, u64::from(slot.len) | id << 56);
         slot.stage = Stage::Taken;
+        if !slot.is_to_controller() {
+            self.reading += slot.len as usize;
+        }
         rings.write_words(self.sq + self.tail as usize * 64, &entry.cdw);
         self.tail = (self.tail + 1) % self.ring;
         self.taken += 1;
@@ -203,7 +209,11 @@ impl Queue {
         }
         self.taken -= 1;
         let key = self.by_cid[usize::from(entry.cid())].checked_sub(1)?;
-        self.remove(key).map(|slot| (entry, slot))
+        let slot = self.remove(key)?;
+        if !slot.is_to_controller() {
+            self.reading -= slot.len as usize;
+        }
+        Some((entry, slot))
     }
 
     /// Tells the controller which completions were taken.

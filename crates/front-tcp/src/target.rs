@@ -79,11 +79,19 @@ pub struct Options {
     pub idle_ns: u64,
     /// Connections at the same time.
     pub connections: usize,
+    /// Nanoseconds that a peer may take to connect, to go on with what it owes, or to read what it asked for.
+    pub patience_ns: u64,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { threads: 1, staging: 256 << 20, idle_ns: 100_000, connections: 4096 }
+        Options {
+            threads: 1,
+            staging: 256 << 20,
+            idle_ns: 100_000,
+            connections: 4096,
+            patience_ns: 30_000_000_000,
+        }
     }
 }
 
@@ -129,11 +137,14 @@ pub struct Connected {
     pub enabled: bool,
 }
 
+/// Mail of a thread.
+type Post<S, F> = Mutex<VecDeque<Mail<S, F>>>;
+
 /// A target: its subsystems, its hosts, and the mail of its threads.
 pub struct Target<S: Store, F: Firmware<S>> {
     pub(crate) options: Options,
     pub(crate) wakeup: Arc<Wakeup>,
-    pub(crate) posts: Box<[Mutex<VecDeque<Mail<S, F>>>]>,
+    pub(crate) posts: Box<[Post<S, F>]>,
     pub(crate) stopping: AtomicBool,
     offers: Mutex<BTreeMap<String, Arc<Offer<S, F>>>>,
     associations: Mutex<HashMap<u16, Arc<Association<S, F>>>>,

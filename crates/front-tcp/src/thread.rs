@@ -47,7 +47,9 @@ const ASK_EVERY: u32 = 16;
 /// Turns between two looks at every reactor's mailbox, while awake.
 const SWEEP_EVERY: u32 = 64;
 /// How often peers that owe something are looked at.
-const WATCH_NS: u64 = 500_000_000;
+const WATCH_NS: u64 = 250_000_000;
+/// How long commands that found no staging buffer wait before they try again.
+const RETRY_NS: u64 = 200_000;
 /// What a timed sleep overshoots by.
 const EARLY_NS: u64 = 80_000;
 /// How long connections may take to end when the target stops.
@@ -68,6 +70,7 @@ pub(crate) struct Thread<S: Store, F: Firmware<S>, C> {
     hot: Vec<(usize, Nanos)>,
     scratch: Box<[u8]>,
     watched: Nanos,
+    unstalled: Nanos,
     stopping: Option<Nanos>,
 }
 
@@ -99,6 +102,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             hot: Vec::new(),
             scratch: vec![0; SCRATCH].into(),
             watched: Nanos(0),
+            unstalled: Nanos(0),
             stopping: None,
             target,
         })
@@ -117,6 +121,9 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             work += self.step(now, sweep || self.locals.len() <= 4);
             if now.since(self.watched) > WATCH_NS {
                 self.watch(now);
+            }
+            if self.pool.is_dry() && now.since(self.unstalled) > RETRY_NS {
+                self.unstall(now);
             }
             if self.stopping.is_some() || self.target.stopping.load(Ordering::Relaxed) {
                 if self.stop(now) {
@@ -143,6 +150,10 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         if self.connections.iter().flatten().any(|connection| connection.is_owed()) {
             let watch = self.watched + WATCH_NS + 1;
             next = Some(next.map_or(watch, |next| next.min(watch)));
+        }
+        if self.pool.is_dry() {
+            let retry = self.unstalled + RETRY_NS + 1;
+            next = Some(next.map_or(retry, |next| next.min(retry)));
         }
         let timeout = match next.map(|next| next.since(now).saturating_sub(EARLY_NS)) {
             Some(0) => return std::hint::spin_loop(),
@@ -202,12 +213,16 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         let mut work = 0;
         let idle = self.target.options.idle_ns;
         if self.hot.len() <= HOT {
-            for at in 0..self.hot.len() {
-                let (key, _) = self.hot[at];
-                let got = self.serve(key, now);
-                if got > 0 {
+            let mut keys = [0; HOT];
+            let count = self.hot.len();
+            keys.iter_mut().zip(&self.hot).for_each(|(to, (key, _))| *to = *key);
+            for &key in &keys[..count] {
+                // Whoever has just gone is not there any more.
+                if self.serve(key, now) > 0
+                    && let Some(hot) = self.hot.iter_mut().find(|(hot, _)| *hot == key)
+                {
                     work += 1;
-                    self.hot[at].1 = now;
+                    hot.1 = now;
                 }
             }
             self.hot.retain(|(_, last)| now.since(*last) < idle);
@@ -280,14 +295,15 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         };
         if got > 0 {
             self.target.counters.received.fetch_add(got as u64, Ordering::Relaxed);
-            if let (Some(queue), Some(association), Some(local)) =
-                (&mut connection.queue, &connection.association, &mut cx.local)
-                && queue.ring(association.registers())
-            {
-                local.due = Some(now);
-            }
         }
         let written = connection.write(&mut cx);
+        connection.go_on(&mut cx);
+        if let (Some(queue), Some(association), Some(local)) =
+            (&mut connection.queue, &connection.association, &mut cx.local)
+            && queue.ring(association.registers())
+        {
+            local.due = Some(now);
+        }
         if let Phase::Moving(moving) = &connection.phase {
             let (thread, _) = (moving.association.thread_of(moving.qid), ());
             let _ = epoll::delete(&self.poller, &connection.stream);
@@ -480,12 +496,14 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             let mut broken = false;
             if done > 0 {
                 work += done;
+                broken = connection.write(&mut cx).is_err();
+                // What was held back because so much waited to be sent.
+                connection.go_on(&mut cx);
                 if let (Some(queue), Some(association)) = (&mut connection.queue, &connection.association)
                     && queue.ring(association.registers())
                 {
                     local.due = Some(now);
                 }
-                broken = connection.write(&mut cx).is_err();
             }
             if broken {
                 self.close(key, connection);
@@ -547,23 +565,24 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         }
     }
 
-    /// Peers that owe something for too long lose their connections; commands that wait for a buffer try again.
+    /// Peers that owe something for too long lose their connections.
     fn watch(&mut self, now: Nanos) {
         self.watched = now;
         for key in 0..self.connections.len() {
             let Some(connection) = &self.connections[key] else { continue };
-            if connection.is_owed() && connection.patience() <= now {
+            if connection.is_owed() && connection.patience(self.target.options.patience_ns) <= now {
                 tracing::info!(peer = %connection.peer, "a peer was waited for in vain");
                 if let Some(connection) = self.connections[key].take() {
                     self.close(key, connection);
                 }
             }
         }
-        self.unstall(now);
     }
 
     /// Connections that wait for staging buffers try again.
     fn unstall(&mut self, now: Nanos) {
+        self.unstalled = now;
+        self.pool.was_dry();
         for key in 0..self.connections.len() {
             let Some(connection) = &self.connections[key] else { continue };
             let waits =

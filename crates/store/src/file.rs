@@ -13,6 +13,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use nearside_dma::{IoBuffer, Memory, file, uring};
 
@@ -76,6 +77,9 @@ pub(crate) struct Inner {
     pub(crate) read_only: bool,
     pub(crate) direct: bool,
     pub(crate) backend: Backend,
+    /// A call that was to make bytes durable has failed. The kernel reports that once and forgets which bytes they were: no later
+    /// success means that they are durable.
+    pub(crate) unsure: AtomicBool,
     path: PathBuf,
     notes: Vec<String>,
 }
@@ -143,6 +147,7 @@ impl File {
                 read_only,
                 direct,
                 backend,
+                unsure: AtomicBool::new(false),
                 path: path.to_owned(),
                 notes,
             }),

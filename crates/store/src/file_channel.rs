@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use nearside_clock::Nanos;
 use nearside_dma::file::{Call, Scratch, Transfer, is_unsupported, run};
@@ -108,7 +109,8 @@ impl Job {
     }
 
     /// Takes a call's result.
-    fn after(&mut self, result: io::Result<usize>, lacks: &mut Lacks, granule: u64) -> Step {
+    fn after(&mut self, result: io::Result<usize>, lacks: &mut Lacks, store: &Inner) -> Step {
+        let granule = u64::from(store.block_size);
         let len = self.operation.range().map_or(0, |(_, len)| len);
         let result = match result {
             Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
@@ -130,7 +132,16 @@ impl Job {
                 lacks.durable_write = true;
                 return Step::Again;
             }
-            (_, Err(e)) => return Step::Done(Err(self.operation.failed(e))),
+            (stage, Err(e)) => {
+                if stage == Stage::Sync || self.durable {
+                    store.unsure.store(true, Ordering::SeqCst);
+                }
+                return Step::Done(Err(self.operation.failed(e)));
+            }
+            (Stage::Sync, Ok(_)) if store.unsure.load(Ordering::SeqCst) => {
+                let reason = "an earlier call to make bytes durable failed: what was lost is not known";
+                return Step::Done(Err(self.operation.failed(reason)));
+            }
             (Stage::Move | Stage::Fill, Ok(n)) => {
                 // Whole blocks only, so that a transfer cut short goes on aligned.
                 let n = if self.done + n >= len { len - self.done } else { n - n % granule };
@@ -295,7 +306,7 @@ impl FileChannel {
             let (call, skip) = job.call(&self.lacks).map_err(|e| job.operation.failed(e))?;
             let transfer = job.bytes.transfer();
             let result = run(&self.store.file, &self.memory, call, transfer, skip, false, &mut self.scratch);
-            if let Step::Done(result) = job.after(result, &mut self.lacks, u64::from(self.store.block_size)) {
+            if let Step::Done(result) = job.after(result, &mut self.lacks, &self.store) {
                 return result;
             }
         }
@@ -436,7 +447,7 @@ impl Channel for FileChannel {
                     let index = user as usize;
                     let Some(job) = &mut self.jobs[index] else { continue };
                     job.bytes = bytes;
-                    match job.after(result, &mut self.lacks, u64::from(self.store.block_size)) {
+                    match job.after(result, &mut self.lacks, &self.store) {
                         Step::Again => {
                             self.push(index);
                             continue;
@@ -458,5 +469,45 @@ impl Channel for FileChannel {
 
     fn in_flight(&self) -> usize {
         self.running.len() + self.waiting.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{File, FileOptions, Store};
+
+    #[test]
+    fn after_a_failed_sync_no_flush_is_good() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let store = File::open(file.path(), FileOptions::serve()).unwrap();
+        let mut channels = [store.channel(Arc::default()).unwrap(), store.channel(Arc::default()).unwrap()];
+        let flush = |channel: &mut FileChannel| {
+            let mut done = match channel.submit(Operation::Flush, Data::None, Token(1), Nanos(0)) {
+                Submitted::Done(completion) => Some(completion.result),
+                Submitted::Pending => None,
+            };
+            while done.is_none() {
+                channel.poll(Nanos(0), &mut |_, completion| done = Some(completion.result));
+            }
+            done.unwrap()
+        };
+        assert_eq!(flush(&mut channels[0]), Ok(()));
+        // What a call of the kernel would have said.
+        let mut job = Job {
+            token: Token(0),
+            operation: Operation::Flush,
+            stage: Stage::Sync,
+            done: 0,
+            bytes: Bytes::default(),
+            bounced: None,
+            durable: false,
+        };
+        let failed = job.after(Err(io::Error::other("EIO")), &mut Lacks::default(), &store.inner);
+        assert!(matches!(failed, Step::Done(Err(_))));
+        for channel in &mut channels {
+            assert!(flush(channel).unwrap_err().to_string().contains("earlier"));
+        }
     }
 }

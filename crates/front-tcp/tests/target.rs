@@ -1,0 +1,189 @@
+//! The target by our own initiator: every size with every digest, many hosts, names and namespaces.
+
+mod raw;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nearside_clock::TscClock;
+use nearside_driver::tcp::{Address, Controller, Initiator, Options as HostOptions, discover};
+use nearside_driver::{Command, Error, Failure, Policy};
+use nearside_front_tcp::{Offer, Options, Server};
+use nearside_spec::log::{event, lid};
+use nearside_spec::opcode::admin;
+use nearside_spec::{Status, fabrics};
+use nearside_store::Dram;
+use raw::{HOST, NQN, namespace, offer, serve};
+
+fn address(at: SocketAddr, subsystem: &str) -> Address {
+    Address { host: at.ip().to_string(), port: at.port(), subsystem: subsystem.into(), nsid: None }
+}
+
+fn connect(server: &Server<Dram, ()>, options: HostOptions) -> Result<Controller, Error> {
+    Controller::connect(&address(server.addresses()[0], NQN), options, Arc::new(TscClock::new()))
+}
+
+fn host() -> HostOptions {
+    HostOptions { keep_alive_ms: 0, timeout_ms: 60_000, ..HostOptions::for_host(HOST).unwrap() }
+}
+
+fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// Waits for what other threads do.
+fn until(what: &str, done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn data_of_every_size_arrive_with_every_digest() {
+    for (threads, header_digest, data_digest) in
+        [(1, false, false), (1, true, false), (3, false, true), (2, true, true)]
+    {
+        let offer = Offer { mdts: 10, ..offer(64 << 20) };
+        let server = serve(offer, Options { threads, ..Options::default() });
+        let controller = connect(&server, HostOptions { header_digest, data_digest, ..host() }).unwrap();
+        for queue in 0..3u64 {
+            let queue_pair = controller.queue(16).unwrap();
+            assert_eq!(queue_pair.digests(), (header_digest, data_digest));
+            let mut initiator = Initiator::new(queue_pair, Policy::Hybrid, TscClock::new());
+            for (nr, len) in
+                [512, 4096, 8192, 8704, 65_536, 262_144, 1 << 20, 4 << 20].into_iter().enumerate()
+            {
+                let bytes = pattern(len, nr as u64 + queue);
+                let (slba, blocks) = (nr as u64 * 3 + queue * 16384, (len / 512) as u32);
+                let write = initiator.execute(&Command::write(1, slba, blocks), Some(bytes.clone())).unwrap();
+                assert_eq!((write.outcome, write.moved), (Ok(0), len));
+                let read = initiator.execute(&Command::read(1, slba, blocks), Some(vec![0xee; len])).unwrap();
+                assert_eq!((read.outcome, read.moved), (Ok(0), len));
+                assert!(read.buffer.unwrap() == bytes, "{len} bytes");
+                assert_eq!(initiator.execute(&Command::flush(1), None).unwrap().outcome, Ok(0));
+            }
+            for (command, len, status) in [
+                (Command::read(1, 131_072, 1), Some(512), Status::LBA_OUT_OF_RANGE),
+                (Command::read(1, u64::MAX, 1), Some(512), Status::LBA_OUT_OF_RANGE),
+                (Command::write(1, 131_071, 2), Some(1024), Status::LBA_OUT_OF_RANGE),
+                (Command::read(2, 0, 1), Some(512), Status::INVALID_NAMESPACE),
+                // The buffer is not as long as the blocks.
+                (Command::read(1, 0, 4), Some(512), Status::INVALID_SGL_LENGTH),
+                (Command::write(1, 0, 1), Some(16384), Status::INVALID_SGL_LENGTH),
+                (Command::raw(0x70, 1), None, Status::INVALID_OPCODE),
+            ] {
+                let buffer = len.map(|len| vec![0; len]);
+                let done = initiator.execute(&command, buffer).unwrap();
+                let Err(Failure::Status(got)) = done.outcome else { panic!("{:?}", done.outcome) };
+                assert_eq!(got.code(), status);
+            }
+        }
+        drop(controller);
+        until("the host is gone", || server.target().connected().is_empty());
+    }
+}
+
+#[test]
+fn hosts_come_and_go_by_the_thousand() {
+    let server = serve(offer(1 << 20), Options::default());
+    for round in 0..1000u32 {
+        let controller = connect(&server, host()).unwrap();
+        // Some leave with a queue, some with a command out, some at once.
+        if round % 3 > 0 {
+            let queue = controller.queue(4).unwrap();
+            let mut initiator = Initiator::new(queue, Policy::Interrupt, TscClock::new());
+            assert_eq!(
+                initiator.execute(&Command::read(1, 0, 8), Some(vec![0; 4096])).unwrap().outcome,
+                Ok(0)
+            );
+            if round % 3 == 2 {
+                let _ = initiator.submit(&Command::read(1, 0, 8), Some(vec![0; 4096]), 1, Default::default());
+            }
+        }
+    }
+    until("all are gone", || server.target().connected().is_empty());
+    assert!(server.target().counters.controllers.load(std::sync::atomic::Ordering::Relaxed) >= 1000);
+}
+
+#[test]
+fn a_quarter_of_a_thousand_queues_work_at_once() {
+    let server = serve(offer(16 << 20), Options { threads: 2, ..Options::default() });
+    let controllers: Vec<Controller> = (0..5).map(|_| connect(&server, host()).unwrap()).collect();
+    let mut queues = Vec::new();
+    for controller in &controllers {
+        for _ in 0..52 {
+            queues.push(Initiator::new(controller.queue(8).unwrap(), Policy::Interrupt, TscClock::new()));
+        }
+    }
+    assert_eq!(queues.len(), 260);
+    for round in 0..3u64 {
+        for (nr, queue) in queues.iter_mut().enumerate() {
+            let at = nr as u64 * 64;
+            let bytes = pattern(16384, at + round);
+            queue.submit(&Command::write(1, at, 32), Some(bytes), 0, Default::default()).unwrap();
+        }
+        for queue in &mut queues {
+            let mut done = None;
+            while done.is_none() {
+                queue.wait(nearside_clock::Nanos(u64::MAX), |ended, _| done = Some(ended.outcome));
+            }
+            assert_eq!(done, Some(Ok(0)));
+        }
+        for (nr, queue) in queues.iter_mut().enumerate() {
+            let at = nr as u64 * 64;
+            let read = queue.execute(&Command::read(1, at, 32), Some(vec![0; 16384])).unwrap();
+            assert!(read.buffer.unwrap() == pattern(16384, at + round));
+        }
+    }
+}
+
+#[test]
+fn namespaces_come_and_go_under_hosts() {
+    let offer = offer(1 << 20);
+    let subsystem = offer.subsystem.clone();
+    let server = serve(offer, Options::default());
+    let controller = connect(&server, host()).unwrap();
+    assert_eq!(controller.namespaces().unwrap(), [1]);
+    subsystem.add(3, namespace(3, 2 << 20)).unwrap();
+    assert_eq!(controller.namespaces().unwrap(), [1, 3]);
+    assert_eq!(controller.namespace(Some(3)).unwrap().blocks, 4096);
+    let changed = controller.log_page(lid::CHANGED_NAMESPACES, 0xffff_ffff, 0, 8).unwrap();
+    assert_eq!(changed, [3, 0, 0, 0, 0, 0, 0, 0]);
+    let queue = controller.queue(4).unwrap();
+    let mut initiator = Initiator::new(queue, Policy::Polled, TscClock::new());
+    assert_eq!(initiator.execute(&Command::read(3, 0, 8), Some(vec![0; 4096])).unwrap().outcome, Ok(0));
+    let weak = Arc::downgrade(&subsystem.remove(3).unwrap());
+    let done = initiator.execute(&Command::read(3, 0, 8), Some(vec![0; 4096])).unwrap();
+    assert_eq!(
+        done.outcome.unwrap_err(),
+        Failure::Status(Status(Status::INVALID_NAMESPACE.dnr().0 | 1 << 13))
+    );
+    until("the namespace is let go of", || weak.upgrade().is_none());
+    let _ = (event::NOTICE, admin::ASYNC_EVENT_REQUEST);
+}
+
+#[test]
+fn subsystems_are_found_by_those_who_may() {
+    let offer = Offer { hosts: Some(vec![HOST.to_owned()]), ..offer(1 << 20) };
+    let server = serve(offer, Options::default());
+    let at = server.addresses()[0];
+    let find = |options: HostOptions| {
+        let found =
+            discover(&address(at, fabrics::nqn::DISCOVERY), options, Arc::new(TscClock::new())).unwrap();
+        let all = found.iter().map(|e| (e.subtype(), e.address(), e.port()));
+        all.filter(|(subtype, ..)| *subtype == fabrics::discovery::subtype::NVM).collect::<Vec<_>>()
+    };
+    assert_eq!(find(host()), [(2, "127.0.0.1".to_owned(), at.port().to_string())]);
+    let stranger = || HostOptions::for_host("nqn.2026-11.dev.nearside:stranger").unwrap();
+    assert_eq!(find(stranger()), []);
+    assert!(connect(&server, host()).is_ok());
+    assert!(connect(&server, stranger()).is_err());
+}
