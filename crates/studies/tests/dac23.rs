@@ -39,6 +39,10 @@ fn tables_1_and_2() {
     holds_on_the_model(&record, "Table II", &[]);
     // How many of a path's blocks share a page of the flash depends on the tree, and the small one's are nearer together.
     near(&record, "depth 5: read directory data", 25.0);
+    let models = |record: &Record| {
+        record.findings("Table II").map(|f| (f.figure.name.clone(), f.model)).collect::<Vec<_>>()
+    };
+    assert_eq!(models(&record), models(&study("Table II").unwrap()), "simulated time gives the same again");
 }
 
 #[test]
