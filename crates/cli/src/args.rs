@@ -51,6 +51,10 @@ pub enum Command {
     Attach(crate::attach::AttachArgs),
     /// Serve a drive to hosts on the network, as an NVMe/TCP target
     Serve(crate::serve::ServeArgs),
+    /// Say what a server serves, and to whom
+    Status(crate::status::StatusArgs),
+    /// Add namespaces to a server, or take them away, while hosts use it
+    Namespace(crate::status::NamespaceArgs),
     /// Say what this machine offers and lacks, and what that costs
     Doctor(crate::doctor::DoctorArgs),
     /// The papers' system in three acts, with tables and a page of pictures

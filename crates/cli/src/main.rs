@@ -31,6 +31,7 @@ mod progress;
 mod serve;
 mod sim;
 mod stat;
+mod status;
 mod study;
 mod timing;
 mod wc;
@@ -51,6 +52,8 @@ fn main() -> ExitCode {
         Command::Discover(a) => discover::run(a),
         Command::Attach(a) => attach::run(a),
         Command::Serve(a) => serve::run(a),
+        Command::Status(a) => status::run(a),
+        Command::Namespace(a) => status::namespace(a),
         Command::Doctor(a) => doctor::run(a),
         Command::Demo(a) => demo::run(a),
         Command::Bench(a) => bench::run(a),

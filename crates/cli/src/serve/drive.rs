@@ -68,6 +68,16 @@ impl Drive {
         self.server.target()
     }
 
+    /// The port of the first address.
+    pub fn port(&self) -> u16 {
+        self.server.addresses().first().map_or(0, |address| address.port())
+    }
+
+    /// Something more that a user should know.
+    pub fn note(&mut self, note: String) {
+        self.notes.push(note);
+    }
+
     /// What the user is told: how to connect, and what holds.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();

@@ -12,9 +12,11 @@ use nearside_stores::models_help;
 
 use crate::failure::{Failure, Outcome};
 
+pub mod control;
 mod drive;
+mod metrics;
 mod names;
-mod plan;
+pub mod plan;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,7 +26,7 @@ Examples:
 
 Hosts are believed as to who asks for near-data work, but for root, which is taken for nobody (65534:65534): --trust believes
 it as well, --squash UID:GID takes every user for one, --refuse-near-data answers none. SIGINT and SIGTERM end the server: what was
-taken is finished and made durable first.";
+taken is finished and made durable first. NEARSIDE_LOG=info says on standard error who comes and goes.";
 
 /// Serves a drive to hosts on the network, as an NVMe/TCP target
 #[derive(Args)]
@@ -67,7 +69,7 @@ pub struct ServeArgs {
     /// OpenMetrics at this address
     #[arg(long, value_name = "ADDR")]
     metrics: Option<String>,
-    /// Where `nearside status` and `nearside namespace` find the server [default: in /run or XDG_RUNTIME_DIR]
+    /// Where `nearside status` and `nearside namespace` find the server [default: nearside-PORT.sock in XDG_RUNTIME_DIR or /run]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     /// Answer no near-data requests
@@ -75,11 +77,49 @@ pub struct ServeArgs {
     refuse_near_data: bool,
 }
 
+/// Where metrics are asked for unless a port is said.
+const METRICS_PORT: u16 = 9420;
+
+/// Says on standard error what NEARSIDE_LOG asks for (error, warn, info, debug, trace, off); warnings, if nothing.
+fn listen_to_logs() -> Result<(), Failure> {
+    let word = std::env::var("NEARSIDE_LOG").unwrap_or_else(|_| "warn".into());
+    let level = word
+        .parse::<tracing::level_filters::LevelFilter>()
+        .map_err(|_| format!("NEARSIDE_LOG is {word:?}: error, warn, info, debug, trace or off"))?;
+    let _ = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_ansi(false)
+        .with_target(false)
+        .with_writer(std::io::stderr)
+        .try_init();
+    Ok(())
+}
+
+/// The control socket. Where none was asked for and none can be made, the server goes without.
+fn control_socket(plan: &plan::Plan, drive: &mut drive::Drive) -> Result<Option<control::Control>, Failure> {
+    let target = drive.target().clone();
+    if let Some(path) = &plan.control {
+        return Ok(Some(control::Control::start(path, target)?));
+    }
+    match control::Control::start(&control::usual_path(drive.port()), target) {
+        Ok(control) => Ok(Some(control)),
+        Err(why) => {
+            drive.note(format!("no control socket: {why}"));
+            Ok(None)
+        }
+    }
+}
+
 pub fn run(args: ServeArgs) -> Outcome {
     let words = |e: &dyn std::fmt::Display| Failure::Message(e.to_string());
     let mut termination = Termination::new().map_err(|e| words(&e))?;
     let plan = plan::Plan::of(&args).map_err(Failure::Message)?;
-    let drive = drive::Drive::start(&plan).map_err(Failure::Message)?;
+    listen_to_logs()?;
+    let mut drive = drive::Drive::start(&plan).map_err(Failure::Message)?;
+    if let Some(address) = &plan.metrics {
+        metrics::start(plan::resolve(address, METRICS_PORT)?, drive.target().clone())?;
+    }
+    let _control = control_socket(&plan, &mut drive)?;
     let mut out = std::io::stdout().lock();
     for line in drive.lines() {
         writeln!(out, "{line}")?;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use nearside_device::Identity;
 use nearside_spec::fabrics::{DISCOVERY_PORT, PORT, nqn};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{ServeArgs, names};
 
@@ -59,7 +59,7 @@ impl Default for Word {
 }
 
 /// A namespace.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NamespacePlan {
     pub nsid: u32,

@@ -1,0 +1,165 @@
+//! The control socket of a server: one JSON object per line, asked and answered. `nearside status` and `nearside namespace` speak it; only the
+//! server's own user may.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use nearside_spec::fabrics::PORT;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::drive::{AnyTarget, flush, open};
+use super::plan::NamespacePlan;
+
+/// What a server is asked.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "command", deny_unknown_fields)]
+pub enum Request {
+    /// What is served, to whom.
+    Status,
+    /// Adds a namespace. Without a subsystem: to the only one.
+    AddNamespace { subsystem: Option<String>, namespace: NamespacePlan },
+    /// Takes one away.
+    RemoveNamespace { subsystem: Option<String>, nsid: u32 },
+}
+
+/// A socket that is removed with this.
+pub struct Control {
+    path: PathBuf,
+}
+
+/// Where the server at that port is asked, unless told otherwise.
+pub fn usual_path(port: u16) -> PathBuf {
+    let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or(PathBuf::from("/run"), PathBuf::from);
+    folder.join(format!("nearside-{port}.sock"))
+}
+
+impl Control {
+    /// Listens at `path` and answers for the target, on a thread of its own.
+    pub fn start(path: &Path, target: Arc<AnyTarget>) -> Result<Control, String> {
+        let failed = |e: std::io::Error| format!("{}: {e}", path.display());
+        // What a server left that was killed.
+        if UnixStream::connect(path).is_err() {
+            let _ = std::fs::remove_file(path);
+        }
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        let serve = move || {
+            for stream in listener.incoming().flatten() {
+                let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
+                if let Err(error) = answer(stream, &target) {
+                    tracing::info!(%error, "control");
+                }
+            }
+        };
+        std::thread::Builder::new().name("control".into()).spawn(serve).map_err(failed)?;
+        Ok(Control { path: path.to_owned() })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn answer(mut stream: UnixStream, target: &AnyTarget) -> std::io::Result<()> {
+    let mut line = String::new();
+    BufReader::new(&stream).read_line(&mut line)?;
+    let done = serde_json::from_str(&line).map_err(|e| e.to_string()).and_then(|r| execute(r, target));
+    let reply = match done {
+        Ok(value) => json!({ "ok": value }),
+        Err(why) => json!({ "error": why }),
+    };
+    writeln!(stream, "{reply}")
+}
+
+/// Asks a server.
+pub fn ask(path: Option<&Path>, request: &Request) -> Result<Value, String> {
+    let path = path.map_or_else(|| usual_path(PORT), Path::to_owned);
+    let failed = |e: std::io::Error| format!("no server answers at {}: {e}", path.display());
+    let mut stream = UnixStream::connect(&path).map_err(failed)?;
+    let text = serde_json::to_string(request).map_err(|e| e.to_string())?;
+    writeln!(stream, "{text}").map_err(failed)?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).map_err(failed)?;
+    let mut reply: Value = serde_json::from_str(&line).map_err(|e| format!("{}: {e}", path.display()))?;
+    match reply["error"].as_str() {
+        Some(why) => Err(why.to_owned()),
+        None => Ok(reply["ok"].take()),
+    }
+}
+
+fn execute(request: Request, target: &AnyTarget) -> Result<Value, String> {
+    match request {
+        Request::Status => Ok(status(target)),
+        Request::AddNamespace { subsystem, namespace } => {
+            let offer = find(target, subsystem.as_deref())?;
+            if offer.subsystem.namespace(namespace.nsid).is_some() {
+                return Err(format!("there is a namespace {} already", namespace.nsid));
+            }
+            let opened = open(&offer.nqn, &namespace)?;
+            offer.subsystem.add(namespace.nsid, opened).map_err(|e| e.to_string())?;
+            Ok(Value::Null)
+        }
+        Request::RemoveNamespace { subsystem, nsid } => {
+            let offer = find(target, subsystem.as_deref())?;
+            let removed = offer.subsystem.remove(nsid).ok_or(format!("there is no namespace {nsid}"))?;
+            if !removed.read_only() {
+                flush(&removed)?;
+            }
+            Ok(Value::Null)
+        }
+    }
+}
+
+fn find(
+    target: &AnyTarget,
+    nqn: Option<&str>,
+) -> Result<Arc<nearside_front_tcp::Offer<nearside_stores::AnyStore, nearside_device::Fsr>>, String> {
+    let mut offers = target.offers();
+    match nqn {
+        Some(nqn) => offers.into_iter().find(|o| o.nqn == nqn).ok_or(format!("there is no subsystem {nqn}")),
+        None if offers.len() == 1 => Ok(offers.remove(0)),
+        None => Err("there are several subsystems: --subsystem says which".into()),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// What is served, to whom, and what has happened.
+pub fn status(target: &AnyTarget) -> Value {
+    let c = &target.counters;
+    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let subsystems = target.offers().into_iter().map(|offer| {
+        let namespaces = offer.subsystem.namespaces().into_iter().map(|(nsid, n)| {
+            json!({
+                "nsid": nsid, "bytes": n.bytes(), "block_size": 1u64 << n.lba_shift(), "read_only": n.read_only(),
+                "uuid": hex(n.uuid()), "nguid": hex(n.nguid()),
+            })
+        });
+        json!({ "nqn": offer.nqn, "serial": offer.serial, "hosts": offer.hosts,
+            "namespaces": namespaces.collect::<Vec<_>>() })
+    });
+    let hosts = target.connected().into_iter().map(|host| {
+        json!({
+            "cntlid": host.cntlid, "subsystem": host.nqn, "host_nqn": host.host_nqn, "host_id": hex(&host.host_id),
+            "address": host.peer.to_string(), "io_queues": host.queues, "enabled": host.enabled,
+        })
+    });
+    json!({
+        "subsystems": subsystems.collect::<Vec<_>>(),
+        "hosts": hosts.collect::<Vec<_>>(),
+        "connections": count(&c.open), "connections_accepted": count(&c.connections),
+        "connections_refused": count(&c.refused), "controllers_made": count(&c.controllers),
+        "controllers_silent": count(&c.silent), "commands": count(&c.commands),
+        "commands_failed": count(&c.errors), "bytes_received": count(&c.received), "bytes_sent": count(&c.sent),
+    })
+}

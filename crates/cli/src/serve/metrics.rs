@@ -1,0 +1,98 @@
+//! OpenMetrics of a server, over HTTP.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::drive::AnyTarget;
+
+/// Answers at `address`, on a thread of its own.
+pub fn start(address: std::net::SocketAddr, target: Arc<AnyTarget>) -> Result<(), String> {
+    let listener = TcpListener::bind(address).map_err(|e| format!("{address}: {e}"))?;
+    let serve = move || {
+        for stream in listener.incoming().flatten() {
+            if let Err(error) = answer(stream, &target) {
+                tracing::info!(%error, "metrics");
+            }
+        }
+    };
+    std::thread::Builder::new().name("metrics".into()).spawn(serve).map_err(|e| e.to_string())?;
+    Ok(())
+}
+
+fn answer(mut stream: TcpStream, target: &AnyTarget) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.set_write_timeout(Some(Duration::from_secs(5)))?;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    // A request's head; a peer that sends no end of it is not answered.
+    for _ in 0..100 {
+        let mut line = String::new();
+        if std::io::Read::take(&mut reader, 8192).read_line(&mut line)? == 0 || line.trim_end().is_empty() {
+            break;
+        }
+    }
+    let body = text(target).map_err(std::io::Error::other)?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    write!(
+        stream,
+        "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// The exposition.
+pub fn text(target: &AnyTarget) -> Result<String, std::fmt::Error> {
+    let mut registry = Registry::with_prefix("nearside");
+    let c = &target.counters;
+    for (name, help, counter) in [
+        ("connections_accepted", "Connections accepted", &c.connections),
+        ("connections_refused", "Connections ended because of what the peer sent", &c.refused),
+        ("controllers_made", "Controllers made for hosts", &c.controllers),
+        ("controllers_silent", "Controllers ended because their hosts fell silent", &c.silent),
+        ("commands", "Commands answered", &c.commands),
+        ("commands_failed", "Commands answered with another status than success", &c.errors),
+    ] {
+        registry.register(name, help, counted(counter.load(Ordering::Relaxed)));
+    }
+    for (name, help, counter) in
+        [("received", "Bytes received from hosts", &c.received), ("sent", "Bytes sent to hosts", &c.sent)]
+    {
+        registry.register_with_unit(name, help, Unit::Bytes, counted(counter.load(Ordering::Relaxed)));
+    }
+    let connections: Gauge = Gauge::default();
+    connections.set(c.open.load(Ordering::Relaxed) as i64);
+    registry.register("connections", "Connections that are open", connections);
+    type Labels = Vec<(String, String)>;
+    let (hosts, queues) = (Family::<Labels, Gauge>::default(), Family::<Labels, Gauge>::default());
+    for host in target.connected() {
+        let labels = vec![("subsystem".into(), host.nqn), ("host".into(), host.host_nqn)];
+        hosts.get_or_create(&labels).inc();
+        queues.get_or_create(&labels).inc_by(host.queues.into());
+    }
+    registry.register("controllers", "Controllers of connected hosts", hosts);
+    registry.register("io_queues", "I/O queues of connected hosts", queues);
+    let sizes = Family::<Labels, Gauge>::default();
+    for offer in target.offers() {
+        for (nsid, namespace) in offer.subsystem.namespaces() {
+            let labels = vec![("subsystem".into(), offer.nqn.clone()), ("nsid".into(), nsid.to_string())];
+            sizes.get_or_create(&labels).set(namespace.bytes() as i64);
+        }
+    }
+    registry.register_with_unit("namespace_size", "Size of a namespace", Unit::Bytes, sizes);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+fn counted(value: u64) -> Counter {
+    let counter: Counter = Counter::default();
+    counter.inc_by(value);
+    counter
+}

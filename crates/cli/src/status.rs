@@ -1,0 +1,114 @@
+//! `nearside status` and `nearside namespace`: what a server does, and namespaces added to it and taken from it while it runs.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::failure::Outcome;
+use crate::serve::control::{Request, ask};
+use crate::serve::plan::NamespacePlan;
+
+/// Says what a server serves, and to whom
+#[derive(Args)]
+pub struct StatusArgs {
+    /// The server's control socket [default: that of the server at port 4420]
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Adds namespaces to a server, or takes them away, while hosts use it
+#[derive(Args)]
+pub struct NamespaceArgs {
+    /// The server's control socket [default: that of the server at port 4420]
+    #[arg(long, value_name = "PATH", global = true)]
+    control: Option<PathBuf>,
+    /// Which subsystem, where there are several
+    #[arg(long, value_name = "NQN", global = true)]
+    subsystem: Option<String>,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Adds one; connected hosts are told
+    Add {
+        /// Its number
+        nsid: u32,
+        /// What holds its bytes, as for serve
+        store: String,
+        /// Bytes of a logical block
+        #[arg(long, value_name = "512|4096", default_value_t = 512)]
+        block_size: u32,
+        /// Refuse writes
+        #[arg(long)]
+        read_only: bool,
+    },
+    /// Takes one away; commands that run on it end first
+    Remove {
+        /// Its number
+        nsid: u32,
+    },
+}
+
+pub fn run(args: StatusArgs) -> Outcome {
+    let status = ask(args.control.as_deref(), &Request::Status)?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{status}")?;
+        return Ok(0);
+    }
+    let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
+    let word = |value: &serde_json::Value| value.as_str().unwrap_or("").to_owned();
+    for subsystem in list(&status["subsystems"]) {
+        writeln!(out, "subsystem {}", word(&subsystem["nqn"]))?;
+        for n in list(&subsystem["namespaces"]) {
+            let kept = if n["read_only"] == true { ", read-only" } else { "" };
+            writeln!(
+                out,
+                "  namespace {}: {} bytes in blocks of {}{kept}",
+                n["nsid"], n["bytes"], n["block_size"]
+            )?;
+        }
+    }
+    for host in list(&status["hosts"]) {
+        let (nqn, address) = (word(&host["host_nqn"]), word(&host["address"]));
+        writeln!(
+            out,
+            "host {nqn} from {address}: controller {}, {} I/O queues",
+            host["cntlid"], host["io_queues"]
+        )?;
+    }
+    writeln!(
+        out,
+        "{} connections; {} commands, {} of them failed; {} bytes received, {} sent",
+        status["connections"],
+        status["commands"],
+        status["commands_failed"],
+        status["bytes_received"],
+        status["bytes_sent"]
+    )?;
+    Ok(0)
+}
+
+pub fn namespace(args: NamespaceArgs) -> Outcome {
+    let NamespaceArgs { control, subsystem, what } = args;
+    let request = match what {
+        What::Add { nsid, store, block_size, read_only } => {
+            // The server may have been started elsewhere.
+            let store = match std::fs::canonicalize(store.strip_prefix("file:").unwrap_or(&store)) {
+                Ok(path) => format!("file:{}", path.display()),
+                Err(_) => store,
+            };
+            let namespace = NamespacePlan { nsid, store, block_size, read_only };
+            Request::AddNamespace { subsystem, namespace }
+        }
+        What::Remove { nsid } => Request::RemoveNamespace { subsystem, nsid },
+    };
+    ask(control.as_deref(), &request)?;
+    Ok(0)
+}
