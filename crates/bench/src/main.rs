@@ -12,6 +12,7 @@ use nearside_loadgen::record::{Environment, Figure, Record};
 mod figures;
 mod medium;
 mod paths;
+mod tcp;
 
 /// Measures the figures, each beside its floor or peer; writes studies/record/MACHINE/DATE-NAME.jsonl and prints a table.
 #[derive(Parser)]
@@ -23,7 +24,7 @@ struct Args {
     /// The record's name.
     #[arg(long, default_value = "bench")]
     name: String,
-    /// Only these groups: floors, io, paths, medium, scan, near-data, drive.
+    /// Only these groups: floors, io, paths, medium, scan, near-data, drive, tcp.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where records are kept.
@@ -79,6 +80,9 @@ fn run(args: &Args) -> Result<(), Failure> {
     }
     if wanted("drive") {
         figures::drive(args.fast, &mut |figure| drop(record.add(figure)))?;
+    }
+    if wanted("tcp") {
+        tcp::tcp(args.fast, &mut |figure| drop(record.add(figure)))?;
     }
     let path = record.write(&args.record, &args.name)?;
     println!("{}", record.table());

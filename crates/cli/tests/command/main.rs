@@ -5,4 +5,5 @@ mod bench;
 mod errors;
 mod fixture;
 mod grep;
+mod network;
 mod others;

@@ -43,6 +43,8 @@ pub struct Queue {
     slots: Box<[Slot]>,
     free: Vec<u16>,
     incoming: Option<Incoming>,
+    /// Commands that have ended, but for bytes that are still to be sent.
+    held: usize,
     alive: bool,
     timeout_ns: u64,
     look_at: Nanos,
@@ -87,6 +89,7 @@ impl Queue {
             slots: (0..depth).map(|_| Slot::free()).collect(),
             free: (0..depth).rev().collect(),
             incoming: None,
+            held: 0,
             alive: true,
             timeout_ns: options.timeout_ms.saturating_mul(1_000_000),
             look_at: Nanos(u64::MAX),
@@ -239,7 +242,7 @@ impl Queue {
 
     /// Commands that ended while bytes of theirs were still to be sent.
     fn reap_sent(&mut self, sink: &mut impl FnMut(Completed)) -> usize {
-        if !self.slots.iter().any(|s| s.ended.is_some() && s.sending == 0) {
+        if self.held == 0 {
             return 0;
         }
         let mut count = 0;
@@ -247,6 +250,7 @@ impl Queue {
             if self.slots[index].sending == 0
                 && let Some(outcome) = self.slots[index].ended.take()
             {
+                self.held -= 1;
                 self.end(index, outcome, sink);
                 count += 1;
             }
@@ -447,6 +451,7 @@ impl Queue {
         };
         if slot.sending > 0 {
             slot.ended = Some(outcome);
+            self.held += 1;
             return 0;
         }
         self.end(index, outcome, sink);

@@ -1,0 +1,124 @@
+//! The same commands over the network: `nearside serve` in a process of its own, and drives named nvme+tcp://.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use crate::fixture::{Ran, TEXTS, nearside, on, small};
+
+struct Served {
+    server: Child,
+    drive: String,
+    /// Of its control socket.
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+fn serve(image: &Path) -> Served {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = nearside();
+    server.args(["serve", "--read-only", "--trust", "--listen", "127.0.0.1:0", "--store"]).arg(image);
+    server.arg("--control").arg(folder.path().join("control"));
+    let mut server = server.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let drive = lines.find_map(|line| {
+        let line = line.unwrap();
+        line.starts_with("nvme+tcp://").then(|| line.split(": ").next().unwrap().to_owned())
+    });
+    Served { server, drive: drive.expect("the server says its drive's name"), _folder: folder }
+}
+
+#[test]
+fn commands_say_the_same_over_the_network() {
+    let Some(volume) = small("commands_say_the_same_over_the_network") else { return };
+    let served = serve(&volume.image);
+    let there = |command: &str, args: &[&str]| on(Path::new(&served.drive), command, args);
+    let same = |command: &str, args: &[&str]| {
+        let (here, there) = (volume.run(command, args), there(command, args));
+        assert_eq!(
+            (there.code, &there.out, &there.err),
+            (here.code, &here.out, &here.err),
+            "{command} {args:?}"
+        );
+    };
+    same("grep", &["-rn", "e", "/logs"]);
+    same("grep", &["-c", "nothing of the kind", "/hello.txt"]);
+    same("grep", &["x", "/absent"]);
+    same("ls", &["-l", "/"]);
+    same("stat", &TEXTS);
+    same("find", &["/"]);
+    same("cat", &TEXTS);
+    same("wc", &TEXTS);
+    same("cksum", &TEXTS);
+    for args in [["--completion", "interrupt"], ["--completion", "hybrid"]] {
+        same("cat", &[&args[..], &["/hello.txt"]].concat());
+    }
+    same("cksum", &["--locate", "host", "/hello.txt"]);
+    let plain = there("cat", &["/hello.txt"]).good();
+    assert_eq!(there("cat", &["--hdr-digest", "--data-digest", "/hello.txt"]).good(), plain);
+    let info = there("info", &["--json"]).json();
+    assert_eq!(info[0]["block_size"], 512);
+}
+
+#[test]
+fn subsystems_are_discovered_and_measured() {
+    let Some(volume) = small("subsystems_are_discovered_and_measured") else { return };
+    let served = serve(&volume.image);
+    let authority = served.drive.strip_prefix("nvme+tcp://").unwrap().split('/').next().unwrap();
+    let found = Ran::from(nearside().args(["discover", authority]).output().unwrap()).good();
+    assert_eq!(format!("{}/1\n", found.trim_end()), format!("{}\n", served.drive));
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = nearside();
+    run.args([
+        "bench",
+        "run",
+        "-d",
+        &served.drive,
+        "--iodepth",
+        "4",
+        "--runtime",
+        "100ms",
+        "--json",
+        "--out",
+    ]);
+    let ran = Ran::from(run.arg(folder.path()).output().unwrap());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let mut write = nearside();
+    write.args([
+        "bench",
+        "run",
+        "-d",
+        &served.drive,
+        "--iodepth",
+        "1",
+        "--rw",
+        "randwrite",
+        "--runtime",
+        "100ms",
+    ]);
+    let refused = Ran::from(write.output().unwrap());
+    assert!(refused.code == 2 && refused.err.contains("--destroy"), "{}", refused.err);
+}
+
+#[test]
+fn names_that_lead_nowhere() {
+    let nqn = "nqn.2014-08.org.example:none";
+    for (drive, why) in [
+        ("nvme+tcp://127.0.0.1:1/".to_owned() + nqn, "connecting: "),
+        ("nvme+tcp://127.0.0.1".to_owned(), "no subsystem"),
+        ("nvme+tcp://127.0.0.1/none".to_owned(), "an NQN begins with"),
+    ] {
+        let ran = on(Path::new(&drive), "ls", &["/"]);
+        assert!(ran.code == 2 && ran.err.contains(why), "{drive}: {}", ran.err);
+    }
+    let mounted = Ran::from(nearside().args(["ls", "--mounted", "/proc/self"]).output().unwrap());
+    assert!(mounted.code == 2 && mounted.err.contains("it is on no block device"), "{}", mounted.err);
+    let none = Ran::from(nearside().args(["ls", "/"]).output().unwrap());
+    assert!(none.code == 2 && none.err.contains("--drive"), "{}", none.err);
+}

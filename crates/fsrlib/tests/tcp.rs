@@ -1,0 +1,234 @@
+//! A drive over NVMe/TCP: our initiator against our target. The same answers as the drive gives without a network, whatever was
+//! agreed on; blocks of every size; what is refused.
+
+use std::net::TcpListener;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::process::Command as Run;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nearside_clock::TscClock;
+use nearside_conformance::needs;
+use nearside_device::near_data::{Config, Fsr};
+use nearside_device::{Identity, Namespace, Subsystem};
+use nearside_embedded::Options;
+use nearside_front_tcp::{Offer, Server, Target};
+use nearside_fsrlib::driver::tcp::{Address, Controller, Initiator, Options as Host, discover, subtype};
+use nearside_fsrlib::driver::{Command, Error as DriverError, Failure, Policy, RejectReason};
+use nearside_fsrlib::{
+    Answer, Ask, Error, Operation, Record, ReplyStatus, Route, Search, Session, TcpTransport, Transport,
+};
+use nearside_spec::Status;
+use nearside_store::{Dram, File, FileOptions, Store};
+
+const NQN: &str = "nqn.2014-08.org.example:drive";
+const BLOCK: usize = 512;
+
+/// A target with one subsystem of one namespace; hosts are believed.
+fn serve<S: Store>(store: S, hosts: Option<Vec<String>>) -> (Server<S, Fsr>, Address) {
+    let clock = TscClock::new();
+    let firmware = Fsr::new(Arc::new(clock), Config::default());
+    let subsystem = Subsystem::new();
+    let namespace = Namespace::new(store, firmware, BLOCK as u32, [9; 16], false).unwrap();
+    subsystem.add(1, Arc::new(namespace)).unwrap();
+    let target = Target::new(nearside_front_tcp::Options::default()).unwrap();
+    target.offer(Offer { hosts, identity: Identity::Trust, ..Offer::new(NQN, "7", subsystem) });
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = Server::start(target, vec![listener], clock).unwrap();
+    (server, format!("nvme+tcp://127.0.0.1:{port}/{NQN}/1").parse().unwrap())
+}
+
+fn connect(address: &Address, host: Host) -> Controller {
+    Controller::connect(address, host, Arc::new(TscClock::new())).unwrap()
+}
+
+fn digests(header_digest: bool, data_digest: bool) -> Host {
+    Host { header_digest, data_digest, ..Host::default() }
+}
+
+fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+#[test]
+fn blocks_of_every_size_come_back() {
+    let (_server, address) = serve(Dram::new(32 << 20, 512).unwrap(), None);
+    for (host, policy) in [
+        (digests(false, false), Policy::Polled),
+        (digests(true, false), Policy::Interrupt),
+        (digests(false, true), Policy::Hybrid),
+        (digests(true, true), Policy::Interrupt),
+    ] {
+        let controller = connect(&address, host);
+        let most = controller.max_transfer();
+        let mut initiator = Initiator::new(controller.queue(32).unwrap(), policy, TscClock::new());
+        let mut run = |command: Command, buffer| initiator.execute(&command, buffer).unwrap();
+        let sizes = [512, 1024, 4096, 8192, 8704, 12_800, 65_536, 131_072, 1 << 20];
+        for (nr, len) in sizes.into_iter().filter(|len| *len <= most).enumerate() {
+            let (slba, blocks) = (nr as u64 * 2049 + 3, (len / BLOCK) as u32);
+            let bytes = pattern(len, nr as u64);
+            let wrote = run(Command::write(1, slba, blocks), Some(bytes.clone()));
+            assert_eq!(wrote.outcome.map(drop), Ok(()), "{len}");
+            let read = run(Command::read(1, slba, blocks), Some(vec![0; len]));
+            assert_eq!((read.outcome.map(drop), read.moved), (Ok(()), len));
+            assert!(read.buffer.unwrap() == bytes, "{len} bytes by {policy:?}");
+        }
+        assert_eq!(run(Command::flush(1), None).outcome.map(drop), Ok(()));
+        let last = (32 << 20) / BLOCK as u64;
+        let mut refused = |command, bytes, status: Status| {
+            let failure = run(command, Some(vec![0; bytes])).outcome.unwrap_err();
+            assert!(matches!(failure, Failure::Status(s) if s.code() == status), "{failure}");
+        };
+        refused(Command::read(1, last, 1), BLOCK, Status::LBA_OUT_OF_RANGE);
+        refused(Command::write(1, last - 1, 32), 32 * BLOCK, Status::LBA_OUT_OF_RANGE);
+        refused(Command::read(2, 0, 1), BLOCK, Status::INVALID_NAMESPACE);
+        let large = initiator.execute(&Command::read(1, 0, 1), Some(vec![0; most + BLOCK]));
+        assert_eq!(large.unwrap_err().reason, RejectReason::Buffer);
+    }
+}
+
+#[test]
+fn who_is_there_and_who_may_come() {
+    let own = Host::default().host_nqn;
+    let (_server, address) = serve(Dram::new(1 << 20, 512).unwrap(), Some(vec![own]));
+    let at = Address::discovery(&format!("127.0.0.1:{}", address.port)).unwrap();
+    let seen = |host: Host| {
+        let entries = discover(&at, host, Arc::new(TscClock::new())).unwrap();
+        entries.iter().filter(|e| e.subtype() == subtype::NVM).map(|e| e.port()).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(Host::default()), [address.port.to_string()]);
+    let other = Host::for_host("nqn.2014-08.org.example:other").unwrap();
+    assert!(seen(other.clone()).is_empty());
+    let refused = Controller::connect(&address, other, Arc::new(TscClock::new())).unwrap_err();
+    assert!(
+        refused.to_string().contains("does not allow the host nqn.2014-08.org.example:other"),
+        "{refused}"
+    );
+    let absent = Address { subsystem: "nqn.2014-08.org.example:absent".into(), ..address.clone() };
+    let refused = Controller::connect(&absent, Host::default(), Arc::new(TscClock::new())).unwrap_err();
+    assert!(matches!(refused, DriverError::Refused { .. }), "{refused}");
+    let controller = connect(&address, Host::default());
+    assert_eq!(controller.namespaces().unwrap(), [1]);
+    assert!(matches!(controller.namespace(Some(3)), Err(DriverError::Namespace { nsid: 3, .. })));
+}
+
+#[test]
+fn an_association_is_kept_alive_and_missed_when_the_target_goes() {
+    let (server, address) = serve(Dram::new(1 << 20, 512).unwrap(), None);
+    let controller = connect(&address, Host { keep_alive_ms: 400, ..Host::default() });
+    let mut initiator = Initiator::new(controller.queue(4).unwrap(), Policy::Interrupt, TscClock::new());
+    // Several times what the target waits for; only the thread speaks meanwhile.
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    let read = |i: &mut Initiator<TscClock>| i.execute(&Command::read(1, 0, 1), Some(vec![0; BLOCK]));
+    assert_eq!(read(&mut initiator).unwrap().outcome.map(drop), Ok(()));
+    drop(server);
+    match read(&mut initiator) {
+        Ok(ended) => assert_eq!(ended.outcome, Err(Failure::Lost)),
+        Err(rejected) => assert_eq!(rejected.reason, RejectReason::Dead),
+    }
+    assert_eq!(read(&mut initiator).unwrap_err().reason, RejectReason::Dead);
+}
+
+fn image(folder: &Path) -> Option<std::path::PathBuf> {
+    let tree = folder.join("tree");
+    std::fs::create_dir_all(tree.join("a/b/c")).unwrap();
+    let text: String = (0..50_000).map(|i| format!("{i} {}\n", ["INFO", "ERROR", "WARN"][i % 3])).collect();
+    std::fs::write(tree.join("a/b/c/log"), &text).unwrap();
+    std::fs::write(tree.join("a/tiny"), "ERROR\n").unwrap();
+    let image = folder.join("disk.img");
+    std::fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
+    let made = Run::new(needs::tool("mke2fs")?)
+        .args(["-q", "-F", "-t", "ext4", "-d"])
+        .args([&tree, &image])
+        .status()
+        .unwrap();
+    assert!(made.success());
+    Some(image)
+}
+
+fn records<T: Transport>(session: &mut Session<T>, ask: &Ask) -> Vec<Record> {
+    let mut records = Vec::new();
+    let answer = session.stream(ask, |record| {
+        records.push(record);
+        ControlFlow::Continue(())
+    });
+    answer.unwrap();
+    records
+}
+
+fn asks() -> Vec<Ask> {
+    let search = |answer| {
+        let patterns = vec![b"ERROR".to_vec()];
+        Operation::Search(Search { patterns, answer, numbers: true, text: true, ..Search::default() })
+    };
+    vec![
+        Ask::path("/a/b/c/log", search(Answer::Count)),
+        Ask::path("/a/b/c/log", search(Answer::Lines)),
+        Ask::tree("/", search(Answer::Count)),
+        Ask::path("/a/b/c/log", Operation::Count),
+        Ask::tree("/a", Operation::List),
+        Ask::path("/a/b/c/log", Operation::Read { offset: 1000, len: 300_000 }),
+    ]
+}
+
+#[test]
+fn a_drive_answers_over_the_network_as_it_does_here() {
+    if !needs::tools("a_drive_answers_over_the_network_as_it_does_here", &["mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path()).unwrap();
+    let here = nearside_embedded::image(&image, &Options::default()).unwrap();
+    let mut here = Session::new(here, Arc::new(TscClock::new())).with_buffer(64 << 10);
+    let store = File::open(&image, FileOptions::read()).unwrap();
+    let (_server, address) = serve(store, None);
+    for (host, policy) in [
+        (digests(false, false), Policy::Polled),
+        (digests(true, true), Policy::Interrupt),
+        (digests(false, false), Policy::Hybrid),
+    ] {
+        let transport = TcpTransport::new(connect(&address, host), policy, TscClock::new()).unwrap();
+        let mut there = Session::new(transport, Arc::new(TscClock::new())).with_buffer(64 << 10);
+        let before = there.transport_mut().taken().unwrap();
+        let sent = there.totals().near_data_commands;
+        for ask in asks() {
+            assert_eq!(records(&mut there, &ask), records(&mut here, &ask), "{ask:?}");
+        }
+        assert!(before.is_some() && there.totals().near_data_commands > sent);
+        there.set_route(Route::Host);
+        let [ask, ..] = &asks()[..] else { panic!() };
+        assert_eq!(records(&mut there, ask), records(&mut here, ask), "by the host's own reads");
+    }
+}
+
+#[test]
+fn what_is_given_up_is_cancelled_and_the_connection_goes_on() {
+    let store = Dram::new(1 << 20, 512).unwrap();
+    let (_server, address) = serve(store, None);
+    let controller = connect(&address, Host::default());
+    let mut transport = TcpTransport::new(controller, Policy::Interrupt, TscClock::new()).unwrap();
+    let stop = Arc::new(AtomicBool::new(true));
+    transport.set_stop(stop.clone());
+    let mut session = Session::new(transport, Arc::new(TscClock::new()));
+    let stopped = session.nop();
+    assert!(matches!(stopped, Err(Error::Refused(ReplyStatus::Cancelled))), "{stopped:?}");
+    stop.store(false, Ordering::Relaxed);
+    session.nop().unwrap();
+    // A request that is none fails at once, not when a `result` has waited in vain.
+    let mut reply = Vec::new();
+    let begun = std::time::Instant::now();
+    let refused = session.transport_mut().near_data(&[1; 64], 4096, &mut reply).unwrap_err();
+    assert!(
+        matches!(refused, Error::Nvme { status, .. } if status.code() == Status::INVALID_FIELD),
+        "{refused}"
+    );
+    assert!(begun.elapsed().as_millis() < 3_000);
+    session.nop().unwrap();
+}
