@@ -82,16 +82,22 @@ pub struct Bench<M: Medium> {
 }
 
 impl<M: Medium> Bench<M> {
-    /// Starts the drive on the first core; the caller is pinned to the second.
+    /// Starts the drive on the first core; the caller is pinned to the second. It has queue pairs for others beside.
     pub fn new(medium: M) -> Result<Bench<M>, Failure> {
         let clock = TscClock::new();
         pin(0);
         let store = Modelled::new(Dram::new(CAPACITY, 512)?, medium);
         // The drive never sleeps here: its own wake-up is not what is measured.
         let rest = Rest { idle_ns: 1_000_000_000, early_ns: 1_000_000_000 };
-        let drive = front::threaded(store, (), Config { lba_size: 512, ..Config::default() }, clock, rest)?;
+        let config = Config { lba_size: 512, io_queues: 63, vectors: 64, ..Config::default() };
+        let drive = front::threaded(store, (), config, clock, rest)?;
         pin(1);
-        let driver = Driver::start(drive.function.clone(), DriverConfig::default(), &clock, &mut Threaded)?;
+        let driver = Driver::start(
+            drive.function.clone(),
+            DriverConfig { queues: 63, ..DriverConfig::default() },
+            &clock,
+            &mut Threaded,
+        )?;
         let service = Service::start(&driver, 32, clock, || ())?;
         let io =
             Initiator::new(&driver, InitiatorConfig::default(), clock, Threaded, Some(service.handle()))?;

@@ -1,14 +1,16 @@
 //! The paper's second process (section 3.3): scheduled to run on the CPU of the I/O, it "continuously checked CPU timestamps to detect its
 //! scheduled period at a sub-microsecond granularity".
 //!
+//! (The other work that it can be given is a neighbour's: see [`Walk`].)
+//!
 //! It runs at idle priority, so that whoever has I/O to do gets the CPU at once, and reads the counter without pause; two readings that lie far apart
 //! are the end of one period and the beginning of the next. The parent takes the periods from its standard output when it is told to stop.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
+use nearside_clock::{Clock, TscClock};
 use nearside_dma::{cpu, tsc};
 
 use crate::Failure;
@@ -18,7 +20,7 @@ const GAP_NS: u64 = 400;
 /// Periods that it remembers.
 const MOST: usize = 4_000_000;
 
-/// A period in which it ran, in ticks of the time-stamp counter.
+/// A period in which it ran: ticks of the time-stamp counter within the process, nanoseconds of [`TscClock`] in its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// Its first reading.
@@ -27,38 +29,94 @@ pub struct Slot {
     pub to: u64,
 }
 
-/// The process's whole work: `core ticks-of-the-gap`; runs until its standard input ends.
+/// The process's whole work, until its standard input ends: `slots CORE GAP_TICKS`, or `walk CORE BYTES`.
 ///
 /// # Errors
 /// Words that are none, a core that it may not use.
 pub fn main(words: &[String]) -> Result<(), Failure> {
-    let [core, gap] = words else { return Err("the second process takes a core and a gap".into()) };
-    let (core, gap) = (core.parse()?, gap.parse()?);
-    cpu::pin_to_core(core)?;
+    let [work, core, number] = words else {
+        return Err("the second process takes its work, a core and a number".into());
+    };
+    let number: u64 = number.parse()?;
+    cpu::pin_to_core(core.parse()?)?;
     cpu::be_idle_priority()?;
-    let mut slots = Vec::with_capacity(MOST);
-    static TOLD: AtomicBool = AtomicBool::new(false);
-    std::thread::spawn(|| {
-        let _ = std::io::stdin().read(&mut [0]);
-        TOLD.store(true, Ordering::Relaxed);
-    });
     let mut out = std::io::stdout().lock();
-    writeln!(out, "ready")?;
-    out.flush()?;
-    slots_until(&TOLD, gap, &mut slots);
-    // It may take its time now: at its priority it would not get any where the core is taken.
-    for slot in &slots {
-        out.write_all(&slot.from.to_le_bytes())?;
-        out.write_all(&slot.to.to_le_bytes())?;
-    }
+    let bytes: Vec<u8> = match &**work {
+        "slots" => {
+            let mut slots = Vec::with_capacity(MOST);
+            ready(&mut out)?;
+            slots_until(number, &mut slots);
+            slots.iter().flat_map(|s| [s.from, s.to]).flat_map(u64::to_le_bytes).collect()
+        }
+        "walk" => {
+            let lines = ring(number as usize);
+            ready(&mut out)?;
+            let walk = walk_until(&lines)?;
+            [walk.steps, walk.cpu_ns].into_iter().flat_map(u64::to_le_bytes).collect()
+        }
+        _ => return Err(format!("{work:?} is no work of the second process").into()),
+    };
+    out.write_all(&bytes)?;
     out.flush()?;
     Ok(())
 }
 
-fn slots_until(told: &AtomicBool, gap: u64, slots: &mut Vec<Slot>) {
+/// The parent has said that it is over.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+fn ready(out: &mut impl Write) -> Result<(), Failure> {
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        TOLD.store(true, Ordering::Relaxed);
+    });
+    writeln!(out, "ready")?;
+    Ok(out.flush()?)
+}
+
+/// A neighbour that walks through memory of its own, one dependent load after another: what its cache keeps shows in how long a step takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Walk {
+    /// Loads.
+    pub steps: u64,
+    /// CPU time that the process had for them, in nanoseconds.
+    pub cpu_ns: u64,
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// One ring through the lines of so many bytes, in a drawn order: each line's first word is the next one's number.
+fn ring(bytes: usize) -> Vec<[u64; LINE / 8]> {
+    let count = (bytes / LINE).max(2);
+    let mut order: Vec<usize> = (0..count).collect();
+    let mut state = 7;
+    for i in (1..count).rev() {
+        order.swap(i, (nearside_media::draw(&mut state) % (i as u64 + 1)) as usize);
+    }
+    let mut lines = vec![[0; LINE / 8]; count];
+    for (i, &at) in order.iter().enumerate() {
+        lines[at][0] = order[(i + 1) % count] as u64;
+    }
+    lines
+}
+
+fn walk_until(lines: &[[u64; LINE / 8]]) -> Result<Walk, Failure> {
+    let (mut at, mut steps) = (0usize, 0);
+    let before = cpu::thread_cpu_ns()?;
+    while !TOLD.load(Ordering::Relaxed) {
+        for _ in 0..256 {
+            at = lines[at][0] as usize;
+        }
+        steps += 256;
+    }
+    std::hint::black_box(at);
+    Ok(Walk { steps, cpu_ns: cpu::thread_cpu_ns()? - before })
+}
+
+fn slots_until(gap: u64, slots: &mut Vec<Slot>) {
     let mut last = tsc::read();
     let mut slot = Slot { from: last, to: last };
-    while !told.load(Ordering::Relaxed) && slots.len() < MOST {
+    while !TOLD.load(Ordering::Relaxed) && slots.len() < MOST {
         let now = tsc::read();
         if now.saturating_sub(last) > gap {
             slot.to = last;
@@ -76,9 +134,18 @@ pub struct Second {
 }
 
 impl Second {
-    /// Starts it on `core`, by a command that makes it call [`main`] with the words added here. Ready when this returns.
-    pub fn start(mut helper: Command, core: usize, ticks: impl Fn(u64) -> u64) -> Result<Second, Failure> {
-        helper.args([core.to_string(), ticks(GAP_NS).to_string()]);
+    /// One that notes its slots, on `core`; `helper` is a command that makes it call [`main`] with the words added here. Ready when this returns.
+    pub fn slots(helper: Command, core: usize) -> Result<Second, Failure> {
+        Second::start(helper, "slots", core, TscClock::new().ticks(GAP_NS))
+    }
+
+    /// One that walks through so many bytes.
+    pub fn walk(helper: Command, core: usize, bytes: u64) -> Result<Second, Failure> {
+        Second::start(helper, "walk", core, bytes)
+    }
+
+    fn start(mut helper: Command, work: &str, core: usize, number: u64) -> Result<Second, Failure> {
+        helper.args([work, &core.to_string(), &number.to_string()]);
         let child = helper.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut second = Second { child };
         let mut line = String::new();
@@ -91,8 +158,8 @@ impl Second {
         Ok(second)
     }
 
-    /// Ends it: the periods in which it ran. The caller's core should be another, or idle.
-    pub fn stop(mut self) -> Result<Vec<Slot>, Failure> {
+    /// Ends it: the numbers that it leaves.
+    fn end(mut self) -> Result<Vec<u64>, Failure> {
         drop(self.child.stdin.take());
         let mut bytes = Vec::new();
         self.child.stdout.take().ok_or("the second process has no output")?.read_to_end(&mut bytes)?;
@@ -101,7 +168,28 @@ impl Second {
             return Err(format!("the second process ended with {status}").into());
         }
         let number = |b: &[u8]| b.try_into().map(u64::from_le_bytes).unwrap_or_default();
-        Ok(bytes.chunks_exact(16).map(|b| Slot { from: number(&b[..8]), to: number(&b[8..]) }).collect())
+        Ok(bytes.chunks_exact(8).map(number).collect())
+    }
+
+    /// Ends one that walks.
+    pub fn walked(self) -> Result<Walk, Failure> {
+        match self.end()?[..] {
+            [steps, cpu_ns] => Ok(Walk { steps, cpu_ns }),
+            _ => Err("the second process did not say how far it came".into()),
+        }
+    }
+
+    /// Ends one that notes its slots. The caller's core should be another, or idle.
+    pub fn stop(self) -> Result<Vec<Slot>, Failure> {
+        let numbers = self.end()?;
+        // Both processes read one counter; its origin is that of neither clock.
+        let clock = TscClock::new();
+        let (now, tick, rate) = (clock.now().0, tsc::read(), clock.ticks(1_000_000_000).max(1));
+        let ns = |at: u64| {
+            let ago = u128::from(tick.saturating_sub(at)) * 1_000_000_000 / u128::from(rate);
+            now.saturating_sub(ago as u64)
+        };
+        Ok(numbers.chunks_exact(2).map(|s| Slot { from: ns(s[0]), to: ns(s[1]) }).collect())
     }
 }
 
@@ -112,15 +200,12 @@ impl Drop for Second {
     }
 }
 
-/// How many of the ticks from `from` to `to` lie within slots; these are in order.
+/// How much of the time from `from` to `to` lies within slots; these are in order.
 pub fn within(slots: &[Slot], from: u64, to: u64) -> u64 {
     let first = slots.partition_point(|s| s.to <= from);
     let overlap = |s: &Slot| s.to.min(to).saturating_sub(s.from.max(from));
     slots[first..].iter().take_while(|s| s.from < to).map(overlap).sum()
 }
-
-/// How long a second process is given to see that it runs at all.
-pub const SETTLE: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {

@@ -4,12 +4,12 @@
 //! interrupt is an eventfd here, whose waiter the kernel has to schedule, so that the row holds a wake-up. The C-state's row is that of a CPU
 //! that has nothing else to do, the row above that of one which a second process keeps awake.
 
-use nearside_bench::completion::{Bench, cores};
-use nearside_clock::{Clock, TscClock};
-use nearside_driver::{Command, Policy, QueueConfig, Threaded};
+use nearside_bench::completion::Bench;
+use nearside_driver::Policy;
 use nearside_media::dram::Prototype;
 use nearside_sim::cpu::{Costs, IdleState};
 
+use super::machine::{device_time, path_core};
 use super::second::Second;
 use super::{BUSES, SIZES, alone};
 use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
@@ -30,7 +30,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     let mut worst: f64 = 0.0;
     let mut slower = [true; 2];
     for (b, (bus, bus_name)) in BUSES.into_iter().enumerate() {
-        let mut times = Times::new(run, bus)?;
+        let times = Times::new(run, bus)?;
         for (s, (bytes, size)) in SIZES.into_iter().enumerate() {
             let name = |how: &str| format!("{how}, {bus_name}, {size}");
             let model = |costs: &Costs, policy| -> Result<f64, Failure> {
@@ -116,54 +116,21 @@ impl Times {
     }
 
     /// Medians of each round in microseconds: polling, interrupt with the CPU kept awake, interrupt with the CPU idle.
-    fn measure(&mut self, run: &Run<'_>, bytes: u32) -> Result<[Vec<f64>; 3], Failure> {
+    fn measure(&self, run: &Run<'_>, bytes: u32) -> Result<[Vec<f64>; 3], Failure> {
+        let us = |bytes, interrupt| -> Result<f64, Failure> {
+            Ok(device_time(self.bench.driver(), bytes, interrupt, self.count)? as f64 / 1e3)
+        };
         let mut medians: [Vec<f64>; 3] = Default::default();
         for _ in 0..self.rounds {
-            medians[0].push(self.round(bytes, false)?);
-            medians[2].push(self.round(bytes, true)?);
+            medians[0].push(us(bytes, false)?);
+            medians[2].push(us(bytes, true)?);
             // With one core the drive itself keeps it awake.
-            if let [_, core, ..] = cores() {
-                let second = Second::start(run.helper(), *core, |ns| TscClock::new().ticks(ns))?;
-                medians[1].push(self.round(bytes, true)?);
+            if let Some(core) = path_core() {
+                let second = Second::slots(run.helper(), core)?;
+                medians[1].push(us(bytes, true)?);
                 drop(second);
             }
         }
         Ok(medians)
-    }
-
-    /// From the doorbell until the completion is seen, one at a time: the median of `count` reads, in microseconds.
-    fn round(&mut self, bytes: u32, interrupt: bool) -> Result<f64, Failure> {
-        let clock = TscClock::new();
-        let driver = self.bench.driver();
-        let mut queue = driver.queue(QueueConfig { depth: 4, interrupt: true }, &clock, &mut Threaded)?;
-        let mut buffer = Some(driver.pool().take(bytes as usize)?);
-        let blocks = bytes / 512;
-        let mut times = Vec::with_capacity(self.count);
-        for nth in 0..self.count as u64 + 50 {
-            let command = Command::read(1, nth % 1000 * u64::from(blocks), blocks);
-            let sent = queue.submit(&command, buffer.take(), 0, clock.now());
-            sent.map_err(|e| format!("a read was refused: {:?}", e.reason))?;
-            let rung = clock.now();
-            queue.ring();
-            while !queue.is_ready() {
-                match queue.vector().filter(|_| interrupt) {
-                    Some(vector) => {
-                        vector.sleep(Some(std::time::Duration::from_millis(50)), || !queue.is_ready());
-                    }
-                    None => std::hint::spin_loop(),
-                }
-            }
-            let seen = clock.now();
-            let done = queue.reap().ok_or("a completion was lost")?;
-            done.outcome.map_err(|e| format!("a read failed: {e}"))?;
-            queue.settle();
-            buffer = done.buffer;
-            if nth >= 50 {
-                times.push(seen.since(rung));
-            }
-        }
-        driver.delete(queue, &clock, &mut Threaded, drop)?;
-        times.sort_unstable();
-        Ok(times[times.len() / 2] as f64 / 1e3)
     }
 }

@@ -1,0 +1,273 @@
+//! Section 3.4: what interrupts cost beside the path: their rate, coalescing, a neighbour's cache, idle states.
+
+use nearside_bench::completion::{Bench, cores};
+use nearside_clock::{Clock, TscClock};
+use nearside_dma::cpu::thread_cpu_ns;
+use nearside_driver::{Driver, Policy, QueueConfig, Threaded};
+use nearside_media::Delay;
+use nearside_media::dram::Prototype;
+use nearside_sim::cpu::{Costs, IdleState};
+use nearside_spec::feature;
+
+use super::machine::{Caller, LOOK, median, path_core, read};
+use super::second::Second;
+use super::{alone, figure3};
+use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
+
+/// Section 3.4.
+pub const STUDY: Study = Study {
+    number: "Section 3.4",
+    title: "interrupts: rate, coalescing, a neighbour's cache, idle states",
+    section: "3.4",
+    run,
+};
+
+fn run(run: &mut Run<'_>) -> Result<(), Failure> {
+    let bench = Bench::new(Prototype::GEN2.medium())?;
+    rate(run, bench.driver())?;
+    coalescing(run, Bench::new(Delay::units(1, EACH_NS).medium())?.driver())?;
+    neighbour(run, bench.driver())?;
+    idle(run, bench.driver())
+}
+
+/// Interrupts per second of full CPUs.
+fn rate(run: &mut Run<'_>, driver: &Driver) -> Result<(), Failure> {
+    run.say("interrupts of full CPUs");
+    let (mut model, mut machine) = (Vec::new(), Vec::new());
+    for cpus in [1, 8] {
+        let full = figure3::filled(|threads| figure3::simulated(Policy::Interrupt, cpus, threads))?;
+        model.push(full.interrupts);
+        run.finding(
+            Finding::new(format!("interrupts, {cpus} full CPUs, model"), "1/s").model(full.interrupts),
+        );
+    }
+    let paths: Vec<usize> = cores().iter().skip(1).take(1).copied().collect();
+    if !paths.is_empty() {
+        for _ in 0..run.sized(2, 7) {
+            let millis = run.sized(60, 400);
+            let one = |threads| figure3::measure(driver, &paths, Policy::Interrupt, threads, millis);
+            machine.push(figure3::filled(one)?.interrupts);
+        }
+        run.finding(
+            Finding::new("wake-ups of the asynchronous context, one full CPU", "1/s").machine(&machine),
+        );
+    }
+    run.claim(
+        Claim::new("the device delivers hundreds of thousands of interrupts per second", "3.4")
+            .model(model.iter().all(|rate| *rate >= 1e5))
+            .because(format!("{:.0} from one CPU, {:.0} from eight", model[0], model[1])),
+    );
+    Ok(())
+}
+
+/// Reads that are out at a time while interrupts are coalesced.
+const OUT: u16 = 16;
+
+/// What one arrangement costs: for each read, in nanoseconds.
+struct Coalesced {
+    latency_ns: u64,
+    cpu_ns: f64,
+    reads: f64,
+}
+
+/// A medium that ends one read each so many nanoseconds, so that completions come one by one.
+const EACH_NS: u64 = 20_000;
+
+/// Latency and CPU time by how many completions share an interrupt. The controller's own feature (Interrupt Coalescing, Base 2.0, 5.27.1.6):
+/// a threshold, and 1 ms after which it interrupts however few there are.
+fn coalescing(run: &mut Run<'_>, driver: &Driver) -> Result<(), Failure> {
+    run.chart(Chart::lines(
+        "coalescing",
+        "Coalescing: time of a read and its CPU time by the completions that an interrupt waits for (16 reads out, one done each 20 µs)",
+        Scale::linear("completions"),
+        Scale::linear("µs"),
+    ));
+    let (rounds, count) = run.sized((2, 1_000), (7, 5_000));
+    let mut ends = Vec::new();
+    for threshold in [1u32, 2, 4, 8, 12, 16] {
+        run.say(&format!("an interrupt for {threshold} completions"));
+        let value = if threshold == 1 { 0 } else { (threshold - 1) | 10 << 8 };
+        let clock = TscClock::new();
+        driver.set_feature(feature::fid::INTERRUPT_COALESCING, value, 0, None, &clock, &mut Threaded)?;
+        let (mut latency, mut cpu, mut shared) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            let one = coalesced(driver, count)?;
+            latency.push(one.latency_ns as f64 / 1e3);
+            cpu.push(one.cpu_ns / 1e3);
+            shared.push(one.reads);
+        }
+        let name = |what: &str| format!("{what}, an interrupt for {threshold} completions");
+        let x = f64::from(threshold);
+        let latency =
+            Finding::new(name("time of a read"), "us").machine(&latency).point("coalescing", "time", x);
+        let cpu =
+            Finding::new(name("CPU time of a read"), "us").machine(&cpu).point("coalescing", "CPU time", x);
+        let found = (run.finding(latency), run.finding(cpu));
+        run.finding(Finding::new(name("reads for each sleep"), "").machine(&shared));
+        ends.push(found);
+    }
+    let clock = TscClock::new();
+    driver.set_feature(feature::fid::INTERRUPT_COALESCING, 0, 0, None, &clock, &mut Threaded)?;
+    if let (Some(none), Some(most)) = (ends.first(), ends.last()) {
+        let (cpu, latency) =
+            (most.1.figure.value / none.1.figure.value, most.0.figure.value / none.0.figure.value);
+        run.claim(
+            Claim::new("coalescing reduces CPU utilization and increases latency", "3.4")
+                .machine(cpu < 1.0 && latency > 1.0)
+                .because(format!("16 for an interrupt over 1: CPU time {cpu:.2}, latency {latency:.2}")),
+        );
+    }
+    Ok(())
+}
+
+/// [`OUT`] reads at a time on one queue pair whose owner sleeps until the interrupt.
+fn coalesced(driver: &Driver, count: usize) -> Result<Coalesced, Failure> {
+    let clock = TscClock::new();
+    let mut queue = driver.queue(QueueConfig { depth: OUT, interrupt: true }, &clock, &mut Threaded)?;
+    let mut free = Vec::new();
+    for _ in 0..OUT {
+        free.push(driver.pool().take(512)?);
+    }
+    let (mut sent, mut sleeps) = (0u64, 0u64);
+    let mut latencies = Vec::with_capacity(count);
+    let before = thread_cpu_ns()?;
+    while latencies.len() < count {
+        while let Some(buffer) = free.pop() {
+            let taken = queue.submit(&read(sent, 512), Some(buffer), 0, clock.now());
+            taken.map_err(|e| format!("a read was refused: {:?}", e.reason))?;
+            sent += 1;
+        }
+        queue.ring();
+        queue.settle();
+        if let Some(vector) = queue.vector() {
+            sleeps += u64::from(vector.sleep(Some(LOOK), || !queue.is_ready()));
+            // As a handler does: whoever comes later is another interrupt's.
+            vector.event().take();
+        }
+        let now = clock.now();
+        while let Some(done) = queue.reap() {
+            done.outcome.map_err(|e| format!("a read failed: {e}"))?;
+            latencies.push(now.since(done.submitted));
+            free.extend(done.buffer);
+        }
+    }
+    let cpu_ns = (thread_cpu_ns()? - before) as f64 / latencies.len() as f64;
+    let reads = latencies.len() as f64 / sleeps.max(1) as f64;
+    driver.delete(queue, &clock, &mut Threaded, drop)?;
+    Ok(Coalesced { latency_ns: median(latencies.into_iter()), cpu_ns, reads })
+}
+
+/// A neighbour in the slots that asynchronous reads leave: how long a step of its walk through memory takes, in its own CPU time. A walk that
+/// fits the nearest cache shows what the switches cost it; a larger one what it loses of its cache besides.
+fn neighbour(run: &mut Run<'_>, driver: &Driver) -> Result<(), Failure> {
+    let Some(core) = path_core() else { return Ok(()) };
+    let (rounds, millis) = run.sized((2, 100), (9, 500));
+    let mut ratios = Vec::new();
+    for (bytes, size) in [(16u64 << 10, "16 KiB"), (256 << 10, "256 KiB"), (4 << 20, "4 MiB")] {
+        run.say(&format!("a neighbour that walks through {size}"));
+        let (mut alone, mut beside, mut slots) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            alone.push(walk(run, driver, core, bytes, millis, false)?.0);
+            let (step, slot) = walk(run, driver, core, bytes, millis, true)?;
+            beside.push(step);
+            slots.push(slot);
+        }
+        let name = |how: &str| format!("a neighbour's step through {size}, {how}");
+        let alone = run.finding(Finding::new(name("alone"), "ns").machine(&alone));
+        let beside = Finding::new(name("in the slots of asynchronous reads"), "ns").machine(&beside);
+        let beside = run.finding(beside.beside(&alone));
+        run.finding(
+            Finding::new(format!("a neighbour's CPU time for each read, {size}"), "us").machine(&slots),
+        );
+        ratios.push(beside.figure.ratio.unwrap_or(0.0));
+    }
+    run.claim(
+        Claim::new("the slots pollute caches: whoever runs in them loses what it held", "3.4")
+            .machine(ratios.iter().any(|r| *r > ratios[0] * 1.05) && ratios[0] > 0.0)
+            .because(format!(
+                "slow-down in the slots by working set: 16 KiB {:.2}, 256 KiB {:.2}, 4 MiB {:.2}; the first is the switches' own cost",
+                ratios[0], ratios[1], ratios[2]
+            )),
+    );
+    run.note(
+        "The neighbour's slow-down is by its own CPU time, as the kernel accounts it. The processor's cache and TLB counters are not read.",
+    );
+    Ok(())
+}
+
+/// Nanoseconds of a step, and the neighbour's CPU time for each read in microseconds.
+fn walk(
+    run: &Run<'_>,
+    driver: &Driver,
+    core: usize,
+    bytes: u64,
+    millis: u64,
+    beside: bool,
+) -> Result<(f64, f64), Failure> {
+    let mut caller = Caller::new(driver, 4096)?;
+    caller.io.set_policy(Policy::Interrupt);
+    let second = Second::walk(run.helper(), core, bytes)?;
+    let clock = TscClock::new();
+    let end = clock.now() + millis * 1_000_000;
+    let mut reads = 0u64;
+    while beside && clock.now() < end {
+        caller.execute(&read(reads, 4096))?;
+        reads += 1;
+    }
+    if !beside {
+        std::thread::sleep(std::time::Duration::from_millis(millis));
+    }
+    caller.close()?;
+    let walk = second.walked()?;
+    let us = walk.cpu_ns as f64 / 1e3 / reads.max(1) as f64;
+    Ok((walk.cpu_ns as f64 / walk.steps.max(1) as f64, us))
+}
+
+/// An asynchronous read where its thread is the only one on the CPU, and where a second process keeps the CPU awake.
+fn idle(run: &mut Run<'_>, driver: &Driver) -> Result<(), Failure> {
+    run.say("an idle CPU beside one that is kept awake");
+    let mean = |costs: &Costs| -> Result<f64, Failure> {
+        let outcome = alone(costs, Policy::Interrupt, 4096, Prototype::GEN2.medium())?;
+        Ok(outcome.threads[0].call.mean_ns() / 1e3)
+    };
+    let costs = Costs::fast12();
+    let adds = mean(&costs.clone().idling(IdleState::fast12_text()))? - mean(&costs)?;
+    let (rounds, count) = run.sized((3, 300), (15, 5_000));
+    let mut difference = Vec::new();
+    if let Some(core) = path_core() {
+        for _ in 0..rounds {
+            let idle = latency(driver, count)?;
+            let second = Second::slots(run.helper(), core)?;
+            let awake = latency(driver, count)?;
+            drop(second);
+            difference.push((idle as f64 - awake as f64) / 1e3);
+        }
+    }
+    let finding =
+        Finding::new("what an idle CPU adds to an asynchronous read, 4 KiB", "us").paper(2.0, "3.4");
+    let finding = run.finding(finding.model(adds).machine(&difference));
+    let claim = Claim::new("a thread that reads is slower where it is the only one active on its CPU", "3.4")
+        .model(adds > 0.0);
+    run.claim(match finding.measured() {
+        Some(difference) => claim.machine(difference > 0.0),
+        None => claim,
+    });
+    run.note(
+        "The text's 2 µs for the C-state are not Table 1's 0.5 µs (4 KiB); the model takes either as a parameter, here the text's. A driver \
+         that chooses its idle states itself by MONITOR and MWAIT is not shown: user mode has no such instruction but on processors that \
+         offer one, and this drive's driver is in user mode.",
+    );
+    Ok(())
+}
+
+/// The median time of asynchronous reads.
+fn latency(driver: &Driver, count: usize) -> Result<u64, Failure> {
+    let mut caller = Caller::new(driver, 4096)?;
+    caller.io.set_policy(Policy::Interrupt);
+    let mut times = Vec::with_capacity(count);
+    for nth in 0..count as u64 {
+        times.push(caller.execute(&read(nth, 4096))?.latency_ns);
+    }
+    caller.close()?;
+    Ok(median(times.into_iter()))
+}

@@ -1,0 +1,381 @@
+//! Section 4: the hybrid of both paths over sizes and stalls, beside two other rules; what non-blocking calls cost over synchronous completion; an
+//! application that asks which completion model holds (`crates/driver/examples/adapt.rs`).
+//!
+//! The model books what the rules cost with the parameters of [`Costs::fast12`], a sleep's overshoot being a wake-up's; this machine sleeps and
+//! spins. The device takes 2 µs and 0.1 ns a byte; with stalls, one read in 200 takes 5 ms more.
+
+use nearside_bench::completion::Bench;
+use nearside_clock::{Clock, Nanos, TscClock};
+use nearside_dma::cpu::thread_cpu_ns;
+use nearside_driver::policy::Slept;
+use nearside_driver::{Command, Policy, QueueConfig, QueuePair, Threaded};
+use nearside_media::{Delay, Medium, Parametric, Request};
+use nearside_sim::cpu::Costs;
+
+use super::machine::{Caller, median, read};
+use super::rules::Rule;
+use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
+
+/// Section 4.
+pub const STUDY: Study = Study {
+    number: "Section 4",
+    title: "the hybrid over sizes and stalls; non-blocking calls over synchronous completion",
+    section: "4",
+    run,
+};
+
+fn run(run: &mut Run<'_>) -> Result<(), Failure> {
+    let sizes: Vec<usize> = (9..=20).step_by(run.sized(5, 1)).map(|shift| 1 << shift).collect();
+    let steady = Delay { per_kib_ns: 100, ..Delay::fixed(2_000) };
+    over_sizes(run, &sizes, steady, "steady")?;
+    over_sizes(run, &sizes, Delay { stall_every: 200, stall_ns: STALL_NS, ..steady }, "with stalls")?;
+    non_blocking(run)
+}
+
+/// What a stall adds.
+const STALL_NS: u64 = 5_000_000;
+
+/// What a rule costs: a read's mean time and CPU time, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    time_ns: f64,
+    cpu_ns: f64,
+}
+
+/// All rules over the sizes.
+fn over_sizes(run: &mut Run<'_>, sizes: &[usize], delay: Delay, device: &str) -> Result<(), Failure> {
+    for (who, words) in [("model", "the model"), ("machine", "this machine")] {
+        for (what, name) in
+            [("time", "mean time of a read beyond the device's"), ("cpu", "CPU time of a read")]
+        {
+            run.chart(Chart::lines(
+                &format!("{what}, {device}, {who}"),
+                &format!("Device {device}, {words}: {name}"),
+                Scale::log("bytes"),
+                Scale::log("µs"),
+            ));
+        }
+    }
+    let bench = Bench::new(delay.medium())?;
+    let (rounds, count) = run.sized((2, 200), (5, 1_000));
+    let mut judged = [Judged::new(), Judged::new()];
+    for &bytes in sizes {
+        run.say(&format!("{bytes} B, device {device}"));
+        let model: Vec<Cost> = Rule::all(Costs::fast12().wake_up_ns())
+            .into_iter()
+            .map(|(_, rule)| simulated(rule, bytes, delay))
+            .collect();
+        let mut machine = vec![Vec::new(); model.len()];
+        for _ in 0..rounds {
+            // In turn, so that what the machine does meanwhile falls on all of them.
+            for (costs, (_, rule)) in machine.iter_mut().zip(Rule::all(30_000)) {
+                costs.push(measured(&bench, rule, bytes, count, delay)?);
+            }
+        }
+        let device_ns = mean_device_ns(delay, bytes);
+        let mut medians = Vec::new();
+        for ((name, _), (model, machine)) in Rule::all(1).into_iter().zip(model.iter().zip(&machine)) {
+            let mut values = [0.0; 2];
+            for (what, of_model, of_machine) in [
+                (
+                    "time",
+                    model.time_ns - device_ns,
+                    machine.iter().map(|c| c.time_ns - device_ns).collect::<Vec<_>>(),
+                ),
+                ("cpu", model.cpu_ns, machine.iter().map(|c| c.cpu_ns).collect()),
+            ] {
+                let runs: Vec<f64> = of_machine.iter().map(|ns| ns / 1e3).collect();
+                let text = if what == "time" { "time beyond the device's" } else { "CPU time" };
+                let name_of = |who: &str| format!("{text}, {name}, {bytes} B, {device}, {who}");
+                let x = bytes as f64;
+                let finding = Finding::new(name_of("model"), "us").model(of_model / 1e3);
+                run.finding(finding.point(&format!("{what}, {device}, model"), name, x));
+                let finding = Finding::new(name_of("this machine"), "us").machine(&runs);
+                let finding = run.finding(finding.point(&format!("{what}, {device}, machine"), name, x));
+                values[usize::from(what == "cpu")] = finding.figure.value * 1e3;
+            }
+            medians.push(Cost { time_ns: values[0] + device_ns, cpu_ns: values[1] });
+        }
+        judged[0].take(bytes, &model);
+        judged[1].take(bytes, &medians);
+    }
+    for (who, judged) in ["model", "this machine"].into_iter().zip(&judged) {
+        let name = format!("the hybrid's time over the better path's, worst size, {device}, {who}");
+        let finding = Finding::new(name, "");
+        run.finding(if who == "model" {
+            finding.model(judged.worst)
+        } else {
+            finding.machine(&[judged.worst])
+        });
+    }
+    let [model, machine] = judged;
+    run.claim(
+        Claim::new(
+            &format!("the hybrid is about as fast as the better path at every size, device {device}"),
+            "4",
+        )
+        .model(model.worst <= 1.25)
+        .machine(machine.worst <= 1.5)
+        .because(format!(
+            "at worst {:.2} of the better path's mean time on the model ({} B), {:.2} on this machine ({} B)",
+            model.worst, model.worst_at, machine.worst, machine.worst_at
+        )),
+    );
+    run.claim(
+        Claim::new(&format!("and takes no more CPU than spinning, device {device}"), "4")
+            .model(model.cpu <= 1.05)
+            .machine(machine.cpu <= 1.25)
+            .because(format!(
+                "at most {:.2} on the model, {:.2} on this machine; at the largest size {:.2} and {:.2}",
+                model.cpu, machine.cpu, model.last_cpu, machine.last_cpu
+            )),
+    );
+    Ok(())
+}
+
+/// The hybrid beside the paths, over the sizes.
+struct Judged {
+    /// Its time over the better path's, at worst; at which size.
+    worst: f64,
+    worst_at: usize,
+    /// Its CPU time over the synchronous path's: at most, and at the last size.
+    cpu: f64,
+    last_cpu: f64,
+}
+
+impl Judged {
+    fn new() -> Judged {
+        Judged { worst: 0.0, worst_at: 0, cpu: 0.0, last_cpu: 0.0 }
+    }
+
+    fn take(&mut self, bytes: usize, costs: &[Cost]) {
+        let [sync, asynchronous, hybrid, ..] = costs else { return };
+        let ratio = hybrid.time_ns / sync.time_ns.min(asynchronous.time_ns);
+        if ratio > self.worst {
+            (self.worst, self.worst_at) = (ratio, bytes);
+        }
+        self.last_cpu = hybrid.cpu_ns / sync.cpu_ns;
+        self.cpu = self.cpu.max(self.last_cpu);
+    }
+}
+
+/// The device's own mean time.
+fn mean_device_ns(delay: Delay, bytes: usize) -> f64 {
+    let steady = Delay { stall_every: 0, ..delay };
+    let stalls = if delay.stall_every > 0 { delay.stall_ns as f64 / delay.stall_every as f64 } else { 0.0 };
+    steady.medium().finish(Request::read(0, bytes as u64), 0) as f64 + stalls
+}
+
+/// The rule in simulated time, one read after another.
+fn simulated(mut rule: Rule, bytes: usize, delay: Delay) -> Cost {
+    const READS: u64 = 20_000;
+    let costs = Costs::fast12();
+    let wake_ns = costs.wake_up_ns();
+    let asynchronous_ns =
+        costs.queue_ns + costs.context_ns + costs.handler_ns + costs.wake_ns + costs.back_ns;
+    let mut medium = delay.medium();
+    let (mut now, mut time_ns, mut cpu_ns) = (0u64, 0u64, 0u64);
+    for nth in 0..READS {
+        let way = rule.decide(bytes, Nanos(now));
+        let device_ns = medium.finish(Request::read(nth * bytes as u64, bytes as u64), now) - now;
+        let (mut slept, mut exact) = (None, true);
+        let (took_ns, used_ns) = if way.asynchronous {
+            (device_ns + costs.delivery_ns + asynchronous_ns, asynchronous_ns + 2 * costs.switch_ns)
+        } else {
+            let sleeps = way.sleep_ns > 0;
+            let asleep_ns = if sleeps { way.sleep_ns + wake_ns } else { 0 };
+            let late = asleep_ns > device_ns;
+            slept = sleeps.then_some(Slept { asked_ns: way.sleep_ns, took_ns: asleep_ns, late });
+            exact = !late;
+            let spin_ns = device_ns.saturating_sub(asleep_ns);
+            let (spun_ns, more_ns, switches) = match spin_ns <= way.spin_ns {
+                true => (spin_ns, 0, u64::from(sleeps)),
+                // Stalled: it arms the interrupt and sleeps.
+                false => (way.spin_ns, wake_ns, u64::from(sleeps) + 1),
+            };
+            let software_ns = costs.submit_ns + costs.complete_ns;
+            (
+                device_ns.max(asleep_ns) + more_ns + software_ns,
+                software_ns + spun_ns + switches * 2 * costs.switch_ns,
+            )
+        };
+        now += took_ns;
+        rule.learn(bytes, took_ns, slept, exact, Nanos(now));
+        time_ns += took_ns;
+        cpu_ns += used_ns;
+    }
+    Cost { time_ns: time_ns as f64 / READS as f64, cpu_ns: cpu_ns as f64 / READS as f64 }
+}
+
+/// The rule in real time. The means are put at the rate of stalls that the device has: those that a short round meets are few.
+fn measured(
+    bench: &Bench<Parametric>,
+    rule: Rule,
+    bytes: usize,
+    count: usize,
+    delay: Delay,
+) -> Result<Cost, Failure> {
+    let reads = match rule.policy() {
+        Some(policy) => by_policy(bench, policy, bytes, count)?,
+        None => by_sleeping(bench, rule, bytes, count)?,
+    };
+    let stalled = |r: &&(u64, u64)| r.0 >= STALL_NS * 9 / 10;
+    let mean = |stalls: bool, of: fn(&(u64, u64)) -> u64| {
+        let values: Vec<u64> = reads.times.iter().filter(|r| stalled(r) == stalls).map(of).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<u64>() as f64 / values.len() as f64)
+    };
+    let share = if delay.stall_every > 0 { 1.0 / delay.stall_every as f64 } else { 0.0 };
+    let mix = |of: fn(&(u64, u64)) -> u64| {
+        let steady = mean(false, of).unwrap_or(0.0);
+        steady * (1.0 - share) + mean(true, of).map_or(0.0, |stalls| stalls * share)
+    };
+    let time_ns = mix(|r| r.0);
+    let cpu_ns = mix(|r| r.1) + reads.others_ns;
+    Ok(Cost { time_ns, cpu_ns })
+}
+
+/// What reads took: each one's time and the CPU time of its thread; and of other threads for each.
+struct Reads {
+    times: Vec<(u64, u64)>,
+    others_ns: f64,
+}
+
+/// By the driver's paths.
+fn by_policy(
+    bench: &Bench<Parametric>,
+    policy: Policy,
+    bytes: usize,
+    count: usize,
+) -> Result<Reads, Failure> {
+    let mut caller = Caller::new(bench.driver(), bytes)?;
+    caller.io.set_policy(policy);
+    let mut times = Vec::with_capacity(count);
+    for nth in 0..WARM as u64 {
+        caller.execute(&place(nth, bytes))?;
+    }
+    let before = caller.served_ns();
+    for nth in 0..count as u64 {
+        let cpu = thread_cpu_ns()?;
+        let done = caller.execute(&place(nth, bytes))?;
+        times.push((done.latency_ns, thread_cpu_ns()? - cpu));
+    }
+    let others_ns = (caller.served_ns() - before) as f64 / count as f64;
+    caller.close()?;
+    Ok(Reads { times, others_ns })
+}
+
+/// Reads before those that count: a rule learns from them.
+const WARM: usize = 100;
+
+/// A place of the drive's 64 MiB.
+fn place(nth: u64, bytes: usize) -> Command {
+    let blocks = (bytes / 512) as u64;
+    Command::read(1, nth % (131_072 / blocks) * blocks, blocks as u32)
+}
+
+/// By a rule that sleeps and then spins.
+fn by_sleeping(
+    bench: &Bench<Parametric>,
+    mut rule: Rule,
+    bytes: usize,
+    count: usize,
+) -> Result<Reads, Failure> {
+    let (driver, clock) = (bench.driver(), TscClock::new());
+    let mut queue = driver.queue(QueueConfig { depth: 4, interrupt: false }, &clock, &mut Threaded)?;
+    let mut buffer = Some(driver.pool().take(bytes)?);
+    let mut times = Vec::with_capacity(count + WARM);
+    for nth in 0..(count + WARM) as u64 {
+        let cpu = thread_cpu_ns()?;
+        let from = clock.now();
+        let way = rule.decide(bytes, from);
+        let sent = queue.submit(&place(nth, bytes), buffer.take(), 0, from);
+        sent.map_err(|e| format!("a read was refused: {:?}", e.reason))?;
+        queue.ring();
+        let slept = (way.sleep_ns > 0).then(|| sleep(&clock, &queue, way.sleep_ns));
+        while !queue.is_ready() {
+            std::hint::spin_loop();
+        }
+        let now = clock.now();
+        let done = queue.reap().ok_or("a completion was lost")?;
+        done.outcome.map_err(|e| format!("a read failed: {e}"))?;
+        buffer = done.buffer;
+        let took_ns = now.since(from);
+        rule.learn(bytes, took_ns, slept, slept.is_none_or(|s| !s.late), now);
+        times.push((took_ns, thread_cpu_ns()? - cpu));
+    }
+    driver.delete(queue, &clock, &mut Threaded, drop)?;
+    Ok(Reads { times: times.split_off(WARM), others_ns: 0.0 })
+}
+
+fn sleep(clock: &TscClock, queue: &QueuePair, ns: u64) -> Slept {
+    let from = clock.now();
+    std::thread::sleep(std::time::Duration::from_nanos(ns));
+    Slept { asked_ns: ns, took_ns: clock.now().since(from), late: queue.is_ready() }
+}
+
+/// What a non-blocking call adds where the operating system has the result when it returns: submit, ask, take, beside one call.
+fn non_blocking(run: &mut Run<'_>) -> Result<(), Failure> {
+    run.say("non-blocking calls over synchronous completion");
+    let (rounds, count) = run.sized((3, 3_000), (15, 30_000));
+    let bench = Bench::new(Delay::fixed(0).medium())?;
+    let mut caller = Caller::new(bench.driver(), 512)?;
+    caller.io.set_policy(Policy::Polled);
+    let clock = TscClock::new();
+    let mut results: [Vec<f64>; 2] = Default::default();
+    let mut aio = Vec::new();
+    for _ in 0..rounds {
+        let mut blocking = Vec::with_capacity(count);
+        for nth in 0..count as u64 {
+            let from = clock.now();
+            caller.execute(&read(nth, 512))?;
+            blocking.push(clock.now().since(from));
+        }
+        let mut non_blocking = Vec::with_capacity(count);
+        for nth in 0..count as u64 {
+            let from = clock.now();
+            caller.call(&read(nth, 512))?;
+            non_blocking.push(clock.now().since(from));
+        }
+        results[0].push(median(blocking.into_iter()) as f64);
+        results[1].push(median(non_blocking.into_iter()) as f64);
+        aio.push(queued(&mut caller, count)?);
+    }
+    caller.close()?;
+    let blocking = run.finding(Finding::new("a blocking read of 512 B", "ns").machine(&results[0]));
+    let calls =
+        Finding::new("the same by non-blocking calls: submit, poll until done", "ns").machine(&results[1]);
+    let calls = run.finding(calls.beside(&blocking));
+    let queue =
+        Finding::new("the same by a queue of completions: submit, file, ask, take", "ns").machine(&aio);
+    let queue = run.finding(queue.beside(&blocking));
+    let ratio = |f: &Finding| f.figure.ratio.unwrap_or(0.0);
+    run.claim(
+        Claim::new("the non-blocking interface adds overhead without benefit", "4")
+            .machine(ratio(&calls) > 0.98 && ratio(&queue) > 1.0)
+            .because(format!(
+                "{:.2} and {:.2} of a blocking call's time, for the same one read at a time",
+                ratio(&calls),
+                ratio(&queue)
+            )),
+    );
+    Ok(())
+}
+
+/// An application's asynchronous loop over synchronous completion: completions are filed as the calls return and asked for afterwards.
+fn queued(caller: &mut Caller, count: usize) -> Result<f64, Failure> {
+    let clock = TscClock::new();
+    let mut completions = std::collections::VecDeque::new();
+    let mut by_name = std::collections::HashMap::new();
+    let mut times = Vec::with_capacity(count);
+    for nth in 0..count as u64 {
+        let from = clock.now();
+        by_name.insert(nth, from);
+        let done = caller.execute(&read(nth, 512))?;
+        completions.push_back((nth, done.latency_ns));
+        while let Some((name, _)) = completions.pop_front() {
+            by_name.remove(&name);
+        }
+        times.push(clock.now().since(from));
+    }
+    Ok(median(times.into_iter()) as f64)
+}
