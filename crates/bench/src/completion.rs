@@ -152,8 +152,9 @@ impl<M: Medium> Bench<M> {
             cost.latencies_ns.push(done.latency_ns);
             self.buffer = done.buffer;
         }
-        let spin = (self.io.account().spin_ns - spun) as f64;
         let own = thread_times().unwrap_or_default().since(own);
+        // Spinning is booked by the clock: a thread that was preempted meanwhile did not spin for all of it.
+        let spin = (self.io.account().spin_ns - spun).min(own.total_ns()) as f64;
         let service: CpuTimes = self.service.cpu_times().since(service);
         let n = count as f64;
         cost.user_ns = ((own.user_ns + service.user_ns) as f64 - spin).max(0.0) / n;

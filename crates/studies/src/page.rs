@@ -169,10 +169,10 @@ fn draw(page: &mut Page, chart: &Chart, findings: &[&Finding]) {
             for (source, word) in SOURCES {
                 let bars: Vec<Bar> = places
                     .iter()
-                    .filter(|place| names.iter().any(|name| at(name, place, source).is_some()))
-                    .map(|place| {
-                        let parts = names.iter().map(|name| at(name, place, source).unwrap_or(0.0));
-                        Bar::new(label(place), parts.collect())
+                    // A bar that lacks a part would be a lower one.
+                    .filter_map(|place| {
+                        let parts = names.iter().map(|name| at(name, place, source));
+                        Some(Bar::new(label(place), parts.collect::<Option<_>>()?))
                     })
                     .collect();
                 if !bars.is_empty() {

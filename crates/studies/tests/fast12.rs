@@ -55,9 +55,6 @@ fn figure_2() {
     near_the_paper(&record, "Fig. 2", &[]);
     if let Some(ratio) = get(&record, "T_a + T_b").figure.ratio {
         assert!(ratio > 1.2, "{ratio}");
-        // Where the device takes long, the second process gets time.
-        let long = get(&record, "T_u of a medium of 30 us, this machine").measured().unwrap();
-        assert!(long > 5.0, "{long}");
     }
 }
 

@@ -7,3 +7,4 @@ mod fixture;
 mod grep;
 mod network;
 mod others;
+mod study;

@@ -38,7 +38,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         let mut bench = Bench::new(bus.medium())?;
         for (bytes, size) in SIZES {
             run.say(&format!("{bus_name}, {size}"));
-            let (n, count) = run.sized((3, 400), (15, 4_000));
+            let (n, count) = run.sized((3, 400), (9, 2_000));
             let [polled, interrupt, _] = rounds(&mut bench, bytes as usize, n, count)?;
             let machine = [(Policy::Polled, polled), (Policy::Interrupt, interrupt)];
             let whole = paths(run, &costs, b, bus, bytes, &machine)?;

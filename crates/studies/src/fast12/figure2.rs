@@ -42,7 +42,7 @@ fn parts(run: &mut Run<'_>, costs: &Costs) -> Result<(), Failure> {
     let t_b = t_d - t_u;
     let t_a = model.software_us() - t_b;
     let mut bench = Bench::new(Prototype::GEN2.medium())?;
-    let (rounds, count) = run.sized((3, 500), (15, 10_000));
+    let (rounds, count) = run.sized((3, 500), (9, 5_000));
     let mut machine: [Vec<f64>; 5] = Default::default();
     for _ in 0..rounds {
         if let Some(parts) = beside_second(run, &bench, 4096, count)? {
@@ -107,7 +107,7 @@ fn useful(run: &mut Run<'_>, costs: &Costs) -> Result<(), Failure> {
     }
     let model = least(costs.delivery_ns + 1, 10_000, |t_d| Ok(of_model(t_d)?.useful_us() >= 0.001))?;
     let times: &[u64] = run.sized(&[1, 30], &[0, 1, 2, 3, 4, 6, 8, 10, 15, 20, 25, 30]);
-    let (rounds, count) = run.sized((2, 300), (7, 3_000));
+    let (rounds, count) = run.sized((2, 300), (5, 1_500));
     // What the second process does not get where it gets something.
     let mut lost = Vec::new();
     for &time in times {
@@ -133,6 +133,12 @@ fn useful(run: &mut Run<'_>, costs: &Costs) -> Result<(), Failure> {
     let crossing = run.finding(crossing.model(model as f64 / 1e3).machine(&lost));
     let claim = Claim::new("below a device time of T_b the asynchronous path recovers no useful time", "3.3")
         .model((crossing.model.unwrap_or(0.0) / 1.4 - 1.0).abs() <= 0.1);
+    if crossing.measured().is_none() {
+        run.note(
+            "The second process was given nothing: something else wanted the core as well, and it runs at idle priority. Measure on a \
+             quiet machine.",
+        );
+    }
     run.claim(match crossing.measured() {
         Some(t_b) => claim.machine(t_b > 0.0).because(format!(
             "here T_b is {t_b:.1} µs: what T_d is longer than T_u at the media at which the second process got anything"

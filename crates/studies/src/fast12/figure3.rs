@@ -171,7 +171,7 @@ fn machine(run: &mut Run<'_>) -> Result<Machine, Failure> {
         run.note("This machine has one core, which the drive needs.");
         return Ok(Machine::default());
     }
-    let (rounds, millis) = run.sized((2, 60), (7, 400));
+    let (rounds, millis) = run.sized((2, 60), (5, 300));
     let bench = Bench::new(Prototype::GEN2.medium())?;
     let driver = bench.driver();
     // Every thread has a queue pair, every asynchronous context one more: 63 are enough for six full CPUs.

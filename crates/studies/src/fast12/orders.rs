@@ -44,7 +44,7 @@ type Row = [u64; 64];
 
 /// Both paths, and the hybrid.
 pub fn study(run: &mut Run<'_>) -> Result<(), Failure> {
-    let transactions = run.sized(300, 8_000);
+    let transactions = run.sized(300, 4_000);
     let mut sound = true;
     let mut rates = Vec::new();
     for policy in [Policy::Polled, Policy::Interrupt, Policy::Hybrid] {

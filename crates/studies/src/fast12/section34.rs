@@ -161,7 +161,7 @@ fn coalesced(driver: &Driver, count: usize) -> Result<Coalesced, Failure> {
 /// fits the nearest cache shows what the switches cost it; a larger one what it loses of its cache besides.
 fn neighbour(run: &mut Run<'_>, driver: &Driver) -> Result<(), Failure> {
     let Some(core) = path_core() else { return Ok(()) };
-    let (rounds, millis) = run.sized((2, 100), (9, 500));
+    let (rounds, millis) = run.sized((2, 100), (7, 400));
     let mut ratios = Vec::new();
     for (bytes, size) in [(16u64 << 10, "16 KiB"), (256 << 10, "256 KiB"), (4 << 20, "4 MiB")] {
         run.say(&format!("a neighbour that walks through {size}"));

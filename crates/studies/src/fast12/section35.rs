@@ -29,7 +29,7 @@ pub const STUDY: Study = Study {
 };
 
 fn run(run: &mut Run<'_>) -> Result<(), Failure> {
-    let pairs = run.sized(2_000, 100_000);
+    let pairs = run.sized(2_000, 30_000);
     let (medium, log) = Logged::new(Prototype::GEN2.medium());
     let bench = Bench::new(medium)?;
     log.take();

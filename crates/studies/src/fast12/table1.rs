@@ -111,7 +111,7 @@ struct Times {
 
 impl Times {
     fn new(run: &Run<'_>, bus: Prototype) -> Result<Times, Failure> {
-        let (rounds, count) = run.sized((3, 300), (15, 5_000));
+        let (rounds, count) = run.sized((3, 300), (9, 3_000));
         Ok(Times { bench: Bench::new(bus.medium())?, rounds, count })
     }
 
