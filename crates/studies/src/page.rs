@@ -169,10 +169,15 @@ fn draw(page: &mut Page, chart: &Chart, findings: &[&Finding]) {
             for (source, word) in SOURCES {
                 let bars: Vec<Bar> = places
                     .iter()
-                    // A bar that lacks a part would be a lower one.
-                    .filter_map(|place| {
-                        let parts = names.iter().map(|name| at(name, place, source));
-                        Some(Bar::new(label(place), parts.collect::<Option<_>>()?))
+                    .filter(|place| names.iter().any(|name| at(name, place, source).is_some()))
+                    // A paper that does not state all parts states no bar. Of what was measured, a part that is missing is none.
+                    .filter(|place| {
+                        !matches!(source, Source::Paper)
+                            || names.iter().all(|name| at(name, place, source).is_some())
+                    })
+                    .map(|place| {
+                        let parts = names.iter().map(|name| at(name, place, source).unwrap_or(0.0));
+                        Bar::new(label(place), parts.collect())
                     })
                     .collect();
                 if !bars.is_empty() {
