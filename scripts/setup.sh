@@ -16,7 +16,10 @@ wanted() {
   case $what in test|bench) echo "ripgrep:/usr/bin/rg" ;; esac
   case $what in test)
     echo "fio:/usr/bin/fio acl:/usr/bin/setfacl attr:/usr/bin/setfattr fdisk:/sbin/sfdisk pkg-config:/usr/bin/pkg-config"
-    echo "fuse3:/usr/bin/fusermount3 chromium:/usr/bin/chromium" ;;
+    echo "fuse3:/usr/bin/fusermount3 chromium:/usr/bin/chromium"
+    # A stock Linux as host, under QEMU.
+    echo "qemu-system-x86:/usr/bin/qemu-system-x86_64 nvme-cli:/usr/sbin/nvme busybox-static:/bin/busybox cpio:/usr/bin/cpio"
+    echo "kmod:/sbin/depmod python3:/usr/bin/python3 binutils:/usr/bin/strip" ;;
   esac
 }
 

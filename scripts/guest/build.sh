@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds what the guest boots, in a folder: the kernel of Debian's own linux-image package (downloaded and unpacked, not
-# installed) and an initramfs of busybox, this machine's Python, and the modules that the tests need.
+# installed) and an initramfs of busybox, this machine's Python, the modules that the tests need, and those of this machine's
+# storage tools that it has (nvme, fio, mkfs and fsck of ext4 and F2FS).
 #   scripts/guest/build.sh [FOLDER]      default: target/guest
 # Needs: apt, dpkg-deb, cpio, kmod (depmod, modprobe), busybox-static, python3.
 set -eu
@@ -23,7 +24,7 @@ rm -rf root && mkdir -p root/bin root/sbin root/proc root/sys root/dev root/mnt 
 cp "$(command -v busybox)" root/bin/busybox
 
 # The modules, in the order in which they load.
-for module in virtio_pci virtio_blk crc32_generic crc32c_generic f2fs ext4; do
+for module in virtio_pci virtio_blk virtio_net crc32_generic crc32c_generic f2fs ext4 nvme_tcp; do
     modprobe -d "$PWD/kernel" -S "$version" --show-depends "$module"
 done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++' > modules.list
 : > root/modules/order
@@ -32,14 +33,28 @@ while read -r path; do
     basename "$path" >> root/modules/order
 done < modules.list
 
-# Python: the interpreter, what it links with, and the part of its library that the workloads import.
+# A program and what it links with.
+program() {
+    cp -L "$1" "root/usr/bin/$2"
+    ldd "$1" | sed -n 's/.*[ \t]\(\/[^ ]*\) (.*/\1/p' | while read -r lib; do
+        mkdir -p "root$(dirname "$lib")"
+        [ -e "root$lib" ] || cp -L "$lib" "root$lib"
+    done
+}
+PATH=$PATH:/usr/sbin:/sbin
+for tool in nvme fio mke2fs e2fsck mkfs.f2fs fsck.f2fs; do
+    if path=$(command -v "$tool"); then program "$path" "$tool"; fi
+done
+[ ! -e /etc/mke2fs.conf ] || { mkdir -p root/etc; cp /etc/mke2fs.conf root/etc/; }
+# nvme-cli connects only where a host has a name of its own.
+mkdir -p root/etc/nvme
+echo nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-00000000c0de > root/etc/nvme/hostnqn
+echo 00000000-0000-4000-8000-00000000c0de > root/etc/nvme/hostid
+
+# Python: the interpreter, and the part of its library that the workloads import.
 python=$(readlink -f /usr/bin/python3)
 name=$(basename "$python")
-cp "$python" root/usr/bin/python3
-ldd "$python" | sed -n 's/.*[ \t]\(\/[^ ]*\) (.*/\1/p' | while read -r lib; do
-    mkdir -p "root$(dirname "$lib")"
-    cp -L "$lib" "root$lib"
-done
+program "$python" python3
 mkdir -p "root/usr/lib/$name"
 (cd "/usr/lib/$name" && find . \( -name test -o -name __pycache__ -o -name 'config-*' -o -name idlelib -o -name tkinter \
     -o -name lib2to3 -o -name ensurepip -o -name pydoc_data -o -name lib-dynload -o -name asyncio -o -name unittest \) -prune \
@@ -48,7 +63,7 @@ mkdir -p "root/usr/lib/$name"
 cat > root/init <<'INIT'
 #!/bin/busybox sh
 /bin/busybox --install -s /bin
-export PATH=/bin:/usr/bin PYTHONDONTWRITEBYTECODE=1
+export PATH=/usr/bin:/bin PYTHONDONTWRITEBYTECODE=1
 mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev
 echo /bin/true > /proc/sys/kernel/modprobe
 while read -r module; do insmod "/modules/$module"; done < /modules/order

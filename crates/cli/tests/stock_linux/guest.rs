@@ -1,0 +1,188 @@
+//! A stock Linux in QEMU that a test leads: Debian's own kernel, nvme-cli, fio, mkfs, and this build's `nearside`.
+//!
+//! The guest connects back to the test (`scripts/guest/agent.py`) and runs the commands that it is told. It reaches this machine's 127.0.0.1 as
+//! [`HOST`]. Software emulation: nothing in it is a measure of speed.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nearside_conformance::needs;
+use serde_json::{Value, json};
+
+/// This machine, seen from the guest.
+pub const HOST: &str = "10.0.2.2";
+/// From power-on to the agent's first word, on a machine that does other things as well.
+const BOOT: Duration = Duration::from_secs(240);
+/// A command's time, where nothing else is said.
+const COMMAND_S: u64 = 120;
+
+/// A running guest; dropped, it is switched off.
+pub struct Guest {
+    qemu: Child,
+    console: PathBuf,
+    line: BufReader<TcpStream>,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Whether this machine can run a guest; otherwise leaves the test out.
+pub fn possible(test: &str) -> bool {
+    // The kernel's package is downloaded by apt and unpacked.
+    let tools = [
+        "qemu-system-x86_64",
+        "busybox",
+        "cpio",
+        "depmod",
+        "apt-get",
+        "nvme",
+        "fio",
+        "mke2fs",
+        "mkfs.f2fs",
+        "strip",
+    ];
+    needs::tools(test, &tools)
+}
+
+fn must(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+impl Guest {
+    /// Builds what the guest boots, where it is not built yet, and boots it. `folder` holds what belongs to this guest alone.
+    pub fn boot(folder: &Path) -> Guest {
+        let scripts = root().join("scripts/guest");
+        let built = root().join("target/guest");
+        // Always: the tools on this machine may have changed. Only the kernel is kept.
+        must(Command::new(scripts.join("build.sh")).arg(&built));
+        let job = folder.join("job");
+        fs::create_dir_all(&job).unwrap();
+        fs::copy(scripts.join("agent.py"), job.join("main.py")).unwrap();
+        must(
+            Command::new("strip").args(["-o"]).arg(job.join("nearside")).arg(env!("CARGO_BIN_EXE_nearside")),
+        );
+        let initrd = folder.join("initrd");
+        let pack = format!(
+            "cd '{}' && cp '{}' initrd && printf 'job\njob/main.py\njob/nearside\n' | cpio -o -H newc --quiet >> initrd",
+            folder.display(),
+            built.join("base.cpio").display()
+        );
+        must(Command::new("sh").args(["-c", &pack]));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let console = folder.join("console");
+        let qemu = Command::new("qemu-system-x86_64")
+            .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-machine", "q35", "-smp", "2", "-m", "1G"])
+            .args(["-nographic", "-no-reboot", "-nic", "user,model=virtio-net-pci"])
+            .arg("-kernel")
+            .arg(built.join("vmlinuz"))
+            .arg("-initrd")
+            .arg(&initrd)
+            .arg("-append")
+            .arg(format!("console=ttyS0 quiet panic=-1 guest={HOST},{port}"))
+            .stdin(Stdio::null())
+            .stdout(fs::File::create(&console).unwrap())
+            .stderr(fs::File::create(folder.join("qemu")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut guest = Booting { qemu: Some(qemu), console };
+        let line = guest.called(&listener);
+        line.set_nodelay(true).unwrap();
+        Guest {
+            qemu: guest.qemu.take().unwrap(),
+            console: std::mem::take(&mut guest.console),
+            line: BufReader::new(line),
+        }
+    }
+
+    /// Runs a line of shell; its status and what it wrote.
+    pub fn ran(&mut self, run: &str, seconds: u64) -> (i64, String, String) {
+        let ask = json!({"run": run, "seconds": seconds});
+        writeln!(self.line.get_mut(), "{ask}").unwrap();
+        self.line.get_ref().set_read_timeout(Some(Duration::from_secs(seconds + 60))).unwrap();
+        let mut answer = String::new();
+        let read = self.line.read_line(&mut answer);
+        let Ok(answer) = serde_json::from_str::<Value>(&answer) else {
+            panic!("{run}: {read:?}; the guest's console:\n{}", tail(&self.console));
+        };
+        let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+        (answer["status"].as_i64().unwrap_or(-1), text("out"), text("err"))
+    }
+
+    /// What a line of shell writes; it has to succeed.
+    pub fn sh(&mut self, run: &str) -> String {
+        self.sh_within(run, COMMAND_S)
+    }
+
+    /// The same with more time.
+    pub fn sh_within(&mut self, run: &str, seconds: u64) -> String {
+        let (status, out, err) = self.ran(run, seconds);
+        if status != 0 {
+            let (_, kernel, _) = self.ran("dmesg | tail -n 30", 20);
+            panic!("{run}: status {status}\n{out}{err}\nthe guest's kernel:\n{kernel}");
+        }
+        out
+    }
+
+    /// What a line of shell complains of; it has to fail.
+    pub fn refused(&mut self, run: &str) -> String {
+        let (status, out, err) = self.ran(run, COMMAND_S);
+        assert!(status != 0 && status != 124, "{run} did not fail: {status} {out}{err}");
+        format!("{out}{err}")
+    }
+
+    /// Waits until a line of shell succeeds.
+    pub fn until(&mut self, run: &str) {
+        self.sh(&format!("n=0; until {run}; do n=$((n+1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done"));
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}
+
+/// Switches QEMU off where the boot fails.
+struct Booting {
+    qemu: Option<Child>,
+    console: PathBuf,
+}
+
+impl Booting {
+    fn called(&mut self, listener: &TcpListener) -> TcpStream {
+        listener.set_nonblocking(true).unwrap();
+        let begun = Instant::now();
+        loop {
+            if let Ok((line, _)) = listener.accept() {
+                line.set_nonblocking(false).unwrap();
+                return line;
+            }
+            let ended = self.qemu.as_mut().is_some_and(|qemu| !matches!(qemu.try_wait(), Ok(None)));
+            assert!(!ended && begun.elapsed() < BOOT, "the guest did not come up:\n{}", tail(&self.console));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Booting {
+    fn drop(&mut self) {
+        if let Some(qemu) = &mut self.qemu {
+            let _ = qemu.kill();
+            let _ = qemu.wait();
+        }
+    }
+}
+
+fn tail(console: &Path) -> String {
+    let text = String::from_utf8_lossy(&fs::read(console).unwrap_or_default()).into_owned();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}

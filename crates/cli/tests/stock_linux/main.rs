@@ -1,0 +1,252 @@
+//! A stock Linux as host of `nearside serve`: it discovers, connects, makes volumes, mounts them, searches them inside the drive, and finds everything
+//! again after the server was started anew.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use nearside_spec::near_data::wire::{decode_reply, encode_request};
+use nearside_spec::near_data::{
+    Answer, Credentials, Operation, Record, ReplyStatus, Request, Search, Target,
+};
+
+mod guest;
+
+use guest::{Guest, HOST};
+
+const NQN: &str = "nqn.2026-11.dev.nearside:guest";
+
+/// `nearside serve` and the port that it listens on.
+struct Server {
+    child: Child,
+    port: u16,
+    _out: BufReader<ChildStdout>,
+}
+
+fn nearside() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nearside"));
+    command.env_remove("NEARSIDE_DRIVE").env("LC_ALL", "C").stdin(Stdio::null());
+    command
+}
+
+impl Server {
+    fn start(port: u16, arguments: &[&str]) -> Server {
+        let listen = format!("127.0.0.1:{port}");
+        let mut command = nearside();
+        command.args(["serve", "--listen", &listen, "--subsystem", NQN]).args(arguments);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.starts_with("nvme connect ") {
+            line.clear();
+            assert!(out.read_line(&mut line).unwrap() > 0, "serve ended: {:?}", child.wait());
+        }
+        let mut words = line.split_whitespace().skip_while(|word| *word != "-s");
+        let port = words.nth(1).unwrap().parse().unwrap();
+        Server { child, port, _out: out }
+    }
+
+    /// By SIGTERM: all that was taken is on the stores when it has ended.
+    fn stop(mut self) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn image(path: &Path, mib: u64) -> String {
+    std::fs::File::create(path).unwrap().set_len(mib << 20).unwrap();
+    format!("file:{}", path.display())
+}
+
+/// What every file below a folder of the guest is, by name and content.
+fn hashes(guest: &mut Guest, folder: &str) -> String {
+    guest.sh(&format!("cd {folder} && find . -type f | sort | xargs sha256sum"))
+}
+
+/// Lines of each file that have the word, as grep in the guest counts them: `PATH:COUNT` in order of paths.
+fn grep(guest: &mut Guest, word: &str, folder: &str) -> Vec<String> {
+    let (_, out, _) = guest.ran(
+        &format!("cd {folder} && find tree -type f | xargs grep -HcF {word} | grep -v ':0$' | sort"),
+        120,
+    );
+    out.lines().map(str::to_owned).collect()
+}
+
+/// The same by `nearside grep` on a drive, which prints absolute paths.
+fn near_data(out: &str) -> Vec<String> {
+    let mut lines: Vec<String> = out.lines().map(|line| line.trim_start_matches('/').to_owned()).collect();
+    lines.sort();
+    lines
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    digits.chunks_exact(2).map(pair).collect()
+}
+
+/// A search with nothing but nvme-cli: Set Features carries the request, Get Features fetches the reply (docs/NVME.md).
+fn by_features(guest: &mut Guest, device: &str, word: &str, path: &str) -> u64 {
+    let search = Search {
+        patterns: vec![word.as_bytes().to_vec()],
+        fixed: true,
+        answer: Answer::Count,
+        text: true,
+        ..Search::default()
+    };
+    let request = Request {
+        partition: 0,
+        credentials: Credentials { uid: 0, gid: 0, groups: Vec::new() },
+        target: Target::Path(path.as_bytes().to_vec()),
+        operation: Operation::Search(search),
+        follow: true,
+        resume: None,
+    };
+    let mut bytes = encode_request(&request);
+    bytes.resize(4096, 0);
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    guest.sh(&format!(
+        "python3 -S -c 'import sys; open(\"/tmp/request\", \"wb\").write(bytes.fromhex(\"{digits}\"))'"
+    ));
+    guest.sh(&format!("nvme set-feature {device} -n 1 -f 0xd5 -v 0x77 --data-len=4096 --data=/tmp/request"));
+    let fetched = guest.sh(&format!(
+        "nvme get-feature {device} -n 1 -f 0xd5 --cdw11=0x77 --data-len=4096 -b | od -An -v -tx1"
+    ));
+    let reply = decode_reply(&hex(&fetched)).expect("a reply");
+    assert_eq!(reply.status, ReplyStatus::Success);
+    let counts = reply.records.iter().filter_map(|record| match record {
+        Record::Matches(count) => Some(*count),
+        _ => None,
+    });
+    counts.sum()
+}
+
+#[test]
+fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
+    let test = "stock_linux::a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it";
+    if !guest::possible(test) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let stores = [image(&folder.path().join("one.img"), 192), image(&folder.path().join("two.img"), 192)];
+    let stores: Vec<&str> = stores.iter().flat_map(|store| ["--store", store]).collect();
+    let trusting = [&stores[..], &["--trust"]].concat();
+    let server = Server::start(0, &trusting);
+    let port = server.port;
+    let mut guest = Guest::boot(folder.path());
+    let guest = &mut guest;
+
+    // Discovery, and a connection with several queues, some of them polled.
+    let found = guest.sh(&format!("nvme discover -t tcp -a {HOST} -s {port}"));
+    assert!(found.contains(NQN) && found.contains("trtype:  tcp"), "{found}");
+    let connect = format!("nvme connect -t tcp -a {HOST} -s {port} -n {NQN}");
+    guest.sh(&format!("{connect} --nr-io-queues=2 --nr-poll-queues=1"));
+    guest.until("[ -b /dev/nvme0n2 ]");
+    let list = guest.sh("nvme list");
+    assert!(list.contains("Nearside") && list.contains("/dev/nvme0n1"), "{list}");
+
+    // A volume of each kind, and a tree on it.
+    guest.sh("mkdir -p /mnt/one /mnt/two && /usr/bin/mke2fs -q -t ext4 /dev/nvme0n1 && mkfs.f2fs -q -f /dev/nvme0n2");
+    guest.sh("mount -t ext4 /dev/nvme0n1 /mnt/one && mount -t f2fs /dev/nvme0n2 /mnt/two");
+    guest.sh("cd /usr/lib/python3* && tar cf /tmp/tree.tar $(find . -name '*.py' | sort | head -n 200)");
+    for at in ["/mnt/one", "/mnt/two"] {
+        guest.sh(&format!("mkdir {at}/tree && tar xf /tmp/tree.tar -C {at}/tree"));
+    }
+    guest.sh("sync");
+    let before = [hashes(guest, "/mnt/one"), hashes(guest, "/mnt/two")];
+    assert!(before[0].lines().count() >= 100, "{}", before[0]);
+    assert_eq!(before[0], before[1]);
+
+    // Read-only for ext4, unmounted for F2FS: all is at home. The drive finds what grep finds.
+    let words = ["import", "class", "no such word"];
+    let expected: Vec<_> = words.iter().map(|word| grep(guest, &format!("'{word}'"), "/mnt/one")).collect();
+    assert!(expected[0].len() > 50 && expected[2].is_empty(), "{expected:?}");
+    guest.sh("mount -o remount,ro /mnt/one && umount /mnt/two");
+    for (word, expected) in words.iter().zip(&expected) {
+        for device in ["/dev/nvme0n1", "/dev/ng0n1", "/dev/nvme0n2"] {
+            let ask = format!("/job/nearside grep -d {device} -a -r -c -F '{word}' /tree | grep -v ':0$'");
+            let (_, out, err) = guest.ran(&ask, 120);
+            assert!(&near_data(&out) == expected, "{word} on {device}: {err}\n{out}\n{expected:?}");
+        }
+        // From another host, over the network.
+        let drive = format!("nvme+tcp://127.0.0.1:{port}/{NQN}/1");
+        let ran =
+            nearside().args(["grep", "-d", &drive, "-a", "-r", "-c", "-F", word, "/tree"]).output().unwrap();
+        let out = String::from_utf8_lossy(&ran.stdout);
+        let out: String =
+            out.lines().filter(|line| !line.ends_with(":0")).map(|line| format!("{line}\n")).collect();
+        assert_eq!(
+            &near_data(&out),
+            expected,
+            "{word} over the network: {}",
+            String::from_utf8_lossy(&ran.stderr)
+        );
+    }
+    let mounted =
+        guest.sh("/job/nearside grep --mounted -a -r -c -F import /mnt/one/tree | grep -v ':0$' | wc -l");
+    assert_eq!(mounted.trim(), expected[0].len().to_string());
+    // With nothing but nvme-cli.
+    let (name, count) = expected[0][0].rsplit_once(':').unwrap();
+    for device in ["/dev/nvme0", "/dev/nvme0n1"] {
+        assert_eq!(
+            by_features(guest, device, "import", &format!("/{name}")).to_string(),
+            count,
+            "{name} by {device}"
+        );
+    }
+
+    // fio checks what it wrote, through interrupts and polled.
+    for engine in ["--ioengine=psync", "--ioengine=io_uring --iodepth=16", "--ioengine=pvsync2 --hipri"] {
+        guest.sh_within(
+            &format!(
+                "cd /tmp && fio --name=v --filename=/dev/nvme0n2 --rw=randrw --bssplit=512/20:4k/60:128k/20 --blockalign=512 \
+                 --direct=1 --size=24m --verify=crc32c --verify_fatal=1 --do_verify=1 {engine}"
+            ),
+            300,
+        );
+    }
+
+    // The server ends and starts anew: what the host had made durable is there.
+    guest.sh("mkfs.f2fs -q -f /dev/nvme0n2 && mount -t f2fs /dev/nvme0n2 /mnt/two && mkdir /mnt/two/tree");
+    guest.sh("tar xf /tmp/tree.tar -C /mnt/two/tree && umount /mnt/one && umount /mnt/two");
+    guest.sh(&format!("nvme disconnect -n {NQN}"));
+    server.stop();
+    let server = Server::start(port, &trusting);
+    guest.sh(&connect);
+    guest.until("[ -b /dev/nvme0n2 ]");
+    guest.sh("mount -t ext4 /dev/nvme0n1 /mnt/one && mount -t f2fs /dev/nvme0n2 /mnt/two");
+    assert_eq!([hashes(guest, "/mnt/one"), hashes(guest, "/mnt/two")], before);
+    guest.sh(&format!("umount /mnt/one && umount /mnt/two && nvme disconnect -n {NQN}"));
+    guest.sh("! dmesg | grep -iE 'error|WARN|BUG:|timeout|Oops' | grep -viE 'retrying|remount|erst|acpi|rtc|ext4.*errors='");
+    server.stop();
+
+    // A host that is not on the list, and one that is.
+    let mine = guest.sh("cat /etc/nvme/hostnqn").trim().to_owned();
+    let server = Server::start(
+        port,
+        &[&stores[..], &["--allow-host", "nqn.2026-11.dev.nearside:someone-else"]].concat(),
+    );
+    let refused = guest.refused(&connect);
+    assert!(!refused.is_empty());
+    guest.refused("[ -b /dev/nvme0n1 ]");
+    server.stop();
+    let server = Server::start(port, &[&stores[..], &["--allow-host", &mine]].concat());
+    guest.sh(&connect);
+    guest.until("[ -b /dev/nvme0n1 ]");
+    // Root of a host that is not trusted is nobody.
+    guest.sh("mount -t ext4 /dev/nvme0n1 /mnt/one && mkdir -m 700 /mnt/one/secret && echo word > /mnt/one/secret/file && umount /mnt/one");
+    let denied = guest.refused("/job/nearside grep -d /dev/nvme0n1 word /secret/file");
+    assert!(denied.contains("Permission denied") && denied.contains("65534"), "{denied}");
+    guest.sh(&format!("nvme disconnect -n {NQN}"));
+    server.stop();
+}
