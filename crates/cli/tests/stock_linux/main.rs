@@ -63,6 +63,13 @@ impl Drop for Server {
     }
 }
 
+/// What a command of `nearside` says.
+fn told(words: &[&str]) -> String {
+    let ran = nearside().args(words).output().unwrap();
+    assert!(ran.status.success(), "{words:?}: {}", String::from_utf8_lossy(&ran.stderr));
+    String::from_utf8_lossy(&ran.stdout).into_owned()
+}
+
 fn image(path: &Path, mib: u64) -> String {
     std::fs::File::create(path).unwrap().set_len(mib << 20).unwrap();
     format!("file:{}", path.display())
@@ -228,6 +235,47 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
     assert_eq!([hashes(guest, "/mnt/one"), hashes(guest, "/mnt/two")], before);
     guest.sh(&format!("umount /mnt/one && umount /mnt/two && nvme disconnect -n {NQN}"));
     guest.sh("! dmesg | grep -iE 'error|WARN|BUG:|timeout|Oops' | grep -viE 'retrying|remount|erst|acpi|rtc|ext4.*errors='");
+    server.stop();
+
+    // Two hosts, and a namespace that comes and goes while one of them works.
+    let control = folder.path().join("control");
+    let control = control.to_str().unwrap();
+    let server = Server::start(port, &[&trusting[..], &["--control", control]].concat());
+    guest.sh(&connect);
+    guest.until("[ -b /dev/nvme0n2 ]");
+    let drive = format!("nvme+tcp://127.0.0.1:{port}/{NQN}/1");
+    let mut second = nearside();
+    second.args([
+        "bench",
+        "run",
+        "-d",
+        &drive,
+        "--hostnqn",
+        "nqn.2026-11.dev.nearside:second",
+        "--json",
+        "--out",
+    ]);
+    let second = second.arg(folder.path()).args(["--iodepth", "4", "--runtime", "8s"]).stdout(Stdio::piped());
+    let second = second.spawn().unwrap();
+    let begun = std::time::Instant::now();
+    while !told(&["status", "--control", control]).contains("nearside:second") {
+        assert!(begun.elapsed().as_secs() < 8, "the second host did not come");
+    }
+    let status = told(&["status", "--control", control]);
+    assert!(status.contains(NQN) && status.contains("00000000c0de"), "{status}");
+    guest.sh("fio --name=w --filename=/dev/nvme0n2 --rw=randrw --bs=4k --iodepth=8 --ioengine=io_uring --direct=1 --time_based --runtime=8 \
+              --verify=crc32c --verify_backlog=64 --verify_fatal=1 --size=16m > /tmp/fio 2>&1; echo $? > /tmp/ended &");
+    told(&["namespace", "--control", control, "add", "7", "dram:16MiB"]);
+    guest.until("[ -b /dev/nvme0n3 -o -b /dev/nvme0n7 ]");
+    let device = guest.sh("ls /dev/nvme0n3 /dev/nvme0n7 2> /dev/null | head -n 1").trim().to_owned();
+    guest.sh(&format!("dd if=/dev/urandom of=/tmp/r bs=64k count=16 && dd if=/tmp/r of={device} bs=64k oflag=direct && dd if={device} bs=64k count=16 iflag=direct | cmp - /tmp/r"));
+    told(&["namespace", "--control", control, "remove", "7"]);
+    let second = second.wait_with_output().unwrap();
+    assert!(second.status.success(), "{}", String::from_utf8_lossy(&second.stdout));
+    guest.until(&format!("[ ! -b {device} ]"));
+    guest.until("[ -e /tmp/ended ]");
+    assert_eq!(guest.sh("cat /tmp/ended; rm /tmp/ended").trim(), "0", "{}", guest.sh("cat /tmp/fio"));
+    guest.sh(&format!("nvme disconnect -n {NQN}"));
     server.stop();
 
     // A host that is not on the list, and one that is.
