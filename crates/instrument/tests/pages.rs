@@ -35,7 +35,7 @@ fn curve(name: &str, service_ns: u64) -> Curve {
     let load = |tenths: u32| Arrivals::Poisson { rate: most * f64::from(tenths) / 10.0 };
     let loads = (1..=9).map(|tenths| point(service_ns, load(tenths), 100_000)).collect();
     let notes = vec!["a sentence that the reader should know".to_owned()];
-    Curve { name: name.to_owned(), depths: depths.into(), loads, knee: Some(0.9 * most), notes }
+    Curve { name: name.to_owned(), depths: depths.into(), loads, knee: Some(0.9 * most), steady: None, notes }
 }
 
 fn check(test: &str, name: &str, html: &str, pictures: usize, tables: usize) {
