@@ -24,7 +24,7 @@ struct Args {
     /// The record's name.
     #[arg(long, default_value = "bench")]
     name: String,
-    /// Only these groups: floors, io, paths, medium, scan, near-data, drive, tcp.
+    /// Only these groups: floors, io, scan, generator, sim, paths, medium, near-data, drive, tcp.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where records are kept.
@@ -58,6 +58,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         ("io", "nearside-driver", "io_path"),
         ("scan", "nearside-ndp", "scan"),
         ("generator", "nearside-loadgen", "generator"),
+        ("sim", "nearside-sim", "speed"),
     ];
     for (group, package, bench) in benches {
         if wanted(group) {

@@ -124,7 +124,7 @@ impl File {
                 }
             }
         };
-        if !read_only && !file::try_lock(&file)? {
+        if !read_only && !locked(&file)? {
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another drive serves it (flock)"));
         }
         let len = file::size(&file)?;
@@ -173,6 +173,19 @@ impl File {
     pub fn path(&self) -> &Path {
         &self.inner.path
     }
+}
+
+/// Takes the file's lock. A server that was killed holds it for some milliseconds after its death, until the kernel has taken its io_uring
+/// apart: who follows it at once waits for that.
+fn locked(file: &fs::File) -> io::Result<bool> {
+    const TRIES: usize = 100;
+    for _ in 0..TRIES {
+        if file::try_lock(file)? {
+            return Ok(true);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    Ok(false)
 }
 
 /// Reads the first blocks as a channel will: a file system may take the flag and refuse the alignment.

@@ -1,0 +1,183 @@
+//! `nearside serve` killed under load, a hundred times, on a file that then loses what was not synchronised: every write that was flushed, or had FUA, and was
+//! acknowledged is there. Needs root (FUSE).
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command as Process, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearside_clock::TscClock;
+use nearside_conformance::needs;
+use nearside_device::Config;
+use nearside_device::runner::Rest;
+use nearside_driver::tcp::{Address, Controller, Initiator, Options};
+use nearside_driver::{Command, Policy};
+use nearside_front_fuse::{AttachOptions, attach};
+use nearside_front_loop::threaded;
+use nearside_loadgen::random::Random;
+use nearside_store::Lossy;
+
+const NQN: &str = "nqn.2026-11.dev.nearside:killed";
+const KILLS: u64 = 100;
+/// Blocks of 4 KiB; few, so that each is written often.
+const BLOCKS: u64 = 256;
+const BLOCK: usize = 4096;
+const SECTOR: usize = 512;
+/// Writes out at once.
+const WINDOW: u64 = 8;
+
+/// The server; killed when dropped.
+struct Server(Child, u16);
+
+impl Server {
+    fn start(file: &str) -> Server {
+        let mut child = Process::new(env!("CARGO_BIN_EXE_nearside"))
+            .args([
+                "serve",
+                "--store",
+                &format!("file:{file}"),
+                "--listen",
+                "127.0.0.1:0",
+                "--subsystem",
+                NQN,
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port = line.split_whitespace().skip_while(|word| *word != "-s").nth(1);
+        let port = port.unwrap_or_else(|| panic!("{line:?}")).parse().unwrap();
+        Server(child, port)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What is known of each block: the newest version that was sent, that was acknowledged, and that has to survive.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    sent: u64,
+    acknowledged: u64,
+    durable: u64,
+}
+
+/// A block's bytes: in each sector its number and its version.
+fn bytes(block: u64, version: u64) -> Vec<u8> {
+    let words = [block.to_le_bytes(), version.to_le_bytes()].concat();
+    words.repeat(BLOCK / words.len())
+}
+
+/// Writes and flushes until the connection is lost.
+fn work(port: u16, known: &mut [Known], random: &mut Random, flushes: &mut u64) {
+    let address = Address { host: "127.0.0.1".into(), port, subsystem: NQN.into(), nsid: None };
+    let options = Options { keep_alive_ms: 0, ..Options::default() };
+    // It may be killed before it has answered.
+    let Ok(controller) = Controller::connect(&address, options, Arc::new(TscClock::new())) else { return };
+    let Ok(queue) = controller.queue(WINDOW as u16 * 2) else { return };
+    let mut initiator = Initiator::new(queue, Policy::Interrupt, TscClock::new());
+    loop {
+        let first = random.below(BLOCKS - WINDOW);
+        for block in first..first + WINDOW {
+            let it = &mut known[block as usize];
+            it.sent += 1;
+            let mut command = Command::write(1, block * 8, 8);
+            if random.below(8) == 0 {
+                command = command.fua();
+            }
+            let fua = command.entry.cdw[12] >> 30 & 1;
+            let now = nearside_clock::Clock::now(initiator.clock());
+            let cookie = block << 1 | u64::from(fua);
+            if initiator.submit(&command, Some(bytes(block, it.sent)), cookie, now).is_err() {
+                return;
+            }
+        }
+        let (mut ended, mut lost) = (0, false);
+        while ended < WINDOW {
+            initiator.wait(nearside_clock::Nanos(u64::MAX), |done, _| {
+                ended += 1;
+                let it = &mut known[(done.cookie >> 1) as usize];
+                match done.outcome {
+                    Ok(_) => {
+                        it.acknowledged = it.sent;
+                        if done.cookie & 1 == 1 {
+                            it.durable = it.sent;
+                        }
+                    }
+                    Err(_) => lost = true,
+                }
+            });
+        }
+        if lost {
+            return;
+        }
+        if random.below(2) == 0 {
+            match initiator.execute(&Command::flush(1), None) {
+                Ok(done) if done.outcome.is_ok() => {
+                    known.iter_mut().for_each(|it| it.durable = it.acknowledged);
+                    *flushes += 1;
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_that_was_acknowledged_as_durable_is_lost() {
+    let test = "root_server_killed::nothing_that_was_acknowledged_as_durable_is_lost";
+    if !needs::root(test) {
+        return;
+    }
+    if !std::path::Path::new("/dev/fuse").exists() {
+        return needs::left_out(test, "no /dev/fuse");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let store = Lossy::new(BLOCKS * BLOCK as u64, SECTOR as u32).unwrap();
+    let drive = threaded(store.clone(), (), Config::default(), TscClock::new(), Rest::default()).unwrap();
+    let attached = attach(drive.function.clone(), &AttachOptions::new(folder.path())).unwrap();
+    let file = attached.file();
+    let mut known = vec![Known::default(); BLOCKS as usize];
+    let mut random = Random::new(11);
+    let (mut lost, mut flushes) = (0, 0);
+    for kill in 0..KILLS {
+        let server = Server::start(file.to_str().unwrap());
+        let (port, id) = (server.1, server.0.id().to_string());
+        let after = Duration::from_micros(2_000 + random.below(40_000));
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(after);
+            assert!(Process::new("kill").args(["-KILL", &id]).status().unwrap().success());
+        });
+        work(port, &mut known, &mut random, &mut flushes);
+        killer.join().unwrap();
+        drop(server);
+        lost += store.crash(kill);
+        let contents = store.contents().unwrap();
+        for (block, it) in known.iter_mut().enumerate() {
+            for sector in contents[block * BLOCK..(block + 1) * BLOCK].chunks_exact(SECTOR) {
+                let word = |at: usize| u64::from_le_bytes(sector[at..at + 8].try_into().unwrap());
+                let (of, version) = (word(0), word(8));
+                assert!(version == 0 || of == block as u64, "kill {kill}: block {block} has bytes of {of}");
+                assert!(
+                    (it.durable..=it.sent).contains(&version),
+                    "kill {kill}: block {block} has version {version}; {} was durable, {} was sent",
+                    it.durable,
+                    it.sent
+                );
+            }
+            // What was acknowledged and not flushed may be gone.
+            it.acknowledged = it.durable;
+        }
+    }
+    assert!(
+        lost > 100 && flushes > KILLS,
+        "{lost} blocks lost something, {flushes} flushes: the test tests nothing"
+    );
+    attached.detach().map_err(|(e, _)| e).unwrap();
+}
