@@ -141,6 +141,10 @@ fn controller<S: Store, F: Firmware<S>>(shared: &Shared<S, F>) -> IdentifyContro
             .set_msdbd(1)
             // Disconnect.
             .set_ofcs(1);
+        if fabric.discovery {
+            // It has no features but its own: Linux sets the time where it may.
+            id.set_oncs(0);
+        }
     }
     id
 }
