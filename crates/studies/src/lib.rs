@@ -15,6 +15,7 @@ mod run;
 pub mod table;
 
 pub use finding::{Chart, Claim, Finding, Scale};
+use nearside_dma::cpu;
 pub use record::Record;
 pub use run::{Run, Setting, Size};
 
@@ -96,10 +97,14 @@ pub struct Study {
 /// The first that stops, by number.
 pub fn run(studies: &[&Study], setting: &Setting<'_>, unix_seconds: u64) -> Result<Record, Failure> {
     let mut record = Record::new(nearside_loadgen::record::Environment::gather(unix_seconds));
+    let cores = cpu::allowed_cores()?;
     for study in studies {
         let mut run = Run::new(study, setting);
         run.say(study.title);
-        (study.run)(&mut run).map_err(|e| format!("{}: {e}", study.number))?;
+        let ran = (study.run)(&mut run);
+        // A study may keep this thread on one core: the next, and its record's environment, are not to know.
+        cpu::pin_to_cores(&cores)?;
+        ran.map_err(|e| format!("{}: {e}", study.number))?;
         record.rows.extend(run.into_rows());
     }
     Ok(record)
@@ -108,6 +113,20 @@ pub fn run(studies: &[&Study], setting: &Setting<'_>, unix_seconds: u64) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_study_keeps_the_next_one_on_its_core() {
+        fn pins(_: &mut Run<'_>) -> Result<(), Failure> {
+            let cores = cpu::allowed_cores()?;
+            Ok(cpu::pin_to_core(cores[0])?)
+        }
+        let study = Study { number: "Fig. 0", title: "pins", section: "0", run: pins };
+        let before = cpu::allowed_cores().unwrap();
+        let setting =
+            Setting { size: Size::Small, say: &|_| (), helper: &|| std::process::Command::new("true") };
+        super::run(&[&study], &setting, 0).unwrap();
+        assert_eq!(cpu::allowed_cores().unwrap(), before);
+    }
 
     #[test]
     fn a_study_is_found_by_its_number_however_written() {
