@@ -14,7 +14,7 @@ use std::time::Duration;
 use nearside_clock::{Clock, Nanos};
 use nearside_dma::{WaitKind, rest};
 
-use crate::policy::{FOREVER, History, Path, Plan, Policy, Slept};
+use crate::policy::{Expectation, FOREVER, History, Path, Plan, Policy, Slept};
 use crate::service::{LOOK, Mailbox};
 use crate::{
     Command, Completed, DmaBuffer, Driver, Error, Failure, Kind, Peer, QueueConfig, QueuePair, RejectReason,
@@ -72,17 +72,6 @@ pub struct CompletionModel {
     pub wait: WaitKind,
     /// What a wake-up from sleep costs in response time, in nanoseconds, as learned.
     pub wake_ns: u64,
-}
-
-/// What the driver expects of a command of some kind and size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expectation {
-    /// What it would do now.
-    pub plan: Plan,
-    /// Mean response time in nanoseconds, where there is a recent history.
-    pub latency_ns: Option<u64>,
-    /// Its mean deviation.
-    pub deviation_ns: Option<u64>,
 }
 
 /// What an initiator is made with.
@@ -207,13 +196,7 @@ impl<P: Peer, C: Clock> Initiator<P, C> {
 
     /// What to expect of a command.
     pub fn expectation(&self, kind: Kind, bytes: usize) -> Expectation {
-        let now = self.clock.now();
-        let expected = self.history.expected(kind, bytes, now);
-        Expectation {
-            plan: self.history.decide(self.policy, kind, bytes, now),
-            latency_ns: expected.map(|e| e.0),
-            deviation_ns: expected.map(|e| e.1),
-        }
+        self.history.expectation(self.policy, kind, bytes, self.clock.now())
     }
 
     /// Sends a command and returns at once. The buffer comes back through the handle.

@@ -107,6 +107,17 @@ struct Bucket {
     factor: u16,
 }
 
+/// What the driver expects of a command of some kind and size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expectation {
+    /// What it would do now.
+    pub plan: Plan,
+    /// Mean response time in nanoseconds, where there is a recent history.
+    pub latency_ns: Option<u64>,
+    /// Its mean deviation.
+    pub deviation_ns: Option<u64>,
+}
+
 /// What one thread knows of its device's response times.
 #[derive(Clone, Debug)]
 pub struct History {
@@ -196,6 +207,16 @@ impl History {
         // Bounded: a wake-up that met a busy core says nothing of the next.
         let ns = ns.clamp(1_000, 200_000);
         self.wake_ns = (self.wake_ns * 15 + ns) / 16;
+    }
+
+    /// What to expect of a command.
+    pub fn expectation(&self, policy: Policy, kind: Kind, bytes: usize, now: Nanos) -> Expectation {
+        let expected = self.expected(kind, bytes, now);
+        Expectation {
+            plan: self.decide(policy, kind, bytes, now),
+            latency_ns: expected.map(|e| e.0),
+            deviation_ns: expected.map(|e| e.1),
+        }
     }
 
     /// The decision.

@@ -87,13 +87,7 @@ impl<C: Clock> Initiator<C> {
 
     /// What to expect of a command.
     pub fn expectation(&self, kind: Kind, bytes: usize) -> Expectation {
-        let now = self.clock.now();
-        let expected = self.history.expected(kind, bytes, now);
-        Expectation {
-            plan: self.history.decide(self.policy, kind, bytes, now),
-            latency_ns: expected.map(|e| e.0),
-            deviation_ns: expected.map(|e| e.1),
-        }
+        self.history.expectation(self.policy, kind, bytes, self.clock.now())
     }
 
     /// Takes a command; it is sent with the next look.
