@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nearside_front_tcp::{Options, Server};
 use nearside_spec::fabrics::capsule::CapsuleData;
 use nearside_spec::fabrics::command::{Connect, ConnectData, FabricsCommand, Property, at};
-use nearside_spec::fabrics::pdu::{self, DataHeader, Fatal, Pdu};
+use nearside_spec::fabrics::pdu::{self, DataHeader, Fatal, Initialize, Pdu, Terms};
 use nearside_spec::fabrics::status;
 use nearside_spec::opcode::{admin, io};
 use nearside_spec::registers as reg;
@@ -291,4 +291,69 @@ fn what_a_host_reads_is_nobody_elses() {
     let (_, data) = raw.receive().unwrap();
     assert!(data.len() == 4096 && data[8..].iter().all(|&b| b == 0));
     let _ = pdu::LAST;
+}
+
+/// A connection with digests: ICReq and ICResp.
+fn with_digests(address: std::net::SocketAddr, header_digest: bool, data_digest: bool) -> (Raw, Terms) {
+    let mut raw = Raw::open(address);
+    raw.put(&Initialize { version: 0, alignment_z: 0, header_digest, data_digest, limit: 0 }.request());
+    assert!(matches!(raw.receive(), Some((Pdu::InitializeResponse(_), _))));
+    (raw, Terms { header_digest, data_digest, alignment_z: 0 })
+}
+
+#[test]
+fn a_wrong_digest_is_the_header_s_end_and_the_data_s_error() {
+    let server = serve(offer(16 << 20), Options::default());
+    let address = server.addresses()[0];
+    let (_admin, cntlid) = Raw::admin(address, 0);
+    let connect = Connect { recfmt: 0, qid: 1, sqsize_z: 127, cattr: 0, kato: 0 };
+    let data = ConnectData::new([7; 16], HOST, NQN, cntlid);
+    let capsule = |terms: &Terms| {
+        let mut entry = FabricsCommand::Connect(connect).encode();
+        CapsuleData::InCapsule { offset: 0, len: data.0.len() as u32 }.put(&mut entry);
+        pdu::command(&entry, data.0.len() as u32, terms).to_vec()
+    };
+    // The header's: the connection ends.
+    let (mut raw, terms) = with_digests(address, true, false);
+    let mut bytes = capsule(&terms);
+    let wrong = crc32c::crc32c(&bytes[..72]) ^ 1;
+    bytes.truncate(72);
+    bytes.extend_from_slice(&wrong.to_le_bytes());
+    bytes.extend_from_slice(&data.0);
+    raw.put(&bytes);
+    assert_eq!(raw.ending(), Some(Fatal::digest(wrong)));
+    // The data's: the command fails, and the connection goes on.
+    let (mut raw, terms) = with_digests(address, false, true);
+    for (flip, status) in [(1, Status::TRANSIENT_TRANSPORT_ERROR), (0, Status::SUCCESS)] {
+        raw.put(&[&capsule(&terms)[..], &data.0, &(crc32c::crc32c(&data.0) ^ flip).to_le_bytes()].concat());
+        assert_eq!(raw.response().status(), status);
+    }
+    for (flip, status) in [(1, Status::TRANSIENT_TRANSPORT_ERROR), (0, Status::SUCCESS)] {
+        let mut entry = transfer(io::WRITE, 0, 32, 16384);
+        entry.set_cid(9);
+        raw.put(&pdu::command(&entry, 0, &terms));
+        let Some((Pdu::ReadyToTransfer(r2t), _)) = raw.receive() else { panic!() };
+        let header =
+            DataHeader { cccid: 9, ttag: r2t.ttag, offset: 0, len: 16384, last: true, success: false };
+        let bytes = vec![0x77; 16384];
+        raw.put(&[&header.host(&terms)[..], &bytes, &(crc32c::crc32c(&bytes) ^ flip).to_le_bytes()].concat());
+        assert_eq!(raw.response().status(), status);
+    }
+}
+
+#[test]
+fn what_no_transfer_can_be_is_refused_at_once() {
+    let server = serve(offer(16 << 20), Options::default());
+    let address = server.addresses()[0];
+    let (_admin, cntlid) = Raw::admin(address, 0);
+    let mut raw = Raw::io(address, cntlid, 1);
+    // Longer than MDTS, by far: no staging buffer will ever be that long.
+    for opcode in [io::READ, io::WRITE] {
+        let done = raw.run(transfer(opcode, 0, 8, 1 << 30), &[]);
+        assert_eq!(done.status(), Status::INVALID_FIELD.dnr());
+    }
+    // Both directions at once.
+    let done = raw.run(transfer(io::NEAR_DATA, 0, 8, 4096), &[]);
+    assert_eq!(done.status(), Status::INVALID_OPCODE.dnr());
+    good_read(&mut raw);
 }
