@@ -1,0 +1,370 @@
+//! A command from its execution to its answer: operations of the store one after the other, or a job of the firmware's.
+
+use nearside_clock::Nanos;
+use nearside_dma::{IoBuffer, Span};
+use nearside_spec::Status;
+use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, Token};
+
+use super::Reactor;
+use crate::fault::Fault;
+use crate::firmware::{Door, Firmware, Job, Worker};
+use crate::io::{self, Request};
+use crate::pointer::{self, Layout, Pointer};
+use crate::queue::Slot;
+use crate::shared::add;
+
+/// A command that is not answered yet, and what is left to do.
+pub(super) struct Command {
+    pub(super) owner: Owner,
+    /// The place of its namespace.
+    pub(super) place: usize,
+    pub(super) kind: Kind,
+}
+
+/// Who waits for a command.
+pub(crate) enum Owner {
+    Host(Slot),
+    /// The controller: the flush of a shutdown.
+    Shutdown,
+}
+
+pub(super) enum Kind {
+    /// One operation; its end is the command's.
+    Single(Operation),
+    /// A read into a buffer, for bit buckets.
+    Scatter(Operation, Layout),
+    Compare(Operation, Layout),
+    /// The flush of one namespace, and the places of those that are left.
+    Flush(Vec<usize>),
+    /// The range in flight, and those that are left.
+    Deallocate(Operation, Vec<(u64, u64)>),
+    /// The firmware has it; where the reply goes, and whether it was cancelled for an Abort.
+    NearData {
+        layout: Layout,
+        aborted: bool,
+    },
+}
+
+/// The memory side of an operation, owned.
+pub(super) enum Payload {
+    None,
+    Spans(Vec<Span>),
+    Buffer(IoBuffer),
+}
+
+/// An operation that the store (or another reactor's lock) refused for now.
+pub(super) struct Parked {
+    pub(super) command: Command,
+    pub(super) operation: Operation,
+    pub(super) payload: Payload,
+}
+
+impl<S: Store, F: Firmware<S>> Reactor<S, F> {
+    /// Any other command, and transfers whose data pointer has to be walked.
+    pub(super) fn execute(
+        &mut self,
+        slot: Slot,
+        place: usize,
+        request: &Request,
+        now: Nanos,
+    ) -> Result<(), (Slot, Fault)> {
+        let mut layout = Layout::default();
+        let (kind, payload) = match *request {
+            Request::Transfer { operation, len, pointer } => {
+                let from_host = matches!(operation, Operation::Write { .. });
+                let mut layout = std::mem::take(&mut self.layout);
+                let walked =
+                    pointer::walk(&self.shared.function.memory, &pointer, len, from_host, &mut layout);
+                if let Err(fault) = walked {
+                    self.layout = layout;
+                    return Err((slot, fault));
+                }
+                if layout.buckets.is_empty() {
+                    self.transfer(slot, place, operation, &layout.spans, now);
+                    self.layout = layout;
+                    return Ok(());
+                }
+                match IoBuffer::new(len) {
+                    Ok(buffer) => (Kind::Scatter(operation, layout), Payload::Buffer(buffer)),
+                    Err(_) => return Err((slot, Fault::transient(Status::INTERNAL_ERROR))),
+                }
+            }
+            Request::Plain { operation } => (Kind::Single(operation), Payload::None),
+            Request::FlushAll => {
+                self.flush_all(Owner::Host(slot), now);
+                return Ok(());
+            }
+            Request::Compare { offset, len, pointer } => {
+                if let Err(fault) =
+                    pointer::walk(&self.shared.function.memory, &pointer, len, true, &mut layout)
+                {
+                    return Err((slot, fault));
+                }
+                match IoBuffer::new(len) {
+                    Ok(buffer) => {
+                        let operation = Operation::Read { offset, len: len as u64 };
+                        (Kind::Compare(operation, layout), Payload::Buffer(buffer))
+                    }
+                    Err(_) => return Err((slot, Fault::transient(Status::INTERNAL_ERROR))),
+                }
+            }
+            Request::Deallocate { ranges, pointer } | Request::Hints { ranges, pointer } => {
+                let mut list = vec![0; ranges * nearside_spec::data::DsmRange::SIZE];
+                if let Err(fault) =
+                    pointer::walk(&self.shared.function.memory, &pointer, list.len(), true, &mut layout)
+                {
+                    return Err((slot, fault));
+                }
+                layout.gather(&self.shared.function.memory, &mut list);
+                let mut ranges = match io::dsm_ranges(&list, &self.attached.at(place).limits) {
+                    Ok(ranges) => ranges,
+                    Err(fault) => return Err((slot, fault)),
+                };
+                ranges.reverse();
+                match ranges.pop() {
+                    Some((offset, len)) if matches!(request, Request::Deallocate { .. }) => {
+                        (Kind::Deallocate(Operation::Deallocate { offset, len }, ranges), Payload::None)
+                    }
+                    _ => {
+                        self.queues.answer(slot, 0, Status::SUCCESS, now);
+                        return Ok(());
+                    }
+                }
+            }
+            Request::NearData { door, request, room, pointer } => {
+                return self.near_data(slot, place, door, request, room, &pointer, now);
+            }
+        };
+        self.run(Command { owner: Owner::Host(slot), place, kind }, payload, now);
+        Ok(())
+    }
+
+    /// Hands a near-data command to the firmware. `request`: bytes that the host gives; `room`: bytes it takes.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn near_data(
+        &mut self,
+        slot: Slot,
+        place: usize,
+        door: Door,
+        request: usize,
+        room: usize,
+        pointer: &Pointer,
+        now: Nanos,
+    ) -> Result<(), (Slot, Fault)> {
+        let memory = &self.shared.function.memory;
+        let mut layout = Layout::default();
+        let from_host = request > 0;
+        if let Err(fault) = pointer::walk(memory, pointer, request.max(room), from_host, &mut layout) {
+            return Err((slot, fault));
+        }
+        let mut bytes = vec![0; request];
+        layout.gather(memory, &mut bytes);
+        let token = Token(self.commands.next_key() as u64);
+        match self.attached.at(place).worker.start(Job { token, door, request: bytes, room }, now) {
+            Ok(()) => {
+                add(&self.shared.counters[self.id].near_data, 1);
+                let kind = Kind::NearData { layout, aborted: false };
+                self.commands.insert(Command { owner: Owner::Host(slot), place, kind });
+                Ok(())
+            }
+            Err(status) => Err((slot, Fault::transient(status))),
+        }
+    }
+
+    /// Runs a command's operations until one is pending or the command is answered.
+    fn run(&mut self, mut command: Command, mut payload: Payload, now: Nanos) {
+        loop {
+            let operation = match command.kind {
+                Kind::Single(operation)
+                | Kind::Scatter(operation, _)
+                | Kind::Compare(operation, _)
+                | Kind::Deallocate(operation, _) => operation,
+                Kind::Flush(_) => Operation::Flush,
+                Kind::NearData { .. } => panic!("near-data commands have no operation of their own"),
+            };
+            let token = Token(self.commands.next_key() as u64);
+            let spans = match &mut payload {
+                Payload::Spans(spans) => std::mem::take(spans),
+                Payload::None | Payload::Buffer(_) => Vec::new(),
+            };
+            let data = match payload {
+                Payload::None => Data::None,
+                Payload::Spans(_) => Data::Spans(&spans),
+                Payload::Buffer(buffer) => Data::Owned(buffer),
+            };
+            match self.attached.at(command.place).access.submit(operation, data, token, now) {
+                Submitted::Done(Completion { result: Err(StoreError::Busy), buffer }) => {
+                    let payload = match buffer {
+                        Some(buffer) => Payload::Buffer(buffer),
+                        None if spans.is_empty() => Payload::None,
+                        None => Payload::Spans(spans),
+                    };
+                    self.parked.push_back(Parked { command, operation, payload });
+                    return;
+                }
+                Submitted::Done(completion) => match self.completed(command, completion, now) {
+                    Some(next) => (command, payload) = (next, Payload::None),
+                    None => return,
+                },
+                Submitted::Pending => {
+                    self.commands.insert(command);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// An operation of a command has ended: answers the command, or returns it with its next operation.
+    fn completed(&mut self, command: Command, completion: Completion, now: Nanos) -> Option<Command> {
+        let Command { owner, place, kind } = command;
+        let (operation, status) = match (kind, completion.result) {
+            (
+                Kind::Single(operation)
+                | Kind::Scatter(operation, _)
+                | Kind::Compare(operation, _)
+                | Kind::Deallocate(operation, _),
+                Err(error),
+            ) => {
+                self.store_failed(owner, place, &operation, &error, now);
+                return None;
+            }
+            (Kind::Flush(_), Err(error)) => {
+                self.store_failed(owner, place, &Operation::Flush, &error, now);
+                return None;
+            }
+            (Kind::Flush(mut left), Ok(())) => match self.next_to_flush(&mut left) {
+                Some(place) if self.resetting.is_none() => {
+                    return Some(Command { owner, place, kind: Kind::Flush(left) });
+                }
+                _ => (Operation::Flush, Status::SUCCESS),
+            },
+            (Kind::Single(operation), Ok(())) => (operation, Status::SUCCESS),
+            (Kind::Scatter(operation, layout), Ok(())) => {
+                let buffer = completion.buffer.as_deref().unwrap_or(&[]);
+                if self.resetting.is_none() {
+                    layout.scatter(&self.shared.function.memory, buffer);
+                }
+                (operation, Status::SUCCESS)
+            }
+            (Kind::Compare(operation, layout), Ok(())) => {
+                let buffer = completion.buffer.as_deref().unwrap_or(&[]);
+                let same = io::equal(&self.shared.function.memory, &layout, buffer);
+                (operation, if same { Status::SUCCESS } else { Status::COMPARE_FAILURE })
+            }
+            (Kind::Deallocate(operation, mut ranges), Ok(())) => match ranges.pop() {
+                Some(_) if self.resetting.is_none() && self.attached.at(place).gone => {
+                    (operation, Status::INVALID_NAMESPACE)
+                }
+                Some((offset, len)) if self.resetting.is_none() => {
+                    let operation = Operation::Deallocate { offset, len };
+                    return Some(Command { owner, place, kind: Kind::Deallocate(operation, ranges) });
+                }
+                _ => (operation, Status::SUCCESS),
+            },
+            (Kind::NearData { .. }, _) => panic!("the store completed a near-data command"),
+        };
+        self.count(&operation);
+        match owner {
+            Owner::Host(slot) if status == Status::SUCCESS => self.conclude(slot, 0, status, now),
+            Owner::Host(slot) => {
+                let nsid = self.attached.at(place).nsid;
+                self.fail(slot, nsid, &Fault::transient(status), now);
+            }
+            Owner::Shutdown => self.shutdown_done = true,
+        }
+        None
+    }
+
+    /// Operations that the store has finished.
+    pub(super) fn finish(&mut self, now: Nanos) -> usize {
+        let mut finished = std::mem::take(&mut self.finished);
+        let count = finished.len();
+        for (Token(key), completion) in finished.drain(..) {
+            let Some(command) = self.commands.remove(key as usize) else {
+                panic!("the store completed an unknown operation: {key}");
+            };
+            if let Some(command) = self.completed(command, completion, now) {
+                self.run(command, Payload::None, now);
+            }
+        }
+        self.finished = finished;
+        count
+    }
+
+    /// Near-data commands that the firmware has finished.
+    pub(super) fn deliver(&mut self, now: Nanos) -> usize {
+        let mut answered = std::mem::take(&mut self.answered);
+        let count = answered.len();
+        for (Token(key), outcome) in answered.drain(..) {
+            let Some(Command { owner: Owner::Host(slot), place, kind: Kind::NearData { layout, aborted } }) =
+                self.commands.remove(key as usize)
+            else {
+                panic!("the firmware answered an unknown command: {key}");
+            };
+            if self.resetting.is_some() {
+                slot.forget();
+            } else if aborted {
+                self.conclude(slot, 0, Status::ABORT_REQUESTED, now);
+            } else if outcome.status.is_success() {
+                layout.scatter(&self.shared.function.memory, &outcome.reply);
+                self.conclude(slot, outcome.result.into(), outcome.status, now);
+            } else {
+                let nsid = self.attached.at(place).nsid;
+                self.fail(slot, nsid, &Fault::transient(outcome.status), now);
+            }
+        }
+        self.answered = answered;
+        count
+    }
+
+    /// Tries once more what was refused.
+    pub(super) fn retry(&mut self, now: Nanos) -> usize {
+        let before = self.parked.len();
+        for _ in 0..before {
+            let Some(Parked { command, payload, .. }) = self.parked.pop_front() else { break };
+            self.run(command, payload, now);
+        }
+        before - self.parked.len().min(before)
+    }
+
+    /// Begins the flush of a shutdown; [`Reactor::shutdown_done`] says when it has ended.
+    pub(crate) fn flush_for_shutdown(&mut self, now: Nanos) {
+        self.shutdown_done = false;
+        self.flush_all(Owner::Shutdown, now);
+    }
+
+    /// Flushes all namespaces, one after the other. Those that the reactor never was attached to are flushed as well: others wrote.
+    fn flush_all(&mut self, owner: Owner, now: Nanos) {
+        for (nsid, namespace) in self.shared.subsystem.namespaces() {
+            // Without a way in, the flush would be a lie.
+            if !namespace.read_only()
+                && let Err(fault) = self.look_up(nsid)
+                && fault.status.code() != Status::INVALID_NAMESPACE
+            {
+                match owner {
+                    Owner::Host(slot) => self.fail(slot, nsid, &fault, now),
+                    Owner::Shutdown => self.shutdown_done = true,
+                }
+                return;
+            }
+        }
+        let mut left: Vec<usize> = self.attached.present().collect();
+        match (self.next_to_flush(&mut left), owner) {
+            (Some(place), owner) => {
+                self.run(Command { owner, place, kind: Kind::Flush(left) }, Payload::None, now);
+            }
+            (None, Owner::Host(slot)) => self.conclude(slot, 0, Status::SUCCESS, now),
+            (None, Owner::Shutdown) => self.shutdown_done = true,
+        }
+    }
+
+    /// The next of the places that still is a namespace's.
+    fn next_to_flush(&self, left: &mut Vec<usize>) -> Option<usize> {
+        while let Some(place) = left.pop() {
+            if self.attached.get(place).is_some_and(|a| !a.gone) {
+                return Some(place);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,180 @@
+//! What others ask of a reactor: queues that come and go, aborts, a reset, namespaces that change.
+
+use std::sync::Arc;
+
+use nearside_clock::Nanos;
+use nearside_spec::Status;
+use nearside_store::{Store, Token};
+
+use super::Reactor;
+use super::command::{Kind, Owner, Parked};
+use crate::fault::Fault;
+use crate::firmware::{Firmware, Worker};
+use crate::queue::{Cq, Slot, Sq};
+use crate::shared::Message;
+
+impl<S: Store, F: Firmware<S>> Reactor<S, F> {
+    /// The subsystem has changed: lets go of a namespace that is not there any more. What waits for it is refused, near-data commands
+    /// are cancelled, and what the store works on is waited for.
+    pub(super) fn namespace_changed(&mut self, nsid: u32, now: Nanos) {
+        let Some(place) = self.attached.find(nsid) else { return };
+        let there = self.shared.subsystem.namespace(nsid);
+        if there.is_some_and(|there| Arc::ptr_eq(&there, self.attached.at(place).access.namespace())) {
+            return;
+        }
+        self.attached.leave(place);
+        for _ in 0..self.parked.len() {
+            let Some(parked) = self.parked.pop_front() else { break };
+            if parked.command.place != place {
+                self.parked.push_back(parked);
+                continue;
+            }
+            self.attached.at(place).access.abandon(&parked.operation);
+            match parked.command.owner {
+                Owner::Host(slot) => self.fail(slot, nsid, &Fault::new(Status::INVALID_NAMESPACE), now),
+                Owner::Shutdown => self.shutdown_done = true,
+            }
+        }
+        self.cancel(|_, at| at == place, true);
+    }
+
+    /// Sends a message to a reactor and sees to it that it wakes up.
+    pub(crate) fn tell(&self, reactor: usize, message: Message) {
+        self.shared.mailboxes[reactor].send(message);
+        if reactor != self.id {
+            self.shared.function.wakeup.ring();
+        }
+    }
+
+    pub(super) fn read_mail(&mut self, now: Nanos) -> usize {
+        let messages = self.shared.mailboxes[self.id].take();
+        let count = messages.len();
+        for message in messages {
+            match message {
+                Message::CreateCq { id, vector, ring, key } => {
+                    self.queues.cqs[usize::from(id)] = Some(Box::new(Cq::new(id, vector, ring)));
+                    self.tell(0, Message::Done { key, result: 0 });
+                }
+                Message::CreateSq { id, cq, ring, key } => {
+                    self.queues.sqs[usize::from(id)] = Some(Box::new(Sq::new(id, cq, ring)));
+                    self.queues.active.push(id);
+                    self.tell(0, Message::Done { key, result: 0 });
+                }
+                Message::DeleteSq { id, key } => {
+                    if let Some(Some(sq)) = self.queues.sqs.get_mut(usize::from(id)) {
+                        sq.deleting = true;
+                    }
+                    self.deleting.push((id, Some(key)));
+                    self.cancel(|slot, _| slot.sq == id, false);
+                }
+                Message::DeleteCq { id, key } => {
+                    self.queues.cqs[usize::from(id)] = None;
+                    self.queues.dirty &= !(1 << id);
+                    self.tell(0, Message::Done { key, result: 0 });
+                }
+                Message::Abort { sq, cid, key } => {
+                    let found = self.cancel(|slot, _| slot.sq == sq && slot.cid == cid, true);
+                    self.tell(0, Message::Done { key, result: u32::from(!found) });
+                }
+                Message::Reset { key } => {
+                    self.resetting = Some(key);
+                    for Parked { command, operation, .. } in self.parked.drain(..) {
+                        self.attached.at(command.place).access.abandon(&operation);
+                        match command.owner {
+                            Owner::Host(slot) => slot.forget(),
+                            Owner::Shutdown => self.shutdown_done = true,
+                        }
+                    }
+                    self.cancel(|_, _| true, false);
+                }
+                Message::Namespace { nsid } => {
+                    self.namespace_changed(nsid, now);
+                    if let Some(admin) = &mut self.admin {
+                        admin.namespace_changed(nsid);
+                    }
+                }
+                Message::Done { .. }
+                | Message::ErrorEvent { .. }
+                | Message::Pair { .. }
+                | Message::Published { .. } => {
+                    if let Some(mut admin) = self.admin.take() {
+                        admin.hear(self, message, now);
+                        self.admin = Some(admin);
+                    }
+                }
+            }
+        }
+        count
+    }
+
+    /// Cancels the near-data commands that `which` names, by slot and place.
+    pub(super) fn cancel(&mut self, which: impl Fn(&Slot, usize) -> bool, abort: bool) -> bool {
+        let mut found = false;
+        for (key, command) in self.commands.iter_mut() {
+            if let (Owner::Host(slot), Kind::NearData { aborted, .. }) = (&command.owner, &mut command.kind)
+                && which(slot, command.place)
+            {
+                found = true;
+                *aborted |= abort;
+                self.attached.at(command.place).worker.cancel(Token(key as u64));
+            }
+        }
+        found
+    }
+
+    /// The pair goes when what was taken from it has ended.
+    pub(crate) fn stop_pair(&mut self, id: u16) {
+        self.deleting.push((id, None));
+        self.cancel(|slot, _| slot.sq == id, false);
+    }
+
+    /// Commands that the store or the firmware works on.
+    pub fn in_flight(&self) -> usize {
+        self.commands.len() + self.parked.len()
+    }
+
+    /// The host is gone: its near-data commands end soon. What the store works on ends when it does ([`Reactor::in_flight`]).
+    pub fn abandon(&mut self) {
+        self.cancel(|_, _| true, false);
+    }
+
+    /// Ends deletions and resets that waited for commands in flight.
+    pub(super) fn drain(&mut self) -> usize {
+        let (mut done, mut closed) = (Vec::new(), Vec::new());
+        if let Some(key) = self.resetting {
+            if self.commands.len() > 0 {
+                return 0;
+            }
+            done.extend(self.deleting.drain(..).filter_map(|(_, key)| key));
+            self.queues.clear();
+            self.resetting = None;
+            done.push(key);
+        } else {
+            let queues = &mut self.queues;
+            self.deleting.retain(|&(id, key)| {
+                let at = usize::from(id);
+                if queues.sqs[at].as_ref().is_some_and(|sq| sq.in_flight > 0) {
+                    return true;
+                }
+                queues.sqs[at] = None;
+                queues.active.retain(|&other| other != id);
+                match key {
+                    Some(key) => done.push(key),
+                    None => {
+                        queues.cqs[at] = None;
+                        queues.dirty &= !(1 << id);
+                        closed.push(id);
+                    }
+                }
+                false
+            });
+        }
+        for &key in &done {
+            self.tell(0, Message::Done { key, result: 0 });
+        }
+        for &id in &closed {
+            self.tell(0, Message::Pair { id, there: false });
+        }
+        done.len() + closed.len()
+    }
+}

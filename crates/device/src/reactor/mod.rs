@@ -1,0 +1,411 @@
+//! A reactor: owns queue pairs and ways into the namespaces, and works when it is stepped.
+//!
+//! [`Reactor::step`] takes a batch of commands from each queue, checks each and asks the cache for the data of all,
+//! then executes them in order, each answered as soon as its copy is done. What the store or the firmware
+//! completes later is answered when it does (`command`).
+//! One interrupt decision per batch. Reactor 0 does registers and admin as well; what others ask of a reactor comes by mail (`mail`).
+//! A step never waits, sleeps or asks a clock.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use nearside_clock::Nanos;
+use nearside_dma::Span;
+use nearside_spec::{Status, SubmissionEntry};
+use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, Token};
+
+use crate::admin::Admin;
+use crate::attached::{Attached, Attachments};
+use crate::fault::{self, Fault};
+use crate::firmware::{Firmware, Outcome, Worker};
+use crate::io::{Limits, Request};
+use crate::pointer::{self, Layout};
+use crate::queue::{InvalidDoorbell, Queues, Slot};
+use crate::shared::{Message, Shared, add};
+use crate::slab::Slab;
+
+mod command;
+mod mail;
+
+pub(crate) use command::Owner;
+use command::{Command, Kind, Parked, Payload};
+
+/// Commands taken from a queue at once.
+const BATCH: usize = 32;
+/// Operations that the store refused for now, above which no new commands are taken.
+const MAX_PARKED: usize = 64;
+
+/// What a step did, and when the next has to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// Commands taken, completions posted, messages and registers acted on. Above zero: step again soon.
+    pub work: usize,
+    /// Step again at that time at the latest. `None`: when a doorbell or register is written.
+    pub next: Option<Nanos>,
+}
+
+impl Step {
+    /// Both together.
+    pub fn merge(&mut self, other: Step) {
+        self.work += other.work;
+        self.at(other.next);
+    }
+
+    pub(crate) fn at(&mut self, time: Option<Nanos>) {
+        self.next = match (self.next, time) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+    }
+}
+
+/// A command that stage one has checked; `spans` holds the data of the short case.
+struct Prepared {
+    cid: u16,
+    nsid: u32,
+    place: usize,
+    count: usize,
+    spans: [Span; 2],
+    request: Result<Request, Fault>,
+}
+
+/// One reactor of a controller; see the module.
+pub struct Reactor<S: Store, F: Firmware<S> = ()> {
+    id: usize,
+    pub(crate) shared: Arc<Shared<S, F>>,
+    pub(crate) queues: Queues,
+    admin: Option<Box<Admin>>,
+    attached: Attachments<S, F>,
+    commands: Slab<Command>,
+    parked: VecDeque<Parked>,
+    batch: Vec<Prepared>,
+    strangers: Vec<SubmissionEntry>,
+    finished: Vec<(Token, Completion)>,
+    answered: Vec<(Token, Outcome)>,
+    layout: Layout,
+    /// Submission queues that wait for their commands before they go, with the key to answer; without one, their completion queue goes as well.
+    deleting: Vec<(u16, Option<usize>)>,
+    /// A reset that waits for the operations in flight.
+    resetting: Option<usize>,
+    /// The flush of a shutdown has ended.
+    pub(crate) shutdown_done: bool,
+}
+
+impl<S: Store, F: Firmware<S>> Reactor<S, F> {
+    pub(crate) fn new(id: usize, shared: Arc<Shared<S, F>>) -> Self {
+        Reactor {
+            id,
+            queues: Queues::new(),
+            admin: (id == 0).then(|| Box::new(Admin::new(&shared))),
+            attached: Attachments::new(),
+            commands: Slab::new(),
+            parked: VecDeque::new(),
+            batch: Vec::with_capacity(BATCH),
+            strangers: Vec::new(),
+            finished: Vec::new(),
+            answered: Vec::new(),
+            layout: Layout::default(),
+            deleting: Vec::new(),
+            resetting: None,
+            shutdown_done: false,
+            shared,
+        }
+    }
+
+    /// Makes a way into a namespace, if there is one of that identifier that the reactor is not attached to.
+    pub(crate) fn attach(&mut self, nsid: u32) -> std::io::Result<Option<usize>> {
+        let Some(namespace) = self.shared.subsystem.namespace(nsid) else { return Ok(None) };
+        if let Some(place) = self.attached.find(nsid) {
+            return Ok(Some(place));
+        }
+        Ok(Some(self.attached.insert(Attached::new(nsid, &namespace, &self.shared)?)))
+    }
+
+    /// The place of a command's namespace; one that is named for the first time is attached to.
+    #[cold]
+    pub(crate) fn look_up(&mut self, nsid: u32) -> Result<usize, Fault> {
+        match self.attach(nsid) {
+            Ok(Some(place)) => Ok(place),
+            Ok(None) => Err(Fault::new(Status::INVALID_NAMESPACE).at(4, 0)),
+            Err(_) => Err(Fault::transient(Status::NAMESPACE_NOT_READY)),
+        }
+    }
+
+    /// Does what there is to do at time `now`.
+    #[inline]
+    pub fn step(&mut self, now: Nanos) -> Step {
+        let mut step = Step::default();
+        if self.shared.mailboxes[self.id].is_full() {
+            step.work += self.read_mail(now);
+        }
+        if let Some(mut admin) = self.admin.take() {
+            step.work += admin.step(self, now, &mut step);
+            self.admin = Some(admin);
+        }
+        if !self.parked.is_empty() {
+            step.work += self.retry(now);
+            // The store has room again when something completes, and another reactor's lock is gone within a step of it.
+            step.at(Some(now));
+        }
+        let active = if self.resetting.is_none() { self.queues.active.len() } else { 0 };
+        for i in 0..active {
+            step.work += self.serve(self.queues.active[i], now);
+        }
+        let (finished, answered) = (&mut self.finished, &mut self.answered);
+        for Attached { access, worker, .. } in self.attached.iter_mut() {
+            if access.in_flight() > 0 {
+                step.at(access.poll(now, &mut |token, completion| finished.push((token, completion))));
+            }
+            let progress = worker.step(now, &mut |token, outcome| answered.push((token, outcome)));
+            step.work += usize::from(progress.worked);
+            step.at(progress.next);
+        }
+        if !self.finished.is_empty() {
+            step.work += self.finish(now);
+        }
+        if !self.answered.is_empty() {
+            step.work += self.deliver(now);
+        }
+        if self.queues.dirty != 0 {
+            self.interrupt(now, &mut step);
+        }
+        if self.resetting.is_some() || !self.deleting.is_empty() {
+            step.work += self.drain();
+        }
+        if self.attached.leaving > 0 {
+            let (commands, parked) = (&self.commands, &self.parked);
+            step.work += self.attached.clear_out(|place| {
+                commands.iter().any(|c| c.place == place) || parked.iter().any(|p| p.command.place == place)
+            });
+        }
+        step
+    }
+
+    /// Whether a step now would find nothing that the host or another reactor has done since the last: asked once
+    /// more after arming the wake-up, before sleeping.
+    pub fn is_quiet(&self) -> bool {
+        let registers = self.shared.registers();
+        !self.shared.mailboxes[self.id].is_full()
+            && self.admin.as_ref().is_none_or(|admin| admin.is_quiet(&self.queues, registers))
+            && self.queues.active.iter().all(|&id| self.queues.is_quiet(id, registers))
+    }
+
+    /// Takes a batch from a submission queue, checks it, executes it.
+    #[inline]
+    fn serve(&mut self, id: u16, now: Nanos) -> usize {
+        let shared = &*self.shared;
+        let registers = shared.registers();
+        let Queues { sqs, cqs, .. } = &mut self.queues;
+        let Some(Some(sq)) = sqs.get_mut(usize::from(id)) else { return 0 };
+        let waiting = match sq.waiting(registers) {
+            Ok(0) => return 0,
+            Ok(waiting) => waiting,
+            Err(InvalidDoorbell) => return self.bad_doorbell(),
+        };
+        if sq.deleting || self.parked.len() >= MAX_PARKED {
+            return 0;
+        }
+        let Some(Some(cq)) = cqs.get_mut(usize::from(sq.cq)) else { return 0 };
+        let count = match cq.reserve(waiting.min(BATCH as u32), registers) {
+            Ok(count) => count,
+            Err(InvalidDoorbell) => return self.bad_doorbell(),
+        };
+        let write_through = shared.write_through.load(Ordering::Relaxed);
+        let memory = &*shared.function.memory;
+        sq.in_flight += count;
+        for _ in 0..count {
+            let entry = sq.take();
+            let place = self.attached.find(entry.nsid());
+            let Some((place, attached)) = place.and_then(|p| Some((p, self.attached.get(p)?))) else {
+                self.strangers.push(entry);
+                continue;
+            };
+            let mut prepared = Prepared {
+                cid: entry.cid(),
+                nsid: entry.nsid(),
+                place,
+                count: 0,
+                spans: [Span::EMPTY; 2],
+                request: Request::parse(&entry, &attached.limits, write_through),
+            };
+            if let Ok(Request::Transfer { operation, len, pointer }) = &prepared.request {
+                // The store's lines: a read's source, a write's destination.
+                if let Operation::Read { offset, len } | Operation::Write { offset, len, .. } = *operation {
+                    attached.access.prefetch(offset, len);
+                }
+                prepared.count = pointer::short(memory, pointer, *len, &mut prepared.spans).unwrap_or(0);
+            }
+            self.batch.push(prepared);
+        }
+        let mut batch = std::mem::take(&mut self.batch);
+        for prepared in batch.drain(..) {
+            let slot = Slot { sq: id, cid: prepared.cid };
+            match prepared.request {
+                Ok(Request::Transfer { operation, .. }) if prepared.count > 0 => {
+                    let spans = prepared.spans.get(..prepared.count).unwrap_or(&[]);
+                    self.transfer(slot, prepared.place, operation, spans, now);
+                }
+                Ok(request) => {
+                    if let Err((slot, fault)) = self.execute(slot, prepared.place, &request, now) {
+                        self.fail(slot, prepared.nsid, &fault, now);
+                    }
+                }
+                Err(fault) => self.fail(slot, prepared.nsid, &fault, now),
+            }
+        }
+        self.batch = batch;
+        if !self.strangers.is_empty() {
+            self.meet_strangers(id, write_through, now);
+        }
+        count as usize
+    }
+
+    /// Commands of namespaces that the reactor is not attached to.
+    #[cold]
+    fn meet_strangers(&mut self, id: u16, write_through: bool, now: Nanos) {
+        for entry in std::mem::take(&mut self.strangers) {
+            let slot = Slot { sq: id, cid: entry.cid() };
+            let done = match self.look_up(entry.nsid()) {
+                Ok(place) => {
+                    let request = Request::parse(&entry, &self.attached.at(place).limits, write_through);
+                    request.map(|request| (place, request))
+                }
+                Err(fault) if fault.status.code() == Status::INVALID_NAMESPACE => {
+                    Request::without_namespace(&entry).map(|request| (0, request))
+                }
+                Err(fault) => Err(fault),
+            };
+            let done = match done {
+                Ok((place, request)) => self.execute(slot, place, &request, now),
+                Err(fault) => Err((slot, fault)),
+            };
+            if let Err((slot, fault)) = done {
+                self.fail(slot, entry.nsid(), &fault, now);
+            }
+        }
+    }
+
+    fn bad_doorbell(&self) -> usize {
+        let information = nearside_spec::log::event::INVALID_DOORBELL_VALUE;
+        self.tell(0, Message::ErrorEvent { information });
+        1
+    }
+
+    /// A read or write whose data are known.
+    #[inline]
+    fn transfer(&mut self, slot: Slot, place: usize, operation: Operation, spans: &[Span], now: Nanos) {
+        let token = Token(self.commands.next_key() as u64);
+        match self.attached.at(place).access.submit(operation, Data::Spans(spans), token, now) {
+            Submitted::Done(Completion { result: Ok(()), .. }) => {
+                self.count(&operation);
+                self.queues.answer(slot, 0, Status::SUCCESS, now);
+            }
+            Submitted::Done(Completion { result: Err(StoreError::Busy), .. }) => {
+                let command = Command { owner: Owner::Host(slot), place, kind: Kind::Single(operation) };
+                self.parked.push_back(Parked { command, operation, payload: Payload::Spans(spans.to_vec()) });
+            }
+            Submitted::Done(Completion { result: Err(error), .. }) => {
+                self.store_failed(Owner::Host(slot), place, &operation, &error, now);
+            }
+            Submitted::Pending => {
+                let kind = Kind::Single(operation);
+                self.commands.insert(Command { owner: Owner::Host(slot), place, kind });
+            }
+        }
+    }
+
+    #[inline]
+    fn count(&self, operation: &Operation) {
+        let counters = &self.shared.counters[self.id];
+        match *operation {
+            Operation::Read { len, .. } => {
+                add(&counters.reads, 1);
+                add(&counters.bytes_read, len);
+            }
+            Operation::Write { len, .. } => {
+                add(&counters.writes, 1);
+                add(&counters.bytes_written, len);
+            }
+            Operation::Flush | Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => {}
+        }
+    }
+
+    #[cold]
+    fn store_failed(
+        &mut self,
+        owner: Owner,
+        place: usize,
+        operation: &Operation,
+        error: &StoreError,
+        now: Nanos,
+    ) {
+        let Attached { nsid, limits: Limits { lba_shift, .. }, .. } = *self.attached.at(place);
+        if matches!(error, StoreError::Medium { .. }) {
+            add(&self.shared.counters[self.id].media_errors, 1);
+        }
+        let mut fault = fault::of_store(error, operation);
+        if let Operation::Read { offset, .. }
+        | Operation::Write { offset, .. }
+        | Operation::WriteZeroes { offset, .. }
+        | Operation::Deallocate { offset, .. } = *operation
+        {
+            fault = fault.lba(offset >> lba_shift);
+        }
+        match owner {
+            Owner::Host(slot) => self.fail(slot, nsid, &fault, now),
+            // The host is told by the status of its own flushes; a shutdown ends in any case.
+            Owner::Shutdown => self.shutdown_done = true,
+        }
+    }
+
+    /// Answers a command, unless its queues are about to go.
+    pub(crate) fn conclude(&mut self, slot: Slot, result: u64, status: Status, now: Nanos) {
+        if self.resetting.is_some() { slot.forget() } else { self.queues.answer(slot, result, status, now) }
+    }
+
+    /// Answers a command with an error, which the error log keeps.
+    #[cold]
+    pub(crate) fn fail(&mut self, slot: Slot, nsid: u32, fault: &Fault, now: Nanos) {
+        let status = self.shared.log_error(slot.sq, slot.cid, nsid, fault);
+        self.conclude(slot, 0, status, now);
+    }
+
+    /// Raises the interrupts that are due.
+    fn interrupt(&mut self, now: Nanos, step: &mut Step) {
+        let mut dirty = self.queues.dirty;
+        while dirty != 0 {
+            let id = dirty.trailing_zeros();
+            dirty &= dirty - 1;
+            let Some(Some(cq)) = self.queues.cqs.get_mut(id as usize) else { continue };
+            let Some(vector) = cq.vector else { continue };
+            let due = match id {
+                0 => None,
+                _ => self.shared.interrupts.due(vector, cq.unsignalled, cq.since),
+            };
+            match due.filter(|due| *due > now) {
+                Some(due) => step.at(Some(due)),
+                None => {
+                    cq.unsignalled = 0;
+                    self.queues.dirty &= !(1 << id);
+                    self.shared.interrupts.raise(&self.shared.function, vector);
+                }
+            }
+        }
+    }
+}
+
+/// A drive may go while commands are out: nobody is left to answer to.
+impl<S: Store, F: Firmware<S>> Drop for Reactor<S, F> {
+    fn drop(&mut self) {
+        if let Some(admin) = &mut self.admin {
+            admin.forget();
+        }
+        let parked = self.parked.drain(..).map(|parked| parked.command);
+        for command in parked.chain(self.commands.drain()) {
+            if let Owner::Host(slot) = command.owner {
+                slot.forget();
+            }
+        }
+    }
+}
