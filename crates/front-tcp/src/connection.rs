@@ -96,7 +96,6 @@ struct Arriving {
 pub(crate) struct Cx<'a, S: Store, F: Firmware<S>> {
     pub(crate) target: &'a Target<S, F>,
     pub(crate) pool: &'a mut Pool,
-    pub(crate) pool_iova: u64,
     pub(crate) local: Option<&'a mut Local<S, F>>,
     pub(crate) now: Nanos,
 }
@@ -375,7 +374,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             Ok(key) => {
                 queue.advance();
                 match rings {
-                    Some(rings) if ready => queue.give(key, &rings, cx.pool_iova),
+                    Some(rings) if ready => queue.give(key, &rings, cx.pool.iova()),
                     _ => {
                         queue.postponed.push_back(key);
                         self.go_on(cx);
@@ -476,7 +475,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
                     cx.pool.region().fill(buffer.offset, len, 0);
                 }
                 slot.buffer = Some(buffer);
-                queue.give(key, &association.rings, cx.pool_iova);
+                queue.give(key, &association.rings, cx.pool.iova());
             }
             queue.postponed.pop_front();
         }
@@ -547,7 +546,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         }
         queue.receiving -= 1;
         if intact {
-            queue.give(key, &association.rings, cx.pool_iova);
+            queue.give(key, &association.rings, cx.pool.iova());
         } else if let Some(slot) = queue.remove(key) {
             if let Some(buffer) = slot.buffer {
                 cx.pool.give_back(buffer);

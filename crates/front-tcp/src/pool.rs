@@ -23,6 +23,8 @@ pub(crate) struct Buffer {
 /// The buffers.
 pub(crate) struct Pool {
     region: Arc<Region>,
+    /// Where controllers find the region.
+    iova: u64,
     /// Chunks never lent, or given back whole.
     chunks: Vec<usize>,
     free: [Vec<usize>; CLASSES.len()],
@@ -38,11 +40,12 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Of so many bytes of address space; memory is taken when it is used.
-    pub(crate) fn new(bytes: usize) -> io::Result<Pool> {
+    /// Of so many bytes of address space, which controllers find at `iova`; memory is taken when it is used.
+    pub(crate) fn new(bytes: usize, iova: u64) -> io::Result<Pool> {
         let chunks = (bytes / CHUNK).max(4);
         Ok(Pool {
             region: Arc::new(Region::anonymous(chunks * CHUNK)?),
+            iova,
             chunks: (0..chunks).rev().collect(),
             free: [const { Vec::new() }; CLASSES.len()],
             awaiting: 0,
@@ -55,6 +58,10 @@ impl Pool {
 
     pub(crate) fn region(&self) -> &Arc<Region> {
         &self.region
+    }
+
+    pub(crate) fn iova(&self) -> u64 {
+        self.iova
     }
 
     /// A buffer of `len` bytes or more (at most [`CHUNK`]). `None`: all is lent. What it holds is what the last user left.
@@ -125,7 +132,7 @@ mod tests {
 
     #[test]
     fn buffers_do_not_overlap_and_come_back() {
-        let mut pool = Pool::new(16 << 20).unwrap();
+        let mut pool = Pool::new(16 << 20, 0).unwrap();
         for _ in 0..3 {
             let mut lent = Vec::new();
             for len in [1, 4096, 4097, 100_000, 1 << 20, 4 << 20] {
@@ -147,7 +154,7 @@ mod tests {
 
     #[test]
     fn hosts_that_owe_data_hold_half_at_most() {
-        let mut pool = Pool::new(16 << 20).unwrap();
+        let mut pool = Pool::new(16 << 20, 0).unwrap();
         let (a, b) = (pool.take_to_await(CHUNK).unwrap(), pool.take_to_await(CHUNK).unwrap());
         assert!(pool.take_to_await(512).is_none());
         let c = pool.take(CHUNK).unwrap();

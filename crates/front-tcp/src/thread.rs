@@ -87,7 +87,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             listener.set_nonblocking(true)?;
             epoll::add(&poller, listener, EventData::new_u64(LISTENERS + key as u64), EventFlags::IN)?;
         }
-        let pool = Pool::new(target.options.staging)?;
+        let pool = Pool::new(target.options.staging, pool_iova(index))?;
         target.pools.lock().unwrap_or_else(|e| e.into_inner())[index] = Some(pool.region().clone());
         Ok(Thread {
             index,
@@ -273,8 +273,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
     fn serve(&mut self, key: usize, now: Nanos) -> usize {
         let Some(mut connection) = self.connections.get_mut(key).and_then(Option::take) else { return 0 };
         let local = connection.local.and_then(|key| self.locals.get_mut(key)?.as_deref_mut());
-        let mut cx =
-            Cx { target: &self.target, pool: &mut self.pool, pool_iova: pool_iova(self.index), local, now };
+        let mut cx = Cx { target: &self.target, pool: &mut self.pool, local, now };
         let got = match connection.read(&mut self.scratch, &mut cx) {
             Ok(got) => got,
             Err(End::Fatal(fatal, header)) => {
@@ -305,7 +304,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             local.due = Some(now);
         }
         if let Phase::Moving(moving) = &connection.phase {
-            let (thread, _) = (moving.association.thread_of(moving.qid), ());
+            let thread = moving.association.thread_of(moving.qid);
             let _ = epoll::delete(&self.poller, &connection.stream);
             self.free.push(key);
             self.hot.retain(|(hot, _)| *hot != key);
@@ -485,13 +484,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             let Some(local) = self.locals.get_mut(at).and_then(Option::as_deref_mut) else { break };
             let Some(&key) = local.connections.get(index) else { break };
             let Some(mut connection) = self.connections.get_mut(key).and_then(Option::take) else { continue };
-            let mut cx = Cx {
-                target: &self.target,
-                pool: &mut self.pool,
-                pool_iova: pool_iova(self.index),
-                local: None,
-                now,
-            };
+            let mut cx = Cx { target: &self.target, pool: &mut self.pool, local: None, now };
             let done = connection.reap(&mut cx);
             let mut broken = false;
             if done > 0 {
@@ -595,13 +588,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
 
     fn resume(&mut self, key: usize, now: Nanos) {
         let Some(connection) = self.connections.get_mut(key).and_then(Option::as_deref_mut) else { return };
-        let mut cx = Cx {
-            target: &self.target,
-            pool: &mut self.pool,
-            pool_iova: pool_iova(self.index),
-            local: None,
-            now,
-        };
+        let mut cx = Cx { target: &self.target, pool: &mut self.pool, local: None, now };
         connection.go_on(&mut cx);
         self.serve(key, now);
         if let Some(connection) = self.connections.get_mut(key).and_then(Option::as_deref_mut)
