@@ -1,131 +1,205 @@
-//! Section 3.5 as a model: both completion paths between a client and a device with two queues, explored in every order of their steps.
+//! Section 3.5 as a model: both completion paths between a client that wants B after A and a device, checked in every state by `stateright`.
 //!
-//! Whoever takes part is a straight line of [`Step`]s; a state is how far each has come, which flags are set and what has arrived. All states
-//! that can be reached are visited. A goes by the first queue, B by the second.
+//! A and B go by queues of their own. A request is asked for, stands in its queue of requests (asynchronous only), is submitted to the device's
+//! queue, taken by the device, and completed; then, or before, the client's call returns. Every step that can be made next can be made first.
 //!
-//! - Synchronous: a call puts the command into its queue and waits for the completion, whatever the interface.
-//! - Asynchronous: a call puts a request into its request queue; a submission context of that queue sends it. A blocking caller waits for the
-//!   completion, a non-blocking one goes on.
+//! - Synchronous: the call itself submits, and returns when the request is completed, whatever the interface.
+//! - Asynchronous: the call puts the request into its queue; a submission context of that queue submits it. A blocking call returns when the
+//!   request is completed, a non-blocking one at once. With a barrier between the two, B's context waits until A is completed.
 //! - The device takes from its queues as it comes to them.
 
-use std::collections::{BTreeSet, HashSet};
+use std::fmt;
 
-/// What can be waited for, by queue.
+use stateright::{Checker, Model, Property};
+
+/// What the client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Request {
+    A,
+    B,
+}
+use Request::{A, B};
+
+/// By which path requests go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-enum Flag {
-    Requested,
-    Submitted,
-    Completed,
-    /// The first thread has returned from its call (the client's own; one for both queues).
-    Returned,
+pub enum Path {
+    Synchronous,
+    Asynchronous { barrier: bool },
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    Set(Flag, usize),
-    Wait(Flag, usize),
-    /// The command of this queue reaches the device.
-    Arrive(usize),
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    OneThread,
+    /// The second thread asks for B; it may wait until the first tells it that its call has returned.
+    TwoThreads {
+        waits: bool,
+    },
 }
 
-/// What is explored.
+/// What is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// Completion is synchronous.
-    pub synchronous: bool,
+    pub path: Path,
     /// The client's calls are blocking.
     pub blocking: bool,
-    /// One thread asks for both, or one for each.
-    pub threads: usize,
-    /// With two threads: the second one waits until the first has returned from its call.
-    pub waits: bool,
+    pub client: Client,
 }
 
 /// What was found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Explored {
-    /// The orders in which A and B can reach the device.
-    pub orders: BTreeSet<String>,
-    /// States that were visited.
+    /// States that can be reached; all were visited.
     pub states: usize,
-    /// States in which nobody can go on, though not all are at their end.
-    pub stuck: usize,
+    /// Both can reach the device in the client's order.
+    pub in_order: bool,
+    /// How B can reach the device before A, step by step.
+    pub overtaken: Option<String>,
+    /// Somebody can come to wait for ever.
+    pub stuck: bool,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct State {
-    at: Vec<usize>,
-    flags: u8,
-    arrived: Vec<usize>,
+/// How far a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    Wanted,
+    Queued,
+    Submitted,
+    Taken,
+    Completed,
 }
 
-fn bit(flag: Flag, queue: usize) -> u8 {
-    1 << (2 * flag as u8 + queue as u8)
+/// Where everybody is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    stage: [Stage; 2],
+    returned: [bool; 2],
+    /// The first thread has told the second.
+    told: bool,
+    /// What the device has taken, in its order.
+    arrived: Vec<Request>,
 }
+
+/// A step of whoever takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Call(Request),
+    Submit(Request),
+    Take(Request),
+    Complete(Request),
+    Return(Request),
+    Tell,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::Call(r) => write!(f, "{r:?} is asked for"),
+            Step::Submit(r) => write!(f, "{r:?}'s context submits it"),
+            Step::Take(r) => write!(f, "the device takes {r:?}"),
+            Step::Complete(r) => write!(f, "{r:?} is completed"),
+            Step::Return(r) => write!(f, "{r:?}'s call returns"),
+            Step::Tell => write!(f, "the first thread tells the second"),
+        }
+    }
+}
+
+const IN_ORDER: &str = "the device takes A, then B";
+const NOT_OVERTAKEN: &str = "B reaches the device after A";
+const NOT_STUCK: &str = "nobody waits for ever";
 
 impl Case {
-    fn call(self, queue: usize) -> Vec<Step> {
-        let first = if self.synchronous { Flag::Submitted } else { Flag::Requested };
-        let mut steps = vec![Step::Set(first, queue)];
-        if self.synchronous || self.blocking {
-            steps.push(Step::Wait(Flag::Completed, queue));
-        }
-        steps
-    }
-
-    fn parties(self) -> Vec<Vec<Step>> {
-        let mut parties = Vec::new();
-        if self.threads == 1 {
-            parties.push([self.call(0), self.call(1)].concat());
-        } else {
-            let mut second = if self.waits { vec![Step::Wait(Flag::Returned, 0)] } else { vec![] };
-            second.extend(self.call(1));
-            parties.extend([[self.call(0), vec![Step::Set(Flag::Returned, 0)]].concat(), second]);
-        }
-        for queue in 0..2 {
-            if !self.synchronous {
-                parties.push(vec![Step::Wait(Flag::Requested, queue), Step::Set(Flag::Submitted, queue)]);
-            }
-            let serve =
-                [Step::Wait(Flag::Submitted, queue), Step::Arrive(queue), Step::Set(Flag::Completed, queue)];
-            parties.push(serve.to_vec());
-        }
-        parties
-    }
-
-    /// Visits every state.
+    /// Visits every state: one property is never decided before.
     pub fn explore(self) -> Explored {
-        let parties = self.parties();
-        let mut found = Explored::default();
-        let start = State { at: vec![0; parties.len()], flags: 0, arrived: Vec::new() };
-        let mut seen = HashSet::from([start.clone()]);
-        let mut left = vec![start];
-        while let Some(state) = left.pop() {
-            let mut moved = false;
-            for (party, steps) in parties.iter().enumerate() {
-                let Some(step) = steps.get(state.at[party]) else { continue };
-                let mut next = state.clone();
-                next.at[party] += 1;
-                match *step {
-                    Step::Wait(flag, queue) if state.flags & bit(flag, queue) == 0 => continue,
-                    Step::Wait(..) => {}
-                    Step::Set(flag, queue) => next.flags |= bit(flag, queue),
-                    Step::Arrive(queue) => next.arrived.push(queue),
-                }
-                moved = true;
-                if seen.insert(next.clone()) {
-                    left.push(next);
-                }
-            }
-            if !moved {
-                let ended = parties.iter().zip(&state.at).all(|(steps, at)| *at == steps.len());
-                found.stuck += usize::from(!ended);
-                found.orders.insert(state.arrived.iter().map(|queue| ['A', 'B'][*queue]).collect());
-            }
+        let checker = self.checker().spawn_bfs().join();
+        let overtaken = checker.discovery(NOT_OVERTAKEN).map(|path| {
+            let mut steps = path.into_actions();
+            // The path leads to some state in which it has happened: the rest of it says no more.
+            let taken = steps.iter().position(|step| *step == Step::Take(B));
+            steps.truncate(taken.map_or(steps.len(), |at| at + 1));
+            steps.iter().map(Step::to_string).collect::<Vec<_>>().join("; ")
+        });
+        Explored {
+            states: checker.unique_state_count(),
+            in_order: checker.discovery(IN_ORDER).is_some(),
+            overtaken,
+            stuck: checker.discovery(NOT_STUCK).is_some(),
         }
-        found.states = seen.len();
-        found
+    }
+
+    /// Whether a step can be made next.
+    fn allows(self, state: &State, step: Step) -> bool {
+        let stage = |request: Request| state.stage[request as usize];
+        let returned = |request: Request| state.returned[request as usize];
+        match step {
+            Step::Call(A) => stage(A) == Stage::Wanted,
+            Step::Call(B) => {
+                stage(B) == Stage::Wanted
+                    && match self.client {
+                        Client::OneThread => returned(A),
+                        Client::TwoThreads { waits } => state.told || !waits,
+                    }
+            }
+            Step::Submit(request) => {
+                let held = request == B && self.path == Path::Asynchronous { barrier: true };
+                stage(request) == Stage::Queued && (!held || stage(A) == Stage::Completed)
+            }
+            Step::Take(request) => stage(request) == Stage::Submitted,
+            Step::Complete(request) => stage(request) == Stage::Taken,
+            Step::Return(request) => {
+                let waits = self.blocking || self.path == Path::Synchronous;
+                let from = if waits { Stage::Completed } else { Stage::Queued };
+                !returned(request) && stage(request) >= from
+            }
+            Step::Tell => matches!(self.client, Client::TwoThreads { .. }) && returned(A) && !state.told,
+        }
+    }
+}
+
+impl Model for Case {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
+        let stage = [Stage::Wanted; 2];
+        vec![State { stage, returned: [false; 2], told: false, arrived: Vec::new() }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Step>) {
+        let steps = [Step::Call, Step::Submit, Step::Take, Step::Complete, Step::Return];
+        let all = [A, B].into_iter().flat_map(|request| steps.map(|step| step(request)));
+        actions.extend(all.chain([Step::Tell]).filter(|step| self.allows(state, *step)));
+    }
+
+    fn next_state(&self, state: &State, step: Step) -> Option<State> {
+        let mut next = state.clone();
+        match step {
+            Step::Call(request) => {
+                let queued = matches!(self.path, Path::Asynchronous { .. });
+                next.stage[request as usize] = if queued { Stage::Queued } else { Stage::Submitted };
+            }
+            Step::Submit(request) => next.stage[request as usize] = Stage::Submitted,
+            Step::Take(request) => {
+                next.stage[request as usize] = Stage::Taken;
+                next.arrived.push(request);
+            }
+            Step::Complete(request) => next.stage[request as usize] = Stage::Completed,
+            Step::Return(request) => next.returned[request as usize] = true,
+            Step::Tell => next.told = true,
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::sometimes(IN_ORDER, |_, state: &State| state.arrived == [A, B]),
+            Property::always(NOT_OVERTAKEN, |_, state: &State| state.arrived.first() != Some(&B)),
+            Property::always(NOT_STUCK, |case: &Case, state: &State| {
+                let mut next = Vec::new();
+                case.actions(state, &mut next);
+                !next.is_empty() || state.returned == [true; 2] && state.stage == [Stage::Completed; 2]
+            }),
+        ]
     }
 }
 
@@ -133,30 +207,52 @@ impl Case {
 mod tests {
     use super::*;
 
-    fn orders(synchronous: bool, blocking: bool, threads: usize, waits: bool) -> Vec<String> {
-        let found = Case { synchronous, blocking, threads, waits }.explore();
-        assert_eq!(found.stuck, 0);
-        assert!(found.states > 5, "{found:?}");
-        found.orders.into_iter().collect()
+    const ONE: Client = Client::OneThread;
+    const TWO: Client = Client::TwoThreads { waits: true };
+    const ASYNCHRONOUS: Path = Path::Asynchronous { barrier: false };
+
+    fn overtaken(path: Path, blocking: bool, client: Client) -> Option<String> {
+        let case = Case { path, blocking, client };
+        let found = case.explore();
+        assert!(found.in_order && !found.stuck, "{case:?}: {found:?}");
+        // Of a straight line of steps there are no more than it is long.
+        assert!(found.states > 8, "{case:?}: {found:?}");
+        found.overtaken
     }
 
     #[test]
     fn synchronous_completion_keeps_the_clients_order() {
-        for (blocking, threads) in [(true, 1), (false, 1), (true, 2), (false, 2)] {
-            assert_eq!(orders(true, blocking, threads, true), ["AB"]);
+        for (blocking, client) in [(true, ONE), (false, ONE), (true, TWO), (false, TWO)] {
+            assert_eq!(overtaken(Path::Synchronous, blocking, client), None);
         }
     }
 
     #[test]
     fn threads_that_do_not_wait_have_no_order() {
-        assert_eq!(orders(true, true, 2, false), ["AB", "BA"]);
+        let alone = Client::TwoThreads { waits: false };
+        let how = overtaken(Path::Synchronous, true, alone).expect("B can overtake A");
+        assert!(how.ends_with("B is asked for; the device takes B") && !how.contains("takes A"), "{how}");
     }
 
     #[test]
     fn asynchronous_completion_keeps_it_only_for_who_waits_for_the_result() {
-        assert_eq!(orders(false, true, 1, true), ["AB"]);
-        assert_eq!(orders(false, true, 2, true), ["AB"]);
-        assert_eq!(orders(false, false, 1, true), ["AB", "BA"]);
-        assert_eq!(orders(false, false, 2, true), ["AB", "BA"]);
+        for client in [ONE, TWO] {
+            assert_eq!(overtaken(ASYNCHRONOUS, true, client), None);
+            let how = overtaken(ASYNCHRONOUS, false, client).expect("B can overtake A");
+            let mut last = 0;
+            for step in ["A is asked for", "A's call returns", "B is asked for", "the device takes B"] {
+                let at = how.find(step).unwrap_or_else(|| panic!("no {step:?} in {how}"));
+                assert!(at >= last, "{how}");
+                last = at;
+            }
+            assert!(!how.contains("takes A"), "{how}");
+        }
+    }
+
+    #[test]
+    fn a_barrier_keeps_it() {
+        for (blocking, client) in [(true, ONE), (false, ONE), (true, TWO), (false, TWO)] {
+            assert_eq!(overtaken(Path::Asynchronous { barrier: true }, blocking, client), None);
+        }
     }
 }
