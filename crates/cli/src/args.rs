@@ -14,8 +14,8 @@ use crate::failure::Failure;
 ///
 /// DRIVE is an image file or a block device (opened read-only, in a drive embedded in this process); unix:PATH, the
 /// socket of a drive that `nearside attach` serves; nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID, a namespace over the network; or
-/// /dev/nvmeXnY or /dev/ngXnY, a Nearside drive that this host's kernel is connected to (as root, through its driver; without --as,
-/// permissions are checked for whom sudo was called by). With --mounted, paths are this host's, and the drive is found.
+/// /dev/ngXnY (by io_uring) or /dev/nvmeXnY (by ioctl), a Nearside drive that this host's kernel is connected to (as root; without
+/// --as, permissions are checked for whom sudo was called by). With --mounted, paths are this host's, and the drive is found.
 #[derive(Parser)]
 #[command(name = "nearside", version, disable_help_flag = true, max_term_width = 100)]
 pub struct Cli {

@@ -14,6 +14,7 @@
 //! What it does not do: it opens no images and starts no drive (whoever has a transport does), and it holds no
 //! state of an answer: a cursor in the reply says where to go on.
 
+mod carrier;
 mod describe;
 mod error;
 pub mod host;

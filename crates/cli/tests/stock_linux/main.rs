@@ -13,6 +13,7 @@ mod guest;
 use guest::{Guest, HOST};
 
 const NQN: &str = "nqn.2026-11.dev.nearside:guest";
+const TRACE: &str = "/sys/kernel/tracing";
 
 /// `nearside serve` and the port that it listens on.
 struct Server {
@@ -164,11 +165,20 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
     let expected: Vec<_> = words.iter().map(|word| grep(guest, &format!("'{word}'"), "/mnt/one")).collect();
     assert!(expected[0].len() > 50 && expected[2].is_empty(), "{expected:?}");
     guest.sh("mount -o remount,ro /mnt/one && umount /mnt/two");
+    // The kernel's own record says which way commands came: io_uring on the character devices, ioctls on the block devices.
+    guest.sh(&format!("mount -t tracefs none {TRACE} && echo 1 > {TRACE}/events/io_uring/enable"));
     for (word, expected) in words.iter().zip(&expected) {
-        for device in ["/dev/nvme0n1", "/dev/ng0n1", "/dev/nvme0n2"] {
+        for (device, by_ring) in
+            [("/dev/nvme0n1", false), ("/dev/ng0n1", true), ("/dev/nvme0n2", false), ("/dev/nvme0", true)]
+        {
+            guest.sh(&format!("echo > {TRACE}/trace"));
             let ask = format!("/job/nearside grep -d {device} -a -r -c -F '{word}' /tree | grep -v ':0$'");
             let (_, out, err) = guest.ran(&ask, 120);
             assert!(&near_data(&out) == expected, "{word} on {device}: {err}\n{out}\n{expected:?}");
+            // The probe, and the two halves of at least one search.
+            let (_, commands, _) = guest.ran(&format!("grep -c 'opcode URING_CMD' {TRACE}/trace"), 20);
+            let commands: u32 = commands.trim().parse().unwrap();
+            assert_eq!(commands >= 3, by_ring, "{commands} io_uring commands on {device}");
         }
         // From another host, over the network.
         let drive = format!("nvme+tcp://127.0.0.1:{port}/{NQN}/1");
@@ -183,6 +193,19 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
             "{word} over the network: {}",
             String::from_utf8_lossy(&ran.stderr)
         );
+    }
+    for (device, way) in [("/dev/ng0n1", "io_uring"), ("/dev/nvme0n1", "ioctl")] {
+        let told = guest.sh(&format!("/job/nearside info -d {device}"));
+        assert!(told.contains(way), "{device}: {told}");
+        // Reads of the host's own, many at once, and more than fits in one command.
+        let read = guest.sh(&format!(
+            "/job/nearside grep -d {device} --locate host --compute host -a -r -c -F import /tree | grep -v ':0$'"
+        ));
+        assert_eq!(near_data(&read), expected[0], "{device}");
+        let largest = guest.sh("cd /mnt/one && ls -S $(find tree -type f) | head -n 1").trim().to_owned();
+        let copied =
+            guest.sh(&format!("/job/nearside cat -d {device} /{largest} | cmp - /mnt/one/{largest}"));
+        assert_eq!(copied, "", "{largest} on {device}");
     }
     let mounted =
         guest.sh("/job/nearside grep --mounted -a -r -c -F import /mnt/one/tree | grep -v ':0$' | wc -l");

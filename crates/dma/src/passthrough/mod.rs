@@ -1,5 +1,10 @@
 //! NVMe commands through the kernel's driver (`linux/nvme_ioctl.h`): ioctls on a controller (`/dev/nvmeX`), a namespace's block device
-//! (`/dev/nvmeXnY`) or its character device (`/dev/ngXnY`). They need CAP_SYS_ADMIN, but for some that only read.
+//! (`/dev/nvmeXnY`) or its character device (`/dev/ngXnY`), one at a time; or io_uring commands on either character device, many in
+//! flight ([`CommandRing`]). They need CAP_SYS_ADMIN, but for some that only read.
+
+mod ring;
+
+pub use ring::{CommandRing, Ended};
 
 use std::fs::File;
 use std::io;

@@ -1,0 +1,208 @@
+//! Near-data work and reads over a way whose commands move data in one direction: NVMe over Fabrics, and a kernel's passthrough.
+//!
+//! A near-data operation is two commands: `execute` carries the request under a tag, `result` the reply. Both are sent at once and
+//! meet in the drive: one round trip. A `result` that comes back empty says that the drive is still at work, and is posted again; an
+//! operation that fails or is given up is cancelled.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nearside_driver::{Command, Kind, NamespaceInfo};
+use nearside_spec::near_data::{ReplyStatus, wire};
+use nearside_spec::opcode::io;
+
+use crate::Error;
+
+/// Milliseconds for which a `result` may wait in the drive; less than the 5 s that it allows.
+const WAIT_MS: u32 = 4_000;
+/// Commands that a carrier has to have room for.
+pub(crate) const DEPTH: u16 = 8;
+
+/// What names a command among those that are out; a read's is its place, which is less.
+const EXECUTE: u64 = u64::MAX;
+pub(crate) const RESULT: u64 = u64::MAX - 1;
+const CANCEL: u64 = u64::MAX - 2;
+
+/// The command of a cookie, in words.
+pub(crate) fn what(cookie: u64) -> &'static str {
+    match cookie {
+        EXECUTE => "a near-data command",
+        RESULT => "the result of a near-data command",
+        CANCEL => "cancel",
+        _ => "a read",
+    }
+}
+
+/// A command that has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) cookie: u64,
+    /// Bytes of its data that count, as its kind says.
+    pub(crate) moved: Result<usize, Error>,
+    /// The data that were given.
+    pub(crate) data: Vec<u8>,
+}
+
+/// The flag by which another thread gives up what is under way, where there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Stop(pub(crate) Option<Arc<AtomicBool>>);
+
+impl Stop {
+    /// Whether a wait has to look at it now and then.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+}
+
+/// A way for commands, [`DEPTH`] of them at once.
+pub(crate) trait Carrier {
+    /// Sends a command. `data` are its data, whole dwords.
+    fn send(&mut self, command: &Command, data: Vec<u8>, cookie: u64) -> Result<(), Error>;
+
+    /// Waits until one of those that are out has ended, or (always allowed) less. An error: nothing ends any more.
+    fn wait(&mut self, sink: impl FnMut(Ended)) -> Result<(), Error>;
+
+    /// Commands that are out.
+    fn outstanding(&self) -> usize;
+
+    /// Whether what is under way is to be given up.
+    fn is_stopped(&self) -> bool;
+}
+
+/// A command of an operation's.
+pub(crate) fn half(opcode: u8, nsid: u32, tag: u64) -> Command {
+    let command = Command::raw(opcode, nsid).with(12, tag as u32).with(13, (tag >> 32) as u32);
+    Command { kind: Kind::NearData, ..command }
+}
+
+/// Sends `request` under a tag and puts its reply in `reply`. `buffer` is what the reply may fill; it comes back for the next.
+pub(crate) fn near_data(
+    carrier: &mut impl Carrier,
+    nsid: u32,
+    tag: u64,
+    request: &[u8],
+    buffer: Vec<u8>,
+    reply: &mut Vec<u8>,
+) -> Result<Vec<u8>, Error> {
+    let answered = answer(carrier, nsid, tag, request, buffer);
+    if answered.is_err() {
+        cancel(carrier, nsid, tag);
+    }
+    let (buffer, moved) = answered?;
+    take_reply(&buffer, moved, reply)?;
+    Ok(buffer)
+}
+
+fn answer(
+    carrier: &mut impl Carrier,
+    nsid: u32,
+    tag: u64,
+    request: &[u8],
+    buffer: Vec<u8>,
+) -> Result<(Vec<u8>, usize), Error> {
+    let ask = |carrier: &mut _, buffer: Vec<u8>| {
+        let result = half(io::NEAR_DATA_RESULT, nsid, tag).with(11, buffer.len() as u32).with(14, WAIT_MS);
+        Carrier::send(carrier, &result, buffer, RESULT)
+    };
+    let execute = half(io::NEAR_DATA_EXECUTE, nsid, tag).with(10, request.len() as u32);
+    let mut sent = request.to_vec();
+    sent.resize(request.len().next_multiple_of(4), 0);
+    carrier.send(&execute, sent, EXECUTE)?;
+    ask(carrier, buffer)?;
+    let (mut executed, mut answered) = (None, None);
+    loop {
+        if let Some(moved) = executed.take() {
+            let _: usize = moved?;
+            executed = Some(Ok(0));
+            if let Some(Ended { moved, data, .. }) = answered.take() {
+                match moved? {
+                    0 => ask(carrier, data)?,
+                    moved => return Ok((data, moved)),
+                }
+            }
+        }
+        if carrier.is_stopped() {
+            return Err(Error::Refused(ReplyStatus::Cancelled));
+        }
+        carrier.wait(|ended| match ended.cookie {
+            EXECUTE => executed = Some(ended.moved),
+            _ => answered = Some(ended),
+        })?;
+    }
+}
+
+/// The drive is to forget the tag. What is out comes back first.
+fn cancel(carrier: &mut impl Carrier, nsid: u32, tag: u64) {
+    let mut going = carrier.send(&half(io::NEAR_DATA_CANCEL, nsid, tag), Vec::new(), CANCEL);
+    while going.is_ok() && carrier.outstanding() > 0 {
+        going = carrier.wait(drop);
+    }
+}
+
+/// Fills `into` from byte `offset` of the namespace by reads of at most `most` bytes. Returns how many.
+pub(crate) fn read(
+    carrier: &mut impl Carrier,
+    namespace: &NamespaceInfo,
+    most: usize,
+    offset: u64,
+    into: &mut [u8],
+) -> Result<u64, Error> {
+    let block = namespace.block_size as usize;
+    let piece = (most / block * block).max(block);
+    let commands = into.len().div_ceil(piece);
+    let (mut sent, mut done) = (0, 0);
+    let mut failure = None;
+    while done < commands {
+        while sent < commands && failure.is_none() && sent - done < usize::from(DEPTH) {
+            let at = sent * piece;
+            let len = piece.min(into.len() - at);
+            let slba = (offset + at as u64) / block as u64;
+            let read = Command::read(namespace.nsid, slba, (len / block) as u32);
+            match carrier.send(&read, vec![0; len], at as u64) {
+                Ok(()) => sent += 1,
+                Err(error) => failure = Some(error),
+            }
+        }
+        if failure.is_some() && sent == done {
+            break;
+        }
+        carrier.wait(|ended| {
+            done += 1;
+            match ended.moved {
+                Ok(_) => {
+                    let at = ended.cookie as usize;
+                    into[at..at + ended.data.len()].copy_from_slice(&ended.data);
+                }
+                Err(error) => failure = Some(failure.take().unwrap_or(error)),
+            }
+        })?;
+    }
+    failure.map_or(Ok(commands as u64), Err)
+}
+
+/// Whether a request and its buffer fit.
+pub(crate) fn fits(request: &[u8], capacity: usize, most: usize) -> Result<(), Error> {
+    if request.len() > most || !(wire::REPLY_HEADER..=most).contains(&capacity) {
+        let reason = format!("{} bytes, and a buffer of {capacity}; the most is {most}", request.len());
+        return Err(Error::Form { what: "request", reason });
+    }
+    Ok(())
+}
+
+/// The reply in a `result`'s bytes.
+fn take_reply(buffer: &[u8], moved: usize, reply: &mut Vec<u8>) -> Result<(), Error> {
+    let form = |reason: String| Error::Form { what: "reply", reason };
+    let bytes = buffer.get(..moved).unwrap_or(buffer);
+    let header = bytes.first_chunk::<{ wire::REPLY_HEADER }>();
+    let header = header.ok_or_else(|| form(format!("{} bytes hold none", bytes.len())))?;
+    let len = wire::reply_len(header).map_err(|e| form(e.to_string()))?;
+    let whole = bytes.get(..len);
+    let whole = whole.ok_or_else(|| form(format!("it claims {len} bytes of {}", bytes.len())))?;
+    reply.clear();
+    reply.extend_from_slice(whole);
+    Ok(())
+}
