@@ -278,6 +278,33 @@ fn a_cancelled_command_is_answered_and_leaves_nothing() {
 }
 
 #[test]
+fn a_cancel_by_another_reactor_ends_what_runs() {
+    let Some(image) = image("a_cancel_by_another_reactor_ends_what_runs", fill) else { return };
+    let store = Dram::from_file(image.path(), 512).unwrap();
+    let mut drive = Drive::new(Modelled::new(store, Delay::fixed(50_000).medium()));
+    let host = nearside_device::Host::default();
+    let mut other =
+        <Fsr as Firmware<Modelled<Dram, _>>>::worker(&drive.namespace, &drive.memory, &host).unwrap();
+    let bytes = encode_request(&request(tree("/"), grep("line")));
+    let token = drive.start(Door::Execute { tag: 5 }, bytes.clone(), 0).unwrap();
+    drive.finish(token);
+    let result = drive.start(Door::Result { tag: 5, wait_ms: 1000 }, vec![], MAX_BUFFER).unwrap();
+    let now = drive.clock.now();
+    drive.worker.step(now, &mut |_, _| panic!("too early"));
+    let cancel = Job { token: Token(99), door: Door::Cancel { tag: 5 }, request: vec![], room: 0 };
+    other.start(cancel, now).unwrap();
+    let mut said = None;
+    other.step(now, &mut |token, outcome| said = Some((token, outcome.status, outcome.result)));
+    assert_eq!(said, Some((Token(99), Status::SUCCESS, 1)));
+    assert_eq!(drive.finish(result).status, Status::ABORT_REQUESTED);
+    // The tag is free again, and what runs under it is not taken for what was cancelled.
+    let token = drive.start(Door::Execute { tag: 5 }, bytes, 0).unwrap();
+    drive.finish(token);
+    let result = drive.start(Door::Result { tag: 5, wait_ms: 1000 }, vec![], MAX_BUFFER).unwrap();
+    assert_eq!(drive.finish(result).status, Status::SUCCESS);
+}
+
+#[test]
 fn the_monitor_sees_writes_and_an_unrelated_one_invalidates_nothing() {
     let test = "the_monitor_sees_writes_and_an_unrelated_one_invalidates_nothing";
     let Some(image) = image(test, fill) else { return };

@@ -8,6 +8,7 @@
 //! `result` meet under their tag in either order; Set Features keeps its reply for Get Features to fetch.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nearside_clock::{Clock, Nanos};
@@ -39,17 +40,29 @@ pub struct Fsr {
     retriever: Arc<Retriever>,
     clock: Arc<dyn Clock>,
     tags: Mutex<Tags>,
+    /// Counts cancellations of what another reactor runs.
+    cancelled: AtomicU64,
 }
 
 impl Fsr {
     /// With the drive's clock, by which slices end.
     pub fn new(clock: Arc<dyn Clock>, config: Config) -> Fsr {
-        Fsr { retriever: Arc::new(Retriever::new(config)), clock, tags: Mutex::default() }
+        Fsr {
+            retriever: Arc::new(Retriever::new(config)),
+            clock,
+            tags: Mutex::default(),
+            cancelled: AtomicU64::new(0),
+        }
     }
 
     /// As [`Fsr::new`]; `trace` is told where the time of every near-data command goes.
     pub fn traced(clock: Arc<dyn Clock>, config: Config, trace: Arc<Trace>) -> Fsr {
-        Fsr { retriever: Arc::new(Retriever::traced(config, trace)), clock, tags: Mutex::default() }
+        Fsr {
+            retriever: Arc::new(Retriever::traced(config, trace)),
+            clock,
+            tags: Mutex::default(),
+            cancelled: AtomicU64::new(0),
+        }
     }
 
     /// What the drive knows of its files; its monitor's counters.
@@ -94,6 +107,7 @@ impl<S: Store> Firmware<S> for Fsr {
             waiting: Vec::new(),
             outcomes: Vec::new(),
             finished: Vec::new(),
+            seen: namespace.observer().cancelled.load(Ordering::Acquire),
         })
     }
 
@@ -157,6 +171,8 @@ pub struct FsrWorker<S: Store> {
     waiting: Vec<Waiting>,
     outcomes: Vec<(Token, Outcome)>,
     finished: Finished<Vec<u8>>,
+    /// Cancellations that were looked at.
+    seen: u64,
 }
 
 fn done(status: Status, result: u32, reply: Vec<u8>) -> Outcome {
@@ -226,6 +242,31 @@ impl<S: Store> FsrWorker<S> {
                 Some(done(Status::COMMAND_SEQUENCE_ERROR, 0, Vec::new()))
             }
             Meeting::Unknown => self.wait(waiting, now),
+        }
+    }
+
+    /// Every `result` that waits here for a tag ends as aborted.
+    fn end_waiting(&mut self, tag: u64) {
+        for waiting in self.waiting.extract_if(.., |w| w.tag == tag) {
+            self.outcomes.push((waiting.token, done(Status::ABORT_REQUESTED, 0, Vec::new())));
+        }
+    }
+
+    /// Ends what runs here and was cancelled by way of another reactor.
+    fn see_cancelled(&mut self) {
+        let cancelled = self.namespace.observer().cancelled.load(Ordering::Acquire);
+        if std::mem::replace(&mut self.seen, cancelled) == cancelled {
+            return;
+        }
+        let tag = |running: &Running| match running.whose {
+            For::Tag(tag) => Some(tag),
+            For::Command(_) | For::Feature(_) => None,
+        };
+        for tag in self.running.iter().filter_map(tag).collect::<Vec<_>>() {
+            if self.tags(|tags| tags.see_cancelled(tag)) {
+                self.stop(For::Tag(tag));
+                self.end_waiting(tag);
+            }
         }
     }
 
@@ -302,11 +343,13 @@ impl<S: Store> Worker for FsrWorker<S> {
                 }
             }
             Door::Cancel { tag } => {
-                self.stop(For::Tag(tag));
-                let known = self.tags(|tags| tags.cancel(tag));
-                for waiting in self.waiting.extract_if(.., |w| w.tag == tag) {
-                    self.outcomes.push((waiting.token, done(Status::ABORT_REQUESTED, 0, Vec::new())));
+                let here = self.stop(For::Tag(tag));
+                let known = self.tags(|tags| tags.cancel(tag, here));
+                if known && !here {
+                    // Release: who sees the count finds the tag cancelled.
+                    self.namespace.observer().cancelled.fetch_add(1, Ordering::Release);
                 }
+                self.end_waiting(tag);
                 done(Status::SUCCESS, u32::from(known), Vec::new())
             }
         };
@@ -315,6 +358,7 @@ impl<S: Store> Worker for FsrWorker<S> {
     }
 
     fn step(&mut self, now: Nanos, answer: &mut impl FnMut(Token, Outcome)) -> Progress {
+        self.see_cancelled();
         let mut finished = std::mem::take(&mut self.finished);
         let mut progress = self.executor.step(now, &mut finished);
         for (key, reply) in finished.drain(..) {

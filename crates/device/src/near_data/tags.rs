@@ -18,7 +18,16 @@ enum State {
     /// `execute` failed.
     Failed(Status),
     Running,
+    /// Cancelled by another reactor than the one that runs it, which has yet to see it.
+    Cancelled,
     Reply(Vec<u8>),
+}
+
+impl State {
+    /// Whether some reactor runs it.
+    fn is_running(&self) -> bool {
+        matches!(self, State::Running | State::Cancelled)
+    }
 }
 
 struct Entry<T> {
@@ -75,7 +84,7 @@ fn make_room<T>(entries: &mut VecDeque<Entry<T>>) -> Result<(), Status> {
     if entries.len() < MOST {
         return Ok(());
     }
-    let idle = entries.iter().position(|e| !matches!(e.state, State::Running));
+    let idle = entries.iter().position(|e| !e.state.is_running());
     let Some(at) = idle else {
         return Err(Status::NAMESPACE_NOT_READY);
     };
@@ -113,6 +122,10 @@ impl HostTags {
         match std::mem::replace(&mut entry.state, State::Running) {
             State::Request(request) => Meeting::Start(request),
             State::Running => Meeting::Running,
+            State::Cancelled => {
+                entry.state = State::Cancelled;
+                Meeting::Failed(Status::ABORT_REQUESTED)
+            }
             State::Failed(status) => {
                 self.commands.remove(at);
                 Meeting::Failed(status)
@@ -131,11 +144,13 @@ impl HostTags {
 
     /// The task of a `result` has its reply.
     pub(super) fn replied(&mut self, tag: u64, reply: Vec<u8>) {
+        self.see_cancelled(tag);
         store(&mut self.commands, &tag, reply);
     }
 
     /// The task of a `result` is gone with its reactor.
     pub(super) fn failed(&mut self, tag: u64) {
+        self.see_cancelled(tag);
         let entry = self.commands.iter_mut().find(|e| e.tag == tag);
         if let Some(Entry { state: state @ State::Running, .. }) = entry {
             *state = State::Failed(Status::ABORT_REQUESTED);
@@ -152,10 +167,20 @@ impl HostTags {
         store(&mut self.features, &tag, reply);
     }
 
-    /// Forgets a tag; whether it was known.
-    pub(super) fn cancel(&mut self, tag: u64) -> bool {
+    /// Forgets a tag; whether it was known. `here`: its task was stopped. One that runs elsewhere stays until its reactor has seen it.
+    pub(super) fn cancel(&mut self, tag: u64, here: bool) -> bool {
+        let Some(at) = self.commands.iter().position(|e| e.tag == tag) else { return false };
+        match self.commands.get_mut(at) {
+            Some(entry) if entry.state.is_running() && !here => entry.state = State::Cancelled,
+            _ => drop(self.commands.remove(at)),
+        }
+        true
+    }
+
+    /// Whether a tag was cancelled by another reactor than the one that asks, which runs it; then it is forgotten.
+    pub(super) fn see_cancelled(&mut self, tag: u64) -> bool {
         let before = self.commands.len();
-        self.commands.retain(|e| e.tag != tag);
+        self.commands.retain(|e| e.tag != tag || !matches!(e.state, State::Cancelled));
         self.commands.len() < before
     }
 
