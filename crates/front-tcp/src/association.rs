@@ -11,6 +11,7 @@ use nearside_dma::{Function, Region};
 use nearside_spec::registers::{self as reg, Cc, csts};
 use nearside_store::Store;
 
+use crate::pool::Buffer;
 use crate::queue::Queue;
 use crate::target::Offer;
 
@@ -66,8 +67,8 @@ pub(crate) struct Local<S: Store, F: Firmware<S>> {
     pub(crate) connections: Vec<usize>,
     /// Queues whose connections are gone, until the controller has let go of them.
     pub(crate) leaving: Vec<Queue>,
-    /// The host has reset the controller: the queues are to go.
-    pub(crate) reset: bool,
+    /// Staging buffers of commands that a reset has ended, until the controller moves no bytes of theirs any more.
+    pub(crate) orphans: Vec<Buffer>,
     /// When the reactor wants to be stepped; `None`: when there is something for it.
     pub(crate) due: Option<Nanos>,
 }

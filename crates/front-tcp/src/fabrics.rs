@@ -101,9 +101,16 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         // Most of it is done at once; the thread's next turn goes on.
         local.reactor.step(cx.now);
         local.due = Some(cx.now);
-        if before.enabled() && !value.enabled() {
-            // A reset: what was outstanding is not answered, and the I/O queues go. The admin queue stays for a look at CSTS.
-            local.reset = true;
+        let reset = before.enabled() && !value.enabled();
+        if reset {
+            // What was outstanding is not answered.
+            queue.forget(cx.pool, &mut local.orphans);
+        }
+        if reset || (before.shn() == 0 && value.shn() != 0) {
+            // The I/O queues of all threads go. The admin queue stays for a look at CSTS.
+            for thread in 0..association.threads {
+                cx.target.post(thread, Mail::QueuesEnd(association.cntlid));
+            }
         }
         Ok(0)
     }

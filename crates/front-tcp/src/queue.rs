@@ -252,6 +252,15 @@ impl Queue {
         self.taken = 0;
     }
 
+    /// All commands: the controller begins anew. Buffers that it may still know go to `orphans`.
+    pub(crate) fn forget(&mut self, pool: &mut Pool, orphans: &mut Vec<Buffer>) {
+        self.clear_waiting(pool);
+        for key in 0..self.slots.len() as u16 {
+            orphans.extend(self.remove(key).and_then(|slot| slot.buffer));
+        }
+        (self.taken, self.reading) = (0, 0);
+    }
+
     /// Commands that wait for their host, whose buffers the controller does not know.
     pub(crate) fn clear_waiting(&mut self, pool: &mut Pool) {
         self.postponed.clear();

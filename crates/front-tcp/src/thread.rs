@@ -32,6 +32,8 @@ pub(crate) enum Mail<S: Store, F: Firmware<S>> {
     Serve(Box<Connection<S, F>>),
     /// An association ends.
     End(u16),
+    /// A controller was reset or shut down: its I/O queues end.
+    QueuesEnd(u16),
 }
 
 /// Where controllers find a thread's staging buffers.
@@ -374,7 +376,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
                         reactor: *reactor,
                         connections: Vec::new(),
                         leaving: Vec::new(),
-                        reset: false,
+                        orphans: Vec::new(),
                         due: Some(now),
                     });
                     let at = self.locals.iter().position(Option::is_none).unwrap_or_else(|| {
@@ -386,6 +388,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
                 }
                 Mail::Serve(connection) => self.welcome(connection, now),
                 Mail::End(cntlid) => self.end(cntlid, now),
+                Mail::QueuesEnd(cntlid) => self.end_queues(cntlid),
             }
         }
         count
@@ -461,6 +464,18 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         }
     }
 
+    /// The I/O queues of a controller end, its admin queue stays.
+    fn end_queues(&mut self, cntlid: u16) {
+        let Some(&at) = self.by_cntlid.get(&cntlid) else { return };
+        let Some(local) = self.locals.get(at).and_then(Option::as_deref) else { return };
+        for key in local.connections.clone() {
+            let io = |c: &mut Box<Connection<S, F>>| c.queue.as_ref().is_some_and(|queue| queue.id != 0);
+            if let Some(connection) = self.connections.get_mut(key).and_then(|c| c.take_if(io)) {
+                self.close(key, connection);
+            }
+        }
+    }
+
     /// Steps the reactors that have something to do, and answers what they have completed. `sweep`: looks at all mailboxes.
     fn step(&mut self, now: Nanos, sweep: bool) -> usize {
         let mut work = 0;
@@ -511,7 +526,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         work
     }
 
-    /// Queues whose connections are gone, resets, controllers that gave up, associations that end.
+    /// Queues whose connections are gone, controllers that gave up, associations that end.
     fn tidy(&mut self, at: usize, now: Nanos) {
         let Some(local) = self.locals.get_mut(at).and_then(Option::as_deref_mut) else { return };
         let ended = local.association.ended.load(Ordering::Acquire);
@@ -524,6 +539,9 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
                 }
                 there
             });
+        }
+        if local.reactor.in_flight() == 0 {
+            local.orphans.drain(..).for_each(|buffer| self.pool.give_back(buffer));
         }
         if ended {
             if local.leaving.is_empty() && local.connections.is_empty() && local.reactor.in_flight() == 0 {
@@ -544,17 +562,6 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             self.target.counters.silent.fetch_add(1, Ordering::Relaxed);
             let association = local.association.clone();
             self.target.end(&association);
-            return;
-        }
-        if std::mem::take(&mut local.reset) {
-            // The I/O queues of all threads would have to go; what a host does after a reset is to end the association or to connect them
-            // anew, so that those of this thread alone are closed here and the others by their hosts.
-            for key in local.connections.clone() {
-                let io = |c: &Connection<S, F>| c.queue.as_ref().is_some_and(|queue| queue.id != 0);
-                if let Some(connection) = self.connections.get_mut(key).and_then(|c| c.take_if(|c| io(c))) {
-                    self.close(key, connection);
-                }
-            }
         }
     }
 

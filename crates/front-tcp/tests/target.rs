@@ -10,8 +10,7 @@ use nearside_clock::TscClock;
 use nearside_driver::tcp::{Address, Controller, Initiator, Options as HostOptions, discover};
 use nearside_driver::{Command, Error, Failure, Policy};
 use nearside_front_tcp::{Offer, Options, Server};
-use nearside_spec::log::{event, lid};
-use nearside_spec::opcode::admin;
+use nearside_spec::log::lid;
 use nearside_spec::{Status, fabrics};
 use nearside_store::Dram;
 use raw::{HOST, NQN, namespace, offer, serve};
@@ -167,7 +166,6 @@ fn namespaces_come_and_go_under_hosts() {
         Failure::Status(Status(Status::INVALID_NAMESPACE.dnr().0 | 1 << 13))
     );
     until("the namespace is let go of", || weak.upgrade().is_none());
-    let _ = (event::NOTICE, admin::ASYNC_EVENT_REQUEST);
 }
 
 #[test]

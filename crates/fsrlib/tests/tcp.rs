@@ -3,6 +3,7 @@
 
 use std::net::TcpListener;
 use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command as Run;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use nearside_front_tcp::{Offer, Server, Target};
 use nearside_fsrlib::driver::tcp::{Address, Controller, Initiator, Options as Host, discover, subtype};
 use nearside_fsrlib::driver::{Command, Error as DriverError, Failure, Policy, RejectReason};
 use nearside_fsrlib::{
-    Answer, Ask, Error, Operation, Record, ReplyStatus, Route, Search, Session, TcpTransport, Transport,
+    Answer, Ask, Credentials, Error, Operation, Record, ReplyStatus, Route, Search, Session, TcpTransport,
+    Transport, describe, own_credentials,
 };
 use nearside_spec::Status;
 use nearside_store::{Dram, File, FileOptions, Store};
@@ -27,13 +29,21 @@ const BLOCK: usize = 512;
 
 /// A target with one subsystem of one namespace; hosts are believed.
 fn serve<S: Store>(store: S, hosts: Option<Vec<String>>) -> (Server<S, Fsr>, Address) {
+    serve_as(store, |offer| Offer { hosts, identity: Identity::Trust, ..offer })
+}
+
+/// The same, offered as told.
+fn serve_as<S: Store>(
+    store: S,
+    offer: impl FnOnce(Offer<S, Fsr>) -> Offer<S, Fsr>,
+) -> (Server<S, Fsr>, Address) {
     let clock = TscClock::new();
     let firmware = Fsr::new(Arc::new(clock), Config::default());
     let subsystem = Subsystem::new();
     let namespace = Namespace::new(store, firmware, BLOCK as u32, [9; 16], false).unwrap();
     subsystem.add(1, Arc::new(namespace)).unwrap();
     let target = Target::new(nearside_front_tcp::Options::default()).unwrap();
-    target.offer(Offer { hosts, identity: Identity::Trust, ..Offer::new(NQN, "7", subsystem) });
+    target.offer(offer(Offer::new(NQN, "7", subsystem)));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = Server::start(target, vec![listener], clock).unwrap();
@@ -205,6 +215,70 @@ fn a_drive_answers_over_the_network_as_it_does_here() {
         there.set_route(Route::Host);
         let [ask, ..] = &asks()[..] else { panic!() };
         assert_eq!(records(&mut there, ask), records(&mut here, ask), "by the host's own reads");
+    }
+}
+
+#[test]
+fn what_a_hosts_word_is_worth_is_said_per_host() {
+    if !needs::tools("what_a_hosts_word_is_worth_is_said_per_host", &["mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree/a");
+    std::fs::create_dir_all(&tree).unwrap();
+    std::fs::write(tree.join("secret"), "word\n").unwrap();
+    std::fs::set_permissions(tree.join("secret"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    let owner = own_credentials().unwrap();
+    let image = image(folder.path()).unwrap();
+    let store = File::open(&image, FileOptions::read()).unwrap();
+    let host = |name: &str| Host::for_host(&format!("nqn.2014-08.org.example:{name}")).unwrap();
+    let (_server, address) = serve_as(store, |offer| Offer {
+        identities: vec![
+            (host("trusted").host_nqn, Identity::Trust),
+            (host("owner").host_nqn, Identity::SquashAll { uid: owner.uid, gid: owner.gid }),
+            (host("nobody").host_nqn, Identity::SquashAll { uid: 65_533, gid: 65_532 }),
+            (host("refused").host_nqn, Identity::Refuse),
+        ],
+        ..offer
+    });
+    let root = Credentials { uid: 0, gid: 0, groups: vec![0] };
+    let stranger = Credentials { uid: 12_345, gid: 12_345, groups: vec![] };
+    // Who comes, for whom it asks, and what the error has to say; `None`: it may read.
+    for (name, who, said) in [
+        ("trusted", &root, None),
+        ("trusted", &owner, None),
+        ("trusted", &stranger, Some("Permission denied")),
+        ("owner", &stranger, None),
+        ("owner", &root, None),
+        ("nobody", &root, Some("takes user 0 of this host for 65533:65532")),
+        ("nobody", &owner, Some("for 65533:65532")),
+        ("refused", &root, Some("answers no near-data requests")),
+        ("refused", &stranger, Some("answers no near-data requests")),
+        // All others: root is nobody, whoever else is believed.
+        ("unnamed", &root, Some("takes root of this host for 65534:65534")),
+        ("unnamed", &stranger, Some("Permission denied")),
+    ] {
+        let transport =
+            TcpTransport::new(connect(&address, host(name)), Policy::Interrupt, TscClock::new()).unwrap();
+        let mut session = Session::new(transport, Arc::new(TscClock::new())).with_credentials(who.clone());
+        let mut failed = Vec::new();
+        let mut lines = 0;
+        let patterns = vec![b"word".to_vec()];
+        let search = Search { patterns, answer: Answer::Count, text: true, ..Search::default() };
+        let answer = session.stream(&Ask::path("/a/secret", Operation::Search(search)), |record| {
+            match record {
+                Record::Matches(count) => lines += count,
+                Record::Failed { status, .. } => failed.push(describe(&status).to_string()),
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        });
+        failed.extend(answer.err().map(|error| error.to_string()));
+        let failed = failed.join("; ");
+        match said {
+            None => assert_eq!((lines, failed.as_str()), (1, ""), "{name} for {who:?}"),
+            Some(said) => assert!(lines == 0 && failed.contains(said), "{name} for {who:?}: {failed:?}"),
+        }
     }
 }
 

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearside_clock::TscClock;
-use nearside_device::{Namespace, Subsystem};
+use nearside_device::{Firmware, Namespace, Subsystem};
 use nearside_front_tcp::{Offer, Options, Server, Target};
 use nearside_spec::fabrics::capsule::CapsuleData;
 use nearside_spec::fabrics::command::{Connect, ConnectData, FabricsCommand, Property};
 use nearside_spec::fabrics::pdu::{self, Fatal, HEAD, Head, Initialize, Pdu, Side, Terms};
 use nearside_spec::registers as reg;
 use nearside_spec::{CompletionEntry, Status, SubmissionEntry};
-use nearside_store::Dram;
+use nearside_store::{Dram, Store};
 
 pub const NQN: &str = "nqn.2026-11.dev.nearside:test";
 pub const HOST: &str = "nqn.2026-11.dev.nearside:host";
@@ -31,7 +31,7 @@ pub fn offer(bytes: u64) -> Offer<Dram, ()> {
     Offer::new(NQN, "SERIAL", subsystem)
 }
 
-pub fn serve(offer: Offer<Dram, ()>, options: Options) -> Server<Dram, ()> {
+pub fn serve<S: Store, F: Firmware<S>>(offer: Offer<S, F>, options: Options) -> Server<S, F> {
     let target = Target::new(options).unwrap();
     target.offer(offer);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
