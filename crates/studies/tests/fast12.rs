@@ -3,6 +3,7 @@
 mod small;
 
 use nearside_studies::Paper::Fast12;
+use nearside_studies::fast12::counters::Event;
 use nearside_studies::{Finding, Record};
 use small::{holds_on_the_model, small};
 
@@ -76,6 +77,31 @@ fn section_3_4() {
     near_the_paper(&record, "Section 3.4", &[]);
     let cpu = |n| get(&record, &format!("CPU time of a read, an interrupt for {n} completions")).figure.value;
     assert!(cpu(16) < cpu(1), "{} {}", cpu(16), cpu(1));
+    counters_are_read_or_named(&record);
+}
+
+fn counters_are_read_or_named(record: &Record) {
+    let sets = ["16 KiB", "256 KiB", "4 MiB"];
+    if record.get("a neighbour's step through 16 KiB, alone").is_none() {
+        return assert!(record.notes("Section 3.4").any(|note| note.contains("no core beside the drive's")));
+    }
+    for event in Event::ALL.map(Event::name) {
+        let of = |size: &str, how: &str| {
+            record.get(&format!("{event} of a neighbour's 1,000 steps through {size}, {how}"))
+        };
+        let slots = |size| of(size, "in the slots of asynchronous reads");
+        let read = sets.iter().all(|size| of(size, "alone").and(slots(size)).is_some());
+        let named =
+            record.notes("Section 3.4").any(|n| n.starts_with(&format!("{event} of the neighbour: ")));
+        assert!(read != named, "{event}: read {read}, named {named}");
+        if read && event == Event::Instructions.name() {
+            // The same loop: who counts others' work as well, or scales by the wrong time, is far off.
+            for size in sets {
+                let ratio = slots(size).unwrap().figure.ratio.unwrap();
+                assert!((0.9..1.1).contains(&ratio), "{size}: {ratio}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -11,12 +11,14 @@ use nearside_sim::cpu::{Costs, Host, HostOutcome, IoProgram};
 
 use crate::{Failure, Study};
 
+pub mod counters;
 mod figure1;
 mod figure2;
 mod figure3;
 mod interleavings;
 mod machine;
 mod orders;
+mod pollution;
 mod rules;
 pub mod second;
 mod section34;

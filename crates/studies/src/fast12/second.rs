@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nearside_clock::{Clock, TscClock};
 use nearside_dma::{cpu, tsc};
+use serde::{Deserialize, Serialize};
 
+use super::counters::{Counter, Event};
 use crate::Failure;
 
 /// Two readings further apart than this were interrupted: some hundred nanoseconds are what a reading with all around it takes at worst.
@@ -29,12 +31,12 @@ pub struct Slot {
     pub to: u64,
 }
 
-/// The process's whole work, until its standard input ends: `slots CORE GAP_TICKS`, or `walk CORE BYTES`.
+/// The process's whole work, until its standard input ends: `slots CORE GAP_TICKS`, or `walk CORE BYTES [EVENT]`.
 ///
 /// # Errors
 /// Words that are none, a core that it may not use.
 pub fn main(words: &[String]) -> Result<(), Failure> {
-    let [work, core, number] = words else {
+    let [work, core, number, event @ ..] = words else {
         return Err("the second process takes its work, a core and a number".into());
     };
     let number: u64 = number.parse()?;
@@ -49,10 +51,11 @@ pub fn main(words: &[String]) -> Result<(), Failure> {
             slots.iter().flat_map(|s| [s.from, s.to]).flat_map(u64::to_le_bytes).collect()
         }
         "walk" => {
+            let event = event.first().map(|name| Event::named(name).ok_or("no event is called that"));
+            let mut counter = event.transpose()?.map(Counter::open);
             let lines = ring(number as usize);
             ready(&mut out)?;
-            let walk = walk_until(&lines)?;
-            [walk.steps, walk.cpu_ns].into_iter().flat_map(u64::to_le_bytes).collect()
+            serde_json::to_vec(&walk_until(&lines, &mut counter)?)?
         }
         _ => return Err(format!("{work:?} is no work of the second process").into()),
     };
@@ -74,19 +77,24 @@ fn ready(out: &mut impl Write) -> Result<(), Failure> {
 }
 
 /// A neighbour that walks through memory of its own, one dependent load after another: what its cache keeps shows in how long a step takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Walk {
     /// Loads.
     pub steps: u64,
     /// CPU time that the process had for them, in nanoseconds.
     pub cpu_ns: u64,
+    /// What the counter that was asked for counted meanwhile, in user mode, or why it did not.
+    pub counted: Option<Result<f64, String>>,
 }
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// One ring through the lines of so many bytes, in a drawn order: each line's first word is the next one's number.
-fn ring(bytes: usize) -> Vec<[u64; LINE / 8]> {
+/// A cache line of a ring; its first word is the next line's number.
+pub type Line = [u64; LINE / 8];
+
+/// One ring through the lines of so many bytes, in a drawn order.
+pub fn ring(bytes: usize) -> Vec<Line> {
     let count = (bytes / LINE).max(2);
     let mut order: Vec<usize> = (0..count).collect();
     let mut state = 7;
@@ -100,17 +108,35 @@ fn ring(bytes: usize) -> Vec<[u64; LINE / 8]> {
     lines
 }
 
-fn walk_until(lines: &[[u64; LINE / 8]]) -> Result<Walk, Failure> {
-    let (mut at, mut steps) = (0usize, 0);
-    let before = cpu::thread_cpu_ns()?;
-    while !TOLD.load(Ordering::Relaxed) {
-        for _ in 0..256 {
-            at = lines[at][0] as usize;
+/// So many steps through a ring; where they lead.
+#[inline]
+pub fn steps(lines: &[Line], from: usize, count: usize) -> usize {
+    (0..count).fold(from, |at, _| lines[at][0] as usize)
+}
+
+fn walk_until(lines: &[Line], counter: &mut Option<Result<Counter, String>>) -> Result<Walk, Failure> {
+    const LOOK: usize = 256;
+    let (mut at, mut taken) = (0, 0);
+    let mut walk = || {
+        while !TOLD.load(Ordering::Relaxed) {
+            at = steps(lines, at, LOOK);
+            taken += LOOK as u64;
         }
-        steps += 256;
-    }
+    };
+    let before = cpu::thread_cpu_ns()?;
+    let counted = match counter {
+        Some(Ok(counter)) => Some(counter.count(walk).map(|(count, ())| count)),
+        Some(Err(why)) => {
+            walk();
+            Some(Err(why.clone()))
+        }
+        None => {
+            walk();
+            None
+        }
+    };
     std::hint::black_box(at);
-    Ok(Walk { steps, cpu_ns: cpu::thread_cpu_ns()? - before })
+    Ok(Walk { steps: taken, cpu_ns: cpu::thread_cpu_ns()? - before, counted })
 }
 
 fn slots_until(gap: u64, slots: &mut Vec<Slot>) {
@@ -135,17 +161,25 @@ pub struct Second {
 
 impl Second {
     /// One that notes its slots, on `core`; `helper` is a command that makes it call [`main`] with the words added here. Ready when this returns.
-    pub fn slots(helper: Command, core: usize) -> Result<Second, Failure> {
-        Second::start(helper, "slots", core, TscClock::new().ticks(GAP_NS))
+    pub fn slots(mut helper: Command, core: usize) -> Result<Second, Failure> {
+        let gap = TscClock::new().ticks(GAP_NS);
+        helper.args(["slots".to_owned(), core.to_string(), gap.to_string()]);
+        Second::start(helper)
     }
 
-    /// One that walks through so many bytes.
-    pub fn walk(helper: Command, core: usize, bytes: u64) -> Result<Second, Failure> {
-        Second::start(helper, "walk", core, bytes)
+    /// One that walks through so many bytes, and counts its own events.
+    pub fn walk(
+        mut helper: Command,
+        core: usize,
+        bytes: u64,
+        event: Option<Event>,
+    ) -> Result<Second, Failure> {
+        let words = ["walk".to_owned(), core.to_string(), bytes.to_string()];
+        helper.args(words).args(event.map(Event::name));
+        Second::start(helper)
     }
 
-    fn start(mut helper: Command, work: &str, core: usize, number: u64) -> Result<Second, Failure> {
-        helper.args([work, &core.to_string(), &number.to_string()]);
+    fn start(mut helper: Command) -> Result<Second, Failure> {
         let child = helper.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut second = Second { child };
         let mut line = String::new();
@@ -158,8 +192,8 @@ impl Second {
         Ok(second)
     }
 
-    /// Ends it: the numbers that it leaves.
-    fn end(mut self) -> Result<Vec<u64>, Failure> {
+    /// Ends it: what it leaves.
+    fn end(mut self) -> Result<Vec<u8>, Failure> {
         drop(self.child.stdin.take());
         let mut bytes = Vec::new();
         self.child.stdout.take().ok_or("the second process has no output")?.read_to_end(&mut bytes)?;
@@ -167,21 +201,18 @@ impl Second {
         if !status.success() {
             return Err(format!("the second process ended with {status}").into());
         }
-        let number = |b: &[u8]| b.try_into().map(u64::from_le_bytes).unwrap_or_default();
-        Ok(bytes.chunks_exact(8).map(number).collect())
+        Ok(bytes)
     }
 
     /// Ends one that walks.
     pub fn walked(self) -> Result<Walk, Failure> {
-        match self.end()?[..] {
-            [steps, cpu_ns] => Ok(Walk { steps, cpu_ns }),
-            _ => Err("the second process did not say how far it came".into()),
-        }
+        Ok(serde_json::from_slice(&self.end()?)?)
     }
 
     /// Ends one that notes its slots. The caller's core should be another, or idle.
     pub fn stop(self) -> Result<Vec<Slot>, Failure> {
-        let numbers = self.end()?;
+        let number = |b: &[u8]| b.try_into().map(u64::from_le_bytes).unwrap_or_default();
+        let numbers: Vec<u64> = self.end()?.chunks_exact(8).map(number).collect();
         // Both processes read one counter; its origin is that of neither clock.
         let clock = TscClock::new();
         let (now, tick, rate) = (clock.now().0, tsc::read(), clock.ticks(1_000_000_000).max(1));

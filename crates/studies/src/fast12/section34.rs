@@ -11,7 +11,7 @@ use nearside_spec::feature;
 
 use super::machine::{Caller, LOOK, median, path_core, read};
 use super::second::Second;
-use super::{alone, figure3};
+use super::{alone, figure3, pollution};
 use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
 
 /// Section 3.4.
@@ -26,7 +26,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     let bench = Bench::new(Prototype::GEN2.medium())?;
     rate(run, bench.driver())?;
     coalescing(run, Bench::new(Delay::units(1, EACH_NS).medium())?.driver())?;
-    neighbour(run, bench.driver())?;
+    pollution::neighbour(run, bench.driver())?;
     idle(run, bench.driver())
 }
 
@@ -155,72 +155,6 @@ fn coalesced(driver: &Driver, count: usize) -> Result<Coalesced, Failure> {
     let reads = latencies.len() as f64 / sleeps.max(1) as f64;
     driver.delete(queue, &clock, &mut Threaded, drop)?;
     Ok(Coalesced { latency_ns: median(latencies.into_iter()), cpu_ns, reads })
-}
-
-/// A neighbour in the slots that asynchronous reads leave: how long a step of its walk through memory takes, in its own CPU time. A walk that
-/// fits the nearest cache shows what the switches cost it; a larger one what it loses of its cache besides.
-fn neighbour(run: &mut Run<'_>, driver: &Driver) -> Result<(), Failure> {
-    let Some(core) = path_core() else { return Ok(()) };
-    let (rounds, millis) = run.sized((2, 100), (7, 400));
-    let mut ratios = Vec::new();
-    for (bytes, size) in [(16u64 << 10, "16 KiB"), (256 << 10, "256 KiB"), (4 << 20, "4 MiB")] {
-        run.say(&format!("a neighbour that walks through {size}"));
-        let (mut alone, mut beside, mut slots) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..rounds {
-            alone.push(walk(run, driver, core, bytes, millis, false)?.0);
-            let (step, slot) = walk(run, driver, core, bytes, millis, true)?;
-            beside.push(step);
-            slots.push(slot);
-        }
-        let name = |how: &str| format!("a neighbour's step through {size}, {how}");
-        let alone = run.finding(Finding::new(name("alone"), "ns").machine(&alone));
-        let beside = Finding::new(name("in the slots of asynchronous reads"), "ns").machine(&beside);
-        let beside = run.finding(beside.beside(&alone));
-        run.finding(
-            Finding::new(format!("a neighbour's CPU time for each read, {size}"), "us").machine(&slots),
-        );
-        ratios.push(beside.figure.ratio.unwrap_or(0.0));
-    }
-    run.claim(
-        Claim::new("the slots pollute caches: whoever runs in them loses what it held", "3.4")
-            .machine(ratios.iter().any(|r| *r > ratios[0] * 1.05) && ratios[0] > 0.0)
-            .because(format!(
-                "slow-down in the slots by working set: 16 KiB {:.2}, 256 KiB {:.2}, 4 MiB {:.2}; the first is the switches' own cost",
-                ratios[0], ratios[1], ratios[2]
-            )),
-    );
-    run.note(
-        "The neighbour's slow-down is by its own CPU time, as the kernel accounts it. The processor's cache and TLB counters are not read.",
-    );
-    Ok(())
-}
-
-/// Nanoseconds of a step, and the neighbour's CPU time for each read in microseconds.
-fn walk(
-    run: &Run<'_>,
-    driver: &Driver,
-    core: usize,
-    bytes: u64,
-    millis: u64,
-    beside: bool,
-) -> Result<(f64, f64), Failure> {
-    let mut caller = Caller::new(driver, 4096)?;
-    caller.io.set_policy(Policy::Interrupt);
-    let second = Second::walk(run.helper(), core, bytes)?;
-    let clock = TscClock::new();
-    let end = clock.now() + millis * 1_000_000;
-    let mut reads = 0u64;
-    while beside && clock.now() < end {
-        caller.execute(&read(reads, 4096))?;
-        reads += 1;
-    }
-    if !beside {
-        std::thread::sleep(std::time::Duration::from_millis(millis));
-    }
-    caller.close()?;
-    let walk = second.walked()?;
-    let us = walk.cpu_ns as f64 / 1e3 / reads.max(1) as f64;
-    Ok((walk.cpu_ns as f64 / walk.steps.max(1) as f64, us))
 }
 
 /// An asynchronous read where its thread is the only one on the CPU, and where a second process keeps the CPU awake.

@@ -1,0 +1,174 @@
+//! Cache and TLB pollution (section 3.4), by a neighbour in the slots that asynchronous reads leave: what a step of its walk through memory
+//! takes and misses, alone and there.
+//!
+//! A walk that fits the nearest cache shows what the switches cost it; a larger one what it loses of its cache besides. Time is the
+//! neighbour's own CPU time, taken without counters; then each counter is read in runs of its own, since every switch saves and restores
+//! those that are open.
+
+use nearside_clock::{Clock, TscClock};
+use nearside_driver::{Driver, Policy};
+
+use super::counters::Event;
+use super::machine::{Caller, path_core, read};
+use super::second::{Second, Walk};
+use crate::{Chart, Claim, Failure, Finding, Run, Scale};
+
+const SETS: [(u64, &str); 3] = [(16 << 10, "16 KiB"), (256 << 10, "256 KiB"), (4 << 20, "4 MiB")];
+const ALONE: &str = "alone";
+const SLOTS: &str = "in the slots of asynchronous reads";
+
+/// What the neighbour's walks show, in time and by counters.
+pub fn neighbour(run: &mut Run<'_>, driver: &Driver) -> Result<(), Failure> {
+    let Some(core) = path_core() else {
+        run.note("This machine has no core beside the drive's, and so no neighbour's slots.");
+        return Ok(());
+    };
+    let rig = Rig { driver, core };
+    slow_down(run, &rig)?;
+    let mut because = Vec::new();
+    let mut holds = true;
+    for event in Event::ALL {
+        let Some(ratios) = counted(run, &rig, event)? else { continue };
+        if PAPERS.contains(&event) {
+            // The largest set fits no cache, and has nothing to lose.
+            holds &= ratios[..2].iter().all(|ratio| *ratio > 1.0);
+            let of = ratios.iter().zip(SETS).map(|(ratio, (_, size))| format!("{size} {ratio:.1}"));
+            because.push(format!("{} {}", event.name(), of.collect::<Vec<_>>().join(", ")));
+        }
+    }
+    if !because.is_empty() {
+        run.claim(
+            Claim::new("by its counters: thread data held in cache and TLBs are replaced", "3.4")
+                .machine(holds)
+                .because(format!("in the slots over alone, for each step: {}", because.join("; "))),
+        );
+    }
+    run.note(
+        "Slow-down is by the neighbour's own CPU time, as the kernel accounts it. Its counters count its own events in user mode, one \
+         counter at a time, in runs apart: a counter that is open makes each switch longer. What the kernel calls a cache's references and \
+         misses is the processor's affair; with AMD's Zen they are the second level's.",
+    );
+    Ok(())
+}
+
+/// The caches that the paper names.
+const PAPERS: [Event; 2] = [Event::CacheMisses, Event::TlbMisses];
+
+fn slow_down(run: &mut Run<'_>, rig: &Rig<'_>) -> Result<(), Failure> {
+    let (rounds, millis) = run.sized((2, 100), (7, 400));
+    let mut ratios = Vec::new();
+    for (bytes, size) in SETS {
+        run.say(&format!("a neighbour that walks through {size}"));
+        let (mut alone, mut beside, mut slots) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            let step = |walk: &Walk| walk.cpu_ns as f64 / walk.steps.max(1) as f64;
+            alone.push(step(&rig.alone(run, bytes, millis, None)?));
+            let (walk, reads) = rig.in_slots(run, bytes, millis, None)?;
+            beside.push(step(&walk));
+            slots.push(walk.cpu_ns as f64 / 1e3 / reads.max(1) as f64);
+        }
+        let name = |how: &str| format!("a neighbour's step through {size}, {how}");
+        let alone = run.finding(Finding::new(name(ALONE), "ns").machine(&alone));
+        let beside = Finding::new(name(SLOTS), "ns").machine(&beside);
+        let beside = run.finding(beside.beside(&alone));
+        run.finding(
+            Finding::new(format!("a neighbour's CPU time for each read, {size}"), "us").machine(&slots),
+        );
+        ratios.push(beside.figure.ratio.unwrap_or(0.0));
+    }
+    run.claim(
+        Claim::new("the slots pollute caches: whoever runs in them loses what it held", "3.4")
+            .machine(ratios.iter().any(|r| *r > ratios[0] * 1.05) && ratios[0] > 0.0)
+            .because(format!(
+                "slow-down in the slots by working set: 16 KiB {:.2}, 256 KiB {:.2}, 4 MiB {:.2}; the first is the switches' own cost",
+                ratios[0], ratios[1], ratios[2]
+            )),
+    );
+    Ok(())
+}
+
+/// An event's counts for 1,000 steps, alone and in the slots; the ratio by working set. None, and a remark why, where this machine does
+/// not count it.
+fn counted(run: &mut Run<'_>, rig: &Rig<'_>, event: Event) -> Result<Option<Vec<f64>>, Failure> {
+    let (rounds, millis) = run.sized((1, 60), (5, 150));
+    let word = event.name();
+    run.say(&format!("{word} of a neighbour"));
+    let mut ratios = Vec::new();
+    for (bytes, size) in SETS {
+        let (mut alone, mut beside, mut lost) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            let one = rig.alone(run, bytes, millis, Some(event))?;
+            let (other, reads) = rig.in_slots(run, bytes, millis, Some(event))?;
+            match (for_1000(&one), for_1000(&other)) {
+                (Ok(one), Ok(in_slots)) => {
+                    alone.push(one);
+                    beside.push(in_slots);
+                    lost.push((in_slots - one) / 1e3 * other.steps as f64 / reads.max(1) as f64);
+                }
+                (Err(why), _) | (_, Err(why)) => {
+                    run.note(format!("{word} of the neighbour: the counter {why}."));
+                    return Ok(None);
+                }
+            }
+        }
+        let finding = |how: &str, runs: &[f64]| {
+            let name = format!("{word} of a neighbour's 1,000 steps through {size}, {how}");
+            let finding = Finding::new(name, "").machine(runs);
+            if PAPERS.contains(&event) { finding.point(word, how, size) } else { finding }
+        };
+        let alone = run.finding(finding(ALONE, &alone));
+        let beside = run.finding(finding(SLOTS, &beside).beside(&alone));
+        if event != Event::Instructions {
+            let name = format!("{word} that a read adds to a neighbour's through {size}");
+            run.finding(Finding::new(name, "").machine(&lost));
+        }
+        ratios.push(beside.figure.ratio.unwrap_or(0.0));
+    }
+    if PAPERS.contains(&event) {
+        let caption = format!("{word} of a neighbour's 1,000 steps, by its working set");
+        run.chart(Chart::sides(word, &caption, Scale::log(word)));
+    }
+    Ok(Some(ratios))
+}
+
+/// What the counter counted for 1,000 steps.
+fn for_1000(walk: &Walk) -> Result<f64, String> {
+    let counted = walk.counted.clone().unwrap_or(Err("was not asked for".to_owned()))?;
+    Ok(counted * 1e3 / walk.steps.max(1) as f64)
+}
+
+/// The drive whose reads leave the slots, and their core.
+struct Rig<'a> {
+    driver: &'a Driver,
+    core: usize,
+}
+
+impl Rig<'_> {
+    fn alone(&self, run: &Run<'_>, bytes: u64, millis: u64, event: Option<Event>) -> Result<Walk, Failure> {
+        let second = Second::walk(run.helper(), self.core, bytes, event)?;
+        std::thread::sleep(std::time::Duration::from_millis(millis));
+        second.walked()
+    }
+
+    /// And the reads meanwhile.
+    fn in_slots(
+        &self,
+        run: &Run<'_>,
+        bytes: u64,
+        millis: u64,
+        event: Option<Event>,
+    ) -> Result<(Walk, u64), Failure> {
+        let mut caller = Caller::new(self.driver, 4096)?;
+        caller.io.set_policy(Policy::Interrupt);
+        let second = Second::walk(run.helper(), self.core, bytes, event)?;
+        let clock = TscClock::new();
+        let end = clock.now() + millis * 1_000_000;
+        let mut reads = 0;
+        while clock.now() < end {
+            caller.execute(&read(reads, 4096))?;
+            reads += 1;
+        }
+        caller.close()?;
+        Ok((second.walked()?, reads))
+    }
+}
