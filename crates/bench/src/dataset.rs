@@ -72,53 +72,50 @@ pub fn write_deep(root: &Path, shape: Shape, seed: u64, mut tick: impl FnMut(u64
     Ok(written)
 }
 
-/// A deep tree as DAC'23 (IV-C) has it: chains of directories, each with 50 to 60 sub-directories and files.
+/// A deep tree as DAC'23 (IV-C) has it: directories, one in the other, each with 50 to 60 sub-directories and files.
 #[derive(Clone, Debug)]
-pub struct Chains {
-    /// How many.
-    pub chains: usize,
-    /// Directories in each, one in the other.
+pub struct Chain {
+    /// Directories.
     pub depth: usize,
     /// What lies in the directory at a depth beside its neighbours: a file of each size.
     pub files: Vec<(usize, usize)>,
 }
 
-impl Chains {
-    /// The file of so many bytes below so many directories of a chain.
-    pub fn path(chain: usize, depth: usize, bytes: usize) -> String {
-        let mut path = format!("/chain{chain:02}");
-        for level in 1..depth {
+impl Chain {
+    /// The file of so many bytes below so many directories.
+    pub fn path(depth: usize, bytes: usize) -> String {
+        let mut path = String::new();
+        for level in 0..depth {
             let _ = std::fmt::Write::write_fmt(&mut path, format_args!("/level{level:02}"));
         }
         path + &format!("/record-{bytes}.log")
     }
 }
 
-/// Writes chains below `root`. The same seed writes the same bytes. No file's text holds the [`NEEDLE`] but in its last line.
-pub fn write_chains(root: &Path, shape: &Chains, seed: u64) -> io::Result<()> {
+/// Writes a chain below `root`, from the top down: so an F2FS made of it numbers its inodes. The same seed writes the same bytes. No file's
+/// text holds the [`NEEDLE`] but in its last line.
+pub fn write_chain(root: &Path, shape: &Chain, seed: u64) -> io::Result<()> {
     let mut rng = Rng(seed);
-    for chain in 0..shape.chains {
-        for depth in 1..=shape.depth {
-            let inside = Chains::path(chain, depth, 0);
-            let dir = root.join(inside.trim_start_matches('/')).with_file_name("");
-            fs::create_dir_all(&dir)?;
-            let sizes = shape.files.iter().filter(|(at, _)| *at == depth).map(|(_, bytes)| *bytes);
-            let sizes: Vec<usize> = sizes.collect();
-            let neighbours = (50 + rng.below(11) as usize).saturating_sub(1 + sizes.len());
-            for i in 0..neighbours {
-                match i % 8 {
-                    0 => fs::create_dir_all(dir.join(format!("neighbour-{i:02}")))?,
-                    _ => drop(fs::File::create(dir.join(format!("neighbour-{i:02}.log")))?),
-                }
+    for depth in 1..=shape.depth {
+        let inside = Chain::path(depth, 0);
+        let dir = root.join(inside.trim_start_matches('/')).with_file_name("");
+        fs::create_dir_all(&dir)?;
+        let sizes = shape.files.iter().filter(|(at, _)| *at == depth).map(|(_, bytes)| *bytes);
+        let sizes: Vec<usize> = sizes.collect();
+        let neighbours = (50 + rng.below(11) as usize).saturating_sub(1 + sizes.len());
+        for i in 0..neighbours {
+            match i % 8 {
+                0 => fs::create_dir_all(dir.join(format!("neighbour-{i:02}")))?,
+                _ => drop(fs::File::create(dir.join(format!("neighbour-{i:02}.log")))?),
             }
-            for bytes in sizes {
-                let (mut text, _) = text(&mut rng, bytes);
-                let last = format!(" {NEEDLE}\n");
-                let from = text.len() - last.len();
-                text.truncate(from);
-                let plain = String::from_utf8_lossy(&text).replace(NEEDLE, "needle-none");
-                fs::write(dir.join(format!("record-{bytes}.log")), plain + &last)?;
-            }
+        }
+        for bytes in sizes {
+            let (mut text, _) = text(&mut rng, bytes);
+            let last = format!(" {NEEDLE}\n");
+            let from = text.len() - last.len();
+            text.truncate(from);
+            let plain = String::from_utf8_lossy(&text).replace(NEEDLE, "needle-none");
+            fs::write(dir.join(format!("record-{bytes}.log")), plain + &last)?;
         }
     }
     Ok(())
@@ -248,12 +245,12 @@ mod tests {
     }
 
     #[test]
-    fn chains_have_their_depth_and_their_files() {
+    fn a_chain_has_its_depth_and_its_files() {
         let dir = tempfile::tempdir().unwrap();
-        let shape = Chains { chains: 2, depth: 6, files: vec![(1, 4096), (6, 4096), (6, 16384)] };
-        write_chains(dir.path(), &shape, 3).unwrap();
+        let shape = Chain { depth: 6, files: vec![(1, 4096), (6, 4096), (6, 16384)] };
+        write_chain(dir.path(), &shape, 3).unwrap();
         for (depth, bytes) in shape.files {
-            let path = Chains::path(1, depth, bytes);
+            let path = Chain::path(depth, bytes);
             assert_eq!(path.matches('/').count(), depth + 1, "{path} lies below {depth} directories");
             let text = fs::read_to_string(dir.path().join(&path[1..])).unwrap();
             assert_eq!((text.len(), text.lines().filter(|l| l.contains(NEEDLE)).count()), (bytes, 1));

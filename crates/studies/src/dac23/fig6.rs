@@ -3,7 +3,7 @@
 //! Sizes double from 4 KiB until FSR's saving has fallen below 10 %. On a hit the file's metadata are in the drive's buffer; of a file larger
 //! than the buffer only the end can be.
 
-use nearside_bench::dataset::Chains;
+use nearside_bench::dataset::Chain;
 use nearside_bench::volume::Kind;
 
 use super::rig::{ABOUT, Bed, Buffer, Machine, Model, dataset, saved};
@@ -28,7 +28,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     let mut sizes = sizes;
     sizes.dedup();
     let files = depths.iter().flat_map(|depth| sizes.iter().map(|bytes| (*depth, *bytes))).collect();
-    let data = dataset(run, Kind::F2fs, Chains { chains: 1, depth: depths[depths.len() - 1], files })?;
+    let data = dataset(run, Kind::F2fs, Chain { depth: depths[depths.len() - 1], files })?;
     for buffer in Buffer::BOTH {
         let caption = format!("What FSR saves of a string search, {}: model and this machine", buffer.name());
         let (x, y) = (Scale::log("bytes of the file"), Scale::linear("saved, %"));
@@ -42,7 +42,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         for &depth in depths {
             let mut row = Vec::new();
             for &bytes in &sizes {
-                let path = Chains::path(0, depth, bytes);
+                let path = Chain::path(depth, bytes);
                 let [fsr, host] = model.search(&path, buffer)?.map(|took| took.total as f64 / 1e3);
                 let saving = saved(fsr, host);
                 let line = format!("depth {depth}");

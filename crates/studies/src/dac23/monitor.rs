@@ -6,7 +6,7 @@
 use std::hint::black_box;
 
 use nearside_bench::completion::{pin, unpin};
-use nearside_bench::dataset::Chains;
+use nearside_bench::dataset::Chain;
 use nearside_bench::volume::Kind;
 use nearside_clock::{Clock, TscClock};
 use nearside_device::near_data::Part;
@@ -25,8 +25,8 @@ const BYTES: usize = 4096;
 const PAPER_CRAWL_US: f64 = 419.0;
 
 fn run(run: &mut Run<'_>) -> Result<(), Failure> {
-    let data = dataset(run, Kind::F2fs, Chains { chains: 1, depth: DEPTH, files: vec![(DEPTH, BYTES)] })?;
-    let path = Chains::path(0, DEPTH, BYTES);
+    let data = dataset(run, Kind::F2fs, Chain { depth: DEPTH, files: vec![(DEPTH, BYTES)] })?;
+    let path = Chain::path(DEPTH, BYTES);
     pin(0);
     let mut machine = Machine::new(&data)?;
     machine.session().set_route(Route::Drive);

@@ -3,7 +3,7 @@
 //! One file, fragmented by its order on the flash or not, read by an operation that needs no order (CRC-32C) and by one that does (SHA-256),
 //! with more and more reads in flight. The model's processor takes no time for either, so that only the supply differs.
 
-use nearside_bench::dataset::Chains;
+use nearside_bench::dataset::Chain;
 use nearside_bench::volume::Kind;
 use nearside_fsrlib::{Digest, Operation, Route};
 use nearside_sim::near_data::{Core, NearDataConfig};
@@ -17,8 +17,8 @@ pub const STUDY: Study =
 
 fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     let bytes: usize = run.sized(2 << 20, 8 << 20);
-    let data = dataset(run, Kind::F2fs, Chains { chains: 1, depth: 3, files: vec![(3, bytes)] })?;
-    let path = Chains::path(0, 3, bytes);
+    let data = dataset(run, Kind::F2fs, Chain { depth: 3, files: vec![(3, bytes)] })?;
+    let path = Chain::path(3, bytes);
     let (x, y) = (Scale::linear("reads of 128 KiB in flight"), Scale::linear("MB/s"));
     run.chart(Chart::lines("supply", "A file from the flash, in order and in any order", x, y));
     let ways = [

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use nearside_studies::{Paper, Record, Setting, Size, page};
+use nearside_studies::{Paper, Record, Setting, Size, page, table};
 
 /// Runs it; panics where it stops. What it finds is read back from the record's lines, as the page reads it, and the page is looked at.
 pub fn small(paper: Paper, number: &str) -> Record {
@@ -15,6 +15,8 @@ pub fn small(paper: Paper, number: &str) -> Record {
     let record = nearside_studies::run(&[study], &setting, 0).unwrap();
     let lines = record.to_lines().unwrap();
     let record = Record::from_lines(&lines).unwrap();
+    // A test that fails shows it.
+    eprintln!("{}", table::table(&record));
     let figures = nearside_loadgen::record::Record::from_lines(&lines).unwrap().figures;
     assert_eq!(figures.len(), record.findings(study.number).count(), "a record of figures like any other");
     shows(
