@@ -2,7 +2,7 @@
 
 mod rig;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use nearside_device::Observer;
 use nearside_dma::Region;
@@ -494,4 +494,66 @@ fn side_by_side_regions_serve_one_command() {
     assert_eq!(host.bytes(DATA, 4096), [5; 4096]);
     io(&mut host, transfer(io::READ, 16, 8, DATA, 0)).unwrap();
     assert_eq!(host.bytes(DATA, 4096), [6; 4096]);
+}
+
+/// Looks at a completion queue when it is told of an answer.
+struct Answers {
+    /// The host's memory, and where in it the queue is.
+    queue: Arc<OnceLock<(Arc<Region>, usize)>>,
+    /// Completions that were there already, each time.
+    told: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Observer for Answers {
+    fn begin(&self, _: u64, _: u64) {}
+    fn end(&self, _: u64, _: u64, _: bool) {}
+    fn answers(&self) {
+        let (memory, at) = self.queue.get().unwrap();
+        self.told.lock().unwrap().push(posted(memory, *at));
+    }
+}
+
+impl<S: Store> Firmware<S> for Answers {
+    type Worker = nearside_device::firmware::NoWorker;
+    fn worker(
+        _: &Arc<nearside_device::Namespace<S, Self>>,
+        _: &Arc<nearside_dma::Memory>,
+        _: &nearside_device::Host,
+    ) -> std::io::Result<Self::Worker> {
+        Ok(nearside_device::firmware::NoWorker)
+    }
+}
+
+/// Completions of a queue in its first round, as its host sees them.
+fn posted(memory: &Region, at: usize) -> usize {
+    let entry = |n: usize| CompletionEntry { dw: memory.read_words(at + n * 16) };
+    (0..16).take_while(|&n| entry(n).phase()).count()
+}
+
+#[test]
+fn whoever_traces_answers_is_told_before_the_host_sees_them() {
+    for delay_ns in [0, 1_000_000] {
+        let (queue, told) = (Arc::new(OnceLock::new()), Arc::new(Mutex::new(Vec::new())));
+        let answers = Answers { queue: queue.clone(), told: told.clone() };
+        let store = Modelled::new(dram(1 << 20), Delay::fixed(delay_ns).medium());
+        let mut host = Host::with(store, answers, Config::default());
+        host.enable();
+        host.create_pair(1, None);
+        assert!(told.lock().unwrap().is_empty(), "administration is none of it");
+        let at = (host.queues[1].cq_iova() - BASE) as usize;
+        queue.set((host.memory.clone(), at)).unwrap();
+        for entry in [
+            transfer(io::READ, 0, 1, DATA, 0),
+            transfer(io::WRITE, 2, 1, DATA, 0),
+            SubmissionEntry::new(io::FLUSH, 1, 1),
+            transfer(io::WRITE_ZEROES, 0, 4, 0, 0),
+        ] {
+            io(&mut host, entry).unwrap();
+        }
+        // One that fails is not told of, the next one is.
+        io(&mut host, transfer(io::READ, 1 << 40, 1, DATA, 0)).unwrap_err();
+        io(&mut host, transfer(io::READ, 1, 1, DATA, 0)).unwrap();
+        assert_eq!(*told.lock().unwrap(), [0, 1, 2, 3, 5], "{delay_ns} ns");
+        assert_eq!(posted(&host.memory, at), 6);
+    }
 }

@@ -25,6 +25,14 @@ fn figs_2_and_4() {
     let of = |name: &str| record.get(&format!("NAND read: {name}")).unwrap().measured().unwrap();
     let layers: f64 = ["application", "driver", "queue", "device", "medium"].map(of).iter().sum();
     assert!((layers / of("all layers") - 1.0).abs() < 0.2, "{layers} of {}", of("all layers"));
+    for medium in ["memory", "Optane", "NAND read"] {
+        let of = |name: &str| record.get(&format!("{medium}: {name}")).unwrap().measured().unwrap();
+        // Both ways of a layer have their own time: without its own trace point on the way back, one of the two would be empty.
+        for layer in ["queue", "device"] {
+            let back = of(&format!("{layer}, of it on the way back"));
+            assert!(back > 0.0 && back <= of(layer), "{medium}: {layer} {}, back {back}", of(layer));
+        }
+    }
     study("Fig. 4");
 }
 

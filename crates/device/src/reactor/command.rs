@@ -126,6 +126,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                         (Kind::Deallocate(Operation::Deallocate { offset, len }, ranges), Payload::None)
                     }
                     _ => {
+                        self.tell_answer(place);
                         self.queues.answer(slot, 0, Status::SUCCESS, now);
                         return Ok(());
                     }
@@ -265,7 +266,10 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         };
         self.count(&operation);
         match owner {
-            Owner::Host(slot) if status == Status::SUCCESS => self.conclude(slot, 0, status, now),
+            Owner::Host(slot) if status == Status::SUCCESS => {
+                self.tell_answer(place);
+                self.conclude(slot, 0, status, now);
+            }
             Owner::Host(slot) => {
                 let nsid = self.attached.at(place).nsid;
                 self.fail(slot, nsid, &Fault::transient(status), now);
@@ -307,6 +311,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 self.conclude(slot, 0, Status::ABORT_REQUESTED, now);
             } else if outcome.status.is_success() {
                 layout.scatter(&self.shared.function.memory, &outcome.reply);
+                self.tell_answer(place);
                 self.conclude(slot, outcome.result.into(), outcome.status, now);
             } else {
                 let nsid = self.attached.at(place).nsid;

@@ -299,6 +299,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         match self.attached.at(place).access.submit(operation, Data::Spans(spans), token, now) {
             Submitted::Done(Completion { result: Ok(()), .. }) => {
                 self.count(&operation);
+                self.tell_answer(place);
                 self.queues.answer(slot, 0, Status::SUCCESS, now);
             }
             Submitted::Done(Completion { result: Err(StoreError::Busy), .. }) => {
@@ -356,6 +357,14 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             Owner::Host(slot) => self.fail(slot, nsid, &fault, now),
             // The host is told by the status of its own flushes; a shutdown ends in any case.
             Owner::Shutdown => self.shutdown_done = true,
+        }
+    }
+
+    /// The firmware's trace point: [`Observer::answers`](crate::Observer::answers).
+    #[inline(always)]
+    fn tell_answer(&self, place: usize) {
+        if let Some(attached) = self.attached.get(place) {
+            attached.access.namespace().observer().answers();
         }
     }
 

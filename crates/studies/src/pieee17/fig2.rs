@@ -6,7 +6,7 @@ use nearside_driver::Policy;
 use nearside_media::AnyMedium;
 use nearside_sim::cpu::{Costs, Host, IoProgram};
 
-use super::layers::{LAYERS, medians_us, plain, total, traced};
+use super::layers::{LAYERS, Read, half_traced, medians_us, plain, traced};
 use crate::{Chart, Claim, Failure, Finding, Run, Study};
 
 /// See the module.
@@ -32,7 +32,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         let software = (costs.submit_ns + costs.complete_ns) as f64 / 1e3;
         for (i, layer) in LAYERS.into_iter().enumerate() {
             let mut finding =
-                Finding::new(format!("{name}: {layer}"), "us").machine(&medians_us(&reads, |r| r[i]));
+                Finding::new(format!("{name}: {layer}"), "us").machine(&medians_us(&reads, |r| r.layer(i)));
             // The model knows software and device, not what is within them.
             match layer {
                 "driver" => finding = finding.model(software),
@@ -40,10 +40,17 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
                 _ => {}
             }
             run.finding(finding.point("layers", layer, name));
+            if matches!(layer, "driver" | "queue" | "device") {
+                let back = medians_us(&reads, |r| r.back(i));
+                run.finding(
+                    Finding::new(format!("{name}: {layer}, of it on the way back"), "us").machine(&back),
+                );
+            }
         }
-        let all = run
-            .finding(Finding::new(format!("{name}: all layers"), "us").machine(&medians_us(&reads, total)));
-        let medium = Finding::new(String::new(), "us").machine(&medians_us(&reads, |r| r[4]));
+        let all = run.finding(
+            Finding::new(format!("{name}: all layers"), "us").machine(&medians_us(&reads, Read::total)),
+        );
+        let medium = Finding::new(String::new(), "us").machine(&medians_us(&reads, Read::medium));
         shares.push(100.0 * medium.measured().unwrap_or(0.0) / all.measured().unwrap_or(1.0));
     }
     cost(run, batches, count)?;
@@ -57,28 +64,26 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     );
     run.note(
         "A layer's time is what it does before and after the layers below it. Queue: from the doorbell until the drive has fetched and checked the \
-         command. Device: from there to the medium, and from the medium's end until the completion is visible to the driver.",
+         command, and from the completion's posting until the driver sees it. Device: from there to the medium, and from the medium's end until \
+         the completion is posted.",
     );
     Ok(())
 }
 
-/// What the trace points cost: the same reads with and without those in the drive, in turn.
+/// What the trace points cost: the same reads without those in the drive, with those before the medium, with that of the answer too, in turn.
 fn cost(run: &mut Run<'_>, batches: usize, count: usize) -> Result<(), Failure> {
-    let (mut on, mut off) = (Vec::new(), Vec::new());
+    let (mut none, mut some, mut all) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..batches {
-        for with in [true, false] {
-            let medium = AnyMedium::parse("own")?;
-            let reads = match with {
-                true => traced(medium)?.reads(count)?,
-                false => plain(medium)?.reads(count)?,
-            };
-            if with { on.push(reads) } else { off.push(reads) }
-        }
+        let medium = || AnyMedium::parse("own");
+        none.push(plain(medium()?)?.reads(count)?);
+        some.push(half_traced(medium()?)?.reads(count)?);
+        all.push(traced(medium()?)?.reads(count)?);
     }
-    let off = run.finding(
-        Finding::new("memory: without the drive's trace points", "us").machine(&medians_us(&off, total)),
-    );
-    let on = Finding::new("memory: with them", "us").machine(&medians_us(&on, total));
-    run.finding(on.beside(&off));
+    let us = |reads: &[Vec<Read>]| medians_us(reads, Read::total);
+    let none =
+        run.finding(Finding::new("memory: without the drive's trace points", "us").machine(&us(&none)));
+    let some = Finding::new("memory: with those before the medium", "us").machine(&us(&some));
+    run.finding(some.beside(&none));
+    run.finding(Finding::new("memory: with all of them", "us").machine(&us(&all)).beside(&none));
     Ok(())
 }

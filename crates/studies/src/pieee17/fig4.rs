@@ -8,7 +8,7 @@ use nearside_media::AnyMedium;
 use nearside_sim::cpu::{Costs, Host, IoProgram};
 use nearside_stores::Model;
 
-use super::layers::{LAYERS, medians_us, total, traced};
+use super::layers::{Read, medians_us, traced};
 use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
 
 /// See the module.
@@ -48,8 +48,8 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     let reads = (0..batches).map(|_| rig.reads(count)).collect::<Result<Vec<_>, _>>()?;
     drop(rig);
     // The drive's own work comes on top of the modelled device's, which is a whole drive's: it counts as the system's here.
-    let medium = medians_us(&reads, |read| read[LAYERS.len() - 1]);
-    let system = medians_us(&reads, |read| total(read) - read[LAYERS.len() - 1]);
+    let medium = medians_us(&reads, Read::medium);
+    let system = medians_us(&reads, |read| read.total() - read.medium());
     for ((name, (device, added)), measured) in
         ["Optane", "NAND"].into_iter().zip(&modelled).zip([Some((medium, system)), None])
     {
@@ -64,7 +64,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         if let Some((medium, system)) = measured {
             at_device = at_device.machine(&medium);
             by_system = by_system.machine(&system);
-            whole = whole.machine(&medians_us(&reads, total));
+            whole = whole.machine(&medians_us(&reads, Read::total));
         }
         run.finding(at_device.point("latency", "device", name));
         run.finding(by_system.point("latency", "system", name));

@@ -1,8 +1,8 @@
-//! Trace points: one time for each layer that a read passes.
+//! Trace points: one time for each layer that a read passes, on its way there and back.
 //!
-//! Off, they cost nothing: the drive's are a store of their own type ([`Traced`]) that stands before the medium only where layers are
-//! measured, and the driver's are taken by the caller between the driver's own calls. On, each costs one reading of the time-stamp counter;
-//! [`Rig::cost_ns`] measures what all of them add.
+//! Off, they cost nothing: the drive's are types of their own, a store ([`Traced`]) that stands before the medium and a firmware
+//! ([`Answers`]) that is told when a completion is posted, both only where layers are measured; the driver's are taken by the caller between
+//! the driver's own calls. On, each costs one reading of the time-stamp counter; Fig. 2 measures what they add.
 
 use std::io;
 use std::sync::Arc;
@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nearside_bench::completion::{pin, unpin};
 use nearside_bench::dataset::Rng;
 use nearside_clock::{Clock, Nanos, TscClock};
-use nearside_device::Config;
-use nearside_device::runner::Rest;
+use nearside_device::firmware::NoWorker;
+use nearside_device::runner::{self, Rest};
+use nearside_device::{Config, Firmware, Host, Namespace, Observer};
 use nearside_dma::Memory;
 use nearside_driver::{Command, DmaBuffer, Driver, DriverConfig, QueueConfig, QueuePair, Threaded};
 use nearside_front_loop as front;
@@ -27,6 +28,7 @@ struct Stamps {
     fetched: AtomicU64,
     begun: AtomicU64,
     ended: AtomicU64,
+    answered: AtomicU64,
 }
 
 /// A store that notes when the drive has fetched a read, when the medium begins with it and when it has ended.
@@ -90,56 +92,120 @@ impl<C: Channel> Channel for TracedChannel<C> {
     }
 }
 
-/// The layers, outermost first; what a layer does before and after the inner ones is one sum.
+/// A firmware that notes when the drive answers, and does nothing else.
+pub struct Answers {
+    clock: TscClock,
+    stamps: Arc<Stamps>,
+}
+
+impl Observer for Answers {
+    #[inline(always)]
+    fn begin(&self, _offset: u64, _len: u64) {}
+    #[inline(always)]
+    fn end(&self, _offset: u64, _len: u64, _durable: bool) {}
+    fn answers(&self) {
+        self.stamps.answered.store(self.clock.now().0, Ordering::Release);
+    }
+}
+
+impl<S: Store> Firmware<S> for Answers {
+    type Worker = NoWorker;
+
+    fn worker(_: &Arc<Namespace<S, Answers>>, _: &Arc<Memory>, _: &Host) -> io::Result<NoWorker> {
+        Ok(NoWorker)
+    }
+
+    fn is_present(&self) -> bool {
+        false
+    }
+}
+
+/// The layers, outermost first.
 pub const LAYERS: [&str; 5] = ["application", "driver", "queue", "device", "medium"];
 
-/// One read's time by layer, in nanoseconds.
-pub type Read = [u64; LAYERS.len()];
+/// One read's time by layer, in nanoseconds: on the way there, and on the way back. The medium has one way.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Read {
+    there: [u64; LAYERS.len()],
+    back: [u64; LAYERS.len()],
+}
+
+impl Read {
+    /// A layer's, both ways.
+    pub fn layer(&self, nth: usize) -> u64 {
+        self.there[nth] + self.back[nth]
+    }
+
+    /// A layer's on the way back.
+    pub fn back(&self, nth: usize) -> u64 {
+        self.back[nth]
+    }
+
+    /// The medium's.
+    pub fn medium(&self) -> u64 {
+        self.layer(LAYERS.len() - 1)
+    }
+
+    /// All layers'.
+    pub fn total(&self) -> u64 {
+        self.there.iter().chain(&self.back).sum()
+    }
+}
 
 /// A drive on a thread of its own over a medium, traced or not, and the driver's queue pair.
-pub struct Rig<S: Store> {
+pub struct Rig {
     queue: QueuePair,
     buffer: Option<DmaBuffer>,
     clock: TscClock,
     stamps: Arc<Stamps>,
     random: Rng,
     _driver: Driver,
-    _drive: front::Threaded<S>,
+    _drive: runner::Threaded,
 }
 
 /// Bytes that reads are spread over.
 const CAPACITY: u64 = 64 << 20;
 
-/// Over a medium, with the drive's trace points.
-pub fn traced<M: Medium>(medium: M) -> Result<Rig<Traced<Modelled<Dram, M>>>, Failure> {
+/// Over a medium, with all of the drive's trace points.
+pub fn traced<M: Medium>(medium: M) -> Result<Rig, Failure> {
     let stamps = Arc::new(Stamps::default());
-    let store = Traced { inner: store(medium)?, clock: TscClock::new(), stamps: stamps.clone() };
-    rig(store, stamps)
+    let answers = Answers { clock: TscClock::new(), stamps: stamps.clone() };
+    rig(observed(medium, &stamps)?, answers, stamps)
+}
+
+/// With those before the medium, and none where it answers.
+pub fn half_traced<M: Medium>(medium: M) -> Result<Rig, Failure> {
+    let stamps = Arc::new(Stamps::default());
+    rig(observed(medium, &stamps)?, (), stamps)
 }
 
 /// Without.
-pub fn plain<M: Medium>(medium: M) -> Result<Rig<Modelled<Dram, M>>, Failure> {
-    rig(store(medium)?, Arc::default())
+pub fn plain<M: Medium>(medium: M) -> Result<Rig, Failure> {
+    rig(store(medium)?, (), Arc::default())
+}
+
+fn observed<M: Medium>(medium: M, stamps: &Arc<Stamps>) -> Result<Traced<Modelled<Dram, M>>, Failure> {
+    Ok(Traced { inner: store(medium)?, clock: TscClock::new(), stamps: stamps.clone() })
 }
 
 fn store<M: Medium>(medium: M) -> Result<Modelled<Dram, M>, Failure> {
     Ok(Modelled::new(Dram::new(CAPACITY, 512)?, medium))
 }
 
-fn rig<S: Store>(store: S, stamps: Arc<Stamps>) -> Result<Rig<S>, Failure> {
+fn rig<S: Store>(store: S, firmware: impl Firmware<S>, stamps: Arc<Stamps>) -> Result<Rig, Failure> {
     let clock = TscClock::new();
     pin(0);
     // The drive never sleeps: its wake-up is no layer.
     let rest = Rest { idle_ns: 1_000_000_000, early_ns: 1_000_000_000 };
-    let drive = front::threaded(store, (), Config { lba_size: 512, ..Config::default() }, clock, rest)?;
+    let drive = front::threaded(store, firmware, Config { lba_size: 512, ..Config::default() }, clock, rest)?;
     pin(1);
     let driver = Driver::start(drive.function.clone(), DriverConfig::default(), &clock, &mut Threaded)?;
     let queue = driver.queue(QueueConfig { depth: 32, interrupt: false }, &clock, &mut Threaded)?;
     let buffer = Some(driver.pool().take(4096)?);
-    Ok(Rig { queue, buffer, clock, stamps, random: Rng(7), _driver: driver, _drive: drive })
+    Ok(Rig { queue, buffer, clock, stamps, random: Rng(7), _driver: driver, _drive: drive.runner })
 }
 
-impl<S: Store> Rig<S> {
+impl Rig {
     /// So many reads of 4 KiB, one after the other.
     pub fn reads(&mut self, count: usize) -> Result<Vec<Read>, Failure> {
         (0..count).map(|_| self.read()).collect()
@@ -171,32 +237,26 @@ impl<S: Store> Rig<S> {
         std::hint::black_box(word);
         self.buffer = done.buffer;
         let returned = clock.now().0;
-        let [fetched, begun, ended] = [&self.stamps.fetched, &self.stamps.begun, &self.stamps.ended]
-            .map(|at| at.load(Ordering::Acquire));
+        let [fetched, begun, ended, answered] =
+            [&self.stamps.fetched, &self.stamps.begun, &self.stamps.ended, &self.stamps.answered]
+                .map(|at| at.load(Ordering::Acquire));
         // The drive may have fetched before the caller's own clock was read: a layer ends where the next begins.
         let fetched = fetched.clamp(asked, ready);
         let rung = rung.min(fetched);
         let begun = begun.clamp(fetched, ready);
         let ended = ended.clamp(begun, ready);
-        Ok([
-            (asked - called) + (returned - reaped),
-            (rung - asked) + (reaped - ready),
-            fetched - rung,
-            (begun - fetched) + (ready - ended),
-            ended - begun,
-        ])
+        let answered = answered.clamp(ended, ready);
+        Ok(Read {
+            there: [asked - called, rung - asked, fetched - rung, begun - fetched, ended - begun],
+            back: [returned - reaped, reaped - ready, ready - answered, answered - ended, 0],
+        })
     }
 }
 
-impl<S: Store> Drop for Rig<S> {
+impl Drop for Rig {
     fn drop(&mut self) {
         unpin();
     }
-}
-
-/// All layers of a read.
-pub fn total(read: &Read) -> u64 {
-    read.iter().sum()
 }
 
 /// Medians of a layer by batches of reads, in microseconds.
