@@ -198,13 +198,28 @@ mod tests {
     #[test]
     fn page_and_table_show_what_is_in_it() {
         let page = crate::page::page("title", &record());
-        for shown in
-            ["3.00 (3)", "0.60 to 0.70 (3.4)", "7.00", "6.00 to 8.00 (3)", "holds", "a &lt;remark&gt;"]
-        {
+        for shown in [
+            "3.00 (3)",
+            "5.00 (+67 %)",
+            "0.60 to 0.70 (3.4)",
+            "7.00",
+            "6.00 to 8.00 (3)",
+            "1.50",
+            "holds",
+            "a &lt;remark&gt;",
+            "line, paper",
+            "line, model",
+            "line, this machine",
+        ] {
             assert!(page.contains(shown), "{shown}: {page}");
+        }
+        for name in ["floor", "value", "share"] {
+            let cells = page.matches(&format!(">{name}</td>")).count();
+            assert!(cells >= 1, "{name}: {page}");
         }
         let table = crate::table::table(&record());
         assert!(table.contains("it is so (3): model: holds [5 > 2]"), "{table}");
+        assert!(table.contains("2.50 us (+25 %)"), "{table}");
         // A line's points are left to the page.
         assert!(table.contains("floor") && !table.contains("value"), "{table}");
     }

@@ -132,4 +132,16 @@ fn section_4() {
     let cpu =
         |rule| get(&record, &format!("CPU time, {rule}, 524288 B, with stalls, this machine")).figure.value;
     assert!(cpu("hybrid") < cpu("synchronous"), "{} {}", cpu("hybrid"), cpu("synchronous"));
+    let model = |what: &str| get(&record, &format!("{what}, model")).model.unwrap();
+    for (bytes, device) in [(524_288, "steady"), (512, "with stalls"), (524_288, "with stalls")] {
+        let cpu = |rule| model(&format!("CPU time, {rule}, {bytes} B, {device}"));
+        let (hybrid, spinning) = (cpu("hybrid"), cpu("synchronous"));
+        assert!(hybrid < 0.7 * spinning, "{bytes} B, {device}: {hybrid} {spinning}");
+    }
+    // Whoever spins takes as much CPU as time.
+    let [time, cpu] = ["time beyond the device's", "CPU time"]
+        .map(|what| model(&format!("{what}, synchronous, 512 B, steady")));
+    assert!((time + 2.05 - cpu).abs() < 0.01, "{time} {cpu}");
+    let stalling = model("time beyond the device's, synchronous, 512 B, with stalls");
+    assert!((stalling - time).abs() < 0.01, "a stall is the device's own time: {stalling}");
 }

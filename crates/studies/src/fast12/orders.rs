@@ -88,6 +88,18 @@ impl Tables {
         Ok(Tables { io, buffer })
     }
 
+    /// Nothing is ordered, sold or paid.
+    fn fill(&mut self) -> Result<(), String> {
+        for row in 0..ORDER {
+            let mut words = [0; 64];
+            if (DISTRICT..CUSTOMER).contains(&row) {
+                (words[NEXT_ORDER], words[NEXT_DELIVERY]) = (1, 1);
+            }
+            self.write(row, words)?;
+        }
+        Ok(())
+    }
+
     fn execute(&mut self, command: &Command) -> Result<(), String> {
         let buffer = self.buffer.take();
         let done = self.io.execute(command, buffer).map_err(|e| format!("refused: {:?}", e.reason))?;
@@ -128,6 +140,10 @@ fn sum(words: &Row, row: usize) -> u64 {
 struct Locks(Vec<Mutex<()>>);
 
 impl Locks {
+    fn new() -> Locks {
+        Locks((0..ORDER).map(|_| Mutex::new(())).collect())
+    }
+
     fn of(&self, row: usize) -> MutexGuard<'_, ()> {
         self.0[row].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -138,14 +154,8 @@ fn transact(driver: &Driver, policy: Policy, count: usize) -> Result<(f64, Resul
     let clock = TscClock::new();
     let service = Service::start(driver, 32, clock, || ())?;
     let mut all = Tables::new(driver, &service, Policy::Polled)?;
-    for row in 0..ORDER {
-        let mut words = [0; 64];
-        if (DISTRICT..CUSTOMER).contains(&row) {
-            (words[NEXT_ORDER], words[NEXT_DELIVERY]) = (1, 1);
-        }
-        all.write(row, words)?;
-    }
-    let locks = Locks((0..ORDER).map(|_| Mutex::new(())).collect());
+    all.fill()?;
+    let locks = Locks::new();
     let mut tables = Vec::new();
     for _ in 0..THREADS {
         tables.push(Tables::new(driver, &service, policy)?);
@@ -278,4 +288,49 @@ fn check(tables: &mut Tables) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_do_not_agree_are_found() {
+        let bench = Bench::new(Prototype::GEN2.medium()).unwrap();
+        let service = Service::start(bench.driver(), 32, TscClock::new(), || ()).unwrap();
+        let mut tables = Tables::new(bench.driver(), &service, Policy::Polled).unwrap();
+        let (locks, mut random) = (Locks::new(), 7);
+        tables.fill().unwrap();
+        for _ in 0..40 {
+            new_order(&mut tables, &locks, &mut random).unwrap();
+            payment(&mut tables, &locks, &mut random).unwrap();
+            delivery(&mut tables, &locks, &mut random).unwrap();
+        }
+        assert_eq!(check(&mut tables), Ok(()));
+        let ordered = (0..DISTRICTS).find(|d| tables.read(DISTRICT + d).unwrap()[NEXT_ORDER] > 1).unwrap();
+        let order = ORDER + ordered * ORDERS + 1;
+        for (row, column, says) in [
+            (WAREHOUSE, YTD, "the warehouse has"),
+            (DISTRICT, YTD, "its districts"),
+            (CUSTOMER + 3, BALANCE, "its customers"),
+            (ITEM + 5, SOLD, "item 5"),
+            (order, LINES, "item"),
+            (order, DELIVERED, "order 1 of district"),
+            (DISTRICT + ordered, NEXT_DELIVERY, "order"),
+        ] {
+            let was = tables.read(row).unwrap();
+            let mut other = was;
+            other[column] ^= 1;
+            tables.write(row, other).unwrap();
+            let found = check(&mut tables).expect_err("a wrong row");
+            assert!(found.contains(says), "{found}");
+            tables.write(row, was).unwrap();
+        }
+        assert_eq!(check(&mut tables), Ok(()));
+        // Bytes of one row in the place of another.
+        tables.read(ITEM).unwrap();
+        tables.execute(&Command::write(1, ITEM as u64 + 1, 1)).unwrap();
+        assert!(check(&mut tables).is_err_and(|found| found.contains("torn or another's")));
+        tables.io.close().unwrap();
+    }
 }

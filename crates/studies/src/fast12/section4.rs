@@ -38,11 +38,12 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
 /// What a stall adds.
 const STALL_NS: u64 = 5_000_000;
 
-/// What a rule costs: a read's mean time and CPU time, in nanoseconds.
+/// What a rule costs: a read's mean time and CPU time, and what of the time was the device's own, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     time_ns: f64,
     cpu_ns: f64,
+    device_ns: f64,
 }
 
 /// All rules over the sizes.
@@ -75,15 +76,14 @@ fn over_sizes(run: &mut Run<'_>, sizes: &[usize], delay: Delay, device: &str) ->
                 costs.push(measured(&bench, rule, bytes, count, delay)?);
             }
         }
-        let device_ns = mean_device_ns(delay, bytes);
         let mut medians = Vec::new();
         for ((name, _), (model, machine)) in Rule::all(1).into_iter().zip(model.iter().zip(&machine)) {
             let mut values = [0.0; 2];
             for (what, of_model, of_machine) in [
                 (
                     "time",
-                    model.time_ns - device_ns,
-                    machine.iter().map(|c| c.time_ns - device_ns).collect::<Vec<_>>(),
+                    model.time_ns - model.device_ns,
+                    machine.iter().map(|c| c.time_ns - c.device_ns).collect::<Vec<_>>(),
                 ),
                 ("cpu", model.cpu_ns, machine.iter().map(|c| c.cpu_ns).collect()),
             ] {
@@ -97,7 +97,8 @@ fn over_sizes(run: &mut Run<'_>, sizes: &[usize], delay: Delay, device: &str) ->
                 let finding = run.finding(finding.point(&format!("{what}, {device}, machine"), name, x));
                 values[usize::from(what == "cpu")] = finding.figure.value * 1e3;
             }
-            medians.push(Cost { time_ns: values[0] + device_ns, cpu_ns: values[1] });
+            let device_ns = mean_device_ns(delay, bytes);
+            medians.push(Cost { time_ns: values[0] + device_ns, cpu_ns: values[1], device_ns });
         }
         judged[0].take(bytes, &model);
         judged[1].take(bytes, &medians);
@@ -177,7 +178,7 @@ fn simulated(mut rule: Rule, bytes: usize, delay: Delay) -> Cost {
     let asynchronous_ns =
         costs.queue_ns + costs.context_ns + costs.handler_ns + costs.wake_ns + costs.back_ns;
     let mut medium = delay.medium();
-    let (mut now, mut time_ns, mut cpu_ns) = (0u64, 0u64, 0u64);
+    let (mut now, mut time_ns, mut cpu_ns, mut devices_ns) = (0u64, 0u64, 0u64, 0u64);
     for nth in 0..READS {
         let way = rule.decide(bytes, Nanos(now));
         let device_ns = medium.finish(Request::read(nth * bytes as u64, bytes as u64), now) - now;
@@ -206,8 +207,10 @@ fn simulated(mut rule: Rule, bytes: usize, delay: Delay) -> Cost {
         rule.learn(bytes, took_ns, slept, exact, Nanos(now));
         time_ns += took_ns;
         cpu_ns += used_ns;
+        devices_ns += device_ns;
     }
-    Cost { time_ns: time_ns as f64 / READS as f64, cpu_ns: cpu_ns as f64 / READS as f64 }
+    let [time_ns, cpu_ns, device_ns] = [time_ns, cpu_ns, devices_ns].map(|ns| ns as f64 / READS as f64);
+    Cost { time_ns, cpu_ns, device_ns }
 }
 
 /// The rule in real time. The means are put at the rate of stalls that the device has: those that a short round meets are few.
@@ -235,7 +238,7 @@ fn measured(
     };
     let time_ns = mix(|r| r.0, STALL_NS as f64);
     let cpu_ns = mix(|r| r.1, 0.0) + reads.others_ns;
-    Ok(Cost { time_ns, cpu_ns })
+    Ok(Cost { time_ns, cpu_ns, device_ns: mean_device_ns(delay, bytes) })
 }
 
 /// What reads took: each one's time and the CPU time of its thread; and of other threads for each.

@@ -19,10 +19,14 @@ pub fn small(paper: Paper, number: &str) -> Record {
     eprintln!("{}", table::table(&record));
     let figures = nearside_loadgen::record::Record::from_lines(&lines).unwrap().figures;
     assert_eq!(figures.len(), record.findings(study.number).count(), "a record of figures like any other");
-    shows(
-        &format!("{}-{}", paper.name(), nearside_studies::plain(number)),
-        &page::page(paper.title(), &record),
-    );
+    let page = page::page(paper.title(), &record);
+    // Everything has its row, below a head for findings and one for claims.
+    let rows = |page: &str| page.matches("<tr>").count();
+    let empty = rows(&page::page(paper.title(), &Record::new(record.environment.clone())));
+    let told = [record.findings(study.number).count(), record.claims(study.number).count()];
+    let expected: usize = told.iter().filter(|n| **n > 0).map(|n| n + 1).sum();
+    assert_eq!(rows(&page) - empty, expected, "{told:?}");
+    shows(&format!("{}-{}", paper.name(), nearside_studies::plain(number)), &page);
     record
 }
 
