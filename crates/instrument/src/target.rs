@@ -293,44 +293,56 @@ const QUEUES: usize = 8 << 20;
 
 fn drive(word: &str, needs: Needs) -> Result<Open, OpenError> {
     let (store, fresh) = store(word, needs)?;
-    let (capacity, notes) = (store.capacity(), store.notes().to_vec());
-    let clock = TscClock::new();
-    let config = Config::default();
-    let policy = needs.completion.unwrap_or(Policy::Polled);
-    let block_size = config.lba_size;
-    let started = |source| OpenError::Drive { target: word.to_owned(), source };
-    let driven = |source| OpenError::Driver { target: word.to_owned(), source };
-    // One page of list for each command beside its buffer, twice: a drive with a service has two queue pairs.
-    let depth = usize::from(needs.depth);
-    let buffers = depth * (needs.bytes.next_power_of_two().max(4096) as usize + 2 * 8192);
-    let driver_config = DriverConfig { pool_bytes: buffers + QUEUES, ..DriverConfig::default() };
-    let (engine, threads): (Box<dyn Engine>, _) = if policy == Policy::Polled {
-        let mut drive = nearside_front_loop::inline(store, (), config).map_err(started)?;
-        let driver =
-            Driver::start(drive.function, driver_config, &clock, &mut drive.runner).map_err(driven)?;
-        let namespace = driver.namespace(1, &clock, &mut drive.runner).map_err(driven)?;
-        let queue = Queue::new(&driver, namespace, needs.depth, needs.bytes, None, drive.runner, clock);
-        (Box::new(queue.map_err(driven)?), None)
-    } else {
-        let drive = nearside_front_loop::threaded(store, (), config, clock, Rest::default());
-        let drive = drive.map_err(started)?;
-        let mut peer = Threaded;
-        let driver = Driver::start(drive.function, driver_config, &clock, &mut peer).map_err(driven)?;
-        let namespace = driver.namespace(1, &clock, &mut peer).map_err(driven)?;
-        let service = Service::start(&driver, needs.depth, clock, || {}).map_err(driven)?;
-        let queue = QueueConfig { depth: needs.depth, interrupt: true };
-        let config = InitiatorConfig { queue, policy };
-        let peer: Box<dyn Peer> = Box::new(peer);
-        let initiator = Initiator::new(&driver, config, clock, peer, Some(service.handle()));
-        let policed = Policed::new(initiator.map_err(driven)?, Some(service), namespace, needs.bytes, None);
-        (Box::new(policed.map_err(driven)?), Some(drive.runner))
-    };
-    let how = match policy {
-        Policy::Polled => "polled, drive and driver on one thread",
-        Policy::Interrupt => "interrupt, the drive on a thread of its own",
-        Policy::Hybrid => "hybrid, the drive on a thread of its own",
-    };
-    Ok(Open { engine, name: format!("nearside, {how}"), capacity, block_size, fresh, notes, _drive: threads })
+    let notes = store.notes().to_vec();
+    Ok(Open { fresh, notes, ..Open::drive(word, store, needs)? })
+}
+
+impl Open {
+    /// A drive in this process over a store, under that name.
+    ///
+    /// # Errors
+    /// What cannot be.
+    pub fn drive(word: &str, store: impl Store, needs: Needs) -> Result<Open, OpenError> {
+        let (capacity, clock) = (store.capacity(), TscClock::new());
+        let config = Config::default();
+        let policy = needs.completion.unwrap_or(Policy::Polled);
+        let block_size = config.lba_size;
+        let started = |source| OpenError::Drive { target: word.to_owned(), source };
+        let driven = |source| OpenError::Driver { target: word.to_owned(), source };
+        // One page of list for each command beside its buffer, twice: a drive with a service has two queue pairs.
+        let depth = usize::from(needs.depth);
+        let buffers = depth * (needs.bytes.next_power_of_two().max(4096) as usize + 2 * 8192);
+        let driver_config = DriverConfig { pool_bytes: buffers + QUEUES, ..DriverConfig::default() };
+        let (engine, threads): (Box<dyn Engine>, _) = if policy == Policy::Polled {
+            let mut drive = nearside_front_loop::inline(store, (), config).map_err(started)?;
+            let driver =
+                Driver::start(drive.function, driver_config, &clock, &mut drive.runner).map_err(driven)?;
+            let namespace = driver.namespace(1, &clock, &mut drive.runner).map_err(driven)?;
+            let queue = Queue::new(&driver, namespace, needs.depth, needs.bytes, None, drive.runner, clock);
+            (Box::new(queue.map_err(driven)?), None)
+        } else {
+            let drive = nearside_front_loop::threaded(store, (), config, clock, Rest::default());
+            let drive = drive.map_err(started)?;
+            let mut peer = Threaded;
+            let driver = Driver::start(drive.function, driver_config, &clock, &mut peer).map_err(driven)?;
+            let namespace = driver.namespace(1, &clock, &mut peer).map_err(driven)?;
+            let service = Service::start(&driver, needs.depth, clock, || {}).map_err(driven)?;
+            let queue = QueueConfig { depth: needs.depth, interrupt: true };
+            let config = InitiatorConfig { queue, policy };
+            let peer: Box<dyn Peer> = Box::new(peer);
+            let initiator = Initiator::new(&driver, config, clock, peer, Some(service.handle()));
+            let policed =
+                Policed::new(initiator.map_err(driven)?, Some(service), namespace, needs.bytes, None);
+            (Box::new(policed.map_err(driven)?), Some(drive.runner))
+        };
+        let how = match policy {
+            Policy::Polled => "polled, drive and driver on one thread",
+            Policy::Interrupt => "interrupt, the drive on a thread of its own",
+            Policy::Hybrid => "hybrid, the drive on a thread of its own",
+        };
+        let name = format!("nearside, {how}");
+        Ok(Open { engine, name, capacity, block_size, fresh: false, notes: Vec::new(), _drive: threads })
+    }
 }
 
 #[cfg(test)]

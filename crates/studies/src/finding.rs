@@ -25,6 +25,9 @@ pub struct Point {
     pub line: String,
     /// Where on the x axis.
     pub at: Place,
+    /// Where this machine's value stands, where it came out elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_at: Option<f64>,
 }
 
 /// A place on the x axis.
@@ -121,8 +124,17 @@ impl Finding {
 
     /// Its place in a picture.
     pub fn point(self, chart: &str, line: &str, at: impl Into<Place>) -> Finding {
-        let point = Point { chart: chart.to_owned(), line: line.to_owned(), at: at.into() };
+        let at = at.into();
+        let point = Point { chart: chart.to_owned(), line: line.to_owned(), at, machine_at: None };
         Finding { point: Some(point), ..self }
+    }
+
+    /// This machine's place in the picture's line, where it is not the model's. Comes after [`Finding::point`].
+    pub fn machine_at(mut self, x: f64) -> Finding {
+        if let Some(point) = &mut self.point {
+            point.machine_at = Some(x);
+        }
+        self
     }
 }
 

@@ -153,7 +153,10 @@ fn draw(page: &mut Page, chart: &Chart, findings: &[&Finding]) {
                     let of_line = points().filter(|(_, p)| p.line == name);
                     let values: Vec<(f64, f64)> = of_line
                         .filter_map(|(f, p)| match p.at {
-                            Place::Number(x) => Some((x, value(f, source)?)),
+                            Place::Number(x) => {
+                                let own = p.machine_at.filter(|_| matches!(source, Source::Machine));
+                                Some((own.unwrap_or(x), value(f, source)?))
+                            }
                             Place::Name(_) => None,
                         })
                         .collect();

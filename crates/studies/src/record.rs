@@ -160,7 +160,8 @@ mod tests {
             Chart { study: study(), ..Chart::lines("c", "caption", Scale::linear("x"), Scale::log("y")) };
         let floor = Finding { study: study(), ..Finding::new("floor", "us").paper(2.0, "3").model(2.5) };
         let finding = Finding::new("value", "us").paper(3.0, "3").model(5.0).machine(&[7.0, 8.0, 6.0]);
-        let finding = Finding { study: study(), ..finding.beside(&floor).point("c", "line", 4.0) };
+        let finding =
+            Finding { study: study(), ..finding.beside(&floor).point("c", "line", 4.0).machine_at(4.5) };
         let range = Finding { study: study(), ..Finding::new("share", "").paper_range([0.6, 0.7], "3.4") };
         let claim = Claim { study: study(), ..Claim::new("it is so", "3").model(true).because("5 > 2") };
         let note = Note { study: study(), text: "a <remark>".into() };
@@ -217,6 +218,14 @@ mod tests {
             let cells = page.matches(&format!(">{name}</td>")).count();
             assert!(cells >= 1, "{name}: {page}");
         }
+        // This machine's values stand where they came out.
+        let mut moved = record();
+        for row in &mut moved.rows {
+            if let Row::Figure(Finding { point: Some(point), .. }) = row {
+                point.machine_at = None;
+            }
+        }
+        assert_ne!(crate::page::page("title", &moved), page);
         let table = crate::table::table(&record());
         assert!(table.contains("it is so (3): model: holds [5 > 2]"), "{table}");
         assert!(table.contains("2.50 us (+25 %)"), "{table}");

@@ -1,13 +1,17 @@
-//! Fig. 5: IOPS at queue depths, NAND beside Optane, 4 KiB at random with 70 % reads. In simulated time.
+//! Fig. 5: IOPS at queue depths, NAND beside Optane, 4 KiB at random with 70 % reads.
 
 use nearside_loadgen::Arrivals;
 
-use super::rig::{Bed, Drive};
+use super::real::{ITS_OWN, Length, median};
+use super::rig::{Bed, Drive, real};
 use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
 
 /// See the module.
 pub const STUDY: Study =
     Study { number: "Fig. 5", title: "IOPS at queue depths, NAND beside Optane", section: "IV", run };
+
+/// Thousands of operations per second by queue depth.
+type Line = [(u32, f64)];
 
 fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     run.chart(Chart::lines(
@@ -18,40 +22,55 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     ));
     let count = run.sized(60_000, 400_000);
     let depths: &[u32] = run.sized(&[1, 4, 8, 32, 128], &[1, 2, 3, 4, 6, 7, 8, 16, 32, 64, 128, 256]);
-    let mut found: Vec<Vec<(u32, f64)>> = Vec::new();
+    let (rounds, length) = (3, Length::Time(run.sized(50_000_000, 300_000_000)));
+    let (mut found, mut machine) = (Vec::new(), Vec::new());
     for drive in Drive::BOTH {
         let mut bed = Bed::new(run, drive)?;
-        let mut line = Vec::new();
+        let mut real = real(run, drive)?;
+        let (mut line, mut own) = (Vec::new(), Vec::new());
         for &depth in depths {
             let iops = bed.mixed(Arrivals::Closed { depth }, count)?.throughput() / 1e3;
-            let mut finding =
-                Finding::new(format!("{}, queue depth {depth}", drive.name()), "kIOPS").model(iops);
+            let measured = real.runs(rounds, Arrivals::Closed { depth }, length)?.kiops();
+            let name = format!("{}, queue depth {depth}", drive.name());
+            let mut finding = Finding::new(name, "kIOPS").model(iops).machine(&measured);
             if (drive, depth) == (Drive::Optane, 4) || (drive, depth) == (Drive::Nand, 128) {
                 finding = finding.paper(300.0, "IV: about");
             }
             run.finding(finding.point("iops", drive.name(), f64::from(depth)));
             line.push((depth, iops));
+            own.push((depth, median(&measured)));
         }
+        real.away(run, drive.name());
         found.push(line);
+        machine.push(own);
     }
-    let at =
-        |line: &[(u32, f64)], depth| line.iter().find(|(d, _)| *d == depth).map_or(0.0, |(_, iops)| *iops);
-    let most = |line: &[(u32, f64)]| line.iter().map(|(_, iops)| *iops).fold(0.0, f64::max);
-    let (optane, nand) = (&found[0], &found[1]);
+    let at = |line: &Line, depth| line.iter().find(|(d, _)| *d == depth).map_or(0.0, |(_, iops)| *iops);
+    let most = |line: &Line| line.iter().map(|(_, iops)| *iops).fold(0.0, f64::max);
+    let both = [[&found[0], &found[1]], [&machine[0], &machine[1]]];
+    let holds = |claim: Claim, holds: &dyn Fn(&Line, &Line) -> bool| {
+        let [model, machine] = both.map(|[optane, nand]| holds(optane, nand));
+        claim.model(model).machine(machine)
+    };
+    let said = |of: &dyn Fn(&Line, &Line) -> String| {
+        let [model, machine] = both.map(|[optane, nand]| of(optane, nand));
+        format!("{model}; this machine: {machine}")
+    };
+    let claim = Claim::new("Optane reaches at a queue depth of 4 what NAND reaches at 128", "IV");
     run.claim(
-        Claim::new("Optane reaches at a queue depth of 4 what NAND reaches at 128", "IV")
-            .model(at(optane, 4) > 0.9 * at(nand, 128))
-            .because(format!("{:.0} and {:.0} thousand", at(optane, 4), at(nand, 128))),
+        holds(claim, &|optane, nand| at(optane, 4) > 0.9 * at(nand, 128))
+            .because(said(&|optane, nand| format!("{:.0} and {:.0} thousand", at(optane, 4), at(nand, 128)))),
     );
+    let claim = Claim::new("Optane is at its most at a queue depth of only 8", "IV");
     run.claim(
-        Claim::new("Optane is at its most at a queue depth of only 8", "IV")
-            .model(at(optane, 8) > 0.95 * most(optane))
-            .because(format!("{:.0} of {:.0} thousand", at(optane, 8), most(optane))),
+        holds(claim, &|optane, _| at(optane, 8) > 0.95 * most(optane))
+            .because(said(&|optane, _| format!("{:.0} of {:.0} thousand", at(optane, 8), most(optane)))),
     );
+    let claim = Claim::new("NAND needs high queue depths", "IV");
     run.claim(
-        Claim::new("NAND needs high queue depths", "IV")
-            .model(at(nand, 8) < 0.5 * at(nand, 128))
-            .because(format!("{:.0} thousand at 8, {:.0} at 128", at(nand, 8), at(nand, 128))),
+        holds(claim, &|_, nand| at(nand, 8) < 0.5 * at(nand, 128)).because(said(&|_, nand| {
+            format!("{:.0} thousand at 8, {:.0} at 128", at(nand, 8), at(nand, 128))
+        })),
     );
+    run.note(ITS_OWN);
     Ok(())
 }

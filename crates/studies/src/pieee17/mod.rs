@@ -8,7 +8,9 @@ mod fig5;
 mod fig6;
 mod fig7;
 mod fig8;
+mod gauge;
 mod layers;
+mod real;
 mod rig;
 
 use crate::Study;

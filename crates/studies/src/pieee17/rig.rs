@@ -7,6 +7,7 @@ use nearside_instrument::{Runner, Simulated, medium};
 use nearside_loadgen::random::of_run;
 use nearside_loadgen::{Arrivals, Latency, Outcome, Plan, Rw, Workload};
 
+use super::real::Real;
 use crate::{Failure, Run};
 
 /// A drive of the paper's.
@@ -71,6 +72,13 @@ impl Bed {
         self.runs += 1;
         Ok(self.runner.run(&plan, &mut |_| ())?.1)
     }
+}
+
+/// The same drive's model in real time on this machine; the load stays within a part of it where there are seconds only.
+pub fn real(run: &Run<'_>, drive: Drive) -> Result<Real, Failure> {
+    run.say(&format!("{} in real time ...", drive.word()));
+    const CAPACITY: u64 = 2 << 30;
+    Real::new(medium(drive.word(), CAPACITY, false, 1)?, CAPACITY, run.sized(CAPACITY / 16, CAPACITY))
 }
 
 /// A percentile in microseconds.
