@@ -209,12 +209,22 @@ pub fn passes_errors_on(fronts: &impl Fronts) {
     assert_eq!(bytes, [9; 4096]);
 }
 
+/// Says so when it is dropped, also where that is by a panic: whoever looks then ends.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Writers and readers of the same blocks: each block is of one write.
 pub fn never_tears(fronts: &impl Fronts) {
     const LEN: usize = 16 << 10;
     let front = fronts.start(Modelled::new(Dram::new(BYTES, 512).unwrap(), Delay::units(4, 500).medium()));
     front.write(0, &[0; LEN], false).unwrap();
-    let whole = |bytes: &[u8]| bytes.chunks(512).all(|block| block.iter().all(|b| *b == block[0]));
+    let block = front.unit().max(512) as usize;
+    let whole = |bytes: &[u8]| bytes.chunks(block).all(|block| block.iter().all(|b| *b == block[0]));
     std::thread::scope(|scope| {
         for writer in 0..3u8 {
             let front = &front;
@@ -283,8 +293,9 @@ pub fn survives_nonsense(fronts: &impl Fronts) {
                 works(&*front);
             }
         });
+        let end = Ends(&ends);
         front.nonsense();
-        ends.store(true, Ordering::Relaxed);
+        drop(end);
         other.join().unwrap();
     });
     // Bytes that are no request, through the whole way.

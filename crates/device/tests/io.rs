@@ -167,6 +167,27 @@ fn fields_are_checked() {
     io(&mut host, transfer(io::READ, blocks - 2048, 2048, DATA, LISTS)).unwrap_err();
 }
 
+#[test]
+fn a_near_data_commands_lengths_are_checked() {
+    let clock = nearside_clock::SimClock::new();
+    let firmware = nearside_device::Fsr::new(Arc::new(clock), nearside_fsr::Config::default());
+    let mut host = Host::with(dram(8 << 20), firmware, Config::default());
+    host.enable();
+    host.create_pair(1, None);
+    for (request, room, reply, parameter) in [
+        (8192, 4096, 1, 40),
+        (u32::MAX, u32::MAX, 1, 40),
+        (64, u32::MAX, 1, 44),
+        // Without the bit that says that the reply takes the place of the request.
+        (64, 4096, 0, 48),
+    ] {
+        let mut entry = transfer(io::NEAR_DATA, 0, 1, DATA, 0);
+        (entry.cdw[10], entry.cdw[11], entry.cdw[12]) = (request, room, reply);
+        refused(io(&mut host, entry), Status::INVALID_FIELD.dnr());
+        assert_eq!(host.last_error().3, parameter, "{request} and {room}");
+    }
+}
+
 /// Puts descriptors at [`LISTS`] and makes a command whose SGL is that segment.
 fn sgl(host: &Host<Dram>, opcode: u8, blocks: u32, kind: SglType, list: &[SglDescriptor]) -> SubmissionEntry {
     let bytes: Vec<u8> = list.iter().flat_map(|d| d.0).collect();
@@ -472,6 +493,10 @@ fn the_observer_is_told_of_every_mutation_before_and_after() {
             "end 0 2048 false",
         ]
     );
+    let mut fua = transfer(io::WRITE_ZEROES, 4, 1, 0, 0);
+    fua.cdw[12] |= 1 << 30;
+    io(&mut host, fua).unwrap();
+    assert_eq!(said.lock().unwrap().last().unwrap(), "end 2048 512 true");
     // Without the write cache every write is durable.
     host.admin(command(admin::SET_FEATURES, 0, &[fid::VOLATILE_WRITE_CACHE.into(), 0])).unwrap();
     io(&mut host, transfer(io::WRITE, 2, 1, DATA, 0)).unwrap();

@@ -96,6 +96,20 @@ fn controllers_share_namespaces_that_come_and_go() {
 }
 
 #[test]
+fn a_protected_namespace_is_read_only_whatever_its_store_allows() {
+    let subsystem = Subsystem::new();
+    let store = Namespace::new(dram(1 << 20), (), 512, [1; 16], true).unwrap();
+    subsystem.add(1, Arc::new(store.protected(true))).unwrap();
+    let mut host = controller(&subsystem, Config::default());
+    let mut deallocate = command(io::DATASET_MANAGEMENT, 1, &[0, 1 << 2]);
+    deallocate.cdw[6..8].copy_from_slice(&read(1).cdw[6..8]);
+    for entry in [transfer(io::WRITE, 0, 1, FREE, 0), transfer(io::WRITE_ZEROES, 0, 1, 0, 0), deallocate] {
+        assert!(same(host.run(1, entry).status(), Status::READ_ONLY_NAMESPACE.dnr()));
+    }
+    assert!(host.run(1, read(1)).status().is_success());
+}
+
+#[test]
 fn a_namespace_leaves_when_its_last_command_has_ended() {
     let subsystem = Subsystem::new();
     subsystem.add(1, namespace(slow(1 << 20), 1)).unwrap();

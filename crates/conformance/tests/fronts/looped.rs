@@ -175,6 +175,10 @@ impl<P: Peer + Clone + Send + Sync> Front for Queues<P> {
     }
 
     fn nonsense(&self) {
+        let near_data = |request, room| {
+            let command = Command::raw(nearside_spec::opcode::io::NEAR_DATA, 1);
+            command.with(10, request).with(11, room).with(12, 1)
+        };
         let cases = [
             Command::raw(0x7f, 1),
             Command::raw(0xff, 1),
@@ -186,7 +190,11 @@ impl<P: Peer + Clone + Send + Sync> Front for Queues<P> {
             // No buffer where one is needed.
             Command::read(1, 0, 1),
             Command::write(1, 0, 8),
-            Command::raw(nearside_spec::opcode::io::NEAR_DATA, 1).with(10, u32::MAX).with(11, u32::MAX),
+            near_data(u32::MAX, u32::MAX),
+            near_data(u32::MAX, 4096),
+            // More of a request than there is room for, and a room that no reply needs.
+            near_data(8192, 4096),
+            near_data(24, u32::MAX),
         ];
         for (n, command) in cases.iter().enumerate() {
             let refused = self.run(command, None);
