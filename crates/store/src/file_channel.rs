@@ -138,10 +138,6 @@ impl Job {
                 }
                 return Step::Done(Err(self.operation.failed(e)));
             }
-            (Stage::Sync, Ok(_)) if store.unsure.load(Ordering::SeqCst) => {
-                let reason = "an earlier call to make bytes durable failed: what was lost is not known";
-                return Step::Done(Err(self.operation.failed(reason)));
-            }
             (Stage::Move | Stage::Fill, Ok(n)) => {
                 // Whole blocks only, so that a transfer cut short goes on aligned.
                 let n = if self.done + n >= len { len - self.done } else { n - n % granule };
@@ -167,6 +163,10 @@ impl Job {
         if sync && self.stage != Stage::Sync {
             self.stage = Stage::Sync;
             return Step::Again;
+        }
+        if (self.durable || self.stage == Stage::Sync) && store.unsure.load(Ordering::SeqCst) {
+            let reason = "an earlier call to make bytes durable failed: what was lost is not known";
+            return Step::Done(Err(self.operation.failed(reason)));
         }
         Step::Done(Ok(()))
     }
