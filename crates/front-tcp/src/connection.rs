@@ -296,6 +296,10 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
                     Some(received) if span.digest => crc32c::crc32c(data) == u32::from_le_bytes(*received),
                     _ => true,
                 };
+                if cx.target.stopping.load(Ordering::Relaxed) {
+                    // Not taken: its host learns of it by the end of the connection.
+                    return Ok(Some(plen));
+                }
                 Ok(self.command(entry, data, intact, cx)?.then_some(plen))
             }
             (Pdu::Data(data), Phase::Serving) => {

@@ -231,12 +231,12 @@ impl Queue {
         if self.flow { self.sq_head as u16 } else { 0xffff }
     }
 
-    /// Whether commands are outstanding that are not waiting for an event of their controller.
-    pub(crate) fn is_busy(&self) -> bool {
+    /// Commands that are outstanding and not waiting for an event of their controller.
+    pub(crate) fn busy(&self) -> usize {
         let waits = |slot: &Slot| {
             self.id == 0 && slot.entry.opcode() == nearside_spec::opcode::admin::ASYNC_EVENT_REQUEST
         };
-        self.slots.iter().flatten().any(|slot| !waits(slot))
+        self.slots.iter().flatten().filter(|slot| !waits(slot)).count()
     }
 
     /// All commands, with what they hold: the host is gone.

@@ -110,6 +110,8 @@ pub struct Counters {
     pub commands: AtomicU64,
     /// Of them with another status than success.
     pub errors: AtomicU64,
+    /// Commands that had no answer when the target stopped: their hosts neither sent their data nor read what there was.
+    pub unanswered: AtomicU64,
     /// Bytes received.
     pub received: AtomicU64,
     /// Bytes sent.

@@ -606,22 +606,35 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         }
     }
 
-    /// The target stops: what was taken is finished, then everything is closed. Whether that is done.
+    /// The target stops: what was taken is finished and answered, then everything is closed. Whether that is done.
     fn stop(&mut self, now: Nanos) -> bool {
         let since = *self.stopping.get_or_insert(now);
         let late = now.since(since) > STOP_NS;
         self.listeners.clear();
         for key in 0..self.connections.len() {
-            let done = self.connections[key].as_ref().is_some_and(|connection| {
-                let busy = connection.queue.as_ref().is_some_and(|queue| queue.is_busy());
-                late || (!busy && connection.output.is_empty())
-            });
-            if done && let Some(connection) = self.connections[key].take() {
+            let Some(connection) = &self.connections[key] else { continue };
+            let busy = connection.queue.as_ref().map_or(0, |queue| queue.busy());
+            let unsent = connection.output.waiting();
+            // An admin queue takes its association along: it goes last.
+            let leads = connection.queue.as_ref().is_some_and(|queue| queue.id == 0)
+                && connection.association.as_ref().is_some_and(|a| a.queues.load(Ordering::Relaxed) > 0);
+            if !late && (busy > 0 || unsent > 0 || leads) {
+                continue;
+            }
+            if busy > 0 || unsent > 0 {
+                tracing::warn!(peer = %connection.peer, commands = busy, unsent, "a host did not let its commands end");
+                self.target.counters.unanswered.fetch_add(busy as u64, Ordering::Relaxed);
+            }
+            if let Some(connection) = self.connections[key].take() {
                 self.close(key, connection);
             }
         }
-        self.connections.iter().all(Option::is_none) && self.locals.iter().all(Option::is_none)
-            || now.since(since) > 2 * STOP_NS
+        let gone = self.connections.iter().all(Option::is_none) && self.locals.iter().all(Option::is_none);
+        let given_up = !gone && now.since(since) > 2 * STOP_NS;
+        if given_up {
+            tracing::error!("a store did not end what it had begun");
+        }
+        gone || given_up
     }
 }
 

@@ -4,16 +4,19 @@ mod raw;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use nearside_clock::TscClock;
+use nearside_clock::{Nanos, TscClock};
 use nearside_driver::tcp::{Address, Controller, Initiator, Options as HostOptions, discover};
 use nearside_driver::{Command, Error, Failure, Policy};
 use nearside_front_tcp::{Offer, Options, Server};
+use nearside_spec::fabrics::pdu::{DataHeader, Pdu};
 use nearside_spec::log::lid;
+use nearside_spec::opcode::io;
 use nearside_spec::{Status, fabrics};
 use nearside_store::Dram;
-use raw::{HOST, NQN, namespace, offer, serve};
+use raw::{HOST, NQN, PLAIN, Raw, namespace, offer, serve, transfer};
 
 fn address(at: SocketAddr, subsystem: &str) -> Address {
     Address { host: at.ip().to_string(), port: at.port(), subsystem: subsystem.into(), nsid: None }
@@ -91,9 +94,100 @@ fn data_of_every_size_arrive_with_every_digest() {
 }
 
 #[test]
+fn a_stop_waits_for_what_was_taken_and_for_nobody_else() {
+    for threads in [1, 2] {
+        let subsystem = offer(16 << 20).subsystem;
+        let offer = || Offer::new(NQN, "SERIAL", subsystem.clone());
+        let server = serve(offer(), Options { threads, ..Options::default() });
+        let controller = connect(&server, host()).unwrap();
+        // Hosts that never stop: each block's newest version that was acknowledged, by block.
+        let begun = Arc::new(AtomicU64::new(0));
+        let loads: Vec<_> = (0..3u64)
+            .map(|nr| {
+                let queue = controller.queue(16).unwrap();
+                let begun = begun.clone();
+                std::thread::spawn(move || {
+                    let mut initiator = Initiator::new(queue, Policy::Interrupt, TscClock::new());
+                    let mut acknowledged = vec![0u64; 16];
+                    let (mut version, mut lost) = (0u64, false);
+                    while !lost {
+                        version += 1;
+                        for block in 0..16 {
+                            // In the capsule, and by R2T.
+                            let len = if block % 2 == 0 { 4096 } else { 32_768 };
+                            let bytes = version.to_le_bytes().repeat(len / 8);
+                            let write = Command::write(1, (nr * 16 + block) * 64, (len / 512) as u32);
+                            lost |= initiator.submit(&write, Some(bytes), block, Default::default()).is_err();
+                        }
+                        while initiator.queue().outstanding() > 0 {
+                            initiator.wait(Nanos(u64::MAX), |done, _| match done.outcome {
+                                Ok(_) => acknowledged[done.cookie as usize] = version,
+                                Err(_) => lost = true,
+                            });
+                        }
+                        begun.fetch_add(1, Ordering::Relaxed);
+                    }
+                    (acknowledged, version)
+                })
+            })
+            .collect();
+        until("they write", || begun.load(Ordering::Relaxed) > 30);
+        let stopped = Instant::now();
+        let target = server.target().clone();
+        drop(server);
+        // It would be five seconds, if it waited until a host has nothing more to say.
+        assert!(stopped.elapsed() < Duration::from_secs(4), "{:?}", stopped.elapsed());
+        assert_eq!(target.counters.unanswered.load(Ordering::Relaxed), 0);
+        let again = serve(offer(), Options::default());
+        let controller = connect(&again, host()).unwrap();
+        let mut initiator = Initiator::new(controller.queue(2).unwrap(), Policy::Interrupt, TscClock::new());
+        for (nr, load) in loads.into_iter().enumerate() {
+            let (acknowledged, last) = load.join().unwrap();
+            for (block, acknowledged) in acknowledged.into_iter().enumerate() {
+                let read = Command::read(1, (nr * 16 + block) as u64 * 64, 8);
+                let bytes = initiator.execute(&read, Some(vec![0; 4096])).unwrap().buffer.unwrap();
+                let there = u64::from_le_bytes(*bytes.first_chunk().unwrap());
+                assert!((acknowledged..=last).contains(&there), "{there} of {acknowledged}, {last}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stop_waits_for_data_that_a_host_owes_and_says_if_they_never_come() {
+    for (threads, sends) in [(1, true), (3, true), (1, false)] {
+        let server = serve(offer(1 << 20), Options { threads, ..Options::default() });
+        let address = server.addresses()[0];
+        let (mut admin, cntlid) = Raw::admin(address, 0);
+        let mut queues: Vec<Raw> = (1..4).map(|qid| Raw::io(address, cntlid, qid)).collect();
+        let queue = &mut queues[1];
+        let cid = queue.command(transfer(io::WRITE, 0, 128, 65536), &[]);
+        let Some((Pdu::ReadyToTransfer(r2t), _)) = queue.receive() else { panic!("no R2T") };
+        let target = server.target().clone();
+        let stop = std::thread::spawn(move || drop(server));
+        until("it stops", || std::net::TcpStream::connect(address).is_err());
+        // Nothing new is taken.
+        queue.command(transfer(io::READ, 0, 8, 4096), &[]);
+        if sends {
+            let header =
+                DataHeader { cccid: cid, ttag: r2t.ttag, offset: 0, len: 65536, last: true, success: false };
+            queue.put(&[header.host(&PLAIN).to_vec(), vec![1; 65536]].concat());
+            let done = queue.response();
+            assert_eq!((done.cid(), done.status()), (cid, Status::SUCCESS));
+        }
+        for queue in &mut queues {
+            assert_eq!(queue.ending(), None);
+        }
+        assert_eq!(admin.ending(), None);
+        stop.join().unwrap();
+        assert_eq!(target.counters.unanswered.load(Ordering::Relaxed), u64::from(!sends));
+    }
+}
+
+#[test]
 fn hosts_come_and_go_by_the_thousand() {
     let server = serve(offer(1 << 20), Options::default());
-    for round in 0..1000u32 {
+    for round in 0..4000u32 {
         let controller = connect(&server, host()).unwrap();
         // Some leave with a queue, some with a command out, some at once.
         if round % 3 > 0 {
@@ -109,7 +203,7 @@ fn hosts_come_and_go_by_the_thousand() {
         }
     }
     until("all are gone", || server.target().connected().is_empty());
-    assert!(server.target().counters.controllers.load(std::sync::atomic::Ordering::Relaxed) >= 1000);
+    assert!(server.target().counters.controllers.load(Ordering::Relaxed) >= 4000);
 }
 
 #[test]
@@ -132,7 +226,7 @@ fn a_quarter_of_a_thousand_queues_work_at_once() {
         for queue in &mut queues {
             let mut done = None;
             while done.is_none() {
-                queue.wait(nearside_clock::Nanos(u64::MAX), |ended, _| done = Some(ended.outcome));
+                queue.wait(Nanos(u64::MAX), |ended, _| done = Some(ended.outcome));
             }
             assert_eq!(done, Some(Ok(0)));
         }
