@@ -16,7 +16,7 @@ use nearside_loadgen::random::of_run;
 use nearside_loadgen::{Rw, Workload};
 use serde_json::json;
 
-use crate::args::CompletionModel;
+use crate::args::{CompletionModel, HostArgs};
 use crate::bench::live::{INTERRUPTED, Live, until_told};
 use crate::bench::work;
 use crate::failure::{Failure, Outcome, complain};
@@ -79,6 +79,8 @@ pub struct ActArgs {
     /// Where the page with the pictures goes
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
+    #[command(flatten)]
+    host: HostArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -180,7 +182,9 @@ fn real(args: &ActArgs, unit: &Unit, stop: &Arc<AtomicBool>, live: &Live) -> Res
     let bytes = largest_bytes(&(unit.load)(1));
     let needs =
         Needs { depth: DEPTH, bytes, write: true, destroy: args.destroy, completion, buffered: false };
-    let open = args.target.open(needs).map_err(|e| Failure::Message(e.to_string()))?;
+    let mut target = args.target.clone();
+    target.set_options(args.host.options()?);
+    let open = target.open(needs).map_err(|e| Failure::Message(e.to_string()))?;
     for note in &open.notes {
         complain(note);
     }

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::fixture::{Ran, TEXTS, nearside, on, small};
 
@@ -10,7 +11,16 @@ struct Served {
     server: Child,
     drive: String,
     /// Of its control socket.
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
+}
+
+impl Served {
+    /// Commands that it has answered.
+    fn commands(&self) -> u64 {
+        let mut status = nearside();
+        status.args(["status", "--json", "--control"]).arg(self.folder.path().join("control"));
+        Ran::from(status.output().unwrap()).json()[0]["commands"].as_u64().unwrap()
+    }
 }
 
 impl Drop for Served {
@@ -21,9 +31,13 @@ impl Drop for Served {
 }
 
 fn serve(image: &Path) -> Served {
+    serve_with(&["--read-only", "--trust", "--store", image.to_str().unwrap()])
+}
+
+fn serve_with(arguments: &[&str]) -> Served {
     let folder = tempfile::tempdir().unwrap();
     let mut server = nearside();
-    server.args(["serve", "--read-only", "--trust", "--listen", "127.0.0.1:0", "--store"]).arg(image);
+    server.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments);
     server.arg("--control").arg(folder.path().join("control"));
     let mut server = server.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
@@ -31,7 +45,7 @@ fn serve(image: &Path) -> Served {
         let line = line.unwrap();
         line.starts_with("nvme+tcp://").then(|| line.split(": ").next().unwrap().to_owned())
     });
-    Served { server, drive: drive.expect("the server says its drive's name"), _folder: folder }
+    Served { server, drive: drive.expect("the server says its drive's name"), folder }
 }
 
 #[test]
@@ -104,6 +118,65 @@ fn subsystems_are_discovered_and_measured() {
     ]);
     let refused = Ran::from(write.output().unwrap());
     assert!(refused.code == 2 && refused.err.contains("--destroy"), "{}", refused.err);
+}
+
+#[test]
+fn a_certification_comes_as_the_host_that_is_allowed() {
+    let name = "nqn.2026-11.dev.nearside:certifier";
+    let served = serve_with(&["--store", "dram:64MiB", "--trust", "--allow-host", name]);
+    let folder = tempfile::tempdir().unwrap();
+    let act = |host: &[&str]| {
+        let mut act = nearside();
+        act.args([
+            "act",
+            "-d",
+            &served.drive,
+            "--multiple",
+            "1",
+            "--runtime",
+            "300ms",
+            "--destroy",
+            "--json",
+        ]);
+        Ran::from(act.arg("--out").arg(folder.path()).args(host).output().unwrap())
+    };
+    let refused = act(&[]);
+    assert!(refused.code == 2 && refused.err.contains("does not allow the host"), "{}", refused.err);
+    let ran = act(&["--hostnqn", name]);
+    let verdicts = ran.json().iter().filter(|line| line["type"] == "verdict").count();
+    assert!(ran.code < 2 && verdicts == 3, "{} {}", ran.code, ran.err);
+}
+
+#[test]
+fn a_server_that_is_killed_ends_the_measuring_at_once() {
+    for completion in ["polled", "interrupt", "hybrid"] {
+        let mut served = serve_with(&["--store", "dram:64MiB", "--trust"]);
+        let folder = tempfile::tempdir().unwrap();
+        let mut run = nearside();
+        run.args(["bench", "run", "-d", &served.drive, "--completion", completion, "--iodepth", "8"]);
+        run.args(["--runtime", "120s", "--json", "--out"]).arg(folder.path());
+        let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let begun = Instant::now();
+        let before = served.commands();
+        while served.commands() < before + 10_000 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{completion}: nothing is read");
+        }
+        let killed = Instant::now();
+        served.server.kill().unwrap();
+        let ran = Ran::from(run.wait_with_output().unwrap());
+        assert!(killed.elapsed() < Duration::from_secs(20), "{completion}: {:?}", killed.elapsed());
+        assert!(
+            ran.code == 1 && ran.err.contains("the connection to it"),
+            "{completion}: {} {}",
+            ran.code,
+            ran.err
+        );
+        // And nobody is there any more.
+        let mut late = nearside();
+        late.args(["bench", "run", "-d", &served.drive, "--iodepth", "1", "--out"]).arg(folder.path());
+        let late = Ran::from(late.output().unwrap());
+        assert!(late.code == 2 && late.err.contains("connecting: "), "{}", late.err);
+    }
 }
 
 #[test]

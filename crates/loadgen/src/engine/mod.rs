@@ -58,8 +58,8 @@ pub enum Failure {
     /// The bytes read are not those written.
     #[error("the data is not what was written")]
     Data,
-    /// The device is gone.
-    #[error("the device is gone")]
+    /// The device is gone, or the connection to it.
+    #[error("the device is gone, or the connection to it")]
     Gone,
 }
 
