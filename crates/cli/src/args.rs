@@ -84,7 +84,7 @@ pub struct DriveArgs {
         hide_default_value = true
     )]
     pub drive: OsString,
-    /// Paths are this host's: the drive, and the paths on it, follow from what is mounted there
+    /// Paths are this host's, and shown so: the drive, and the paths on it, follow from what is mounted there
     #[arg(long, conflicts_with = "drive")]
     pub mounted: bool,
     /// Partition that holds the volume, where the drive has several

@@ -39,9 +39,9 @@ pub struct CatArgs {
     drive: DriveArgs,
 }
 
-pub fn run(mut args: CatArgs) -> Outcome {
+pub fn run(args: CatArgs) -> Outcome {
     let mut out = Out::new();
-    let mut drive = Drive::open_for(&args.drive, &mut args.paths)?.with_buffer(1 << 20);
+    let mut drive = Drive::open_for(&args.drive, &args.paths)?.with_buffer(1 << 20);
     let mut code = 0;
     for path in &args.paths {
         let operation = Operation::Read { offset: args.offset, len: args.len };

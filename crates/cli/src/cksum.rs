@@ -52,14 +52,14 @@ enum Algorithm {
     Sha256,
 }
 
-pub fn run(mut args: CksumArgs) -> Outcome {
+pub fn run(args: CksumArgs) -> Outcome {
     let (digest, tag) = match args.algorithm {
         Algorithm::Crc32c => (Digest::Crc32c, "CRC32C"),
         Algorithm::Xxh3 => (Digest::Xxh3, "XXH3"),
         Algorithm::Sha256 => (Digest::Sha256, "SHA256"),
     };
     let mut out = Out::new();
-    let mut drive = Drive::open_for(&args.drive, &mut args.paths)?;
+    let mut drive = Drive::open_for(&args.drive, &args.paths)?;
     let mut code = 0;
     for path in &args.paths {
         let operation = Operation::Checksum(digest);

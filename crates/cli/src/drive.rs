@@ -14,8 +14,9 @@ use nearside_fsrlib::{
 
 use crate::args::{DriveArgs, Where};
 use crate::failure::{Failure, complain, complain_about};
+use crate::mounted::{self, Places};
 use crate::progress::Progress;
-use crate::{mounted, open, timing};
+use crate::{open, timing};
 
 /// An open drive.
 pub struct Drive {
@@ -28,15 +29,16 @@ pub struct Drive {
     counters: Counters,
     warned: HashSet<String>,
     args: DriveArgs,
+    places: Places,
     progress: Progress,
 }
 
 impl Drive {
-    /// Opens the drive that the arguments name, or on which the paths are mounted; these become paths of the volume.
-    pub fn open_for(args: &DriveArgs, paths: &mut [OsString]) -> Result<Drive, Failure> {
+    /// Opens the drive that the arguments name, or on which the paths are mounted.
+    pub fn open_for(args: &DriveArgs, paths: &[OsString]) -> Result<Drive, Failure> {
         let mut args = args.clone();
-        mounted::resolve(&mut args, paths)?;
-        Drive::open(&args)
+        let places = mounted::resolve(&mut args, paths)?;
+        Ok(Drive { places, ..Drive::open(&args)? })
     }
 
     /// Opens the drive that the arguments name.
@@ -75,6 +77,7 @@ impl Drive {
             counters: Counters::default(),
             warned: HashSet::new(),
             args: args.clone(),
+            places: Places::default(),
             progress,
         })
     }
@@ -107,12 +110,14 @@ impl Drive {
         ask: &Ask,
         mut sink: impl FnMut(Record) -> Result<ControlFlow<()>, Failure>,
     ) -> Result<Result<(), ReplyStatus>, Failure> {
-        if let Some(status) = hopeless(&ask.target) {
+        let Drive { session, warned, progress, places, .. } = self;
+        let (target, back) = places.enter(&ask.target);
+        if let Some(status) = hopeless(&target) {
             return Ok(Err(status));
         }
-        let Drive { session, warned, progress, .. } = self;
+        let ask = Ask { target, operation: ask.operation.clone(), follow: ask.follow };
         let mut failure = None;
-        let result = session.stream(ask, |record| match record {
+        let result = session.stream(&ask, |record| match record {
             Record::Warning(text) => {
                 if !warned.contains(&text) {
                     complain(&format!("warning: {text}"));
@@ -120,8 +125,11 @@ impl Drive {
                 }
                 ControlFlow::Continue(())
             }
-            record => {
+            mut record => {
                 progress.record();
+                if let Some(back) = &back {
+                    back.rename(&mut record);
+                }
                 sink(record).unwrap_or_else(|f| {
                     failure = Some(f);
                     ControlFlow::Break(())

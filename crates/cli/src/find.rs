@@ -194,7 +194,7 @@ pub fn run(mut args: FindArgs) -> Outcome {
         return Err(format!("-type {unknown}: not one of f, d, l, p, s, b, c").into());
     }
     let mut out = Out::new();
-    let mut drive = Drive::open_for(&args.drive, &mut paths)?;
+    let mut drive = Drive::open_for(&args.drive, &paths)?;
     let mut code = 0;
     for path in &paths {
         let root = path.as_bytes();

@@ -170,8 +170,7 @@ pub fn run(mut args: GrepArgs) -> Outcome {
     let search = search_of(&mut args)?;
     let everything = args.words.is_empty();
     let recursive = args.recursive || everything;
-    let mut paths: Vec<OsString> =
-        if everything { vec!["/".into()] } else { std::mem::take(&mut args.words) };
+    let paths: Vec<OsString> = if everything { vec!["/".into()] } else { std::mem::take(&mut args.words) };
     let several = recursive || paths.len() > 1 || drive::is_glob(paths[0].as_bytes());
     let mut out = Out::new();
     let style = Style {
@@ -186,7 +185,7 @@ pub fn run(mut args: GrepArgs) -> Outcome {
         color: args.color == Color::Always || args.color == Color::Auto && out.terminal && !dumb_terminal(),
         search: search.clone(),
     };
-    let mut drive = Drive::open_for(&args.drive, &mut paths)?;
+    let mut drive = Drive::open_for(&args.drive, &paths)?;
     let mut printer = if args.drive.json {
         Printer::Json(json::Json::new(&style)?)
     } else {

@@ -74,7 +74,7 @@ pub fn run(mut args: LsArgs) -> Outcome {
     if paths.is_empty() {
         paths.push("/".into());
     }
-    let mut drive = Drive::open_for(&args.drive, &mut paths)?;
+    let mut drive = Drive::open_for(&args.drive, &paths)?;
     let mut listing = Listing {
         args,
         out: Out::new(),

@@ -1,12 +1,16 @@
 //! `--mounted`: paths of this host instead of paths of a volume. From the mount that a path lies on follow the drive below it, the
-//! partition, and the path within the volume.
+//! partition, and the path within the volume. What the drive says of its paths is said of this host's again ([`Places`]).
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use nearside_fsrlib::{Record, Target};
+
 use crate::args::DriveArgs;
+use crate::drive::is_glob;
 use crate::failure::Failure;
+use crate::ls::join;
 
 /// A line of `/proc/self/mountinfo` (proc(5)).
 #[derive(Debug, PartialEq, Eq)]
@@ -98,10 +102,72 @@ fn behind(file: &Path) -> OsString {
     }
 }
 
-/// With `--mounted`: turns the host's paths into the volume's, and fills in their drive.
-pub fn resolve(args: &mut DriveArgs, paths: &mut [OsString]) -> Result<(), Failure> {
+/// A path as the user named it, and where that is in the volume.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    shown: Vec<u8>,
+    volume: Vec<u8>,
+}
+
+/// Where the paths of a command line are; none without `--mounted`.
+#[derive(Debug, Default)]
+pub struct Places(Vec<Place>);
+
+/// What of a path lies below a root; `None`: it does not. An empty root holds what is relative.
+fn below<'a>(path: &'a [u8], root: &[u8]) -> Option<&'a [u8]> {
+    if root.is_empty() {
+        return (path.first() != Some(&b'/')).then_some(path);
+    }
+    let end = root.iter().rposition(|&b| b != b'/').map_or(0, |last| last + 1);
+    let rest = path.strip_prefix(&root[..end])?;
+    let begin = rest.iter().position(|&b| b != b'/').unwrap_or(rest.len());
+    (rest.is_empty() || begin > 0).then(|| &rest[begin..])
+}
+
+fn joined(root: &[u8], rest: &[u8]) -> Vec<u8> {
+    match (root, rest) {
+        (root, []) => root.to_vec(),
+        ([], rest) => rest.to_vec(),
+        (root, rest) => join(root, rest),
+    }
+}
+
+impl Places {
+    /// A target with the volume's path in the place of this host's, and what gives that back in records.
+    pub fn enter(&self, target: &Target) -> (Target, Option<Back<'_>>) {
+        let mut target = target.clone();
+        let path = match &mut target {
+            Target::Path(path) | Target::Glob(path) | Target::Tree { root: path, .. } => path,
+            Target::Volume | Target::Blocks { .. } => return (target, None),
+        };
+        let holding = self.0.iter().filter_map(|place| Some((place, below(path, &place.shown)?)));
+        let Some((place, rest)) = holding.min_by_key(|(_, rest)| rest.len()) else { return (target, None) };
+        *path = joined(&place.volume, rest);
+        (target, Some(Back(place)))
+    }
+}
+
+/// The way back from the volume's paths to this host's.
+pub struct Back<'a>(&'a Place);
+
+impl Back<'_> {
+    /// Names the file of a record as the user would. Names without a path stay.
+    pub fn rename(&self, record: &mut Record) {
+        let path = match record {
+            Record::File { path, .. } | Record::Failed { path, .. } => path,
+            Record::Entry(entry) => &mut entry.path,
+            _ => return,
+        };
+        if let Some(rest) = below(path, &self.0.volume) {
+            *path = joined(&self.0.shown, rest);
+        }
+    }
+}
+
+/// With `--mounted`: where the host's paths are, and fills in their drive.
+pub fn resolve(args: &mut DriveArgs, paths: &[OsString]) -> Result<Places, Failure> {
     if !args.mounted {
-        return Ok(());
+        return Ok(Places::default());
     }
     if paths.is_empty() {
         return Err(Failure::Message("--mounted needs a path on a mount".into()));
@@ -110,6 +176,7 @@ pub fn resolve(args: &mut DriveArgs, paths: &mut [OsString]) -> Result<(), Failu
         .map_err(|e| Failure::Message(format!("/proc/self/mountinfo: {e}")))?;
     let mounts = mounts(&table);
     let mut found: Option<(OsString, Option<u32>)> = None;
+    let mut places = Vec::new();
     for path in paths {
         let wrong = |why: &str| Failure::Message(format!("{}: {why}", path.to_string_lossy()));
         // A last link stays as it is, as the commands have their own word on it.
@@ -126,13 +193,19 @@ pub fn resolve(args: &mut DriveArgs, paths: &mut [OsString]) -> Result<(), Failu
             return Err(wrong("it is on another drive than the paths before it"));
         }
         found = Some(here);
-        *path = within.into_os_string();
+        // What a glob names lies in its folder.
+        let (shown, volume) = match is_glob(path.as_bytes()) {
+            true => (whole.parent().unwrap_or(Path::new("")), within.parent().unwrap_or(&within)),
+            false => (whole, &*within),
+        };
+        let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        places.push(Place { shown: bytes(shown), volume: bytes(volume) });
     }
     if let Some((drive, partition)) = found {
         args.drive = drive;
         args.partition = args.partition.or(partition);
     }
-    Ok(())
+    Ok(Places(places))
 }
 
 #[cfg(test)]
@@ -158,6 +231,54 @@ mod tests {
         assert_eq!(at("/srv/my logs/a"), Some(("259:3", "/logs/a".into())));
         assert_eq!(at("/proc/1"), Some(("0:40", "/1".into())));
         assert!(drive("0:0").is_err());
+    }
+
+    #[test]
+    fn what_the_drive_says_is_named_as_it_was_asked_for() {
+        let places = |pairs: &[(&str, &str)]| {
+            let place =
+                |(shown, volume): &(&str, &str)| Place { shown: (*shown).into(), volume: (*volume).into() };
+            Places(pairs.iter().map(place).collect())
+        };
+        let through = |places: &Places, asked: &str, said: &str| {
+            let (target, back) = places.enter(&Target::Path(asked.into()));
+            let Target::Path(path) = target else { panic!("{target:?}") };
+            let mut record = Record::File { path: said.into(), size: 0 };
+            back.unwrap().rename(&mut record);
+            let Record::File { path: named, .. } = record else { panic!("{record:?}") };
+            (String::from_utf8(path).unwrap(), String::from_utf8(named).unwrap())
+        };
+        let two = places(&[("/mnt/data/var", "/var"), ("/mnt/data/var/log", "/var/log"), ("/link", "/a/b")]);
+        for (asked, volume, said, named) in [
+            ("/mnt/data/var", "/var", "/var/x", "/mnt/data/var/x"),
+            ("/mnt/data/var/log", "/var/log", "/var/log/x/y", "/mnt/data/var/log/x/y"),
+            ("/mnt/data/var/log/z", "/var/log/z", "/var/log/z", "/mnt/data/var/log/z"),
+            ("/link", "/a/b", "/a/b/c", "/link/c"),
+            // A directory's own entries have names alone; what is elsewhere stays.
+            ("/link", "/a/b", "c", "c"),
+            ("/link", "/a/b", "/a/bc", "/a/bc"),
+        ] {
+            assert_eq!(through(&two, asked, said), (volume.to_owned(), named.to_owned()), "{asked} {said}");
+        }
+        assert!(two.enter(&Target::Path("/mnt/data/variable".into())).1.is_none());
+        // The mount point itself, with a slash or without; the current folder; a glob there.
+        for (shown, volume, said, named) in [
+            ("/mnt/data", "/", "/x", "/mnt/data/x"),
+            ("/mnt/data/", "/", "/x/y", "/mnt/data/x/y"),
+            ("/", "/", "/x", "/x"),
+            (".", "/here", "/here/x", "./x"),
+            ("", "/here", "/here/x", "x"),
+        ] {
+            assert_eq!(
+                through(&places(&[(shown, volume)]), shown, said),
+                (volume.to_owned(), named.to_owned())
+            );
+        }
+        assert_eq!(
+            through(&places(&[("", "/here")]), "*.log", "/here/a.log"),
+            ("/here/*.log".into(), "a.log".into())
+        );
+        assert!(places(&[]).enter(&Target::Path("/x".into())).1.is_none());
     }
 
     #[test]

@@ -32,10 +32,10 @@ pub struct StatArgs {
     drive: DriveArgs,
 }
 
-pub fn run(mut args: StatArgs) -> Outcome {
+pub fn run(args: StatArgs) -> Outcome {
     let mut out = Out::new();
     let (names, times) = (Names::new(), Times::new());
-    let mut drive = Drive::open_for(&args.drive, &mut args.paths)?;
+    let mut drive = Drive::open_for(&args.drive, &args.paths)?;
     let mut code = 0;
     for path in &args.paths {
         let (entries, good) = crate::ls::stat(&mut drive, path, args.dereference)?;

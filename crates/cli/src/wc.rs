@@ -45,11 +45,11 @@ pub struct WcArgs {
     drive: DriveArgs,
 }
 
-pub fn run(mut args: WcArgs) -> Outcome {
+pub fn run(args: WcArgs) -> Outcome {
     let all = !(args.lines || args.words || args.bytes);
     let chosen = [all || args.lines, all || args.words, all || args.bytes];
     let mut out = Out::new();
-    let mut drive = Drive::open_for(&args.drive, &mut args.paths)?;
+    let mut drive = Drive::open_for(&args.drive, &args.paths)?;
     let mut code = 0;
     let mut rows: Vec<([u64; 3], Vec<u8>)> = Vec::new();
     for path in &args.paths {

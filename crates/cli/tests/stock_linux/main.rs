@@ -207,9 +207,23 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
             guest.sh(&format!("/job/nearside cat -d {device} /{largest} | cmp - /mnt/one/{largest}"));
         assert_eq!(copied, "", "{largest} on {device}");
     }
-    let mounted =
-        guest.sh("/job/nearside grep --mounted -a -r -c -F import /mnt/one/tree | grep -v ':0$' | wc -l");
-    assert_eq!(mounted.trim(), expected[0].len().to_string());
+    // By the host's own paths, which are shown as grep shows them, also where they are relative or a glob.
+    for (folder, path) in
+        [("/", "/mnt/one/tree"), ("/mnt/one", "tree"), ("/mnt/one/tree", "."), ("/mnt", "one/")]
+    {
+        let mounted = guest.sh(&format!(
+            "cd {folder} && /job/nearside grep --mounted -a -r -c -F import {path} | grep -v ':0$' | sort"
+        ));
+        let known = guest.sh(&format!(
+            "cd {folder} && find {path} -type f | xargs grep -HcF import | grep -v ':0$' | sort"
+        ));
+        assert_eq!(mounted, known, "{path} in {folder}");
+    }
+    let found = guest.sh("cd /mnt/one && /job/nearside find --mounted tree -type f | sort");
+    assert_eq!(found, guest.sh("cd /mnt/one && find tree -type f | sort"));
+    let summed = guest.sh("cd /mnt/one/tree && /job/nearside cksum --mounted -a sha256 '*.py' | sort");
+    let known = guest.sh("cd /mnt/one/tree && find *.py -type f | xargs sha256sum | sort");
+    assert_eq!(summed, known);
     // With nothing but nvme-cli.
     let (name, count) = expected[0][0].rsplit_once(':').unwrap();
     for device in ["/dev/nvme0", "/dev/nvme0n1"] {
