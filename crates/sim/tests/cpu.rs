@@ -254,3 +254,33 @@ fn a_host_that_cannot_be_is_refused() {
     assert!(matches!(wrong(Host { costs: nothing, ..host.clone() }), HostError::NoTime { .. }));
     assert_eq!(prototype(5).finish(Request { kind: Kind::Read, offset: 0, len: 1 }, 1), 6);
 }
+
+/// Section 3.4: threads are added "to compensate for the larger per-I/O latency" of more processors. Nothing is given but whose the interrupts are.
+#[test]
+fn one_cpu_that_takes_all_interrupts_makes_the_others_wait() {
+    let run = |cpus, threads, interrupted| {
+        let program = IoProgram::reads(Policy::Interrupt, 512);
+        let host = Host { interrupted, ..Host::alike(Costs::fast12(), cpus, threads, &program) };
+        host.run(prototype(GEN2_512)).unwrap()
+    };
+    let idle = |outcome: &HostOutcome| outcome.time().idle_ns as f64 / outcome.time().total_ns() as f64;
+    // Alone it makes no difference.
+    assert_eq!(run(1, 2, None).summary(), run(1, 2, Some(0)).summary());
+    let (own, one) = (run(6, 2, None), run(6, 2, Some(0)));
+    assert!(idle(&own) < 0.01 && idle(&one) > 0.1, "{} {}", idle(&own), idle(&one));
+    assert!(idle(&run(6, 4, Some(0))) > 0.01 && idle(&run(6, 8, Some(0))) < 0.01);
+    let mean = |cpus| run(cpus, 2, Some(0)).response().mean_ns();
+    assert!(mean(4) > mean(1), "{} {}", mean(4), mean(1));
+    let wrong = Host {
+        interrupted: Some(1),
+        ..Host::alike(Costs::fast12(), 1, 1, &IoProgram::reads(Policy::Interrupt, 512))
+    };
+    assert_eq!(wrong.run(prototype(1)).unwrap_err(), HostError::Interrupted { cpu: 1, cpus: 1 });
+    // An idle state is left on the CPU whose thread is woken.
+    let idling = |interrupted| {
+        let costs = Costs::fast12().idling(IdleState::fast12_text());
+        let host = Host::alike(costs, 2, 1, &IoProgram::reads(Policy::Interrupt, 512));
+        Host { interrupted, ..host }.run(prototype(GEN2_512)).unwrap().threads[1].call.mean_ns()
+    };
+    assert!(idling(Some(0)) > idling(None), "two CPUs wake up for it: {}", idling(Some(0)));
+}

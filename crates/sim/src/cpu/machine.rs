@@ -117,6 +117,7 @@ struct Runner {
 pub(super) struct Machine<'a, M> {
     costs: &'a Costs,
     medium: M,
+    interrupted: Option<usize>,
     now: u64,
     from: u64,
     until: u64,
@@ -178,6 +179,7 @@ impl<'a, M: Medium> Machine<'a, M> {
         Self {
             costs: &host.costs,
             medium,
+            interrupted: host.interrupted,
             now: 0,
             from: host.warm_up_ns,
             until: host.warm_up_ns.saturating_add(host.runtime_ns),
@@ -226,7 +228,7 @@ impl<'a, M: Medium> Machine<'a, M> {
             Event::End { cpu, number } if self.cpus[cpu].number == number => self.end(cpu),
             Event::End { .. } => {}
             Event::Finished { thread } => {
-                let cpu = self.threads[thread].cpu;
+                let cpu = self.interrupted.unwrap_or(self.threads[thread].cpu);
                 self.cpus[cpu].completed.push(thread);
                 if !std::mem::replace(&mut self.cpus[cpu].signalled, true) {
                     self.at(self.now + self.costs.delivery_ns, Event::Interrupt { cpu });
@@ -293,7 +295,7 @@ impl<'a, M: Medium> Machine<'a, M> {
         self.book(cpu);
         match self.cpus[cpu].work {
             Work::Idle => {}
-            Work::Waking => self.take_interrupt(cpu),
+            Work::Waking => self.go_on(cpu),
             Work::Switch(thread) => {
                 let c = &mut self.cpus[cpu];
                 (c.thread, c.last) = (Some(thread), Some(thread));
@@ -383,22 +385,23 @@ impl<'a, M: Medium> Machine<'a, M> {
     fn interrupt(&mut self, cpu: usize) {
         self.cpus[cpu].pending = true;
         match (self.cpus[cpu].work, self.cpus[cpu].thread) {
-            (Work::Idle, _) => {
-                let idle_ns = self.now - self.cpus[cpu].began;
-                match self.costs.idle_state.as_ref().filter(|state| idle_ns >= state.after_ns) {
-                    Some(state) => {
-                        let entering = (state.after_ns + state.entry_ns).saturating_sub(idle_ns);
-                        self.begin(cpu, Work::Waking, entering + state.exit_ns);
-                    }
-                    None => self.take_interrupt(cpu),
-                }
-            }
+            (Work::Idle, _) => match self.leaving_ns(cpu) {
+                Some(ns) => self.begin(cpu, Work::Waking, ns),
+                None => self.take_interrupt(cpu),
+            },
             (Work::Thread, Some(thread)) => {
                 self.cut(cpu, thread);
                 self.take_interrupt(cpu);
             }
             _ => {}
         }
+    }
+
+    /// What an idle CPU takes to leave its state; none where it is in none.
+    fn leaving_ns(&self, cpu: usize) -> Option<u64> {
+        let idle_ns = self.now - self.cpus[cpu].began;
+        let state = self.costs.idle_state.as_ref().filter(|state| idle_ns >= state.after_ns)?;
+        Some((state.after_ns + state.entry_ns).saturating_sub(idle_ns) + state.exit_ns)
     }
 
     fn take_interrupt(&mut self, cpu: usize) {
@@ -429,10 +432,22 @@ impl<'a, M: Medium> Machine<'a, M> {
         let (cpu, priority) = (of.cpu, of.priority);
         let c = &mut self.cpus[cpu];
         c.queue.push_back(thread);
-        if c.thread.is_some_and(|running| self.threads[running].priority < priority) {
+        let lower = c.thread.filter(|running| self.threads[*running].priority < priority);
+        if lower.is_some() {
             c.yields = Some(true);
-        } else {
-            self.watch_slice(cpu);
+        }
+        // A CPU that idles or runs a thread is another than the handler's.
+        match (c.work, lower) {
+            (Work::Idle, _) => match self.leaving_ns(cpu) {
+                Some(ns) => self.begin(cpu, Work::Waking, ns),
+                None => self.next_thread(cpu),
+            },
+            (Work::Thread, Some(running)) => {
+                self.cut(cpu, running);
+                self.go_on(cpu);
+            }
+            (_, Some(_)) => {}
+            (_, None) => self.watch_slice(cpu),
         }
     }
 

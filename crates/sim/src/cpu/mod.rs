@@ -12,6 +12,9 @@
 //! one of lower priority and no other. Threads stay on their CPU. Switches and handlers take no interrupts; one that comes meanwhile
 //! waits. Completions that come before the handler has begun share one interrupt.
 //!
+//! With [`Host::interrupted`] all interrupts go to one CPU, as of a device with one vector: its handler takes the completions of all and wakes their
+//! threads on their own CPUs, at no cost but the handler's.
+//!
 //! What is not modelled: caches and TLBs (their cost is in the measured switch), the timer tick's own time, frequency, hyperthreads,
 //! threads that move, locks between CPUs.
 //!
@@ -95,6 +98,8 @@ pub struct Host {
     pub costs: Costs,
     /// What runs on them.
     pub threads: Vec<Thread>,
+    /// The CPU that takes all of the device's interrupts; none: each goes to the CPU that submitted.
+    pub interrupted: Option<usize>,
     /// Nanoseconds that are not measured.
     pub warm_up_ns: u64,
     /// Nanoseconds that are.
@@ -111,6 +116,14 @@ pub enum HostError {
     Cpu {
         /// Which.
         thread: usize,
+        /// Where.
+        cpu: usize,
+        /// How many there are.
+        cpus: usize,
+    },
+    /// Interrupts for a CPU that there is not.
+    #[error("interrupts go to CPU {cpu} of {cpus}")]
+    Interrupted {
         /// Where.
         cpu: usize,
         /// How many there are.
@@ -147,7 +160,15 @@ impl Host {
     #[must_use]
     pub fn alike(costs: Costs, cpus: usize, per_cpu: usize, program: &IoProgram) -> Self {
         let threads = (0..cpus * per_cpu).map(|n| Thread::io(n % cpus, program.clone())).collect();
-        Self { cpus, costs, threads, warm_up_ns: 1_000_000, runtime_ns: 20_000_000, seed: 1 }
+        Self {
+            cpus,
+            costs,
+            threads,
+            interrupted: None,
+            warm_up_ns: 1_000_000,
+            runtime_ns: 20_000_000,
+            seed: 1,
+        }
     }
 
     /// Runs it over `medium`, whose time is that until a completion lies in the host's memory.
@@ -155,6 +176,9 @@ impl Host {
     /// # Errors
     /// What is wrong with the host.
     pub fn run(&self, medium: impl Medium) -> Result<HostOutcome, HostError> {
+        if let Some(cpu) = self.interrupted.filter(|cpu| *cpu >= self.cpus) {
+            return Err(HostError::Interrupted { cpu, cpus: self.cpus });
+        }
         for (thread, plan) in self.threads.iter().enumerate() {
             if plan.cpu >= self.cpus {
                 return Err(HostError::Cpu { thread, cpu: plan.cpu, cpus: self.cpus });
