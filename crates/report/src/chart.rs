@@ -90,7 +90,7 @@ impl Axis {
     }
 }
 
-/// Few digits: `250 k`, `1.5 M`, `0.1`.
+/// Few digits: `250 k`, `1.5 M`, `0.1`, `0.0001`.
 fn short(value: f64) -> String {
     let size = value.abs();
     let (scaled, unit) = match size {
@@ -98,7 +98,11 @@ fn short(value: f64) -> String {
         s if s >= 9_999.5 => (value / 1e3, " k"),
         _ => (value, ""),
     };
-    let digits = if scaled.abs() >= 99.95 || scaled == 0.0 { 0 } else { 3 };
+    let digits = match scaled.abs() {
+        s if s >= 99.95 || s == 0.0 => 0,
+        s if s < 0.001 => (2.0 - s.log10().floor()).min(9.0) as usize,
+        _ => 3,
+    };
     let text = format!("{scaled:.digits$}");
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     format!("{}{unit}", if text == "-0" { "0" } else { text })
@@ -327,8 +331,8 @@ mod tests {
         assert_eq!(nines.place(100.0), None);
         assert_eq!(Axis::linear("").ends([2.0, 10.0].into_iter()).0, 0.0);
         assert_eq!(
-            [0.0, 0.1, 12.5, 250.0, 9_999.0, 250_000.0, 1.5e6, 0.0005].map(short),
-            ["0", "0.1", "12.5", "250", "9999", "250 k", "1.5 M", "0.001"]
+            [0.0, 0.1, 12.5, 250.0, 9_999.0, 250_000.0, 1.5e6, 0.0005, 1e-4, 1e-17].map(short),
+            ["0", "0.1", "12.5", "250", "9999", "250 k", "1.5 M", "0.0005", "0.0001", "0"]
         );
     }
 }
