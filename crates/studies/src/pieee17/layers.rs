@@ -20,6 +20,7 @@ use nearside_front_loop as front;
 use nearside_media::Medium;
 use nearside_store::{Channel, Completion, Data, Dram, Modelled, Operation, Store, Submitted, Token};
 
+use super::real::fill;
 use crate::Failure;
 
 /// Of the one command that is under way.
@@ -189,7 +190,10 @@ fn observed<M: Medium>(medium: M, stamps: &Arc<Stamps>) -> Result<Traced<Modelle
 }
 
 fn store<M: Medium>(medium: M) -> Result<Modelled<Dram, M>, Failure> {
-    Ok(Modelled::new(Dram::new(CAPACITY, 512)?, medium))
+    let dram = Dram::new(CAPACITY, 512)?;
+    // A page's first touch is no layer.
+    fill(&dram, CAPACITY)?;
+    Ok(Modelled::new(dram, medium))
 }
 
 fn rig<S: Store>(store: S, firmware: impl Firmware<S>, stamps: Arc<Stamps>) -> Result<Rig, Failure> {

@@ -150,7 +150,7 @@ pub fn median(values: &[f64]) -> f64 {
 }
 
 /// Writes the first bytes of memory: what was never written is one page of zeros, which is read faster.
-fn fill(dram: &Dram, bytes: u64) -> Result<(), Failure> {
+pub fn fill(dram: &Dram, bytes: u64) -> Result<(), Failure> {
     const PIECE: u64 = 1 << 20;
     let mut channel = dram.channel(Default::default())?;
     for offset in (0..bytes).step_by(PIECE as usize) {
