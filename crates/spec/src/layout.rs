@@ -15,9 +15,11 @@ macro_rules! wire_integers {
     ($($t:ty)*) => {$(
         impl Wire for $t {
             const LEN: usize = size_of::<$t>();
+            #[inline]
             fn load(bytes: &[u8]) -> Self {
                 <$t>::from_le_bytes(<[u8; size_of::<$t>()] as Wire>::load(bytes))
             }
+            #[inline]
             fn store(self, bytes: &mut [u8]) {
                 self.to_le_bytes().store(bytes)
             }
@@ -28,14 +30,24 @@ wire_integers!(u8 u16 u32 u64 u128);
 
 impl<const N: usize> Wire for [u8; N] {
     const LEN: usize = N;
+    #[inline]
     fn load(bytes: &[u8]) -> Self {
+        // One move, where copying byte by byte is a call of memcpy with a length that is not known.
+        if let Some(whole) = bytes.first_chunk() {
+            return *whole;
+        }
         let mut value = [0; N];
         for (to, from) in value.iter_mut().zip(bytes) {
             *to = *from;
         }
         value
     }
+    #[inline]
     fn store(self, bytes: &mut [u8]) {
+        if let Some(whole) = bytes.first_chunk_mut() {
+            *whole = self;
+            return;
+        }
         for (to, from) in bytes.iter_mut().zip(self) {
             *to = from;
         }

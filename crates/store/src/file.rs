@@ -13,11 +13,11 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use nearside_dma::{IoBuffer, Memory, file, uring};
 
 use crate::Store;
+use crate::durable::Durable;
 use crate::file_channel::FileChannel;
 
 /// What a [`File`] is opened for.
@@ -77,9 +77,8 @@ pub(crate) struct Inner {
     pub(crate) read_only: bool,
     pub(crate) direct: bool,
     pub(crate) backend: Backend,
-    /// A call that was to make bytes durable has failed. The kernel reports that once and forgets which bytes they were: no later
-    /// success means that they are durable.
-    pub(crate) unsure: AtomicBool,
+    /// Calls that are to make bytes durable.
+    pub(crate) durable: Durable,
     path: PathBuf,
     notes: Vec<String>,
 }
@@ -147,7 +146,7 @@ impl File {
                 read_only,
                 direct,
                 backend,
-                unsure: AtomicBool::new(false),
+                durable: Durable::default(),
                 path: path.to_owned(),
                 notes,
             }),

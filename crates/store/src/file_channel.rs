@@ -10,7 +10,6 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use nearside_clock::Nanos;
 use nearside_dma::file::{Call, Scratch, Transfer, is_unsupported, run};
@@ -18,6 +17,7 @@ use nearside_dma::uring::{Bytes, Ring};
 use nearside_dma::{IoBuffer, Memory, Span};
 
 use crate::check::check;
+use crate::durable::{Begun, Unsettled};
 use crate::file::{Backend, Inner};
 use crate::{Channel, Completion, Data, Operation, StoreError, Submitted, Token};
 
@@ -58,11 +58,15 @@ struct Job {
     bounced: Option<Vec<Span>>,
     /// The flag of the call in flight.
     durable: bool,
+    /// The call in flight, where it is to make bytes durable.
+    begun: Option<Begun>,
 }
 
 enum Step {
     Again,
     Done(Result<(), StoreError>),
+    /// Good, if the calls that ran beside it were.
+    Settle(Unsettled),
 }
 
 impl Job {
@@ -75,7 +79,15 @@ impl Job {
         }
     }
 
-    /// The next call, and how much of the memory is behind it.
+    /// The next call, and how much of the memory is behind it. Its result has to go to [`Job::after`].
+    fn begin(&mut self, lacks: &Lacks, store: &Inner) -> io::Result<(Call, usize)> {
+        let call = self.call(lacks)?;
+        if matches!(call.0, Call::Sync | Call::Write { durable: true, .. }) {
+            self.begun = Some(store.durable.begin());
+        }
+        Ok(call)
+    }
+
     fn call(&mut self, lacks: &Lacks) -> io::Result<(Call, usize)> {
         let (offset, len) = self.operation.range().unwrap_or((0, 0));
         if self.stage == Stage::Punch && lacks.punch_hole {
@@ -114,11 +126,16 @@ impl Job {
         let len = self.operation.range().map_or(0, |(_, len)| len);
         let result = match result {
             Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
+                if let Some(begun) = self.begun.take() {
+                    let _ = store.durable.end(begun, false);
+                }
                 return Step::Again;
             }
             Err(e) => Err(e),
             Ok(n) => Ok(n as u64),
         };
+        let lacking = matches!(&result, Err(e) if self.stage == Stage::Move && is_unsupported(e));
+        let unsettled = self.begun.take().map(|begun| store.durable.end(begun, result.is_err() && !lacking));
         match (self.stage, result) {
             (Stage::Punch, Err(e)) if is_unsupported(&e) => {
                 lacks.punch_hole = true;
@@ -132,12 +149,7 @@ impl Job {
                 lacks.durable_write = true;
                 return Step::Again;
             }
-            (stage, Err(e)) => {
-                if stage == Stage::Sync || self.durable {
-                    store.unsure.store(true, Ordering::SeqCst);
-                }
-                return Step::Done(Err(self.operation.failed(e)));
-            }
+            (_, Err(e)) => return Step::Done(Err(self.operation.failed(e))),
             (Stage::Move | Stage::Fill, Ok(n)) => {
                 // Whole blocks only, so that a transfer cut short goes on aligned.
                 let n = if self.done + n >= len { len - self.done } else { n - n % granule };
@@ -164,11 +176,12 @@ impl Job {
             self.stage = Stage::Sync;
             return Step::Again;
         }
-        if (self.durable || self.stage == Stage::Sync) && store.unsure.load(Ordering::SeqCst) {
-            let reason = "an earlier call to make bytes durable failed: what was lost is not known";
-            return Step::Done(Err(self.operation.failed(reason)));
-        }
-        Step::Done(Ok(()))
+        unsettled.map_or(Step::Done(Ok(())), Step::Settle)
+    }
+
+    fn settled(&self, sure: bool) -> Result<(), StoreError> {
+        let reason = "another call to make bytes durable failed: what was lost is not known";
+        if sure { Ok(()) } else { Err(self.operation.failed(reason)) }
     }
 }
 
@@ -192,6 +205,8 @@ pub struct FileChannel {
     lists: Vec<Vec<Span>>,
     /// Ended before they reached the kernel.
     failed: Vec<(usize, Result<(), StoreError>)>,
+    /// Went well, if the calls that ran beside them did.
+    unsettled: Vec<(usize, Unsettled)>,
 }
 
 impl FileChannel {
@@ -214,6 +229,7 @@ impl FileChannel {
             buffers: Vec::new(),
             lists: Vec::new(),
             failed: Vec::new(),
+            unsettled: Vec::new(),
         })
     }
 
@@ -245,7 +261,7 @@ impl FileChannel {
             }
         };
         let stage = Job::first_stage(operation);
-        Ok(Job { token, operation, stage, done: 0, bytes, bounced, durable: false })
+        Ok(Job { token, operation, stage, done: 0, bytes, bounced, durable: false, begun: None })
     }
 
     fn bounce(&mut self, len: usize) -> io::Result<IoBuffer> {
@@ -303,11 +319,13 @@ impl FileChannel {
     /// Runs a job to its end in this thread.
     fn run_now(&mut self, job: &mut Job) -> Result<(), StoreError> {
         loop {
-            let (call, skip) = job.call(&self.lacks).map_err(|e| job.operation.failed(e))?;
+            let (call, skip) = job.begin(&self.lacks, &self.store).map_err(|e| job.operation.failed(e))?;
             let transfer = job.bytes.transfer();
             let result = run(&self.store.file, &self.memory, call, transfer, skip, false, &mut self.scratch);
-            if let Step::Done(result) = job.after(result, &mut self.lacks, &self.store) {
-                return result;
+            match job.after(result, &mut self.lacks, &self.store) {
+                Step::Again => {}
+                Step::Done(result) => return result,
+                Step::Settle(call) => return job.settled(self.store.durable.settle(call)),
             }
         }
     }
@@ -315,12 +333,15 @@ impl FileChannel {
     /// Gives the next call of a job to the ring.
     fn push(&mut self, index: usize) {
         let (Some(ring), Some(job)) = (&mut self.ring, &mut self.jobs[index]) else { return };
-        match job.call(&self.lacks) {
+        match job.begin(&self.lacks, &self.store) {
             Ok((call, skip)) => {
                 let bytes = std::mem::take(&mut job.bytes);
                 if let Err(bytes) = ring.push(call, bytes, skip, index as u64) {
                     // Cannot be: no more jobs run than the ring holds.
                     job.bytes = bytes;
+                    if let Some(begun) = job.begun.take() {
+                        let _ = self.store.durable.end(begun, false);
+                    }
                     let error = job.operation.failed("the ring is full");
                     self.failed.push((index, Err(error)));
                 }
@@ -351,12 +372,30 @@ impl FileChannel {
         }
     }
 
+    /// A job that went well, and now that those beside it have ended is known to or not.
+    fn settle(&mut self) -> Option<(usize, Result<(), StoreError>)> {
+        let durable = &self.store.durable;
+        let mut held = self.unsettled.iter().enumerate();
+        let (at, sure) = held.find_map(|(at, &(_, call))| Some((at, durable.settled(call)?)))?;
+        let (index, _) = self.unsettled.swap_remove(at);
+        Some((index, self.jobs[index].as_ref().map_or(Ok(()), |job| job.settled(sure))))
+    }
+
     fn finish(&mut self, index: usize, result: Result<(), StoreError>) -> Option<(Token, Completion)> {
         let job = self.jobs[index].take()?;
         self.running.retain(|&other| other != index);
         self.free.push(index);
         self.mutating -= usize::from(job.operation.mutates());
         Some((job.token, self.complete(job, result)))
+    }
+}
+
+/// What becomes of calls in flight nobody hears: those beside them cannot count on them.
+impl Drop for FileChannel {
+    fn drop(&mut self) {
+        for begun in self.jobs.iter_mut().flatten().filter_map(|job| job.begun.take()) {
+            let _ = self.store.durable.end(begun, true);
+        }
     }
 }
 
@@ -441,7 +480,10 @@ impl Channel for FileChannel {
                 _ => None,
             };
             let (index, result) = match (polled, self.failed.pop()) {
-                (None, None) => break,
+                (None, None) => match self.settle() {
+                    Some(settled) => settled,
+                    None => break,
+                },
                 (Some((user, result, bytes)), failed) => {
                     self.failed.extend(failed);
                     let index = user as usize;
@@ -453,6 +495,10 @@ impl Channel for FileChannel {
                             continue;
                         }
                         Step::Done(result) => (index, result),
+                        Step::Settle(call) => {
+                            self.unsettled.push((index, call));
+                            continue;
+                        }
                     }
                 }
                 (None, Some(failed)) => failed,
@@ -494,20 +540,36 @@ mod tests {
             done.unwrap()
         };
         assert_eq!(flush(&mut channels[0]), Ok(()));
-        // What a call of the kernel would have said.
-        let mut job = Job {
-            token: Token(0),
-            operation: Operation::Flush,
-            stage: Stage::Sync,
-            done: 0,
-            bytes: Bytes::default(),
-            bounced: None,
-            durable: false,
-        };
-        let failed = job.after(Err(io::Error::other("EIO")), &mut Lacks::default(), &store.inner);
-        assert!(matches!(failed, Step::Done(Err(_))));
+        // What a call of another channel would have said.
+        let _ = store.inner.durable.end(store.inner.durable.begin(), true);
         for channel in &mut channels {
-            assert!(flush(channel).unwrap_err().to_string().contains("earlier"));
+            assert!(flush(channel).unwrap_err().to_string().contains("another call"));
+        }
+    }
+
+    #[test]
+    fn a_flush_waits_for_what_the_one_beside_it_says() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        for failed in [false, true] {
+            let store = File::open(file.path(), FileOptions::serve()).unwrap();
+            if store.inner.backend == Backend::Positioned {
+                eprintln!("LEFT OUT: a_flush_waits_for_what_the_one_beside_it_says: no io_uring");
+                return;
+            }
+            let mut channel = store.channel(Arc::default()).unwrap();
+            let beside = store.inner.durable.begin();
+            let submitted = channel.submit(Operation::Flush, Data::None, Token(1), Nanos(0));
+            assert!(matches!(submitted, Submitted::Pending));
+            let mut done = None;
+            while channel.unsettled.is_empty() {
+                channel.poll(Nanos(0), &mut |_, completion| done = Some(completion.result));
+                assert!(done.is_none(), "{done:?} while the other ran");
+            }
+            let _ = store.inner.durable.end(beside, failed);
+            channel.poll(Nanos(0), &mut |_, completion| done = Some(completion.result));
+            assert_eq!(done.map(|result| result.is_err()), Some(failed));
+            assert_eq!(channel.in_flight(), 0);
         }
     }
 }

@@ -17,6 +17,7 @@
 mod check;
 mod dram;
 mod due;
+mod durable;
 mod faulty;
 mod file;
 mod file_channel;
