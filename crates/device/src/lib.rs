@@ -29,5 +29,5 @@ pub use controller::Controller;
 pub use firmware::{Firmware, Observer};
 pub use namespace::{Access, Namespace};
 pub use near_data::Fsr;
-pub use reactor::{Reactor, Step};
+pub use reactor::{BATCH, Reactor, Step};
 pub use subsystem::{AddError, MAX_NSID, Subsystem};

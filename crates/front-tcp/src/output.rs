@@ -5,7 +5,7 @@ use std::io;
 use std::net::TcpStream;
 
 use nearside_dma::Region;
-use nearside_dma::socket::{self, MAX_PIECES, Piece};
+use nearside_dma::socket::{self, Piece};
 use nearside_spec::fabrics::pdu::DIGEST;
 
 use crate::pool::{Buffer, Pool};
@@ -88,19 +88,16 @@ impl Output {
         }
         let region = pool.region().clone();
         while !self.items.is_empty() {
-            let mut pieces = [Piece::Bytes(&[]); MAX_PIECES];
-            let mut count = 0;
-            for (piece, item) in pieces.iter_mut().zip(&self.items) {
-                let from = if count == 0 { self.sent } else { 0 };
-                *piece = match item {
+            let mut from = self.sent;
+            let pieces = self.items.iter().map(|item| {
+                let from = std::mem::take(&mut from);
+                match item {
                     Item::Inline(bytes, len) => Piece::Bytes(&bytes[from..usize::from(*len)]),
                     Item::Bytes(bytes) => Piece::Bytes(&bytes[from..]),
                     Item::Staged(buffer, len) => Piece::Region(&region, buffer.offset + from, len - from),
-                };
-                count += 1;
-            }
-            let wanted: usize = pieces[..count].iter().map(length).sum();
-            let sent = match socket::send(stream, &pieces[..count]) {
+                }
+            });
+            let (sent, given) = match socket::send(stream, pieces) {
                 Ok(sent) => sent,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(total),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
@@ -117,7 +114,7 @@ impl Output {
                     pool.give_back(buffer);
                 }
             }
-            if sent < wanted {
+            if sent < given {
                 return Ok(total);
             }
         }
@@ -132,13 +129,6 @@ impl Output {
             }
         }
         (self.sent, self.waiting) = (0, 0);
-    }
-}
-
-fn length(piece: &Piece<'_>) -> usize {
-    match piece {
-        Piece::Bytes(bytes) => bytes.len(),
-        Piece::Region(_, _, len) => *len,
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nearside_clock::{Clock, Nanos};
-use nearside_device::{Firmware, Reactor};
+use nearside_device::{BATCH, Firmware, Reactor};
 use nearside_spec::Status;
 use nearside_spec::registers::{self as reg, csts};
 use nearside_store::Store;
@@ -491,7 +491,11 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
 
     fn step_one(&mut self, at: usize, now: Nanos) -> usize {
         let Some(local) = self.locals.get_mut(at).and_then(Option::as_deref_mut) else { return 0 };
-        let step = local.reactor.step(now);
+        let mut step = local.reactor.step(now);
+        // What is sent by one call is best more than a batch, and no more than the cache holds.
+        if step.work >= BATCH {
+            step.merge(local.reactor.step(now));
+        }
         let mut work = step.work;
         // What was done at once may have left more to do.
         local.due = if step.work > 0 { Some(now) } else { step.next };

@@ -32,7 +32,7 @@ pub(crate) use command::Owner;
 use command::{Command, Kind, Parked, Payload};
 
 /// Commands taken from a queue at once.
-const BATCH: usize = 32;
+pub const BATCH: usize = 32;
 /// Operations that the store refused for now, above which no new commands are taken.
 const MAX_PARKED: usize = 64;
 
