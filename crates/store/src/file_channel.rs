@@ -180,7 +180,8 @@ impl Job {
     }
 
     fn settled(&self, sure: bool) -> Result<(), StoreError> {
-        let reason = "another call to make bytes durable failed: what was lost is not known";
+        let reason =
+            "an earlier call to make bytes durable failed, or one beside it: what was lost is not known";
         if sure { Ok(()) } else { Err(self.operation.failed(reason)) }
     }
 }
@@ -543,7 +544,7 @@ mod tests {
         // What a call of another channel would have said.
         let _ = store.inner.durable.end(store.inner.durable.begin(), true);
         for channel in &mut channels {
-            assert!(flush(channel).unwrap_err().to_string().contains("another call"));
+            assert!(flush(channel).unwrap_err().to_string().contains("earlier"));
         }
     }
 
