@@ -40,7 +40,7 @@ for disk in "$@"; do
 done
 
 # shellcheck disable=SC2086 # the arguments are words
-timeout 300 qemu-system-x86_64 -accel tcg,thread=multi -cpu max -machine q35 -smp 2 -m 1G -nic none -nographic -no-reboot \
+timeout 900 qemu-system-x86_64 -accel tcg,thread=multi -cpu max -machine q35 -smp 2 -m 1G -nic none -nographic -no-reboot \
     -kernel "$guest/vmlinuz" -initrd "$work/initrd" \
     -append "console=ttyS0 quiet panic=-1 guest=$scenario" $arguments < /dev/null > "$work/console" 2>&1 || true
 if ! grep -q 'guest: rc=0' "$work/console" && ! grep -q 'guest: power off' "$work/console"; then

@@ -182,7 +182,7 @@ fn admin_queues_by_hand() {
     assert_eq!(raw.run(FabricsCommand::PropertySet(cc).encode(), &[]).status(), Status::SUCCESS);
     let begun = Instant::now();
     while raw.property(reg::CSTS) & 1 != 0 {
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert!(begun.elapsed() < Duration::from_secs(60));
     }
     raw.enable();
     assert_eq!(raw.run(SubmissionEntry::new(admin::KEEP_ALIVE, 0, 0), &[]).status(), Status::SUCCESS);
@@ -190,13 +190,13 @@ fn admin_queues_by_hand() {
     let shn = Property { value: u64::from(reg::Cc::DEFAULTS.with_shn(1).0 | 1), ..cc };
     assert_eq!(raw.run(FabricsCommand::PropertySet(shn).encode(), &[]).status(), Status::SUCCESS);
     while raw.property(reg::CSTS) & reg::csts::SHST != reg::csts::SHST_COMPLETE {
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert!(begun.elapsed() < Duration::from_secs(60));
     }
 }
 
 #[test]
 fn peers_that_stop_half_way_are_let_go() {
-    let server = serve(offer(16 << 20), Options { patience_ns: 300_000_000, ..Options::default() });
+    let server = serve(offer(16 << 20), Options { patience_ns: 2_000_000_000, ..Options::default() });
     let address = server.addresses()[0];
     let (_admin, cntlid) = Raw::admin(address, 0);
     let mut good = Raw::io(address, cntlid, 1);

@@ -5,6 +5,7 @@
 //! it told is a [`Record`], JSON lines in the format of `make bench`; the page ([`page`]) and the table ([`table`]) are made from
 //! those lines and from nothing else. What a paper's text does not state is left out: most of its figures are pictures.
 
+pub mod criteria;
 pub mod dac23;
 pub mod fast12;
 pub mod finding;

@@ -164,7 +164,7 @@ fn a_server_that_is_killed_ends_the_measuring_at_once() {
         let killed = Instant::now();
         served.server.kill().unwrap();
         let ran = Ran::from(run.wait_with_output().unwrap());
-        assert!(killed.elapsed() < Duration::from_secs(20), "{completion}: {:?}", killed.elapsed());
+        assert!(killed.elapsed() < Duration::from_secs(60), "{completion}: {:?}", killed.elapsed());
         assert!(
             ran.code == 1 && ran.err.contains("the connection to it"),
             "{completion}: {} {}",

@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 /// This machine, seen from the guest.
 pub const HOST: &str = "10.0.2.2";
 /// From power-on to the agent's first word, on a machine that does other things as well.
-const BOOT: Duration = Duration::from_secs(240);
+const BOOT: Duration = Duration::from_secs(600);
 /// A command's time, where nothing else is said.
-const COMMAND_S: u64 = 120;
+const COMMAND_S: u64 = 300;
 
 /// A running guest; dropped, it is switched off.
 pub struct Guest {
@@ -139,7 +139,7 @@ impl Guest {
 
     /// Waits until a line of shell succeeds.
     pub fn until(&mut self, run: &str) {
-        self.sh(&format!("n=0; until {run}; do n=$((n+1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done"));
+        self.sh(&format!("n=0; until {run}; do n=$((n+1)); [ $n -lt 1200 ] || exit 1; sleep 0.1; done"));
     }
 }
 

@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
         let mut ended = Vec::new();
         while ring.in_flight() > 0 {
-            ring.wait(Some(Duration::from_secs(5))).unwrap();
+            ring.wait(Some(Duration::from_secs(60))).unwrap();
             ended.extend(std::iter::from_fn(|| ring.take()));
         }
         ended.sort_by_key(|ended| ended.user);

@@ -41,7 +41,7 @@ impl Wire {
     /// Accepts ICReq and answers.
     pub fn initialize(mut socket: TcpStream, alignment_z: u8) -> Option<Wire> {
         socket.set_nodelay(true).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut bytes = [0; 128];
         socket.read_exact(&mut bytes).ok()?;
         let head = Head::decode(bytes.first_chunk().unwrap(), Side::Controller, &Terms::default()).unwrap();

@@ -13,7 +13,7 @@ use nearside_fsrlib::{Ask, Operation, Route};
 
 use super::rig::{ABOUT, Bed, Buffer, Dataset, Machine, Model, dataset, needle, saved, us};
 use super::{fig2, tables};
-use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
+use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
 
 /// See the module.
 pub const STUDY: Study =
@@ -106,7 +106,8 @@ fn machine(run: &mut Run<'_>, data: &Dataset, depths: &[usize], kind: Kind) -> R
         Kind::Ext4 => Mount::new(run, &data.image),
         Kind::F2fs => None,
     };
-    let mut wins = true;
+    // The host's time over FSR's, by depth.
+    let mut slower = Vec::new();
     for &depth in depths {
         let path = Chain::path(depth, BYTES);
         let mut took = Vec::new();
@@ -124,7 +125,7 @@ fn machine(run: &mut Run<'_>, data: &Dataset, depths: &[usize], kind: Kind) -> R
         }
         let host = run.finding(host);
         let fsr = run.finding(fsr.beside(&host));
-        wins &= fsr.figure.ratio.is_some_and(|ratio| ratio < 1.0);
+        slower.push(fsr.figure.ratio.map(|ratio| 1.0 / ratio));
         let warm = warm(&mut machine, &path, rounds, Route::Drive)?;
         let cached = warm_host(&mut machine, &path, rounds)?;
         let cached = run.finding(Finding::new(name("host's parser, cached"), "us").machine(&cached));
@@ -142,9 +143,9 @@ fn machine(run: &mut Run<'_>, data: &Dataset, depths: &[usize], kind: Kind) -> R
             }
         }
     }
+    let claim = Claim::new(&format!("FSR is faster than the host at every depth ({})", kind.name()), "IV-C");
     run.claim(
-        Claim::new(&format!("FSR is faster than the host at every depth ({})", kind.name()), "IV-C")
-            .machine(wins)
+        Claim { machine: criteria::all_above_one(slower), ..claim }
             .because("the host reads each block over the queue pair and keeps none".to_owned()),
     );
     Ok(())

@@ -77,13 +77,13 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     run.finding(crawl);
     run.finding(Finding::new("the 1 GHz core is slower by", "x").machine(&[scale]));
     let bound = |name: &str, value: f64, paper: f64| {
-        Finding::new(name, "us").model(value).paper(paper, "III-D: less than")
+        Finding::new(name, "us").machine(&[value]).paper(paper, "III-D: less than")
     };
     run.finding(bound("common case, on the 1 GHz core", common_us, 1.0));
     run.finding(bound("the cache is updated, on the 1 GHz core", hit_us, 60.0));
     run.claim(
         Claim::new("The monitor takes less than 1 us in the common case and less than 60 us where the cache is updated", "III-D")
-            .model(common_us < 1.0 && hit_us < 60.0)
+            .machine(common_us < 1.0 && hit_us < 60.0)
             .because(format!("scaled by {scale:.0}: {common_us:.2} us and {hit_us:.2} us")),
     );
     run.note(

@@ -7,7 +7,7 @@ use nearside_media::{Medium, Request};
 use nearside_sim::cpu::Costs;
 
 use super::{BUSES, SIZES, alone, with_second};
-use crate::{Chart, Claim, Failure, Finding, Run, Study};
+use crate::{Chart, Claim, Failure, Finding, Run, Study, criteria};
 
 /// Fig. 1.
 pub const STUDY: Study = Study {
@@ -48,22 +48,16 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
             }
         }
     }
-    let all = |of: fn(&Shown) -> Option<f64>, test: &dyn Fn(f64) -> bool| {
-        shown.iter().all(|s| of(s).is_none_or(test))
-    };
+    let sooner = |of: fn(&Shown) -> Option<f64>| criteria::all_above_one(shown.iter().map(of));
     let list = |of: fn(&Shown) -> Option<f64>| {
         shown.iter().filter_map(of).map(|r| format!("{r:.2}")).collect::<Vec<_>>().join(", ")
     };
-    run.claim(
-        Claim::new("the synchronous path completes a read sooner", "3.3")
-            .model(all(|s| s.2, &|r| r > 1.0))
-            .machine(all(|s| s.3, &|r| r > 1.0))
-            .because(format!(
-                "asynchronous over synchronous: model {}; machine {}",
-                list(|s| s.2),
-                list(|s| s.3)
-            )),
-    );
+    let claim = Claim::new("the synchronous path completes a read sooner", "3.3");
+    run.claim(Claim { model: sooner(|s| s.2), machine: sooner(|s| s.3), ..claim }.because(format!(
+        "asynchronous over synchronous: model {}; machine {}",
+        list(|s| s.2),
+        list(|s| s.3)
+    )));
     let wider = |of: fn(&Shown) -> Option<f64>| match &shown[..2] {
         [small, large] => of(small) > of(large),
         _ => false,
@@ -153,10 +147,10 @@ fn cpu(
         .machine(&cost(1));
     let other = if bytes == 4096 { other.paper(6.3, "3.3") } else { other };
     let other = run.finding(other.beside(&spent));
-    run.claim(
-        Claim::new(&format!("spinning costs less CPU than the asynchronous path's work, {size}"), "3.3")
-            .model(other.model_ratio.is_some_and(|r| r > 1.0))
-            .machine(other.figure.ratio.is_some_and(|r| r > 1.0)),
-    );
+    let claim =
+        Claim::new(&format!("spinning costs less CPU than the asynchronous path's work, {size}"), "3.3");
+    let [model, machine] =
+        [other.model_ratio, other.figure.ratio].map(|ratio| criteria::all_above_one([ratio]));
+    run.claim(Claim { model, machine, ..claim });
     Ok(())
 }

@@ -13,7 +13,7 @@ use nearside_sim::cpu::Costs;
 
 use super::machine::{beside_second, path_core};
 use super::with_second;
-use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
+use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
 
 /// Fig. 2.
 pub const STUDY: Study = Study {
@@ -78,11 +78,9 @@ fn parts(run: &mut Run<'_>, costs: &Costs) -> Result<(), Failure> {
         Finding::new("T_a + T_b", "us").paper(6.3, "3.3").model(model.software_us()).machine(&machine[4]);
     let work = run.finding(work.beside(&sync));
     let claim = Claim::new("T_a + T_b is more than the synchronous path takes, spinning included", "3.3");
-    let claim = claim.model(work.model_ratio.is_some_and(|r| r > 1.0));
-    run.claim(match work.figure.ratio {
-        Some(ratio) => claim.machine(ratio > 1.0),
-        None => claim,
-    });
+    let [model, machine] =
+        [work.model_ratio, work.figure.ratio].map(|ratio| criteria::all_above_one([ratio]));
+    run.claim(Claim { model, machine, ..claim });
     if path_core().is_none() {
         run.note("This machine has one core: the second process cannot stand beside a drive of its own.");
     }

@@ -16,7 +16,7 @@ use nearside_media::dram::Prototype;
 use nearside_sim::cpu::{Costs, Host, IoProgram};
 
 use super::machine::{initiator, read};
-use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
+use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
 
 /// Fig. 3.
 pub const STUDY: Study = Study {
@@ -75,10 +75,10 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
             .because(format!("at most {:.1} % off a line to the limit", model.off * 100.0)),
     );
     let claim = Claim::new("the asynchronous path achieves 60 to 70 % of it", "3.4")
-        .model(least >= 0.6 && most <= 0.7)
+        .model(criteria::asynchronous_share(least) && criteria::asynchronous_share(most))
         .because(format!("{least:.2} to {most:.2} below the device's limit"));
     run.claim(match share.measured() {
-        Some(share) => claim.machine((0.6..=0.7).contains(&share)),
+        Some(share) => claim.machine(criteria::asynchronous_share(share)),
         None => claim,
     });
     let claim = Claim::new("a CPU full of asynchronous reads does fewer than one synchronous thread", "3.4")

@@ -11,7 +11,7 @@ use nearside_driver::{Driver, Policy};
 use super::counters::Event;
 use super::machine::{Caller, path_core, read};
 use super::second::{Second, Walk};
-use crate::{Chart, Claim, Failure, Finding, Run, Scale};
+use crate::{Chart, Claim, Failure, Finding, Run, Scale, criteria};
 
 const SETS: [(u64, &str); 3] = [(16 << 10, "16 KiB"), (256 << 10, "256 KiB"), (4 << 20, "4 MiB")];
 const ALONE: &str = "alone";
@@ -30,8 +30,7 @@ pub fn neighbour(run: &mut Run<'_>, driver: &Driver) -> Result<(), Failure> {
     for event in Event::ALL {
         let Some(ratios) = counted(run, &rig, event)? else { continue };
         if PAPERS.contains(&event) {
-            // The largest set fits no cache, and has nothing to lose.
-            holds &= ratios[..2].iter().all(|ratio| *ratio > 1.0);
+            holds &= criteria::replaced(&ratios);
             let of = ratios.iter().zip(SETS).map(|(ratio, (_, size))| format!("{size} {ratio:.1}"));
             because.push(format!("{} {}", event.name(), of.collect::<Vec<_>>().join(", ")));
         }
@@ -78,7 +77,7 @@ fn slow_down(run: &mut Run<'_>, rig: &Rig<'_>) -> Result<(), Failure> {
     }
     run.claim(
         Claim::new("the slots pollute caches: whoever runs in them loses what it held", "3.4")
-            .machine(ratios.iter().any(|r| *r > ratios[0] * 1.05) && ratios[0] > 0.0)
+            .machine(criteria::pollutes(&ratios))
             .because(format!(
                 "slow-down in the slots by working set: 16 KiB {:.2}, 256 KiB {:.2}, 4 MiB {:.2}; the first is the switches' own cost",
                 ratios[0], ratios[1], ratios[2]

@@ -12,7 +12,7 @@ use nearside_spec::feature;
 use super::machine::{Caller, LOOK, median, path_core, read};
 use super::second::Second;
 use super::{alone, figure3, pollution};
-use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
+use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
 
 /// Section 3.4.
 pub const STUDY: Study = Study {
@@ -113,7 +113,7 @@ fn coalescing(run: &mut Run<'_>, driver: &Driver) -> Result<(), Failure> {
             (most.1.figure.value / none.1.figure.value, most.0.figure.value / none.0.figure.value);
         run.claim(
             Claim::new("coalescing reduces CPU utilization and increases latency", "3.4")
-                .machine(cpu < 1.0 && latency > 1.0)
+                .machine(criteria::coalescing(cpu, latency))
                 .because(format!("16 for an interrupt over 1: CPU time {cpu:.2}, latency {latency:.2}")),
         );
     }

@@ -15,7 +15,7 @@ use nearside_sim::cpu::Costs;
 
 use super::machine::{Caller, median, read};
 use super::rules::Rule;
-use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
+use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
 
 /// Section 4.
 pub const STUDY: Study = Study {
@@ -358,7 +358,7 @@ fn non_blocking(run: &mut Run<'_>) -> Result<(), Failure> {
     let ratio = |f: &Finding| f.figure.ratio.unwrap_or(0.0);
     run.claim(
         Claim::new("the non-blocking interface adds overhead without benefit", "4")
-            .machine(ratio(&calls) > 0.98 && ratio(&queue) > 1.0)
+            .machine(criteria::no_benefit(ratio(&calls), ratio(&queue)))
             .because(format!(
                 "{:.2} and {:.2} of a blocking call's time, for the same one read at a time",
                 ratio(&calls),

@@ -7,7 +7,7 @@ use nearside_media::AnyMedium;
 use nearside_sim::cpu::{Costs, Host, IoProgram};
 
 use super::layers::{LAYERS, Read, half_traced, medians_us, plain, traced};
-use crate::{Chart, Claim, Failure, Finding, Run, Study};
+use crate::{Chart, Claim, Failure, Finding, Run, Study, criteria};
 
 /// See the module.
 pub const STUDY: Study =
@@ -56,7 +56,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     cost(run, batches, count)?;
     run.claim(
         Claim::new("The faster the medium, the more of an I/O's time is the system's", "III")
-            .machine(shares[0] < shares[1] && shares[1] < shares[2])
+            .machine(criteria::rise(&shares))
             .because(format!(
                 "the medium's share: {:.0} % in memory, {:.0} % Optane, {:.0} % NAND",
                 shares[0], shares[1], shares[2]

@@ -11,7 +11,7 @@ use nearside_loadgen::{Arrivals, Plan, Rw, Workload};
 
 use super::real::{Length, Real, median};
 use super::rig::percentile_us;
-use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
+use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
 
 /// See the module.
 pub const STUDY: Study = Study {
@@ -86,8 +86,8 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     run.finding(added.paper(25.0, "III-A: the adapter, about"));
     run.claim(
         Claim::new("PCIe reaches about 800,000 IOPS, more than either adapter", "III-B")
-            .model((peaks[2] / 800e3 - 1.0).abs() < 0.05 && peaks[2] > peaks[0] && peaks[2] > peaks[1])
-            .machine((own[2] / 800e3 - 1.0).abs() < 0.05 && own[2] > own[0] && own[2] > own[1])
+            .model(criteria::pcie_reaches(&peaks))
+            .machine(criteria::pcie_reaches(&own))
             .because(format!(
                 "{:.0}, {:.0} and {:.0} thousand by SATA, SAS and PCIe; this machine: {:.0}, {:.0} and {:.0}",
                 peaks[0] / 1e3,
@@ -100,8 +100,8 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     );
     run.claim(
         Claim::new("PCIe has the lowest response time, at low load and at high", "III-B")
-            .model(lows[2] < lows[0] && lows[2] < lows[1] && highs[2] < highs[0] && highs[2] < highs[1])
-            .machine(idle[2].1 < idle[0].1 && idle[2].1 < idle[1].1)
+            .model(criteria::last_is_least(&lows) && criteria::last_is_least(&highs))
+            .machine(criteria::last_is_least(&[idle[0].1, idle[1].1, idle[2].1]))
             .because(format!(
                 "p99.99 at 10 % of what each carries: {lows:.1?} us, at 90 %: {highs:.1?} us; this machine: medians of {:.1}, {:.1} and {:.1} us, one read at a time",
                 idle[0].1, idle[1].1, idle[2].1

@@ -4,14 +4,14 @@ use nearside_loadgen::Arrivals;
 
 use super::real::{ITS_OWN, Length, median};
 use super::rig::{Bed, Drive, real};
-use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
+use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
 
 /// See the module.
 pub const STUDY: Study =
     Study { number: "Fig. 5", title: "IOPS at queue depths, NAND beside Optane", section: "IV", run };
 
 /// Thousands of operations per second by queue depth.
-type Line = [(u32, f64)];
+use crate::criteria::Line;
 
 fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     run.chart(Chart::lines(
@@ -57,17 +57,17 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     };
     let claim = Claim::new("Optane reaches at a queue depth of 4 what NAND reaches at 128", "IV");
     run.claim(
-        holds(claim, &|optane, nand| at(optane, 4) > 0.9 * at(nand, 128))
+        holds(claim, &criteria::four_is_as_good)
             .because(said(&|optane, nand| format!("{:.0} and {:.0} thousand", at(optane, 4), at(nand, 128)))),
     );
     let claim = Claim::new("Optane is at its most at a queue depth of only 8", "IV");
     run.claim(
-        holds(claim, &|optane, _| at(optane, 8) > 0.95 * most(optane))
+        holds(claim, &|optane, _| criteria::most_at_eight(optane))
             .because(said(&|optane, _| format!("{:.0} of {:.0} thousand", at(optane, 8), most(optane)))),
     );
     let claim = Claim::new("NAND needs high queue depths", "IV");
     run.claim(
-        holds(claim, &|_, nand| at(nand, 8) < 0.5 * at(nand, 128)).because(said(&|_, nand| {
+        holds(claim, &|_, nand| criteria::needs_depth(nand)).because(said(&|_, nand| {
             format!("{:.0} thousand at 8, {:.0} at 128", at(nand, 8), at(nand, 128))
         })),
     );

@@ -16,7 +16,7 @@ use nearside_store::{Dram, Modelled};
 use super::gauge::{Gauge, GaugedEngine, GaugedStore, sampled};
 use super::real::{Length, Real, median};
 use super::rig::{mean_us, percentile_us};
-use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
+use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
 
 /// See the module.
 pub const STUDY: Study =
@@ -104,24 +104,20 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         found.push((at_ssd, all, response));
         machine.push((median(&own.at_ssd), median(&own.in_system), median(&own.response_us)));
     }
-    let near = |found: &[(f64, f64, f64)], within: f64| {
-        found.iter().zip(CASES).all(|((depth, ..), case)| (depth / case.paper - 1.0).abs() < within)
-    };
+    let paper = CASES.map(|case| case.paper);
     run.claim(
         Claim::new("The same load is a queue depth of 5 at a slow SSD and of 0.5 at a fast one; 5 in the system is 2.5 at the fast one", "IV")
-            .model(near(&found, 0.05))
-            .machine(near(&machine, 0.25))
+            .model(criteria::depths_are(&found, &paper, 0.05))
+            .machine(criteria::depths_are(&machine, &paper, 0.25))
             .because(format!(
                 "at the SSD: {:.2}, {:.2}, {:.2}; this machine, where 25 % off still holds: {:.2}, {:.2}, {:.2}",
                 found[0].0, found[1].0, found[2].0, machine[0].0, machine[1].0, machine[2].0
             )),
     );
-    let unfair =
-        |found: &[(f64, f64, f64)]| found[0].2 > 4.0 * found[2].2 && (found[0].1 - found[2].1).abs() < 1.0;
     run.claim(
         Claim::new("Equal queue depths do not make the comparison fair: they hide the wait", "IV")
-            .model(unfair(&found))
-            .machine(unfair(&machine))
+            .model(criteria::unfair(&found))
+            .machine(criteria::unfair(&machine))
             .because(format!(
                 "(a) and (c) have {:.1} and {:.1} in the system, and {:.0} and {:.0} us of response time; this machine: {:.1} and {:.1}, {:.0} and {:.0} us",
                 found[0].1, found[2].1, found[0].2, found[2].2, machine[0].1, machine[2].1, machine[0].2, machine[2].2

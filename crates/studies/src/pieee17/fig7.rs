@@ -4,7 +4,7 @@ use nearside_loadgen::Arrivals;
 
 use super::real::{ITS_OWN, Length, median};
 use super::rig::{Bed, Drive, mean_us, percentile_us, real};
-use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
+use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
 
 /// See the module.
 pub const STUDY: Study =
@@ -40,11 +40,10 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     let (ratio, own) = (all[1][0].1 / all[0][0].1, machine[1] / machine[0]);
     let finding = Finding::new("NAND's mean over Optane's", "x").model(ratio).machine(&[own]);
     run.finding(finding.paper(10.0, "IV: about"));
-    let about_ten = |ratio| (5.0..=15.0).contains(&ratio);
     run.claim(
         Claim::new("NAND incurs about 10 times the latency of Optane", "IV")
-            .model(about_ten(ratio))
-            .machine(about_ten(own))
+            .model(criteria::about_ten(ratio))
+            .machine(criteria::about_ten(own))
             .because(format!("{ratio:.1} times; this machine: {own:.1}")),
     );
     let apart =

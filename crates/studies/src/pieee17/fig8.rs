@@ -5,7 +5,7 @@ use nearside_loadgen::Arrivals;
 
 use super::real::{ITS_OWN, Length, median};
 use super::rig::{Bed, Drive, mean_us, percentile_us, real};
-use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
+use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
 
 /// See the module.
 pub const STUDY: Study = Study { number: "Fig. 8", title: "Response time against load", section: "IV", run };
@@ -82,8 +82,8 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         .map(|both| both.map(|line| rises(&line)));
     run.claim(
         Claim::new("NAND's response time rises with the load, Optane's stays low", "IV")
-            .model(model[1] > model[0])
-            .machine(own[1] > own[0])
+            .model(criteria::rise(&model))
+            .machine(criteria::rise(&own))
             .because(format!(
                 "from the lowest load to the highest the mean rises {:.1} times with Optane, {:.1} with NAND; this machine: {:.1} and {:.1}",
                 model[0], model[1], own[0], own[1]

@@ -30,6 +30,15 @@ pub fn small(paper: Paper, number: &str) -> Record {
     record
 }
 
+/// This machine's value: there is one, and it is a number above zero. Which one is not a test's business.
+#[allow(dead_code, reason = "not by every paper's tests")]
+pub fn measured(record: &Record, name: &str) -> f64 {
+    let finding = record.get(name).unwrap_or_else(|| panic!("no finding {name:?}"));
+    let value = finding.measured().unwrap_or_else(|| panic!("{name:?} has no value of this machine"));
+    assert!(value.is_finite() && value > 0.0, "{name}: {value}");
+    value
+}
+
 fn shows(name: &str, html: &str) {
     assert!(!html.contains("could not be drawn") && !html.contains("NaN"), "{name}");
     if let Some(keep) = std::env::var_os("NEARSIDE_KEEP_PAGES") {
