@@ -36,10 +36,13 @@ pub struct Config {
     pub fabric: Option<Fabric>,
 }
 
-/// A host, to near-data commands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A host, to near-data commands: its name and its identifier together say who it is, and tags of one host mean nothing to another.
+/// Behind shared memory there is one host, without a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// Its host identifier: tags of one host mean nothing to another.
+    /// Its NQN, as its Connect command said it.
+    pub nqn: String,
+    /// Its host identifier.
     pub identifier: [u8; 16],
     /// Whether its word on who asks is believed.
     pub identity: Identity,

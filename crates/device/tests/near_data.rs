@@ -304,6 +304,49 @@ fn a_cancel_by_another_reactor_ends_what_runs() {
     assert_eq!(drive.finish(result).status, Status::SUCCESS);
 }
 
+/// Two hosts with one identifier, one of which may only claim it: what is kept under a tag of the one is not there for the other.
+#[test]
+fn a_tag_is_of_its_host_s_name_and_identifier() {
+    let Some(image) = image("a_tag_is_of_its_host_s_name_and_identifier", fill) else { return };
+    let mut drive = Drive::new(Dram::from_file(image.path(), 512).unwrap());
+    let worker = |name: &str, drive: &Drive<Dram>| {
+        let host = nearside_device::Host { nqn: name.to_owned(), identifier: [7; 16], ..Default::default() };
+        <Fsr as Firmware<Dram>>::worker(&drive.namespace, &drive.memory, &host).unwrap()
+    };
+    drive.worker = worker("nqn.2026-11.dev.nearside:one", &drive);
+    let mut same = worker("nqn.2026-11.dev.nearside:one", &drive);
+    let mut other = worker("nqn.2026-11.dev.nearside:other", &drive);
+    let bytes = encode_request(&request(tree("/"), grep("line")));
+    // By `execute` and `result`, and by Set and Get Features.
+    let token = drive.start(Door::Execute { tag: 5 }, bytes.clone(), 0).unwrap();
+    assert_eq!(drive.finish(token).status, Status::SUCCESS);
+    let token = drive.start(Door::Result { tag: 5, wait_ms: 0 }, vec![], MAX_BUFFER).unwrap();
+    assert_eq!(drive.finish(token).reply.len(), 0, "it runs, and its reply stays");
+    let token = drive.start(Door::SetFeature { tag: 5 }, bytes, 0).unwrap();
+    drive.finish(token);
+    for _ in 0..10_000 {
+        drive.worker.step(drive.clock.now(), &mut |_, _| {});
+    }
+    let now = drive.clock.now();
+    let ask = |worker: &mut <Fsr as Firmware<Dram>>::Worker, door| {
+        let job = Job { token: Token(99), door, request: vec![], room: MAX_BUFFER };
+        worker.start(job, now).map(|()| {
+            let mut said = None;
+            worker.step(now, &mut |_, outcome: Outcome| said = Some((outcome.status, outcome.reply.len())));
+            said.unwrap()
+        })
+    };
+    let feature = Door::Feature { tag: 5, offset: 0 };
+    assert_eq!(ask(&mut other, feature), Err(Status::COMMAND_SEQUENCE_ERROR.dnr()));
+    let result = Door::Result { tag: 5, wait_ms: 0 };
+    assert_eq!(ask(&mut other, result), Ok((Status::COMMAND_SEQUENCE_ERROR, 0)));
+    assert_eq!(ask(&mut other, Door::Cancel { tag: 5 }), Ok((Status::SUCCESS, 0)));
+    for door in [feature, result] {
+        let (status, len) = ask(&mut same, door).unwrap();
+        assert!(status.is_success() && len > 0);
+    }
+}
+
 #[test]
 fn the_monitor_sees_writes_and_an_unrelated_one_invalidates_nothing() {
     let test = "the_monitor_sees_writes_and_an_unrelated_one_invalidates_nothing";

@@ -296,7 +296,7 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
             write_cache: offer.is_some_and(|offer| offer.write_cache),
             serial: offer.map_or("NEARSIDE0".into(), |offer| offer.serial.clone()),
             subsystem: nqn.to_owned(),
-            host: Host { identifier, identity },
+            host: Host { nqn: host_nqn.to_owned(), identifier, identity },
             fabric: Some(fabric),
             ..Config::default()
         }

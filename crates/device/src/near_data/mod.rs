@@ -97,10 +97,10 @@ impl<S: Store> Firmware<S> for Fsr {
     ) -> io::Result<FsrWorker<S>> {
         let clock = namespace.observer().clock.clone();
         let executor = Executor::new(namespace.access(memory.clone())?, clock);
-        namespace.observer().tags().of(&host.identifier).workers += 1;
+        namespace.observer().tags().with(host, |tags| tags.workers += 1);
         Ok(FsrWorker {
             namespace: namespace.clone(),
-            host: *host,
+            host: host.clone(),
             executor,
             next: 0,
             running: Vec::new(),
@@ -197,7 +197,7 @@ fn checked(bytes: &[u8], room: usize) -> Result<nearside_fsr::Request, Status> {
 impl<S: Store> FsrWorker<S> {
     /// What the drive keeps under this host's tags.
     fn tags<R>(&self, with: impl FnOnce(&mut HostTags) -> R) -> R {
-        with(self.namespace.observer().tags().of(&self.host.identifier))
+        self.namespace.observer().tags().with(&self.host, with)
     }
 
     fn run(&mut self, mut request: nearside_fsr::Request, room: usize, whose: For) {
@@ -283,19 +283,17 @@ impl<S: Store> FsrWorker<S> {
 /// What ran here under a tag has failed; when a host's last worker goes, so do its tags.
 impl<S: Store> Drop for FsrWorker<S> {
     fn drop(&mut self) {
-        let mut tags = self.namespace.observer().tags();
-        let host = tags.of(&self.host.identifier);
-        for running in self.running.drain(..) {
-            match running.whose {
-                For::Command(_) => {}
-                For::Tag(tag) => host.failed(tag),
-                For::Feature(tag) => host.kept_failed(tag),
+        let running = std::mem::take(&mut self.running);
+        self.tags(|tags| {
+            for running in running {
+                match running.whose {
+                    For::Command(_) => {}
+                    For::Tag(tag) => tags.failed(tag),
+                    For::Feature(tag) => tags.kept_failed(tag),
+                }
             }
-        }
-        host.workers -= 1;
-        if host.workers == 0 {
-            tags.forget(&self.host.identifier);
-        }
+            tags.workers -= 1;
+        });
     }
 }
 
@@ -328,7 +326,7 @@ impl<S: Store> Worker for FsrWorker<S> {
             Door::Execute { tag } => {
                 let parsed = checked(&request, MAX_BUFFER);
                 let status = parsed.as_ref().err().copied().unwrap_or(Status::SUCCESS);
-                self.tags(|tags| tags.execute(tag, parsed))?;
+                self.tags(|tags| tags.execute(tag, parsed, request.len()))?;
                 // A failed `execute` fails its `result` as well.
                 done(status, 0, Vec::new())
             }
