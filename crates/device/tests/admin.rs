@@ -9,7 +9,7 @@ use nearside_spec::feature::fid;
 use nearside_spec::identify::{IdentifyController, IdentifyNamespace, cns};
 use nearside_spec::log::{Smart, lid};
 use nearside_spec::registers::{self as reg, Cap, Cc, csts};
-use nearside_store::{Delay, Modelled};
+use nearside_store::{Delay, Lossy, Modelled};
 use rig::*;
 
 fn host() -> Host<Dram> {
@@ -266,6 +266,120 @@ fn features() {
     host.disable();
     host.enable();
     assert_eq!(get(&mut host, fid::ARBITRATION, 0, 0), Ok(7));
+}
+
+/// Base 2.0, figure 317: none of these persists across a Controller Level Reset; each has its default again, and does what that says.
+#[test]
+fn a_reset_brings_every_feature_s_default_back_and_what_it_does() {
+    let get = |host: &mut Host<Lossy>, id: u8, cdw11| {
+        host.put(FREE, &[0xee; 512]);
+        let nsid = u32::from(id == fid::ERROR_RECOVERY);
+        let value = host.admin(command(admin::GET_FEATURES, nsid, &[id.into(), cdw11]));
+        (value, host.bytes(FREE, 512))
+    };
+    let all = [
+        (fid::ARBITRATION, 0x0102_0303, 0),
+        (fid::TEMPERATURE_THRESHOLD, 300, 0),
+        (fid::TEMPERATURE_THRESHOLD, 1 << 20 | 200, 1 << 20),
+        (fid::ERROR_RECOVERY, 9, 0),
+        (fid::VOLATILE_WRITE_CACHE, 0, 0),
+        (fid::NUMBER_OF_QUEUES, 3 | 3 << 16, 0),
+        (fid::INTERRUPT_COALESCING, 0x0508, 0),
+        (fid::INTERRUPT_VECTOR, 2 | 1 << 16, 2),
+        (fid::WRITE_ATOMICITY, 1, 0),
+        (fid::ASYNC_EVENT, 0x102, 0),
+        (fid::TIMESTAMP, 0, 0),
+        (fid::KEEP_ALIVE, 60_000, 0),
+        (fid::HOST_BEHAVIOR, 0, 0),
+        (fid::HOST_IDENTIFIER, 1, 1),
+    ];
+    let mut host = Host::on(Lossy::new(1 << 20, 512).unwrap(), Config::default());
+    let data = [&[1, 1, 1][..], &[0; 509]].concat();
+    for (id, value, selects) in all {
+        let before = get(&mut host, id, selects);
+        host.put(FREE, &data);
+        let nsid = u32::from(id == fid::ERROR_RECOVERY);
+        host.admin(command(admin::SET_FEATURES, nsid, &[id.into(), value])).unwrap();
+        assert_ne!(get(&mut host, id, selects), before, "{id:#x} was set");
+        host.disable();
+        host.enable();
+        let after = get(&mut host, id, selects);
+        if id == fid::TIMESTAMP {
+            // Milliseconds since the controller began, by its origin.
+            assert_eq!(after.1[6], 0);
+        } else {
+            assert_eq!(after, before, "{id:#x} after a reset");
+        }
+    }
+}
+
+/// Blocks of a write that are not durable when it is acknowledged.
+fn not_durable(config: Config, before: impl FnOnce(&mut Host<Lossy>)) -> usize {
+    let store = Lossy::new(1 << 20, 512).unwrap();
+    let mut host = Host::on(store.clone(), config);
+    before(&mut host);
+    host.create_pair(1, None);
+    assert!(host.run(1, transfer(io::WRITE, 0, 8, FREE, 0)).status().is_success());
+    store.unflushed()
+}
+
+#[test]
+fn without_a_write_cache_what_is_acknowledged_is_durable_before_and_after_a_reset() {
+    let off = Config { write_cache: false, ..Config::default() };
+    let reset = |host: &mut Host<Lossy>| {
+        host.disable();
+        host.enable();
+    };
+    let switch_off = |host: &mut Host<Lossy>| {
+        host.admin(command(admin::SET_FEATURES, 0, &[fid::VOLATILE_WRITE_CACHE.into(), 0])).unwrap();
+    };
+    assert_eq!(not_durable(off.clone(), |_| {}), 0);
+    assert_eq!(not_durable(off, reset), 0, "after a reset");
+    // Where there is a cache, it is on again after a reset, as Get Features says.
+    assert_eq!(not_durable(Config::default(), |_| {}), 8);
+    assert_eq!(not_durable(Config::default(), switch_off), 0);
+    let both = |host: &mut Host<Lossy>| {
+        switch_off(host);
+        reset(host);
+    };
+    assert_eq!(not_durable(Config::default(), both), 8);
+}
+
+#[test]
+fn bits_that_are_reserved_or_stand_for_what_there_is_not_are_refused() {
+    let mut host = host();
+    for (id, good, bad) in [
+        (fid::ARBITRATION, 0xffff_ff07, &[3, 7][..]),
+        (fid::POWER_MANAGEMENT, 0x20, &[8, 31]),
+        (fid::TEMPERATURE_THRESHOLD, 300, &[22, 31]),
+        (fid::ERROR_RECOVERY, 0xffff, &[17, 31]),
+        (fid::VOLATILE_WRITE_CACHE, 1, &[1, 31]),
+        (fid::INTERRUPT_COALESCING, 0x0101, &[16, 31]),
+        (fid::INTERRUPT_VECTOR, 0x1_0001, &[17, 31]),
+        (fid::WRITE_ATOMICITY, 1, &[1, 31]),
+        // Of the notices, those of namespaces alone (OAES).
+        (fid::ASYNC_EVENT, 0x13f, &[6, 7, 9, 10, 11, 12, 13, 14, 15, 16, 26, 27, 31]),
+        (fid::TIMESTAMP, 0, &[0, 31]),
+        (fid::HOST_BEHAVIOR, 0, &[0, 31]),
+        (fid::HOST_IDENTIFIER, 1, &[1, 31]),
+    ] {
+        host.put(FREE, &[0; 512]);
+        let nsid = u32::from(id == fid::ERROR_RECOVERY);
+        let mut set = |value: u32| host.admin(command(admin::SET_FEATURES, nsid, &[id.into(), value]));
+        assert_eq!(set(good), Ok(0), "{id:#x}");
+        for &bit in bad {
+            refused(set(good | 1 << bit), Status::INVALID_FIELD.dnr());
+        }
+        let bit = *bad.last().unwrap();
+        assert_eq!(host.last_error().3, (44 + bit / 8) | ((bit % 8) << 8), "{id:#x}");
+    }
+    for (at, value) in [(0, 2), (3, 1), (511, 1)] {
+        let mut data = [0; 512];
+        data[at] = value;
+        host.put(FREE, &data);
+        let set = command(admin::SET_FEATURES, 0, &[fid::HOST_BEHAVIOR.into()]);
+        refused(host.admin(set), Status::INVALID_FIELD.dnr());
+    }
 }
 
 #[test]

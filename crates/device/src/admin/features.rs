@@ -10,6 +10,7 @@ use nearside_spec::opcode::FEATURE_NEAR_DATA;
 use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::Store;
 
+use super::identify::notices;
 use super::{Admin, Answer, receive, send};
 use crate::config::Config;
 use crate::fault::{Fault, cdw};
@@ -182,6 +183,25 @@ pub(super) fn supported<S: Store, F: Firmware<S>>(
     })
 }
 
+/// SMART / health critical warnings that there are: bits 7:0 of Asynchronous Event Configuration; 7 and 6 are reserved.
+const CRITICAL_WARNINGS: u32 = 0x3f;
+
+/// Bits of CDW11 that Set Features takes for a feature; the others are reserved, or stand for what there is not.
+fn settable<S: Store, F: Firmware<S>>(shared: &Shared<S, F>, id: u8) -> u32 {
+    match id {
+        fid::ARBITRATION => 0xffff_ff07,
+        fid::POWER_MANAGEMENT => 0xff,
+        fid::TEMPERATURE_THRESHOLD => 0x003f_ffff,
+        fid::ERROR_RECOVERY | fid::INTERRUPT_VECTOR => 0x0001_ffff,
+        fid::VOLATILE_WRITE_CACHE | fid::WRITE_ATOMICITY | fid::HOST_IDENTIFIER => 1,
+        fid::INTERRUPT_COALESCING => 0xffff,
+        fid::ASYNC_EVENT => notices(&shared.config) | CRITICAL_WARNINGS,
+        // All that they say is in their data.
+        fid::TIMESTAMP | fid::HOST_BEHAVIOR => 0,
+        _ => u32::MAX,
+    }
+}
+
 fn known<S: Store, F: Firmware<S>>(reactor: &Reactor<S, F>, id: u8) -> Result<(bool, bool), Fault> {
     let shared = &reactor.shared;
     supported(shared)
@@ -277,6 +297,12 @@ impl Admin {
         if !changeable {
             return Err(Fault::new(Status::FEATURE_NOT_CHANGEABLE).at(cdw(10), 0));
         }
+        let value = entry.cdw[11];
+        let reserved = value & !settable(&reactor.shared, id);
+        if reserved != 0 {
+            let bit = reserved.trailing_zeros() as u8;
+            return Err(Fault::field(cdw(11) + bit / 8, bit % 8));
+        }
         let exists = |nsid| reactor.shared.subsystem.namespace(nsid).is_some();
         match entry.nsid() {
             0 | BROADCAST if !of_namespace => {}
@@ -286,7 +312,6 @@ impl Admin {
             _ if of_namespace => {}
             _ => return Err(Fault::new(Status::FEATURE_NOT_NAMESPACE_SPECIFIC).at(4, 0)),
         }
-        let value = entry.cdw[11];
         let shared = reactor.shared.clone();
         let features = &mut self.features;
         match id {
@@ -362,7 +387,15 @@ impl Admin {
                 features.keep_alive_ms = keep_alive(value);
                 self.alive = now;
             }
-            fid::HOST_BEHAVIOR => self.features.host_behavior = receive(&shared, entry)?,
+            fid::HOST_BEHAVIOR => {
+                let support: [u8; 512] = receive(&shared, entry)?;
+                // ACRE, ETDAS and LBAFEE are 0 or 1; what follows is reserved.
+                let (words, reserved) = support.split_at(3);
+                if words.iter().any(|&word| word > 1) || reserved.iter().any(|&byte| byte != 0) {
+                    return Err(Fault::new(Status::INVALID_FIELD));
+                }
+                self.features.host_behavior = support;
+            }
             // Over fabrics the Connect command has said it.
             fid::HOST_IDENTIFIER if shared.config.fabric.is_some() => {
                 return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));

@@ -14,6 +14,7 @@ use nearside_store::Store;
 
 use super::events::REQUESTS;
 use super::{ABORT_LIMIT, Answer, send};
+use crate::config::Config;
 use crate::fault::{Fault, cdw};
 use crate::firmware::Firmware;
 use crate::io::BROADCAST;
@@ -86,6 +87,14 @@ pub(super) fn identify<S: Store, F: Firmware<S>>(
     Ok(Answer::Now(0))
 }
 
+/// Notices that a controller can give (OAES), as bits of Asynchronous Event Configuration.
+pub(super) fn notices(config: &Config) -> u32 {
+    match &config.fabric {
+        Some(fabric) if fabric.discovery => event::DISCOVERY_NOTICES,
+        _ => event::NAMESPACE_NOTICES,
+    }
+}
+
 fn controller<S: Store, F: Firmware<S>>(shared: &Shared<S, F>) -> IdentifyController {
     let config = &shared.config;
     let mut subnqn = [0; 256];
@@ -96,7 +105,7 @@ fn controller<S: Store, F: Firmware<S>>(shared: &Shared<S, F>) -> IdentifyContro
         .set_fr(ascii(env!("CARGO_PKG_VERSION")))
         .set_mdts(config.mdts)
         .set_cntlid(1)
-        .set_oaes(event::NAMESPACE_NOTICES)
+        .set_oaes(notices(config))
         .set_ver(VERSION_2_0)
         .set_rtd3r(500_000)
         .set_rtd3e(500_000)
@@ -133,7 +142,6 @@ fn controller<S: Store, F: Firmware<S>>(shared: &Shared<S, F>) -> IdentifyContro
             // Several ports, several controllers.
             .set_cmic(1 | 1 << 1)
             .set_cntrltype(if fabric.discovery { controller_type::DISCOVERY } else { controller_type::IO })
-            .set_oaes(if fabric.discovery { event::DISCOVERY_NOTICES } else { event::NAMESPACE_NOTICES })
             .set_maxcmd(fabric.max_commands)
             .set_sgls(sgls::SUPPORTED | sgls::OFFSET | sgls::TRANSPORT)
             .set_ioccsz(ioccsz(fabric.in_capsule))

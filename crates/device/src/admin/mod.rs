@@ -223,7 +223,7 @@ impl Admin {
         let registers = shared.registers();
         self.registry = Registry::new(shared.config.io_queues);
         self.features = Features::new(&shared.config);
-        shared.write_through.store(false, Ordering::Relaxed);
+        shared.write_through.store(!shared.config.write_cache, Ordering::Relaxed);
         shared.interrupts.reset();
         for register in [reg::INTMS, reg::INTMC] {
             registers.word32(register).store(0, Ordering::Relaxed);
