@@ -11,6 +11,7 @@ use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_driver::tcp::{Completed, Controller, Initiator, Options, Queue};
 use nearside_driver::{Command, Error, Failure, Policy, RejectReason};
 use nearside_spec::fabrics::capsule::CapsuleData;
+use nearside_spec::fabrics::command::FabricsCommand;
 use nearside_spec::fabrics::pdu::{DataHeader, Fatal, FatalStatus, Pdu, Side, TerminateRequest};
 use nearside_spec::{Status, opcode};
 
@@ -397,4 +398,63 @@ fn nobody_and_someone_silent() {
     drop(listener);
     let error = Controller::connect(&address, options, clock).unwrap_err();
     assert!(matches!(error, Error::System { what: "connecting", .. }), "{error}");
+}
+
+/// The target grants four I/O queues. Six dials end at once, six Connects are refused, four are good; after two of those have gone there is
+/// room for two, of which one is not over for the target yet.
+#[test]
+fn an_identifier_comes_back_when_its_connection_was_not_made_or_has_ended() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let serve = move || {
+        let mut seen = Vec::new();
+        let mut threads = Vec::new();
+        for dial in 0..19 {
+            let (socket, _) = listener.accept().unwrap();
+            if (1..=6).contains(&dial) {
+                continue;
+            }
+            let mut wire = Wire::initialize(socket, 0).unwrap();
+            let (entry, data) = wire.command().unwrap();
+            let Some(FabricsCommand::Connect(connect)) = FabricsCommand::decode(&entry) else { panic!() };
+            seen.push(connect.qid);
+            if (7..=12).contains(&dial) {
+                wire.respond(entry.cid(), 0, nearside_spec::fabrics::status::CONTROLLER_BUSY);
+                continue;
+            }
+            let mut latest = entry;
+            if dial == 18 {
+                wire.respond(entry.cid(), 0, Status::COMMAND_SEQUENCE_ERROR);
+                latest = wire.command().unwrap().0;
+            }
+            scripted::manage(&mut wire, &latest, &data, "nqn");
+            threads.push(std::thread::spawn(move || {
+                while let Some((entry, data)) = wire.command() {
+                    scripted::manage(&mut wire, &entry, &data, "nqn");
+                }
+            }));
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        seen
+    };
+    let target = std::thread::spawn(serve);
+    let address = format!("nvme+tcp://127.0.0.1:{port}/{}", scripted::NQN).parse().unwrap();
+    let controller = Controller::connect(&address, options(60_000), Arc::new(TscClock::new())).unwrap();
+    for dial in 1..=12 {
+        let error = controller.queue(4).unwrap_err();
+        assert!(!matches!(error, Error::NoQueues(_)), "dial {dial}: {error}");
+    }
+    let mut queues: Vec<Queue> = (0..4).map(|_| controller.queue(4).unwrap()).collect();
+    assert!(matches!(controller.queue(4), Err(Error::NoQueues(4))));
+    queues.drain(1..3);
+    queues.extend((0..2).map(|_| controller.queue(4).unwrap()));
+    assert!(matches!(controller.queue(4), Err(Error::NoQueues(4))));
+    drop((queues, controller));
+    let seen = target.join().unwrap();
+    // The admin queue, those refused, and four of four; then the two that had ended.
+    assert_eq!(seen[0], 0);
+    let mut good = seen[7..11].to_vec();
+    assert_eq!(good[1..3], seen[11..13]);
+    good.sort();
+    assert_eq!(good, [1, 2, 3, 4]);
 }

@@ -4,7 +4,6 @@
 //! Identify, the number of queues. A thread sends Keep Alive in half the time that the target allows, and knows when it is gone.
 //! Dropping the controller shuts it down; queues of it are then over.
 
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -21,6 +20,7 @@ use nearside_spec::{Status, opcode};
 
 use super::address::Address;
 use super::host::Options;
+use super::identifiers::Identifiers;
 use super::queue::{MAX_DEPTH, Queue};
 use super::slot::Completed;
 use super::stream::Stream;
@@ -44,8 +44,8 @@ pub struct Controller {
     max_transfer: usize,
     /// I/O queues that were granted.
     queues: u16,
-    /// I/O queues that were made.
-    made: AtomicU16,
+    /// Theirs.
+    identifiers: Identifiers,
     address: Address,
     options: Options,
 }
@@ -89,7 +89,7 @@ impl Controller {
             cap,
             max_transfer,
             queues,
-            made: AtomicU16::new(0),
+            identifiers: Identifiers::up_to(queues),
             address: address.clone(),
             options,
         })
@@ -171,13 +171,9 @@ impl Controller {
         Ok(bytes)
     }
 
-    /// Makes an I/O queue: a connection for `depth` commands.
+    /// Makes an I/O queue: a connection for `depth` commands. Its identifier is free again when it is dropped, or could not be made.
     pub fn queue(&self, depth: u16) -> Result<Queue, Error> {
-        // Identifiers from 1 on; none is used again, as its connection may not be over for the target yet.
-        let id = self.made.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        if id > self.queues {
-            return Err(Error::NoQueues(self.queues));
-        }
+        let identifier = self.identifiers.take().ok_or(Error::NoQueues(self.queues))?;
         let clock = &*self.inner.clock;
         let stream = dial(&self.address, &self.options)?;
         let inside = in_capsule(self.identify.ioccsz(), self.identify.icdoff()) as usize;
@@ -188,7 +184,9 @@ impl Controller {
         let mut queue = Queue::open(stream, &self.options, entries - 1, inside, self.max_transfer, clock)?;
         // Connect's data go in the capsule whatever the queue's capsules hold.
         queue.set_limits(ADMIN_IN_CAPSULE as usize, self.max_transfer);
-        join(&mut queue, id, entries, self.id, &self.options, &self.address.subsystem, clock)?;
+        let subsystem = &self.address.subsystem;
+        join(&mut queue, identifier.number, entries, self.id, &self.options, subsystem, clock)?;
+        queue.keep(identifier);
         queue.set_limits(inside, self.max_transfer);
         Ok(queue)
     }
@@ -243,7 +241,23 @@ fn join(
     let kato = if qid == 0 { options.keep_alive_ms } else { 0 };
     let connect = Connect { recfmt: 0, qid, sqsize_z: entries - 1, cattr: 0, kato };
     let data = ConnectData::new(options.host_id, &options.host_nqn, subsystem, controller);
-    let answer = fabrics(queue, "connect", FabricsCommand::Connect(connect), Some(data.0.to_vec()), clock);
+    let give_up = clock.now() + options.connect_ms.saturating_mul(1_000_000);
+    let answer = loop {
+        let answer =
+            fabrics(queue, "connect", FabricsCommand::Connect(connect), Some(data.0.to_vec()), clock);
+        match answer {
+            // The last queue of this identifier is not over for the target yet.
+            Err(Error::Command { failure: Failure::Status(status), .. })
+                if qid > 0
+                    && status.code() == Status::COMMAND_SEQUENCE_ERROR
+                    && status != status.dnr()
+                    && clock.now() < give_up =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            answer => break answer,
+        }
+    };
     match answer.map_err(|e| refusal(e, options, subsystem))? {
         dw if connected(dw as u32).1 => Err(Error::Unsupported("it wants the host to authenticate itself")),
         dw => Ok(connected(dw as u32).0),

@@ -16,6 +16,7 @@ mod address;
 mod controller;
 mod discovery;
 mod host;
+mod identifiers;
 mod initiator;
 mod open;
 mod queue;

@@ -12,6 +12,7 @@ use nearside_spec::fabrics::pdu::{self, DIGEST, DataHeader, Fatal, HEAD, Head, P
 use nearside_spec::{CompletionEntry, Status};
 
 use super::host::Options;
+use super::identifiers::Identifier;
 use super::open::{initialize, lost, put_digest, put_header, refuse};
 use super::slot::{Completed, Direction, QueueCounts, Rejected, Slot, direction};
 use super::stream::Stream;
@@ -49,6 +50,8 @@ pub struct Queue {
     timeout_ns: u64,
     look_at: Nanos,
     counts: QueueCounts,
+    /// Free again when the connection, which is dropped before it, has ended.
+    identifier: Option<Identifier>,
 }
 
 /// Bits of a command identifier that name the slot; the others count.
@@ -94,6 +97,7 @@ impl Queue {
             timeout_ns: options.timeout_ms.saturating_mul(1_000_000),
             look_at: Nanos(u64::MAX),
             counts: QueueCounts::default(),
+            identifier: None,
         })
     }
 
@@ -126,6 +130,11 @@ impl Queue {
     /// What happened on it so far.
     pub fn counts(&self) -> QueueCounts {
         QueueCounts { calls: self.stream.calls, ..self.counts }
+    }
+
+    /// Keeps the identifier that it goes by in use for as long as it is there.
+    pub(super) fn keep(&mut self, identifier: Identifier) {
+        self.identifier = Some(identifier);
     }
 
     pub(super) fn set_timeout(&mut self, timeout: Duration) {

@@ -126,7 +126,7 @@ impl Wire {
 }
 
 /// Answers Fabrics and admin commands; false for one that is none.
-fn manage(wire: &mut Wire, entry: &SubmissionEntry, data: &[u8], allowed: &str) {
+pub fn manage(wire: &mut Wire, entry: &SubmissionEntry, data: &[u8], allowed: &str) {
     let cid = entry.cid();
     match (FabricsCommand::decode(entry), entry.opcode()) {
         (Some(FabricsCommand::Connect(_)), _) => {
