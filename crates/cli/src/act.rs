@@ -17,9 +17,10 @@ use nearside_loadgen::{Rw, Workload};
 use serde_json::json;
 
 use crate::args::{CompletionModel, HostArgs};
-use crate::bench::live::{INTERRUPTED, Live, until_told};
+use crate::bench::live::Live;
 use crate::bench::work;
 use crate::failure::{Failure, Outcome, complain};
+use crate::interrupt::{INTERRUPTED, until_told};
 use crate::out::Out;
 
 const EXAMPLES: &str = "\

@@ -14,6 +14,7 @@ use nearside_fsrlib::{
 
 use crate::args::{DriveArgs, Where};
 use crate::failure::{Failure, complain, complain_about};
+use crate::interrupt::is_told;
 use crate::mounted::{self, Places};
 use crate::progress::Progress;
 use crate::{open, timing};
@@ -140,6 +141,7 @@ impl Drive {
             return Err(failure);
         }
         match result {
+            Err(_) if is_told() => Err(Failure::Interrupted),
             Ok(summary) => {
                 add(&mut self.counters, &summary.counters);
                 Ok(Ok(()))

@@ -3,6 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
+use crate::interrupt::INTERRUPTED;
+
 /// Why a command stopped.
 #[derive(Debug)]
 pub enum Failure {
@@ -10,6 +12,8 @@ pub enum Failure {
     Message(String),
     /// Whoever read the output has gone. A Unix tool ends without a word, by SIGPIPE; the exit status is the one that a shell shows for it.
     Pipe,
+    /// The user's signal, and the drive knows it. Nothing is said.
+    Interrupted,
 }
 
 /// What a command returns: its exit status.
@@ -45,6 +49,7 @@ pub fn exit(outcome: Outcome) -> ExitCode {
             ExitCode::from(2)
         }
         Err(Failure::Pipe) => ExitCode::from(128 + 13),
+        Err(Failure::Interrupted) => ExitCode::from(INTERRUPTED),
     }
 }
 

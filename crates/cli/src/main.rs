@@ -23,6 +23,7 @@ mod fnmatch;
 mod format;
 mod grep;
 mod info;
+mod interrupt;
 mod ls;
 mod mounted;
 mod open;

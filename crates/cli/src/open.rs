@@ -17,6 +17,7 @@ use nearside_fsrlib::{
 
 use crate::args::{DriveArgs, Threads};
 use crate::failure::Failure;
+use crate::interrupt;
 
 /// The socket's path, where the name is one.
 pub fn socket_of(drive: &OsStr) -> Option<&Path> {
@@ -104,7 +105,10 @@ pub fn transport(args: &DriveArgs) -> Result<Box<dyn Transport>, Failure> {
     let path = Path::new(&args.drive);
     if is_device(path) {
         match KernelTransport::find(path)? {
-            Found::Drive(transport) => return Ok(transport),
+            Found::Drive(mut transport) => {
+                transport.set_stop(interrupt::to_cancel()?);
+                return Ok(transport);
+            }
             Found::Other(model) if !is_block_device(path) => {
                 let why = format!("{}: {model:?} is no Nearside drive", path.display());
                 return Err(Failure::Message(why));

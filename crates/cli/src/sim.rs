@@ -6,11 +6,12 @@ use nearside_instrument::{Ask, Curve, Simulated, medium, words};
 use nearside_loadgen::steady::PRECONDITION_BYTES;
 
 use crate::bench::curve::in_order;
-use crate::bench::live::{Live, until_told};
+use crate::bench::live::Live;
 use crate::bench::prepare::PrepareArgs;
 use crate::bench::report::{self, OutputArgs};
 use crate::bench::work::{Process, WorkArgs};
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::until_told;
 use crate::out::Out;
 
 const EXAMPLES: &str = "\

@@ -11,12 +11,14 @@
 //! No Rust reference to the bytes of a shared region ever exists: bytes are copied out once, then checked.
 //! Words on which two parties synchronise are reached as atomics.
 
+pub mod accept;
 mod arming;
 mod buffer;
 pub mod cpu;
 mod event;
 pub mod file;
 mod function;
+pub mod local;
 mod memory;
 pub mod passthrough;
 mod region;

@@ -1,8 +1,14 @@
-//! Sending and receiving on a connected socket straight from and into a [`Region`], several pieces by one call. Never waits.
+//! Sending and receiving on a connected socket straight from and into a [`Region`], several pieces by one call, which never waits; and for
+//! plain bytes with a bound for all waits together ([`Timed`]).
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
 
 use crate::Region;
 
@@ -70,6 +76,79 @@ pub fn receive(
     if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
 }
 
+/// Sleeps until one of `flags`, an error or the other side's end shows, or the time is over. What shows.
+fn shows(socket: &impl AsFd, flags: PollFlags, timeout: Duration) -> io::Result<PollFlags> {
+    let mut fds = [PollFd::new(socket, flags)];
+    // A time that no timespec holds is over when all is over.
+    let time = Timespec::try_from(timeout).ok();
+    match poll(&mut fds, time.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(fds[0].revents()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Sleeps until there is something to receive, or the other side has ended, or the time is over; whether it is not. May come back earlier.
+pub fn wait_for_bytes(socket: &impl AsFd, timeout: Duration) -> io::Result<bool> {
+    Ok(!shows(socket, PollFlags::IN, timeout)?.is_empty())
+}
+
+/// Whether the other side has gone: it neither sends nor receives any more. One that has only ended its own sending still waits for an
+/// answer.
+pub fn has_gone(socket: &impl AsFd) -> bool {
+    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    shows(socket, PollFlags::empty(), Duration::ZERO).is_ok_and(|shows| shows.intersects(gone))
+}
+
+/// A connected socket whose reads and writes wait for the other side only while there is time: `left` says how much. Then
+/// [`io::ErrorKind::TimedOut`]. So who sends or takes a byte now and then does not hold its server for ever.
+#[derive(Debug)]
+pub struct Timed<'a, S, L> {
+    /// The socket.
+    pub socket: &'a S,
+    /// What time is left.
+    pub left: L,
+}
+
+impl<S: AsFd, L: FnMut() -> Duration> Timed<'_, S, L> {
+    fn wait(&mut self, flags: PollFlags) -> io::Result<()> {
+        let left = (self.left)();
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        shows(self.socket, flags, left).map(drop)
+    }
+}
+
+impl<S: AsFd, L: FnMut() -> Duration> Read for Timed<'_, S, L> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match rustix::net::recv(self.socket, &mut *into, RecvFlags::DONTWAIT) {
+                Ok((got, _)) => return Ok(got),
+                Err(Errno::AGAIN) => self.wait(PollFlags::IN)?,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+impl<S: AsFd, L: FnMut() -> Duration> Write for Timed<'_, S, L> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match rustix::net::send(self.socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(sent) => return Ok(sent),
+                Err(Errno::AGAIN) => self.wait(PollFlags::OUT)?,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,5 +169,37 @@ mod tests {
         assert_eq!(receive(&b, &region, 0, 5, &mut rest).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(a);
         assert_eq!(receive(&b, &region, 0, 5, &mut rest).unwrap(), 0);
+    }
+
+    /// Time as a count of looks: each takes one of what is left.
+    fn looks(mut left: u32) -> impl FnMut() -> Duration {
+        move || {
+            left = left.saturating_sub(1);
+            Duration::from_millis(left.into())
+        }
+    }
+
+    #[test]
+    fn a_peer_that_neither_sends_nor_takes_has_its_time() {
+        let (mut a, b) = UnixStream::pair().unwrap();
+        let mut timed = Timed { socket: &b, left: looks(3) };
+        a.write_all(b"half").unwrap();
+        let mut whole = [0; 8];
+        let error = timed.read_exact(&mut whole).unwrap_err();
+        assert_eq!((error.kind(), &whole[..4]), (io::ErrorKind::TimedOut, &b"half"[..]));
+        // Never read.
+        timed.left = looks(3);
+        let error = timed.write_all(&vec![7; 16 << 20]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn who_has_gone_is_told_from_who_only_listens() {
+        let (a, b) = UnixStream::pair().unwrap();
+        assert!(!has_gone(&b) && !wait_for_bytes(&b, Duration::ZERO).unwrap());
+        a.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(!has_gone(&b) && wait_for_bytes(&b, Duration::ZERO).unwrap());
+        drop(a);
+        assert!(has_gone(&b));
     }
 }

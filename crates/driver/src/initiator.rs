@@ -29,6 +29,11 @@ pub struct Handle {
     generation: u32,
 }
 
+/// What a command is called on its queue.
+fn cookie(handle: Handle) -> u64 {
+    u64::from(handle.index) | u64::from(handle.generation) << 32
+}
+
 /// How a command ended.
 #[derive(Debug)]
 pub struct Finished {
@@ -209,7 +214,7 @@ impl<P: Peer, C: Clock> Initiator<P, C> {
         let plan = self.history.decide(self.policy, command.kind, bytes, now);
         let entry = &self.entries[index as usize];
         let handle = Handle { index, generation: entry.generation };
-        let cookie = u64::from(index) | u64::from(entry.generation) << 32;
+        let cookie = cookie(handle);
         let served = match &self.service {
             Some(service) if plan.path == Path::Asynchronous => {
                 if buffer.as_ref().is_some_and(|b| b.len() > self.driver.max_transfer()) {
@@ -278,6 +283,21 @@ impl<P: Peer, C: Clock> Initiator<P, C> {
                 self.wait_own(until, plan, submitted);
             }
             _ => {}
+        }
+    }
+
+    /// Asks the controller to end a command that is out (Abort). It is answered by its own completion, and soon where this says true; where
+    /// not, the controller has not fetched it yet, has answered it already, or does not abort such: ask again if it does not end.
+    /// Commands of the asynchronous path's service are not aborted.
+    pub fn abort(&mut self, handle: Handle) -> Result<bool, Error> {
+        let entry = &self.entries[handle.index as usize];
+        let (true, State::Out { served: false, .. }) = (entry.generation == handle.generation, &entry.state)
+        else {
+            return Ok(false);
+        };
+        match self.queue.cid(cookie(handle)) {
+            Some(cid) => self.driver.abort(self.queue.id(), cid, &self.clock, &mut self.peer),
+            None => Ok(false),
         }
     }
 

@@ -155,6 +155,11 @@ impl QueuePair {
         self.id
     }
 
+    /// The command identifier of a command that is out, by its submitter's name for it.
+    pub fn cid(&self, cookie: u64) -> Option<u16> {
+        self.slots.iter().position(|slot| slot.live && slot.cookie == cookie).map(|slot| slot as u16)
+    }
+
     /// Commands it can have out.
     pub fn depth(&self) -> usize {
         self.slots.len()

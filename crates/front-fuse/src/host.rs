@@ -3,15 +3,24 @@
 //! Each caller's thread borrows an initiator (a queue pair of its own) for the time of a request, so requests of several threads are in flight
 //! together. A request becomes commands of at most the drive's largest transfer, all sent before the first is waited for.
 //! Where it does not cover whole blocks, a write reads them first and excludes other writes meanwhile.
+//!
+//! The host's own I/O, other processes' reads of blocks and near-data commands have lanes of their own: queues, and memory for what is
+//! in flight. Near-data work may take hours and its askers be many; nothing that it holds is waited for by an I/O. Who asks first is
+//! decided in [`share`](crate::share); a command whose asker has gone is aborted.
 
+use std::ops::Range;
 use std::sync::{Condvar, Mutex, RwLock};
+use std::time::Duration;
 
-use nearside_clock::TscClock;
+use nearside_clock::{Clock, TscClock};
 use nearside_driver::{
     Command, DmaBuffer, Driver, Error, Failure, Finished, Handle, Initiator, InitiatorConfig, NamespaceInfo,
     Policy, QueueConfig, Rejected, Threaded,
 };
 use nearside_spec::Status;
+use nearside_spec::near_data::MAX_BUFFER;
+
+use crate::share::{Shares, User};
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +45,9 @@ pub enum HostError {
         /// Why.
         error: String,
     },
+    /// Nobody waits for the answer any more.
+    #[error("whoever asked has gone")]
+    Gone,
     /// Outside the namespace.
     #[error("{len} bytes at {offset} are not within a namespace of {capacity} bytes")]
     OutOfRange {
@@ -64,54 +76,112 @@ type Queue = Initiator<Threaded, TscClock>;
 pub struct Host {
     driver: Driver,
     info: NamespaceInfo,
-    policy: Policy,
-    idle: Mutex<Pool>,
-    back: Condvar,
+    /// Of the host's own reads and writes.
+    io: Lane<Queue>,
+    /// Of other processes' reads.
+    reads: Lane<Queue>,
+    /// Of near-data commands.
+    near: Lane<Asker>,
+    shares: Shares,
     /// Shared by writes of whole blocks, exclusive for those that read blocks first.
     writes: RwLock<()>,
 }
 
-struct Pool {
-    queues: Vec<Queue>,
-    may_make: usize,
+/// What near-data commands are sent with, one at a time. The memory is its own: it is never short of what others have in flight.
+struct Asker {
+    queue: Queue,
+    buffer: Option<DmaBuffer>,
 }
 
-/// A queue, until it is given back.
-struct Lent<'a> {
-    host: &'a Host,
-    queue: Option<Queue>,
+/// Things of which a request borrows one.
+struct Lane<T> {
+    idle: Mutex<Vec<T>>,
+    back: Condvar,
 }
 
-impl Drop for Lent<'_> {
+/// One of a lane's, until it is given back.
+struct Lent<'a, T> {
+    lane: &'a Lane<T>,
+    item: Option<T>,
+}
+
+impl<T> Drop for Lent<'_, T> {
     fn drop(&mut self) {
-        if let Some(queue) = self.queue.take() {
-            self.host.lock().queues.push(queue);
-            self.host.back.notify_one();
+        if let Some(item) = self.item.take() {
+            self.lane.lock().push(item);
+            self.lane.back.notify_one();
         }
     }
 }
 
+impl<T> Lane<T> {
+    fn of<E>(count: usize, make: impl Fn() -> Result<T, E>) -> Result<Lane<T>, E> {
+        let idle = (0..count).map(|_| make()).collect::<Result<_, E>>()?;
+        Ok(Lane { idle: Mutex::new(idle), back: Condvar::new() })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<T>> {
+        self.idle.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// One for the caller alone: an idle one, or the next that comes back.
+    fn lend(&self) -> Lent<'_, T> {
+        let mut idle = self.lock();
+        loop {
+            if let Some(item) = idle.pop() {
+                return Lent { lane: self, item: Some(item) };
+            }
+            idle = self.back.wait(idle).unwrap_or_else(|e| e.into_inner());
+        }
+    }
+}
+
+/// Commands of one request in flight.
 const COMMANDS_OUT: u16 = 32;
+/// Queues for other processes' reads of blocks.
+const READS: usize = 2;
+/// Near-data commands in the drive at a time.
+const NEAR_DATA: usize = 8;
+/// How often a wait looks whether its asker has gone.
+const LOOK: Duration = Duration::from_millis(20);
+/// Longest that a near-data command runs. A driver takes a command that outlasts its patience for a drive that is broken, and resets it.
+const LONGEST_NS: u64 = 45 * 60 * 1_000_000_000;
 
 impl Host {
-    /// A host on namespace 1 of a drive that runs on threads of its own, with at most `queues` requests at a time.
+    /// Queues that a host with `queues` of its own asks its drive for.
+    pub(crate) fn wants(queues: usize) -> usize {
+        queues + READS + NEAR_DATA
+    }
+
+    /// A host on namespace 1 of a drive that runs on threads of its own, with at most `queues` requests at a time beside those of other
+    /// processes. A drive that grants fewer queues than all want has to grant three.
     pub fn new(driver: Driver, policy: Policy, queues: usize) -> Result<Host, Error> {
         let info = driver.namespace(1, &TscClock::new(), &mut Threaded)?;
-        let host = Host {
-            driver,
-            info,
-            policy,
-            idle: Mutex::new(Pool { queues: Vec::new(), may_make: queues.max(1) }),
-            back: Condvar::new(),
-            writes: RwLock::new(()),
+        let granted = usize::from(driver.queues());
+        let spare = granted.checked_sub(3).ok_or(Error::NoQueues(driver.queues()))?;
+        // Each has one; the host's own come first.
+        let own = 1 + spare.min(queues.max(1) - 1);
+        let reads = 1 + (granted - own - 2).min(READS - 1);
+        let near = (granted - own - reads).min(NEAR_DATA);
+        let queue = |depth| {
+            let queue = QueueConfig { depth, interrupt: true };
+            Initiator::new(&driver, InitiatorConfig { queue, policy }, TscClock::new(), Threaded, None)
         };
-        // The first one now: a drive that grants none is an error here and not later.
-        let queue = host.make()?;
-        let mut pool = host.lock();
-        pool.queues.push(queue);
-        pool.may_make -= 1;
-        drop(pool);
-        Ok(host)
+        // All of them now: no request has to wait for the admin queue.
+        let asker = || {
+            let queue = queue(1)?;
+            let buffer = queue.buffer(MAX_BUFFER.min(driver.max_transfer()))?;
+            Ok::<_, Error>(Asker { queue, buffer: Some(buffer) })
+        };
+        Ok(Host {
+            info,
+            io: Lane::of(own, || queue(COMMANDS_OUT))?,
+            reads: Lane::of(reads, || queue(COMMANDS_OUT))?,
+            near: Lane::of(near, asker)?,
+            shares: Shares::new(near),
+            writes: RwLock::new(()),
+            driver,
+        })
     }
 
     /// Size and format.
@@ -122,38 +192,6 @@ impl Host {
     /// Bytes of the namespace.
     pub fn capacity(&self) -> u64 {
         self.info.blocks * u64::from(self.info.block_size)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Pool> {
-        self.idle.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    fn make(&self) -> Result<Queue, Error> {
-        let queue = QueueConfig { depth: COMMANDS_OUT, interrupt: true };
-        let config = InitiatorConfig { queue, policy: self.policy };
-        Initiator::new(&self.driver, config, TscClock::new(), Threaded, None)
-    }
-
-    /// A queue for the caller alone: an idle one, a new one, or the next that comes back.
-    fn lend(&self) -> Lent<'_> {
-        let mut pool = self.lock();
-        loop {
-            if let Some(queue) = pool.queues.pop() {
-                return Lent { host: self, queue: Some(queue) };
-            }
-            if pool.may_make > 0 {
-                pool.may_make -= 1;
-                drop(pool);
-                match self.make() {
-                    Ok(queue) => return Lent { host: self, queue: Some(queue) },
-                    // The drive grants no more: those that there are have to do (there is one since `new`).
-                    Err(_) => pool = self.lock(),
-                }
-                pool.may_make = 0;
-                continue;
-            }
-            pool = self.back.wait(pool).unwrap_or_else(|e| e.into_inner());
-        }
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), HostError> {
@@ -180,6 +218,15 @@ impl Host {
 
     /// Reads bytes.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), HostError> {
+        self.read_by(&self.io, offset, into)
+    }
+
+    /// Reads bytes for another process: the host's own reads and writes do not wait for it.
+    pub fn read_for_another(&self, offset: u64, into: &mut [u8]) -> Result<(), HostError> {
+        self.read_by(&self.reads, offset, into)
+    }
+
+    fn read_by(&self, lane: &Lane<Queue>, offset: u64, into: &mut [u8]) -> Result<(), HostError> {
         self.check(offset, into.len() as u64)?;
         if into.is_empty() {
             return Ok(());
@@ -189,9 +236,9 @@ impl Host {
         let mut rest = into;
         let mut skip = (offset - start) as usize;
         self.each(
+            lane,
             "read",
-            start,
-            end,
+            start..end,
             |queue, at, len| {
                 let blocks = (len / block) as u32;
                 let buffer = queue.buffer(len as usize)?;
@@ -235,7 +282,7 @@ impl Host {
             let command = Command::write(self.nsid(), at / block, (len / block) as u32);
             Ok((if fua { command.fua() } else { command }, Some(buffer)))
         };
-        self.each("write", offset, offset + data.len() as u64, fill, |_| ())
+        self.each(&self.io, "write", offset..offset + data.len() as u64, fill, |_| ())
     }
 
     /// Makes all completed writes durable.
@@ -279,16 +326,58 @@ impl Host {
         Ok(())
     }
 
-    /// One near-data command: the request's bytes in, at most `room` bytes of reply out.
-    pub fn near_data(&self, request: &[u8], room: usize) -> Result<Vec<u8>, HostError> {
+    /// One near-data command of a user: the request's bytes in, at most `room` bytes of reply out. It waits for its turn among all that
+    /// ask, and is given up ([`HostError::Gone`]) when `gone` says that nobody waits for the reply any more.
+    pub fn near_data(
+        &self,
+        user: User,
+        request: &[u8],
+        room: usize,
+        gone: impl Fn() -> bool,
+    ) -> Result<Vec<u8>, HostError> {
+        let failed = |error: String| HostError::Driver { operation: "near-data", error };
         let len = request.len().max(room).max(1);
-        let done = self.one("near-data", 0, request.len() as u64, |queue| {
-            let mut buffer = queue.buffer(len)?;
-            buffer.write(0, request);
-            Ok((Command::near_data(self.nsid(), request.len() as u32, &buffer), Some(buffer)))
+        let _place = self.shares.enter(user, LOOK, &gone).ok_or(HostError::Gone)?;
+        let mut lent = self.near.lend();
+        let Some(Asker { queue, buffer: kept }) = lent.item.as_mut() else {
+            return Err(failed("no queue".into()));
+        };
+        let mut buffer = match kept.take() {
+            Some(buffer) if buffer.capacity() >= len => buffer,
+            _ => queue.buffer(len).map_err(|e| failed(e.to_string()))?,
+        };
+        buffer.set_len(len);
+        buffer.write(0, request);
+        let command = Command::near_data(self.nsid(), request.len() as u32, &buffer);
+        let handle = match queue.submit(&command, Some(buffer)) {
+            Ok(handle) => handle,
+            Err(rejected) => {
+                let error = failed(rejected.to_string());
+                *kept = rejected.buffer;
+                return Err(error);
+            }
+        };
+        let until = queue.clock().now() + LONGEST_NS;
+        let Finished { outcome, buffer, .. } = loop {
+            if let Some(finished) = queue.poll(handle) {
+                break finished;
+            }
+            queue.wait_any(handle, queue.clock().now() + LOOK.as_nanos() as u64);
+            if gone() || queue.clock().now() >= until {
+                // Where that comes too early, or the drive has no room for it now, it is said again. A drive that is gone ends the command.
+                let _ = queue.abort(handle);
+            }
+        };
+        *kept = buffer;
+        let len = request.len() as u64;
+        let moved = outcome.map_err(|failure| HostError::Command {
+            operation: "near-data",
+            offset: 0,
+            len,
+            failure,
         })?;
-        let mut reply = vec![0; (done.0 as u32 as usize).min(room)];
-        if let Some(buffer) = done.1 {
+        let mut reply = vec![0; (moved as u32 as usize).min(room)];
+        if let Some(buffer) = kept {
             buffer.read(0, &mut reply);
         }
         Ok(reply)
@@ -302,8 +391,8 @@ impl Host {
         make: impl FnOnce(&mut Queue) -> Result<(Command, Option<DmaBuffer>), Error>,
     ) -> Result<(u64, Option<DmaBuffer>), HostError> {
         let failed = |error: String| HostError::Driver { operation, error };
-        let mut lent = self.lend();
-        let Some(queue) = lent.queue.as_mut() else { return Err(failed("no queue".into())) };
+        let mut lent = self.io.lend();
+        let Some(queue) = lent.item.as_mut() else { return Err(failed("no queue".into())) };
         let (command, buffer) = make(queue).map_err(|e| failed(e.to_string()))?;
         let done = queue.execute(&command, buffer).map_err(|e| failed(e.to_string()))?;
         let Finished { outcome, buffer, .. } = done;
@@ -311,18 +400,18 @@ impl Host {
         Ok((result, buffer))
     }
 
-    /// Cuts `start..end` into commands, sends as many as fit, and hands their buffers to `take` in order.
+    /// Cuts a range into commands, sends as many as fit, and hands their buffers to `take` in order.
     fn each(
         &self,
+        lane: &Lane<Queue>,
         operation: &'static str,
-        start: u64,
-        end: u64,
+        Range { start, end }: Range<u64>,
         make: impl Fn(&mut Queue, u64, u64) -> Result<(Command, Option<DmaBuffer>), Error>,
         mut take: impl FnMut(DmaBuffer),
     ) -> Result<(), HostError> {
         let failed = |error: String| HostError::Driver { operation, error };
-        let mut lent = self.lend();
-        let Some(queue) = lent.queue.as_mut() else { return Err(failed("no queue".into())) };
+        let mut lent = lane.lend();
+        let Some(queue) = lent.item.as_mut() else { return Err(failed("no queue".into())) };
         let most = self.most();
         let mut out: std::collections::VecDeque<(Handle, u64, u64)> = std::collections::VecDeque::new();
         let mut at = start;

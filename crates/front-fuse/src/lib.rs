@@ -7,7 +7,10 @@
 //! This crate is a host of the drive it is given, running on threads of its own; it makes none.
 
 mod host;
+mod line;
 mod mount;
+mod peers;
+mod share;
 mod socket;
 
 use std::io;
@@ -22,8 +25,11 @@ use nearside_dma::system::{self, Termination};
 use nearside_driver::{Driver, DriverConfig, Policy, Threaded};
 
 pub use host::{Host, HostError};
+pub use line::{Limits, Line};
 pub use mount::FILE_NAME;
-pub use socket::{Caller, MAX_CONNECTIONS, serve};
+pub use peers::{MAX_CONNECTIONS, MAX_OF_ONE_USER};
+pub use share::User;
+pub use socket::{Caller, Server, serve};
 
 /// How to attach a drive.
 #[derive(Clone, Debug)]
@@ -86,8 +92,6 @@ pub enum AttachError {
 const COMMAND_TIMEOUT_MS: u64 = 3_600_000;
 /// Memory for the data of commands in flight; it takes room once touched.
 const POOL_BYTES: usize = 128 << 20;
-/// Requests to the drive at a time.
-const QUEUES: usize = 12;
 
 /// An attached drive. Dropping it detaches it, even in use.
 pub struct Attached {
@@ -95,7 +99,7 @@ pub struct Attached {
     driver: Driver,
     mountpoint: PathBuf,
     socket_path: PathBuf,
-    server: Option<socket::Server>,
+    server: Option<Server>,
     session: Option<std::thread::JoinHandle<io::Result<()>>>,
     events: mpsc::Receiver<Event>,
     sender: mpsc::Sender<Event>,
@@ -110,14 +114,19 @@ enum Event {
 
 /// Attaches the drive behind `function`, which runs on threads of its own: brings it up, mounts its namespace, serves the socket.
 pub fn attach(function: Function, options: &AttachOptions) -> Result<Attached, AttachError> {
-    let config =
-        DriverConfig { pool_bytes: POOL_BYTES, timeout_ms: COMMAND_TIMEOUT_MS, ..DriverConfig::default() };
+    // One for each thread that takes the kernel's requests, and one for whoever asks in this process.
+    let queues = options.threads.max(1) + 1;
+    let config = DriverConfig {
+        pool_bytes: POOL_BYTES,
+        timeout_ms: COMMAND_TIMEOUT_MS,
+        queues: u16::try_from(Host::wants(queues)).unwrap_or(u16::MAX),
+    };
     let driver = Driver::start(function, config, &TscClock::new(), &mut Threaded)?;
-    let host = Arc::new(Host::new(driver.clone(), options.policy, QUEUES)?);
+    let host = Arc::new(Host::new(driver.clone(), options.policy, queues)?);
     let mountpoint = std::path::absolute(&options.mountpoint)?;
     let socket_path = options.socket.clone().unwrap_or_else(|| default_socket(&mountpoint));
     // The socket first: a mount that cannot be asked is of no use, and easier to leave undone than to undo.
-    let server = socket::Server::bind(&socket_path, host.clone()).map_err(AttachError::Socket)?;
+    let server = Server::bind(&socket_path, host.clone(), Limits::default()).map_err(AttachError::Socket)?;
     let (session, root_enters) = mount(&host, &mountpoint, options.threads)?;
     let (sender, events) = mpsc::channel();
     let session = std::thread::Builder::new().name("fuse".into()).spawn({

@@ -1,17 +1,21 @@
 //! The socket by which other processes ask the attached drive: near-data requests and block reads in frames (see `nearside_spec::socket`),
 //! each passed to the drive as a command.
 //!
-//! One thread per connection, at most [`MAX_CONNECTIONS`]; one request of a connection at a time. Who may ask what follows from who
-//! connected, as the kernel knows it: root and the drive's own user anything; everybody else near-data work by path, under their
-//! own user and groups only. A frame that is none is answered with Invalid Field and ends its connection.
+//! One thread per connection, so many as [`peers`](crate::peers) lets in; one request of a connection at a time. Who may ask what follows
+//! from who connected, as the kernel knows it: root and the drive's own user anything; everybody else near-data work by path, under their
+//! own user and groups only. A frame that is none is answered with Invalid Field and ends its connection; so does a peer that takes
+//! longer than its [`Limits`](crate::Limits) say. A peer that has gone waits for nothing: what the drive does for it is aborted.
 
-use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io;
+use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
+use nearside_clock::{Clock, TscClock};
+use nearside_dma::accept;
+use nearside_dma::local::{self, Access};
 use nearside_dma::system::{self, Peer};
 use nearside_spec::Status;
 use nearside_spec::near_data::wire::decode_request;
@@ -19,6 +23,9 @@ use nearside_spec::near_data::{MAX_BUFFER, MAX_REQUEST, Target};
 use nearside_spec::socket::{Hello, Kind, REQUEST_FRAME, ReplyFrame, RequestFrame};
 
 use crate::host::{Host, HostError};
+use crate::line::{Connection, Limits, Line};
+use crate::peers::Peers;
+use crate::share::User;
 
 /// Whom a socket serves, with what rights.
 #[derive(Clone, Debug)]
@@ -29,170 +36,152 @@ pub struct Caller {
     pub trusted: bool,
 }
 
-/// Connections at a time; more are closed at once.
-pub const MAX_CONNECTIONS: usize = 64;
-/// Of these, connections of one user other than root and the drive's own: nobody keeps the others out.
-pub const MAX_OF_ONE_USER: usize = 16;
+impl Caller {
+    fn user(&self) -> User {
+        User { uid: self.peer.uid, trusted: self.trusted }
+    }
+}
 
 /// A socket that is being served. Dropping it closes it and removes its file.
-pub(crate) struct Server {
-    path: PathBuf,
+pub struct Server {
     shared: Arc<Shared>,
+    listener: Arc<UnixListener>,
     accepting: Option<std::thread::JoinHandle<()>>,
+    name: local::Name,
 }
 
 struct Shared {
     host: Arc<Host>,
     owner: u32,
+    limits: Limits,
+    clock: TscClock,
     ends: AtomicBool,
-    open: Mutex<Vec<Connection>>,
-}
-
-struct Connection {
-    id: usize,
-    uid: u32,
-    stream: UnixStream,
-}
-
-impl Shared {
-    fn open(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.open.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    fn trusts(&self, uid: u32) -> bool {
-        uid == 0 || uid == self.owner
-    }
-
-    /// Enters a connection, where there is room for it.
-    fn enter(&self, id: usize, uid: u32, stream: &UnixStream) -> io::Result<bool> {
-        let mut open = self.open();
-        let own = open.iter().filter(|c| c.uid == uid).count();
-        if open.len() >= MAX_CONNECTIONS || (!self.trusts(uid) && own >= MAX_OF_ONE_USER) {
-            return Ok(false);
-        }
-        open.push(Connection { id, uid, stream: stream.try_clone()? });
-        Ok(true)
-    }
-
-    fn leave(&self, id: usize) {
-        self.open().retain(|c| c.id != id);
-    }
+    peers: Peers,
 }
 
 impl Server {
     /// Binds `path`, which everybody may connect to: what they may ask is decided by who they are. A socket file that nobody
     /// serves any more is replaced.
-    pub(crate) fn bind(path: &Path, host: Arc<Host>) -> io::Result<Server> {
-        let named = |e: io::Error| io::Error::new(e.kind(), format!("socket {}: {e}", path.display()));
-        let listener = match UnixListener::bind(path) {
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
-                if UnixStream::connect(path).is_ok() {
-                    return Err(named(io::Error::new(io::ErrorKind::AddrInUse, "another drive serves it")));
-                }
-                let is_socket = std::fs::symlink_metadata(path)
-                    .is_ok_and(|m| std::os::unix::fs::FileTypeExt::is_socket(&m.file_type()));
-                if !is_socket {
-                    return Err(named(io::Error::new(
-                        io::ErrorKind::AlreadyExists,
-                        "it exists and is no socket",
-                    )));
-                }
-                std::fs::remove_file(path).map_err(named)?;
-                UnixListener::bind(path).map_err(named)?
-            }
-            other => other.map_err(named)?,
-        };
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).map_err(named)?;
+    pub fn bind(path: &Path, host: Arc<Host>, limits: Limits) -> io::Result<Server> {
+        let named = |e: io::Error| io::Error::new(e.kind(), format!("socket {e}"));
+        let (listener, name) = local::bind(path, Access::Everybody).map_err(named)?;
+        let listener = Arc::new(listener);
         let owner = system::effective_ids().0;
-        let shared =
-            Arc::new(Shared { host, owner, ends: AtomicBool::new(false), open: Mutex::new(Vec::new()) });
+        let (clock, ends, peers) = (TscClock::new(), AtomicBool::new(false), Peers::new());
+        let shared = Arc::new(Shared { host, owner, limits, clock, ends, peers });
         let accepting = std::thread::Builder::new().name("socket".into()).spawn({
-            let shared = shared.clone();
+            let (shared, listener) = (shared.clone(), listener.clone());
             move || accept(&listener, &shared)
         })?;
-        Ok(Server { path: path.to_owned(), shared, accepting: Some(accepting) })
+        Ok(Server { shared, listener, accepting: Some(accepting), name })
     }
+
+    /// Where it is.
+    pub fn path(&self) -> PathBuf {
+        self.name.path().to_owned()
+    }
+}
+
+/// Ends a connection, whoever is at work for it.
+fn close(stream: UnixStream) {
+    let _ = stream.shutdown(Shutdown::Both);
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::SeqCst);
-        // Wakes the accepting thread. Where that fails it holds nothing but the host, which outlives its use.
-        let woken = UnixStream::connect(&self.path).is_ok();
-        if let Some(accepting) = self.accepting.take().filter(|_| woken) {
+        accept::stop(&*self.listener);
+        if let Some(accepting) = self.accepting.take() {
             let _ = accepting.join();
         }
-        for connection in self.shared.open().drain(..) {
-            let _ = connection.stream.shutdown(std::net::Shutdown::Both);
-        }
-        let _ = std::fs::remove_file(&self.path);
+        self.shared.peers.end(close);
     }
 }
 
 fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
-    for (id, stream) in listener.incoming().enumerate() {
-        if shared.ends.load(Ordering::SeqCst) {
-            return;
-        }
-        let stream = match stream {
-            Ok(stream) => stream,
-            // Out of descriptors, say: the caller may try again.
-            Err(e) => {
+    let mut id = 0;
+    accept::each(
+        listener,
+        || shared.ends.load(Ordering::SeqCst),
+        |error| eprintln!("nearside: socket: {error}; those who connect have to wait"),
+        std::thread::sleep,
+        |stream| {
+            id += 1;
+            if let Err(e) = meet(id, stream, shared) {
                 eprintln!("nearside: socket: {e}");
-                continue;
+                shared.peers.leave(id);
             }
+        },
+    );
+}
+
+/// Someone has connected.
+fn meet(id: usize, stream: UnixStream, shared: &Arc<Shared>) -> io::Result<()> {
+    let peer = system::peer(&stream)?;
+    let trusted = peer.uid == 0 || peer.uid == shared.owner;
+    let caller = Caller { peer, trusted };
+    let Some(busy) = shared.peers.enter(id, caller.user(), stream.try_clone()?, close) else { return Ok(()) };
+    let shared = shared.clone();
+    std::thread::Builder::new().name("socket-peer".into()).spawn(move || {
+        let mut line = Connection {
+            stream: &stream,
+            clock: shared.clock,
+            limits: shared.limits,
+            trusted,
+            busy: &busy,
+            greeted: false,
+            until: shared.clock.now(),
         };
-        let peer = system::peer(&stream);
-        let entered = peer.and_then(|peer| Ok(shared.enter(id, peer.uid, &stream)?.then_some(peer)));
-        let spawned = match entered {
-            Ok(None) => continue,
-            Ok(Some(peer)) => std::thread::Builder::new().name("socket-peer".into()).spawn({
-                let shared = shared.clone();
-                move || {
-                    let caller = Caller { trusted: shared.trusts(peer.uid), peer };
-                    if let Err(e) = serve(&stream, &caller, &shared.host)
-                        && e.kind() != io::ErrorKind::UnexpectedEof
-                    {
-                        eprintln!("nearside: socket: {e}");
-                    }
-                    shared.leave(id);
-                }
-            }),
-            Err(e) => Err(e),
-        };
-        if let Err(e) = spawned {
+        if let Err(e) = serve(&mut line, &caller, &shared.host)
+            && !is_usual(&e)
+        {
             eprintln!("nearside: socket: {e}");
-            shared.leave(id);
         }
-    }
+        shared.peers.leave(id);
+    })?;
+    Ok(())
+}
+
+/// Whether a connection ended as connections do: the peer went, or had its time.
+fn is_usual(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | BrokenPipe | ConnectionReset | TimedOut)
 }
 
 /// One connection, to its end: the peer's (`UnexpectedEof`), or that of a frame that is none.
-pub fn serve(mut stream: impl Read + Write, caller: &Caller, host: &Host) -> io::Result<()> {
+pub fn serve(line: &mut impl Line, caller: &Caller, host: &Host) -> io::Result<()> {
     let mut head = [0; REQUEST_FRAME];
     let mut request = Vec::new();
     loop {
-        stream.read_exact(&mut head)?;
+        line.await_request()?;
+        line.read_exact(&mut head)?;
         let frame = RequestFrame::decode(&head).filter(|f| f.len as usize <= MAX_REQUEST);
         let Some(frame) = frame else {
-            return answer(&mut stream, Status::INVALID_FIELD.dnr(), &[]);
+            return answer(line, Status::INVALID_FIELD.dnr(), &[]);
         };
         request.resize(frame.len as usize, 0);
-        stream.read_exact(&mut request)?;
-        match execute(host, caller, &frame, &request) {
-            Ok(reply) => answer(&mut stream, Status::SUCCESS, &reply)?,
-            Err(status) => answer(&mut stream, status, &[])?,
+        line.read_exact(&mut request)?;
+        match execute(host, caller, &frame, &request, || line.has_gone()) {
+            Ok(reply) => answer(line, Status::SUCCESS, &reply)?,
+            Err(status) => answer(line, status, &[])?,
         }
     }
 }
 
-fn answer(stream: &mut impl Write, status: Status, reply: &[u8]) -> io::Result<()> {
+fn answer(line: &mut impl Line, status: Status, reply: &[u8]) -> io::Result<()> {
     let head = ReplyFrame { status: status.0, len: u32::try_from(reply.len()).unwrap_or(u32::MAX) };
-    stream.write_all(&head.encode())?;
-    stream.write_all(reply)
+    line.begin_reply();
+    line.write_all(&head.encode())?;
+    line.write_all(reply)
 }
 
-fn execute(host: &Host, caller: &Caller, frame: &RequestFrame, request: &[u8]) -> Result<Vec<u8>, Status> {
+fn execute(
+    host: &Host,
+    caller: &Caller,
+    frame: &RequestFrame,
+    request: &[u8],
+    gone: impl Fn() -> bool,
+) -> Result<Vec<u8>, Status> {
     let refused = Status::INVALID_FIELD.dnr();
     let trusted = caller.trusted;
     let room = frame.room as usize;
@@ -211,14 +200,14 @@ fn execute(host: &Host, caller: &Caller, frame: &RequestFrame, request: &[u8]) -
                 return Err(refused);
             }
             let mut bytes = vec![0; room];
-            host.read(frame.offset, &mut bytes).map_err(|e| status(&e))?;
+            host.read_for_another(frame.offset, &mut bytes).map_err(|e| status(&e))?;
             Ok(bytes)
         }
         Kind::NearData => {
             if !trusted && !may_ask(&caller.peer, request) {
                 return Err(refused);
             }
-            host.near_data(request, room).map_err(|e| status(&e))
+            host.near_data(caller.user(), request, room, gone).map_err(|e| status(&e))
         }
     }
 }
@@ -238,6 +227,7 @@ fn may_ask(peer: &Peer, request: &[u8]) -> bool {
 fn status(error: &HostError) -> Status {
     match error {
         HostError::OutOfRange { .. } => Status::LBA_OUT_OF_RANGE.dnr(),
+        HostError::Gone => Status::ABORT_REQUESTED,
         error => error.status().unwrap_or(Status::INTERNAL_ERROR),
     }
 }

@@ -14,7 +14,7 @@ use nearside_spec::opcode::io;
 use crate::Error;
 
 /// Milliseconds for which a `result` may wait in the drive; less than the 5 s that it allows.
-const WAIT_MS: u32 = 4_000;
+pub(crate) const WAIT_MS: u32 = 4_000;
 /// Commands that a carrier has to have room for.
 pub(crate) const DEPTH: u16 = 8;
 
@@ -69,6 +69,11 @@ pub(crate) trait Carrier {
     /// Commands that are out.
     fn outstanding(&self) -> usize;
 
+    /// Milliseconds for which a `result` may wait in the drive.
+    fn wait_ms(&self) -> u32 {
+        WAIT_MS
+    }
+
     /// Whether what is under way is to be given up.
     fn is_stopped(&self) -> bool;
 }
@@ -104,8 +109,9 @@ fn answer(
     request: &[u8],
     buffer: Vec<u8>,
 ) -> Result<(Vec<u8>, usize), Error> {
+    let wait_ms = carrier.wait_ms();
     let ask = |carrier: &mut _, buffer: Vec<u8>| {
-        let result = half(io::NEAR_DATA_RESULT, nsid, tag).with(11, buffer.len() as u32).with(14, WAIT_MS);
+        let result = half(io::NEAR_DATA_RESULT, nsid, tag).with(11, buffer.len() as u32).with(14, wait_ms);
         Carrier::send(carrier, &result, buffer, RESULT)
     };
     let execute = half(io::NEAR_DATA_EXECUTE, nsid, tag).with(10, request.len() as u32);
@@ -205,4 +211,61 @@ fn take_reply(buffer: &[u8], moved: usize, reply: &mut Vec<u8>) -> Result<(), Er
     reply.clear();
     reply.extend_from_slice(whole);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A drive that works for ever, through a kernel that takes one command after another.
+    #[derive(Default)]
+    struct Endless {
+        /// Opcode, tag, and for how long a `result` may wait.
+        sent: Vec<(u8, u64, u32)>,
+        ended: Vec<Ended>,
+        /// Answers after which it is given up.
+        patience: usize,
+    }
+
+    impl Carrier for Endless {
+        fn send(&mut self, command: &Command, data: Vec<u8>, cookie: u64) -> Result<(), Error> {
+            let cdw = &command.entry.cdw;
+            let tag = u64::from(cdw[12]) | u64::from(cdw[13]) << 32;
+            self.sent.push((command.entry.opcode(), tag, cdw[14]));
+            self.ended.push(Ended { cookie, moved: Ok(0), data });
+            Ok(())
+        }
+
+        fn wait(&mut self, sink: impl FnMut(Ended)) -> Result<(), Error> {
+            self.ended.drain(..).for_each(sink);
+            Ok(())
+        }
+
+        fn outstanding(&self) -> usize {
+            self.ended.len()
+        }
+
+        fn wait_ms(&self) -> u32 {
+            7
+        }
+
+        fn is_stopped(&self) -> bool {
+            self.sent.iter().filter(|(opcode, ..)| *opcode == io::NEAR_DATA_RESULT).count() > self.patience
+        }
+    }
+
+    #[test]
+    fn what_is_given_up_is_cancelled_in_the_drive() {
+        for patience in [0, 1, 5] {
+            let mut carrier = Endless { patience, ..Endless::default() };
+            let tag = 0x1234_5678_9abc_def0;
+            let given_up = near_data(&mut carrier, 1, tag, b"request", vec![0; 4096], &mut Vec::new());
+            assert!(matches!(given_up, Err(Error::Refused(ReplyStatus::Cancelled))), "{given_up:?}");
+            let mut want = vec![(io::NEAR_DATA_EXECUTE, tag, 0)];
+            want.extend(std::iter::repeat_n((io::NEAR_DATA_RESULT, tag, 7), patience + 1));
+            want.push((io::NEAR_DATA_CANCEL, tag, 0));
+            assert_eq!(carrier.sent, want);
+            assert_eq!(carrier.outstanding(), 0);
+        }
+    }
 }

@@ -18,7 +18,7 @@ use nearside_device::runner::Rest;
 use nearside_device::{Config, Fsr};
 use nearside_dma::system::Peer;
 use nearside_driver::{Driver, DriverConfig, Policy, Threaded};
-use nearside_front_fuse::{Caller, Host, serve};
+use nearside_front_fuse::{self as front, Caller, Host, serve};
 use nearside_fsrlib::{Ask, Completion, Error, Route, Session, SocketTransport, Transport, describe};
 use nearside_spec::Status;
 use nearside_spec::near_data::wire::{decode_request, encode_reply};
@@ -51,7 +51,7 @@ impl Drive {
             clock,
             Rest { idle_ns: 20_000, ..Rest::default() },
         )?;
-        let config = DriverConfig { queues: 2, ..DriverConfig::default() };
+        let config = DriverConfig { queues: 3, ..DriverConfig::default() };
         let driver = Driver::start(drive.function.clone(), config, &clock, &mut Threaded)?;
         Ok(Drive { host: Host::new(driver, Policy::Hybrid, 1)?, _drive: drive })
     }
@@ -84,6 +84,8 @@ impl Write for Line<'_> {
         Ok(())
     }
 }
+
+impl front::Line for Line<'_> {}
 
 /// A peer without privilege.
 const UID: u32 = 1000;

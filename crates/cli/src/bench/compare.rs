@@ -6,11 +6,12 @@ use clap::{Args, ValueEnum};
 use nearside_instrument::Target;
 
 use super::curve::{self, SweepArgs};
-use super::live::{Live, until_told};
+use super::live::Live;
 use super::report::{self, OutputArgs};
 use super::work::{self, ReachArgs, WorkArgs};
 use crate::args::CompletionModel;
 use crate::failure::Outcome;
+use crate::interrupt::until_told;
 use crate::out::Out;
 
 const EXAMPLES: &str = "\

@@ -4,12 +4,13 @@ use clap::Args;
 use nearside_instrument::{Ask, Curve, Real, Target, words};
 use nearside_loadgen::Workload;
 
-use super::live::{Live, until_told};
+use super::live::Live;
 use super::prepare::fill;
 use super::report::{self, OutputArgs};
 use super::work::{self, Process, ReachArgs, WorkArgs};
 use crate::args::CompletionModel;
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::until_told;
 use crate::out::Out;
 
 const EXAMPLES: &str = "\

@@ -1,37 +1,15 @@
-//! How far a measurement is, and its end by the user. The thread that measures only stores numbers; another one draws.
+//! How far a measurement is. The thread that measures only stores numbers; another one draws.
 
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
-use nearside_dma::system::Termination;
 use nearside_instrument::Event;
 use nearside_loadgen::Generator;
-
-use crate::failure::Failure;
-
-/// Set by SIGINT, SIGTERM or SIGHUP: the run ends, and what was measured so far is shown. A second one ends the program. Call it before
-/// any other thread is there.
-pub fn until_told() -> Result<Arc<AtomicBool>, Failure> {
-    let mut signals = Termination::new().map_err(|e| Failure::Message(format!("signals: {e}")))?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let told = stop.clone();
-    std::thread::spawn(move || {
-        while signals.wait().is_ok() {
-            if told.swap(true, Ordering::Relaxed) {
-                std::process::exit(INTERRUPTED.into());
-            }
-        }
-    });
-    Ok(stop)
-}
-
-/// The exit status that a shell shows for SIGINT.
-pub const INTERRUPTED: u8 = 130;
 
 #[derive(Default)]
 struct Shown {

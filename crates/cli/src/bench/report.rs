@@ -10,8 +10,9 @@ use nearside_instrument::{Ask, Curve, Event, Point, Runner, measure, page, table
 use nearside_loadgen::{Outcome as Measured, hlog};
 use serde_json::Value;
 
-use super::live::{INTERRUPTED, Live};
+use super::live::Live;
 use crate::failure::{Failure, Outcome, complain};
+use crate::interrupt::INTERRUPTED;
 use crate::out::Out;
 
 /// Where results go.

@@ -8,12 +8,13 @@ use nearside_instrument::{Call, Curve, Runner, Target, plan, table, words};
 use nearside_loadgen::fio_job::{self, FioEngine, FioJob};
 use nearside_loadgen::{Arrivals, Plan, Rw, Workload};
 
-use super::live::{Live, until_told};
+use super::live::Live;
 use super::prepare::fill;
 use super::report::{self, OutputArgs};
 use super::work::{self, DEPTH, Process, ReachArgs, Touch, WorkArgs};
 use crate::args::CompletionModel;
 use crate::failure::{Failure, Outcome, complain};
+use crate::interrupt::until_told;
 use crate::out::Out;
 
 const EXAMPLES: &str = "\

@@ -1,18 +1,18 @@
 //! The control socket of a server: one JSON object per line, asked and answered. `nearside status` and `nearside namespace` speak it; only the
 //! server's own user may.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
+use nearside_dma::local::{self, Access};
 use nearside_spec::fabrics::PORT;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::door::{self, PATIENCE, Peer};
 use super::drive::{AnyTarget, flush, open};
 use super::plan::NamespacePlan;
 
@@ -28,9 +28,12 @@ pub enum Request {
     RemoveNamespace { subsystem: Option<String>, nsid: u32 },
 }
 
+/// Bytes of a question.
+const LONGEST: u64 = 64 << 10;
+
 /// A socket that is removed with this.
 pub struct Control {
-    path: PathBuf,
+    _name: local::Name,
 }
 
 /// Where the server at that port is asked, unless told otherwise.
@@ -40,43 +43,24 @@ pub fn usual_path(port: u16) -> PathBuf {
 }
 
 impl Control {
-    /// Listens at `path` and answers for the target, on a thread of its own.
+    /// Listens at `path` and answers for the target, on threads of its own.
     pub fn start(path: &Path, target: Arc<AnyTarget>) -> Result<Control, String> {
-        let failed = |e: std::io::Error| format!("{}: {e}", path.display());
-        // What a server left that was killed.
-        if UnixStream::connect(path).is_err() {
-            let _ = std::fs::remove_file(path);
-        }
-        let listener = UnixListener::bind(path).map_err(failed)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
-        let serve = move || {
-            for stream in listener.incoming().flatten() {
-                let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
-                if let Err(error) = answer(stream, &target) {
-                    tracing::info!(%error, "control");
-                }
-            }
-        };
-        std::thread::Builder::new().name("control".into()).spawn(serve).map_err(failed)?;
-        Ok(Control { path: path.to_owned() })
+        let (listener, name) = local::bind(path, Access::Owner).map_err(|e| format!("control socket {e}"))?;
+        door::open("control", listener, PATIENCE, move |peer| answer(peer, &target))
+            .map_err(|e| format!("control socket {}: {e}", path.display()))?;
+        Ok(Control { _name: name })
     }
 }
 
-impl Drop for Control {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-fn answer(mut stream: UnixStream, target: &AnyTarget) -> std::io::Result<()> {
+fn answer(peer: &mut dyn Peer, target: &AnyTarget) -> std::io::Result<()> {
     let mut line = String::new();
-    BufReader::new(&stream).read_line(&mut line)?;
+    BufReader::new(&mut *peer).take(LONGEST).read_line(&mut line)?;
     let done = serde_json::from_str(&line).map_err(|e| e.to_string()).and_then(|r| execute(r, target));
     let reply = match done {
         Ok(value) => json!({ "ok": value }),
         Err(why) => json!({ "error": why }),
     };
-    writeln!(stream, "{reply}")
+    peer.write_all(format!("{reply}\n").as_bytes())
 }
 
 /// Asks a server.

@@ -1,50 +1,45 @@
 //! OpenMetrics of a server, over HTTP.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::door::{self, PATIENCE, Peer};
 use super::drive::AnyTarget;
 
-/// Answers at `address`, on a thread of its own.
+/// Answers at `address`, on threads of its own.
 pub fn start(address: std::net::SocketAddr, target: Arc<AnyTarget>) -> Result<(), String> {
     let listener = TcpListener::bind(address).map_err(|e| format!("{address}: {e}"))?;
-    let serve = move || {
-        for stream in listener.incoming().flatten() {
-            if let Err(error) = answer(stream, &target) {
-                tracing::info!(%error, "metrics");
-            }
-        }
-    };
-    std::thread::Builder::new().name("metrics".into()).spawn(serve).map_err(|e| e.to_string())?;
-    Ok(())
+    door::open("metrics", listener, PATIENCE, move |peer| answer(peer, &target))
+        .map_err(|e| format!("{address}: {e}"))
 }
 
-fn answer(mut stream: TcpStream, target: &AnyTarget) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    stream.set_write_timeout(Some(Duration::from_secs(5)))?;
-    let mut reader = BufReader::new(stream.try_clone()?);
+/// Bytes of a request's head.
+const HEAD: u64 = 64 << 10;
+
+fn answer(peer: &mut dyn Peer, target: &AnyTarget) -> std::io::Result<()> {
     // A request's head; a peer that sends no end of it is not answered.
-    for _ in 0..100 {
-        let mut line = String::new();
-        if std::io::Read::take(&mut reader, 8192).read_line(&mut line)? == 0 || line.trim_end().is_empty() {
-            break;
-        }
+    let mut head = BufReader::new(&mut *peer).take(HEAD);
+    let mut line = String::new();
+    while head.read_line(&mut line)? > 0 && !line.trim_end().is_empty() {
+        line.clear();
+    }
+    if head.limit() == 0 {
+        return Err(std::io::Error::other("a request without an end"));
     }
     let body = text(target).map_err(std::io::Error::other)?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    write!(
-        stream,
-        "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
-    )
+    );
+    peer.write_all((head + &body).as_bytes())
 }
 
 /// The exposition.

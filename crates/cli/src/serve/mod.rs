@@ -13,6 +13,7 @@ use nearside_stores::models_help;
 use crate::failure::{Failure, Outcome};
 
 pub mod control;
+mod door;
 mod drive;
 mod metrics;
 mod names;

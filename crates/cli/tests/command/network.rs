@@ -195,3 +195,27 @@ fn names_that_lead_nowhere() {
     let none = Ran::from(nearside().args(["ls", "/"]).output().unwrap());
     assert!(none.code == 2 && none.err.contains("--drive"), "{}", none.err);
 }
+
+#[test]
+fn what_is_no_socket_is_not_taken_for_the_control_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let precious = folder.path().join("disk.img");
+    std::fs::write(&precious, "precious").unwrap();
+    let serve = |control: &Path| {
+        let mut server = nearside();
+        server.args(["serve", "--store", "dram:1MiB", "--listen", "127.0.0.1:0", "--control"]);
+        Ran::from(server.arg(control).output().unwrap())
+    };
+    let refused = serve(&precious);
+    assert_eq!((refused.code, refused.out.as_str()), (2, ""), "{}", refused.err);
+    assert!(refused.err.contains("disk.img: it exists and is no socket"), "{}", refused.err);
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
+    // One that another server answers at.
+    let served = serve_with(&["--store", "dram:1MiB"]);
+    let control = served.folder.path().join("control");
+    let refused = serve(&control);
+    assert!(refused.code == 2 && refused.err.contains("somebody serves it"), "{}", refused.err);
+    assert_eq!(served.commands(), 0);
+    let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&control).unwrap());
+    assert_eq!(mode & 0o777, 0o600);
+}

@@ -11,12 +11,12 @@ use nearside_driver::Command;
 use nearside_spec::Status;
 
 use crate::Error;
-use crate::carrier::{Carrier, DEPTH, Ended, RESULT, Stop, what};
+use crate::carrier::{Carrier, DEPTH, Ended, RESULT, Stop, WAIT_MS, what};
 
 /// How long the kernel waits for a command.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a wait looks whether it was given up.
-const LOOK: Duration = Duration::from_millis(50);
+/// How often a wait looks whether it was given up. An ioctl cannot be left: what it waits for waits no longer.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// How commands reach the kernel.
 #[derive(Debug)]
@@ -168,6 +168,13 @@ impl Carrier for Device {
         match &self.way {
             Way::Ring(ring) => ring.in_flight(),
             Way::Ioctl(_, ended) => ended.len(),
+        }
+    }
+
+    fn wait_ms(&self) -> u32 {
+        match self.way {
+            Way::Ioctl(..) if self.stop.is_possible() => LOOK.as_millis() as u32,
+            _ => WAIT_MS,
         }
     }
 

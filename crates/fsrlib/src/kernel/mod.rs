@@ -155,8 +155,7 @@ impl KernelTransport {
         })))
     }
 
-    /// Gives up (with an error) what is under way once the flag is set: the drive is told to cancel it. An ioctl ends first, after 4
-    /// seconds at most.
+    /// Gives up (with an error) what is under way once the flag is set, within some 20 ms: the drive is told to cancel it.
     pub fn set_stop(&mut self, stop: Arc<AtomicBool>) {
         self.io.stop = Stop(Some(stop));
     }

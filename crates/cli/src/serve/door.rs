@@ -1,0 +1,192 @@
+//! A server's small doors (control, metrics): whoever connects asks one thing, is answered, and the connection ends.
+//!
+//! Each is answered on a thread of its own, so that a slow one keeps nobody else waiting; at most [`MOST`] at a time, of which the oldest
+//! gives way to who comes; and all that a peer takes, it takes within one time.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nearside_dma::accept::{self, Listener};
+use nearside_dma::socket::Timed;
+
+/// Connections that are answered at a time.
+const MOST: usize = 8;
+/// What time a peer has to ask and to take its answer.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection that another thread may end.
+pub trait Stream: AsFd + Send + 'static {
+    fn again(&self) -> io::Result<Self>
+    where
+        Self: Sized;
+
+    fn end(&self);
+}
+
+impl Stream for TcpStream {
+    fn again(&self) -> io::Result<TcpStream> {
+        self.try_clone()
+    }
+
+    fn end(&self) {
+        let _ = self.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+impl Stream for UnixStream {
+    fn again(&self) -> io::Result<UnixStream> {
+        self.try_clone()
+    }
+
+    fn end(&self) {
+        let _ = self.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// What is read and written within a peer's time.
+pub trait Peer: Read + Write {}
+
+impl<T: Read + Write> Peer for T {}
+
+/// Those that are being answered, the oldest first.
+struct Answered<S>(Mutex<Vec<(u64, S)>>);
+
+impl<S: Stream> Answered<S> {
+    fn with<R>(&self, with: impl FnOnce(&mut Vec<(u64, S)>) -> R) -> R {
+        with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn enter(&self, id: u64, stream: &S) -> io::Result<()> {
+        let stream = stream.again()?;
+        self.with(|all| {
+            while all.len() >= MOST {
+                all.remove(0).1.end();
+            }
+            all.push((id, stream));
+        });
+        Ok(())
+    }
+
+    fn leave(&self, id: u64) {
+        self.with(|all| all.retain(|(other, _)| *other != id));
+    }
+}
+
+/// Answers who connects, on threads of its own, for as long as the program runs.
+pub fn open<L>(
+    name: &'static str,
+    listener: L,
+    patience: Duration,
+    answer: impl Fn(&mut dyn Peer) -> io::Result<()> + Send + Sync + 'static,
+) -> io::Result<()>
+where
+    L: Listener<Stream: Stream> + Send + 'static,
+{
+    let answered = Arc::new(Answered(Mutex::new(Vec::new())));
+    let answer = Arc::new(answer);
+    let mut id = 0;
+    let mut meet = move |stream: L::Stream| -> io::Result<()> {
+        id += 1;
+        answered.enter(id, &stream)?;
+        let (all, answer, until) = (answered.clone(), answer.clone(), Instant::now() + patience);
+        let spawned = std::thread::Builder::new().name(name.into()).spawn(move || {
+            let left = || until.saturating_duration_since(Instant::now());
+            if let Err(error) = answer(&mut Timed { socket: &stream, left }) {
+                tracing::info!(%error, name);
+            }
+            all.leave(id);
+        });
+        spawned.map(drop).inspect_err(|_| answered.leave(id))
+    };
+    let take = move |stream| {
+        if let Err(error) = meet(stream) {
+            tracing::warn!(%error, name);
+        }
+    };
+    let say = move |error: &io::Error| tracing::warn!(%error, name, "nobody can connect");
+    let serve = move || accept::each(&listener, || false, say, std::thread::sleep, take);
+    std::thread::Builder::new().name(name.into()).spawn(serve)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// A door that gives back each line; its address, and how many it is at work for.
+    fn echoes(patience: Duration) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let at_work = Arc::new(AtomicUsize::new(0));
+        let counted = at_work.clone();
+        let answer = move |peer: &mut dyn Peer| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let mut line = Vec::new();
+            let mut byte = [0];
+            let read = loop {
+                match peer.read_exact(&mut byte) {
+                    Ok(()) if byte == *b"\n" => break Ok(()),
+                    Ok(()) => line.extend(byte),
+                    Err(e) => break Err(e),
+                }
+            };
+            let done = read.and_then(|()| peer.write_all(&line));
+            counted.fetch_sub(1, Ordering::SeqCst);
+            done
+        };
+        open("echo", listener, patience, answer).unwrap();
+        (address, at_work)
+    }
+
+    fn ask(address: std::net::SocketAddr) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"hello\n").unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        said
+    }
+
+    #[test]
+    fn those_who_say_nothing_keep_nobody_waiting() {
+        let (address, at_work) = echoes(Duration::from_secs(3600));
+        let mut silent: Vec<TcpStream> = (0..3 * MOST)
+            .map(|_| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.write_all(b"hel").unwrap();
+                stream
+            })
+            .collect();
+        assert_eq!(ask(address), "hello");
+        // The oldest were ended, and never are there more than may be.
+        assert_eq!(silent[0].read(&mut [0]).unwrap_or(0), 0);
+        while at_work.load(Ordering::SeqCst) >= MOST {
+            std::thread::yield_now();
+        }
+        // The newest goes on where it was.
+        let last = silent.last_mut().unwrap();
+        last.write_all(b"lo\n").unwrap();
+        let mut said = String::new();
+        last.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "hello");
+    }
+
+    #[test]
+    fn a_byte_now_and_then_renews_nothing() {
+        let (address, at_work) = echoes(Duration::from_millis(20));
+        let mut slow = TcpStream::connect(address).unwrap();
+        slow.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        while slow.write_all(b"x").is_ok() {
+            // Until the next one: nothing is said here.
+            let _ = slow.read(&mut [0]);
+        }
+        while at_work.load(Ordering::SeqCst) > 0 {
+            std::thread::yield_now();
+        }
+    }
+}
