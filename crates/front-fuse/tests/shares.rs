@@ -281,7 +281,8 @@ fn who_says_nothing_or_half_of_it_or_never_listens_is_let_go() {
     let short = Duration::from_millis(50);
     let served = Served::start(Limits { greeting: short, ..Limits::default() });
     closed(served.connect());
-    let served = Served::start(Limits { transfer: short, ..Limits::default() });
+    let served =
+        Served::start(Limits { transfer: short, greeting: Duration::from_secs(3600), ..Limits::default() });
     let hello = RequestFrame { kind: Kind::Hello, len: 0, room: 64, offset: 0 }.encode();
     let mut half = served.connect();
     half.write_all(&hello[..10]).unwrap();
