@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use nearside_bench::calibrate::Calibration;
 use nearside_loadgen::floor::Effort;
 use nearside_loadgen::record::Record;
 use serde_json::json;
@@ -34,8 +35,27 @@ pub struct DoctorArgs {
     calibrate: Option<PathBuf>,
 }
 
+/// Whether a calibration may be written there: where there is nothing, or an earlier one.
+fn may_write(path: &Path) -> Result<(), Failure> {
+    /// Far more than one has.
+    const LONGEST: u64 = 1 << 20;
+    let failed = |why: &dyn std::fmt::Display| Err(Failure::Message(format!("{}: {why}", path.display())));
+    match fs::metadata(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(e) => failed(&e),
+        Ok(is) if is.is_file() && is.len() == 0 => Ok(()),
+        Ok(is) if is.is_file() && is.len() <= LONGEST => match fs::read(path) {
+            Ok(bytes) if serde_json::from_slice::<Calibration>(&bytes).is_ok() => Ok(()),
+            Ok(_) => failed(&"it exists and is no calibration"),
+            Err(e) => failed(&e),
+        },
+        Ok(_) => failed(&"it exists and is no calibration"),
+    }
+}
+
 /// Measures the host's costs, writes them, and shows what they were made of.
 fn calibrate(path: &Path, json: bool, out: &mut Out) -> Outcome {
+    may_write(path)?;
     let calibration = nearside_bench::calibrate::calibrate(Effort::FULL, environment())
         .map_err(|e| Failure::Message(format!("--calibrate: {e}")))?;
     let failed = |e: &dyn std::fmt::Display| Failure::Message(format!("{}: {e}", path.display()));
@@ -283,5 +303,24 @@ mod tests {
             assert_eq!(finding.ok, finding.costs.is_empty(), "{}", finding.name);
             assert!(!finding.found.is_empty(), "{}", finding.name);
         }
+    }
+
+    #[test]
+    fn a_calibration_takes_the_place_of_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str, bytes: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, bytes).unwrap();
+            path
+        };
+        assert!(may_write(&folder.path().join("new")).is_ok());
+        assert!(may_write(&at("empty", "")).is_ok());
+        assert!(may_write(&at("disk.img", "precious")).is_err());
+        assert!(may_write(&at("other.json", "{\"a\": 1}")).is_err());
+        assert!(may_write(Path::new("/dev/null")).is_err());
+        assert!(may_write(folder.path()).is_err());
+        let image = folder.path().join("large.img");
+        fs::File::create(&image).unwrap().set_len(16 << 40).unwrap();
+        assert!(may_write(&image).is_err());
     }
 }

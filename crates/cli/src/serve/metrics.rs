@@ -1,6 +1,6 @@
 //! OpenMetrics of a server, over HTTP.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
