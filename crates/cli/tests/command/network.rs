@@ -207,7 +207,7 @@ fn what_is_no_socket_is_not_taken_for_the_control_socket() {
         Ran::from(server.arg(control).output().unwrap())
     };
     let refused = serve(&precious);
-    assert_eq!((refused.code, refused.out.as_str()), (2, ""), "{}", refused.err);
+    assert!(refused.code == 2 && refused.out.is_empty(), "{}", refused.err);
     assert!(refused.err.contains("disk.img: it exists and is no socket"), "{}", refused.err);
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
     // One that another server answers at.
