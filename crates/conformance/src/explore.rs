@@ -1,11 +1,12 @@
 //! Asks a volume everything, whatever it answers: for damaged volumes, in tests and under fuzzers.
 //!
-//! Errors are what is expected; what must not come is a panic, a loop without end, or a run outside the volume. Knows
-//! only the view itself, so that a fuzzer can take this file without the rest.
+//! Errors are what is expected; what must not come is a panic, a loop without end, a run outside the volume, a mapping that says
+//! one thing of a byte and later another (entries out of order, overlapping), a size that nothing can map, or a name or target
+//! that no path may hold. Knows only the view itself, so that a fuzzer can take this file without the rest.
 
 use std::collections::HashSet;
 
-use nearside_fsview::{DirCursor, FileKind, Ino, Inode, Place, Source, Volume};
+use nearside_fsview::{DirCursor, DirEntry, FileKind, Ino, Inode, Place, Run, Source, Volume};
 
 /// What an exploration met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +74,13 @@ pub async fn ask<S: Source>(
     assert_eq!(inode.ino, ino);
     met.files += 1;
     note(met, volume.acl(source, &inode).await);
-    note(met, volume.read_link(source, &inode).await);
+    if let Some(target) = note(met, volume.read_link(source, &inode).await) {
+        assert!(!target.is_empty() && target.len() <= 4095 && !target.contains(&0), "{target:?}");
+        assert_eq!(target.len() as u64, inode.size);
+    }
+    if inode.kind == FileKind::Regular {
+        assert!(inode.size <= u64::from(volume.info().block_size) << 32, "{} bytes", inode.size);
+    }
     note(met, volume.inline_data(source, &inode).await);
     note(met, volume.lookup(source, &inode, b"no such name").await);
     runs(volume, source, &inode, bounds, met).await;
@@ -107,8 +114,11 @@ async fn names<S: Source>(
             break;
         }
     }
+    for DirEntry { name, .. } in &entries {
+        assert!(!matches!(&name[..], b"" | b"." | b"..") && name.len() <= 255, "{name:?}");
+        assert!(!name.iter().any(|byte| matches!(byte, 0 | b'/')), "{name:?}");
+    }
     for entry in entries.iter().take(bounds.names) {
-        assert!(!matches!(&entry.name[..], b"" | b"." | b".."));
         note(met, volume.lookup(source, dir, &entry.name).await);
     }
     entries.into_iter().map(|entry| entry.ino).collect()
@@ -123,9 +133,23 @@ async fn runs<S: Source>(volume: &Volume, source: &S, inode: &Inode, bounds: Bou
         if let Place::Volume(at) = run.place {
             assert!(at.checked_add(run.len).is_some_and(|end| end <= source.len()), "{run:?}");
         }
+        // Asked again from its middle and its last byte, it is the same run: nothing later in the tree says otherwise.
+        for inside in [run.len / 2, run.len - 1] {
+            let again = note(met, volume.map(source, inode, from + inside).await).flatten();
+            assert!(again.is_some_and(|again| same(run, inside, again)), "{run:?} from {inside}: {again:?}");
+        }
         from += run.len;
         met.runs += 1;
     }
     // The far end, too, which a walk of so many runs may not reach.
     note(met, volume.map(source, inode, inode.size.saturating_sub(1)).await);
+}
+
+/// Whether `again`, asked `inside` a run, says what the run said of that byte.
+fn same(run: Run, inside: u64, again: Run) -> bool {
+    let place = match (run.place, again.place) {
+        (Place::Volume(at), Place::Volume(then)) => at + inside == then,
+        (one, other) => one == other,
+    };
+    place && again.from == run.from + inside && again.len > 0
 }

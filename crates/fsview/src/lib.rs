@@ -16,6 +16,7 @@ pub mod acl;
 pub mod ext;
 pub mod f2fs;
 mod model;
+mod name;
 pub mod partition;
 
 pub use model::*;

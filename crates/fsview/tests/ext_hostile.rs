@@ -183,7 +183,7 @@ fn hostile_extents_are_refused_by_name() {
 
     let mut beyond = clean.clone();
     put(&mut beyond, at + 0x28 + 12 + 8, &0x7FFF_FFFFu32.to_le_bytes());
-    refused(&beyond, "the volume has");
+    refused(&beyond, "of the volume");
     let mut metadata = clean.clone();
     put(&mut metadata, at + 0x28 + 12 + 8, &0u32.to_le_bytes());
     refused(&metadata, "at block 0");

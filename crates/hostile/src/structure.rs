@@ -66,7 +66,10 @@ fn seeds(images: &[Image], kind: Kind) -> Vec<Vec<u8>> {
 
 /// The volume is open already: only the inode is asked.
 fn one_inode(images: &[Image], kind: Kind, input: &[u8]) {
-    if let Some((image, site, _, source)) = damage(images, kind, input) {
+    if let Some((image, site, how, mut source)) = damage(images, kind, input) {
+        if how & WRONG_CHECKSUMS == 0 && image.volume.info().file_system != "f2fs" {
+            mend::ext_structure(&mut source, &image.bytes, kind, site);
+        }
         question(&image.volume, &source, site.ino);
     }
 }

@@ -1,6 +1,7 @@
 //! Block maps, the way before extents: twelve direct blocks, then one, two and three levels of indirect ones.
 //!
-//! A zero at any level is a hole as large as what it would have covered. Pointers have no checksum.
+//! A zero at any level is a hole as large as what it would have covered. Pointers have no checksum; a block of them is
+//! believed only as a whole.
 
 use super::Volume;
 use super::bytes::{index, le32};
@@ -36,9 +37,28 @@ impl Pointers<'_> {
 }
 
 impl Volume {
+    /// What is wrong with the direct pointers of an inode.
+    pub(super) fn check_direct(&self, map: &[u8]) -> Result<(), String> {
+        self.check_pointers(map.get(..48).unwrap_or(&[]))
+    }
+
+    /// All pointers of a table, as the kernel does (`ext4_check_blockref`): one that leads out of the volume makes the others
+    /// unworthy of belief.
+    fn check_pointers(&self, table: &[u8]) -> Result<(), String> {
+        let (words, _) = table.as_chunks::<4>();
+        let bad = |pointer: u64| pointer != 0 && !self.within(pointer, 1);
+        match words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).find(|pointer| bad(*pointer)) {
+            None => Ok(()),
+            Some(pointer) => {
+                Err(format!("a pointer to block {pointer}, the volume has {} blocks", self.sb.blocks))
+            }
+        }
+    }
+
     pub(super) async fn mapped_span<S: Source>(
         &self,
         source: &S,
+        ino: u32,
         body: &Body,
         block: u64,
     ) -> Result<Span, Error> {
@@ -65,7 +85,15 @@ impl Volume {
                 return Ok(Span { blocks: covered.wrapping_sub(inside).max(1), start: None });
             }
 
+            let corrupt = |what: String, at: u64| Error::Corrupt {
+                what: format!("inode {ino}: indirect block: {what}"),
+                at,
+            };
+            if !self.holds(pointer, 1) {
+                return Err(corrupt(format!("it is block {pointer} of the volume"), body.at));
+            }
             let bytes = self.block(source, pointer, "indirect block").await?;
+            self.check_pointers(&bytes).map_err(|what| corrupt(what, self.byte_of(pointer)))?;
             let table = Pointers(&bytes);
             covered = covered.wrapping_shr(bits);
             let at = inside.checked_div(covered).unwrap_or(0);

@@ -9,6 +9,7 @@ use super::feature::{compat, incompat};
 use super::htree::{self, Indexed};
 use super::inode::Body;
 use super::{Volume, body};
+use crate::name;
 use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, Place, Source};
 
 /// How a volume writes entries.
@@ -154,7 +155,7 @@ impl Volume {
         name: &[u8],
     ) -> Result<Option<Ino>, Error> {
         let dir = self.directory(inode)?;
-        if name.is_empty() || name.len() > 255 {
+        if name.is_empty() || name.len() > name::NAME_MAX {
             return Ok(None);
         }
         let found = if dir.body.is_inline() {
@@ -320,22 +321,24 @@ impl Volume {
         if dir.body.is_inline() {
             let raw = self.raw_inode(source, inode.ino).await?;
             let (head, rest) = self.inline_areas(&raw)?;
-            self.list_block(&dir, head.get(4..).unwrap_or(&[]), raw.at, entries)?;
-            self.list_block(&dir, rest, raw.at, entries)?;
+            self.list_block(&dir, head.get(4..).unwrap_or(&[]), raw.at, false, entries)?;
+            self.list_block(&dir, rest, raw.at, false, entries)?;
             return Ok(None);
         }
         let Some((nr, here)) = self.next_block(source, &dir, cursor.block).await? else { return Ok(None) };
         let block = self.directory_block(source, &dir, nr, here.start).await?;
-        self.list_block(&dir, &block, self.byte_of(here.start), entries)?;
+        self.list_block(&dir, &block, self.byte_of(here.start), nr == 0, entries)?;
         let next = nr.saturating_add(1);
         Ok((next < dir.blocks).then_some(DirCursor { level: 0, block: next }))
     }
 
+    /// `dots`: the block begins with "." and "..".
     fn list_block(
         &self,
         dir: &Directory<'_>,
         block: &[u8],
         at: u64,
+        dots: bool,
         entries: &mut Vec<DirEntry>,
     ) -> Result<(), Error> {
         let mut all = Entries::new(block, self.form());
@@ -344,15 +347,19 @@ impl Volume {
             let Some(entry) = all.next() else { return Ok(()) };
             let bad = |what: &str| self.bad_entry(dir, at.wrapping_add(inside), what);
             let entry = entry.map_err(bad)?;
-            if entry.ino == 0 || entry.name == b"." || entry.name == b".." {
+            // The first two entries of a directory are itself and its parent.
+            let dot = match inside {
+                0 if dots && entry.name == b"." => entry.ino == dir.inode.ino.0,
+                12 if dots && entry.name == b".." => true,
+                _ => false,
+            };
+            if entry.ino == 0 || dot {
                 continue;
             }
             if entry.ino > self.sb.inodes {
                 return Err(bad(&format!("an entry names inode {} of {}", entry.ino, self.sb.inodes)));
             }
-            if entry.name.is_empty() || entry.name.iter().any(|b| matches!(b, 0 | b'/')) {
-                return Err(bad("an entry's name is none"));
-            }
+            name::check(entry.name).map_err(|what| bad(&format!("an entry has {what}")))?;
             entries.push(DirEntry {
                 name: entry.name.to_vec(),
                 ino: Ino(entry.ino),

@@ -1,22 +1,32 @@
 //! Extent trees. The root is in the inode; a node holds indexes (depth above 0) or extents, sorted by file block.
 //!
-//! A walk reads one node per level, at most five, each one level lower than the last: it cannot loop.
+//! A node is believed only as a whole: whoever asks for one of its blocks has all of its entries checked, as the kernel does
+//! (`__ext4_ext_check`): that they are in order and apart, lie within the volume, and begin where the parent says. A
+//! walk reads one node per level, at most five, each one level lower than the last: it cannot loop.
 
 use super::Volume;
 use super::bytes::{halves, le16, le32};
 use super::csum::Crc;
 use super::inode::Body;
 use super::map::{HOLE_TO_THE_END, Span};
-use crate::{Error, Inode, Source};
+use crate::{Error, Source};
 
 const MAGIC: u16 = 0xF30A;
 const DEPTH_MAX: u16 = 5;
 /// Header and entries are 12 bytes each.
 const ENTRY: usize = 12;
-/// File blocks that a tree can map: their numbers have 32 bits.
-const FILE_BLOCKS: u64 = 1 << 32;
+/// File blocks that a tree can map: numbers have 32 bits, and the last one is never used.
+pub(super) const FILE_BLOCKS: u64 = u32::MAX as u64;
 
-/// One node, its header checked.
+/// What a node's parent says of it.
+#[derive(Clone, Copy, Debug)]
+struct Expected {
+    depth: u16,
+    /// The file block at which its first entry begins.
+    first: u64,
+}
+
+/// One node, checked.
 struct Node<'a> {
     entries: &'a [[u8; ENTRY]],
     depth: u16,
@@ -24,32 +34,108 @@ struct Node<'a> {
 
 /// What a node says about a file's block.
 enum Step {
-    /// Look in this block of the volume; what it maps ends before this file block.
-    Down { block: u64, end: u64 },
+    /// Look in this block of the volume. What it maps begins with this file block and ends before that one.
+    Down { block: u64, first: u64, end: u64 },
     /// Found.
     Here(Span),
 }
 
+/// An extent, as a leaf has it.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    first: u64,
+    len: u64,
+    start: u64,
+    written: bool,
+}
+
+impl Extent {
+    fn of(entry: &[u8; ENTRY]) -> Extent {
+        let raw = le16(entry, 4).unwrap_or(0);
+        let (len, written) = match raw.checked_sub(0x8000) {
+            Some(len) if len > 0 => (len, false),
+            _ => (raw, true),
+        };
+        let start = halves(le32(entry, 8).unwrap_or(0), u32::from(le16(entry, 6).unwrap_or(0)));
+        Extent { first: first(entry), len: u64::from(len), start, written }
+    }
+
+    /// The file block after it.
+    fn end(self) -> u64 {
+        self.first.wrapping_add(self.len) // of 33 bits
+    }
+}
+
+/// The volume's block to which an index leads.
+fn child(entry: &[u8; ENTRY]) -> u64 {
+    halves(le32(entry, 4).unwrap_or(0), u32::from(le16(entry, 8).unwrap_or(0)))
+}
+
 impl<'a> Node<'a> {
-    /// `depth` is what the parent expects; the root has no parent.
-    fn parse(bytes: &'a [u8], depth: Option<u16>) -> Result<Node<'a>, String> {
+    /// The root has no parent. `within` says whether so many blocks lie at a place of the volume.
+    fn parse(
+        bytes: &'a [u8],
+        parent: Option<Expected>,
+        within: impl Fn(u64, u64) -> bool,
+    ) -> Result<Node<'a>, String> {
         let cut = || "node is cut short".to_string();
         let field = |at| le16(bytes, at).ok_or_else(cut);
-        let (magic, count, max, found) = (field(0)?, field(2)?, field(4)?, field(6)?);
+        let (magic, count, max, depth) = (field(0)?, field(2)?, field(4)?, field(6)?);
         if magic != MAGIC {
             return Err(format!("node with magic {magic:04x}"));
         }
-        if found > DEPTH_MAX || depth.is_some_and(|depth| depth != found) {
-            return Err(format!("node of depth {found}"));
+        if depth > DEPTH_MAX || parent.is_some_and(|parent| parent.depth != depth) {
+            return Err(format!("node of depth {depth}"));
         }
         let (all, _) = bytes.get(ENTRY..).ok_or_else(cut)?.as_chunks::<ENTRY>();
-        if count > max || usize::from(max) > all.len() {
+        if max == 0 || count > max || usize::from(max) > all.len() {
             return Err(format!("node with {count} entries of {max}, room for {}", all.len()));
         }
-        if count == 0 && found > 0 {
-            return Err("index node without entries".into());
+        let entries = all.get(..usize::from(count)).ok_or_else(cut)?;
+        match (entries.first(), parent) {
+            (None, Some(_)) => return Err("node without entries".into()),
+            (None, None) if depth > 0 => return Err("index node without entries".into()),
+            (Some(entry), Some(parent)) if first(entry) != parent.first => {
+                let found = first(entry);
+                return Err(format!("node begins at file block {found}, by its parent at {}", parent.first));
+            }
+            _ => {}
         }
-        Ok(Node { entries: all.get(..usize::from(count)).ok_or_else(cut)?, depth: found })
+        let node = Node { entries, depth };
+        node.check(within)?;
+        Ok(node)
+    }
+
+    /// Its entries: in order, apart, and within the volume.
+    fn check(&self, within: impl Fn(u64, u64) -> bool) -> Result<(), String> {
+        let mut free = 0;
+        for entry in self.entries {
+            let at = first(entry);
+            if at < free {
+                return Err(format!("at file block {at} is out of order or overlaps the one before"));
+            }
+            let (start, len) = match self.depth {
+                0 => {
+                    let extent = Extent::of(entry);
+                    if extent.len == 0 {
+                        return Err(format!("of no blocks at file block {at}"));
+                    }
+                    if extent.end() > FILE_BLOCKS {
+                        return Err(format!("of {} blocks at file block {at} is past any file", extent.len));
+                    }
+                    free = extent.end();
+                    (extent.start, extent.len)
+                }
+                _ => {
+                    free = at.wrapping_add(1);
+                    (child(entry), 1)
+                }
+            };
+            if !within(start, len) {
+                return Err(format!("at file block {at}: {len} blocks at block {start} of the volume"));
+            }
+        }
+        Ok(())
     }
 
     /// Follows `block`; nothing of this node reaches `end`.
@@ -61,32 +147,23 @@ impl<'a> Node<'a> {
         };
         let hole = Step::Here(Span { blocks: end.saturating_sub(block).max(1), start: None });
         let Some(entry) = after.checked_sub(1).and_then(|at| self.entries.get(at)) else { return Ok(hole) };
-        let field16 = |at| le16(entry, at).unwrap_or(0);
-        let low = |at| le32(entry, at).unwrap_or(0);
         if self.depth > 0 {
-            return Ok(Step::Down { block: halves(low(4), u32::from(field16(8))), end });
+            return Ok(Step::Down { block: child(entry), first: first(entry), end });
         }
-        let raw = field16(4);
-        let (len, written) = match raw.checked_sub(0x8000) {
-            Some(len) if len > 0 => (len, false),
-            _ => (raw, true),
-        };
-        if len == 0 {
-            return Err(format!("extent of no blocks at file block {}", first(entry)));
-        }
-        let extent_end = first(entry).wrapping_add(u64::from(len)); // of 33 bits
-        if extent_end > end {
+        let extent = Extent::of(entry);
+        if extent.end() > end {
+            // The next node's range, which its parent gave.
             return Err(format!(
-                "extent of {len} blocks at file block {} overlaps what follows",
-                first(entry)
+                "of {} blocks at file block {} reaches past its node",
+                extent.len, extent.first
             ));
         }
-        let inside = block.wrapping_sub(first(entry));
-        if block >= extent_end {
+        if block >= extent.end() {
             return Ok(hole);
         }
-        let start = halves(low(8), u32::from(field16(6))).wrapping_add(inside); // of 49 bits
-        Ok(Step::Here(Span { blocks: extent_end.wrapping_sub(block), start: written.then_some(start) }))
+        let start = extent.start.wrapping_add(block.wrapping_sub(extent.first)); // of 49 bits
+        let blocks = extent.end().wrapping_sub(block);
+        Ok(Step::Here(Span { blocks, start: extent.written.then_some(start) }))
     }
 }
 
@@ -106,20 +183,28 @@ fn checksum_holds(bytes: &[u8], seed: Crc) -> bool {
 }
 
 impl Volume {
+    /// What is wrong with the root of an extent tree.
+    pub(super) fn check_extent_root(&self, map: &[u8]) -> Result<(), String> {
+        self.extent_root(map).map(drop)
+    }
+
+    fn extent_root<'a>(&self, map: &'a [u8]) -> Result<Node<'a>, String> {
+        Node::parse(map, None, |start, len| self.within(start, len)).map_err(|what| format!("extent {what}"))
+    }
+
     pub(super) async fn extent_span<S: Source>(
         &self,
         source: &S,
-        inode: &Inode,
+        ino: u32,
         body: &Body,
         block: u64,
     ) -> Result<Span, Error> {
         if block >= FILE_BLOCKS {
             return Ok(HOLE_TO_THE_END);
         }
-        let ino = inode.ino.0;
-        let corrupt =
-            |what: String, at: u64| Error::Corrupt { what: format!("inode {ino}: extent {what}"), at };
-        let root = Node::parse(&body.map, None).map_err(|what| corrupt(what, body.at))?;
+        let corrupt = |what: String, at: u64| Error::Corrupt { what: format!("inode {ino}: {what}"), at };
+        let root = self.extent_root(&body.map).map_err(|what| corrupt(what, body.at))?;
+        let corrupt = |what: String, at: u64| corrupt(format!("extent {what}"), at);
         let mut depth = root.depth;
         let mut step = root.step(block, FILE_BLOCKS).map_err(|what| corrupt(what, body.at))?;
         loop {
@@ -130,15 +215,16 @@ impl Volume {
                     return Ok(HOLE_TO_THE_END);
                 }
                 Step::Here(span) => return Ok(span),
-                Step::Down { block: child, end } => {
+                Step::Down { block: child, first, end } => {
                     depth = depth.saturating_sub(1);
                     let bytes = self.block(source, child, "extent node").await?;
                     let at = self.byte_of(child);
                     if body.seed.is_some_and(|seed| !checksum_holds(&bytes, seed)) {
                         return Err(corrupt("node's checksum does not match".into(), at));
                     }
-                    let node = Node::parse(&bytes, Some(depth)).map_err(|what| corrupt(what, at))?;
-                    // A node that begins after the block it was entered for contradicts its parent.
+                    let parent = Some(Expected { depth, first });
+                    let node = Node::parse(&bytes, parent, |start, len| self.within(start, len))
+                        .map_err(|what| corrupt(what, at))?;
                     step = node.step(block, end).map_err(|what| corrupt(what, at))?;
                 }
             }
@@ -165,8 +251,28 @@ mod tests {
         entry
     }
 
+    fn index(block: u32, child: u32) -> [u8; ENTRY] {
+        let mut entry = [0; ENTRY];
+        entry[..4].copy_from_slice(&block.to_le_bytes());
+        entry[4..8].copy_from_slice(&child.to_le_bytes());
+        entry
+    }
+
+    /// With room, and nothing in it.
+    fn empty(depth: u16) -> Vec<u8> {
+        let mut bytes = node(depth, &[]);
+        bytes[4] = 4;
+        bytes.extend([0; 48]);
+        bytes
+    }
+
+    /// On a volume of 100,000 blocks.
+    fn parse(bytes: &[u8], parent: Option<Expected>) -> Result<Node<'_>, String> {
+        Node::parse(bytes, parent, |start, len| start > 0 && start + len <= 100_000)
+    }
+
     fn span(bytes: &[u8], block: u64) -> Result<Span, String> {
-        match Node::parse(bytes, None)?.step(block, FILE_BLOCKS)? {
+        match parse(bytes, None)?.step(block, FILE_BLOCKS)? {
             Step::Here(span) => Ok(span),
             Step::Down { block, .. } => Err(format!("down to {block}")),
         }
@@ -184,12 +290,44 @@ mod tests {
 
     #[test]
     fn contradictions() {
-        assert!(span(&node(0, &[extent(0, 5, 10), extent(4, 1, 50)]), 1).unwrap_err().contains("overlaps"));
-        assert!(span(&node(0, &[extent(0, 0, 10)]), 0).unwrap_err().contains("no blocks"));
-        assert!(span(&node(6, &[extent(0, 1, 10)]), 0).unwrap_err().contains("depth 6"));
-        assert!(span(&node(1, &[]), 0).unwrap_err().contains("without entries"));
+        let said = |bytes: &[u8], what: &str| {
+            let found = span(bytes, 1).unwrap_err();
+            assert!(found.contains(what), "{found}");
+        };
+        said(&node(0, &[extent(0, 5, 10), extent(4, 1, 50)]), "overlaps");
+        said(&node(0, &[extent(7, 5, 10), extent(0, 2, 50)]), "out of order");
+        said(&node(0, &[extent(0, 2, 10), extent(0, 2, 50)]), "overlaps");
+        said(&node(1, &[index(9, 10), index(0, 50)]), "out of order");
+        said(&node(1, &[index(0, 10), index(0, 50)]), "overlaps");
+        said(&node(1, &[index(0, 10), index(9, 100_000)]), "block 100000");
+        said(&node(0, &[extent(0, 0, 10)]), "no blocks");
+        // Not the one that is asked for: the node is not believed at all.
+        said(&node(0, &[extent(0, 2, 10), extent(9, 2, 99_999)]), "file block 9: 2 blocks at block 99999");
+        said(&node(0, &[extent(0, 2, 10), extent(9, 2, 0)]), "at block 0");
+        said(&node(0, &[extent(0, 2, 10), extent(u32::MAX - 1, 2, 20)]), "past any file");
+        said(&node(6, &[extent(0, 1, 10)]), "depth 6");
+        said(&node(0, &[]), "room for 0");
+        said(&empty(1), "without entries");
+        assert_eq!(span(&empty(0), 1), Ok(Span { blocks: FILE_BLOCKS - 1, start: None }));
         let mut short = node(0, &[extent(0, 1, 10)]);
         short.truncate(20);
-        assert!(span(&short, 0).unwrap_err().contains("room for 0"));
+        said(&short, "room for 0");
+    }
+
+    #[test]
+    fn a_node_contradicts_its_parent() {
+        let leaf = node(0, &[extent(8, 2, 10), extent(12, 4, 20)]);
+        let at = |depth, first| parse(&leaf, Some(Expected { depth, first }));
+        assert!(at(0, 8).is_ok());
+        for (depth, first, what) in
+            [(1, 8, "depth 0"), (0, 0, "by its parent at 0"), (0, 9, "by its parent at 9")]
+        {
+            let found = at(depth, first).err().unwrap();
+            assert!(found.contains(what), "{found}");
+        }
+        // The last extent reaches into what the parent's next index names.
+        assert!(at(0, 8).unwrap().step(12, 16).is_ok());
+        assert!(at(0, 8).unwrap().step(12, 15).err().unwrap().contains("reaches past its node"));
+        assert!(parse(&empty(0), Some(Expected { depth: 0, first: 0 })).is_err());
     }
 }

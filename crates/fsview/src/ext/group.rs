@@ -25,6 +25,32 @@ impl Superblock {
         first.checked_add(u64::from(self.has_super(group)))?.checked_add(u64::from(boot))
     }
 
+    /// Blocks of group descriptors behind the superblock and each of its copies.
+    pub(super) fn descriptor_blocks(&self) -> u64 {
+        let groups = self.inodes.checked_div(self.inodes_per_group).unwrap_or(0);
+        let per_block = self.block_size().checked_div(u32::from(self.descriptor_size)).unwrap_or(1).max(1);
+        let all = groups.div_ceil(per_block);
+        let meta = self.features.incompat(incompat::META_BG);
+        u64::from(if meta { all.min(self.first_meta_bg) } else { all })
+    }
+
+    /// Whether any of these blocks, which the volume has, belongs to the superblock, a copy, or the descriptors behind it.
+    pub(super) fn is_reserved(&self, start: u64, blocks: u64) -> bool {
+        let per_group = u64::from(self.blocks_per_group);
+        let descriptors = self.descriptor_blocks();
+        // The superblock is in block 1 of a volume of 1 KiB blocks whose groups begin at block 0.
+        let shifted = u64::from(self.block_shift == 10 && self.first_data_block == 0);
+        let inside = start.saturating_sub(u64::from(self.first_data_block));
+        let last = inside.saturating_add(blocks).saturating_sub(1);
+        let group = |block: u64| block.checked_div(per_group).unwrap_or(0);
+        // An extent of the most blocks spans few groups of any size that mke2fs makes.
+        (group(inside)..=group(last)).take(64).any(|group| {
+            let head = group.saturating_mul(per_group);
+            let end = head.saturating_add(descriptors).saturating_add(if group == 0 { shifted } else { 0 });
+            inside <= end && head <= last && u32::try_from(group).is_ok_and(|group| self.has_super(group))
+        })
+    }
+
     /// Whether a group begins with a superblock or a copy.
     fn has_super(&self, group: u32) -> bool {
         if group == 0 {

@@ -72,14 +72,24 @@ struct Node<B> {
 }
 
 impl<B: std::ops::Deref<Target = [u8]>> Node<B> {
-    fn new(block: B, place: Place) -> Option<Node<B>> {
-        let limit = usize::from(le16(&block, place.0)?);
-        let count = usize::from(le16(&block, place.0.checked_add(2)?)?);
-        let room = block.len().checked_sub(place.0)?.wrapping_shr(3);
+    fn new(block: B, place: Place) -> Result<Node<B>, &'static str> {
+        let field = |at: usize| usize::from(le16(&block, place.0.wrapping_add(at)).unwrap_or(0));
+        let (limit, count) = (field(0), field(2));
+        let room = block.len().saturating_sub(place.0).wrapping_shr(3);
         if count == 0 || count > limit || limit > room {
-            return None;
+            return Err("an index node's count or limit is impossible");
         }
-        Some(Node { block, place, count, at: 0 })
+        let node = Node { block, place, count, at: 0 };
+        // The first pair has no hash. Leaves that share one hash have equal ones.
+        let pairs = node.block.get(place.0.wrapping_add(8)..).and_then(|rest| {
+            rest.get(..count.wrapping_sub(1).wrapping_mul(8)) // count is at least 1, and fits the block
+        });
+        let (pairs, _) = pairs.unwrap_or(&[]).as_chunks::<8>();
+        let hash = |pair: &[u8; 8]| le32(pair, 0);
+        if !pairs.is_sorted_by_key(hash) {
+            return Err("the hashes of an index node are out of order");
+        }
+        Ok(node)
     }
 
     fn pair(&self, nr: usize) -> (u32, u64) {
@@ -135,9 +145,8 @@ impl Volume {
         }
         let hash = version.hash(name, self.sb.hash_seed);
 
-        let bad_node = |at: u64| self.bad_entry(dir, at, "an index node's count or limit is impossible");
         let mut path: [Option<Node<S::Block>>; 3] = [None, None, None];
-        let mut node = Node::new(block, ROOT).ok_or_else(|| bad_node(at))?;
+        let mut node = Node::new(block, ROOT).map_err(|what| self.bad_entry(dir, at, what))?;
         node.seek(hash);
         let mut child = node.child();
         let depth = usize::from(levels).wrapping_add(1);
@@ -192,8 +201,7 @@ impl Volume {
         if node_place(&block, self.form()) != Some(INNER) {
             return Err(bad("a block of its index is no node"));
         }
-        let mut node =
-            Node::new(block, INNER).ok_or_else(|| bad("an index node's count or limit is impossible"))?;
+        let mut node = Node::new(block, INNER).map_err(bad)?;
         if let Some(hash) = hash {
             node.seek(hash);
         }

@@ -1,10 +1,10 @@
 //! Inodes: finding one in its group's table, checking it, and what all of them have.
 
-use super::Volume;
 use super::bytes::{halves, index, le16, le32, wide};
 use super::csum::{Crc, low_half};
 use super::feature::{incompat, ro_compat};
 use super::xattr;
+use super::{Volume, body};
 use crate::{Error, FileKind, Ino, Inode, Source, Timestamp};
 
 /// `i_flags` that matter here.
@@ -65,6 +65,7 @@ pub(super) struct RawInode<B> {
     /// Byte of the volume.
     pub(super) at: u64,
     seed: Option<Crc>,
+    pub(super) ino: Ino,
 }
 
 impl<B: std::ops::Deref<Target = [u8]>> RawInode<B> {
@@ -125,7 +126,7 @@ impl Volume {
         let inside = byte & u64::from(sb.block_size().wrapping_sub(1));
         let at = self.byte_of(block_nr).wrapping_add(inside);
         let mut raw =
-            RawInode { block, inside: index(inside), len: usize::from(sb.inode_size), at, seed: None };
+            RawInode { block, inside: index(inside), len: usize::from(sb.inode_size), at, seed: None, ino };
         let bytes = raw.bytes();
         let (Some(mode), Some(links), Some(generation), Some(extra)) =
             (le16(bytes, 0x00), le16(bytes, 0x1A), le32(bytes, 0x64), extra_size(bytes))
@@ -189,6 +190,9 @@ impl Volume {
             if !features.incompat(incompat::INLINE_DATA) {
                 return corrupt("inline data on a volume without that feature".into());
             }
+            if flags & flag::EXTENTS != 0 {
+                return corrupt("both inline data and extents".into());
+            }
             match self.inline_areas(inode) {
                 Ok((head, rest)) => inline_len = wide(head.len()).wrapping_add(wide(rest.len())),
                 Err(error) => return Some(Err(error)),
@@ -208,7 +212,7 @@ impl Volume {
             FileKind::CharDevice | FileKind::BlockDevice => device(le32(map, 0)?, le32(map, 4)?),
             _ => (0, 0),
         };
-        Some(Ok(Inode {
+        let made = Inode {
             ino,
             kind,
             mode,
@@ -233,7 +237,13 @@ impl Volume {
                 at: inode.at,
                 inline_len,
             }),
-        }))
+        };
+        let checked = body(&made).map(|body| self.check_map(&made, body));
+        match checked {
+            Ok(Ok(())) => Some(Ok(made)),
+            Ok(Err(what)) => corrupt(what),
+            Err(error) => Some(Err(error)),
+        }
     }
 }
 

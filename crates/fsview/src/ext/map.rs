@@ -1,9 +1,10 @@
 //! From a byte of a file to where it lies, whichever way the inode keeps that; and links, whose content is so found.
 
-use super::bytes::{index, wide};
+use super::bytes::index;
+use super::feature::{incompat, ro_compat};
 use super::inode::Body;
 use super::{Volume, body};
-use crate::{Error, FileKind, Inode, Place, Run, Source};
+use crate::{Error, FileKind, Inode, Place, Run, Source, name};
 
 /// Consecutive blocks of a file, from the one that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,14 +60,12 @@ impl Volume {
         block: u64,
     ) -> Result<Span, Error> {
         let span = if body.has_extents() {
-            self.extent_span(source, inode, body, block).await?
+            self.extent_span(source, inode.ino.0, body, block).await?
         } else {
-            self.mapped_span(source, body, block).await?
+            self.mapped_span(source, inode.ino.0, body, block).await?
         };
         if let Some(start) = span.start {
-            let first = u64::from(self.sb.first_data_block);
-            let end = start.checked_add(span.blocks);
-            if start <= first || end.is_none_or(|end| end > self.sb.blocks) {
+            if !self.holds(start, span.blocks) {
                 let what = format!(
                     "inode {}: block {block} and {} more at block {start}, the volume has {} blocks",
                     inode.ino.0,
@@ -77,6 +76,61 @@ impl Volume {
             }
         }
         Ok(span)
+    }
+
+    /// Whether the volume has these blocks, behind its superblock.
+    pub(super) fn within(&self, start: u64, blocks: u64) -> bool {
+        start > u64::from(self.sb.first_data_block)
+            && start.checked_add(blocks).is_some_and(|end| end <= self.sb.blocks)
+    }
+
+    /// Whether blocks of a file can lie there: within the volume, and clear of the superblock's copies and the group
+    /// descriptors behind them. (Where a group's bitmaps and inodes lie its descriptor says, whose block changes with every
+    /// allocation: a mapping is not to depend on that.)
+    pub(super) fn holds(&self, start: u64, blocks: u64) -> bool {
+        self.within(start, blocks) && !self.sb.is_reserved(start, blocks)
+    }
+
+    /// What is wrong with the map in an inode: the kernel takes no inode with a bad one.
+    pub(super) fn check_map(&self, inode: &Inode, body: &Body) -> Result<(), String> {
+        let mapped = match inode.kind {
+            FileKind::Regular | FileKind::Directory => true,
+            FileKind::Symlink => !self.is_short_link(inode, body),
+            _ => false,
+        };
+        if body.attribute_block != 0 && !self.holds(body.attribute_block, 1) {
+            return Err(format!("its attribute block is block {} of the volume", body.attribute_block));
+        }
+        let largest = self.largest_file(body.has_extents());
+        if inode.kind == FileKind::Regular && inode.size > largest {
+            return Err(format!("a size of {} bytes, of which {largest} can be mapped", inode.size));
+        }
+        if !mapped || body.is_inline() || body.is_encrypted() {
+            return Ok(());
+        }
+        match body.has_extents() {
+            true => self.check_extent_root(&body.map),
+            false => self.check_direct(&body.map),
+        }
+    }
+
+    /// Most bytes that a regular file can have.
+    fn largest_file(&self, extents: bool) -> u64 {
+        let pointers = u64::from(self.sb.block_size()).wrapping_shr(2);
+        let squared = pointers.wrapping_mul(pointers);
+        let mapped = match extents {
+            true => super::extent::FILE_BLOCKS,
+            // Of blocks of 64 KiB: 2^42 and less.
+            false => {
+                squared.wrapping_mul(pointers).wrapping_add(squared).wrapping_add(pointers).wrapping_add(12)
+            }
+        };
+        // Without huge_file a file's sectors are counted in 32 bits, and the kernel holds its size to that.
+        let counted = match self.sb.features.ro_compat(ro_compat::HUGE_FILE) {
+            true => u64::MAX,
+            false => u64::from(u32::MAX).wrapping_shr(self.sb.block_shift.wrapping_sub(9)),
+        };
+        mapped.min(counted).wrapping_shl(self.sb.block_shift)
     }
 
     /// The target of a symbolic link: in the inode where it is short and has no blocks, else inline or in one block.
@@ -96,6 +150,9 @@ impl Volume {
         let target = if body.is_inline() {
             self.inline_bytes(source, inode, body).await?
         } else if self.is_short_link(inode, body) {
+            if body.map.get(size) != Some(&0) {
+                return Err(corrupt(format!("a target of more than its {size} bytes")));
+            }
             body.map.get(..size).unwrap_or(&[]).to_vec()
         } else {
             if inode.size > u64::from(self.sb.block_size()) {
@@ -110,14 +167,16 @@ impl Volume {
                 _ => return Err(corrupt("no block for its target".into())),
             }
         };
-        if target.is_empty() || target.contains(&0) || wide(target.len()) != inode.size || size > 4095 {
-            return Err(corrupt(format!("a target of {} bytes is no path", inode.size)));
-        }
+        name::check_target(&target, inode.size).map_err(corrupt)?;
         Ok(target)
     }
 
-    /// Whether a link's target is in `i_block`: it is short, and no block is allocated but perhaps one of attributes.
+    /// Whether a link's target is in `i_block`: it is short, and no block is allocated but perhaps one of attributes. With
+    /// ea_inode, the blocks of large attributes are counted as the link's: then the size alone decides, as in the kernel.
     fn is_short_link(&self, inode: &Inode, body: &Body) -> bool {
+        if self.sb.features.incompat(incompat::EA_INODE) {
+            return inode.size < 60;
+        }
         let attributes = if body.attribute_block == 0 { 0 } else { self.sb.cluster_sectors };
         inode.size < 60 && inode.sectors <= attributes
     }

@@ -22,16 +22,65 @@ pub(super) enum Value<'a> {
     Inode(u32),
 }
 
+/// Bytes of an entry whose name has `len`.
+fn entry_len(len: u8) -> usize {
+    usize::from(len).wrapping_add(16).next_multiple_of(4)
+}
+
+/// What is wrong with an area, as the kernel checks it (`check_xattrs`): its entries end, their values lie behind them and
+/// within the area.
+fn check(area: &[u8], first: usize) -> Result<(), &'static str> {
+    let mut end = first;
+    loop {
+        match le32(area, end) {
+            None => return Err("the attribute entries do not end"),
+            Some(0) => break,
+            Some(_) => {
+                let len = area.get(end).copied().unwrap_or(0);
+                end = end.wrapping_add(entry_len(len)); // at most 272 more, and end < area.len()
+            }
+        }
+    }
+    let values = end.wrapping_add(4);
+    let mut at = first;
+    while at < end {
+        let entry = area.get(at..end).unwrap_or(&[]);
+        let cut = "an attribute entry is cut short";
+        let (Some(&len), Some(offset), Some(inode), Some(size)) =
+            (entry.first(), le16(entry, 2), le32(entry, 4), le32(entry, 8))
+        else {
+            return Err(cut);
+        };
+        let name = entry.get(16..usize::from(len).wrapping_add(16)).ok_or(cut)?;
+        if name.contains(&0) {
+            return Err("an attribute's name has a NUL in it");
+        }
+        if inode == 0 && size != 0 {
+            let (offset, size) = (usize::from(offset), index(u64::from(size)));
+            let padded = size.checked_next_multiple_of(4).and_then(|size| offset.checked_add(size));
+            if padded.is_none_or(|end| end > area.len()) {
+                return Err("an attribute's value lies outside its area");
+            }
+            if offset < values {
+                return Err("an attribute's value lies in the attribute entries");
+            }
+        }
+        at = at.wrapping_add(entry_len(len));
+    }
+    Ok(())
+}
+
 /// Looks for an attribute in an area of entries that begin at byte `first` of `area`; value offsets count from the
-/// area's start. The error says what is wrong.
+/// area's start. The error says what is wrong with the area.
 pub(super) fn find<'a>(
     area: &'a [u8],
     first: usize,
     (name_index, name): (u8, &[u8]),
 ) -> Result<Option<Value<'a>>, &'static str> {
+    check(area, first)?;
     let mut at = first;
     loop {
-        // Four zero bytes end the list; so does the end of the area.
+        // Four zero bytes end the list.
         let Some(entry) = area.get(at..).filter(|_| le32(area, at).is_some_and(|word| word != 0)) else {
             return Ok(None);
         };
@@ -47,10 +96,13 @@ pub(super) fn find<'a>(
             if inode != 0 {
                 return Ok(Some(Value::Inode(inode)));
             }
+            if size == 0 {
+                return Ok(Some(Value::Bytes(&[])));
+            }
             let value = area.get(usize::from(offset)..).and_then(|v| v.get(..index(u64::from(size))));
             return value.map(Value::Bytes).map(Some).ok_or("an attribute's value lies outside its area");
         }
-        at = at.wrapping_add(end.next_multiple_of(4)); // at most 272 more, and at < area.len()
+        at = at.wrapping_add(entry_len(len));
     }
 }
 
@@ -122,12 +174,13 @@ impl Volume {
         raw: &'a RawInode<B>,
     ) -> Result<(&'a [u8], &'a [u8]), Error> {
         let head = raw.bytes().get(0x28..0x64).unwrap_or(&[]);
-        let Some(area) = raw.attributes() else { return Ok((head, &[])) };
-        match find(area, 0, INLINE_DATA) {
-            Ok(None) => Ok((head, &[])),
+        let corrupt = |what: &str| raw.corrupt(format!("inode {}: {what}", raw.ino.0));
+        match raw.attributes().map_or(Ok(None), |area| find(area, 0, INLINE_DATA)) {
+            // Also content that the first area holds alone has the attribute, with an empty value.
+            Ok(None) => Err(corrupt("inline data without the attribute system.data")),
             Ok(Some(Value::Bytes(rest))) => Ok((head, rest)),
-            Ok(Some(Value::Inode(_))) => Err(raw.corrupt("inline data in another inode".into())),
-            Err(what) => Err(raw.corrupt(what.into())),
+            Ok(Some(Value::Inode(_))) => Err(corrupt("inline data in another inode")),
+            Err(what) => Err(corrupt(what)),
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::fields::{BLOCK, index, u8_at, u16_at, u32_at};
 use crate::FileKind;
+use crate::name::NAME_MAX;
 
 /// Bytes of an entry's head.
 const HEAD: usize = 11;
@@ -27,6 +28,13 @@ pub(super) struct Entry<'a> {
     pub ino: u32,
     pub kind: Option<FileKind>,
     pub name: &'a [u8],
+}
+
+impl Entry<'_> {
+    /// How many slots it takes.
+    pub fn slots(&self) -> usize {
+        self.name.len().div_ceil(NAME)
+    }
 }
 
 impl<'a> Entries<'a> {
@@ -58,6 +66,10 @@ impl<'a> Entries<'a> {
         })
     }
 
+    fn is_used(&self, slot: usize) -> bool {
+        u8_at(self.bitmap, slot / 8) & 1_u8.wrapping_shl(u32::try_from(slot % 8).unwrap_or(0)) != 0
+    }
+
     /// The used slot at `slot` or the next one, and the slot after it. `Err` says what is wrong with it.
     pub fn next(&self, mut slot: usize) -> Result<Option<(Entry<'a>, usize)>, String> {
         while slot < self.slots {
@@ -66,20 +78,18 @@ impl<'a> Entries<'a> {
                 slot = (slot / 8).saturating_add(1).saturating_mul(8);
                 continue;
             }
-            if byte & 1_u8.wrapping_shl(u32::try_from(slot % 8).unwrap_or(0)) == 0 {
+            if !self.is_used(slot) {
                 slot = slot.saturating_add(1);
                 continue;
             }
             let head = self.heads.get(slot.saturating_mul(HEAD)..).unwrap_or(&[]);
             let len = usize::from(u16_at(head, 8));
-            if len == 0 {
-                // The kernel passes over it, too.
-                slot = slot.saturating_add(1);
-                continue;
-            }
             let after = slot.saturating_add(len.div_ceil(NAME));
-            if len > 255 || after > self.slots {
+            if len == 0 || len > NAME_MAX || after > self.slots {
                 return Err(format!("slot {slot} of {}: a name of {len} bytes", self.slots));
+            }
+            if let Some(free) = (slot..after).find(|slot| !self.is_used(*slot)) {
+                return Err(format!("slot {slot}: a name of {len} bytes that runs on into free slot {free}"));
             }
             let name = self.names.get(slot.saturating_mul(NAME)..).and_then(|n| n.get(..len)).unwrap_or(&[]);
             let entry =
@@ -164,6 +174,19 @@ mod tests {
         let mut block = vec![0; BLOCK];
         put(&mut block, 213, 3, 12, b"last");
         block[30 + 213 * HEAD + 8] = 9;
+        assert!(Entries::of_block(&block).unwrap().next(0).is_err());
+    }
+
+    #[test]
+    fn a_name_of_no_bytes_or_over_a_free_slot_is_said() {
+        let mut block = vec![0; BLOCK];
+        put(&mut block, 3, 2, 11, b"a name over three slots");
+        block[0] ^= 1 << 4;
+        let said = Entries::of_block(&block).unwrap().next(0).unwrap_err();
+        assert!(said.contains("free slot 4"), "{said}");
+        block[0] |= 1 << 4;
+        assert!(Entries::of_block(&block).unwrap().next(0).is_ok());
+        block[30 + 3 * HEAD + 8] = 0;
         assert!(Entries::of_block(&block).unwrap().next(0).is_err());
     }
 

@@ -9,6 +9,7 @@ use super::hash::name_hash;
 use super::inode::Body;
 use super::node;
 use super::superblock::Superblock;
+use crate::name;
 use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, Source};
 
 /// The level from which the table stops growing.
@@ -54,7 +55,7 @@ impl<'a> Dir<'a> {
 
     /// The inode that `name` has here.
     pub async fn lookup<S: Source>(&self, source: &S, name: &[u8]) -> Result<Option<Ino>, Error> {
-        if name.is_empty() || name.len() > 255 {
+        if name.is_empty() || name.len() > name::NAME_MAX {
             return Ok(None);
         }
         let dots = name == b"." || name == b"..";
@@ -164,7 +165,16 @@ impl<'a> Dir<'a> {
         while let Some((entry, after)) =
             entries.next(slot).map_err(|what| self.bad(format!("block {block}, {what}")))?
         {
-            if entry.name != b"." && entry.name != b".." {
+            let here = after.saturating_sub(entry.slots());
+            let bad = |what: &str| self.bad(format!("block {block}, slot {here}: {what}"));
+            // The root is its own parent; of others, only the kind of the parent is sure.
+            let dot = match entry.name {
+                b"." => entry.ino == self.ino.0,
+                b".." => entry.kind.is_none_or(|kind| kind == FileKind::Directory),
+                _ => false,
+            };
+            if !dot {
+                name::check(entry.name).map_err(bad)?;
                 into.push(DirEntry {
                     name: entry.name.to_vec(),
                     ino: self.named(entry.ino)?,

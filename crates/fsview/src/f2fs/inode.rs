@@ -119,6 +119,15 @@ pub(super) fn parse<B: std::ops::Deref<Target = [u8]>>(
     };
 
     let size = u64_at(block, 16);
+    let held = inline & (INLINE_DATA | INLINE_DENTRY);
+    let may_hold = match kind {
+        FileKind::Directory => INLINE_DENTRY,
+        FileKind::Regular | FileKind::Symlink => INLINE_DATA,
+        _ => 0,
+    };
+    if held & !may_hold != 0 {
+        return Err(bad(format!("flags {inline:#x} of inline content, which it cannot have")));
+    }
     let is_inline = match kind {
         FileKind::Directory => inline & INLINE_DENTRY != 0,
         FileKind::Regular | FileKind::Symlink => inline & INLINE_DATA != 0,

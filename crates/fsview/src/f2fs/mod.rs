@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use crate::acl::Acl;
-use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, Place, Run, Source, VolumeInfo};
+use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, Place, Run, Source, VolumeInfo, name};
 
 mod checkpoint;
 mod dentry;
@@ -157,13 +157,19 @@ impl Volume {
         if inode.kind != FileKind::Symlink {
             return Err(Error::WrongKind);
         }
-        if body.inline {
-            return self.inline_data(source, inode).await;
-        }
-        let bad = || corrupt(format!("link {}: {} bytes", inode.ino.0, inode.size), body.tree.inode.byte());
-        let len = usize::try_from(inode.size).ok().filter(|len| *len <= fields::BLOCK).ok_or_else(bad)?;
-        let block = body.tree.block(source, &self.sb, &self.cp, 0).await?.ok_or_else(bad)?;
-        Ok(block.get(..len).ok_or_else(bad)?.to_vec())
+        let bad = |what: String| {
+            corrupt(format!("symbolic link, inode {}: {what}", inode.ino.0), body.tree.inode.byte())
+        };
+        let target = if body.inline {
+            self.inline_data(source, inode).await?
+        } else {
+            let block = body.tree.block(source, &self.sb, &self.cp, 0).await?;
+            let block = block.ok_or_else(|| bad("no block for its target".into()))?;
+            let len = usize::try_from(inode.size).unwrap_or(usize::MAX);
+            block.get(..len).unwrap_or(&block).to_vec()
+        };
+        name::check_target(&target, inode.size).map_err(bad)?;
+        Ok(target)
     }
 
     pub(crate) async fn acl<S: Source>(&self, source: &S, inode: &Inode) -> Result<Option<Acl>, Error> {

@@ -52,5 +52,8 @@ fn parse(block: &[u8], offset: usize, at: Addr, sb: &Superblock) -> Result<Vec<E
         entries.push(Entry { nid: Nid(nid), ino: u32_at(entry, 5), address: Addr(u32_at(entry, 9)) });
     }
     entries.sort_by_key(|e| index(e.nid.0));
-    Ok(entries)
+    match entries.iter().zip(entries.iter().skip(1)).find(|(a, b)| a.nid == b.nid) {
+        Some((twice, _)) => Err(corrupt(format!("NAT journal: node {} twice", twice.nid.0), at)),
+        None => Ok(entries),
+    }
 }
