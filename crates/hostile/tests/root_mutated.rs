@@ -285,7 +285,13 @@ struct Compared {
 
 impl Compared {
     /// Notes two answers to a question; gives both where both answered.
-    fn note<A, B>(&mut self, what: &'static str, path: &[u8], view: Answer<A>, kernel: Answer<B>) -> Option<(A, B)> {
+    fn note<A, B>(
+        &mut self,
+        what: &'static str,
+        path: &[u8],
+        view: Answer<A>,
+        kernel: Answer<B>,
+    ) -> Option<(A, B)> {
         let name = |said: &str| said.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
         let path = String::from_utf8_lossy(path).into_owned();
         match (view, kernel) {
@@ -297,14 +303,16 @@ impl Compared {
             (Err(view), Ok(_)) => {
                 let known = STRICTER.iter().any(|(question, why)| *question == what && view.contains(why));
                 if !known {
-                    self.differences.push(format!("{what} {path:?}: the kernel answers; refused here: {view}"));
+                    self.differences
+                        .push(format!("{what} {path:?}: the kernel answers; refused here: {view}"));
                 }
                 *self.stricter.entry((what, name(&view))).or_default() += 1;
             }
             (Ok(_), Err(kernel)) => {
                 let known = LOOSER.iter().any(|(question, why)| *question == what && kernel.contains(why));
                 if !known {
-                    self.differences.push(format!("{what} {path:?}: the kernel refuses ({kernel}), answered here"));
+                    self.differences
+                        .push(format!("{what} {path:?}: the kernel refuses ({kernel}), answered here"));
                 }
                 *self.looser.entry((what, kernel)).or_default() += 1;
             }
@@ -331,7 +339,12 @@ impl Compared {
         self.differences.push(format!("list {path:?}: here alone {here}, by the kernel alone {there}"));
     }
 
-    fn equal<T: PartialEq + std::fmt::Debug>(&mut self, what: &'static str, path: &[u8], (view, kernel): (T, T)) {
+    fn equal<T: PartialEq + std::fmt::Debug>(
+        &mut self,
+        what: &'static str,
+        path: &[u8],
+        (view, kernel): (T, T),
+    ) {
         if view != kernel {
             let path = String::from_utf8_lossy(path).into_owned();
             self.differences.push(format!("{what} {path:?}: {view:?} here, by the kernel {kernel:?}"));
@@ -509,7 +522,8 @@ fn mutated_volumes_are_answered_as_by_the_kernel() {
         total.trees(&View { volume, source: &source }, &Kernel(mount.clone()));
         drop(mounted);
         for difference in &mut total.differences[before..] {
-            *difference = format!("mutation {nr} of seed {seed}, {}, {kind:?} {site:?}: {difference}", image.name);
+            *difference =
+                format!("mutation {nr} of seed {seed}, {}, {kind:?} {site:?}: {difference}", image.name);
         }
     }
     eprintln!(
@@ -517,5 +531,10 @@ fn mutated_volumes_are_answered_as_by_the_kernel() {
         total.answers, total.both_refused, total.stricter, total.looser
     );
     assert!(total.answers > 50 * count && total.both_refused > 0, "{total:?}");
-    assert!(total.differences.is_empty(), "{} differences:\n{}", total.differences.len(), total.differences.join("\n"));
+    assert!(
+        total.differences.is_empty(),
+        "{} differences:\n{}",
+        total.differences.len(),
+        total.differences.join("\n")
+    );
 }
