@@ -92,7 +92,7 @@ fn ext_seed(volume: &[u8]) -> Option<u32> {
 }
 
 /// The byte at which an inode lies on an ext volume that is as it was made.
-fn ext_inode_at(volume: &[u8], ino: u32) -> usize {
+pub fn ext_inode_at(volume: &[u8], ino: u32) -> usize {
     let word =
         |at: usize| u32::from_le_bytes([volume[at], volume[at + 1], volume[at + 2], volume[at + 3]]) as usize;
     let block = 1024 << word(1024 + 0x18);

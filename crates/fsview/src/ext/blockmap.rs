@@ -39,7 +39,14 @@ impl Pointers<'_> {
 impl Volume {
     /// What is wrong with the direct pointers of an inode.
     pub(super) fn check_direct(&self, map: &[u8]) -> Result<(), String> {
-        self.check_pointers(map.get(..48).unwrap_or(&[]))
+        let direct = map.get(..48).unwrap_or(&[]);
+        self.check_pointers(direct)?;
+        let (words, _) = direct.as_chunks::<4>();
+        let pointers = words.iter().map(|word| u64::from(u32::from_le_bytes(*word)));
+        match pointers.filter(|pointer| *pointer != 0).find(|pointer| !self.holds(*pointer, 1)) {
+            None => Ok(()),
+            Some(pointer) => Err(format!("a pointer to block {pointer}, which belongs to the file system")),
+        }
     }
 
     /// All pointers of a table, as the kernel does (`ext4_check_blockref`): one that leads out of the volume makes the others

@@ -177,6 +177,9 @@ impl Volume {
             Some(ino) if ino == 0 || ino > self.sb.inodes => {
                 Err(self.bad_entry(&dir, dir.body.at, "an entry names an inode that is none"))
             }
+            Some(ino) if ino == inode.ino.0 && !matches!(name, b"." | b"..") => {
+                Err(self.bad_entry(&dir, dir.body.at, "an entry names the directory itself"))
+            }
             found => Ok(found.map(Ino)),
         }
     }
@@ -360,6 +363,9 @@ impl Volume {
                 return Err(bad(&format!("an entry names inode {} of {}", entry.ino, self.sb.inodes)));
             }
             name::check(entry.name).map_err(|what| bad(&format!("an entry has {what}")))?;
+            if entry.ino == dir.inode.ino.0 {
+                return Err(bad("an entry names the directory itself"));
+            }
             entries.push(DirEntry {
                 name: entry.name.to_vec(),
                 ino: Ino(entry.ino),

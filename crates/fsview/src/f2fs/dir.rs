@@ -71,6 +71,7 @@ impl<'a> Dir<'a> {
             self.search(source, name).await?
         };
         match found {
+            Some(ino) if ino == self.ino.0 && !dots => Err(self.bad("an entry names the directory itself")),
             Some(ino) => self.named(ino).map(Some),
             // Another spelling may be there, which only the fold would tell.
             None if self.body.casefold => Err(Error::Unsupported("casefold".into())),
@@ -175,6 +176,9 @@ impl<'a> Dir<'a> {
             };
             if !dot {
                 name::check(entry.name).map_err(bad)?;
+                if entry.ino == self.ino.0 {
+                    return Err(bad("it names the directory itself"));
+                }
                 into.push(DirEntry {
                     name: entry.name.to_vec(),
                     ino: self.named(entry.ino)?,
