@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nearside_store::Store;
 
-use crate::firmware::Firmware;
+use crate::firmware::{Firmware, Seat, Worker};
 use crate::io::Limits;
 use crate::namespace::{Access, Namespace};
 use crate::shared::Shared;
@@ -25,13 +25,15 @@ impl<S: Store, F: Firmware<S>> Attached<S, F> {
         nsid: u32,
         namespace: &Arc<Namespace<S, F>>,
         shared: &Shared<S, F>,
+        reactor: usize,
     ) -> io::Result<Attached<S, F>> {
-        let memory = &shared.function.memory;
+        let (memory, wakeup) = (&shared.function.memory, &shared.function.wakeup);
         let config = &shared.config;
+        let seat = Seat { memory, wakeup, host: &config.host, reactor };
         Ok(Attached {
             nsid,
             access: namespace.access(memory.clone())?,
-            worker: F::worker(namespace, memory, &config.host)?,
+            worker: F::worker(namespace, &seat)?,
             limits: Limits {
                 blocks: namespace.blocks(),
                 lba_shift: namespace.lba_shift(),
@@ -112,7 +114,9 @@ impl<S: Store, F: Firmware<S>> Attachments<S, F> {
     pub(crate) fn clear_out(&mut self, uses: impl Fn(usize) -> bool) -> usize {
         let mut cleared = 0;
         for (place, attached) in self.places.iter_mut().enumerate() {
-            if attached.as_ref().is_some_and(|a| a.gone && a.access.in_flight() == 0) && !uses(place) {
+            if attached.as_ref().is_some_and(|a| a.gone && a.access.in_flight() + a.worker.in_flight() == 0)
+                && !uses(place)
+            {
                 *attached = None;
                 cleared += 1;
             }
@@ -125,6 +129,16 @@ impl<S: Store, F: Firmware<S>> Attachments<S, F> {
     pub(crate) fn present(&self) -> impl Iterator<Item = usize> {
         let gone = |a: &Option<Box<Attached<S, F>>>| a.as_ref().is_none_or(|a| a.gone);
         self.places.iter().enumerate().filter(move |(_, a)| !gone(a)).map(|(place, _)| place)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Attached<S, F>> {
+        self.places.iter().filter_map(Option::as_deref)
+    }
+
+    /// How many places there are, taken or not.
+    #[inline]
+    pub(crate) fn places(&self) -> usize {
+        self.places.len()
     }
 
     #[inline]

@@ -1,8 +1,9 @@
-//! The slice executor: near-data commands as tasks that a reactor polls between its I/O.
+//! The slice executor: near-data commands as tasks, polled by a reactor between its I/O or by a thread of their own.
 //!
 //! One boxed future per command, none per I/O. A task reads through [`StoreMedia`], which submits to the reactor's own access to
 //! the store with a pooled buffer; a read that is not done at once suspends the task until the store's completion wakes it. A task
 //! that computes asks [`Media::breathe`] between pieces of work, and yields when the slice is spent. Nothing here waits or sleeps.
+//! Reads that are in flight when their task ends are the executor's to see to their end; where it goes itself, the namespace's.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -16,12 +17,13 @@ use nearside_dma::IoBuffer;
 use nearside_fsr::{Batch, Media, MediaError};
 use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, Token};
 
-use crate::firmware::{Observer, Progress};
+use crate::firmware::{Observer, Progress, Turn};
+use crate::meters::{Meters, SLICE_NS, down, up};
 use crate::namespace::Access;
 use crate::slab::Slab;
 
-/// Longest time that tasks run before the reactor's I/O is looked at again.
-pub(crate) const SLICE_NS: u64 = 20_000;
+/// Tasks stop at the first breath after this, so that the piece that they are at ends within the slice.
+const YIELD_NS: u64 = SLICE_NS * 5 / 8;
 /// Breaths in a slice, for clocks that stand still while a task runs.
 const BREATHS: u32 = 256;
 /// Pooled buffers are this long: the provider's chunk and a block more on both sides.
@@ -39,6 +41,13 @@ struct Io<S: Store, O> {
     reads: Slab<Read>,
     /// Reads that the store had no room for.
     refused: VecDeque<(u64, IoBuffer, Read)>,
+    meters: Arc<Meters>,
+}
+
+impl<S: Store, O> Drop for Io<S, O> {
+    fn drop(&mut self) {
+        down(&self.meters.reads, self.reads.len() + self.refused.len());
+    }
 }
 
 struct Read {
@@ -90,10 +99,12 @@ impl<S: Store, O: Observer> Io<S, O> {
         let token = Token(self.reads.next_key() as u64);
         match self.access.submit(operation, Data::Owned(buffer), token, now) {
             Submitted::Pending => {
+                up(&self.meters.reads);
                 self.reads.insert(read());
                 None
             }
             Submitted::Done(Completion { result: Err(StoreError::Busy), buffer: Some(buffer) }) => {
+                up(&self.meters.reads);
                 self.refused.push_back((offset, buffer, read()));
                 None
             }
@@ -116,8 +127,10 @@ impl<S: Store, O: Observer> AsRef<[u8]> for PooledBuffer<S, O> {
 
 impl<S: Store, O: Observer> Drop for PooledBuffer<S, O> {
     fn drop(&mut self) {
+        let mut io = lock(&self.io);
+        down(&io.meters.buffers, 1);
         if let Some(buffer) = self.buffer.take() {
-            lock(&self.io).give_back(buffer);
+            io.give_back(buffer);
         }
     }
 }
@@ -207,6 +220,7 @@ pub(crate) struct StoreBatch<S: Store, O: Observer> {
 
 impl<S: Store, O: Observer> StoreBatch<S, O> {
     fn wrap(&self, completion: Completion) -> Result<PooledBuffer<S, O>, MediaError> {
+        up(&lock(&self.io).meters.buffers);
         let buffer = PooledBuffer { buffer: completion.buffer, io: self.io.clone() };
         completion.result.map(|()| buffer).map_err(|e| MediaError(e.to_string()))
     }
@@ -266,6 +280,9 @@ impl<S: Store, O: Observer> Batch for StoreBatch<S, O> {
 
 impl<S: Store, O: Observer> Drop for StoreBatch<S, O> {
     fn drop(&mut self) {
+        if let Some(inbox) = &self.inbox {
+            self.ready.append(&mut lock(&inbox.done));
+        }
         let mut io = lock(&self.io);
         for (_, completion) in self.ready.drain(..) {
             if let Some(buffer) = completion.buffer {
@@ -290,20 +307,40 @@ pub(crate) struct Executor<S: Store, O: Observer, T> {
     tasks: VecDeque<Task<T>>,
     len: u64,
     block_size: u32,
+    meters: Arc<Meters>,
+}
+
+impl<S: Store, O: Observer, T> Drop for Executor<S, O, T> {
+    fn drop(&mut self) {
+        down(&self.meters.tasks, self.tasks.len());
+    }
 }
 
 impl<S: Store, O: Observer, T> Executor<S, O, T> {
-    pub(crate) fn new(access: Access<S, O>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(access: Access<S, O>, clock: Arc<dyn Clock>, meters: Arc<Meters>) -> Self {
         let namespace = access.namespace();
         let (len, block_size) = (namespace.bytes(), namespace.store().block_size());
-        let io = Io { access, pool: Vec::new(), reads: Slab::new(), refused: VecDeque::new() };
+        let io = Io {
+            access,
+            pool: Vec::new(),
+            reads: Slab::new(),
+            refused: VecDeque::new(),
+            meters: meters.clone(),
+        };
         Executor {
             io: Arc::new(Mutex::new(io)),
             slice: Arc::new(Slice { clock, end: AtomicU64::new(0), breaths: AtomicU32::new(0) }),
             tasks: VecDeque::new(),
             len,
             block_size,
+            meters,
         }
+    }
+
+    /// Reads that the store has not ended, also of tasks that have.
+    pub(crate) fn in_flight(&self) -> usize {
+        let io = lock(&self.io);
+        io.reads.len() + io.refused.len()
     }
 
     /// Starts a task under a key of the caller's; `make` gets its way to the store.
@@ -319,6 +356,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
             len: self.len,
             block_size: self.block_size,
         };
+        up(&self.meters.tasks);
         self.tasks.push_back(Task { key, future: Box::pin(make(media)), awake });
     }
 
@@ -326,44 +364,25 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
     pub(crate) fn cancel(&mut self, key: u64) -> bool {
         let before = self.tasks.len();
         self.tasks.retain(|t| t.key != key);
-        before > self.tasks.len()
+        let ended = before - self.tasks.len();
+        down(&self.meters.tasks, ended);
+        ended > 0
     }
 
-    /// Takes what the store has finished, and runs tasks until they all wait or the slice is spent.
-    pub(crate) fn step(&mut self, now: Nanos, finished: &mut Finished<T>) -> Progress {
+    /// Takes what the store has finished, and runs tasks until they all wait or the slice is spent; where the turn has no slice left, they
+    /// wait for the next.
+    pub(crate) fn step(&mut self, now: Nanos, turn: &mut Turn, finished: &mut Finished<T>) -> Progress {
         let mut progress = Progress::default();
-        if self.tasks.is_empty() && lock(&self.io).access.in_flight() == 0 {
+        if self.tasks.is_empty() && self.in_flight() == 0 {
             return progress;
         }
         progress.worked |= self.collect(now);
-        self.slice.end.store(now.0.saturating_add(SLICE_NS), Ordering::Relaxed);
-        self.slice.breaths.store(BREATHS, Ordering::Relaxed);
-        let mut context = Context::from_waker(Waker::noop());
-        let mut runnable = false;
-        for _ in 0..self.tasks.len() {
-            let Some(mut task) = self.tasks.pop_front() else { break };
-            if !task.awake.swap(false, Ordering::AcqRel) {
-                self.tasks.push_back(task);
-                continue;
-            }
-            let spent = self.slice.breaths.load(Ordering::Relaxed) == 0
-                || self.slice.clock.now().0 >= self.slice.end.load(Ordering::Relaxed);
-            if spent {
-                // Its turn comes first in the next step.
-                task.awake.store(true, Ordering::Relaxed);
-                self.tasks.push_front(task);
-                runnable = true;
-                break;
-            }
-            progress.worked = true;
-            match task.future.as_mut().poll(&mut context) {
-                Poll::Ready(value) => finished.push((task.key, value)),
-                Poll::Pending => {
-                    runnable |= task.awake.load(Ordering::Acquire);
-                    self.tasks.push_back(task);
-                }
-            }
-        }
+        let runnable = self.tasks.iter().any(|task| task.awake.load(Ordering::Acquire));
+        let runnable = runnable
+            && (!turn.take() || {
+                progress.worked = true;
+                self.run(finished)
+            });
         // A read that a task has just begun may be done soon.
         let mut io = lock(&self.io);
         progress.next = if runnable || !io.refused.is_empty() {
@@ -380,6 +399,46 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
         progress
     }
 
+    /// One slice: the tasks that can go on, each in its turn. Whether there are more.
+    fn run(&mut self, finished: &mut Finished<T>) -> bool {
+        let slice = self.slice.clone();
+        // By the clock, not by when the step began: I/O has run since, and the slice is the tasks' all the same.
+        let begin = slice.clock.now();
+        let end = begin + YIELD_NS;
+        slice.end.store(end.0, Ordering::Relaxed);
+        slice.breaths.store(BREATHS, Ordering::Relaxed);
+        let mut context = Context::from_waker(Waker::noop());
+        let (mut time, mut polled, mut runnable) = (begin, false, false);
+        for _ in 0..self.tasks.len() {
+            let Some(mut task) = self.tasks.pop_front() else { break };
+            if !task.awake.load(Ordering::Acquire) {
+                self.tasks.push_back(task);
+                continue;
+            }
+            if polled && (slice.breaths.load(Ordering::Relaxed) == 0 || time >= end) {
+                // Its turn comes first in the next slice.
+                self.tasks.push_front(task);
+                runnable = true;
+                break;
+            }
+            task.awake.store(false, Ordering::Relaxed);
+            polled = true;
+            match task.future.as_mut().poll(&mut context) {
+                Poll::Ready(value) => {
+                    down(&self.meters.tasks, 1);
+                    finished.push((task.key, value));
+                }
+                Poll::Pending => {
+                    runnable |= task.awake.load(Ordering::Acquire);
+                    self.tasks.push_back(task);
+                }
+            }
+            time = slice.clock.now();
+        }
+        self.meters.slice(time.since(begin));
+        runnable
+    }
+
     fn collect(&mut self, now: Nanos) -> bool {
         let mut io = lock(&self.io);
         let mut done = Vec::new();
@@ -388,6 +447,12 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
         }
         for _ in 0..io.refused.len() {
             let Some((offset, buffer, Read { tag, to })) = io.refused.pop_front() else { break };
+            down(&io.meters.reads, 1);
+            if Arc::strong_count(&to) == 1 {
+                // Nobody waits any more.
+                io.give_back(buffer);
+                continue;
+            }
             let again = to.clone();
             if let Some(completion) = io.submit((offset, buffer), now, || Read { tag, to: again }) {
                 lock(&to.done).push_back((tag, completion));
@@ -402,6 +467,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
     fn hand_over(io: &mut Io<S, O>, done: Vec<(Token, Completion)>) {
         for (Token(key), completion) in done {
             let Some(Read { tag, to, .. }) = io.reads.remove(key as usize) else { continue };
+            down(&io.meters.reads, 1);
             if Arc::strong_count(&to) == 1 {
                 // Nobody waits any more.
                 if let Some(buffer) = completion.buffer {
@@ -411,6 +477,149 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
             }
             lock(&to.done).push_back((tag, completion));
             to.awake.store(true, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nearside_clock::SimClock;
+    use nearside_dma::Memory;
+    use nearside_store::{Delay, Dram, Modelled, Parametric};
+
+    use super::*;
+    use crate::Namespace;
+    use crate::meters::{Held, Slices};
+
+    type Slow = Modelled<Dram, Parametric>;
+
+    fn executor(delay_ns: u64) -> (Arc<Namespace<Slow>>, Executor<Slow, (), u32>, SimClock, Arc<Meters>) {
+        let store = Modelled::new(Dram::new(1 << 20, 512).unwrap(), Delay::fixed(delay_ns).medium());
+        let namespace = Arc::new(Namespace::new(store, (), 512, [0; 16], true).unwrap());
+        let access = namespace.access(Arc::new(Memory::new())).unwrap();
+        let (clock, meters) = (SimClock::new(), Arc::new(Meters::default()));
+        let executor = Executor::new(access, Arc::new(clock.clone()), meters.clone());
+        (namespace, executor, clock, meters)
+    }
+
+    /// Works so long at a time, breathing between.
+    async fn work<M: Media>(media: M, clock: SimClock, pieces: Vec<u64>) -> u32 {
+        let mut done = 0;
+        for ns in pieces {
+            clock.advance(ns);
+            done += 1;
+            media.breathe().await;
+        }
+        done
+    }
+
+    #[test]
+    fn slices_are_counted_and_none_takes_longer_than_its_pieces_make_it() {
+        let (_namespace, mut executor, clock, meters) = executor(0);
+        let mut finished = Vec::new();
+        // Seven pieces of 4 us: each slice stops at the first breath after its time to yield.
+        let at = clock.clone();
+        executor.spawn(1, |media| work(media, at, vec![4_000; 7]));
+        let mut slices = 0;
+        while finished.is_empty() {
+            executor.step(clock.now(), &mut Turn::new(), &mut finished);
+            slices += 1;
+        }
+        assert_eq!(finished, [(1, 7)]);
+        assert_eq!(slices, 2);
+        let so_far = Slices { count: 2, over: 0, worst_ns: 16_000, total_ns: 28_000 };
+        assert_eq!(meters.slices(), so_far);
+        // A piece that is too long shows.
+        let at = clock.clone();
+        executor.spawn(2, |media| work(media, at, vec![1_000, 50_000]));
+        while finished.len() < 2 {
+            executor.step(clock.now(), &mut Turn::new(), &mut finished);
+        }
+        let over = meters.slices();
+        assert_eq!((over.over, over.worst_ns, over.total_ns), (1, 51_000, 79_000));
+        // Nothing to run is no slice.
+        executor.step(clock.now(), &mut Turn::new(), &mut finished);
+        assert_eq!(meters.slices(), over);
+    }
+
+    #[test]
+    fn a_turn_has_one_slice_whoever_takes_it() {
+        let (_namespace, mut executor, clock, meters) = executor(0);
+        let (at, mut finished) = (clock.clone(), Vec::new());
+        executor.spawn(1, |media| work(media, at, vec![1_000]));
+        let mut turn = Turn::new();
+        assert!(turn.take());
+        let progress = executor.step(clock.now(), &mut turn, &mut finished);
+        assert_eq!((progress.worked, progress.next), (false, Some(clock.now())));
+        assert_eq!(meters.slices().count, 0);
+        executor.step(clock.now(), &mut Turn::new(), &mut finished);
+        assert_eq!((meters.slices().count, finished.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_task_with_much_to_do_starves_no_other() {
+        let (_namespace, mut executor, clock, _) = executor(0);
+        let mut finished = Vec::new();
+        for key in 0..3 {
+            let at = clock.clone();
+            executor.spawn(key, |media| work(media, at, vec![15_000; 1_000_000]));
+        }
+        let at = clock.clone();
+        executor.spawn(9, |media| work(media, at, vec![15_000; 5]));
+        for slices in 1.. {
+            executor.step(clock.now(), &mut Turn::new(), &mut finished);
+            if finished.is_empty() {
+                assert!(slices < 5 * 4 + 4, "each of four has every fourth slice");
+            } else {
+                break;
+            }
+        }
+        assert_eq!(finished, [(9, 5)]);
+    }
+
+    #[test]
+    fn whatever_goes_first_no_read_is_lost() {
+        for way in 0..3 {
+            let (namespace, mut executor, clock, meters) = executor(50_000);
+            let mut finished = Vec::new();
+            for key in 0..4 {
+                executor.spawn(key, |media| async move {
+                    let mut batch = media.batch();
+                    (0..4).for_each(|n| {
+                        batch.start(n * 65536, 65536, n as u32);
+                    });
+                    while batch.next().await.is_some() {}
+                    0
+                });
+            }
+            executor.step(clock.now(), &mut Turn::new(), &mut finished);
+            assert_eq!(meters.held(), Held { tasks: 4, reads: 16, buffers: 0 });
+            assert_eq!((executor.in_flight(), namespace.stripes_held()), (16, 16));
+            match way {
+                // They are waited for.
+                0 => {}
+                // The tasks go, the executor stays.
+                1 => (0..4).for_each(|key| assert!(executor.cancel(key) && !executor.cancel(key))),
+                // All goes.
+                _ => {
+                    drop(executor);
+                    assert_eq!((meters.held(), namespace.left_in_flight()), (Held::default(), 16));
+                    assert!(namespace.stripes_held() > 0);
+                    let due = namespace.tend(clock.now()).unwrap();
+                    clock.advance_to(due);
+                    assert_eq!(namespace.tend(clock.now()), None);
+                    assert_eq!((namespace.left_in_flight(), namespace.stripes_held()), (0, 0));
+                    continue;
+                }
+            }
+            for _ in 0..4 {
+                clock.advance(50_000);
+                executor.step(clock.now(), &mut Turn::new(), &mut finished);
+            }
+            assert_eq!(finished.len(), if way == 0 { 4 } else { 0 });
+            assert_eq!((executor.in_flight(), meters.held()), (0, Held::default()));
+            assert_eq!((namespace.stripes_held(), namespace.left_in_flight()), (0, 0));
+            assert!(lock(&executor.io).pool.len() >= 4, "buffers are used again");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use nearside_clock::Nanos;
-use nearside_dma::Memory;
+use nearside_dma::{Memory, Wakeup};
 use nearside_spec::Status;
 use nearside_store::{Store, Token};
 
@@ -51,13 +51,9 @@ pub trait Firmware<S: Store>: Observer + Sized {
     /// What runs near-data commands on a reactor.
     type Worker: Worker;
 
-    /// The worker of a reactor, for commands of that host. It reaches the store through an access of its own ([`Namespace::access`]) and its
+    /// The worker of a reactor, for commands of its host. It reaches the store through an access of its own ([`Namespace::access`]) and its
     /// firmware as [`Namespace::observer`].
-    fn worker(
-        namespace: &Arc<Namespace<S, Self>>,
-        memory: &Arc<Memory>,
-        host: &Host,
-    ) -> io::Result<Self::Worker>;
+    fn worker(namespace: &Arc<Namespace<S, Self>>, seat: &Seat<'_>) -> io::Result<Self::Worker>;
 
     /// Whether there are near-data commands at all: without, their opcodes, feature and log page are refused as unknown.
     fn is_present(&self) -> bool {
@@ -70,16 +66,72 @@ pub trait Firmware<S: Store>: Observer + Sized {
     }
 }
 
-/// Runs the near-data commands of one reactor, a slice at a time.
+/// For whom a worker works, and from where.
+#[derive(Clone, Copy)]
+pub struct Seat<'a> {
+    /// The memory that the controller reaches.
+    pub memory: &'a Arc<Memory>,
+    /// Wakes the reactor's thread: for what is done elsewhere.
+    pub wakeup: &'a Arc<Wakeup>,
+    /// The host.
+    pub host: &'a Host,
+    /// The reactor's number in its controller.
+    pub reactor: usize,
+}
+
+/// Runs the near-data commands of one reactor, a slice at a time or by threads of their own.
 pub trait Worker: Send + 'static {
     /// Takes a command. It is answered later through [`Worker::step`], exactly once; or refused now by its NVMe status.
     fn start(&mut self, job: Job, now: Nanos) -> Result<(), Status>;
 
-    /// Runs for a slice (at most 20 µs) and hands over what is finished.
-    fn step(&mut self, now: Nanos, done: &mut impl FnMut(Token, Outcome)) -> Progress;
+    /// Hands over what is finished. Where commands run on this thread they run now, for a slice, if the turn has one left.
+    fn step(&mut self, now: Nanos, turn: &mut Turn, done: &mut impl FnMut(Token, Outcome)) -> Progress;
 
     /// The command will not be waited for: finish it soon, by an answer through [`Worker::step`] all the same.
     fn cancel(&mut self, token: Token);
+
+    /// The host has left the queue, or all (`None`): what came by it and is kept for the host ends, also what runs for no command just now.
+    fn leave(&mut self, queue: Option<u16>) {
+        let _ = queue;
+    }
+
+    /// Operations of the worker's own that the store has not ended. It may go all the same: see [`Namespace::tend`].
+    fn in_flight(&self) -> usize {
+        0
+    }
+
+    /// Whether nothing has come from elsewhere that a step would find.
+    fn is_quiet(&self) -> bool {
+        true
+    }
+}
+
+/// One look at the I/O of all hosts that a thread serves. Near-data work on that thread has one slice (at most 20 µs) until the next look,
+/// however many reactors, namespaces and commands there are: whoever steps several reactors makes one `Turn` for all.
+#[derive(Debug)]
+pub struct Turn {
+    has_slice: bool,
+}
+
+impl Turn {
+    /// With its slice.
+    #[inline]
+    #[allow(clippy::new_without_default)] // a default would hide that it is one per look
+    pub fn new() -> Turn {
+        Turn { has_slice: true }
+    }
+
+    /// Takes the slice, if it is there.
+    #[inline]
+    pub fn take(&mut self) -> bool {
+        std::mem::replace(&mut self.has_slice, false)
+    }
+
+    /// Whether it was taken.
+    #[inline]
+    pub fn is_spent(&self) -> bool {
+        !self.has_slice
+    }
 }
 
 /// What a worker did in a step, and what it waits for.
@@ -91,11 +143,23 @@ pub struct Progress {
     pub next: Option<Nanos>,
 }
 
+impl Progress {
+    /// It wants to be stepped at that time, too.
+    pub fn at(&mut self, time: Option<Nanos>) {
+        self.next = match (self.next, time) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+    }
+}
+
 /// A near-data command.
 #[derive(Debug)]
 pub struct Job {
     /// Comes back with the outcome.
     pub token: Token,
+    /// The submission queue that it came by.
+    pub queue: u16,
     /// By which command it came.
     pub door: Door,
     /// The data that the host gave; for [`Door::Feature`] the whole buffer.
@@ -155,7 +219,7 @@ pub struct Outcome {
 impl<S: Store> Firmware<S> for () {
     type Worker = NoWorker;
 
-    fn worker(_: &Arc<Namespace<S, ()>>, _: &Arc<Memory>, _: &Host) -> io::Result<NoWorker> {
+    fn worker(_: &Arc<Namespace<S, ()>>, _: &Seat<'_>) -> io::Result<NoWorker> {
         Ok(NoWorker)
     }
 
@@ -174,7 +238,7 @@ impl Worker for NoWorker {
     }
 
     #[inline(always)]
-    fn step(&mut self, _now: Nanos, _done: &mut impl FnMut(Token, Outcome)) -> Progress {
+    fn step(&mut self, _: Nanos, _: &mut Turn, _: &mut impl FnMut(Token, Outcome)) -> Progress {
         Progress::default()
     }
 

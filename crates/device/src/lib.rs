@@ -13,6 +13,7 @@ pub mod fabric;
 mod fault;
 pub mod firmware;
 mod io;
+mod meters;
 mod namespace;
 pub mod near_data;
 mod pointer;
@@ -23,6 +24,7 @@ mod shared;
 mod slab;
 mod stripes;
 mod subsystem;
+mod workers;
 
 pub use config::{Config, Fabric, Host, Identity};
 pub use controller::Controller;

@@ -3,9 +3,13 @@
 //! All fronts reach the store through an [`Access`]: it takes the stripe locks where several reactors run, tells the
 //! [`Observer`] before and after each mutation, and passes the operation on. It checks no ranges: the
 //! controller has done so by NVMe's rules, and the store does by its own.
+//!
+//! Whoever drops an [`Access`] while operations are in flight leaves them to the namespace: they hold stripes and buffers, and a mutation
+//! has begun that the observer waits to see ended. The other accesses, and whoever calls [`Namespace::tend`], see them to their end.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use nearside_clock::Nanos;
 use nearside_dma::Memory;
@@ -16,7 +20,7 @@ use crate::slab::Slab;
 use crate::stripes::Stripes;
 
 /// A store with logical blocks of 512 or 4096 bytes, and an observer of its changes.
-pub struct Namespace<S, O = ()> {
+pub struct Namespace<S: Store, O = ()> {
     store: S,
     observer: O,
     lba_shift: u32,
@@ -24,6 +28,25 @@ pub struct Namespace<S, O = ()> {
     nguid: [u8; 16],
     protected: bool,
     stripes: Option<Stripes>,
+    left: Mutex<Vec<Way<S>>>,
+    /// Operations in flight of `left`.
+    left_in_flight: AtomicUsize,
+}
+
+/// A channel of the store, and what is in flight on it.
+struct Way<S: Store> {
+    channel: S::Channel,
+    pending: Slab<Pending>,
+}
+
+impl<S: Store, O> Namespace<S, O> {
+    /// A way whose owner goes, with operations in flight.
+    fn leave(&self, way: Way<S>) {
+        let in_flight = way.pending.len();
+        let mut left = self.left.lock().unwrap_or_else(|e| e.into_inner());
+        left.push(way);
+        self.left_in_flight.fetch_add(in_flight, Ordering::Relaxed);
+    }
 }
 
 impl<S: Store, O: Observer> Namespace<S, O> {
@@ -54,6 +77,8 @@ impl<S: Store, O: Observer> Namespace<S, O> {
             nguid: [0; 16],
             protected: false,
             stripes: shared.then(Stripes::new),
+            left: Mutex::default(),
+            left_in_flight: AtomicUsize::new(0),
         })
     }
 
@@ -112,16 +137,87 @@ impl<S: Store, O: Observer> Namespace<S, O> {
     /// A way in; `memory` holds the spans that operations name.
     pub fn access(self: &Arc<Self>, memory: Arc<Memory>) -> io::Result<Access<S, O>> {
         let channel = self.store.channel(memory)?;
-        Ok(Access { namespace: self.clone(), channel, pending: Slab::new() })
+        Ok(Access { namespace: self.clone(), way: Some(Way { channel, pending: Slab::new() }) })
+    }
+
+    /// Operations in flight that the accesses left which began them.
+    #[inline]
+    pub fn left_in_flight(&self) -> usize {
+        self.left_in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Stripes of the namespace that operations in flight hold, or wait for.
+    pub fn stripes_held(&self) -> usize {
+        self.stripes.as_ref().map_or(0, Stripes::held)
+    }
+
+    /// Ends what the store has ended of [`Namespace::left_in_flight`]. Returns the time at which the next can be due, if the store knows.
+    #[inline]
+    pub fn tend(&self, now: Nanos) -> Option<Nanos> {
+        if self.left_in_flight() == 0 { None } else { self.tend_left(now) }
+    }
+
+    #[cold]
+    fn tend_left(&self, now: Nanos) -> Option<Nanos> {
+        // Whoever holds the lock is at it.
+        let mut left: MutexGuard<'_, _> = match self.left.try_lock() {
+            Ok(left) => left,
+            Err(TryLockError::Poisoned(e)) => e.into_inner(),
+            Err(TryLockError::WouldBlock) => return Some(now),
+        };
+        let mut next: Option<Nanos> = None;
+        left.retain_mut(|way| {
+            let before = way.pending.len();
+            let due = way.poll(self, now, &mut |_, _| {});
+            self.left_in_flight.fetch_sub(before - way.pending.len(), Ordering::Relaxed);
+            if way.pending.len() == 0 {
+                return false;
+            }
+            next = match (next, due) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+            true
+        });
+        next
     }
 }
 
 /// One reactor's way into a namespace, with the contract of [`Channel`] (`submit`, `poll`, `in_flight`), and one thing more:
-/// while another reactor works on the same blocks, `submit` answers [`StoreError::Busy`].
+/// while another reactor works on the same blocks, `submit` answers [`StoreError::Busy`]. It may be dropped at any time.
 pub struct Access<S: Store, O> {
     namespace: Arc<Namespace<S, O>>,
-    channel: S::Channel,
-    pending: Slab<Pending>,
+    /// There until it is dropped.
+    way: Option<Way<S>>,
+}
+
+impl<S: Store, O> Drop for Access<S, O> {
+    fn drop(&mut self) {
+        if let Some(way) = self.way.take()
+            && way.pending.len() > 0
+        {
+            self.namespace.leave(way);
+        }
+    }
+}
+
+impl<S: Store> Way<S> {
+    #[inline]
+    fn poll<O: Observer>(
+        &mut self,
+        namespace: &Namespace<S, O>,
+        now: Nanos,
+        sink: &mut impl FnMut(Token, Completion),
+    ) -> Option<Nanos> {
+        let Way { channel, pending } = self;
+        channel.poll(now, &mut |Token(key), completion| {
+            let Some(Pending { token, operation, ticket }) = pending.remove(key as usize) else {
+                panic!("the store completed an operation twice, or one that was never submitted: {key}");
+            };
+            ended(namespace, &operation, ticket, &completion);
+            sink(token, completion);
+        })
+    }
 }
 
 /// A submitted operation that is not done.
@@ -150,12 +246,22 @@ impl<S: Store, O: Observer> Access<S, O> {
         &self.namespace
     }
 
+    #[inline]
+    fn way(&mut self) -> &mut Way<S> {
+        match &mut self.way {
+            Some(way) => way,
+            None => panic!("an access is used after its end"),
+        }
+    }
+
     /// Starts an operation; see [`Channel::submit`].
     #[inline]
     pub fn submit(&mut self, operation: Operation, data: Data<'_>, token: Token, now: Nanos) -> Submitted {
         if let Some(stripes) = &self.namespace.stripes
             && !stripes.try_lock(&operation)
         {
+            // What holds the stripe may be nobody's any more; the next try finds it free.
+            self.namespace.tend(now);
             let buffer = match data {
                 Data::Owned(buffer) => Some(buffer),
                 Data::None | Data::Spans(_) => None,
@@ -168,13 +274,14 @@ impl<S: Store, O: Observer> Access<S, O> {
         } else if operation == Operation::Flush {
             ticket = self.namespace.observer.flush_begins();
         }
-        match self.channel.submit(operation, data, Token(self.pending.next_key() as u64), now) {
+        let way = self.way();
+        match way.channel.submit(operation, data, Token(way.pending.next_key() as u64), now) {
             Submitted::Done(completion) => {
                 ended(&self.namespace, &operation, ticket, &completion);
                 Submitted::Done(completion)
             }
             Submitted::Pending => {
-                self.pending.insert(Pending { token, operation, ticket });
+                way.pending.insert(Pending { token, operation, ticket });
                 Submitted::Pending
             }
         }
@@ -183,26 +290,22 @@ impl<S: Store, O: Observer> Access<S, O> {
     /// Hands over what is finished; see [`Channel::poll`].
     #[inline]
     pub fn poll(&mut self, now: Nanos, sink: &mut impl FnMut(Token, Completion)) -> Option<Nanos> {
-        let Access { namespace, channel, pending } = self;
-        channel.poll(now, &mut |Token(key), completion| {
-            let Some(Pending { token, operation, ticket }) = pending.remove(key as usize) else {
-                panic!("the store completed an operation twice, or one that was never submitted: {key}");
-            };
-            ended(namespace, &operation, ticket, &completion);
-            sink(token, completion);
-        })
+        let Access { namespace, way } = self;
+        way.as_mut()?.poll(namespace, now, sink)
     }
 
     /// Operations in flight.
     #[inline]
     pub fn in_flight(&self) -> usize {
-        self.pending.len()
+        self.way.as_ref().map_or(0, |way| way.pending.len())
     }
 
     /// See [`Channel::prefetch`].
     #[inline]
     pub fn prefetch(&self, offset: u64, len: u64) {
-        self.channel.prefetch(offset, len);
+        if let Some(way) = &self.way {
+            way.channel.prefetch(offset, len);
+        }
     }
 
     /// An operation that was answered [`StoreError::Busy`] will not be submitted again.

@@ -12,27 +12,40 @@ use nearside_dma::Wakeup;
 use nearside_store::Store;
 
 use crate::controller::Controller;
-use crate::firmware::Firmware;
+use crate::firmware::{Firmware, Turn};
 use crate::reactor::{Reactor, Step};
 
 /// Drive and host on one thread.
 pub struct Inline<S: Store, F: Firmware<S> = ()> {
     reactors: Vec<Reactor<S, F>>,
     wakeup: Arc<Wakeup>,
+    /// The reactor whose near-data work has the first claim on the next slice.
+    first: usize,
 }
 
 impl<S: Store, F: Firmware<S>> Inline<S, F> {
     /// Runs a controller's reactors.
     pub fn new(controller: Controller<S, F>) -> Inline<S, F> {
-        Inline { reactors: controller.reactors, wakeup: controller.function.wakeup }
+        Inline { reactors: controller.reactors, wakeup: controller.function.wakeup, first: 0 }
     }
 
     /// Steps every reactor once.
     #[inline]
     pub fn pump(&mut self, now: Nanos) -> Step {
-        let mut all = Step::default();
-        for reactor in &mut self.reactors {
-            all.merge(reactor.step(now));
+        if let [reactor] = &mut self.reactors[..] {
+            return reactor.step(now);
+        }
+        let (mut all, mut turn) = (Step::default(), Turn::new());
+        let (before, from) = self.reactors.split_at_mut(self.first);
+        let mut spent = None;
+        for (at, reactor) in from.iter_mut().chain(before).enumerate() {
+            all.merge(reactor.step_in(now, &mut turn));
+            if turn.is_spent() && spent.is_none() {
+                spent = Some(at);
+            }
+        }
+        if let Some(at) = spent {
+            self.first = (self.first + at + 1) % self.reactors.len();
         }
         all
     }

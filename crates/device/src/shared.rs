@@ -20,7 +20,7 @@ use crate::subsystem::Subsystem;
 /// Entries that the error log keeps.
 pub(crate) const ERROR_LOG_ENTRIES: usize = 64;
 
-pub(crate) struct Shared<S, F> {
+pub(crate) struct Shared<S: Store, F> {
     pub(crate) config: Config,
     pub(crate) subsystem: Arc<Subsystem<S, F>>,
     pub(crate) function: Function,
@@ -40,7 +40,7 @@ impl<S: Store, F: Firmware<S>> Shared<S, F> {
     }
 }
 
-impl<S, F> Shared<S, F> {
+impl<S: Store, F> Shared<S, F> {
     pub(crate) fn registers(&self) -> &Region {
         &self.function.registers
     }

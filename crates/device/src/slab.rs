@@ -1,5 +1,11 @@
 //! Values under small integer keys that are used again.
 
+impl<T> Default for Slab<T> {
+    fn default() -> Slab<T> {
+        Slab::new()
+    }
+}
+
 /// A slab: insertion and removal cost a few instructions; memory grows to the most values ever held.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {

@@ -76,6 +76,11 @@ impl Stripes {
         }
     }
 
+    /// Stripes that somebody holds or waits for.
+    pub(crate) fn held(&self) -> usize {
+        self.words.iter().filter(|word| word.load(Ordering::Relaxed) != 0).count()
+    }
+
     #[inline]
     fn word(&self, first: u64, i: usize) -> &AtomicU32 {
         &self.words[(first.wrapping_add(i as u64) % STRIPES as u64) as usize]
@@ -134,7 +139,7 @@ mod tests {
         assert!(stripes.try_lock(&READ));
         stripes.unlock(&READ);
         stripes.unlock(&READ);
-        assert!(stripes.words.iter().all(|w| w.load(Ordering::Relaxed) == 0));
+        assert_eq!(stripes.held(), 0);
     }
 
     #[test]

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use nearside_store::Store;
+
 use crate::Namespace;
 use crate::shared::{Message, Shared};
 
@@ -13,11 +15,11 @@ use crate::shared::{Message, Shared};
 pub const MAX_NSID: u32 = 1024;
 
 /// Namespaces by their identifiers, and who uses them.
-pub struct Subsystem<S, F = ()> {
+pub struct Subsystem<S: Store, F = ()> {
     inner: Mutex<Inner<S, F>>,
 }
 
-struct Inner<S, F> {
+struct Inner<S: Store, F> {
     namespaces: BTreeMap<u32, Arc<Namespace<S, F>>>,
     controllers: Vec<Weak<Shared<S, F>>>,
     pages: BTreeMap<u8, Arc<[u8]>>,
@@ -34,14 +36,14 @@ pub enum AddError {
     OutOfRange(u32),
 }
 
-impl<S, F> Default for Subsystem<S, F> {
+impl<S: Store, F> Default for Subsystem<S, F> {
     fn default() -> Self {
         let inner = Inner { namespaces: BTreeMap::new(), controllers: Vec::new(), pages: BTreeMap::new() };
         Subsystem { inner: Mutex::new(inner) }
     }
 }
 
-impl<S, F> Subsystem<S, F> {
+impl<S: Store, F> Subsystem<S, F> {
     /// One without namespaces.
     pub fn new() -> Arc<Self> {
         Arc::default()
@@ -109,7 +111,7 @@ impl<S, F> Subsystem<S, F> {
     }
 }
 
-impl<S, F> Inner<S, F> {
+impl<S: Store, F> Inner<S, F> {
     fn tell_all(&mut self, message: impl Fn() -> Message) {
         self.controllers.retain(|controller| {
             let Some(controller) = controller.upgrade() else { return false };

@@ -450,8 +450,7 @@ impl<S: Store> Firmware<S> for Log {
     type Worker = nearside_device::firmware::NoWorker;
     fn worker(
         _: &Arc<nearside_device::Namespace<S, Self>>,
-        _: &Arc<nearside_dma::Memory>,
-        _: &nearside_device::Host,
+        _: &nearside_device::firmware::Seat<'_>,
     ) -> std::io::Result<Self::Worker> {
         Ok(nearside_device::firmware::NoWorker)
     }
@@ -542,8 +541,7 @@ impl<S: Store> Firmware<S> for Answers {
     type Worker = nearside_device::firmware::NoWorker;
     fn worker(
         _: &Arc<nearside_device::Namespace<S, Self>>,
-        _: &Arc<nearside_dma::Memory>,
-        _: &nearside_device::Host,
+        _: &nearside_device::firmware::Seat<'_>,
     ) -> std::io::Result<Self::Worker> {
         Ok(nearside_device::firmware::NoWorker)
     }

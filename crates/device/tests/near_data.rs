@@ -6,9 +6,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use nearside_clock::{Clock, Nanos, SimClock};
-use nearside_device::firmware::{Door, Firmware, Job, Outcome, Worker};
+use nearside_device::firmware::{Door, Firmware, Job, Outcome, Seat, Turn, Worker};
 use nearside_device::{Fsr, Namespace};
-use nearside_dma::{IoBuffer, Memory};
+use nearside_dma::{IoBuffer, Memory, Wakeup};
 use nearside_fsr::Config;
 use nearside_spec::Status;
 use nearside_spec::near_data::wire::{decode_reply, encode_request};
@@ -36,6 +36,24 @@ fn image(test: &str, fill: impl FnOnce(&Path)) -> Option<tempfile::NamedTempFile
     Some(image)
 }
 
+/// A worker as a reactor has it.
+fn another<S: Store>(
+    namespace: &Arc<Namespace<S, Fsr>>,
+    memory: &Arc<Memory>,
+) -> <Fsr as Firmware<S>>::Worker {
+    of_host(namespace, memory, &nearside_device::Host::default())
+}
+
+fn of_host<S: Store>(
+    namespace: &Arc<Namespace<S, Fsr>>,
+    memory: &Arc<Memory>,
+    host: &nearside_device::Host,
+) -> <Fsr as Firmware<S>>::Worker {
+    let wakeup = Arc::new(Wakeup::new().unwrap());
+    let seat = Seat { memory, wakeup: &wakeup, host, reactor: 0 };
+    <Fsr as Firmware<S>>::worker(namespace, &seat).unwrap()
+}
+
 struct Drive<S: Store> {
     namespace: Arc<Namespace<S, Fsr>>,
     worker: <Fsr as Firmware<S>>::Worker,
@@ -54,22 +72,21 @@ impl<S: Store> Drive<S> {
         let firmware = Fsr::new(Arc::new(clock.clone()), config);
         let namespace = Arc::new(Namespace::new(store, firmware, 512, [1; 16], false).unwrap());
         let memory = Arc::new(Memory::new());
-        let worker =
-            <Fsr as Firmware<S>>::worker(&namespace, &memory, &nearside_device::Host::default()).unwrap();
+        let worker = another(&namespace, &memory);
         Drive { namespace, worker, clock, memory, next: 0 }
     }
 
     fn start(&mut self, door: Door, request: Vec<u8>, room: usize) -> Result<Token, Status> {
         let token = Token(self.next);
         self.next += 1;
-        self.worker.start(Job { token, door, request, room }, self.clock.now()).map(|()| token)
+        self.worker.start(Job { token, queue: 1, door, request, room }, self.clock.now()).map(|()| token)
     }
 
     /// Steps until that command is answered; time goes on to what the worker waits for.
     fn finish(&mut self, token: Token) -> Outcome {
         for _ in 0..10_000_000 {
             let mut outcome = None;
-            let progress = self.worker.step(self.clock.now(), &mut |t, o| {
+            let progress = self.worker.step(self.clock.now(), &mut Turn::new(), &mut |t, o| {
                 assert_eq!(t, token);
                 outcome = Some(o);
             });
@@ -260,7 +277,7 @@ fn a_cancelled_command_is_answered_and_leaves_nothing() {
     let bytes = encode_request(&request(tree("/"), grep("line")));
     let token = drive.start(Door::Command, bytes.clone(), MAX_BUFFER).unwrap();
     let now = drive.clock.now();
-    drive.worker.step(now, &mut |_, _| panic!("too early"));
+    drive.worker.step(now, &mut Turn::new(), &mut |_, _| panic!("too early"));
     drive.worker.cancel(token);
     assert_eq!(drive.finish(token).status, Status::ABORT_REQUESTED);
     let token = drive.start(Door::Execute { tag: 5 }, bytes, 0).unwrap();
@@ -269,7 +286,7 @@ fn a_cancelled_command_is_answered_and_leaves_nothing() {
     let cancel = drive.start(Door::Cancel { tag: 5 }, vec![], 0).unwrap();
     let mut outcomes = Vec::new();
     let now = drive.clock.now();
-    drive.worker.step(now, &mut |t, o| outcomes.push((t, o.status)));
+    drive.worker.step(now, &mut Turn::new(), &mut |t, o| outcomes.push((t, o.status)));
     outcomes.sort_by_key(|o| o.0);
     assert_eq!(outcomes, [(result, Status::ABORT_REQUESTED), (cancel, Status::SUCCESS)]);
     // The store's answers to reads that nobody waits for any more do no harm.
@@ -282,19 +299,19 @@ fn a_cancel_by_another_reactor_ends_what_runs() {
     let Some(image) = image("a_cancel_by_another_reactor_ends_what_runs", fill) else { return };
     let store = Dram::from_file(image.path(), 512).unwrap();
     let mut drive = Drive::new(Modelled::new(store, Delay::fixed(50_000).medium()));
-    let host = nearside_device::Host::default();
-    let mut other =
-        <Fsr as Firmware<Modelled<Dram, _>>>::worker(&drive.namespace, &drive.memory, &host).unwrap();
+    let mut other = another(&drive.namespace, &drive.memory);
     let bytes = encode_request(&request(tree("/"), grep("line")));
     let token = drive.start(Door::Execute { tag: 5 }, bytes.clone(), 0).unwrap();
     drive.finish(token);
     let result = drive.start(Door::Result { tag: 5, wait_ms: 1000 }, vec![], MAX_BUFFER).unwrap();
     let now = drive.clock.now();
-    drive.worker.step(now, &mut |_, _| panic!("too early"));
-    let cancel = Job { token: Token(99), door: Door::Cancel { tag: 5 }, request: vec![], room: 0 };
+    drive.worker.step(now, &mut Turn::new(), &mut |_, _| panic!("too early"));
+    let cancel = Job { token: Token(99), queue: 1, door: Door::Cancel { tag: 5 }, request: vec![], room: 0 };
     other.start(cancel, now).unwrap();
     let mut said = None;
-    other.step(now, &mut |token, outcome| said = Some((token, outcome.status, outcome.result)));
+    other.step(now, &mut Turn::new(), &mut |token, outcome| {
+        said = Some((token, outcome.status, outcome.result))
+    });
     assert_eq!(said, Some((Token(99), Status::SUCCESS, 1)));
     assert_eq!(drive.finish(result).status, Status::ABORT_REQUESTED);
     // The tag is free again, and what runs under it is not taken for what was cancelled.
@@ -311,7 +328,7 @@ fn a_tag_is_of_its_host_s_name_and_identifier() {
     let mut drive = Drive::new(Dram::from_file(image.path(), 512).unwrap());
     let worker = |name: &str, drive: &Drive<Dram>| {
         let host = nearside_device::Host { nqn: name.to_owned(), identifier: [7; 16], ..Default::default() };
-        <Fsr as Firmware<Dram>>::worker(&drive.namespace, &drive.memory, &host).unwrap()
+        of_host(&drive.namespace, &drive.memory, &host)
     };
     drive.worker = worker("nqn.2026-11.dev.nearside:one", &drive);
     let mut same = worker("nqn.2026-11.dev.nearside:one", &drive);
@@ -325,14 +342,15 @@ fn a_tag_is_of_its_host_s_name_and_identifier() {
     let token = drive.start(Door::SetFeature { tag: 5 }, bytes, 0).unwrap();
     drive.finish(token);
     for _ in 0..10_000 {
-        drive.worker.step(drive.clock.now(), &mut |_, _| {});
+        drive.worker.step(drive.clock.now(), &mut Turn::new(), &mut |_, _| {});
     }
     let now = drive.clock.now();
     let ask = |worker: &mut <Fsr as Firmware<Dram>>::Worker, door| {
-        let job = Job { token: Token(99), door, request: vec![], room: MAX_BUFFER };
+        let job = Job { token: Token(99), queue: 1, door, request: vec![], room: MAX_BUFFER };
         worker.start(job, now).map(|()| {
             let mut said = None;
-            worker.step(now, &mut |_, outcome: Outcome| said = Some((outcome.status, outcome.reply.len())));
+            let mut done = |_, outcome: Outcome| said = Some((outcome.status, outcome.reply.len()));
+            worker.step(now, &mut Turn::new(), &mut done);
             said.unwrap()
         })
     };

@@ -112,6 +112,8 @@ pub struct Counters {
     pub errors: AtomicU64,
     /// Commands that had no answer when the target stopped: their hosts neither sent their data nor read what there was.
     pub unanswered: AtomicU64,
+    /// Threads that stopped while a store had not ended what it had begun.
+    pub given_up: AtomicU64,
     /// Bytes received.
     pub received: AtomicU64,
     /// Bytes sent.
@@ -347,7 +349,7 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
 }
 
 /// Makes a page the discovery log of a subsystem.
-pub(crate) fn publish<S, F>(subsystem: &Subsystem<S, F>, page: Arc<[u8]>) {
+pub(crate) fn publish<S: Store, F>(subsystem: &Subsystem<S, F>, page: Arc<[u8]>) {
     use nearside_spec::fabrics::discovery::LID;
     subsystem.publish(LID, page, nearside_spec::log::event::DISCOVERY_LOG_CHANGED);
 }

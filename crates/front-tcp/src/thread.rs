@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nearside_clock::{Clock, Nanos};
+use nearside_device::firmware::Turn;
 use nearside_device::{BATCH, Firmware, Reactor};
 use nearside_spec::Status;
 use nearside_spec::registers::{self as reg, csts};
@@ -68,6 +69,10 @@ pub(crate) struct Thread<S: Store, F: Firmware<S>, C> {
     free: Vec<usize>,
     locals: Vec<Option<Box<Local<S, F>>>>,
     by_cntlid: HashMap<u16, usize>,
+    /// The association whose near-data work has the first claim on the next slice.
+    first: usize,
+    /// The last turn had a slice of near-data work.
+    sliced: bool,
     /// Sockets that had something lately, and when.
     hot: Vec<(usize, Nanos)>,
     scratch: Box<[u8]>,
@@ -101,6 +106,8 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             free: Vec::new(),
             locals: Vec::new(),
             by_cntlid: HashMap::new(),
+            first: 0,
+            sliced: false,
             hot: Vec::new(),
             scratch: vec![0; SCRATCH].into(),
             watched: Nanos(0),
@@ -228,7 +235,9 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
                 }
             }
             self.hot.retain(|(_, last)| now.since(*last) < idle);
-            if !turn.is_multiple_of(ASK_EVERY) && !self.hot.is_empty() {
+            // After a slice of near-data work every host is looked at, not only those that had something lately.
+            let asks = self.sliced || turn.is_multiple_of(ASK_EVERY);
+            if !asks && !self.hot.is_empty() {
                 return work;
             }
         } else {
@@ -478,23 +487,29 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
 
     /// Steps the reactors that have something to do, and answers what they have completed. `sweep`: looks at all mailboxes.
     fn step(&mut self, now: Nanos, sweep: bool) -> usize {
-        let mut work = 0;
-        for at in 0..self.locals.len() {
+        let (mut work, mut turn) = (0, Turn::new());
+        let (count, first) = (self.locals.len(), self.first);
+        for at in (first.min(count)..count).chain(0..first.min(count)) {
             let Some(local) = &self.locals[at] else { continue };
             let due = local.due.is_some_and(|due| due <= now);
             if due || (sweep && !local.reactor.is_quiet()) {
-                work += self.step_one(at, now);
+                let had_slice = !turn.is_spent();
+                work += self.step_one(at, now, &mut turn);
+                if had_slice && turn.is_spent() {
+                    self.first = at + 1;
+                }
             }
         }
+        self.sliced = turn.is_spent();
         work
     }
 
-    fn step_one(&mut self, at: usize, now: Nanos) -> usize {
+    fn step_one(&mut self, at: usize, now: Nanos, turn: &mut Turn) -> usize {
         let Some(local) = self.locals.get_mut(at).and_then(Option::as_deref_mut) else { return 0 };
-        let mut step = local.reactor.step(now);
+        let mut step = local.reactor.step_in(now, turn);
         // What is sent by one call is best more than a batch, and no more than the cache holds.
         if step.work >= BATCH {
-            step.merge(local.reactor.step(now));
+            step.merge(local.reactor.step_in(now, turn));
         }
         let mut work = step.work;
         // What was done at once may have left more to do.
@@ -548,7 +563,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             local.orphans.drain(..).for_each(|buffer| self.pool.give_back(buffer));
         }
         if ended {
-            if local.leaving.is_empty() && local.connections.is_empty() && local.reactor.in_flight() == 0 {
+            if local.leaving.is_empty() && local.connections.is_empty() && local.reactor.is_drained() {
                 self.by_cntlid.remove(&local.association.cntlid);
                 self.locals[at] = None;
             } else {
@@ -637,6 +652,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         let given_up = !gone && now.since(since) > 2 * STOP_NS;
         if given_up {
             tracing::error!("a store did not end what it had begun");
+            self.target.counters.given_up.fetch_add(1, Ordering::Relaxed);
         }
         gone || given_up
     }

@@ -166,7 +166,8 @@ fn a_result_that_waits_is_aborted_and_cancelled() {
         let cid = result(one, 9);
         assert_eq!(abort(&mut admin, 1, cid), 0);
         assert_eq!(ended(&one.response()), (cid, Status::ABORT_REQUESTED));
-        // The work goes on under its tag, until it is cancelled by way of any queue.
+        // The work has ended with it. What waits is also cancelled by way of any queue.
+        execute(one, 9);
         let mut cid = result(one, 9);
         for (nr, other) in others.iter_mut().enumerate() {
             let cancelled = other.run(tagged(io::NEAR_DATA_CANCEL, 9 + nr as u32), &[]);

@@ -35,8 +35,8 @@ pub use lossy::{Lossy, LossyChannel};
 pub use modelled::{Delayed, Modelled, ModelledChannel};
 pub use null::Null;
 
-pub use nearside_media::Delay;
 pub use nearside_media::words::size;
+pub use nearside_media::{Delay, Parametric};
 
 use nearside_clock::Nanos;
 use nearside_dma::{IoBuffer, Span};

@@ -6,13 +6,20 @@
 //! A host is its name and its identifier together: either alone is only what somebody says. At most [`MOST`] tags of a host are
 //! kept of each kind; the oldest that is not running goes first. What is kept under them is bounded in bytes, of a host and of all: the
 //! host over its share, or where all together are too many the one that keeps most, loses its oldest, whose `result` is told [`GONE`].
+//!
+//! A tag is owned by the queues that it came by, and ends with any of them; a task belongs to the worker that runs it, and a `result` that
+//! waits to the worker that answers it. What one worker does to another's it says by its mailbox.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
+use nearside_clock::Nanos;
 use nearside_fsr::Request;
 use nearside_spec::Status;
 use nearside_spec::near_data::MAX_BUFFER;
+use nearside_store::Token;
 
+use super::mailbox::Mailbox;
 use crate::Host;
 
 /// Tags kept of each kind.
@@ -22,30 +29,36 @@ const MOST_BYTES: usize = MOST * MAX_BUFFER;
 const MOST_BYTES_OF_ALL: usize = 16 * MOST_BYTES;
 /// What a `result` is told whose reply could not be kept: not for good.
 const GONE: Status = Status::NAMESPACE_NOT_READY;
+/// How long a task under a tag runs on while no `result` asks for it: longer than any waits, so that a host that comes again finds it.
+pub(super) const UNCLAIMED_NS: u64 = 10_000_000_000;
+
+/// A queue of a worker's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) worker: u64,
+    pub(super) queue: u16,
+}
 
 enum State {
     /// `execute` came, with a request of so many bytes.
     Request(Box<Request>, usize),
-    /// `execute` failed.
+    /// `execute` failed, or its task did.
     Failed(Status),
-    Running,
-    /// Cancelled by another reactor than the one that runs it, which has yet to see it.
-    Cancelled,
+    /// A worker's task.
+    Running {
+        worker: u64,
+        key: u64,
+    },
     Reply(Vec<u8>),
 }
 
 impl State {
-    /// Whether some reactor runs it.
-    fn is_running(&self) -> bool {
-        matches!(self, State::Running | State::Cancelled)
-    }
-
     /// Bytes that are kept for it.
     fn bytes(&self) -> usize {
         match self {
             State::Request(_, bytes) => *bytes,
             State::Reply(reply) => reply.len(),
-            State::Failed(_) | State::Running | State::Cancelled => 0,
+            State::Failed(_) | State::Running { .. } => 0,
         }
     }
 }
@@ -55,6 +68,28 @@ struct Entry<T> {
     /// Larger than those of all that were kept before, of every host.
     age: u64,
     state: State,
+    owners: Vec<Owner>,
+    /// When a `result` last asked.
+    asked: Nanos,
+}
+
+impl<T> Entry<T> {
+    fn own(&mut self, owner: Owner) {
+        if !self.owners.contains(&owner) {
+            self.owners.push(owner);
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        matches!(self.state, State::Running { .. })
+    }
+}
+
+/// A `result` that waits.
+struct Waiter {
+    tag: u64,
+    worker: u64,
+    token: Token,
 }
 
 /// The tags of all hosts, by name and identifier.
@@ -77,8 +112,8 @@ impl Tags {
         let result = with(tags);
         self.age = tags.age;
         while tags.bytes() > MOST_BYTES && tags.forget_oldest() {}
-        let after = if tags.workers == 0 { 0 } else { tags.bytes() };
-        if tags.workers == 0 {
+        let after = if tags.workers.is_empty() { 0 } else { tags.bytes() };
+        if tags.workers.is_empty() {
             self.hosts.remove(&key);
         }
         self.bytes = self.bytes - before + after;
@@ -93,17 +128,23 @@ impl Tags {
         }
         result
     }
+
+    /// Tags that something is kept under, and `result`s that wait.
+    pub(super) fn len(&self) -> usize {
+        self.hosts.values().map(|h| h.commands.len() + h.features.len() + h.waiters.len()).sum()
+    }
 }
 
 /// A host's tags of `execute` and `result`, and those of Set and Get Features.
 #[derive(Default)]
 pub(super) struct HostTags {
     /// Workers that serve this host.
-    pub(super) workers: usize,
+    workers: HashMap<u64, Arc<Mailbox>>,
     /// Of what was kept last, of every host.
     age: u64,
     commands: VecDeque<Entry<u64>>,
     features: VecDeque<Entry<u32>>,
+    waiters: Vec<Waiter>,
 }
 
 /// What a `result` finds.
@@ -112,8 +153,8 @@ pub(super) enum Meeting {
     Failed(Status),
     /// Run it.
     Start(Box<Request>),
-    Running,
-    Unknown,
+    /// It waits: for its task, or for its `execute` (`false`).
+    Wait(bool),
 }
 
 /// What a Get Features finds.
@@ -128,7 +169,7 @@ fn make_room<T>(entries: &mut VecDeque<Entry<T>>) -> Result<(), Status> {
     if entries.len() < MOST {
         return Ok(());
     }
-    let idle = entries.iter().position(|e| !e.state.is_running());
+    let idle = entries.iter().position(|e| !e.is_running());
     let Some(at) = idle else {
         return Err(Status::NAMESPACE_NOT_READY);
     };
@@ -136,14 +177,25 @@ fn make_room<T>(entries: &mut VecDeque<Entry<T>>) -> Result<(), Status> {
     Ok(())
 }
 
-fn store<T: PartialEq>(entries: &mut VecDeque<Entry<T>>, tag: &T, age: u64, mut reply: Vec<u8>) {
-    if let Some(entry) = entries.iter_mut().find(|e| e.tag == *tag)
-        && matches!(entry.state, State::Running)
-    {
-        // What is kept is what is counted.
-        reply.shrink_to_fit();
-        (entry.age, entry.state) = (age, State::Reply(reply));
-    }
+/// The task of that key has ended; `None`: without a reply. The entry, if there still is one.
+fn ended<T>(
+    entries: &mut VecDeque<Entry<T>>,
+    key: u64,
+    age: u64,
+    reply: Option<Vec<u8>>,
+) -> Option<&Entry<T>> {
+    let is = |e: &&mut Entry<T>| matches!(e.state, State::Running { key: other, .. } if other == key);
+    let entry = entries.iter_mut().find(is)?;
+    entry.age = age;
+    entry.state = match reply {
+        Some(mut reply) => {
+            // What is kept is what is counted.
+            reply.shrink_to_fit();
+            State::Reply(reply)
+        }
+        None => State::Failed(Status::ABORT_REQUESTED),
+    };
+    Some(entry)
 }
 
 /// The age of the oldest that holds bytes.
@@ -159,6 +211,17 @@ fn forget<T>(entries: &mut VecDeque<Entry<T>>, age: u64) {
 }
 
 impl HostTags {
+    /// A worker begins to serve the host.
+    pub(super) fn join(&mut self, worker: u64, mailbox: Arc<Mailbox>) {
+        self.workers.insert(worker, mailbox);
+    }
+
+    /// A worker has gone, and what came by it; with the last, so does all.
+    pub(super) fn part(&mut self, worker: u64) {
+        self.leave(worker, None);
+        self.workers.remove(&worker);
+    }
+
     /// Bytes that are kept.
     fn bytes(&self) -> usize {
         let commands = self.commands.iter().map(|e| e.state.bytes());
@@ -186,8 +249,9 @@ impl HostTags {
     pub(super) fn execute(
         &mut self,
         tag: u64,
-        request: Result<Request, Status>,
-        bytes: usize,
+        (request, bytes): (Result<Request, Status>, usize),
+        owner: Owner,
+        now: Nanos,
     ) -> Result<(), Status> {
         if self.commands.iter().any(|e| e.tag == tag) {
             return Err(Status::COMMAND_SEQUENCE_ERROR.dnr());
@@ -198,22 +262,54 @@ impl HostTags {
             Err(status) => State::Failed(status),
         };
         let age = self.next_age();
-        self.commands.push_back(Entry { tag, age, state });
+        self.commands.push_back(Entry { tag, age, state, owners: vec![owner], asked: now });
+        self.wake(tag);
         Ok(())
     }
 
-    /// `result` came, for a buffer of `room` bytes.
-    pub(super) fn meet(&mut self, tag: u64, room: usize) -> Meeting {
-        let Some(at) = self.commands.iter().position(|e| e.tag == tag) else {
-            return Meeting::Unknown;
+    /// Whoever waits for the tag looks again.
+    fn wake(&self, tag: u64) {
+        for waiter in self.waiters.iter().filter(|w| w.tag == tag) {
+            if let Some(mailbox) = self.workers.get(&waiter.worker) {
+                mailbox.look();
+            }
+        }
+    }
+
+    /// `result` came, for a buffer of `room` bytes, or looks again (`again`): then it is known, unless the tag was cancelled.
+    pub(super) fn meet(
+        &mut self,
+        (tag, room): (u64, usize),
+        (owner, token): (Owner, Token),
+        key: u64,
+        again: bool,
+        now: Nanos,
+    ) -> Meeting {
+        let waits = |w: &Waiter| w.worker == owner.worker && w.token == token;
+        if again && !self.waiters.iter().any(waits) {
+            return Meeting::Failed(Status::ABORT_REQUESTED);
+        }
+        let wait = |waiters: &mut Vec<Waiter>, running| {
+            if !again {
+                waiters.push(Waiter { tag, worker: owner.worker, token });
+            }
+            Meeting::Wait(running)
         };
-        let Some(entry) = self.commands.get_mut(at) else { return Meeting::Unknown };
-        match std::mem::replace(&mut entry.state, State::Running) {
-            State::Request(request, _) => Meeting::Start(request),
-            State::Running => Meeting::Running,
-            State::Cancelled => {
-                entry.state = State::Cancelled;
-                Meeting::Failed(Status::ABORT_REQUESTED)
+        let Some(at) = self.commands.iter().position(|e| e.tag == tag) else {
+            return wait(&mut self.waiters, false);
+        };
+        let Some(entry) = self.commands.get_mut(at) else { return wait(&mut self.waiters, false) };
+        entry.own(owner);
+        entry.asked = now;
+        let running = State::Running { worker: owner.worker, key };
+        match std::mem::replace(&mut entry.state, running) {
+            State::Request(request, _) => {
+                wait(&mut self.waiters, true);
+                Meeting::Start(request)
+            }
+            running @ State::Running { .. } => {
+                entry.state = running;
+                wait(&mut self.waiters, true)
             }
             State::Failed(status) => {
                 self.commands.remove(at);
@@ -231,56 +327,105 @@ impl HostTags {
         }
     }
 
-    /// The task of a `result` has its reply.
-    pub(super) fn replied(&mut self, tag: u64, reply: Vec<u8>) {
-        self.see_cancelled(tag);
-        let age = self.next_age();
-        store(&mut self.commands, &tag, age, reply);
+    /// A `result` waits no longer. Whether another waits for the tag.
+    pub(super) fn unwait(&mut self, tag: u64, worker: u64, token: Token) -> bool {
+        self.waiters.retain(|w| w.worker != worker || w.token != token);
+        self.waiters.iter().any(|w| w.tag == tag)
     }
 
-    /// The task of a `result` is gone with its reactor.
-    pub(super) fn failed(&mut self, tag: u64) {
-        self.see_cancelled(tag);
-        let entry = self.commands.iter_mut().find(|e| e.tag == tag);
-        if let Some(Entry { state: state @ State::Running, .. }) = entry {
-            *state = State::Failed(Status::ABORT_REQUESTED);
+    /// The task of a `result` has its reply; `None`: it has none, and never will.
+    pub(super) fn ended(&mut self, key: u64, reply: Option<Vec<u8>>) {
+        let age = self.next_age();
+        if let Some(tag) = ended(&mut self.commands, key, age, reply).map(|e| e.tag) {
+            self.wake(tag);
         }
     }
 
-    /// The task of a Set Features is gone with its reactor: its reply never comes.
-    pub(super) fn kept_failed(&mut self, tag: u32) {
-        self.features.retain(|e| e.tag != tag || !matches!(e.state, State::Running));
-    }
-
-    /// The task of a Set Features has its reply.
-    pub(super) fn kept_reply(&mut self, tag: u32, reply: Vec<u8>) {
-        let age = self.next_age();
-        store(&mut self.features, &tag, age, reply);
-    }
-
-    /// Forgets a tag; whether it was known. `here`: its task was stopped. One that runs elsewhere stays until its reactor has seen it.
-    pub(super) fn cancel(&mut self, tag: u64, here: bool) -> bool {
-        let Some(at) = self.commands.iter().position(|e| e.tag == tag) else { return false };
-        match self.commands.get_mut(at) {
-            Some(entry) if entry.state.is_running() && !here => entry.state = State::Cancelled,
-            _ => drop(self.commands.remove(at)),
+    /// The same of a Set Features.
+    pub(super) fn kept_ended(&mut self, key: u64, reply: Option<Vec<u8>>) {
+        if reply.is_some() {
+            let age = self.next_age();
+            ended(&mut self.features, key, age, reply);
+        } else {
+            self.features.retain(|e| !matches!(e.state, State::Running { key: other, .. } if other == key));
         }
-        true
     }
 
-    /// Whether a tag was cancelled by another reactor than the one that asks, which runs it; then it is forgotten.
-    pub(super) fn see_cancelled(&mut self, tag: u64) -> bool {
-        let before = self.commands.len();
-        self.commands.retain(|e| e.tag != tag || !matches!(e.state, State::Cancelled));
-        self.commands.len() < before
+    /// A task that somebody runs shall end.
+    fn stop<T>(&self, entry: &Entry<T>) {
+        if let State::Running { worker, key } = entry.state
+            && let Some(mailbox) = self.workers.get(&worker)
+        {
+            mailbox.cancel(key);
+        }
+    }
+
+    /// Whoever waits for a tag is answered that it was aborted.
+    fn unwait_all(&mut self, tag: u64) -> bool {
+        self.wake(tag);
+        let before = self.waiters.len();
+        self.waiters.retain(|w| w.tag != tag);
+        self.waiters.len() < before
+    }
+
+    /// Forgets a tag, and ends what runs or waits under it; whether there was something.
+    pub(super) fn cancel(&mut self, tag: u64) -> bool {
+        let entry = self.commands.iter().position(|e| e.tag == tag).and_then(|at| self.commands.remove(at));
+        if let Some(entry) = &entry {
+            self.stop(entry);
+        }
+        self.unwait_all(tag) || entry.is_some()
+    }
+
+    /// The host has left a queue, or all of a worker's (`None`): tags that came by it end.
+    pub(super) fn leave(&mut self, worker: u64, queue: Option<u16>) {
+        let gone = |owner: &Owner| owner.worker == worker && queue.is_none_or(|queue| owner.queue == queue);
+        let mut commands = std::mem::take(&mut self.commands);
+        commands.retain_mut(|entry| {
+            if !entry.owners.iter().any(gone) {
+                return true;
+            }
+            self.stop(entry);
+            entry.owners.retain(|owner| !gone(owner));
+            // Whoever else waits for it learns at once that it is no more; or whoever asks for it later.
+            entry.state = State::Failed(Status::ABORT_REQUESTED);
+            !self.unwait_all(entry.tag) && !entry.owners.is_empty()
+        });
+        self.commands = commands;
+        let mut features = std::mem::take(&mut self.features);
+        features.retain(|entry| {
+            let stays = !entry.owners.iter().any(gone);
+            if !stays {
+                self.stop(entry);
+            }
+            stays
+        });
+        self.features = features;
+    }
+
+    /// A task that nobody has asked for in a long time ends. `None`: it may run on until then.
+    pub(super) fn give_up(&mut self, key: u64, now: Nanos) -> Option<Nanos> {
+        let is = |e: &&Entry<u64>| matches!(e.state, State::Running { key: other, .. } if other == key);
+        let (tag, asked) = self.commands.iter().find(is).map(|e| (e.tag, e.asked))?;
+        let due = asked + UNCLAIMED_NS;
+        if now >= due && !self.waiters.iter().any(|w| w.tag == tag) {
+            self.cancel(tag);
+            return None;
+        }
+        Some(due.max(now + UNCLAIMED_NS / 10))
     }
 
     /// Set Features begins under a tag, in the place of what was there.
-    pub(super) fn keep(&mut self, tag: u32) -> Result<(), Status> {
-        self.features.retain(|e| e.tag != tag);
+    pub(super) fn keep(&mut self, tag: u32, key: u64, owner: Owner, now: Nanos) -> Result<(), Status> {
+        if let Some(at) = self.features.iter().position(|e| e.tag == tag)
+            && let Some(entry) = self.features.remove(at)
+        {
+            self.stop(&entry);
+        }
         make_room(&mut self.features)?;
+        let state = State::Running { worker: owner.worker, key };
         let age = self.next_age();
-        self.features.push_back(Entry { tag, age, state: State::Running });
+        self.features.push_back(Entry { tag, age, state, owners: vec![owner], asked: now });
         Ok(())
     }
 
@@ -301,7 +446,21 @@ impl HostTags {
 
 #[cfg(test)]
 mod tests {
+    use nearside_dma::Wakeup;
+
     use super::*;
+
+    const BY: Owner = Owner { worker: 1, queue: 1 };
+
+    /// The worker of a host.
+    fn join(tags: &mut Tags, host: &Host) {
+        let mailbox = Arc::new(Mailbox::new(Arc::new(Wakeup::new().unwrap())));
+        tags.with(host, |tags| tags.join(BY.worker, mailbox));
+    }
+
+    fn meet(tags: &mut Tags, host: &Host, tag: u64) -> Meeting {
+        tags.with(host, |tags| tags.meet((tag, MAX_BUFFER), (BY, Token(0)), 1_000, false, Nanos(0)))
+    }
 
     fn host(name: usize) -> Host {
         Host { nqn: format!("nqn.2026-11.dev.nearside:{name}"), identifier: [7; 16], ..Host::default() }
@@ -310,16 +469,17 @@ mod tests {
     /// A reply of the longest kind under a tag of Set Features.
     fn keep(tags: &mut Tags, host: &Host, tag: u32) {
         tags.with(host, |tags| {
-            tags.keep(tag).unwrap();
-            tags.kept_reply(tag, vec![0; MAX_BUFFER]);
+            tags.keep(tag, u64::from(tag), BY, Nanos(0)).unwrap();
+            tags.kept_ended(u64::from(tag), Some(vec![0; MAX_BUFFER]));
         });
     }
 
     /// And one under a tag of `execute` and `result`.
     fn reply(tags: &mut Tags, host: &Host, tag: u64) {
         tags.with(host, |tags| {
-            tags.commands.push_back(Entry { tag, age: 0, state: State::Running });
-            tags.replied(tag, vec![0; MAX_BUFFER]);
+            let state = State::Running { worker: BY.worker, key: tag };
+            tags.commands.push_back(Entry { tag, age: 0, state, owners: vec![BY], asked: Nanos(0) });
+            tags.ended(tag, Some(vec![0; MAX_BUFFER]));
         });
     }
 
@@ -336,7 +496,7 @@ mod tests {
         let mut tags = Tags::default();
         let (one, other) = (host(1), host(2));
         for host in [&one, &other] {
-            tags.with(host, |tags| tags.workers += 1);
+            join(&mut tags, host);
         }
         keep(&mut tags, &other, 0);
         reply(&mut tags, &one, 99);
@@ -345,12 +505,10 @@ mod tests {
         }
         // The reply of `result` was the oldest; whoever asks for it is told.
         assert_eq!(kept(&mut tags, &one), (0..MOST as u32).collect::<Vec<_>>());
-        assert!(matches!(tags.with(&one, |tags| tags.meet(99, MAX_BUFFER)), Meeting::Failed(GONE)));
+        assert!(matches!(meet(&mut tags, &one, 99), Meeting::Failed(GONE)));
         reply(&mut tags, &one, 100);
         assert_eq!(kept(&mut tags, &one), (1..MOST as u32).collect::<Vec<_>>());
-        assert!(
-            matches!(tags.with(&one, |tags| tags.meet(100, MAX_BUFFER)), Meeting::Reply(r) if r.len() == MAX_BUFFER)
-        );
+        assert!(matches!(meet(&mut tags, &one, 100), Meeting::Reply(r) if r.len() == MAX_BUFFER));
         assert_eq!(kept(&mut tags, &other), [0]);
         assert_eq!(tags.bytes, MOST * MAX_BUFFER);
     }
@@ -359,11 +517,11 @@ mod tests {
     fn where_all_keep_too_much_who_keeps_most_loses_its_oldest() {
         let mut tags = Tags::default();
         let small = host(0);
-        tags.with(&small, |tags| tags.workers += 1);
+        join(&mut tags, &small);
         keep(&mut tags, &small, 5);
         let hosts: Vec<Host> = (1..=20).map(host).collect();
         for host in &hosts {
-            tags.with(host, |tags| tags.workers += 1);
+            join(&mut tags, host);
         }
         for tag in 0..MOST as u32 {
             hosts.iter().for_each(|host| keep(&mut tags, host, tag));
@@ -375,7 +533,7 @@ mod tests {
         assert!(counts.iter().all(|count| (12..=13).contains(count)), "{counts:?}");
         // What goes with its host is not counted any more.
         for host in hosts.iter().chain([&small]) {
-            tags.with(host, |tags| tags.workers -= 1);
+            tags.with(host, |tags| tags.part(BY.worker));
         }
         assert_eq!((tags.bytes, tags.hosts.len()), (0, 0));
     }

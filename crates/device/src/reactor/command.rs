@@ -161,7 +161,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let mut bytes = vec![0; request];
         layout.gather(memory, &mut bytes);
         let token = Token(self.commands.next_key() as u64);
-        match self.attached.at(place).worker.start(Job { token, door, request: bytes, room }, now) {
+        let job = Job { token, queue: slot.sq, door, request: bytes, room };
+        match self.attached.at(place).worker.start(job, now) {
             Ok(()) => {
                 add(&self.shared.counters[self.id].near_data, 1);
                 let kind = Kind::NearData { layout, aborted: false };

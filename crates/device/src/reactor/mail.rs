@@ -36,6 +36,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             }
         }
         self.cancel(|_, at| at == place, true);
+        self.attached.at(place).worker.leave(None);
     }
 
     /// Sends a message to a reactor and sees to it that it wakes up.
@@ -66,6 +67,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                     }
                     self.deleting.push((id, Some(key)));
                     self.cancel(|slot, _| slot.sq == id, false);
+                    self.leave(Some(id));
                 }
                 Message::DeleteCq { id, key } => {
                     self.queues.cqs[usize::from(id)] = None;
@@ -85,7 +87,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                             Owner::Shutdown => self.shutdown_done = true,
                         }
                     }
-                    self.cancel(|_, _| true, false);
+                    self.abandon();
                 }
                 Message::Namespace { nsid } => {
                     self.namespace_changed(nsid, now);
@@ -126,6 +128,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     pub(crate) fn stop_pair(&mut self, id: u16) {
         self.deleting.push((id, None));
         self.cancel(|slot, _| slot.sq == id, false);
+        self.leave(Some(id));
     }
 
     /// Commands that the store or the firmware works on.
@@ -133,9 +136,20 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         self.commands.len() + self.parked.len()
     }
 
-    /// The host is gone: its near-data commands end soon. What the store works on ends when it does ([`Reactor::in_flight`]).
+    /// Whether the store works on nothing of this reactor's any more, for the host or for the firmware.
+    pub fn is_drained(&self) -> bool {
+        self.in_flight() == 0 && self.attached.iter().all(|attached| attached.worker.in_flight() == 0)
+    }
+
+    /// The host is gone: its near-data work ends soon, also what runs for no command just now. What the store works on ends when it does
+    /// ([`Reactor::is_drained`]).
     pub fn abandon(&mut self) {
         self.cancel(|_, _| true, false);
+        self.leave(None);
+    }
+
+    fn leave(&mut self, queue: Option<u16>) {
+        self.attached.iter_mut().for_each(|attached| attached.worker.leave(queue));
     }
 
     /// Ends deletions and resets that waited for commands in flight.

@@ -18,7 +18,7 @@ use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, 
 use crate::admin::Admin;
 use crate::attached::{Attached, Attachments};
 use crate::fault::{self, Fault};
-use crate::firmware::{Firmware, Outcome, Worker};
+use crate::firmware::{Firmware, Outcome, Turn, Worker};
 use crate::io::{Limits, Request};
 use crate::pointer::{self, Layout};
 use crate::queue::{InvalidDoorbell, Queues, Slot};
@@ -77,6 +77,8 @@ pub struct Reactor<S: Store, F: Firmware<S> = ()> {
     pub(crate) queues: Queues,
     admin: Option<Box<Admin>>,
     attached: Attachments<S, F>,
+    /// The place whose near-data work has the first claim on the next slice.
+    next_slice: usize,
     commands: Slab<Command>,
     parked: VecDeque<Parked>,
     batch: Vec<Prepared>,
@@ -99,6 +101,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             queues: Queues::new(),
             admin: (id == 0).then(|| Box::new(Admin::new(&shared))),
             attached: Attachments::new(),
+            next_slice: 0,
             commands: Slab::new(),
             parked: VecDeque::new(),
             batch: Vec::with_capacity(BATCH),
@@ -119,7 +122,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         if let Some(place) = self.attached.find(nsid) {
             return Ok(Some(place));
         }
-        Ok(Some(self.attached.insert(Attached::new(nsid, &namespace, &self.shared)?)))
+        Ok(Some(self.attached.insert(Attached::new(nsid, &namespace, &self.shared, self.id)?)))
     }
 
     /// The place of a command's namespace; one that is named for the first time is attached to.
@@ -132,9 +135,15 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         }
     }
 
-    /// Does what there is to do at time `now`.
+    /// Does what there is to do at time `now`: alone on its thread.
     #[inline]
     pub fn step(&mut self, now: Nanos) -> Step {
+        self.step_in(now, &mut Turn::new())
+    }
+
+    /// The same beside other reactors on its thread, which share the turn.
+    #[inline]
+    pub fn step_in(&mut self, now: Nanos, turn: &mut Turn) -> Step {
         let mut step = Step::default();
         if self.shared.mailboxes[self.id].is_full() {
             step.work += self.read_mail(now);
@@ -153,13 +162,24 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             step.work += self.serve(self.queues.active[i], now);
         }
         let (finished, answered) = (&mut self.finished, &mut self.answered);
-        for Attached { access, worker, .. } in self.attached.iter_mut() {
-            if access.in_flight() > 0 {
-                step.at(access.poll(now, &mut |token, completion| finished.push((token, completion))));
+        let places = self.attached.places();
+        let mut place = self.next_slice;
+        for _ in 0..places {
+            place = if place < places { place } else { 0 };
+            if let Some(Attached { access, worker, .. }) = self.attached.get_mut(place) {
+                if access.in_flight() > 0 {
+                    step.at(access.poll(now, &mut |token, completion| finished.push((token, completion))));
+                }
+                step.at(access.namespace().tend(now));
+                let had_slice = !turn.is_spent();
+                let progress = worker.step(now, turn, &mut |token, outcome| answered.push((token, outcome)));
+                step.work += usize::from(progress.worked);
+                step.at(progress.next);
+                if had_slice && turn.is_spent() {
+                    self.next_slice = place + 1;
+                }
             }
-            let progress = worker.step(now, &mut |token, outcome| answered.push((token, outcome)));
-            step.work += usize::from(progress.worked);
-            step.at(progress.next);
+            place += 1;
         }
         if !self.finished.is_empty() {
             step.work += self.finish(now);
@@ -189,6 +209,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         !self.shared.mailboxes[self.id].is_full()
             && self.admin.as_ref().is_none_or(|admin| admin.is_quiet(&self.queues, registers))
             && self.queues.active.iter().all(|&id| self.queues.is_quiet(id, registers))
+            && self.attached.iter().all(|attached| attached.worker.is_quiet())
     }
 
     /// Takes a batch from a submission queue, checks it, executes it.
@@ -410,9 +431,14 @@ impl<S: Store, F: Firmware<S>> Drop for Reactor<S, F> {
         if let Some(admin) = &mut self.admin {
             admin.forget();
         }
-        let parked = self.parked.drain(..).map(|parked| parked.command);
-        for command in parked.chain(self.commands.drain()) {
-            if let Owner::Host(slot) = command.owner {
+        let mut owners: Vec<Owner> = self.commands.drain().map(|command| command.owner).collect();
+        for Parked { command, operation, .. } in self.parked.drain(..) {
+            // A mutation that waits keeps readers out until it had its turn, which never comes.
+            self.attached.at(command.place).access.abandon(&operation);
+            owners.push(command.owner);
+        }
+        for owner in owners {
+            if let Owner::Host(slot) = owner {
                 slot.forget();
             }
         }

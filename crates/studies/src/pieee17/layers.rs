@@ -11,10 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nearside_bench::completion::{pin, unpin};
 use nearside_bench::dataset::Rng;
 use nearside_clock::{Clock, Nanos, TscClock};
-use nearside_device::firmware::NoWorker;
+use nearside_device::firmware::{NoWorker, Seat};
 use nearside_device::runner::{self, Rest};
-use nearside_device::{Config, Firmware, Host, Namespace, Observer};
-use nearside_dma::Memory;
+use nearside_device::{Config, Firmware, Namespace, Observer};
 use nearside_driver::{Command, DmaBuffer, Driver, DriverConfig, QueueConfig, QueuePair, Threaded};
 use nearside_front_loop as front;
 use nearside_media::Medium;
@@ -112,7 +111,7 @@ impl Observer for Answers {
 impl<S: Store> Firmware<S> for Answers {
     type Worker = NoWorker;
 
-    fn worker(_: &Arc<Namespace<S, Answers>>, _: &Arc<Memory>, _: &Host) -> io::Result<NoWorker> {
+    fn worker(_: &Arc<Namespace<S, Answers>>, _: &Seat<'_>) -> io::Result<NoWorker> {
         Ok(NoWorker)
     }
 

@@ -1,0 +1,177 @@
+//! A namespace's tasks on one of the [`Workers`](crate::near_data::Workers)' threads: what reactors order, and the executor that runs it.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use nearside_clock::Nanos;
+use nearside_store::Store;
+
+use super::mailbox::Mailbox;
+use super::{Fsr, Work};
+use crate::executor::{Executor, Finished};
+use crate::firmware::{Progress, Turn};
+use crate::workers::{Crew, Lane};
+
+/// What a reactor orders.
+enum Order {
+    Start { key: u64, work: Box<Work>, to: Arc<Mailbox> },
+    Cancel { key: u64 },
+}
+
+#[derive(Default)]
+struct Orders {
+    list: Vec<Order>,
+    /// The lane has come to its end: nothing is taken any more.
+    closed: bool,
+}
+
+/// The reactors' end of a lane. It ends when no reactor has it any more.
+pub(super) struct Desk {
+    crew: Arc<Crew>,
+    full: AtomicBool,
+    orders: Mutex<Orders>,
+    /// Tasks that it has.
+    load: AtomicUsize,
+}
+
+impl Desk {
+    pub(super) fn new(crew: Arc<Crew>) -> Desk {
+        Desk { crew, full: AtomicBool::new(false), orders: Mutex::default(), load: AtomicUsize::new(0) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed || self.crew.is_stopped()
+    }
+
+    pub(super) fn load(&self) -> usize {
+        self.load.load(Ordering::Relaxed)
+    }
+
+    fn order(&self, order: Order) -> Result<(), Order> {
+        {
+            let mut orders = self.lock();
+            if orders.closed {
+                return Err(order);
+            }
+            orders.list.push(order);
+            self.full.store(true, Ordering::Release);
+        }
+        self.crew.ring();
+        Ok(())
+    }
+
+    /// Runs it there. The reply, or that there is none, comes to the mailbox under the key.
+    pub(super) fn start(&self, key: u64, work: Box<Work>, to: Arc<Mailbox>) {
+        self.load.fetch_add(1, Ordering::Relaxed);
+        if let Err(Order::Start { key, to, .. }) = self.order(Order::Start { key, work, to }) {
+            self.load.fetch_sub(1, Ordering::Relaxed);
+            to.reply(key, None);
+        }
+    }
+
+    /// Ends it there; no reply comes, or one that was on its way.
+    pub(super) fn cancel(&self, key: u64) {
+        let _ = self.order(Order::Cancel { key });
+    }
+
+    /// Lets go of lanes, which may so come to their end.
+    pub(super) fn release(desks: Vec<Arc<Desk>>) {
+        let crew = desks.first().map(|desk| desk.crew.clone());
+        drop(desks);
+        if let Some(crew) = crew {
+            crew.ring();
+        }
+    }
+}
+
+/// The thread's end.
+pub(super) struct FsrLane<S: Store> {
+    pub(super) desk: Arc<Desk>,
+    pub(super) executor: Executor<S, Fsr, Vec<u8>>,
+    pub(super) running: Vec<(u64, Arc<Mailbox>)>,
+    pub(super) finished: Finished<Vec<u8>>,
+}
+
+impl<S: Store> FsrLane<S> {
+    fn ended(&mut self, key: u64) -> Option<Arc<Mailbox>> {
+        let at = self.running.iter().position(|(other, _)| *other == key)?;
+        self.desk.load.fetch_sub(1, Ordering::Relaxed);
+        Some(self.running.swap_remove(at).1)
+    }
+
+    fn take_orders(&mut self) {
+        let orders = {
+            let mut orders = self.desk.lock();
+            self.desk.full.store(false, Ordering::Relaxed);
+            std::mem::take(&mut orders.list)
+        };
+        for order in orders {
+            match order {
+                Order::Start { key, work, to } => {
+                    self.running.push((key, to));
+                    work.spawn(key, &mut self.executor);
+                }
+                Order::Cancel { key } => {
+                    self.executor.cancel(key);
+                    self.ended(key);
+                }
+            }
+        }
+    }
+
+    /// Whether nobody can order any more, and all that was ordered has ended; then nothing more is taken.
+    fn is_over(&self) -> bool {
+        if !self.running.is_empty() || self.executor.in_flight() > 0 || Arc::strong_count(&self.desk) > 1 {
+            return false;
+        }
+        let mut orders = self.desk.lock();
+        orders.closed = orders.list.is_empty() && Arc::strong_count(&self.desk) == 1;
+        orders.closed
+    }
+}
+
+impl<S: Store> Lane for FsrLane<S> {
+    fn step(&mut self, now: Nanos) -> Option<Progress> {
+        let ordered = self.desk.full.load(Ordering::Acquire);
+        if ordered {
+            self.take_orders();
+        }
+        let mut finished = std::mem::take(&mut self.finished);
+        let mut progress = self.executor.step(now, &mut Turn::new(), &mut finished);
+        progress.worked |= ordered;
+        for (key, reply) in finished.drain(..) {
+            if let Some(to) = self.ended(key) {
+                to.reply(key, Some(reply));
+            }
+        }
+        self.finished = finished;
+        (!self.is_over()).then_some(progress)
+    }
+
+    fn is_quiet(&self) -> bool {
+        !self.desk.full.load(Ordering::Acquire)
+    }
+}
+
+/// The thread stops: whoever waits for a task learns that it will not end.
+impl<S: Store> Drop for FsrLane<S> {
+    fn drop(&mut self) {
+        let orders = {
+            let mut orders = self.desk.lock();
+            orders.closed = true;
+            std::mem::take(&mut orders.list)
+        };
+        for order in orders {
+            if let Order::Start { key, to, .. } = order {
+                to.reply(key, None);
+            }
+        }
+        for (key, to) in self.running.drain(..) {
+            to.reply(key, None);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Threads of near-data work's own, off the I/O reactors: where cores allow, a host's I/O then never waits for it.
+//!
+//! A thread runs lanes: an executor of a namespace each, with what was ordered of it. It steps them in turn, spins shortly when there is
+//! nothing to do, then sleeps until somebody orders.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nearside_clock::{Clock, Nanos};
+use nearside_dma::Wakeup;
+
+use crate::firmware::Progress;
+
+/// Cores from which on near-data work has threads of its own.
+const CORES: usize = 4;
+/// Threads at most, unless told otherwise.
+const MOST: usize = 8;
+/// How long a thread spins before it sleeps.
+const SPIN_NS: u64 = 50_000;
+/// How long it sleeps while the kernel works for it, which wakes nobody.
+const LOOK_NS: u64 = 50_000;
+
+/// What a thread steps.
+pub(crate) trait Lane: Send {
+    /// Runs a slice; `None`: it has come to its end.
+    fn step(&mut self, now: Nanos) -> Option<Progress>;
+    /// Whether nothing was ordered since the last step.
+    fn is_quiet(&self) -> bool;
+}
+
+type Lanes = Vec<Box<dyn Lane>>;
+
+/// Where lanes are given to threads.
+pub(crate) struct Crew {
+    stop: AtomicBool,
+    wakeup: Wakeup,
+    /// For each thread those that it has not begun.
+    given: Box<[Mutex<Lanes>]>,
+}
+
+impl Crew {
+    pub(crate) fn threads(&self) -> usize {
+        self.given.len()
+    }
+
+    /// Whether the threads are about to go: they take nothing more.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn ring(&self) {
+        self.wakeup.ring();
+    }
+
+    fn given(&self, thread: usize) -> MutexGuard<'_, Lanes> {
+        self.given[thread].lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub(crate) fn give(&self, thread: usize, lane: Box<dyn Lane>) {
+        self.given(thread).push(lane);
+        self.wakeup.ring();
+    }
+}
+
+/// The threads, as a firmware is told of them ([`crate::Fsr::on`]).
+#[derive(Clone)]
+pub struct Hands(pub(crate) Arc<Crew>);
+
+/// The threads. Dropped, it stops and joins them; commands that they run are then answered as aborted.
+pub struct Workers {
+    crew: Arc<Crew>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Workers {
+    /// How many threads near-data work gets on this machine unless told otherwise: half of the cores from four on, else none.
+    pub fn usual() -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        if cores < CORES { 0 } else { (cores / 2).min(MOST) }
+    }
+
+    /// Starts so many threads. `None`: without any, near-data work runs on the reactors, between their I/O.
+    pub fn start(threads: usize, clock: impl Clock + Clone + 'static) -> io::Result<Option<Workers>> {
+        if threads == 0 {
+            return Ok(None);
+        }
+        let crew = Arc::new(Crew {
+            stop: AtomicBool::new(false),
+            wakeup: Wakeup::for_sleepers(threads)?,
+            given: (0..threads).map(|_| Mutex::default()).collect(),
+        });
+        let mut workers = Workers { crew: crew.clone(), threads: Vec::new() };
+        for index in 0..threads {
+            let (crew, clock) = (crew.clone(), clock.clone());
+            let builder = std::thread::Builder::new().name(format!("near-data{index}"));
+            workers.threads.push(builder.spawn(move || run(index, &crew, &clock))?);
+        }
+        Ok(Some(workers))
+    }
+
+    /// For the firmware of the namespaces whose work they do.
+    pub fn hands(&self) -> Hands {
+        Hands(self.crew.clone())
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.crew.stop.store(true, Ordering::SeqCst);
+        self.crew.wakeup.ring();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() && !std::thread::panicking() {
+                panic!("a thread of near-data work panicked");
+            }
+        }
+        // What was given to a thread that had stopped.
+        (0..self.crew.threads()).for_each(|thread| self.crew.given(thread).clear());
+    }
+}
+
+fn run(index: usize, crew: &Crew, clock: &impl Clock) {
+    let mut lanes = Lanes::new();
+    let mut last_work = clock.now();
+    while !crew.is_stopped() {
+        lanes.append(&mut crew.given(index));
+        let now = clock.now();
+        let (mut worked, mut next) = (false, None);
+        lanes.retain_mut(|lane| {
+            let Some(progress) = lane.step(clock.now()) else { return false };
+            worked |= progress.worked;
+            next = match (next, progress.next) {
+                (Some(a), Some(b)) => Some(Nanos::min(a, b)),
+                (a, b) => a.or(b),
+            };
+            true
+        });
+        if worked {
+            last_work = now;
+            continue;
+        }
+        if now.since(last_work) < SPIN_NS {
+            std::hint::spin_loop();
+            continue;
+        }
+        // A store that waits for the kernel says `now`: the kernel's interrupt wakes nobody here.
+        let timeout = next.map(|next| Duration::from_nanos(next.since(now).max(LOOK_NS)));
+        let quiet =
+            || !crew.is_stopped() && crew.given(index).is_empty() && lanes.iter().all(|l| l.is_quiet());
+        crew.wakeup.sleep_as(index, timeout, quiet);
+    }
+}
