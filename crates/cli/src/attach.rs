@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use nearside_clock::TscClock;
-use nearside_device::near_data;
+use nearside_device::near_data::{self, Workers};
 use nearside_device::runner::Rest;
 use nearside_device::{Config, Fsr};
 use nearside_dma::system::Termination;
@@ -48,6 +48,9 @@ pub struct AttachArgs {
     /// Bytes of a logical block
     #[arg(long, value_name = "512|4096", default_value_t = 512)]
     block_size: u32,
+    /// Threads of near-data work's own; 0: it runs between the I/O of the drive's thread [default: half of the cores from four on, else 0]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=16).map(usize::from))]
+    near_data_threads: Option<usize>,
     /// An empty directory
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
@@ -60,7 +63,10 @@ pub fn run(args: AttachArgs) -> Outcome {
     let file = FileOptions { block_size: args.block_size, ..FileOptions::serve() };
     let store = AnyStore::open(&args.store, file).map_err(|e| words(&e))?;
     let capacity = store.capacity();
-    let firmware = Fsr::new(Arc::new(clock), near_data::Config::default());
+    let threads = args.near_data_threads.unwrap_or_else(Workers::usual);
+    let workers = Workers::start(threads, clock).map_err(|e| words(&e))?;
+    let hands = workers.as_ref().map(Workers::hands);
+    let firmware = Fsr::new(Arc::new(clock), near_data::Config::default()).on(hands);
     let config = Config { lba_size: args.block_size, ..Config::default() };
     let drive = nearside_front_loop::threaded(store, firmware, config, clock, Rest::default())
         .map_err(|e| words(&e))?;
@@ -77,5 +83,6 @@ pub fn run(args: AttachArgs) -> Outcome {
     drop(out);
     attached.wait(termination).map_err(|e| words(&e))?;
     drop(drive);
+    drop(workers);
     Ok(0)
 }

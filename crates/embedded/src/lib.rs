@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nearside_clock::TscClock;
+use nearside_device::near_data::Workers;
 use nearside_device::runner::{self, Rest};
 use nearside_device::{Config, Firmware, Fsr, Namespace};
 use nearside_driver::{
@@ -38,6 +39,15 @@ pub struct Options {
     pub controller: Config,
     /// When a drive with a thread rests.
     pub rest: Rest,
+    /// Threads of near-data work of [`image`]; `None`: none beside [`Runner::Inline`], else as many as the machine allows
+    /// ([`Workers::usual`]).
+    pub near_data_threads: Option<usize>,
+}
+
+impl Options {
+    fn has_threads(&self) -> bool {
+        self.runner == Runner::Threaded || self.policy != Policy::Polled
+    }
 }
 
 impl Default for Options {
@@ -48,6 +58,7 @@ impl Default for Options {
             depth: 32,
             controller: Config::default(),
             rest: Rest::default(),
+            near_data_threads: None,
         }
     }
 }
@@ -85,8 +96,17 @@ const TIMEOUT_MS: u64 = 3_600_000;
 /// written. Errors do not name the path.
 pub fn image(path: &Path, options: &Options) -> Result<Embedded<File, Fsr>, Error> {
     let store = File::open(path, FileOptions::read()).map_err(Error::Store)?;
+    let threads = match options.near_data_threads {
+        Some(threads) => threads,
+        None if options.has_threads() => Workers::usual(),
+        None => 0,
+    };
+    let workers = Workers::start(threads, TscClock::new()).map_err(Error::Drive)?;
     let firmware = Fsr::new(Arc::new(TscClock::new()), nearside_device::near_data::Config::default());
-    Embedded::start(store, firmware, options)
+    let firmware = firmware.on(workers.as_ref().map(Workers::hands));
+    let mut embedded = Embedded::start(store, firmware, options)?;
+    embedded._workers = workers;
+    Ok(embedded)
 }
 
 /// The way to an embedded drive.
@@ -99,13 +119,15 @@ pub struct Embedded<S: Store, F: Firmware<S>> {
     service: Option<Service>,
     namespace: Arc<Namespace<S, F>>,
     _threads: Option<runner::Threaded>,
+    /// Stopped after the drive, whose commands they run.
+    _workers: Option<Workers>,
 }
 
 impl<S: Store, F: Firmware<S>> Embedded<S, F> {
     /// Starts a drive over `store` and attaches to it.
     pub fn start(store: S, firmware: F, options: &Options) -> Result<Self, Error> {
         let clock = TscClock::new();
-        let threaded = options.runner == Runner::Threaded || options.policy != Policy::Polled;
+        let threaded = options.has_threads();
         let (function, namespace, mut peer, threads): (_, _, Box<dyn Peer>, _) = if threaded {
             let drive = nearside_front_loop::threaded(
                 store,
@@ -134,7 +156,7 @@ impl<S: Store, F: Firmware<S>> Embedded<S, F> {
         let handle = service.as_ref().map(Service::handle);
         let initiator = Initiator::new(&driver, config, clock, peer, handle).map_err(Error::Driver)?;
         let way = QueueTransport::new(initiator, None).map_err(Error::Library)?;
-        Ok(Embedded { way, driver, service, namespace, _threads: threads })
+        Ok(Embedded { way, driver, service, namespace, _threads: threads, _workers: None })
     }
 
     /// The queue pair, for ordinary reads and writes.

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use nearside_device::Fsr;
+use nearside_device::near_data::Hands;
 use nearside_dma::local::{self, Access};
 use nearside_spec::fabrics::PORT;
 use serde::{Deserialize, Serialize};
@@ -44,18 +46,18 @@ pub fn usual_path(port: u16) -> PathBuf {
 
 impl Control {
     /// Listens at `path` and answers for the target, on threads of its own.
-    pub fn start(path: &Path, target: Arc<AnyTarget>) -> Result<Control, String> {
+    pub fn start(path: &Path, target: Arc<AnyTarget>, hands: Option<Hands>) -> Result<Control, String> {
         let (listener, name) = local::bind(path, Access::Owner).map_err(|e| format!("control socket {e}"))?;
-        door::open("control", listener, PATIENCE, move |peer| answer(peer, &target))
+        door::open("control", listener, PATIENCE, move |peer| answer(peer, &target, hands.as_ref()))
             .map_err(|e| format!("control socket {}: {e}", path.display()))?;
         Ok(Control { _name: name })
     }
 }
 
-fn answer(peer: &mut dyn Peer, target: &AnyTarget) -> std::io::Result<()> {
+fn answer(peer: &mut dyn Peer, target: &AnyTarget, hands: Option<&Hands>) -> std::io::Result<()> {
     let mut line = String::new();
     BufReader::new(&mut *peer).take(LONGEST).read_line(&mut line)?;
-    let done = serde_json::from_str(&line).map_err(|e| e.to_string()).and_then(|r| execute(r, target));
+    let done = serde_json::from_str(&line).map_err(|e| e.to_string()).and_then(|r| execute(r, target, hands));
     let reply = match done {
         Ok(value) => json!({ "ok": value }),
         Err(why) => json!({ "error": why }),
@@ -79,7 +81,7 @@ pub fn ask(path: Option<&Path>, request: &Request) -> Result<Value, String> {
     }
 }
 
-fn execute(request: Request, target: &AnyTarget) -> Result<Value, String> {
+fn execute(request: Request, target: &AnyTarget, hands: Option<&Hands>) -> Result<Value, String> {
     match request {
         Request::Status => Ok(status(target)),
         Request::AddNamespace { subsystem, namespace } => {
@@ -87,7 +89,7 @@ fn execute(request: Request, target: &AnyTarget) -> Result<Value, String> {
             if offer.subsystem.namespace(namespace.nsid).is_some() {
                 return Err(format!("there is a namespace {} already", namespace.nsid));
             }
-            let opened = open(&offer.nqn, &namespace)?;
+            let opened = open(&offer.nqn, &namespace, hands.cloned())?;
             offer.subsystem.add(namespace.nsid, opened).map_err(|e| e.to_string())?;
             Ok(Value::Null)
         }
@@ -118,6 +120,21 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
+/// What near-data work holds at this moment, and how long its slices were.
+fn near_data(fsr: &Fsr) -> Value {
+    let held = fsr.held();
+    let slices = fsr.slices().into_iter().map(|(place, slices)| {
+        json!({
+            "on": place.to_string(), "slices": slices.count, "slices_over_20us": slices.over,
+            "worst_slice_ns": slices.worst_ns, "slices_ns": slices.total_ns,
+        })
+    });
+    json!({
+        "tasks": held.tasks, "reads": held.reads, "buffers": held.buffers, "tags": fsr.tags_kept(),
+        "slices": slices.collect::<Vec<_>>(),
+    })
+}
+
 /// What is served, to whom, and what has happened.
 pub fn status(target: &AnyTarget) -> Value {
     let c = &target.counters;
@@ -126,7 +143,7 @@ pub fn status(target: &AnyTarget) -> Value {
         let namespaces = offer.subsystem.namespaces().into_iter().map(|(nsid, n)| {
             json!({
                 "nsid": nsid, "bytes": n.bytes(), "block_size": 1u64 << n.lba_shift(), "read_only": n.read_only(),
-                "uuid": hex(n.uuid()), "nguid": hex(n.nguid()),
+                "uuid": hex(n.uuid()), "nguid": hex(n.nguid()), "near_data": near_data(n.observer()),
             })
         });
         json!({ "nqn": offer.nqn, "serial": offer.serial, "hosts": offer.hosts,

@@ -2,9 +2,12 @@
 
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use nearside_clock::{Clock, TscClock};
-use nearside_device::{Fsr, Identity, Namespace, Subsystem, near_data};
+use nearside_device::near_data::{self, Hands, Workers};
+use nearside_device::{Fsr, Identity, Namespace, Subsystem};
 use nearside_dma::Memory;
 use nearside_front_tcp::{Offer, Options, Server, Target};
 use nearside_store::{Data, FileOptions, Operation, Submitted, Token};
@@ -19,17 +22,23 @@ pub type AnyTarget = Target<AnyStore, Fsr>;
 /// A drive that is served.
 pub struct Drive {
     server: Server<AnyStore, Fsr>,
+    /// Stopped after the server, whose commands they run.
+    workers: Option<Workers>,
     /// What a user should know.
     notes: Vec<String>,
 }
 
 /// Opens a namespace of a subsystem.
-pub fn open(nqn: &str, plan: &NamespacePlan) -> Result<Arc<Namespace<AnyStore, Fsr>>, String> {
+pub fn open(
+    nqn: &str,
+    plan: &NamespacePlan,
+    hands: Option<Hands>,
+) -> Result<Arc<Namespace<AnyStore, Fsr>>, String> {
     let options = if plan.read_only { FileOptions::read() } else { FileOptions::serve() };
     let options = FileOptions { block_size: plan.block_size, ..options };
     let failed = |e: std::io::Error| format!("namespace {} of {nqn}: {e}", plan.nsid);
     let store = AnyStore::open(&plan.store, options).map_err(failed)?;
-    let firmware = Fsr::new(Arc::new(TscClock::new()), near_data::Config::default());
+    let firmware = Fsr::new(Arc::new(TscClock::new()), near_data::Config::default()).on(hands);
     let names = names::identifiers(nqn, plan.nsid, &plan.store);
     // Several controllers reach it, each on its own.
     let namespace = Namespace::new(store, firmware, plan.block_size, names.uuid, true).map_err(failed)?;
@@ -41,11 +50,14 @@ impl Drive {
     pub fn start(plan: &Plan) -> Result<Drive, String> {
         let options = Options { threads: plan.threads, ..Options::default() };
         let target = AnyTarget::new(options).map_err(|e| e.to_string())?;
+        let threads = plan.near_data_threads.unwrap_or_else(Workers::usual);
+        let workers = Workers::start(threads, TscClock::new()).map_err(|e| e.to_string())?;
+        let hands = workers.as_ref().map(Workers::hands);
         let mut notes = Vec::new();
         for plan in &plan.subsystem {
             let subsystem = Subsystem::new();
             for namespace in &plan.namespace {
-                let opened = open(&plan.nqn, namespace)?;
+                let opened = open(&plan.nqn, namespace, hands.clone())?;
                 notes.extend_from_slice(opened.store().notes());
                 subsystem.add(namespace.nsid, opened).map_err(|e| format!("{}: {e}", plan.nqn))?;
             }
@@ -61,11 +73,16 @@ impl Drive {
         let listen = |address| TcpListener::bind(address).map_err(|e| format!("{address}: {e}"));
         let listeners = plan.addresses()?.into_iter().map(listen).collect::<Result<Vec<_>, _>>()?;
         let server = Server::start(target, listeners, TscClock::new()).map_err(|e| e.to_string())?;
-        Ok(Drive { server, notes })
+        Ok(Drive { server, workers, notes })
     }
 
     pub fn target(&self) -> &Arc<AnyTarget> {
         self.server.target()
+    }
+
+    /// Who does near-data work, where it has threads of its own.
+    pub fn hands(&self) -> Option<Hands> {
+        self.workers.as_ref().map(Workers::hands)
     }
 
     /// The port of the first address.
@@ -109,23 +126,54 @@ impl Drive {
         lines
     }
 
-    /// Ends: what was taken is finished, then all stores are flushed.
+    /// Ends: what was taken is finished, then all stores are flushed. An error says what was given up.
     pub fn stop(self) -> Result<(), String> {
         let target = self.server.target().clone();
         drop(self.server);
+        drop(self.workers);
+        let mut given_up = Vec::new();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        match count(&target.counters.unanswered) {
+            0 => {}
+            n => given_up.push(format!("{n} commands whose hosts did not let them end")),
+        }
+        if count(&target.counters.given_up) > 0 {
+            given_up.push("operations that a store did not end".to_owned());
+        }
         for offer in target.offers() {
             for (nsid, namespace) in offer.subsystem.namespaces() {
-                if !namespace.read_only() {
-                    flush(&namespace).map_err(|e| format!("namespace {nsid} of {}: {e}", offer.nqn))?;
+                let ended = if namespace.read_only() { drain(&namespace) } else { flush(&namespace) };
+                if let Err(why) = ended {
+                    given_up.push(format!("namespace {nsid} of {}: {why}", offer.nqn));
                 }
             }
         }
-        Ok(())
+        match given_up.is_empty() {
+            true => Ok(()),
+            false => Err(format!("given up: {}", given_up.join("; "))),
+        }
     }
+}
+
+/// How long a store may take to end what it has begun.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Sees operations to their end that went on when their hosts had gone.
+fn drain(namespace: &Namespace<AnyStore, Fsr>) -> Result<(), String> {
+    let clock = TscClock::new();
+    let begun = clock.now();
+    while namespace.tend(clock.now()).is_some() || namespace.left_in_flight() > 0 {
+        if clock.now().since(begun) > PATIENCE.as_nanos() as u64 {
+            return Err(format!("the store did not end {} operations", namespace.left_in_flight()));
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
 }
 
 /// Makes all that was written durable.
 pub fn flush(namespace: &Arc<Namespace<AnyStore, Fsr>>) -> Result<(), String> {
+    drain(namespace)?;
     let clock = TscClock::new();
     let mut access = namespace.access(Arc::new(Memory::new())).map_err(|e| e.to_string())?;
     let mut done = match access.submit(Operation::Flush, Data::None, Token(0), clock.now()) {

@@ -1,10 +1,12 @@
 //! OpenMetrics of a server, over HTTP.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use nearside_device::near_data::{Held, Place, Slices};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -81,9 +83,52 @@ pub fn text(target: &AnyTarget) -> Result<String, std::fmt::Error> {
         }
     }
     registry.register_with_unit("namespace_size", "Size of a namespace", Unit::Bytes, sizes);
+    near_data(target, &mut registry);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
     Ok(text)
+}
+
+/// Near-data work, by where it runs, for all namespaces together.
+fn near_data(target: &AnyTarget, registry: &mut Registry) {
+    let mut places = BTreeMap::<Place, Slices>::new();
+    let (mut held, mut tags) = (Held::default(), 0);
+    for offer in target.offers() {
+        for (_, namespace) in offer.subsystem.namespaces() {
+            let fsr = namespace.observer();
+            fsr.slices()
+                .into_iter()
+                .for_each(|(place, slices)| places.entry(place).or_default().merge(slices));
+            held.merge(fsr.held());
+            tags += fsr.tags_kept();
+        }
+    }
+    type Labels = Vec<(String, String)>;
+    let [slices, over] = [(); 2].map(|()| Family::<Labels, Counter>::default());
+    let seconds = Family::<Labels, Counter<f64, AtomicU64>>::default();
+    let worst = Family::<Labels, Gauge<f64, AtomicU64>>::default();
+    for (place, of) in places {
+        let labels = vec![("on".into(), place.to_string())];
+        slices.get_or_create(&labels).inc_by(of.count);
+        over.get_or_create(&labels).inc_by(of.over);
+        seconds.get_or_create(&labels).inc_by(of.total_ns as f64 / 1e9);
+        worst.get_or_create(&labels).set(of.worst_ns as f64 / 1e9);
+    }
+    registry.register("near_data_slices", "Slices of near-data work", slices);
+    registry.register("near_data_slices_over", "Slices of more than 20 microseconds", over);
+    let unit = || Unit::Seconds;
+    registry.register_with_unit("near_data_slice", "Time of all slices", unit(), seconds);
+    registry.register_with_unit("near_data_slice_worst", "The longest slice", unit(), worst);
+    for (name, help, value) in [
+        ("near_data_tasks", "Near-data commands that run", held.tasks),
+        ("near_data_reads", "Reads of theirs that the store has not ended", held.reads),
+        ("near_data_buffers", "Buffers that they hold", held.buffers),
+        ("near_data_tags", "Tags that something is kept under", tags),
+    ] {
+        let gauge: Gauge = Gauge::default();
+        gauge.set(value as i64);
+        registry.register(name, help, gauge);
+    }
 }
 
 fn counted(value: u64) -> Counter {

@@ -61,6 +61,10 @@ pub struct ServeArgs {
     /// Threads that serve
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
+    /// Threads of near-data work's own; 0: it runs between the I/O of the threads that serve [default: half of the cores from four on,
+    /// else 0]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=16).map(usize::from))]
+    near_data_threads: Option<usize>,
     /// Believe hosts that root asks, where they say so
     #[arg(long, group = "identity")]
     trust: bool,
@@ -98,11 +102,11 @@ fn listen_to_logs() -> Result<(), Failure> {
 
 /// The control socket. Where none was asked for and none can be made, the server goes without.
 fn control_socket(plan: &plan::Plan, drive: &mut drive::Drive) -> Result<Option<control::Control>, Failure> {
-    let target = drive.target().clone();
+    let (target, hands) = (drive.target().clone(), drive.hands());
     if let Some(path) = &plan.control {
-        return Ok(Some(control::Control::start(path, target)?));
+        return Ok(Some(control::Control::start(path, target, hands)?));
     }
-    match control::Control::start(&control::usual_path(drive.port()), target) {
+    match control::Control::start(&control::usual_path(drive.port()), target, hands) {
         Ok(control) => Ok(Some(control)),
         Err(why) => {
             drive.note(format!("no control socket: {why}"));

@@ -109,6 +109,8 @@ pub struct Plan {
     pub control: Option<PathBuf>,
     #[serde(default = "threads")]
     pub threads: usize,
+    /// Threads of near-data work; none: as many as the machine allows.
+    pub near_data_threads: Option<usize>,
     pub subsystem: Vec<SubsystemPlan>,
 }
 
@@ -131,6 +133,7 @@ impl Plan {
         }
         plan.metrics = plan.metrics.or_else(|| args.metrics.clone());
         plan.control = plan.control.or_else(|| args.control.clone());
+        plan.near_data_threads = plan.near_data_threads.or(args.near_data_threads);
         plan.check()?;
         Ok(plan)
     }
@@ -163,6 +166,7 @@ impl Plan {
             metrics: None,
             control: None,
             threads: args.threads,
+            near_data_threads: None,
             subsystem: vec![subsystem],
         }
     }
@@ -170,6 +174,9 @@ impl Plan {
     fn check(&self) -> Result<(), String> {
         if !(1..=16).contains(&self.threads) {
             return Err(format!("{} threads; it can be 1 to 16", self.threads));
+        }
+        if let Some(threads) = self.near_data_threads.filter(|&threads| threads > 16) {
+            return Err(format!("{threads} threads of near-data work; it can be 0 to 16"));
         }
         for subsystem in &self.subsystem {
             let hosts = subsystem.allow_hosts.iter().flatten().chain(subsystem.host.iter().map(|h| &h.nqn));
@@ -208,6 +215,7 @@ mod tests {
         discovery = ["127.0.0.1"]
         metrics = "127.0.0.1:9100"
         threads = 2
+        near-data-threads = 3
 
         [[subsystem]]
         nqn = "nqn.2026-11.example:a"
@@ -235,7 +243,8 @@ mod tests {
         assert_eq!((subsystem.identity, subsystem.host[0].identity), (Word(NOBODY), Word(Identity::Trust)));
         assert_eq!((subsystem.namespace[0].block_size, subsystem.namespace[1].nsid), (512, 7));
         for (from, to, says) in [
-            ("threads = 2", "threads = 99", "99 threads"),
+            ("\n        threads = 2", "\n        threads = 99", "99 threads"),
+            ("near-data-threads = 3", "near-data-threads = 17", "17 threads of near-data"),
             ("nqn.2026-11.example:a", "example", "example"),
             ("127.0.0.1\", \"[::1]", "127.0.0.1:99999\", \"[::1]", "99999"),
         ] {
