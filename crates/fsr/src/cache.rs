@@ -4,6 +4,9 @@
 
 use hashbrown::HashTable;
 
+/// Entries that the hand of the clock passes at most for one that it takes out: a piece of work that a host's I/O may wait for.
+const FAR: usize = 256;
+
 /// A cache of `V`, bounded by the sum of the weights that its user gives.
 #[derive(Debug)]
 pub(crate) struct Cache<V> {
@@ -84,6 +87,12 @@ impl<V> Cache<V> {
         Some(value)
     }
 
+    /// Takes all out, to be dropped in pieces.
+    pub(crate) fn take(&mut self) -> Leavings<V> {
+        let taken = std::mem::replace(self, Cache::new(self.most));
+        Leavings { slots: taken.slots }
+    }
+
     /// Takes all out.
     pub(crate) fn clear(&mut self) {
         self.table.clear();
@@ -98,17 +107,33 @@ impl<V> Cache<V> {
         self.table.len()
     }
 
-    /// The hand of the clock goes on to an entry that was not used since it came by last, and takes it out.
+    /// The hand of the clock goes on to an entry that was not used since it came by last, and takes it out; not far, though: where all
+    /// are in use, to the next there is.
     fn evict(&mut self) {
+        let mut seen = 0;
         loop {
             self.hand = if self.hand + 1 < self.slots.len() { self.hand + 1 } else { 0 };
             match self.slots.get_mut(self.hand) {
                 Some(slot) if slot.value.is_none() => {}
-                Some(slot) if slot.used => slot.used = false,
+                Some(slot) if slot.used && seen < FAR => (slot.used, seen) = (false, seen + 1),
                 _ => break,
             }
         }
         self.remove(self.hand as u32);
+    }
+}
+
+/// What was in a cache. Freeing tens of thousands of entries takes longer than a slice.
+#[derive(Debug)]
+pub(crate) struct Leavings<V> {
+    slots: Vec<Slot<V>>,
+}
+
+impl<V> Leavings<V> {
+    /// Frees some of it; whether there is more.
+    pub(crate) fn free_some(&mut self) -> bool {
+        self.slots.truncate(self.slots.len().saturating_sub(64));
+        !self.slots.is_empty()
     }
 }
 
@@ -155,6 +180,29 @@ mod tests {
             cache.insert(n, 1, n);
             assert!(n == 0 || cache.find(0, |v| *v == 0).is_some(), "lost after {n}");
         }
+    }
+
+    #[test]
+    fn what_is_taken_out_goes_in_pieces_and_the_hand_does_not_go_round_at_once() {
+        let mut cache = Cache::new(10_000);
+        for n in 0..10_000u64 {
+            cache.insert(n, 1, n);
+        }
+        for n in 0..10_000u64 {
+            assert!(cache.find(n, |v| *v == n).is_some());
+        }
+        // All are in use: the hand passes some, and takes one.
+        cache.insert(10_000, 1, 10_000);
+        let passed = cache.slots.iter().filter(|slot| !slot.used).count();
+        assert!((FAR..FAR + 3).contains(&passed), "{passed}");
+        let mut leavings = cache.take();
+        let mut pieces = 1;
+        while leavings.free_some() {
+            pieces += 1;
+        }
+        assert_eq!((cache.len(), pieces), (0, 10_000_usize.div_ceil(64)));
+        cache.insert(1, 1, 1);
+        assert_eq!(cache.find(1, |v| *v == 1), Some((0, &mut 1)));
     }
 
     #[test]

@@ -262,12 +262,14 @@ macro_rules! steady {
             let result = $read;
             let deps = $view.into_deps();
             if changes != crawler.retriever.monitor.changes()
-                && !crawler.retriever.monitor.holds(&crawler.volume.deps)
+                && !crawler.retriever.monitor.still_holds(&crawler.volume.deps, crawler.media).await
             {
                 // The volume has to be opened again: for who called.
                 break Err(Failure::ChangedDuringScan);
             }
-            if changes == crawler.retriever.monitor.changes() || crawler.retriever.monitor.holds(&deps) {
+            if changes == crawler.retriever.monitor.changes()
+                || crawler.retriever.monitor.still_holds(&deps, crawler.media).await
+            {
                 break result.map(|value| (value, deps, changes)).map_err(Failure::from);
             }
             // What was read is of two times: neither the value nor the error counts.
@@ -533,7 +535,7 @@ pub(crate) async fn open<M: Media>(
         let view = View::new(retriever, media, tally, offset, len);
         let result = Volume::open(&view).await;
         let deps = view.into_deps();
-        if retriever.monitor.holds(&deps) {
+        if retriever.monitor.still_holds(&deps, media).await {
             return Ok((result, deps));
         }
         media.breathe().await;

@@ -451,16 +451,19 @@ impl<M: Media> Run<'_, M> {
                 Ok(Flow::More)
             };
             let unchanged = monitor.changes() == since
-                || monitor.holds(&crawler.volume.deps)
-                    && monitor.holds(&found.deps)
-                    && layout.view().is_none_or(|view| monitor.holds(&view.deps()));
+                || monitor.still_holds(&crawler.volume.deps, self.media).await
+                    && monitor.still_holds(&found.deps, self.media).await
+                    && match layout.view() {
+                        Some(view) => monitor.still_holds(&view.deps(), self.media).await,
+                        None => true,
+                    };
             if unchanged && !scan.touched() {
                 let left = feeding.finish(result?, size)?;
                 return Ok(bytes.conclude(left, &mut job));
             }
             drop(feeding);
             sink.rollback(mark);
-            if !monitor.holds(&crawler.volume.deps) {
+            if !monitor.still_holds(&crawler.volume.deps, self.media).await {
                 return Err(Failure::ChangedDuringScan);
             }
             self.media.breathe().await;
@@ -527,8 +530,11 @@ impl<M: Media> Run<'_, M> {
             return full(from);
         }
         let monitor = &self.retriever.monitor;
-        if !(monitor.holds(&view.deps()) && monitor.holds(&found.deps) && monitor.holds(&crawler.volume.deps))
-        {
+        let mut holds = true;
+        for deps in [&view.deps(), &*found.deps, &crawler.volume.deps] {
+            holds = holds && monitor.still_holds(deps, self.media).await;
+        }
+        if !holds {
             sink.rollback(mark);
             return Err(Failure::ChangedDuringScan);
         }

@@ -122,6 +122,20 @@ impl Retriever {
         self.monitor.reset();
     }
 
+    /// The same, breathing between pieces: there may be much to free.
+    pub(crate) async fn forget_slowly(&self, media: &impl Media) {
+        let (mut blocks, mut dentries, mut nodes) = {
+            let mut state = self.state();
+            state.volumes.clear();
+            let taken = (state.blocks.take(), state.dentries.take(), state.nodes.take());
+            self.monitor.reset();
+            taken
+        };
+        while blocks.free_some() || dentries.free_some() || nodes.free_some() {
+            media.breathe().await;
+        }
+    }
+
     /// Forgets names, inodes and blocks, and keeps the volumes open: what a drive knows that has just been started.
     pub fn forget_files(&self) {
         let mut state = self.state();

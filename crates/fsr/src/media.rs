@@ -63,12 +63,23 @@ pub trait Batch {
 pub struct MemoryMedia {
     bytes: Arc<RwLock<Vec<u8>>>,
     time: Arc<AtomicU64>,
+    breaths: Arc<Breaths>,
+}
+
+/// How a command over a [`MemoryMedia`] has breathed.
+#[derive(Debug, Default)]
+struct Breaths {
+    count: AtomicU64,
+    /// Bytes read since the last.
+    since: AtomicU64,
+    /// The most that were read between two.
+    most: AtomicU64,
 }
 
 impl MemoryMedia {
     /// Over these bytes, of which those after the last whole 512 are out of reach.
     pub fn new(bytes: Vec<u8>) -> MemoryMedia {
-        MemoryMedia { bytes: Arc::new(RwLock::new(bytes)), time: Arc::default() }
+        MemoryMedia { bytes: Arc::new(RwLock::new(bytes)), time: Arc::default(), breaths: Arc::default() }
     }
 
     /// Changes bytes, as a host's write does; the caller tells the monitor before and after. Panics outside.
@@ -77,7 +88,14 @@ impl MemoryMedia {
         self.bytes.write().unwrap_or_else(|e| e.into_inner())[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
+    /// How often a command has breathed, and the most bytes that were read between two breaths: what a slice is at most, without a clock.
+    pub fn breaths(&self) -> (u64, u64) {
+        (self.breaths.count.load(Ordering::Relaxed), self.breaths.most.load(Ordering::Relaxed))
+    }
+
     fn get(&self, offset: u64, len: usize) -> Result<Vec<u8>, MediaError> {
+        let since = self.breaths.since.fetch_add(len as u64, Ordering::Relaxed) + len as u64;
+        self.breaths.most.fetch_max(since, Ordering::Relaxed);
         self.time.fetch_add(len as u64, Ordering::Relaxed);
         let bytes = self.bytes.read().unwrap_or_else(|e| e.into_inner());
         let range = usize::try_from(offset).ok().and_then(|at| Some(at..at.checked_add(len)?));
@@ -112,7 +130,10 @@ impl Media for MemoryMedia {
         self.time.load(Ordering::Relaxed)
     }
 
-    async fn breathe(&self) {}
+    async fn breathe(&self) {
+        self.breaths.count.fetch_add(1, Ordering::Relaxed);
+        self.breaths.since.store(0, Ordering::Relaxed);
+    }
 }
 
 /// A batch over memory: done at once, in order.

@@ -257,7 +257,7 @@ impl<S: Sink> Consumer for Feeding<'_, '_, S> {
         match self {
             Feeding::Lines { files, .. } => files.searcher.suggested_piece(),
             Feeding::Lined { piece, .. } => *piece,
-            Feeding::Words(_) => 32 << 10,
+            Feeding::Words(_) => 8 << 10,
             Feeding::Crc(_) => 64 << 10,
             Feeding::Digest(checksum) => checksum.suggested_piece(),
             Feeding::Data { .. } => 64 << 10,

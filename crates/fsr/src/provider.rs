@@ -145,6 +145,7 @@ impl<'a, M: Media> Layout<'a, M> {
 /// A file's bytes from one place to another, as reads.
 struct Chunks<'l, 'a, M> {
     layout: &'l mut Layout<'a, M>,
+    media: &'l M,
     media_len: u64,
     at: u64,
     to: u64,
@@ -183,6 +184,7 @@ impl<M: Media> Chunks<'_, '_, M> {
                 break;
             }
             chunk.len += run.len;
+            self.media.breathe().await;
         }
         chunk.len = chunk.len.min(left);
         if chunk.len > most {
@@ -226,7 +228,7 @@ pub(crate) async fn feed<M: Media, C: Consumer>(
     tally: &crate::view::Tally,
 ) -> Result<Flow, Failure> {
     let unit = u64::from(media.block_size().max(1));
-    let mut chunks = Chunks { layout, media_len: media.len(), at: from, to, ahead: None };
+    let mut chunks = Chunks { layout, media, media_len: media.len(), at: from, to, ahead: None };
     let unordered = consumer.unordered();
     let depth = if unordered { depth.unordered } else { depth.ordered }.max(1);
     let mut batch = media.batch();
@@ -260,6 +262,8 @@ pub(crate) async fn feed<M: Media, C: Consumer>(
             let tag = front.wrapping_add(queue.len() as u32);
             queue.push_back(Some(Reading { chunk, skip: (at - start) as usize, buffer: None }));
             instant = batch.start(start, (end - start) as usize, tag);
+            // The store may have copied all of it just now.
+            media.breathe().await;
         }
         // Zeros and inline bytes need no read: they go when they are first in line, or at once.
         let pass = |r: &Option<Reading<M::Buffer>>| {

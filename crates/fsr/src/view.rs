@@ -112,6 +112,8 @@ impl<M: Media> Source for View<'_, M> {
         let (Some(_), Some(at)) = (end, self.base.checked_add(offset)) else {
             return Err(fail("it lies outside the volume"));
         };
+        // Whatever loops over metadata, and whether the cache has it: each block is a piece of work.
+        self.media.breathe().await;
         let part = if self.table.contains(&offset) { Part::ReadTable } else { self.part };
         let _span = self.tally.span(part, 1);
         let retriever = self.retriever;
@@ -131,7 +133,7 @@ impl<M: Media> Source for View<'_, M> {
         }
         let mut deps = Deps::default();
         if retriever.monitor.watch(at, len.into(), &mut deps).is_err() {
-            retriever.forget();
+            retriever.forget_slowly(self.media).await;
             deps = Deps::default();
             if retriever.monitor.watch(at, len.into(), &mut deps).is_err() {
                 return Err(fail("the monitor cannot watch it"));

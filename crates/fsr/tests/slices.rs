@@ -1,0 +1,100 @@
+//! No piece of work between two breaths grows with the volume: counted in blocks and bytes, without a clock.
+
+mod common;
+
+use common::*;
+use nearside_fsr::ndp::Digest;
+use nearside_fsr::{Config, Failure, MemoryMedia, Operation, Retriever};
+
+/// The longest read: the provider's chunk, and a block more on both sides.
+const MOST: u64 = (128 << 10) + 8192;
+
+fn names(dir: &std::path::Path) {
+    std::fs::create_dir(dir.join("many")).unwrap();
+    for n in 0..3000 {
+        std::fs::write(dir.join(format!("many/{n:05}-{}", "x".repeat(60))), "").unwrap();
+    }
+    // Every second block lies somewhere else.
+    std::fs::write(dir.join("long"), (0..2_000_000).map(|n| format!("{n}\n")).collect::<String>()).unwrap();
+}
+
+/// Breaths that a command took.
+fn breaths(
+    media: &MemoryMedia,
+    retriever: &Retriever,
+    request: &nearside_fsr::Request,
+) -> (u64, Option<Failure>) {
+    let before = media.breaths().0;
+    let (_, answer) = ask(retriever, media, request);
+    (media.breaths().0 - before, answer.failure)
+}
+
+#[test]
+fn directories_are_looked_through_block_by_block_cold_and_warm() {
+    let test = "directories_are_looked_through_block_by_block_cold_and_warm";
+    if !has(test, "mke2fs") || !has(test, "sload.f2fs") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    names(dir.path());
+    // A directory without an index, whose every block is looked at for a name that is not there; and F2FS's by its hash.
+    let linear = ext_image(dir.path(), 64, &["-t", "ext2", "-b", "1024", "-O", "^dir_index"]);
+    for (image, blocks) in [(linear, 200), (f2fs_image(dir.path(), 128), 2)] {
+        let media = MemoryMedia::new(image);
+        let retriever = Retriever::new(Config::default());
+        for name in ["one", "other", "third"] {
+            // The second and the third find the blocks in the cache.
+            let missing = request(path(&format!("/many/{name}")), Operation::Stat);
+            let (breaths, failure) = breaths(&media, &retriever, &missing);
+            assert_eq!(failure, Some(Failure::NotFound));
+            assert!(breaths >= blocks, "{breaths} breaths over {blocks} blocks");
+        }
+        assert!(media.breaths().1 <= 4096, "{} bytes of metadata between two breaths", media.breaths().1);
+    }
+}
+
+#[test]
+fn files_are_read_and_worked_on_in_pieces() {
+    let test = "files_are_read_and_worked_on_in_pieces";
+    if !has(test, "mke2fs") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    names(dir.path());
+    let media = MemoryMedia::new(ext_image(dir.path(), 64, &["-t", "ext4", "-b", "4096"]));
+    let retriever = Retriever::new(Config::default());
+    let bytes = std::fs::metadata(dir.path().join("long")).unwrap().len();
+    for (operation, piece) in [
+        (Operation::Count, 8 << 10),
+        (Operation::Checksum(Digest::Crc32c), 64 << 10),
+        (Operation::Checksum(Digest::Sha256), 64 << 10),
+        (Operation::Read { offset: 0, len: u64::MAX }, 64 << 10),
+    ] {
+        let (breaths, failure) = breaths(&media, &retriever, &request(path("/long"), operation));
+        assert_eq!(failure, None);
+        assert!(breaths >= bytes / piece + bytes / MOST, "{breaths}");
+    }
+    assert!(media.breaths().1 <= MOST, "{} bytes between two breaths", media.breaths().1);
+}
+
+/// More metadata than the monitor may watch: all is forgotten, in pieces too, and the answers stay right.
+#[test]
+fn forgetting_everything_is_work_in_pieces() {
+    let test = "forgetting_everything_is_work_in_pieces";
+    if !has(test, "mke2fs") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    names(dir.path());
+    let media = MemoryMedia::new(ext_image(dir.path(), 64, &["-t", "ext4", "-b", "1024"]));
+    let all = request(tree("/many"), Operation::Stat);
+    let roomy = Retriever::new(Config::default());
+    let (expected, answer) = ask(&roomy, &media, &all);
+    assert_eq!((expected.len(), answer.failure), (3001, None));
+    let before = media.breaths().0;
+    let tight = Retriever::new(Config { watched: 160, ..Config::default() });
+    let (got, answer) = ask(&tight, &media, &all);
+    assert_eq!((got, answer.failure), (expected, None));
+    assert!(media.breaths().0 > before + 3000);
+    assert!(media.breaths().1 <= 4096);
+}
