@@ -20,6 +20,8 @@ pub(crate) struct Association<S: Store, F: Firmware<S>> {
     pub(crate) cntlid: u16,
     pub(crate) host_nqn: String,
     pub(crate) host_id: [u8; 16],
+    /// The host's place among those that are here.
+    pub(crate) place: u32,
     pub(crate) peer: SocketAddr,
     /// Which address of ours the host came to.
     pub(crate) local: SocketAddr,

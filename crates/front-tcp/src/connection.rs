@@ -24,7 +24,9 @@ use nearside_spec::{CompletionEntry, Status, SubmissionEntry};
 use nearside_store::Store;
 
 use crate::association::{Association, Local};
+use crate::hosts::Ticket;
 use crate::output::{Output, digest};
+use crate::patience::{Pace, Patience};
 use crate::pool::Pool;
 use crate::queue::{Queue, Refused, Slot, Stage};
 use crate::target::{Counters, Target};
@@ -110,10 +112,20 @@ pub(crate) struct Connection<S: Store, F: Firmware<S>> {
     pub(crate) output: Output,
     /// Key of its association's part on this thread.
     pub(crate) local: Option<usize>,
-    /// When something last went on.
-    pub(crate) progress: Nanos,
-    /// The poller tells when the socket has room.
-    pub(crate) wants_room: bool,
+    /// One of those of its host.
+    pub(crate) ticket: Option<Ticket>,
+    /// Counted among those whose hosts have not said who they are.
+    pub(crate) is_stranger: bool,
+    /// When it came to where it stands.
+    pub(crate) begun: Nanos,
+    /// Since when it is about to be closed.
+    closing: Option<Nanos>,
+    /// Since when the rest of a PDU is waited for.
+    partial: Option<Nanos>,
+    /// How the peer reads what waits for it.
+    pace: Option<Pace>,
+    /// What the poller tells of: that something came, that the socket has room.
+    pub(crate) armed: (bool, bool),
     /// Data at hand wait for a staging buffer.
     pub(crate) stalled: bool,
     terms: Terms,
@@ -134,8 +146,13 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             queue: None,
             output: Output::default(),
             local: None,
-            progress: now,
-            wants_room: false,
+            ticket: None,
+            is_stranger: true,
+            begun: now,
+            closing: None,
+            partial: None,
+            pace: None,
+            armed: (true, false),
             stalled: false,
             terms: Terms::default(),
             answers: Terms::default(),
@@ -152,13 +169,41 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
     pub(crate) fn is_owed(&self) -> bool {
         !self.is_serving()
             || !self.output.is_empty()
-            || !matches!(self.expect, Expect::Pdu)
+            || self.partial.is_some()
             || self.queue.as_ref().is_some_and(|queue| queue.receiving > 0)
     }
 
-    /// When a peer that does nothing loses its connection.
-    pub(crate) fn patience(&self, usual_ns: u64) -> Nanos {
-        self.progress + if matches!(self.phase, Phase::Closing) { CLOSING_NS } else { usual_ns }
+    /// When the peer loses its connection unless it goes on; `None`: it owes nothing.
+    pub(crate) fn due(&self, patience: &Patience) -> Option<Nanos> {
+        if let Some(since) = self.closing {
+            return Some(since + CLOSING_NS);
+        }
+        if !self.is_serving() {
+            return Some(self.begun + patience.grace_ns);
+        }
+        let partial = self.partial.map(|since| since + patience.grace_ns);
+        let data = self.queue.as_ref().and_then(|queue| queue.due());
+        let pace = self.pace.map(|pace| pace.until());
+        partial.into_iter().chain(data).chain(pace).min()
+    }
+
+    /// More wait for a slow reader than commands of its are begun for.
+    fn is_backlogged(&self) -> bool {
+        self.output.cost() > MAX_BACKLOG
+    }
+
+    /// Whether what comes is taken now.
+    pub(crate) fn takes(&self) -> bool {
+        !self.stalled && !self.is_backlogged() && !matches!(self.phase, Phase::Moving(_))
+    }
+
+    /// What is left of what came, after some of it was used.
+    fn keep_rest(&mut self, used: usize, now: Nanos) {
+        if self.rest.is_empty() || self.stalled {
+            self.partial = None;
+        } else if used > 0 || self.partial.is_none() {
+            self.partial = Some(now);
+        }
     }
 
     /// Takes what the socket has. Returns the bytes.
@@ -169,10 +214,10 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             let rest = std::mem::take(&mut self.rest);
             let used = self.parse(&rest, cx)?;
             self.rest = rest[used..].to_vec();
+            self.keep_rest(used, cx.now);
         }
         for _ in 0..READS {
-            let closed = matches!(self.phase, Phase::Moving(_));
-            if closed || self.stalled || self.output.waiting() > MAX_BACKLOG {
+            if !self.takes() {
                 break;
             }
             let kept = self.rest.len();
@@ -193,7 +238,6 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
                 Err(e) => return Err(End::Io(e)),
             };
             total += got;
-            self.progress = cx.now;
             if matches!(self.phase, Phase::Closing) {
                 self.rest.clear();
                 continue;
@@ -208,6 +252,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             let used = self.parse(bytes, cx)?;
             self.rest.clear();
             self.rest.extend_from_slice(&bytes[used..]);
+            self.keep_rest(used + there, cx.now);
             if got < wanted {
                 break;
             }
@@ -358,10 +403,11 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             }
         };
         let Some(queue) = &mut self.queue else { return refuse(self, Status::COMMAND_SEQUENCE_ERROR.dnr()) };
-        let len = inside.as_ref().map_or(0, |place| place.len());
+        let len = inside.as_ref().map_or(0, |inside| inside.len());
+        let place = self.association.as_ref().map_or(0, |association| association.place);
         let buffer = match &inside {
             Some(CapsuleData::InCapsule { offset, len }) => {
-                let Some(buffer) = cx.pool.take(*len as usize) else {
+                let Some(buffer) = cx.pool.take(place, *len as usize) else {
                     self.stalled = true;
                     return Ok(false);
                 };
@@ -462,18 +508,16 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             };
             let len = slot.len as usize;
             if slot.is_to_controller() {
-                let Some(buffer) = cx.pool.take_to_await(len) else { return };
                 let cccid = slot.entry.cid();
-                slot.buffer = Some(buffer);
-                slot.stage = Stage::Receiving { received: 0, intact: true };
-                queue.receiving += 1;
+                let Some(buffer) = cx.pool.take_to_await(association.place, len) else { return };
+                queue.ask(key, buffer, &cx.target.patience(), cx.now);
                 let r2t = ReadyToTransfer { cccid, ttag: key, offset: 0, len: len as u32 };
                 self.output.header(&r2t.encode(&self.answers), self.answers.header_digest, 0);
             } else {
                 if backlog > MAX_BACKLOG {
                     return;
                 }
-                let Some(buffer) = cx.pool.take(len) else { return };
+                let Some(buffer) = cx.pool.take(association.place, len) else { return };
                 // Another host's data may be in it: a read overwrites all of it, other commands perhaps less than the host asked for.
                 if !(io && slot.entry.opcode() == io_opcode::READ) {
                     cx.pool.region().fill(buffer.offset, len, 0);
@@ -538,7 +582,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
     fn arrived_all(&mut self, (key, len, right): (u16, u32, bool), cx: &mut Cx<'_, S, F>) {
         let (Some(queue), Some(association)) = (&mut self.queue, &self.association) else { return };
         let Some(slot) = queue.slot(key) else { return };
-        let Stage::Receiving { received, intact } = &mut slot.stage else { return };
+        let Stage::Receiving { received, intact, .. } = &mut slot.stage else { return };
         *received += len;
         *intact &= right;
         if *received < slot.len {
@@ -548,7 +592,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         if let Some(buffer) = &slot.buffer {
             cx.pool.arrived(buffer);
         }
-        queue.receiving -= 1;
+        queue.got(key);
         if intact {
             queue.give(key, &association.rings, cx.pool.iova());
         } else if let Some(slot) = queue.remove(key) {
@@ -615,9 +659,17 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
     /// Sends what there is to send.
     pub(crate) fn write(&mut self, cx: &mut Cx<'_, S, F>) -> Result<usize, End> {
         let sent = self.output.send(&self.stream, cx.pool).map_err(End::Io)?;
+        let (patience, waiting) = (cx.target.patience(), self.output.waiting() as u64);
+        match &mut self.pace {
+            _ if waiting == 0 => self.pace = None,
+            None => self.pace = Some(Pace::begin(&patience, cx.now, waiting)),
+            Some(pace) => pace.moved(&patience, cx.now, sent as u64, waiting),
+        }
         if sent > 0 {
-            self.progress = cx.now;
             cx.target.counters.sent.fetch_add(sent as u64, Ordering::Relaxed);
+        }
+        if matches!(self.phase, Phase::Closing) {
+            self.closing.get_or_insert(cx.now);
         }
         if matches!(self.phase, Phase::Closing) && self.output.is_empty() {
             // The peer hears the last of it, then that it is the end. A close at once could overtake what it has not read.

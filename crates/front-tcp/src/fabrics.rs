@@ -151,6 +151,10 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         if !(2..=MAX_ENTRIES).contains(&entries) {
             return Err(invalid(at::SQSIZE, false));
         }
+        // Base 2.0, 5.27.1.25: over fabrics it is never zero.
+        if data.hostid() == [0; 16] {
+            return Err(invalid(at::HOSTID, true));
+        }
         let flow = connect.cattr & CATTR_NO_FLOW == 0;
         let association = if connect.qid == 0 {
             self.associate(connect, &data, subnqn, hostnqn, target)?
@@ -172,14 +176,28 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             if !association.is_enabled() {
                 return Err((Status::COMMAND_SEQUENCE_ERROR.dnr(), 0));
             }
+            self.admit(hostnqn, data.hostid(), target)?;
             association
         };
         Ok(Moving { association, cid, qid: connect.qid, entries, flow })
     }
 
+    /// Counts this connection as one of a host, which becomes its place. Refused where the host has as many as it may have.
+    fn admit(&mut self, hostnqn: &str, hostid: [u8; 16], target: &Target<S, F>) -> Result<u32, Failed> {
+        // Another Connect on the same connection counts once.
+        self.ticket = None;
+        let Some(ticket) = target.hosts.admit(hostnqn, hostid) else {
+            target.counters.over_quota.fetch_add(1, Ordering::Relaxed);
+            return Err((status::CONTROLLER_BUSY, 0));
+        };
+        let place = ticket.place();
+        self.ticket = Some(ticket);
+        Ok(place)
+    }
+
     /// A new controller for a host.
     fn associate(
-        &self,
+        &mut self,
         connect: &Connect,
         data: &ConnectData,
         subnqn: &str,
@@ -197,6 +215,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         if offer.as_ref().is_some_and(|offer| !offer.allows(hostnqn)) {
             return Err((status::INVALID_HOST.dnr(), 0));
         }
+        let place = self.admit(hostnqn, data.hostid(), target)?;
         let threads = target.posts.len();
         let mut made = Vec::new();
         let association = target.associate(|cntlid| {
@@ -222,6 +241,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
                 cntlid,
                 host_nqn: hostnqn.to_owned(),
                 host_id: data.hostid(),
+                place,
                 peer: self.peer,
                 local: self.address,
                 offer: offer.clone(),

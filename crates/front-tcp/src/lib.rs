@@ -6,12 +6,15 @@
 //!
 //! A read passes: [`thread`] -> [`connection`] (the capsule, checked) -> [`queue`] -> the drive's reactor -> [`connection`]
 //! (C2HData) -> [`output`]. Hosts are not believed: a peer that breaks the rules, or that stops half-way, loses its connection
-//! with the specified termination request, and nothing else.
+//! with the specified termination request, and nothing else. Nobody waits for a peer without end ([`patience`]), and what hosts share
+//! (staging buffers, connections) is shared out by host ([`pool`], [`hosts`]).
 
 mod association;
 mod connection;
 mod fabrics;
+mod hosts;
 mod output;
+mod patience;
 mod pool;
 mod queue;
 mod target;

@@ -50,6 +50,11 @@ impl Output {
         self.waiting
     }
 
+    /// The same, with what it takes to keep them: many short answers are no less than a few long ones.
+    pub(crate) fn cost(&self) -> usize {
+        self.waiting + self.items.len() * size_of::<Item>()
+    }
+
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         let mut inline = [0; INLINE];
         let item = match inline.get_mut(..bytes.len()) {

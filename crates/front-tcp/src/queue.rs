@@ -6,12 +6,14 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
+use nearside_clock::Nanos;
 use nearside_device::fabric::Pair;
 use nearside_dma::Region;
 use nearside_spec::data::{SglDescriptor, SglType};
 use nearside_spec::registers::{cq_head_doorbell, sq_tail_doorbell};
 use nearside_spec::{CompletionEntry, SubmissionEntry};
 
+use crate::patience::Patience;
 use crate::pool::{Buffer, Pool};
 
 /// Entries of a host's queue at most (CAP.MQES, one-based).
@@ -38,6 +40,8 @@ pub(crate) enum Stage {
         received: u32,
         /// Every digest was right.
         intact: bool,
+        /// When all of them have to be there.
+        due: Nanos,
     },
     /// The controller has it.
     Taken,
@@ -68,6 +72,12 @@ pub(crate) enum Refused {
     Full,
 }
 
+/// Whether those data still have to come.
+fn is_owed(slots: &[Option<Slot>], (key, due): &(u16, Nanos)) -> bool {
+    let slot = slots.get(usize::from(*key)).and_then(Option::as_ref);
+    slot.is_some_and(|slot| matches!(slot.stage, Stage::Receiving { due: of, .. } if of == *due))
+}
+
 /// The queue.
 pub(crate) struct Queue {
     pub(crate) id: u16,
@@ -93,8 +103,11 @@ pub(crate) struct Queue {
     pub(crate) reading: usize,
     /// Slots that wait for a staging buffer, oldest first.
     pub(crate) postponed: VecDeque<u16>,
-    /// Slots whose host owes data.
+    /// Slots whose host owes data, and how many bytes.
     pub(crate) receiving: usize,
+    pub(crate) owed: u64,
+    /// Those slots in the order in which their data were asked for, and when they are due. Some may have got theirs; the first has not.
+    asked: VecDeque<(u16, Nanos)>,
 }
 
 impl Queue {
@@ -121,6 +134,8 @@ impl Queue {
             reading: 0,
             postponed: VecDeque::new(),
             receiving: 0,
+            owed: 0,
+            asked: VecDeque::new(),
         };
         queue.rewind(rings);
         queue
@@ -148,6 +163,39 @@ impl Queue {
         self.by_cid[cid] = key + 1;
         self.slots[usize::from(key)] = Some(slot);
         Ok(key)
+    }
+
+    /// A slot's host is asked for all of its data.
+    pub(crate) fn ask(&mut self, key: u16, buffer: Buffer, patience: &Patience, now: Nanos) {
+        let Some(Some(slot)) = self.slots.get_mut(usize::from(key)) else { return };
+        self.receiving += 1;
+        self.owed += u64::from(slot.len);
+        let due = patience.due(now, self.owed);
+        slot.buffer = Some(buffer);
+        slot.stage = Stage::Receiving { received: 0, intact: true, due };
+        if self.asked.len() >= 2 * self.slots.len() {
+            let slots = &self.slots;
+            self.asked.retain(|asked| is_owed(slots, asked));
+        }
+        self.asked.push_back((key, due));
+    }
+
+    /// All data of a slot are there.
+    pub(crate) fn got(&mut self, key: u16) {
+        let Some(Some(slot)) = self.slots.get_mut(usize::from(key)) else { return };
+        self.receiving -= 1;
+        self.owed -= u64::from(slot.len);
+        slot.stage = Stage::Postponed;
+        while let Some(first) = self.asked.front()
+            && !is_owed(&self.slots, first)
+        {
+            self.asked.pop_front();
+        }
+    }
+
+    /// When the data that were asked for first are due.
+    pub(crate) fn due(&self) -> Option<Nanos> {
+        self.asked.front().map(|(_, due)| *due)
     }
 
     pub(crate) fn slot(&mut self, key: u16) -> Option<&mut Slot> {
@@ -264,7 +312,8 @@ impl Queue {
     /// Commands that wait for their host, whose buffers the controller does not know.
     pub(crate) fn clear_waiting(&mut self, pool: &mut Pool) {
         self.postponed.clear();
-        self.receiving = 0;
+        self.asked.clear();
+        (self.receiving, self.owed) = (0, 0);
         for key in 0..self.slots.len() as u16 {
             if self.slot(key).is_some_and(|slot| slot.stage != Stage::Taken)
                 && let Some(Slot { buffer: Some(buffer), .. }) = self.remove(key)

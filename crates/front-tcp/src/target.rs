@@ -14,6 +14,8 @@ use nearside_spec::fabrics::nqn;
 use nearside_store::Store;
 
 use crate::association::Association;
+use crate::hosts::Hosts;
+use crate::patience::Patience;
 use crate::queue::MAX_ENTRIES;
 use crate::thread::Mail;
 
@@ -79,8 +81,14 @@ pub struct Options {
     pub idle_ns: u64,
     /// Connections at the same time.
     pub connections: usize,
-    /// Nanoseconds that a peer may take to connect, to go on with what it owes, or to read what it asked for.
+    /// Connections of one host, by its name and identifier, at the same time.
+    pub per_host: usize,
+    /// Connections from one address (IPv6: one /64 network) whose hosts have not said who they are. All such together: half of all.
+    pub per_address: usize,
+    /// Nanoseconds that a peer may take to connect, to begin with what it owes, or to read what it asked for, however little that is.
     pub patience_ns: u64,
+    /// Bytes of a second, at which a peer has to go on after that.
+    pub least_rate: u64,
 }
 
 impl Default for Options {
@@ -90,7 +98,10 @@ impl Default for Options {
             staging: 256 << 20,
             idle_ns: 100_000,
             connections: 4096,
+            per_host: 1024,
+            per_address: 256,
             patience_ns: 30_000_000_000,
+            least_rate: 32 << 10,
         }
     }
 }
@@ -120,6 +131,16 @@ pub struct Counters {
     pub sent: AtomicU64,
     /// Connections that are open.
     pub open: AtomicU64,
+    /// Connections closed at once, because there were as many as may be: of all, or from their address.
+    pub turned_away: AtomicU64,
+    /// Connect commands refused because their host had as many connections as it may have.
+    pub over_quota: AtomicU64,
+    /// Connections ended because the peer was too slow: to connect, to send what it owed, to read what waited for it.
+    pub slow: AtomicU64,
+    /// Connections that could not be accepted, mostly for lack of descriptors.
+    pub not_accepted: AtomicU64,
+    /// Sockets that were said to be ready, where there was nothing to be done.
+    pub fruitless: AtomicU64,
 }
 
 /// A host that is connected.
@@ -155,6 +176,9 @@ pub struct Target<S: Store, F: Firmware<S>> {
     next_cntlid: AtomicU64,
     generation: AtomicU64,
     listening: Mutex<Vec<SocketAddr>>,
+    /// By the number of a listening address, what hosts are told in its place.
+    advertised: Mutex<BTreeMap<usize, SocketAddr>>,
+    pub(crate) hosts: Hosts,
     pub(crate) pools: Mutex<Vec<Option<Arc<Region>>>>,
     /// What has happened.
     pub counters: Counters,
@@ -172,6 +196,8 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
             wakeup: Arc::new(Wakeup::for_sleepers(threads)?),
             posts: (0..threads).map(|_| Mutex::default()).collect(),
             pools: Mutex::new(vec![None; threads]),
+            hosts: Hosts::new(options.per_host),
+            advertised: Mutex::default(),
             options: Options { threads, ..options },
             stopping: AtomicBool::new(false),
             offers: Mutex::default(),
@@ -215,6 +241,22 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
             .collect();
         all.sort_by_key(|c| c.cntlid);
         all
+    }
+
+    /// Tells hosts of another address in the place of the one that is listened at as the `nth` (from 0 on): behind a port forward, the one
+    /// that they reach.
+    pub fn advertise(&self, nth: usize, address: SocketAddr) {
+        lock(&self.advertised).insert(nth, address);
+        self.discovery_changed();
+    }
+
+    /// What hosts are told of the address that is listened at as the `nth`.
+    pub fn advertised(&self, nth: usize) -> Option<SocketAddr> {
+        lock(&self.advertised).get(&nth).copied()
+    }
+
+    pub(crate) fn patience(&self) -> Patience {
+        Patience { grace_ns: self.options.patience_ns, rate: self.options.least_rate }
     }
 
     /// Addresses at which hosts are awaited.
@@ -311,13 +353,15 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
         for (port, address) in listening.iter().enumerate() {
             // An address that stands for all of them is told as the one that the host came to.
             let ip = if address.ip().is_unspecified() { local.ip() } else { address.ip() };
+            let told = self.advertised(port).unwrap_or(SocketAddr::new(ip, address.port()));
+            let ip = told.ip();
             let mut add = |subtype, nqn: &str| {
                 let mut entry = DiscoveryEntry::tcp(
                     subtype,
                     nqn,
                     ip.is_ipv6(),
                     &ip.to_string(),
-                    &address.port().to_string(),
+                    &told.port().to_string(),
                 );
                 entry.set_portid(port as u16);
                 entries.push(entry);

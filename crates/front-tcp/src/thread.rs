@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::TcpListener;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::association::{Association, Local};
 use crate::connection::{Connection, Cx, End, Moving, Phase, SCRATCH};
 use crate::pool::Pool;
 use crate::queue::Queue;
-use crate::target::Target;
+use crate::target::{Options, Target};
 
 /// What threads tell each other.
 pub(crate) enum Mail<S: Store, F: Firmware<S>> {
@@ -51,8 +51,14 @@ const ASK_EVERY: u32 = 16;
 const SWEEP_EVERY: u32 = 64;
 /// How often peers that owe something are looked at.
 const WATCH_NS: u64 = 250_000_000;
-/// How long commands that found no staging buffer wait before they try again.
+/// How long commands that found no staging buffer wait at least before they try again, once one came back.
 const RETRY_NS: u64 = 200_000;
+/// Connections that are accepted in a row.
+const ACCEPTS: usize = 64;
+/// How long nothing is accepted after that failed, unless a connection ends.
+const PAUSE_NS: u64 = 250_000_000;
+/// How often the log says the same of connections that cannot be taken.
+const SAY_EVERY_NS: u64 = 60_000_000_000;
 /// What a timed sleep overshoots by.
 const EARLY_NS: u64 = 80_000;
 /// How long connections may take to end when the target stops.
@@ -78,7 +84,53 @@ pub(crate) struct Thread<S: Store, F: Firmware<S>, C> {
     scratch: Box<[u8]>,
     watched: Nanos,
     unstalled: Nanos,
+    /// When connections are accepted again.
+    paused: Option<Nanos>,
+    /// When the log last said that connections cannot be taken.
+    said: Option<Nanos>,
+    strangers: Strangers,
     stopping: Option<Nanos>,
+}
+
+/// Connections whose hosts have not said who they are, by where they come from. They are all on the thread that accepts.
+#[derive(Default)]
+struct Strangers {
+    by_address: HashMap<IpAddr, usize>,
+    all: usize,
+}
+
+impl Strangers {
+    /// What counts as one place: an address, or the network that one customer has at least (RFC 6177).
+    fn place(peer: &SocketAddr) -> IpAddr {
+        match peer.ip().to_canonical() {
+            IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
+            v4 => v4,
+        }
+    }
+
+    /// One more, unless there are as many as may be.
+    fn admit(&mut self, peer: &SocketAddr, options: &Options) -> bool {
+        if self.all >= options.connections.div_ceil(2) {
+            return false;
+        }
+        let here = self.by_address.entry(Strangers::place(peer)).or_default();
+        if *here >= options.per_address {
+            return false;
+        }
+        (*here, self.all) = (*here + 1, self.all + 1);
+        true
+    }
+
+    fn leave(&mut self, peer: &SocketAddr) {
+        let place = Strangers::place(peer);
+        self.all -= 1;
+        if let Some(here) = self.by_address.get_mut(&place) {
+            *here -= 1;
+            if *here == 0 {
+                self.by_address.remove(&place);
+            }
+        }
+    }
 }
 
 impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
@@ -112,6 +164,9 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             scratch: vec![0; SCRATCH].into(),
             watched: Nanos(0),
             unstalled: Nanos(0),
+            paused: None,
+            said: None,
+            strangers: Strangers::default(),
             stopping: None,
             target,
         })
@@ -131,8 +186,11 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             if now.since(self.watched) > WATCH_NS {
                 self.watch(now);
             }
-            if self.pool.is_dry() && now.since(self.unstalled) > RETRY_NS {
+            if self.pool.has_news() && now.since(self.unstalled) > RETRY_NS {
                 self.unstall(now);
+            }
+            if self.paused.is_some_and(|until| until <= now) {
+                self.accept_again();
             }
             if self.stopping.is_some() || self.target.stopping.load(Ordering::Relaxed) {
                 if self.stop(now) {
@@ -160,7 +218,10 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             let watch = self.watched + WATCH_NS + 1;
             next = Some(next.map_or(watch, |next| next.min(watch)));
         }
-        if self.pool.is_dry() {
+        if let Some(until) = self.paused {
+            next = Some(next.map_or(until, |next| next.min(until)));
+        }
+        if self.pool.has_news() {
             let retry = self.unstalled + RETRY_NS + 1;
             next = Some(next.map_or(retry, |next| next.min(retry)));
         }
@@ -200,21 +261,34 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             if timeout.is_some_and(|t| t.tv_sec == 0 && t.tv_nsec == 0) { now } else { self.clock.now() };
         let mut work = 0;
         for event in events.iter().take(count) {
-            let key = event.data.u64();
+            let (key, flags) = (event.data.u64(), event.flags);
             match key {
-                WAKEUP => {}
-                LISTENERS.. => self.accept((key - LISTENERS) as usize, now),
-                key => {
-                    let key = key as usize;
-                    if !self.hot.iter().any(|(hot, _)| *hot == key) {
-                        self.hot.push((key, now));
-                    }
-                    self.serve(key, now);
-                }
+                WAKEUP => work += 1,
+                LISTENERS.. => work += self.accept((key - LISTENERS) as usize, now),
+                key => work += self.ready(key as usize, flags, now),
             }
-            work += 1;
         }
         work
+    }
+
+    /// A socket is said to be ready.
+    fn ready(&mut self, key: usize, flags: EventFlags, now: Nanos) -> usize {
+        let Some(connection) = self.connections.get_mut(key) else { return 0 };
+        // Both directions have ended, and what may still be there is not taken now: without this it would be told again and again.
+        if flags.intersects(EventFlags::HUP | EventFlags::ERR)
+            && let Some(connection) = connection.take_if(|connection| !connection.takes())
+        {
+            self.close(key, connection);
+            return 1;
+        }
+        if !self.hot.iter().any(|(hot, _)| *hot == key) {
+            self.hot.push((key, now));
+        }
+        let work = self.serve(key, now);
+        if work == 0 {
+            self.target.counters.fruitless.fetch_add(1, Ordering::Relaxed);
+        }
+        work.min(1)
     }
 
     /// Looks at the sockets.
@@ -246,25 +320,75 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         work + self.poll(Some(Duration::ZERO), now)
     }
 
-    fn accept(&mut self, listener: usize, now: Nanos) {
-        while let Some(listener) = self.listeners.get(listener)
-            && let Ok((stream, peer)) = listener.accept()
-        {
-            let open = self.target.counters.open.load(Ordering::Relaxed);
+    /// Takes connections. Returns how many it looked at.
+    fn accept(&mut self, listener: usize, now: Nanos) -> usize {
+        for looked in 0..ACCEPTS {
+            let Some(listener) = self.listeners.get(listener) else { return looked };
+            let (stream, peer) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return looked,
+                    // It was gone before it was taken.
+                    io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => continue,
+                    _ => {
+                        self.pause_accepting(&error, now);
+                        return looked;
+                    }
+                },
+            };
             let ready = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
-            let address = ready.and_then(|()| stream.local_addr());
-            let Ok(address) = address else { continue };
-            if open >= self.target.options.connections as u64 {
-                tracing::warn!(%peer, "too many connections");
+            let Ok(address) = ready.and_then(|()| stream.local_addr()) else { continue };
+            let target = &self.target;
+            let open = target.counters.open.load(Ordering::Relaxed);
+            if open >= target.options.connections as u64 || !self.strangers.admit(&peer, &target.options) {
+                target.counters.turned_away.fetch_add(1, Ordering::Relaxed);
+                if self.may_say(now) {
+                    tracing::warn!(%peer, open, "there are too many connections, of all or from that address");
+                }
                 continue;
             }
-            self.target.counters.connections.fetch_add(1, Ordering::Relaxed);
-            self.target.counters.open.fetch_add(1, Ordering::Relaxed);
+            target.counters.connections.fetch_add(1, Ordering::Relaxed);
+            target.counters.open.fetch_add(1, Ordering::Relaxed);
             self.insert(Box::new(Connection::new(stream, peer, address, now)));
+        }
+        ACCEPTS
+    }
+
+    /// Whether the log has not said it lately.
+    fn may_say(&mut self, now: Nanos) -> bool {
+        let may = self.said.is_none_or(|said| now.since(said) > SAY_EVERY_NS);
+        if may {
+            self.said = Some(now);
+        }
+        may
+    }
+
+    /// No connection can be accepted, for lack of descriptors or of memory: the poller would say again and again that there is one.
+    fn pause_accepting(&mut self, error: &io::Error, now: Nanos) {
+        self.target.counters.not_accepted.fetch_add(1, Ordering::Relaxed);
+        if self.may_say(now) {
+            tracing::warn!(%error, "no connection can be accepted until another ends");
+        }
+        self.paused = Some(now + PAUSE_NS);
+        self.arm_listeners(EventFlags::empty());
+    }
+
+    fn accept_again(&mut self) {
+        if self.paused.take().is_some() {
+            self.arm_listeners(EventFlags::IN);
         }
     }
 
-    fn insert(&mut self, connection: Box<Connection<S, F>>) -> Option<usize> {
+    fn arm_listeners(&self, flags: EventFlags) {
+        for (key, listener) in self.listeners.iter().enumerate() {
+            let data = EventData::new_u64(LISTENERS + key as u64);
+            if let Err(error) = epoll::modify(&self.poller, listener, data, flags) {
+                tracing::error!(%error, "epoll");
+            }
+        }
+    }
+
+    fn insert(&mut self, mut connection: Box<Connection<S, F>>) -> Option<usize> {
         let key = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
             self.connections.len() - 1
@@ -274,13 +398,22 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             tracing::error!(%error, "epoll");
             self.free.push(key);
             self.target.counters.open.fetch_sub(1, Ordering::Relaxed);
+            self.no_stranger(&mut connection);
             return None;
         }
+        connection.armed = (true, false);
         self.connections[key] = Some(connection);
         Some(key)
     }
 
-    /// One connection: reads, hands on, answers what can be answered. Returns the bytes read.
+    /// Its host has said who it is, or it has gone.
+    fn no_stranger(&mut self, connection: &mut Connection<S, F>) {
+        if std::mem::take(&mut connection.is_stranger) {
+            self.strangers.leave(&connection.peer);
+        }
+    }
+
+    /// One connection: reads, hands on, answers what can be answered. Returns the bytes read and written.
     fn serve(&mut self, key: usize, now: Nanos) -> usize {
         let Some(mut connection) = self.connections.get_mut(key).and_then(Option::take) else { return 0 };
         let local = connection.local.and_then(|key| self.locals.get_mut(key)?.as_deref_mut());
@@ -319,6 +452,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             let _ = epoll::delete(&self.poller, &connection.stream);
             self.free.push(key);
             self.hot.retain(|(hot, _)| *hot != key);
+            self.no_stranger(&mut connection);
             self.target.post(thread, Mail::Serve(connection));
             if thread == self.index {
                 self.read_mail(now);
@@ -326,21 +460,27 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             return got.max(1);
         }
         match written {
-            Ok(_) => {
-                self.mind_room(key, &mut connection);
+            Ok(written) => {
+                self.arm(key, &mut connection);
                 self.connections[key] = Some(connection);
+                got + written
             }
-            Err(_) => self.close(key, connection),
+            Err(_) => {
+                self.close(key, connection);
+                got.max(1)
+            }
         }
-        got
     }
 
-    /// Asks the poller for room where something could not be sent, and no longer where it could.
-    fn mind_room(&self, key: usize, connection: &mut Connection<S, F>) {
-        let wants = !connection.output.is_empty();
-        if wants != connection.wants_room {
-            connection.wants_room = wants;
-            let flags = if wants { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+    /// Asks the poller for what came where it would be taken, for room where something could not be sent, and no longer where not: it tells
+    /// of what is there again and again.
+    fn arm(&self, key: usize, connection: &mut Connection<S, F>) {
+        let wanted = (connection.takes(), !connection.output.is_empty());
+        if wanted != connection.armed {
+            connection.armed = wanted;
+            let mut flags = EventFlags::empty();
+            flags.set(EventFlags::IN, wanted.0);
+            flags.set(EventFlags::OUT, wanted.1);
             let _ = epoll::modify(&self.poller, &connection.stream, EventData::new_u64(key as u64), flags);
         }
     }
@@ -351,6 +491,9 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         self.free.push(key);
         self.hot.retain(|(hot, _)| *hot != key);
         self.target.counters.open.fetch_sub(1, Ordering::Relaxed);
+        self.no_stranger(&mut connection);
+        // It gives a descriptor back.
+        self.accept_again();
         connection.output.clear(&mut self.pool);
         let local = connection.local.and_then(|at| self.locals.get_mut(at)?.as_deref_mut());
         let (Some(mut queue), Some(local)) = (connection.queue.take(), local) else { return };
@@ -438,7 +581,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             Err(status) => status,
         };
         let result = if status.is_success() { association.cntlid.into() } else { 0 };
-        connection.progress = now;
+        connection.begun = now;
         connection.answer(cid, result, status, &self.target.counters);
         // What came behind the Connect command is looked at as well.
         connection.stalled = true;
@@ -537,7 +680,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
                 continue;
             }
             if done > 0 {
-                self.mind_room(key, &mut connection);
+                self.arm(key, &mut connection);
             }
             self.connections[key] = Some(connection);
         }
@@ -588,12 +731,14 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
     fn watch(&mut self, now: Nanos) {
         self.watched = now;
         for key in 0..self.connections.len() {
-            let Some(connection) = &self.connections[key] else { continue };
-            if connection.is_owed() && connection.patience(self.target.options.patience_ns) <= now {
+            let patience = self.target.patience();
+            let late = |connection: &mut Box<Connection<S, F>>| {
+                connection.due(&patience).is_some_and(|due| due <= now)
+            };
+            if let Some(connection) = self.connections[key].take_if(late) {
                 tracing::info!(peer = %connection.peer, "a peer was waited for in vain");
-                if let Some(connection) = self.connections[key].take() {
-                    self.close(key, connection);
-                }
+                self.target.counters.slow.fetch_add(1, Ordering::Relaxed);
+                self.close(key, connection);
             }
         }
     }
@@ -601,7 +746,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
     /// Connections that wait for staging buffers try again.
     fn unstall(&mut self, now: Nanos) {
         self.unstalled = now;
-        self.pool.was_dry();
+        self.pool.take_news();
         for key in 0..self.connections.len() {
             let Some(connection) = &self.connections[key] else { continue };
             let waits =

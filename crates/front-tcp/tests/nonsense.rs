@@ -18,23 +18,6 @@ use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::Dram;
 use raw::*;
 
-fn until(what: &str, done: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::yield_now();
-    }
-}
-
-/// A read of a well-behaved host.
-fn good_read(good: &mut Raw) {
-    good.command(transfer(io::READ, 0, 8, 4096), &[]);
-    let (pdu, data) = good.receive().unwrap();
-    assert!(matches!(pdu, Pdu::Data(DataHeader { len: 4096, last: true, .. })), "{pdu:?}");
-    assert_eq!(data.len(), 4096);
-    assert_eq!(good.response().status(), Status::SUCCESS);
-}
-
 fn open(server: &Server<Dram, ()>) -> u64 {
     server.target().counters.open.load(Ordering::Relaxed)
 }
@@ -115,6 +98,8 @@ fn connect_fails_as_specified() {
         (io, data(NQN, cntlid + 1), invalid(at::CNTLID, true)),
         (Connect { qid: 64, ..good }, data(NQN, cntlid), invalid(at::QID, false)),
         (io, ConnectData::new([8; 16], HOST, NQN, cntlid), invalid(at::HOSTID, true)),
+        (good, ConnectData::new([0; 16], HOST, NQN, 0xffff), invalid(at::HOSTID, true)),
+        (io, ConnectData::new([0; 16], HOST, NQN, cntlid), invalid(at::HOSTID, true)),
         (
             io,
             ConnectData::new([7; 16], "nqn.2026-11.dev.nearside:b", NQN, cntlid),

@@ -16,7 +16,7 @@ use nearside_spec::log::lid;
 use nearside_spec::opcode::io;
 use nearside_spec::{Status, fabrics};
 use nearside_store::Dram;
-use raw::{HOST, NQN, PLAIN, Raw, namespace, offer, serve, transfer};
+use raw::{HOST, NQN, PLAIN, Raw, namespace, offer, serve, transfer, until};
 
 fn address(at: SocketAddr, subsystem: &str) -> Address {
     Address { host: at.ip().to_string(), port: at.port(), subsystem: subsystem.into(), nsid: None }
@@ -37,15 +37,6 @@ fn pattern(len: usize, seed: u64) -> Vec<u8> {
         (state >> 33) as u8
     };
     (0..len).map(|_| next()).collect()
-}
-
-/// Waits for what other threads do.
-fn until(what: &str, done: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::yield_now();
-    }
 }
 
 #[test]
@@ -278,4 +269,28 @@ fn subsystems_are_found_by_those_who_may() {
     assert_eq!(find(stranger()), []);
     assert!(connect(&server, host()).is_ok());
     assert!(connect(&server, stranger()).is_err());
+}
+
+#[test]
+fn hosts_are_told_of_the_address_that_they_reach() {
+    let server = serve(offer(1 << 20), Options::default());
+    let at = server.addresses()[0];
+    let find = || {
+        let clock = Arc::new(TscClock::new());
+        let found = discover(&address(at, fabrics::nqn::DISCOVERY), host(), clock).unwrap();
+        found.iter().map(|e| (e.subtype(), e.adrfam(), e.address(), e.port())).collect::<Vec<_>>()
+    };
+    let told = |adrfam, ip: &str, port: u16| {
+        [2, 3].map(|subtype| (subtype, adrfam, ip.to_owned(), port.to_string()))
+    };
+    assert_eq!(find(), told(1, "127.0.0.1", at.port()));
+    for (word, adrfam, ip, port) in
+        [("192.0.2.7:4444", 1, "192.0.2.7", 4444), ("[2001:db8::7]:4420", 2, "2001:db8::7", 4420)]
+    {
+        server.target().advertise(0, word.parse().unwrap());
+        assert_eq!(find(), told(adrfam, ip, port));
+    }
+    // Of an address that nobody listens at, nobody hears.
+    server.target().advertise(1, "192.0.2.8:1".parse().unwrap());
+    assert_eq!(find().len(), 2);
 }

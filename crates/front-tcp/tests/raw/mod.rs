@@ -6,12 +6,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearside_clock::TscClock;
+use nearside_clock::{Clock, TscClock};
 use nearside_device::{Firmware, Namespace, Subsystem};
 use nearside_front_tcp::{Offer, Options, Server, Target};
 use nearside_spec::fabrics::capsule::CapsuleData;
 use nearside_spec::fabrics::command::{Connect, ConnectData, FabricsCommand, Property};
-use nearside_spec::fabrics::pdu::{self, Fatal, HEAD, Head, Initialize, Pdu, Side, Terms};
+use nearside_spec::fabrics::pdu::{self, DataHeader, Fatal, HEAD, Head, Initialize, Pdu, Side, Terms};
+use nearside_spec::opcode::io;
 use nearside_spec::registers as reg;
 use nearside_spec::{CompletionEntry, Status, SubmissionEntry};
 use nearside_store::{Dram, Store};
@@ -32,10 +33,36 @@ pub fn offer(bytes: u64) -> Offer<Dram, ()> {
 }
 
 pub fn serve<S: Store, F: Firmware<S>>(offer: Offer<S, F>, options: Options) -> Server<S, F> {
+    serve_by(TscClock::new(), offer, options)
+}
+
+pub fn serve_by<S: Store, F: Firmware<S>>(
+    clock: impl Clock + Clone + 'static,
+    offer: Offer<S, F>,
+    options: Options,
+) -> Server<S, F> {
     let target = Target::new(options).unwrap();
     target.offer(offer);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    Server::start(target, vec![listener], TscClock::new()).unwrap()
+    Server::start(target, vec![listener], clock).unwrap()
+}
+
+/// Waits for what other threads do.
+pub fn until(what: &str, done: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// A read of a well-behaved host.
+pub fn good_read(good: &mut Raw) {
+    good.command(transfer(io::READ, 0, 8, 4096), &[]);
+    let (pdu, data) = good.receive().unwrap();
+    assert!(matches!(pdu, Pdu::Data(DataHeader { len: 4096, last: true, .. })), "{pdu:?}");
+    assert_eq!(data.len(), 4096);
+    assert_eq!(good.response().status(), Status::SUCCESS);
 }
 
 pub struct Raw {
@@ -113,9 +140,14 @@ impl Raw {
 
     /// An enabled admin queue; the controller's identifier.
     pub fn admin(address: SocketAddr, kato: u32) -> (Raw, u16) {
+        Raw::admin_of(HOST, address, kato)
+    }
+
+    /// The same of another host.
+    pub fn admin_of(host: &str, address: SocketAddr, kato: u32) -> (Raw, u16) {
         let mut raw = Raw::initialized(address);
         let connect = Connect { recfmt: 0, qid: 0, sqsize_z: 31, cattr: 0, kato };
-        let done = raw.connect_as(connect, &ConnectData::new([7; 16], HOST, NQN, 0xffff));
+        let done = raw.connect_as(connect, &ConnectData::new([7; 16], host, NQN, 0xffff));
         assert_eq!(done.status(), Status::SUCCESS);
         raw.enable();
         (raw, done.result() as u16)
@@ -134,9 +166,14 @@ impl Raw {
 
     /// An I/O queue of that controller.
     pub fn io(address: SocketAddr, cntlid: u16, qid: u16) -> Raw {
+        Raw::io_of(HOST, address, cntlid, qid)
+    }
+
+    /// The same of another host.
+    pub fn io_of(host: &str, address: SocketAddr, cntlid: u16, qid: u16) -> Raw {
         let mut raw = Raw::initialized(address);
         let connect = Connect { recfmt: 0, qid, sqsize_z: 127, cattr: 0, kato: 0 };
-        let done = raw.connect_as(connect, &ConnectData::new([7; 16], HOST, NQN, cntlid));
+        let done = raw.connect_as(connect, &ConnectData::new([7; 16], host, NQN, cntlid));
         assert_eq!(done.status(), Status::SUCCESS);
         raw
     }
