@@ -49,8 +49,8 @@ pub struct AttachArgs {
     #[arg(long, value_name = "512|4096", default_value_t = 512)]
     block_size: u32,
     /// Threads of near-data work's own; 0: it runs between the I/O of the drive's thread [default: half of the cores from four on, else 0]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=16).map(usize::from))]
-    near_data_threads: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=16))]
+    near_data_threads: Option<u8>,
     /// An empty directory
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
@@ -63,7 +63,7 @@ pub fn run(args: AttachArgs) -> Outcome {
     let file = FileOptions { block_size: args.block_size, ..FileOptions::serve() };
     let store = AnyStore::open(&args.store, file).map_err(|e| words(&e))?;
     let capacity = store.capacity();
-    let threads = args.near_data_threads.unwrap_or_else(Workers::usual);
+    let threads = args.near_data_threads.map_or_else(Workers::usual, usize::from);
     let workers = Workers::start(threads, clock).map_err(|e| words(&e))?;
     let hands = workers.as_ref().map(Workers::hands);
     let firmware = Fsr::new(Arc::new(clock), near_data::Config::default()).on(hands);

@@ -133,7 +133,7 @@ impl Plan {
         }
         plan.metrics = plan.metrics.or_else(|| args.metrics.clone());
         plan.control = plan.control.or_else(|| args.control.clone());
-        plan.near_data_threads = plan.near_data_threads.or(args.near_data_threads);
+        plan.near_data_threads = plan.near_data_threads.or(args.near_data_threads.map(usize::from));
         plan.check()?;
         Ok(plan)
     }
