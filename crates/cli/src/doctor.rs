@@ -320,7 +320,7 @@ mod tests {
         assert!(may_write(Path::new("/dev/null")).is_err());
         assert!(may_write(folder.path()).is_err());
         let image = folder.path().join("large.img");
-        fs::File::create(&image).unwrap().set_len(16 << 40).unwrap();
+        fs::File::create(&image).unwrap().set_len(1 << 40).unwrap();
         assert!(may_write(&image).is_err());
     }
 }
