@@ -7,10 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nearside_clock::{Nanos, TscClock};
-use nearside_device::firmware::{Job, Outcome, Progress, Worker};
+use nearside_device::firmware::{Job, Outcome, Progress, Seat, Turn, Worker};
 use nearside_device::runner::Rest;
-use nearside_device::{Config, Firmware, Host as Whose, Namespace, Observer};
-use nearside_dma::Memory;
+use nearside_device::{Config, Firmware, Namespace, Observer};
 use nearside_driver::{Driver, DriverConfig, Policy, Threaded};
 use nearside_front_fuse::{Host, HostError, Limits, Server, User};
 use nearside_spec::Status;
@@ -55,11 +54,7 @@ impl Observer for Endless {
 impl Firmware<Dram> for Endless {
     type Worker = Runs;
 
-    fn worker(
-        namespace: &Arc<Namespace<Dram, Endless>>,
-        _: &Arc<Memory>,
-        _: &Whose,
-    ) -> std::io::Result<Runs> {
+    fn worker(namespace: &Arc<Namespace<Dram, Endless>>, _: &Seat<'_>) -> std::io::Result<Runs> {
         Ok(Runs { seen: namespace.observer().0.clone(), running: Vec::new(), ended: Vec::new() })
     }
 }
@@ -80,7 +75,7 @@ impl Worker for Runs {
         Ok(())
     }
 
-    fn step(&mut self, _now: Nanos, done: &mut impl FnMut(Token, Outcome)) -> Progress {
+    fn step(&mut self, _: Nanos, _: &mut Turn, done: &mut impl FnMut(Token, Outcome)) -> Progress {
         let worked = !self.ended.is_empty();
         for token in self.ended.drain(..) {
             done(token, Outcome { status: Status::ABORT_REQUESTED, result: 0, reply: Vec::new() });
