@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::PAGE_SIZE;
+use crate::{PAGE_SIZE, copy};
 
 /// A mapping of `len` bytes, unmapped when dropped. Bytes move in and out by copies; words by atomics.
 pub struct Region {
@@ -15,7 +15,7 @@ pub struct Region {
     fd: Option<OwnedFd>,
 }
 
-// SAFETY: the mapping belongs to no thread, and all access is by raw copies or atomics (see the methods).
+// SAFETY: the mapping belongs to no thread, and all access is by opaque copies or atomics (see the methods).
 unsafe impl Send for Region {}
 // SAFETY: as above; concurrent copies may see torn bytes, never invalid memory.
 unsafe impl Sync for Region {}
@@ -23,6 +23,10 @@ unsafe impl Sync for Region {}
 impl Region {
     /// Shared memory behind a memfd, which another process can map by [`Region::fd`]. Length rounds up to pages.
     pub fn shared(name: &str, len: usize) -> io::Result<Region> {
+        if cfg!(miri) {
+            // Miri knows no memfd; its threads are all of this process, which a private mapping serves.
+            return Region::anonymous(len);
+        }
         let name = std::ffi::CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         // SAFETY: a valid C string and known flags.
         let raw = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
@@ -55,7 +59,9 @@ impl Region {
     /// Private zeroed memory; pages take room only once they are written.
     pub fn anonymous(len: usize) -> io::Result<Region> {
         let len = round_up(len)?;
-        let base = mmap(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)?;
+        // Miri knows no lazy memory either.
+        let lazy = if cfg!(miri) { 0 } else { libc::MAP_NORESERVE };
+        let base = mmap(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | lazy, -1)?;
         Ok(Region { base, len, fd: None })
     }
 
@@ -91,15 +97,13 @@ impl Region {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// Copies bytes out; a concurrent writer can make them a mixture of old and new, so check them after, not before.
-    /// Panics outside the region.
+    /// Copies bytes out, once; a concurrent writer can make them a mixture of old and new, so check them after, not before: the compiler
+    /// cannot read them again ([`crate::copy`]). Panics outside the region.
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         self.check(offset, into.len());
-        // SAFETY: in bounds by `check`; `into` is exclusively ours, so the ranges cannot overlap.
-        unsafe {
-            std::ptr::copy_nonoverlapping(self.base.as_ptr().add(offset), into.as_mut_ptr(), into.len())
-        }
+        // SAFETY: in bounds by `check`; `into` is ours.
+        unsafe { copy::copy(self.base.as_ptr().add(offset), into.as_mut_ptr(), into.len()) }
     }
 
     /// Copies bytes in. Panics outside the region.
@@ -107,7 +111,7 @@ impl Region {
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
         // SAFETY: as in `read`.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr().add(offset), from.len()) }
+        unsafe { copy::copy(from.as_ptr(), self.base.as_ptr().add(offset), from.len()) }
     }
 
     /// Copies 32-bit words in (queue entries; little-endian machines only hold the wire's order, which is all we run on).
@@ -115,46 +119,32 @@ impl Region {
     #[inline]
     pub fn write_words<const N: usize>(&self, offset: usize, from: &[u32; N]) {
         self.check(offset, size_of_val(from));
-        // SAFETY: in bounds by `check`; unaligned bytes are fine for a byte copy.
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                from.as_ptr().cast::<u8>(),
-                self.base.as_ptr().add(offset),
-                size_of_val(from),
-            )
-        }
+        // SAFETY: in bounds by `check`.
+        unsafe { copy::store(from, self.base.as_ptr().add(offset)) }
     }
 
     /// Copies 32-bit words out; as [`Region::read`].
     #[inline]
     pub fn read_words<const N: usize>(&self, offset: usize) -> [u32; N] {
-        let mut into = [0u32; N];
-        self.check(offset, size_of_val(&into));
-        // SAFETY: in bounds by `check`; `into` is ours and every bit pattern is a u32.
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                self.base.as_ptr().add(offset),
-                into.as_mut_ptr().cast::<u8>(),
-                size_of::<[u32; N]>(),
-            )
-        }
-        into
+        self.check(offset, size_of::<[u32; N]>());
+        // SAFETY: in bounds by `check`.
+        unsafe { copy::load(self.base.as_ptr().add(offset)) }
     }
 
     /// Sets bytes. Panics outside the region.
     pub fn fill(&self, offset: usize, len: usize, byte: u8) {
         self.check(offset, len);
         // SAFETY: in bounds by `check`.
-        unsafe { std::ptr::write_bytes(self.base.as_ptr().add(offset), byte, len) }
+        unsafe { copy::fill(self.base.as_ptr().add(offset), len, byte) }
     }
 
-    /// Copies between two regions (or within one; the ranges may overlap). Panics outside either.
+    /// Copies between two regions (or within one; the ranges may overlap), as [`Region::read`]. Panics outside either.
     #[inline]
     pub fn copy(from: &Region, from_offset: usize, to: &Region, to_offset: usize, len: usize) {
         from.check(from_offset, len);
         to.check(to_offset, len);
         // SAFETY: both in bounds by `check`.
-        unsafe { std::ptr::copy(from.base.as_ptr().add(from_offset), to.base.as_ptr().add(to_offset), len) }
+        unsafe { copy::copy(from.base.as_ptr().add(from_offset), to.base.as_ptr().add(to_offset), len) }
     }
 
     /// Gives whole pages inside the range back to the system (private regions only); they read as zeros after.
@@ -162,7 +152,9 @@ impl Region {
         self.check(offset, len);
         let start = offset.next_multiple_of(PAGE_SIZE);
         let end = (offset + len) / PAGE_SIZE * PAGE_SIZE;
-        if self.fd.is_none() && end > start {
+        if cfg!(miri) {
+            self.fill(start, end.saturating_sub(start), 0);
+        } else if self.fd.is_none() && end > start {
             // SAFETY: whole pages of our own private mapping; MADV_DONTNEED leaves them mapped and zero.
             unsafe { libc::madvise(self.base.as_ptr().add(start).cast(), end - start, libc::MADV_DONTNEED) };
         }
