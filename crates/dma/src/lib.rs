@@ -23,6 +23,7 @@ mod function;
 pub mod local;
 mod memory;
 pub mod passthrough;
+mod patience;
 mod region;
 pub mod ring;
 pub mod socket;

@@ -2,7 +2,8 @@
 //!
 //! A call moves into the ring with the memory that it uses and comes back with it ([`Bytes`]): a buffer by ownership, host
 //! memory by the ring's hold on the IOVA table, which unmaps nothing while it lives. So no completion can write
-//! to memory that is gone; a ring that is dropped waits for its calls first.
+//! to memory that is gone; a ring that is dropped waits for its calls first, and where the kernel cannot be entered any more leaves their
+//! memory to it for ever.
 //!
 //! A ring's completions come by the device's interrupt, or are looked for in the device's own queues ([`Completion`]).
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 use io_uring::{IoUring, opcode, types};
 
 use crate::file::{Call, Transfer, allocate_mode, pieces};
+use crate::patience::{Patience, given_up};
 use crate::{IoBuffer, Memory, Span};
 
 /// Memory of a call in flight.
@@ -219,15 +221,18 @@ impl Ring {
 
     fn enter(&mut self, want: usize) {
         // Interrupted, or the kernel is short of memory just now: the next poll tries again.
+        let _ = self.try_enter(want);
+    }
+
+    fn try_enter(&mut self, want: usize) -> io::Result<()> {
         let entered = if want == 0 && self.unsent == 0 {
             // SAFETY: no argument; GETEVENTS runs the completions that wait for this thread.
             unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, 0, IORING_ENTER_GETEVENTS, None) }
         } else {
             self.ring.submit_and_wait(want)
         };
-        if let Ok(sent) = entered {
-            self.unsent = self.unsent.saturating_sub(sent);
-        }
+        self.unsent = self.unsent.saturating_sub(entered?);
+        Ok(())
     }
 
     fn reap(&mut self) -> Option<(u64, io::Result<usize>, Bytes)> {
@@ -270,9 +275,15 @@ fn hybrid(depth: u32) -> io::Result<IoUring> {
 impl Drop for Ring {
     fn drop(&mut self) {
         // The kernel may still write to the memory of calls in flight: it is freed only after them.
+        let mut patience = Patience::default();
         while self.in_flight() > 0 {
-            self.enter(1);
+            let (entered, before) = (self.try_enter(1), self.in_flight());
             while self.reap().is_some() {}
+            if !patience.lasts(&entered, self.in_flight() < before) {
+                given_up(self.in_flight(), &entered);
+                std::mem::forget((std::mem::take(&mut self.slots), self.memory.clone()));
+                return;
+            }
         }
     }
 }
@@ -331,5 +342,35 @@ mod tests {
             ring.push(Call::Read { offset: 0 }, Bytes::Buffer(IoBuffer::new(4096).unwrap()), 0, 1).unwrap();
         }
         assert!(ring.push(Call::Sync, Bytes::None, 0, 1).is_err());
+    }
+
+    #[test]
+    fn a_ring_that_cannot_be_entered_gives_its_memory_up() {
+        if let Err(e) = available() {
+            eprintln!("LEFT OUT: a_ring_that_cannot_be_entered_gives_its_memory_up: io_uring: {e}");
+            return;
+        }
+        let memory = Arc::new(Memory::new());
+        memory.map(0x1000, Arc::new(Region::anonymous(4096).unwrap())).unwrap();
+        let spans = vec![memory.resolve(0x1000, 4096).unwrap()];
+        let null = File::open("/dev/null").unwrap();
+        // A pipe that nobody writes to: the read does not end.
+        let mut ends = [0; 2];
+        // SAFETY: two descriptors come back, owned by nobody else.
+        let (read, _write) = unsafe {
+            assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+            use std::os::fd::FromRawFd;
+            (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1]))
+        };
+        let mut ring = Ring::new(Arc::new(read), memory.clone(), 4).unwrap();
+        for _ in 0..3 {
+            ring.push(Call::Read { offset: 0 }, Bytes::Spans(spans.clone()), 0, 1).unwrap();
+        }
+        ring.send();
+        // Another file in the place of the ring's descriptor: the kernel refuses to be entered by it from now on.
+        // SAFETY: no memory is involved; both descriptors are open.
+        assert!(unsafe { libc::dup2(null.as_raw_fd(), ring.ring.as_raw_fd()) } >= 0);
+        drop(ring);
+        assert_eq!(Arc::strong_count(&memory), 2, "what the kernel may write to stays");
     }
 }

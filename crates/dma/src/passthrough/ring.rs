@@ -1,7 +1,7 @@
 //! The same commands by io_uring (Linux 5.19, admin commands 6.0): many in flight, none waited for by a thread of its own.
 //!
 //! A command moves into the ring with its data and comes back with them, so that no completion can write to memory that is gone; a ring
-//! that is dropped waits for its commands first.
+//! that is dropped waits for its commands first, as long as the kernel can be entered.
 
 use std::fs::File;
 use std::io;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use super::{Passed, Passthrough, Queue};
+use crate::patience::{Patience, given_up};
 
 /// `struct nvme_uring_cmd`, which lies in the second half of an entry of 128 bytes.
 #[repr(C)]
@@ -119,20 +120,24 @@ impl CommandRing {
 
     /// Sleeps until a command has ended, for `timeout` where one is given, or (always allowed) less.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        match self.enter(timeout) {
+            Err(e) if !matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EAGAIN)) => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         if self.in_flight == 0 || !self.ring.completion().is_empty() {
             return Ok(());
         }
-        let waited = match timeout.map(types::Timespec::from) {
+        let entered = match timeout.map(types::Timespec::from) {
             Some(timeout) => {
                 let args = types::SubmitArgs::new().timespec(&timeout);
                 self.ring.submitter().submit_with_args(1, &args)
             }
             None => self.ring.submit_and_wait(1),
         };
-        match waited {
-            Err(e) if !matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EAGAIN)) => Err(e),
-            _ => Ok(()),
-        }
+        entered.map(drop)
     }
 
     /// A command that has ended.
@@ -154,12 +159,14 @@ impl CommandRing {
 impl Drop for CommandRing {
     fn drop(&mut self) {
         // The kernel may still write to the data of commands in flight.
+        let mut patience = Patience::default();
         while self.in_flight > 0 {
-            if self.wait(None).is_err() {
-                // Nobody can tell when they end: their memory is never used again.
+            let (waited, before) = (self.enter(None), self.in_flight);
+            while self.take().is_some() {}
+            if !patience.lasts(&waited, self.in_flight < before) {
+                given_up(self.in_flight, &waited);
                 return std::mem::forget(std::mem::take(&mut self.slots));
             }
-            while self.take().is_some() {}
         }
     }
 }
