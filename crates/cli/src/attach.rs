@@ -15,11 +15,12 @@ use nearside_device::{Config, Fsr};
 use nearside_dma::system::Termination;
 use nearside_driver::Policy;
 use nearside_front_fuse::AttachOptions;
-use nearside_store::{FileOptions, Store};
+use nearside_store::{Beside, FileOptions, Store};
 use nearside_stores::{AnyStore, models_help};
 
 use crate::args::CompletionModel;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, complain};
+use crate::in_use;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,6 +52,9 @@ pub struct AttachArgs {
     /// Threads of near-data work's own; 0: it runs between the I/O of the drive's thread [default: half of the cores from four on, else 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=16))]
     near_data_threads: Option<u8>,
+    /// Write to an image although it is mounted or a loop device lies over it: both write, and what is on it may be destroyed
+    #[arg(long)]
+    risk_corruption: bool,
     /// An empty directory
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
@@ -60,8 +64,10 @@ pub fn run(args: AttachArgs) -> Outcome {
     let words = |e: &dyn std::fmt::Display| Failure::Message(e.to_string());
     let termination = Termination::new().map_err(|e| words(&e))?;
     let clock = TscClock::new();
-    let file = FileOptions { block_size: args.block_size, ..FileOptions::serve() };
-    let store = AnyStore::open(&args.store, file).map_err(|e| words(&e))?;
+    let beside = if args.risk_corruption { Beside::Anybody } else { Beside::Nobody };
+    let file = FileOptions { block_size: args.block_size, beside, ..FileOptions::serve() };
+    let store = AnyStore::open(&args.store, file).map_err(|e| in_use::words(&e, false))?;
+    store.notes().iter().for_each(|note| complain(note));
     let capacity = store.capacity();
     let threads = args.near_data_threads.map_or_else(Workers::usual, usize::from);
     let workers = Workers::start(threads, clock).map_err(|e| words(&e))?;

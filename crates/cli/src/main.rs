@@ -22,6 +22,7 @@ mod find;
 mod fnmatch;
 mod format;
 mod grep;
+mod in_use;
 mod info;
 mod interrupt;
 mod ls;

@@ -16,7 +16,7 @@ use nearside_fsrlib::{
 };
 
 use crate::args::{DriveArgs, Threads};
-use crate::failure::Failure;
+use crate::failure::{Failure, complain};
 use crate::interrupt;
 
 /// The socket's path, where the name is one.
@@ -127,6 +127,12 @@ pub fn transport(args: &DriveArgs) -> Result<Box<dyn Transport>, Failure> {
     };
     let mut drive = nearside_embedded::image(path, &options)
         .map_err(|e| Failure::Message(format!("{}: {e}", path.display())))?;
+    if let Some(writer) = drive.namespace().store().writer() {
+        complain(&format!(
+            "{}: {writer}: what is written meanwhile may be missing in the answer, or show in part",
+            path.display()
+        ));
+    }
     if args.get_features {
         drive.way().set_encoding(Encoding::GetFeatures);
     }

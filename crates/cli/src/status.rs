@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::failure::Outcome;
+use crate::in_use::InUse;
 use crate::serve::control::{Request, ask};
 use crate::serve::plan::NamespacePlan;
 
@@ -47,6 +48,8 @@ enum What {
         /// Refuse writes
         #[arg(long)]
         read_only: bool,
+        #[command(flatten)]
+        in_use: InUse,
     },
     /// Takes one away; commands that run on it end first
     Remove {
@@ -98,13 +101,20 @@ pub fn run(args: StatusArgs) -> Outcome {
 pub fn namespace(args: NamespaceArgs) -> Outcome {
     let NamespaceArgs { control, subsystem, what } = args;
     let request = match what {
-        What::Add { nsid, store, block_size, read_only } => {
+        What::Add { nsid, store, block_size, read_only, in_use } => {
             // The server may have been started elsewhere.
             let store = match std::fs::canonicalize(store.strip_prefix("file:").unwrap_or(&store)) {
                 Ok(path) => format!("file:{}", path.display()),
                 Err(_) => store,
             };
-            let namespace = NamespacePlan { nsid, store, block_size, read_only };
+            let namespace = NamespacePlan {
+                nsid,
+                store,
+                block_size,
+                read_only,
+                shared_image: in_use.shared_image,
+                risk_corruption: in_use.risk_corruption,
+            };
             Request::AddNamespace { subsystem, namespace }
         }
         What::Remove { nsid } => Request::RemoveNamespace { subsystem, nsid },

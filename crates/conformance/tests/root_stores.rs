@@ -47,11 +47,13 @@ fn block_device() {
             let discarded =
                 Command::new("blkdiscard").args(["--zeroout", "--force"]).arg(&device.device).status();
             assert!(discarded.unwrap().success());
-            File::open(&device.device, FileOptions { block_size, access, backend: None }).unwrap()
+            File::open(&device.device, FileOptions { block_size, access, ..FileOptions::serve() }).unwrap()
         });
     }
     let serving = File::open(&device.device, FileOptions::serve()).unwrap();
     assert!(serving.is_direct(), "{:?}", serving.notes());
     assert!(File::open(&device.device, FileOptions::serve()).is_err(), "two drives on one device");
+    assert!(File::open(&device.device, FileOptions::read()).is_err(), "a reader beside a writer");
+    drop(serving);
     File::open(&device.device, FileOptions::read()).unwrap();
 }

@@ -35,7 +35,7 @@ fn files(dir: &Path, operations: usize, options: FileOptions) {
 fn files_on_disk() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     files(dir, 400, FileOptions::serve());
-    files(dir, 400, FileOptions { block_size: 4096, access: Access::ServeBuffered, backend: None });
+    files(dir, 400, FileOptions { block_size: 4096, access: Access::ServeBuffered, ..FileOptions::serve() });
 }
 
 #[test]
@@ -43,7 +43,11 @@ fn files_on_tmpfs() {
     for block_size in [512, 4096] {
         for access in [Access::Serve, Access::ServeBuffered] {
             for backend in [None, Some(Backend::Positioned)] {
-                files(Path::new("/dev/shm"), 2000, FileOptions { block_size, access, backend });
+                files(
+                    Path::new("/dev/shm"),
+                    2000,
+                    FileOptions { block_size, access, backend, ..FileOptions::serve() },
+                );
             }
         }
     }

@@ -220,15 +220,32 @@ pub fn extents(file: &File, most: u32) -> io::Result<u32> {
     Ok((map[2] >> 32) as u32)
 }
 
-/// Takes the exclusive advisory lock (flock) without waiting; false where another has it. It ends with the last descriptor
-/// of this open file.
-pub fn try_lock(file: &File) -> io::Result<bool> {
-    // SAFETY: no memory is involved.
-    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+/// What a lock keeps out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// Nobody but exclusive ones.
+    Shared,
+    /// All others.
+    Exclusive,
+}
+
+/// Takes an advisory lock on the whole file (an "open file description lock", F_OFD_SETLK: the kind that QEMU takes of an image) without
+/// waiting; false where another's keeps it out. It ends with the last descriptor of this open file. A shared one needs a file that was opened
+/// to be read, an exclusive one a file that may be written.
+pub fn lock(file: &File, lock: Lock) -> io::Result<bool> {
+    // SAFETY: plain integers, for which zeros are valid.
+    let mut flock: libc::flock = unsafe { std::mem::zeroed() };
+    flock.l_type = match lock {
+        Lock::Shared => libc::F_RDLCK as libc::c_short,
+        Lock::Exclusive => libc::F_WRLCK as libc::c_short,
+    };
+    flock.l_whence = libc::SEEK_SET as libc::c_short;
+    // SAFETY: the structure lives through the call, which only reads it.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &flock) } == 0 {
         return Ok(true);
     }
     match io::Error::last_os_error() {
-        e if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        e if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
         e => Err(e),
     }
 }

@@ -20,6 +20,7 @@ pub mod cpu;
 mod event;
 pub mod file;
 mod function;
+pub mod in_use;
 pub mod local;
 mod memory;
 pub mod passthrough;

@@ -14,7 +14,7 @@ use nearside_driver::{
     Driver, DriverConfig, Initiator, InitiatorConfig, Peer, Policy, QueueConfig, Service, Threaded,
 };
 use nearside_fsrlib::{Completion, QueueTransport, Transport};
-use nearside_store::{File, FileOptions, Store};
+use nearside_store::{Beside, File, FileOptions, Store};
 
 /// Who runs the drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,16 +93,21 @@ impl std::error::Error for Error {}
 const TIMEOUT_MS: u64 = 3_600_000;
 
 /// A drive that understands files over an image file or a block device, which is read through the page cache and never
-/// written. Errors do not name the path.
+/// written. Where somebody else writes it ([`File::writer`] says who), no command relies on what another has read. Errors do not name the path.
 pub fn image(path: &Path, options: &Options) -> Result<Embedded<File, Fsr>, Error> {
-    let store = File::open(path, FileOptions::read()).map_err(Error::Store)?;
+    let beside = FileOptions { beside: Beside::Anybody, ..FileOptions::read() };
+    let store = File::open(path, beside).map_err(Error::Store)?;
     let threads = match options.near_data_threads {
         Some(threads) => threads,
         None if options.has_threads() => Workers::usual(),
         None => 0,
     };
     let workers = Workers::start(threads, TscClock::new()).map_err(Error::Drive)?;
-    let firmware = Fsr::new(Arc::new(TscClock::new()), nearside_device::near_data::Config::default());
+    let (clock, config) = (Arc::new(TscClock::new()), nearside_device::near_data::Config::default());
+    let firmware = match store.writer() {
+        Some(_) => Fsr::distrusting(clock, config),
+        None => Fsr::new(clock, config),
+    };
     let firmware = firmware.on(workers.as_ref().map(Workers::hands));
     let mut embedded = Embedded::start(store, firmware, options)?;
     embedded._workers = workers;

@@ -158,6 +158,57 @@ fn get_features_gives_the_same_answer() {
     assert_eq!(paper.transport_mut().taken().unwrap(), Some(summary.moved.near_data_commands));
 }
 
+/// Names, inodes and blocks that one command has read are not what they were once somebody else has written: here another volume, with
+/// the same inode numbers, in the place of the first.
+#[test]
+fn beside_a_writer_nothing_that_was_read_is_relied_on() {
+    let test = "beside_a_writer_nothing_that_was_read_is_relied_on";
+    if !needs::tools(test, &["mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let volume = |name: &str, text: &str| {
+        let tree = folder.path().join(format!("{name}.tree"));
+        std::fs::create_dir(&tree).unwrap();
+        std::fs::write(tree.join("public"), text).unwrap();
+        let image = folder.path().join(name);
+        let made = Command::new(needs::tool("mke2fs").unwrap())
+            .args(["-q", "-F", "-t", "ext4", "-d"])
+            .args([&tree, &image])
+            .arg("8M")
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        image
+    };
+    let (first, second) = (volume("first", "one\n"), volume("second", "two and more\n"));
+    let serve = nearside_store::FileOptions::serve();
+    let writer = nearside_store::File::open(&first, serve).unwrap();
+    let drive = nearside_embedded::image(&first, &Options::default()).unwrap();
+    let said = drive.namespace().store().writer().map(str::to_owned);
+    assert_eq!(said.as_deref(), Some("this process has it locked"));
+    let mut session = Session::new(drive, Arc::new(TscClock::new()));
+    let read = Ask::path(b"/public", Operation::Read { offset: 0, len: 100 });
+    let content = |session: &mut Session<_>| {
+        let (records, _) = ask(session, &read);
+        records.into_iter().find_map(|r| if let Record::Data { bytes, .. } = r { Some(bytes) } else { None })
+    };
+    for _ in 0..2 {
+        assert_eq!(content(&mut session).as_deref(), Some(&b"one\n"[..]));
+    }
+    let bytes = std::fs::read(&second).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(
+        &std::fs::File::options().write(true).open(&first).unwrap(),
+        &bytes,
+        0,
+    )
+    .unwrap();
+    assert_eq!(content(&mut session).as_deref(), Some(&b"two and more\n"[..]));
+    drop(writer);
+    let alone = nearside_embedded::image(&first, &Options::default()).unwrap();
+    assert_eq!(alone.namespace().store().writer(), None);
+}
+
 #[test]
 fn the_example_searches_by_one_command() {
     let Some((_folder, image)) = image("the_example_searches_by_one_command", "ext4") else { return };

@@ -1,8 +1,6 @@
 //! Whether a target may be written: a run that would destroy something refuses unless it is told to.
 //!
-//! A target is **in use** where it, one of its partitions, or the disk that it is a partition of is mounted (/proc/self/mountinfo, by
-//! device number and by name), is swap (/proc/swaps) or has a holder (/sys: device mapper, RAID, LVM, bcache); or where a loop device
-//! lies over the file.
+//! A target is **in use** where this machine has it mounted or otherwise in use ([`nearside_dma::in_use`]).
 //!
 //! A target is **not empty** where any byte is not zero in its first MiB, its last MiB, or 256 probes of 4 KiB spread evenly over the rest.
 //! The first and the last MiB hold every known signature: partition tables (MBR, GPT and its copy), ext, XFS, F2FS, Btrfs (at 64 KiB),
@@ -10,10 +8,11 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use nearside_dma::file::size;
+use nearside_dma::in_use;
 
 /// Why a target is not written.
 #[derive(Debug, thiserror::Error)]
@@ -68,8 +67,8 @@ pub fn may_write(path: &Path, destroy: bool) -> Result<(), Refusal> {
             "neither a regular file nor a block device",
         )));
     }
-    if let Some(by) = user(path).map_err(fail)? {
-        return Err(Refusal::InUse { path: path.to_owned(), by });
+    if let Some(user) = in_use::user(path).map_err(fail)? {
+        return Err(Refusal::InUse { path: path.to_owned(), by: user.by });
     }
     match content(&File::open(path).map_err(fail)?).map_err(fail)? {
         Some(offset) => Err(Refusal::NotEmpty { path: path.to_owned(), offset }),
@@ -94,74 +93,6 @@ fn content(file: &File) -> io::Result<Option<u64>> {
         }
     }
     Ok(None)
-}
-
-/// Who uses it, in words.
-fn user(path: &Path) -> io::Result<Option<String>> {
-    let path = path.canonicalize()?;
-    let metadata = fs::metadata(&path)?;
-    if !metadata.file_type().is_block_device() {
-        return Ok(
-            loop_device(&path).or_else(|| swap(&|m| (m.dev(), m.ino()) == (metadata.dev(), metadata.ino())))
-        );
-    }
-    let number = metadata.rdev();
-    let sys = PathBuf::from(format!("/sys/dev/block/{}", words(number)));
-    let mut family = vec![words(number)];
-    let parts = fs::read_dir(&sys).into_iter().flatten().flatten().map(|entry| entry.path());
-    let parts: Vec<PathBuf> = parts.filter(|part| part.join("partition").exists()).collect();
-    if sys.join("partition").exists()
-        && let Some(disk) = sys.canonicalize()?.parent()
-    {
-        family.extend(fs::read_to_string(disk.join("dev")).map(|text| text.trim().to_owned()));
-    }
-    for part in &parts {
-        family.extend(fs::read_to_string(part.join("dev")).map(|text| text.trim().to_owned()));
-    }
-    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    if let Some(place) = mounted(&mounts, &family, &path.to_string_lossy()) {
-        return Ok(Some(format!("mounted at {place}")));
-    }
-    for held in std::iter::once(&sys).chain(&parts) {
-        if let Some(Ok(holder)) = fs::read_dir(held.join("holders")).ok().and_then(|mut list| list.next()) {
-            return Ok(Some(format!("held by {}", holder.file_name().to_string_lossy())));
-        }
-    }
-    Ok(swap(&|m| m.file_type().is_block_device() && family.contains(&words(m.rdev()))))
-}
-
-/// "major:minor", as the kernel writes them (makedev(3) backwards).
-fn words(number: u64) -> String {
-    let major = (number >> 8 & 0xfff) | (number >> 32 & !0xfff);
-    let minor = (number & 0xff) | (number >> 12 & !0xff);
-    format!("{major}:{}", minor & 0xffff_ffff)
-}
-
-/// Where one of these devices, or a device of this name, is mounted (proc(5): the third field is the number, the fifth the place, the
-/// second after the dash the source, which alone shows Btrfs's devices).
-fn mounted(mountinfo: &str, family: &[String], name: &str) -> Option<String> {
-    mountinfo.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split(' ').collect();
-        let dash = fields.iter().position(|field| *field == "-")?;
-        let by_number = family.iter().any(|number| fields.get(2) == Some(&number.as_str()));
-        let by_name = fields.get(dash + 2) == Some(&name);
-        (by_number || by_name).then(|| fields.get(4).copied().unwrap_or("?").replace("\\040", " "))
-    })
-}
-
-fn swap(same: &dyn Fn(&fs::Metadata) -> bool) -> Option<String> {
-    let list = fs::read_to_string("/proc/swaps").ok()?;
-    let paths = list.lines().skip(1).filter_map(|line| line.split_whitespace().next());
-    let found = paths.filter_map(|path| fs::metadata(path).ok()).any(|metadata| same(&metadata));
-    found.then(|| "swap".to_owned())
-}
-
-fn loop_device(file: &Path) -> Option<String> {
-    fs::read_dir("/sys/block").ok()?.flatten().find_map(|entry| {
-        let backing = fs::read_to_string(entry.path().join("loop/backing_file")).ok()?;
-        (Path::new(backing.trim_end_matches('\n')) == file)
-            .then(|| format!("/dev/{} lies over it", entry.file_name().to_string_lossy()))
-    })
 }
 
 #[cfg(test)]
@@ -192,17 +123,6 @@ mod tests {
     }
 
     #[test]
-    fn mounts_are_found_by_number_and_by_name() {
-        let info = "22 1 8:17 / /mnt/a\\040b rw - ext4 /dev/sdb1 rw\n23 1 0:44 / /data rw shared:1 - btrfs /dev/sdc rw\n";
-        let family = |numbers: &[&str]| numbers.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
-        assert_eq!(mounted(info, &family(&["8:16", "8:17"]), "/dev/sdb").as_deref(), Some("/mnt/a b"));
-        assert_eq!(mounted(info, &family(&["8:32"]), "/dev/sdc").as_deref(), Some("/data"));
-        assert_eq!(mounted(info, &family(&["8:1"]), "/dev/sda1"), None);
-        assert_eq!(words(0x0810), "8:16");
-        assert_eq!(words(259 << 8 | 3), "259:3");
-    }
-
-    #[test]
     fn the_disk_that_this_runs_on_is_in_use() {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let source = mounts.lines().find_map(|line| {
@@ -214,7 +134,7 @@ mod tests {
                 .filter(|source| source.starts_with("/dev/") && Path::new(source).exists())
         });
         match source.map(|source| may_write(Path::new(source), false)) {
-            Some(Err(Refusal::InUse { by, .. })) => assert!(by.starts_with("mounted at"), "{by}"),
+            Some(Err(Refusal::InUse { by, .. })) => assert!(by.contains("mounted at"), "{by}"),
             Some(other) => panic!("{source:?}: {other:?}"),
             None => eprintln!("LEFT OUT: the_disk_that_this_runs_on_is_in_use: no block device is mounted"),
         }

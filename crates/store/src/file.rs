@@ -1,8 +1,9 @@
 //! A store in a regular file or on a block device.
 //!
-//! Opened to read, it goes through the page cache and locks nothing. Opened to serve, it takes the file for itself (an
-//! exclusive flock, and O_EXCL where it is a block device, which a mounted one refuses) and moves bytes with O_DIRECT, so that the
-//! host's cache is the only one. Where the file system has no O_DIRECT at this block size, it serves through the page
+//! Opened to read, it goes through the page cache, and keeps writers out by a shared lock. Opened to serve, it takes the file for itself
+//! (an exclusive lock, and O_EXCL where it is a block device) and moves bytes with O_DIRECT, so that the host's cache is the only one. A
+//! file or device that this machine has mounted or otherwise in use is refused ([`nearside_dma::in_use`]), unless [`Beside`] says that
+//! it is wanted all the same. Where the file system has no O_DIRECT at this block size, it serves through the page
 //! cache and says so in [`File::notes`].
 //!
 //! Calls go by io_uring, or by positioned calls in the reactor's own thread where the system denies io_uring
@@ -14,7 +15,8 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nearside_dma::{IoBuffer, Memory, file, uring};
+use nearside_dma::file::{self, Lock};
+use nearside_dma::{IoBuffer, Memory, in_use, uring};
 
 use crate::Store;
 use crate::durable::Durable;
@@ -40,6 +42,17 @@ pub enum Backend {
     Positioned,
 }
 
+/// Who else may use the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Beside {
+    /// While it is read nobody writes it, while it is written nobody uses it; else it is not opened.
+    #[default]
+    Nobody,
+    /// Whoever does. Who only reads it must take nothing that was read before for what it is now, and hears in [`File::writer`] who writes
+    /// it. Who writes it despite a mount or a loop device destroys what is on it; another program's lock is respected.
+    Anybody,
+}
+
 /// How to open a [`File`].
 #[derive(Clone, Copy, Debug)]
 pub struct FileOptions {
@@ -49,12 +62,14 @@ pub struct FileOptions {
     pub access: Access,
     /// How; `None`: io_uring where it is to be had.
     pub backend: Option<Backend>,
+    /// Beside whom.
+    pub beside: Beside,
 }
 
 impl FileOptions {
     /// To read, in blocks of 512 bytes.
     pub fn read() -> FileOptions {
-        FileOptions { block_size: 512, access: Access::Read, backend: None }
+        FileOptions { block_size: 512, access: Access::Read, backend: None, beside: Beside::Nobody }
     }
 
     /// To serve a drive, in blocks of 512 bytes.
@@ -81,11 +96,12 @@ pub(crate) struct Inner {
     pub(crate) durable: Durable,
     path: PathBuf,
     notes: Vec<String>,
+    writer: Option<String>,
 }
 
 impl File {
     /// Opens a file or block device. What is left of it after its last whole block is not part of the store. Errors
-    /// name the file; one that another drive serves is [`io::ErrorKind::ResourceBusy`].
+    /// name the file; one that is in use is [`io::ErrorKind::ResourceBusy`], with who uses it.
     pub fn open(path: impl AsRef<Path>, options: FileOptions) -> io::Result<File> {
         let path = path.as_ref();
         File::open_inner(path, options)
@@ -93,7 +109,7 @@ impl File {
     }
 
     fn open_inner(path: &Path, options: FileOptions) -> io::Result<File> {
-        let FileOptions { block_size, access, backend } = options;
+        let FileOptions { block_size, access, backend, beside } = options;
         let read_only = access == Access::Read;
         if block_size != 512 && block_size != 4096 {
             return Err(invalid(format!("a block has 512 or 4096 bytes, not {block_size}")));
@@ -101,6 +117,11 @@ impl File {
         let kind = fs::metadata(path)?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(invalid("neither a regular file nor a block device".into()));
+        }
+        let lock = if read_only { Lock::Shared } else { Lock::Exclusive };
+        // Before it is opened: the system's own refusal of a device does not say who has it.
+        if beside == Beside::Nobody {
+            in_use::refuse(path, lock)?;
         }
         let exclusive = if !read_only && kind.is_block_device() { file::O_EXCL } else { 0 };
         let open = |flags: i32| {
@@ -123,9 +144,20 @@ impl File {
                 }
             }
         };
-        if !read_only && !locked(&file)? {
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another drive serves it (flock)"));
+        if !read_only
+            && beside == Beside::Anybody
+            && let Ok(Some(user)) = in_use::user(path)
+        {
+            let path = path.display();
+            notes.push(format!(
+                "{path}: {}, and is written all the same: what is on it may be destroyed",
+                user.by
+            ));
         }
+        let writer = match (read_only, beside) {
+            (true, Beside::Anybody) => in_use::writer(path, &file),
+            _ => in_use::take(&file, lock).map(|()| None)?,
+        };
         let len = file::size(&file)?;
         let capacity = len - len % u64::from(block_size);
         if capacity == 0 {
@@ -149,6 +181,7 @@ impl File {
                 durable: Durable::default(),
                 path: path.to_owned(),
                 notes,
+                writer,
             }),
         })
     }
@@ -163,6 +196,11 @@ impl File {
         self.inner.direct
     }
 
+    /// Who else writes the file, where it was opened to be read [beside anybody](Beside::Anybody) and somebody did.
+    pub fn writer(&self) -> Option<&str> {
+        self.inner.writer.as_deref()
+    }
+
     /// What a user should know: a fallback and its reason, one sentence each.
     pub fn notes(&self) -> &[String] {
         &self.inner.notes
@@ -172,19 +210,6 @@ impl File {
     pub fn path(&self) -> &Path {
         &self.inner.path
     }
-}
-
-/// Takes the file's lock. A server that was killed holds it for some milliseconds after its death, until the kernel has taken its io_uring
-/// apart: who follows it at once waits for that.
-fn locked(file: &fs::File) -> io::Result<bool> {
-    const TRIES: usize = 100;
-    for _ in 0..TRIES {
-        if file::try_lock(file)? {
-            return Ok(true);
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    Ok(false)
 }
 
 /// Reads the first blocks as a channel will: a file system may take the flag and refuse the alignment.
@@ -245,13 +270,16 @@ mod tests {
         done.unwrap()
     }
 
+    fn beside(access: Access, beside: Beside) -> FileOptions {
+        FileOptions { access, beside, ..FileOptions::read() }
+    }
+
     #[test]
-    fn a_reader_writes_nothing_and_keeps_nobody_out() {
+    fn a_reader_writes_nothing() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 20).unwrap();
-        let serving = File::open(file.path(), FileOptions::serve()).unwrap();
         let reading = File::open(file.path(), FileOptions::read()).unwrap();
-        assert!(reading.read_only() && !serving.read_only());
+        assert!(reading.read_only());
         let mut channel = reading.channel(Arc::new(Memory::new())).unwrap();
         let write = Operation::Write { offset: 0, len: 512, fua: false };
         let refused = run(&mut channel, write);
@@ -260,6 +288,36 @@ mod tests {
         let deallocate = Operation::Deallocate { offset: 0, len: 512 };
         assert_eq!(run(&mut channel, deallocate).result, Err(StoreError::ReadOnly));
         run(&mut channel, Operation::Read { offset: 0, len: 512 }).result.unwrap();
+    }
+
+    #[test]
+    fn one_writes_or_many_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let open = |access, with| File::open(file.path(), beside(access, with));
+        let busy = |opened: io::Result<File>| {
+            let error = opened.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ResourceBusy, "{error}");
+            assert!(error.to_string().contains("this process has it locked"), "{error}");
+        };
+        let readers = [open(Access::Read, Beside::Nobody), open(Access::Read, Beside::Anybody)];
+        for reader in &readers {
+            assert_eq!(reader.as_ref().unwrap().writer(), None);
+        }
+        for access in [Access::Serve, Access::ServeBuffered] {
+            // Another program's lock is not a mount: nobody goes on despite it.
+            busy(open(access, Beside::Nobody));
+            busy(open(access, Beside::Anybody));
+        }
+        drop(readers);
+        let writer = open(Access::Serve, Beside::Nobody).unwrap();
+        busy(open(Access::Read, Beside::Nobody));
+        busy(open(Access::Serve, Beside::Nobody));
+        let aware = open(Access::Read, Beside::Anybody).unwrap();
+        assert_eq!(aware.writer(), Some("this process has it locked"));
+        drop(writer);
+        // It took no lock that would keep the next writer out.
+        open(Access::Serve, Beside::Nobody).unwrap();
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub use check::check;
 pub use dram::{Dram, DramChannel};
 pub use due::Due;
 pub use faulty::{Fault, Faulty, FaultyChannel, Kinds, Plan, Rule};
-pub use file::{Access, Backend, File, FileOptions};
+pub use file::{Access, Backend, Beside, File, FileOptions};
 pub use file_channel::FileChannel;
 pub use lossy::{Lossy, LossyChannel};
 pub use modelled::{Delayed, Modelled, ModelledChannel};

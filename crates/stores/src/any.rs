@@ -237,6 +237,7 @@ impl Channel for AnyChannel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nearside_store::Beside;
 
     #[test]
     fn every_model_opens() {
@@ -269,7 +270,11 @@ mod tests {
         drop(delayed);
         assert_eq!(first.unwrap_err().kind(), io::ErrorKind::ResourceBusy);
         let _serving = open(path).unwrap();
-        AnyStore::open(path, FileOptions::read()).unwrap();
+        assert_eq!(
+            AnyStore::open(path, FileOptions::read()).unwrap_err().kind(),
+            io::ErrorKind::ResourceBusy
+        );
+        AnyStore::open(path, FileOptions { beside: Beside::Anybody, ..FileOptions::read() }).unwrap();
         for (word, says) in [
             ("dram:1GB", "1GB"),
             ("dram:0", "dram:0"),

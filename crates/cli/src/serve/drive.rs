@@ -13,6 +13,8 @@ use nearside_front_tcp::{Offer, Options, Server, Target};
 use nearside_store::{Data, FileOptions, Operation, Submitted, Token};
 use nearside_stores::AnyStore;
 
+use crate::in_use;
+
 use super::names;
 use super::plan::{NamespacePlan, Plan};
 
@@ -35,13 +37,20 @@ pub fn open(
     hands: Option<Hands>,
 ) -> Result<Arc<Namespace<AnyStore, Fsr>>, String> {
     let options = if plan.read_only { FileOptions::read() } else { FileOptions::serve() };
-    let options = FileOptions { block_size: plan.block_size, ..options };
-    let failed = |e: std::io::Error| format!("namespace {} of {nqn}: {e}", plan.nsid);
-    let store = AnyStore::open(&plan.store, options).map_err(failed)?;
-    let firmware = Fsr::new(Arc::new(TscClock::new()), near_data::Config::default()).on(hands);
+    let failed = |why: String| format!("namespace {} of {nqn}: {why}", plan.nsid);
+    let beside = plan.beside().map_err(failed)?;
+    let options = FileOptions { block_size: plan.block_size, beside, ..options };
+    let store =
+        AnyStore::open(&plan.store, options).map_err(|e| failed(in_use::words(&e, plan.read_only)))?;
+    let firmware = match plan.shared_image {
+        true => Fsr::distrusting(Arc::new(TscClock::new()), near_data::Config::default()),
+        false => Fsr::new(Arc::new(TscClock::new()), near_data::Config::default()),
+    }
+    .on(hands);
     let names = names::identifiers(nqn, plan.nsid, &plan.store);
     // Several controllers reach it, each on its own.
-    let namespace = Namespace::new(store, firmware, plan.block_size, names.uuid, true).map_err(failed)?;
+    let namespace = Namespace::new(store, firmware, plan.block_size, names.uuid, true)
+        .map_err(|e| failed(e.to_string()))?;
     Ok(Arc::new(namespace.with_nguid(names.nguid).protected(plan.read_only)))
 }
 

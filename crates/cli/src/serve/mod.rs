@@ -11,6 +11,7 @@ use nearside_dma::system::Termination;
 use nearside_stores::models_help;
 
 use crate::failure::{Failure, Outcome};
+use crate::in_use::InUse;
 
 pub mod control;
 mod door;
@@ -55,6 +56,8 @@ pub struct ServeArgs {
     /// Refuse writes
     #[arg(long)]
     read_only: bool,
+    #[command(flatten)]
+    in_use: InUse,
     /// Bytes of a logical block
     #[arg(long, value_name = "512|4096", default_value_t = 512)]
     block_size: u32,

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use nearside_device::Identity;
 use nearside_spec::fabrics::{DISCOVERY_PORT, PORT, nqn};
+use nearside_store::Beside;
 use serde::{Deserialize, Serialize};
 
 use super::{ServeArgs, names};
@@ -68,6 +69,24 @@ pub struct NamespacePlan {
     pub block_size: u32,
     #[serde(default)]
     pub read_only: bool,
+    /// Read-only beside whoever writes the image.
+    #[serde(default)]
+    pub shared_image: bool,
+    /// Written despite whoever has it mounted.
+    #[serde(default)]
+    pub risk_corruption: bool,
+}
+
+impl NamespacePlan {
+    /// Beside whom the store is opened.
+    pub fn beside(&self) -> Result<Beside, String> {
+        match (self.read_only, self.shared_image, self.risk_corruption) {
+            (_, false, false) => Ok(Beside::Nobody),
+            (true, true, false) | (false, false, true) => Ok(Beside::Anybody),
+            (false, true, _) => Err("shared-image is for a namespace that is read-only".into()),
+            (true, _, true) => Err("risk-corruption is for a namespace that is written".into()),
+        }
+    }
 }
 
 fn block_size() -> u32 {
@@ -151,6 +170,8 @@ impl Plan {
             store: store.clone(),
             block_size: args.block_size,
             read_only: args.read_only,
+            shared_image: args.in_use.shared_image,
+            risk_corruption: args.in_use.risk_corruption,
         });
         let subsystem = SubsystemPlan {
             nqn,

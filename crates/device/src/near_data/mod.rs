@@ -66,6 +66,8 @@ impl fmt::Display for Place {
 /// The firmware: a retriever for one namespace.
 pub struct Fsr {
     retriever: Arc<Retriever>,
+    /// Each command has a retriever of its own, made so.
+    alone: Option<Config>,
     clock: Arc<dyn Clock>,
     tags: Mutex<Tags>,
     crew: Option<Arc<Crew>>,
@@ -90,6 +92,7 @@ impl Fsr {
     fn of(clock: Arc<dyn Clock>, retriever: Retriever) -> Fsr {
         Fsr {
             retriever: Arc::new(retriever),
+            alone: None,
             clock,
             tags: Mutex::default(),
             crew: None,
@@ -128,6 +131,20 @@ impl Fsr {
 
     fn next(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// As [`Fsr::new`], over bytes that change behind the drive's back: no command takes anything that another has read for what it is now.
+    /// What changes while a command runs may still show in its answer as it was when it was read, or half of each.
+    pub fn distrusting(clock: Arc<dyn Clock>, config: Config) -> Fsr {
+        Fsr { alone: Some(config), ..Fsr::new(clock, config) }
+    }
+
+    /// What answers a command.
+    fn for_command(&self) -> Arc<Retriever> {
+        match self.alone {
+            Some(config) => Arc::new(Retriever::new(config)),
+            None => self.retriever.clone(),
+        }
     }
 
     /// What the drive knows of its files; its monitor's counters.
@@ -336,7 +353,7 @@ impl<S: Store> FsrWorker<S> {
     }
 
     fn run(&mut self, key: u64, request: nearside_fsr::Request, room: usize, whose: For) {
-        let retriever = self.namespace.observer().retriever.clone();
+        let retriever = self.namespace.observer().for_command();
         let work = Work { retriever, request, identity: self.host.identity, room };
         let mut lane = 0;
         match &mut self.site {

@@ -6,7 +6,8 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nearside_dma::{IoBuffer, file as system};
+use nearside_dma::file::{self as system, Lock};
+use nearside_dma::{IoBuffer, in_use};
 
 use super::{Failure, Io};
 use crate::verify::Verifier;
@@ -17,7 +18,7 @@ use crate::workload::Direction;
 pub struct OpenMode {
     /// Past the page cache (O_DIRECT).
     pub direct: bool,
-    /// For writing too; a block device then for this process alone (O_EXCL), which a mounted one refuses.
+    /// For writing too, and then for this process alone: by a lock, and a block device with O_EXCL, which a mounted one refuses.
     pub write: bool,
 }
 
@@ -96,6 +97,9 @@ impl Target {
             io::ErrorKind::InvalidInput if mode.direct => TargetError::NoDirect { path: path.to_owned() },
             _ => fail(e),
         })?;
+        if mode.write {
+            in_use::take(&file, Lock::Exclusive).map_err(fail)?;
+        }
         let size = system::size(&file).map_err(fail)?;
         Ok(Self { path: path.to_owned(), file: Arc::new(file), size, mode })
     }
