@@ -51,6 +51,8 @@ pub(crate) fn of_store(error: &StoreError, operation: &Operation) -> Fault {
     match (error, operation) {
         (StoreError::OutOfRange { .. }, _) => Fault::new(Status::LBA_OUT_OF_RANGE),
         (StoreError::ReadOnly, _) => Fault::new(Status::READ_ONLY_NAMESPACE),
+        // Again at once it would meet the same: a host that is told so says "no space left" and does not try.
+        (StoreError::Full { .. }, _) => Fault::new(Status::CAPACITY_EXCEEDED),
         (StoreError::Busy, _) => Fault::transient(Status::NAMESPACE_NOT_READY),
         (StoreError::Medium { .. }, Operation::Read { .. }) => Fault::transient(Status::UNRECOVERED_READ),
         (

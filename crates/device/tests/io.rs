@@ -324,6 +324,19 @@ fn the_stores_errors_become_statuses() {
     refused(io(&mut host, transfer(io::WRITE_ZEROES, 5, 1, 0, 0)), Status::WRITE_FAULT);
     refused(io(&mut host, transfer(io::COMPARE, 5, 1, DATA, 0)), Status::UNRECOVERED_READ);
     plan.lock().unwrap().clear();
+    // No room: said so, not to be tried again at once, and nobody else's flush is worse for it.
+    plan.lock().unwrap().add(Rule::new(Kinds::Mutations, Fault::Full));
+    let mut dsm = SubmissionEntry::new(io::DATASET_MANAGEMENT, 3, 1);
+    dsm.set_quad(6, LISTS);
+    dsm.cdw[11] = 4;
+    let mut range = [0; 16];
+    range[4] = 1;
+    host.put(LISTS, &range);
+    for full in [writes, transfer(io::WRITE_ZEROES, 5, 1, 0, 0), dsm] {
+        refused(io(&mut host, full), Status::CAPACITY_EXCEEDED.dnr());
+        io(&mut host, SubmissionEntry::new(io::FLUSH, 1, 1)).unwrap();
+    }
+    plan.lock().unwrap().clear();
     // Busy is waited out.
     plan.lock().unwrap().add(Rule { times: Some(5), ..Rule::new(Kinds::Any, Fault::Busy) });
     host.submit(1, reads);

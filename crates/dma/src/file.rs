@@ -167,6 +167,11 @@ pub fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENODEV))
 }
 
+/// Whether an error says that there is no room for what was to be written: on the file system, by a quota, or in so long a file.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG))
+}
+
 /// Bytes of a regular file or block device.
 pub fn size(file: &File) -> io::Result<u64> {
     let metadata = file.metadata()?;

@@ -56,6 +56,8 @@ pub enum Completion {
 
 struct Slot {
     user: u64,
+    /// The call's descriptor, where it is not the ring's.
+    file: Option<Arc<File>>,
     bytes: Bytes,
     pieces: Vec<libc::iovec>,
 }
@@ -125,7 +127,9 @@ impl Ring {
     }
 
     fn over(ring: IoUring, file: Arc<File>, memory: Arc<Memory>, depth: u32, completion: Completion) -> Ring {
-        let slots = (0..depth).map(|_| Slot { user: 0, bytes: Bytes::None, pieces: Vec::new() }).collect();
+        let slots = (0..depth)
+            .map(|_| Slot { user: 0, file: None, bytes: Bytes::None, pieces: Vec::new() })
+            .collect();
         Ring { ring, memory, slots, free: (0..depth).rev().collect(), unsent: 0, completion, file }
     }
 
@@ -142,13 +146,26 @@ impl Ring {
     /// Queues a call, leaving out the first `skip` bytes of its memory; [`Ring::poll`] sends it. Gives the memory back where
     /// the ring is full.
     pub fn push(&mut self, call: Call, bytes: Bytes, skip: usize, user: u64) -> Result<(), Bytes> {
+        self.push_on(None, call, bytes, skip, user)
+    }
+
+    /// As [`Ring::push`], on another descriptor than the ring's own.
+    pub fn push_on(
+        &mut self,
+        other: Option<&Arc<File>>,
+        call: Call,
+        bytes: Bytes,
+        skip: usize,
+        user: u64,
+    ) -> Result<(), Bytes> {
         let Some(index) = self.free.pop() else { return Err(bytes) };
         let slot = &mut self.slots[index as usize];
         slot.user = user;
+        slot.file = other.cloned();
         slot.bytes = bytes;
         pieces(&self.memory, slot.bytes.transfer(), skip, &mut slot.pieces);
         let (list, count) = (slot.pieces.as_ptr(), slot.pieces.len() as u32);
-        let fd = types::Fd(self.file.as_raw_fd());
+        let fd = types::Fd(other.unwrap_or(&self.file).as_raw_fd());
         let durable = |durable| if durable { libc::RWF_DSYNC } else { 0 };
         let entry = match (call, &slot.pieces[..]) {
             // One piece needs no list, which the kernel would copy and check.
@@ -240,6 +257,7 @@ impl Ring {
         let index = entry.user_data() as u32;
         let slot = &mut self.slots[index as usize];
         let bytes = std::mem::take(&mut slot.bytes);
+        slot.file = None;
         let user = slot.user;
         self.free.push(index);
         let result = match entry.result() {

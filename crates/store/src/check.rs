@@ -35,6 +35,12 @@ impl Operation {
         let (offset, len) = self.range().unwrap_or((0, 0));
         StoreError::Medium { operation: self.name(), offset, len, reason: reason.to_string() }
     }
+
+    /// The error of a medium that has no room for what this was to write.
+    pub fn full(&self, reason: impl ToString) -> StoreError {
+        let (offset, len) = self.range().unwrap_or((0, 0));
+        StoreError::Full { operation: self.name(), offset, len, reason: reason.to_string() }
+    }
 }
 
 impl Data<'_> {

@@ -31,6 +31,8 @@ pub enum Fault {
     Error,
     /// Some of its blocks (a seeded run of them) were written, the others not; other kinds fail as by [`Fault::Error`].
     Torn,
+    /// Nothing was done: there is no room for what was to be written. Other kinds fail as by [`Fault::Error`].
+    Full,
     /// The channel says that it is busy.
     Busy,
 }
@@ -274,6 +276,9 @@ impl<C: Channel> Channel for FaultyChannel<C> {
             Some((Fault::Busy, _)) => Submitted::done(Err(StoreError::Busy), data),
             Some((Fault::Torn, chance)) if operation.mutates() => {
                 self.tear(operation, data, token, now, chance)
+            }
+            Some((Fault::Full, _)) if operation.mutates() => {
+                Submitted::done(Err(operation.full("injected")), data)
             }
             Some(_) => Submitted::done(Err(operation.failed("injected")), data),
         }

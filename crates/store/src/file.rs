@@ -11,7 +11,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -87,6 +87,9 @@ pub struct File {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) file: Arc<fs::File>,
+    /// Another descriptor of a file that is written, opened at the same time. The kernel tells each descriptor once of a write-back that
+    /// failed; no other call uses this one, so that it has not been told.
+    pub(crate) witness: Option<Arc<fs::File>>,
     pub(crate) capacity: u64,
     pub(crate) block_size: u32,
     pub(crate) read_only: bool,
@@ -158,6 +161,7 @@ impl File {
             (true, Beside::Anybody) => in_use::writer(path, &file),
             _ => in_use::take(&file, lock).map(|()| None)?,
         };
+        let witness = if read_only { None } else { Some(Arc::new(witness(path, &file)?)) };
         let len = file::size(&file)?;
         let capacity = len - len % u64::from(block_size);
         if capacity == 0 {
@@ -173,6 +177,7 @@ impl File {
         Ok(File {
             inner: Arc::new(Inner {
                 file: Arc::new(file),
+                witness,
                 capacity,
                 block_size,
                 read_only,
@@ -210,6 +215,16 @@ impl File {
     pub fn path(&self) -> &Path {
         &self.inner.path
     }
+}
+
+/// Another descriptor of an open file.
+fn witness(path: &Path, file: &fs::File) -> io::Result<fs::File> {
+    let witness = fs::OpenOptions::new().read(true).write(true).open(path)?;
+    let (a, b) = (witness.metadata()?, file.metadata()?);
+    if (a.dev(), a.ino()) != (b.dev(), b.ino()) {
+        return Err(io::Error::other("another file has just taken its place"));
+    }
+    Ok(witness)
 }
 
 /// Reads the first blocks as a channel will: a file system may take the flag and refuse the alignment.

@@ -5,14 +5,19 @@
 //! once, without waiting, and is then done when `submit` returns. Operations that overlap one in flight, where
 //! either changes bytes, wait for it: so no block is torn.
 //!
+//! A durable write that finds no room (the file system is full) was not acknowledged, and nothing else is lost by it, unless what
+//! failed was not the write but the write-back that came with it: a second descriptor, which no call has told of a failed write-back,
+//! is asked to make the file durable. If that goes well, the write alone has failed.
+//!
 //! O_DIRECT wants aligned memory: host memory that is not goes by way of a bounce buffer.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
 use nearside_clock::Nanos;
-use nearside_dma::file::{Call, Scratch, Transfer, is_unsupported, run};
+use nearside_dma::file::{Call, Scratch, Transfer, is_full, is_unsupported, run};
 use nearside_dma::uring::{Bytes, Ring};
 use nearside_dma::{IoBuffer, Memory, Span};
 
@@ -45,6 +50,8 @@ enum Stage {
     Zero,
     Fill,
     Sync,
+    /// The file's second descriptor is asked, after a durable write that found no room.
+    Witness,
 }
 
 struct Job {
@@ -60,6 +67,8 @@ struct Job {
     durable: bool,
     /// The call in flight, where it is to make bytes durable.
     begun: Option<Begun>,
+    /// Why there was no room, while the witness is asked.
+    full: Option<io::Error>,
 }
 
 enum Step {
@@ -82,7 +91,7 @@ impl Job {
     /// The next call, and how much of the memory is behind it. Its result has to go to [`Job::after`].
     fn begin(&mut self, lacks: &Lacks, store: &Inner) -> io::Result<(Call, usize)> {
         let call = self.call(lacks)?;
-        if matches!(call.0, Call::Sync | Call::Write { durable: true, .. }) {
+        if self.begun.is_none() && matches!(call.0, Call::Sync | Call::Write { durable: true, .. }) {
             self.begun = Some(store.durable.begin());
         }
         Ok(call)
@@ -116,8 +125,33 @@ impl Job {
                 }
                 (Call::Write { offset: at, durable: false }, 0)
             }
-            Stage::Sync => (Call::Sync, 0),
+            Stage::Sync | Stage::Witness => (Call::Sync, 0),
         })
+    }
+
+    /// The descriptor that the next call is for, where it is not the store's.
+    fn other<'a>(&self, store: &'a Inner) -> Option<&'a Arc<File>> {
+        store.witness.as_ref().filter(|_| self.stage == Stage::Witness)
+    }
+
+    /// Gives the next call up, before it has begun or with no way to hear how it ends.
+    fn give_up(&mut self, store: &Inner) {
+        if let Some(begun) = self.begun.take() {
+            let _ = store.durable.end(begun, self.stage == Stage::Witness);
+        }
+    }
+
+    /// What the witness says, after a durable write that found no room.
+    fn judged(&mut self, result: io::Result<usize>, store: &Inner) -> Step {
+        let full = match (result, self.full.take()) {
+            (Ok(_), Some(full)) => self.operation.full(full),
+            (Ok(_), None) => self.operation.full("no room"),
+            (Err(e), _) => self.operation.failed(format_args!("what was written before is not durable: {e}")),
+        };
+        if let Some(begun) = self.begun.take() {
+            let _ = store.durable.end(begun, !matches!(full, StoreError::Full { .. }));
+        }
+        Step::Done(Err(full))
     }
 
     /// Takes a call's result.
@@ -126,9 +160,15 @@ impl Job {
         let len = self.operation.range().map_or(0, |(_, len)| len);
         let result = match result {
             Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
-                if let Some(begun) = self.begun.take() {
-                    let _ = store.durable.end(begun, false);
+                if self.stage != Stage::Witness {
+                    self.give_up(store);
                 }
+                return Step::Again;
+            }
+            result if self.stage == Stage::Witness => return self.judged(result, store),
+            Err(e) if self.durable && self.stage == Stage::Move && is_full(&e) => {
+                // Who ran beside it waits for the answer.
+                (self.full, self.stage) = (Some(e), Stage::Witness);
                 return Step::Again;
             }
             Err(e) => Err(e),
@@ -149,6 +189,9 @@ impl Job {
                 lacks.durable_write = true;
                 return Step::Again;
             }
+            (Stage::Move | Stage::Fill | Stage::Punch | Stage::Zero, Err(e)) if is_full(&e) => {
+                return Step::Done(Err(self.operation.full(e)));
+            }
             (_, Err(e)) => return Step::Done(Err(self.operation.failed(e))),
             (Stage::Move | Stage::Fill, Ok(n)) => {
                 // Whole blocks only, so that a transfer cut short goes on aligned.
@@ -165,7 +208,7 @@ impl Job {
                     return Step::Again;
                 }
             }
-            (Stage::Punch | Stage::Zero | Stage::Sync, Ok(_)) => {}
+            (Stage::Punch | Stage::Zero | Stage::Sync | Stage::Witness, Ok(_)) => {}
         }
         let sync = match self.operation {
             Operation::Write { fua, .. } => fua && !self.durable,
@@ -262,7 +305,7 @@ impl FileChannel {
             }
         };
         let stage = Job::first_stage(operation);
-        Ok(Job { token, operation, stage, done: 0, bytes, bounced, durable: false, begun: None })
+        Ok(Job { token, operation, stage, done: 0, bytes, bounced, durable: false, begun: None, full: None })
     }
 
     fn bounce(&mut self, len: usize) -> io::Result<IoBuffer> {
@@ -321,8 +364,9 @@ impl FileChannel {
     fn run_now(&mut self, job: &mut Job) -> Result<(), StoreError> {
         loop {
             let (call, skip) = job.begin(&self.lacks, &self.store).map_err(|e| job.operation.failed(e))?;
-            let transfer = job.bytes.transfer();
-            let result = run(&self.store.file, &self.memory, call, transfer, skip, false, &mut self.scratch);
+            let file = job.other(&self.store).unwrap_or(&self.store.file);
+            let transfer = if job.stage == Stage::Witness { Transfer::None } else { job.bytes.transfer() };
+            let result = run(file, &self.memory, call, transfer, skip, false, &mut self.scratch);
             match job.after(result, &mut self.lacks, &self.store) {
                 Step::Again => {}
                 Step::Done(result) => return result,
@@ -337,12 +381,10 @@ impl FileChannel {
         match job.begin(&self.lacks, &self.store) {
             Ok((call, skip)) => {
                 let bytes = std::mem::take(&mut job.bytes);
-                if let Err(bytes) = ring.push(call, bytes, skip, index as u64) {
+                if let Err(bytes) = ring.push_on(job.other(&self.store), call, bytes, skip, index as u64) {
                     // Cannot be: no more jobs run than the ring holds.
                     job.bytes = bytes;
-                    if let Some(begun) = job.begun.take() {
-                        let _ = self.store.durable.end(begun, false);
-                    }
+                    job.give_up(&self.store);
                     let error = job.operation.failed("the ring is full");
                     self.failed.push((index, Err(error)));
                 }
@@ -523,6 +565,119 @@ impl Channel for FileChannel {
 mod tests {
     use super::*;
     use crate::{File, FileOptions, Store};
+
+    const ENOSPC: i32 = 28;
+    const EDQUOT: i32 = 122;
+    const EIO: i32 = 5;
+
+    fn job(operation: Operation) -> Job {
+        let stage = Job::first_stage(operation);
+        let bytes = Bytes::Buffer(IoBuffer::new(4096).unwrap());
+        Job {
+            token: Token(1),
+            operation,
+            stage,
+            done: 0,
+            bytes,
+            bounced: None,
+            durable: false,
+            begun: None,
+            full: None,
+        }
+    }
+
+    /// A job whose calls end as said; what it ends in, and how many calls it took.
+    fn scripted(store: &Inner, operation: Operation, calls: &[Result<usize, i32>]) -> Result<(), StoreError> {
+        let (mut job, mut lacks) = (job(operation), Lacks::default());
+        for (at, &call) in calls.iter().enumerate() {
+            job.begin(&lacks, store).unwrap();
+            match job.after(call.map_err(io::Error::from_raw_os_error), &mut lacks, store) {
+                Step::Again => {}
+                end => {
+                    assert_eq!(at + 1, calls.len(), "it ended before the last call");
+                    return match end {
+                        Step::Done(result) => result,
+                        Step::Settle(call) => job.settled(store.durable.settle(call)),
+                        Step::Again => unreachable!(),
+                    };
+                }
+            }
+        }
+        panic!("more calls than {}", calls.len());
+    }
+
+    #[test]
+    fn no_room_for_a_write_is_no_loss() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let store = File::open(file.path(), FileOptions::serve()).unwrap();
+        let store = &store.inner;
+        let (offset, len) = (4096, 4096);
+        let write = |fua| Operation::Write { offset, len, fua };
+        let zeroes = Operation::WriteZeroes { offset, len, fua: true };
+        let deallocate = Operation::Deallocate { offset, len };
+        let unsupported = Err(95);
+        for errno in [ENOSPC, EDQUOT, 27] {
+            for (operation, calls) in [
+                (write(false), vec![Err(errno)]),
+                // Some blocks found room, the others not; then the witness, which is interrupted once, says that all is well.
+                (write(true), vec![Ok(512), Err(errno), Err(4), Ok(0)]),
+                (zeroes, vec![Err(errno)]),
+                (zeroes, vec![unsupported, Err(errno)]),
+                (zeroes, vec![unsupported, unsupported, Err(errno)]),
+                (deallocate, vec![Err(errno)]),
+            ] {
+                let ended = scripted(store, operation, &calls);
+                assert!(matches!(ended, Err(StoreError::Full { .. })), "{operation:?}: {ended:?}");
+                assert_eq!(scripted(store, Operation::Flush, &[Ok(0)]), Ok(()), "{operation:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_room_for_what_was_acknowledged_is_a_loss() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let write = Operation::Write { offset: 0, len: 4096, fua: true };
+        for (operation, calls) in [
+            (write, vec![Err(ENOSPC), Err(ENOSPC)]),
+            (write, vec![Err(ENOSPC), Err(EIO)]),
+            (write, vec![Err(EIO)]),
+            (Operation::Flush, vec![Err(ENOSPC)]),
+            (Operation::WriteZeroes { offset: 0, len: 4096, fua: true }, vec![Ok(0), Err(ENOSPC)]),
+        ] {
+            let store = File::open(file.path(), FileOptions::serve()).unwrap();
+            let ended = scripted(&store.inner, operation, &calls);
+            assert!(matches!(ended, Err(StoreError::Medium { .. })), "{operation:?}: {ended:?}");
+            for later in [Operation::Flush, write] {
+                let later = scripted(&store.inner, later, &[Ok(4096)]);
+                assert!(later.is_err(), "{operation:?}, then {later:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_ran_beside_waits_for_the_witness() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        for (says, good) in [(Ok(0), true), (Err(EIO), false)] {
+            let store = File::open(file.path(), FileOptions::serve()).unwrap();
+            let store = &store.inner;
+            let (mut full, mut lacks) =
+                (job(Operation::Write { offset: 0, len: 4096, fua: true }), Lacks::default());
+            full.begin(&lacks, store).unwrap();
+            let beside = store.durable.begin();
+            let beside = store.durable.end(beside, false);
+            let no_room = Err(io::Error::from_raw_os_error(ENOSPC));
+            assert!(matches!(full.after(no_room, &mut lacks, store), Step::Again));
+            assert_eq!(store.durable.settled(beside), None);
+            assert!(full.other(store).is_some(), "the next call is the witness's");
+            full.begin(&lacks, store).unwrap();
+            assert_eq!(store.durable.settled(beside), None);
+            full.after(says.map_err(io::Error::from_raw_os_error), &mut lacks, store);
+            assert_eq!(store.durable.settled(beside), Some(good));
+        }
+    }
 
     #[test]
     fn after_a_failed_sync_no_flush_is_good() {

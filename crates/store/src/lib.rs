@@ -138,6 +138,18 @@ pub enum StoreError {
         /// What the medium said.
         reason: String,
     },
+    /// What holds the bytes has no room for these: its file system is full, or a quota is. Nothing that was acknowledged is lost.
+    #[error("{operation} of {len} bytes at {offset} found no room: {reason}")]
+    Full {
+        /// Which operation.
+        operation: &'static str,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// What the system said.
+        reason: String,
+    },
     /// The store may not be written.
     #[error("the store is read-only")]
     ReadOnly,

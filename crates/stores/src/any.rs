@@ -5,7 +5,7 @@
 //! STORE   = [WRAPPER ":"]... BASE
 //! BASE    = "dram:" (SIZE | PATH) | "file:" PATH | PATH | "model:" WORD ":" SIZE    WORD: see [`Model`]; a NAND drive's own size may be left out
 //! WRAPPER = "delayed:" OPTION ["," OPTION]...    a time (100ns, 10us, 5ms), units=N, stripe=SIZE, perkib=TIME, stall=TIME, every=N, seed=N
-//!         | "faulty:" OPTION ["," OPTION]...     permillion=N, after=N, times=N, seed=N, kind=any|reads|mutations|flushes, torn
+//!         | "faulty:" OPTION ["," OPTION]...     permillion=N, after=N, times=N, seed=N, kind=any|reads|mutations|flushes, torn, full
 //! SIZE    = bytes, or with KiB, MiB, GiB, TiB
 //! ```
 
@@ -153,6 +153,7 @@ fn fault(list: &str) -> io::Result<(Rule, u64)> {
         let number = |n: &str| n.parse::<u64>().map_err(|_| bad());
         match option.split_once('=') {
             None if option == "torn" => rule.fault = Fault::Torn,
+            None if option == "full" => rule.fault = Fault::Full,
             Some(("permillion", n)) => rule.per_million = number(n)?,
             Some(("after", n)) => rule.after = number(n)?,
             Some(("times", n)) => rule.times = Some(number(n)?),

@@ -38,24 +38,24 @@ fn fail_once(plan: &Mutex<Plan>, kinds: Kinds) {
 }
 
 /// A host of the server.
-struct Host(Initiator<TscClock>, nearside_driver::tcp::Controller);
+pub struct Host(Initiator<TscClock>, nearside_driver::tcp::Controller);
 
 impl Host {
-    fn new(port: u16) -> Host {
+    pub fn new(port: u16) -> Host {
         let controller = connect(port).unwrap();
         Host(Initiator::new(controller.queue(4).unwrap(), Policy::Interrupt, TscClock::new()), controller)
     }
 
-    fn run(&mut self, command: Command, buffer: Option<Vec<u8>>) -> Result<Vec<u8>, Failure> {
+    pub fn run(&mut self, command: Command, buffer: Option<Vec<u8>>) -> Result<Vec<u8>, Failure> {
         let done = self.0.execute(&command, buffer).unwrap();
         done.outcome.map(|_| done.buffer.unwrap_or_default())
     }
 
-    fn flush(&mut self) -> Result<(), Failure> {
+    pub fn flush(&mut self) -> Result<(), Failure> {
         self.run(Command::flush(1), None).map(drop)
     }
 
-    fn write(&mut self, byte: u8) -> Result<(), Failure> {
+    pub fn write(&mut self, byte: u8) -> Result<(), Failure> {
         self.run(Command::write(1, 8, 8), Some(vec![byte; BLOCK])).map(drop)
     }
 
@@ -169,10 +169,12 @@ fn a_file_store_knows_of_its_failed_fsync_by_every_backend() {
     attached.detach().map_err(|(e, _)| e).unwrap();
 }
 
-fn run(channel: &mut impl Channel, operation: Operation) -> Result<(), StoreError> {
-    let data = match operation.range() {
-        Some((_, len)) => Data::Owned(IoBuffer::new(len as usize).unwrap()),
-        None => Data::None,
+pub fn run(channel: &mut impl Channel, operation: Operation) -> Result<(), StoreError> {
+    let data = match operation {
+        Operation::Read { len, .. } | Operation::Write { len, .. } => {
+            Data::Owned(IoBuffer::new(len as usize).unwrap())
+        }
+        _ => Data::None,
     };
     let mut done = match channel.submit(operation, data, Token(1), Nanos(0)) {
         Submitted::Done(completion) => Some(completion.result),
