@@ -23,7 +23,8 @@ Examples:
   nearside grep -d disk.img --as 1000:1000 -r secret /home
   nearside grep -d unix:/run/nearside.sock -ri timeout /etc --json
 
-Patterns have the regex crate's syntax (as ripgrep's), over bytes. Paths are absolute within the volume; a path with
+Patterns have the regex crate's syntax (as ripgrep's), with Unicode unless --no-unicode is given. UTF-16 files (by their mark) are
+passed over with a message, unless -a is given. Paths are absolute within the volume; a path with
 *, ?, [...] or ** is a glob, which the drive expands (names that begin with a dot match as well). Without a PATH the whole volume is searched.
 
 Exit status: 0 a line was found, 1 none, 2 an error (with -q, 0 as soon as a line was found).
@@ -53,6 +54,9 @@ pub struct GrepArgs {
     /// Ignore case
     #[arg(short = 'i', long)]
     ignore_case: bool,
+    /// Patterns are over bytes, not over Unicode's characters
+    #[arg(long)]
+    no_unicode: bool,
     /// Find the lines that do not match
     #[arg(short = 'v', long)]
     invert_match: bool,
@@ -67,10 +71,10 @@ pub struct GrepArgs {
     #[arg(short = 'c', long)]
     count: bool,
     /// Print only the names of files with a match
-    #[arg(short = 'l', long)]
+    #[arg(short = 'l', long, overrides_with = "files_without_match")]
     files_with_matches: bool,
     /// Print only the names of files without one
-    #[arg(short = 'L', long)]
+    #[arg(short = 'L', long, overrides_with = "files_with_matches")]
     files_without_match: bool,
     /// Print only the matched parts of lines
     #[arg(short = 'o', long)]
@@ -251,6 +255,11 @@ impl Printer {
                 tally.found = true;
                 Ok(())
             }
+            // A line that was selected counts, also where only empty parts of it match and nothing is printed.
+            Record::Total { matches, .. } => {
+                tally.found |= matches > 0;
+                Ok(())
+            }
             Record::Matches(n) if quiet => {
                 tally.found |= n > 0;
                 Ok(())
@@ -315,6 +324,10 @@ fn search_of(args: &mut GrepArgs) -> Result<Search, Failure> {
         std::mem::take(&mut args.patterns).into_iter().map(OsStringExt::into_vec).collect();
     for name in &args.pattern_files {
         let text = std::fs::read(name).map_err(|e| format!("{}: {e}", name.to_string_lossy()))?;
+        if text.is_empty() {
+            // As in grep, not even the pattern that matches everything.
+            continue;
+        }
         let text = text.strip_suffix(b"\n").unwrap_or(&text);
         patterns.extend(text.split(|&b| b == b'\n').map(<[u8]>::to_vec));
     }
@@ -330,15 +343,19 @@ fn search_of(args: &mut GrepArgs) -> Result<Search, Failure> {
     let answer = match () {
         _ if quiet => Answer::Files,
         _ if args.count => Answer::Count,
-        _ if args.only_matching && !args.invert_match => Answer::Matches,
+        // With context, which lines touch is known by the lines alone: then their parts are found here.
+        _ if args.only_matching && !args.invert_match && (args.drive.json || !groups(args)) => {
+            Answer::Matches
+        }
         _ => Answer::Lines,
     };
-    let lines = answer == Answer::Lines && !args.only_matching;
+    let lines = answer == Answer::Lines && (!args.only_matching || groups(args));
     // Whether groups of lines touch is known by their numbers.
     let numbers = args.line_number || args.drive.json || groups(args);
     Ok(Search {
         patterns,
         fixed: args.fixed_strings,
+        bytes: args.no_unicode,
         ignore_case: args.ignore_case,
         invert: args.invert_match,
         word: args.word_regexp,
@@ -355,5 +372,5 @@ fn search_of(args: &mut GrepArgs) -> Result<Search, Failure> {
 
 /// Whether a line stands between groups of lines.
 fn groups(args: &GrepArgs) -> bool {
-    args.context.or(args.after_context).or(args.before_context).is_some() && !args.only_matching
+    args.context.or(args.after_context).or(args.before_context).is_some()
 }

@@ -40,6 +40,11 @@ impl Sub<Nanos> for Nanos {
 pub trait Clock: Send + Sync {
     /// The time, never going back.
     fn now(&self) -> Nanos;
+
+    /// Whether time passes only when told: then nothing may be waited for that happens elsewhere.
+    fn is_simulated(&self) -> bool {
+        false
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for &C {
@@ -47,11 +52,19 @@ impl<C: Clock + ?Sized> Clock for &C {
     fn now(&self) -> Nanos {
         (**self).now()
     }
+
+    fn is_simulated(&self) -> bool {
+        (**self).is_simulated()
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
     #[inline]
     fn now(&self) -> Nanos {
         (**self).now()
+    }
+
+    fn is_simulated(&self) -> bool {
+        (**self).is_simulated()
     }
 }

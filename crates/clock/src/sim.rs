@@ -33,6 +33,10 @@ impl Clock for SimClock {
     fn now(&self) -> Nanos {
         Nanos(self.now.load(Ordering::Acquire))
     }
+
+    fn is_simulated(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
@@ -18,6 +18,7 @@ use nearside_fsr::{Batch, Media, MediaError};
 use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, Token};
 
 use crate::firmware::{Observer, Progress, Turn};
+use crate::helper::{self, Refused};
 use crate::meters::{Meters, SLICE_NS, down, up};
 use crate::namespace::Access;
 use crate::slab::Slab;
@@ -26,6 +27,8 @@ use crate::slab::Slab;
 const YIELD_NS: u64 = SLICE_NS * 5 / 8;
 /// Breaths in a slice, for clocks that stand still while a task runs.
 const BREATHS: u32 = 256;
+/// Until work that was handed to the helper is asked after.
+const OFFLOADED_NS: u64 = 20_000;
 /// Pooled buffers are this long: the provider's chunk and a block more on both sides.
 const POOLED: usize = (128 << 10) + 8192;
 /// Buffers kept.
@@ -147,6 +150,8 @@ pub(crate) struct StoreMedia<S: Store, O> {
     io: Shared<S, O>,
     slice: Arc<Slice>,
     awake: Arc<AtomicBool>,
+    /// Tasks that wait for the helper.
+    offloaded: Arc<AtomicUsize>,
     len: u64,
     block_size: u32,
 }
@@ -185,6 +190,28 @@ impl<S: Store, O: Observer> Media for StoreMedia<S, O> {
 
     fn now_ns(&self) -> u64 {
         self.slice.clock.now().0
+    }
+
+    async fn offload<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        if self.slice.clock.is_simulated() {
+            return work();
+        }
+        let mut work = Some(work);
+        let mut job = None;
+        let done = poll_fn(|_| {
+            if let Some(todo) = work.take() {
+                match helper::submit(todo, &self.awake, &self.offloaded) {
+                    Ok(handed) => job = Some(handed),
+                    Err(Refused::Full(todo)) => {
+                        work = Some(todo);
+                        self.awake.store(true, Ordering::Relaxed);
+                    }
+                    Err(Refused::Alone(todo)) => return Poll::Ready(Ok(todo())),
+                }
+            }
+            job.as_ref().and_then(helper::Job::take).map_or(Poll::Pending, Poll::Ready)
+        });
+        done.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     async fn breathe(&self) {
@@ -305,6 +332,7 @@ pub(crate) struct Executor<S: Store, O: Observer, T> {
     io: Shared<S, O>,
     slice: Arc<Slice>,
     tasks: VecDeque<Task<T>>,
+    offloaded: Arc<AtomicUsize>,
     len: u64,
     block_size: u32,
     meters: Arc<Meters>,
@@ -331,6 +359,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
             io: Arc::new(Mutex::new(io)),
             slice: Arc::new(Slice { clock, end: AtomicU64::new(0), breaths: AtomicU32::new(0) }),
             tasks: VecDeque::new(),
+            offloaded: Arc::default(),
             len,
             block_size,
             meters,
@@ -353,6 +382,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
             io: self.io.clone(),
             slice: self.slice.clone(),
             awake: awake.clone(),
+            offloaded: self.offloaded.clone(),
             len: self.len,
             block_size: self.block_size,
         };
@@ -396,6 +426,10 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
         } else {
             None
         };
+        if self.offloaded.load(Ordering::Acquire) > 0 {
+            let soon = now + OFFLOADED_NS;
+            progress.next = Some(progress.next.map_or(soon, |next| next.min(soon)));
+        }
         progress
     }
 

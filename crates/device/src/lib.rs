@@ -12,6 +12,7 @@ mod executor;
 pub mod fabric;
 mod fault;
 pub mod firmware;
+mod helper;
 mod io;
 mod meters;
 mod namespace;

@@ -54,7 +54,7 @@ impl Retriever {
         let tally = Tally { trace: self.trace.clone(), ..Tally::default() };
         let run = Run { retriever: self, media, request, tally: &tally };
         let mut counters = Counters::default();
-        let result = match Work::new(request) {
+        let result = match Work::new(self, media, request).await {
             Ok(work) => {
                 let mut out = Out { sink, work, counters, above: 0 };
                 let result = run.target(&mut out).await;
@@ -76,12 +76,13 @@ impl Retriever {
 }
 
 impl Work {
-    fn new(request: &Request) -> Result<Work, Failure> {
+    async fn new<M: Media>(retriever: &Retriever, media: &M, request: &Request) -> Result<Work, Failure> {
         let totals = request.resume.as_ref().map(|c| c.totals).unwrap_or_default();
         Ok(match &request.operation {
             Operation::Nop | Operation::Info => Work::Nop,
             Operation::Search { options, want, only_matching_files } => {
-                Work::Bytes(SearchFiles::compile(options, *want, *only_matching_files, totals)?)
+                let (searches, only) = (&retriever.searches, *only_matching_files);
+                Work::Bytes(SearchFiles::compile(media, searches, options, *want, only, totals).await?)
             }
             Operation::Count => Work::Bytes(Bytes::Count),
             Operation::Checksum(digest) => {
@@ -458,7 +459,7 @@ impl<M: Media> Run<'_, M> {
                         None => true,
                     };
             if unchanged && !scan.touched() {
-                let left = feeding.finish(result?, size)?;
+                let left = feeding.finish(self.media, result?, size).await?;
                 return Ok(bytes.conclude(left, &mut job));
             }
             drop(feeding);
@@ -568,7 +569,7 @@ impl<M: Media> Run<'_, M> {
         } else {
             Flow::More
         };
-        let left = feeding.finish(flow, size)?;
+        let left = feeding.finish(self.media, flow, size).await?;
         let ended = bytes.conclude(left, &mut job);
         counters.compute_ns += self.media.now_ns().saturating_sub(start);
         match ended {

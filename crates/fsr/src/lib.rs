@@ -17,6 +17,7 @@ mod monitor;
 mod operation;
 mod permission;
 mod provider;
+mod searches;
 mod trace;
 mod tree;
 mod view;
@@ -74,6 +75,7 @@ pub struct Retriever {
     pub(crate) seed: u64,
     pub(crate) config: Config,
     pub(crate) trace: Option<Arc<Trace>>,
+    pub(crate) searches: Arc<searches::Searches>,
     state: Mutex<State>,
 }
 
@@ -93,6 +95,7 @@ impl Retriever {
             seed: RandomState::new().hash_one(0u64),
             config,
             trace: None,
+            searches: Arc::default(),
             state: Mutex::new(State {
                 blocks: Cache::new(config.block_bytes),
                 dentries: Cache::new(config.names),

@@ -40,6 +40,12 @@ pub trait Media {
     /// Yields where the command's slice of time is spent; otherwise goes on at once. Called between pieces of work of
     /// 20 µs or less.
     async fn breathe(&self);
+
+    /// Does work that takes longer and cannot be cut (compiling a pattern) where no I/O waits for it. As it stands: here and at once, for a
+    /// media that nobody else waits for.
+    async fn offload<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        work()
+    }
 }
 
 /// Reads in flight at the same time, which come back in any order.

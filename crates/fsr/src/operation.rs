@@ -1,13 +1,18 @@
 //! What is done with a file's bytes: ndp's operations as consumers of the data provider, their results as records.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use nearside_ndp as ndp;
 use nearside_ndp::unordered::{CountLines, CountWords, Gather, SumCrc32c};
 use nearside_ndp::{Flow, Position, Taken};
 
+use crate::media::Media;
 use crate::model::{Cursor, Failure, Record, Sink, Totals, Want};
 use crate::provider::{CHUNK, Consumer};
+use crate::searches::Searches;
 
 /// A line longer than this may be cut where the answer is full; a shorter one waits for the next answer.
 const CUT: usize = 1024;
@@ -15,8 +20,20 @@ const CUT: usize = 1024;
 fn failure(error: ndp::Error) -> Failure {
     match error {
         ndp::Error::LineTooLong { .. } => Failure::LineTooLong(error.to_string()),
+        ndp::Error::Utf16 => Failure::UnsupportedFeature(error.to_string()),
         // Blocks are handed on once each: it cannot happen.
         ndp::Error::Gap { .. } => Failure::MediumError(error.to_string()),
+    }
+}
+
+/// Does ndp's work, which pauses at the end of each of its slices: there the command breathes.
+async fn in_slices<M: Media, T>(media: &M, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    loop {
+        match poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
+            Poll::Ready(done) => return done,
+            Poll::Pending => media.breathe().await,
+        }
     }
 }
 
@@ -37,16 +54,24 @@ pub(crate) struct SearchFiles {
 }
 
 impl SearchFiles {
-    /// Compiles the patterns.
-    pub(crate) fn compile(
+    /// Compiles the patterns, unless they are known.
+    pub(crate) async fn compile<M: Media>(
+        media: &M,
+        searches: &Arc<Searches>,
         options: &ndp::SearchOptions,
         want: Want,
         only_matching: bool,
         totals: Totals,
     ) -> Result<Bytes, Failure> {
-        let search =
-            ndp::Search::compile(options.clone()).map_err(|e| Failure::InvalidPattern(e.to_string()))?;
-        let search = Arc::new(search);
+        let search = match searches.get(options) {
+            Some(search) => Ok(search),
+            None if ndp::Search::is_cheap(options) => ndp::Search::compile(options.clone()).map(Arc::new),
+            None => {
+                let (searches, options) = (Arc::clone(searches), options.clone());
+                media.offload(move || searches.compile(options)).await
+            }
+        };
+        let search = search.map_err(|e| Failure::InvalidPattern(e.to_string()))?;
         let searcher = ndp::Searcher::new(&search);
         let gather = CountLines::new(&search).map(|count| Box::new(Gather::new(count)));
         Ok(Bytes::Search(Box::new(SearchFiles { searcher, want, only_matching, totals }), gather))
@@ -161,28 +186,34 @@ pub(crate) enum Left {
 
 impl<S: Sink> Feeding<'_, '_, S> {
     /// After the last byte.
-    pub(crate) fn finish(mut self, flow: Flow, size: u64) -> Result<Left, Failure> {
+    pub(crate) async fn finish<M: Media>(
+        mut self,
+        media: &M,
+        flow: Flow,
+        size: u64,
+    ) -> Result<Left, Failure> {
         if let Feeding::Lines { ended: false, .. } = &self
             && flow == Flow::More
         {
-            let flow = self.end_lines()?;
-            return self.leave(flow, size);
+            let flow = self.end_lines(media).await?;
+            return self.leave(media, flow, size).await;
         }
-        self.leave(flow, size)
+        self.leave(media, flow, size).await
     }
 
-    fn end_lines(&mut self) -> Result<Flow, Failure> {
+    async fn end_lines<M: Media>(&mut self, media: &M) -> Result<Flow, Failure> {
         match self {
             Feeding::Lines { files, job, named, within, ended } => {
                 *ended = true;
                 let SearchFiles { searcher, want, .. } = &mut **files;
-                searcher.finish(&mut Lines { job, named, within, want: *want }).map_err(failure)
+                let mut lines = Lines { job, named, within, want: *want };
+                in_slices(media, searcher.finish_sliced(&mut lines)).await.map_err(failure)
             }
             _ => Ok(Flow::More),
         }
     }
 
-    fn leave(self, flow: Flow, size: u64) -> Result<Left, Failure> {
+    async fn leave<M: Media>(self, media: &M, flow: Flow, size: u64) -> Result<Left, Failure> {
         Ok(match self {
             Feeding::Lines { files, within, .. } if flow == Flow::Full => {
                 let Position { offset, line, found, pending } = files.searcher.position();
@@ -196,7 +227,9 @@ impl<S: Sink> Feeding<'_, '_, S> {
                 }))
             }
             Feeding::Lines { files, .. } => Left::Found(files.searcher.found()),
-            Feeding::Lined { gather, .. } => Left::Found(gather.finish(size).map_err(failure)?),
+            Feeding::Lined { gather, .. } => {
+                Left::Found(in_slices(media, gather.finish_sliced(size)).await.map_err(failure)?)
+            }
             Feeding::Words(mut gather) => Left::Words(gather.finish(size).map_err(failure)?),
             Feeding::Crc(mut gather) => Left::Crc(gather.finish(size).map_err(failure)?),
             Feeding::Digest(checksum) => Left::Digest(checksum.value()),
@@ -257,20 +290,23 @@ impl<S: Sink> Consumer for Feeding<'_, '_, S> {
         match self {
             Feeding::Lines { files, .. } => files.searcher.suggested_piece(),
             Feeding::Lined { piece, .. } => *piece,
-            Feeding::Words(_) => 8 << 10,
-            Feeding::Crc(_) => 64 << 10,
+            Feeding::Words(_) => ndp::Counter::SUGGESTED_PIECE,
+            Feeding::Crc(_) => ndp::Checksum::new(ndp::Digest::Crc32c).suggested_piece(),
             Feeding::Digest(checksum) => checksum.suggested_piece(),
             Feeding::Data { .. } => 64 << 10,
         }
     }
 
-    fn take(&mut self, offset: u64, bytes: &[u8]) -> Result<Flow, Failure> {
+    async fn take<M: Media>(&mut self, media: &M, offset: u64, bytes: &[u8]) -> Result<Flow, Failure> {
         match self {
             Feeding::Lines { files, job, named, within, .. } => {
                 let SearchFiles { searcher, want, .. } = &mut **files;
-                searcher.feed(bytes, &mut Lines { job, named, within, want: *want }).map_err(failure)
+                let mut lines = Lines { job, named, within, want: *want };
+                in_slices(media, searcher.feed_sliced(bytes, &mut lines)).await.map_err(failure)
             }
-            Feeding::Lined { gather, .. } => gather.feed(offset, bytes).map_err(failure),
+            Feeding::Lined { gather, .. } => {
+                in_slices(media, gather.feed_sliced(offset, bytes)).await.map_err(failure)
+            }
             Feeding::Words(gather) => gather.feed(offset, bytes).map_err(failure),
             Feeding::Crc(gather) => gather.feed(offset, bytes).map_err(failure),
             Feeding::Digest(checksum) => {
@@ -294,14 +330,15 @@ impl<S: Sink> Consumer for Feeding<'_, '_, S> {
         }
     }
 
-    fn whole(&mut self, offset: u64, bytes: &[u8]) -> Result<Flow, Failure> {
+    async fn whole<M: Media>(&mut self, media: &M, offset: u64, bytes: &[u8]) -> Result<Flow, Failure> {
         match self {
             Feeding::Lines { files, job, named, within, ended } => {
                 *ended = true;
                 let SearchFiles { searcher, want, .. } = &mut **files;
-                searcher.whole(bytes, &mut Lines { job, named, within, want: *want }).map_err(failure)
+                let mut lines = Lines { job, named, within, want: *want };
+                in_slices(media, searcher.whole_sliced(bytes, &mut lines)).await.map_err(failure)
             }
-            _ => self.take(offset, bytes),
+            _ => self.take(media, offset, bytes).await,
         }
     }
 }

@@ -26,6 +26,7 @@ pub(crate) const CHUNK: u64 = 128 << 10;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Takes a file's bytes.
+#[allow(async_fn_in_trait)] // used generically, never as a trait object
 pub(crate) trait Consumer {
     /// Whether the pieces may come in any order.
     fn unordered(&self) -> bool;
@@ -33,12 +34,12 @@ pub(crate) trait Consumer {
     /// Bytes that it takes at once.
     fn piece(&self) -> usize;
 
-    /// Takes the bytes at `offset` of the file.
-    fn take(&mut self, offset: u64, bytes: &[u8]) -> Result<Flow, Failure>;
+    /// Takes the bytes at `offset` of the file. What may take longer than a slice breathes.
+    async fn take<M: Media>(&mut self, media: &M, offset: u64, bytes: &[u8]) -> Result<Flow, Failure>;
 
     /// Takes all there is, from `offset` on, at once.
-    fn whole(&mut self, offset: u64, bytes: &[u8]) -> Result<Flow, Failure> {
-        self.take(offset, bytes)
+    async fn whole<M: Media>(&mut self, media: &M, offset: u64, bytes: &[u8]) -> Result<Flow, Failure> {
+        self.take(media, offset, bytes).await
     }
 }
 
@@ -318,7 +319,7 @@ pub(crate) async fn feed<M: Media, C: Consumer>(
         {
             *scanned += chunk.len;
             let _span = tally.span(Part::Compute, chunk.len);
-            return consumer.whole(chunk.at, bytes);
+            return consumer.whole(media, chunk.at, bytes).await;
         }
         let piece = consumer.piece().clamp(512, ZEROS.len());
         let mut done = 0usize;
@@ -330,7 +331,7 @@ pub(crate) async fn feed<M: Media, C: Consumer>(
             };
             *scanned += n as u64;
             let span = tally.span(Part::Compute, n as u64);
-            let flow = consumer.take(chunk.at + done as u64, part)?;
+            let flow = consumer.take(media, chunk.at + done as u64, part).await?;
             drop(span);
             if flow != Flow::More {
                 return Ok(flow);

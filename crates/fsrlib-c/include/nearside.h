@@ -31,6 +31,9 @@
 // Every file below the path, which may be a directory.
 #define NEARSIDE_RECURSIVE 64
 
+// The pattern is over bytes, not characters: Unicode is off.
+#define NEARSIDE_NO_UNICODE 128
+
 // Which checksum: CRC-32C, 4 bytes, big-endian.
 #define NEARSIDE_CRC32C 0
 

@@ -189,6 +189,7 @@ pub unsafe extern "C" fn nearside_grep(
         let search = Search {
             patterns: vec![pattern.to_vec()],
             fixed: has(NEARSIDE_FIXED),
+            bytes: has(NEARSIDE_NO_UNICODE),
             ignore_case: has(NEARSIDE_IGNORE_CASE),
             invert: has(NEARSIDE_INVERT),
             word: has(NEARSIDE_WORD),

@@ -16,6 +16,8 @@ pub const NEARSIDE_LINE: u32 = 16;
 pub const NEARSIDE_TEXT: u32 = 32;
 /// Every file below the path, which may be a directory.
 pub const NEARSIDE_RECURSIVE: u32 = 64;
+/// The pattern is over bytes, not characters: Unicode is off.
+pub const NEARSIDE_NO_UNICODE: u32 = 128;
 
 /// Which checksum: CRC-32C, 4 bytes, big-endian.
 pub const NEARSIDE_CRC32C: u32 = 0;

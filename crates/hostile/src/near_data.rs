@@ -110,6 +110,7 @@ fn compose(bytes: &[u8]) -> Option<Request> {
                 patterns: vec![next().into_iter().take(24).collect()],
                 fixed: flags & 2 != 0,
                 ignore_case: flags & 4 != 0,
+                bytes: cursor & 2 != 0,
                 invert: flags & 8 != 0,
                 word: flags & 16 != 0,
                 line: flags & 32 != 0,

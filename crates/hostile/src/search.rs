@@ -44,15 +44,14 @@ pub fn run(data: &[u8]) {
     let file = &file[..file.len().min(4096)];
     let flag = |bit: u8| flags >> bit & 1 == 1;
     let answer = [Answer::Lines, Answer::Matches, Answer::Count, Answer::First][usize::from(how % 4)];
-    // The twin finds parts of literals without looking at their surroundings.
-    let parts = flag(0) && answer == Answer::Matches;
     let options = SearchOptions {
         patterns: pattern.split(|b| *b == 0xfe).map(<[u8]>::to_vec).collect(),
         fixed: flag(0),
         ignore_case: flag(1),
         invert: flag(2),
-        word: flag(3) && !parts,
-        line: flag(4) && !parts,
+        word: flag(3),
+        line: flag(4),
+        bytes: how & 4 != 0,
         text: flag(5),
         numbers: flag(6),
         answer,
@@ -62,6 +61,9 @@ pub fn run(data: &[u8]) {
     };
     let Ok(search) = Search::compile(options.clone()) else { return };
     let Some(twin) = naive::Matcher::new(&options) else { return };
+    if naive::passes_over(&options, file) {
+        return;
+    }
     let (expected, found) = naive::search(&twin, file);
     let search = Arc::new(search);
     let mut searcher = Searcher::new(&search);

@@ -132,7 +132,10 @@ impl Counter {
         self.total = Counted::default();
     }
 
-    /// Takes the next piece. 64 KiB take about 20 µs.
+    /// Bytes to feed at once so that a call takes 20 µs or less, also where bytes are neither white nor printable.
+    pub const SUGGESTED_PIECE: usize = 8 << 10;
+
+    /// Takes the next piece.
     pub fn feed(&mut self, piece: &[u8]) {
         self.total = self.total.join(Counted::of(piece));
     }

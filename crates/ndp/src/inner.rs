@@ -19,6 +19,8 @@ const PAYS: u64 = 256;
 #[derive(Debug)]
 pub(crate) struct Inner {
     prefilter: Prefilter,
+    /// Of the literals.
+    pub longest: usize,
 }
 
 /// How well it went with one searcher's bytes.
@@ -57,11 +59,12 @@ impl Inner {
         look(hir, 0, &mut best);
         let (_, literals) = best?;
         let prefilter = Prefilter::new(MatchKind::LeftmostFirst, &literals)?;
-        prefilter.is_fast().then_some(Self { prefilter })
+        let good = prefilter.is_fast() && crate::engine::is_gentle(&literals);
+        good.then(|| Self { longest: literals.iter().map(Vec::len).max().unwrap_or(0), prefilter })
     }
 
-    pub(crate) fn find(&self, hay: &[u8], at: usize) -> Option<usize> {
-        self.prefilter.find(hay, (at..hay.len()).into()).map(|span| span.start)
+    pub(crate) fn find(&self, hay: &[u8]) -> Option<usize> {
+        self.prefilter.find(hay, (0..hay.len()).into()).map(|span| span.start)
     }
 }
 

@@ -4,28 +4,34 @@
 //! go to a [`Sink`] of the caller's. An operation is compiled once per command ([`Search::compile`]) and its state
 //! ([`Searcher`], [`Counter`], [`Checksum`]) is made ready for the next file by `begin`, which allocates nothing.
 //!
-//! A search passes through four files: [`pattern`](Search) turns patterns into one matcher that cannot match across
-//! lines; `search` cuts pieces into whole lines and keeps what is left over; `walk` finds lines, context and numbers in
+//! A search passes through: [`pattern`](Search) turns patterns into one expression that cannot match across lines; `engine` makes the matcher
+//! that suits it; `search` cuts pieces into whole lines and keeps what is left over; `walk` finds lines, context and numbers in
 //! a run of whole lines; the sink takes them. [`unordered`] does what can be done with blocks that arrive in any order.
 //! [`naive`] says the same slowly and plainly; property tests hold the two together.
 //!
 //! # Slices
 //!
-//! Nothing here looks at a clock or yields. Work between two looks at the caller's clock is one call of `feed`, so the
-//! caller chooses it by the length of the piece: [`Searcher::suggested_piece`] gives a length whose scan takes about
-//! 20 µs or less on one current core for that pattern. Two things take longer and cannot be cut: the first scan of a
-//! line longer than the piece (a line is searched whole, when its end is seen), and compiling.
+//! Nothing here looks at a clock. Work is counted in units, each about a nanosecond of the worst case, and the futures of a [`Searcher`] and
+//! of [`unordered`] are pending whenever [`SLICE`] of them are spent: at most [`STEP`] more where a step cannot be cut. That holds for every pattern and
+//! every line, where pieces are not longer than suggested. What is not counted: compiling ([`Search::is_cheap`] says where that takes no
+//! longer than a slice), a file's first probe, what the system takes to give and take back the memory of a long line, and the caller's sink.
+//! [`Counter`] and [`Checksum`] work for as long as the piece is: they suggest one that takes a slice or less.
 //!
 //! # Memory
 //!
 //! A searcher holds at most: one unfinished line ([`MAX_LINE`] bytes; a longer one is [`Error::LineTooLong`]) plus one
 //! piece; with context before, the lines that may still be wanted, at most [`MAX_HISTORY`] bytes (older lines of context are dropped beyond
-//! that); and the regex engine's caches (a few MiB, bounded at compile). A searcher of literals that only counts or looks for the
-//! first match holds no more of an unfinished line than the longest literal.
+//! that); and the matcher's tables (some MiB). A searcher of strings that only counts or looks for the
+//! first match holds no more of an unfinished line than the longest string.
 //! Counters and checksums hold under a KiB.
 
+mod automaton;
 mod checksum;
 mod count;
+mod engine;
+mod fuel;
+mod hay;
+mod history;
 mod inner;
 pub mod naive;
 mod pattern;
@@ -36,6 +42,7 @@ mod walk;
 
 pub use checksum::{Checksum, Digest};
 pub use count::{Counted, Counter};
+pub use fuel::{SLICE, STEP};
 pub use pattern::{Answer, PatternError, Search, SearchOptions};
 pub use search::Searcher;
 
@@ -126,6 +133,9 @@ pub enum Error {
         /// First byte of the line in the file.
         offset: u64,
     },
+    /// The file begins with a byte-order mark of UTF-16, and was not to be taken for text as it is.
+    #[error("UTF-16 text is not searched; as bytes it is with -a")]
+    Utf16,
     /// Blocks that arrived in any order do not add up to the file.
     #[error("bytes from {offset} are missing or came twice")]
     Gap {

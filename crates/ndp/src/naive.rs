@@ -38,7 +38,7 @@ impl Matcher {
     #[must_use]
     pub fn new(options: &SearchOptions) -> Option<Self> {
         let mut made = Self { literals: Vec::new(), regex: None, options: options.clone() };
-        if options.fixed {
+        if options.fixed && !options.ignore_case && !options.word && !options.line {
             made.literals =
                 options.patterns.iter().flat_map(|p| p.split(|b| *b == b'\n')).map(<[u8]>::to_vec).collect();
             return Some(made);
@@ -48,16 +48,30 @@ impl Matcher {
         }
         let mut texts = Vec::new();
         for pattern in &options.patterns {
-            texts.push(format!("(?:{})", std::str::from_utf8(pattern).ok()?));
+            if !options.fixed {
+                texts.push(format!("(?:{})", std::str::from_utf8(pattern).ok()?));
+                continue;
+            }
+            for literal in pattern.split(|b| *b == b'\n') {
+                let hex = |literal: &[u8]| literal.iter().map(|b| format!("\\x{b:02x}")).collect::<String>();
+                texts.push(match std::str::from_utf8(literal) {
+                    Ok(text) if !options.bytes => {
+                        text.chars().map(|c| format!("\\u{{{:x}}}", u32::from(c))).collect()
+                    }
+                    _ => format!("(?-u:{})", hex(literal)),
+                });
+            }
         }
         let mut text = texts.join("|");
         if options.line {
             text = format!("^(?:{text})$");
+        } else if options.word && !options.bytes {
+            text = format!(r"\b{{start-half}}(?:{text})\b{{end-half}}");
         } else if options.word {
             text = format!(r"(?-u:\b{{start-half}})(?:{text})(?-u:\b{{end-half}})");
         }
         let config = syntax::Config::new()
-            .unicode(false)
+            .unicode(!options.bytes)
             .utf8(false)
             .multi_line(true)
             .case_insensitive(options.ignore_case);
@@ -73,27 +87,12 @@ impl Matcher {
             return regex.is_match(&mut regex.create_cache(), line);
         }
         self.literals.iter().any(|literal| {
-            let ends = |start: usize| start + literal.len();
-            (0..=line.len().saturating_sub(literal.len())).any(|start| {
-                let Some(part) = line.get(start..ends(start)) else { return false };
-                let same = if self.options.ignore_case {
-                    part.eq_ignore_ascii_case(literal)
-                } else {
-                    part == literal
-                };
-                let word = |at: Option<&u8>| at.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
-                same && if self.options.line {
-                    part.len() == line.len()
-                } else if self.options.word {
-                    !word(start.checked_sub(1).and_then(|i| line.get(i))) && !word(line.get(ends(start)))
-                } else {
-                    true
-                }
-            })
+            let starts = 0..=line.len().saturating_sub(literal.len());
+            starts.into_iter().any(|start| line.get(start..start + literal.len()) == Some(literal))
         })
     }
 
-    /// The matched parts of a line, as (first byte, end); none that is empty. Literals only without `word` and `line`.
+    /// The matched parts of a line, as (first byte, end); none that is empty.
     #[must_use]
     pub fn parts(&self, line: &[u8]) -> Vec<(usize, usize)> {
         let mut parts = Vec::new();
@@ -106,12 +105,7 @@ impl Matcher {
                 }
                 None => (at..line.len()).find_map(|start| {
                     let rest = line.get(start..)?;
-                    let same = |literal: &&Vec<u8>| {
-                        rest.get(..literal.len()).is_some_and(|part| match self.options.ignore_case {
-                            true => part.eq_ignore_ascii_case(literal),
-                            false => part == literal.as_slice(),
-                        })
-                    };
+                    let same = |literal: &&Vec<u8>| rest.starts_with(literal);
                     self.literals.iter().find(same).map(|literal| (start, start + literal.len()))
                 }),
             };
@@ -127,7 +121,14 @@ impl Matcher {
     }
 }
 
-/// Searches a whole file: the events, and how many lines were found.
+/// Whether a file is passed over: UTF-16 by its mark.
+#[must_use]
+pub fn passes_over(options: &SearchOptions, file: &[u8]) -> bool {
+    let asked = options.max_count != Some(0);
+    asked && !options.text && (file.starts_with(b"\xff\xfe") || file.starts_with(b"\xfe\xff"))
+}
+
+/// Searches a whole file that is not passed over: the events, and how many lines were found.
 #[must_use]
 pub fn search(matcher: &Matcher, file: &[u8]) -> (Vec<Event>, u64) {
     let options = &matcher.options;

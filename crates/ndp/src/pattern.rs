@@ -1,15 +1,12 @@
-//! From patterns to one matcher whose matches lie inside lines.
+//! From patterns to one expression whose matches lie inside lines.
 //!
 //! Each pattern is parsed by itself (so that an error names it and its flags stay its own), every way to match a newline is
 //! taken out of it, `\A` and `\z` become the line's ends, and the pieces become one alternation. Then a match found
 //! anywhere in a run of many lines is a match in the line around it, and no line without a match need be looked at.
 
-use crate::inner::{Inner, Tally};
-use crate::tuned::Tuned;
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
-use memchr::memmem;
-use regex_automata::{Input, meta};
-use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition};
+use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition, literal};
+
+use crate::engine::{Engine, LONGEST};
 
 /// What a search answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,16 +25,18 @@ pub enum Answer {
 /// A search, with grep's meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchOptions {
-    /// Patterns: a line that matches any is found; without any, no line is. The regex crate's syntax over bytes, Unicode off
-    /// (`(?u)` turns it on), `^` and `$` at a line's ends.
+    /// Patterns: a line that matches any is found; without any, no line is. The regex crate's syntax, with Unicode as ripgrep has it, `^`
+    /// and `$` at a line's ends. A pattern that is not UTF-8 is one over bytes.
     pub patterns: Vec<Vec<u8>>,
+    /// Patterns are over bytes: Unicode is off (ripgrep's `--no-unicode`; `(?u)` turns it on).
+    pub bytes: bool,
     /// Patterns are literals. One that holds newlines is several, as in grep.
     pub fixed: bool,
-    /// ASCII case is ignored (all case, under `(?u)`).
+    /// Case is ignored, as Unicode folds it; ASCII's only, over bytes.
     pub ignore_case: bool,
     /// Lines that do not match.
     pub invert: bool,
-    /// Only matches with no word byte before and after them.
+    /// Only matches with no word character before and after them.
     pub word: bool,
     /// Only matches of whole lines.
     pub line: bool,
@@ -66,10 +65,12 @@ pub struct PatternError {
     pub message: String,
 }
 
-/// Bound on the size of a compiled pattern, in bytes.
-const PROGRAM_LIMIT: usize = 10 << 20;
-/// Bound on the lazy DFA's transition table, in bytes; it has two.
-const LAZY_LIMIT: usize = 2 << 20;
+/// Bound on what is read before anything is compiled: a class of characters counts for about its ranges.
+const CLASSES: usize = 300_000;
+/// An expression that comes to so few strings is looked for as strings.
+const STRINGS: usize = 32;
+/// Patterns that are compiled within a slice.
+const CHEAP: usize = 256;
 
 /// A compiled search: made once per command, shared by all its files.
 #[derive(Debug)]
@@ -78,38 +79,28 @@ pub struct Search {
     pub(crate) engine: Engine,
 }
 
-#[derive(Debug)]
-pub(crate) enum Engine {
-    /// Nothing matches.
-    Never,
-    Literal(Box<memmem::Finder<'static>>),
-    Literals(AhoCorasick),
-    Regex {
-        regex: meta::Regex,
-        inner: Option<Inner>,
-    },
-}
-
-/// What an engine writes to while it searches; one per searcher.
-#[derive(Debug, Default)]
-pub(crate) struct Cache {
-    regex: Option<Box<meta::Cache>>,
-    tally: Tally,
-    literal: Tuned,
-}
-
-impl Cache {
-    pub(crate) fn begin(&mut self) {
-        self.tally.begin();
-        self.literal.begin();
-    }
-}
-
 impl Search {
-    /// Compiles patterns. Time and memory are bounded (10 MiB a program); a pattern that needs more is an error.
+    /// Compiles patterns. Time and memory are bounded, by tenths of a second and tens of MiB; what needs more is an error. Cannot be interrupted:
+    /// see [`is_cheap`](Self::is_cheap).
     pub fn compile(options: SearchOptions) -> Result<Self, PatternError> {
-        let engine = Engine::new(&options)?;
+        let engine = engine(&options)?;
         Ok(Self { options, engine })
+    }
+
+    /// Whether [`compile`](Self::compile) takes no longer than a slice or so: for one short string. Whatever needs a parser and an
+    /// automaton takes a tenth of a millisecond and more, and has no place on a thread that others wait for.
+    #[must_use]
+    pub fn is_cheap(options: &SearchOptions) -> bool {
+        let plain = options.fixed && !options.ignore_case && !options.word && !options.line;
+        let literal = |p: &Vec<u8>| p.iter().all(|b| !br"\.+*?()|[]{}^$".contains(b));
+        match &options.patterns[..] {
+            [] => true,
+            [one] => {
+                let bare = !options.ignore_case && !options.word && !options.line && literal(one);
+                one.len() <= CHEAP && !one.contains(&b'\n') && (plain || bare)
+            }
+            _ => false,
+        }
     }
 
     /// The options it was compiled from.
@@ -118,197 +109,127 @@ impl Search {
         &self.options
     }
 
-    /// Bytes whose scan takes about 20 µs or less on one core: long for literals, short for regular expressions.
+    /// Bytes to hand on at once: work on fewer is spread over more calls, work on more needs more memory.
     #[must_use]
     pub fn suggested_piece(&self) -> usize {
-        match &self.engine {
-            Engine::Never | Engine::Literal(_) => 64 << 10,
-            Engine::Literals(_) => 32 << 10,
-            Engine::Regex { regex, inner } if inner.is_some() || regex.is_accelerated() => 32 << 10,
-            Engine::Regex { .. } => 8 << 10,
-        }
+        self.engine.suggested_piece()
     }
 
-    /// Longest match, where the matcher is a plain set of literals.
-    pub(crate) fn literal_len(&self) -> Option<usize> {
-        match &self.engine {
-            Engine::Literal(finder) => Some(finder.needle().len()),
-            Engine::Literals(set) => Some(set.max_pattern_len()),
-            Engine::Never => Some(0),
-            Engine::Regex { .. } => None,
-        }
+    /// Bytes that it holds, about.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.engine.memory() + self.options.patterns.iter().map(|p| p.len() + 24).sum::<usize>()
     }
 }
 
-impl Engine {
-    fn new(options: &SearchOptions) -> Result<Self, PatternError> {
-        let bare = !options.word && !options.line;
-        if options.fixed && bare && !options.ignore_case {
-            let literals: Vec<&[u8]> =
-                options.patterns.iter().flat_map(|p| p.split(|b| *b == b'\n')).collect();
-            return Self::literals(&literals);
+fn engine(options: &SearchOptions) -> Result<Engine, PatternError> {
+    let whole = |message| PatternError { index: 0, message };
+    let bare = !options.word && !options.line;
+    if options.fixed && bare && !options.ignore_case {
+        let literals: Vec<&[u8]> = options.patterns.iter().flat_map(|p| p.split(|b| *b == b'\n')).collect();
+        if literals.iter().all(|l| l.len() <= LONGEST) {
+            return Engine::literals(&literals).map_err(whole);
         }
-        let mut hirs = Vec::with_capacity(options.patterns.len());
-        for (index, pattern) in options.patterns.iter().enumerate() {
-            let fail = |message: String| PatternError { index, message };
-            if options.fixed {
-                for literal in pattern.split(|b| *b == b'\n') {
-                    let text = escape(literal);
-                    hirs.push(parse(&text, options.ignore_case).map_err(fail)?);
-                }
-                continue;
+    }
+    let mut hirs = Vec::with_capacity(options.patterns.len());
+    let mut left = CLASSES;
+    for (index, pattern) in options.patterns.iter().enumerate() {
+        let fail = |message: String| PatternError { index, message };
+        left = left.checked_sub(ranges(pattern, options)).ok_or_else(|| {
+            fail("the patterns have too many classes of characters: search for some at a time, or for strings (-F)".to_owned())
+        })?;
+        if options.fixed {
+            for literal in pattern.split(|b| *b == b'\n') {
+                let (text, bytes) = escape(literal, options.bytes);
+                hirs.push(parse(&text, bytes, options.ignore_case).map_err(fail)?);
             }
-            let text = match std::str::from_utf8(pattern) {
-                Ok(text) => text.to_owned(),
-                Err(_) => pattern
+            continue;
+        }
+        let (text, bytes) = match std::str::from_utf8(pattern) {
+            Ok(text) => (text.to_owned(), options.bytes),
+            Err(_) => (
+                pattern
                     .iter()
                     .map(|b| if b.is_ascii() { char::from(*b).to_string() } else { byte_text(*b) })
                     .collect(),
-            };
-            let hir = parse(&text, options.ignore_case).map_err(fail)?;
-            hirs.push(inside_lines(hir, 0).map_err(fail)?);
-        }
-        if hirs.is_empty() {
-            return Ok(Self::Never);
-        }
-        let hir = Hir::alternation(hirs);
-        if bare && let HirKind::Literal(literal) = hir.kind() {
-            return Self::literals(&[&literal.0]);
-        }
-        let wrap = |before, after, hir| Hir::concat(vec![Hir::look(before), hir, Hir::look(after)]);
-        let hir = if options.line {
-            wrap(Look::StartLF, Look::EndLF, hir)
-        } else if options.word {
-            wrap(Look::WordStartHalfAscii, Look::WordEndHalfAscii, hir)
-        } else {
-            hir
+                true,
+            ),
         };
-        meta::Builder::new()
-            .configure(
-                meta::Config::new()
-                    .utf8_empty(false)
-                    .nfa_size_limit(Some(PROGRAM_LIMIT))
-                    .onepass_size_limit(Some(PROGRAM_LIMIT))
-                    .hybrid_cache_capacity(LAZY_LIMIT),
-            )
-            .build_from_hir(&hir)
-            .map(|regex| Self::Regex { inner: Inner::of(&hir), regex })
-            .map_err(|e| PatternError {
-                index: 0,
-                message: match e.size_limit() {
-                    Some(limit) => format!("the compiled patterns need more than {limit} bytes"),
-                    None => e.to_string(),
-                },
-            })
+        let hir = parse(&text, bytes, options.ignore_case).map_err(fail)?;
+        hirs.push(inside_lines(hir, 0).map_err(fail)?);
     }
-
-    fn literals(literals: &[&[u8]]) -> Result<Self, PatternError> {
-        match literals {
-            [] => Ok(Self::Never),
-            [one] => Ok(Self::Literal(Box::new(memmem::Finder::new(one).into_owned()))),
-            many => AhoCorasick::builder()
-                .match_kind(MatchKind::LeftmostFirst)
-                .kind((many.len() > 500).then_some(AhoCorasickKind::ContiguousNFA))
-                .build(many)
-                .map(Self::Literals)
-                .map_err(|e| PatternError { index: 0, message: e.to_string() }),
-        }
+    if hirs.is_empty() {
+        return Ok(Engine::Never);
     }
-
-    pub(crate) fn cache(&self) -> Cache {
-        match self {
-            Self::Regex { regex, .. } => {
-                Cache { regex: Some(Box::new(regex.create_cache())), ..Cache::default() }
-            }
-            _ => Cache::default(),
-        }
+    let hir = Hir::alternation(hirs);
+    if bare && let Some(strings) = strings(&hir) {
+        let strings: Vec<&[u8]> = strings.iter().map(Vec::as_slice).collect();
+        return Engine::literals(&strings).map_err(whole);
     }
-
-    /// A place inside the first line at or after `at` that matches: between its first byte and its newline, both
-    /// included. `hay` is a run of whole lines, `at` the start of one.
-    #[inline]
-    pub(crate) fn find_line(&self, cache: &mut Cache, hay: &[u8], at: usize) -> Option<usize> {
-        let rest = hay.get(at..)?;
-        let place = match self {
-            Self::Never => None,
-            Self::Literal(finder) => cache.literal.find(finder, rest).map(|i| at + i),
-            Self::Literals(set) => set.find(rest).map(|m| at + m.start()),
-            Self::Regex { regex, inner: Some(inner) } if cache.tally.pays() => {
-                return Self::find_candidate(regex, inner, cache, hay, at);
-            }
-            Self::Regex { regex, .. } => half(regex, cache, hay, at..hay.len()),
-        }?;
-        // An empty match behind the last newline is in no line.
-        (place < hay.len() || (place > at && hay.last() != Some(&b'\n'))).then_some(place)
-    }
-
-    /// As `find_line`, by looking only at the lines around literals that a match must hold.
-    fn find_candidate(
-        regex: &meta::Regex,
-        inner: &Inner,
-        cache: &mut Cache,
-        hay: &[u8],
-        mut at: usize,
-    ) -> Option<usize> {
-        while at < hay.len() && cache.tally.pays() {
-            let candidate = inner.find(hay, at)?;
-            cache.tally.note(candidate - at);
-            let before = hay.get(at..candidate).unwrap_or_default();
-            let start = memchr::memrchr(b'\n', before).map_or(at, |i| at + i + 1);
-            let end = hay.get(candidate..).and_then(|rest| memchr::memchr(b'\n', rest));
-            let end = end.map_or(hay.len(), |i| candidate + i);
-            if half(regex, cache, hay, start..end).is_some() {
-                return Some(candidate);
-            }
-            at = end + 1;
-        }
-        // The candidates are too many.
-        let rest = (at < hay.len()).then_some(at..hay.len())?;
-        half(regex, cache, hay, rest)
-    }
-
-    /// The first match, leftmost first, within `span` of `hay`, which lies in one line; never an empty one.
-    pub(crate) fn find_part(
-        &self,
-        cache: &mut Cache,
-        hay: &[u8],
-        mut span: std::ops::Range<usize>,
-    ) -> Option<std::ops::Range<usize>> {
-        loop {
-            let part = hay.get(span.clone())?;
-            let found = match self {
-                Self::Never => None,
-                Self::Literal(finder) => {
-                    finder.find(part).map(|i| span.start + i..span.start + i + finder.needle().len())
-                }
-                Self::Literals(set) => set.find(part).map(|m| span.start + m.start()..span.start + m.end()),
-                Self::Regex { regex, .. } => {
-                    let input = Input::new(hay).span(span.clone());
-                    match &mut cache.regex {
-                        Some(cache) => regex.search_with(cache, &input).map(|m| m.range()),
-                        None => regex.find(input).map(|m| m.range()),
-                    }
-                }
-            }?;
-            if !found.is_empty() {
-                return Some(found);
-            }
-            span.start = found.end + 1;
-        }
-    }
+    let wrap = |before, after, hir| Hir::concat(vec![Hir::look(before), hir, Hir::look(after)]);
+    let hir = if options.line {
+        wrap(Look::StartLF, Look::EndLF, hir)
+    } else if options.word && options.bytes {
+        wrap(Look::WordStartHalfAscii, Look::WordEndHalfAscii, hir)
+    } else if options.word {
+        wrap(Look::WordStartHalfUnicode, Look::WordEndHalfUnicode, hir)
+    } else {
+        hir
+    };
+    Engine::regex(&hir, options.answer == Answer::Matches).map_err(whole)
 }
 
-/// Some place in the first match within `span`.
-fn half(regex: &meta::Regex, cache: &mut Cache, hay: &[u8], span: std::ops::Range<usize>) -> Option<usize> {
-    let input = Input::new(hay).span(span).earliest(true);
-    match &mut cache.regex {
-        Some(cache) => regex.search_half_with(cache, &input).map(|m| m.offset()),
-        None => regex.search_half(&input).map(|m| m.offset()),
+/// The strings that an expression means, best first, where they are few and all.
+fn strings(hir: &Hir) -> Option<Vec<Vec<u8>>> {
+    let fits = |all: &[Vec<u8>]| !all.is_empty() && all.iter().all(|l| l.len() <= LONGEST);
+    let literal = |hir: &Hir| match hir.kind() {
+        HirKind::Literal(literal) => Some(literal.0.to_vec()),
+        _ => None,
+    };
+    if let Some(one) = literal(hir) {
+        return Some(vec![one]).filter(|all| fits(all));
     }
+    if let HirKind::Alternation(some) = hir.kind()
+        && let Some(all) = some.iter().map(literal).collect::<Option<Vec<_>>>()
+    {
+        return Some(all).filter(|all| fits(all));
+    }
+    if !hir.properties().look_set().is_empty() || hir.properties().maximum_len().is_none_or(|n| n > LONGEST) {
+        return None;
+    }
+    let mut extractor = literal::Extractor::new();
+    extractor.limit_class(4).limit_repeat(16).limit_literal_len(LONGEST).limit_total(STRINGS);
+    let found = extractor.extract(hir);
+    let literals = found.literals().filter(|_| found.is_exact())?;
+    let all: Vec<Vec<u8>> = literals.iter().map(|l| l.as_bytes().to_vec()).collect();
+    Some(all).filter(|all| fits(all) && all.iter().all(|l| !l.is_empty()))
 }
 
-fn escape(literal: &[u8]) -> String {
-    literal.iter().map(|b| byte_text(*b)).collect()
+/// How much a pattern's classes come to when it is read, at most.
+fn ranges(pattern: &[u8], options: &SearchOptions) -> usize {
+    if options.fixed {
+        return 0;
+    }
+    let mut escaped = false;
+    let cost = |byte: &u8| {
+        let class = escaped;
+        escaped = !escaped && *byte == b'\\';
+        match byte {
+            b'p' | b'P' if class => 800,
+            b'w' | b'W' | b'd' | b'D' | b's' | b'S' if class && !options.bytes => 800,
+            b'[' if options.ignore_case => 40,
+            _ => 1,
+        }
+    };
+    pattern.iter().map(cost).sum()
+}
+
+/// A pattern for a string, and whether it is one over bytes.
+fn escape(literal: &[u8], bytes: bool) -> (String, bool) {
+    match std::str::from_utf8(literal) {
+        Ok(text) if !bytes => (regex_syntax::escape(text), false),
+        _ => (literal.iter().map(|b| byte_text(*b)).collect(), true),
+    }
 }
 
 fn byte_text(byte: u8) -> String {
@@ -319,9 +240,9 @@ fn byte_text(byte: u8) -> String {
     }
 }
 
-fn parse(text: &str, ignore_case: bool) -> Result<Hir, String> {
+fn parse(text: &str, bytes: bool, ignore_case: bool) -> Result<Hir, String> {
     regex_syntax::ParserBuilder::new()
-        .unicode(false)
+        .unicode(!bytes)
         .utf8(false)
         .multi_line(true)
         .case_insensitive(ignore_case)

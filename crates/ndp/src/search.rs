@@ -1,15 +1,22 @@
 //! The state of a search in one file: cuts pieces into whole lines and keeps what is left over.
 
-use crate::pattern::{Answer, Cache, Search};
+use crate::engine::Cache;
+use crate::fuel::{Fuel, at_once};
+use crate::hay::Hay;
+use crate::pattern::{Answer, Search};
 use crate::walk::{self, State};
 use crate::{BINARY_PROBE, Error, Flow, MAX_LINE, Position, Sink};
 use memchr::{memchr, memrchr};
 use std::sync::Arc;
 
+/// An unfinished line that grows beyond this gets all the room that a line can need, so that it is never moved again.
+const LONG: usize = 128 << 10;
+
 /// Searches one file after another.
 ///
 /// For each file: [`begin`](Self::begin), then [`feed`](Self::feed) for its pieces in order, then [`finish`](Self::finish);
-/// or `begin` and [`whole`](Self::whole), which copies nothing.
+/// or `begin` and [`whole`](Self::whole), which copies nothing. Each has a form in slices (`feed_sliced` and so on): a future that is pending, and wants no
+/// waker, whenever it has worked for [`SLICE`](crate::SLICE) units; whoever polls it decides when it goes on.
 #[derive(Debug)]
 pub struct Searcher {
     search: Arc<Search>,
@@ -19,11 +26,13 @@ pub struct Searcher {
     state: State,
     /// The file's first [`BINARY_PROBE`] bytes are being collected.
     probing: bool,
+    opening: Opening,
     /// The unfinished line, where its bytes need not be kept.
     long: LongLine,
     /// Which of the two it is.
     in_parts: bool,
     done: bool,
+    fuel: Fuel,
 }
 
 impl Searcher {
@@ -36,10 +45,12 @@ impl Searcher {
             carry: Vec::new(),
             state: State::default(),
             probing: false,
+            opening: Opening::Seen,
             long: LongLine::default(),
             in_parts: matches!(search.options.answer, Answer::Count | Answer::First)
-                && search.literal_len().is_some(),
+                && search.engine.literal_len().is_some(),
             done: false,
+            fuel: Fuel::default(),
         };
         searcher.begin(Position::default());
         searcher
@@ -65,6 +76,7 @@ impl Searcher {
         state.stopped = None;
         let shows = matches!(options.answer, Answer::Lines | Answer::Matches);
         self.probing = shows && !options.text && at.offset == 0;
+        self.opening = if at.offset == 0 && !options.text { Opening::Start } else { Opening::Seen };
         self.long.clear();
         self.done = options.max_count.is_some_and(|max| at.found >= max) && state.after_left == 0;
     }
@@ -72,15 +84,24 @@ impl Searcher {
     /// Takes the next piece of the file. After [`Flow::Done`] and [`Flow::Full`] the file needs no more.
     ///
     /// # Errors
-    /// [`Error::LineTooLong`].
+    /// [`Error::LineTooLong`], [`Error::Utf16`].
     pub fn feed(&mut self, piece: &[u8], sink: &mut impl Sink) -> Result<Flow, Error> {
+        at_once(self.feed_sliced(piece, sink))
+    }
+
+    /// As [`feed`](Self::feed), in slices.
+    ///
+    /// # Errors
+    /// As `feed`.
+    pub async fn feed_sliced(&mut self, piece: &[u8], sink: &mut impl Sink) -> Result<Flow, Error> {
         if self.done {
             return Ok(self.ended());
         }
+        self.opening.see(piece)?;
         if self.probing {
             if self.carry.is_empty() && piece.len() >= BINARY_PROBE {
                 self.probe(piece);
-                return self.pieces(piece, sink);
+                return self.pieces(piece, sink).await;
             }
             self.carry.extend_from_slice(piece);
             if self.carry.len() < BINARY_PROBE {
@@ -88,27 +109,35 @@ impl Searcher {
             }
             let first = std::mem::take(&mut self.carry);
             self.probe(&first);
-            return self.pieces(&first, sink);
+            return self.pieces(&first, sink).await;
         }
-        self.pieces(piece, sink)
+        self.pieces(piece, sink).await
     }
 
     /// Says that the file has no more bytes: its last line may lack a newline.
     ///
     /// # Errors
-    /// [`Error::LineTooLong`].
+    /// As `feed`.
     pub fn finish(&mut self, sink: &mut impl Sink) -> Result<Flow, Error> {
+        at_once(self.finish_sliced(sink))
+    }
+
+    /// As [`finish`](Self::finish), in slices.
+    ///
+    /// # Errors
+    /// As `feed`.
+    pub async fn finish_sliced(&mut self, sink: &mut impl Sink) -> Result<Flow, Error> {
         if self.done {
             return Ok(self.ended());
         }
         if self.probing {
             let first = std::mem::take(&mut self.carry);
             self.probe(&first);
-            if self.pieces(&first, sink)? != Flow::More {
+            if self.pieces(&first, sink).await? != Flow::More {
                 return Ok(self.ended());
             }
         }
-        if (self.in_parts || !self.carry.is_empty()) && self.end_line(sink) == Flow::Full {
+        if (self.in_parts || !self.carry.is_empty()) && self.end_line(sink).await == Flow::Full {
             return Ok(Flow::Full);
         }
         self.done = true;
@@ -118,19 +147,28 @@ impl Searcher {
     /// A whole file (or all of it from where the search began) in one piece: `feed` and `finish` without keeping anything.
     ///
     /// # Errors
-    /// [`Error::LineTooLong`].
+    /// As `feed`.
     pub fn whole(&mut self, bytes: &[u8], sink: &mut impl Sink) -> Result<Flow, Error> {
+        at_once(self.whole_sliced(bytes, sink))
+    }
+
+    /// As [`whole`](Self::whole), in slices.
+    ///
+    /// # Errors
+    /// As `feed`.
+    pub async fn whole_sliced(&mut self, bytes: &[u8], sink: &mut impl Sink) -> Result<Flow, Error> {
         let fresh = self.carry.is_empty() && self.long.len == 0;
         if self.done || !fresh || bytes.len() > MAX_LINE {
-            return match self.feed(bytes, sink)? {
-                Flow::More => self.finish(sink),
+            return match self.feed_sliced(bytes, sink).await? {
+                Flow::More => self.finish_sliced(sink).await,
                 flow => Ok(flow),
             };
         }
+        self.opening.see(bytes)?;
         if self.probing {
             self.probe(bytes);
         }
-        Ok(match self.run(bytes, sink) {
+        Ok(match self.run(Hay::lines(bytes), sink).await {
             Flow::Full => Flow::Full,
             Flow::More | Flow::Done => {
                 self.done = true;
@@ -153,18 +191,17 @@ impl Searcher {
             return stopped;
         }
         let state = &self.state;
-        let history = &state.history;
-        let lines = memchr::memchr_iter(b'\n', history).count() as u64;
+        let (bytes, lines) = (state.history.bytes() as u64, state.history.lines());
         let parts = self.search.options.answer == Answer::Matches;
         Position {
-            offset: state.offset.saturating_sub(history.len() as u64),
+            offset: state.offset.saturating_sub(bytes),
             line: state.line.saturating_sub(if self.search.options.numbers { lines } else { 0 }),
             found: state.found,
             pending: if parts { state.skip } else { state.after_left },
         }
     }
 
-    /// Bytes to feed at once so that a call takes about 20 µs or less.
+    /// Bytes to feed at once: see [`Search::suggested_piece`].
     #[must_use]
     pub fn suggested_piece(&self) -> usize {
         self.search.suggested_piece()
@@ -174,6 +211,17 @@ impl Searcher {
     #[must_use]
     pub fn search(&self) -> &Search {
         &self.search
+    }
+
+    /// Makes slices of so many units, in place of [`SLICE`](crate::SLICE).
+    pub fn set_slice(&mut self, units: u64) {
+        self.fuel.set_slice(units);
+    }
+
+    /// The most units of work between two pauses so far, and all units.
+    #[must_use]
+    pub fn spent(&self) -> (u64, u64) {
+        self.fuel.spent()
     }
 
     fn ended(&self) -> Flow {
@@ -186,74 +234,83 @@ impl Searcher {
         self.state.nul = memchr(0, first).is_some();
     }
 
-    fn pieces(&mut self, piece: &[u8], sink: &mut impl Sink) -> Result<Flow, Error> {
+    async fn pieces(&mut self, piece: &[u8], sink: &mut impl Sink) -> Result<Flow, Error> {
         let mut rest = piece;
+        self.fuel.spend_bytes(piece.len()).await;
         if !self.carry.is_empty() || self.long.len > 0 {
-            let Some(newline) = memchr(b'\n', rest) else { return self.keep(rest) };
+            let Some(newline) = memchr(b'\n', rest) else { return self.keep(rest).await };
             let (end, after) = rest.split_at(newline + 1);
-            let _ = self.keep(end)?;
+            let _ = self.keep(end).await?;
             let newline_len = u64::from(self.in_parts);
-            let flow = self.end_line(sink);
+            let flow = self.end_line(sink).await;
             self.state.offset += newline_len;
             if flow != Flow::More {
                 return Ok(flow);
             }
             rest = after;
         }
-        let Some(last) = memrchr(b'\n', rest) else { return self.keep(rest) };
+        let Some(last) = memrchr(b'\n', rest) else { return self.keep(rest).await };
         let (lines, left) = rest.split_at(last + 1);
-        let flow = self.run(lines, sink);
+        let flow = self.run(Hay::lines(lines), sink).await;
         if flow != Flow::More {
             return Ok(flow);
         }
-        self.keep(left)
+        self.keep(left).await
     }
 
     /// Adds to the unfinished line.
-    fn keep(&mut self, part: &[u8]) -> Result<Flow, Error> {
+    async fn keep(&mut self, part: &[u8]) -> Result<Flow, Error> {
         let body = part.strip_suffix(b"\n").unwrap_or(part);
         if self.in_parts {
-            self.long.add(&self.search, &mut self.cache, body);
+            self.long.add(&self.search, &mut self.cache, body, &mut self.fuel).await;
             return Ok(Flow::More);
         }
-        if self.carry.len() + body.len() > MAX_LINE {
+        let len = self.carry.len() + body.len();
+        if len > MAX_LINE {
             return Err(Error::LineTooLong { offset: self.state.offset });
+        }
+        if len > LONG && self.carry.capacity() < MAX_LINE {
+            self.carry.reserve_exact(MAX_LINE + 1 - self.carry.len());
         }
         self.carry.extend_from_slice(part);
         Ok(Flow::More)
     }
 
     /// The unfinished line has ended: searches it.
-    fn end_line(&mut self, sink: &mut impl Sink) -> Flow {
+    async fn end_line(&mut self, sink: &mut impl Sink) -> Flow {
         if self.in_parts {
             let Some((len, matched)) = self.long.end() else { return Flow::More };
             self.state.offset += len;
             return self.count(u64::from(matched != self.search.options.invert));
         }
         let line = std::mem::take(&mut self.carry);
-        let flow = self.run(&line, sink);
-        self.carry = line;
-        self.carry.clear();
+        let flow = self.run(Hay::line(&line), sink).await;
+        if std::mem::take(&mut self.state.kept_back) {
+            self.state.history.add_line(line, self.search.options.before);
+        } else {
+            self.carry = line;
+            self.carry.clear();
+        }
         flow
     }
 
     /// Searches whole lines.
-    fn run(&mut self, lines: &[u8], sink: &mut impl Sink) -> Flow {
-        let Self { search, cache, state, .. } = self;
+    async fn run(&mut self, hay: Hay<'_>, sink: &mut impl Sink) -> Flow {
+        let Self { search, cache, state, fuel, .. } = self;
         let options = &search.options;
         let found = match options.answer {
             Answer::Count => {
                 let left = options.max_count.unwrap_or(u64::MAX).saturating_sub(state.found);
-                walk::count(&search.engine, cache, lines, options.invert, left)
+                walk::count(&search.engine, cache, hay, options.invert, left, fuel).await
             }
-            Answer::First => u64::from(walk::any(&search.engine, cache, lines, options.invert)),
+            Answer::First => u64::from(walk::any(&search.engine, cache, hay, options.invert, fuel).await),
             Answer::Lines | Answer::Matches => {
-                let flow = walk::deliver(search, cache, lines, state, sink);
+                let flow = walk::deliver(search, cache, hay, state, sink, fuel).await;
                 self.done = flow != Flow::More;
                 return flow;
             }
         };
-        state.offset += lines.len() as u64;
+        state.offset += hay.len() as u64;
         self.count(found)
     }
 
@@ -270,6 +327,31 @@ impl Searcher {
     }
 }
 
+/// What is known of a file's first two bytes, where a byte-order mark of UTF-16 may stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opening {
+    Start,
+    After(u8),
+    Seen,
+}
+
+impl Opening {
+    /// Looks at the next piece.
+    pub(crate) fn see(&mut self, piece: &[u8]) -> Result<(), Error> {
+        let two = match (*self, piece) {
+            (Self::Seen, _) | (_, []) => return Ok(()),
+            (Self::Start, [one]) => {
+                *self = Self::After(*one);
+                return Ok(());
+            }
+            (Self::Start, [first, second, ..]) => [*first, *second],
+            (Self::After(first), [second, ..]) => [first, *second],
+        };
+        *self = Self::Seen;
+        if matches!(two, [0xff, 0xfe] | [0xfe, 0xff]) { Err(Error::Utf16) } else { Ok(()) }
+    }
+}
+
 /// An unfinished line of a search that only counts literals: it is searched part by part, and no more of it is kept than
 /// a literal across the border of two parts needs.
 #[derive(Debug, Default)]
@@ -280,16 +362,16 @@ struct LongLine {
 }
 
 impl LongLine {
-    fn add(&mut self, search: &Search, cache: &mut Cache, part: &[u8]) {
+    async fn add(&mut self, search: &Search, cache: &mut Cache, part: &[u8], fuel: &mut Fuel) {
         self.len += part.len() as u64;
         if self.matched {
             return;
         }
-        let keep = search.literal_len().unwrap_or(0).saturating_sub(1);
+        let keep = search.engine.literal_len().unwrap_or(0).saturating_sub(1);
         let border = part.get(..keep).unwrap_or(part);
         self.tail.extend_from_slice(border);
-        self.matched = walk::any(&search.engine, cache, part, false)
-            || walk::any(&search.engine, cache, &self.tail, false);
+        self.matched = walk::any(&search.engine, cache, Hay::line(part), false, fuel).await
+            || walk::any(&search.engine, cache, Hay::line(&self.tail), false, fuel).await;
         if part.len() >= keep {
             self.tail.clear();
             self.tail.extend_from_slice(part.get(part.len() - keep..).unwrap_or_default());

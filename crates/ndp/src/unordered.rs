@@ -9,12 +9,17 @@
 //! Memory: a search keeps of each stretch without a missing block its first and its last line's bytes: at most twice
 //! [`MAX_LINE`] a stretch, and as many stretches as the caller lets blocks run ahead. The others keep some words.
 
-use crate::pattern::{Answer, Cache, Search};
+use crate::engine::Cache;
+use crate::fuel::{Fuel, at_once};
+use crate::hay::Hay;
+use crate::pattern::{Answer, Search};
+use crate::search::Opening;
 use crate::{Counted, Error, Flow, MAX_LINE, walk};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// An operation over blocks in any order.
+/// An operation over blocks in any order. Its futures are pending at the end of each slice, as those of a [`Searcher`](crate::Searcher).
+#[allow(async_fn_in_trait)] // used generically, never as a trait object
 pub trait Unordered {
     /// What a stretch of the file leaves behind.
     type Summary;
@@ -25,13 +30,13 @@ pub trait Unordered {
     ///
     /// # Errors
     /// [`Error::LineTooLong`].
-    fn scan(&mut self, offset: u64, bytes: &[u8]) -> Result<Self::Summary, Error>;
+    async fn scan(&mut self, offset: u64, bytes: &[u8]) -> Result<Self::Summary, Error>;
 
     /// Joins a stretch with the one that follows it; `offset` is the place of the second. Associative.
     ///
     /// # Errors
     /// [`Error::LineTooLong`].
-    fn join(
+    async fn join(
         &mut self,
         left: Self::Summary,
         right: Self::Summary,
@@ -45,7 +50,7 @@ pub trait Unordered {
     }
 
     /// The answer, once the summary is the file's (or settled). `None`: an empty file.
-    fn answer(&mut self, summary: Option<Self::Summary>) -> Self::Answer;
+    async fn answer(&mut self, summary: Option<Self::Summary>) -> Self::Answer;
 }
 
 /// Puts stretches of one file after another together.
@@ -72,8 +77,16 @@ impl<O: Unordered> Gather<O> {
     /// Takes the bytes at `offset`. [`Flow::Done`]: the answer is known already.
     ///
     /// # Errors
-    /// [`Error::Gap`] where bytes come twice; [`Error::LineTooLong`].
+    /// [`Error::Gap`] where bytes come twice; [`Error::LineTooLong`], [`Error::Utf16`].
     pub fn feed(&mut self, offset: u64, bytes: &[u8]) -> Result<Flow, Error> {
+        at_once(self.feed_sliced(offset, bytes))
+    }
+
+    /// As [`feed`](Self::feed), in slices.
+    ///
+    /// # Errors
+    /// As `feed`.
+    pub async fn feed_sliced(&mut self, offset: u64, bytes: &[u8]) -> Result<Flow, Error> {
         if self.settled.is_some() {
             return Ok(Flow::Done);
         }
@@ -87,17 +100,17 @@ impl<O: Unordered> Gather<O> {
         if before.is_some_and(|(_, end)| end > offset) || after.is_some_and(|at| at < end) {
             return Err(Error::Gap { offset });
         }
-        let mut summary = self.operation.scan(offset, bytes)?;
+        let mut summary = self.operation.scan(offset, bytes).await?;
         if let Some((at, _)) = before.filter(|(_, end)| *end == offset)
             && let Some((_, left)) = self.stretches.remove(&at)
         {
-            summary = self.operation.join(left, summary, offset)?;
+            summary = self.operation.join(left, summary, offset).await?;
             start = at;
         }
         if after == Some(end)
             && let Some((right_end, right)) = self.stretches.remove(&end)
         {
-            summary = self.operation.join(summary, right, end)?;
+            summary = self.operation.join(summary, right, end).await?;
             end = right_end;
         }
         if self.operation.settled(&summary) {
@@ -113,13 +126,21 @@ impl<O: Unordered> Gather<O> {
     /// # Errors
     /// [`Error::Gap`] where not all of them came.
     pub fn finish(&mut self, size: u64) -> Result<O::Answer, Error> {
+        at_once(self.finish_sliced(size))
+    }
+
+    /// As [`finish`](Self::finish), in slices.
+    ///
+    /// # Errors
+    /// As `finish`.
+    pub async fn finish_sliced(&mut self, size: u64) -> Result<O::Answer, Error> {
         if let Some(summary) = self.settled.take() {
-            return Ok(self.operation.answer(Some(summary)));
+            return Ok(self.operation.answer(Some(summary)).await);
         }
         let all = self.stretches.pop_first();
         match all {
-            None if size == 0 => Ok(self.operation.answer(None)),
-            Some((0, (end, summary))) if end == size => Ok(self.operation.answer(Some(summary))),
+            None if size == 0 => Ok(self.operation.answer(None).await),
+            Some((0, (end, summary))) if end == size => Ok(self.operation.answer(Some(summary)).await),
             Some((0, (end, _))) => Err(Error::Gap { offset: end.min(size) }),
             None | Some(_) => Err(Error::Gap { offset: 0 }),
         }
@@ -137,6 +158,7 @@ impl<O: Unordered> Gather<O> {
 pub struct CountLines {
     search: Arc<Search>,
     cache: Cache,
+    fuel: Fuel,
 }
 
 /// What a stretch leaves of a search: all but its first and last line is counted.
@@ -155,57 +177,79 @@ impl CountLines {
     #[must_use]
     pub fn new(search: &Arc<Search>) -> Option<Self> {
         let counts = matches!(search.options.answer, Answer::Count | Answer::First);
-        counts.then(|| Self { search: Arc::clone(search), cache: search.engine.cache() })
+        counts.then(|| Self {
+            search: Arc::clone(search),
+            cache: search.engine.cache(),
+            fuel: Fuel::default(),
+        })
     }
 
-    fn count(&mut self, lines: &[u8]) -> u64 {
+    async fn count(&mut self, lines: Hay<'_>) -> u64 {
         let limit = self.limit();
-        let Self { search, cache } = self;
-        walk::count(&search.engine, cache, lines, search.options.invert, limit)
+        let Self { search, cache, fuel } = self;
+        walk::count(&search.engine, cache, lines, search.options.invert, limit, fuel).await
     }
 
     fn limit(&self) -> u64 {
         let max = self.search.options.max_count.unwrap_or(u64::MAX);
         if self.search.options.answer == Answer::First { max.min(1) } else { max }
     }
+
+    async fn append(&mut self, mut line: Vec<u8>, more: &[u8], offset: u64) -> Result<Vec<u8>, Error> {
+        let len = line.len() + more.len();
+        if len > MAX_LINE + 1 {
+            return Err(Error::LineTooLong { offset: offset.saturating_sub(line.len() as u64) });
+        }
+        if len > LONG && line.capacity() <= MAX_LINE {
+            // It may become a very long line: it gets its room now, and is never moved again.
+            line.reserve_exact(MAX_LINE + 1 - line.len());
+        }
+        for part in more.chunks(LONG) {
+            line.extend_from_slice(part);
+            self.fuel.spend_bytes(part.len()).await;
+        }
+        Ok(line)
+    }
 }
 
-fn append(mut line: Vec<u8>, more: &[u8], offset: u64) -> Result<Vec<u8>, Error> {
-    if line.len() + more.len() > MAX_LINE + 1 {
-        return Err(Error::LineTooLong { offset: offset.saturating_sub(line.len() as u64) });
-    }
-    line.extend_from_slice(more);
-    Ok(line)
-}
+/// A line beyond this is likely to become much longer.
+const LONG: usize = 128 << 10;
 
 impl Unordered for CountLines {
     type Summary = LinesFound;
     type Answer = u64;
 
-    fn scan(&mut self, offset: u64, bytes: &[u8]) -> Result<LinesFound, Error> {
+    async fn scan(&mut self, offset: u64, bytes: &[u8]) -> Result<LinesFound, Error> {
+        if offset == 0 && !self.search.options.text {
+            Opening::Start.see(bytes)?;
+        }
+        self.fuel.spend_bytes(bytes.len()).await;
         let (Some(first), Some(last)) = (memchr::memchr(b'\n', bytes), memchr::memrchr(b'\n', bytes)) else {
-            return Ok(LinesFound { head: append(Vec::new(), bytes, offset)?, tail: None, middle: 0 });
+            return Ok(LinesFound { head: bytes.to_vec(), tail: None, middle: 0 });
         };
         let part = |from, to| bytes.get(from..to).unwrap_or_default();
         Ok(LinesFound {
             head: part(0, first + 1).to_vec(),
             tail: Some(part(last + 1, bytes.len()).to_vec()),
-            middle: self.count(part(first + 1, last + 1)),
+            middle: self.count(Hay::lines(part(first + 1, last + 1))).await,
         })
     }
 
-    fn join(&mut self, left: LinesFound, right: LinesFound, offset: u64) -> Result<LinesFound, Error> {
+    async fn join(&mut self, left: LinesFound, right: LinesFound, offset: u64) -> Result<LinesFound, Error> {
         let Some(open) = left.tail else {
-            let head = append(left.head, &right.head, offset)?;
+            let head = self.append(left.head, &right.head, offset).await?;
             return Ok(LinesFound { head, ..right });
         };
-        let line = append(open, &right.head, offset)?;
+        let line = self.append(open, &right.head, offset).await?;
         Ok(match right.tail {
             None => LinesFound { tail: Some(line), ..left },
             Some(tail) => LinesFound {
                 head: left.head,
                 tail: Some(tail),
-                middle: left.middle.saturating_add(right.middle).saturating_add(self.count(&line)),
+                middle: left
+                    .middle
+                    .saturating_add(right.middle)
+                    .saturating_add(self.count(Hay::line(&line)).await),
             },
         })
     }
@@ -214,10 +258,13 @@ impl Unordered for CountLines {
         summary.middle >= self.limit()
     }
 
-    fn answer(&mut self, summary: Option<LinesFound>) -> u64 {
+    async fn answer(&mut self, summary: Option<LinesFound>) -> u64 {
         let Some(summary) = summary else { return 0 };
-        let ends = self.count(&summary.head) + summary.tail.map_or(0, |tail| self.count(&tail));
-        summary.middle.saturating_add(ends).min(self.limit())
+        let mut found = summary.middle;
+        for end in [Some(summary.head), summary.tail].into_iter().flatten() {
+            found = found.saturating_add(self.count(Hay::line(&end)).await);
+        }
+        found.min(self.limit())
     }
 }
 
@@ -229,15 +276,15 @@ impl Unordered for CountWords {
     type Summary = Counted;
     type Answer = Counted;
 
-    fn scan(&mut self, _: u64, bytes: &[u8]) -> Result<Counted, Error> {
+    async fn scan(&mut self, _: u64, bytes: &[u8]) -> Result<Counted, Error> {
         Ok(Counted::of(bytes))
     }
 
-    fn join(&mut self, left: Counted, right: Counted, _: u64) -> Result<Counted, Error> {
+    async fn join(&mut self, left: Counted, right: Counted, _: u64) -> Result<Counted, Error> {
         Ok(left.join(right))
     }
 
-    fn answer(&mut self, summary: Option<Counted>) -> Counted {
+    async fn answer(&mut self, summary: Option<Counted>) -> Counted {
         summary.unwrap_or_default()
     }
 }
@@ -251,15 +298,15 @@ impl Unordered for SumCrc32c {
     type Summary = (u32, usize);
     type Answer = u32;
 
-    fn scan(&mut self, _: u64, bytes: &[u8]) -> Result<(u32, usize), Error> {
+    async fn scan(&mut self, _: u64, bytes: &[u8]) -> Result<(u32, usize), Error> {
         Ok((crc32c::crc32c(bytes), bytes.len()))
     }
 
-    fn join(&mut self, left: (u32, usize), right: (u32, usize), _: u64) -> Result<(u32, usize), Error> {
+    async fn join(&mut self, left: (u32, usize), right: (u32, usize), _: u64) -> Result<(u32, usize), Error> {
         Ok((crc32c::crc32c_combine(left.0, right.0, right.1), left.1 + right.1))
     }
 
-    fn answer(&mut self, summary: Option<(u32, usize)>) -> u32 {
+    async fn answer(&mut self, summary: Option<(u32, usize)>) -> u32 {
         summary.unwrap_or_default().0
     }
 }

@@ -3,9 +3,17 @@
 //! It never looks at a line in which nothing can match: it asks the engine for the next match, then looks for the newlines on
 //! both sides of it. Counting does not even look to the left.
 
-use crate::pattern::{Answer, Cache, Engine, Search};
+use std::task::Poll;
+
+use crate::engine::{Cache, Engine};
+use crate::fuel::Fuel;
+use crate::hay::Hay;
+use crate::history::History;
+use crate::pattern::{Answer, Search};
 use crate::{Flow, Line, Position, Sink, Taken};
-use memchr::{memchr, memchr_iter, memrchr};
+
+/// Units for a line: what it takes to find its ends and to hand it over.
+const LINE: u64 = 30;
 
 /// A line within a run: first byte, and first byte of the next line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,81 +38,142 @@ pub(crate) struct State {
     /// A NUL byte was seen.
     pub nul: bool,
     /// Undelivered whole lines that end at `offset`.
-    pub history: Vec<u8>,
+    pub history: History,
+    /// The line that was searched alone is not in the history, and should be.
+    pub kept_back: bool,
     /// Where the sink was full.
     pub stopped: Option<Position>,
 }
 
-/// End of the line that holds the byte or newline at `at`: the first byte of the next.
-#[inline]
-fn next_line(hay: &[u8], at: usize) -> usize {
-    hay.get(at..).and_then(|rest| memchr(b'\n', rest)).map_or(hay.len(), |i| at + i + 1)
+/// How many lines of `hay`, at most `limit`, are found.
+pub(crate) async fn count(
+    engine: &Engine,
+    cache: &mut Cache,
+    hay: Hay<'_>,
+    invert: bool,
+    limit: u64,
+    fuel: &mut Fuel,
+) -> u64 {
+    let cap = if invert { u64::MAX } else { limit };
+    let mut counting = Counting { at: 0, matched: 0 };
+    while counting.go_on(engine, cache, hay, cap, fuel).is_pending() {
+        fuel.pause().await;
+    }
+    let matched = counting.matched;
+    if !invert {
+        return matched;
+    }
+    if !hay.single {
+        fuel.spend_bytes(hay.len()).await;
+    }
+    (lines(hay) - matched).min(limit)
 }
 
-/// How many lines of `hay`, at most `limit`, are found.
-pub(crate) fn count(engine: &Engine, cache: &mut Cache, hay: &[u8], invert: bool, limit: u64) -> u64 {
-    let cap = if invert { u64::MAX } else { limit };
-    let mut matched = 0;
-    let mut at = 0;
-    while at < hay.len() && matched < cap {
-        let Some(place) = engine.find_line(cache, hay, at) else { break };
-        matched += 1;
-        at = next_line(hay, place);
+struct Counting {
+    at: usize,
+    matched: u64,
+}
+
+impl Counting {
+    /// Counts as far as the fuel goes: a plain loop, as it is the busiest of all.
+    fn go_on(
+        &mut self,
+        engine: &Engine,
+        cache: &mut Cache,
+        hay: Hay<'_>,
+        cap: u64,
+        fuel: &mut Fuel,
+    ) -> Poll<()> {
+        while self.at < hay.len() && self.matched < cap {
+            if fuel.is_spent() {
+                return Poll::Pending;
+            }
+            match engine.find_line(cache, hay, self.at, fuel) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => break,
+                Poll::Ready(Some(place)) => {
+                    self.matched += 1;
+                    self.at = hay.next_line(place);
+                    fuel.take(LINE);
+                }
+            }
+        }
+        Poll::Ready(())
     }
-    if invert { (lines(hay) - matched).min(limit) } else { matched }
+}
+
+/// The next line that matches.
+async fn find(engine: &Engine, cache: &mut Cache, hay: Hay<'_>, at: usize, fuel: &mut Fuel) -> Option<usize> {
+    loop {
+        match engine.find_line(cache, hay, at, fuel) {
+            Poll::Ready(found) => return found,
+            Poll::Pending => fuel.pause().await,
+        }
+    }
 }
 
 /// Whether a line of `hay` is found.
-pub(crate) fn any(engine: &Engine, cache: &mut Cache, hay: &[u8], invert: bool) -> bool {
+pub(crate) async fn any(
+    engine: &Engine,
+    cache: &mut Cache,
+    hay: Hay<'_>,
+    invert: bool,
+    fuel: &mut Fuel,
+) -> bool {
     if !invert {
-        return !hay.is_empty() && engine.find_line(cache, hay, 0).is_some();
+        return find(engine, cache, hay, 0, fuel).await.is_some();
     }
-    Selected::new(engine, hay, true).next(cache, 0).is_some()
+    Selected { engine, hay, invert, matching: None }.next(cache, 0, fuel).await.is_some()
 }
 
 /// Lines in `hay`, a last one without its newline included.
-fn lines(hay: &[u8]) -> u64 {
-    memchr_iter(b'\n', hay).count() as u64 + u64::from(hay.last().is_some_and(|b| *b != b'\n'))
+fn lines(hay: Hay<'_>) -> u64 {
+    hay.newlines(0, hay.len()) + u64::from(hay.is_open())
+}
+
+/// The first NUL byte.
+async fn nul(hay: Hay<'_>, fuel: &mut Fuel) -> Option<usize> {
+    const WINDOW: usize = 64 << 10;
+    for (nr, window) in hay.bytes.chunks(WINDOW).enumerate() {
+        if let Some(at) = memchr::memchr(0, window) {
+            return Some(nr * WINDOW + at);
+        }
+        fuel.spend_bytes(window.len()).await;
+    }
+    None
 }
 
 /// The lines that are found, in order.
 struct Selected<'a> {
     engine: &'a Engine,
-    hay: &'a [u8],
+    hay: Hay<'a>,
     invert: bool,
     /// The next line that matches, where it is known (invert only).
     matching: Option<Range>,
 }
 
-impl<'a> Selected<'a> {
-    fn new(engine: &'a Engine, hay: &'a [u8], invert: bool) -> Self {
-        Self { engine, hay, invert, matching: None }
-    }
-
-    fn matching(&self, cache: &mut Cache, from: usize) -> Option<Range> {
-        if from >= self.hay.len() {
-            return None;
-        }
-        let place = self.engine.find_line(cache, self.hay, from)?;
-        let before = self.hay.get(from..place).unwrap_or_default();
-        let start = memrchr(b'\n', before).map_or(from, |i| from + i + 1);
-        Some(Range { start, next: next_line(self.hay, place) })
+impl Selected<'_> {
+    async fn matching(&self, cache: &mut Cache, from: usize, fuel: &mut Fuel) -> Option<Range> {
+        let place = find(self.engine, cache, self.hay, from, fuel).await?;
+        fuel.spend(LINE).await;
+        Some(Range { start: self.hay.line_start(from, place), next: self.hay.next_line(place) })
     }
 
     /// The first found line at or after `from`, which starts a line.
-    fn next(&mut self, cache: &mut Cache, mut from: usize) -> Option<Range> {
+    async fn next(&mut self, cache: &mut Cache, mut from: usize, fuel: &mut Fuel) -> Option<Range> {
         if !self.invert {
-            return self.matching(cache, from);
+            return self.matching(cache, from, fuel).await;
         }
         let len = self.hay.len();
         while from < len {
             let matching = match self.matching.take() {
                 Some(known) if known.start >= from => known,
-                _ => self.matching(cache, from).unwrap_or(Range { start: len, next: len }),
+                _ => self.matching(cache, from, fuel).await.unwrap_or(Range { start: len, next: len }),
             };
             if from < matching.start {
                 self.matching = Some(matching);
-                return Some(Range { start: from, next: next_line(self.hay, from) });
+                fuel.spend(LINE).await;
+                return Some(Range { start: from, next: self.hay.next_line(from) });
             }
             from = matching.next;
         }
@@ -114,47 +183,51 @@ impl<'a> Selected<'a> {
 
 /// One run of whole lines, and how far its lines are numbered and delivered.
 struct Run<'a, 's, S> {
-    hay: &'a [u8],
+    hay: Hay<'a>,
     numbers: bool,
     state: &'s mut State,
     sink: &'s mut S,
+    fuel: &'s mut Fuel,
     counted: usize,
     /// End of the last line that was delivered in this run.
     delivered: usize,
 }
 
 impl<S: Sink> Run<'_, '_, S> {
-    fn number(&mut self, at: usize) -> u64 {
-        if self.numbers {
-            let part = self.hay.get(self.counted..at).unwrap_or_default();
-            self.state.line += memchr_iter(b'\n', part).count() as u64;
-            self.counted = self.counted.max(at);
+    async fn number(&mut self, at: usize) -> u64 {
+        if self.numbers && at > self.counted {
+            self.state.line += self.hay.newlines(self.counted, at);
+            if !self.hay.single {
+                self.fuel.spend_bytes(at - self.counted).await;
+            }
+            self.counted = at;
         }
         self.state.line
     }
 
     /// Says where to go on, when the sink did not take the line at `at`.
-    fn stop(&mut self, at: usize, pending: u32) -> Flow {
-        let line = self.number(at);
+    async fn stop(&mut self, at: usize, pending: u32) -> Flow {
+        let line = self.number(at).await;
         let offset = self.state.offset + at as u64;
         self.state.stopped = Some(Position { offset, line, found: self.state.found, pending });
         Flow::Full
     }
 
-    fn line(&mut self, range: Range, context: bool) -> Taken {
-        let number = self.number(range.start);
-        let bytes = self.hay.get(range.start..range.next).unwrap_or_default();
+    async fn line(&mut self, range: Range, context: bool) -> Taken {
+        let number = self.number(range.start).await;
+        let bytes = self.hay.get(range.start, range.next);
         let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let offset = self.state.offset + range.start as u64;
+        self.fuel.spend(LINE + (bytes.len() as u64 / 8).min(crate::fuel::STEP)).await;
         self.sink.line(Line { number, offset, bytes, context })
     }
 
     /// Context still owed to an earlier match, in the lines from `from` to `until`.
-    fn after(&mut self, mut from: usize, until: usize) -> Flow {
+    async fn after(&mut self, mut from: usize, until: usize) -> Flow {
         while self.state.after_left > 0 && from < until {
-            let range = Range { start: from, next: next_line(self.hay, from) };
-            if self.line(range, true) == Taken::Full {
-                return self.stop(from, self.state.after_left);
+            let range = Range { start: from, next: self.hay.next_line(from) };
+            if self.line(range, true).await == Taken::Full {
+                return self.stop(from, self.state.after_left).await;
             }
             self.state.after_left -= 1;
             from = range.next;
@@ -165,20 +238,21 @@ impl<S: Sink> Run<'_, '_, S> {
     }
 
     /// Context before the match at `at`.
-    fn before(&mut self, at: usize, wanted: u32) -> Flow {
+    async fn before(&mut self, at: usize, wanted: u32) -> Flow {
         let mut from = at;
         let mut left = wanted;
         while left > 0 && from > self.delivered {
-            from = previous_line(self.hay, from).max(self.delivered);
+            from = self.hay.previous_line(from).max(self.delivered);
             left -= 1;
+            self.fuel.spend(LINE).await;
         }
-        if self.delivered == 0 && left > 0 && self.history(left) == Flow::Full {
+        if self.delivered == 0 && left > 0 && self.history(left).await == Flow::Full {
             return Flow::Full;
         }
         while from < at {
-            let range = Range { start: from, next: next_line(self.hay, from) };
-            if self.line(range, true) == Taken::Full {
-                return self.stop(from, 0);
+            let range = Range { start: from, next: self.hay.next_line(from) };
+            if self.line(range, true).await == Taken::Full {
+                return self.stop(from, 0).await;
             }
             from = range.next;
             self.delivered = from;
@@ -187,45 +261,89 @@ impl<S: Sink> Run<'_, '_, S> {
     }
 
     /// Context that lies before this run: the last `wanted` lines of the history.
-    fn history(&mut self, wanted: u32) -> Flow {
+    async fn history(&mut self, wanted: u32) -> Flow {
         let history = std::mem::take(&mut self.state.history);
-        let mut from = history.len();
-        let mut count = 0;
-        while count < wanted && from > 0 {
-            from = previous_line(&history, from);
-            count += 1;
-        }
+        let (mut skip, stretches) = history.last(u64::from(wanted));
         // Nothing before this run is counted in it yet: `line` is still the run's first.
-        let mut number = self.state.line.saturating_sub(u64::from(count));
-        while from < history.len() {
-            let next = next_line(&history, from);
-            let bytes = history.get(from..next).unwrap_or_default();
-            let offset = self.state.offset - (history.len() - from) as u64;
-            let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-            if self.sink.line(Line { number, offset, bytes, context: true }) == Taken::Full {
-                self.state.stopped =
-                    Some(Position { offset, line: number, found: self.state.found, pending: 0 });
-                return Flow::Full;
+        let mut number = self.state.line.saturating_sub(history.lines() - skip);
+        let mut offset = self.state.offset - history.bytes() as u64;
+        for (bytes, lines) in stretches {
+            if skip >= lines {
+                skip -= lines;
+                offset += bytes.len() as u64;
+                continue;
             }
-            number += u64::from(self.numbers);
-            from = next;
+            let stretch = Hay { bytes, single: lines == 1 };
+            let mut from = 0;
+            while from < bytes.len() {
+                let next = stretch.next_line(from);
+                if skip > 0 {
+                    skip -= 1;
+                    self.fuel.spend(LINE).await;
+                } else {
+                    let line = stretch.get(from, next);
+                    let line = line.strip_suffix(b"\n").unwrap_or(line);
+                    let at = offset + from as u64;
+                    self.fuel.spend(LINE + (line.len() as u64 / 8).min(crate::fuel::STEP)).await;
+                    if self.sink.line(Line { number, offset: at, bytes: line, context: true }) == Taken::Full
+                    {
+                        let found = self.state.found;
+                        self.state.stopped = Some(Position { offset: at, line: number, found, pending: 0 });
+                        return Flow::Full;
+                    }
+                    number += u64::from(self.numbers);
+                }
+                from = next;
+            }
+            offset += bytes.len() as u64;
         }
         Flow::More
     }
-}
 
-/// Start of the line that ends just before `at`.
-fn previous_line(hay: &[u8], at: usize) -> usize {
-    hay.get(..at.saturating_sub(1)).and_then(|before| memrchr(b'\n', before)).map_or(0, |i| i + 1)
+    /// The matches in a line. `Err`: the sink was full after so many.
+    async fn matches(
+        &mut self,
+        engine: &Engine,
+        cache: &mut Cache,
+        line: Range,
+        skip: u32,
+    ) -> Result<(), u32> {
+        let number = self.number(line.start).await;
+        let newline = self.hay.bytes.get(line.next - 1) == Some(&b'\n');
+        let end = if newline { line.next - 1 } else { line.next };
+        let mut from = line.start;
+        let mut done = 0u32;
+        loop {
+            let part = match engine.find_part(cache, self.hay.bytes, from..end, self.fuel) {
+                Poll::Pending => {
+                    self.fuel.pause().await;
+                    continue;
+                }
+                Poll::Ready(None) => return Ok(()),
+                Poll::Ready(Some(part)) => part,
+            };
+            from = part.end;
+            if done >= skip {
+                let offset = self.state.offset + part.start as u64;
+                let bytes = self.hay.get(part.start, part.end);
+                if self.sink.line(Line { number, offset, bytes, context: false }) == Taken::Full {
+                    return Err(done);
+                }
+            }
+            done = done.saturating_add(1);
+            self.fuel.spend(LINE + ((part.end - part.start) as u64 / 8).min(crate::fuel::STEP)).await;
+        }
+    }
 }
 
 /// Searches a run of whole lines for lines or matches and moves `state` behind it.
-pub(crate) fn deliver<S: Sink>(
+pub(crate) async fn deliver<S: Sink>(
     search: &Search,
     cache: &mut Cache,
-    hay: &[u8],
+    hay: Hay<'_>,
     state: &mut State,
     sink: &mut S,
+    fuel: &mut Fuel,
 ) -> Flow {
     let options = &search.options;
     let parts = options.answer == Answer::Matches;
@@ -235,16 +353,16 @@ pub(crate) fn deliver<S: Sink>(
     let nul = match options.text {
         true => None,
         false if state.nul => Some(0),
-        false => memchr(0, hay),
+        false => nul(hay, fuel).await,
     };
-    let mut selected = Selected::new(&search.engine, hay, options.invert);
+    let mut selected = Selected { engine: &search.engine, hay, invert: options.invert, matching: None };
     let mut at = 0;
     // The history belongs to this run only until a line is delivered.
-    let mut run = Run { hay, numbers: options.numbers, state, sink, counted: 0, delivered: 0 };
+    let mut run = Run { hay, numbers: options.numbers, state, sink, fuel, counted: 0, delivered: 0 };
     while at < hay.len() {
-        let next = if run.state.found < limit { selected.next(cache, at) } else { None };
+        let next = if run.state.found < limit { selected.next(cache, at, run.fuel).await } else { None };
         let until = next.map_or(hay.len(), |range| range.start);
-        if run.after(at, until) == Flow::Full {
+        if run.after(at, until).await == Flow::Full {
             return Flow::Full;
         }
         let Some(range) = next else {
@@ -255,23 +373,23 @@ pub(crate) fn deliver<S: Sink>(
         };
         if nul.is_some_and(|nul| nul < range.next) {
             if run.sink.binary() == Taken::Full {
-                return run.stop(range.start, 0);
+                return run.stop(range.start, 0).await;
             }
             run.state.found += 1;
             return Flow::Done;
         }
-        if before > 0 && run.before(range.start, before) == Flow::Full {
+        if before > 0 && run.before(range.start, before).await == Flow::Full {
             return Flow::Full;
         }
         let skip = std::mem::take(&mut run.state.skip);
         if parts {
             if !options.invert
-                && let Err(done) = matches(search, cache, &mut run, range, skip)
+                && let Err(done) = run.matches(&search.engine, cache, range, skip).await
             {
-                return run.stop(range.start, done);
+                return run.stop(range.start, done).await;
             }
-        } else if run.line(range, false) == Taken::Full {
-            return run.stop(range.start, 0);
+        } else if run.line(range, false).await == Taken::Full {
+            return run.stop(range.start, 0).await;
         }
         run.state.history.clear();
         run.state.found += 1;
@@ -283,64 +401,16 @@ pub(crate) fn deliver<S: Sink>(
         }
     }
     let delivered = run.delivered;
-    run.number(hay.len());
-    if hay.last().is_some_and(|b| *b != b'\n') && options.numbers {
+    run.number(hay.len()).await;
+    if hay.is_open() && options.numbers {
         run.state.line += 1;
     }
     state.offset += hay.len() as u64;
     state.nul |= nul.is_some();
-    if before > 0 {
-        remember(&mut state.history, hay.get(delivered..).unwrap_or_default(), delivered == 0, before);
+    state.kept_back = before > 0 && delivered == 0 && hay.single;
+    if before > 0 && delivered < hay.len() && !hay.single {
+        fuel.spend_bytes(hay.len()).await;
+        state.history.add(hay, delivered, before);
     }
     Flow::More
-}
-
-/// The matches in a line. `Err`: the sink was full after so many.
-fn matches<S: Sink>(
-    search: &Search,
-    cache: &mut Cache,
-    run: &mut Run<'_, '_, S>,
-    line: Range,
-    skip: u32,
-) -> Result<(), u32> {
-    let number = run.number(line.start);
-    let end = if run.hay.get(line.next - 1) == Some(&b'\n') { line.next - 1 } else { line.next };
-    let mut from = line.start;
-    let mut done = 0u32;
-    while let Some(part) = search.engine.find_part(cache, run.hay, from..end) {
-        from = part.end;
-        if done >= skip {
-            let offset = run.state.offset + part.start as u64;
-            let bytes = run.hay.get(part).unwrap_or_default();
-            if run.sink.line(Line { number, offset, bytes, context: false }) == Taken::Full {
-                return Err(done);
-            }
-        }
-        done = done.saturating_add(1);
-    }
-    Ok(())
-}
-
-/// Keeps the last `wanted` lines of what was not delivered.
-fn remember(history: &mut Vec<u8>, rest: &[u8], joins: bool, wanted: u32) {
-    if !joins {
-        history.clear();
-    }
-    let mut from = rest.len();
-    let mut left = wanted;
-    while left > 0 && from > 0 && rest.len() - from < crate::MAX_HISTORY {
-        from = previous_line(rest, from);
-        left -= 1;
-    }
-    let mut keep = history.len();
-    while left > 0 && keep > 0 {
-        keep = previous_line(history, keep);
-        left -= 1;
-    }
-    history.drain(..keep);
-    history.extend_from_slice(rest.get(from..).unwrap_or_default());
-    while history.len() > crate::MAX_HISTORY {
-        let first = next_line(history, 0);
-        history.drain(..first);
-    }
 }

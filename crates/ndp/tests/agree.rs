@@ -1,11 +1,14 @@
 //! The fast kernels and their naive twins agree, over random files, options and cuttings.
 
 use nearside_ndp::{
-    Answer, Flow, Line, Position, Search, SearchOptions, Searcher, Sink, Taken,
+    Answer, Error, Flow, Line, Position, STEP, Search, SearchOptions, Searcher, Sink, Taken,
     naive::{self, Event},
 };
 use proptest::prelude::*;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 #[derive(Default)]
 struct Events {
@@ -35,6 +38,40 @@ impl Sink for Events {
     }
 }
 
+/// The same file, searched in slices of so many units; nothing takes more than a step beyond one.
+fn in_slices(searcher: &mut Searcher, file: &[u8], slice: u64, cuts: &[usize], sink: &mut Events) -> usize {
+    let mut pauses = 0;
+    let mut run = |work: &mut dyn FnMut(&mut Context<'_>) -> Poll<Flow>| {
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            match work(&mut context) {
+                Poll::Ready(flow) => return flow,
+                Poll::Pending => pauses += 1,
+            }
+        }
+    };
+    searcher.set_slice(slice);
+    searcher.begin(Position::default());
+    let mut flow = Flow::More;
+    let mut rest = file;
+    for cut in cuts.iter().cycle() {
+        if rest.is_empty() || flow != Flow::More {
+            break;
+        }
+        let (piece, after) = rest.split_at((*cut).min(rest.len()));
+        let mut work = pin!(searcher.feed_sliced(piece, sink));
+        flow = run(&mut |context| work.as_mut().poll(context).map(Result::unwrap));
+        rest = after;
+    }
+    if flow == Flow::More {
+        let mut work = pin!(searcher.finish_sliced(sink));
+        flow = run(&mut |context| work.as_mut().poll(context).map(Result::unwrap));
+    }
+    assert_eq!(flow, Flow::Done);
+    searcher.set_slice(nearside_ndp::SLICE);
+    pauses
+}
+
 /// Feeds a file from `at` in pieces whose lengths repeat `cuts`; no cuts: whole.
 fn drive(searcher: &mut Searcher, file: &[u8], at: Position, cuts: &[usize], sink: &mut Events) -> Flow {
     searcher.begin(at);
@@ -57,6 +94,10 @@ fn drive(searcher: &mut Searcher, file: &[u8], at: Position, cuts: &[usize], sin
 }
 
 fn check(options: &SearchOptions, file: &[u8], cuts: &[usize], room: usize) {
+    check_sliced(options, file, cuts, room, 1);
+}
+
+fn check_sliced(options: &SearchOptions, file: &[u8], cuts: &[usize], room: usize, slice: u64) {
     let compiled = Search::compile(options.clone());
     // The two have other limits of size.
     let Some(twin) = naive::Matcher::new(options) else { return };
@@ -65,8 +106,22 @@ fn check(options: &SearchOptions, file: &[u8], cuts: &[usize], room: usize) {
         // A pattern that names a newline is refused; the twin would never match it.
         Err(_) => return,
     };
-    let (events, found) = naive::search(&twin, file);
     let mut searcher = Searcher::new(&search);
+    if naive::passes_over(options, file) {
+        assert_eq!(searcher.whole(file, &mut ()), Err(Error::Utf16));
+        searcher.begin(Position::default());
+        let (first, rest) = file.split_at(1);
+        assert_eq!(searcher.feed(first, &mut ()), Ok(Flow::More));
+        assert_eq!(searcher.feed(rest, &mut ()), Err(Error::Utf16));
+        return;
+    }
+    let (events, found) = naive::search(&twin, file);
+    let mut sink = Events::default();
+    let pauses = in_slices(&mut searcher, file, slice, cuts, &mut sink);
+    assert_eq!((&sink.events, searcher.found()), (&events, found), "slices of {slice}: {options:?} {cuts:?}");
+    let (most, all) = searcher.spent();
+    assert!(most <= slice.max(nearside_ndp::SLICE) + STEP, "{most} units at once: {options:?}");
+    assert!(slice > 1 || pauses > 0 || all == 0 || file.is_empty() || options.max_count == Some(0));
     for cuts in [cuts, &[]] {
         let mut sink = Events::default();
         let flow = drive(&mut searcher, file, Position::default(), cuts, &mut sink);
@@ -98,7 +153,18 @@ fn file() -> impl Strategy<Value = Vec<u8>> {
         2 => prop::sample::select(b"AB_ .-\r\t1".to_vec()),
         1 => any::<u8>(),
     ];
+    // Characters of two to four bytes, their halves, and letters that are words only for Unicode.
+    let text = prop::sample::select(vec![
+        "é", "É", "ß", "ſ", "K", "ж", "Ж", "漢", "😀", "a", "b", "k", "_", " ", "\n", "-", "\u{301}",
+    ])
+    .prop_map(|s| s.as_bytes().to_vec());
+    let half = any::<u8>().prop_map(|b| vec![b | 0x80]);
+    let unicode =
+        prop::collection::vec(prop_oneof![9 => text, 1 => half], 0..80).prop_map(|all| all.concat());
     prop_oneof![
+        unicode.clone(),
+        (prop::sample::select(vec![&b"\xff\xfe"[..], b"\xfe\xff", b"\xff", b"\xef\xbb\xbf"]), unicode)
+            .prop_map(|(mark, text)| [mark, &text].concat()),
         prop::collection::vec(byte.clone(), 0..200),
         prop::collection::vec(byte, 0..2000),
         prop::collection::vec(prop::sample::select(b"ab\n".to_vec()), 0..60),
@@ -106,7 +172,11 @@ fn file() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn patterns() -> impl Strategy<Value = (bool, Vec<Vec<u8>>)> {
-    let literal = prop::collection::vec(prop::sample::select(b"abAB_\n.1".to_vec()), 0..5);
+    let literal = prop_oneof![
+        3 => prop::collection::vec(prop::sample::select(b"abAB_\n.1".to_vec()), 0..5),
+        1 => prop::sample::select(vec!["é", "É", "k", "ſ", "жж", "漢", " é"]).prop_map(|s| s.as_bytes().to_vec()),
+        1 => prop::collection::vec(any::<u8>(), 1..3),
+    ];
     let regex = prop_oneof![
         prop::sample::select(vec![
             "a+",
@@ -138,6 +208,29 @@ fn patterns() -> impl Strategy<Value = (bool, Vec<Vec<u8>>)> {
             r"(?u:\w)b",
             r"\xff",
             r"[\x80-\xff]",
+            r"(?-u)\xc3",
+            r"(?-u:[\x80-\xff])+",
+            r"(?-u:\w)+",
+            "é",
+            "(?i)É",
+            "[éß]",
+            "h?.k",
+            r"^.$",
+            r"\b.\b",
+            r"\B",
+            r"\b",
+            r"\b{start}\w+",
+            r"\w+\b{end}",
+            r"(?:ж|漢)+\b",
+            r"\pL+",
+            r"\P{L}",
+            r"[^a]+",
+            r".*é.*ß?",
+            r"(?i)straſse|k+",
+            r"\w{2}$",
+            r"(?:a{0,40}b?){0,40}[c-e]",
+            r"(?:[a-z]{0,9}[0-9]?){0,60}[A-C]",
+            r"(?:\w{0,9}[0-9]?){0,20}\b[A-C]",
             "(",
             "a{1000}{1000}",
             "a\\n",
@@ -154,7 +247,35 @@ fn patterns() -> impl Strategy<Value = (bool, Vec<Vec<u8>>)> {
             r"\w(bbaa|aabb)?bab",
         ])
         .prop_map(|s| s.as_bytes().to_vec()),
-        "[ab.^$*+?|()\\[\\]_ ]{0,6}".prop_map(String::into_bytes),
+        "[ab.^$*+?|()\\[\\]_ é]{0,6}".prop_map(String::into_bytes),
+        // From pieces that go together.
+        prop::collection::vec(
+            prop::sample::select(vec![
+                "a",
+                "b",
+                "é",
+                ".",
+                r"\w",
+                r"\b",
+                r"\B",
+                "^",
+                "$",
+                "(a|é)",
+                "(ab|a)",
+                "[^b]",
+                "?",
+                "*",
+                "+",
+                "*?",
+                "|",
+                "{2}",
+                r"\s",
+                "(?i)",
+                r"(?-u:\b)",
+            ]),
+            1..7,
+        )
+        .prop_map(|parts| parts.concat().into_bytes()),
     ];
     prop_oneof![
         prop::collection::vec(literal, 1..4).prop_map(|p| (true, p)),
@@ -165,6 +286,7 @@ fn patterns() -> impl Strategy<Value = (bool, Vec<Vec<u8>>)> {
 prop_compose! {
     fn options()(
         (fixed, patterns) in patterns(),
+        bytes in prop::bool::weighted(0.3),
         ignore_case in any::<bool>(),
         invert in prop::bool::weighted(0.3),
         word in prop::bool::weighted(0.2),
@@ -176,12 +298,8 @@ prop_compose! {
         text in prop::bool::weighted(0.7),
         numbers in any::<bool>(),
     ) -> SearchOptions {
-        // The twin finds parts of literals by comparing, without looking at their surroundings.
-        let parts = fixed && answer == Answer::Matches;
         SearchOptions {
-            patterns, fixed, ignore_case, invert, answer, max_count, before, after, text, numbers,
-            word: word && !parts,
-            line: line && !parts,
+            patterns, fixed, bytes, ignore_case, invert, word, line, answer, max_count, before, after, text, numbers,
         }
     }
 }
@@ -195,8 +313,9 @@ proptest! {
         file in file(),
         cuts in prop::collection::vec(prop_oneof![1usize..8, 1usize..300], 1..4),
         room in 1usize..6,
+        slice in prop_oneof![1u64..4, 4u64..2000],
     ) {
-        check(&options, &file, &cuts, room);
+        check_sliced(&options, &file, &cuts, room, slice);
     }
 }
 

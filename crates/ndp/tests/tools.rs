@@ -105,20 +105,13 @@ fn counts_are_ripgreps_and_greps() {
     };
     let options = |patterns: &[&str]| SearchOptions {
         patterns: patterns.iter().map(|p| p.as_bytes().to_vec()).collect(),
+        text: true,
         ..SearchOptions::default()
     };
     if have("counts_are_ripgreps_and_greps", "rg") {
         let rg = |more: &[&str], options: SearchOptions| {
-            let mut arguments = vec![
-                "-a",
-                "--no-ignore",
-                "--hidden",
-                "--no-unicode",
-                "--no-config",
-                "-c",
-                "-0",
-                "--with-filename",
-            ];
+            let mut arguments =
+                vec!["-a", "--no-ignore", "--hidden", "--no-config", "-c", "-0", "--with-filename"];
             arguments.extend_from_slice(more);
             same("rg", options, &arguments);
         };
@@ -158,6 +151,97 @@ fn counts_are_ripgreps_and_greps() {
         );
         grep(&["-E", "-v", "-e", "^[ a-z]*$"], SearchOptions { invert: true, ..options(&["^[ a-z]*$"]) });
         grep(&["-F", "-w", "-e", "a"], SearchOptions { fixed: true, word: true, ..options(&["a"]) });
+    }
+}
+
+/// Characters, not bytes: words, classes, case and parts as ripgrep has them.
+#[test]
+fn unicode_is_ripgreps() {
+    if !have("unicode_is_ripgreps", "rg") {
+        return;
+    }
+    let text = "Héllo wörld, HÉLLO\nstraße STRASSE straſſe\nнаука и Наука\n漢字 kanji\nK kelvin k\ne\u{301}galite\né\n\nnaïve-ly _é_ xéx\n";
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let bytes = [text.as_bytes(), b"half \xc3\nraw \xff\xe9 byte \x80a\n"].concat();
+    std::fs::write(file.path(), &bytes).unwrap();
+    let patterns = [
+        "héllo",
+        "h.llo",
+        "H[ÉÈ]LLO",
+        r"\w+",
+        r"\b\w\b",
+        "[é]",
+        "é",
+        "straße",
+        "strasse",
+        "k",
+        r"^.$",
+        r".",
+        r"\pL{2,}",
+        "наука",
+        r"\W+",
+        r"\bé\b",
+        r"(?-u)\xff",
+        r"(?-u:\w)+",
+        r"\d*é",
+        r"[^\w\s]+",
+        r"\w\B",
+    ];
+    for pattern in patterns {
+        for flags in [
+            &[][..],
+            &["-i"],
+            &["-w"],
+            &["-x"],
+            &["-F", "-i"],
+            &["--no-unicode"],
+            &["--no-unicode", "-i", "-w"],
+        ] {
+            let has = |flag| flags.contains(&flag);
+            for answer in [Answer::Lines, Answer::Matches] {
+                let options = SearchOptions {
+                    patterns: vec![pattern.as_bytes().to_vec()],
+                    bytes: has("--no-unicode"),
+                    fixed: has("-F"),
+                    ignore_case: has("-i"),
+                    word: has("-w"),
+                    line: has("-x"),
+                    text: true,
+                    numbers: true,
+                    answer,
+                    ..SearchOptions::default()
+                };
+                let mut arguments = vec!["-a", "--no-config", "--no-heading", "-n", "-b", "--color=never"];
+                arguments.extend_from_slice(flags);
+                if answer == Answer::Matches {
+                    arguments.push("-o");
+                }
+                let out = Command::new("rg")
+                    .args(arguments)
+                    .args(["-e", pattern])
+                    .arg(file.path())
+                    .output()
+                    .unwrap();
+                let Ok(search) = Search::compile(options) else {
+                    assert_eq!(out.status.code(), Some(2), "{pattern} {flags:?}");
+                    continue;
+                };
+                let mut sink =
+                    Printed { path: Vec::new(), out: Vec::new(), grouped: false, last: 0, first: true };
+                feed(&mut Searcher::new(&Arc::new(search)), &bytes, &mut sink);
+                // Ours begins with the path's separator.
+                let ours: Vec<u8> = sink
+                    .out
+                    .split_inclusive(|b| *b == b'\n')
+                    .flat_map(|line| line.strip_prefix(b":").unwrap_or(line).to_vec())
+                    .collect();
+                assert_eq!(
+                    String::from_utf8_lossy(&ours),
+                    String::from_utf8_lossy(&out.stdout),
+                    "{pattern} {flags:?} {answer:?}"
+                );
+            }
+        }
     }
 }
 

@@ -120,6 +120,8 @@ pub struct Search {
     pub patterns: Vec<Vec<u8>>,
     /// Patterns are literals (`-F`).
     pub fixed: bool,
+    /// Patterns are over bytes, not characters (`--no-unicode`).
+    pub bytes: bool,
     /// Ignore case (`-i`).
     pub ignore_case: bool,
     /// Lines that do not match (`-v`).

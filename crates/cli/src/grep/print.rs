@@ -17,6 +17,8 @@ pub struct Print {
     /// Some line was printed before, of whichever file: a group that follows is set apart.
     any_line: bool,
     highlight: Option<Highlight>,
+    /// A line of which only parts are printed, until its end has come.
+    partial: Vec<u8>,
 }
 
 struct Current {
@@ -32,8 +34,9 @@ struct Current {
 impl Print {
     /// A printer of that style.
     pub fn new(style: Style) -> Result<Print, Failure> {
-        let highlight = if style.color { Highlight::new(&style)? } else { None };
-        Ok(Print { style, file: None, any_line: false, highlight })
+        let finds = style.color || style.only_parts();
+        let highlight = if finds { Highlight::new(&style)? } else { None };
+        Ok(Print { style, file: None, any_line: false, highlight, partial: Vec::new() })
     }
 
     /// Takes a record.
@@ -50,9 +53,9 @@ impl Print {
                 if !context {
                     tally.found = true;
                 }
-                // -o -v selects lines and has no parts to print.
-                let nothing = self.style.search.answer == Answer::Lines && self.style.only_parts_of_none();
-                if !nothing {
+                if self.style.only_parts() {
+                    self.only_parts(number, offset, &bytes, context, continues, out)?;
+                } else {
                     self.line(number, offset, &bytes, context, continues, out)?;
                 }
             }
@@ -114,24 +117,8 @@ impl Print {
         let Some(mut file) = self.file.take() else { return Ok(()) };
         let goes_on = file.continues && file.last == Some(number);
         if !goes_on {
-            let adjacent = file.last.is_some_and(|last| number <= last + 1);
-            if self.style.groups && self.any_line && !adjacent {
-                self.paint("36", b"--", out)?;
-                out.write_all(b"\n")?;
-            }
-            let separator = if context { b'-' } else { b':' };
-            if self.style.names {
-                self.name(&file.path, out)?;
-                self.after_name(separator, out)?;
-            }
-            if self.style.numbers {
-                self.paint("32", number.to_string().as_bytes(), out)?;
-                self.separator(separator, out)?;
-            }
-            if self.style.offsets {
-                self.paint("32", offset.to_string().as_bytes(), out)?;
-                self.separator(separator, out)?;
-            }
+            self.group(&file, number, out)?;
+            self.head(&file.path, number, offset, context, out)?;
         }
         file.named = true;
         file.last = Some(number);
@@ -151,6 +138,83 @@ impl Print {
             out.write_all(b"\n")?;
         }
         self.file = Some(file);
+        Ok(())
+    }
+
+    /// The parts of a line that match, each on a line of its own; of context, and of lines that do not match, nothing.
+    fn only_parts(
+        &mut self,
+        number: u64,
+        offset: u64,
+        bytes: &[u8],
+        context: bool,
+        continues: bool,
+        out: &mut Out,
+    ) -> Result<(), Failure> {
+        let Some(mut file) = self.file.take() else { return Ok(()) };
+        if !(file.continues && file.last == Some(number)) {
+            self.group(&file, number, out)?;
+            self.partial.clear();
+        }
+        let start = offset.saturating_sub(self.partial.len() as u64);
+        self.partial.extend_from_slice(bytes);
+        (file.last, file.continues) = (Some(number), continues);
+        self.any_line = true;
+        let line = std::mem::take(&mut self.partial);
+        if continues {
+            self.partial = line;
+        } else if !context
+            && !self.style.search.invert
+            && let Some(mut highlight) = self.highlight.take()
+        {
+            for (from, to) in highlight.ranges(&line) {
+                self.head(&file.path, number, start + from as u64, false, out)?;
+                let part = line.get(from..to).unwrap_or_default();
+                if self.style.color {
+                    highlight.all(part, out)?;
+                } else {
+                    out.write_all(part)?;
+                }
+                out.write_all(b"\n")?;
+            }
+            self.highlight = Some(highlight);
+        }
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// What stands between groups of lines.
+    fn group(&self, file: &Current, number: u64, out: &mut Out) -> Result<(), Failure> {
+        let adjacent = file.last.is_some_and(|last| number <= last + 1);
+        if self.style.groups && self.any_line && !adjacent {
+            self.paint("36", b"--", out)?;
+            out.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+
+    /// What stands before a line.
+    fn head(
+        &self,
+        path: &[u8],
+        number: u64,
+        offset: u64,
+        context: bool,
+        out: &mut Out,
+    ) -> Result<(), Failure> {
+        let separator = if context { b'-' } else { b':' };
+        if self.style.names {
+            self.name(path, out)?;
+            self.after_name(separator, out)?;
+        }
+        if self.style.numbers {
+            self.paint("32", number.to_string().as_bytes(), out)?;
+            self.separator(separator, out)?;
+        }
+        if self.style.offsets {
+            self.paint("32", offset.to_string().as_bytes(), out)?;
+            self.separator(separator, out)?;
+        }
         Ok(())
     }
 
@@ -183,8 +247,9 @@ impl Print {
 }
 
 impl Style {
-    fn only_parts_of_none(&self) -> bool {
-        self.parts && self.search.invert
+    /// Whole lines come, and only what matches in them is printed: with `-v`, nothing.
+    fn only_parts(&self) -> bool {
+        self.parts && self.search.answer == Answer::Lines
     }
 }
 
@@ -214,6 +279,7 @@ impl Highlight {
         let options = ndp::SearchOptions {
             patterns: s.patterns.clone(),
             fixed: s.fixed,
+            bytes: s.bytes,
             ignore_case: s.ignore_case,
             word: s.word,
             line: s.line,

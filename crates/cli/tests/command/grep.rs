@@ -39,8 +39,7 @@ fn same_counts(volume: &Volume, pattern: &str, flags: &[&str]) {
         let flags: Vec<_> = flags.iter().filter(|f| **f != "-E").copied().collect();
         let rg = volume.tool(
             "rg",
-            &[&flags[..], &["-a", "--no-ignore", "--hidden", "--no-unicode", "-c", "-H", "--", pattern, "/"]]
-                .concat(),
+            &[&flags[..], &["-a", "--no-ignore", "--hidden", "-c", "-H", "--", pattern, "/"]].concat(),
         );
         let some: BTreeMap<_, _> = ours.into_iter().filter(|(_, n)| *n > 0).collect();
         assert_eq!(counts(&rg.out), some, "{pattern} {flags:?} (ripgrep)");
@@ -107,7 +106,7 @@ fn counts_on_f2fs_equal_grep_and_ripgrep() {
 #[test]
 fn output_is_that_of_grep() {
     let Some(volume) = small("output_is_that_of_grep") else { return };
-    let flag_sets: [&[&str]; 26] = [
+    let flag_sets: [&[&str]; 36] = [
         &[],
         &["-n"],
         &["-b"],
@@ -134,9 +133,19 @@ fn output_is_that_of_grep() {
         &["--color=always", "-n", "-m", "3"],
         &["--color=always", "-o", "-m", "3"],
         &["-a", "-c"],
+        &["-o", "-A", "1"],
+        &["-o", "-B", "1", "-n"],
+        &["-ob", "-C", "2", "-H"],
+        &["-o", "-v", "-A", "1"],
+        &["-o", "-A", "0", "--color=always"],
+        &["-l", "-L"],
+        &["-L", "-l"],
+        &["-ox"],
+        &["-ow", "-C", "1"],
+        &["-o", "-m", "1", "-A", "2"],
     ];
     for flags in flag_sets {
-        for pattern in ["ERROR", "hello", "h?ello|unit-[0-3] ", "nothing at all"] {
+        for pattern in ["ERROR", "hello", "h?ello|unit-[0-3] ", "nothing at all", "x*"] {
             let files = [&["--", pattern][..], &TEXTS[..]].concat();
             let ours = volume.run("grep", &[flags, &files[..]].concat());
             let grep = volume.tool("grep", &[&["-E"], flags, &files[..]].concat());
@@ -305,4 +314,86 @@ fn patterns_from_a_file() {
     let ours = volume.run("grep", &["-f", file, "/hello.txt"]);
     let grep = Command::new("grep").arg("-f").arg(file).arg(volume.tree.join("hello.txt")).output().unwrap();
     assert_eq!(ours.out, grep.stdout);
+}
+
+#[test]
+fn a_file_without_patterns_finds_nothing() {
+    let Some(volume) = small("a_file_without_patterns_finds_nothing") else { return };
+    let path = volume.folder.path().join("patterns");
+    let file = path.to_str().unwrap();
+    for (text, flags) in [
+        ("", &[][..]),
+        ("", &["-v"]),
+        ("", &["-c"]),
+        ("", &["-F"]),
+        ("", &["-e", "again"]),
+        ("\n", &[]),
+        ("\n", &["-F", "-c"]),
+        ("again\n\n", &["-n"]),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let ours = volume.run("grep", &[flags, &["-f", file, "/hello.txt"]].concat());
+        let grep = Command::new("grep")
+            .args(flags)
+            .arg("-f")
+            .arg(file)
+            .arg(volume.tree.join("hello.txt"))
+            .output()
+            .unwrap();
+        assert_eq!(
+            (ours.out, ours.code),
+            (grep.stdout, grep.status.code().unwrap_or(-1)),
+            "{text:?} {flags:?}"
+        );
+    }
+}
+
+#[test]
+fn selected_lines_decide_the_exit_status_also_where_nothing_is_printed() {
+    let Some(volume) = small("selected_lines_decide_the_exit_status_also_where_nothing_is_printed") else {
+        return;
+    };
+    for flags in [&["-ox"][..], &["-o"], &["-o", "-v"], &["-ow"], &["-oc"], &["-o", "-A1"], &["-oq"]] {
+        for pattern in ["x*", "z*", "absent"] {
+            let args = [flags, &[pattern, "/hello.txt", "/no-newline"]].concat();
+            let ours = volume.run("grep", &args);
+            let grep = volume.tool("grep", &[&["-E"], &args[..]].concat());
+            let shown = String::from_utf8_lossy(&grep.out).into_owned();
+            assert_eq!((ours.text(), ours.code), (shown, grep.code), "{args:?}: {}", ours.err);
+        }
+    }
+}
+
+#[test]
+fn characters_are_matched_unless_bytes_are_asked_for() {
+    let test = "characters_are_matched_unless_bytes_are_asked_for";
+    if !needs::tools(test, &["mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("text"), "a héllo b\n").unwrap();
+    let utf16: Vec<u8> = "\u{feff}hello\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    std::fs::write(tree.join("utf16"), utf16).unwrap();
+    let volume = fixture::ext4(folder, tree, 8);
+    for (flags, shown) in [
+        (&["-i", "HÉLLO"][..], "a héllo b\n"),
+        (&["h.llo"], "a héllo b\n"),
+        (&["-o", r"\w+"], "a\nhéllo\nb\n"),
+        (&["-o", "[é]"], "é\n"),
+        (&["-F", "-i", "É"], "a héllo b\n"),
+        (&["-w", "h"], ""),
+        (&["--no-unicode", "h.llo"], ""),
+        (&["--no-unicode", "-ow", "h"], "h\n"),
+        (&["(?-u)h..llo"], "a héllo b\n"),
+    ] {
+        let ours = volume.run("grep", &[flags, &["/text"]].concat());
+        let code = i32::from(shown.is_empty());
+        assert_eq!((ours.text().as_str(), ours.code, ours.err.as_str()), (shown, code, ""), "{flags:?}");
+    }
+    let ours = volume.run("grep", &["-r", "llo", "/"]);
+    assert_eq!((ours.text().as_str(), ours.code), ("/text:a héllo b\n", 2));
+    assert!(ours.err.contains("/utf16: ") && ours.err.contains("UTF-16"), "{}", ours.err);
+    assert_eq!(volume.run("grep", &["-ac", "h", "/utf16"]).text(), "1\n");
 }

@@ -63,6 +63,7 @@ fn search(s: wire::Search) -> fsr::Operation {
     let options = ndp::SearchOptions {
         patterns: s.patterns,
         fixed: s.fixed,
+        bytes: s.bytes,
         ignore_case: s.ignore_case,
         invert: s.invert,
         word: s.word,

@@ -55,6 +55,7 @@ pub fn options(search: &Search) -> ndp::SearchOptions {
     ndp::SearchOptions {
         patterns: search.patterns.clone(),
         fixed: search.fixed,
+        bytes: search.bytes,
         ignore_case: search.ignore_case,
         invert: search.invert,
         word: search.word,
@@ -246,7 +247,10 @@ pub(crate) fn compute<T: Transport>(
             }
             let last = match failed {
                 Some(error) => {
-                    let status = ReplyStatus::LineTooLong(error.to_string());
+                    let status = match error {
+                        ndp::Error::Utf16 => ReplyStatus::UnsupportedFeature(error.to_string()),
+                        _ => ReplyStatus::LineTooLong(error.to_string()),
+                    };
                     vec![Record::Failed { path: path.to_vec(), status }]
                 }
                 None => match search.answer {

@@ -59,7 +59,8 @@ mod search {
     pub const ONLY_MATCHING_FILES: u32 = 1 << 6;
     pub const MAX_COUNT: u32 = 1 << 7;
     pub const NUMBERS: u32 = 1 << 8;
-    pub const ALL: u32 = (1 << 9) - 1;
+    pub const BYTES: u32 = 1 << 9;
+    pub const ALL: u32 = (1 << 10) - 1;
 }
 
 struct Items {
@@ -167,6 +168,7 @@ fn put_search(items: &mut Items, s: &Search) {
         (s.only_matching_files, search::ONLY_MATCHING_FILES),
         (s.max_count.is_some(), search::MAX_COUNT),
         (s.numbers, search::NUMBERS),
+        (s.bytes, search::BYTES),
     ];
     let flags = flags.iter().fold(0, |all, (set, bit)| if *set { all | bit } else { all });
     let answer: u32 = match s.answer {
@@ -446,6 +448,7 @@ fn take_search(v: &mut Reader<'_>) -> Result<Search, WireError> {
         text: is(search::TEXT),
         only_matching_files: is(search::ONLY_MATCHING_FILES),
         numbers: is(search::NUMBERS),
+        bytes: is(search::BYTES),
         answer,
         before: v.u32()?,
         after: v.u32()?,

@@ -35,7 +35,7 @@ fn cursor() -> impl Strategy<Value = Cursor> {
 }
 
 fn search() -> impl Strategy<Value = Search> {
-    (many(bytes(20), 0..4), any::<[bool; 8]>(), 0..5, any::<Option<u64>>(), any::<(u32, u32)>()).prop_map(
+    (many(bytes(20), 0..4), any::<[bool; 9]>(), 0..5, any::<Option<u64>>(), any::<(u32, u32)>()).prop_map(
         |(patterns, b, answer, max_count, (before, after))| Search {
             patterns,
             fixed: b[0],
@@ -46,6 +46,7 @@ fn search() -> impl Strategy<Value = Search> {
             text: b[5],
             only_matching_files: b[6],
             numbers: b[7],
+            bytes: b[8],
             answer: [Answer::Lines, Answer::Count, Answer::Files, Answer::Total, Answer::Matches]
                 [answer as usize],
             max_count,
