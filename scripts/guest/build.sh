@@ -51,6 +51,15 @@ mkdir -p root/etc/nvme
 echo nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-00000000c0de > root/etc/nvme/hostnqn
 echo 00000000-0000-4000-8000-00000000c0de > root/etc/nvme/hostid
 
+# The newest nvme-cli there is, beside this machine's own, where it can be had.
+if "$here/newest-nvme.sh" newest; then
+    cp -r newest root/newest
+    printf '#!/bin/sh\nexec /newest/lib/ld.so --library-path /newest/lib /newest/nvme "$@"\n' > root/usr/bin/nvme-newest
+    chmod +x root/usr/bin/nvme-newest
+else
+    echo "guest: no newer nvme-cli could be fetched" >&2
+fi
+
 # Python: the interpreter, and the part of its library that the workloads import.
 python=$(readlink -f /usr/bin/python3)
 name=$(basename "$python")
