@@ -25,10 +25,10 @@ use crate::out::Out;
 
 const EXAMPLES: &str = "\
 Examples:
-  nearside act -d model:optane-p4800x:16GiB --simulated        the largest multiple that passes, in simulated time
-  nearside act -d model:nand-p3700:16GiB --multiple 40         one multiple, in real time
-  nearside act -d uring:/dev/nvme0n1 --destroy --runtime 24h   as a certification asks: 24 hours, hour by hour
-  nearside act -d dram:1GiB --config actconfig_3x_1d.txt       the load of ACT's own configuration file
+  nearside act -d model:optane-p4800x:16GiB --simulated        # the largest multiple that passes, in simulated time
+  nearside act -d model:nand-p3700:16GiB --multiple 40         # one multiple, in real time
+  nearside act -d uring:/dev/nvme0n1 --destroy --runtime 24h   # as a certification asks: 24 hours, hour by hour
+  nearside act -d dram:1GiB --config actconfig_3x_1d.txt       # the load of ACT's own configuration file
 
 A drive of one's own should be written over in large blocks before (as ACT's act_prep does); a simulated one is.
 A certification takes 24 hours or more for each multiple; the paper took 2. The default is enough to compare drives, not to certify one.

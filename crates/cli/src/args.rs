@@ -17,7 +17,13 @@ use crate::failure::Failure;
 /// /dev/ngXnY (by io_uring) or /dev/nvmeXnY (by ioctl), a Nearside drive that this host's kernel is connected to (as root; without
 /// --as, permissions are checked for whom sudo was called by). With --mounted, paths are this host's, and the drive is found.
 #[derive(Parser)]
-#[command(name = "nearside", version, disable_help_flag = true, max_term_width = 100)]
+#[command(
+    name = "nearside",
+    version,
+    disable_help_flag = true,
+    args_override_self = true,
+    max_term_width = 100
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,

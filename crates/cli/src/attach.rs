@@ -25,9 +25,9 @@ use crate::in_use;
 const EXAMPLES: &str = "\
 Examples:
   nearside attach --store file:disk.img /run/drive &
-  mount -o loop /run/drive/namespace /mnt           a live host on the drive
+  mount -o loop /run/drive/namespace /mnt           # a live host on the drive
   nearside grep -d unix:/run/drive.sock -r ERROR /var/log
-  umount /mnt; umount /run/drive                    ends it
+  umount /mnt; umount /run/drive                    # ends it
 
 The socket lies beside the mount point, named MOUNTPOINT.sock, unless --socket says otherwise. SIGINT and SIGTERM end it
 as well, once nothing lies on the mount.";

@@ -1,5 +1,6 @@
 //! `nearside cksum`: checksums, computed in the drive.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -16,9 +17,9 @@ use crate::out::{self, Out};
 
 const EXAMPLES: &str = "\
 Examples:
-  nearside cksum -d disk.img /bin/ls                      as sha256sum prints it
+  nearside cksum -d disk.img /bin/ls                      # as sha256sum prints it
   nearside cksum -d disk.img -a xxh3 --tag '/boot/*'
-  nearside cksum -d disk.img -r /usr/lib > before         compare with diff later";
+  nearside cksum -d disk.img -r /usr/lib > before         # compare with diff later";
 
 /// Prints checksums
 #[derive(Args)]
@@ -52,6 +53,21 @@ enum Algorithm {
     Sha256,
 }
 
+/// A name as the tools that check such lists have it: where line ends or backslashes are in it, they stand escaped, and a backslash
+/// at the beginning of the line says so.
+fn in_a_line(name: &[u8]) -> (&'static str, Cow<'_, [u8]>) {
+    let escape = |byte: &u8| match byte {
+        b'\\' => vec![b'\\', b'\\'],
+        b'\n' => vec![b'\\', b'n'],
+        b'\r' => vec![b'\\', b'r'],
+        byte => vec![*byte],
+    };
+    match name.iter().any(|b| b"\\\n\r".contains(b)) {
+        true => ("\\", name.iter().flat_map(escape).collect()),
+        false => ("", name.into()),
+    }
+}
+
 pub fn run(args: CksumArgs) -> Outcome {
     let (digest, tag) = match args.algorithm {
         Algorithm::Crc32c => (Digest::Crc32c, "CRC32C"),
@@ -78,13 +94,20 @@ pub fn run(args: CksumArgs) -> Outcome {
                         out.json(
                             &json!({ "type": "checksum", "path": path, "algorithm": tag, "value": hex }),
                         )?;
-                    } else if args.tag {
-                        write!(out, "{tag} (")?;
-                        out.write_all(&name)?;
-                        writeln!(out, ") = {hex}")?;
                     } else {
-                        write!(out, "{hex}  ")?;
-                        out.line(&name)?;
+                        let (mark, name) = match out.terminal {
+                            true => ("", out.shown(&name)),
+                            false => in_a_line(&name),
+                        };
+                        write!(out, "{mark}")?;
+                        if args.tag {
+                            write!(out, "{tag} (")?;
+                            out.write_all(&name)?;
+                            writeln!(out, ") = {hex}")?;
+                        } else {
+                            write!(out, "{hex}  ")?;
+                            out.line(&name)?;
+                        }
                     }
                 }
                 Record::Failed { path, status } => {

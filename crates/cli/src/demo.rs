@@ -8,9 +8,9 @@ use crate::failure::{Failure, Outcome};
 
 const EXAMPLES: &str = "\
 Examples:
-  nearside demo                   about a minute; volumes of 20,000 files are made in ./out
-  nearside demo --small           some seconds, with less data
-  nearside demo --out /tmp/acts   elsewhere
+  nearside demo                   # about a minute; volumes of 20,000 files are made in ./out
+  nearside demo --small           # some seconds, with less data
+  nearside demo --out /tmp/acts   # elsewhere
 
 It prints tables and writes OUT/demo.html, one page with the pictures. As root on a machine with FUSE and loop devices the
 third act runs under this machine's own kernel; otherwise it replays a recorded kernel's writes.";

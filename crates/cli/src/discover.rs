@@ -15,9 +15,9 @@ use crate::out::Out;
 
 const EXAMPLES: &str = "\
 Examples:
-  nearside discover 127.0.0.1                      a discovery service on port 8009
+  nearside discover 127.0.0.1                      # a discovery service on port 8009
   nearside discover 127.0.0.1:4420
-  nearside grep -d \"$(nearside discover 127.0.0.1 | head -1)\" ERROR /var/log";
+  nearside grep -d \"$(nearside discover 127.0.0.1 | head -1)\" -r ERROR /var/log";
 
 /// Lists the subsystems that a target over the network has for this host, one name per line as -d takes it
 #[derive(Args)]
@@ -62,7 +62,9 @@ pub fn run(args: DiscoverArgs) -> Outcome {
                 subsystem: subsystem.to_owned(),
                 nsid: None,
             };
-            writeln!(out, "{address}")?;
+            let name = address.to_string();
+            out.name(name.as_bytes())?;
+            out.line(b"")?;
         }
     }
     out.flush()?;

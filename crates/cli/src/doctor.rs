@@ -18,7 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   nearside doctor
   nearside doctor --json | jq 'select(.ok | not)'
-  nearside doctor --calibrate host.json       what this machine's host software costs, for the model of the host's CPUs
+  nearside doctor --calibrate host.json       # what this machine's host software costs, for the model of the host's CPUs
 
 Nothing here needs to be there for the embedded drive; what is missing says what it costs.";
 

@@ -1,9 +1,10 @@
 //! How a command ends: its exit status, and what it says when it fails.
 
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::interrupt::INTERRUPTED;
+use crate::terminal;
 
 /// Why a command stopped.
 #[derive(Debug)]
@@ -55,17 +56,17 @@ pub fn exit(outcome: Outcome) -> ExitCode {
 
 /// A message on standard error. A closed standard error is no reason to fail.
 pub fn complain(text: &str) {
-    use io::Write;
-    let _ = writeln!(io::stderr().lock(), "nearside: {text}");
+    say(&[text.as_bytes()]);
 }
 
-/// The same about a path, whose bytes are written as they are.
+/// The same about a path.
 pub fn complain_about(path: &[u8], text: &str) {
-    use io::Write;
-    let mut line = b"nearside: ".to_vec();
-    line.extend_from_slice(path);
-    line.extend_from_slice(b": ");
-    line.extend_from_slice(text.as_bytes());
-    line.push(b'\n');
-    let _ = io::stderr().lock().write_all(&line);
+    let path = if terminal::errors() { terminal::quoted_before_colon(path) } else { path.into() };
+    say(&[&path, b": ", text.as_bytes()]);
+}
+
+fn say(parts: &[&[u8]]) {
+    let text = parts.concat();
+    let text = if terminal::errors() { terminal::escaped_lines(&text) } else { text };
+    let _ = io::stderr().lock().write_all(&[b"nearside: ", &*text, b"\n"].concat());
 }

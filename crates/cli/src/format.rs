@@ -1,6 +1,4 @@
-//! Metadata in words: modes, times, names of users, sizes.
-
-use std::collections::HashMap;
+//! Metadata in words: modes, times, sizes.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -114,51 +112,6 @@ impl Times {
     pub fn short(&self, time: (i64, u32)) -> String {
         self.format(time, "%Y-%m-%d %H:%M")
     }
-}
-
-/// Names of users and groups as this host knows them, as a mount here would show them.
-pub struct Names {
-    users: HashMap<u32, String>,
-    groups: HashMap<u32, String>,
-}
-
-impl Names {
-    /// From /etc/passwd and /etc/group.
-    pub fn new() -> Names {
-        Names { users: table("/etc/passwd"), groups: table("/etc/group") }
-    }
-
-    /// A user's name, else the number.
-    pub fn user(&self, uid: u32) -> String {
-        self.users.get(&uid).cloned().unwrap_or_else(|| uid.to_string())
-    }
-
-    /// A group's name, else the number.
-    pub fn group(&self, gid: u32) -> String {
-        self.groups.get(&gid).cloned().unwrap_or_else(|| gid.to_string())
-    }
-
-    /// What stat shows for an unknown one.
-    pub fn user_or_unknown(&self, uid: u32) -> &str {
-        self.users.get(&uid).map_or("UNKNOWN", |n| n)
-    }
-
-    /// What stat shows for an unknown one.
-    pub fn group_or_unknown(&self, gid: u32) -> &str {
-        self.groups.get(&gid).map_or("UNKNOWN", |n| n)
-    }
-}
-
-fn table(path: &str) -> HashMap<u32, String> {
-    let text = std::fs::read(path).unwrap_or_default();
-    String::from_utf8_lossy(&text)
-        .lines()
-        .filter_map(|line| {
-            let mut fields = line.split(':');
-            let name = fields.next()?;
-            Some((fields.nth(1)?.parse().ok()?, name.to_owned()))
-        })
-        .collect()
 }
 
 /// Metadata as a JSON object. Times are seconds and nanoseconds since 1970.

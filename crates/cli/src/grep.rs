@@ -17,9 +17,9 @@ mod print;
 
 const EXAMPLES: &str = "\
 Examples:
-  nearside grep -d disk.img -r ERROR /var/log            every line with ERROR below /var/log
+  nearside grep -d disk.img -r ERROR /var/log                 # every line with ERROR below /var/log
   nearside grep -d disk.img -c -e WARN -e ERROR '/var/log/*.log'
-  nearside grep -d disk.img -rl -F 'BEGIN PRIVATE KEY' / the files that hold a secret
+  nearside grep -d disk.img -rl -F 'BEGIN PRIVATE KEY' /      # the files that hold a secret
   nearside grep -d disk.img --as 1000:1000 -r secret /home
   nearside grep -d unix:/run/nearside.sock -ri timeout /etc --json
 

@@ -18,7 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   nearside info -d disk.img
   nearside info -d /dev/sdb --partition 2 --json
-  nearside info -d disk.img --completion hybrid          what the driver would do, and what it expects
+  nearside info -d disk.img --completion hybrid          # what the driver would do, and what it expects
 
 A volume that needs recovery is shown as far as it has reached its home places; --json says so in needs_recovery.";
 
@@ -61,7 +61,9 @@ pub fn run(args: InfoArgs) -> Outcome {
         for volume in &volumes {
             print(volume, &mut out)?;
         }
-        writeln!(out, "completion       {}: {}", completion.model, completion.detail)?;
+        write!(out, "completion       ")?;
+        out.text(&format!("{}: {}", completion.model, completion.detail))?;
+        out.line(b"")?;
         if let Some(ns) = completion.read_4k_ns {
             writeln!(out, "                 a 4 KiB read is expected to take {}", time(ns))?;
         }
@@ -75,18 +77,26 @@ fn print(volume: &VolumeRecord, out: &mut Out) -> Result<(), Failure> {
         0 => "the whole drive".to_owned(),
         n => format!("partition {n}, {} bytes from byte {}", volume.len, volume.offset),
     };
-    writeln!(out, "volume           {} ({place})", known(&volume.file_system))?;
+    write!(out, "volume           ")?;
+    out.text(known(&volume.file_system))?;
+    writeln!(out, " ({place})")?;
     if !volume.label.is_empty() {
-        writeln!(out, "label            {}", volume.label)?;
+        write!(out, "label            ")?;
+        out.name(volume.label.as_bytes())?;
+        out.line(b"")?;
     }
     writeln!(out, "UUID             {}", uuid(&volume.uuid))?;
     let size = u64::from(volume.block_size).saturating_mul(volume.blocks);
     writeln!(out, "size             {} blocks of {} ({})", volume.blocks, volume.block_size, human(size))?;
-    writeln!(out, "features         {}", volume.features.join(" "))?;
+    write!(out, "features         ")?;
+    out.text(&volume.features.join(" "))?;
+    out.line(b"")?;
     let state = if volume.needs_recovery { "needs recovery" } else { "clean" };
     writeln!(out, "state            {state}")?;
     for warning in &volume.warnings {
-        writeln!(out, "warning          {warning}")?;
+        write!(out, "warning          ")?;
+        out.text(warning)?;
+        out.line(b"")?;
     }
     Ok(())
 }

@@ -6,21 +6,25 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use nearside_fsrlib::{Ask, Entry, Operation, Record, Target};
+use nearside_fsrlib::{Ask, Entry, Operation, Record, ReplyStatus, Target};
 
 use crate::args::DriveArgs;
 use crate::drive::{self, Drive};
 use crate::failure::{Failure, Outcome, complain_about};
-use crate::format::{self, Names, Times};
+use crate::format::{self, Times};
 use crate::out::Out;
+use crate::terminal;
+use crate::users::{NamesArgs, Users};
 
 const EXAMPLES: &str = "\
 Examples:
   nearside ls -d disk.img /etc
   nearside ls -d disk.img -lah /var/log
+  nearside ls -d disk.img -l --names /home          # users and groups by the volume's own names
+  nearside ls -d disk.img -lD /bin                  # the link itself, not what it leads to
   nearside ls -d disk.img -R / --json
 
-Names are sorted by their bytes. Users and groups are named as this host knows them.";
+Names are sorted by their bytes; on a terminal they are quoted as GNU ls does. Users and groups are numbers unless names are asked for.";
 
 /// Lists directories
 #[derive(Args)]
@@ -44,13 +48,15 @@ pub struct LsArgs {
     /// With -l: sizes in K, M, G
     #[arg(short = 'h', long)]
     human_readable: bool,
-    /// With -l: numbers of users and groups
-    #[arg(short = 'n', long)]
+    /// With -l: numbers of users and groups (as without --names)
+    #[arg(short = 'n', long, conflicts_with = "names")]
     numeric_uid_gid: bool,
+    #[command(flatten)]
+    names: NamesArgs,
     /// Inode numbers
     #[arg(short = 'i', long)]
     inode: bool,
-    /// Directories themselves, not what they hold
+    /// Directories themselves, not what they hold; links themselves, not what they lead to (ls -d elsewhere)
     #[arg(short = 'D', long)]
     directory: bool,
     #[command(flatten)]
@@ -60,7 +66,7 @@ pub struct LsArgs {
 struct Listing {
     args: LsArgs,
     out: Out,
-    names: Names,
+    users: Users,
     times: Times,
     printed: bool,
     trouble: u8,
@@ -75,22 +81,28 @@ pub fn run(mut args: LsArgs) -> Outcome {
         paths.push("/".into());
     }
     let mut drive = Drive::open_for(&args.drive, &paths)?;
-    let mut listing = Listing {
-        args,
-        out: Out::new(),
-        names: Names::new(),
-        times: Times::new(),
-        printed: false,
-        trouble: 0,
-    };
+    let users = Users::of(&args.names, &mut drive)?;
+    let mut listing =
+        Listing { args, out: Out::new(), users, times: Times::new(), printed: false, trouble: 0 };
     let (mut files, mut directories) = (Vec::new(), Vec::new());
     for path in &paths {
-        let (found, good) = stat(&mut drive, path, !listing.args.long)?;
+        let (found, good) = stat(&mut drive, path, false)?;
         if !good {
             listing.trouble = 2;
         }
+        let follow = !(listing.args.long || listing.args.directory);
         for entry in found {
-            let is_directory = format::is_directory(entry.mode) && !listing.args.directory;
+            let is_directory = match format::letter(entry.mode) {
+                'd' => !listing.args.directory,
+                'l' if follow => match leads_to_a_directory(&mut drive, &entry.path)? {
+                    Some(directory) => directory,
+                    None => {
+                        listing.trouble = 2;
+                        continue;
+                    }
+                },
+                _ => false,
+            };
             if is_directory { &mut directories } else { &mut files }.push(entry);
         }
     }
@@ -123,6 +135,27 @@ pub fn stat(drive: &mut Drive, path: &OsString, follow: bool) -> Result<(Vec<Ent
         Ok(ControlFlow::Continue(()))
     })?;
     Ok((found, good))
+}
+
+/// Whether a link leads to a directory, which is then listed in its place. One that leads nowhere is shown itself; what else
+/// is wrong with it is said (`None`).
+fn leads_to_a_directory(drive: &mut Drive, path: &[u8]) -> Result<Option<bool>, Failure> {
+    let ask = Ask { target: Target::Path(path.to_vec()), operation: Operation::Stat, follow: true };
+    let mut directory = false;
+    let answer = drive.ask(&ask, |record| {
+        if let Record::Entry(entry) = record {
+            directory = format::is_directory(entry.mode);
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(match answer {
+        Ok(()) => Some(directory),
+        Err(ReplyStatus::NotFound) => Some(false),
+        Err(status) => {
+            complain_about(path, &nearside_fsrlib::describe(&status));
+            None
+        }
+    })
 }
 
 impl Listing {
@@ -175,7 +208,11 @@ impl Listing {
                 if self.printed {
                     self.out.line(b"")?;
                 }
-                self.out.write_all(&path)?;
+                let shown = match self.out.terminal {
+                    true => terminal::quoted_before_colon(&path),
+                    false => (&path).into(),
+                };
+                self.out.write_all(&shown)?;
                 self.out.line(b":")?;
             }
             self.entries(&entries, true)?;
@@ -223,14 +260,12 @@ impl Listing {
                         String::new(),
                     ];
                 }
-                let numeric = self.args.numeric_uid_gid;
-                let (user, group) = (e.uid.to_string(), e.gid.to_string());
                 [
                     inode,
                     format::mode(e.mode),
                     e.links.to_string(),
-                    if numeric { user } else { self.names.user(e.uid) },
-                    if numeric { group } else { self.names.group(e.gid) },
+                    self.users.user(e.uid),
+                    self.users.group(e.gid),
                     if format::is_device(e.mode) {
                         format!("{}, {}", e.rdev.0, e.rdev.1)
                     } else {
@@ -243,24 +278,30 @@ impl Listing {
         let mut wide = [0; 7];
         for row in &rows {
             for (wide, cell) in wide.iter_mut().zip(row) {
-                *wide = cell.len().max(*wide);
+                *wide = cell.chars().count().max(*wide);
             }
         }
+        // As ls aligns long lines on a terminal: a name without quotes begins where those within quotes do.
+        let quotes = |e: &Entry| *self.out.shown(&e.path) != e.path[..];
+        let some_quoted = self.args.long && entries.iter().any(quotes);
         for (entry, row) in entries.iter().zip(&rows) {
             for (column, cell) in row.iter().enumerate().filter(|(c, _)| wide[*c] > 0) {
                 let wide = wide[column];
                 // Users and groups stand to the left, numbers to the right.
                 match column {
-                    3 | 4 => write!(self.out, "{cell:<wide$} ")?,
+                    3 | 4 => self.out.text(&format!("{cell:<wide$} "))?,
                     _ => write!(self.out, "{cell:>wide$} ")?,
                 }
             }
-            self.out.write_all(&entry.path)?;
+            if some_quoted && *self.out.shown(&entry.path) == entry.path[..] {
+                self.out.write_all(b" ")?;
+            }
+            self.out.name(&entry.path)?;
             if self.args.long
                 && let Some(link) = &entry.link
             {
                 self.out.write_all(b" -> ")?;
-                self.out.write_all(link)?;
+                self.out.name(link)?;
             }
             self.out.line(b"")?;
         }

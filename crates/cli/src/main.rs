@@ -1,66 +1,7 @@
-//! The `nearside` command. `main` is the map of the program: one match, one module per command.
-//!
-//! How a command passes: [`args`] (clap) -> the command's module builds an `Ask` -> [`drive`] opens the drive (embedded, over
-//! the network, or behind a socket) and carries it by FSRLib -> the module prints the records as they arrive through [`out`].
+//! The `nearside` command: all of it is in the library beside, where the tests find its definitions too.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-mod act;
-mod args;
-mod attach;
-mod bench;
-mod cat;
-mod cksum;
-mod demo;
-mod discover;
-mod doctor;
-mod drive;
-mod failure;
-mod find;
-mod fnmatch;
-mod format;
-mod grep;
-mod in_use;
-mod info;
-mod interrupt;
-mod ls;
-mod mounted;
-mod open;
-mod out;
-mod progress;
-mod serve;
-mod sim;
-mod stat;
-mod status;
-mod study;
-mod timing;
-mod wc;
-
-use args::{Cli, Command};
-
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(find::with_long_names(std::env::args_os()));
-    failure::exit(match cli.command {
-        Command::Grep(a) => grep::run(a),
-        Command::Ls(a) => ls::run(a),
-        Command::Stat(a) => stat::run(a),
-        Command::Find(a) => find::run(a),
-        Command::Cat(a) => cat::run(a),
-        Command::Wc(a) => wc::run(a),
-        Command::Cksum(a) => cksum::run(a),
-        Command::Info(a) => info::run(a),
-        Command::Discover(a) => discover::run(a),
-        Command::Attach(a) => attach::run(a),
-        Command::Serve(a) => serve::run(a),
-        Command::Status(a) => status::run(a),
-        Command::Namespace(a) => status::namespace(a),
-        Command::Doctor(a) => doctor::run(a),
-        Command::Demo(a) => demo::run(a),
-        Command::Bench(a) => bench::run(a),
-        Command::Sim(a) => sim::run(a),
-        Command::Act(a) => act::run(a),
-        Command::Study(a) => study::run(a),
-    })
+    nearside_cli::main()
 }

@@ -1,8 +1,12 @@
-//! Standard output: bytes as they are, line by line on a terminal, and JSON.
+//! Standard output: bytes as they are, line by line on a terminal, where names are quoted ([`crate::terminal`]), and JSON.
 
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::borrow::Cow;
+use std::io::{self, BufWriter, StdoutLock, Write};
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Serializer, Value, json};
+
+use crate::terminal;
 
 /// Standard output.
 pub struct Out {
@@ -16,14 +20,37 @@ pub struct Out {
 impl Out {
     /// Takes standard output.
     pub fn new() -> Out {
-        let terminal = io::stdout().is_terminal();
+        let terminal = terminal::output();
         Out { to: BufWriter::with_capacity(64 * 1024, io::stdout().lock()), terminal, used: false }
     }
 
     /// A JSON object on a line of its own.
     pub fn json(&mut self, value: &Value) -> io::Result<()> {
-        serde_json::to_writer(&mut *self, value)?;
+        if self.terminal {
+            value.serialize(&mut Serializer::with_formatter(&mut *self, terminal::JsonForTerminal))?;
+        } else {
+            serde_json::to_writer(&mut *self, value)?;
+        }
         self.line(b"")
+    }
+
+    /// A name, or a part of one, of a volume or a peer.
+    pub fn name(&mut self, name: &[u8]) -> io::Result<()> {
+        let name = self.shown(name);
+        self.write_all(&name)
+    }
+
+    /// How a name is shown.
+    pub fn shown<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
+        if self.terminal { terminal::quoted(name) } else { Cow::Borrowed(name) }
+    }
+
+    /// A text that holds words of a volume or a peer, on a line of its own or in one.
+    pub fn text(&mut self, text: &str) -> io::Result<()> {
+        match self.terminal {
+            true => self.write_all(&terminal::escaped(text.as_bytes())),
+            false => self.write_all(text.as_bytes()),
+        }
     }
 
     /// Bytes and the line's end.

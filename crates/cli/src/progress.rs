@@ -1,6 +1,5 @@
 //! A sign of life on standard error for what takes over two seconds, where a person watches and nothing else is shown.
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -9,6 +8,8 @@ use std::time::Duration;
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use nearside_fsrlib::Seen;
+
+use crate::terminal;
 
 /// Waits in a thread of its own; gone without a trace when ended.
 pub struct Progress {
@@ -21,7 +22,7 @@ impl Progress {
     /// Starts to wait, where standard error is a terminal.
     pub fn new(seen: Arc<Seen>) -> Progress {
         let quiet = Arc::new(AtomicBool::new(false));
-        let thread = std::io::stderr().is_terminal().then(|| {
+        let thread = terminal::errors().then(|| {
             let (end, ended) = channel();
             let silenced = quiet.clone();
             let thread = std::thread::spawn(move || {
@@ -51,7 +52,7 @@ impl Progress {
             });
             (end, thread)
         });
-        Progress { thread, quiet, output_is_terminal: std::io::stdout().is_terminal() }
+        Progress { thread, quiet, output_is_terminal: terminal::output() }
     }
 
     /// A record goes to the output: where that is the terminal, it is sign enough.

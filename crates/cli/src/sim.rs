@@ -19,7 +19,7 @@ Examples:
   nearside sim curve --media optane-p4800x --seed 7
   nearside sim curve --media nand-p3700 --rw randrw --rwmixread 70
   nearside sim curve --media sas,drives=4/optane-p4800x --rw randrw --rwmixread 70
-  nearside sim curve --media own,80us,units=64 --percentile 99.999      20 samples beyond it at each load
+  nearside sim curve --media own,80us,units=64 --percentile 99.999      # 20 samples beyond it at each load
   nearside sim curve --media dram-gen2 --json > one; nearside sim curve --media dram-gen2 --json | cmp - one";
 
 /// Measures models in simulated time

@@ -9,14 +9,18 @@ use nearside_fsrlib::Entry;
 use crate::args::DriveArgs;
 use crate::drive::Drive;
 use crate::failure::{Failure, Outcome};
-use crate::format::{self, Names, Times};
+use crate::format::{self, Times};
 use crate::out::Out;
+use crate::users::{NamesArgs, Users};
 
 const EXAMPLES: &str = "\
 Examples:
   nearside stat -d disk.img /etc/passwd
-  nearside stat -d disk.img -L /bin/sh          the file that a symbolic link leads to
-  nearside stat -d disk.img '/var/log/*.log' --json";
+  nearside stat -d disk.img -L /bin/sh              # the file that a symbolic link leads to
+  nearside stat -d disk.img '/var/log/*.log' --json
+  nearside stat -d disk.img --names /etc/passwd     # users and groups by the volume's own names
+
+Users and groups are numbers unless names are asked for.";
 
 /// Shows what is known about files
 #[derive(Args)]
@@ -29,13 +33,16 @@ pub struct StatArgs {
     #[arg(short = 'L', long)]
     dereference: bool,
     #[command(flatten)]
+    names: NamesArgs,
+    #[command(flatten)]
     drive: DriveArgs,
 }
 
 pub fn run(args: StatArgs) -> Outcome {
     let mut out = Out::new();
-    let (names, times) = (Names::new(), Times::new());
+    let times = Times::new();
     let mut drive = Drive::open_for(&args.drive, &args.paths)?;
+    let users = Users::of(&args.names, &mut drive)?;
     let mut code = 0;
     for path in &args.paths {
         let (entries, good) = crate::ls::stat(&mut drive, path, args.dereference)?;
@@ -46,7 +53,7 @@ pub fn run(args: StatArgs) -> Outcome {
             if args.drive.json {
                 out.json(&format::entry_json(&entry.path, entry))?;
             } else {
-                print(entry, &names, &times, &mut out)?;
+                print(entry, &users, &times, &mut out)?;
             }
         }
     }
@@ -54,12 +61,12 @@ pub fn run(args: StatArgs) -> Outcome {
     Ok(code)
 }
 
-fn print(entry: &Entry, names: &Names, times: &Times, out: &mut Out) -> Result<(), Failure> {
+fn print(entry: &Entry, users: &Users, times: &Times, out: &mut Out) -> Result<(), Failure> {
     out.write_all(b"  File: ")?;
-    out.write_all(&entry.path)?;
+    out.name(&entry.path)?;
     if let Some(link) = &entry.link {
         out.write_all(b" -> ")?;
-        out.write_all(link)?;
+        out.name(link)?;
     }
     let Entry { size, sectors, ino, links, mode, uid, gid, .. } = *entry;
     writeln!(out, "\n  Size: {size:<10}\tBlocks: {sectors:<10} {}", format::kind_name(entry))?;
@@ -67,14 +74,10 @@ fn print(entry: &Entry, names: &Names, times: &Times, out: &mut Out) -> Result<(
     if format::is_device(mode) {
         write!(out, "     Device type: {},{}", entry.rdev.0, entry.rdev.1)?;
     }
-    writeln!(
-        out,
-        "\nAccess: ({:04o}/{})  Uid: ({uid:5}/{:>8})   Gid: ({gid:5}/{:>8})",
-        mode & 0o7777,
-        format::mode(mode),
-        names.user_or_unknown(uid),
-        names.group_or_unknown(gid),
-    )?;
+    let [user, group] = users.numbers_and_names(uid, gid);
+    write!(out, "\nAccess: ({:04o}/{})  ", mode & 0o7777, format::mode(mode))?;
+    out.text(&format!("Uid: {user}   Gid: {group}"))?;
+    out.line(b"")?;
     for (name, time) in ["Access", "Modify", "Change"].iter().zip(entry.times) {
         writeln!(out, "{name}: {}", times.full(time))?;
     }

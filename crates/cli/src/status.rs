@@ -7,11 +7,24 @@ use clap::{Args, Subcommand};
 
 use crate::failure::Outcome;
 use crate::in_use::InUse;
+use crate::out::Out;
 use crate::serve::control::{Request, ask};
 use crate::serve::plan::NamespacePlan;
 
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  nearside status
+  nearside status --control /run/nearside-4420.sock --json";
+
+const NAMESPACE_EXAMPLES: &str = "\
+Examples:
+  nearside namespace add 7 dram:16MiB
+  nearside namespace add 8 file:disk.img --read-only
+  nearside namespace remove 7";
+
 /// Says what a server serves, and to whom
 #[derive(Args)]
+#[command(after_help = STATUS_EXAMPLES)]
 pub struct StatusArgs {
     /// The server's control socket [default: that of the server at port 4420]
     #[arg(long, value_name = "PATH")]
@@ -23,6 +36,7 @@ pub struct StatusArgs {
 
 /// Adds namespaces to a server, or takes them away, while hosts use it
 #[derive(Args)]
+#[command(after_help = NAMESPACE_EXAMPLES)]
 pub struct NamespaceArgs {
     /// The server's control socket [default: that of the server at port 4420]
     #[arg(long, value_name = "PATH", global = true)]
@@ -60,15 +74,17 @@ enum What {
 
 pub fn run(args: StatusArgs) -> Outcome {
     let status = ask(args.control.as_deref(), &Request::Status)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = Out::new();
     if args.json {
-        writeln!(out, "{status}")?;
+        out.json(&status)?;
+        out.flush()?;
         return Ok(0);
     }
     let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
     let word = |value: &serde_json::Value| value.as_str().unwrap_or("").to_owned();
     for subsystem in list(&status["subsystems"]) {
-        writeln!(out, "subsystem {}", word(&subsystem["nqn"]))?;
+        out.text(&format!("subsystem {}", word(&subsystem["nqn"])))?;
+        out.line(b"")?;
         for n in list(&subsystem["namespaces"]) {
             let kept = if n["read_only"] == true { ", read-only" } else { "" };
             writeln!(
@@ -80,11 +96,9 @@ pub fn run(args: StatusArgs) -> Outcome {
     }
     for host in list(&status["hosts"]) {
         let (nqn, address) = (word(&host["host_nqn"]), word(&host["address"]));
-        writeln!(
-            out,
-            "host {nqn} from {address}: controller {}, {} I/O queues",
-            host["cntlid"], host["io_queues"]
-        )?;
+        let (cntlid, queues) = (&host["cntlid"], &host["io_queues"]);
+        out.text(&format!("host {nqn} from {address}: controller {cntlid}, {queues} I/O queues"))?;
+        out.line(b"")?;
     }
     writeln!(
         out,
@@ -95,6 +109,7 @@ pub fn run(args: StatusArgs) -> Outcome {
         status["bytes_received"],
         status["bytes_sent"]
     )?;
+    out.flush()?;
     Ok(0)
 }
 

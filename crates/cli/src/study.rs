@@ -13,11 +13,11 @@ use crate::out::Out;
 
 const EXAMPLES: &str = "\
 Examples:
-  nearside study --list                     every table and figure
-  nearside study fast12 --fast              one paper's, seconds each
-  nearside study fast12 --figure 3          Fig. 3 only
-  nearside study fast12 --figure table1     Table 1 only
-  nearside study all                        what `make studies` runs
+  nearside study --list                     # every table and figure
+  nearside study fast12 --fast              # one paper's, seconds each
+  nearside study fast12 --figure 3          # Fig. 3 only
+  nearside study fast12 --figure table1     # Table 1 only
+  nearside study all                        # what `make studies` runs
 
 A paper's record goes to studies/record/MACHINE/DATE-study-PAPER.jsonl (of a part, or of a fast run, below OUT/record), its page to
 OUT/PAPER.html. Paper, model and machine are three columns; a ratio stands beside each where the paper argues from one.";

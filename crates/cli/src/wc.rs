@@ -13,6 +13,7 @@ use crate::args::DriveArgs;
 use crate::drive::{self, Drive};
 use crate::failure::{Outcome, complain_about};
 use crate::out::{self, Out};
+use crate::terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -103,7 +104,9 @@ pub fn run(args: WcArgs) -> Outcome {
             write!(out, "{}{value:wide$}", if i > 0 { " " } else { "" })?;
         }
         out.write_all(b" ")?;
-        out.line(name)?;
+        // As wc: a count is one line, whatever the name.
+        let name = if name.contains(&b'\n') { terminal::quoted(name) } else { out.shown(name) };
+        out.line(&name)?;
     }
     drive.finish(&mut out)?;
     Ok(code)

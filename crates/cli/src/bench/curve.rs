@@ -15,11 +15,11 @@ use crate::out::Out;
 
 const EXAMPLES: &str = "\
 Examples:
-  nearside bench curve -d model:optane-p4800x:16GiB               about half a minute; table, and out/curve.html
-  nearside bench curve -d model:optane-p4800x:16GiB --percentile 99.999   20 samples beyond it at each load
+  nearside bench curve -d model:optane-p4800x:16GiB               # about half a minute; table, and out/curve.html
+  nearside bench curve -d model:optane-p4800x:16GiB --percentile 99.999   # 20 samples beyond it at each load
   nearside bench curve -d dram:1GiB --completion interrupt
   nearside bench curve -d delayed:10us,units=8:dram:1GiB --rw randrw --rwmixread 70
-  nearside bench curve -d uring:/dev/nvme0n1 --runtime 30s        reads only: nothing is destroyed
+  nearside bench curve -d uring:/dev/nvme0n1 --runtime 30s        # reads only: nothing is destroyed
   nearside bench curve -d uring:scratch.img --rw randwrite --destroy
   nearside bench curve -d model:nand-p3700:4GiB --rw randwrite --precondition --steady-state=10s
   nearside bench curve -d dram:1GiB --json | jq '[.throughput, .all.response.mean_ns]'

@@ -1,6 +1,5 @@
 //! How far a measurement is. The thread that measures only stores numbers; another one draws.
 
-use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,6 +9,8 @@ use std::time::Duration;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use nearside_instrument::Event;
 use nearside_loadgen::Generator;
+
+use crate::terminal;
 
 #[derive(Default)]
 struct Shown {
@@ -31,7 +32,7 @@ impl Live {
     /// Begins to draw, where standard error is a terminal.
     pub fn new() -> Live {
         let shown = Arc::new(Shown::default());
-        let thread = std::io::stderr().is_terminal().then(|| {
+        let thread = terminal::errors().then(|| {
             let (end, ended) = channel();
             let shown = shown.clone();
             let thread = std::thread::spawn(move || {

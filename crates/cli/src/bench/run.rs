@@ -19,11 +19,11 @@ use crate::out::Out;
 
 const EXAMPLES: &str = "\
 Examples:
-  nearside bench run -d dram:1GiB --rate 50k --runtime 30s          open loop: 50,000 operations per second, come what may
-  nearside bench run -d dram:1GiB --iodepth 32                      closed loop: the next when one is done
+  nearside bench run -d dram:1GiB --rate 50k --runtime 30s          # open loop: 50,000 operations per second, come what may
+  nearside bench run -d dram:1GiB --iodepth 32                      # closed loop: the next when one is done
   nearside bench run -d disk.img --rate 1k --completion hybrid
-  nearside bench run --fio-job job.fio                              filename and ioengine from the file
-  nearside bench run -d dram:1GiB --fio-job job.fio                 the same on another target
+  nearside bench run --fio-job job.fio                              # filename and ioengine from the file
+  nearside bench run -d dram:1GiB --fio-job job.fio                 # the same on another target
   nearside bench run -d pread:disk.img --iodepth 1 --bs 128k --rw read
 
 See nearside bench --help for what a TARGET is.";

@@ -219,7 +219,8 @@ impl Print {
     }
 
     fn name(&self, path: &[u8], out: &mut Out) -> Result<(), Failure> {
-        self.paint("35", path, out)
+        let path = out.shown(path);
+        self.paint("35", &path, out)
     }
 
     fn after_name(&self, separator: u8, out: &mut Out) -> Result<(), Failure> {

@@ -12,6 +12,7 @@ use nearside_stores::models_help;
 
 use crate::failure::{Failure, Outcome};
 use crate::in_use::InUse;
+use crate::terminal;
 
 pub mod control;
 mod door;
@@ -23,8 +24,8 @@ pub mod plan;
 const EXAMPLES: &str = "\
 Examples:
   nearside serve --store dram:4GiB --listen 127.0.0.1:4420
-  nvme connect -t tcp -a 127.0.0.1 -s 4420 -n NQN        as it is printed
-  nearside grep -d nvme+tcp://127.0.0.1:4420/NQN/1 ERROR /var/log
+  nvme connect -t tcp -a 127.0.0.1 -s 4420 -n NQN        # as it is printed
+  nearside grep -d nvme+tcp://127.0.0.1:4420/NQN/1 -r ERROR /var/log
 
 Hosts are believed as to who asks for near-data work, but for root, which is taken for nobody (65534:65534): --trust believes
 it as well, --squash UID:GID takes every user for one, --refuse-near-data answers none. SIGINT and SIGTERM end the server: what was
@@ -98,7 +99,7 @@ fn listen_to_logs() -> Result<(), Failure> {
         .with_max_level(level)
         .with_ansi(false)
         .with_target(false)
-        .with_writer(std::io::stderr)
+        .with_writer(|| terminal::Lines)
         .try_init();
     Ok(())
 }

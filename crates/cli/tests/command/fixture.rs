@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -163,7 +163,11 @@ fn make_small() -> Volume {
     put("binary", b"text before\nERROR \0 after\nmore\n");
     put("large", &(0..3_000_000u32).flat_map(u32::to_le_bytes).collect::<Vec<u8>>());
     put("secret/key", b"BEGIN PRIVATE KEY\n");
+    let uid = fs::metadata(&tree).unwrap().uid();
+    put("etc/passwd", format!("volume-owner:x:{uid}:0::/:/bin/sh\n").as_bytes());
+    put("etc/group", b"volume-group:x:4242:\n");
     put("private", b"ERROR for the owner only\n");
+    fs::create_dir_all(tree.join("hollow/inside")).unwrap();
     put("deep/1/2/3/4/5/6/7/8/9/leaf.txt", b"ERROR at the bottom\n");
     fs::write(tree.join(OsStr::from_bytes(b"bytes-\xff-name")), b"ERROR in a name that is not UTF-8\n")
         .unwrap();
@@ -172,10 +176,13 @@ fn make_small() -> Volume {
     symlink("loop-b", tree.join("loop-a")).unwrap();
     symlink("loop-a", tree.join("loop-b")).unwrap();
     symlink("/nowhere", tree.join("dangling")).unwrap();
+    symlink("logs", tree.join("to-logs")).unwrap();
     let mode =
         |path: &str, bits| fs::set_permissions(tree.join(path), fs::Permissions::from_mode(bits)).unwrap();
     mode("secret", 0o700);
     mode("private", 0o600);
+    mode("etc/passwd", 0o600);
+    mode("etc/group", 0o600);
     ext4(folder, tree, 64)
 }
 

@@ -3,8 +3,10 @@
 mod act;
 mod bench;
 mod errors;
+mod examples;
 mod fixture;
 mod grep;
 mod network;
 mod others;
 mod study;
+mod terminal;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::fixture::{TEXTS, Volume, nearside, on, small};
+use crate::fixture::{Ran, TEXTS, Volume, nearside, on, small};
 
 /// Everything below a folder, as absolute paths of the volume.
 fn walk(tree: &Path) -> BTreeSet<Vec<u8>> {
@@ -56,12 +56,100 @@ fn find_tests_as_find_does() {
         &["/logs", "-path", "*/old/*"],
         &["/secret", "-perm", "700"],
         &["/hello.txt"],
+        &["/hollow", "-empty"],
+        &["/hollow", "-maxdepth", "1", "-empty"],
+        &["/logs", "/empty", "/hollow", "/link", "-empty"],
+        &["/", "-maxdepth", "1", "!", "-type", "d"],
+        &["/logs", "-not", "-name", "*.log"],
+        &["/logs", "!", "-name", "a*", "!", "!", "-type", "f"],
+        &["/logs", "(", "-name", "a*", "-o", "-name", "b*", ")", "-size", "+1k"],
+        &["/logs", "-name", "a*", "-o", "-name", "b*", "-size", "+9000k"],
+        &["/logs", "-name", "a.log", "-print", "-o", "-name", "b.log"],
+        &["/logs", "-name", "a.log", "-print", "-a", "-false", "-o", "-name", "b.log", "-print"],
+        &["/logs", "-type", "f,d", "-links", "1"],
+        &["/logs", "-ipath", "*/OLD/*"],
     ] {
         let ours: BTreeSet<_> = lines(&volume.run("find", args).out).into_iter().collect();
         let find: BTreeSet<_> = lines(&volume.tool("find", args).out).into_iter().collect();
         assert!(!ours.is_empty(), "{args:?}");
         assert_eq!(ours, find, "{args:?}");
     }
+}
+
+#[test]
+fn find_refuses_what_it_does_not_have() {
+    let Some(volume) = small("find_refuses_what_it_does_not_have") else { return };
+    for (args, says) in [
+        (&["/", "-delete"][..], "\"-delete\": it changes the volume"),
+        (&["/", "-name", "*.log", "-exec", "cat", "{}", ";"], "\"-exec\": it runs programs"),
+        (&["/", "-mtime", "+3"], "\"-mtime\": find has it"),
+        (&["/", "-user", "root"], "-uid"),
+        (&["/", "-elete"], "\"-elete\": find has no such test"),
+        (&["/", "-nmae", "x"], "find has no such test"),
+        (&["/", "-name", "a.log", "b.log"], "before the tests"),
+        (&["/", "(", "-empty"], "not closed"),
+        (&["/", "-type"], "needs a value"),
+    ] {
+        let ran = volume.run("find", args);
+        assert_eq!((ran.code, ran.out.len()), (2, 0), "{args:?}");
+        assert!(ran.err.contains(says), "{args:?}: {}", ran.err);
+    }
+    // In no command is a word that begins with -d the name of a drive.
+    for (command, args) in
+        [("ls", &["-ld", "/"][..]), ("cat", &["-delete", "/"]), ("grep", &["-directories", "x", "/"])]
+    {
+        let ran = Ran::from(nearside().arg(command).args(args).output().unwrap());
+        assert_eq!(ran.code, 2, "{command}");
+        assert!(ran.err.contains("-d names the drive and stands alone"), "{command}: {}", ran.err);
+    }
+    // Flags that are said twice are said once, as elsewhere.
+    assert_eq!(volume.run("ls", &["-all", "/logs"]).code, 0);
+}
+
+#[test]
+fn ls_shows_links_themselves_where_ls_does() {
+    let Some(volume) = small("ls_shows_links_themselves_where_ls_does") else { return };
+    for (ours, theirs) in [
+        (&["/link"][..], &["/link"][..]),
+        (&["/to-logs"], &["/to-logs"]),
+        (&["-D", "/to-logs"], &["-d", "/to-logs"]),
+        (&["-D", "/link", "/logs"], &["-d", "/link", "/logs"]),
+        (&["-D", "/dangling"], &["-d", "/dangling"]),
+        (&["/dangling", "/to-logs"], &["/dangling", "/to-logs"]),
+    ] {
+        let (ours, theirs) = (volume.run("ls", ours), volume.tool("ls", theirs));
+        assert_eq!((ours.code, ours.text(), &*ours.err), (0, theirs.text(), ""));
+    }
+    let (ours, theirs) = (volume.run("ls", &["/loop-a", "/link"]), volume.tool("ls", &["/loop-a", "/link"]));
+    assert_eq!((ours.code, ours.text()), (theirs.code, theirs.text()));
+    assert!(ours.err.contains("/loop-a: Too many levels of symbolic links"), "{}", ours.err);
+    let long = volume.run("ls", &["-lD", "/to-logs"]).good();
+    assert!(long.starts_with('l') && long.ends_with("/to-logs -> logs\n"), "{long}");
+}
+
+#[test]
+fn users_are_numbers_unless_names_are_asked_for() {
+    let Some(volume) = small("users_are_numbers_unless_names_are_asked_for") else { return };
+    let uid = fs::metadata(volume.tree.join("hello.txt")).unwrap().uid();
+    let owner = |args: &[&str]| {
+        let ran = volume.run("ls", args);
+        let line = ran.text();
+        (line.split_whitespace().nth(2).unwrap_or("").to_owned(), ran.code, ran.err)
+    };
+    let number = uid.to_string();
+    assert_eq!(owner(&["-l", "/hello.txt"]), (number.clone(), 0, String::new()));
+    assert_eq!(owner(&["-l", "--names", "/hello.txt"]), ("volume-owner".into(), 0, String::new()));
+    assert_eq!(owner(&["-l", "--names=volume", "/hello.txt"]).0, "volume-owner");
+    let here = fs::read_to_string("/etc/passwd").unwrap();
+    let mine = here.lines().find(|l| l.split(':').nth(2) == Some(&number)).and_then(|l| l.split(':').next());
+    assert_eq!(owner(&["-l", "--names=host", "/hello.txt"]).0, mine.unwrap_or(&number));
+    // A stranger may read neither table: numbers, and a word.
+    let (shown, code, err) = owner(&["-l", "--names", "--as", "12345:12345", "/hello.txt"]);
+    assert_eq!((shown, code), (number, 0));
+    assert!(err.contains("/etc/passwd: Permission denied"), "{err}");
+    let stat = |args: &[&str]| volume.run("stat", args).good().lines().nth(3).unwrap().to_owned();
+    assert!(stat(&["/hello.txt"]).contains(&format!("Uid: ({uid:5})   Gid: (")), "{}", stat(&["/hello.txt"]));
+    assert!(stat(&["--names", "/hello.txt"]).contains(&format!("Uid: ({uid:5}/volume-owner)")));
 }
 
 #[test]
@@ -123,7 +211,8 @@ fn stat_says_what_the_tree_says() {
     let stat = volume.tool("stat", &["/logs/b.log"]).text();
     let known = |text: &str, at: usize| text.lines().nth(at).unwrap().to_owned();
     assert_eq!(known(&ours, 0), known(&stat, 0));
-    assert_eq!(known(&ours, 3), known(&stat, 3));
+    let named = volume.run("stat", &["--names=host", "/logs/b.log"]).good();
+    assert_eq!(known(&named, 3), known(&stat, 3));
     let seconds = |line: String| line.split('.').next().unwrap().to_owned();
     assert_eq!(seconds(known(&ours, 5)), seconds(known(&stat, 5)));
     let followed = volume.run("stat", &["-L", "--json", "/link"]).json().remove(0);
@@ -219,7 +308,25 @@ fn doctor_says_what_is_lacking() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in ["grep", "ls", "stat", "find", "cat", "wc", "cksum", "info", "attach", "doctor"] {
+    for command in [
+        "grep",
+        "ls",
+        "stat",
+        "find",
+        "cat",
+        "wc",
+        "cksum",
+        "info",
+        "discover",
+        "attach",
+        "serve",
+        "status",
+        "namespace",
+        "doctor",
+        "demo",
+        "act",
+        "study",
+    ] {
         let output = nearside().args([command, "--help"]).output().unwrap();
         assert!(output.status.success(), "{command}");
         let text = String::from_utf8(output.stdout).unwrap();

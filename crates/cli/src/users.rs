@@ -1,0 +1,116 @@
+//! Names of users and groups: the volume's own, or this host's, where they are asked for. Otherwise numbers, since the numbers of a
+//! volume of another machine mean that machine's users.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+
+use clap::{Args, ValueEnum};
+use nearside_fsrlib::{Ask, Operation, Record, Target, describe};
+
+use crate::drive::Drive;
+use crate::failure::{Failure, complain_about};
+
+/// Whose names are shown.
+#[derive(Args, Clone, Debug)]
+pub struct NamesArgs {
+    /// Show names of users and groups: the volume's own (its /etc/passwd and /etc/group), or this host's
+    #[arg(long, value_enum, value_name = "WHOSE", num_args = 0..=1, require_equals = true, default_missing_value = "volume")]
+    names: Option<Whose>,
+}
+
+/// Whose tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Whose {
+    /// The volume's own
+    Volume,
+    /// This host's
+    Host,
+}
+
+/// Names by number.
+#[derive(Default)]
+pub struct Users {
+    users: HashMap<u32, String>,
+    groups: HashMap<u32, String>,
+    /// Whether names were asked for.
+    pub named: bool,
+}
+
+/// Longest table that is read of a volume.
+const MOST: u64 = 16 << 20;
+
+impl Users {
+    /// As the arguments ask. A table that cannot be read is said; its numbers stay numbers.
+    pub fn of(args: &NamesArgs, drive: &mut Drive) -> Result<Users, Failure> {
+        let mut read = |path: &'static str, whose| match whose {
+            Whose::Volume => of_the_volume(path, drive),
+            Whose::Host => std::fs::read(path).map_err(|e| Failure::Message(format!("{path}: {e}"))),
+        };
+        let Some(whose) = args.names else { return Ok(Users::default()) };
+        let users = table(&read("/etc/passwd", whose)?);
+        Ok(Users { users, groups: table(&read("/etc/group", whose)?), named: true })
+    }
+
+    /// A user's name, else the number.
+    pub fn user(&self, uid: u32) -> String {
+        self.users.get(&uid).cloned().unwrap_or_else(|| uid.to_string())
+    }
+
+    /// A group's name, else the number.
+    pub fn group(&self, gid: u32) -> String {
+        self.groups.get(&gid).cloned().unwrap_or_else(|| gid.to_string())
+    }
+
+    /// Numbers as stat shows them, with names where they were asked for.
+    pub fn numbers_and_names(&self, uid: u32, gid: u32) -> [String; 2] {
+        [(&self.users, uid), (&self.groups, gid)].map(|(names, id)| match self.named {
+            true => format!("({id:5}/{:>8})", names.get(&id).map_or("UNKNOWN", |name| name)),
+            false => format!("({id:5})"),
+        })
+    }
+}
+
+fn of_the_volume(path: &'static str, drive: &mut Drive) -> Result<Vec<u8>, Failure> {
+    let target = Target::Path(path.into());
+    let ask = Ask { target, operation: Operation::Read { offset: 0, len: MOST }, follow: true };
+    let mut text = Vec::new();
+    let answer = drive.ask(&ask, |record| {
+        match record {
+            Record::Data { bytes, .. } => text.extend(bytes),
+            Record::Failed { path, status } => complain_about(&path, &describe(&status)),
+            _ => {}
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if let Err(status) = answer {
+        complain_about(std::ffi::OsStr::new(path).as_bytes(), &format!("{} (--names)", describe(&status)));
+    }
+    Ok(text)
+}
+
+/// Names by number, of passwd(5) or group(5). Of several the first counts, as for getpwuid(3).
+fn table(text: &[u8]) -> HashMap<u32, String> {
+    let mut names = HashMap::new();
+    for line in String::from_utf8_lossy(text).lines() {
+        let mut fields = line.split(':');
+        let (name, id) = (fields.next(), fields.nth(1).and_then(|id| id.parse().ok()));
+        if let (Some(name), Some(id)) = (name.filter(|n| !n.is_empty()), id) {
+            names.entry(id).or_insert_with(|| name.to_owned());
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::table;
+
+    #[test]
+    fn the_first_of_a_number_counts() {
+        let names = table(b"root:x:0:0::/:/bin/sh\ntoor:x:0:\n# no\n:x:5:\nbad:x:-1:\n\xff:x:7:\nlast:x:8");
+        let mut all: Vec<_> = names.into_iter().collect();
+        all.sort();
+        assert_eq!(all, [(0, "root".into()), (7, "\u{fffd}".into()), (8, "last".into())]);
+    }
+}

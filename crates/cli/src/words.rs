@@ -1,0 +1,191 @@
+//! The command line's words before clap has them: what its own reading of a single dash would turn into something else.
+//!
+//! clap takes `-delete` for `-d elete`, a drive of that name, as getopt does. So `-d` stands alone, in every command ([`of`]
+//! refuses the rest); and the words of `find`, which have one dash, are set apart for its own parser ([`crate::find::expression`]).
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use clap::{Arg, ArgAction, CommandFactory};
+
+use crate::args::Cli;
+use crate::failure::Failure;
+use crate::find::expression;
+
+/// The options that a command and those above it have.
+struct Options {
+    command: clap::Command,
+    above: Vec<Arg>,
+}
+
+/// What a word with dashes is.
+enum Meaning {
+    /// An option that takes the next word for its value.
+    TakesNext,
+    /// All there is to it.
+    Alone,
+    /// The short option of the drive with its value, or other options, in one word.
+    JoinedDrive,
+}
+
+impl Options {
+    fn all(&self) -> impl Iterator<Item = &Arg> {
+        self.command.get_arguments().chain(self.above.iter().filter(|a| a.is_global_set()))
+    }
+
+    fn long(&self, name: &str) -> Option<&Arg> {
+        self.all().find(|a| {
+            a.get_long() == Some(name) || a.get_all_aliases().is_some_and(|all| all.contains(&name))
+        })
+    }
+
+    fn short(&self, letter: char) -> Option<&Arg> {
+        self.all().find(|a| {
+            a.get_short() == Some(letter)
+                || a.get_all_short_aliases().is_some_and(|all| all.contains(&letter))
+        })
+    }
+
+    fn meaning(&self, word: &[u8]) -> Meaning {
+        let takes = |arg: &Arg| {
+            let action = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
+            action && arg.get_num_args().is_none_or(|n| n.min_values() > 0)
+        };
+        let next = |arg: Option<&Arg>| match arg.is_some_and(|a| takes(a) && !a.is_require_equals_set()) {
+            true => Meaning::TakesNext,
+            false => Meaning::Alone,
+        };
+        let text = String::from_utf8_lossy(word);
+        if let Some(name) = text.strip_prefix("--") {
+            return if name.contains('=') { Meaning::Alone } else { next(self.long(name)) };
+        }
+        let letters = text.strip_prefix('-').unwrap_or_default();
+        for (at, letter) in letters.char_indices() {
+            let rest = &letters[at + letter.len_utf8()..];
+            match self.short(letter).filter(|arg| takes(arg)) {
+                None => {}
+                Some(arg) if arg.get_long() == Some("drive") && !rest.starts_with('=') => {
+                    let alone = at == 0 && rest.is_empty();
+                    return if alone { Meaning::TakesNext } else { Meaning::JoinedDrive };
+                }
+                Some(arg) if rest.is_empty() => return next(Some(arg)),
+                Some(_) => return Meaning::Alone,
+            }
+        }
+        Meaning::Alone
+    }
+}
+
+/// The words as clap is to have them.
+pub fn of(words: impl IntoIterator<Item = OsString>) -> Result<Vec<OsString>, Failure> {
+    let mut words = words.into_iter().peekable();
+    let mut given: Vec<OsString> = words.next().into_iter().collect();
+    let mut options = Options { command: Cli::command(), above: Vec::new() };
+    while let Some(command) = words.peek().and_then(|w| options.command.find_subcommand(w)).cloned() {
+        options.above.extend(options.command.get_arguments().cloned());
+        options.command = command;
+        given.extend(words.next());
+    }
+    let find = given.len() == 2 && options.command.get_name() == "find";
+    let mut tests: Vec<OsString> = Vec::new();
+    while let Some(word) = words.next() {
+        let bytes = word.as_bytes();
+        if bytes == b"--" {
+            given.push(word);
+            given.extend(words.by_ref());
+        } else if let Some((test, value)) = expression::word(&word).filter(|_| find) {
+            let takes = expression::takes_value(&test);
+            tests.push(test);
+            tests.extend(value.or_else(|| takes.then(|| words.next()).flatten()));
+        } else if bytes.len() > 1 && bytes.first() == Some(&b'-') {
+            match options.meaning(bytes) {
+                Meaning::JoinedDrive => return Err(joined(&options, &word)),
+                Meaning::TakesNext => {
+                    given.push(word);
+                    given.extend(words.next());
+                }
+                Meaning::Alone => given.push(word),
+            }
+        } else if find && !tests.is_empty() {
+            // No test: its parser says what it thinks of it, in turn.
+            tests.push(word);
+        } else {
+            given.push(word);
+        }
+    }
+    let test = |word: OsString| OsString::from_vec([b"--expression=", word.as_bytes()].concat());
+    // Before the paths, which `--` may have begun.
+    let at = given.len().min(2);
+    given.splice(at..at, tests.into_iter().map(test));
+    Ok(given)
+}
+
+fn joined(options: &Options, word: &OsStr) -> Failure {
+    let command = options.command.get_name();
+    let hint = if command == "ls" { "; -D lists directories themselves" } else { "" };
+    let word = word.to_string_lossy();
+    Failure::Message(format!("{command}: {word:?}: -d names the drive and stands alone (-d DRIVE){hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn through(line: &str) -> Result<String, String> {
+        match of(line.split(' ').map(OsString::from)) {
+            Ok(words) => Ok(words.iter().map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ")),
+            Err(Failure::Message(text)) => Err(text),
+            Err(other) => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_drives_option_stands_alone() {
+        for line in [
+            "nearside grep -d disk -delete x",
+            "nearside ls -ld /etc",
+            "nearside cat -ddisk.img /etc",
+            "nearside wc -dl /etc",
+            "nearside bench run -dram:1GiB",
+        ] {
+            assert!(through(line).unwrap_err().contains("stands alone"), "{line}");
+        }
+        for line in [
+            "nearside",
+            "nearside nonsense -delete",
+            "nearside ls -lah -d disk.img /",
+            "nearside ls -d=disk.img /",
+            "nearside ls -d -delete /",
+            // Values of other options, and what comes after two dashes.
+            "nearside grep -e -delete -d disk /",
+            "nearside grep -rie -delete -d disk /",
+            "nearside grep -A3 -eprod -fdata -d disk /",
+            "nearside grep --regexp -delete --context=3 /",
+            "nearside grep -d disk -- -delete /",
+            "nearside grep --color -d disk x",
+            "nearside namespace --control -delete add 1 dram:1MiB",
+            "nearside namespace add --control -delete 1 dram:1MiB",
+        ] {
+            assert_eq!(through(line).as_deref(), Ok(line));
+        }
+    }
+
+    #[test]
+    fn finds_words_are_set_apart() {
+        for (line, given) in [
+            (
+                "nearside find -d disk / -name -type --json",
+                "nearside find --expression=-name --expression=-type -d disk / --json",
+            ),
+            ("nearside find / --name=x -d disk", "nearside find --expression=-name --expression=x / -d disk"),
+            (
+                "nearside find / ! -delete -maxdepth 3 --as 1:2",
+                "nearside find --expression=! --expression=-delete --expression=-maxdepth --expression=3 / --as 1:2",
+            ),
+            ("nearside find -- -name", "nearside find -- -name"),
+            ("nearside find -d disk /", "nearside find -d disk /"),
+        ] {
+            assert_eq!(through(line).as_deref(), Ok(given));
+        }
+    }
+}

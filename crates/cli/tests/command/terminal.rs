@@ -1,0 +1,262 @@
+//! What reaches a terminal: names, labels, link targets and texts of volumes whose makers mean ill, on a pseudo-terminal; GNU ls says how
+//! names are quoted there. To a pipe, bytes go as they are.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nearside_conformance::needs;
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+
+use crate::fixture::{Volume, must, nearside};
+
+/// What a command writes to a terminal, and its exit status.
+fn on_a_terminal(command: &mut Command) -> (Vec<u8>, i32) {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+    let ours = openpt(flags | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let theirs = File::from(ioctl_tiocgptpeer(&ours, flags | OpenptFlags::CLOEXEC).unwrap());
+    // No line end is made two bytes: what is read is what was written.
+    let mut modes = tcgetattr(&theirs).unwrap();
+    modes.make_raw();
+    tcsetattr(&theirs, OptionalActions::Now, &modes).unwrap();
+    command.stdin(Stdio::null()).stdout(theirs.try_clone().unwrap()).stderr(theirs);
+    let mut child = command.spawn().unwrap();
+    // Of the other end, the child alone has copies now.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let (mut written, mut piece) = (Vec::new(), [0; 4096]);
+    let mut ours = File::from(ours);
+    loop {
+        match ours.read(&mut piece) {
+            Ok(0) => break,
+            Ok(n) => written.extend(&piece[..n]),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            // EIO: nobody has the other end any more.
+            Err(_) => break,
+        }
+    }
+    (written, child.wait().unwrap().code().unwrap_or(-1))
+}
+
+/// Names that GNU ls and we show alike.
+const NAMES: [&[u8]; 19] = [
+    b"plain",
+    b"esc-\x1b]0;owned\x07\x1b[31m",
+    b"line\nbreak",
+    b"\nfirst",
+    b"not-utf8-\xff\xfe",
+    b"cut-\xe4\xb8",
+    b"c1-\xc2\x9b31m",
+    b"tab\there",
+    b"cr\rx",
+    b"it's",
+    b"it's $5",
+    b"two words",
+    b"back\\slash",
+    b"del-\x7f",
+    "h\u{e9}llo-\u{4e16}\u{754c}".as_bytes(),
+    b"$(reboot)",
+    b"quote\"",
+    b"#hash",
+    b"~home",
+];
+/// Names that ls shows, and that turn what stands around them or cannot be seen.
+const STRICTER: [&str; 3] = ["bidi-\u{202e}gpj.exe", "isolate-\u{2067}x", "invisible-\u{200b}x"];
+
+const LABEL: &[u8] = b"lab\x1b[31m\x07";
+const TARGET: &[u8] = b"\x1b[2Jaway";
+
+fn hostile(test: &str) -> Option<Volume> {
+    if !needs::tools(test, &["mke2fs"]) {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (tree, image) = (folder.path().join("tree"), folder.path().join("hostile.img"));
+    let within = |folder: &str, name: &[u8]| tree.join(folder).join(OsStr::from_bytes(name));
+    for folder in ["same", "strict", "links", "etc", "shut"] {
+        fs::create_dir_all(tree.join(folder)).unwrap();
+    }
+    for name in NAMES {
+        fs::write(within("same", name), "word\n").unwrap();
+        fs::write(within("shut", name), "word\n").unwrap();
+        fs::set_permissions(within("shut", name), fs::Permissions::from_mode(0o0)).unwrap();
+    }
+    for name in STRICTER {
+        fs::write(within("strict", name.as_bytes()), "word\n").unwrap();
+    }
+    fs::create_dir(within("strict", b"folder\x1b[H")).unwrap();
+    fs::write(within("strict", b"folder\x1b[H").join("leaf"), "word\n").unwrap();
+    for name in [&b"link"[..], b"li\x1bnk", b"other"] {
+        let target = if name == b"other" { b"elsewhere" } else { TARGET };
+        symlink(OsStr::from_bytes(target), within("links", name)).unwrap();
+    }
+    let uid = std::os::unix::fs::MetadataExt::uid(&fs::metadata(&tree).unwrap());
+    fs::write(tree.join("etc/passwd"), format!("ev\x1b[31mil:x:{uid}:0::/:/bin/sh\n")).unwrap();
+    fs::write(tree.join("etc/group"), "gr\u{9b}oup:x:0:\n").unwrap();
+    let words = ["-q", "-F", "-t", "ext4", "-d"].map(OsStr::new);
+    let label = [OsStr::new("-L"), OsStr::from_bytes(LABEL)];
+    must(
+        "mke2fs",
+        &[&words[..], &[tree.as_os_str()], &label, &[image.as_os_str(), OsStr::new("32M")]].concat(),
+    );
+    Some(Volume { folder, tree, image })
+}
+
+fn ours(volume: &Volume, locale: &str, command: &str, args: &[&str]) -> Command {
+    let mut run = nearside();
+    run.env("LC_ALL", locale).env("TERM", "dumb").arg(command).arg("-d").arg(&volume.image).args(args);
+    run
+}
+
+/// Nothing but characters that show themselves, and line ends (and stat's own tabs).
+#[track_caller]
+fn harmless(written: &[u8], what: &dyn std::fmt::Debug) {
+    let text = std::str::from_utf8(written)
+        .unwrap_or_else(|e| panic!("{what:?}: {e}: {}", String::from_utf8_lossy(written)));
+    let turns = ['\u{200b}', '\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}', '\u{61c}'];
+    let bad = |c: char| {
+        c.is_control() && c != '\n' && c != '\t'
+            || turns.contains(&c)
+            || ('\u{202a}'..='\u{202e}').contains(&c)
+            || ('\u{2066}'..='\u{2069}').contains(&c)
+    };
+    if let Some(at) = text.find(bad) {
+        panic!("{what:?} writes {:?}", &text[at..text.len().min(at + 20)]);
+    }
+}
+
+#[test]
+fn nothing_of_a_volume_reaches_a_terminal_raw() {
+    let Some(volume) = hostile("nothing_of_a_volume_reaches_a_terminal_raw") else { return };
+    let stranger = ["--as", "12345:12345"];
+    for (command, args) in [
+        ("ls", &["/same"][..]),
+        ("ls", &["-R", "/"]),
+        ("ls", &["-laRi", "--names", "/"]),
+        ("ls", &["-l", "/links", "/no\x1bsuch"]),
+        ("stat", &["--names", "/same/*", "/links/*"]),
+        ("find", &["/"]),
+        ("find", &["/", "-print0"]),
+        ("grep", &["-r", "word", "/"]),
+        ("grep", &["-rnC1", "word", "/"]),
+        ("grep", &["-rl", "word", "/"]),
+        ("grep", &["-rL", "nothing", "/"]),
+        ("grep", &["-rcZ", "word", "/"]),
+        ("wc", &["-r", "/"]),
+        ("cksum", &["-r", "/"]),
+        ("cksum", &["-r", "--tag", "/"]),
+        ("cat", &["/no\u{9b}31m", "/same/no\nsuch\x1b[m", "/strict/*"]),
+        ("info", &[]),
+    ] {
+        let mut runs = vec![args.to_vec(), [args, &["--json"]].concat()];
+        if command != "info" {
+            runs.push([args, &stranger[..]].concat());
+            runs.push([args, &stranger[..], &["--json"]].concat());
+        }
+        for args in runs {
+            for locale in ["C.UTF-8", "C"] {
+                let (written, _) = on_a_terminal(&mut ours(&volume, locale, command, &args));
+                assert!(!written.is_empty(), "{command} {args:?}");
+                // -print0 ends paths by zero bytes, and -Z names.
+                let own: Vec<u8> = written.into_iter().filter(|b| *b != 0).collect();
+                harmless(&own, &(locale, command, args.clone()));
+            }
+        }
+    }
+    // Colours are the command's own.
+    let mut colored = ours(&volume, "C.UTF-8", "grep", &["-rn", "--color=always", "word", "/"]);
+    let (written, code) = on_a_terminal(&mut colored);
+    let mut text = String::from_utf8(written).unwrap();
+    assert!(code == 0 && text.contains("\x1b[35m"), "{text:?}");
+    for own in ["\x1b[35m\x1b[K", "\x1b[36m\x1b[K", "\x1b[32m\x1b[K", "\x1b[01;31m\x1b[K", "\x1b[m\x1b[K"] {
+        text = text.replace(own, "");
+    }
+    harmless(text.as_bytes(), &"grep in colours");
+    // And a name can be told from another: the stricter ones are shown by their bytes.
+    let (written, _) = on_a_terminal(&mut ours(&volume, "C.UTF-8", "ls", &["/strict"]));
+    let text = String::from_utf8(written).unwrap();
+    assert!(text.contains("'bidi-'$'\\342\\200\\256''gpj.exe'\n"), "{text}");
+    let (written, _) = on_a_terminal(&mut ours(&volume, "C.UTF-8", "info", &[]));
+    assert!(String::from_utf8(written).unwrap().contains("'lab'$'\\033''[31m'$'\\a'\n"));
+}
+
+fn lines(written: &[u8]) -> BTreeSet<&[u8]> {
+    written.split(|b| *b == b'\n').filter(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn names_are_quoted_as_gnu_ls_quotes_them() {
+    let Some(volume) = hostile("names_are_quoted_as_gnu_ls_quotes_them") else { return };
+    for locale in ["C.UTF-8", "C"] {
+        let ls = |args: &[&str], folder: &str| {
+            let mut ls = Command::new("ls");
+            ls.env("LC_ALL", locale).env("TERM", "dumb").env("TZ", "UTC").env_remove("QUOTING_STYLE");
+            on_a_terminal(ls.args(args).arg(".").current_dir(volume.tree.join(folder))).0
+        };
+        let theirs = ls(&["-1"], "same");
+        let (shown, code) = on_a_terminal(&mut ours(&volume, locale, "ls", &["/same"]));
+        assert_eq!((code, lines(&shown).len()), (0, NAMES.len()));
+        let text = |written: &BTreeSet<&[u8]>| {
+            written.iter().map(|l| String::from_utf8_lossy(l).into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(text(&lines(&shown)), text(&lines(&theirs)), "{locale}");
+        // Long lines: aligned, and targets quoted as well. From the time on, since owners and dates are others.
+        for folder in ["same", "links"] {
+            let theirs = ls(&["-l", "--time-style=long-iso"], folder);
+            let (shown, _) = on_a_terminal(&mut ours(&volume, locale, "ls", &["-l", &format!("/{folder}")]));
+            let names = |written: &[u8]| -> Vec<String> {
+                let lines = String::from_utf8(written.to_vec()).unwrap();
+                let mut names: Vec<_> = lines
+                    .lines()
+                    .filter(|line| !line.starts_with("total"))
+                    .map(|line| line[line.find(':').unwrap() + 3..].to_owned())
+                    .collect();
+                names.sort();
+                names
+            };
+            assert_eq!(names(&shown), names(&theirs), "{locale} {folder}");
+        }
+    }
+}
+
+#[test]
+fn a_pipe_gets_bytes_as_they_are() {
+    let Some(volume) = hostile("a_pipe_gets_bytes_as_they_are") else { return };
+    let run = |command: &str, args: &[&str]| volume.run(command, args);
+    let mut names: Vec<Vec<u8>> = NAMES.iter().map(|name| name.to_vec()).collect();
+    names.sort();
+    let joined: Vec<u8> = names.iter().flat_map(|name| [&name[..], b"\n"].concat()).collect();
+    assert_eq!(run("ls", &["/same"]).out, joined);
+    let found = run("find", &["/same", "-type", "f", "-print0"]).out;
+    let expected: Vec<u8> = names.iter().flat_map(|name| [b"/same/", &name[..], b"\0"].concat()).collect();
+    assert_eq!(found, expected);
+    let links = run("ls", &["-l", "/links"]).out;
+    assert!(links.windows(TARGET.len()).any(|w| w == TARGET));
+    let denied =
+        ours(&volume, "C.UTF-8", "grep", &["-r", "--as", "12345:12345", "word", "/shut"]).output().unwrap();
+    assert!(denied.stderr.windows(NAMES[4].len()).any(|w| w == NAMES[4]));
+    // As JSON, every name can be had back.
+    let listed = run("ls", &["--json", "/same"]).json();
+    let cut = listed.iter().find(|entry| entry["path"]["bytes"].is_string()).unwrap();
+    assert!(cut["path"]["text"].is_null());
+    assert_eq!(listed.iter().filter(|entry| entry["path"]["bytes"].is_string()).count(), 2);
+    assert!(listed.iter().any(|entry| entry["path"]["text"] == "/same/line\nbreak"));
+    // Lists of checksums can be checked: sha256sum reads its own form back.
+    let sums = run("cksum", &["/same/line\nbreak", "/same/back\\slash", "/same/plain", "/same/cr\rx"]);
+    assert_eq!(sums.code, 0, "{}", sums.err);
+    let theirs =
+        volume.tool("sha256sum", &["/same/line\nbreak", "/same/back\\slash", "/same/plain", "/same/cr\rx"]);
+    let escaped = |path: &Path| path.to_str().unwrap().to_owned();
+    assert!(!escaped(&volume.tree).contains('\\'));
+    assert_eq!(sums.text(), theirs.text());
+    let counts = run("wc", &["/same/line\nbreak", "/same/plain"]);
+    let theirs = volume.tool("wc", &["/same/line\nbreak", "/same/plain"]);
+    assert_eq!(counts.text(), theirs.text());
+}
