@@ -159,7 +159,9 @@ pub fn status(target: &AnyTarget) -> Value {
         "subsystems": subsystems.collect::<Vec<_>>(),
         "hosts": hosts.collect::<Vec<_>>(),
         "connections": count(&c.open), "connections_accepted": count(&c.connections),
-        "connections_refused": count(&c.refused), "controllers_made": count(&c.controllers),
+        "connections_refused": count(&c.refused), "connections_turned_away": count(&c.turned_away),
+        "connections_over_quota": count(&c.over_quota), "connections_slow": count(&c.slow),
+        "connections_not_accepted": count(&c.not_accepted), "controllers_made": count(&c.controllers),
         "controllers_silent": count(&c.silent), "commands": count(&c.commands),
         "commands_failed": count(&c.errors), "bytes_received": count(&c.received), "bytes_sent": count(&c.sent),
     })

@@ -13,10 +13,10 @@ use nearside_front_tcp::{Offer, Options, Server, Target};
 use nearside_store::{Data, FileOptions, Operation, Submitted, Token};
 use nearside_stores::AnyStore;
 
-use crate::in_use;
-
+use super::limits;
 use super::names;
 use super::plan::{NamespacePlan, Plan};
+use crate::in_use;
 
 /// What serves.
 pub type AnyTarget = Target<AnyStore, Fsr>;
@@ -58,11 +58,12 @@ impl Drive {
     /// Opens the stores, listens, serves.
     pub fn start(plan: &Plan) -> Result<Drive, String> {
         let options = Options { threads: plan.threads, ..Options::default() };
+        let connections = options.connections;
         let target = AnyTarget::new(options).map_err(|e| e.to_string())?;
         let threads = plan.near_data_threads.unwrap_or_else(Workers::usual);
         let workers = Workers::start(threads, TscClock::new()).map_err(|e| e.to_string())?;
         let hands = workers.as_ref().map(Workers::hands);
-        let mut notes = Vec::new();
+        let mut notes: Vec<String> = limits::raise_descriptors(connections).into_iter().collect();
         for plan in &plan.subsystem {
             let subsystem = Subsystem::new();
             for namespace in &plan.namespace {
@@ -82,6 +83,13 @@ impl Drive {
         let listen = |address| TcpListener::bind(address).map_err(|e| format!("{address}: {e}"));
         let listeners = plan.addresses()?.into_iter().map(listen).collect::<Result<Vec<_>, _>>()?;
         let server = Server::start(target, listeners, TscClock::new()).map_err(|e| e.to_string())?;
+        for (nth, (mut told, at)) in plan.advertised()?.into_iter().zip(server.addresses()).enumerate() {
+            // Where the system has chosen one.
+            if told.port() == 0 {
+                told.set_port(at.port());
+            }
+            server.target().advertise(nth, told);
+        }
         Ok(Drive { server, workers, notes })
     }
 
@@ -108,7 +116,8 @@ impl Drive {
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for offer in self.target().offers() {
-            for address in self.server.addresses() {
+            for (nth, address) in self.server.addresses().iter().enumerate() {
+                let address = self.target().advertised(nth).unwrap_or(*address);
                 lines.push(format!(
                     "nvme connect -t tcp -a {} -s {} -n {}",
                     address.ip(),

@@ -51,6 +51,14 @@ pub fn text(target: &AnyTarget) -> Result<String, std::fmt::Error> {
     for (name, help, counter) in [
         ("connections_accepted", "Connections accepted", &c.connections),
         ("connections_refused", "Connections ended because of what the peer sent", &c.refused),
+        ("connections_turned_away", "Connections closed at once, as there were too many", &c.turned_away),
+        (
+            "connections_over_quota",
+            "Connects refused to hosts that had all the connections they may have",
+            &c.over_quota,
+        ),
+        ("connections_slow", "Connections ended because the peer was too slow", &c.slow),
+        ("connections_not_accepted", "Failures to accept, mostly for lack of descriptors", &c.not_accepted),
         ("controllers_made", "Controllers made for hosts", &c.controllers),
         ("controllers_silent", "Controllers ended because their hosts fell silent", &c.silent),
         ("commands", "Commands answered", &c.commands),

@@ -17,6 +17,7 @@ use crate::terminal;
 pub mod control;
 mod door;
 mod drive;
+mod limits;
 mod metrics;
 mod names;
 pub mod plan;
@@ -26,6 +27,7 @@ Examples:
   nearside serve --store dram:4GiB --listen 127.0.0.1:4420
   nvme connect -t tcp -a 127.0.0.1 -s 4420 -n NQN        # as it is printed
   nearside grep -d nvme+tcp://127.0.0.1:4420/NQN/1 -r ERROR /var/log
+  nearside serve --store dram:4GiB --listen 127.0.0.1:4420 --advertise 192.0.2.7:14420   # port 14420 there is forwarded to here
 
 Hosts are believed as to who asks for near-data work, but for root, which is taken for nobody (65534:65534): --trust believes
 it as well, --squash UID:GID takes every user for one, --refuse-near-data answers none. SIGINT and SIGTERM end the server: what was
@@ -51,6 +53,10 @@ pub struct ServeArgs {
     /// Another address for discovery; port 8009 unless given. Every address answers it
     #[arg(long, value_name = "ADDR")]
     discovery: Vec<String>,
+    /// What hosts that ask discovery are told in the place of the address listened at, as behind a port forward; its port unless given. Given
+    /// several times: for each --listen, then each --discovery, in order
+    #[arg(long, value_name = "HOST[:PORT]")]
+    advertise: Vec<String>,
     /// All of this, several subsystems and more, from a file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["store", "subsystem", "allow_host"])]
     config: Option<PathBuf>,

@@ -124,6 +124,9 @@ pub struct Plan {
     pub listen: Vec<String>,
     #[serde(default)]
     pub discovery: Vec<String>,
+    /// In the order of `listen` and then `discovery`: what hosts are told in their place.
+    #[serde(default)]
+    pub advertise: Vec<String>,
     pub metrics: Option<String>,
     pub control: Option<PathBuf>,
     #[serde(default = "threads")]
@@ -149,6 +152,9 @@ impl Plan {
         };
         if plan.listen.is_empty() {
             plan.listen.clone_from(&args.listen);
+        }
+        if plan.advertise.is_empty() {
+            plan.advertise.clone_from(&args.advertise);
         }
         plan.metrics = plan.metrics.or_else(|| args.metrics.clone());
         plan.control = plan.control.or_else(|| args.control.clone());
@@ -184,6 +190,7 @@ impl Plan {
         Plan {
             listen: args.listen.clone(),
             discovery: args.discovery.clone(),
+            advertise: args.advertise.clone(),
             metrics: None,
             control: None,
             threads: args.threads,
@@ -208,7 +215,7 @@ impl Plan {
                 return Err(format!("{:?} is every target's discovery subsystem", subsystem.nqn));
             }
         }
-        self.addresses()?;
+        self.advertised()?;
         Ok(())
     }
 
@@ -217,6 +224,26 @@ impl Plan {
         let all =
             self.listen.iter().map(|a| (a, PORT)).chain(self.discovery.iter().map(|a| (a, DISCOVERY_PORT)));
         all.map(|(address, port)| resolve(address, port)).collect()
+    }
+
+    /// What hosts are told in the place of the first, second and so on of [`Plan::addresses`]; without a port, with that one's.
+    pub fn advertised(&self) -> Result<Vec<SocketAddr>, String> {
+        let addresses = self.addresses()?;
+        if self.advertise.len() > addresses.len() {
+            let (told, heard) = (self.advertise.len(), addresses.len());
+            return Err(format!(
+                "{told} addresses are advertised and {heard} listened at: one for each, in order"
+            ));
+        }
+        let all = self.advertise.iter().zip(&addresses);
+        all.map(|(told, at)| {
+            let told_at = resolve(told, at.port())?;
+            if told_at.ip().is_unspecified() {
+                return Err(format!("{told:?} is no address that a host could connect to"));
+            }
+            Ok(told_at)
+        })
+        .collect()
     }
 }
 
@@ -263,6 +290,21 @@ mod tests {
         let subsystem = &plan.subsystem[0];
         assert_eq!((subsystem.identity, subsystem.host[0].identity), (Word(NOBODY), Word(Identity::Trust)));
         assert_eq!((subsystem.namespace[0].block_size, subsystem.namespace[1].nsid), (512, 7));
+        assert_eq!(plan.advertised(), Ok(vec![]));
+        let advertise = |words: &str| {
+            let text = FILE.replacen("metrics =", &format!("advertise = [{words}]\nmetrics ="), 1);
+            toml::from_str::<Plan>(&text).unwrap()
+        };
+        let told = advertise("'192.0.2.7', '[2001:db8::1]:99'").advertised().unwrap();
+        assert_eq!(
+            told.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["192.0.2.7:4420", "[2001:db8::1]:99"]
+        );
+        for (words, says) in
+            [("'1.1.1.1', '1.1.1.2', '1.1.1.3', '1.1.1.4'", "4 addresses"), ("'0.0.0.0'", "no address")]
+        {
+            assert!(advertise(words).check().unwrap_err().contains(says), "{words}");
+        }
         for (from, to, says) in [
             ("\n        threads = 2", "\n        threads = 99", "99 threads"),
             ("near-data-threads = 3", "near-data-threads = 17", "17 threads of near-data"),

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::fixture::{Ran, TEXTS, nearside, on, small};
@@ -118,6 +118,42 @@ fn subsystems_are_discovered_and_measured() {
     ]);
     let refused = Ran::from(write.output().unwrap());
     assert!(refused.code == 2 && refused.err.contains("--destroy"), "{}", refused.err);
+}
+
+/// Behind a port forward the address listened at is nobody's: the discovery log names what it is told, as do the lines that are printed.
+#[test]
+fn hosts_are_told_of_the_address_that_is_advertised() {
+    let listen = ["--store", "dram:1MiB", "--listen", "127.0.0.1:0"];
+    let advertise = ["--advertise", "192.0.2.7:14420", "--advertise", "192.0.2.8"];
+    let served = serve_with(&[&listen[..], &advertise].concat());
+    let authority = served.drive.strip_prefix("nvme+tcp://").unwrap().split('/').next().unwrap();
+    let found = Ran::from(nearside().args(["discover", authority]).output().unwrap()).good();
+    let names: Vec<&str> = found.lines().collect();
+    assert!(names[0].starts_with("nvme+tcp://192.0.2.7:14420/nqn."), "{found}");
+    assert!(names[1].starts_with("nvme+tcp://192.0.2.8:") && !names[1].contains(":0/"), "{found}");
+    let too_many = ["serve", "--store", "dram:1MiB", "--advertise", "192.0.2.7", "--advertise", "192.0.2.8"];
+    let ran = Ran::from(nearside().args(too_many).output().unwrap());
+    assert!(ran.code != 0 && ran.err.contains("2 addresses are advertised and 1 listened at"), "{}", ran.err);
+}
+
+#[test]
+fn a_server_raises_its_limit_of_descriptors_to_what_it_accepts() {
+    let program = nearside().get_program().to_owned();
+    let folder = tempfile::tempdir().unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -Sn 64 && exec \"$0\" \"$@\""]).arg(program);
+    shell.args(["serve", "--listen", "127.0.0.1:0", "--store", "dram:1MiB", "--control"]);
+    let server = shell.arg(folder.path().join("control")).stdout(Stdio::piped()).spawn().unwrap();
+    let mut served = Served { server, drive: String::new(), folder };
+    // It has said something, so it serves.
+    let mut line = String::new();
+    let mut said = BufReader::new(served.server.stdout.take().unwrap());
+    said.read_line(&mut line).unwrap();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", served.server.id())).unwrap();
+    let limit = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let words: Vec<&str> = limit.split_whitespace().collect();
+    let number = |word: &str| word.parse::<u64>().unwrap_or(u64::MAX);
+    assert!(number(words[3]) >= number(words[4]).min(4096), "{limit}");
 }
 
 #[test]
