@@ -14,6 +14,7 @@ use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_device::firmware::{NoWorker, Seat};
 use nearside_device::runner::{self, Rest};
 use nearside_device::{Config, Firmware, Namespace, Observer};
+use nearside_dma::Memory;
 use nearside_driver::{Command, DmaBuffer, Driver, DriverConfig, QueueConfig, QueuePair, Threaded};
 use nearside_front_loop as front;
 use nearside_media::Medium;
