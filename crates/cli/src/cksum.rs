@@ -19,7 +19,9 @@ const EXAMPLES: &str = "\
 Examples:
   nearside cksum -d disk.img /bin/ls                      # as sha256sum prints it
   nearside cksum -d disk.img -a xxh3 --tag '/boot/*'
-  nearside cksum -d disk.img -r /usr/lib > before         # compare with diff later";
+  nearside cksum -d disk.img -r /usr/lib > before         # compare with diff later
+
+Holes of sparse files cost crc32c nothing; sha256 and xxh3 have to hash their zeros.";
 
 /// Prints checksums
 #[derive(Args)]

@@ -330,6 +330,20 @@ impl<S: Sink> Consumer for Feeding<'_, '_, S> {
         }
     }
 
+    async fn zeros<M: Media>(&mut self, media: &M, offset: u64, len: u64) -> Result<(u64, Flow), Failure> {
+        let flow = match self {
+            Feeding::Lines { files, .. } => return Ok((files.searcher.zeros(len), Flow::More)),
+            Feeding::Lined { gather, .. } => {
+                in_slices(media, gather.zeros_sliced(offset, len)).await.map_err(failure)?
+            }
+            Feeding::Words(gather) => gather.zeros(offset, len).map_err(failure)?,
+            Feeding::Crc(gather) => gather.zeros(offset, len).map_err(failure)?,
+            // Other checksums have no short way; a reader gets every byte.
+            Feeding::Digest(_) | Feeding::Data { .. } => None,
+        };
+        Ok(flow.map_or((0, Flow::More), |flow| (len, flow)))
+    }
+
     async fn whole<M: Media>(&mut self, media: &M, offset: u64, bytes: &[u8]) -> Result<Flow, Failure> {
         match self {
             Feeding::Lines { files, job, named, within, ended } => {

@@ -3,7 +3,8 @@
 //! *Unordered*: reads go to the medium in a batch, and each block is handed on as it arrives, so that all of the medium's
 //! units work at once. *Ordered*: the operation gets the bytes one after the other; some reads run ahead. Either way a file
 //! passes through [`Layout`] (where the bytes lie) -> [`Chunks`] (adjacent runs joined, then cut to [`CHUNK`] bytes) -> the
-//! medium -> the operation, in pieces that it scans within a slice. Holes and unwritten extents are zeros that nobody reads.
+//! medium -> the operation, in pieces that it scans within a slice. Holes and unwritten extents are zeros that nobody reads, and that
+//! operations take at once where they can: a search, a count and CRC-32C take time by their number, not by their length.
 //!
 //! Memory: the reads in flight, `depth` times [`CHUNK`] bytes, whatever the file's size.
 
@@ -36,6 +37,12 @@ pub(crate) trait Consumer {
 
     /// Takes the bytes at `offset` of the file. What may take longer than a slice breathes.
     async fn take<M: Media>(&mut self, media: &M, offset: u64, bytes: &[u8]) -> Result<Flow, Failure>;
+
+    /// Takes zeros at `offset`, in time that does not grow with `len`, and says how many: none where it wants them as bytes.
+    async fn zeros<M: Media>(&mut self, media: &M, offset: u64, len: u64) -> Result<(u64, Flow), Failure> {
+        let _ = (media, offset, len);
+        Ok((0, Flow::More))
+    }
 
     /// Takes all there is, from `offset` on, at once.
     async fn whole<M: Media>(&mut self, media: &M, offset: u64, bytes: &[u8]) -> Result<Flow, Failure> {
@@ -169,7 +176,8 @@ impl<M: Media> Chunks<'_, '_, M> {
                 }
             },
         };
-        let most = if chunk.place == Where::Zeros { u64::MAX } else { CHUNK };
+        // Holes are not joined: they may be as many as a file has extents, and each is cheap.
+        let most = if chunk.place == Where::Zeros { chunk.len } else { CHUNK };
         let left = self.to - self.at;
         while chunk.len < most.min(left) && chunk.place != Where::Inline {
             let Some(run) = self.layout.run(self.at + chunk.len, self.media_len).await? else {
@@ -177,7 +185,6 @@ impl<M: Media> Chunks<'_, '_, M> {
             };
             let joins = match (chunk.place, run.place) {
                 (Where::Namespace(a), Where::Namespace(b)) => a.checked_add(chunk.len) == Some(b),
-                (Where::Zeros, Where::Zeros) => true,
                 _ => false,
             };
             if !joins {
@@ -324,6 +331,19 @@ pub(crate) async fn feed<M: Media, C: Consumer>(
         let piece = consumer.piece().clamp(512, ZEROS.len());
         let mut done = 0usize;
         while (done as u64) < chunk.len {
+            if bytes.is_none() {
+                // A hole, which most operations need not look at; it counts for nothing that was scanned.
+                let (taken, flow) =
+                    consumer.zeros(media, chunk.at + done as u64, chunk.len - done as u64).await?;
+                if flow != Flow::More {
+                    return Ok(flow);
+                }
+                if taken > 0 {
+                    done += taken as usize;
+                    media.breathe().await;
+                    continue;
+                }
+            }
             let n = piece.min((chunk.len - done as u64) as usize);
             let part = match bytes {
                 Some(bytes) => &bytes[done..done + n],

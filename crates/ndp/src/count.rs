@@ -45,6 +45,12 @@ impl Counted {
         }
     }
 
+    /// Of so many zeros: neither white nor printable.
+    #[must_use]
+    pub fn zeros(bytes: u64) -> Self {
+        Self { bytes, ..Self::default() }
+    }
+
     /// Joins with the stretch that follows. Associative.
     #[must_use]
     pub fn join(self, next: Self) -> Self {

@@ -17,6 +17,12 @@
 //! longer than a slice), a file's first probe, what the system takes to give and take back the memory of a long line, and the caller's sink.
 //! [`Counter`] and [`Checksum`] work for as long as the piece is: they suggest one that takes a slice or less.
 //!
+//! # Holes
+//!
+//! A file's holes are handed on as so many zeros ([`Searcher::zeros`], [`Gather::zeros`](unordered::Gather::zeros)). Counts and
+//! CRC-32C are put together without a look at them; a search looks at as many as its pattern can tell apart. A line with a hole
+//! is longer than [`MAX_LINE`] only where it must be shown. XXH3 and SHA-256 have no short way: their zeros are fed as bytes.
+//!
 //! # Memory
 //!
 //! A searcher holds at most: one unfinished line ([`MAX_LINE`] bytes; a longer one is [`Error::LineTooLong`]) plus one
@@ -39,6 +45,7 @@ mod search;
 mod tuned;
 pub mod unordered;
 mod walk;
+mod zeros;
 
 pub use checksum::{Checksum, Digest};
 pub use count::{Counted, Counter};

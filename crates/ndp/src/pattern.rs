@@ -7,6 +7,7 @@
 use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition, literal};
 
 use crate::engine::{Engine, LONGEST};
+use crate::zeros::Holes;
 
 /// What a search answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,14 +78,16 @@ const CHEAP: usize = 256;
 pub struct Search {
     pub(crate) options: SearchOptions,
     pub(crate) engine: Engine,
+    /// How runs of zeros are shortened; `None` where each counts.
+    pub(crate) holes: Option<Holes>,
 }
 
 impl Search {
     /// Compiles patterns. Time and memory are bounded, by tenths of a second and tens of MiB; what needs more is an error. Cannot be interrupted:
     /// see [`is_cheap`](Self::is_cheap).
     pub fn compile(options: SearchOptions) -> Result<Self, PatternError> {
-        let engine = engine(&options)?;
-        Ok(Self { options, engine })
+        let (engine, holes) = engine(&options)?;
+        Ok(Self { options, engine, holes })
     }
 
     /// Whether [`compile`](Self::compile) takes no longer than a slice or so: for one short string. Whatever needs a parser and an
@@ -122,13 +125,13 @@ impl Search {
     }
 }
 
-fn engine(options: &SearchOptions) -> Result<Engine, PatternError> {
+fn engine(options: &SearchOptions) -> Result<(Engine, Option<Holes>), PatternError> {
     let whole = |message| PatternError { index: 0, message };
     let bare = !options.word && !options.line;
     if options.fixed && bare && !options.ignore_case {
         let literals: Vec<&[u8]> = options.patterns.iter().flat_map(|p| p.split(|b| *b == b'\n')).collect();
         if literals.iter().all(|l| l.len() <= LONGEST) {
-            return Engine::literals(&literals).map_err(whole);
+            return Ok((Engine::literals(&literals).map_err(whole)?, strings_holes(&literals)));
         }
     }
     let mut hirs = Vec::with_capacity(options.patterns.len());
@@ -159,12 +162,12 @@ fn engine(options: &SearchOptions) -> Result<Engine, PatternError> {
         hirs.push(inside_lines(hir, 0).map_err(fail)?);
     }
     if hirs.is_empty() {
-        return Ok(Engine::Never);
+        return Ok((Engine::Never, strings_holes(&[])));
     }
     let hir = Hir::alternation(hirs);
     if bare && let Some(strings) = strings(&hir) {
         let strings: Vec<&[u8]> = strings.iter().map(Vec::as_slice).collect();
-        return Engine::literals(&strings).map_err(whole);
+        return Ok((Engine::literals(&strings).map_err(whole)?, strings_holes(&strings)));
     }
     let wrap = |before, after, hir| Hir::concat(vec![Hir::look(before), hir, Hir::look(after)]);
     let hir = if options.line {
@@ -176,7 +179,12 @@ fn engine(options: &SearchOptions) -> Result<Engine, PatternError> {
     } else {
         hir
     };
-    Engine::regex(&hir, options.answer == Answer::Matches).map_err(whole)
+    let engine = Engine::regex(&hir, options.answer == Answer::Matches).map_err(whole)?;
+    Ok((engine, Holes::of(&hir)))
+}
+
+fn strings_holes(strings: &[&[u8]]) -> Option<Holes> {
+    Some(Holes::of_strings(strings.iter().map(|string| string.len()).max().unwrap_or(0)))
 }
 
 /// The strings that an expression means, best first, where they are few and all.

@@ -27,6 +27,8 @@ pub struct Searcher {
     /// The file's first [`BINARY_PROBE`] bytes are being collected.
     probing: bool,
     opening: Opening,
+    /// Zeros of the unfinished line for which fewer stand in `carry`.
+    hidden: u64,
     /// The unfinished line, where its bytes need not be kept.
     long: LongLine,
     /// Which of the two it is.
@@ -46,6 +48,7 @@ impl Searcher {
             state: State::default(),
             probing: false,
             opening: Opening::Seen,
+            hidden: 0,
             long: LongLine::default(),
             in_parts: matches!(search.options.answer, Answer::Count | Answer::First)
                 && search.engine.literal_len().is_some(),
@@ -78,6 +81,7 @@ impl Searcher {
         self.probing = shows && !options.text && at.offset == 0;
         self.opening = if at.offset == 0 && !options.text { Opening::Start } else { Opening::Seen };
         self.long.clear();
+        self.hidden = 0;
         self.done = options.max_count.is_some_and(|max| at.found >= max) && state.after_left == 0;
     }
 
@@ -137,7 +141,7 @@ impl Searcher {
                 return Ok(self.ended());
             }
         }
-        if (self.in_parts || !self.carry.is_empty()) && self.end_line(sink).await == Flow::Full {
+        if (self.in_parts || !self.carry.is_empty()) && self.end_line(sink).await? == Flow::Full {
             return Ok(Flow::Full);
         }
         self.done = true;
@@ -242,7 +246,7 @@ impl Searcher {
             let (end, after) = rest.split_at(newline + 1);
             let _ = self.keep(end).await?;
             let newline_len = u64::from(self.in_parts);
-            let flow = self.end_line(sink).await;
+            let flow = self.end_line(sink).await?;
             self.state.offset += newline_len;
             if flow != Flow::More {
                 return Ok(flow);
@@ -277,13 +281,20 @@ impl Searcher {
     }
 
     /// The unfinished line has ended: searches it.
-    async fn end_line(&mut self, sink: &mut impl Sink) -> Flow {
+    async fn end_line(&mut self, sink: &mut impl Sink) -> Result<Flow, Error> {
         if self.in_parts {
-            let Some((len, matched)) = self.long.end() else { return Flow::More };
+            let Some((len, matched)) = self.long.end() else { return Ok(Flow::More) };
             self.state.offset += len;
-            return self.count(u64::from(matched != self.search.options.invert));
+            return Ok(self.count(u64::from(matched != self.search.options.invert)));
         }
         let line = std::mem::take(&mut self.carry);
+        let hidden = std::mem::take(&mut self.hidden);
+        if hidden > 0 {
+            let flow = self.end_shortened(&line, hidden, sink).await;
+            self.carry = line;
+            self.carry.clear();
+            return flow;
+        }
         let flow = self.run(Hay::line(&line), sink).await;
         if std::mem::take(&mut self.state.kept_back) {
             self.state.history.add_line(line, self.search.options.before);
@@ -291,7 +302,65 @@ impl Searcher {
             self.carry = line;
             self.carry.clear();
         }
-        flow
+        Ok(flow)
+    }
+
+    /// Searches a line with `hidden` zeros more than are there. It can be counted, or found to be binary; it cannot be shown.
+    async fn end_shortened(&mut self, line: &[u8], hidden: u64, sink: &mut impl Sink) -> Result<Flow, Error> {
+        let Self { search, cache, state, fuel, .. } = &mut *self;
+        let options = &search.options;
+        let shows = matches!(options.answer, Answer::Lines | Answer::Matches);
+        let mut flow = Flow::More;
+        if shows && (options.text || state.after_left > 0) {
+            let found = walk::any(&search.engine, cache, Hay::line(line), options.invert, fuel).await;
+            if found || state.after_left > 0 {
+                return Err(Error::LineTooLong { offset: state.offset });
+            }
+            state.offset += line.len() as u64;
+            state.line += u64::from(options.numbers);
+        } else {
+            flow = self.run(Hay::line(line), sink).await;
+            // Behind a NUL no line is shown any more.
+            self.state.kept_back = false;
+        }
+        self.state.offset += hidden;
+        Ok(flow)
+    }
+
+    /// Takes `len` zeros of the file, in time that does not grow with them, and says how many: all, or none where they are wanted as bytes
+    /// (a line that may have to be shown; the first bytes of a file; a pattern that counts NULs).
+    pub fn zeros(&mut self, len: u64) -> u64 {
+        if self.done {
+            return len;
+        }
+        let Some(holes) = self.search.holes.filter(|_| !self.probing && len > 0) else { return 0 };
+        let options = &self.search.options;
+        let shows = matches!(options.answer, Answer::Lines | Answer::Matches);
+        if shows && (options.text || self.state.after_left > 0) {
+            // Up to the longest line that is taken it may be shown; beyond, only an error.
+            let line = self.carry.len() as u64 + self.hidden;
+            if line.saturating_add(len) <= MAX_LINE as u64 || options.text && options.before > 0 {
+                return 0;
+            }
+        }
+        let short = holes.stand_in(len);
+        let Ok(stand_in) = usize::try_from(short) else { return 0 };
+        if !self.in_parts && self.carry.len() + stand_in > MAX_LINE {
+            return 0;
+        }
+        if self.opening.see(&[0, 0][..stand_in.min(2)]).is_err() {
+            return 0;
+        }
+        if self.in_parts {
+            let Self { search, cache, long, fuel, .. } = self;
+            at_once(long.add(search, cache, &vec![0; stand_in], fuel));
+            long.len += len - short;
+        } else {
+            self.carry.resize(self.carry.len() + stand_in, 0);
+            self.hidden += len - short;
+        }
+        self.state.nul |= shows && !self.search.options.text;
+        len
     }
 
     /// Searches whole lines.

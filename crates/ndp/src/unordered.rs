@@ -14,7 +14,7 @@ use crate::fuel::{Fuel, at_once};
 use crate::hay::Hay;
 use crate::pattern::{Answer, Search};
 use crate::search::Opening;
-use crate::{Counted, Error, Flow, MAX_LINE, walk};
+use crate::{Counted, Error, Flow, MAX_LINE, walk, zeros};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -31,6 +31,12 @@ pub trait Unordered {
     /// # Errors
     /// [`Error::LineTooLong`].
     async fn scan(&mut self, offset: u64, bytes: &[u8]) -> Result<Self::Summary, Error>;
+
+    /// What a stretch of so many zeros leaves, without a look at each; `None` where there is no way but to scan them.
+    fn zeros(&mut self, len: u64) -> Option<Self::Summary> {
+        let _ = len;
+        None
+    }
 
     /// Joins a stretch with the one that follows it; `offset` is the place of the second. Associative.
     ///
@@ -51,6 +57,14 @@ pub trait Unordered {
 
     /// The answer, once the summary is the file's (or settled). `None`: an empty file.
     async fn answer(&mut self, summary: Option<Self::Summary>) -> Self::Answer;
+}
+
+/// Where a stretch lies: its bytes, the stretch before it, and where the next one begins.
+struct Place {
+    offset: u64,
+    end: u64,
+    before: Option<(u64, u64)>,
+    after: Option<u64>,
 }
 
 /// Puts stretches of one file after another together.
@@ -93,14 +107,51 @@ impl<O: Unordered> Gather<O> {
         if bytes.is_empty() {
             return Ok(Flow::More);
         }
-        let (mut start, mut end) =
-            (offset, offset.checked_add(bytes.len() as u64).ok_or(Error::Gap { offset })?);
+        let place = self.place(offset, bytes.len() as u64)?;
+        let summary = self.operation.scan(offset, bytes).await?;
+        self.add(place, summary).await
+    }
+
+    /// Takes `len` zeros at `offset`, in time that does not grow with them. `None`: they are wanted as bytes, and none was taken.
+    ///
+    /// # Errors
+    /// As `feed`.
+    pub async fn zeros_sliced(&mut self, offset: u64, len: u64) -> Result<Option<Flow>, Error> {
+        if self.settled.is_some() {
+            return Ok(Some(Flow::Done));
+        }
+        if len == 0 {
+            return Ok(Some(Flow::More));
+        }
+        let place = self.place(offset, len)?;
+        match self.operation.zeros(len) {
+            Some(summary) => self.add(place, summary).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// As [`zeros_sliced`](Self::zeros_sliced), at once.
+    ///
+    /// # Errors
+    /// As `feed`.
+    pub fn zeros(&mut self, offset: u64, len: u64) -> Result<Option<Flow>, Error> {
+        at_once(self.zeros_sliced(offset, len))
+    }
+
+    /// A new stretch between its neighbours, where it overlaps none.
+    fn place(&self, offset: u64, len: u64) -> Result<Place, Error> {
+        let end = offset.checked_add(len).ok_or(Error::Gap { offset })?;
         let before = self.stretches.range(..=offset).next_back().map(|(at, (end, _))| (*at, *end));
         let after = self.stretches.range(offset..).next().map(|(at, _)| *at);
         if before.is_some_and(|(_, end)| end > offset) || after.is_some_and(|at| at < end) {
             return Err(Error::Gap { offset });
         }
-        let mut summary = self.operation.scan(offset, bytes).await?;
+        Ok(Place { offset, end, before, after })
+    }
+
+    async fn add(&mut self, place: Place, mut summary: O::Summary) -> Result<Flow, Error> {
+        let Place { offset, mut end, before, after } = place;
+        let mut start = offset;
         if let Some((at, _)) = before.filter(|(_, end)| *end == offset)
             && let Some((_, left)) = self.stretches.remove(&at)
         {
@@ -235,6 +286,12 @@ impl Unordered for CountLines {
         })
     }
 
+    /// Only whether a line matches is asked, so that fewer zeros stand for them.
+    fn zeros(&mut self, len: u64) -> Option<LinesFound> {
+        let stand_in = usize::try_from(self.search.holes?.stand_in(len)).ok()?;
+        Some(LinesFound { head: vec![0; stand_in], tail: None, middle: 0 })
+    }
+
     async fn join(&mut self, left: LinesFound, right: LinesFound, offset: u64) -> Result<LinesFound, Error> {
         let Some(open) = left.tail else {
             let head = self.append(left.head, &right.head, offset).await?;
@@ -280,6 +337,10 @@ impl Unordered for CountWords {
         Ok(Counted::of(bytes))
     }
 
+    fn zeros(&mut self, len: u64) -> Option<Counted> {
+        Some(Counted::zeros(len))
+    }
+
     async fn join(&mut self, left: Counted, right: Counted, _: u64) -> Result<Counted, Error> {
         Ok(left.join(right))
     }
@@ -300,6 +361,10 @@ impl Unordered for SumCrc32c {
 
     async fn scan(&mut self, _: u64, bytes: &[u8]) -> Result<(u32, usize), Error> {
         Ok((crc32c::crc32c(bytes), bytes.len()))
+    }
+
+    fn zeros(&mut self, len: u64) -> Option<(u32, usize)> {
+        Some((zeros::crc32c(len), usize::try_from(len).ok()?))
     }
 
     async fn join(&mut self, left: (u32, usize), right: (u32, usize), _: u64) -> Result<(u32, usize), Error> {
