@@ -55,6 +55,10 @@ pub struct AttachArgs {
     /// Write to an image although it is mounted or a loop device lies over it: both write, and what is on it may be destroyed
     #[arg(long)]
     risk_corruption: bool,
+    /// Give what lies in blocks of a volume to every user whom home locations allow it, also while it is mounted or not recovered, where
+    /// freed blocks may be another file's. Without this, only root has content there
+    #[arg(long)]
+    allow_unrecovered: bool,
     /// An empty directory
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
@@ -72,7 +76,9 @@ pub fn run(args: AttachArgs) -> Outcome {
     let threads = args.near_data_threads.map_or_else(Workers::usual, usize::from);
     let workers = Workers::start(threads, clock).map_err(|e| words(&e))?;
     let hands = workers.as_ref().map(Workers::hands);
-    let firmware = Fsr::new(Arc::new(clock), near_data::Config::default()).on(hands);
+    let config =
+        near_data::Config { allow_unrecovered: args.allow_unrecovered, ..near_data::Config::default() };
+    let firmware = Fsr::new(Arc::new(clock), config).on(hands);
     let config = Config { lba_size: args.block_size, ..Config::default() };
     let drive = nearside_front_loop::threaded(store, firmware, config, clock, Rest::default())
         .map_err(|e| words(&e))?;

@@ -18,7 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   nearside cat -d disk.img /etc/passwd
   nearside cat -d disk.img /var/log/syslog --offset 1048576 --len 4096
-  nearside cat -d disk.img '/boot/vmlinuz*' > kernels
+  nearside cat -d disk.img --glob '/boot/vmlinuz*' > kernels
 
 --json prints each piece as {\"type\":\"data\",\"path\":...,\"offset\":N,\"bytes\":BASE64}.";
 
@@ -39,9 +39,9 @@ pub struct CatArgs {
     drive: DriveArgs,
 }
 
-pub fn run(args: CatArgs) -> Outcome {
+pub fn run(mut args: CatArgs) -> Outcome {
     let mut out = Out::new();
-    let mut drive = Drive::open_for(&args.drive, &args.paths)?.with_buffer(1 << 20);
+    let mut drive = Drive::open_for(&args.drive, &mut args.paths)?.with_buffer(1 << 20);
     let mut code = 0;
     for path in &args.paths {
         let operation = Operation::Read { offset: args.offset, len: args.len };

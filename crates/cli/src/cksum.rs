@@ -18,7 +18,7 @@ use crate::out::{self, Out};
 const EXAMPLES: &str = "\
 Examples:
   nearside cksum -d disk.img /bin/ls                      # as sha256sum prints it
-  nearside cksum -d disk.img -a xxh3 --tag '/boot/*'
+  nearside cksum -d disk.img -a xxh3 --tag --glob '/boot/*'
   nearside cksum -d disk.img -r /usr/lib > before         # compare with diff later
 
 Holes of sparse files cost crc32c nothing; sha256 and xxh3 have to hash their zeros.";
@@ -70,14 +70,14 @@ fn in_a_line(name: &[u8]) -> (&'static str, Cow<'_, [u8]>) {
     }
 }
 
-pub fn run(args: CksumArgs) -> Outcome {
+pub fn run(mut args: CksumArgs) -> Outcome {
     let (digest, tag) = match args.algorithm {
         Algorithm::Crc32c => (Digest::Crc32c, "CRC32C"),
         Algorithm::Xxh3 => (Digest::Xxh3, "XXH3"),
         Algorithm::Sha256 => (Digest::Sha256, "SHA256"),
     };
     let mut out = Out::new();
-    let mut drive = Drive::open_for(&args.drive, &args.paths)?;
+    let mut drive = Drive::open_for(&args.drive, &mut args.paths)?;
     let mut code = 0;
     for path in &args.paths {
         let operation = Operation::Checksum(digest);

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_fsrlib::{
-    Ask, Completion, Counters, Error, MAX_PATH, Record, ReplyStatus, Route, Session, Target, Totals,
-    Transport, describe,
+    Ask, Completion, Counters, Error, MAX_PATH, Operation, Record, ReplyStatus, Route, Session, Target,
+    Totals, Transport, describe,
 };
 
 use crate::args::{DriveArgs, Where};
@@ -35,11 +35,40 @@ pub struct Drive {
 }
 
 impl Drive {
-    /// Opens the drive that the arguments name, or on which the paths are mounted.
-    pub fn open_for(args: &DriveArgs, paths: &[OsString]) -> Result<Drive, Failure> {
+    /// Opens the drive that the arguments name, or on which the paths are mounted. Paths that are meant as patterns become those that
+    /// they match.
+    pub fn open_for(args: &DriveArgs, paths: &mut Vec<OsString>) -> Result<Drive, Failure> {
         let mut args = args.clone();
         let places = mounted::resolve(&mut args, paths)?;
-        Ok(Drive { places, ..Drive::open(&args)? })
+        let mut drive = Drive { places, ..Drive::open(&args)? };
+        if args.glob {
+            drive.expand(paths)?;
+        }
+        Ok(drive)
+    }
+
+    /// As a shell: what matches nothing stays as it is, and the command says that it is not there.
+    fn expand(&mut self, paths: &mut Vec<OsString>) -> Result<(), Failure> {
+        for pattern in std::mem::take(paths) {
+            let target = Target::Glob(pattern.as_bytes().to_vec());
+            let ask = Ask { target, operation: Operation::Stat, follow: false };
+            let mut found = Vec::new();
+            // A directory that may not be read has no names to match.
+            let _refused = self.ask(&ask, |record| {
+                match record {
+                    Record::Entry(entry) => found.push(OsString::from_vec(entry.path)),
+                    Record::Name { path, .. } => found.push(OsString::from_vec(path)),
+                    _ => {}
+                }
+                Ok(ControlFlow::Continue(()))
+            })?;
+            if found.is_empty() {
+                found.push(pattern);
+            }
+            found.sort();
+            paths.append(&mut found);
+        }
+        Ok(())
     }
 
     /// Opens the drive that the arguments name.
@@ -63,7 +92,8 @@ impl Drive {
             .with_credentials(credentials)
             .with_partition(args.partition.unwrap_or(0))
             .with_route(route)
-            .with_host_cache(args.host_cache);
+            .with_host_cache(args.host_cache)
+            .with_allow_unrecovered(args.allow_unrecovered);
         // A host that locates files has the volume mounted: that is no part of what an operation costs.
         session.mount().map_err(|e| Failure::Message(format!("{}: {e}", args.drive.to_string_lossy())))?;
         let progress = Progress::new(session.seen());
@@ -236,25 +266,9 @@ fn concerns_the_drive(status: &ReplyStatus) -> bool {
     )
 }
 
-/// What a path on the command line names: a glob where it has unescaped `*`, `?` or `[`.
+/// What a path on the command line names: itself.
 pub fn target(path: &std::ffi::OsStr) -> Target {
-    let bytes = path.as_bytes();
-    if is_glob(bytes) { Target::Glob(bytes.to_vec()) } else { Target::Path(bytes.to_vec()) }
-}
-
-/// Whether a path is a glob.
-pub fn is_glob(path: &[u8]) -> bool {
-    let mut bytes = path.iter();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'\\' => {
-                bytes.next();
-            }
-            b'*' | b'?' | b'[' => return true,
-            _ => {}
-        }
-    }
-    false
+    Target::Path(path.as_bytes().to_vec())
 }
 
 fn add(to: &mut Counters, from: &Counters) {
@@ -270,14 +284,6 @@ fn add(to: &mut Counters, from: &Counters) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn globs_are_told_from_paths() {
-        assert!(is_glob(b"/var/log/*.log"));
-        assert!(is_glob(b"/a[bc]"));
-        assert!(!is_glob(b"/a\\*b"));
-        assert!(!is_glob(b"/plain"));
-    }
 
     #[test]
     fn paths_that_are_none() {

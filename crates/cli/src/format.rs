@@ -139,6 +139,11 @@ pub fn entry_json(path: &[u8], entry: &Entry) -> Value {
     })
 }
 
+/// A name of which no more is to be had, as JSON.
+pub fn name_json(path: &[u8], kind_bits: u16) -> Value {
+    json!({ "type": "name", "path": text(path), "kind": kind(kind_bits).2 })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,7 +18,7 @@ mod print;
 const EXAMPLES: &str = "\
 Examples:
   nearside grep -d disk.img -r ERROR /var/log                 # every line with ERROR below /var/log
-  nearside grep -d disk.img -c -e WARN -e ERROR '/var/log/*.log'
+  nearside grep -d disk.img -c -e WARN -e ERROR --glob '/var/log/*.log'
   nearside grep -d disk.img -rl -F 'BEGIN PRIVATE KEY' /      # the files that hold a secret
   nearside grep -d disk.img --as 1000:1000 -r secret /home
   nearside grep -d unix:/run/nearside.sock -ri timeout /etc --json
@@ -174,8 +174,10 @@ pub fn run(mut args: GrepArgs) -> Outcome {
     let search = search_of(&mut args)?;
     let everything = args.words.is_empty();
     let recursive = args.recursive || everything;
-    let paths: Vec<OsString> = if everything { vec!["/".into()] } else { std::mem::take(&mut args.words) };
-    let several = recursive || paths.len() > 1 || drive::is_glob(paths[0].as_bytes());
+    let mut paths: Vec<OsString> =
+        if everything { vec!["/".into()] } else { std::mem::take(&mut args.words) };
+    let mut drive = Drive::open_for(&args.drive, &mut paths)?;
+    let several = recursive || paths.len() > 1;
     let mut out = Out::new();
     let style = Style {
         names: (several || args.with_filename) && !args.no_filename,
@@ -189,7 +191,6 @@ pub fn run(mut args: GrepArgs) -> Outcome {
         color: args.color == Color::Always || args.color == Color::Auto && out.terminal && !dumb_terminal(),
         search: search.clone(),
     };
-    let mut drive = Drive::open_for(&args.drive, &paths)?;
     let mut printer = if args.drive.json {
         Printer::Json(json::Json::new(&style)?)
     } else {
@@ -302,7 +303,7 @@ fn complain(path: &[u8], status: &ReplyStatus, silent: bool) {
 }
 
 fn target(args: &GrepArgs, path: &OsString, recursive: bool) -> Target {
-    if !recursive || drive::is_glob(path.as_bytes()) {
+    if !recursive {
         return drive::target(path);
     }
     let bytes = |globs: &[OsString]| globs.iter().map(|g| g.as_bytes().to_vec()).collect();

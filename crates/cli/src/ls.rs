@@ -80,7 +80,7 @@ pub fn run(mut args: LsArgs) -> Outcome {
     if paths.is_empty() {
         paths.push("/".into());
     }
-    let mut drive = Drive::open_for(&args.drive, &paths)?;
+    let mut drive = Drive::open_for(&args.drive, &mut paths)?;
     let users = Users::of(&args.names, &mut drive)?;
     let mut listing =
         Listing { args, out: Out::new(), users, times: Times::new(), printed: false, trouble: 0 };
@@ -118,7 +118,7 @@ pub fn run(mut args: LsArgs) -> Outcome {
     Ok(listing.trouble)
 }
 
-/// Metadata of one path or of what a glob names; whether all went well.
+/// Metadata of one path; whether all went well.
 pub fn stat(drive: &mut Drive, path: &OsString, follow: bool) -> Result<(Vec<Entry>, bool), Failure> {
     let ask = Ask { target: drive::target(path), operation: Operation::Stat, follow };
     let mut found = Vec::new();
@@ -126,6 +126,7 @@ pub fn stat(drive: &mut Drive, path: &OsString, follow: bool) -> Result<(Vec<Ent
     good &= drive.ask_about(path.as_bytes(), &ask, |record| {
         match record {
             Record::Entry(entry) => found.push(entry),
+            Record::Name { path, kind } => found.push(name_alone(path, kind)),
             Record::Failed { path, status } => {
                 good = false;
                 complain_about(&path, &nearside_fsrlib::describe(&status));
@@ -159,19 +160,30 @@ fn leads_to_a_directory(drive: &mut Drive, path: &[u8]) -> Result<Option<bool>, 
 }
 
 impl Listing {
-    fn directory(&mut self, drive: &mut Drive, path: &[u8], headed: bool) -> Result<(), Failure> {
-        let mut stack = vec![path.to_vec()];
+    fn directory(&mut self, drive: &mut Drive, top: &[u8], headed: bool) -> Result<(), Failure> {
+        let mut stack = vec![top.to_vec()];
         while let Some(path) = stack.pop() {
             let mut entries = Vec::new();
+            let mut failed = false;
             let ask = Ask { target: Target::Path(path.clone()), operation: Operation::List, follow: true };
             let good = drive.ask_about(&path, &ask, |record| {
-                if let Record::Entry(entry) = record {
-                    entries.push(entry);
+                match record {
+                    Record::Entry(entry) => entries.push(entry),
+                    Record::Name { path, kind } => entries.push(name_alone(path, kind)),
+                    Record::Failed { path: name, status } => {
+                        failed = true;
+                        complain_about(&join(&path, &name), &nearside_fsrlib::describe(&status));
+                    }
+                    _ => {}
                 }
                 Ok(ControlFlow::Continue(()))
             })?;
-            if !good {
+            if failed {
                 self.trouble = self.trouble.max(1);
+            }
+            if !good {
+                // What the command line names counts for more than what was found below it.
+                self.trouble = self.trouble.max(if path == top { 2 } else { 1 });
                 if entries.is_empty() {
                     continue;
                 }
@@ -184,23 +196,30 @@ impl Listing {
                 stack.extend(below.filter(|_| level < MOST_LEVELS).map(|e| join(&path, &e.path)));
             }
             if self.args.all {
-                for (name, at) in [("..", parent(&path)), (".", path.clone())] {
-                    let at = OsString::from(std::ffi::OsStr::from_bytes(&at));
-                    let ask = Ask::path(at.as_bytes(), Operation::Stat);
-                    drive.ask_about(at.as_bytes(), &ask, |record| {
-                        if let Record::Entry(mut entry) = record {
-                            entry.path = name.into();
-                            entries.insert(0, entry);
+                for name in ["..", "."] {
+                    let ask = Ask::path(join(&path, name.as_bytes()), Operation::Stat);
+                    let mut entry = name_alone(name.into(), 0o040_000);
+                    // Where it may not be looked up, its name is all there is of it.
+                    let _refused = drive.ask(&ask, |record| {
+                        if let Record::Entry(found) = record {
+                            entry = Entry { path: name.into(), ..found };
                         }
                         Ok(ControlFlow::Continue(()))
                     })?;
+                    entries.insert(0, entry);
                 }
             }
             entries.retain(|e| self.shown(&e.path));
+            if self.args.long || self.args.inode {
+                for entry in entries.iter().filter(|e| is_name_alone(e)) {
+                    self.trouble = self.trouble.max(1);
+                    let denied = nearside_fsrlib::describe(&ReplyStatus::PermissionDenied);
+                    complain_about(&join(&path, &entry.path), &denied);
+                }
+            }
             if self.args.drive.json {
                 for entry in &entries {
-                    let value = format::entry_json(&join(&path, &entry.path), entry);
-                    self.out.json(&value)?;
+                    self.out.json(&json(&join(&path, &entry.path), entry))?;
                 }
                 continue;
             }
@@ -228,8 +247,7 @@ impl Listing {
     fn entries(&mut self, entries: &[Entry], total: bool) -> Result<(), Failure> {
         if self.args.drive.json {
             for entry in entries {
-                let value = format::entry_json(&entry.path, entry);
-                self.out.json(&value)?;
+                self.out.json(&json(&entry.path, entry))?;
             }
             return Ok(());
         }
@@ -248,7 +266,12 @@ impl Listing {
         let rows: Vec<[String; 7]> = entries
             .iter()
             .map(|e| {
-                let inode = if self.args.inode { e.ino.to_string() } else { String::new() };
+                let unknown = is_name_alone(e);
+                let inode = match self.args.inode {
+                    true if unknown => "?".into(),
+                    true => e.ino.to_string(),
+                    false => String::new(),
+                };
                 if !self.args.long {
                     return [
                         inode,
@@ -259,6 +282,11 @@ impl Listing {
                         String::new(),
                         String::new(),
                     ];
+                }
+                if unknown {
+                    let [links, user, group, size, time] = ["?"; 5].map(String::from);
+                    let mode = format!("{}?????????", format::letter(e.mode));
+                    return [inode, mode, links, user, group, size, time];
                 }
                 [
                     inode,
@@ -309,8 +337,31 @@ impl Listing {
     }
 }
 
-fn parent(path: &[u8]) -> Vec<u8> {
-    join(path, b"..")
+/// An entry of which a directory's word is all there is: no inode has the number 0.
+pub fn name_alone(path: Vec<u8>, kind: u16) -> Entry {
+    Entry {
+        path,
+        ino: 0,
+        mode: kind,
+        links: 0,
+        uid: 0,
+        gid: 0,
+        size: 0,
+        sectors: 0,
+        rdev: (0, 0),
+        times: [(0, 0); 3],
+        birth: None,
+        link: None,
+    }
+}
+
+fn is_name_alone(entry: &Entry) -> bool {
+    entry.ino == 0
+}
+
+/// What is known of an entry, as JSON.
+pub fn json(path: &[u8], entry: &Entry) -> serde_json::Value {
+    if is_name_alone(entry) { format::name_json(path, entry.mode) } else { format::entry_json(path, entry) }
 }
 
 /// `dir/name`.

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use nearside_fsrlib::{Record, Target};
 
 use crate::args::DriveArgs;
-use crate::drive::is_glob;
 use crate::failure::Failure;
 use crate::ls::join;
 
@@ -154,7 +153,7 @@ impl Back<'_> {
     /// Names the file of a record as the user would. Names without a path stay.
     pub fn rename(&self, record: &mut Record) {
         let path = match record {
-            Record::File { path, .. } | Record::Failed { path, .. } => path,
+            Record::File { path, .. } | Record::Failed { path, .. } | Record::Name { path, .. } => path,
             Record::Entry(entry) => &mut entry.path,
             _ => return,
         };
@@ -194,7 +193,7 @@ pub fn resolve(args: &mut DriveArgs, paths: &[OsString]) -> Result<Places, Failu
         }
         found = Some(here);
         // What a glob names lies in its folder.
-        let (shown, volume) = match is_glob(path.as_bytes()) {
+        let (shown, volume) = match args.glob {
             true => (whole.parent().unwrap_or(Path::new("")), within.parent().unwrap_or(&within)),
             false => (whole, &*within),
         };

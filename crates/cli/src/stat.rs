@@ -17,7 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   nearside stat -d disk.img /etc/passwd
   nearside stat -d disk.img -L /bin/sh              # the file that a symbolic link leads to
-  nearside stat -d disk.img '/var/log/*.log' --json
+  nearside stat -d disk.img --glob '/var/log/*.log' --json
   nearside stat -d disk.img --names /etc/passwd     # users and groups by the volume's own names
 
 Users and groups are numbers unless names are asked for.";
@@ -38,10 +38,10 @@ pub struct StatArgs {
     drive: DriveArgs,
 }
 
-pub fn run(args: StatArgs) -> Outcome {
+pub fn run(mut args: StatArgs) -> Outcome {
     let mut out = Out::new();
     let times = Times::new();
-    let mut drive = Drive::open_for(&args.drive, &args.paths)?;
+    let mut drive = Drive::open_for(&args.drive, &mut args.paths)?;
     let users = Users::of(&args.names, &mut drive)?;
     let mut code = 0;
     for path in &args.paths {

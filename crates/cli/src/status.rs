@@ -64,6 +64,9 @@ enum What {
         read_only: bool,
         #[command(flatten)]
         in_use: InUse,
+        /// As for serve
+        #[arg(long)]
+        allow_unrecovered: bool,
     },
     /// Takes one away; commands that run on it end first
     Remove {
@@ -116,7 +119,7 @@ pub fn run(args: StatusArgs) -> Outcome {
 pub fn namespace(args: NamespaceArgs) -> Outcome {
     let NamespaceArgs { control, subsystem, what } = args;
     let request = match what {
-        What::Add { nsid, store, block_size, read_only, in_use } => {
+        What::Add { nsid, store, block_size, read_only, in_use, allow_unrecovered } => {
             // The server may have been started elsewhere.
             let store = match std::fs::canonicalize(store.strip_prefix("file:").unwrap_or(&store)) {
                 Ok(path) => format!("file:{}", path.display()),
@@ -129,6 +132,7 @@ pub fn namespace(args: NamespaceArgs) -> Outcome {
                 read_only,
                 shared_image: in_use.shared_image,
                 risk_corruption: in_use.risk_corruption,
+                allow_unrecovered,
             };
             Request::AddNamespace { subsystem, namespace }
         }

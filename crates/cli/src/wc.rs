@@ -18,7 +18,7 @@ use crate::terminal;
 const EXAMPLES: &str = "\
 Examples:
   nearside wc -d disk.img /etc/passwd
-  nearside wc -d disk.img -l '/var/log/*.log'
+  nearside wc -d disk.img -l --glob '/var/log/*.log'
   nearside wc -d disk.img -r /usr/share/doc --json
 
 Words are as in the C locale.";
@@ -46,11 +46,11 @@ pub struct WcArgs {
     drive: DriveArgs,
 }
 
-pub fn run(args: WcArgs) -> Outcome {
+pub fn run(mut args: WcArgs) -> Outcome {
     let all = !(args.lines || args.words || args.bytes);
     let chosen = [all || args.lines, all || args.words, all || args.bytes];
     let mut out = Out::new();
-    let mut drive = Drive::open_for(&args.drive, &args.paths)?;
+    let mut drive = Drive::open_for(&args.drive, &mut args.paths)?;
     let mut code = 0;
     let mut rows: Vec<([u64; 3], Vec<u8>)> = Vec::new();
     for path in &args.paths {

@@ -21,13 +21,16 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("fsview", &[]),
     ("ndp", &[]),
     ("fsr", &["fsview", "ndp"]),
-    ("device", &["spec", "dma", "clock", "store", "fsr"]),
+    // Between the wire's types and the retriever's: for the drive, and for a host that does as the drive does.
+    ("translate", &["spec", "fsr"]),
+    ("device", &["spec", "dma", "clock", "store", "fsr", "translate"]),
     ("driver", &["spec", "dma", "clock"]),
     ("front-loop", &["device", "driver", "dma", "clock", "store"]),
     ("front-tcp", &["device", "spec", "dma", "clock", "store"]),
     ("front-fuse", &["device", "driver", "front-loop", "spec", "dma", "clock", "store"]),
-    // FSRLib's two other ways (the host locates; the host does it all) read a volume with the same code as the drive.
-    ("fsrlib", &["driver", "spec", "dma", "clock", "fsview", "ndp"]),
+    // FSRLib's two other ways (the host locates; the host does it all) are the drive's own retriever over a medium of reads: one
+    // walk, one permission check, one glob, so that what is compared is where the work is done.
+    ("fsrlib", &["driver", "spec", "dma", "clock", "fsr", "translate"]),
     ("embedded", &["device", "front-loop", "driver", "fsrlib", "store", "clock"]),
     ("fsrlib-c", &["fsrlib", "embedded", "device", "driver", "store", "clock", "spec"]),
     ("loadgen", &["dma", "clock", "driver"]),

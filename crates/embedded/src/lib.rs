@@ -9,7 +9,7 @@ use std::sync::Arc;
 use nearside_clock::TscClock;
 use nearside_device::near_data::Workers;
 use nearside_device::runner::{self, Rest};
-use nearside_device::{Config, Firmware, Fsr, Namespace};
+use nearside_device::{Config, Firmware, Fsr, Namespace, near_data};
 use nearside_driver::{
     Driver, DriverConfig, Initiator, InitiatorConfig, Peer, Policy, QueueConfig, Service, Threaded,
 };
@@ -37,6 +37,8 @@ pub struct Options {
     pub depth: u16,
     /// The controller.
     pub controller: Config,
+    /// The firmware of a drive over an image.
+    pub firmware: near_data::Config,
     /// When a drive with a thread rests.
     pub rest: Rest,
     /// Threads of near-data work of [`image`]; `None`: none beside [`Runner::Inline`], else as many as the machine allows
@@ -57,6 +59,7 @@ impl Default for Options {
             policy: Policy::Polled,
             depth: 32,
             controller: Config::default(),
+            firmware: near_data::Config::default(),
             rest: Rest::default(),
             near_data_threads: None,
         }
@@ -103,7 +106,7 @@ pub fn image(path: &Path, options: &Options) -> Result<Embedded<File, Fsr>, Erro
         None => 0,
     };
     let workers = Workers::start(threads, TscClock::new()).map_err(Error::Drive)?;
-    let (clock, config) = (Arc::new(TscClock::new()), nearside_device::near_data::Config::default());
+    let (clock, config) = (Arc::new(TscClock::new()), options.firmware);
     let firmware = match store.writer() {
         Some(_) => Fsr::distrusting(clock, config),
         None => Fsr::new(clock, config),

@@ -217,6 +217,9 @@ impl Walk<'_> {
                 let Some(link) = &there.link else {
                     return Ok(Step::Link(child));
                 };
+                if !crawler.volume.volume.link_in_inode(&there.inode) {
+                    crawler.may_have_content()?;
+                }
                 self.links += 1;
                 if link.is_empty() {
                     return Err(Failure::NotFound);
@@ -298,6 +301,9 @@ impl<M: Media> Crawler<'_, M> {
         }
         if path[0] != b'/' {
             return Err(Failure::NotAbsolute);
+        }
+        if !self.volume.volume.tells_directories() {
+            self.may_have_content()?;
         }
         let root = self.volume.volume.root();
         let mut walk = Walk {
@@ -399,8 +405,22 @@ impl<M: Media> Crawler<'_, M> {
         self.may(found, EXECUTE).await
     }
 
+    /// Whether the user may have what lies in blocks of the volume beside inodes. Where these may be another file's by now, none but root
+    /// may, and whom the drive's owner lets: what the inode says of permission is then not said of those bytes.
+    pub(crate) fn may_have_content(&self) -> Result<(), Failure> {
+        match self.volume.volume.info().stale {
+            Some(why) if self.who.uid != 0 && !self.retriever.config.allow_unrecovered => {
+                Err(Failure::NeedsRecovery(why))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A symbolic link's target.
     pub(crate) async fn link(&self, found: &Found) -> Result<Vec<u8>, Failure> {
+        if !self.volume.volume.link_in_inode(&found.inode) {
+            self.may_have_content()?;
+        }
         let (link, ..) =
             steady!(self, Part::ReadInode, view => self.volume.volume.read_link(&view, &found.inode).await)?;
         Ok(link)

@@ -14,8 +14,9 @@ use crate::model::*;
 use crate::operation::{Bytes, Ended, Job, SearchFiles};
 use crate::provider::{Depth, Layout, feed};
 use crate::trace::Part;
-use crate::tree::{Filter, Visit, Walker};
+use crate::tree::Filter;
 use crate::view::Tally;
+use crate::walker::{Visit, Walker};
 
 /// A cursor of which only the totals are left to say.
 const AT_THE_END: u64 = u64::MAX;
@@ -44,8 +45,11 @@ struct Out<'a, S> {
     sink: &'a mut S,
     work: Work,
     counters: Counters,
-    /// Bytes of the path above the name, where entries are shown by their names: a cursor has them all.
+    /// Bytes that a cursor takes beside the path as it is shown: the path above the name where entries are shown by their names, and the
+    /// places on the way.
     above: usize,
+    /// For a cursor: the places on the way.
+    places: Vec<u8>,
 }
 
 impl Retriever {
@@ -56,7 +60,7 @@ impl Retriever {
         let mut counters = Counters::default();
         let result = match Work::new(self, media, request).await {
             Ok(work) => {
-                let mut out = Out { sink, work, counters, above: 0 };
+                let mut out = Out { sink, work, counters, above: 0, places: Vec::new() };
                 let result = run.target(&mut out).await;
                 counters = out.counters;
                 result
@@ -275,7 +279,8 @@ impl<M: Media> Run<'_, M> {
         let resume = self.request.resume.as_ref();
         let mut at = resume.cloned();
         let glob = matches!(self.request.target, Target::Glob(_));
-        let mut walker = Walker::new(root.to_vec(), found, filter, entries, resume.map(|c| &c.path[..]));
+        let mut walker =
+            Walker::new(root.to_vec(), found, filter, entries, resume.map(|c| (&c.path[..], &c.places[..])));
         if names_only {
             walker.skip_root();
         }
@@ -292,24 +297,29 @@ impl<M: Media> Run<'_, M> {
             let crawler = self.crawler(&volume);
             let visit = walker.next(&crawler).await?;
             out.counters.locate_ns += self.media.now_ns().saturating_sub(start);
+            walker.places(&mut out.places);
             let path = walker.shown();
             let shown = if names_only { path.rsplit(|b| *b == b'/').next().unwrap_or(path) } else { path };
             let result = match visit {
                 None if glob && !any => return Err(Failure::NotFound),
                 None => return Ok(None),
                 Some(Visit::Again) => continue,
-                // The directory itself: none of its entries' names says that. Without search permission there are names, as for ls.
-                Some(Visit::Failed(failure))
-                    if names_only && walker.at_root() && failure != Failure::PermissionDenied =>
-                {
-                    return Err(failure);
-                }
+                // The directory itself: none of its entries' names says that.
+                Some(Visit::Failed(failure)) if names_only && walker.at_root() => return Err(failure),
                 Some(Visit::Failed(failure)) => Err(failure),
+                // As the kernel: who may read a directory and not search it has the names.
+                Some(Visit::Name(kind)) if entries => {
+                    match out.sink.push(Record::Name { path: shown, kind }, path.len() + out.places.len()) {
+                        Ok(()) => Ok(Ended::Done),
+                        Err(Full) => Ok(Ended::Full(Cursor::default())),
+                    }
+                }
+                Some(Visit::Name(_)) => Err(Failure::PermissionDenied),
                 // Without a name of its own, what is not a regular file is no business of an operation on bytes.
                 Some(Visit::Entry(found)) if !entries && found.inode.kind != FileKind::Regular => continue,
                 Some(Visit::Entry(found)) => {
                     out.counters.files += 1;
-                    out.above = path.len() - shown.len();
+                    out.above = path.len() - shown.len() + out.places.len();
                     // The cursor is about one file; the others begin at their start.
                     let here = match at.take() {
                         Some(cursor) if cursor.path == path => cursor,
@@ -324,7 +334,7 @@ impl<M: Media> Run<'_, M> {
                 Ok(Ended::Full(cursor)) => return self.more(out, path, cursor).map(Some),
                 Err(failure) => {
                     let record = Record::Failed { path: shown, failure: &failure };
-                    if out.sink.push(record, path.len()).is_err() {
+                    if out.sink.push(record, path.len() + out.places.len()).is_err() {
                         return self.more(out, path, Cursor::default()).map(Some);
                     }
                 }
@@ -339,7 +349,8 @@ impl<M: Media> Run<'_, M> {
             // Nothing fitted at all: the next answer would be no longer.
             return Err(too_small());
         }
-        Ok(Cursor { path: path.to_vec(), totals: out.work.totals().unwrap_or_default(), ..cursor })
+        let (path, places) = (path.to_vec(), out.places.clone());
+        Ok(Cursor { path, places, totals: out.work.totals().unwrap_or_default(), ..cursor })
     }
 
     /// As `one`; where the volume changed under it, once more with a fresh look at the volume.
@@ -383,16 +394,21 @@ impl<M: Media> Run<'_, M> {
         since: u64,
         at: &Cursor,
     ) -> Result<Ended, Failure> {
-        let Out { sink, work, counters, above } = out;
+        let Out { sink, work, counters, above, .. } = out;
+        let above = *above;
         match work {
             Work::Nop => crawler.may_read(&found).await.map(|()| Ended::Done),
             Work::Stat | Work::List => {
                 let link = match found.inode.kind {
-                    FileKind::Symlink => Some(crawler.link(&found).await?),
+                    FileKind::Symlink => match crawler.link(&found).await {
+                        // The link is there all the same.
+                        Err(Failure::NeedsRecovery(_)) => None,
+                        link => Some(link?),
+                    },
                     _ => None,
                 };
                 let record = Record::Entry { path, inode: &found.inode, link: link.as_deref() };
-                Ok(match sink.push(record, *above + path.len()) {
+                Ok(match sink.push(record, above + path.len()) {
                     Ok(()) => Ended::Done,
                     Err(Full) => Ended::Full(Cursor::default()),
                 })
@@ -400,13 +416,19 @@ impl<M: Media> Run<'_, M> {
             Work::Map => {
                 regular(&found)?;
                 crawler.may_read(&found).await?;
-                self.map(*sink, crawler, path, &found, at).await
+                crawler.may_have_content()?;
+                let start = self.media.now_ns();
+                let result = self.map(*sink, crawler, (path, above), &found, at).await;
+                counters.locate_ns += self.media.now_ns().saturating_sub(start);
+                result
             }
             Work::Bytes(bytes) => {
                 regular(&found)?;
                 crawler.may_read(&found).await?;
+                crawler.may_have_content()?;
                 let start = self.media.now_ns();
-                let result = self.bytes(*sink, bytes, counters, crawler, path, found, since, at).await;
+                let result =
+                    self.bytes(*sink, bytes, counters, crawler, (path, above), found, since, at).await;
                 counters.compute_ns += self.media.now_ns().saturating_sub(start);
                 result
             }
@@ -420,7 +442,7 @@ impl<M: Media> Run<'_, M> {
         bytes: &mut Bytes,
         counters: &mut Counters,
         crawler: &Crawler<'_, M>,
-        path: &[u8],
+        (path, above): (&[u8], usize),
         mut found: Found,
         mut since: u64,
         at: &Cursor,
@@ -431,7 +453,7 @@ impl<M: Media> Run<'_, M> {
             let mark = sink.mark();
             let size = found.inode.size;
             let mut layout = Layout::file(crawler, &found.inode);
-            let mut job = Job { sink: &mut *sink, path, size, at: at.clone() };
+            let mut job = Job { sink: &mut *sink, path, above, size, at: at.clone() };
             let (from, to) = bytes.range(size, at);
             let mut feeding = bytes.begin(&mut job);
             let scan = monitor.scan();
@@ -487,14 +509,14 @@ impl<M: Media> Run<'_, M> {
         &self,
         sink: &mut S,
         crawler: &Crawler<'_, M>,
-        path: &[u8],
+        (path, above): (&[u8], usize),
         found: &Found,
         at: &Cursor,
     ) -> Result<Ended, Failure> {
         use nearside_fsview::Place;
         let mark = sink.mark();
         let size = found.inode.size;
-        if sink.push(Record::File { path, size }, path.len()).is_err() {
+        if sink.push(Record::File { path, size }, path.len() + above).is_err() {
             return Ok(Ended::Full(Cursor::default()));
         }
         let view = crawler.view();
@@ -515,7 +537,7 @@ impl<M: Media> Run<'_, M> {
                 }
                 _ => {
                     if let Some((from, len, offset)) = run
-                        && sink.push(Record::Extent { from, len, offset }, path.len()).is_err()
+                        && sink.push(Record::Extent { from, len, offset }, path.len() + above).is_err()
                     {
                         return full(from);
                     }
@@ -526,7 +548,7 @@ impl<M: Media> Run<'_, M> {
             self.media.breathe().await;
         }
         if let Some((from, len, offset)) = run
-            && sink.push(Record::Extent { from, len, offset }, path.len()).is_err()
+            && sink.push(Record::Extent { from, len, offset }, path.len() + above).is_err()
         {
             return full(from);
         }
@@ -559,7 +581,7 @@ impl<M: Media> Run<'_, M> {
         let _span = self.tally.span(Part::Operate, 1);
         let size = size.min(ranges.iter().fold(0, |n: u64, r| n.saturating_add(r.1)));
         let (from, to) = bytes.range(size, &at);
-        let mut job = Job { sink: &mut **sink, path: b"", size, at };
+        let mut job = Job { sink: &mut **sink, path: b"", above: 0, size, at };
         let mut feeding = bytes.begin(&mut job);
         let mut layout = Layout::ranges(ranges);
         let flow = if from < to {

@@ -22,11 +22,12 @@ mod trace;
 mod tree;
 mod view;
 mod volume;
+mod walker;
 
 pub use media::{Batch, Media, MediaError, MemoryBatch, MemoryMedia};
 pub use model::*;
 pub use monitor::{Monitor, MonitorCounters};
-pub use nearside_fsview::{Inode, Timestamp, VolumeInfo};
+pub use nearside_fsview::{FileKind, Inode, Timestamp, VolumeInfo};
 /// The operations, with their options and digests.
 pub use nearside_ndp as ndp;
 pub use trace::{Breakdown, Part, Spent, Trace};
@@ -53,6 +54,9 @@ pub struct Config {
     pub depth: usize,
     /// The same, for operations that need the bytes in order; 1: no read runs ahead.
     pub ahead: usize,
+    /// The drive owner's word that every user has the content of files by what home locations say of them, also where these are
+    /// older than the data: on a volume that is mounted, or was not unmounted cleanly. Without it, only root has content there.
+    pub allow_unrecovered: bool,
 }
 
 impl Default for Config {
@@ -65,6 +69,7 @@ impl Default for Config {
             tries: 8,
             depth: 8,
             ahead: 4,
+            allow_unrecovered: false,
         }
     }
 }

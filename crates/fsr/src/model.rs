@@ -40,9 +40,9 @@ pub struct Credentials {
 pub enum Target {
     /// None.
     Volume,
-    /// One absolute path.
+    /// One absolute path, as it is: no byte of it stands for anything else.
     Path(Vec<u8>),
-    /// What is below a path, in byte order of names.
+    /// What is below a path: in byte order of names, but for directories of more than 128 KiB, which come in their own order.
     Tree {
         /// Where.
         root: Vec<u8>,
@@ -117,6 +117,8 @@ pub enum Want {
 pub struct Cursor {
     /// The file to go on with.
     pub path: Vec<u8>,
+    /// Where in the directories of its path it is: the walker's own.
+    pub places: Vec<u8>,
     /// Where in it a line begins.
     pub offset: u64,
     /// Number of that line.
@@ -163,6 +165,7 @@ pub enum Failure {
     NoVolume(String),
     LineTooLong(String),
     Cancelled,
+    NeedsRecovery(&'static str),
 }
 
 impl From<nearside_fsview::Error> for Failure {
@@ -268,6 +271,13 @@ pub enum Record<'a> {
         inode: &'a nearside_fsview::Inode,
         /// A symbolic link's target.
         link: Option<&'a [u8]>,
+    },
+    /// A name in a directory that the user may read and not search: there is no more to be had of it.
+    Name {
+        /// Path or name.
+        path: &'a [u8],
+        /// What the directory says that it is, where it does.
+        kind: Option<nearside_fsview::FileKind>,
     },
     /// Where bytes lie.
     Extent {

@@ -90,13 +90,19 @@ pub(crate) enum Ended {
 pub(crate) struct Job<'a, S> {
     pub sink: &'a mut S,
     pub path: &'a [u8],
+    /// Bytes that a cursor takes beside the path.
+    pub above: usize,
     pub size: u64,
     pub at: Cursor,
 }
 
 impl<S: Sink> Job<'_, S> {
     fn push(&mut self, record: Record<'_>) -> bool {
-        self.sink.push(record, self.path.len()).is_ok()
+        self.sink.push(record, self.path.len() + self.above).is_ok()
+    }
+
+    fn room(&self) -> usize {
+        self.sink.room(self.path.len() + self.above)
     }
 
     fn file(&mut self) -> bool {
@@ -320,7 +326,7 @@ impl<S: Sink> Consumer for Feeding<'_, '_, S> {
                     }
                     *named = true;
                 }
-                let n = job.sink.room(job.path.len()).min(bytes.len());
+                let n = job.room().min(bytes.len());
                 if n == 0 || !job.push(Record::Data { offset, bytes: &bytes[..n] }) {
                     return Ok(Flow::Full);
                 }
@@ -394,7 +400,7 @@ impl<S: Sink> ndp::Sink for Lines<'_, '_, S> {
             *self.within = 0;
             return Taken::Yes;
         }
-        let room = self.job.sink.room(self.job.path.len()).min(bytes.len());
+        let room = self.job.room().min(bytes.len());
         let first = mark.1 == 0;
         if room >= 64 && (bytes.len() > CUT || first) {
             let part = &bytes[..room];

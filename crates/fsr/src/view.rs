@@ -146,8 +146,14 @@ impl<M: Media> Source for View<'_, M> {
         if let Some((slot, _)) = state.blocks.find(key, is) {
             state.blocks.remove(slot);
         }
-        let block = Block { offset: at, bytes: bytes.clone(), deps, checked: changes };
-        state.blocks.insert(key, size + 128, block);
+        let (weight, most) = (size + 128, retriever.config.block_bytes);
+        if weight <= most {
+            state.blocks.insert(
+                key,
+                weight,
+                Block { offset: at, bytes: bytes.clone(), deps, checked: changes },
+            );
+        }
         Ok(bytes)
     }
 }

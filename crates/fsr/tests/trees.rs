@@ -358,3 +358,34 @@ fn globs_mean_what_a_shell_means() {
     assert_eq!(tree(&[], &["log/app", "lib"], u32::MAX), ["/var/log/a.log", "/var/log/b.txt"]);
     assert_eq!(tree(&[], &[], 2), ["/var/lib/a.log", "/var/log/a.log", "/var/log/b.txt"]);
 }
+
+#[test]
+fn a_path_is_that_path() {
+    if !has("a_path_is_that_path", "mke2fs") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let names = ["[", "[id].tsx", "i.tsx", "a*", "ab", "{x,y}", "x", "b\\?", "b?"];
+    for name in names {
+        fs::write(dir.path().join(name), name).unwrap();
+    }
+    let media = MemoryMedia::new(ext_image(dir.path(), 8, &["-t", "ext4"]));
+    let retriever = Retriever::new(Config::default());
+    let read = |target| {
+        let operation = Operation::Read { offset: 0, len: u64::MAX };
+        let (got, answer) = ask(&retriever, &media, &request(target, operation));
+        assert_eq!(answer.failure, None, "{got:?}");
+        let data = |g: &Got| match g {
+            Got::Data(_, bytes) => Some(String::from_utf8(bytes.clone()).unwrap()),
+            _ => None,
+        };
+        got.iter().filter_map(data).collect::<Vec<_>>()
+    };
+    for name in names {
+        assert_eq!(read(common::path(&format!("/{name}"))), [name]);
+    }
+    let glob = |glob: &str| read(nearside_fsr::Target::Glob(glob.as_bytes().to_vec()));
+    assert_eq!(glob("/[id].tsx"), ["i.tsx"]);
+    assert_eq!(glob("/\\[id\\].tsx"), ["[id].tsx"]);
+    assert_eq!(glob("/{x,[[]}"), ["[", "x"]);
+}

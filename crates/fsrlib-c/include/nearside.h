@@ -1,4 +1,5 @@
-/* FSRLib: near-data commands by path, for C. Link with -lnearside (pkg-config nearside).
+/* FSRLib: near-data commands by path, for C. Link with -lnearside (pkg-config nearside). A path is absolute in the
+ * volume and is that path: no byte of it stands for anything else.
  * Written by cbindgen from crates/fsrlib-c; a test holds it up to date. */
 
 #ifndef NEARSIDE_H
@@ -101,7 +102,7 @@ struct nearside_entry {
   const char *name;
   // The name's length.
   size_t name_len;
-  // Inode number.
+  // Inode number; 0 from `nearside_list` in a directory that may be read but not searched: there is only the type in `mode`.
   uint64_t ino;
   // Type and permission bits, as `st_mode`.
   uint32_t mode;
@@ -216,7 +217,8 @@ int64_t nearside_stat(struct nearside *drive,
                       int follow,
                       struct nearside_entry *stat);
 
-// Entries of a directory, without "." and "..", in byte order of names. Returns how many the callback had.
+// Entries of a directory, without "." and "..", in byte order of names, or in the directory's own where it has more than 128 KiB.
+// Returns how many the callback had.
 //
 // # Safety
 // `drive` is an open session, `path` a terminated string; `callback` may be called with `user`.

@@ -351,6 +351,24 @@ fn entry(e: &nearside_fsrlib::Entry, named: bool) -> nearside_entry {
     }
 }
 
+/// A name in a directory that may be read and not searched: its type, and nothing more.
+fn name_alone(path: Vec<u8>, kind: u16) -> nearside_fsrlib::Entry {
+    nearside_fsrlib::Entry {
+        path,
+        mode: kind,
+        ino: 0,
+        links: 0,
+        uid: 0,
+        gid: 0,
+        size: 0,
+        sectors: 0,
+        rdev: (0, 0),
+        times: [(0, 0); 3],
+        birth: None,
+        link: None,
+    }
+}
+
 /// Metadata of a file; `follow`: of what a symbolic link leads to. Returns 0.
 ///
 /// # Safety
@@ -381,7 +399,8 @@ pub unsafe extern "C" fn nearside_stat(
     unsafe { call(drive, body) }
 }
 
-/// Entries of a directory, without "." and "..", in byte order of names. Returns how many the callback had.
+/// Entries of a directory, without "." and "..", in byte order of names, or in the directory's own where it has more than 128 KiB.
+/// Returns how many the callback had.
 ///
 /// # Safety
 /// `drive` is an open session, `path` a terminated string; `callback` may be called with `user`.
@@ -398,7 +417,11 @@ pub unsafe extern "C" fn nearside_list(
         let callback = callback.ok_or(Stop::Invalid("no callback"))?;
         let mut count = 0;
         session.stream(&Ask::path(path, Operation::List), |record| {
-            let Record::Entry(e) = record else { return ControlFlow::Continue(()) };
+            let e = match record {
+                Record::Entry(e) => e,
+                Record::Name { path, kind } => name_alone(path, kind),
+                _ => return ControlFlow::Continue(()),
+            };
             count += 1;
             // SAFETY: the caller's duty; the entry and its name live through the call.
             match unsafe { callback(user, &entry(&e, true)) } {

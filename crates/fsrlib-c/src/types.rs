@@ -90,7 +90,7 @@ pub struct nearside_entry {
     pub name: *const c_char,
     /// The name's length.
     pub name_len: usize,
-    /// Inode number.
+    /// Inode number; 0 from `nearside_list` in a directory that may be read but not searched: there is only the type in `mode`.
     pub ino: u64,
     /// Type and permission bits, as `st_mode`.
     pub mode: u32,

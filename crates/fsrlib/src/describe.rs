@@ -27,7 +27,9 @@ pub fn describe(status: &ReplyStatus) -> Cow<'_, str> {
         ReplyStatus::NoVolume(what) => format!("No volume: {what}").into(),
         ReplyStatus::LineTooLong(at) => format!("Line longer than 64 MiB: {at}").into(),
         ReplyStatus::Cancelled => "Cancelled".into(),
-        ReplyStatus::DeniedAs(whom) => format!("Permission denied: {whom}").into(),
+        ReplyStatus::DeniedAs(why) | ReplyStatus::NeedsRecovery(why) => {
+            format!("Permission denied: {why}").into()
+        }
     }
 }
 
@@ -44,7 +46,7 @@ pub fn errno_name(status: &ReplyStatus) -> &'static str {
     match status {
         ReplyStatus::Success => "OK",
         ReplyStatus::NotFound => "ENOENT",
-        ReplyStatus::PermissionDenied | ReplyStatus::DeniedAs(_) => "EACCES",
+        ReplyStatus::PermissionDenied | ReplyStatus::DeniedAs(_) | ReplyStatus::NeedsRecovery(_) => "EACCES",
         ReplyStatus::NotADirectory => "ENOTDIR",
         ReplyStatus::IsADirectory => "EISDIR",
         ReplyStatus::NotARegularFile | ReplyStatus::NotAbsolute | ReplyStatus::InvalidRequest(_) => "EINVAL",
@@ -66,7 +68,7 @@ pub fn errno(status: &ReplyStatus) -> i32 {
     match status {
         ReplyStatus::Success => 0,
         ReplyStatus::NotFound => 2,
-        ReplyStatus::PermissionDenied | ReplyStatus::DeniedAs(_) => 13,
+        ReplyStatus::PermissionDenied | ReplyStatus::DeniedAs(_) | ReplyStatus::NeedsRecovery(_) => 13,
         ReplyStatus::NotADirectory => 20,
         ReplyStatus::IsADirectory => 21,
         ReplyStatus::NotARegularFile | ReplyStatus::NotAbsolute => 22,

@@ -17,7 +17,7 @@
 mod carrier;
 mod describe;
 mod error;
-pub mod host;
+mod host;
 mod identity;
 pub mod kernel;
 mod queue;

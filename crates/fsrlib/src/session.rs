@@ -71,6 +71,7 @@ pub struct Session<T> {
     reply: Vec<u8>,
     host: Option<Host>,
     host_cached: bool,
+    pub(crate) allow_unrecovered: bool,
     seen: Arc<Seen>,
 }
 
@@ -108,6 +109,7 @@ impl<T: Transport> Session<T> {
             reply: Vec::new(),
             host: None,
             host_cached: false,
+            allow_unrecovered: false,
             seen: Arc::default(),
         }
     }
@@ -149,6 +151,14 @@ impl<T: Transport> Session<T> {
             self.host = None;
         }
         self.host_cached = cached;
+    }
+
+    /// Whether the host, where it locates, gives every user what lies in blocks of a volume that is mounted elsewhere or was not unmounted
+    /// cleanly, by the word of whoever owns it. The drive has an option of its own for what it does.
+    pub fn with_allow_unrecovered(mut self, allow: bool) -> Self {
+        self.allow_unrecovered = allow;
+        self.host = None;
+        self
     }
 
     /// Bytes of the buffer that a near-data command's reply may fill; 4 KiB to the transport's most. The default is 256 KiB.
@@ -203,8 +213,8 @@ impl<T: Transport> Session<T> {
         Ok(reply)
     }
 
-    /// Opens the host's own view of the volume, as mounting it would, where the route needs one and there is none: asks the
-    /// drive where the volume lies and reads its superblock. Done by the first [`Session::stream`] otherwise.
+    /// Opens the host's own view of the volume, as mounting it would, where the route needs one and there is none: finds the volume and
+    /// reads its superblock. Done by the first [`Session::stream`] otherwise.
     pub fn mount(&mut self) -> Result<(), Error> {
         if self.route != Route::Drive && self.host.is_none() {
             self.host = Some(Host::open(self, self.host_cached)?);
@@ -249,21 +259,18 @@ impl<T: Transport> Session<T> {
     /// Does an operation in the drive and gives its records one by one; the next command is sent when those of the last
     /// have been taken.
     pub fn records(&mut self, ask: &Ask) -> Records<'_, T> {
-        let request = Request {
+        Records::new(self, ask, None)
+    }
+
+    /// What is asked, as a request.
+    pub(crate) fn request(&self, ask: &Ask) -> Request {
+        Request {
             partition: self.partition,
             credentials: self.credentials.clone(),
             target: ask.target.clone(),
             operation: ask.operation.clone(),
             follow: ask.follow,
             resume: None,
-        };
-        Records {
-            session: self,
-            request,
-            ready: VecDeque::new(),
-            counters: Counters::default(),
-            state: State::More,
-            failure: None,
         }
     }
 
@@ -285,6 +292,8 @@ enum State {
 /// The records of an answer. After an error there are none.
 pub struct Records<'s, T> {
     session: &'s mut Session<T>,
+    /// Who answers in the drive's stead.
+    host: Option<&'s mut Host>,
     request: Request,
     ready: VecDeque<Record>,
     counters: Counters,
@@ -292,14 +301,30 @@ pub struct Records<'s, T> {
     failure: Option<Error>,
 }
 
-impl<T: Transport> Records<'_, T> {
+impl<'s, T: Transport> Records<'s, T> {
+    pub(crate) fn new(session: &'s mut Session<T>, ask: &Ask, host: Option<&'s mut Host>) -> Self {
+        let request = session.request(ask);
+        Records {
+            session,
+            host,
+            request,
+            ready: VecDeque::new(),
+            counters: Counters::default(),
+            state: State::More,
+            failure: None,
+        }
+    }
+
     /// What the commands so far cost in the drive.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
     fn command(&mut self) -> Result<(), Error> {
-        let reply = self.session.call(&self.request)?;
+        let reply = match &mut self.host {
+            None => self.session.call(&self.request)?,
+            Some(host) => host.call(self.session, &self.request)?,
+        };
         add(&mut self.counters, &reply.counters);
         self.ready.extend(reply.records);
         match reply.more {
@@ -322,7 +347,7 @@ impl<T: Transport> Records<'_, T> {
     }
 }
 
-fn stuck(more: &Cursor) -> String {
+pub(crate) fn stuck(more: &Cursor) -> String {
     format!("the drive makes no progress at byte {} of {}", more.offset, String::from_utf8_lossy(&more.path))
 }
 

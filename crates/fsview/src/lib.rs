@@ -103,8 +103,9 @@ impl Volume {
         either!(self, v => v.lookup(source, dir, name).await)
     }
 
-    /// Appends entries from `cursor` on (one directory block's worth or more, without "." and ".."), and says where to go
-    /// on; `None` at the end. Begin with [`DirCursor::default`].
+    /// Appends entries from `cursor` on (one directory block's worth or more, without "." and "..", none of them before the cursor's
+    /// place), and says where to go on; `None` at the end. Begin with [`DirCursor::default`]. Entries of later calls have later places.
+    /// To begin in the middle costs no more than at the start.
     pub async fn read_dir<S: Source>(
         &self,
         source: &S,
@@ -129,6 +130,20 @@ impl Volume {
     /// The target of a symbolic link. It reads the link's block as metadata.
     pub async fn read_link<S: Source>(&self, source: &S, inode: &Inode) -> Result<Vec<u8>, Error> {
         either!(self, v => v.read_link(source, inode).await)
+    }
+
+    /// Whether a link's target lies in its inode: to read it reads no block that may have become another file's.
+    pub fn link_in_inode(&self, inode: &Inode) -> bool {
+        either!(self, v => v.link_in_inode(inode))
+    }
+
+    /// Whether a directory's block that was freed, and used again for another file's bytes, is told from a directory's: by its checksum, which
+    /// knows the inode; in F2FS, blocks that the checkpoint names are not used again before the next one.
+    pub fn tells_directories(&self) -> bool {
+        match self {
+            Volume::Ext(v) => v.tells_directories(),
+            Volume::F2fs(_) => true,
+        }
     }
 
     /// The POSIX access ACL, where the inode has one.

@@ -37,6 +37,19 @@ impl FileKind {
             _ => return None,
         })
     }
+
+    /// As the type bits of a mode.
+    pub fn mode(self) -> u16 {
+        match self {
+            FileKind::Regular => 0o100_000,
+            FileKind::Directory => 0o040_000,
+            FileKind::Symlink => 0o120_000,
+            FileKind::CharDevice => 0o020_000,
+            FileKind::BlockDevice => 0o060_000,
+            FileKind::Fifo => 0o010_000,
+            FileKind::Socket => 0o140_000,
+        }
+    }
 }
 
 /// A point in time on the volume.
@@ -94,11 +107,14 @@ pub(crate) enum Body {
     F2fs(crate::f2fs::Body),
 }
 
-/// Where to go on in a directory. Opaque; the default is the start.
+/// Where to go on in a directory: at the entries of this [`DirEntry::place`] and later. The default is the start.
+///
+/// A place stays what it is while other entries come and go: in ext's indexed directories it is the name's hash, as in the kernel, in others
+/// where the entry lies. So whoever keeps the place and the name of the last entry that it has seen goes on after it, also much later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirCursor {
-    pub(crate) level: u64,
-    pub(crate) block: u64,
+    /// The place.
+    pub place: u64,
 }
 
 /// A directory entry.
@@ -110,6 +126,8 @@ pub struct DirEntry {
     pub ino: Ino,
     /// What the entry says that it is, where the volume notes it there.
     pub kind: Option<FileKind>,
+    /// Where in the directory's own order it is; entries of one place are ordered by their names.
+    pub place: u64,
 }
 
 /// One run of a file's bytes.
@@ -153,6 +171,9 @@ pub struct VolumeInfo {
     pub features: Vec<String>,
     /// Whether a journal or log holds what has not reached home locations: the view is then older than the last durable state.
     pub needs_recovery: bool,
+    /// Why blocks that an inode names here may be another file's by now: the volume was not unmounted, and what has happened since is not all in
+    /// home locations. `None`: they are its own.
+    pub stale: Option<&'static str>,
     /// What a user should know: recovery, errors recorded by the kernel, checkpoints disabled and the like.
     pub warnings: Vec<String>,
 }

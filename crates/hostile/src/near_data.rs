@@ -135,6 +135,7 @@ fn compose(bytes: &[u8]) -> Option<Request> {
         follow: flags & 2 == 0,
         resume: (cursor & 1 != 0).then(|| Cursor {
             path: next(),
+            places: if cursor & 2 != 0 { next() } else { Vec::new() },
             offset: number(cursor),
             line: number(depth),
             within: number(uid),

@@ -50,10 +50,10 @@ pub struct Credentials {
 pub enum Target {
     /// No file: for `Nop` and `Info`.
     Volume,
-    /// One absolute path.
+    /// One absolute path, as it is: no byte of it stands for anything else.
     Path(Vec<u8>),
-    /// All regular files (for `List`: all entries) below an absolute path, in byte order of names, symbolic links not
-    /// followed below it. An optional glob restricts which files, matched against the base name (with '/', against the
+    /// All regular files (for `List`: all entries) below an absolute path, symbolic links not followed below it: in byte order of names, but
+    /// for directories of more than 128 KiB, whose entries come in the directory's own order. An optional glob restricts which files, matched against the base name (with '/', against the
     /// path below the root of the tree); those that match `exclude` are left out, directories with all below them.
     Tree {
         /// Root of the tree; a regular file is a tree of one.
@@ -65,7 +65,7 @@ pub enum Target {
         /// Deepest level: 0 is the root itself; `u32::MAX` for no limit.
         max_depth: u32,
     },
-    /// An absolute path with `*`, `?`, `[...]` and `**`, matched in the drive.
+    /// An absolute path with `*`, `?`, `[...]`, `{a,b}` and `**`, matched in the drive; after a backslash a byte is itself.
     Glob(Vec<u8>),
     /// The existing near-data path: the host has located the data. Ranges of the namespace in bytes, in file order; `None` offsets are holes.
     Blocks {
@@ -178,6 +178,8 @@ pub enum Digest {
 pub struct Cursor {
     /// Path of the file (or directory entry) to go on with.
     pub path: Vec<u8>,
+    /// Where in the directories of the path it is. The drive's own: sent back as it came.
+    pub places: Vec<u8>,
     /// Byte in that file at which a line begins.
     pub offset: u64,
     /// Number of that line, from 1 (0: from the start of the file).
@@ -251,6 +253,8 @@ pub enum ReplyStatus {
     Cancelled,
     /// Permission denied to the user whom the drive makes of the one who asks; whom, and why.
     DeniedAs(String),
+    /// Permission denied, since what the volume says of its files may be out of date, and their blocks another file's; why.
+    NeedsRecovery(String),
 }
 
 /// What a request cost in the drive.
@@ -331,6 +335,13 @@ pub enum Record {
     },
     /// A file's metadata.
     Entry(Entry),
+    /// A name in a directory that the user may read but not search: of what it names there is no more to be had.
+    Name {
+        /// Path (Stat, Tree) or name (List of a directory).
+        path: Vec<u8>,
+        /// The type bits of a mode, as the directory has them; 0: it does not say.
+        kind: u16,
+    },
     /// A run of the file's bytes.
     Extent {
         /// First byte in the file.

@@ -62,6 +62,28 @@ enum Test {
     Print(u8),
 }
 
+impl Node {
+    fn any(&self, is: &impl Fn(&Test) -> bool) -> bool {
+        match self {
+            Node::Test(test) => is(test),
+            Node::Not(node) => node.any(is),
+            Node::And(nodes) | Node::Or(nodes) => nodes.iter().any(|node| node.any(is)),
+        }
+    }
+}
+
+impl Expression {
+    /// Whether there are tests that need more than a directory says of its entry: a name, and the type bits of a mode, where it knows them.
+    pub fn needs_attributes(&self, kind: u16) -> bool {
+        self.what.any(&|test| match test {
+            Test::Size(_) | Test::Perm(_) | Test::Uid(_) | Test::Gid(_) => true,
+            Test::Inode(_) | Test::Links(_) | Test::Empty => true,
+            Test::Kind(_) => kind == 0,
+            Test::True | Test::False | Test::Name { .. } | Test::Path { .. } | Test::Print(_) => false,
+        })
+    }
+}
+
 /// Tests, options and actions that take a word.
 const WITH_VALUE: [&str; 15] = [
     "-name",

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use nearside_fsrlib::{Ask, Entry, Operation, Record, Target, describe};
+use nearside_fsrlib::{Ask, Entry, Operation, Record, ReplyStatus, Target, describe};
 
 use crate::args::DriveArgs;
 use crate::drive::Drive;
@@ -36,7 +36,8 @@ Tests (with one dash or two):
   -true, -false
   -maxdepth N, -mindepth N      levels below the paths
 Operators: ! TEST or -not TEST, TEST [-a] TEST, TEST -o TEST, ( TESTS ). Actions: -print (what is done without one), -print0 (a zero byte after
-each path). Other words of find's are refused. Entries come in byte order of names.";
+each path). Other words of find's are refused. Entries come in byte order of names, but for those of directories of more
+than 128 KiB, which come in the directory's own order.";
 
 /// Finds files in a tree
 #[derive(Args)]
@@ -104,7 +105,7 @@ impl Walk<'_> {
         }
         self.expression.apply(&Candidate { entry, empty_directory }, &mut |end| {
             if self.json {
-                out.json(&format::entry_json(&entry.path, entry))?;
+                out.json(&crate::ls::json(&entry.path, entry))?;
             } else {
                 out.name(&entry.path)?;
                 out.write_all(&[end])?;
@@ -122,7 +123,7 @@ pub fn run(mut args: FindArgs) -> Outcome {
     let expression = Expression::of(std::mem::take(&mut args.expression))?;
     let deeper = u32::from(expression.asks_empty);
     let mut out = Out::new();
-    let mut drive = Drive::open_for(&args.drive, &paths)?;
+    let mut drive = Drive::open_for(&args.drive, &mut paths)?;
     let mut code = 0;
     for path in &paths {
         let root = path.as_bytes();
@@ -139,6 +140,19 @@ pub fn run(mut args: FindArgs) -> Outcome {
         let good = drive.ask_about(root, &ask, |record| {
             match record {
                 Record::Entry(entry) => walk.entry(entry, &mut out)?,
+                // In a directory that may be read and not searched there are names alone, into which find does not come.
+                Record::Name { path, kind } => {
+                    let depth = levels(&path).saturating_sub(walk.top) as u32;
+                    let inside = kind == 0o040_000 && expression.maxdepth.is_none_or(|most| depth < most);
+                    let unknown = expression.needs_attributes(kind);
+                    if inside || unknown {
+                        code = 1;
+                        complain_about(&path, &describe(&ReplyStatus::PermissionDenied));
+                    }
+                    if !unknown {
+                        walk.entry(crate::ls::name_alone(path, kind), &mut out)?;
+                    }
+                }
                 Record::Failed { path, status } => {
                     walk.failed(&path, &mut out)?;
                     // Deeper than was asked for, it is of no concern.

@@ -42,9 +42,11 @@ pub fn open(
     let options = FileOptions { block_size: plan.block_size, beside, ..options };
     let store =
         AnyStore::open(&plan.store, options).map_err(|e| failed(in_use::words(&e, plan.read_only)))?;
+    let config =
+        near_data::Config { allow_unrecovered: plan.allow_unrecovered, ..near_data::Config::default() };
     let firmware = match plan.shared_image {
-        true => Fsr::distrusting(Arc::new(TscClock::new()), near_data::Config::default()),
-        false => Fsr::new(Arc::new(TscClock::new()), near_data::Config::default()),
+        true => Fsr::distrusting(Arc::new(TscClock::new()), config),
+        false => Fsr::new(Arc::new(TscClock::new()), config),
     }
     .on(hands);
     let names = names::identifiers(nqn, plan.nsid, &plan.store);

@@ -65,6 +65,10 @@ pub struct ServeArgs {
     read_only: bool,
     #[command(flatten)]
     in_use: InUse,
+    /// Give what lies in blocks of a volume to every user whom home locations allow it, also while it is mounted or not recovered, where
+    /// freed blocks may be another file's. Without this, only root has content there
+    #[arg(long)]
+    allow_unrecovered: bool,
     /// Bytes of a logical block
     #[arg(long, value_name = "512|4096", default_value_t = 512)]
     block_size: u32,

@@ -75,6 +75,9 @@ pub struct NamespacePlan {
     /// Written despite whoever has it mounted.
     #[serde(default)]
     pub risk_corruption: bool,
+    /// Whether users have content also where freed blocks may be another file's.
+    #[serde(default)]
+    pub allow_unrecovered: bool,
 }
 
 impl NamespacePlan {
@@ -178,6 +181,7 @@ impl Plan {
             read_only: args.read_only,
             shared_image: args.in_use.shared_image,
             risk_corruption: args.in_use.risk_corruption,
+            allow_unrecovered: args.allow_unrecovered,
         });
         let subsystem = SubsystemPlan {
             nqn,

@@ -220,9 +220,12 @@ fn trees_globs_and_name_filters() {
         names(&["-rl", "ERROR", "/logs", "--exclude", "old", "--exclude", ".*"]),
         "/logs/a.log\n/logs/b.log\n"
     );
-    assert_eq!(names(&["-l", "ERROR", "/logs/?.log"]), "/logs/a.log\n/logs/b.log\n");
-    assert_eq!(names(&["-l", "ERROR", "/logs/*.log"]), "/logs/.hidden.log\n/logs/a.log\n/logs/b.log\n");
-    assert_eq!(names(&["-l", "bottom", "/deep/**/*.txt"]), "/deep/1/2/3/4/5/6/7/8/9/leaf.txt\n");
+    assert_eq!(names(&["-l", "ERROR", "--glob", "/logs/?.log"]), "/logs/a.log\n/logs/b.log\n");
+    assert_eq!(
+        names(&["-l", "ERROR", "--glob", "/logs/*.log"]),
+        "/logs/.hidden.log\n/logs/a.log\n/logs/b.log\n"
+    );
+    assert_eq!(names(&["-l", "bottom", "--glob", "/deep/**/*.txt"]), "/deep/1/2/3/4/5/6/7/8/9/leaf.txt\n");
     // Without a path, the whole volume.
     assert_eq!(names(&["-l", "bottom"]), "/deep/1/2/3/4/5/6/7/8/9/leaf.txt\n");
     assert!(volume.run("grep", &["-l", "not UTF-8"]).out.starts_with(b"/bytes-\xff-name\n"));

@@ -36,7 +36,6 @@ mod identity;
 mod lanes;
 mod mailbox;
 mod tags;
-mod translate;
 
 use lanes::{Desk, FsrLane};
 use mailbox::Mailbox;
@@ -292,11 +291,13 @@ impl Work {
         executor.spawn(key, |media| async move {
             match identity::apply(self.identity, &mut self.request.credentials) {
                 Ok(squashed) => {
-                    let mut sink = translate::WireSink::new(self.room, squashed);
+                    let mut sink = nearside_translate::WireSink::new(self.room, squashed);
                     let answer = self.retriever.run(&media, &self.request, &mut sink).await;
                     sink.finish(answer)
                 }
-                Err(why) => translate::WireSink::new(self.room, None).refuse(&ReplyStatus::DeniedAs(why)),
+                Err(why) => {
+                    nearside_translate::WireSink::new(self.room, None).refuse(&ReplyStatus::DeniedAs(why))
+                }
             }
         });
     }
@@ -337,7 +338,7 @@ fn checked(bytes: &[u8], room: usize) -> Result<nearside_fsr::Request, Status> {
         return Err(Status::INVALID_FIELD.dnr());
     }
     match decode_request(bytes) {
-        Ok(request) => Ok(translate::request(request)),
+        Ok(request) => Ok(nearside_translate::request(request)),
         Err(_) => Err(Status::INVALID_FIELD.dnr()),
     }
 }

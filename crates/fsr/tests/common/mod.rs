@@ -9,8 +9,8 @@ use std::process::Command;
 use std::task::{Context, Poll, Waker};
 
 use nearside_fsr::{
-    Answer, Counters, Credentials, Cursor, Failure, Full, Mark, Media, Operation, Record, Request, Retriever,
-    Sink, Target, Totals,
+    Answer, Counters, Credentials, Cursor, Failure, FileKind, Full, Mark, Media, Operation, Record, Request,
+    Retriever, Sink, Target, Totals,
 };
 
 /// Runs a future that is always ready.
@@ -34,6 +34,7 @@ pub enum Got {
     Digest(Vec<u8>),
     Data(u64, Vec<u8>),
     Entry { path: String, ino: u32, mode: u16, size: u64, uid: u32, link: Option<String> },
+    Name(String, Option<FileKind>),
     Extent(u64, u64, u64),
     Total(Totals),
     Volume(u32, String),
@@ -79,6 +80,7 @@ impl Sink for Records {
                 uid: inode.uid,
                 link: link.map(text),
             },
+            Record::Name { path, kind } => Got::Name(text(path), kind),
             Record::Extent { from, len, offset } => Got::Extent(from, len, offset),
             Record::Total(totals) => Got::Total(totals),
             Record::Volume { partition, info, .. } => {
@@ -158,6 +160,7 @@ pub fn ask_in_parts<M: Media>(
         let mut answer = now(retriever.run(media, &request, &mut records));
         all.extend(records.got);
         counters.bytes_scanned += answer.counters.bytes_scanned;
+        counters.blocks_read += answer.counters.blocks_read;
         answer.counters = counters;
         let Some(more) = answer.more.take() else { return (all, answer, commands) };
         assert_ne!(request.resume.as_ref(), Some(&more), "no progress");

@@ -312,7 +312,7 @@ impl Volume {
         Ok(None)
     }
 
-    /// Appends the entries of the block at `cursor`, or of the first one after it that is there.
+    /// Appends the entries from `cursor` on: those of an index's leaf, or of the first block that is there.
     pub(super) async fn list<S: Source>(
         &self,
         source: &S,
@@ -321,27 +321,42 @@ impl Volume {
         entries: &mut Vec<DirEntry>,
     ) -> Result<Option<DirCursor>, Error> {
         let dir = self.directory(inode)?;
+        let from = entries.len();
         if dir.body.is_inline() {
             let raw = self.raw_inode(source, inode.ino).await?;
             let (head, rest) = self.inline_areas(&raw)?;
-            self.list_block(&dir, head.get(4..).unwrap_or(&[]), raw.at, false, entries)?;
-            self.list_block(&dir, rest, raw.at, false, entries)?;
+            let head = head.get(4..).unwrap_or(&[]);
+            self.list_block(&dir, head, raw.at, false, 0, entries)?;
+            self.list_block(&dir, rest, raw.at, false, wide(head.len()), entries)?;
+            retain_from(entries, from, cursor.place);
             return Ok(None);
         }
-        let Some((nr, here)) = self.next_block(source, &dir, cursor.block).await? else { return Ok(None) };
+        if dir.body.is_indexed()
+            && self.sb.features.compat(compat::DIR_INDEX)
+            && !dir.body.is_casefolded()
+            && let Some(next) = self.list_by_index(source, &dir, cursor.place, entries).await?
+        {
+            return Ok(next);
+        }
+        let first = cursor.place.wrapping_shr(self.sb.block_shift);
+        let Some((nr, here)) = self.next_block(source, &dir, first).await? else { return Ok(None) };
         let block = self.directory_block(source, &dir, nr, here.start).await?;
-        self.list_block(&dir, &block, self.byte_of(here.start), nr == 0, entries)?;
+        let base = nr.wrapping_shl(self.sb.block_shift);
+        self.list_block(&dir, &block, self.byte_of(here.start), nr == 0, base, entries)?;
+        retain_from(entries, from, cursor.place);
         let next = nr.saturating_add(1);
-        Ok((next < dir.blocks).then_some(DirCursor { level: 0, block: next }))
+        Ok((next < dir.blocks).then_some(DirCursor { place: next.wrapping_shl(self.sb.block_shift) }))
     }
 
-    /// `dots`: the block begins with "." and "..".
-    fn list_block(
+    /// Appends the entries of a block (or of an inline area), whose first byte is byte `base` of the directory. `dots`: it begins with
+    /// "." and "..".
+    pub(super) fn list_block(
         &self,
         dir: &Directory<'_>,
         block: &[u8],
         at: u64,
         dots: bool,
+        base: u64,
         entries: &mut Vec<DirEntry>,
     ) -> Result<(), Error> {
         let mut all = Entries::new(block, self.form());
@@ -370,8 +385,21 @@ impl Volume {
                 name: entry.name.to_vec(),
                 ino: Ino(entry.ino),
                 kind: kind_of(entry.kind),
+                place: base.saturating_add(inside),
             });
         }
+    }
+}
+
+/// Takes those of the entries from `from` on away that are before a place.
+pub(super) fn retain_from(entries: &mut Vec<DirEntry>, from: usize, place: u64) {
+    if place > 0 {
+        let mut at = 0usize;
+        entries.retain(|entry| {
+            let new = at >= from;
+            at = at.wrapping_add(1);
+            !new || entry.place >= place
+        });
     }
 }
 

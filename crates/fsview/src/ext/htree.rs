@@ -6,9 +6,10 @@
 use super::Volume;
 use super::bytes::{le16, le32};
 use super::csum::Crc;
-use super::dir::{Directory, Entries, Form};
+use super::dir::{Directory, Entries, Form, retain_from};
 use super::feature::incompat;
-use crate::{Error, Source};
+use super::hash::Version;
+use crate::{DirCursor, DirEntry, Error, Source};
 
 /// What an index answered.
 pub(super) enum Indexed {
@@ -117,6 +118,17 @@ impl<B: std::ops::Deref<Target = [u8]>> Node<B> {
     }
 }
 
+/// The nodes on the way to a leaf.
+type Path<B> = [Option<Node<B>>; 3];
+
+/// The block of the leaf that a way leads to.
+fn leaf_of<B: std::ops::Deref<Target = [u8]>>(path: &Path<B>, depth: usize) -> Option<u64> {
+    path.get(depth.checked_sub(1)?)?.as_ref().map(Node::child)
+}
+
+/// Leaves that may continue one hash: names of one hash are rare, those of a whole block rarer.
+const MOST_OF_ONE_HASH: u32 = 64;
+
 impl Volume {
     pub(super) async fn find_by_index<S: Source>(
         &self,
@@ -124,28 +136,56 @@ impl Volume {
         dir: &Directory<'_>,
         name: &[u8],
     ) -> Result<Indexed, Error> {
+        if matches!(name, b"." | b"..") {
+            let (block, at) = self.numbered_block(source, dir, 0).await?;
+            return Ok(Indexed::Answer(self.find_in_block(dir, &block, self.byte_of(at), name)?));
+        }
+        let hashed = |version: Version| version.hash(name, self.sb.hash_seed);
+        let Some((mut path, depth, hash)) = self.descend_by(source, dir, hashed).await? else {
+            return Ok(Indexed::NoIndex);
+        };
+        // One leaf, and the next ones while they continue the same hash; each is visited once.
+        for _ in 0..dir.blocks {
+            let Some(child) = leaf_of(&path, depth) else { return Ok(Indexed::Answer(None)) };
+            let (leaf, at) = self.numbered_block(source, dir, child).await?;
+            self.check_leaf(dir, &leaf, at)?;
+            if let Some(ino) = self.find_in_block(dir, &leaf, self.byte_of(at), name)? {
+                return Ok(Indexed::Answer(Some(ino)));
+            }
+            match self.next_leaf(source, dir, &mut path, depth).await? {
+                Some(next) if next & !1 == hash => {}
+                _ => return Ok(Indexed::Answer(None)),
+            }
+        }
+        Err(self.bad_entry(dir, dir.body.at, "its index loops"))
+    }
+
+    /// The way through the index to the leaf of a hash, which is made of the index's hash function; `None` where there is no index that is
+    /// understood.
+    async fn descend_by<S: Source>(
+        &self,
+        source: &S,
+        dir: &Directory<'_>,
+        hash: impl FnOnce(Version) -> u32,
+    ) -> Result<Option<(Path<S::Block>, usize, u32)>, Error> {
         let (block, at) = self.numbered_block(source, dir, 0).await?;
         let at = self.byte_of(at);
-        if matches!(name, b"." | b"..") {
-            return Ok(Indexed::Answer(self.find_in_block(dir, &block, at, name)?));
-        }
         if node_place(&block, self.form()) != Some(ROOT) {
-            return Ok(Indexed::NoIndex);
+            return Ok(None);
         }
         let (Some(&version), Some(&levels), Some(&flags)) = (block.get(28), block.get(30), block.get(31))
         else {
-            return Ok(Indexed::NoIndex);
+            return Ok(None);
         };
         let levels_max = if self.sb.features.incompat(incompat::LARGE_DIR) { 2 } else { 1 };
         let Some(version) = self.sb.hash_version(version).filter(|_| flags & 1 == 0) else {
-            return Ok(Indexed::NoIndex);
+            return Ok(None);
         };
         if levels > levels_max {
             return Err(self.bad_entry(dir, at, &format!("its index has {levels} levels below the root")));
         }
-        let hash = version.hash(name, self.sb.hash_seed);
-
-        let mut path: [Option<Node<S::Block>>; 3] = [None, None, None];
+        let hash = hash(version);
+        let mut path: Path<S::Block> = [None, None, None];
         let mut node = Node::new(block, ROOT).map_err(|what| self.bad_entry(dir, at, what))?;
         node.seek(hash);
         let mut child = node.child();
@@ -154,35 +194,92 @@ impl Volume {
         for level in 1..depth {
             child = self.descend(source, dir, &mut path, level, child, Some(hash)).await?;
         }
-        // One leaf, and the next ones while they continue the same hash; each is visited once.
-        for _ in 0..dir.blocks {
+        Ok(Some((path, depth, hash)))
+    }
+
+    fn check_leaf(&self, dir: &Directory<'_>, leaf: &[u8], at: u64) -> Result<(), Error> {
+        if node_place(leaf, self.form()).is_some_and(Place::is_inner) && dir.body.seed.is_some() {
+            return Err(self.bad_entry(dir, self.byte_of(at), "an index node where a leaf should be"));
+        }
+        Ok(())
+    }
+
+    /// Goes on to the next leaf; the hash from which it is, with the bit that says that it continues the one before.
+    async fn next_leaf<S: Source>(
+        &self,
+        source: &S,
+        dir: &Directory<'_>,
+        path: &mut Path<S::Block>,
+        depth: usize,
+    ) -> Result<Option<u32>, Error> {
+        // The deepest node with a pair left has the next leaf below it.
+        let turn = (0..depth).rev().find(|level| {
+            path.get(*level).and_then(Option::as_ref).is_some_and(|n| n.at.wrapping_add(1) < n.count)
+        });
+        let Some((turn, node)) = turn.and_then(|turn| Some((turn, path.get_mut(turn)?.as_mut()?))) else {
+            return Ok(None);
+        };
+        node.at = node.at.wrapping_add(1);
+        let (next, mut child) = node.pair(node.at);
+        for level in turn.wrapping_add(1)..depth {
+            child = self.descend(source, dir, path, level, child, None).await?;
+        }
+        Ok(Some(next))
+    }
+
+    /// Appends the entries whose hashes are `from` or later and that lie in the leaf that this leads to, ordered by hash and name, and where to
+    /// go on. Leaves that continue one hash count as one. `None` where there is no index that is understood.
+    pub(super) async fn list_by_index<S: Source>(
+        &self,
+        source: &S,
+        dir: &Directory<'_>,
+        from: u64,
+        entries: &mut Vec<DirEntry>,
+    ) -> Result<Option<Option<DirCursor>>, Error> {
+        let Ok(hash) = u32::try_from(from) else { return Ok(Some(None)) };
+        let mut version = None;
+        let seek = |known: Version| {
+            version = Some(known);
+            hash
+        };
+        let Some((mut path, depth, _)) = self.descend_by(source, dir, seek).await? else { return Ok(None) };
+        let Some(version) = version else { return Ok(None) };
+        let first = entries.len();
+        let start =
+            path.iter().flatten().rev().find(|node| node.at > 0).map_or(0, |node| node.pair(node.at).0 & !1);
+        let bad = |what: &str| self.bad_entry(dir, dir.body.at, what);
+        let mut end = None;
+        let mut leaves = 0;
+        while let Some(child) = leaf_of(&path, depth) {
             let (leaf, at) = self.numbered_block(source, dir, child).await?;
-            if node_place(&leaf, self.form()).is_some_and(Place::is_inner) && dir.body.seed.is_some() {
-                return Err(self.bad_entry(dir, self.byte_of(at), "an index node where a leaf should be"));
+            self.check_leaf(dir, &leaf, at)?;
+            self.list_block(dir, &leaf, self.byte_of(at), false, 0, entries)?;
+            leaves = u32::saturating_add(leaves, 1);
+            let Some(next) = self.next_leaf(source, dir, &mut path, depth).await? else { break };
+            end = Some(next & !1);
+            if next & 1 == 0 {
+                break;
             }
-            if let Some(ino) = self.find_in_block(dir, &leaf, self.byte_of(at), name)? {
-                return Ok(Indexed::Answer(Some(ino)));
-            }
-            // The deepest node with a pair left has the next leaf below it.
-            let Some(turn) = (0..depth).rev().find(|level| {
-                path.get(*level).and_then(Option::as_ref).is_some_and(|n| n.at.wrapping_add(1) < n.count)
-            }) else {
-                return Ok(Indexed::Answer(None));
-            };
-            let Some(node) = path.get_mut(turn).and_then(Option::as_mut) else {
-                return Ok(Indexed::Answer(None));
-            };
-            node.at = node.at.wrapping_add(1);
-            let (next, block) = node.pair(node.at);
-            if next & !1 != hash {
-                return Ok(Indexed::Answer(None));
-            }
-            child = block;
-            for level in turn.wrapping_add(1)..depth {
-                child = self.descend(source, dir, &mut path, level, child, None).await?;
+            end = None;
+            if leaves >= MOST_OF_ONE_HASH {
+                return Err(bad("more blocks of its index continue one hash than are possible"));
             }
         }
-        Err(self.bad_entry(dir, dir.body.at, "its index loops"))
+        let listed = entries.get_mut(first..).unwrap_or_default();
+        for entry in &mut *listed {
+            let hash = version.hash(&entry.name, self.sb.hash_seed);
+            // Nobody who looks the name up finds it there; and whoever goes on from it would come to another leaf.
+            if hash < start || end.is_some_and(|end| hash >= end) {
+                return Err(bad("an entry lies in a block to which its index does not lead"));
+            }
+            entry.place = u64::from(hash);
+        }
+        listed.sort_unstable_by(|a, b| (a.place, &a.name).cmp(&(b.place, &b.name)));
+        retain_from(entries, first, from);
+        match end {
+            Some(end) if end <= hash => Err(bad("its index is out of order")),
+            end => Ok(Some(end.map(|end| DirCursor { place: u64::from(end) }))),
+        }
     }
 
     /// Reads the inner node in the directory's block `nr` into the path, and says which block it leads to: by the hash,
@@ -191,7 +288,7 @@ impl Volume {
         &self,
         source: &S,
         dir: &Directory<'_>,
-        path: &mut [Option<Node<S::Block>>; 3],
+        path: &mut Path<S::Block>,
         level: usize,
         nr: u64,
         hash: Option<u32>,
@@ -210,7 +307,7 @@ impl Volume {
         Ok(child)
     }
 
-    fn put<B>(&self, path: &mut [Option<Node<B>>; 3], level: usize, node: Node<B>) {
+    fn put<B>(&self, path: &mut Path<B>, level: usize, node: Node<B>) {
         if let Some(place) = path.get_mut(level) {
             *place = Some(node);
         }

@@ -171,6 +171,11 @@ impl Volume {
         Ok(target)
     }
 
+    /// Whether reading a link's target reads its inode alone.
+    pub(super) fn link_in_inode_of(&self, inode: &Inode, body: &Body) -> bool {
+        body.is_inline() || self.is_short_link(inode, body)
+    }
+
     /// Whether a link's target is in `i_block`: it is short, and no block is allocated but perhaps one of attributes. With
     /// ea_inode, the blocks of large attributes are counted as the link's: then the size alone decides, as in the kernel.
     fn is_short_link(&self, inode: &Inode, body: &Body) -> bool {

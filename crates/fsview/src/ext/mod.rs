@@ -111,6 +111,14 @@ impl Volume {
         self.link_target(source, inode).await
     }
 
+    pub(crate) fn link_in_inode(&self, inode: &Inode) -> bool {
+        body(inode).is_ok_and(|body| self.link_in_inode_of(inode, body))
+    }
+
+    pub(crate) fn tells_directories(&self) -> bool {
+        self.sb.features.ro_compat(feature::ro_compat::METADATA_CSUM)
+    }
+
     pub(crate) async fn acl<S: Source>(&self, source: &S, inode: &Inode) -> Result<Option<Acl>, Error> {
         self.access_acl(source, inode).await
     }

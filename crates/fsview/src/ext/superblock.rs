@@ -243,6 +243,14 @@ impl Superblock {
             inodes: Some(u64::from(self.inodes)),
             features: self.features.names(),
             needs_recovery,
+            stale: match self.state.clean {
+                _ if needs_recovery => Some("its journal holds what has not reached home locations"),
+                // Without a journal, the home locations of metadata may be older than those of data.
+                false if !self.features.compat(compat::HAS_JOURNAL) => {
+                    Some("it is mounted or was not unmounted cleanly, and has no journal")
+                }
+                _ => None,
+            },
             warnings,
         }
     }

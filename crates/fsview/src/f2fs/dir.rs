@@ -148,20 +148,25 @@ impl<'a> Dir<'a> {
         into: &mut Vec<DirEntry>,
     ) -> Result<Option<DirCursor>, Error> {
         if self.body.inline {
-            if cursor.block == 0 {
-                let node = self.inode(source).await?;
-                self.append(self.inline_entries(&node.block)?, 0, into)?;
-            }
+            let node = self.inode(source).await?;
+            self.append(self.inline_entries(&node.block)?, 0, cursor, into)?;
             return Ok(None);
         }
-        let Some((block, bytes)) = self.next_block(source, cursor.block).await? else { return Ok(None) };
+        let from = cursor.place.wrapping_shr(IN_PLACE);
+        let Some((block, bytes)) = self.next_block(source, from).await? else { return Ok(None) };
         let entries = Entries::of_block(&bytes).ok_or_else(|| self.bad("a block that is none"))?;
-        self.append(entries, block, into)?;
+        self.append(entries, block, cursor, into)?;
         let block = block.saturating_add(1);
-        Ok((block < self.blocks).then_some(DirCursor { level: 0, block }))
+        Ok((block < self.blocks).then_some(DirCursor { place: place(block, 0) }))
     }
 
-    fn append(&self, entries: Entries<'_>, block: u64, into: &mut Vec<DirEntry>) -> Result<(), Error> {
+    fn append(
+        &self,
+        entries: Entries<'_>,
+        block: u64,
+        from: DirCursor,
+        into: &mut Vec<DirEntry>,
+    ) -> Result<(), Error> {
         let mut slot = 0;
         while let Some((entry, after)) =
             entries.next(slot).map_err(|what| self.bad(format!("block {block}, {what}")))?
@@ -174,7 +179,8 @@ impl<'a> Dir<'a> {
                 b".." => entry.kind.is_none_or(|kind| kind == FileKind::Directory),
                 _ => false,
             };
-            if !dot {
+            let place = place(block, after);
+            if !dot && place >= from.place {
                 name::check(entry.name).map_err(bad)?;
                 if entry.ino == self.ino.0 {
                     return Err(bad("it names the directory itself"));
@@ -183,6 +189,7 @@ impl<'a> Dir<'a> {
                     name: entry.name.to_vec(),
                     ino: self.named(entry.ino)?,
                     kind: entry.kind,
+                    place,
                 });
             }
             slot = after;
@@ -202,6 +209,14 @@ impl<'a> Dir<'a> {
             .and_then(Entries::of_inline)
             .ok_or_else(|| self.bad(format!("{} bytes of inline entries at {from}", number(room))))
     }
+}
+
+/// Bits of a place that say where in its block an entry ends: an inode has up to 182 slots, a block 214.
+const IN_PLACE: u32 = 8;
+
+/// An entry's place: it stays in its slot until it is removed.
+fn place(block: u64, after: usize) -> u64 {
+    block.wrapping_shl(IN_PLACE) | u64::try_from(after).unwrap_or(0) & 0xFF
 }
 
 /// Buckets of a level.

@@ -71,6 +71,14 @@ impl Volume {
             inodes: Some(u64::from(sb.max_nid())),
             features: superblock::feature_names(sb.features),
             needs_recovery,
+            stale: match cp.has(checkpoint::UMOUNT) {
+                _ if needs_recovery => {
+                    Some("its log holds files that were written after the last checkpoint")
+                }
+                // Files may be overwritten in place after their permissions were changed in memory.
+                false => Some("it is mounted or was not unmounted cleanly"),
+                true => None,
+            },
             warnings: warnings(&sb, &cp, needs_recovery),
         };
         Ok(Volume { sb: Arc::new(sb), cp, info: Arc::new(info) })
@@ -170,6 +178,10 @@ impl Volume {
         };
         name::check_target(&target, inode.size).map_err(bad)?;
         Ok(target)
+    }
+
+    pub(crate) fn link_in_inode(&self, inode: &Inode) -> bool {
+        own(inode).is_ok_and(|body| body.inline)
     }
 
     pub(crate) async fn acl<S: Source>(&self, source: &S, inode: &Inode) -> Result<Option<Acl>, Error> {

@@ -29,6 +29,7 @@ mod kind {
     pub const TOTAL: u16 = 11;
     pub const VOLUME: u16 = 12;
     pub const WARNING: u16 = 13;
+    pub const NAME: u16 = 14;
 }
 
 const LINE_CONTEXT: u16 = 1;
@@ -54,6 +55,7 @@ pub enum RecordRef<'a> {
     Total { files: u64, files_matched: u64, matches: u64 },
     Volume(&'a VolumeRecord),
     Warning(&'a str),
+    Name { path: &'a [u8], kind: u16 },
 }
 
 impl Record {
@@ -77,6 +79,7 @@ impl Record {
             }
             Record::Volume(ref volume) => RecordRef::Volume(volume),
             Record::Warning(ref text) => RecordRef::Warning(text),
+            Record::Name { ref path, kind } => RecordRef::Name { path, kind },
         }
     }
 }
@@ -104,6 +107,7 @@ impl ReplyStatus {
             ReplyStatus::LineTooLong(text) => (16, text),
             ReplyStatus::Cancelled => (17, ""),
             ReplyStatus::DeniedAs(text) => (18, text),
+            ReplyStatus::NeedsRecovery(text) => (19, text),
         }
     }
 
@@ -128,6 +132,7 @@ impl ReplyStatus {
             16 => ReplyStatus::LineTooLong(text),
             17 => ReplyStatus::Cancelled,
             18 => ReplyStatus::DeniedAs(text),
+            19 => ReplyStatus::NeedsRecovery(text),
             _ => return None,
         })
     }
@@ -284,7 +289,9 @@ impl RecordRef<'_> {
     /// A lower bound of the value's length, so that a large record that cannot fit is not copied first.
     fn least_len(&self) -> usize {
         match self {
-            RecordRef::File { path, .. } | RecordRef::Failed { path, .. } => path.len(),
+            RecordRef::File { path, .. } | RecordRef::Failed { path, .. } | RecordRef::Name { path, .. } => {
+                path.len()
+            }
             RecordRef::Line { bytes, .. } | RecordRef::Data { bytes, .. } => bytes.len().saturating_add(16),
             _ => 0,
         }
@@ -341,6 +348,11 @@ impl RecordRef<'_> {
             RecordRef::Warning(text) => {
                 out.extend_from_slice(text.as_bytes());
                 (kind::WARNING, 0)
+            }
+            RecordRef::Name { path, kind } => {
+                out.extend_from_slice(&u32::from(kind).to_le_bytes());
+                out.extend_from_slice(path);
+                (kind::NAME, 0)
             }
         }
     }
@@ -492,6 +504,12 @@ fn decode_record(number: u16, flags: u16, mut v: Reader<'_>, at: usize) -> Resul
         kind::WARNING => {
             let len = v.rest.len();
             Record::Warning(v.text(len)?)
+        }
+        kind::NAME => {
+            let at = v.at;
+            let kind = u16::try_from(v.u32()?)
+                .map_err(|_| WireError { at, what: Fault::Invalid("type: over 16 bits") })?;
+            Record::Name { kind, path: v.tail().to_vec() }
         }
         _ => return Err(WireError { at, what: Fault::Unknown("record", number.into()) }),
     };

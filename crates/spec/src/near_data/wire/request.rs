@@ -215,31 +215,24 @@ pub(super) fn encode_cursor(cursor: &Cursor, out: &mut Vec<u8>) {
         cursor.line,
         cursor.found,
         cursor.within,
-        cursor.pending.into(),
+        u64::from(cursor.pending) | u64::from(small(cursor.places.len())).wrapping_shl(32),
         cursor.files,
         cursor.files_matched,
         cursor.matches,
     ] {
         out.extend_from_slice(&n.to_le_bytes());
     }
+    out.extend_from_slice(&cursor.places);
     out.extend_from_slice(&cursor.path);
 }
 
 pub(super) fn decode_cursor(r: &mut Reader<'_>) -> Result<Cursor, WireError> {
-    Ok(Cursor {
-        offset: r.u64()?,
-        line: r.u64()?,
-        found: r.u64()?,
-        within: r.u64()?,
-        pending: {
-            let at = r.at;
-            u32::try_from(r.u64()?).map_err(|_| WireError { at, what: Fault::Invalid("cursor") })?
-        },
-        files: r.u64()?,
-        files_matched: r.u64()?,
-        matches: r.u64()?,
-        path: r.tail().to_vec(),
-    })
+    let (offset, line, found, within) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+    let (pending, places) = (r.u32()?, r.len()?);
+    let (files, files_matched, matches) = (r.u64()?, r.u64()?, r.u64()?);
+    let places = r.bytes(places)?.to_vec();
+    let path = r.tail().to_vec();
+    Ok(Cursor { path, places, offset, line, found, within, pending, files, files_matched, matches })
 }
 
 #[derive(Default)]

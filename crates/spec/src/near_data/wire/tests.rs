@@ -21,8 +21,9 @@ fn digest() -> impl Strategy<Value = Digest> {
 }
 
 fn cursor() -> impl Strategy<Value = Cursor> {
-    (bytes(40), any::<[u64; 7]>(), any::<u32>()).prop_map(|(path, n, pending)| Cursor {
+    (bytes(40), bytes(20), any::<[u64; 7]>(), any::<u32>()).prop_map(|(path, places, n, pending)| Cursor {
         path,
+        places,
         offset: n[0],
         line: n[1],
         found: n[2],

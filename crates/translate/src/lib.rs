@@ -1,13 +1,17 @@
-//! Between the wire's types and the retriever's: neither knows the other.
+//! Between the wire's types of near-data requests and replies and the retriever's: neither knows the other.
+//!
+//! Whoever runs a retriever for requests in wire form needs it: the drive, and a host that does as the drive does.
 
 use nearside_fsr as fsr;
-use nearside_fsr::{Answer, Failure, Full, Inode, Mark, Record, Sink, Timestamp, VolumeInfo, Want, ndp};
+use nearside_fsr::{
+    Answer, Failure, FileKind, Full, Inode, Mark, Record, Sink, Timestamp, VolumeInfo, Want, ndp,
+};
 use nearside_spec::near_data as wire;
 use nearside_spec::near_data::wire::{RecordRef, ReplyWriter};
 use nearside_spec::near_data::{MAX_PATH, ReplyStatus};
 
 /// A request for the retriever.
-pub(super) fn request(r: wire::Request) -> fsr::Request {
+pub fn request(r: wire::Request) -> fsr::Request {
     let wire::Credentials { uid, gid, groups } = r.credentials;
     fsr::Request {
         partition: r.partition,
@@ -42,6 +46,7 @@ pub(super) fn request(r: wire::Request) -> fsr::Request {
         follow: r.follow,
         resume: r.resume.map(|c| fsr::Cursor {
             path: c.path,
+            places: c.places,
             offset: c.offset,
             line: c.line,
             found: c.found,
@@ -97,6 +102,9 @@ fn status(failure: Failure) -> ReplyStatus {
         Failure::NoVolume(text) => ReplyStatus::NoVolume(text),
         Failure::LineTooLong(text) => ReplyStatus::LineTooLong(text),
         Failure::Cancelled => ReplyStatus::Cancelled,
+        Failure::NeedsRecovery(why) => ReplyStatus::NeedsRecovery(format!(
+            "the volume needs recovery: {why}; until then, what lies in blocks is given to root only, or with the drive owner's word"
+        )),
     }
 }
 
@@ -145,7 +153,7 @@ fn volume(partition: u32, offset: u64, len: u64, info: Option<&VolumeInfo>) -> w
 }
 
 /// Writes records as the reply's bytes.
-pub(super) struct WireSink {
+pub struct WireSink {
     writer: Option<ReplyWriter>,
     room: usize,
     /// Whom the drive made of the one who asked.
@@ -154,7 +162,7 @@ pub(super) struct WireSink {
 
 impl WireSink {
     /// A reply of at most `room` bytes; a permission denied says `squashed`.
-    pub(super) fn new(room: usize, squashed: Option<String>) -> WireSink {
+    pub fn new(room: usize, squashed: Option<String>) -> WireSink {
         WireSink { writer: ReplyWriter::new(Vec::new(), room), room, squashed }
     }
 
@@ -166,7 +174,7 @@ impl WireSink {
     }
 
     /// The reply to a request that is not run.
-    pub(super) fn refuse(self, status: &ReplyStatus) -> Vec<u8> {
+    pub fn refuse(self, status: &ReplyStatus) -> Vec<u8> {
         let finished = self.writer.and_then(|w| w.finish(status, &wire::Counters::default(), None).ok());
         finished.unwrap_or_default()
     }
@@ -178,7 +186,7 @@ impl WireSink {
     }
 
     /// The reply.
-    pub(super) fn finish(self, answer: Answer) -> Vec<u8> {
+    pub fn finish(self, answer: Answer) -> Vec<u8> {
         let Answer { failure, counters: c, more } = answer;
         let status = failure.map_or(ReplyStatus::Success, |failure| self.status(failure));
         let counters = wire::Counters {
@@ -192,6 +200,7 @@ impl WireSink {
         };
         let more = more.map(|c| wire::Cursor {
             path: c.path,
+            places: c.places,
             offset: c.offset,
             line: c.line,
             found: c.found,
@@ -235,6 +244,9 @@ impl Sink for WireSink {
             Record::Data { offset, bytes } => writer.push(RecordRef::Data { offset, bytes }, reserve),
             Record::Entry { path, inode, link } => {
                 writer.push(RecordRef::Entry(&entry(path, inode, link)), reserve)
+            }
+            Record::Name { path, kind } => {
+                writer.push(RecordRef::Name { path, kind: kind.map_or(0, FileKind::mode) }, reserve)
             }
             Record::Extent { from, len, offset } => {
                 writer.push(RecordRef::Extent { from, len, offset }, reserve)

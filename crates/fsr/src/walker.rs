@@ -1,0 +1,460 @@
+//! The walk through a tree or over a glob's matches, from a cursor on.
+//!
+//! It keeps one frame for each directory on the way down. A directory of at most [`BY_NAME`] bytes is listed whole and visited in byte order
+//! of names. A larger one is visited in its own order, a block's names at a time, each at a *place* that stays what it is
+//! while others come and go (`fsview::DirCursor`): so its size costs neither memory nor time before its first entry, and no
+//! block of it is read twice but the one in which an answer ends. A cursor has the path, and for each directory on it the place.
+//!
+//! All frames together keep at most [`MOST_NAMES`] names: where there are more, parents read theirs again when the walk comes back to them.
+
+use nearside_fsview::{DirCursor, DirEntry, FileKind, Ino};
+
+use crate::crawler::{Crawler, Found};
+use crate::media::Media;
+use crate::model::{Failure, MAX_PATH};
+use crate::tree::Filter;
+
+/// Names kept at a time.
+const MOST_NAMES: usize = 1 << 16;
+/// A directory of so many bytes or fewer is visited in byte order of names.
+const BY_NAME: u64 = 128 << 10;
+
+/// A directory that is being visited.
+struct Frame {
+    dir: Found,
+    /// Whether names may be looked up in it: without that they are all that is to be had.
+    searchable: bool,
+    /// Length of the directory's path.
+    path_len: usize,
+    /// Names still to visit, the next one last.
+    names: Vec<DirEntry>,
+    /// Whether there are names after those.
+    more: bool,
+    /// The last name that was visited, and its place: those after it remain.
+    last: Option<(u64, Vec<u8>)>,
+    order: Order,
+}
+
+/// In which order a directory's names are visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// Of their bytes; places are 0.
+    Names,
+    /// The directory's own; the next block's place.
+    Places(DirCursor),
+}
+
+/// What the walk came to; its path is [`Walker::path`].
+pub(crate) enum Visit {
+    /// A file, or a directory where directories are wanted.
+    Entry(Found),
+    /// A name in a directory that may not be searched, and what the directory says that it is.
+    Name(Option<FileKind>),
+    /// Something that failed.
+    Failed(Failure),
+    /// The volume changed under the walk: go on with a fresh look at it.
+    Again,
+}
+
+/// A walk through a tree.
+pub(crate) struct Walker {
+    filter: Filter,
+    directories: bool,
+    pub path: Vec<u8>,
+    root_len: usize,
+    frames: Vec<Frame>,
+    /// The path to go on with, relative to the root, where an earlier answer left off.
+    resume: Option<Vec<u8>>,
+    /// And the places of its components, as [`Walker::places`] gave them.
+    resume_places: Vec<u64>,
+    /// The root, until it was visited.
+    root: Option<Found>,
+    /// A directory that was visited, to go down into.
+    into: Option<Found>,
+    names: usize,
+    agains: u32,
+}
+
+impl Walker {
+    /// Below `root`, which was found at that path. `directories`: they are visited too. `resume`: a cursor's path and places.
+    pub(crate) fn new(
+        path: Vec<u8>,
+        root: Found,
+        filter: Filter,
+        directories: bool,
+        resume: Option<(&[u8], &[u8])>,
+    ) -> Self {
+        let mut path = path;
+        while path.last() == Some(&b'/') {
+            path.pop();
+        }
+        let root_len = path.len();
+        let (resume, places) = resume.unzip();
+        let resume = resume.map(|r| {
+            let below = r.get(root_len..).unwrap_or_default();
+            below.strip_prefix(b"/").unwrap_or(below).to_vec()
+        });
+        Walker {
+            filter,
+            directories,
+            path,
+            root_len,
+            frames: Vec::new(),
+            resume,
+            resume_places: places.map(unpack).unwrap_or_default(),
+            root: Some(root),
+            into: None,
+            names: 0,
+            agains: 0,
+        }
+    }
+
+    /// The root itself is not meant, only what is in it.
+    pub(crate) fn skip_root(&mut self) {
+        self.into = self.root.take();
+    }
+
+    /// Whether it is at its root.
+    pub(crate) fn at_root(&self) -> bool {
+        self.path.len() == self.root_len
+    }
+
+    /// The path as an answer shows it.
+    pub(crate) fn shown(&self) -> &[u8] {
+        if self.path.is_empty() { b"/" } else { &self.path }
+    }
+
+    /// For a cursor: where in their directories the components of the path are, which was visited last.
+    pub(crate) fn places(&self, into: &mut Vec<u8>) {
+        into.clear();
+        for frame in &self.frames {
+            let place = frame.last.as_ref().map_or(0, |(place, _)| *place);
+            pack(if frame.order == Order::Names { 0 } else { place.saturating_add(1) }, into);
+        }
+        // Zeros at the end say nothing.
+        while into.last() == Some(&0) {
+            into.pop();
+        }
+    }
+
+    /// Goes on; `None` at the end. What it gives as an error ends the walk.
+    pub(crate) async fn next<M: Media>(
+        &mut self,
+        crawler: &Crawler<'_, M>,
+    ) -> Result<Option<Visit>, Failure> {
+        if let Some(root) = self.root.take() {
+            if root.inode.kind != FileKind::Directory {
+                let name = self.path.rsplit(|b| *b == b'/').next().unwrap_or_default();
+                return Ok(self.filter.takes(name, name).then_some(Visit::Entry(root)));
+            }
+            let resumed = self.resume.as_ref().is_some_and(|r| !r.is_empty());
+            if self.filter.max_depth > 0 {
+                self.into = Some(root.clone());
+            }
+            if self.directories && !self.filter.bounded && !resumed {
+                return Ok(Some(Visit::Entry(root)));
+            }
+        }
+        loop {
+            if let Some(dir) = self.into.take()
+                && let Err(failure) = self.enter(dir.clone(), crawler).await
+            {
+                if self.again(&failure) {
+                    self.into = Some(dir);
+                    return Ok(Some(Visit::Again));
+                }
+                return Ok(Some(Visit::Failed(failure)));
+            }
+            let Some(frame) = self.frames.last_mut() else {
+                return Ok(None);
+            };
+            self.path.truncate(frame.path_len);
+            let searchable = frame.searchable;
+            let Some(entry) = frame.names.pop() else {
+                if frame.more {
+                    match self.fill(crawler).await {
+                        Ok(()) => continue,
+                        Err(failure) if self.again(&failure) => return Ok(Some(Visit::Again)),
+                        Err(failure) => {
+                            self.leave();
+                            return Ok(Some(Visit::Failed(failure)));
+                        }
+                    }
+                }
+                self.leave();
+                continue;
+            };
+            self.names -= 1;
+            let DirEntry { name, ino, kind, place } = entry;
+            self.path.push(b'/');
+            self.path.extend_from_slice(&name);
+            let depth = self.frames.len();
+            let below = &self.path[self.root_len + 1..];
+            let pruned = self.filter.prunes(&name, below, depth);
+            let taken = !pruned && self.filter.takes(&name, below);
+            let taken_directory = !pruned && self.directories && self.filter.takes_directories(&name, below);
+            let on_the_way = self.on_the_way(depth, &name);
+            if pruned {
+                self.visited(place, name);
+                continue;
+            }
+            if self.path.len() > MAX_PATH {
+                self.visited(place, name);
+                return Ok(Some(Visit::Failed(Failure::NameTooLong)));
+            }
+            crawler.media.breathe().await;
+            if !searchable {
+                self.visited(place, name);
+                let directory = kind == Some(FileKind::Directory);
+                if taken || directory && taken_directory {
+                    return Ok(Some(Visit::Name(kind)));
+                }
+                continue;
+            }
+            let found = match crawler.inode(ino).await {
+                Ok(found) => found,
+                Err(failure) if self.again(&failure) => {
+                    if let Some(frame) = self.frames.last_mut() {
+                        frame.names.push(DirEntry { name, ino, kind, place });
+                        self.names += 1;
+                    }
+                    return Ok(Some(Visit::Again));
+                }
+                Err(failure) => {
+                    self.visited(place, name);
+                    return Ok(Some(Visit::Failed(failure)));
+                }
+            };
+            self.agains = 0;
+            self.visited(place, name);
+            if found.inode.kind != FileKind::Directory {
+                if taken {
+                    return Ok(Some(Visit::Entry(found)));
+                }
+                continue;
+            }
+            if self.frames.iter().any(|f| f.dir.inode.ino == ino) {
+                let what = format!("directory {} lies within itself", ino.0);
+                return Ok(Some(Visit::Failed(Failure::CorruptVolume(what))));
+            }
+            if (depth as u64) < u64::from(self.filter.max_depth) {
+                self.into = Some(found.clone());
+            }
+            if taken_directory && !on_the_way {
+                return Ok(Some(Visit::Entry(found)));
+            }
+        }
+    }
+
+    /// Whether the entry is a directory that an earlier answer showed already: the resume path lies below it.
+    fn on_the_way(&self, depth: usize, name: &[u8]) -> bool {
+        let Some(resume) = &self.resume else { return false };
+        let mut components = resume.split(|b| *b == b'/');
+        components.nth(depth - 1) == Some(name)
+            && components.next().is_some()
+            && self.path[self.root_len + 1..]
+                .iter()
+                .eq(resume.iter().take(self.path.len() - self.root_len - 1))
+    }
+
+    fn visited(&mut self, place: u64, name: Vec<u8>) {
+        if let Some(frame) = self.frames.last_mut() {
+            frame.last = Some((place, name));
+        }
+    }
+
+    /// Whether to try once more.
+    fn again(&mut self, failure: &Failure) -> bool {
+        self.agains += 1;
+        *failure == Failure::ChangedDuringScan && self.agains < 16
+    }
+
+    async fn enter<M: Media>(&mut self, dir: Found, crawler: &Crawler<'_, M>) -> Result<(), Failure> {
+        crawler.may_read(&dir).await?;
+        let searchable = match crawler.may_search(&dir).await {
+            Ok(()) => true,
+            Err(Failure::PermissionDenied) => false,
+            Err(failure) => return Err(failure),
+        };
+        let path_len = self.path.len();
+        let order = match self.goes_on(self.frames.len()) {
+            Some((0, _)) => Order::Names,
+            Some((place, _)) => Order::Places(DirCursor { place: place - 1 }),
+            None if dir.inode.size <= BY_NAME => Order::Names,
+            None => Order::Places(DirCursor::default()),
+        };
+        let names = Vec::new();
+        self.frames.push(Frame { dir, searchable, path_len, names, more: true, last: None, order });
+        if let Err(failure) = self.fill(crawler).await {
+            self.leave();
+            return Err(failure);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self) {
+        if let Some(frame) = self.frames.pop() {
+            self.names -= frame.names.len();
+            self.path.truncate(frame.path_len);
+        }
+    }
+
+    /// Where the walk goes on in the directory at its path, which lies `depth` levels below the root, where that is on the resume path: a packed
+    /// place, and the name there.
+    fn goes_on(&self, depth: usize) -> Option<(u64, &[u8])> {
+        let resume = self.resume.as_ref()?;
+        let here = self.path.get(self.root_len + 1..).unwrap_or_default();
+        let rest = if here.is_empty() {
+            Some(&resume[..])
+        } else {
+            resume.strip_prefix(here).and_then(|r| r.strip_prefix(b"/"))
+        }?;
+        let name = rest.split(|b| *b == b'/').next().filter(|c| !c.is_empty())?;
+        Some((self.resume_places.get(depth).copied().unwrap_or(0), name))
+    }
+
+    /// Finds the next names of the innermost directory.
+    async fn fill<M: Media>(&mut self, crawler: &Crawler<'_, M>) -> Result<(), Failure> {
+        let depth = self.frames.len();
+        // Not before that name.
+        let from = self.goes_on(depth - 1).map(|(place, name)| (place.saturating_sub(1), name.to_vec()));
+        let room = MOST_NAMES.saturating_sub(self.names);
+        if room < MOST_NAMES / 16 {
+            for frame in &mut self.frames[..depth - 1] {
+                self.names -= frame.names.len();
+                frame.more |= !frame.names.is_empty();
+                frame.names = Vec::new();
+                if let (Order::Places(next), Some((place, _))) = (&mut frame.order, &frame.last) {
+                    next.place = *place;
+                }
+            }
+        }
+        let room = MOST_NAMES.saturating_sub(self.names).max(1);
+        let Some(frame) = self.frames.last_mut() else { return Ok(()) };
+        let after = frame.last.clone();
+        let wanted = |entry: &DirEntry| {
+            let is = |(place, name): &(u64, Vec<u8>)| (entry.place, &entry.name).cmp(&(*place, name));
+            match (&after, &from) {
+                (Some(last), _) => is(last).is_gt(),
+                (None, Some(from)) => is(from).is_ge(),
+                (None, None) => true,
+            }
+        };
+        let ino = frame.dir.inode.ino;
+        let (names, next) = read_names(crawler, ino, frame.order, wanted, room).await?;
+        (frame.names, frame.more) = (names, next.is_some());
+        if let (Order::Places(at), Some(next)) = (&mut frame.order, next) {
+            *at = next;
+        }
+        self.names += frame.names.len();
+        Ok(())
+    }
+}
+
+/// The next of the wanted names, the first one last, and where there are more: the first `room` in byte order, or those of a block's worth from
+/// a place on.
+async fn read_names<M: Media>(
+    crawler: &Crawler<'_, M>,
+    ino: Ino,
+    order: Order,
+    wanted: impl Fn(&DirEntry) -> bool,
+    room: usize,
+) -> Result<(Vec<DirEntry>, Option<DirCursor>), Failure> {
+    let by_name = order == Order::Names;
+    let mut tries = 0;
+    loop {
+        let changes = crawler.retriever.monitor.changes();
+        let dir = crawler.inode(ino).await?;
+        let view = crawler.view();
+        let mut names: Vec<DirEntry> = Vec::new();
+        let mut more = false;
+        let mut cursor = Some(match order {
+            Order::Names => DirCursor::default(),
+            Order::Places(at) => at,
+        });
+        let mut entries: Vec<DirEntry> = Vec::new();
+        let mut result = Ok(());
+        while let Some(at) = cursor {
+            match crawler.volume.volume.read_dir(&view, &dir.inode, at, &mut entries).await {
+                Ok(next) => cursor = next,
+                Err(error) => {
+                    result = Err(Failure::from(error));
+                    break;
+                }
+            }
+            if by_name {
+                entries.iter_mut().for_each(|entry| entry.place = 0);
+            }
+            names.extend(entries.drain(..).filter(&wanted));
+            if !by_name && !names.is_empty() {
+                break;
+            }
+            if names.len() > room.saturating_mul(2) {
+                names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+                names.truncate(room);
+                more = true;
+            }
+            crawler.media.breathe().await;
+        }
+        let mut deps = view.into_deps();
+        deps.extend(&dir.deps);
+        let now = crawler.retriever.monitor.changes();
+        if now == changes || crawler.retriever.monitor.still_holds(&deps, crawler.media).await {
+            result?;
+            names.sort_unstable_by(|a, b| (a.place, &a.name).cmp(&(b.place, &b.name)));
+            if by_name && names.len() > room {
+                names.truncate(room);
+                more = true;
+            }
+            names.reverse();
+            return Ok((names, if by_name { more.then(DirCursor::default) } else { cursor }));
+        }
+        tries += 1;
+        if tries >= crawler.retriever.config.tries {
+            return Err(Failure::ChangedDuringScan);
+        }
+    }
+}
+
+/// Appends a number, seven bits a byte, the lowest first.
+fn pack(mut number: u64, into: &mut Vec<u8>) {
+    while number >= 0x80 {
+        into.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    into.push(number as u8);
+}
+
+/// The numbers that were packed. What is no number ends it: the walk then goes on by names alone.
+fn unpack(bytes: &[u8]) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    let (mut number, mut shift) = (0u64, 0u32);
+    for byte in bytes {
+        if shift > 63 {
+            break;
+        }
+        number |= u64::from(byte & 0x7F) << shift;
+        shift += 7;
+        if byte & 0x80 == 0 {
+            numbers.push(number);
+            (number, shift) = (0, 0);
+        }
+    }
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_packed_and_unpacked() {
+        let numbers = [0, 1, 127, 128, 0xFFFF_FFFF, u64::MAX, 5];
+        let mut bytes = Vec::new();
+        numbers.iter().for_each(|n| pack(*n, &mut bytes));
+        assert_eq!(unpack(&bytes), numbers);
+        // What a host makes up is no place, and no panic.
+        unpack(&[0xFF; 40]);
+        assert_eq!(unpack(&[3, 0x80]), [3]);
+    }
+}

@@ -1,0 +1,406 @@
+//! What the host does without the drive's knowledge of files: the paths that DAC'23 compares FSR with.
+//!
+//! The host runs the drive's own retriever, over a [`Media`] that reads the namespace by ordinary Reads: so names, links, permissions, globs and
+//! errors are one thing, wherever they are found. [`Route::Host`]: all is done so. [`Route::Blocks`], the existing near-data path: the
+//! host locates the file by reading the volume's metadata, and sends the block list with the operation; the drive computes.
+//!
+//! A host with a warm cache keeps what it read of metadata; an uncached one begins each operation with nothing and keeps no blocks. Nothing
+//! here watches for changes: a session that is to see a volume change is opened without cache.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use nearside_fsr::{Batch, Config, EXTENT_INLINE, EXTENT_ZEROS, Media, MediaError, Retriever};
+use nearside_spec::near_data::{
+    BlockRange, Counters, MAX_REQUEST, Operation, Record, Reply, ReplyStatus, Request, Target, wire,
+};
+use nearside_translate::WireSink;
+
+use crate::session::{Ask, Records, Route, Session, add, stuck};
+use crate::{Error, Transport};
+
+/// Bytes of the buffer that an answer of the host's own fills; then it goes on with the next.
+const BUFFER: usize = 1 << 20;
+/// Bytes of metadata blocks that a host with a cache keeps.
+const CACHE: usize = 256 << 20;
+/// Most runs of one file that the host keeps to send.
+const MOST_RUNS: usize = 16 << 20;
+
+/// The host's own view of the volume.
+pub(crate) struct Host {
+    retriever: Retriever,
+    cached: bool,
+}
+
+/// A file that was located.
+struct Located {
+    path: Vec<u8>,
+    size: u64,
+    ranges: Vec<BlockRange>,
+    /// Bytes that the ranges map so far.
+    mapped: u64,
+    /// Whether its bytes are in its inode.
+    inline: bool,
+}
+
+/// What a search over several files adds up to.
+#[derive(Default)]
+struct Total {
+    files: u64,
+    files_matched: u64,
+    matches: u64,
+}
+
+/// An answer in the making.
+struct Answering<'a, F> {
+    ask: &'a Ask,
+    sink: &'a mut F,
+    counters: Counters,
+    total: Total,
+}
+
+/// Runs a future that never waits (its medium answers at once) to its end.
+fn now<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+    }
+}
+
+impl Host {
+    /// Opens the volume as a mount would.
+    pub(crate) fn open<T: Transport>(session: &mut Session<T>, cached: bool) -> Result<Host, Error> {
+        if session.transport.capacity() == 0 {
+            let why =
+                "the host cannot locate files through this way to the drive: it carries no reads of blocks";
+            return Err(Error::Unsupported(why.into()));
+        }
+        let all = Config { allow_unrecovered: session.allow_unrecovered, ..Config::default() };
+        let config = match cached {
+            true => Config { block_bytes: CACHE, ..all },
+            // What a walk holds in its hands while it goes from one name to the next.
+            false => Config { block_bytes: 0, names: 8, inodes: 8, ..all },
+        };
+        let mut host = Host { retriever: Retriever::new(config), cached };
+        let info = Ask { target: Target::Volume, operation: Operation::Info, follow: true };
+        match host.call(session, &session.request(&info))?.status {
+            ReplyStatus::Success => Ok(host),
+            status => Err(Error::Refused(status)),
+        }
+    }
+
+    /// As [`Session::call`], by the host itself.
+    pub(crate) fn call<T: Transport>(
+        &mut self,
+        session: &mut Session<T>,
+        request: &Request,
+    ) -> Result<Reply, Error> {
+        if !self.cached && request.resume.is_none() {
+            self.retriever.forget_files();
+        }
+        let reads = Reads { session: RefCell::new(session), failure: Cell::new(None) };
+        let mut sink = WireSink::new(BUFFER, None);
+        let asked = nearside_translate::request(request.clone());
+        let answer = now(self.retriever.run(&&reads, &asked, &mut sink));
+        // The transport's own error is no matter of the volume.
+        if let Some(error) = reads.failure.take() {
+            return Err(error);
+        }
+        let reply = wire::decode_reply(&sink.finish(answer));
+        let reply = reply.map_err(|e| Error::Form { what: "reply", reason: e.to_string() })?;
+        session.seen().add(reply.counters.files, reply.counters.bytes_scanned);
+        Ok(reply)
+    }
+
+    pub(crate) fn stream<T: Transport>(
+        &mut self,
+        session: &mut Session<T>,
+        ask: &Ask,
+        route: Route,
+        sink: &mut impl FnMut(Record) -> ControlFlow<()>,
+    ) -> Result<Counters, Error> {
+        let computes = matches!(
+            ask.operation,
+            Operation::Search(_) | Operation::Count | Operation::Checksum(_) | Operation::Read { .. }
+        );
+        if route == Route::Blocks && computes {
+            let answering = Answering { ask, sink, counters: Counters::default(), total: Total::default() };
+            return answering.by_blocks(self, session);
+        }
+        let mut records = Records::new(session, ask, Some(self));
+        for record in records.by_ref() {
+            if sink(record?).is_break() {
+                break;
+            }
+        }
+        Ok(records.counters())
+    }
+}
+
+impl<F: FnMut(Record) -> ControlFlow<()>> Answering<'_, F> {
+    /// Locates file after file on the host; each one's list goes to the drive when it is whole.
+    fn by_blocks<T: Transport>(
+        mut self,
+        host: &mut Host,
+        session: &mut Session<T>,
+    ) -> Result<Counters, Error> {
+        let map = Ask { operation: Operation::Map, ..self.ask.clone() };
+        let mut request = session.request(&map);
+        let mut current: Option<Located> = None;
+        loop {
+            let reply = host.call(session, &request)?;
+            add(&mut self.counters, &reply.counters);
+            let any = !reply.records.is_empty();
+            for record in reply.records {
+                let flow = match record {
+                    // A list that an answer had no room for goes on in the next.
+                    Record::File { path, .. }
+                        if current.as_ref().is_some_and(|c| c.path == path && c.mapped < c.size) =>
+                    {
+                        ControlFlow::Continue(())
+                    }
+                    Record::File { path, size } => {
+                        let next = Located { path, size, ranges: Vec::new(), mapped: 0, inline: false };
+                        self.compute(host, session, current.replace(next))?
+                    }
+                    Record::Extent { len, offset, .. } => {
+                        current.iter_mut().try_for_each(|file| file.take(len, offset))?;
+                        ControlFlow::Continue(())
+                    }
+                    other => match self.compute(host, session, current.take())? {
+                        ControlFlow::Continue(()) => (self.sink)(other),
+                        flow => flow,
+                    },
+                };
+                if flow.is_break() {
+                    return Ok(self.counters);
+                }
+            }
+            match (reply.more, reply.status) {
+                (Some(more), _) if !any => {
+                    return Err(Error::Form { what: "reply", reason: stuck(&more) });
+                }
+                (Some(more), _) => request.resume = Some(more),
+                (None, status) => {
+                    if self.compute(host, session, current.take())?.is_break() {
+                        return Ok(self.counters);
+                    }
+                    if status != ReplyStatus::Success {
+                        return Err(Error::Refused(status));
+                    }
+                    break;
+                }
+            }
+        }
+        if matches!(self.ask.operation, Operation::Search(_)) {
+            let Total { files, files_matched, matches } = self.total;
+            let _last = (self.sink)(Record::Total { files, files_matched, matches });
+        }
+        Ok(self.counters)
+    }
+
+    /// One file, whose list is whole.
+    fn compute<T: Transport>(
+        &mut self,
+        host: &mut Host,
+        session: &mut Session<T>,
+        file: Option<Located>,
+    ) -> Result<ControlFlow<()>, Error> {
+        let Some(Located { path, size, ranges, inline, .. }) = file else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        if inline {
+            // It has come to the host with its metadata: it is computed there and then.
+            return self.on_the_host(host, session, path);
+        }
+        let target = Target::Blocks { size, ranges };
+        let ask = Ask { target, operation: self.ask.operation.clone(), follow: true };
+        if wire::encode_request(&session.request(&ask)).len().saturating_add(CURSOR) <= MAX_REQUEST {
+            let records = Records::new(session, &ask, None);
+            return self.pass_on(records, &path, 0);
+        }
+        let (Target::Blocks { size, ranges }, Operation::Read { offset, len }) = (ask.target, ask.operation)
+        else {
+            // Its state between two parts of the list is no part of a request.
+            return self.on_the_host(host, session, path);
+        };
+        let end = offset.saturating_add(len).min(size);
+        let mut at = 0;
+        for part in ranges.chunks((MAX_REQUEST - 4 * CURSOR) / 16) {
+            let start = at;
+            at = part.iter().fold(at, |n: u64, range| n.saturating_add(range.len));
+            let (from, to) = (offset.max(start), end.min(at));
+            if from < to {
+                let target = Target::Blocks { size: at - start, ranges: part.to_vec() };
+                let operation = Operation::Read { offset: from - start, len: to - from };
+                let records = Records::new(session, &Ask { target, operation, follow: true }, None);
+                let flow = self.pass_on(records, &path, start)?;
+                if flow.is_break() {
+                    return Ok(flow);
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn on_the_host<T: Transport>(
+        &mut self,
+        host: &mut Host,
+        session: &mut Session<T>,
+        path: Vec<u8>,
+    ) -> Result<ControlFlow<()>, Error> {
+        let ask = Ask::path(path.clone(), self.ask.operation.clone());
+        let records = Records::new(session, &ask, Some(host));
+        self.pass_on(records, &path, 0)
+    }
+
+    /// Hands on what was answered about one file, whose name the drive does not know and whose first byte was byte `start`.
+    fn pass_on<T: Transport>(
+        &mut self,
+        mut records: Records<'_, T>,
+        path: &[u8],
+        start: u64,
+    ) -> Result<ControlFlow<()>, Error> {
+        let mut flow = ControlFlow::Continue(());
+        let mut named = start > 0;
+        while flow.is_continue() {
+            flow = match records.next() {
+                None => break,
+                Some(Ok(Record::File { .. })) if named => continue,
+                Some(Ok(Record::File { size, .. })) => {
+                    named = true;
+                    (self.sink)(Record::File { path: path.to_vec(), size })
+                }
+                Some(Ok(Record::Data { offset, bytes })) => {
+                    (self.sink)(Record::Data { offset: offset.saturating_add(start), bytes })
+                }
+                Some(Ok(Record::Total { files, files_matched, matches })) => {
+                    // The drive may have said anything.
+                    self.total.files = self.total.files.saturating_add(files);
+                    self.total.files_matched = self.total.files_matched.saturating_add(files_matched);
+                    self.total.matches = self.total.matches.saturating_add(matches);
+                    continue;
+                }
+                Some(Ok(record)) => (self.sink)(record),
+                Some(Err(Error::Refused(status))) => match self.ask.target {
+                    Target::Path(_) => return Err(Error::Refused(status)),
+                    _ => (self.sink)(Record::Failed { path: path.to_vec(), status }),
+                },
+                Some(Err(error)) => return Err(error),
+            };
+        }
+        // The file is counted already.
+        add(&mut self.counters, &Counters { files: 0, ..records.counters() });
+        Ok(flow)
+    }
+}
+
+/// Bytes to keep in a request for a cursor and its item.
+const CURSOR: usize = 256;
+
+impl Located {
+    /// One more run of its bytes, as [`Record::Extent`] has them.
+    fn take(&mut self, len: u64, offset: u64) -> Result<(), Error> {
+        if self.ranges.len() >= MOST_RUNS {
+            let reason = format!("more than {MOST_RUNS} extents of one file");
+            return Err(Error::Form { what: "reply", reason });
+        }
+        self.inline |= offset == EXTENT_INLINE;
+        self.mapped = self.mapped.saturating_add(len);
+        let offset = if offset == EXTENT_ZEROS { u64::MAX } else { offset };
+        // Whole blocks of 512 bytes; the file's size says where its bytes end.
+        self.ranges.push(BlockRange { offset, len: len.checked_next_multiple_of(512).unwrap_or(len) });
+        Ok(())
+    }
+}
+
+/// The namespace by ordinary Reads.
+struct Reads<'s, T> {
+    session: RefCell<&'s mut Session<T>>,
+    failure: Cell<Option<Error>>,
+}
+
+impl<T: Transport> Reads<'_, T> {
+    fn get(&self, offset: u64, len: usize) -> Result<Vec<u8>, MediaError> {
+        self.session.borrow_mut().read_bytes(offset, len).map_err(|error| {
+            let words = MediaError(error.to_string());
+            self.failure.set(Some(error));
+            words
+        })
+    }
+}
+
+impl<'a, 's, T: Transport> Media for &'a Reads<'s, T> {
+    type Buffer = Vec<u8>;
+    type Batch = Done<'a, 's, T>;
+
+    fn len(&self) -> u64 {
+        self.session.borrow().transport.capacity()
+    }
+
+    fn block_size(&self) -> u32 {
+        self.session.borrow().transport.block_size().max(512)
+    }
+
+    async fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, MediaError> {
+        self.get(offset, len)
+    }
+
+    fn batch(&self) -> Done<'a, 's, T> {
+        Done { reads: self, done: VecDeque::new() }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.session.borrow().clock.now().0
+    }
+
+    async fn breathe(&self) {}
+}
+
+/// Reads of a batch: done at once, in order.
+struct Done<'a, 's, T> {
+    reads: &'a Reads<'s, T>,
+    done: VecDeque<(u32, Result<Vec<u8>, MediaError>)>,
+}
+
+impl<T: Transport> Batch for Done<'_, '_, T> {
+    type Buffer = Vec<u8>;
+
+    fn start(&mut self, offset: u64, len: usize, tag: u32) -> bool {
+        self.done.push_back((tag, self.reads.get(offset, len)));
+        true
+    }
+
+    async fn next(&mut self) -> Option<(u32, Result<Vec<u8>, MediaError>)> {
+        self.done.pop_front()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.done.len()
+    }
+}
+
+impl<T: Transport> Session<T> {
+    /// Reads any bytes of the namespace by ordinary Reads of whole blocks, counting them.
+    pub fn read_bytes(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
+        let block = u64::from(self.transport.block_size()).max(512);
+        let start = offset / block * block;
+        let skip = (offset - start) as usize;
+        let whole = (skip + len).next_multiple_of(block as usize);
+        let mut bytes = vec![0; whole];
+        let before = self.clock.now();
+        let commands = self.transport.read(start, &mut bytes)?;
+        self.totals.round_trip_ns += self.clock.now().since(before);
+        self.totals.read_commands += commands;
+        self.totals.bytes_in += whole as u64;
+        bytes.truncate(skip + len);
+        bytes.drain(..skip);
+        Ok(bytes)
+    }
+}
