@@ -16,7 +16,7 @@ const DEPTH_MAX: u16 = 5;
 /// Header and entries are 12 bytes each.
 const ENTRY: usize = 12;
 /// File blocks that a tree can map: numbers have 32 bits, and the last one is never used.
-pub(super) const FILE_BLOCKS: u64 = u32::MAX as u64;
+pub(super) const FILE_BLOCKS: u64 = 0xFFFF_FFFF;
 
 /// What a node's parent says of it.
 #[derive(Clone, Copy, Debug)]

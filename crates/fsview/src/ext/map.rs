@@ -64,16 +64,16 @@ impl Volume {
         } else {
             self.mapped_span(source, inode.ino.0, body, block).await?
         };
-        if let Some(start) = span.start {
-            if !self.holds(start, span.blocks) {
-                let what = format!(
-                    "inode {}: block {block} and {} more at block {start}, the volume has {} blocks",
-                    inode.ino.0,
-                    span.blocks.saturating_sub(1),
-                    self.sb.blocks
-                );
-                return Err(Error::Corrupt { what, at: body.at });
-            }
+        if let Some(start) = span.start
+            && !self.holds(start, span.blocks)
+        {
+            let what = format!(
+                "inode {}: block {block} and {} more at block {start}, the volume has {} blocks",
+                inode.ino.0,
+                span.blocks.saturating_sub(1),
+                self.sb.blocks
+            );
+            return Err(Error::Corrupt { what, at: body.at });
         }
         Ok(span)
     }
