@@ -526,8 +526,9 @@ mod tests {
     use crate::meters::{Held, Slices};
 
     type Slow = Modelled<Dram, Parametric>;
+    type Rig = (Arc<Namespace<Slow>>, Executor<Slow, (), u32>, SimClock, Arc<Meters>);
 
-    fn executor(delay_ns: u64) -> (Arc<Namespace<Slow>>, Executor<Slow, (), u32>, SimClock, Arc<Meters>) {
+    fn executor(delay_ns: u64) -> Rig {
         let store = Modelled::new(Dram::new(1 << 20, 512).unwrap(), Delay::fixed(delay_ns).medium());
         let namespace = Arc::new(Namespace::new(store, (), 512, [0; 16], true).unwrap());
         let access = namespace.access(Arc::new(Memory::new())).unwrap();

@@ -7,9 +7,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use nearside_clock::{Clock, SimClock};
-use nearside_device::firmware::{Door, Firmware, Job, Outcome, Worker};
+use nearside_device::firmware::{Door, Firmware, Job, Outcome, Seat, Turn, Worker};
 use nearside_device::{Fsr, Host, Namespace};
-use nearside_dma::{IoBuffer, Memory};
+use nearside_dma::{IoBuffer, Memory, Wakeup};
 use nearside_spec::near_data::wire::{decode_reply, decode_request, encode_request};
 use nearside_spec::near_data::*;
 use nearside_store::{Channel, Completion, Data, Dram, Operation as StoreOperation, Store, Submitted, Token};
@@ -50,17 +50,18 @@ impl Drive {
         let clock = SimClock::new();
         let firmware = Fsr::new(Arc::new(clock.clone()), Default::default());
         let namespace = Arc::new(Namespace::new(store, firmware, 512, [0; 16], false)?);
-        let memory = Arc::new(Memory::new());
-        let worker = <Fsr as Firmware<Dram>>::worker(&namespace, &memory, &Host::default())?;
+        let (memory, wakeup) = (Arc::new(Memory::new()), Arc::new(Wakeup::new()?));
+        let seat = Seat { memory: &memory, wakeup: &wakeup, host: &Host::default(), reactor: 0 };
+        let worker = <Fsr as Firmware<Dram>>::worker(&namespace, &seat)?;
         Ok(Drive { worker, clock })
     }
 
     fn run(&mut self, request: Vec<u8>, room: usize) -> Option<Outcome> {
         let now = self.clock.now();
-        self.worker.start(Job { token: Token(0), door: Door::Command, request, room }, now).ok()?;
+        self.worker.start(Job { token: Token(0), queue: 1, door: Door::Command, request, room }, now).ok()?;
         for _ in 0..STEPS {
             let mut outcome = None;
-            self.worker.step(now, &mut |_, o| outcome = Some(o));
+            self.worker.step(now, &mut Turn::new(), &mut |_, o| outcome = Some(o));
             if outcome.is_some() {
                 return outcome;
             }
