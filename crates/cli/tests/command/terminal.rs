@@ -141,7 +141,7 @@ fn nothing_of_a_volume_reaches_a_terminal_raw() {
         ("ls", &["-R", "/"]),
         ("ls", &["-laRi", "--names", "/"]),
         ("ls", &["-l", "/links", "/no\x1bsuch"]),
-        ("stat", &["--names", "/same/*", "/links/*"]),
+        ("stat", &["--names", "--glob", "/same/*", "/links/*"]),
         ("find", &["/"]),
         ("find", &["/", "-print0"]),
         ("grep", &["-r", "word", "/"]),
@@ -152,7 +152,7 @@ fn nothing_of_a_volume_reaches_a_terminal_raw() {
         ("wc", &["-r", "/"]),
         ("cksum", &["-r", "/"]),
         ("cksum", &["-r", "--tag", "/"]),
-        ("cat", &["/no\u{9b}31m", "/same/no\nsuch\x1b[m", "/strict/*"]),
+        ("cat", &["--glob", "/no\u{9b}31m", "/same/no\nsuch\x1b[m", "/strict/*"]),
         ("info", &[]),
     ] {
         let mut runs = vec![args.to_vec(), [args, &["--json"]].concat()];
