@@ -121,7 +121,9 @@ fn a_live_volume_is_searched_by_the_socket() {
         assert!(code == Some(2) && err.contains("the volume needs recovery"), "{err}");
         let (code, err) = other(&["/private"]);
         assert!(
-            code == Some(2) && err.contains("/private: Permission denied") && !err.contains("recovery"),
+            code == Some(2)
+                && err.contains("/private: Permission denied")
+                && !err.contains("the volume needs recovery"),
             "{err}"
         );
         let (code, err) = other(&["/private", "--as", "0:0"]);

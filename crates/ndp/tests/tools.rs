@@ -106,6 +106,8 @@ fn counts_are_ripgreps_and_greps() {
     let options = |patterns: &[&str]| SearchOptions {
         patterns: patterns.iter().map(|p| p.as_bytes().to_vec()).collect(),
         text: true,
+        // Of files that are no text in no tool's sense; the C locale's for grep.
+        bytes: true,
         ..SearchOptions::default()
     };
     if have("counts_are_ripgreps_and_greps", "rg") {
@@ -226,6 +228,11 @@ fn unicode_is_ripgreps() {
                     assert_eq!(out.status.code(), Some(2), "{pattern} {flags:?}");
                     continue;
                 };
+                if out.status.code() == Some(2) {
+                    // An older one refuses letters that are not ASCII where Unicode is off.
+                    assert!(has("--no-unicode") && !pattern.is_ascii(), "{pattern} {flags:?}");
+                    continue;
+                }
                 let mut sink =
                     Printed { path: Vec::new(), out: Vec::new(), grouped: false, last: 0, first: true };
                 feed(&mut Searcher::new(&Arc::new(search)), &bytes, &mut sink);
@@ -284,6 +291,7 @@ fn lines_are_greps() {
     let files = tree();
     let base = |patterns: &str| SearchOptions {
         patterns: vec![patterns.as_bytes().to_vec()],
+        bytes: true,
         numbers: true,
         ..SearchOptions::default()
     };

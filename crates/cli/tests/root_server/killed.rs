@@ -2,6 +2,7 @@
 //! acknowledged is there.
 
 use std::process::Command as Process;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nearside_clock::TscClock;
@@ -38,8 +39,8 @@ fn bytes(block: u64, version: u64) -> Vec<u8> {
     words.repeat(BLOCK / words.len())
 }
 
-/// Writes and flushes until the connection is lost.
-fn work(port: u16, known: &mut [Known], random: &mut Random, flushes: &mut u64) {
+/// Writes and flushes until the connection is lost; counts what it has done in `windows`.
+fn work(port: u16, known: &mut [Known], random: &mut Random, flushes: &mut u64, windows: &AtomicU64) {
     // It may be killed before it has answered.
     let Ok(controller) = connect(port) else { return };
     let Ok(queue) = controller.queue(WINDOW as u16 * 2) else { return };
@@ -88,6 +89,7 @@ fn work(port: u16, known: &mut [Known], random: &mut Random, flushes: &mut u64) 
                 _ => return,
             }
         }
+        windows.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -108,13 +110,22 @@ fn nothing_that_was_acknowledged_as_durable_is_lost() {
     for kill in 0..KILLS {
         let server = Server::start(file.to_str().unwrap());
         let (port, id) = (server.port, server.child.id().to_string());
-        let after = Duration::from_micros(2_000 + random.below(40_000));
-        let killer = std::thread::spawn(move || {
-            std::thread::sleep(after);
-            assert!(Process::new("kill").args(["-KILL", &id]).status().unwrap().success());
+        // After some work, however long that takes here, and somewhere within what comes next.
+        let (after, within) = (random.below(12), Duration::from_micros(random.below(2_000)));
+        let windows = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let killer = scope.spawn(|| {
+                while windows.load(Ordering::Relaxed) < after {
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+                std::thread::sleep(within);
+                assert!(Process::new("kill").args(["-KILL", &id]).status().unwrap().success());
+            });
+            work(port, &mut known, &mut random, &mut flushes, &windows);
+            // Where it ended before.
+            windows.store(u64::MAX, Ordering::Relaxed);
+            killer.join().unwrap();
         });
-        work(port, &mut known, &mut random, &mut flushes);
-        killer.join().unwrap();
         drop(server);
         lost += store.crash(kill);
         let contents = store.contents().unwrap();
