@@ -172,6 +172,10 @@ pub(crate) struct Tally {
 
 pub fn run(mut args: GrepArgs) -> Outcome {
     let search = search_of(&mut args)?;
+    // As in GNU grep: without a pattern nothing is found, and nothing is looked at.
+    if search.patterns.is_empty() && !args.invert_match && !args.files_without_match && !args.drive.json {
+        return Ok(1);
+    }
     let everything = args.words.is_empty();
     let recursive = args.recursive || everything;
     let mut paths: Vec<OsString> =

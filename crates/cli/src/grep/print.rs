@@ -141,7 +141,7 @@ impl Print {
         Ok(())
     }
 
-    /// The parts of a line that match, each on a line of its own; of context, and of lines that do not match, nothing.
+    /// The parts of a line that match, each on a line of its own. Found lines have some, or with `-v` those of the context, as in GNU grep.
     fn only_parts(
         &mut self,
         number: u64,
@@ -163,12 +163,11 @@ impl Print {
         let line = std::mem::take(&mut self.partial);
         if continues {
             self.partial = line;
-        } else if !context
-            && !self.style.search.invert
+        } else if context == self.style.search.invert
             && let Some(mut highlight) = self.highlight.take()
         {
             for (from, to) in highlight.ranges(&line) {
-                self.head(&file.path, number, start + from as u64, false, out)?;
+                self.head(&file.path, number, start + from as u64, context, out)?;
                 let part = line.get(from..to).unwrap_or_default();
                 if self.style.color {
                     highlight.all(part, out)?;

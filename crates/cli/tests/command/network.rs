@@ -123,7 +123,7 @@ fn subsystems_are_discovered_and_measured() {
 /// Behind a port forward the address listened at is nobody's: the discovery log names what it is told, as do the lines that are printed.
 #[test]
 fn hosts_are_told_of_the_address_that_is_advertised() {
-    let listen = ["--store", "dram:1MiB", "--listen", "127.0.0.1:0"];
+    let listen = ["--store", "dram:1MiB", "--trust", "--listen", "127.0.0.1:0"];
     let advertise = ["--advertise", "192.0.2.7:14420", "--advertise", "192.0.2.8"];
     let served = serve_with(&[&listen[..], &advertise].concat());
     let authority = served.drive.strip_prefix("nvme+tcp://").unwrap().split('/').next().unwrap();

@@ -367,8 +367,8 @@ fn golden_search() {
     assert!(bytes.windows(golden.len()).any(|part| part == golden), "{bytes:?}");
     let mut unknown = bytes.clone();
     let at = bytes.windows(golden.len()).position(|part| part == golden).unwrap() + 25;
-    unknown[at] |= 2;
-    assert_eq!(decode_request(&unknown), Err(WireError { at: at - 1, what: Fault::UnknownFlags(1 << 9) }));
+    unknown[at] |= 4;
+    assert_eq!(decode_request(&unknown), Err(WireError { at: at - 1, what: Fault::UnknownFlags(1 << 10) }));
 }
 
 /// The golden request with an item of `number` after its own.
