@@ -110,6 +110,11 @@ pub fn run(mut args: LsArgs) -> Outcome {
         list.sort_by(|a: &Entry, b| a.path.cmp(&b.path));
     }
     listing.entries(&files, false)?;
+    // As GNU ls: also before a directory that then cannot be opened.
+    if listing.printed && !directories.is_empty() && !listing.args.drive.json {
+        listing.out.line(b"")?;
+        listing.printed = false;
+    }
     let headed = paths.len() > 1 || listing.args.recursive || directories.len() + files.len() > 1;
     for directory in directories {
         listing.directory(&mut drive, &directory.path, headed)?;

@@ -414,8 +414,9 @@ impl<M: Media> Run<'_, M> {
                 })
             }
             Work::Map => {
-                regular(&found)?;
+                // As the kernel: who may not open it is not told what it is.
                 crawler.may_read(&found).await?;
+                regular(&found)?;
                 crawler.may_have_content()?;
                 let start = self.media.now_ns();
                 let result = self.map(*sink, crawler, (path, above), &found, at).await;
@@ -423,8 +424,9 @@ impl<M: Media> Run<'_, M> {
                 result
             }
             Work::Bytes(bytes) => {
-                regular(&found)?;
+                // As the kernel: who may not open it is not told what it is.
                 crawler.may_read(&found).await?;
+                regular(&found)?;
                 crawler.may_have_content()?;
                 let start = self.media.now_ns();
                 let result =
