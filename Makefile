@@ -6,6 +6,7 @@
 #   make studies       the papers' tables and figures: paper beside model beside this machine; records as above, pages in OUT
 #   make studies FAST=1  the same in seconds each; records beside the pages
 #   make fuzz          every fuzz target, SECONDS each (default 300)
+#   make sanitize      Miri, ThreadSanitizer and AddressSanitizer over the tests that each can run; for once a week (about an hour)
 #   make install       the command, FSRLib's header and libraries, its pkg-config file (PREFIX, DESTDIR)
 
 PREFIX ?= /usr/local
@@ -13,7 +14,7 @@ SECONDS ?= 300
 OUT ?= out
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: all demo test bench studies fuzz install build clean
+.PHONY: all demo test bench studies fuzz sanitize install build clean
 
 all: build
 
@@ -42,6 +43,10 @@ studies:
 fuzz:
 	@scripts/setup.sh fuzz
 	@scripts/fuzz.sh $(SECONDS)
+
+sanitize:
+	@scripts/setup.sh sanitize
+	@scripts/sanitize.sh
 
 install:
 	@scripts/setup.sh build

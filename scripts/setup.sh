@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Brings a fresh Debian or Ubuntu machine to where WHAT (build, demo, test, bench, studies, fuzz) can run, and says what it does.
+# Brings a fresh Debian or Ubuntu machine to where WHAT (build, demo, test, bench, studies, fuzz, sanitize) can run, and says what it does.
 # Installs only what is missing. Without root and without sudo it installs no package, says which are missing, and goes on:
 # what needs them is left out later, by name.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-what=${1:?usage: setup.sh build|demo|test|bench|studies|fuzz}
+what=${1:?usage: setup.sh build|demo|test|bench|studies|fuzz|sanitize}
 
 say() { printf '[setup] %s\n' "$*"; }
 
@@ -12,7 +12,7 @@ say() { printf '[setup] %s\n' "$*"; }
 wanted() {
   echo "gcc:/usr/bin/cc libc6-dev:/usr/include/stdio.h"
   command -v cargo >/dev/null || echo "curl:/usr/bin/curl ca-certificates:/etc/ssl/certs/ca-certificates.crt"
-  case $what in demo|test|bench|studies) echo "e2fsprogs:/sbin/mke2fs f2fs-tools:/sbin/mkfs.f2fs mount:/bin/mount" ;; esac
+  case $what in demo|test|bench|studies|sanitize) echo "e2fsprogs:/sbin/mke2fs f2fs-tools:/sbin/mkfs.f2fs mount:/bin/mount" ;; esac
   case $what in test|bench) echo "ripgrep:/usr/bin/rg" ;; esac
   case $what in test)
     echo "fio:/usr/bin/fio acl:/usr/bin/setfacl attr:/usr/bin/setfattr fdisk:/sbin/sfdisk pkg-config:/usr/bin/pkg-config"

@@ -3,7 +3,6 @@
 //! The drive runs on threads of its own ([`nearside_front_loop::threaded`]); [`nearside_front_fuse::attach`] is its host.
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use nearside_stores::{AnyStore, models_help};
 
 use crate::args::CompletionModel;
 use crate::failure::{Failure, Outcome, complain};
-use crate::in_use;
+use crate::{in_use, out};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -88,11 +87,10 @@ pub fn run(args: AttachArgs) -> Outcome {
         ..AttachOptions::new(args.mountpoint)
     };
     let attached = nearside_front_fuse::attach(drive.function.clone(), &options).map_err(|e| words(&e))?;
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}: {capacity} bytes", attached.file().display())?;
-    writeln!(out, "unix:{}", attached.socket().display())?;
-    out.flush()?;
-    drop(out);
+    out::announce(&[
+        format!("{}: {capacity} bytes", attached.file().display()),
+        format!("unix:{}", attached.socket().display()),
+    ])?;
     attached.wait(termination).map_err(|e| words(&e))?;
     drop(drive);
     drop(workers);

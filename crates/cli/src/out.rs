@@ -8,6 +8,16 @@ use serde_json::{Serializer, Value, json};
 
 use crate::terminal;
 
+/// What a server says when it is ready, in one write. It serves on where whoever read that has gone: its work is elsewhere.
+pub fn announce(lines: &[String]) -> io::Result<()> {
+    let text: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
 /// Standard output.
 pub struct Out {
     to: BufWriter<StdoutLock<'static>>,

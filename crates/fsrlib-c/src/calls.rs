@@ -1,8 +1,9 @@
 //! The functions.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ops::ControlFlow;
+use std::ptr::NonNull;
 
 use nearside_fsrlib::{
     Answer, Ask, Credentials, Digest, Error, Operation, Record, ReplyStatus, Search, Session, Target,
@@ -12,9 +13,14 @@ use nearside_fsrlib::{
 use crate::types::*;
 
 /// An open drive.
+///
+/// C may come back to it from a callback, while a call holds the session: nothing here is reached but through a shared reference.
 pub struct nearside {
-    pub(crate) session: Session<Box<dyn Transport>>,
-    error: CString,
+    /// Borrowed for as long as a call lasts.
+    session: RefCell<Session<Box<dyn Transport>>>,
+    error: RefCell<CString>,
+    /// Closed from a callback: the call that it was in gives the drive up at its end.
+    closed: Cell<bool>,
 }
 
 thread_local! {
@@ -23,6 +29,7 @@ thread_local! {
 
 const EINVAL: c_int = 22;
 const EIO: c_int = 5;
+const EBUSY: c_int = 16;
 
 fn words(text: &str) -> CString {
     CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default()
@@ -31,6 +38,8 @@ fn words(text: &str) -> CString {
 /// What a call of C brings, checked.
 enum Stop {
     Invalid(&'static str),
+    /// A callback came back to the session that it was called from.
+    Inside,
     Library(Error),
     File(Vec<u8>, ReplyStatus),
 }
@@ -42,27 +51,19 @@ impl From<Error> for Stop {
 }
 
 impl nearside {
-    fn fail(&mut self, stop: Stop) -> c_int {
+    fn fail(&self, stop: Stop) -> c_int {
         let (code, text) = match stop {
             Stop::Invalid(why) => (EINVAL, why.to_owned()),
+            Stop::Inside => (EBUSY, "a callback uses the session that calls it".to_owned()),
             Stop::Library(Error::Refused(status)) => (errno(&status), describe(&status).into_owned()),
             Stop::Library(error) => (EIO, error.to_string()),
             Stop::File(path, status) => {
                 (errno(&status), format!("{}: {}", String::from_utf8_lossy(&path), describe(&status)))
             }
         };
-        self.error = words(&text);
+        self.error.replace(words(&text));
         -code
     }
-}
-
-/// The session behind a pointer from C.
-///
-/// # Safety
-/// `session` is null or what [`nearside_open`] returned and [`nearside_close`] has not had, and no other thread uses it now.
-unsafe fn session<'a>(session: *mut nearside) -> Option<&'a mut nearside> {
-    // SAFETY: as this function demands.
-    unsafe { session.as_mut() }
 }
 
 /// A string's bytes.
@@ -108,7 +109,11 @@ pub unsafe extern "C" fn nearside_open(
         Ok((session, credentials)) => {
             let session =
                 session.with_credentials(credentials).with_partition(options.map_or(0, |o| o.partition));
-            Box::into_raw(Box::new(nearside { session, error: CString::default() }))
+            Box::into_raw(Box::new(nearside {
+                session: RefCell::new(session),
+                error: RefCell::default(),
+                closed: Cell::new(false),
+            }))
         }
         Err(why) => {
             OPEN_ERROR.set(words(&why));
@@ -117,14 +122,23 @@ pub unsafe extern "C" fn nearside_open(
     }
 }
 
-/// Closes a drive. Null is nothing.
+/// Closes a drive. Null is nothing. From a callback: when the call that it is in returns, to which the callback should then return
+/// something other than 0.
 ///
 /// # Safety
 /// `drive` comes from `nearside_open`, is not used by another thread, and is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nearside_close(drive: *mut nearside) {
-    if !drive.is_null() {
-        // SAFETY: it came from `Box::into_raw` in `nearside_open`, and the caller gives it up.
+    // SAFETY: the caller's duty; the reference ends before the drive does.
+    let in_a_call = unsafe { drive.as_ref() }.is_some_and(|drive| match drive.session.try_borrow_mut() {
+        Ok(_) => false,
+        Err(_) => {
+            drive.closed.set(true);
+            true
+        }
+    });
+    if !drive.is_null() && !in_a_call {
+        // SAFETY: it came from `Box::into_raw` in `nearside_open`, the caller gives it up, and no call holds it.
         drop(unsafe { Box::from_raw(drive) });
     }
 }
@@ -137,7 +151,7 @@ pub unsafe extern "C" fn nearside_close(drive: *mut nearside) {
 pub unsafe extern "C" fn nearside_error(drive: *const nearside) -> *const c_char {
     // SAFETY: the caller's duty.
     match unsafe { drive.as_ref() } {
-        Some(drive) => drive.error.as_ptr(),
+        Some(drive) => drive.error.borrow().as_ptr(),
         None => OPEN_ERROR.with_borrow(|text| text.as_ptr()),
     }
 }
@@ -145,18 +159,27 @@ pub unsafe extern "C" fn nearside_error(drive: *const nearside) -> *const c_char
 /// Runs a call's body and turns what stops it into a negated errno.
 ///
 /// # Safety
-/// As [`session`].
+/// `drive` is null or what [`nearside_open`] returned and [`nearside_close`] has not had, and no other thread uses it now.
 unsafe fn call(
     drive: *mut nearside,
     body: impl FnOnce(&mut Session<Box<dyn Transport>>) -> Result<i64, Stop>,
 ) -> i64 {
-    // SAFETY: as this function demands.
-    let Some(drive) = (unsafe { session(drive) }) else { return -i64::from(EINVAL) };
-    drive.error = CString::default();
-    match body(&mut drive.session) {
-        Ok(value) => value,
-        Err(stop) => i64::from(drive.fail(stop)),
+    // SAFETY: as this function demands. It is shared: a callback within may come with the same pointer.
+    let Some(open) = (unsafe { drive.as_ref() }) else { return -i64::from(EINVAL) };
+    let Ok(mut session) = open.session.try_borrow_mut() else { return i64::from(open.fail(Stop::Inside)) };
+    open.error.replace(CString::default());
+    let result = body(&mut session).unwrap_or_else(|stop| i64::from(open.fail(stop)));
+    drop(session);
+    if open.closed.get() {
+        // SAFETY: as in `nearside_close`, which a callback called: this call was the only one, and `open` is used no more.
+        drop(unsafe { Box::from_raw(drive) });
     }
+    result
+}
+
+/// Where an answer goes: only written, as C need not have set it.
+fn place<T>(place: *mut T, missing: &'static str) -> Result<NonNull<T>, Stop> {
+    NonNull::new(place).ok_or(Stop::Invalid(missing))
 }
 
 fn target(path: &[u8], recursive: bool) -> Target {
@@ -287,12 +310,14 @@ pub unsafe extern "C" fn nearside_count(
 ) -> i64 {
     let body = |session: &mut Session<Box<dyn Transport>>| {
         // SAFETY: the caller's duty.
-        let (path, counts) = unsafe { (bytes(path)?, counts.as_mut()) };
-        let counts = counts.ok_or(Stop::Invalid("no place for the counts"))?;
-        *counts = one(session, &Ask::path(path, Operation::Count), |record| match record {
+        let path = unsafe { bytes(path)? };
+        let place = place(counts, "no place for the counts")?;
+        let counts = one(session, &Ask::path(path, Operation::Count), |record| match record {
             Record::Count { lines, words, bytes } => Some(nearside_counts { lines, words, bytes }),
             _ => None,
         })?;
+        // SAFETY: valid for writing by the caller's duty.
+        unsafe { place.write(counts) };
         Ok(0)
     };
     // SAFETY: the caller's duty.
@@ -381,18 +406,16 @@ pub unsafe extern "C" fn nearside_stat(
     stat: *mut nearside_entry,
 ) -> i64 {
     let body = |session: &mut Session<Box<dyn Transport>>| {
-        // SAFETY: the caller's duty; the structure is only written.
+        // SAFETY: the caller's duty.
         let path = unsafe { bytes(path)? };
-        if stat.is_null() {
-            return Err(Stop::Invalid("no place for the metadata"));
-        }
+        let place = place(stat, "no place for the metadata")?;
         let ask = Ask { target: target(path, false), operation: Operation::Stat, follow: follow != 0 };
         let found = one(session, &ask, |record| match record {
             Record::Entry(e) => Some(entry(&e, false)),
             _ => None,
         })?;
-        // SAFETY: valid for writing by the caller's duty, and not null.
-        unsafe { stat.write(found) };
+        // SAFETY: valid for writing by the caller's duty.
+        unsafe { place.write(found) };
         Ok(0)
     };
     // SAFETY: the caller's duty.
@@ -481,11 +504,10 @@ pub unsafe extern "C" fn nearside_read(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nearside_moved(drive: *mut nearside, traffic: *mut nearside_traffic) -> i64 {
     let body = |session: &mut Session<Box<dyn Transport>>| {
-        // SAFETY: the caller's duty.
-        let traffic = unsafe { traffic.as_mut() }.ok_or(Stop::Invalid("no place for the figures"))?;
+        let place = place(traffic, "no place for the figures")?;
         let drive_commands = session.transport_mut().taken()?.unwrap_or(u64::MAX);
         let t = session.totals();
-        *traffic = nearside_traffic {
+        let moved = nearside_traffic {
             near_data_commands: t.near_data_commands,
             drive_commands,
             read_commands: t.read_commands,
@@ -493,6 +515,8 @@ pub unsafe extern "C" fn nearside_moved(drive: *mut nearside, traffic: *mut near
             bytes_in: t.bytes_in,
             round_trip_ns: t.round_trip_ns,
         };
+        // SAFETY: valid for writing by the caller's duty.
+        unsafe { place.write(moved) };
         Ok(0)
     };
     // SAFETY: the caller's duty.
@@ -509,18 +533,15 @@ pub unsafe extern "C" fn nearside_completion_model(
     completion: *mut nearside_completion,
 ) -> i64 {
     let body = |session: &mut Session<Box<dyn Transport>>| {
-        // SAFETY: the caller's duty; the structure is only written.
-        if completion.is_null() {
-            return Err(Stop::Invalid("no place for the answer"));
-        }
+        let place = place(completion, "no place for the answer")?;
         let c = session.transport().completion();
         let mut model = [0; 16];
         for (to, from) in model.iter_mut().take(15).zip(c.model.bytes()) {
             *to = from as c_char;
         }
         let read_4k_ns = c.read_4k_ns.unwrap_or(0);
-        // SAFETY: valid for writing by the caller's duty, and not null.
-        unsafe { completion.write(nearside_completion { model, read_4k_ns, spinning_ns: c.spinning_ns }) };
+        // SAFETY: valid for writing by the caller's duty.
+        unsafe { place.write(nearside_completion { model, read_4k_ns, spinning_ns: c.spinning_ns }) };
         Ok(0)
     };
     // SAFETY: the caller's duty.

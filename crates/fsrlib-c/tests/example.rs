@@ -1,5 +1,5 @@
-//! `examples/search.c`, built with the machine's C compiler against the header and the static library, on a small volume: the search is
-//! one near-data command, and no block is read.
+//! Programs in C, built with the machine's C compiler against the header and the static library, on small volumes: `examples/search.c`,
+//! whose search is one near-data command that reads no block, and `tests/inside.c`, whose callbacks use the session that calls them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,6 +23,45 @@ fn run(command: &mut Command) -> (i32, String, String) {
     (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
 }
 
+/// An ext4 volume of a tree.
+fn volume(folder: &Path, tree: &Path) -> PathBuf {
+    let image = folder.join("disk.img");
+    let mke2fs = needs::tool("mke2fs").unwrap();
+    let made =
+        run(Command::new(mke2fs).args(["-q", "-F", "-t", "ext4", "-d"]).arg(tree).arg(&image).arg("16M"));
+    assert_eq!(made.0, 0, "{}", made.2);
+    image
+}
+
+/// The program that a source of this crate becomes.
+fn built(folder: &Path, source: &str) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = folder.join("program");
+    let built = run(Command::new("cc")
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(here.join("include"))
+        .arg(here.join(source))
+        .arg(library())
+        .args(["-lpthread", "-ldl", "-lm", "-lrt", "-o"])
+        .arg(&program));
+    assert_eq!(built.0, 0, "{}", built.2);
+    program
+}
+
+#[test]
+fn a_callback_may_come_back_to_its_session() {
+    if !needs::tools("a_callback_may_come_back_to_its_session", &["cc", "mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("text"), "one\ntwo\nsix\n").unwrap();
+    let image = volume(folder.path(), &tree);
+    let ran = run(Command::new(built(folder.path(), "tests/inside.c")).arg(image));
+    assert_eq!(ran, (0, "done\n".to_owned(), String::new()));
+}
+
 #[test]
 fn the_c_example_searches_by_one_command() {
     if !needs::tools("the_c_example_searches_by_one_command", &["cc", "mke2fs"]) {
@@ -33,23 +72,8 @@ fn the_c_example_searches_by_one_command() {
     std::fs::create_dir_all(tree.join("var/log")).unwrap();
     let log = "one\ntwo ERROR here\nthree\nfour ERROR there\n".to_owned() + &"filler\n".repeat(100_000);
     std::fs::write(tree.join("var/log/app.log"), log).unwrap();
-    let image = folder.path().join("disk.img");
-    let mke2fs = needs::tool("mke2fs").unwrap();
-    let made =
-        run(Command::new(mke2fs).args(["-q", "-F", "-t", "ext4", "-d"]).arg(&tree).arg(&image).arg("16M"));
-    assert_eq!(made.0, 0, "{}", made.2);
-
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let search = folder.path().join("search");
-    let built = run(Command::new("cc")
-        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-I"])
-        .arg(here.join("include"))
-        .arg(here.join("examples/search.c"))
-        .arg(library())
-        .args(["-lpthread", "-ldl", "-lm", "-lrt", "-o"])
-        .arg(&search));
-    assert_eq!(built.0, 0, "{}", built.2);
-
+    let image = volume(folder.path(), &tree);
+    let search = built(folder.path(), "examples/search.c");
     let search = |path: &str, pattern: &str| run(Command::new(&search).arg(&image).args([path, pattern]));
     let (code, out, err) = search("/var/log/app.log", "ERR[O]R");
     assert_eq!(
@@ -62,7 +86,8 @@ fn the_c_example_searches_by_one_command() {
     let (code, _, err) = search("/missing", "x");
     assert_eq!(code, 2);
     assert!(err.contains("/missing: No such file or directory"), "{err}");
-    let (code, _, err) = run(Command::new(folder.path().join("search")).args(["/nonexistent.img", "/", "x"]));
+    let (code, _, err) =
+        run(Command::new(folder.path().join("program")).args(["/nonexistent.img", "/", "x"]));
     assert_eq!(code, 2);
     assert!(err.contains("/nonexistent.img: No such file"), "{err}");
 }

@@ -101,6 +101,13 @@ impl Host {
         session: &mut Session<T>,
         request: &Request,
     ) -> Result<Reply, Error> {
+        let reply = self.answer(session, request)?;
+        session.seen().add(reply.counters.files, reply.counters.bytes_scanned);
+        Ok(reply)
+    }
+
+    /// One answer. For every transport the same code: there is one walk in a program, not one for each.
+    fn answer(&mut self, session: &mut dyn Blocks, request: &Request) -> Result<Reply, Error> {
         if !self.cached && request.resume.is_none() {
             self.retriever.forget_files();
         }
@@ -113,9 +120,7 @@ impl Host {
             return Err(error);
         }
         let reply = wire::decode_reply(&sink.finish(answer));
-        let reply = reply.map_err(|e| Error::Form { what: "reply", reason: e.to_string() })?;
-        session.seen().add(reply.counters.files, reply.counters.bytes_scanned);
-        Ok(reply)
+        reply.map_err(|e| Error::Form { what: "reply", reason: e.to_string() })
     }
 
     pub(crate) fn stream<T: Transport>(
@@ -320,15 +325,41 @@ impl Located {
     }
 }
 
+/// What the retriever needs of a session.
+trait Blocks {
+    fn capacity(&self) -> u64;
+    fn block_size(&self) -> u32;
+    fn get(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, Error>;
+    fn now_ns(&self) -> u64;
+}
+
+impl<T: Transport> Blocks for Session<T> {
+    fn capacity(&self) -> u64 {
+        self.transport.capacity()
+    }
+
+    fn block_size(&self) -> u32 {
+        self.transport.block_size().max(512)
+    }
+
+    fn get(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
+        self.read_bytes(offset, len)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.clock.now().0
+    }
+}
+
 /// The namespace by ordinary Reads.
-struct Reads<'s, T> {
-    session: RefCell<&'s mut Session<T>>,
+struct Reads<'s> {
+    session: RefCell<&'s mut dyn Blocks>,
     failure: Cell<Option<Error>>,
 }
 
-impl<T: Transport> Reads<'_, T> {
+impl Reads<'_> {
     fn get(&self, offset: u64, len: usize) -> Result<Vec<u8>, MediaError> {
-        self.session.borrow_mut().read_bytes(offset, len).map_err(|error| {
+        self.session.borrow_mut().get(offset, len).map_err(|error| {
             let words = MediaError(error.to_string());
             self.failure.set(Some(error));
             words
@@ -336,40 +367,40 @@ impl<T: Transport> Reads<'_, T> {
     }
 }
 
-impl<'a, 's, T: Transport> Media for &'a Reads<'s, T> {
+impl<'a, 's> Media for &'a Reads<'s> {
     type Buffer = Vec<u8>;
-    type Batch = Done<'a, 's, T>;
+    type Batch = Done<'a, 's>;
 
     fn len(&self) -> u64 {
-        self.session.borrow().transport.capacity()
+        self.session.borrow().capacity()
     }
 
     fn block_size(&self) -> u32 {
-        self.session.borrow().transport.block_size().max(512)
+        self.session.borrow().block_size()
     }
 
     async fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, MediaError> {
         self.get(offset, len)
     }
 
-    fn batch(&self) -> Done<'a, 's, T> {
+    fn batch(&self) -> Done<'a, 's> {
         Done { reads: self, done: VecDeque::new() }
     }
 
     fn now_ns(&self) -> u64 {
-        self.session.borrow().clock.now().0
+        self.session.borrow().now_ns()
     }
 
     async fn breathe(&self) {}
 }
 
 /// Reads of a batch: done at once, in order.
-struct Done<'a, 's, T> {
-    reads: &'a Reads<'s, T>,
+struct Done<'a, 's> {
+    reads: &'a Reads<'s>,
     done: VecDeque<(u32, Result<Vec<u8>, MediaError>)>,
 }
 
-impl<T: Transport> Batch for Done<'_, '_, T> {
+impl Batch for Done<'_, '_> {
     type Buffer = Vec<u8>;
 
     fn start(&mut self, offset: u64, len: usize, tag: u32) -> bool {

@@ -3,7 +3,6 @@
 //! Flags or a file become a [`plan::Plan`]; [`drive::Drive`] opens its stores and offers its subsystems; then the target's threads serve until
 //! a signal comes.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -12,7 +11,7 @@ use nearside_stores::models_help;
 
 use crate::failure::{Failure, Outcome};
 use crate::in_use::InUse;
-use crate::terminal;
+use crate::{out, terminal};
 
 pub mod control;
 mod door;
@@ -139,12 +138,7 @@ pub fn run(args: ServeArgs) -> Outcome {
         metrics::start(plan::resolve(address, METRICS_PORT)?, drive.target().clone())?;
     }
     let _control = control_socket(&plan, &mut drive)?;
-    let mut out = std::io::stdout().lock();
-    for line in drive.lines() {
-        writeln!(out, "{line}")?;
-    }
-    out.flush()?;
-    drop(out);
+    out::announce(&drive.lines())?;
     let signal = termination.wait().map_err(|e| words(&e))?;
     tracing::info!(signal, "ending");
     drive.stop().map_err(Failure::Message)?;

@@ -136,6 +136,25 @@ fn hosts_are_told_of_the_address_that_is_advertised() {
     assert!(ran.code != 0 && ran.err.contains("2 addresses are advertised and 1 listened at"), "{}", ran.err);
 }
 
+/// As `nearside serve ... | head -1`, or a launcher that has read what it wanted.
+#[test]
+fn a_server_serves_on_where_nobody_reads_what_it_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let control = folder.path().join("control");
+    let mut server = nearside();
+    server.args(["serve", "--listen", "127.0.0.1:0", "--store", "dram:1MiB", "--control"]).arg(&control);
+    let server = server.stdout(Stdio::piped()).spawn().unwrap();
+    let mut served = Served { server, drive: String::new(), folder };
+    drop(served.server.stdout.take());
+    while !nearside().args(["status", "--control"]).arg(&control).output().unwrap().status.success() {
+        assert_eq!(served.server.try_wait().unwrap(), None);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // It hears the signal only after it has spoken.
+    assert!(Command::new("kill").arg(served.server.id().to_string()).status().unwrap().success());
+    assert_eq!(served.server.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn a_server_raises_its_limit_of_descriptors_to_what_it_accepts() {
     let program = nearside().get_program().to_owned();
@@ -238,7 +257,9 @@ fn what_is_no_socket_is_not_taken_for_the_control_socket() {
     let precious = folder.path().join("disk.img");
     std::fs::write(&precious, "precious").unwrap();
     let serve = |control: &Path| {
-        let mut server = nearside();
+        // One that serves in spite of it ends as well.
+        let mut server = Command::new("timeout");
+        server.arg("300").arg(nearside().get_program());
         server.args(["serve", "--store", "dram:1MiB", "--listen", "127.0.0.1:0", "--control"]);
         Ran::from(server.arg(control).output().unwrap())
     };

@@ -254,6 +254,16 @@ fn wc_counts_as_wc_does() {
             assert_eq!(volume.run("wc", &args).good(), volume.tool("wc", &args).text(), "{args:?}");
         }
     }
+    // The size alone takes no byte of the file.
+    let size = std::fs::metadata(volume.tree.join("large")).unwrap().len();
+    for (flags, scanned) in [(&["-c"][..], 0), (&[], size), (&["-lc"], size)] {
+        let json = volume.run("wc", &[flags, &["--timing", "--json", "/large"]].concat()).json();
+        assert_eq!(
+            (&json[0]["bytes"], &json[1]["bytes_scanned"]),
+            (&size.into(), &scanned.into()),
+            "{flags:?}"
+        );
+    }
 }
 
 #[test]

@@ -1,0 +1,111 @@
+//! A host that writes, reads and flushes one command after another, and knows what must be where.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use nearside_clock::TscClock;
+use nearside_driver::tcp::{Address, Controller, Initiator, Options};
+use nearside_driver::{Command, Policy};
+
+use crate::raw::NQN;
+use crate::server::Served;
+use crate::{BYTES, VOLUME};
+
+const BLOCK: u64 = 512;
+/// What a command moves; every 16th moves [`LARGE`], which a target asks for by R2T.
+const SMALL: u64 = 4096;
+const LARGE: u64 = 64 << 10;
+/// A host's own part of the drive.
+const PART: u64 = (BYTES - VOLUME) / 2;
+
+/// Nanoseconds that commands took.
+pub struct Waited(Vec<u64>);
+
+impl Waited {
+    pub fn and(mut self, other: Waited) -> Waited {
+        self.0.extend(other.0);
+        self
+    }
+
+    fn at(&self, share: f64) -> f64 {
+        let mut all = self.0.clone();
+        all.sort_unstable();
+        all[((all.len() - 1) as f64 * share) as usize] as f64
+    }
+
+    pub fn p999(&self) -> f64 {
+        self.at(0.999)
+    }
+}
+
+impl fmt::Display for Waited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [half, most, all] = [0.5, 0.999, 1.0].map(|share| self.at(share) / 1e3);
+        write!(f, "{} commands, p50 {half:.0} us, p99.9 {most:.0} us, max {all:.0} us", self.0.len())
+    }
+}
+
+/// What the `at`th piece of a host's part holds after its `version`th write; nothing before the first.
+fn content(nth: u64, at: u64, version: u64) -> Vec<u8> {
+    let word = |k: u64| (nth << 56 ^ at << 24 ^ version).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ k;
+    match version {
+        0 => vec![0; SMALL as usize],
+        _ => (0..SMALL / 8).flat_map(|k| word(k).to_le_bytes()).collect(),
+    }
+}
+
+/// The `nth` host, until it is over.
+pub fn run(served: &Served, nth: u64, over: &AtomicBool) -> Waited {
+    let (host, port) = (served.address.ip().to_string(), served.address.port());
+    let address = Address { host, port, subsystem: NQN.into(), nsid: None };
+    let options = Options::for_host(&format!("nqn.2026-11.dev.nearside:honest{nth}")).unwrap();
+    let controller = Controller::connect(&address, options, Arc::new(TscClock::new())).unwrap();
+    let queue = controller.queue(32).unwrap();
+    let mut initiator = Initiator::new(queue, Policy::Interrupt, TscClock::new());
+    let first = VOLUME + nth * PART;
+    let pieces = PART / SMALL;
+    let mut random = nth + 1;
+    let mut next = move |below: u64| {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (random >> 33) % below
+    };
+    // Of the runs before nothing is known.
+    let mut versions: Vec<Option<u64>> = vec![None; pieces as usize];
+    let mut waited = Vec::new();
+    while !over.load(Ordering::Relaxed) {
+        let count = if next(16) == 0 { LARGE / SMALL } else { 1 };
+        let at = next(pieces - count + 1);
+        let slba = (first + at * SMALL) / BLOCK;
+        let blocks = (count * SMALL / BLOCK) as u32;
+        let span = at..at + count;
+        let begun = Instant::now();
+        match next(20) {
+            0 => {
+                let flushed = initiator.execute(&Command::flush(1), None).unwrap();
+                flushed.outcome.unwrap();
+            }
+            1..10 => {
+                let version = |at: u64| versions[at as usize].unwrap_or(0) + 1;
+                let bytes: Vec<u8> = span.clone().flat_map(|at| content(nth, at, version(at))).collect();
+                let written = initiator.execute(&Command::write(1, slba, blocks), Some(bytes)).unwrap();
+                written.outcome.unwrap();
+                span.for_each(|at| versions[at as usize] = Some(versions[at as usize].unwrap_or(0) + 1));
+            }
+            _ => {
+                let room = vec![0; (count * SMALL) as usize];
+                let read = initiator.execute(&Command::read(1, slba, blocks), Some(room)).unwrap();
+                read.outcome.unwrap();
+                let read = read.buffer.unwrap();
+                for (at, read) in span.zip(read.chunks(SMALL as usize)) {
+                    if let Some(version) = versions[at as usize] {
+                        assert!(read == content(nth, at, version), "host {nth}, {at} of {pieces}");
+                    }
+                }
+            }
+        }
+        waited.push(begun.elapsed().as_nanos() as u64);
+    }
+    Waited(waited)
+}

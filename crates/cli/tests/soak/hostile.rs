@@ -1,0 +1,141 @@
+//! Hosts that mean harm, or are killed: each function does it once and ends.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use nearside_spec::fabrics::capsule::CapsuleData;
+use nearside_spec::fabrics::pdu::{DataHeader, Pdu};
+use nearside_spec::near_data::{Answer, Credentials, Operation, Request, Search, Target, wire};
+use nearside_spec::opcode::io;
+use nearside_spec::{Status, SubmissionEntry};
+
+use crate::raw::{PLAIN, Raw, transfer};
+use crate::server::{Served, nearside};
+
+pub const ALL: &[fn(&Served)] = &[
+    goes_while_it_searches,
+    asks_what_takes_long,
+    is_killed,
+    searches_all_at_once,
+    writes_a_byte_now_and_then,
+    sends_and_never_reads,
+    connects_and_connects,
+    sends_anything,
+];
+
+/// Hostile hosts share a name: one quota is theirs.
+const HOST: &str = "nqn.2026-11.dev.nearside:hostile";
+
+/// An admin queue and an I/O queue; nothing where the server has none for this host now.
+fn connected(served: &Served) -> Option<(Raw, Raw)> {
+    // A refusal is the server's right, and a panic here nobody's fault.
+    std::panic::catch_unwind(|| {
+        let (admin, cntlid) = Raw::admin_of(HOST, served.address, 0);
+        let queue = Raw::io_of(HOST, served.address, cntlid, 1);
+        (admin, queue)
+    })
+    .ok()
+}
+
+fn pause() {
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+/// Begins a search of a path; not waited for.
+fn search(queue: &mut Raw, tag: u32, path: &str, pattern: &str) {
+    let request = wire::encode_request(&Request {
+        partition: 0,
+        credentials: Credentials::default(),
+        target: Target::Path(path.into()),
+        operation: Operation::Search(Search {
+            patterns: vec![pattern.into()],
+            answer: Answer::Count,
+            ..Search::default()
+        }),
+        follow: true,
+        resume: None,
+    });
+    let mut execute = SubmissionEntry::new(io::NEAR_DATA_EXECUTE, 0, 1);
+    (execute.cdw[10], execute.cdw[12]) = (request.len() as u32, tag);
+    queue.command(execute, &request);
+    let mut result = SubmissionEntry::new(io::NEAR_DATA_RESULT, 0, 1);
+    (result.cdw[11], result.cdw[12], result.cdw[14]) = (4096, tag, 5_000);
+    CapsuleData::Transport { len: 4096 }.put(&mut result);
+    queue.command(result, &[]);
+}
+
+fn goes_while_it_searches(served: &Served) {
+    if let Some((_admin, mut queue)) = connected(served) {
+        search(&mut queue, 1, "/text", "no such word");
+        pause();
+    }
+}
+
+fn asks_what_takes_long(served: &Served) {
+    let Some((_admin, mut queue)) = connected(served) else { return pause() };
+    for (tag, pattern) in (0..).zip(["(?:a{0,200}b?){0,200}[c-e]", "(?:[a-z]{0,90}[0-9]?){0,600}[A-C]"]) {
+        search(&mut queue, tag, "/line", pattern);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+}
+
+/// The command itself, by SIGKILL in the middle.
+fn is_killed(served: &Served) {
+    let mut grep = nearside();
+    grep.args(["grep", "-d", &served.drive(), "-r", "-c", "(a|b|c)+z", "/"]);
+    let mut grep = grep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let _ = grep.kill();
+    let _ = grep.wait();
+}
+
+fn searches_all_at_once(served: &Served) {
+    let Some((_admin, mut queue)) = connected(served) else { return pause() };
+    for tag in 0..12 {
+        search(&mut queue, tag, "/text", "(?i)n[aeiou]* such (word|thing)");
+    }
+    std::thread::sleep(Duration::from_secs(1));
+}
+
+/// Data that a target waits for, at a rate that never ends.
+fn writes_a_byte_now_and_then(served: &Served) {
+    let Some((_admin, mut queue)) = connected(served) else { return pause() };
+    for _ in 0..40 {
+        // None of them gets its data, so nothing is written.
+        queue.command(transfer(io::WRITE, 0, 2048, 1 << 20), &[]);
+    }
+    let Some((Pdu::ReadyToTransfer(r2t), _)) = queue.receive() else { return pause() };
+    let data =
+        DataHeader { cccid: r2t.cccid, ttag: r2t.ttag, offset: 0, len: r2t.len, last: true, success: false };
+    queue.put(&data.host(&PLAIN));
+    for _ in 0..20 {
+        queue.put(&[1]);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn sends_and_never_reads(served: &Served) {
+    let Some((_admin, mut queue)) = connected(served) else { return pause() };
+    for _ in 0..120 {
+        queue.command(transfer(io::READ, 0, 2048, 1 << 20), &[]);
+    }
+    let _ = queue.socket.set_write_timeout(Some(Duration::from_millis(500)));
+    queue.put(&vec![0; 16 << 20]);
+}
+
+fn connects_and_connects(served: &Served) {
+    let connections: Vec<_> =
+        (0..200).filter_map(|_| std::net::TcpStream::connect(served.address).ok()).collect();
+    pause();
+    drop(connections);
+}
+
+fn sends_anything(served: &Served) {
+    let mut raw = Raw::open(served.address);
+    raw.put(&[0x55; 4096]);
+    if let Some((_admin, mut queue)) = connected(served) {
+        let entry = SubmissionEntry::new(0xff, 3, 0xffff_ffff);
+        assert_ne!(queue.run(entry, &[]).status(), Status::SUCCESS);
+        queue.put(&[0xff; 512]);
+    }
+}

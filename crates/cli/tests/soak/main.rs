@@ -1,0 +1,106 @@
+//! Honest hosts, which verify what they read, beside hostile ones, each of which does over and over again what once took the drive away
+//! from the others. Nothing that an honest host wrote is lost or another's, and when the hostile ones have gone nothing of theirs is left: no
+//! connection, descriptor, task, buffer or tag, no memory, and no work.
+//!
+//! `NEARSIDE_SOAK_S=600 cargo test --test soak -- --nocapture` is the long form. What the honest ones waited, alone and beside the
+//! hostile ones, is printed and judged by nobody here.
+
+#[path = "../../../front-tcp/tests/raw/mod.rs"]
+mod raw;
+
+mod honest;
+mod hostile;
+mod server;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nearside_conformance::needs;
+
+use honest::Waited;
+use server::Served;
+
+/// Bytes of the drive; its first half is an ext4 file system that is searched, the rest the honest hosts'.
+const BYTES: u64 = 256 << 20;
+const VOLUME: u64 = BYTES / 2;
+
+/// Seconds that all of it takes, about.
+fn seconds() -> u64 {
+    std::env::var("NEARSIDE_SOAK_S").map_or(15, |word| word.parse().expect("NEARSIDE_SOAK_S is a number"))
+}
+
+/// Text to search at length, and a hole of 1 TiB.
+fn drive(folder: &Path) -> std::path::PathBuf {
+    let (tree, image) = (folder.join("tree"), folder.join("drive"));
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("text"), "a line of some forty bytes, and another\n".repeat(2_000_000)).unwrap();
+    // One line that a pattern of nested repetitions takes long over.
+    std::fs::write(tree.join("line"), "abab".repeat(1 << 20)).unwrap();
+    std::fs::File::create(tree.join("hole")).unwrap().set_len(1 << 40).unwrap();
+    let mke2fs = needs::tool("mke2fs").unwrap();
+    let size = format!("{}k", VOLUME / 1024);
+    let made = Command::new(mke2fs).args(["-q", "-F", "-t", "ext4", "-d"]).arg(&tree).arg(&image).arg(size);
+    let made = made.output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    std::fs::File::options().write(true).open(&image).unwrap().set_len(BYTES).unwrap();
+    image
+}
+
+/// Honest hosts for a while, beside what `beside` does until it is told to stop; what they waited for their commands.
+fn while_honest(served: &Served, time: Duration, beside: &[fn(&Served)]) -> Waited {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let over = &over;
+        let honest = [0, 1].map(|nth| threads.spawn(move || honest::run(served, nth, over)));
+        for hostile in beside {
+            threads.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    hostile(served);
+                }
+            });
+        }
+        std::thread::sleep(time);
+        over.store(true, Ordering::Relaxed);
+        honest.map(|host| host.join().unwrap()).into_iter().reduce(Waited::and).unwrap()
+    })
+}
+
+#[test]
+fn honest_hosts_beside_hostile_ones() {
+    if !needs::tools("soak::honest_hosts_beside_hostile_ones", &["mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = drive(folder.path());
+    let served = Served::start(&image, folder.path());
+    let part = Duration::from_secs(seconds()) / 5;
+    let alone = while_honest(&served, part, &[]);
+    println!("alone:           {alone}");
+    // The second time everything that grows once has grown.
+    let mut before = None;
+    for round in 0..2 {
+        let beside = while_honest(&served, part * 2, hostile::ALL);
+        println!("beside hostile:  {beside}");
+        println!("99.9th percentile: {:.2} of what it is alone", beside.p999() / alone.p999());
+        served.until_nothing_is_left();
+        let kept = served.kept();
+        println!("after round {round}:   {kept:?}");
+        match before.replace(kept) {
+            None => {}
+            Some(first) => {
+                assert_eq!(first.descriptors, kept.descriptors);
+                assert!(kept.resident <= first.resident + (32 << 20), "{first:?}, then {kept:?}");
+            }
+        }
+    }
+    // At rest it does nothing: what it spends is counted by its own CPU time, which no other load changes.
+    let (cpu, begun) = (served.cpu(), Instant::now());
+    std::thread::sleep(Duration::from_secs(2));
+    let (spent, passed) = (served.cpu() - cpu, begun.elapsed());
+    assert!(spent < passed / 10, "at rest it spent {spent:?} of {passed:?}");
+    let after = while_honest(&served, part / 4, &[]);
+    println!("alone again:     {after}");
+    served.stop();
+}

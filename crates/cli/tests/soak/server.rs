@@ -1,0 +1,111 @@
+//! The server, and what it holds.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::raw::NQN;
+
+/// `nearside serve`, ended when dropped.
+pub struct Served {
+    child: Child,
+    control: PathBuf,
+    _out: BufReader<ChildStdout>,
+    pub address: SocketAddr,
+}
+
+/// What a process keeps when it is at rest.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    pub descriptors: usize,
+    pub resident: u64,
+}
+
+pub fn nearside() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nearside"));
+    command.env_remove("NEARSIDE_DRIVE").stdin(Stdio::null());
+    command
+}
+
+impl Served {
+    pub fn start(image: &Path, folder: &Path) -> Served {
+        let control = folder.join("control");
+        let mut server = nearside();
+        server
+            .args(["serve", "--listen", "127.0.0.1:0", "--subsystem", NQN, "--trust", "--store"])
+            .arg(image);
+        let mut child = server.arg("--control").arg(&control).stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        let port = line.split_whitespace().skip_while(|word| *word != "-s").nth(1);
+        let port: u16 = port.unwrap_or_else(|| panic!("{line:?}")).parse().unwrap();
+        Served { child, control, _out: out, address: ([127, 0, 0, 1], port).into() }
+    }
+
+    pub fn drive(&self) -> String {
+        format!("nvme+tcp://{}/{NQN}/1", self.address)
+    }
+
+    fn status(&self) -> Value {
+        let asked = nearside().args(["status", "--json", "--control"]).arg(&self.control).output().unwrap();
+        assert!(asked.status.success(), "{asked:?}");
+        serde_json::from_slice(&asked.stdout).unwrap()
+    }
+
+    /// Waits until no host is connected and near-data work holds nothing.
+    pub fn until_nothing_is_left(&self) {
+        let begun = Instant::now();
+        loop {
+            let status = self.status();
+            let held = &status["subsystems"][0]["namespaces"][0]["near_data"];
+            let numbers = ["tasks", "reads", "buffers", "tags"].map(|what| held[what].as_u64().unwrap());
+            if status["connections"] == 0
+                && status["hosts"].as_array().unwrap().is_empty()
+                && numbers == [0; 4]
+            {
+                return;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(120), "{status:#}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn proc(&self, name: &str) -> PathBuf {
+        format!("/proc/{}/{name}", self.child.id()).into()
+    }
+
+    pub fn kept(&self) -> Kept {
+        let memory = std::fs::read_to_string(self.proc("statm")).unwrap();
+        let pages: u64 = memory.split_whitespace().nth(1).unwrap().parse().unwrap();
+        let resident = pages * rustix::param::page_size() as u64;
+        Kept { descriptors: std::fs::read_dir(self.proc("fd")).unwrap().count(), resident }
+    }
+
+    /// CPU time of all its threads.
+    pub fn cpu(&self) -> Duration {
+        let threads = std::fs::read_dir(self.proc("task")).unwrap();
+        let spent = threads.filter_map(|thread| {
+            let text = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+            text.split_whitespace().next()?.parse().ok()
+        });
+        Duration::from_nanos(spent.sum())
+    }
+
+    /// By SIGTERM: it ends well, having given nothing up.
+    pub fn stop(mut self) {
+        assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# What the compiler and the kernel's answers cannot show: Miri, ThreadSanitizer and AddressSanitizer over the tests that each can run.
+# Usage: scripts/sanitize.sh [miri|thread|address]...   (default: all; an hour and a half on two cores)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+host=$(rustc -vV | sed -n 's/^host: //p')
+export CARGO_TARGET_DIR=$PWD/target/sanitize
+export NEARSIDE_LEFT_OUT=$CARGO_TARGET_DIR/left-out.txt
+mkdir -p "$CARGO_TARGET_DIR" && : > "$NEARSIDE_LEFT_OUT"
+say() { printf '\n== %s\n' "$*"; }
+
+# Undefined behaviour: raw memory, aliasing, uninitialised bytes. No system calls that Miri does not know (memfd, io_uring), so the parts
+# of the crates that need none. The copies of shared memory are atomics here; a raw pointer out of a `&[u8]` is read through one, which
+# the tree-borrows model allows.
+miri() {
+  say "Miri"
+  MIRIFLAGS="-Zmiri-tree-borrows -Zmiri-disable-isolation" cargo +nightly miri test -p nearside-dma --lib -- copy:: ring:: region::
+}
+
+# Data races. What a peer may write while it is copied is copied by `dma::copy`, where a race is the contract.
+thread() {
+  say "ThreadSanitizer"
+  RUSTFLAGS="-Zsanitizer=thread --cfg nearside_tsan" TSAN_OPTIONS="suppressions=$PWD/scripts/sanitize.supp halt_on_error=1" \
+    cargo +nightly test -Zbuild-std --target "$host" --lib --tests -p nearside-dma -p nearside-device -p nearside-driver
+}
+
+# Memory errors, over the rest. The programs that tests start are left to `make test`.
+address() {
+  say "AddressSanitizer"
+  RUSTFLAGS="-Zsanitizer=address" ASAN_OPTIONS=detect_leaks=1 cargo +nightly test --target "$host" --lib \
+    -p nearside-dma -p nearside-device -p nearside-driver -p nearside-fsrlib -p nearside-front-tcp -p nearside-front-fuse \
+    -p nearside-front-loop -p nearside-store -p nearside-ndp -p nearside-fsr -p nearside-fsview
+}
+
+rustup +nightly component add miri rust-src >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal -c miri -c rust-src
+[ $# -gt 0 ] || set -- miri thread address
+for way in "$@"; do "$way"; done
