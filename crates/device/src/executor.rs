@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 
 use nearside_clock::{Clock, Nanos};
@@ -33,6 +33,9 @@ const OFFLOADED_NS: u64 = 20_000;
 const POOLED: usize = (128 << 10) + 8192;
 /// Buffers kept.
 const POOL: usize = 64;
+/// Reads that the store has at a time, of all tasks together: what one operation keeps in flight. A host's I/O waits at the medium for no
+/// more of them than that, however many search.
+const READS: usize = 8;
 
 /// What a task gave in the end, by its key.
 pub(crate) type Finished<T> = Vec<(u64, T)>;
@@ -42,21 +45,27 @@ struct Io<S: Store, O> {
     access: Access<S, O>,
     pool: Vec<IoBuffer>,
     reads: Slab<Read>,
-    /// Reads that the store had no room for.
-    refused: VecDeque<(u64, IoBuffer, Read)>,
+    /// Reads that wait for those before them, or that the store had no room for.
+    waiting: VecDeque<Waiting>,
     meters: Arc<Meters>,
 }
 
 impl<S: Store, O> Drop for Io<S, O> {
     fn drop(&mut self) {
-        down(&self.meters.reads, self.reads.len() + self.refused.len());
+        down(&self.meters.reads, self.reads.len() + self.waiting.len());
     }
+}
+
+struct Waiting {
+    offset: u64,
+    buffer: IoBuffer,
+    read: Read,
 }
 
 struct Read {
     tag: u32,
     /// Whoever waits; gone where it does not any more.
-    to: Arc<Inbox>,
+    to: Weak<Inbox>,
 }
 
 /// Completed reads of one batch.
@@ -91,28 +100,70 @@ impl<S: Store, O: Observer> Io<S, O> {
         }
     }
 
-    /// Hands a read to the store. What is done at once is returned; otherwise `to` gets it in time.
+    /// Takes a read. What is done at once is returned; otherwise whom it is for gets it in time.
     fn submit(
         &mut self,
         (offset, buffer): (u64, IoBuffer),
         now: Nanos,
         read: impl FnOnce() -> Read,
     ) -> Option<Completion> {
-        let operation = Operation::Read { offset, len: buffer.len() as u64 };
-        let token = Token(self.reads.next_key() as u64);
-        match self.access.submit(operation, Data::Owned(buffer), token, now) {
-            Submitted::Pending => {
-                up(&self.meters.reads);
-                self.reads.insert(read());
-                None
-            }
-            Submitted::Done(Completion { result: Err(StoreError::Busy), buffer: Some(buffer) }) => {
-                up(&self.meters.reads);
-                self.refused.push_back((offset, buffer, read()));
-                None
-            }
-            Submitted::Done(completion) => Some(completion),
+        if self.waiting.is_empty() {
+            return self.hand_to_store((offset, buffer), now, read);
         }
+        up(&self.meters.reads);
+        self.waiting.push_back(Waiting { offset, buffer, read: read() });
+        None
+    }
+
+    /// As `submit`; a read that the store does not take now waits before all others.
+    fn hand_to_store(
+        &mut self,
+        (offset, buffer): (u64, IoBuffer),
+        now: Nanos,
+        read: impl FnOnce() -> Read,
+    ) -> Option<Completion> {
+        let buffer = if self.reads.len() < READS {
+            let operation = Operation::Read { offset, len: buffer.len() as u64 };
+            let token = Token(self.reads.next_key() as u64);
+            match self.access.submit(operation, Data::Owned(buffer), token, now) {
+                Submitted::Pending => {
+                    up(&self.meters.reads);
+                    self.reads.insert(read());
+                    return None;
+                }
+                Submitted::Done(Completion { result: Err(StoreError::Busy), buffer: Some(buffer) }) => buffer,
+                Submitted::Done(completion) => return Some(completion),
+            }
+        } else {
+            buffer
+        };
+        up(&self.meters.reads);
+        self.waiting.push_front(Waiting { offset, buffer, read: read() });
+        None
+    }
+
+    /// Hands over what waits, as long as the store takes it.
+    fn hand_over_waiting(&mut self, now: Nanos) {
+        while let Some(Waiting { offset, buffer, read }) = self.waiting.pop_front() {
+            down(&self.meters.reads, 1);
+            let Some(to) = read.to.upgrade() else {
+                self.give_back(buffer);
+                continue;
+            };
+            let (tag, before) = (read.tag, self.waiting.len());
+            if let Some(completion) = self.hand_to_store((offset, buffer), now, || read) {
+                to.give(tag, completion);
+            } else if self.waiting.len() > before {
+                break;
+            }
+        }
+    }
+}
+
+impl Inbox {
+    fn give(&self, tag: u32, completion: Completion) {
+        lock(&self.done).push_back((tag, completion));
+        self.awake.store(true, Ordering::Release);
     }
 }
 
@@ -270,7 +321,7 @@ impl<S: Store, O: Observer> Batch for StoreBatch<S, O> {
         let (awake, inbox) = (&self.awake, &mut self.inbox);
         let read = || {
             let new = || Arc::new(Inbox { done: Mutex::default(), awake: awake.clone() });
-            Read { tag, to: inbox.get_or_insert_with(new).clone() }
+            Read { tag, to: Arc::downgrade(inbox.get_or_insert_with(new)) }
         };
         match io.submit((offset, buffer), self.slice.clock.now(), read) {
             Some(completion) => {
@@ -352,7 +403,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
             access,
             pool: Vec::new(),
             reads: Slab::new(),
-            refused: VecDeque::new(),
+            waiting: VecDeque::new(),
             meters: meters.clone(),
         };
         Executor {
@@ -369,7 +420,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
     /// Reads that the store has not ended, also of tasks that have.
     pub(crate) fn in_flight(&self) -> usize {
         let io = lock(&self.io);
-        io.reads.len() + io.refused.len()
+        io.reads.len() + io.waiting.len()
     }
 
     /// Starts a task under a key of the caller's; `make` gets its way to the store.
@@ -415,7 +466,8 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
             });
         // A read that a task has just begun may be done soon.
         let mut io = lock(&self.io);
-        progress.next = if runnable || !io.refused.is_empty() {
+        // Where reads wait for others of the executor's own, those end.
+        progress.next = if runnable || io.reads.len() == 0 && !io.waiting.is_empty() {
             Some(now)
         } else if io.access.in_flight() > 0 {
             let mut early = Vec::new();
@@ -479,22 +531,9 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
         if io.access.in_flight() > 0 {
             io.access.poll(now, &mut |token, completion| done.push((token, completion)));
         }
-        for _ in 0..io.refused.len() {
-            let Some((offset, buffer, Read { tag, to })) = io.refused.pop_front() else { break };
-            down(&io.meters.reads, 1);
-            if Arc::strong_count(&to) == 1 {
-                // Nobody waits any more.
-                io.give_back(buffer);
-                continue;
-            }
-            let again = to.clone();
-            if let Some(completion) = io.submit((offset, buffer), now, || Read { tag, to: again }) {
-                lock(&to.done).push_back((tag, completion));
-                to.awake.store(true, Ordering::Release);
-            }
-        }
         let any = !done.is_empty();
         Self::hand_over(&mut io, done);
+        io.hand_over_waiting(now);
         any
     }
 
@@ -502,15 +541,13 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
         for (Token(key), completion) in done {
             let Some(Read { tag, to, .. }) = io.reads.remove(key as usize) else { continue };
             down(&io.meters.reads, 1);
-            if Arc::strong_count(&to) == 1 {
-                // Nobody waits any more.
+            let Some(to) = to.upgrade() else {
                 if let Some(buffer) = completion.buffer {
                     io.give_back(buffer);
                 }
                 continue;
-            }
-            lock(&to.done).push_back((tag, completion));
-            to.awake.store(true, Ordering::Release);
+            };
+            to.give(tag, completion);
         }
     }
 }
@@ -575,6 +612,41 @@ mod tests {
         // Nothing to run is no slice.
         executor.step(clock.now(), &mut Turn::new(), &mut finished);
         assert_eq!(meters.slices(), over);
+    }
+
+    #[test]
+    fn the_store_has_so_many_reads_at_a_time_and_all_get_theirs() {
+        let (_namespace, mut executor, clock, meters) = executor(10_000);
+        let mut finished = Vec::new();
+        for key in 0..12 {
+            executor.spawn(key, |media| async move {
+                let mut batch = media.batch();
+                for tag in 0..READS as u32 {
+                    batch.start(u64::from(tag) * 4096, 4096, tag);
+                }
+                let mut read = 0;
+                while batch.next().await.is_some() {
+                    read += 1;
+                }
+                read
+            });
+        }
+        // One that goes while its reads wait leaves none of them.
+        executor.step(clock.now(), &mut Turn::new(), &mut finished);
+        assert!(executor.cancel(11));
+        let mut most = 0;
+        while finished.len() < 11 {
+            executor.step(clock.now(), &mut Turn::new(), &mut finished);
+            most = most.max(lock(&executor.io).reads.len());
+            clock.advance(1_000);
+        }
+        assert_eq!(most, READS);
+        assert!(finished.iter().all(|(_, read)| *read == READS as u32), "{finished:?}");
+        while executor.in_flight() > 0 {
+            executor.step(clock.now(), &mut Turn::new(), &mut finished);
+            clock.advance(1_000);
+        }
+        assert_eq!(meters.held(), Held::default());
     }
 
     #[test]

@@ -1,5 +1,5 @@
 /* FSRLib: near-data commands by path, for C. Link with -lnearside (pkg-config nearside). A path is absolute in the
- * volume and is that path: no byte of it stands for anything else.
+ * volume and is that path: no byte of it stands for anything else. A callback has -EBUSY from the session that calls it, and may close it.
  * Written by cbindgen from crates/fsrlib-c; a test holds it up to date. */
 
 #ifndef NEARSIDE_H
@@ -166,7 +166,8 @@ extern "C" {
 struct nearside *nearside_open(const char *drive,
                                const struct nearside_options *options);
 
-// Closes a drive. Null is nothing.
+// Closes a drive. Null is nothing. From a callback: when the call that it is in returns, to which the callback should then return
+// something other than 0.
 //
 // # Safety
 // `drive` comes from `nearside_open`, is not used by another thread, and is not used again.

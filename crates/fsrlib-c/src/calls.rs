@@ -13,9 +13,8 @@ use nearside_fsrlib::{
 use crate::types::*;
 
 /// An open drive.
-///
-/// C may come back to it from a callback, while a call holds the session: nothing here is reached but through a shared reference.
 pub struct nearside {
+    // C may come back to it from a callback, while a call holds the session: nothing here is reached but through a shared reference.
     /// Borrowed for as long as a call lasts.
     session: RefCell<Session<Box<dyn Transport>>>,
     error: RefCell<CString>,

@@ -212,14 +212,19 @@ fn a_directory_within_itself_is_seen() {
     if !needs::tools("a_directory_within_itself_is_seen", TOOLS) {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    small(dir.path(), "ext4-1k");
-    let image = dir.path().join("ext4-1k");
-    run("debugfs", &["-w", "-R", "ln /indexed /indexed/again", image.to_str().unwrap()]).unwrap();
-    let found = tree(&Image::open(&image).unwrap()).unwrap_err();
-    assert!(found.contains("already seen"), "{found}");
-    // The exploration ends all the same.
-    assert!(block_on(explore(&Image::open(&image).unwrap())).files > 100);
+    // In itself, and in a directory that is in it.
+    for (outer, says) in [("/indexed", "an entry names the directory itself"), ("/", "already seen")] {
+        let dir = tempfile::tempdir().unwrap();
+        small(dir.path(), "ext4-1k");
+        let image = dir.path().join("ext4-1k");
+        let link = format!("ln {outer} /indexed/again");
+        run("debugfs", &["-w", "-R", &link, image.to_str().unwrap()]).unwrap();
+        let found = tree(&Image::open(&image).unwrap()).unwrap_err();
+        assert!(found.contains(says), "{found}");
+        // The exploration ends all the same; of a directory that names itself nothing is believed.
+        let files = block_on(explore(&Image::open(&image).unwrap())).files;
+        assert!(files > if outer == "/" { 100 } else { 10 }, "{files}");
+    }
 }
 
 #[test]

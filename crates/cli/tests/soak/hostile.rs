@@ -1,6 +1,6 @@
 //! Hosts that mean harm, or are killed: each function does it once and ends.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nearside_spec::fabrics::capsule::CapsuleData;
@@ -12,16 +12,25 @@ use nearside_spec::{Status, SubmissionEntry};
 use crate::raw::{PLAIN, Raw, transfer};
 use crate::server::{Served, nearside};
 
-pub const ALL: &[fn(&Served)] = &[
-    goes_while_it_searches,
-    asks_what_takes_long,
-    is_killed,
-    searches_all_at_once,
-    writes_a_byte_now_and_then,
-    sends_and_never_reads,
-    connects_and_connects,
-    sends_anything,
-];
+/// What one does, over and over.
+pub type Act = fn(&Served);
+
+/// All of them by name; those that `NEARSIDE_SOAK_ONLY` names, where it is set.
+pub fn acts() -> Vec<Act> {
+    let all: [(&str, Act); 8] = [
+        ("leaves", goes_while_it_searches),
+        ("patterns", asks_what_takes_long),
+        ("killed", is_killed),
+        ("searches", searches_all_at_once),
+        ("slow", writes_a_byte_now_and_then),
+        ("deaf", sends_and_never_reads),
+        ("connects", connects_and_connects),
+        ("nonsense", sends_anything),
+    ];
+    let only = std::env::var("NEARSIDE_SOAK_ONLY").ok();
+    let wanted = |name: &str| only.as_ref().is_none_or(|only| only.split(',').any(|word| word == name));
+    all.into_iter().filter(|(name, _)| wanted(name)).map(|(_, act)| act).collect()
+}
 
 /// Hostile hosts share a name: one quota is theirs.
 const HOST: &str = "nqn.2026-11.dev.nearside:hostile";
@@ -79,13 +88,15 @@ fn asks_what_takes_long(served: &Served) {
     std::thread::sleep(Duration::from_millis(500));
 }
 
-/// The command itself, by SIGKILL in the middle.
+/// The command itself, in the middle: by SIGKILL, or as Ctrl-C does it.
 fn is_killed(served: &Served) {
     let mut grep = nearside();
     grep.args(["grep", "-d", &served.drive(), "-r", "-c", "(a|b|c)+z", "/"]);
     let mut grep = grep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(100));
-    let _ = grep.kill();
+    let interrupt = std::time::UNIX_EPOCH.elapsed().is_ok_and(|now| now.as_millis() % 2 == 0);
+    let signal = if interrupt { "-INT" } else { "-KILL" };
+    let _ = Command::new("kill").args([signal, &grep.id().to_string()]).status();
     let _ = grep.wait();
 }
 
@@ -138,4 +149,5 @@ fn sends_anything(served: &Served) {
         assert_ne!(queue.run(entry, &[]).status(), Status::SUCCESS);
         queue.put(&[0xff; 512]);
     }
+    pause();
 }

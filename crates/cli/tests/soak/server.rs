@@ -75,6 +75,11 @@ impl Served {
         }
     }
 
+    /// How long near-data work held the threads that serve, at a time.
+    pub fn slices(&self) -> String {
+        self.status()["subsystems"][0]["namespaces"][0]["near_data"]["slices"].to_string()
+    }
+
     fn proc(&self, name: &str) -> PathBuf {
         format!("/proc/{}/{name}", self.child.id()).into()
     }
@@ -86,14 +91,13 @@ impl Served {
         Kept { descriptors: std::fs::read_dir(self.proc("fd")).unwrap().count(), resident }
     }
 
-    /// CPU time of all its threads.
+    /// CPU time of all its threads, those that have ended among them.
     pub fn cpu(&self) -> Duration {
-        let threads = std::fs::read_dir(self.proc("task")).unwrap();
-        let spent = threads.filter_map(|thread| {
-            let text = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
-            text.split_whitespace().next()?.parse().ok()
-        });
-        Duration::from_nanos(spent.sum())
+        let text = std::fs::read_to_string(self.proc("stat")).unwrap();
+        // The name, in parentheses, may hold anything.
+        let fields: Vec<&str> = text.rsplit(')').next().unwrap().split_whitespace().collect();
+        let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+        Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second() as u32
     }
 
     /// By SIGTERM: it ends well, having given nothing up.
