@@ -29,7 +29,13 @@ fn image(test: &str, kind: &str) -> Option<(TempDir, PathBuf)> {
     let sparse = std::fs::File::create(tree.join("a/sparse")).unwrap();
     sparse.set_len(3 << 20).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&sparse, b"\nERROR\n", 2 << 20).unwrap();
-    let image = folder.path().join("disk.img");
+    let image = volume(folder.path(), kind);
+    Some((folder, image))
+}
+
+/// A volume of the folder's tree.
+fn volume(folder: &Path, kind: &str) -> PathBuf {
+    let (tree, image) = (folder.join("tree"), folder.join("disk.img"));
     std::fs::File::create(&image).unwrap().set_len(96 << 20).unwrap();
     let run = |tool: &str, args: &[&str], paths: &[&Path]| {
         let output = Command::new(needs::tool(tool).unwrap()).args(args).args(paths).output().unwrap();
@@ -41,7 +47,7 @@ fn image(test: &str, kind: &str) -> Option<(TempDir, PathBuf)> {
     } else {
         run("mke2fs", &["-q", "-F", "-t", kind, "-d"], &[&tree, &image]);
     }
-    Some((folder, image))
+    image
 }
 
 fn session(image: &Path) -> Session<impl Transport> {
@@ -130,6 +136,54 @@ fn routes_agree_on_ext2() {
 #[test]
 fn routes_agree_on_f2fs() {
     routes_agree("f2fs");
+}
+
+/// Twelve thousand runs, data and holes in turn, where a request of 128 KiB names eight thousand.
+#[test]
+fn a_file_of_more_runs_than_a_request_names_is_the_same_by_every_route() {
+    if !needs::tools("a_file_of_more_runs_than_a_request_names", &["mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("tree")).unwrap();
+    let file = std::fs::File::create(folder.path().join("tree/runs")).unwrap();
+    for run in 0..6_000u64 {
+        let text = format!("{run} ERROR\n").repeat(300);
+        std::os::unix::fs::FileExt::write_all_at(&file, &text.as_bytes()[..4096], run * 8192).unwrap();
+    }
+    file.set_len(6_000 * 8192).unwrap();
+    let image = volume(folder.path(), "ext4");
+    let mut session = session(&image);
+    session.set_route(Route::Drive);
+    let (map, _) = ask(&mut session, &Ask::path("/runs", Operation::Map));
+    assert!(map.len() > 12_000, "{}", map.len());
+    // What is read comes in pieces as they fit: joined.
+    let joined = |records: Vec<Record>| {
+        let mut data = Vec::new();
+        let others = records.into_iter().filter_map(|record| match record {
+            Record::Data { offset, bytes } => {
+                assert_eq!(offset, 4000 + data.len() as u64);
+                data.extend(bytes);
+                None
+            }
+            other => Some(other),
+        });
+        (lines(others.collect()), data)
+    };
+    for operation in [
+        search(Answer::Count),
+        Operation::Count,
+        Operation::Checksum(Digest::Sha256),
+        Operation::Read { offset: 4000, len: 40 << 20 },
+    ] {
+        let asked = Ask::path("/runs", operation);
+        session.set_route(Route::Drive);
+        let drive = joined(ask(&mut session, &asked).0);
+        for route in [Route::Blocks, Route::Host] {
+            session.set_route(route);
+            assert!(joined(ask(&mut session, &asked).0) == drive, "{route:?} {asked:?}");
+        }
+    }
 }
 
 #[test]
