@@ -131,7 +131,7 @@ pub fn stat(drive: &mut Drive, path: &OsString, follow: bool) -> Result<(Vec<Ent
     good &= drive.ask_about(path.as_bytes(), &ask, |record| {
         match record {
             Record::Entry(entry) => found.push(entry),
-            Record::Name { path, kind } => found.push(name_alone(path, kind)),
+            Record::Name { path, kind } => found.push(Entry::of_name(path, kind)),
             Record::Failed { path, status } => {
                 good = false;
                 complain_about(&path, &nearside_fsrlib::describe(&status));
@@ -174,7 +174,7 @@ impl Listing {
             let good = drive.ask_about(&path, &ask, |record| {
                 match record {
                     Record::Entry(entry) => entries.push(entry),
-                    Record::Name { path, kind } => entries.push(name_alone(path, kind)),
+                    Record::Name { path, kind } => entries.push(Entry::of_name(path, kind)),
                     Record::Failed { path: name, status } => {
                         failed = true;
                         complain_about(&join(&path, &name), &nearside_fsrlib::describe(&status));
@@ -203,7 +203,7 @@ impl Listing {
             if self.args.all {
                 for name in ["..", "."] {
                     let ask = Ask::path(join(&path, name.as_bytes()), Operation::Stat);
-                    let mut entry = name_alone(name.into(), 0o040_000);
+                    let mut entry = Entry::of_name(name.into(), 0o040_000);
                     // Where it may not be looked up, its name is all there is of it.
                     let _refused = drive.ask(&ask, |record| {
                         if let Record::Entry(found) = record {
@@ -216,7 +216,7 @@ impl Listing {
             }
             entries.retain(|e| self.shown(&e.path));
             if self.args.long || self.args.inode {
-                for entry in entries.iter().filter(|e| is_name_alone(e)) {
+                for entry in entries.iter().filter(|e| e.is_name_alone()) {
                     self.trouble = self.trouble.max(1);
                     let denied = nearside_fsrlib::describe(&ReplyStatus::PermissionDenied);
                     complain_about(&join(&path, &entry.path), &denied);
@@ -271,7 +271,7 @@ impl Listing {
         let rows: Vec<[String; 7]> = entries
             .iter()
             .map(|e| {
-                let unknown = is_name_alone(e);
+                let unknown = e.is_name_alone();
                 let inode = match self.args.inode {
                     true if unknown => "?".into(),
                     true => e.ino.to_string(),
@@ -342,31 +342,9 @@ impl Listing {
     }
 }
 
-/// An entry of which a directory's word is all there is: no inode has the number 0.
-pub fn name_alone(path: Vec<u8>, kind: u16) -> Entry {
-    Entry {
-        path,
-        ino: 0,
-        mode: kind,
-        links: 0,
-        uid: 0,
-        gid: 0,
-        size: 0,
-        sectors: 0,
-        rdev: (0, 0),
-        times: [(0, 0); 3],
-        birth: None,
-        link: None,
-    }
-}
-
-fn is_name_alone(entry: &Entry) -> bool {
-    entry.ino == 0
-}
-
 /// What is known of an entry, as JSON.
 pub fn json(path: &[u8], entry: &Entry) -> serde_json::Value {
-    if is_name_alone(entry) { format::name_json(path, entry.mode) } else { format::entry_json(path, entry) }
+    if entry.is_name_alone() { format::name_json(path, entry.mode) } else { format::entry_json(path, entry) }
 }
 
 /// `dir/name`.

@@ -11,32 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use nearside_conformance::needs;
+use nearside_conformance::random::Rng;
 use rustix::fs::XattrFlags;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ z >> 31
-    }
-
-    fn below(&mut self, most: usize) -> usize {
-        (self.next() % most as u64) as usize
-    }
-
-    fn one<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())]
-    }
-
-    fn in_of(&mut self, n: usize, of: usize) -> bool {
-        self.below(of) < n
-    }
-}
 
 const USERS: [u32; 4] = [0, 1000, 1001, 1002];
 const GROUPS: [u32; 4] = [0, 1000, 2000, 3000];
@@ -50,10 +26,10 @@ struct User {
 }
 
 impl User {
-    fn random(random: &mut Random) -> User {
+    fn random(random: &mut Rng) -> User {
         // Root is the dull case.
         let uid = if random.in_of(1, 12) { 0 } else { random.one(&USERS[1..]) };
-        let groups = (0..random.below(3)).map(|_| random.one(&GROUPS[1..])).collect();
+        let groups = (0..random.index(3)).map(|_| random.one(&GROUPS[1..])).collect();
         User { uid, gid: random.one(&GROUPS[1..]), groups }
     }
 
@@ -63,8 +39,8 @@ impl User {
 }
 
 /// An access control list as setxattr takes it, with what it says of the mode.
-fn acl(random: &mut Random) -> (Vec<u8>, u32) {
-    let bits = |random: &mut Random| random.one(&[0u16, 1, 4, 5, 5, 7]);
+fn acl(random: &mut Rng) -> (Vec<u8>, u32) {
+    let bits = |random: &mut Rng| random.one(&[0u16, 1, 4, 5, 5, 7]);
     let (owner, group, mask, others) = (bits(random), bits(random), bits(random), bits(random));
     let mut entries = vec![(1u16, owner, NONE)];
     let mut users: Vec<u32> = USERS[1..].iter().copied().filter(|_| random.in_of(1, 2)).collect();
@@ -85,7 +61,7 @@ fn acl(random: &mut Random) -> (Vec<u8>, u32) {
 }
 
 /// Owner, mode and perhaps a list of a file or directory that is made.
-fn dress(random: &mut Random, path: &Path, directory: bool) {
+fn dress(random: &mut Rng, path: &Path, directory: bool) {
     chown(path, Some(random.one(&USERS)), Some(random.one(&GROUPS))).unwrap();
     let often = if directory { 0o755 } else { 0o644 };
     let odd = [0o700, 0o070, 0o007, 0o750, 0o744, 0o711, 0o604, 0o640, 0o000, 0o444, 0o111, 0o055, 0o505];
@@ -102,20 +78,20 @@ const NAMES: [&str; 12] =
     ["a", "b.log", "[ab].log", "c*", "d?", "{e,f}", "[", "g-h", ".hidden", "i.tsx", "[id].tsx", "j"];
 
 /// A random tree below `at`; the paths in it, relative to `root`.
-fn make(random: &mut Random, root: &Path, at: &Path, depth: usize, paths: &mut Vec<String>) {
+fn make(random: &mut Rng, root: &Path, at: &Path, depth: usize, paths: &mut Vec<String>) {
     let mut names = NAMES.to_vec();
-    for _ in 0..1 + random.below(6) {
-        let name = names.swap_remove(random.below(names.len()));
+    for _ in 0..1 + random.index(6) {
+        let name = names.swap_remove(random.index(names.len()));
         let path = at.join(name);
         paths.push(format!("/{}", path.strip_prefix(root).unwrap().display()));
-        match random.below(10) {
+        match random.index(10) {
             0..=3 if depth < 3 => {
                 fs::create_dir(&path).unwrap();
                 make(random, root, &path, depth + 1, paths);
                 dress(random, &path, true);
             }
             4 => {
-                let target = match random.below(5) {
+                let target = match random.index(5) {
                     0 => "nowhere".to_owned(),
                     1 => name.to_owned(),
                     2 => "..".to_owned(),
@@ -126,7 +102,7 @@ fn make(random: &mut Random, root: &Path, at: &Path, depth: usize, paths: &mut V
             }
             _ => {
                 let mut text = String::new();
-                for n in 0..random.below(6) {
+                for n in 0..random.index(6) {
                     let word = random.one(&["needle", "hay"]);
                     writeln!(text, "line {n}: {word}").unwrap();
                 }
@@ -222,7 +198,7 @@ fn the_drive_the_host_and_the_kernel_give_one_answer() {
         mke2fs.args(["-q", "-F", "-t", "ext4", "-I", "256"]).args((!options.is_empty()).then_some(options));
         must(mke2fs.arg(&image));
         let range = first..trees.min(first + AT_ONCE);
-        let random = |n: usize| Random(seed.wrapping_mul(1_000_003).wrapping_add(n as u64));
+        let random = |n: usize| Rng(seed.wrapping_mul(1_000_003).wrapping_add(n as u64));
         let mounted = mount(&image, &at, "loop");
         let all: Vec<Vec<String>> = range
             .clone()

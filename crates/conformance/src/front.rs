@@ -14,7 +14,7 @@ use nearside_fsrlib::{Ask, Digest, Operation, Record, ReplyStatus, Request};
 use nearside_spec::near_data::wire;
 use nearside_store::{Delay, Dram, Fault, Faulty, File, FileOptions, Kinds, Lossy, Modelled, Rule, Store};
 
-use crate::store::Rng;
+use crate::random::Rng;
 
 /// How a front says no.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,28 +10,11 @@ use nearside_clock::Nanos;
 use nearside_dma::{IoBuffer, Memory, Region, Span};
 use nearside_store::{Channel, Completion, Data, Operation, Store, StoreError, Submitted, Token};
 
+use crate::random::Rng;
+
 /// Bytes of host memory that a [`Host`] has.
 pub const HOST_BYTES: usize = 1 << 20;
 const HOST_IOVA: u64 = 0x10_0000;
-
-/// Seeded random numbers (splitmix64).
-pub struct Rng(pub u64);
-
-impl Rng {
-    /// The next one.
-    pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// One below `n`.
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.draw() % n.max(1)
-    }
-}
 
 /// A channel with host memory, time, and what has completed and was not asked for yet.
 pub struct Host<C> {

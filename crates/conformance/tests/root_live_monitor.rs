@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-use nearside_conformance::store::Rng;
+use nearside_conformance::random::Rng;
 use nearside_dma::IoBuffer;
 use rig::Rig;
 use workload::{Size, Workload};

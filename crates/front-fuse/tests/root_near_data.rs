@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use nearside_clock::TscClock;
 use nearside_conformance::needs;
-use nearside_conformance::store::Rng;
+use nearside_conformance::random::Rng;
 use nearside_device::runner::Rest;
 use nearside_device::{Config, Fsr};
 use nearside_front_fuse::{AttachOptions, attach};

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::ptr::NonNull;
 
 use nearside_fsrlib::{
-    Answer, Ask, Credentials, Digest, Error, Operation, Record, ReplyStatus, Search, Session, Target,
+    Answer, Ask, Credentials, Digest, Entry, Error, Operation, Record, ReplyStatus, Search, Session, Target,
     Transport, describe, errno, own_credentials,
 };
 
@@ -359,7 +359,7 @@ pub unsafe extern "C" fn nearside_checksum(
     unsafe { call(drive, body) }
 }
 
-fn entry(e: &nearside_fsrlib::Entry, named: bool) -> nearside_entry {
+fn entry(e: &Entry, named: bool) -> nearside_entry {
     nearside_entry {
         name: if named { e.path.as_ptr().cast() } else { std::ptr::null() },
         name_len: if named { e.path.len() } else { 0 },
@@ -372,24 +372,6 @@ fn entry(e: &nearside_fsrlib::Entry, named: bool) -> nearside_entry {
         sectors: e.sectors,
         seconds: e.times.map(|t| t.0),
         nanoseconds: e.times.map(|t| t.1),
-    }
-}
-
-/// A name in a directory that may be read and not searched: its type, and nothing more.
-fn name_alone(path: Vec<u8>, kind: u16) -> nearside_fsrlib::Entry {
-    nearside_fsrlib::Entry {
-        path,
-        mode: kind,
-        ino: 0,
-        links: 0,
-        uid: 0,
-        gid: 0,
-        size: 0,
-        sectors: 0,
-        rdev: (0, 0),
-        times: [(0, 0); 3],
-        birth: None,
-        link: None,
     }
 }
 
@@ -441,7 +423,7 @@ pub unsafe extern "C" fn nearside_list(
         session.stream(&Ask::path(path, Operation::List), |record| {
             let e = match record {
                 Record::Entry(e) => e,
-                Record::Name { path, kind } => name_alone(path, kind),
+                Record::Name { path, kind } => Entry::of_name(path, kind),
                 _ => return ControlFlow::Continue(()),
             };
             count += 1;

@@ -1,10 +1,11 @@
 //! The way to a drive that another process serves (`nearside attach`): a unix socket.
 //!
-//! One request frame and its bytes, one reply frame and its bytes (`nearside_spec::socket` has the form).
+//! One request frame and its bytes, one reply frame and its bytes (`nearside_spec::socket` has the form). A server lets connections go that
+//! say nothing for long where others want to come: the next request then connects anew.
 
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nearside_spec::Status;
 use nearside_spec::near_data::MAX_BUFFER;
@@ -26,7 +27,32 @@ const READ: usize = 128 * 1024;
 pub struct SocketTransport {
     stream: UnixStream,
     name: String,
+    /// Where it is connected to anew; none for a stream that came connected.
+    path: Option<PathBuf>,
     hello: Hello,
+}
+
+/// A request and its place.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    what: &'static str,
+    kind: Kind,
+    request: &'a [u8],
+    room: usize,
+    offset: u64,
+}
+
+/// Why there is no reply.
+enum Ended {
+    /// The connection had gone: nothing of a reply came.
+    Gone(io::Error),
+    Failed(Error),
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Ended {
+        Ended::Failed(error)
+    }
 }
 
 impl SocketTransport {
@@ -34,19 +60,14 @@ impl SocketTransport {
     pub fn connect(path: &Path) -> Result<SocketTransport, Error> {
         let name = format!("{PREFIX}{}", path.display());
         let stream = UnixStream::connect(path).map_err(Error::io(name.clone()))?;
-        SocketTransport::over(stream, name)
+        Ok(SocketTransport { path: Some(path.to_owned()), ..SocketTransport::over(stream, name)? })
     }
 
     /// A drive at the other end of a stream that is connected already; `name` is for messages.
     pub fn over(stream: UnixStream, name: String) -> Result<SocketTransport, Error> {
         let hello = Hello { capacity: 0, block_size: 512 };
-        let mut transport = SocketTransport { stream, name, hello };
-        let mut reply = Vec::new();
-        transport.exchange("hello", Kind::Hello, &[], 64, 0, &mut reply)?;
-        transport.hello = Hello::decode(&reply).ok_or_else(|| Error::Form {
-            what: "reply",
-            reason: "the drive's greeting is too short".into(),
-        })?;
+        let mut transport = SocketTransport { stream, name, path: None, hello };
+        transport.hello = transport.greet()?;
         // Reads are rounded to whole blocks: what a block is bounds what they take.
         let Hello { block_size, .. } = transport.hello;
         if !block_size.is_power_of_two() || !BLOCK_SIZES.contains(&block_size) {
@@ -56,39 +77,73 @@ impl SocketTransport {
         Ok(transport)
     }
 
-    fn exchange(
-        &mut self,
-        what: &'static str,
-        kind: Kind,
-        request: &[u8],
-        room: usize,
-        offset: u64,
-        reply: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        let io = |error| Error::io(self.name.clone())(error);
+    fn greet(&self) -> Result<Hello, Error> {
+        let mut reply = Vec::new();
+        let hello = Asked { what: "hello", kind: Kind::Hello, request: &[], room: 64, offset: 0 };
+        self.once(hello, &mut reply).map_err(|ended| self.error(ended))?;
+        let reason = "the drive's greeting is too short";
+        Hello::decode(&reply).ok_or_else(|| Error::Form { what: "reply", reason: reason.into() })
+    }
+
+    fn error(&self, ended: Ended) -> Error {
+        match ended {
+            Ended::Gone(error) => Error::io(self.name.clone())(error),
+            Ended::Failed(error) => error,
+        }
+    }
+
+    /// A request that only reads: where the connection had gone, it is sent once more by a new one.
+    fn exchange(&mut self, asked: Asked<'_>, reply: &mut Vec<u8>) -> Result<(), Error> {
+        let gone = match self.once(asked, reply) {
+            Ok(()) => return Ok(()),
+            Err(gone @ Ended::Gone(_)) => gone,
+            Err(Ended::Failed(error)) => return Err(error),
+        };
+        let Some(stream) = self.path.as_ref().and_then(|path| UnixStream::connect(path).ok()) else {
+            return Err(self.error(gone));
+        };
+        self.stream = stream;
+        if self.greet()? != self.hello {
+            let reason = format!("{} is another drive than it was", self.name);
+            return Err(Error::Form { what: "reply", reason });
+        }
+        self.once(asked, reply).map_err(|ended| self.error(ended))
+    }
+
+    fn once(&self, asked: Asked<'_>, reply: &mut Vec<u8>) -> Result<(), Ended> {
+        let Asked { what, kind, request, room, offset } = asked;
         let word = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let frame = RequestFrame { kind, len: word(request.len()), room: word(room), offset };
         let mut bytes = frame.encode().to_vec();
         bytes.extend_from_slice(request);
-        (&self.stream).write_all(&bytes).map_err(io)?;
+        let ended = |error: io::Error| match error.kind() {
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof => {
+                Ended::Gone(error)
+            }
+            _ => Ended::Failed(Error::io(self.name.clone())(error)),
+        };
+        (&self.stream).write_all(&bytes).map_err(ended)?;
         let mut head = [0; REPLY_FRAME];
-        (&self.stream).read_exact(&mut head).map_err(io)?;
+        (&self.stream).read_exact(&mut head[..1]).map_err(ended)?;
+        let io = |error| Error::io(self.name.clone())(error);
+        (&self.stream).read_exact(&mut head[1..]).map_err(io)?;
         let form = |reason: String| Error::Form { what: "reply", reason };
         let head = ReplyFrame::decode(&head).ok_or_else(|| form(format!("{} is no drive", self.name)))?;
         let len = head.len as usize;
         if len > room {
-            return Err(form(format!("{len} bytes where at most {room} were asked for")));
+            return Err(form(format!("{len} bytes where at most {room} were asked for")).into());
         }
         reply.resize(len, 0);
         (&self.stream).read_exact(reply).map_err(io)?;
         let status = Status(head.status);
-        if status.is_success() { Ok(()) } else { Err(Error::Nvme { what, status }) }
+        if status.is_success() { Ok(()) } else { Err(Error::Nvme { what, status }.into()) }
     }
 }
 
 impl Transport for SocketTransport {
     fn near_data(&mut self, request: &[u8], capacity: usize, reply: &mut Vec<u8>) -> Result<(), Error> {
-        self.exchange("a near-data command", Kind::NearData, request, capacity.min(MAX_BUFFER), 0, reply)
+        let (what, room) = ("a near-data command", capacity.min(MAX_BUFFER));
+        self.exchange(Asked { what, kind: Kind::NearData, request, room, offset: 0 }, reply)
     }
 
     fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, Error> {
@@ -96,7 +151,9 @@ impl Transport for SocketTransport {
         let mut bytes = Vec::new();
         for (i, piece) in into.chunks_mut(READ).enumerate() {
             let at = offset + (i * READ) as u64;
-            self.exchange("a read", Kind::Read, &[], piece.len(), at, &mut bytes)?;
+            let what = "a read";
+            let asked = Asked { what, kind: Kind::Read, request: &[], room: piece.len(), offset: at };
+            self.exchange(asked, &mut bytes)?;
             if bytes.len() != piece.len() {
                 let reason = format!("{} bytes of {} at byte {at}", bytes.len(), piece.len());
                 return Err(Error::Form { what: "reply", reason });

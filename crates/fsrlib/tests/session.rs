@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 
 use nearside_clock::SimClock;
@@ -135,34 +136,71 @@ fn a_reply_that_is_none_is_an_error() {
     }
 }
 
+/// A drive at a socket: connection after connection, each of a drive of so many bytes that closes it after so many requests.
+fn drive_at(path: &Path, connections: Vec<(u64, usize)>) -> std::thread::JoinHandle<()> {
+    let listener = UnixListener::bind(path).unwrap();
+    std::thread::spawn(move || {
+        for (capacity, requests) in connections {
+            let (stream, _) = listener.accept().unwrap();
+            answer(stream, capacity, requests);
+        }
+    })
+}
+
+fn answer(mut stream: UnixStream, capacity: u64, requests: usize) {
+    let mut frame = [0; REQUEST_FRAME];
+    for _ in 0..requests {
+        if stream.read_exact(&mut frame).is_err() {
+            return;
+        }
+        let frame = RequestFrame::decode(&frame).unwrap();
+        let mut body = vec![0; frame.len as usize];
+        stream.read_exact(&mut body).unwrap();
+        let (status, bytes) = match frame.kind {
+            Kind::Hello => (0, Hello { capacity, block_size: 512 }.encode().to_vec()),
+            Kind::Read if frame.offset >= capacity => (0x80, vec![]),
+            Kind::Read => (0, vec![frame.offset as u8; frame.room as usize]),
+            Kind::NearData => {
+                let request = wire::decode_request(&body).unwrap();
+                assert_eq!(request.operation, Operation::Nop);
+                (0, wire::encode_reply(&Reply::default(), frame.room as usize).ok().unwrap())
+            }
+        };
+        let head = ReplyFrame { status, len: bytes.len() as u32 }.encode();
+        stream.write_all(&[&head[..], &bytes].concat()).unwrap();
+    }
+}
+
+#[test]
+fn a_connection_that_was_let_go_of_is_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("drive.sock");
+    // Closed after one command; then with the next command; then there is another drive; then none.
+    let drive = drive_at(&path, vec![(8192, 2), (8192, 3), (4096, 9)]);
+    let transport = SocketTransport::connect(&path).unwrap();
+    let mut session = Session::new(transport, Arc::new(SimClock::default()));
+    for _ in 0..3 {
+        session.nop().unwrap();
+    }
+    let error = session.nop().unwrap_err();
+    assert!(error.to_string().contains("another drive"), "{error}");
+    drop(session);
+    drive.join().unwrap();
+    // A stream that came connected has nowhere to go.
+    let (here, there) = UnixStream::pair().unwrap();
+    let drive = std::thread::spawn(move || answer(there, 8192, 2));
+    let transport = SocketTransport::over(here, "pair".into()).unwrap();
+    let mut session = Session::new(transport, Arc::new(SimClock::default()));
+    session.nop().unwrap();
+    assert!(session.nop().unwrap_err().to_string().starts_with("pair: "));
+    drive.join().unwrap();
+}
+
 #[test]
 fn over_a_socket() {
-    let folder = std::env::temp_dir().join(format!("nearside-fsrlib-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("drive.sock");
-    let _ = std::fs::remove_file(&path);
-    let listener = UnixListener::bind(&path).unwrap();
-    let drive = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut frame = [0; REQUEST_FRAME];
-        while stream.read_exact(&mut frame).is_ok() {
-            let frame = RequestFrame::decode(&frame).unwrap();
-            let mut body = vec![0; frame.len as usize];
-            stream.read_exact(&mut body).unwrap();
-            let (status, bytes) = match frame.kind {
-                Kind::Hello => (0, Hello { capacity: 8192, block_size: 512 }.encode().to_vec()),
-                Kind::Read if frame.offset >= 8192 => (0x80, vec![]),
-                Kind::Read => (0, vec![frame.offset as u8; frame.room as usize]),
-                Kind::NearData => {
-                    let request = wire::decode_request(&body).unwrap();
-                    assert_eq!(request.operation, Operation::Nop);
-                    (0, wire::encode_reply(&Reply::default(), frame.room as usize).ok().unwrap())
-                }
-            };
-            let head = ReplyFrame { status, len: bytes.len() as u32 }.encode();
-            stream.write_all(&[&head[..], &bytes].concat()).unwrap();
-        }
-    });
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("drive.sock");
+    let drive = drive_at(&path, vec![(8192, 99)]);
     let transport = SocketTransport::connect(&path).unwrap();
     assert_eq!((transport.capacity(), transport.block_size()), (8192, 512));
     let mut session = Session::new(transport, Arc::new(SimClock::default()));
@@ -173,11 +211,10 @@ fn over_a_socket() {
     assert!(error.to_string().contains("LBA Out of Range"), "{error}");
     drop(session);
     drive.join().unwrap();
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn a_socket_that_is_not_there_is_named() {
-    let error = SocketTransport::connect(std::path::Path::new("/nonexistent/drive.sock")).unwrap_err();
+    let error = SocketTransport::connect(Path::new("/nonexistent/drive.sock")).unwrap_err();
     assert!(error.to_string().starts_with("unix:/nonexistent/drive.sock: "), "{error}");
 }

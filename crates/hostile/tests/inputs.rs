@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use nearside_conformance::random::Rng;
 use nearside_hostile::TARGETS;
 
 /// Each finding has a file in `fuzz/regressions/TARGET`, named after what was wrong.
@@ -27,41 +28,24 @@ fn seeds_and_changes_of_them() {
     for target in TARGETS {
         let seeds = (target.seeds)();
         assert!(!seeds.is_empty(), "{} has no seeds", target.name);
-        let mut random = Random(1);
+        let mut random = Rng(1);
         for seed in &seeds {
             (target.run)(seed);
         }
         for _ in 0..300 {
-            let mut input = seeds[random.below(seeds.len())].clone();
-            for _ in 0..1 + random.below(6) {
-                let at = random.below(input.len());
-                input[at] = match random.below(3) {
-                    0 => input[at] ^ (1 << random.below(8)),
-                    1 => [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
+            let mut input = seeds[random.index(seeds.len())].clone();
+            for _ in 0..1 + random.index(6) {
+                let at = random.index(input.len());
+                input[at] = match random.index(3) {
+                    0 => input[at] ^ (1 << random.index(8)),
+                    1 => [0, 1, 0x7f, 0x80, 0xff][random.index(5)],
                     _ => random.next() as u8,
                 };
             }
-            if random.below(8) == 0 {
-                input.truncate(random.below(input.len()));
+            if random.index(8) == 0 {
+                input.truncate(random.index(input.len()));
             }
             (target.run)(&input);
         }
-    }
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ z >> 31
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
     }
 }

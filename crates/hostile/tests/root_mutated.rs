@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nearside_conformance::needs;
+use nearside_conformance::random::Rng;
 use nearside_fsview::{DirCursor, Error, FileKind, Ino, Inode, Place, Volume};
 use nearside_hostile::mend;
 use nearside_hostile::patched::{Patched, now};
@@ -413,25 +414,8 @@ impl Compared {
     }
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ z >> 31
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
-
 /// A few changes of one structure, and its checksum after them.
-fn mutated<'a>(image: &'a Image, random: &mut Random) -> (Patched<'a>, Kind, Site) {
+fn mutated<'a>(image: &'a Image, random: &mut Rng) -> (Patched<'a>, Kind, Site) {
     let kinds: Vec<Kind> = [Kind::Inode, Kind::Inode, Kind::Entries, Kind::Map, Kind::Map, Kind::Attributes]
         .into_iter()
         .filter(|kind| !image.sites_of(*kind).is_empty())
@@ -513,7 +497,7 @@ fn mutated_volumes_are_answered_as_by_the_kernel() {
     let mut total = Compared::default();
     let mut refused = 0;
     for nr in 0..count {
-        let mut random = Random(seed.wrapping_mul(0x1_0000_0001).wrapping_add(nr));
+        let mut random = Rng(seed.wrapping_mul(0x1_0000_0001).wrapping_add(nr));
         let images = volumes::ext();
         let image = &images[nr as usize % images.len()];
         let (source, kind, site) = mutated(image, &mut random);

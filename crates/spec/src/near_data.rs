@@ -395,6 +395,31 @@ pub struct Entry {
     pub link: Option<Vec<u8>>,
 }
 
+impl Entry {
+    /// What is known of a name in a directory that may be read and not searched ([`Record::Name`]): its type, and nothing more.
+    pub fn of_name(path: Vec<u8>, kind: u16) -> Entry {
+        Entry {
+            path,
+            ino: 0,
+            mode: kind,
+            links: 0,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            sectors: 0,
+            rdev: (0, 0),
+            times: [(0, 0); 3],
+            birth: None,
+            link: None,
+        }
+    }
+
+    /// Whether a name and a type are all: no inode has the number 0.
+    pub fn is_name_alone(&self) -> bool {
+        self.ino == 0
+    }
+}
+
 /// What a volume is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeRecord {

@@ -150,7 +150,7 @@ pub fn run(mut args: FindArgs) -> Outcome {
                         complain_about(&path, &describe(&ReplyStatus::PermissionDenied));
                     }
                     if !unknown {
-                        walk.entry(crate::ls::name_alone(path, kind), &mut out)?;
+                        walk.entry(Entry::of_name(path, kind), &mut out)?;
                     }
                 }
                 Record::Failed { path, status } => {

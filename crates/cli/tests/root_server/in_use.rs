@@ -9,7 +9,7 @@ use nearside_conformance::needs;
 
 use crate::{Mount, NQN, Server, ext4};
 
-fn nearside(args: &[&str]) -> (Option<i32>, String, String) {
+pub fn nearside(args: &[&str]) -> (Option<i32>, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_nearside"))
         .args(args)
         .env_remove("NEARSIDE_DRIVE")

@@ -11,6 +11,7 @@ use nearside_driver::Error;
 use nearside_driver::tcp::{Address, Controller, Options};
 
 mod failed_sync;
+mod freed;
 mod full_disk;
 mod in_use;
 mod killed;
