@@ -701,7 +701,7 @@ mod tests {
             }
             executor.step(clock.now(), &mut Turn::new(), &mut finished);
             assert_eq!(meters.held(), Held { tasks: 4, reads: 16, buffers: 0 });
-            assert_eq!((executor.in_flight(), namespace.stripes_held()), (16, 16));
+            assert_eq!((executor.in_flight(), namespace.stripes_held()), (16, READS));
             match way {
                 // They are waited for.
                 0 => {}
@@ -710,7 +710,7 @@ mod tests {
                 // All goes.
                 _ => {
                     drop(executor);
-                    assert_eq!((meters.held(), namespace.left_in_flight()), (Held::default(), 16));
+                    assert_eq!((meters.held(), namespace.left_in_flight()), (Held::default(), READS));
                     assert!(namespace.stripes_held() > 0);
                     let due = namespace.tend(clock.now()).unwrap();
                     clock.advance_to(due);

@@ -148,7 +148,7 @@ fn a_file_of_more_runs_than_a_request_names_is_the_same_by_every_route() {
     std::fs::create_dir(folder.path().join("tree")).unwrap();
     let file = std::fs::File::create(folder.path().join("tree/runs")).unwrap();
     for run in 0..6_000u64 {
-        let text = format!("{run} ERROR\n").repeat(300);
+        let text = format!("{run} ERROR\n").repeat(600);
         std::os::unix::fs::FileExt::write_all_at(&file, &text.as_bytes()[..4096], run * 8192).unwrap();
     }
     file.set_len(6_000 * 8192).unwrap();
