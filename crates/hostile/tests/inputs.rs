@@ -39,7 +39,7 @@ fn seeds_and_changes_of_them() {
                 input[at] = match random.index(3) {
                     0 => input[at] ^ (1 << random.index(8)),
                     1 => [0, 1, 0x7f, 0x80, 0xff][random.index(5)],
-                    _ => random.next() as u8,
+                    _ => random.draw() as u8,
                 };
             }
             if random.index(8) == 0 {

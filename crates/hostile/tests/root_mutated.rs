@@ -435,7 +435,7 @@ fn mutated<'a>(image: &'a Image, random: &mut Rng) -> (Patched<'a>, Kind, Site) 
         };
         match random.below(5) {
             0 => bytes[at] ^= 1 << random.below(8),
-            1 => bytes[at] = random.next() as u8,
+            1 => bytes[at] = random.draw() as u8,
             2 => bytes[at] = [0, 1, 0x7F, 0x80, 0xFF, b'/'][random.below(6) as usize],
             // Two entries exchanged, or one twice.
             3 if at + 24 <= bytes.len() && at >= 12 => {
