@@ -701,7 +701,7 @@ mod tests {
             }
             executor.step(clock.now(), &mut Turn::new(), &mut finished);
             assert_eq!(meters.held(), Held { tasks: 4, reads: 16, buffers: 0 });
-            assert_eq!((executor.in_flight(), namespace.stripes_held()), (16, READS));
+            assert_eq!((executor.in_flight(), namespace.stripes_held()), (16, 16));
             match way {
                 // They are waited for.
                 0 => {}

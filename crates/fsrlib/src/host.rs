@@ -222,21 +222,22 @@ impl<F: FnMut(Record) -> ControlFlow<()>> Answering<'_, F> {
         };
         if inline {
             // It has come to the host with its metadata: it is computed there and then.
-            return self.on_the_host(host, session, path);
+            return self.on_the_host(host, session, path, size);
         }
         let target = Target::Blocks { size, ranges };
         let ask = Ask { target, operation: self.ask.operation.clone(), follow: true };
         if wire::encode_request(&session.request(&ask)).len().saturating_add(CURSOR) <= MAX_REQUEST {
             let records = Records::new(session, &ask, None);
-            return self.pass_on(records, &path, 0);
+            return self.pass_on(records, &path, Part::whole(size));
         }
         let (Target::Blocks { size, ranges }, Operation::Read { offset, len }) = (ask.target, ask.operation)
         else {
             // Its state between two parts of the list is no part of a request.
-            return self.on_the_host(host, session, path);
+            return self.on_the_host(host, session, path, size);
         };
         let end = offset.saturating_add(len).min(size);
         let mut at = 0;
+        let mut named = false;
         for part in ranges.chunks((MAX_REQUEST - 4 * CURSOR) / 16) {
             let start = at;
             at = part.iter().fold(at, |n: u64, range| n.saturating_add(range.len));
@@ -245,13 +246,15 @@ impl<F: FnMut(Record) -> ControlFlow<()>> Answering<'_, F> {
                 let target = Target::Blocks { size: at - start, ranges: part.to_vec() };
                 let operation = Operation::Read { offset: from - start, len: to - from };
                 let records = Records::new(session, &Ask { target, operation, follow: true }, None);
-                let flow = self.pass_on(records, &path, start)?;
+                let flow = self.pass_on(records, &path, Part { start, size, named })?;
+                named = true;
                 if flow.is_break() {
                     return Ok(flow);
                 }
             }
         }
-        Ok(ControlFlow::Continue(()))
+        // No byte was asked for: its name and size are the answer.
+        Ok(if named { ControlFlow::Continue(()) } else { (self.sink)(Record::File { path, size }) })
     }
 
     fn on_the_host<T: Transport>(
@@ -259,26 +262,26 @@ impl<F: FnMut(Record) -> ControlFlow<()>> Answering<'_, F> {
         host: &mut Host,
         session: &mut Session<T>,
         path: Vec<u8>,
+        size: u64,
     ) -> Result<ControlFlow<()>, Error> {
         let ask = Ask::path(path.clone(), self.ask.operation.clone());
         let records = Records::new(session, &ask, Some(host));
-        self.pass_on(records, &path, 0)
+        self.pass_on(records, &path, Part::whole(size))
     }
 
-    /// Hands on what was answered about one file, whose name the drive does not know and whose first byte was byte `start`.
+    /// Hands on what was answered about one file, whose name the drive does not know.
     fn pass_on<T: Transport>(
         &mut self,
         mut records: Records<'_, T>,
         path: &[u8],
-        start: u64,
+        Part { start, size, mut named }: Part,
     ) -> Result<ControlFlow<()>, Error> {
         let mut flow = ControlFlow::Continue(());
-        let mut named = start > 0;
         while flow.is_continue() {
             flow = match records.next() {
                 None => break,
                 Some(Ok(Record::File { .. })) if named => continue,
-                Some(Ok(Record::File { size, .. })) => {
+                Some(Ok(Record::File { .. })) => {
                     named = true;
                     (self.sink)(Record::File { path: path.to_vec(), size })
                 }
@@ -303,6 +306,22 @@ impl<F: FnMut(Record) -> ControlFlow<()>> Answering<'_, F> {
         // The file is counted already.
         add(&mut self.counters, &Counters { files: 0, ..records.counters() });
         Ok(flow)
+    }
+}
+
+/// What of a file an answer is about.
+struct Part {
+    /// Its first byte.
+    start: u64,
+    /// The whole file's bytes.
+    size: u64,
+    /// Whether the file was named already.
+    named: bool,
+}
+
+impl Part {
+    fn whole(size: u64) -> Part {
+        Part { start: 0, size, named: false }
     }
 }
 

@@ -159,22 +159,25 @@ fn a_file_of_more_runs_than_a_request_names_is_the_same_by_every_route() {
     assert!(map.len() > 12_000, "{}", map.len());
     // What is read comes in pieces as they fit: joined.
     let joined = |records: Vec<Record>| {
-        let mut data = Vec::new();
+        let (mut first, mut data) = (None, Vec::new());
         let others = records.into_iter().filter_map(|record| match record {
             Record::Data { offset, bytes } => {
-                assert_eq!(offset, 4000 + data.len() as u64);
+                assert_eq!(offset, *first.get_or_insert(offset) + data.len() as u64);
                 data.extend(bytes);
                 None
             }
             other => Some(other),
         });
-        (lines(others.collect()), data)
+        (lines(others.collect()), first, data)
     };
     for operation in [
         search(Answer::Count),
         Operation::Count,
         Operation::Checksum(Digest::Sha256),
-        Operation::Read { offset: 4000, len: 40 << 20 },
+        Operation::Read { offset: 4000, len: u64::MAX },
+        Operation::Read { offset: 0, len: 0 },
+        // All of it behind the first part.
+        Operation::Read { offset: 4000 + (40 << 20), len: 5000 },
     ] {
         let asked = Ask::path("/runs", operation);
         session.set_route(Route::Drive);
