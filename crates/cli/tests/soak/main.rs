@@ -93,7 +93,8 @@ fn honest_hosts_beside_hostile_ones() {
             None => {}
             Some(first) => {
                 assert_eq!(first.descriptors, kept.descriptors);
-                assert!(kept.resident <= first.resident + (32 << 20), "{first:?}, then {kept:?}");
+                // The staging buffers' 64 MiB become resident as they are first used.
+                assert!(kept.resident <= first.resident + (96 << 20), "{first:?}, then {kept:?}");
             }
         }
     }
