@@ -6,7 +6,7 @@
 #   make studies       the papers' tables and figures: paper beside model beside this machine; records as above, pages in OUT
 #   make studies FAST=1  the same in seconds each; records beside the pages
 #   make fuzz          every fuzz target, SECONDS each (default 300)
-#   make sanitize      Miri, ThreadSanitizer and AddressSanitizer over the tests that each can run; for once a week (about an hour)
+#   make sanitize      Miri, ThreadSanitizer and AddressSanitizer over the tests that each can run; for once a week
 #   make install       the command, FSRLib's header and libraries, its pkg-config file (PREFIX, DESTDIR)
 
 PREFIX ?= /usr/local

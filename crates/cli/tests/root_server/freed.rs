@@ -4,13 +4,10 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Command;
 
-use nearside_conformance::needs;
-
 use crate::in_use::nearside;
-use crate::{Mount, ext4};
+use crate::{Mount, can_mount, ext4};
 
 /// Over half of what there is room for: one of the two takes blocks of the other.
 const BYTES: usize = 8 << 20;
@@ -18,11 +15,8 @@ const BYTES: usize = 8 << 20;
 #[test]
 fn a_freed_block_is_nobodys_to_read() {
     let test = "root_server::freed::a_freed_block_is_nobodys_to_read";
-    if !needs::root(test) || !needs::tools(test, &["mount", "umount", "mke2fs", "losetup"]) {
+    if !can_mount(test) {
         return;
-    }
-    if !Path::new("/dev/loop-control").exists() {
-        return needs::left_out(test, "no /dev/loop-control");
     }
     // A home location may be written at any time: one round in which it was late is enough.
     let shown = (0..10).any(|_| one_round() > 0);

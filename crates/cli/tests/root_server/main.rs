@@ -30,6 +30,18 @@ fn can_attach(test: &str) -> bool {
     there
 }
 
+/// Whether this machine can mount an image; otherwise leaves the test out.
+fn can_mount(test: &str) -> bool {
+    if !needs::root(test) || !needs::tools(test, &["mount", "umount", "mke2fs", "losetup"]) {
+        return false;
+    }
+    let there = Path::new("/dev/loop-control").exists();
+    if !there {
+        needs::left_out(test, "no /dev/loop-control");
+    }
+    there
+}
+
 /// The server, its port, and its output, which it goes on to write to; killed when dropped.
 struct Server {
     child: Child,

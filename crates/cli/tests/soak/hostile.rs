@@ -1,4 +1,4 @@
-//! Hosts that mean harm, or are killed: each function does it once and ends.
+//! Hosts that mean harm, or are killed: each function does it once and ends, or panics where the server lets go of it before.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::server::{Served, nearside};
 pub type Act = fn(&Served);
 
 /// All of them by name; those that `NEARSIDE_SOAK_ONLY` names, where it is set.
-pub fn acts() -> Vec<Act> {
-    let all: [(&str, Act); 8] = [
+pub fn acts() -> Vec<(&'static str, Act)> {
+    let all: [(&'static str, Act); 8] = [
         ("leaves", goes_while_it_searches),
         ("patterns", asks_what_takes_long),
         ("killed", is_killed),
@@ -29,28 +29,24 @@ pub fn acts() -> Vec<Act> {
     ];
     let only = std::env::var("NEARSIDE_SOAK_ONLY").ok();
     let wanted = |name: &str| only.as_ref().is_none_or(|only| only.split(',').any(|word| word == name));
-    all.into_iter().filter(|(name, _)| wanted(name)).map(|(_, act)| act).collect()
+    all.into_iter().filter(|(name, _)| wanted(name)).collect()
 }
 
 /// Hostile hosts share a name: one quota is theirs.
 const HOST: &str = "nqn.2026-11.dev.nearside:hostile";
 
-/// An admin queue and an I/O queue; nothing where the server has none for this host now.
-fn connected(served: &Served) -> Option<(Raw, Raw)> {
-    // A refusal is the server's right, and a panic here nobody's fault.
-    std::panic::catch_unwind(|| {
-        let (admin, cntlid) = Raw::admin_of(HOST, served.address, 0);
-        let queue = Raw::io_of(HOST, served.address, cntlid, 1);
-        (admin, queue)
-    })
-    .ok()
+/// An admin queue and an I/O queue.
+fn connected(served: &Served) -> (Raw, Raw) {
+    let (admin, cntlid) = Raw::admin_of(HOST, served.address, 0);
+    let queue = Raw::io_of(HOST, served.address, cntlid, 1);
+    (admin, queue)
 }
 
-fn pause() {
+pub fn pause() {
     std::thread::sleep(Duration::from_millis(20));
 }
 
-/// Begins a search of a path; not waited for.
+/// Begins a search of a path, whose result is not waited for.
 fn search(queue: &mut Raw, tag: u32, path: &str, pattern: &str) {
     let request = wire::encode_request(&Request {
         partition: 0,
@@ -66,7 +62,7 @@ fn search(queue: &mut Raw, tag: u32, path: &str, pattern: &str) {
     });
     let mut execute = SubmissionEntry::new(io::NEAR_DATA_EXECUTE, 0, 1);
     (execute.cdw[10], execute.cdw[12]) = (request.len() as u32, tag);
-    queue.command(execute, &request);
+    assert_eq!(queue.run(execute, &request).status(), Status::SUCCESS);
     let mut result = SubmissionEntry::new(io::NEAR_DATA_RESULT, 0, 1);
     (result.cdw[11], result.cdw[12], result.cdw[14]) = (4096, tag, 5_000);
     CapsuleData::Transport { len: 4096 }.put(&mut result);
@@ -74,14 +70,13 @@ fn search(queue: &mut Raw, tag: u32, path: &str, pattern: &str) {
 }
 
 fn goes_while_it_searches(served: &Served) {
-    if let Some((_admin, mut queue)) = connected(served) {
-        search(&mut queue, 1, "/text", "no such word");
-        pause();
-    }
+    let (_admin, mut queue) = connected(served);
+    search(&mut queue, 1, "/text", "no such word");
+    pause();
 }
 
 fn asks_what_takes_long(served: &Served) {
-    let Some((_admin, mut queue)) = connected(served) else { return pause() };
+    let (_admin, mut queue) = connected(served);
     for (tag, pattern) in (0..).zip(["(?:a{0,200}b?){0,200}[c-e]", "(?:[a-z]{0,90}[0-9]?){0,600}[A-C]"]) {
         search(&mut queue, tag, "/line", pattern);
     }
@@ -101,7 +96,7 @@ fn is_killed(served: &Served) {
 }
 
 fn searches_all_at_once(served: &Served) {
-    let Some((_admin, mut queue)) = connected(served) else { return pause() };
+    let (_admin, mut queue) = connected(served);
     for tag in 0..12 {
         search(&mut queue, tag, "/text", "(?i)n[aeiou]* such (word|thing)");
     }
@@ -110,12 +105,12 @@ fn searches_all_at_once(served: &Served) {
 
 /// Data that a target waits for, at a rate that never ends.
 fn writes_a_byte_now_and_then(served: &Served) {
-    let Some((_admin, mut queue)) = connected(served) else { return pause() };
+    let (_admin, mut queue) = connected(served);
     for _ in 0..40 {
         // None of them gets its data, so nothing is written.
         queue.command(transfer(io::WRITE, 0, 2048, 1 << 20), &[]);
     }
-    let Some((Pdu::ReadyToTransfer(r2t), _)) = queue.receive() else { return pause() };
+    let Some((Pdu::ReadyToTransfer(r2t), _)) = queue.receive() else { panic!("nothing is asked for") };
     let data =
         DataHeader { cccid: r2t.cccid, ttag: r2t.ttag, offset: 0, len: r2t.len, last: true, success: false };
     queue.put(&data.host(&PLAIN));
@@ -126,7 +121,7 @@ fn writes_a_byte_now_and_then(served: &Served) {
 }
 
 fn sends_and_never_reads(served: &Served) {
-    let Some((_admin, mut queue)) = connected(served) else { return pause() };
+    let (_admin, mut queue) = connected(served);
     for _ in 0..120 {
         queue.command(transfer(io::READ, 0, 2048, 1 << 20), &[]);
     }
@@ -144,10 +139,9 @@ fn connects_and_connects(served: &Served) {
 fn sends_anything(served: &Served) {
     let mut raw = Raw::open(served.address);
     raw.put(&[0x55; 4096]);
-    if let Some((_admin, mut queue)) = connected(served) {
-        let entry = SubmissionEntry::new(0xff, 3, 0xffff_ffff);
-        assert_ne!(queue.run(entry, &[]).status(), Status::SUCCESS);
-        queue.put(&[0xff; 512]);
-    }
+    let (_admin, mut queue) = connected(served);
+    let entry = SubmissionEntry::new(0xff, 3, 0xffff_ffff);
+    assert_ne!(queue.run(entry, &[]).status(), Status::SUCCESS);
+    queue.put(&[0xff; 512]);
     pause();
 }

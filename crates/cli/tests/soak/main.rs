@@ -49,19 +49,24 @@ fn drive(folder: &Path) -> std::path::PathBuf {
 }
 
 /// Honest hosts for a while, beside what `beside` does until it is told to stop; what they waited for their commands.
-fn while_honest(served: &Served, time: Duration, beside: &[hostile::Act]) -> Waited {
+fn while_honest(served: &Served, time: Duration, beside: &[(&str, hostile::Act)]) -> Waited {
     let over = AtomicBool::new(false);
     std::thread::scope(|threads| {
         let over = &over;
         let honest = [0, 1].map(|nth| threads.spawn(move || honest::run(served, nth, over)));
-        for hostile in beside {
+        for (name, hostile) in beside {
             threads.spawn(move || {
                 // A host elsewhere has cores of its own: here it has what the others leave.
                 let _ = rustix::process::nice(19);
+                let mut whole = 0;
                 while !over.load(Ordering::Relaxed) {
-                    // Where the server lets go of it in the middle it is at its end, and begins again: the honest ones judge.
-                    let _ = std::panic::catch_unwind(|| hostile(served));
+                    // Where the server lets go of it in the middle it begins again.
+                    match std::panic::catch_unwind(|| hostile(served)) {
+                        Ok(()) => whole += 1,
+                        Err(_) => hostile::pause(),
+                    }
                 }
+                assert!(whole > 0, "{name} was never done to its end");
             });
         }
         std::thread::sleep(time);
