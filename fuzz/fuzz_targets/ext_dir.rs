@@ -1,4 +1,4 @@
 //! See `crates/hostile`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| nearside_hostile::run("ext_dir", input));
+libfuzzer_sys::fuzz_target!(init: nearside_hostile::prepare("ext_dir"), |input: &[u8]| nearside_hostile::run("ext_dir", input));

@@ -1,4 +1,4 @@
 //! See `crates/hostile`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| nearside_hostile::run("f2fs_dentry", input));
+libfuzzer_sys::fuzz_target!(init: nearside_hostile::prepare("f2fs_dentry"), |input: &[u8]| nearside_hostile::run("f2fs_dentry", input));

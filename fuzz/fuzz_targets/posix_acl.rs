@@ -1,4 +1,4 @@
 //! See `crates/hostile`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| nearside_hostile::run("posix_acl", input));
+libfuzzer_sys::fuzz_target!(init: nearside_hostile::prepare("posix_acl"), |input: &[u8]| nearside_hostile::run("posix_acl", input));

@@ -33,9 +33,12 @@ const OFFLOADED_NS: u64 = 20_000;
 const POOLED: usize = (128 << 10) + 8192;
 /// Buffers kept.
 const POOL: usize = 64;
-/// Reads that the store has at a time, of all tasks together: what one operation keeps in flight. A host's I/O waits at the medium for no
-/// more of them than that, however many search.
+/// Reads that the store has at a time, of all tasks together: what one operation keeps in flight, however many search.
 const READS: usize = 8;
+/// The same while a host's I/O comes to the medium, which waits there for no more of them than that.
+const READS_BESIDE: usize = 2;
+/// How long after it that is.
+const BESIDE_NS: u64 = 1_000_000;
 
 /// What a task gave in the end, by its key.
 pub(crate) type Finished<T> = Vec<(u64, T)>;
@@ -46,20 +49,57 @@ struct Io<S: Store, O> {
     pool: Vec<IoBuffer>,
     reads: Slab<Read>,
     /// Reads that wait for those before them, or that the store had no room for.
-    waiting: VecDeque<Waiting>,
+    waiting: Waiting,
+    /// What was seen of the hosts' own operations: how many so far, and when there was a new one.
+    hosts: (u64, Option<Nanos>),
     meters: Arc<Meters>,
 }
 
 impl<S: Store, O> Drop for Io<S, O> {
     fn drop(&mut self) {
-        down(&self.meters.reads, self.reads.len() + self.waiting.len());
+        down(&self.meters.reads, self.reads.len() + self.waiting.len);
     }
 }
 
+/// Reads by whom they are for: each has one read in its turn, so that one read does not wait for all of somebody else's.
+#[derive(Default)]
 struct Waiting {
+    turns: VecDeque<VecDeque<Waiter>>,
+    len: usize,
+}
+
+struct Waiter {
     offset: u64,
     buffer: IoBuffer,
     read: Read,
+}
+
+impl Waiting {
+    fn push(&mut self, waiter: Waiter) {
+        let same =
+            |other: &VecDeque<Waiter>| other.front().is_some_and(|o| o.read.to.ptr_eq(&waiter.read.to));
+        self.len += 1;
+        match self.turns.iter_mut().find(|turn| same(turn)) {
+            Some(turn) => turn.push_back(waiter),
+            None => self.turns.push_back([waiter].into()),
+        }
+    }
+
+    /// What was taken and could not be done is next again.
+    fn push_first(&mut self, waiter: Waiter) {
+        self.len += 1;
+        self.turns.push_front([waiter].into());
+    }
+
+    fn pop(&mut self) -> Option<Waiter> {
+        let mut turn = self.turns.pop_front()?;
+        let waiter = turn.pop_front()?;
+        self.len -= 1;
+        if !turn.is_empty() {
+            self.turns.push_back(turn);
+        }
+        Some(waiter)
+    }
 }
 
 struct Read {
@@ -100,6 +140,15 @@ impl<S: Store, O: Observer> Io<S, O> {
         }
     }
 
+    /// Reads that the store may have now.
+    fn room(&mut self, now: Nanos) -> usize {
+        let so_far = self.access.namespace().host_operations();
+        if so_far != self.hosts.0 {
+            self.hosts = (so_far, Some(now));
+        }
+        if self.hosts.1.is_some_and(|seen| now.since(seen) < BESIDE_NS) { READS_BESIDE } else { READS }
+    }
+
     /// Takes a read. What is done at once is returned; otherwise whom it is for gets it in time.
     fn submit(
         &mut self,
@@ -107,11 +156,11 @@ impl<S: Store, O: Observer> Io<S, O> {
         now: Nanos,
         read: impl FnOnce() -> Read,
     ) -> Option<Completion> {
-        if self.waiting.is_empty() {
+        if self.waiting.len == 0 {
             return self.hand_to_store((offset, buffer), now, read);
         }
         up(&self.meters.reads);
-        self.waiting.push_back(Waiting { offset, buffer, read: read() });
+        self.waiting.push(Waiter { offset, buffer, read: read() });
         None
     }
 
@@ -122,7 +171,7 @@ impl<S: Store, O: Observer> Io<S, O> {
         now: Nanos,
         read: impl FnOnce() -> Read,
     ) -> Option<Completion> {
-        let buffer = if self.reads.len() < READS {
+        let buffer = if self.reads.len() < self.room(now) {
             let operation = Operation::Read { offset, len: buffer.len() as u64 };
             let token = Token(self.reads.next_key() as u64);
             match self.access.submit(operation, Data::Owned(buffer), token, now) {
@@ -138,22 +187,22 @@ impl<S: Store, O: Observer> Io<S, O> {
             buffer
         };
         up(&self.meters.reads);
-        self.waiting.push_front(Waiting { offset, buffer, read: read() });
+        self.waiting.push_first(Waiter { offset, buffer, read: read() });
         None
     }
 
     /// Hands over what waits, as long as the store takes it.
     fn hand_over_waiting(&mut self, now: Nanos) {
-        while let Some(Waiting { offset, buffer, read }) = self.waiting.pop_front() {
+        while let Some(Waiter { offset, buffer, read }) = self.waiting.pop() {
             down(&self.meters.reads, 1);
             let Some(to) = read.to.upgrade() else {
                 self.give_back(buffer);
                 continue;
             };
-            let (tag, before) = (read.tag, self.waiting.len());
+            let (tag, before) = (read.tag, self.waiting.len);
             if let Some(completion) = self.hand_to_store((offset, buffer), now, || read) {
                 to.give(tag, completion);
-            } else if self.waiting.len() > before {
+            } else if self.waiting.len > before {
                 break;
             }
         }
@@ -400,10 +449,11 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
         let namespace = access.namespace();
         let (len, block_size) = (namespace.bytes(), namespace.store().block_size());
         let io = Io {
-            access,
             pool: Vec::new(),
             reads: Slab::new(),
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
+            hosts: (namespace.host_operations(), None),
+            access: access.for_near_data(),
             meters: meters.clone(),
         };
         Executor {
@@ -420,7 +470,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
     /// Reads that the store has not ended, also of tasks that have.
     pub(crate) fn in_flight(&self) -> usize {
         let io = lock(&self.io);
-        io.reads.len() + io.waiting.len()
+        io.reads.len() + io.waiting.len
     }
 
     /// Starts a task under a key of the caller's; `make` gets its way to the store.
@@ -467,7 +517,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
         // A read that a task has just begun may be done soon.
         let mut io = lock(&self.io);
         // Where reads wait for others of the executor's own, those end.
-        progress.next = if runnable || io.reads.len() == 0 && !io.waiting.is_empty() {
+        progress.next = if runnable || io.reads.len() == 0 && io.waiting.len > 0 {
             Some(now)
         } else if io.access.in_flight() > 0 {
             let mut early = Vec::new();
@@ -647,6 +697,70 @@ mod tests {
             clock.advance(1_000);
         }
         assert_eq!(meters.held(), Held::default());
+    }
+
+    #[test]
+    fn beside_a_hosts_io_the_store_has_few_reads() {
+        let (namespace, mut executor, clock, _) = executor(10_000);
+        let mut host = namespace.access(Arc::new(Memory::new())).unwrap();
+        let mut finished = Vec::new();
+        executor.spawn(1, |media| async move {
+            for _ in 0..10_000 {
+                let mut batch = media.batch();
+                for tag in 0..8 {
+                    batch.start(u64::from(tag) * 4096, 4096, tag);
+                }
+                while batch.next().await.is_some() {}
+            }
+            0
+        });
+        let mut at_most = |host: &mut Access<Slow, ()>, steps: usize, with: bool| {
+            let mut most = 0;
+            for _ in 0..steps {
+                if with && host.in_flight() == 0 {
+                    let mut buffer = IoBuffer::new(4096).unwrap();
+                    buffer.set_len(4096);
+                    let read = Operation::Read { offset: 0, len: 4096 };
+                    let submitted = host.submit(read, Data::Owned(buffer), Token(0), clock.now());
+                    assert!(matches!(submitted, Submitted::Pending));
+                }
+                executor.step(clock.now(), &mut Turn::new(), &mut finished);
+                most = most.max(lock(&executor.io).reads.len());
+                clock.advance(1_000);
+                host.poll(clock.now(), &mut |_, _| {});
+            }
+            most
+        };
+        assert_eq!(at_most(&mut host, 100, false), READS);
+        // Those that it has are waited for.
+        at_most(&mut host, 20, true);
+        assert_eq!(at_most(&mut host, 1_000, true), READS_BESIDE);
+        assert_eq!(at_most(&mut host, 900, false), READS_BESIDE);
+        at_most(&mut host, 200, false);
+        assert_eq!(at_most(&mut host, 100, false), READS);
+    }
+
+    #[test]
+    fn one_read_waits_for_no_more_than_one_of_each_other_task() {
+        let (_namespace, mut executor, clock, _) = executor(10_000);
+        let mut finished = Vec::new();
+        for (key, reads) in (0..12).map(|key| (key, 64)).chain([(12, 1)]) {
+            executor.spawn(key, move |media| async move {
+                let mut batch = media.batch();
+                for tag in 0..reads {
+                    batch.start(u64::from(tag) * 4096, 4096, tag);
+                }
+                while batch.next().await.is_some() {}
+                reads
+            });
+        }
+        while finished.is_empty() {
+            executor.step(clock.now(), &mut Turn::new(), &mut finished);
+            clock.advance(1_000);
+        }
+        assert_eq!(finished, [(12, 1)]);
+        // The eight that the store had, and one of each of twelve.
+        assert!(clock.now().0 <= 3 * 10_000 + 5_000, "{:?}", clock.now());
     }
 
     #[test]

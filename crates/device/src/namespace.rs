@@ -8,7 +8,7 @@
 //! has begun that the observer waits to see ended. The other accesses, and whoever calls [`Namespace::tend`], see them to their end.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use nearside_clock::Nanos;
@@ -31,6 +31,8 @@ pub struct Namespace<S: Store, O = ()> {
     left: Mutex<Vec<Way<S>>>,
     /// Operations in flight of `left`.
     left_in_flight: AtomicUsize,
+    /// Operations of hosts so far that the medium did not end at once.
+    host_operations: AtomicU64,
 }
 
 /// A channel of the store, and what is in flight on it.
@@ -79,6 +81,7 @@ impl<S: Store, O: Observer> Namespace<S, O> {
             stripes: shared.then(Stripes::new),
             left: Mutex::default(),
             left_in_flight: AtomicUsize::new(0),
+            host_operations: AtomicU64::new(0),
         })
     }
 
@@ -137,7 +140,13 @@ impl<S: Store, O: Observer> Namespace<S, O> {
     /// A way in; `memory` holds the spans that operations name.
     pub fn access(self: &Arc<Self>, memory: Arc<Memory>) -> io::Result<Access<S, O>> {
         let channel = self.store.channel(memory)?;
-        Ok(Access { namespace: self.clone(), way: Some(Way { channel, pending: Slab::new() }) })
+        let way = Some(Way { channel, pending: Slab::new() });
+        Ok(Access { namespace: self.clone(), way, near_data: false })
+    }
+
+    /// Operations so far that hosts have waited for at the medium. What it ends at once is not counted: that path writes nothing that is shared.
+    pub(crate) fn host_operations(&self) -> u64 {
+        self.host_operations.load(Ordering::Relaxed)
     }
 
     /// Operations in flight that the accesses left which began them.
@@ -189,6 +198,8 @@ pub struct Access<S: Store, O> {
     namespace: Arc<Namespace<S, O>>,
     /// There until it is dropped.
     way: Option<Way<S>>,
+    /// Its operations are the firmware's own.
+    near_data: bool,
 }
 
 impl<S: Store, O> Drop for Access<S, O> {
@@ -240,6 +251,13 @@ fn mutation(operation: &Operation) -> Option<(u64, u64, bool)> {
 }
 
 impl<S: Store, O: Observer> Access<S, O> {
+    /// The same for the firmware's own reads.
+    pub(crate) fn for_near_data(self) -> Self {
+        let mut access = self;
+        access.near_data = true;
+        access
+    }
+
     /// The namespace.
     #[inline]
     pub fn namespace(&self) -> &Arc<Namespace<S, O>> {
@@ -282,6 +300,9 @@ impl<S: Store, O: Observer> Access<S, O> {
             }
             Submitted::Pending => {
                 way.pending.insert(Pending { token, operation, ticket });
+                if !self.near_data {
+                    self.namespace.host_operations.fetch_add(1, Ordering::Relaxed);
+                }
                 Submitted::Pending
             }
         }
@@ -290,7 +311,7 @@ impl<S: Store, O: Observer> Access<S, O> {
     /// Hands over what is finished; see [`Channel::poll`].
     #[inline]
     pub fn poll(&mut self, now: Nanos, sink: &mut impl FnMut(Token, Completion)) -> Option<Nanos> {
-        let Access { namespace, way } = self;
+        let Access { namespace, way, .. } = self;
         way.as_mut()?.poll(namespace, now, sink)
     }
 

@@ -66,8 +66,19 @@ pub const TARGETS: &[Target] = &[
     Target { name: "tcp_pdu", run: fabrics::pdu, seeds: fabrics::pdu_seeds },
 ];
 
+fn target(name: &str) -> &'static Target {
+    TARGETS.iter().find(|target| target.name == name).unwrap_or_else(|| panic!("no target {name}"))
+}
+
+/// What a target does once, such as to unpack its volumes: before the time of its inputs is watched.
+pub fn prepare(name: &str) {
+    let target = target(name);
+    if let Some(seed) = (target.seeds)().first() {
+        (target.run)(seed);
+    }
+}
+
 /// Runs an input on the target of that name. Panics where there is none.
 pub fn run(name: &str, input: &[u8]) {
-    let target = TARGETS.iter().find(|target| target.name == name);
-    (target.unwrap_or_else(|| panic!("no target {name}")).run)(input);
+    (target(name).run)(input);
 }

@@ -123,6 +123,14 @@ fn writes_a_byte_now_and_then(served: &Served) {
     }
 }
 
+/// A write whose data does not come while this is held.
+pub fn owes_data(served: &Served) -> (Raw, Raw) {
+    let (admin, mut queue) = connected(served);
+    queue.command(transfer(io::WRITE, 0, 2048, 1 << 20), &[]);
+    assert!(matches!(queue.receive(), Some((Pdu::ReadyToTransfer(_), _))));
+    (admin, queue)
+}
+
 fn sends_and_never_reads(served: &Served) {
     let (_admin, mut queue) = connected(served);
     for _ in 0..120 {

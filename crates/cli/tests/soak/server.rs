@@ -1,5 +1,6 @@
 //! The server, and what it holds.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use crate::raw::NQN;
 pub struct Served {
     child: Child,
     control: PathBuf,
+    said: PathBuf,
     _out: BufReader<ChildStdout>,
     pub address: SocketAddr,
 }
@@ -33,18 +35,19 @@ pub fn nearside() -> Command {
 
 impl Served {
     pub fn start(image: &Path, folder: &Path) -> Served {
-        let control = folder.join("control");
+        let (control, said) = (folder.join("control"), folder.join("said"));
         let mut server = nearside();
         server
             .args(["serve", "--listen", "127.0.0.1:0", "--subsystem", NQN, "--trust", "--store"])
             .arg(image);
-        let mut child = server.arg("--control").arg(&control).stdout(Stdio::piped()).spawn().unwrap();
+        server.arg("--control").arg(&control).stdout(Stdio::piped()).stderr(File::create(&said).unwrap());
+        let mut child = server.spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
         let port = line.split_whitespace().skip_while(|word| *word != "-s").nth(1);
         let port: u16 = port.unwrap_or_else(|| panic!("{line:?}")).parse().unwrap();
-        Served { child, control, _out: out, address: ([127, 0, 0, 1], port).into() }
+        Served { child, control, said, _out: out, address: ([127, 0, 0, 1], port).into() }
     }
 
     pub fn drive(&self) -> String {
@@ -100,10 +103,10 @@ impl Served {
         Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second() as u32
     }
 
-    /// By SIGTERM: it ends well, having given nothing up.
-    pub fn stop(mut self) {
+    /// By SIGTERM: the exit code, and all that it said.
+    pub fn stop(mut self) -> (Option<i32>, String) {
         assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
-        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        (self.child.wait().unwrap().code(), std::fs::read_to_string(&self.said).unwrap())
     }
 }
 
