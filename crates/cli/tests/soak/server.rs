@@ -60,20 +60,22 @@ impl Served {
         serde_json::from_slice(&asked.stdout).unwrap()
     }
 
-    /// Waits until no host is connected and near-data work holds nothing.
-    pub fn until_nothing_is_left(&self) {
+    /// Waits until no host is connected, near-data work holds nothing and no more than `most` descriptors are open; what it keeps then.
+    pub fn until_nothing_is_left(&self, most: Option<usize>) -> Kept {
         let begun = Instant::now();
         loop {
             let status = self.status();
             let held = &status["subsystems"][0]["namespaces"][0]["near_data"];
             let numbers = ["tasks", "reads", "buffers", "tags"].map(|what| held[what].as_u64().unwrap());
+            let kept = self.kept();
             if status["connections"] == 0
                 && status["hosts"].as_array().unwrap().is_empty()
                 && numbers == [0; 4]
+                && most.is_none_or(|most| kept.descriptors <= most)
             {
-                return;
+                return kept;
             }
-            assert!(begun.elapsed() < Duration::from_secs(120), "{status:#}");
+            assert!(begun.elapsed() < Duration::from_secs(120), "{kept:?} {status:#}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -87,7 +89,7 @@ impl Served {
         format!("/proc/{}/{name}", self.child.id()).into()
     }
 
-    pub fn kept(&self) -> Kept {
+    fn kept(&self) -> Kept {
         let memory = std::fs::read_to_string(self.proc("statm")).unwrap();
         let pages: u64 = memory.split_whitespace().nth(1).unwrap().parse().unwrap();
         let resident = pages * rustix::param::page_size() as u64;
