@@ -61,7 +61,8 @@ impl<S: Store, O> Drop for Io<S, O> {
     }
 }
 
-/// Reads by whom they are for: each has one read in its turn, so that one read does not wait for all of somebody else's.
+/// Reads by the batch that they are for: each has one read in its turn, so that one read does not wait for all of somebody else's. A
+/// task has a batch or two; how many tasks a host may have is bounded elsewhere (`near_data::tags`).
 #[derive(Default)]
 struct Waiting {
     turns: VecDeque<VecDeque<Waiter>>,

@@ -32,8 +32,13 @@ pub struct Namespace<S: Store, O = ()> {
     /// Operations in flight of `left`.
     left_in_flight: AtomicUsize,
     /// Operations of hosts so far that the medium did not end at once.
-    host_operations: AtomicU64,
+    host_operations: Apart,
 }
+
+/// On cache lines of its own: it is written where what lies around it is only read.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Apart(AtomicU64);
 
 /// A channel of the store, and what is in flight on it.
 struct Way<S: Store> {
@@ -81,7 +86,7 @@ impl<S: Store, O: Observer> Namespace<S, O> {
             stripes: shared.then(Stripes::new),
             left: Mutex::default(),
             left_in_flight: AtomicUsize::new(0),
-            host_operations: AtomicU64::new(0),
+            host_operations: Apart::default(),
         })
     }
 
@@ -146,7 +151,7 @@ impl<S: Store, O: Observer> Namespace<S, O> {
 
     /// Operations so far that hosts have waited for at the medium. What it ends at once is not counted: that path writes nothing that is shared.
     pub(crate) fn host_operations(&self) -> u64 {
-        self.host_operations.load(Ordering::Relaxed)
+        self.host_operations.0.load(Ordering::Relaxed)
     }
 
     /// Operations in flight that the accesses left which began them.
@@ -301,7 +306,7 @@ impl<S: Store, O: Observer> Access<S, O> {
             Submitted::Pending => {
                 way.pending.insert(Pending { token, operation, ticket });
                 if !self.near_data {
-                    self.namespace.host_operations.fetch_add(1, Ordering::Relaxed);
+                    self.namespace.host_operations.0.fetch_add(1, Ordering::Relaxed);
                 }
                 Submitted::Pending
             }
