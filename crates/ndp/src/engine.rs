@@ -93,7 +93,7 @@ impl Cache {
 
 /// How strings are looked for.
 #[derive(Clone, Copy)]
-struct Windows {
+pub(crate) struct Windows {
     /// Of the strings.
     longest: usize,
     window: usize,
@@ -102,11 +102,11 @@ struct Windows {
 }
 
 impl Windows {
-    fn one(longest: usize) -> Self {
+    pub(crate) fn one(longest: usize) -> Self {
         Self { longest, window: WINDOW, cost: 1 }
     }
 
-    fn several(longest: usize) -> Self {
+    pub(crate) fn several(longest: usize) -> Self {
         Self { longest, window: SEVERAL, cost: 4 }
     }
 }
@@ -334,7 +334,8 @@ impl Regex {
                 }
                 Hunt::Rest(from) => {
                     let found = self.first(cache, hay.bytes, from..len, fuel);
-                    if found.is_ready() {
+                    if let Poll::Ready(place) = found {
+                        cache.tally.note_alone(place.unwrap_or(len) - from);
                         cache.hunt = Hunt::Idle;
                     }
                     return found;
@@ -349,24 +350,21 @@ impl Regex {
                         cache.hunt = Hunt::Rest(line);
                         continue;
                     };
-                    let found = in_windows(
-                        &mut cache.seek,
-                        hay.bytes,
-                        (line, len),
-                        Windows::several(inner.longest),
-                        fuel,
-                        |shown| inner.find(shown).map(|i| (i, ())),
-                    );
+                    let found =
+                        in_windows(&mut cache.seek, hay.bytes, (line, len), inner.windows(), fuel, |shown| {
+                            inner.find(shown).map(|i| (i, ()))
+                        });
                     let Poll::Ready(found) = found else { return Poll::Pending };
                     let Some((candidate, ())) = found else {
                         cache.hunt = Hunt::Idle;
                         return Poll::Ready(None);
                     };
-                    cache.tally.note(candidate - line);
-                    let from = hay.line_start(line, candidate);
+                    // What is before the first that could begin a match is in none.
+                    let from = if inner.prefix { candidate } else { hay.line_start(line, candidate) };
                     let next = hay.next_line(candidate);
                     let newline = hay.bytes.get(next.wrapping_sub(1)) == Some(&b'\n');
                     let to = if newline { next - 1 } else { next };
+                    cache.tally.note(next - line, next - from);
                     cache.hunt = Hunt::Line { from, to, candidate };
                 }
                 Hunt::Line { from, to, candidate } => {

@@ -1,52 +1,83 @@
 //! Literals that every match must hold, wherever in it: where they are rare, only the lines around them need the regex.
 //!
 //! Looking for literals costs a fraction of a DFA's pass over all bytes. Where they turn out to be frequent, the look at single lines
-//! costs more than it saves: then the regex runs over everything, as without them.
+//! costs more than it saves: then the regex runs over everything, as without them, and after a while they are tried again.
 
+use aho_corasick::packed;
 use regex_automata::{MatchKind, util::prefilter::Prefilter};
 use regex_syntax::hir::{Hir, HirKind, literal};
 
-/// Shorter literals are too frequent to help.
-const MIN_LEN: usize = 3;
+use crate::engine::Windows;
+
 /// More literals than that are not looked for together.
 const MAX_LITERALS: usize = 64;
-/// Candidates looked at before the first judgement.
-const TRIAL: u64 = 64;
-/// Bytes between candidates below which they do not pay.
-const PAYS: u64 = 256;
+/// So few are taken as they are, and not only by what is best of them.
+const FEW: usize = 16;
+/// Candidates looked at before a judgement.
+const TRIAL: u64 = 32;
+/// What a candidate costs beside the bytes of its line, in bytes that the automaton passes.
+const CANDIDATE: u64 = 48;
+/// Bytes searched without candidates' help before the next trial.
+const AGAIN: u64 = 1 << 20;
 
 /// The literals of an expression.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    prefilter: Prefilter,
+    means: Means,
     /// Of the literals.
-    pub longest: usize,
+    longest: usize,
+    several: bool,
+    /// Every match begins with one.
+    pub prefix: bool,
+}
+
+#[derive(Debug)]
+enum Means {
+    Prefilter(Prefilter),
+    /// For several strings of two bytes, which a prefilter thinks too short: where they are frequent, the tally says so.
+    Pairs(packed::Searcher),
 }
 
 /// How well it went with one searcher's bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     candidates: u64,
-    bytes: u64,
+    /// Bytes that are done with.
+    passed: u64,
+    /// Of them, those that the automaton looked at.
+    searched: u64,
+    /// Searched by the automaton alone, since the candidates were found not to pay.
+    alone: u64,
 }
 
 impl Tally {
-    /// Notes that a candidate was found so many bytes on.
-    pub(crate) fn note(&mut self, bytes: usize) {
+    /// Notes a candidate: bytes that it brought the search on, and how long its line is.
+    pub(crate) fn note(&mut self, passed: usize, line: usize) {
         self.candidates += 1;
-        self.bytes += bytes as u64;
+        self.passed += passed as u64;
+        self.searched += line as u64;
         if self.candidates > 16 * TRIAL {
             // Older bytes count for less.
             self.candidates /= 2;
-            self.bytes /= 2;
+            self.passed /= 2;
+            self.searched /= 2;
         }
     }
 
-    pub(crate) fn pays(&self) -> bool {
-        self.candidates < TRIAL || self.bytes / self.candidates >= PAYS
+    /// Notes bytes that were searched without candidates.
+    pub(crate) fn note_alone(&mut self, bytes: usize) {
+        self.alone += bytes as u64;
+        if self.alone >= AGAIN {
+            self.begin();
+        }
     }
 
-    /// After a stretch without candidates' help, another trial.
+    /// Whether candidates save more than they cost.
+    pub(crate) fn pays(&self) -> bool {
+        self.candidates < TRIAL || self.passed >= self.searched + CANDIDATE * self.candidates
+    }
+
+    /// Another trial.
     pub(crate) fn begin(&mut self) {
         *self = Self::default();
     }
@@ -57,21 +88,41 @@ impl Inner {
     pub(crate) fn of(hir: &Hir) -> Option<Self> {
         let mut best = None;
         look(hir, 0, &mut best);
-        let (_, literals) = best?;
-        let prefilter = Prefilter::new(MatchKind::LeftmostFirst, &literals)?;
-        let good = prefilter.is_fast() && crate::engine::is_gentle(&literals);
-        good.then(|| Self { longest: literals.iter().map(Vec::len).max().unwrap_or(0), prefilter })
+        let Best { prefix, literals, .. } = best?;
+        if !crate::engine::is_gentle(&literals) {
+            return None;
+        }
+        let pairs = literals.len() > 1 && literals.iter().map(Vec::len).min() == Some(2);
+        let means = if pairs {
+            Means::Pairs(packed::Searcher::new(&literals)?)
+        } else {
+            Means::Prefilter(Prefilter::new(MatchKind::LeftmostFirst, &literals).filter(Prefilter::is_fast)?)
+        };
+        let longest = literals.iter().map(Vec::len).max().unwrap_or(0);
+        Some(Self { longest, several: literals.len() > 1, prefix, means })
+    }
+
+    pub(crate) fn windows(&self) -> Windows {
+        if self.several { Windows::several(self.longest) } else { Windows::one(self.longest) }
     }
 
     pub(crate) fn find(&self, hay: &[u8]) -> Option<usize> {
-        self.prefilter.find(hay, (0..hay.len()).into()).map(|span| span.start)
+        match &self.means {
+            Means::Prefilter(prefilter) => prefilter.find(hay, (0..hay.len()).into()).map(|span| span.start),
+            Means::Pairs(searcher) => searcher.find(hay).map(|found| found.start()),
+        }
     }
 }
 
-type Best = Option<(usize, Vec<Vec<u8>>)>;
+/// The best literals so far.
+struct Best {
+    worth: usize,
+    prefix: bool,
+    literals: Vec<Vec<u8>>,
+}
 
 /// Whatever follows a place in a concatenation begins with one of its prefixes: tries each place.
-fn look(hir: &Hir, depth: u32, best: &mut Best) {
+fn look(hir: &Hir, depth: u32, best: &mut Option<Best>) {
     if depth > 20 {
         return;
     }
@@ -80,27 +131,40 @@ fn look(hir: &Hir, depth: u32, best: &mut Best) {
             for (at, part) in parts.iter().enumerate().take(100) {
                 let rest = parts.get(at..).unwrap_or_default();
                 // A short stretch is enough for a literal, and keeps long expressions linear.
-                offer(&Hir::concat(rest.iter().take(32).cloned().collect()), best);
+                offer(&Hir::concat(rest.iter().take(32).cloned().collect()), depth == 0 && at == 0, best);
                 look(part, depth + 1, best);
             }
         }
         HirKind::Repetition(repetition) if repetition.min > 0 => look(&repetition.sub, depth + 1, best),
-        _ => offer(hir, best),
+        _ => offer(hir, depth == 0, best),
     }
 }
 
-fn offer(hir: &Hir, best: &mut Best) {
+fn offer(hir: &Hir, prefix: bool, best: &mut Option<Best>) {
     let mut extractor = literal::Extractor::new();
     extractor.limit_total(MAX_LITERALS).limit_class(10);
     let mut found = extractor.extract(hir);
+    if found.len().is_some_and(|len| len <= FEW) {
+        take_if_better(&found, prefix, best);
+    }
     found.optimize_for_prefix_by_preference();
+    take_if_better(&found, prefix, best);
+}
+
+fn take_if_better(found: &literal::Seq, prefix: bool, best: &mut Option<Best>) {
     let (Some(len), Some(literals)) = (found.min_literal_len(), found.literals()) else { return };
-    if len < MIN_LEN || literals.is_empty() || literals.len() > MAX_LITERALS {
+    let fast = match len {
+        0 => false,
+        1 => literals.len() <= 3 && found.max_literal_len() == Some(1),
+        _ => literals.len() <= MAX_LITERALS,
+    };
+    if literals.is_empty() || !fast {
         return;
     }
     // Long and few.
-    let worth = 16 * len.min(16) - literals.len().min(16);
-    if best.as_ref().is_none_or(|(other, _)| worth > *other) {
-        *best = Some((worth, literals.iter().map(|l| l.as_bytes().to_vec()).collect()));
+    let worth = (16 * len.min(16)).saturating_sub(literals.len().min(16));
+    if best.as_ref().is_none_or(|other| worth > other.worth) {
+        let literals = literals.iter().map(|l| l.as_bytes().to_vec()).collect();
+        *best = Some(Best { worth, prefix, literals });
     }
 }

@@ -3,7 +3,7 @@
 //! It never looks at a line in which nothing can match: it asks the engine for the next match, then looks for the newlines on
 //! both sides of it. Counting does not even look to the left.
 
-use std::task::Poll;
+use std::task::{Poll, ready};
 
 use crate::engine::{Cache, Engine};
 use crate::fuel::Fuel;
@@ -102,16 +102,6 @@ impl Counting {
     }
 }
 
-/// The next line that matches.
-async fn find(engine: &Engine, cache: &mut Cache, hay: Hay<'_>, at: usize, fuel: &mut Fuel) -> Option<usize> {
-    loop {
-        match engine.find_line(cache, hay, at, fuel) {
-            Poll::Ready(found) => return found,
-            Poll::Pending => fuel.pause().await,
-        }
-    }
-}
-
 /// Whether a line of `hay` is found.
 pub(crate) async fn any(
     engine: &Engine,
@@ -120,10 +110,7 @@ pub(crate) async fn any(
     invert: bool,
     fuel: &mut Fuel,
 ) -> bool {
-    if !invert {
-        return find(engine, cache, hay, 0, fuel).await.is_some();
-    }
-    Selected { engine, hay, invert, matching: None }.next(cache, 0, fuel).await.is_some()
+    Selected::new(engine, hay, invert).next(cache, fuel).await.is_some()
 }
 
 /// Lines in `hay`, a last one without its newline included.
@@ -148,36 +135,74 @@ struct Selected<'a> {
     engine: &'a Engine,
     hay: Hay<'a>,
     invert: bool,
+    /// Start of the first line that is not judged.
+    at: usize,
     /// The next line that matches, where it is known (invert only).
     matching: Option<Range>,
 }
 
-impl Selected<'_> {
-    async fn matching(&self, cache: &mut Cache, from: usize, fuel: &mut Fuel) -> Option<Range> {
-        let place = find(self.engine, cache, self.hay, from, fuel).await?;
-        fuel.spend(LINE).await;
-        Some(Range { start: self.hay.line_start(from, place), next: self.hay.next_line(place) })
+impl<'a> Selected<'a> {
+    fn new(engine: &'a Engine, hay: Hay<'a>, invert: bool) -> Self {
+        Self { engine, hay, invert, at: 0, matching: None }
     }
 
-    /// The first found line at or after `from`, which starts a line.
-    async fn next(&mut self, cache: &mut Cache, mut from: usize, fuel: &mut Fuel) -> Option<Range> {
-        if !self.invert {
-            return self.matching(cache, from, fuel).await;
-        }
-        let len = self.hay.len();
-        while from < len {
-            let matching = match self.matching.take() {
-                Some(known) if known.start >= from => known,
-                _ => self.matching(cache, from, fuel).await.unwrap_or(Range { start: len, next: len }),
-            };
-            if from < matching.start {
-                self.matching = Some(matching);
-                fuel.spend(LINE).await;
-                return Some(Range { start: from, next: self.hay.next_line(from) });
+    /// The next found line.
+    #[inline]
+    async fn next(&mut self, cache: &mut Cache, fuel: &mut Fuel) -> Option<Range> {
+        loop {
+            match self.poll_next(cache, fuel) {
+                Poll::Ready(next) => return next,
+                Poll::Pending => fuel.pause().await,
             }
-            from = matching.next;
         }
-        None
+    }
+
+    /// As far as the fuel goes. It is asked for every line: not a future, which costs more than a short line.
+    #[inline]
+    fn poll_next(&mut self, cache: &mut Cache, fuel: &mut Fuel) -> Poll<Option<Range>> {
+        if fuel.is_spent() {
+            return Poll::Pending;
+        }
+        if self.invert {
+            return self.poll_other(cache, fuel);
+        }
+        let found = ready!(self.poll_matching(cache, fuel));
+        self.at = found.map_or(self.at, |line| line.next);
+        Poll::Ready(found)
+    }
+
+    /// The first line from `at` that matches.
+    #[inline]
+    fn poll_matching(&mut self, cache: &mut Cache, fuel: &mut Fuel) -> Poll<Option<Range>> {
+        let place = ready!(self.engine.find_line(cache, self.hay, self.at, fuel));
+        fuel.take(LINE);
+        Poll::Ready(place.map(|place| Range {
+            start: self.hay.line_start(self.at, place),
+            next: self.hay.next_line(place),
+        }))
+    }
+
+    /// The first that does not.
+    fn poll_other(&mut self, cache: &mut Cache, fuel: &mut Fuel) -> Poll<Option<Range>> {
+        let len = self.hay.len();
+        while self.at < len {
+            let matching = match self.matching.take() {
+                Some(known) => known,
+                None => ready!(self.poll_matching(cache, fuel)).unwrap_or(Range { start: len, next: len }),
+            };
+            if self.at < matching.start {
+                self.matching = Some(matching);
+                fuel.take(LINE);
+                let line = Range { start: self.at, next: self.hay.next_line(self.at) };
+                self.at = line.next;
+                return Poll::Ready(Some(line));
+            }
+            self.at = matching.next;
+            if fuel.is_spent() {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(None)
     }
 }
 
@@ -193,13 +218,26 @@ struct Run<'a, 's, S> {
     delivered: usize,
 }
 
+/// Bytes in which newlines are counted at once.
+const COUNTED: usize = 16 << 10;
+/// Units for handing over a line of any length: a reply takes no more of it at once.
+const HANDED: u64 = crate::fuel::STEP - COUNTED as u64 / 32 - 2 * LINE;
+
 impl<S: Sink> Run<'_, '_, S> {
-    async fn number(&mut self, at: usize) -> u64 {
+    /// Numbers the lines before `at`, up to the last [`COUNTED`] bytes.
+    async fn number_far(&mut self, at: usize) {
+        while self.numbers && !self.hay.single && at - self.counted.min(at) > COUNTED {
+            self.number(self.counted + COUNTED);
+            self.rest().await;
+        }
+    }
+
+    /// The number of the line at `at`, which is near what is counted.
+    #[inline]
+    fn number(&mut self, at: usize) -> u64 {
         if self.numbers && at > self.counted {
             self.state.line += self.hay.newlines(self.counted, at);
-            if !self.hay.single {
-                self.fuel.spend_bytes(at - self.counted).await;
-            }
+            self.fuel.take((at - self.counted).min(COUNTED) as u64 / 32 + 1);
             self.counted = at;
         }
         self.state.line
@@ -207,28 +245,45 @@ impl<S: Sink> Run<'_, '_, S> {
 
     /// Says where to go on, when the sink did not take the line at `at`.
     async fn stop(&mut self, at: usize, pending: u32) -> Flow {
-        let line = self.number(at).await;
+        self.number_far(at).await;
+        let line = self.number(at);
         let offset = self.state.offset + at as u64;
         self.state.stopped = Some(Position { offset, line, found: self.state.found, pending });
         Flow::Full
     }
 
-    async fn line(&mut self, range: Range, context: bool) -> Taken {
-        let number = self.number(range.start).await;
+    /// Delivers a line. The caller has numbered what is far before it, and pauses.
+    #[inline]
+    fn line(&mut self, range: Range, context: bool) -> Taken {
+        let number = self.number(range.start);
         let bytes = self.hay.get(range.start, range.next);
         let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let offset = self.state.offset + range.start as u64;
-        self.fuel.spend(LINE + (bytes.len() as u64 / 8).min(crate::fuel::STEP)).await;
-        self.sink.line(Line { number, offset, bytes, context })
+        self.fuel.take(LINE + (bytes.len() as u64 / 8).min(HANDED));
+        let taken = self.sink.line(Line { number, offset, bytes, context });
+        if taken == Taken::Yes && self.numbers && range.start + bytes.len() < range.next {
+            // Its newline need not be looked for again.
+            self.state.line += 1;
+            self.counted = range.next;
+        }
+        taken
+    }
+
+    /// Pauses where the slice is spent.
+    async fn rest(&mut self) {
+        if self.fuel.is_spent() {
+            self.fuel.pause().await;
+        }
     }
 
     /// Context still owed to an earlier match, in the lines from `from` to `until`.
     async fn after(&mut self, mut from: usize, until: usize) -> Flow {
         while self.state.after_left > 0 && from < until {
             let range = Range { start: from, next: self.hay.next_line(from) };
-            if self.line(range, true).await == Taken::Full {
+            if self.line(range, true) == Taken::Full {
                 return self.stop(from, self.state.after_left).await;
             }
+            self.rest().await;
             self.state.after_left -= 1;
             from = range.next;
             self.delivered = from;
@@ -249,11 +304,13 @@ impl<S: Sink> Run<'_, '_, S> {
         if self.delivered == 0 && left > 0 && self.history(left).await == Flow::Full {
             return Flow::Full;
         }
+        self.number_far(from).await;
         while from < at {
             let range = Range { start: from, next: self.hay.next_line(from) };
-            if self.line(range, true).await == Taken::Full {
+            if self.line(range, true) == Taken::Full {
                 return self.stop(from, 0).await;
             }
+            self.rest().await;
             from = range.next;
             self.delivered = from;
         }
@@ -308,7 +365,7 @@ impl<S: Sink> Run<'_, '_, S> {
         line: Range,
         skip: u32,
     ) -> Result<(), u32> {
-        let number = self.number(line.start).await;
+        let number = self.number(line.start);
         let newline = self.hay.bytes.get(line.next - 1) == Some(&b'\n');
         let end = if newline { line.next - 1 } else { line.next };
         let mut from = line.start;
@@ -355,14 +412,22 @@ pub(crate) async fn deliver<S: Sink>(
         false if state.nul => Some(0),
         false => nul(hay, fuel).await,
     };
-    let mut selected = Selected { engine: &search.engine, hay, invert: options.invert, matching: None };
-    let mut at = 0;
+    let mut selected = Selected::new(&search.engine, hay, options.invert);
     // The history belongs to this run only until a line is delivered.
     let mut run = Run { hay, numbers: options.numbers, state, sink, fuel, counted: 0, delivered: 0 };
-    while at < hay.len() {
-        let next = if run.state.found < limit { selected.next(cache, at, run.fuel).await } else { None };
+    while selected.at < hay.len() {
+        let at = selected.at;
+        let next = loop {
+            if run.state.found >= limit {
+                break None;
+            }
+            match selected.poll_next(cache, run.fuel) {
+                Poll::Ready(next) => break next,
+                Poll::Pending => run.fuel.pause().await,
+            }
+        };
         let until = next.map_or(hay.len(), |range| range.start);
-        if run.after(at, until).await == Flow::Full {
+        if run.state.after_left > 0 && run.after(at, until).await == Flow::Full {
             return Flow::Full;
         }
         let Some(range) = next else {
@@ -371,6 +436,9 @@ pub(crate) async fn deliver<S: Sink>(
             }
             break;
         };
+        if before == 0 && range.start - run.counted.min(range.start) > COUNTED {
+            run.number_far(range.start).await;
+        }
         if nul.is_some_and(|nul| nul < range.next) {
             if run.sink.binary() == Taken::Full {
                 return run.stop(range.start, 0).await;
@@ -381,6 +449,9 @@ pub(crate) async fn deliver<S: Sink>(
         if before > 0 && run.before(range.start, before).await == Flow::Full {
             return Flow::Full;
         }
+        if run.fuel.is_spent() {
+            run.fuel.pause().await;
+        }
         let skip = std::mem::take(&mut run.state.skip);
         if parts {
             if !options.invert
@@ -388,20 +459,20 @@ pub(crate) async fn deliver<S: Sink>(
             {
                 return run.stop(range.start, done).await;
             }
-        } else if run.line(range, false).await == Taken::Full {
+        } else if run.line(range, false) == Taken::Full {
             return run.stop(range.start, 0).await;
         }
         run.state.history.clear();
         run.state.found += 1;
         run.state.after_left = after;
-        at = range.next;
-        run.delivered = at;
+        run.delivered = range.next;
         if run.state.found >= limit && after == 0 {
             return Flow::Done;
         }
     }
     let delivered = run.delivered;
-    run.number(hay.len()).await;
+    run.number_far(hay.len()).await;
+    run.number(hay.len());
     if hay.is_open() && options.numbers {
         run.state.line += 1;
     }

@@ -80,7 +80,7 @@ fn goes_while_it_searches(served: &Served) {
 
 fn asks_what_takes_long(served: &Served) {
     let (_admin, mut queue) = connected(served);
-    for pattern in ["(?:a{0,200}b?){0,200}[c-e]", "(?:[a-z]{0,90}[0-9]?){0,600}[A-C]"] {
+    for pattern in ["(?:a{0,200}b?){0,200}[c-h]", "(?:[a-z]{0,90}[0-9]?){0,600}[A-Z]"] {
         search(&mut queue, "/line", pattern);
     }
     std::thread::sleep(Duration::from_millis(500));
@@ -89,7 +89,7 @@ fn asks_what_takes_long(served: &Served) {
 /// The command itself, in the middle: by SIGKILL, or as Ctrl-C does it.
 fn is_killed(served: &Served) {
     let mut grep = nearside();
-    grep.args(["grep", "-d", &served.drive(), "-r", "-c", "(a|b|c)+z", "/"]);
+    grep.args(["grep", "-d", &served.drive(), "-r", "-c", "[a-c]+[s-z]", "/"]);
     let mut grep = grep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(100));
     let interrupt = std::time::UNIX_EPOCH.elapsed().is_ok_and(|now| now.as_millis() % 2 == 0);
