@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use nearside_clock::{Clock, TscClock};
-use nearside_device::near_data::Fsr;
 use nearside_embedded::{Embedded, Options};
+use nearside_firmware::Fsr;
 use nearside_fsrlib::{Answer, Ask, Operation, Record, Route, Search, Session, Summary, Transport};
 use nearside_store::FileOptions;
 use nearside_stores::AnyStore;

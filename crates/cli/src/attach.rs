@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use clap::Args;
 use nearside_clock::TscClock;
-use nearside_device::near_data::{self, Workers};
+use nearside_device::Config;
 use nearside_device::runner::Rest;
-use nearside_device::{Config, Fsr};
 use nearside_dma::system::Termination;
 use nearside_driver::Policy;
+use nearside_firmware as firmware;
+use nearside_firmware::Fsr;
+use nearside_firmware::Workers;
 use nearside_front_fuse::AttachOptions;
 use nearside_store::{Beside, FileOptions, Store};
 use nearside_stores::{AnyStore, models_help};
@@ -76,7 +78,7 @@ pub fn run(args: AttachArgs) -> Outcome {
     let workers = Workers::start(threads, clock).map_err(|e| words(&e))?;
     let hands = workers.as_ref().map(Workers::hands);
     let config =
-        near_data::Config { allow_unrecovered: args.allow_unrecovered, ..near_data::Config::default() };
+        firmware::Config { allow_unrecovered: args.allow_unrecovered, ..firmware::Config::default() };
     let firmware = Fsr::new(Arc::new(clock), config).on(hands);
     let config = Config { lba_size: args.block_size, ..Config::default() };
     let drive = nearside_front_loop::threaded(store, firmware, config, clock, Rest::default())

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nearside_clock::TscClock;
-use nearside_device::near_data;
 use nearside_driver::tcp::{Address, Controller};
 use nearside_embedded::{Options, Runner};
+use nearside_firmware as firmware;
 use nearside_fsrlib::kernel::Found;
 use nearside_fsrlib::{
     Credentials, Encoding, KernelTransport, MAX_GROUPS, SocketTransport, TcpTransport, Transport,
@@ -124,7 +124,7 @@ pub fn transport(args: &DriveArgs) -> Result<Box<dyn Transport>, Failure> {
             Threads::Threaded => Runner::Threaded,
         },
         policy: args.completion.into(),
-        firmware: near_data::Config { allow_unrecovered: args.allow_unrecovered, ..Default::default() },
+        firmware: firmware::Config { allow_unrecovered: args.allow_unrecovered, ..Default::default() },
         ..Options::default()
     };
     let mut drive = nearside_embedded::image(path, &options)

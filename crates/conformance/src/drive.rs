@@ -16,10 +16,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nearside_clock::TscClock;
-use nearside_device::{Config, Fsr};
+use nearside_device::Config;
 use nearside_driver::{
     Command, Driver, DriverConfig, Finished, Handle, Initiator, InitiatorConfig, Policy, QueueConfig,
 };
+use nearside_firmware::Fsr;
 use nearside_front_loop::Runner;
 use nearside_fsrlib::{
     Answer, Ask, Credentials, Digest, Entry, Error, Operation, QueueTransport, Record, ReplyStatus, Request,

@@ -23,7 +23,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("fsr", &["fsview", "ndp"]),
     // Between the wire's types and the retriever's: for the drive, and for a host that does as the drive does.
     ("translate", &["spec", "fsr"]),
-    ("device", &["spec", "dma", "clock", "store", "fsr", "translate"]),
+    ("device", &["spec", "dma", "clock", "store"]),
+    ("firmware", &["device", "spec", "dma", "clock", "store", "fsr", "translate"]),
     ("driver", &["spec", "dma", "clock"]),
     ("front-loop", &["device", "driver", "dma", "clock", "store"]),
     ("front-tcp", &["device", "spec", "dma", "clock", "store"]),
@@ -31,7 +32,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // FSRLib's two other ways (the host locates; the host does it all) are the drive's own retriever over a medium of reads: one
     // walk, one permission check, one glob, so that what is compared is where the work is done.
     ("fsrlib", &["driver", "spec", "dma", "clock", "fsr", "translate"]),
-    ("embedded", &["device", "front-loop", "driver", "fsrlib", "store", "clock"]),
+    ("embedded", &["device", "firmware", "front-loop", "driver", "fsrlib", "store", "clock"]),
     ("fsrlib-c", &["fsrlib", "embedded", "device", "driver", "store", "clock", "spec"]),
     ("loadgen", &["dma", "clock", "driver"]),
     ("act", &["loadgen", "report"]),
@@ -41,6 +42,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "clock",
             "dma",
             "device",
+            "firmware",
             "driver",
             "front-loop",
             "fsrlib",

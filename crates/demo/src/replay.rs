@@ -42,7 +42,7 @@ macro_rules! trace {
 /// Those that ship.
 pub const TRACES: [Trace; 2] = [trace!("ext4", "ext4"), trace!("F2FS", "f2fs")];
 
-type Embed = Embedded<Dram, nearside_device::near_data::Fsr>;
+type Embed = Embedded<Dram, nearside_firmware::Fsr>;
 /// SHA-256 by path, of every regular file.
 type Files = BTreeMap<String, String>;
 

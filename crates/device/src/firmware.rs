@@ -11,6 +11,7 @@ use std::sync::Arc;
 use nearside_clock::Nanos;
 use nearside_dma::{Memory, Wakeup};
 use nearside_spec::Status;
+use nearside_spec::log::NearDataLog;
 use nearside_store::{Store, Token};
 
 use crate::{Host, Namespace};
@@ -61,8 +62,8 @@ pub trait Firmware<S: Store>: Observer + Sized {
     }
 
     /// The vendor log page D5h: what near-data work this drive can do. `fabric`: through commands that carry data one way only.
-    fn capabilities(&self, _fabric: bool) -> Vec<u8> {
-        Vec::new()
+    fn capabilities(&self, _fabric: bool) -> NearDataLog {
+        NearDataLog::default()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The controller: registers, admin, queues, I/O, near-data commands, and the namespaces of a subsystem.
+//! The controller: registers, admin, queues, I/O, the carriage of near-data commands, and the namespaces of a subsystem.
 //!
 //! A read passes: a front's queue -> [`Reactor::step`] -> `io` (one checked request) -> [`Access`] -> the store -> back.
 //! The controller knows no front (it sees a [`nearside_dma::Function`]), no medium (it sees a [`nearside_store::Store`])
@@ -8,29 +8,22 @@ mod admin;
 mod attached;
 mod config;
 mod controller;
-mod executor;
 pub mod fabric;
 mod fault;
 pub mod firmware;
-mod helper;
 mod io;
-mod meters;
 mod namespace;
-pub mod near_data;
 mod pointer;
 mod queue;
 mod reactor;
 pub mod runner;
 mod shared;
-mod slab;
 mod stripes;
 mod subsystem;
-mod workers;
 
 pub use config::{Config, Fabric, Host, Identity};
 pub use controller::Controller;
 pub use firmware::{Firmware, Observer};
 pub use namespace::{Access, Namespace};
-pub use near_data::Fsr;
 pub use reactor::{BATCH, Reactor, Step};
 pub use subsystem::{AddError, MAX_NSID, Subsystem};

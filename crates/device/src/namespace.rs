@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use nearside_clock::Nanos;
 use nearside_dma::Memory;
 use nearside_store::{Channel, Completion, Data, Operation, Store, StoreError, Submitted, Token};
+use slab::Slab;
 
 use crate::firmware::Observer;
-use crate::slab::Slab;
 use crate::stripes::Stripes;
 
 /// A store with logical blocks of 512 or 4096 bytes, and an observer of its changes.
@@ -150,7 +150,7 @@ impl<S: Store, O: Observer> Namespace<S, O> {
     }
 
     /// Operations so far that hosts have waited for at the medium. What it ends at once is not counted: that path writes nothing that is shared.
-    pub(crate) fn host_operations(&self) -> u64 {
+    pub fn host_operations(&self) -> u64 {
         self.host_operations.0.load(Ordering::Relaxed)
     }
 
@@ -227,7 +227,7 @@ impl<S: Store> Way<S> {
     ) -> Option<Nanos> {
         let Way { channel, pending } = self;
         channel.poll(now, &mut |Token(key), completion| {
-            let Some(Pending { token, operation, ticket }) = pending.remove(key as usize) else {
+            let Some(Pending { token, operation, ticket }) = pending.try_remove(key as usize) else {
                 panic!("the store completed an operation twice, or one that was never submitted: {key}");
             };
             ended(namespace, &operation, ticket, &completion);
@@ -256,8 +256,8 @@ fn mutation(operation: &Operation) -> Option<(u64, u64, bool)> {
 }
 
 impl<S: Store, O: Observer> Access<S, O> {
-    /// The same for the firmware's own reads.
-    pub(crate) fn for_near_data(self) -> Self {
+    /// An access whose operations are the firmware's own: they do not count as a host's.
+    pub fn for_near_data(self) -> Self {
         let mut access = self;
         access.near_data = true;
         access
@@ -298,7 +298,7 @@ impl<S: Store, O: Observer> Access<S, O> {
             ticket = self.namespace.observer.flush_begins();
         }
         let way = self.way();
-        match way.channel.submit(operation, data, Token(way.pending.next_key() as u64), now) {
+        match way.channel.submit(operation, data, Token(way.pending.vacant_key() as u64), now) {
             Submitted::Done(completion) => {
                 ended(&self.namespace, &operation, ticket, &completion);
                 Submitted::Done(completion)

@@ -7,12 +7,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nearside_clock::TscClock;
-use nearside_device::near_data::Workers;
 use nearside_device::runner::{self, Rest};
-use nearside_device::{Config, Firmware, Fsr, Namespace, near_data};
+use nearside_device::{Config, Firmware, Namespace};
 use nearside_driver::{
     Driver, DriverConfig, Initiator, InitiatorConfig, Peer, Policy, QueueConfig, Service, Threaded,
 };
+use nearside_firmware as firmware;
+use nearside_firmware::Fsr;
+use nearside_firmware::Workers;
 use nearside_fsrlib::{Completion, QueueTransport, Transport};
 use nearside_store::{Beside, File, FileOptions, Store};
 
@@ -38,7 +40,7 @@ pub struct Options {
     /// The controller.
     pub controller: Config,
     /// The firmware of a drive over an image.
-    pub firmware: near_data::Config,
+    pub firmware: firmware::Config,
     /// When a drive with a thread rests.
     pub rest: Rest,
     /// Threads of near-data work of [`image`]; `None`: none beside [`Runner::Inline`], else as many as the machine allows
@@ -59,7 +61,7 @@ impl Default for Options {
             policy: Policy::Polled,
             depth: 32,
             controller: Config::default(),
-            firmware: near_data::Config::default(),
+            firmware: firmware::Config::default(),
             rest: Rest::default(),
             near_data_threads: None,
         }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nearside_clock::TscClock;
-use nearside_device::near_data::{Config, Fsr, Held, Workers};
 use nearside_device::{Namespace, Subsystem};
+use nearside_firmware::{Config, Fsr, Held, Workers};
 use nearside_front_tcp::{Offer, Options};
 use nearside_spec::fabrics::capsule::CapsuleData;
 use nearside_spec::fabrics::command::{FabricsCommand, Property};

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nearside_clock::TscClock;
-use nearside_device::near_data::{Config, Fsr};
 use nearside_device::{Namespace, Subsystem};
+use nearside_firmware::{Config, Fsr};
 use nearside_front_tcp::{Offer, Options, Server};
 use nearside_spec::fabrics::capsule::CapsuleData;
 use nearside_spec::fabrics::command::{Connect, ConnectData, FabricsCommand, Property};

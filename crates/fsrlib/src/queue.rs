@@ -2,6 +2,7 @@
 
 use nearside_clock::Clock;
 use nearside_driver::{Command, DmaBuffer, Failure, Finished, Initiator, Kind, NamespaceInfo, Peer, policy};
+use nearside_spec::log::NearDataLog;
 use nearside_spec::near_data::MAX_BUFFER;
 use nearside_spec::{near_data::wire, opcode};
 
@@ -192,9 +193,9 @@ impl<P: Peer, C: Clock + Clone> Transport for QueueTransport<P, C> {
         let driver = self.initiator.driver().clone();
         let clock = self.initiator.clock().clone();
         let nsid = self.namespace.nsid;
-        let page = driver.log_page(opcode::LOG_NEAR_DATA, nsid, 64, 8, &clock, self.initiator.peer());
-        let page = page.map_err(failed)?;
-        Ok(page.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)))
+        let (page, len) = (opcode::LOG_NEAR_DATA, NearDataLog::SIZE);
+        let page = driver.log_page(page, nsid, 0, len, &clock, self.initiator.peer());
+        Ok(NearDataLog::of(&page.map_err(failed)?).map(|page| page.taken()))
     }
 
     fn completion(&self) -> Completion {

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use nearside_clock::{Clock, Nanos};
 use nearside_driver::tcp::{Completed, Controller, Initiator};
 use nearside_driver::{Command, Kind, NamespaceInfo, Policy};
+use nearside_spec::log::NearDataLog;
 use nearside_spec::near_data::MAX_BUFFER;
 use nearside_spec::opcode;
 
@@ -143,8 +144,9 @@ impl<C: Clock> Transport for TcpTransport<C> {
     }
 
     fn taken(&mut self) -> Result<Option<u64>, Error> {
-        let page = self.controller.log_page(opcode::LOG_NEAR_DATA, self.namespace.nsid, 64, 8);
-        Ok(page.map_err(failed)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)))
+        let (page, len) = (opcode::LOG_NEAR_DATA, NearDataLog::SIZE);
+        let page = self.controller.log_page(page, self.namespace.nsid, 0, len);
+        Ok(NearDataLog::of(&page.map_err(failed)?).map(|page| page.taken()))
     }
 
     fn completion(&self) -> Completion {

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nearside_clock::TscClock;
 use nearside_conformance::needs;
-use nearside_device::near_data::{Config, Fsr};
 use nearside_device::{Identity, Namespace, Subsystem};
 use nearside_embedded::Options;
+use nearside_firmware::{Config, Fsr};
 use nearside_front_tcp::{Offer, Server, Target};
 use nearside_fsrlib::driver::tcp::{Address, Controller, Initiator, Options as Host, discover, subtype};
 use nearside_fsrlib::driver::{Command, Error as DriverError, Failure, Policy, RejectReason};

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use nearside_clock::{Clock, SimClock};
 use nearside_device::firmware::{Door, Firmware, Job, Outcome, Seat, Turn, Worker};
-use nearside_device::{Fsr, Host, Namespace};
+use nearside_device::{Host, Namespace};
 use nearside_dma::{IoBuffer, Memory, Wakeup};
+use nearside_firmware::Fsr;
 use nearside_spec::near_data::wire::{decode_reply, decode_request, encode_request};
 use nearside_spec::near_data::*;
 use nearside_store::{Channel, Completion, Data, Dram, Operation as StoreOperation, Store, Submitted, Token};

@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 
 use nearside_clock::{Nanos, SimClock};
 use nearside_device::runner::Inline;
-use nearside_device::{Access, Config, Controller, Fsr};
+use nearside_device::{Access, Config, Controller};
 use nearside_dma::{Function, IoBuffer, Memory, Region};
+use nearside_firmware::Fsr;
 use nearside_spec::opcode::admin;
 use nearside_spec::registers::{self as reg, Cc, csts};
 use nearside_spec::{CompletionEntry, SubmissionEntry};
@@ -59,7 +60,7 @@ impl Rig {
 
     fn build(image: Vec<u8>) -> std::io::Result<Rig> {
         let store = Dram::new(image.len() as u64, BLOCK)?;
-        let firmware = Fsr::new(Arc::new(SimClock::new()), nearside_device::near_data::Config::default());
+        let firmware = Fsr::new(Arc::new(SimClock::new()), nearside_firmware::Config::default());
         let config =
             Config { queue_entries: ENTRIES, io_queues: 4, vectors: 2, mdts: 4, ..Config::default() };
         let (controller, namespace) = Controller::alone(store, firmware, config)?;

@@ -14,10 +14,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use nearside_clock::{SimClock, TscClock};
+use nearside_device::Config;
 use nearside_device::runner::Rest;
-use nearside_device::{Config, Fsr};
 use nearside_dma::system::Peer;
 use nearside_driver::{Driver, DriverConfig, Policy, Threaded};
+use nearside_firmware::Fsr;
 use nearside_front_fuse::{self as front, Caller, Host, serve};
 use nearside_fsrlib::{Ask, Completion, Error, Route, Session, SocketTransport, Transport, describe};
 use nearside_spec::Status;

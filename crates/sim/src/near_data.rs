@@ -10,10 +10,11 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use nearside_clock::{Clock, Nanos, SimClock};
-use nearside_device::near_data::{Breakdown, Config as FsrConfig, Part, Trace};
-use nearside_device::{Config, Fsr, Namespace};
+use nearside_device::{Config, Namespace};
 use nearside_dma::{IoBuffer, Memory};
 use nearside_driver::{Driver, DriverConfig, Initiator, InitiatorConfig, Policy, QueueConfig};
+use nearside_firmware::Fsr;
+use nearside_firmware::{Breakdown, Config as FsrConfig, Part, Trace};
 use nearside_front_loop::Runner;
 use nearside_fsrlib::{Completion, Error, QueueTransport, Session, Transport};
 use nearside_store::{Channel, Data, Operation, Store, Submitted, Token};

@@ -144,6 +144,60 @@ pub fn changed_namespaces(nsids: &[u32]) -> [u8; 4096] {
     list
 }
 
+layout! {
+    /// Page D5h ([`crate::opcode::LOG_NEAR_DATA`]): what near-data work a drive can do, and how much it has done.
+    NearDataLog, 72 {
+        /// [`NearDataLog::MAGIC`].
+        magic(set_magic): [u8; 4] = 0;
+        /// 1.
+        version(set_version): u16 = 4;
+        /// Bytes that say what it can do: 64.
+        length(set_length): u16 = 6;
+        /// The longest request, in bytes.
+        max_request(set_max_request): u32 = 8;
+        /// The largest buffer, in bytes.
+        max_buffer(set_max_buffer): u32 = 12;
+        /// The longest path, in bytes.
+        max_path(set_max_path): u32 = 16;
+        /// The most groups of a user.
+        max_groups(set_max_groups): u32 = 20;
+        /// Operations, as bits by their numbers on the wire.
+        operations(set_operations): u32 = 24;
+        /// Targets, so too.
+        targets(set_targets): u32 = 28;
+        /// Checksums, so too.
+        checksums(set_checksums): u32 = 32;
+        /// Ways that commands come by: [`door`].
+        doors(set_doors): u32 = 36;
+        /// The longest wait of a `result`, in milliseconds.
+        max_wait_ms(set_max_wait_ms): u32 = 40;
+        /// Near-data commands that the controller has taken.
+        taken(set_taken): u64 = 64;
+    }
+}
+
+/// Bits of [`NearDataLog::doors`].
+pub mod door {
+    /// The bidirectional command; not over fabrics, where a command carries data one way.
+    pub const COMMAND: u32 = 1 << 0;
+    /// `execute` and `result` of a tag.
+    pub const TAG: u32 = 1 << 1;
+    /// Get Features D5h.
+    pub const GET_FEATURE: u32 = 1 << 2;
+    /// Set Features D5h.
+    pub const SET_FEATURE: u32 = 1 << 3;
+}
+
+impl NearDataLog {
+    /// What the page begins with.
+    pub const MAGIC: [u8; 4] = *b"NDCP";
+
+    /// The page, if these bytes are one.
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        Some(Self::from_bytes(bytes.first_chunk::<72>()?)).filter(|page| page.magic() == Self::MAGIC)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,6 +216,11 @@ mod tests {
         assert_eq!(async_event(event::SMART, 1, lid::SMART), 0x0002_0101);
         assert_eq!(async_event(event::NOTICE, event::NAMESPACE_ATTRIBUTE_CHANGED, 4), 0x0004_0002);
         assert_eq!(changed_namespaces(&[1, 0x0102])[..12], [1, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]);
+        let mut page = NearDataLog::default();
+        page.set_magic(NearDataLog::MAGIC).set_version(1).set_length(64).set_doors(door::TAG).set_taken(5);
+        assert_eq!((&page.0[..8], page.0[36], page.0[64]), (&b"NDCP\x01\0\x40\0"[..], 2, 5));
+        assert_eq!(NearDataLog::of(&page.0), Some(page));
+        assert!(NearDataLog::of(&page.0[..71]).is_none() && NearDataLog::of(&[0; 72]).is_none());
         assert_eq!(changed_namespaces(&[7; MAX_CHANGED])[4092..], [7, 0, 0, 0]);
         assert_eq!(changed_namespaces(&[7; MAX_CHANGED + 1])[..8], [255, 255, 255, 255, 0, 0, 0, 0]);
     }

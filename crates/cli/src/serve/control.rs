@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nearside_device::Fsr;
-use nearside_device::near_data::Hands;
 use nearside_dma::local::{self, Access};
+use nearside_firmware::Fsr;
+use nearside_firmware::Hands;
 use nearside_spec::fabrics::PORT;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -107,7 +107,7 @@ fn execute(request: Request, target: &AnyTarget, hands: Option<&Hands>) -> Resul
 fn find(
     target: &AnyTarget,
     nqn: Option<&str>,
-) -> Result<Arc<nearside_front_tcp::Offer<nearside_stores::AnyStore, nearside_device::Fsr>>, String> {
+) -> Result<Arc<nearside_front_tcp::Offer<nearside_stores::AnyStore, nearside_firmware::Fsr>>, String> {
     let mut offers = target.offers();
     match nqn {
         Some(nqn) => offers.into_iter().find(|o| o.nqn == nqn).ok_or(format!("there is no subsystem {nqn}")),

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nearside_clock::{Clock, TscClock};
-use nearside_device::near_data::{self, Hands, Workers};
-use nearside_device::{Fsr, Identity, Namespace, Subsystem};
+use nearside_device::{Identity, Namespace, Subsystem};
 use nearside_dma::Memory;
+use nearside_firmware as firmware;
+use nearside_firmware::Fsr;
+use nearside_firmware::{Hands, Workers};
 use nearside_front_tcp::{Offer, Options, Server, Target};
 use nearside_store::{Data, FileOptions, Operation, Submitted, Token};
 use nearside_stores::AnyStore;
@@ -43,7 +45,7 @@ pub fn open(
     let store =
         AnyStore::open(&plan.store, options).map_err(|e| failed(in_use::words(&e, plan.read_only)))?;
     let config =
-        near_data::Config { allow_unrecovered: plan.allow_unrecovered, ..near_data::Config::default() };
+        firmware::Config { allow_unrecovered: plan.allow_unrecovered, ..firmware::Config::default() };
     let firmware = match plan.shared_image {
         true => Fsr::distrusting(Arc::new(TscClock::new()), config),
         false => Fsr::new(Arc::new(TscClock::new()), config),

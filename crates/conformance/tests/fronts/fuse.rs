@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 
 use nearside_clock::TscClock;
 use nearside_conformance::front::{Front, Fronts, Refusal};
+use nearside_device::Config;
 use nearside_device::runner::{Rest, Threaded};
-use nearside_device::{Config, Fsr};
+use nearside_firmware::Fsr;
 use nearside_front_fuse::{AttachOptions, Attached, attach};
 use nearside_spec::Status;
 use nearside_spec::socket::{Hello, Kind, REPLY_FRAME, ReplyFrame, RequestFrame};

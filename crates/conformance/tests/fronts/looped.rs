@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use nearside_clock::{Nanos, TscClock};
 use nearside_conformance::front::{Front, Fronts, Refusal};
+use nearside_device::Config;
 use nearside_device::runner::Rest;
-use nearside_device::{Config, Fsr};
 use nearside_driver::{
     Command, DmaBuffer, Driver, DriverConfig, Failure, Initiator, InitiatorConfig, Peer, Policy, QueueConfig,
     Threaded, Turn,
 };
+use nearside_firmware::Fsr;
 use nearside_front_loop::Runner;
 use nearside_spec::Status;
 use nearside_store::Store;

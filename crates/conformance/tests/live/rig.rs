@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use nearside_clock::TscClock;
 use nearside_conformance::needs;
+use nearside_device::Config;
 use nearside_device::runner::Rest;
-use nearside_device::{Config, Fsr};
+use nearside_firmware::Fsr;
 use nearside_front_fuse::{AttachOptions, Attached, attach};
 use nearside_front_loop::{Threaded, threaded};
 use nearside_fsrlib::{

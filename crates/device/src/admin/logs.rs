@@ -107,13 +107,11 @@ impl Admin {
                     }),
                 )
             }
-            // The firmware's page, then at byte 64 the near-data commands taken, u64.
             LOG_NEAR_DATA if let Some(namespace) = firmware => {
                 let mut page = namespace.observer().capabilities(fabric);
-                page.resize(64, 0);
                 let taken = shared.counters.iter().map(|c| c.near_data.load(Ordering::Relaxed)).sum::<u64>();
-                page.extend_from_slice(&taken.to_le_bytes());
-                page
+                page.set_taken(taken);
+                page.0.to_vec()
             }
             _ => shared.subsystem.page(log)?.to_vec(),
         };

@@ -20,6 +20,7 @@ use nearside_spec::opcode::admin;
 use nearside_spec::registers::{self as reg, Cap, Cc, csts};
 use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::Store;
+use slab::Slab;
 
 use crate::config::MAX_QUEUES;
 use crate::fault::Fault;
@@ -28,7 +29,6 @@ use crate::pointer::{self, Layout, Pointer};
 use crate::queue::{Cq, InvalidDoorbell, Queues, Ring, Slot, Sq};
 use crate::reactor::{Reactor, Step};
 use crate::shared::{Message, Shared};
-use crate::slab::Slab;
 use events::Events;
 use features::Features;
 use queues::Registry;
@@ -385,7 +385,7 @@ impl Admin {
             }
             _ => return,
         };
-        match self.waiting.remove(key) {
+        match self.waiting.try_remove(key) {
             Some(Waiting::Command(slot) | Waiting::Abort(slot)) => {
                 reactor.queues.answer(slot, result.into(), Status::SUCCESS, now);
             }

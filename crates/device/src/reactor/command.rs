@@ -160,7 +160,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         }
         let mut bytes = vec![0; request];
         layout.gather(memory, &mut bytes);
-        let token = Token(self.commands.next_key() as u64);
+        let token = Token(self.commands.vacant_key() as u64);
         let job = Job { token, queue: slot.sq, door, request: bytes, room };
         match self.attached.at(place).worker.start(job, now) {
             Ok(()) => {
@@ -184,7 +184,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 Kind::Flush(_) => Operation::Flush,
                 Kind::NearData { .. } => panic!("near-data commands have no operation of their own"),
             };
-            let token = Token(self.commands.next_key() as u64);
+            let token = Token(self.commands.vacant_key() as u64);
             let spans = match &mut payload {
                 Payload::Spans(spans) => std::mem::take(spans),
                 Payload::None | Payload::Buffer(_) => Vec::new(),
@@ -285,7 +285,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let mut finished = std::mem::take(&mut self.finished);
         let count = finished.len();
         for (Token(key), completion) in finished.drain(..) {
-            let Some(command) = self.commands.remove(key as usize) else {
+            let Some(command) = self.commands.try_remove(key as usize) else {
                 panic!("the store completed an unknown operation: {key}");
             };
             if let Some(command) = self.completed(command, completion, now) {
@@ -302,7 +302,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let count = answered.len();
         for (Token(key), outcome) in answered.drain(..) {
             let Some(Command { owner: Owner::Host(slot), place, kind: Kind::NearData { layout, aborted } }) =
-                self.commands.remove(key as usize)
+                self.commands.try_remove(key as usize)
             else {
                 panic!("the firmware answered an unknown command: {key}");
             };

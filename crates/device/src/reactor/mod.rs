@@ -14,6 +14,7 @@ use nearside_clock::Nanos;
 use nearside_dma::Span;
 use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, Token};
+use slab::Slab;
 
 use crate::admin::Admin;
 use crate::attached::{Attached, Attachments};
@@ -23,7 +24,6 @@ use crate::io::{Limits, Request};
 use crate::pointer::{self, Layout};
 use crate::queue::{InvalidDoorbell, Queues, Slot};
 use crate::shared::{Message, Shared, add};
-use crate::slab::Slab;
 
 mod command;
 mod mail;
@@ -196,7 +196,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         if self.attached.leaving > 0 {
             let (commands, parked) = (&self.commands, &self.parked);
             step.work += self.attached.clear_out(|place| {
-                commands.iter().any(|c| c.place == place) || parked.iter().any(|p| p.command.place == place)
+                commands.iter().any(|(_, c)| c.place == place)
+                    || parked.iter().any(|p| p.command.place == place)
             });
         }
         step
@@ -316,7 +317,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     /// A read or write whose data are known.
     #[inline]
     fn transfer(&mut self, slot: Slot, place: usize, operation: Operation, spans: &[Span], now: Nanos) {
-        let token = Token(self.commands.next_key() as u64);
+        let token = Token(self.commands.vacant_key() as u64);
         match self.attached.at(place).access.submit(operation, Data::Spans(spans), token, now) {
             Submitted::Done(Completion { result: Ok(()), .. }) => {
                 self.count(&operation);

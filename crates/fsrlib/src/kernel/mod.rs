@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicBool;
 use nearside_dma::passthrough::Queue;
 use nearside_driver::{Command, NamespaceInfo};
 use nearside_spec::identify::cns;
+use nearside_spec::log::NearDataLog;
 use nearside_spec::near_data::MAX_BUFFER;
 use nearside_spec::opcode::{self, admin, io as op};
 use nearside_spec::{identify::IdentifyController, layout};
@@ -32,8 +33,6 @@ const LEAST: usize = 128 * 1024;
 /// Bytes of one ordinary read.
 const READ: usize = 128 * 1024;
 const PAGE: usize = 4096;
-/// What the drive's page of near-data capabilities begins with.
-const CAPABLE: &[u8] = b"NDCP";
 /// What its model begins with.
 const MODEL: &str = "Nearside";
 
@@ -133,8 +132,7 @@ impl KernelTransport {
         };
         let model = controller.first_chunk::<4096>().map(|bytes| IdentifyController::from_bytes(bytes).mn());
         let model = model.map(|name| layout::text(&name)).unwrap_or_default();
-        let page = log_page(&mut admin, nsid, 0, 64);
-        let capable = page.is_ok_and(|page| page.starts_with(CAPABLE));
+        let capable = near_data_log(&mut admin, nsid).is_ok_and(|page| page.is_some());
         if !model.starts_with(MODEL) || !capable {
             return Ok(Found::Other(model));
         }
@@ -165,12 +163,12 @@ fn identify(cns: u8, nsid: u32) -> Command {
     Command::raw(admin::IDENTIFY, nsid).with(10, cns.into())
 }
 
-/// `len` bytes, a multiple of four, of the page of near-data capabilities.
-fn log_page(device: &mut Device, nsid: u32, offset: u32, len: usize) -> Result<Vec<u8>, Error> {
-    let dwords_z = (len / 4).saturating_sub(1) as u32;
+/// The page of near-data capabilities, if the drive has one.
+fn near_data_log(device: &mut Device, nsid: u32) -> Result<Option<NearDataLog>, Error> {
+    let dwords_z = (NearDataLog::SIZE / 4 - 1) as u32;
     let page = u32::from(opcode::LOG_NEAR_DATA) | dwords_z << 16;
-    let command = Command::raw(admin::GET_LOG_PAGE, nsid).with(10, page).with(12, offset);
-    device.execute("get log page", &command, vec![0; len])
+    let command = Command::raw(admin::GET_LOG_PAGE, nsid).with(10, page);
+    Ok(NearDataLog::of(&device.execute("get log page", &command, vec![0; NearDataLog::SIZE])?))
 }
 
 impl Transport for KernelTransport {
@@ -201,8 +199,7 @@ impl Transport for KernelTransport {
     }
 
     fn taken(&mut self) -> Result<Option<u64>, Error> {
-        let page = log_page(&mut self.admin, self.namespace.nsid, 64, 8)?;
-        Ok(page.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)))
+        Ok(near_data_log(&mut self.admin, self.namespace.nsid)?.map(|page| page.taken()))
     }
 
     fn completion(&self) -> Completion {

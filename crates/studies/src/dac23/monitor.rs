@@ -9,7 +9,7 @@ use nearside_bench::completion::{pin, unpin};
 use nearside_bench::dataset::Chain;
 use nearside_bench::volume::Kind;
 use nearside_clock::{Clock, TscClock};
-use nearside_device::near_data::Part;
+use nearside_firmware::Part;
 use nearside_fsrlib::{Ask, Operation, Route};
 
 use super::rig::{Bed, Buffer, Machine, dataset};

@@ -2,7 +2,7 @@
 
 use nearside_bench::dataset::Chain;
 use nearside_bench::volume::Kind;
-use nearside_device::near_data::Part;
+use nearside_firmware::Part;
 use nearside_fsrlib::{Operation, Route};
 
 use super::rig::{ABOUT, Bed, Buffer, Machine, Model, Took, dataset, us};

@@ -1,4 +1,4 @@
-//! A namespace's tasks on one of the [`Workers`](crate::near_data::Workers)' threads: what reactors order, and the executor that runs it.
+//! A namespace's tasks on one of the [`Workers`](crate::Workers)' threads: what reactors order, and the executor that runs it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use nearside_clock::Nanos;
 use nearside_store::Store;
 
-use super::mailbox::Mailbox;
-use super::{Fsr, Work};
 use crate::executor::{Executor, Finished};
-use crate::firmware::{Progress, Turn};
+use crate::fsr::Fsr;
+use crate::mailbox::Mailbox;
+use crate::worker::Work;
 use crate::workers::{Crew, Lane};
+use nearside_device::firmware::{Progress, Turn};
 
 /// What a reactor orders.
 enum Order {
@@ -26,7 +27,7 @@ struct Orders {
 }
 
 /// The reactors' end of a lane. It ends when no reactor has it any more.
-pub(super) struct Desk {
+pub(crate) struct Desk {
     crew: Arc<Crew>,
     full: AtomicBool,
     orders: Mutex<Orders>,
@@ -35,7 +36,7 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(crew: Arc<Crew>) -> Desk {
+    pub(crate) fn new(crew: Arc<Crew>) -> Desk {
         Desk { crew, full: AtomicBool::new(false), orders: Mutex::default(), load: AtomicUsize::new(0) }
     }
 
@@ -43,11 +44,11 @@ impl Desk {
         self.orders.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.lock().closed || self.crew.is_stopped()
     }
 
-    pub(super) fn load(&self) -> usize {
+    pub(crate) fn load(&self) -> usize {
         self.load.load(Ordering::Relaxed)
     }
 
@@ -65,7 +66,7 @@ impl Desk {
     }
 
     /// Runs it there. The reply, or that there is none, comes to the mailbox under the key.
-    pub(super) fn start(&self, key: u64, work: Box<Work>, to: Arc<Mailbox>) {
+    pub(crate) fn start(&self, key: u64, work: Box<Work>, to: Arc<Mailbox>) {
         self.load.fetch_add(1, Ordering::Relaxed);
         if let Err(Order::Start { key, to, .. }) = self.order(Order::Start { key, work, to }) {
             self.load.fetch_sub(1, Ordering::Relaxed);
@@ -74,12 +75,12 @@ impl Desk {
     }
 
     /// Ends it there; no reply comes, or one that was on its way.
-    pub(super) fn cancel(&self, key: u64) {
+    pub(crate) fn cancel(&self, key: u64) {
         let _ = self.order(Order::Cancel { key });
     }
 
     /// Lets go of lanes, which may so come to their end.
-    pub(super) fn release(desks: Vec<Arc<Desk>>) {
+    pub(crate) fn release(desks: Vec<Arc<Desk>>) {
         let crew = desks.first().map(|desk| desk.crew.clone());
         drop(desks);
         if let Some(crew) = crew {
@@ -89,11 +90,11 @@ impl Desk {
 }
 
 /// The thread's end.
-pub(super) struct FsrLane<S: Store> {
-    pub(super) desk: Arc<Desk>,
-    pub(super) executor: Executor<S, Fsr, Vec<u8>>,
-    pub(super) running: Vec<(u64, Arc<Mailbox>)>,
-    pub(super) finished: Finished<Vec<u8>>,
+pub(crate) struct FsrLane<S: Store> {
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) executor: Executor<S, Fsr, Vec<u8>>,
+    pub(crate) running: Vec<(u64, Arc<Mailbox>)>,
+    pub(crate) finished: Finished<Vec<u8>>,
 }
 
 impl<S: Store> FsrLane<S> {

@@ -19,8 +19,8 @@ use nearside_spec::Status;
 use nearside_spec::near_data::MAX_BUFFER;
 use nearside_store::Token;
 
-use super::mailbox::Mailbox;
-use crate::Host;
+use crate::mailbox::Mailbox;
+use nearside_device::Host;
 
 /// Tags kept of each kind.
 const MOST: usize = 16;
@@ -30,13 +30,13 @@ const MOST_BYTES_OF_ALL: usize = 16 * MOST_BYTES;
 /// What a `result` is told whose reply could not be kept: not for good.
 const GONE: Status = Status::NAMESPACE_NOT_READY;
 /// How long a task under a tag runs on while no `result` asks for it: longer than any waits, so that a host that comes again finds it.
-pub(super) const UNCLAIMED_NS: u64 = 10_000_000_000;
+pub(crate) const UNCLAIMED_NS: u64 = 10_000_000_000;
 
 /// A queue of a worker's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Owner {
-    pub(super) worker: u64,
-    pub(super) queue: u16,
+pub(crate) struct Owner {
+    pub(crate) worker: u64,
+    pub(crate) queue: u16,
 }
 
 enum State {
@@ -94,7 +94,7 @@ struct Waiter {
 
 /// The tags of all hosts, by name and identifier.
 #[derive(Default)]
-pub(super) struct Tags {
+pub(crate) struct Tags {
     hosts: HashMap<(String, [u8; 16]), HostTags>,
     /// Bytes kept for all of them.
     bytes: usize,
@@ -104,7 +104,7 @@ pub(super) struct Tags {
 
 impl Tags {
     /// Does something with a host's. A host without workers is gone, and all of its tags.
-    pub(super) fn with<R>(&mut self, host: &Host, with: impl FnOnce(&mut HostTags) -> R) -> R {
+    pub(crate) fn with<R>(&mut self, host: &Host, with: impl FnOnce(&mut HostTags) -> R) -> R {
         let key = (host.nqn.clone(), host.identifier);
         let tags = self.hosts.entry(key.clone()).or_default();
         let before = tags.bytes();
@@ -130,14 +130,14 @@ impl Tags {
     }
 
     /// Tags that something is kept under, and `result`s that wait.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.hosts.values().map(|h| h.commands.len() + h.features.len() + h.waiters.len()).sum()
     }
 }
 
 /// A host's tags of `execute` and `result`, and those of Set and Get Features.
 #[derive(Default)]
-pub(super) struct HostTags {
+pub(crate) struct HostTags {
     /// Workers that serve this host.
     workers: HashMap<u64, Arc<Mailbox>>,
     /// Of what was kept last, of every host.
@@ -148,7 +148,7 @@ pub(super) struct HostTags {
 }
 
 /// What a `result` finds.
-pub(super) enum Meeting {
+pub(crate) enum Meeting {
     Reply(Vec<u8>),
     Failed(Status),
     /// Run it.
@@ -158,7 +158,7 @@ pub(super) enum Meeting {
 }
 
 /// What a Get Features finds.
-pub(super) enum Kept {
+pub(crate) enum Kept {
     /// Bytes from its offset on, and the length of the whole reply.
     Part(Vec<u8>, u32),
     Running,
@@ -212,12 +212,12 @@ fn forget<T>(entries: &mut VecDeque<Entry<T>>, age: u64) {
 
 impl HostTags {
     /// A worker begins to serve the host.
-    pub(super) fn join(&mut self, worker: u64, mailbox: Arc<Mailbox>) {
+    pub(crate) fn join(&mut self, worker: u64, mailbox: Arc<Mailbox>) {
         self.workers.insert(worker, mailbox);
     }
 
     /// A worker has gone, and what came by it; with the last, so does all.
-    pub(super) fn part(&mut self, worker: u64) {
+    pub(crate) fn part(&mut self, worker: u64) {
         self.leave(worker, None);
         self.workers.remove(&worker);
     }
@@ -246,7 +246,7 @@ impl HostTags {
     }
 
     /// `execute` came, with its request of so many bytes or its failure.
-    pub(super) fn execute(
+    pub(crate) fn execute(
         &mut self,
         tag: u64,
         (request, bytes): (Result<Request, Status>, usize),
@@ -277,7 +277,7 @@ impl HostTags {
     }
 
     /// `result` came, for a buffer of `room` bytes, or looks again (`again`): then it is known, unless the tag was cancelled.
-    pub(super) fn meet(
+    pub(crate) fn meet(
         &mut self,
         (tag, room): (u64, usize),
         (owner, token): (Owner, Token),
@@ -328,13 +328,13 @@ impl HostTags {
     }
 
     /// A `result` waits no longer. Whether another waits for the tag.
-    pub(super) fn unwait(&mut self, tag: u64, worker: u64, token: Token) -> bool {
+    pub(crate) fn unwait(&mut self, tag: u64, worker: u64, token: Token) -> bool {
         self.waiters.retain(|w| w.worker != worker || w.token != token);
         self.waiters.iter().any(|w| w.tag == tag)
     }
 
     /// The task of a `result` has its reply; `None`: it has none, and never will.
-    pub(super) fn ended(&mut self, key: u64, reply: Option<Vec<u8>>) {
+    pub(crate) fn ended(&mut self, key: u64, reply: Option<Vec<u8>>) {
         let age = self.next_age();
         if let Some(tag) = ended(&mut self.commands, key, age, reply).map(|e| e.tag) {
             self.wake(tag);
@@ -342,7 +342,7 @@ impl HostTags {
     }
 
     /// The same of a Set Features.
-    pub(super) fn kept_ended(&mut self, key: u64, reply: Option<Vec<u8>>) {
+    pub(crate) fn kept_ended(&mut self, key: u64, reply: Option<Vec<u8>>) {
         if reply.is_some() {
             let age = self.next_age();
             ended(&mut self.features, key, age, reply);
@@ -369,7 +369,7 @@ impl HostTags {
     }
 
     /// Forgets a tag, and ends what runs or waits under it; whether there was something.
-    pub(super) fn cancel(&mut self, tag: u64) -> bool {
+    pub(crate) fn cancel(&mut self, tag: u64) -> bool {
         let entry = self.commands.iter().position(|e| e.tag == tag).and_then(|at| self.commands.remove(at));
         if let Some(entry) = &entry {
             self.stop(entry);
@@ -378,7 +378,7 @@ impl HostTags {
     }
 
     /// The host has left a queue, or all of a worker's (`None`): tags that came by it end.
-    pub(super) fn leave(&mut self, worker: u64, queue: Option<u16>) {
+    pub(crate) fn leave(&mut self, worker: u64, queue: Option<u16>) {
         let gone = |owner: &Owner| owner.worker == worker && queue.is_none_or(|queue| owner.queue == queue);
         let mut commands = std::mem::take(&mut self.commands);
         commands.retain_mut(|entry| {
@@ -404,7 +404,7 @@ impl HostTags {
     }
 
     /// A task that nobody has asked for in a long time ends. `None`: it may run on until then.
-    pub(super) fn give_up(&mut self, key: u64, now: Nanos) -> Option<Nanos> {
+    pub(crate) fn give_up(&mut self, key: u64, now: Nanos) -> Option<Nanos> {
         let is = |e: &&Entry<u64>| matches!(e.state, State::Running { key: other, .. } if other == key);
         let (tag, asked) = self.commands.iter().find(is).map(|e| (e.tag, e.asked))?;
         let due = asked + UNCLAIMED_NS;
@@ -416,7 +416,7 @@ impl HostTags {
     }
 
     /// Set Features begins under a tag, in the place of what was there.
-    pub(super) fn keep(&mut self, tag: u32, key: u64, owner: Owner, now: Nanos) -> Result<(), Status> {
+    pub(crate) fn keep(&mut self, tag: u32, key: u64, owner: Owner, now: Nanos) -> Result<(), Status> {
         if let Some(at) = self.features.iter().position(|e| e.tag == tag)
             && let Some(entry) = self.features.remove(at)
         {
@@ -430,7 +430,7 @@ impl HostTags {
     }
 
     /// What Get Features fetches.
-    pub(super) fn kept(&self, tag: u32, offset: u32, room: usize) -> Kept {
+    pub(crate) fn kept(&self, tag: u32, offset: u32, room: usize) -> Kept {
         match self.features.iter().find(|e| e.tag == tag).map(|e| &e.state) {
             None => Kept::Unknown,
             Some(State::Reply(reply)) => {

@@ -6,9 +6,10 @@ use std::process::Command;
 use std::sync::Arc;
 
 use nearside_clock::{Clock, Nanos, SimClock};
+use nearside_device::Namespace;
 use nearside_device::firmware::{Door, Firmware, Job, Outcome, Seat, Turn, Worker};
-use nearside_device::{Fsr, Namespace};
 use nearside_dma::{IoBuffer, Memory, Wakeup};
+use nearside_firmware::Fsr;
 use nearside_fsr::Config;
 use nearside_spec::Status;
 use nearside_spec::near_data::wire::{decode_reply, encode_request};

@@ -1,14 +1,16 @@
 //! Who goes away stops costing: by every way in which a host can leave, its near-data work ends, and leaves no lock, buffer, tag or task.
 
+#[path = "../../device/tests/rig/mod.rs"]
 mod rig;
 
 use std::sync::Arc;
 
 use nearside_clock::{Clock, Nanos, SimClock};
+use nearside_device::Namespace;
 use nearside_device::firmware::{Door, Firmware, Job, Outcome, Seat, Turn, Worker};
-use nearside_device::near_data::{Held, Place, Workers};
-use nearside_device::{Fsr, Namespace};
 use nearside_dma::{IoBuffer, Memory, Wakeup};
+use nearside_firmware::Fsr;
+use nearside_firmware::{Held, Place, Workers};
 use nearside_fsr::Config as FsrConfig;
 use nearside_spec::Status;
 use nearside_spec::near_data::wire::{decode_reply, encode_request};

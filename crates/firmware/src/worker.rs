@@ -1,253 +1,29 @@
-//! Near-data commands: the firmware that understands files.
-//!
-//! [`Fsr`] is a drive's [`Firmware`]: it holds the [`Retriever`] that all reactors share, tells its monitor of every change of the
-//! namespace, and gives each reactor an [`FsrWorker`]. A command passes: [`FsrWorker::start`] (decodes the request, refuses what is not one)
-//! -> a task of the executor -> [`Retriever::run`] -> the reply's bytes -> the reactor, which copies them to the host.
-//!
-//! Tasks run on threads of their own where there are [`Workers`], else on the reactor, between looks at its I/O.
+//! The near-data commands of one reactor. A command passes: [`FsrWorker::start`] (decodes the request, refuses what is not one) -> a task of
+//! the executor -> [`Retriever::run`] -> the reply's bytes -> the reactor, which copies them to the host.
 //!
 //! Every door leads to the same task. The bidirectional command and DAC'23's Get Features are one command each; `execute` and
 //! `result` meet under their tag in either order; Set Features keeps its reply for Get Features to fetch.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::Arc;
 
-use nearside_clock::{Clock, Nanos};
-use nearside_dma::Memory;
+use nearside_clock::Nanos;
+use nearside_device::firmware::{Door, Job, Outcome, Progress, Turn, Worker};
+use nearside_device::{Host, Identity, Namespace};
 use nearside_fsr::Retriever;
-pub use nearside_fsr::{Breakdown, Config, Part, Trace};
 use nearside_spec::Status;
 use nearside_spec::near_data::wire::{REPLY_HEADER, decode_request};
-use nearside_spec::near_data::{MAX_BUFFER, MAX_GROUPS, MAX_PATH, MAX_REQUEST, ReplyStatus};
+use nearside_spec::near_data::{MAX_BUFFER, ReplyStatus};
 use nearside_store::{Store, Token};
 
 use crate::executor::{Executor, Finished};
-use crate::firmware::{Door, Firmware, Job, Observer, Outcome, Progress, Seat, Turn, Worker};
-use crate::meters::Meters;
-pub use crate::meters::{Held, SLICE_NS, Slices};
-use crate::workers::Crew;
-pub use crate::workers::{Hands, Workers};
-use crate::{Host, Identity, Namespace};
-
-mod identity;
-mod lanes;
-mod mailbox;
-mod tags;
-
-use lanes::{Desk, FsrLane};
-use mailbox::Mailbox;
-use tags::{HostTags, Kept, Meeting, Owner, Tags};
+use crate::fsr::Fsr;
+use crate::identity;
+use crate::lanes::Desk;
+use crate::mailbox::Mailbox;
+use crate::tags::{self, HostTags, Kept, Meeting, Owner};
 
 /// Longest that a `result` waits.
-const MAX_WAIT_MS: u32 = 5_000;
-
-/// Where tasks run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
-    /// On the reactors of that number of all controllers, between their I/O.
-    Reactor(usize),
-    /// On that thread of the [`Workers`].
-    Thread(usize),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Place::Reactor(index) => write!(f, "reactor {index}"),
-            Place::Thread(index) => write!(f, "thread {index}"),
-        }
-    }
-}
-
-/// The firmware: a retriever for one namespace.
-pub struct Fsr {
-    retriever: Arc<Retriever>,
-    /// Each command has a retriever of its own, made so.
-    alone: Option<Config>,
-    clock: Arc<dyn Clock>,
-    tags: Mutex<Tags>,
-    crew: Option<Arc<Crew>>,
-    /// The namespace's lane on each thread, while there is one.
-    lanes: Mutex<Vec<Weak<Desk>>>,
-    meters: Mutex<BTreeMap<Place, Arc<Meters>>>,
-    /// Of workers and of tasks.
-    next: AtomicU64,
-}
-
-impl Fsr {
-    /// With the drive's clock, by which slices end.
-    pub fn new(clock: Arc<dyn Clock>, config: Config) -> Fsr {
-        Fsr::of(clock, Retriever::new(config))
-    }
-
-    /// As [`Fsr::new`]; `trace` is told where the time of every near-data command goes.
-    pub fn traced(clock: Arc<dyn Clock>, config: Config, trace: Arc<Trace>) -> Fsr {
-        Fsr::of(clock, Retriever::traced(config, trace))
-    }
-
-    fn of(clock: Arc<dyn Clock>, retriever: Retriever) -> Fsr {
-        Fsr {
-            retriever: Arc::new(retriever),
-            alone: None,
-            clock,
-            tags: Mutex::default(),
-            crew: None,
-            lanes: Mutex::default(),
-            meters: Mutex::default(),
-            next: AtomicU64::new(0),
-        }
-    }
-
-    /// The same, whose tasks run on these threads and not on the reactors. Those have to outlive the drive's reactors; commands that they
-    /// leave are answered as aborted.
-    pub fn on(self, hands: Option<Hands>) -> Fsr {
-        Fsr { crew: hands.map(|Hands(crew)| crew), ..self }
-    }
-
-    /// Slices so far, by where they ran.
-    pub fn slices(&self) -> Vec<(Place, Slices)> {
-        lock(&self.meters).iter().map(|(place, meters)| (*place, meters.slices())).collect()
-    }
-
-    /// What near-data work holds at this moment.
-    pub fn held(&self) -> Held {
-        let mut held = Held::default();
-        lock(&self.meters).values().for_each(|meters| held.merge(meters.held()));
-        held
-    }
-
-    /// Tags under which something is kept for a host, and `result`s that wait.
-    pub fn tags_kept(&self) -> usize {
-        self.tags().len()
-    }
-
-    fn meters(&self, place: Place) -> Arc<Meters> {
-        lock(&self.meters).entry(place).or_default().clone()
-    }
-
-    fn next(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// As [`Fsr::new`], over bytes that change behind the drive's back: no command takes anything that another has read for what it is now.
-    /// What changes while a command runs may still show in its answer as it was when it was read, or half of each.
-    pub fn distrusting(clock: Arc<dyn Clock>, config: Config) -> Fsr {
-        Fsr { alone: Some(config), ..Fsr::new(clock, config) }
-    }
-
-    /// What answers a command.
-    fn for_command(&self) -> Arc<Retriever> {
-        match self.alone {
-            Some(config) => Arc::new(Retriever::new(config)),
-            None => self.retriever.clone(),
-        }
-    }
-
-    /// What the drive knows of its files; its monitor's counters.
-    pub fn retriever(&self) -> &Retriever {
-        &self.retriever
-    }
-
-    fn tags(&self) -> MutexGuard<'_, Tags> {
-        lock(&self.tags)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
-}
-
-/// The lanes of a namespace, made where there are none.
-fn lanes<S: Store>(namespace: &Arc<Namespace<S, Fsr>>, crew: &Arc<Crew>) -> io::Result<Vec<Arc<Desk>>> {
-    let fsr = namespace.observer();
-    let mut lanes = lock(&fsr.lanes);
-    lanes.resize(crew.threads(), Weak::new());
-    let mut desks = Vec::new();
-    for (thread, lane) in lanes.iter_mut().enumerate() {
-        if let Some(desk) = lane.upgrade().filter(|desk| !desk.is_closed()) {
-            desks.push(desk);
-            continue;
-        }
-        let access = namespace.access(Arc::new(Memory::new()))?;
-        let executor = Executor::new(access, fsr.clock.clone(), fsr.meters(Place::Thread(thread)));
-        let desk = Arc::new(Desk::new(crew.clone()));
-        *lane = Arc::downgrade(&desk);
-        let (running, finished) = (Vec::new(), Vec::new());
-        crew.give(thread, Box::new(FsrLane { desk: desk.clone(), executor, running, finished }));
-        desks.push(desk);
-    }
-    Ok(desks)
-}
-
-impl Observer for Fsr {
-    #[inline]
-    fn begin(&self, offset: u64, len: u64) {
-        self.retriever.monitor().begin(offset, len);
-    }
-
-    #[inline]
-    fn end(&self, offset: u64, len: u64, _durable: bool) {
-        self.retriever.monitor().end(offset, len);
-    }
-}
-
-impl<S: Store> Firmware<S> for Fsr {
-    type Worker = FsrWorker<S>;
-
-    fn worker(namespace: &Arc<Namespace<S, Fsr>>, seat: &Seat<'_>) -> io::Result<FsrWorker<S>> {
-        let fsr = namespace.observer();
-        let site = match fsr.crew.as_ref().filter(|crew| !crew.is_stopped()) {
-            Some(crew) => Site::Elsewhere(lanes(namespace, crew)?),
-            None => {
-                let access = namespace.access(seat.memory.clone())?;
-                let meters = fsr.meters(Place::Reactor(seat.reactor));
-                Site::Here(Executor::new(access, fsr.clock.clone(), meters))
-            }
-        };
-        let (id, mailbox) = (fsr.next(), Arc::new(Mailbox::new(seat.wakeup.clone())));
-        fsr.tags().with(seat.host, |tags| tags.join(id, mailbox.clone()));
-        Ok(FsrWorker {
-            namespace: namespace.clone(),
-            host: seat.host.clone(),
-            id,
-            mailbox,
-            site,
-            running: Vec::new(),
-            waiting: Vec::new(),
-            outcomes: Vec::new(),
-            finished: Vec::new(),
-            claims: Nanos(0),
-        })
-    }
-
-    /// Log page D5h, 64 bytes, little-endian: magic "NDCP", version u16 (1), length u16 (64), the longest request u32,
-    /// the largest buffer u32, the longest path u32, the most groups u32; then as bits by their numbers on the wire
-    /// operations u32, targets u32, checksums u32, and doors u32 (0 the bidirectional command, not over fabrics, 1 execute and result, 2 Get Features,
-    /// 3 Set Features); the longest wait of a `result` in milliseconds u32; zeros.
-    fn capabilities(&self, fabric: bool) -> Vec<u8> {
-        let mut page = Vec::with_capacity(64);
-        page.extend_from_slice(b"NDCP");
-        page.extend_from_slice(&1u16.to_le_bytes());
-        page.extend_from_slice(&64u16.to_le_bytes());
-        let numbers = [
-            MAX_REQUEST as u32,
-            MAX_BUFFER as u32,
-            MAX_PATH as u32,
-            MAX_GROUPS as u32,
-            0b1_1111_1111,
-            0b1_1111,
-            0b1110,
-            if fabric { 0b1110 } else { 0b1111 },
-            MAX_WAIT_MS,
-        ];
-        page.extend(numbers.iter().flat_map(|n| n.to_le_bytes()));
-        page.resize(64, 0);
-        page
-    }
-}
+pub(crate) const MAX_WAIT_MS: u32 = 5_000;
 
 /// For whom a task runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,7 +55,7 @@ struct Waiting {
 }
 
 /// What a task does.
-struct Work {
+pub(crate) struct Work {
     retriever: Arc<Retriever>,
     request: nearside_fsr::Request,
     identity: Identity,
@@ -287,7 +63,7 @@ struct Work {
 }
 
 impl Work {
-    fn spawn<S: Store>(mut self, key: u64, executor: &mut Executor<S, Fsr, Vec<u8>>) {
+    pub(crate) fn spawn<S: Store>(mut self, key: u64, executor: &mut Executor<S, Fsr, Vec<u8>>) {
         executor.spawn(key, |media| async move {
             match identity::apply(self.identity, &mut self.request.credentials) {
                 Ok(squashed) => {
@@ -304,7 +80,7 @@ impl Work {
 }
 
 /// Where a reactor's tasks run.
-enum Site<S: Store> {
+pub(crate) enum Site<S: Store> {
     Here(Executor<S, Fsr, Vec<u8>>),
     Elsewhere(Vec<Arc<Desk>>),
 }
@@ -344,6 +120,27 @@ fn checked(bytes: &[u8], room: usize) -> Result<nearside_fsr::Request, Status> {
 }
 
 impl<S: Store> FsrWorker<S> {
+    pub(crate) fn new(
+        namespace: Arc<Namespace<S, Fsr>>,
+        host: Host,
+        id: u64,
+        mailbox: Arc<Mailbox>,
+        site: Site<S>,
+    ) -> FsrWorker<S> {
+        FsrWorker {
+            namespace,
+            host,
+            id,
+            mailbox,
+            site,
+            running: Vec::new(),
+            waiting: Vec::new(),
+            outcomes: Vec::new(),
+            finished: Vec::new(),
+            claims: Nanos(0),
+        }
+    }
+
     /// What the drive keeps under this host's tags.
     fn tags<R>(&self, with: impl FnOnce(&mut HostTags) -> R) -> R {
         self.namespace.observer().tags().with(&self.host, with)
@@ -403,7 +200,7 @@ impl<S: Store> FsrWorker<S> {
     /// A `result`: its reply, or a place among those that wait. `None`: answered later.
     fn result(&mut self, mut waiting: Waiting, again: bool, now: Nanos) -> Option<Outcome> {
         let Waiting { token, tag, room, until, .. } = waiting;
-        let (owner, key) = (self.owner(waiting.queue), self.namespace.observer().next());
+        let (owner, key) = (self.owner(waiting.queue), self.namespace.observer().next_key());
         let ended = match self.tags(|tags| tags.meet((tag, room), (owner, token), key, again, now)) {
             Meeting::Reply(reply) => replied(reply),
             Meeting::Failed(status) => done(status, 0, Vec::new()),
@@ -467,7 +264,7 @@ impl<S: Store> Drop for FsrWorker<S> {
 impl<S: Store> Worker for FsrWorker<S> {
     fn start(&mut self, job: Job, now: Nanos) -> Result<(), Status> {
         let Job { token, queue, door, request, room } = job;
-        let key = self.namespace.observer().next();
+        let key = self.namespace.observer().next_key();
         let outcome = match door {
             Door::Command => {
                 let request = checked(&request, room)?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use nearside_clock::{Clock, Nanos};
 use nearside_dma::Wakeup;
 
-use crate::firmware::Progress;
+use nearside_device::firmware::Progress;
 
 /// Cores from which on near-data work has threads of its own.
 const CORES: usize = 4;

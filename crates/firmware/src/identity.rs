@@ -3,11 +3,11 @@
 
 use nearside_fsr::Credentials;
 
-use crate::config::Identity;
+use nearside_device::Identity;
 
 /// Changes the credentials as the policy says. Returns what an error that comes of it has to say: who they are now, and why.
 /// `Err`: such requests are refused.
-pub(super) fn apply(policy: Identity, who: &mut Credentials) -> Result<Option<String>, String> {
+pub(crate) fn apply(policy: Identity, who: &mut Credentials) -> Result<Option<String>, String> {
     let asked = format!("user {} of this host", who.uid);
     match policy {
         Identity::Trust => Ok(None),

@@ -16,12 +16,12 @@ use nearside_clock::{Clock, Nanos};
 use nearside_dma::IoBuffer;
 use nearside_fsr::{Batch, Media, MediaError};
 use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, Token};
+use slab::Slab;
 
-use crate::firmware::{Observer, Progress, Turn};
 use crate::helper::{self, Refused};
 use crate::meters::{Meters, SLICE_NS, down, up};
-use crate::namespace::Access;
-use crate::slab::Slab;
+use nearside_device::Access;
+use nearside_device::firmware::{Observer, Progress, Turn};
 
 /// Tasks stop at the first breath after this, so that the piece that they are at ends within the slice.
 const YIELD_NS: u64 = SLICE_NS * 5 / 8;
@@ -174,7 +174,7 @@ impl<S: Store, O: Observer> Io<S, O> {
     ) -> Option<Completion> {
         let buffer = if self.reads.len() < self.room(now) {
             let operation = Operation::Read { offset, len: buffer.len() as u64 };
-            let token = Token(self.reads.next_key() as u64);
+            let token = Token(self.reads.vacant_key() as u64);
             match self.access.submit(operation, Data::Owned(buffer), token, now) {
                 Submitted::Pending => {
                     up(&self.meters.reads);
@@ -590,7 +590,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
 
     fn hand_over(io: &mut Io<S, O>, done: Vec<(Token, Completion)>) {
         for (Token(key), completion) in done {
-            let Some(Read { tag, to, .. }) = io.reads.remove(key as usize) else { continue };
+            let Some(Read { tag, to, .. }) = io.reads.try_remove(key as usize) else { continue };
             down(&io.meters.reads, 1);
             let Some(to) = to.upgrade() else {
                 if let Some(buffer) = completion.buffer {
@@ -610,8 +610,8 @@ mod tests {
     use nearside_store::{Delay, Dram, Modelled, Parametric};
 
     use super::*;
-    use crate::Namespace;
     use crate::meters::{Held, Slices};
+    use nearside_device::Namespace;
 
     type Slow = Modelled<Dram, Parametric>;
     type Rig = (Arc<Namespace<Slow>>, Executor<Slow, (), u32>, SimClock, Arc<Meters>);

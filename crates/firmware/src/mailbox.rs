@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use nearside_dma::Wakeup;
 
 /// A worker's.
-pub(super) struct Mailbox {
+pub(crate) struct Mailbox {
     full: AtomicBool,
     mail: Mutex<Mail>,
     wakeup: Arc<Wakeup>,
@@ -15,15 +15,15 @@ pub(super) struct Mailbox {
 
 /// What came.
 #[derive(Default)]
-pub(super) struct Mail {
+pub(crate) struct Mail {
     /// Tasks that have ended, by key; `None`: their thread is gone.
-    pub(super) replies: Vec<(u64, Option<Vec<u8>>)>,
+    pub(crate) replies: Vec<(u64, Option<Vec<u8>>)>,
     /// Tasks that shall end.
-    pub(super) cancelled: Vec<u64>,
+    pub(crate) cancelled: Vec<u64>,
 }
 
 impl Mailbox {
-    pub(super) fn new(wakeup: Arc<Wakeup>) -> Mailbox {
+    pub(crate) fn new(wakeup: Arc<Wakeup>) -> Mailbox {
         Mailbox { full: AtomicBool::new(false), mail: Mutex::default(), wakeup }
     }
 
@@ -38,28 +38,28 @@ impl Mailbox {
     }
 
     /// A task has ended.
-    pub(super) fn reply(&self, key: u64, reply: Option<Vec<u8>>) {
+    pub(crate) fn reply(&self, key: u64, reply: Option<Vec<u8>>) {
         self.lock().replies.push((key, reply));
         self.arrived();
     }
 
     /// The worker's task shall end.
-    pub(super) fn cancel(&self, key: u64) {
+    pub(crate) fn cancel(&self, key: u64) {
         self.lock().cancelled.push(key);
         self.arrived();
     }
 
     /// A tag that the worker waits for is no more what it was.
-    pub(super) fn look(&self) {
+    pub(crate) fn look(&self) {
         self.arrived();
     }
 
     #[inline]
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.full.load(Ordering::Acquire)
     }
 
-    pub(super) fn take(&self) -> Mail {
+    pub(crate) fn take(&self) -> Mail {
         let mut mail = self.lock();
         self.full.store(false, Ordering::Relaxed);
         std::mem::take(&mut mail)

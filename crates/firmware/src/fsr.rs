@@ -1,0 +1,212 @@
+//! [`Fsr`], a drive's [`Firmware`]: it holds the [`Retriever`] that all reactors share, tells its monitor of every change of the
+//! namespace, and gives each reactor an [`FsrWorker`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use nearside_clock::Clock;
+use nearside_device::Namespace;
+use nearside_device::firmware::{Firmware, Observer, Seat};
+use nearside_dma::Memory;
+use nearside_fsr::{Config, Retriever, Trace};
+use nearside_spec::log::{NearDataLog, door};
+use nearside_spec::near_data::{MAX_BUFFER, MAX_GROUPS, MAX_PATH, MAX_REQUEST};
+use nearside_store::Store;
+
+use crate::executor::Executor;
+use crate::lanes::{Desk, FsrLane};
+use crate::mailbox::Mailbox;
+use crate::meters::{Held, Meters, Slices};
+use crate::tags::Tags;
+use crate::worker::{FsrWorker, MAX_WAIT_MS, Site};
+use crate::workers::{Crew, Hands};
+
+/// Where tasks run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// On the reactors of that number of all controllers, between their I/O.
+    Reactor(usize),
+    /// On that thread of the [`Workers`].
+    Thread(usize),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Reactor(index) => write!(f, "reactor {index}"),
+            Place::Thread(index) => write!(f, "thread {index}"),
+        }
+    }
+}
+
+/// The firmware: a retriever for one namespace.
+pub struct Fsr {
+    retriever: Arc<Retriever>,
+    /// Each command has a retriever of its own, made so.
+    alone: Option<Config>,
+    clock: Arc<dyn Clock>,
+    tags: Mutex<Tags>,
+    crew: Option<Arc<Crew>>,
+    /// The namespace's lane on each thread, while there is one.
+    lanes: Mutex<Vec<Weak<Desk>>>,
+    meters: Mutex<BTreeMap<Place, Arc<Meters>>>,
+    /// Of workers and of tasks.
+    next: AtomicU64,
+}
+
+impl Fsr {
+    /// With the drive's clock, by which slices end.
+    pub fn new(clock: Arc<dyn Clock>, config: Config) -> Fsr {
+        Fsr::of(clock, Retriever::new(config))
+    }
+
+    /// As [`Fsr::new`]; `trace` is told where the time of every near-data command goes.
+    pub fn traced(clock: Arc<dyn Clock>, config: Config, trace: Arc<Trace>) -> Fsr {
+        Fsr::of(clock, Retriever::traced(config, trace))
+    }
+
+    fn of(clock: Arc<dyn Clock>, retriever: Retriever) -> Fsr {
+        Fsr {
+            retriever: Arc::new(retriever),
+            alone: None,
+            clock,
+            tags: Mutex::default(),
+            crew: None,
+            lanes: Mutex::default(),
+            meters: Mutex::default(),
+            next: AtomicU64::new(0),
+        }
+    }
+
+    /// The same, whose tasks run on these threads and not on the reactors. Those have to outlive the drive's reactors; commands that they
+    /// leave are answered as aborted.
+    pub fn on(self, hands: Option<Hands>) -> Fsr {
+        Fsr { crew: hands.map(|Hands(crew)| crew), ..self }
+    }
+
+    /// Slices so far, by where they ran.
+    pub fn slices(&self) -> Vec<(Place, Slices)> {
+        lock(&self.meters).iter().map(|(place, meters)| (*place, meters.slices())).collect()
+    }
+
+    /// What near-data work holds at this moment.
+    pub fn held(&self) -> Held {
+        let mut held = Held::default();
+        lock(&self.meters).values().for_each(|meters| held.merge(meters.held()));
+        held
+    }
+
+    /// Tags under which something is kept for a host, and `result`s that wait.
+    pub fn tags_kept(&self) -> usize {
+        self.tags().len()
+    }
+
+    fn meters(&self, place: Place) -> Arc<Meters> {
+        lock(&self.meters).entry(place).or_default().clone()
+    }
+
+    pub(crate) fn next_key(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// As [`Fsr::new`], over bytes that change behind the drive's back: no command takes anything that another has read for what it is now.
+    /// What changes while a command runs may still show in its answer as it was when it was read, or half of each.
+    pub fn distrusting(clock: Arc<dyn Clock>, config: Config) -> Fsr {
+        Fsr { alone: Some(config), ..Fsr::new(clock, config) }
+    }
+
+    /// What answers a command.
+    pub(crate) fn for_command(&self) -> Arc<Retriever> {
+        match self.alone {
+            Some(config) => Arc::new(Retriever::new(config)),
+            None => self.retriever.clone(),
+        }
+    }
+
+    /// What the drive knows of its files; its monitor's counters.
+    pub fn retriever(&self) -> &Retriever {
+        &self.retriever
+    }
+
+    pub(crate) fn tags(&self) -> MutexGuard<'_, Tags> {
+        lock(&self.tags)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// The lanes of a namespace, made where there are none.
+fn lanes<S: Store>(namespace: &Arc<Namespace<S, Fsr>>, crew: &Arc<Crew>) -> io::Result<Vec<Arc<Desk>>> {
+    let fsr = namespace.observer();
+    let mut lanes = lock(&fsr.lanes);
+    lanes.resize(crew.threads(), Weak::new());
+    let mut desks = Vec::new();
+    for (thread, lane) in lanes.iter_mut().enumerate() {
+        if let Some(desk) = lane.upgrade().filter(|desk| !desk.is_closed()) {
+            desks.push(desk);
+            continue;
+        }
+        let access = namespace.access(Arc::new(Memory::new()))?;
+        let executor = Executor::new(access, fsr.clock.clone(), fsr.meters(Place::Thread(thread)));
+        let desk = Arc::new(Desk::new(crew.clone()));
+        *lane = Arc::downgrade(&desk);
+        let (running, finished) = (Vec::new(), Vec::new());
+        crew.give(thread, Box::new(FsrLane { desk: desk.clone(), executor, running, finished }));
+        desks.push(desk);
+    }
+    Ok(desks)
+}
+
+impl Observer for Fsr {
+    #[inline]
+    fn begin(&self, offset: u64, len: u64) {
+        self.retriever.monitor().begin(offset, len);
+    }
+
+    #[inline]
+    fn end(&self, offset: u64, len: u64, _durable: bool) {
+        self.retriever.monitor().end(offset, len);
+    }
+}
+
+impl<S: Store> Firmware<S> for Fsr {
+    type Worker = FsrWorker<S>;
+
+    fn worker(namespace: &Arc<Namespace<S, Fsr>>, seat: &Seat<'_>) -> io::Result<FsrWorker<S>> {
+        let fsr = namespace.observer();
+        let site = match fsr.crew.as_ref().filter(|crew| !crew.is_stopped()) {
+            Some(crew) => Site::Elsewhere(lanes(namespace, crew)?),
+            None => {
+                let access = namespace.access(seat.memory.clone())?;
+                let meters = fsr.meters(Place::Reactor(seat.reactor));
+                Site::Here(Executor::new(access, fsr.clock.clone(), meters))
+            }
+        };
+        let (id, mailbox) = (fsr.next_key(), Arc::new(Mailbox::new(seat.wakeup.clone())));
+        fsr.tags().with(seat.host, |tags| tags.join(id, mailbox.clone()));
+        Ok(FsrWorker::new(namespace.clone(), seat.host.clone(), id, mailbox, site))
+    }
+
+    fn capabilities(&self, fabric: bool) -> NearDataLog {
+        let mut page = NearDataLog::default();
+        let doors = door::TAG | door::GET_FEATURE | door::SET_FEATURE;
+        page.set_magic(NearDataLog::MAGIC)
+            .set_version(1)
+            .set_length(64)
+            .set_max_request(MAX_REQUEST as u32)
+            .set_max_buffer(MAX_BUFFER as u32)
+            .set_max_path(MAX_PATH as u32)
+            .set_max_groups(MAX_GROUPS as u32)
+            .set_operations(0b1_1111_1111)
+            .set_targets(0b1_1111)
+            .set_checksums(0b1110)
+            .set_doors(if fabric { doors } else { doors | door::COMMAND })
+            .set_max_wait_ms(MAX_WAIT_MS);
+        page
+    }
+}

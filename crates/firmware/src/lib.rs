@@ -1,0 +1,22 @@
+//! The firmware that understands files: near-data commands, run by the File Semantics Retriever inside the drive.
+//!
+//! [`Fsr`] is what [`nearside_device`] is generic over: its worker on each reactor decodes a request ([`FsrWorker`]), the executor
+//! runs it in slices, on the reactor between looks at its I/O or on threads of their own ([`Workers`]), and the retriever's answer goes back
+//! through the controller, which knows where the host wants it.
+
+mod executor;
+mod fsr;
+mod helper;
+mod identity;
+mod lanes;
+mod mailbox;
+mod meters;
+mod tags;
+mod worker;
+mod workers;
+
+pub use fsr::{Fsr, Place};
+pub use meters::{Held, SLICE_NS, Slices};
+pub use nearside_fsr::{Breakdown, Config, Part, Trace};
+pub use worker::FsrWorker;
+pub use workers::{Hands, Workers};
