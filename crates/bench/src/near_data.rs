@@ -6,7 +6,9 @@ use std::sync::Arc;
 use nearside_clock::{Clock, TscClock};
 use nearside_embedded::{Embedded, Options};
 use nearside_firmware::Fsr;
-use nearside_fsrlib::{Answer, Ask, Operation, Record, Route, Search, Session, Summary, Transport};
+use nearside_fsrlib::{
+    Answer, Ask, Operation, Record, Route, SearchOptions, SearchTotals, Session, Summary, Transport,
+};
 use nearside_store::FileOptions;
 use nearside_stores::AnyStore;
 
@@ -29,12 +31,12 @@ pub fn session(word: &str, options: &Options) -> Result<Session<Drive>, Failure>
 
 /// A literal search that answers how many lines match in all.
 pub fn count_of(pattern: &str) -> Operation {
-    Operation::Search(Search {
+    Operation::Search(SearchOptions {
         patterns: vec![pattern.into()],
         fixed: true,
         text: true,
         answer: Answer::Total,
-        ..Search::default()
+        ..SearchOptions::default()
     })
 }
 
@@ -44,7 +46,7 @@ pub fn search<T: Transport>(session: &mut Session<T>, ask: &Ask) -> Result<(u64,
     let clock = session.clock().clone();
     let start = clock.now();
     let summary = session.stream(ask, |record| {
-        if let Record::Total { matches, .. } = record {
+        if let Record::Total(SearchTotals { matches, .. }) = record {
             found += matches;
         }
         ControlFlow::Continue(())

@@ -49,7 +49,7 @@ pub fn run(mut args: CatArgs) -> Outcome {
         let mut name = path.as_bytes().to_vec();
         let good = drive.ask_about(path.as_bytes(), &ask, |record| {
             match record {
-                Record::File { path, .. } => name = path,
+                Record::File { path, .. } => name = path.into_owned(),
                 Record::Data { offset, bytes } if args.drive.json => out.json(&json!({
                     "type": "data",
                     "path": out::text(&name),
@@ -57,9 +57,9 @@ pub fn run(mut args: CatArgs) -> Outcome {
                     "bytes": out::base64(&bytes),
                 }))?,
                 Record::Data { bytes, .. } => out.write_all(&bytes)?,
-                Record::Failed { path, status } => {
+                Record::Failed { path, failure } => {
                     code = 1;
-                    complain_about(&path, &describe(&status));
+                    complain_about(&path, &describe(&failure));
                 }
                 _ => {}
             }

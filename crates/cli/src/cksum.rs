@@ -88,7 +88,7 @@ pub fn run(mut args: CksumArgs) -> Outcome {
         let mut name = path.as_bytes().to_vec();
         let good = drive.ask_about(path.as_bytes(), &ask, |record| {
             match record {
-                Record::File { path, .. } => name = path,
+                Record::File { path, .. } => name = path.into_owned(),
                 Record::Digest { value, .. } => {
                     let hex = out::hex(&value);
                     if args.drive.json {
@@ -112,9 +112,9 @@ pub fn run(mut args: CksumArgs) -> Outcome {
                         }
                     }
                 }
-                Record::Failed { path, status } => {
+                Record::Failed { path, failure } => {
                     code = 1;
-                    complain_about(&path, &describe(&status));
+                    complain_about(&path, &describe(&failure));
                 }
                 _ => {}
             }

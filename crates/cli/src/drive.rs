@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_fsrlib::{
-    Ask, Completion, Counters, Error, MAX_PATH, Operation, Record, ReplyStatus, Route, Session, Target,
-    Totals, Transport, describe,
+    Ask, Completion, Counters, Error, Failure as Refusal, MAX_PATH, Operation, Record, Route, Session,
+    Target, Totals, Transport, describe,
 };
 
 use crate::args::{DriveArgs, Where};
@@ -56,8 +56,8 @@ impl Drive {
             // A directory that may not be read has no names to match.
             let _refused = self.ask(&ask, |record| {
                 match record {
-                    Record::Entry(entry) => found.push(OsString::from_vec(entry.path)),
-                    Record::Name { path, .. } => found.push(OsString::from_vec(path)),
+                    Record::Entry(entry) => found.push(OsString::from_vec(entry.path.into_owned())),
+                    Record::Name { path, .. } => found.push(OsString::from_vec(path.into_owned())),
                     _ => {}
                 }
                 Ok(ControlFlow::Continue(()))
@@ -139,8 +139,8 @@ impl Drive {
     pub fn ask(
         &mut self,
         ask: &Ask,
-        mut sink: impl FnMut(Record) -> Result<ControlFlow<()>, Failure>,
-    ) -> Result<Result<(), ReplyStatus>, Failure> {
+        mut sink: impl FnMut(Record<'_>) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<Result<(), Refusal>, Failure> {
         let Drive { session, warned, progress, places, .. } = self;
         let (target, back) = places.enter(&ask.target);
         if let Some(status) = hopeless(&target) {
@@ -150,9 +150,9 @@ impl Drive {
         let mut failure = None;
         let result = session.stream(&ask, |record| match record {
             Record::Warning(text) => {
-                if !warned.contains(&text) {
+                if !warned.contains(&*text) {
                     complain(&format!("warning: {text}"));
-                    warned.insert(text);
+                    warned.insert(text.into_owned());
                 }
                 ControlFlow::Continue(())
             }
@@ -181,11 +181,9 @@ impl Drive {
             }
             Err(Error::Refused(status)) => Ok(Err(match status {
                 // What is wrong with the volume is said of the drive as well as of the path.
-                ReplyStatus::CorruptVolume(what) => ReplyStatus::CorruptVolume(self.of_the_drive(&what)),
-                ReplyStatus::MediumError(what) => ReplyStatus::MediumError(self.of_the_drive(&what)),
-                ReplyStatus::UnsupportedFeature(what) => {
-                    ReplyStatus::UnsupportedFeature(self.of_the_drive(&what))
-                }
+                Refusal::CorruptVolume(what) => Refusal::CorruptVolume(self.of_the_drive(&what)),
+                Refusal::MediumError(what) => Refusal::MediumError(self.of_the_drive(&what)),
+                Refusal::UnsupportedFeature(what) => Refusal::UnsupportedFeature(self.of_the_drive(&what)),
                 status => status,
             })),
             Err(error) => Err(Failure::Message(format!("{}: {error}", self.name()))),
@@ -244,26 +242,23 @@ impl Drive {
 }
 
 /// What the drive need not be asked: a path that is none. The messages are the drive's own.
-fn hopeless(target: &Target) -> Option<ReplyStatus> {
+fn hopeless(target: &Target) -> Option<Refusal> {
     let path = match target {
         Target::Path(path) | Target::Glob(path) | Target::Tree { root: path, .. } => path,
         Target::Volume | Target::Blocks { .. } => return None,
     };
     if path.is_empty() {
-        return Some(ReplyStatus::NotFound);
+        return Some(Refusal::NotFound);
     }
     if path.len() > MAX_PATH {
-        return Some(ReplyStatus::NameTooLong);
+        return Some(Refusal::NameTooLong);
     }
-    (path.first() != Some(&b'/')).then_some(ReplyStatus::NotAbsolute)
+    (path.first() != Some(&b'/')).then_some(Refusal::NotAbsolute)
 }
 
 /// Whether the refusal would be the same for every path.
-fn concerns_the_drive(status: &ReplyStatus) -> bool {
-    matches!(
-        status,
-        ReplyStatus::NoVolume(_) | ReplyStatus::InvalidPattern(_) | ReplyStatus::InvalidRequest(_)
-    )
+fn concerns_the_drive(status: &Refusal) -> bool {
+    matches!(status, Refusal::NoVolume(_) | Refusal::InvalidPattern(_) | Refusal::InvalidRequest(_))
 }
 
 /// What a path on the command line names: itself.
@@ -287,9 +282,9 @@ mod tests {
 
     #[test]
     fn paths_that_are_none() {
-        assert_eq!(hopeless(&Target::Path(b"etc".to_vec())), Some(ReplyStatus::NotAbsolute));
-        assert_eq!(hopeless(&Target::Path(vec![b'/'; 4096])), Some(ReplyStatus::NameTooLong));
+        assert_eq!(hopeless(&Target::Path(b"etc".to_vec())), Some(Refusal::NotAbsolute));
+        assert_eq!(hopeless(&Target::Path(vec![b'/'; 4096])), Some(Refusal::NameTooLong));
         assert_eq!(hopeless(&Target::Path(b"/etc".to_vec())), None);
-        assert_eq!(hopeless(&Target::Path(vec![])), Some(ReplyStatus::NotFound));
+        assert_eq!(hopeless(&Target::Path(vec![])), Some(Refusal::NotFound));
     }
 }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use clap::{Args, ValueEnum};
-use nearside_fsrlib::{Answer, Ask, Operation, ReplyStatus, Search, Target, describe};
+use nearside_fsrlib::{Answer, Ask, Failure as Refusal, Operation, SearchOptions, Target, describe};
 
 use crate::args::DriveArgs;
 use crate::drive::{self, Drive};
@@ -160,7 +160,7 @@ pub(crate) struct Style {
     pub without_match: bool,
     pub groups: bool,
     pub color: bool,
-    pub search: Search,
+    pub search: SearchOptions,
 }
 
 /// What a search over several paths has come to.
@@ -248,12 +248,12 @@ impl Printer {
     ) -> Result<(), Failure> {
         use nearside_fsrlib::Record;
         match record {
-            Record::Failed { path, status } => {
+            Record::Failed { path, failure } => {
                 tally.failed = true;
                 if let Printer::Json(json) = self {
-                    json.failed(&path, &status, out)?;
+                    json.failed(&path, &failure, out)?;
                 }
-                complain(&path, &status, silent);
+                complain(&path, &failure, silent);
                 Ok(())
             }
             Record::Line { context: false, .. } | Record::BinaryMatches if quiet => {
@@ -261,8 +261,8 @@ impl Printer {
                 Ok(())
             }
             // A line that was selected counts, also where only empty parts of it match and nothing is printed.
-            Record::Total { matches, .. } => {
-                tally.found |= matches > 0;
+            Record::Total(totals) => {
+                tally.found |= totals.matches > 0;
                 Ok(())
             }
             Record::Matches(n) if quiet => {
@@ -292,14 +292,14 @@ impl Printer {
     }
 }
 
-fn complain(path: &[u8], status: &ReplyStatus, silent: bool) {
+fn complain(path: &[u8], status: &Refusal, silent: bool) {
     let of_the_file = matches!(
         status,
-        ReplyStatus::NotFound
-            | ReplyStatus::PermissionDenied
-            | ReplyStatus::DeniedAs(_)
-            | ReplyStatus::NotADirectory
-            | ReplyStatus::IsADirectory
+        Refusal::NotFound
+            | Refusal::PermissionDenied
+            | Refusal::DeniedAs(_)
+            | Refusal::NotADirectory
+            | Refusal::IsADirectory
     );
     if !(silent && of_the_file) {
         complain_about(path, &describe(status));
@@ -324,7 +324,7 @@ fn dumb_terminal() -> bool {
 }
 
 /// The search that the flags mean. Takes the pattern off the words where it stands there.
-fn search_of(args: &mut GrepArgs) -> Result<Search, Failure> {
+fn search_of(args: &mut GrepArgs) -> Result<SearchOptions, Failure> {
     let mut patterns: Vec<Vec<u8>> =
         std::mem::take(&mut args.patterns).into_iter().map(OsStringExt::into_vec).collect();
     for name in &args.pattern_files {
@@ -357,7 +357,7 @@ fn search_of(args: &mut GrepArgs) -> Result<Search, Failure> {
     let lines = answer == Answer::Lines && (!args.only_matching || groups(args));
     // Whether groups of lines touch is known by their numbers.
     let numbers = args.line_number || args.drive.json || groups(args);
-    Ok(Search {
+    Ok(SearchOptions {
         patterns,
         fixed: args.fixed_strings,
         bytes: args.no_unicode,

@@ -37,7 +37,7 @@ pub fn run(args: InfoArgs) -> Outcome {
     let ask = Ask { target: Target::Volume, operation: Operation::Info, follow: true };
     let answer = drive.ask(&ask, |record| {
         if let Record::Volume(volume) = record {
-            volumes.push(volume);
+            volumes.push(volume.into_owned());
         }
         Ok(ControlFlow::Continue(()))
     })?;

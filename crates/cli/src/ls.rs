@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use nearside_fsrlib::{Ask, Entry, Operation, Record, ReplyStatus, Target};
+use nearside_fsrlib::{Ask, Entry, Failure as Refusal, Operation, Record, Target};
 
 use crate::args::DriveArgs;
 use crate::drive::{self, Drive};
@@ -124,17 +124,21 @@ pub fn run(mut args: LsArgs) -> Outcome {
 }
 
 /// Metadata of one path; whether all went well.
-pub fn stat(drive: &mut Drive, path: &OsString, follow: bool) -> Result<(Vec<Entry>, bool), Failure> {
+pub fn stat(
+    drive: &mut Drive,
+    path: &OsString,
+    follow: bool,
+) -> Result<(Vec<Entry<'static>>, bool), Failure> {
     let ask = Ask { target: drive::target(path), operation: Operation::Stat, follow };
     let mut found = Vec::new();
     let mut good = true;
     good &= drive.ask_about(path.as_bytes(), &ask, |record| {
         match record {
-            Record::Entry(entry) => found.push(entry),
-            Record::Name { path, kind } => found.push(Entry::of_name(path, kind)),
-            Record::Failed { path, status } => {
+            Record::Entry(entry) => found.push(entry.into_owned()),
+            Record::Name { path, kind } => found.push(Entry::of_name(path, kind).into_owned()),
+            Record::Failed { path, failure } => {
                 good = false;
-                complain_about(&path, &nearside_fsrlib::describe(&status));
+                complain_about(&path, &nearside_fsrlib::describe(&failure));
             }
             _ => {}
         }
@@ -156,7 +160,7 @@ fn leads_to_a_directory(drive: &mut Drive, path: &[u8]) -> Result<Option<bool>, 
     })?;
     Ok(match answer {
         Ok(()) => Some(directory),
-        Err(ReplyStatus::NotFound) => Some(false),
+        Err(Refusal::NotFound) => Some(false),
         Err(status) => {
             complain_about(path, &nearside_fsrlib::describe(&status));
             None
@@ -173,11 +177,11 @@ impl Listing {
             let ask = Ask { target: Target::Path(path.clone()), operation: Operation::List, follow: true };
             let good = drive.ask_about(&path, &ask, |record| {
                 match record {
-                    Record::Entry(entry) => entries.push(entry),
-                    Record::Name { path, kind } => entries.push(Entry::of_name(path, kind)),
-                    Record::Failed { path: name, status } => {
+                    Record::Entry(entry) => entries.push(entry.into_owned()),
+                    Record::Name { path, kind } => entries.push(Entry::of_name(path, kind).into_owned()),
+                    Record::Failed { path: name, failure } => {
                         failed = true;
-                        complain_about(&join(&path, &name), &nearside_fsrlib::describe(&status));
+                        complain_about(&join(&path, &name), &nearside_fsrlib::describe(&failure));
                     }
                     _ => {}
                 }
@@ -203,11 +207,11 @@ impl Listing {
             if self.args.all {
                 for name in ["..", "."] {
                     let ask = Ask::path(join(&path, name.as_bytes()), Operation::Stat);
-                    let mut entry = Entry::of_name(name.into(), 0o040_000);
+                    let mut entry = Entry::of_name(name.as_bytes().into(), 0o040_000);
                     // Where it may not be looked up, its name is all there is of it.
                     let _refused = drive.ask(&ask, |record| {
                         if let Record::Entry(found) = record {
-                            entry = Entry { path: name.into(), ..found };
+                            entry = Entry { path: name.as_bytes().into(), ..found.into_owned() };
                         }
                         Ok(ControlFlow::Continue(()))
                     })?;
@@ -218,7 +222,7 @@ impl Listing {
             if self.args.long || self.args.inode {
                 for entry in entries.iter().filter(|e| e.is_name_alone()) {
                     self.trouble = self.trouble.max(1);
-                    let denied = nearside_fsrlib::describe(&ReplyStatus::PermissionDenied);
+                    let denied = nearside_fsrlib::describe(&Refusal::PermissionDenied);
                     complain_about(&join(&path, &entry.path), &denied);
                 }
             }

@@ -151,14 +151,14 @@ pub struct Back<'a>(&'a Place);
 
 impl Back<'_> {
     /// Names the file of a record as the user would. Names without a path stay.
-    pub fn rename(&self, record: &mut Record) {
+    pub fn rename(&self, record: &mut Record<'_>) {
         let path = match record {
             Record::File { path, .. } | Record::Failed { path, .. } | Record::Name { path, .. } => path,
             Record::Entry(entry) => &mut entry.path,
             _ => return,
         };
         if let Some(rest) = below(path, &self.0.volume) {
-            *path = joined(&self.0.shown, rest);
+            *path = joined(&self.0.shown, rest).into();
         }
     }
 }
@@ -242,10 +242,10 @@ mod tests {
         let through = |places: &Places, asked: &str, said: &str| {
             let (target, back) = places.enter(&Target::Path(asked.into()));
             let Target::Path(path) = target else { panic!("{target:?}") };
-            let mut record = Record::File { path: said.into(), size: 0 };
+            let mut record = Record::File { path: said.as_bytes().into(), size: 0 };
             back.unwrap().rename(&mut record);
             let Record::File { path: named, .. } = record else { panic!("{record:?}") };
-            (String::from_utf8(path).unwrap(), String::from_utf8(named).unwrap())
+            (String::from_utf8(path).unwrap(), String::from_utf8(named.into_owned()).unwrap())
         };
         let two = places(&[("/mnt/data/var", "/var"), ("/mnt/data/var/log", "/var/log"), ("/link", "/a/b")]);
         for (asked, volume, said, named) in [

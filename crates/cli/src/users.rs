@@ -77,14 +77,14 @@ fn of_the_volume(path: &'static str, drive: &mut Drive) -> Result<Vec<u8>, Failu
     let mut text = Vec::new();
     let answer = drive.ask(&ask, |record| {
         match record {
-            Record::Data { bytes, .. } => text.extend(bytes),
-            Record::Failed { path, status } => complain_about(&path, &describe(&status)),
+            Record::Data { bytes, .. } => text.extend_from_slice(&bytes),
+            Record::Failed { path, failure } => complain_about(&path, &describe(&failure)),
             _ => {}
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    if let Err(status) = answer {
-        complain_about(std::ffi::OsStr::new(path).as_bytes(), &format!("{} (--names)", describe(&status)));
+    if let Err(failure) = answer {
+        complain_about(std::ffi::OsStr::new(path).as_bytes(), &format!("{} (--names)", describe(&failure)));
     }
     Ok(text)
 }

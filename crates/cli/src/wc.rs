@@ -71,10 +71,10 @@ pub fn run(mut args: WcArgs) -> Outcome {
                     if args.drive.json {
                         out.json(&json!({ "type": "count", "path": out::text(&path), "bytes": size }))?;
                     } else {
-                        rows.push(([0, 0, size], path));
+                        rows.push(([0, 0, size], path.into_owned()));
                     }
                 }
-                Record::File { path, .. } => name = path,
+                Record::File { path, .. } => name = path.into_owned(),
                 Record::Count { lines, words, bytes } => {
                     if args.drive.json {
                         let path = out::text(&name);
@@ -85,9 +85,9 @@ pub fn run(mut args: WcArgs) -> Outcome {
                         rows.push(([lines, words, bytes], name.clone()));
                     }
                 }
-                Record::Failed { path, status } => {
+                Record::Failed { path, failure } => {
                     code = 1;
-                    complain_about(&path, &describe(&status));
+                    complain_about(&path, &describe(&failure));
                 }
                 _ => {}
             }

@@ -23,11 +23,11 @@ use nearside_driver::{
 use nearside_firmware::Fsr;
 use nearside_front_loop::Runner;
 use nearside_fsrlib::{
-    Answer, Ask, Credentials, Digest, Entry, Error, Operation, QueueTransport, Record, ReplyStatus, Request,
-    Search, Session, Target,
+    Answer, Ask, Credentials, Digest, Entry, Error, Failure, Operation, QueueTransport, Record, Request,
+    SearchOptions, Session, Target,
 };
 use nearside_fsview::{FileKind, Volume};
-use nearside_spec::near_data::wire;
+use nearside_near_data::wire;
 use nearside_store::{Delay, Dram, Fault, Faulty, File, FileOptions, Kinds, Modelled, Rule};
 use nearside_stores::AnyStore;
 
@@ -124,7 +124,7 @@ pub fn several_volumes(name: &str, image: &Path) {
     let (ask, tree) = (Ask::path("/", Operation::List), Tree::new());
     let questions = [Question { ask, uid: 0 }];
     let right = Drive::new(store.clone(), nearside_fsr::Config::default()).together(&questions);
-    assert!(matches!(right[0].end, Err(ReplyStatus::NoVolume(_))), "{name}: {:?}", right[0]);
+    assert!(matches!(right[0].end, Err(Failure::NoVolume(_))), "{name}: {:?}", right[0]);
     first_reads(name, &store, &questions, &right, &tree);
 }
 
@@ -186,8 +186,8 @@ struct Question {
 /// All that was said to it.
 #[derive(Clone, Debug, PartialEq)]
 struct Answered {
-    records: Vec<Record>,
-    end: Result<(), ReplyStatus>,
+    records: Vec<Record<'static>>,
+    end: Result<(), Failure>,
 }
 
 /// Those about the whole tree come first: its list and all checksums, by root.
@@ -202,7 +202,12 @@ fn questions(tree: &Tree) -> Vec<Question> {
     };
     let search = || {
         let patterns = vec![b"[a-f][0-9]".to_vec()];
-        Operation::Search(Search { patterns, text: true, answer: Answer::Count, ..Search::default() })
+        Operation::Search(SearchOptions {
+            patterns,
+            text: true,
+            answer: Answer::Count,
+            ..SearchOptions::default()
+        })
     };
     let xxh3 = Operation::Checksum(Digest::Xxh3);
     let mut all = vec![whole(Operation::List, 0), whole(xxh3.clone(), 0)];
@@ -254,7 +259,7 @@ fn shown(list: &Answered, sums: &Answered, tree: &Tree) -> Result<Tree, String> 
     for record in &list.records {
         match record {
             Record::Entry(entry) => {
-                let path = if entry.path == b"/" { Vec::new() } else { entry.path.clone() };
+                let path = if *entry.path == *b"/" { Vec::new() } else { entry.path.to_vec() };
                 if shown.insert(path, node(entry)?).is_some() {
                     return Err(format!("listed twice: {entry:?}"));
                 }
@@ -267,11 +272,11 @@ fn shown(list: &Answered, sums: &Answered, tree: &Tree) -> Result<Tree, String> 
     for record in &sums.records {
         match (record, at.take()) {
             (Record::File { path, size }, None) => {
-                let there = shown.get(path).ok_or_else(|| format!("not listed: {record:?}"))?;
+                let there = shown.get(&path[..]).ok_or_else(|| format!("not listed: {record:?}"))?;
                 if there.size != *size {
                     return Err(format!("{record:?}, and listed with {} bytes", there.size));
                 }
-                at = Some(path);
+                at = Some(&path[..]);
             }
             (Record::Digest { kind: Digest::Xxh3, value }, Some(path)) => {
                 let value = value[..].try_into().map_err(|_| format!("{record:?}"))?;
@@ -311,30 +316,30 @@ fn node(entry: &Entry) -> Result<Node, String> {
         rdev: entry.rdev,
         sectors: entry.sectors,
         content: None,
-        target: entry.link.clone(),
+        target: entry.link.as_deref().map(<[u8]>::to_vec),
     })
 }
 
 /// What an answer says of one path.
 struct Said<'a> {
     path: &'a [u8],
-    records: Vec<&'a Record>,
-    failed: Option<&'a ReplyStatus>,
+    records: Vec<&'a Record<'static>>,
+    failed: Option<&'a Failure>,
 }
 
 /// An answer by paths, in its order; what is about no path is apart.
-fn said(answer: &Answered) -> (Vec<Said<'_>>, Vec<&Record>) {
+fn said(answer: &Answered) -> (Vec<Said<'_>>, Vec<&Record<'static>>) {
     let mut all: Vec<Said<'_>> = Vec::new();
     let mut rest = Vec::new();
     for record in &answer.records {
         let (path, failed) = match record {
-            Record::Warning(_) | Record::Total { .. } => {
+            Record::Warning(_) | Record::Total(_) => {
                 rest.push(record);
                 continue;
             }
-            Record::File { path, .. } => (Some(path), None),
-            Record::Entry(entry) => (Some(&entry.path), None),
-            Record::Failed { path, status } => (Some(path), Some(status)),
+            Record::File { path, .. } => (Some(&path[..]), None),
+            Record::Entry(entry) => (Some(&entry.path[..]), None),
+            Record::Failed { path, failure } => (Some(&path[..]), Some(failure)),
             _ => (None, None),
         };
         match (path, all.last_mut()) {
@@ -356,8 +361,8 @@ fn said(answer: &Answered) -> (Vec<Said<'_>>, Vec<&Record>) {
     (all, rest)
 }
 
-fn of_the_medium(status: &ReplyStatus) -> bool {
-    matches!(status, ReplyStatus::MediumError(_))
+fn of_the_medium(status: &Failure) -> bool {
+    matches!(status, Failure::MediumError(_))
 }
 
 /// An answer that was given over faults: right, or right as far as it says that the medium did not fail.
@@ -456,7 +461,7 @@ impl Drive {
     fn ask(&mut self, ask: &Ask) -> Answered {
         let mut records = Vec::new();
         let ended = self.session.stream(ask, |record| {
-            records.push(record);
+            records.push(record.into_owned());
             ControlFlow::Continue(())
         });
         match ended {
@@ -490,9 +495,9 @@ impl Drive {
             let reply = wire::decode_reply(&bytes).unwrap();
             let answer = &mut answers[at];
             let nothing = reply.records.is_empty();
-            answer.records.extend(reply.records);
-            if reply.status != ReplyStatus::Success {
-                answer.end = Err(reply.status);
+            answer.records.extend(reply.records.into_iter().map(Record::into_owned));
+            if let Some(failure) = reply.failure {
+                answer.end = Err(failure);
             } else if let Some(more) = reply.more {
                 let resume = &mut requests[at].resume;
                 assert!(!nothing || resume.as_ref() != Some(&more), "{} stands still", questions[at]);

@@ -53,7 +53,7 @@ fn every_front_gives_the_same_answers() {
         .status();
     assert!(made.unwrap().success());
     let right = answers(&Looped { lba_size: 512, reactors: 0 }, &image);
-    assert!(right[0].1.len() > 50, "{right:?}");
+    assert!(right[0].records.len() > 50, "{right:?}");
     assert_eq!(answers(&Looped { lba_size: 4096, reactors: 0 }, &image), right);
     assert_eq!(answers(&Looped { lba_size: 512, reactors: 2 }, &image), right);
     assert_eq!(answers(&Fuse { socket: true }, &image), right);

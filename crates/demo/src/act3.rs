@@ -19,7 +19,7 @@ use nearside_clock::TscClock;
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_front_fuse::{AttachOptions, attach};
-use nearside_fsrlib::{Answer, Ask, Operation, Record, Search, Session, SocketTransport};
+use nearside_fsrlib::{Answer, Ask, Operation, Record, SearchOptions, Session, SocketTransport};
 use nearside_store::Dram;
 
 use crate::replay::{TRACES, replay};
@@ -268,12 +268,12 @@ type Found = (BTreeMap<String, Vec<String>>, u64, u64, u64);
 
 /// All lines with "word" below /a, by file, from the drive.
 fn ask(session: &mut Session<SocketTransport>) -> Result<Found, Failure> {
-    let search = Search {
+    let search = SearchOptions {
         patterns: vec![b"word".to_vec()],
         fixed: true,
         text: true,
         answer: Answer::Lines,
-        ..Search::default()
+        ..SearchOptions::default()
     };
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut file = String::new();
@@ -288,8 +288,8 @@ fn ask(session: &mut Session<SocketTransport>) -> Result<Found, Failure> {
             Record::Line { bytes, .. } => {
                 found.entry(file.clone()).or_default().push(String::from_utf8_lossy(&bytes).into_owned());
             }
-            Record::Failed { path, status } => {
-                failed = Some(format!("{}: {status:?}", String::from_utf8_lossy(&path)))
+            Record::Failed { path, failure } => {
+                failed = Some(format!("{}: {failure:?}", String::from_utf8_lossy(&path)))
             }
             _ => {}
         }

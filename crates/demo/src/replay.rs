@@ -126,12 +126,12 @@ fn ask(session: &mut Session<Embed>) -> Result<(Files, u64, u64), Failure> {
             Record::File { path, .. } => file = escaped(&path),
             Record::Digest { value, .. } => {
                 let mut hex = String::new();
-                for byte in value {
+                for byte in value.iter() {
                     let _ = write!(hex, "{byte:02x}");
                 }
                 found.insert(file.clone(), hex);
             }
-            Record::Failed { path, status } => failed = Some(format!("{}: {status:?}", escaped(&path))),
+            Record::Failed { path, failure } => failed = Some(format!("{}: {failure:?}", escaped(&path))),
             _ => {}
         }
         ControlFlow::Continue(())

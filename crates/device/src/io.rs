@@ -11,7 +11,7 @@ use crate::firmware::Door;
 use crate::pointer::Pointer;
 
 /// Largest buffer of a near-data command.
-const MAX_NEAR_DATA: u32 = nearside_spec::near_data::MAX_BUFFER as u32;
+const MAX_NEAR_DATA: u32 = nearside_near_data::MAX_BUFFER as u32;
 
 /// All namespaces.
 pub(crate) const BROADCAST: u32 = 0xffff_ffff;

@@ -184,7 +184,7 @@ impl<S: Store, O: Observer> Namespace<S, O> {
             let before = way.pending.len();
             let due = way.poll(self, now, &mut |_, _| {});
             self.left_in_flight.fetch_sub(before - way.pending.len(), Ordering::Relaxed);
-            if way.pending.len() == 0 {
+            if way.pending.is_empty() {
                 return false;
             }
             next = match (next, due) {
@@ -210,7 +210,7 @@ pub struct Access<S: Store, O> {
 impl<S: Store, O> Drop for Access<S, O> {
     fn drop(&mut self) {
         if let Some(way) = self.way.take()
-            && way.pending.len() > 0
+            && !way.pending.is_empty()
         {
             self.namespace.leave(way);
         }

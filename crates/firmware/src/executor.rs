@@ -518,7 +518,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
         // A read that a task has just begun may be done soon.
         let mut io = lock(&self.io);
         // Where reads wait for others of the executor's own, those end.
-        progress.next = if runnable || io.reads.len() == 0 && io.waiting.len > 0 {
+        progress.next = if runnable || io.reads.is_empty() && io.waiting.len > 0 {
             Some(now)
         } else if io.access.in_flight() > 0 {
             let mut early = Vec::new();

@@ -12,8 +12,8 @@ use nearside_device::Namespace;
 use nearside_device::firmware::{Firmware, Observer, Seat};
 use nearside_dma::Memory;
 use nearside_fsr::{Config, Retriever, Trace};
+use nearside_near_data::{MAX_BUFFER, MAX_GROUPS, MAX_PATH, MAX_REQUEST};
 use nearside_spec::log::{NearDataLog, door};
-use nearside_spec::near_data::{MAX_BUFFER, MAX_GROUPS, MAX_PATH, MAX_REQUEST};
 use nearside_store::Store;
 
 use crate::executor::Executor;

@@ -1,7 +1,7 @@
 //! Whom a drive takes the one who asks for. The uid and the gids in a request are the host's word; the controller's configuration
 //! says what it is worth.
 
-use nearside_fsr::Credentials;
+use nearside_near_data::Credentials;
 
 use nearside_device::Identity;
 

@@ -14,9 +14,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use nearside_clock::Nanos;
-use nearside_fsr::Request;
+use nearside_near_data::MAX_BUFFER;
+use nearside_near_data::Request;
 use nearside_spec::Status;
-use nearside_spec::near_data::MAX_BUFFER;
 use nearside_store::Token;
 
 use crate::mailbox::Mailbox;

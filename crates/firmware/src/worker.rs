@@ -9,10 +9,10 @@ use std::sync::Arc;
 use nearside_clock::Nanos;
 use nearside_device::firmware::{Door, Job, Outcome, Progress, Turn, Worker};
 use nearside_device::{Host, Identity, Namespace};
-use nearside_fsr::Retriever;
+use nearside_fsr::{Retriever, WireSink};
+use nearside_near_data::wire::{REPLY_HEADER, decode_request};
+use nearside_near_data::{Failure, MAX_BUFFER, Request};
 use nearside_spec::Status;
-use nearside_spec::near_data::wire::{REPLY_HEADER, decode_request};
-use nearside_spec::near_data::{MAX_BUFFER, ReplyStatus};
 use nearside_store::{Store, Token};
 
 use crate::executor::{Executor, Finished};
@@ -57,7 +57,7 @@ struct Waiting {
 /// What a task does.
 pub(crate) struct Work {
     retriever: Arc<Retriever>,
-    request: nearside_fsr::Request,
+    request: Request,
     identity: Identity,
     room: usize,
 }
@@ -67,13 +67,11 @@ impl Work {
         executor.spawn(key, |media| async move {
             match identity::apply(self.identity, &mut self.request.credentials) {
                 Ok(squashed) => {
-                    let mut sink = nearside_translate::WireSink::new(self.room, squashed);
+                    let mut sink = WireSink::new(self.room, squashed);
                     let answer = self.retriever.run(&media, &self.request, &mut sink).await;
                     sink.finish(answer)
                 }
-                Err(why) => {
-                    nearside_translate::WireSink::new(self.room, None).refuse(&ReplyStatus::DeniedAs(why))
-                }
+                Err(why) => WireSink::new(self.room, None).refuse(&Failure::DeniedAs(why)),
             }
         });
     }
@@ -109,14 +107,11 @@ fn replied(reply: Vec<u8>) -> Outcome {
 }
 
 /// A request's bytes, checked. What is not a request is refused as a field of the command.
-fn checked(bytes: &[u8], room: usize) -> Result<nearside_fsr::Request, Status> {
+fn checked(bytes: &[u8], room: usize) -> Result<Request, Status> {
     if room < REPLY_HEADER {
         return Err(Status::INVALID_FIELD.dnr());
     }
-    match decode_request(bytes) {
-        Ok(request) => Ok(nearside_translate::request(request)),
-        Err(_) => Err(Status::INVALID_FIELD.dnr()),
-    }
+    decode_request(bytes).map_err(|_| Status::INVALID_FIELD.dnr())
 }
 
 impl<S: Store> FsrWorker<S> {
@@ -150,7 +145,7 @@ impl<S: Store> FsrWorker<S> {
         Owner { worker: self.id, queue }
     }
 
-    fn run(&mut self, key: u64, request: nearside_fsr::Request, room: usize, whose: For) {
+    fn run(&mut self, key: u64, request: Request, room: usize, whose: For) {
         let retriever = self.namespace.observer().for_command();
         let work = Work { retriever, request, identity: self.host.identity, room };
         let mut lane = 0;

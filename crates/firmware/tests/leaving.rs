@@ -12,11 +12,9 @@ use nearside_dma::{IoBuffer, Memory, Wakeup};
 use nearside_firmware::Fsr;
 use nearside_firmware::{Held, Place, Workers};
 use nearside_fsr::Config as FsrConfig;
+use nearside_near_data::wire::{decode_reply, encode_request};
+use nearside_near_data::{BlockRange, Credentials, Digest, MAX_BUFFER, Operation, Request, Target};
 use nearside_spec::Status;
-use nearside_spec::near_data::wire::{decode_reply, encode_request};
-use nearside_spec::near_data::{
-    BlockRange, Credentials, Digest, MAX_BUFFER, Operation, ReplyStatus, Request, Target,
-};
 use nearside_store::{Data, Delay, Modelled, Parametric, Submitted, Token};
 use rig::{Config, Controller, Dram, FREE, Host, SubmissionEntry, admin, command, io};
 
@@ -434,7 +432,7 @@ fn tasks_on_threads_of_their_own_answer_and_leave_nothing() {
         bench.start(at, 1, 1, Door::Command, request(1 << 20));
         let (token, outcome) = await_outcome(&mut bench, at);
         assert_eq!((token, outcome.status), (1, Status::SUCCESS));
-        assert_eq!(decode_reply(&outcome.reply).unwrap().status, ReplyStatus::Success);
+        assert_eq!(decode_reply(&outcome.reply).unwrap().failure, None);
     }
     // By the two halves, at two reactors.
     bench.start(0, 1, 2, Door::Execute { tag: 1 }, request(1 << 20));

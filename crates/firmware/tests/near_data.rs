@@ -11,11 +11,12 @@ use nearside_device::firmware::{Door, Firmware, Job, Outcome, Seat, Turn, Worker
 use nearside_dma::{IoBuffer, Memory, Wakeup};
 use nearside_firmware::Fsr;
 use nearside_fsr::Config;
-use nearside_spec::Status;
-use nearside_spec::near_data::wire::{decode_reply, encode_request};
-use nearside_spec::near_data::{
-    Answer, Credentials, Digest, MAX_BUFFER, Operation, Record, Reply, ReplyStatus, Request, Search, Target,
+use nearside_near_data::wire::{decode_reply, encode_request};
+use nearside_near_data::{
+    Answer, Credentials, Digest, Failure, MAX_BUFFER, Operation, Record, Reply, Request, SearchOptions,
+    SearchTotals, Target,
 };
+use nearside_spec::Status;
 use nearside_store::{Data, Delay, Dram, Modelled, Store, Submitted, Token};
 
 fn image(test: &str, fill: impl FnOnce(&Path)) -> Option<tempfile::NamedTempFile> {
@@ -103,12 +104,12 @@ impl<S: Store> Drive<S> {
         panic!("no end");
     }
 
-    fn ask(&mut self, request: &Request) -> Reply {
+    fn ask(&mut self, request: &Request) -> Reply<'static> {
         let token = self.start(Door::Command, encode_request(request), MAX_BUFFER).unwrap();
         let outcome = self.finish(token);
         assert_eq!(outcome.status, Status::SUCCESS);
         assert_eq!(outcome.result as usize, outcome.reply.len());
-        decode_reply(&outcome.reply).unwrap()
+        decode_reply(&outcome.reply).unwrap().into_owned()
     }
 
     fn write(&mut self, offset: u64, bytes: &[u8]) {
@@ -135,11 +136,11 @@ fn request(target: Target, operation: Operation) -> Request {
 }
 
 fn grep(pattern: &str) -> Operation {
-    Operation::Search(Search {
+    Operation::Search(SearchOptions {
         patterns: vec![pattern.into()],
         only_matching_files: true,
         numbers: true,
-        ..Search::default()
+        ..SearchOptions::default()
     })
 }
 
@@ -161,12 +162,12 @@ fn a_search_by_every_door_gives_the_same_bytes() {
     let asked = request(tree("/a"), grep("two"));
     let bytes = encode_request(&asked);
     let reply = drive.ask(&asked);
-    assert_eq!(reply.status, ReplyStatus::Success);
+    assert_eq!(reply.failure, None);
     let found =
-        Record::Line { number: 2, offset: 4, bytes: b"two ERROR".to_vec(), context: false, continues: false };
-    assert_eq!(reply.records[0], Record::File { path: b"/a/b/c/log".to_vec(), size: 20 });
+        Record::Line { number: 2, offset: 4, bytes: b"two ERROR".into(), context: false, continues: false };
+    assert_eq!(reply.records[0], Record::File { path: b"/a/b/c/log".into(), size: 20 });
     assert_eq!(reply.records[1], found);
-    assert_eq!(reply.records[2], Record::Total { files: 2, files_matched: 1, matches: 1 });
+    assert_eq!(reply.records[2], Record::Total(SearchTotals { files: 2, files_matched: 1, matches: 1 }));
     let same = |outcome: Outcome| {
         assert_eq!(outcome.status, Status::SUCCESS);
         assert_eq!(decode_reply(&outcome.reply).unwrap().records, reply.records);
@@ -214,7 +215,7 @@ fn what_is_not_a_request_is_refused_by_its_status() {
     assert!(decode_reply(&drive.finish(token).reply).is_ok());
     // A namespace without a file system is an answer, not a fault.
     let reply = drive.ask(&request(tree("/"), grep("x")));
-    assert!(matches!(reply.status, ReplyStatus::NoVolume(_)));
+    assert!(matches!(reply.failure, Some(Failure::NoVolume(_))));
     // A result that nobody executes ends when its time is over.
     let token = drive.start(Door::Result { tag: 1, wait_ms: 50 }, vec![], 4096).unwrap();
     assert_eq!(drive.finish(token).status, Status::COMMAND_SEQUENCE_ERROR);
@@ -244,16 +245,16 @@ fn unordered_reading_uses_all_units_and_ordered_reading_does_not() {
         drive.ask(&asked);
         let before = drive.clock.now();
         let reply = drive.ask(&asked);
-        assert_eq!(reply.status, ReplyStatus::Success);
+        assert_eq!(reply.failure, None);
         (drive.clock.now().since(before) as f64, reply.records)
     };
     let plain = Config { ahead: 1, ..Config::default() };
     let deep = Config { depth: 16, ..Config::default() };
     let crc = Operation::Checksum(Digest::Crc32c);
-    let count = Operation::Search(Search {
+    let count = Operation::Search(SearchOptions {
         patterns: vec![b"77".to_vec()],
         answer: Answer::Count,
-        ..Search::default()
+        ..SearchOptions::default()
     });
     for operation in [&crc, &count, &Operation::Count] {
         let (one, records) = took(1, deep, operation);
@@ -394,9 +395,11 @@ fn the_monitor_sees_writes_and_an_unrelated_one_invalidates_nothing() {
     }
     assert!(invalidated(&drive) > before);
     let reply = drive.ask(&asked);
-    assert_eq!(reply.status, ReplyStatus::Success);
-    assert_eq!(reply.records[0], Record::File { path: b"/a/b/c/log".to_vec(), size: 23 });
-    let Record::Total { files: 1, matches: 1, .. } = reply.records[2] else { panic!("{reply:?}") };
+    assert_eq!(reply.failure, None);
+    assert_eq!(reply.records[0], Record::File { path: b"/a/b/c/log".into(), size: 23 });
+    let Record::Total(SearchTotals { files: 1, matches: 1, .. }) = reply.records[2] else {
+        panic!("{reply:?}")
+    };
 }
 
 #[test]
@@ -416,16 +419,16 @@ fn long_lines_come_in_parts_and_nothing_is_lost() {
             let token = drive.start(Door::Command, encode_request(&asked), room).unwrap();
             let outcome = drive.finish(token);
             assert!(outcome.reply.len() <= room);
-            let reply = decode_reply(&outcome.reply).unwrap();
-            assert_eq!(reply.status, ReplyStatus::Success);
+            let reply = decode_reply(&outcome.reply).unwrap().into_owned();
+            assert_eq!(reply.failure, None);
             for record in reply.records {
                 if let Record::Line { number, bytes, continues, .. } = record {
                     match got.last_mut() {
                         Some((n, all, true)) if *n == number => {
-                            all.extend(bytes);
+                            all.extend_from_slice(&bytes);
                             got.last_mut().unwrap().2 = continues;
                         }
-                        _ => got.push((number, bytes, continues)),
+                        _ => got.push((number, bytes.into_owned(), continues)),
                     }
                 }
             }
@@ -438,10 +441,10 @@ fn long_lines_come_in_parts_and_nothing_is_lost() {
     }
     let reply = drive.ask(&request(
         Target::Path(b"/f".to_vec()),
-        Operation::Search(Search {
+        Operation::Search(SearchOptions {
             patterns: vec![b"needle".to_vec()],
             answer: Answer::Count,
-            ..Search::default()
+            ..SearchOptions::default()
         }),
     ));
     assert_eq!(reply.records[1], Record::Matches(3));
@@ -473,8 +476,8 @@ fn a_cursor_fits_after_any_name_and_small_buffers_say_so() {
             let mut seen = 0;
             loop {
                 let token = drive.start(Door::Command, encode_request(&ask), room).unwrap();
-                let reply = decode_reply(&drive.finish(token).reply).unwrap();
-                assert_eq!(reply.status, ReplyStatus::Success, "{room} bytes");
+                let reply = decode_reply(&drive.finish(token).reply).unwrap().into_owned();
+                assert_eq!(reply.failure, None, "{room} bytes");
                 let counts = |r: &&Record| matches!(r, Record::Entry(_) | Record::Digest { .. });
                 seen += reply.records.iter().filter(counts).count();
                 match reply.more {
@@ -488,8 +491,8 @@ fn a_cursor_fits_after_any_name_and_small_buffers_say_so() {
     // Where not even the cursor fits, the answer is a refusal, never nothing.
     for room in (104..900).step_by(8) {
         let Ok(token) = drive.start(Door::Command, encode_request(&asks[0].0), room) else { continue };
-        let reply = decode_reply(&drive.finish(token).reply).unwrap();
-        let refused = matches!(reply.status, ReplyStatus::InvalidRequest(_));
+        let reply = decode_reply(&drive.finish(token).reply).unwrap().into_owned();
+        let refused = matches!(reply.failure, Some(Failure::InvalidRequest(_)));
         assert!(refused || reply.more.is_some(), "{room} bytes: {reply:?}");
     }
 }

@@ -17,8 +17,8 @@ use nearside_driver::{
     Command, DmaBuffer, Driver, Error, Failure, Finished, Handle, Initiator, InitiatorConfig, NamespaceInfo,
     Policy, QueueConfig, Rejected, Threaded,
 };
+use nearside_near_data::MAX_BUFFER;
 use nearside_spec::Status;
-use nearside_spec::near_data::MAX_BUFFER;
 
 use crate::share::{Shares, User};
 

@@ -17,9 +17,9 @@ use nearside_clock::{Clock, TscClock};
 use nearside_dma::accept;
 use nearside_dma::local::{self, Access};
 use nearside_dma::system::{self, Peer};
+use nearside_near_data::wire::decode_request;
+use nearside_near_data::{MAX_BUFFER, MAX_REQUEST, Target};
 use nearside_spec::Status;
-use nearside_spec::near_data::wire::decode_request;
-use nearside_spec::near_data::{MAX_BUFFER, MAX_REQUEST, Target};
 use nearside_spec::socket::{Hello, Kind, REQUEST_FRAME, ReplyFrame, RequestFrame};
 
 use crate::host::{Host, HostError};
@@ -235,8 +235,8 @@ fn status(error: &HostError) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nearside_spec::near_data::wire::encode_request;
-    use nearside_spec::near_data::{Credentials, Operation, Request};
+    use nearside_near_data::wire::encode_request;
+    use nearside_near_data::{Credentials, Operation, Request};
 
     #[test]
     fn a_caller_without_privilege_asks_in_its_own_name() {

@@ -16,8 +16,8 @@ use nearside_device::runner::Rest;
 use nearside_firmware::Fsr;
 use nearside_front_fuse::{AttachOptions, attach};
 use nearside_front_loop::threaded;
-use nearside_spec::near_data::wire::{decode_reply, encode_request};
-use nearside_spec::near_data::{Credentials, Operation, Record, Reply, ReplyStatus, Request, Target};
+use nearside_near_data::wire::{decode_reply, encode_request};
+use nearside_near_data::{Credentials, Failure, Operation, Record, Reply, Request, Target};
 use nearside_spec::socket::{Kind, REPLY_FRAME, ReplyFrame, RequestFrame};
 use nearside_store::FileOptions;
 use nearside_stores::AnyStore;
@@ -37,7 +37,7 @@ impl Drop for Mounted {
 }
 
 /// One request over the socket.
-fn ask(stream: &mut UnixStream, uid: u32, target: Target, operation: Operation) -> Reply {
+fn ask(stream: &mut UnixStream, uid: u32, target: Target, operation: Operation) -> Reply<'static> {
     let credentials = Credentials { uid, gid: uid, groups: Vec::new() };
     let request = Request { partition: 0, credentials, target, operation, follow: true, resume: None };
     let bytes = encode_request(&request);
@@ -50,7 +50,7 @@ fn ask(stream: &mut UnixStream, uid: u32, target: Target, operation: Operation) 
     let mut reply = vec![0; head.len as usize];
     stream.read_exact(&mut reply).unwrap();
     assert_eq!(head.status, 0, "NVMe status {:#x}", head.status);
-    decode_reply(&reply).unwrap()
+    decode_reply(&reply).unwrap().into_owned()
 }
 
 fn path(name: &str) -> Target {
@@ -58,7 +58,7 @@ fn path(name: &str) -> Target {
 }
 
 /// A file's bytes, read in the drive.
-fn content(stream: &mut UnixStream, name: &str) -> Result<Vec<u8>, ReplyStatus> {
+fn content(stream: &mut UnixStream, name: &str) -> Result<Vec<u8>, Failure> {
     let reply = ask(stream, 0, path(name), Operation::Read { offset: 0, len: 1 << 19 });
     assert_eq!(reply.more, None);
     let mut bytes = Vec::new();
@@ -66,13 +66,13 @@ fn content(stream: &mut UnixStream, name: &str) -> Result<Vec<u8>, ReplyStatus> 
         match record {
             Record::Data { offset, bytes: part } => {
                 bytes.resize(offset as usize, 0);
-                bytes.extend(part);
+                bytes.extend_from_slice(&part);
             }
-            Record::Failed { status, .. } => return Err(status),
+            Record::Failed { failure, .. } => return Err(failure),
             _ => {}
         }
     }
-    if reply.status == ReplyStatus::Success { Ok(bytes) } else { Err(reply.status) }
+    reply.failure.map_or(Ok(bytes), Err)
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn the_drive_sees_what_the_live_host_has_synced() {
             assert!(seen.as_ref() == Ok(&bytes), "round {round}, {name}: {:?}", seen.map(|b| b.len()));
         }
         for name in &gone {
-            assert_eq!(content(&mut stream, name), Err(ReplyStatus::NotFound), "round {round}, {name}");
+            assert_eq!(content(&mut stream, name), Err(Failure::NotFound), "round {round}, {name}");
         }
     }
     // Whose file it is counts, for whoever may ask in another's name.
@@ -144,8 +144,11 @@ fn the_drive_sees_what_the_live_host_has_synced() {
     fs::set_permissions(volume_at.join(name), fs::Permissions::from_mode(0o600)).unwrap();
     run(Command::new("sync").arg("-f").arg(&volume_at));
     let reply = ask(&mut stream, 1000, path(name), Operation::Read { offset: 0, len: 10 });
-    let failed = |r: &Record| matches!(r, Record::Failed { status: ReplyStatus::PermissionDenied, .. });
-    assert!(reply.status == ReplyStatus::PermissionDenied || reply.records.iter().any(failed), "{reply:?}");
+    let failed = |r: &Record| matches!(r, Record::Failed { failure: Failure::PermissionDenied, .. });
+    assert!(
+        reply.failure == Some(Failure::PermissionDenied) || reply.records.iter().any(failed),
+        "{reply:?}"
+    );
     drop(mounted);
     attached.detach().map_err(|(e, _)| e).unwrap();
 }

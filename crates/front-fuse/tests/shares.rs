@@ -12,9 +12,9 @@ use nearside_device::runner::Rest;
 use nearside_device::{Config, Firmware, Namespace, Observer};
 use nearside_driver::{Driver, DriverConfig, Policy, Threaded};
 use nearside_front_fuse::{Host, HostError, Limits, Server, User};
+use nearside_near_data::wire::encode_request;
+use nearside_near_data::{Credentials, Operation, Request, Target};
 use nearside_spec::Status;
-use nearside_spec::near_data::wire::encode_request;
-use nearside_spec::near_data::{Credentials, Operation, Request, Target};
 use nearside_spec::socket::{Kind, RequestFrame};
 use nearside_store::{Dram, Token};
 

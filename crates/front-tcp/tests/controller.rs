@@ -9,14 +9,12 @@ use nearside_clock::TscClock;
 use nearside_device::{Namespace, Subsystem};
 use nearside_firmware::{Config, Fsr};
 use nearside_front_tcp::{Offer, Options, Server};
+use nearside_near_data::{BlockRange, Credentials, Digest, Operation, Request, Target, wire};
 use nearside_spec::fabrics::capsule::CapsuleData;
 use nearside_spec::fabrics::command::{Connect, ConnectData, FabricsCommand, Property};
 use nearside_spec::fabrics::pdu::{DataHeader, Pdu};
 use nearside_spec::feature::fid;
 use nearside_spec::log::{async_event, event, lid};
-use nearside_spec::near_data::{
-    BlockRange, Credentials, Digest, Operation, ReplyStatus, Request, Target, wire,
-};
 use nearside_spec::opcode::{admin, io};
 use nearside_spec::registers as reg;
 use nearside_spec::{CompletionEntry, Status, SubmissionEntry};
@@ -178,7 +176,7 @@ fn a_result_that_waits_is_aborted_and_cancelled() {
         }
         plan.lock().unwrap().clear();
         let Some((Pdu::Data(_), reply)) = one.receive() else { panic!("no reply") };
-        assert_eq!(wire::decode_reply(&reply).unwrap().status, ReplyStatus::Success);
+        assert_eq!(wire::decode_reply(&reply).unwrap().failure, None);
         assert_eq!(ended(&one.response()), (cid, Status::SUCCESS));
     }
 }

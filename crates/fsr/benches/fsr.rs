@@ -10,11 +10,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 use std::{fs, mem};
 
-use nearside_fsr::ndp::{Answer, SearchOptions};
-use nearside_fsr::{
-    Batch, Config, Credentials, Full, Mark, Media, MediaError, Operation, Record, Request, Retriever, Sink,
-    Target, Want,
-};
+use nearside_fsr::{Batch, Config, Full, Mark, Media, MediaError, Retriever, Sink};
+use nearside_near_data::{Answer, Credentials, Operation, Record, Request, SearchOptions, Target};
 
 /// Memory, copied into one buffer that is used again, as the drive does.
 struct Dram {
@@ -161,15 +158,16 @@ fn request(target: Target, operation: Operation) -> Request {
     }
 }
 
-fn search(answer: Answer, want: Want) -> Operation {
+fn search(answer: Answer) -> Operation {
     let options = SearchOptions {
         patterns: vec![b"needle".to_vec()],
         fixed: true,
         answer,
-        numbers: want == Want::Lines,
+        numbers: answer.shows(),
+        only_matching_files: true,
         ..Default::default()
     };
-    Operation::Search { options, want, only_matching_files: true }
+    Operation::Search(options)
 }
 
 fn main() {
@@ -205,8 +203,8 @@ fn main() {
         }
     });
     for (name, operation) in [
-        ("search a tree of 16 KiB files, depth 20: lines", search(Answer::Lines, Want::Lines)),
-        ("search a tree of 16 KiB files, depth 20: count", search(Answer::Count, Want::Count)),
+        ("search a tree of 16 KiB files, depth 20: lines", search(Answer::Lines)),
+        ("search a tree of 16 KiB files, depth 20: count", search(Answer::Count)),
         ("list a tree, depth 20", Operation::List),
     ] {
         let all = request(
@@ -219,10 +217,7 @@ fn main() {
             black_box(answer);
         });
     }
-    let one = request(
-        Target::Path(format!("{deep}/d007/file00400").into_bytes()),
-        search(Answer::Lines, Want::Lines),
-    );
+    let one = request(Target::Path(format!("{deep}/d007/file00400").into_bytes()), search(Answer::Lines));
     best("search one 16 KiB file by its path, depth 20", 1000.0, "ns", 20, || {
         for _ in 0..1000 {
             assert!(now(retriever.run(&drive, &one, &mut Nowhere(0))).failure.is_none());
@@ -249,8 +244,8 @@ fn main() {
     let drive = media(large.unwrap_or_default());
     let retriever = Retriever::new(Config::default());
     for (name, operation) in [
-        ("literal in one large file: lines", search(Answer::Lines, Want::Lines)),
-        ("literal in one large file: count", search(Answer::Count, Want::Count)),
+        ("literal in one large file: lines", search(Answer::Lines)),
+        ("literal in one large file: count", search(Answer::Count)),
     ] {
         let one = request(Target::Path(b"/large".to_vec()), operation);
         best(name, (mib << 20) as f64, "GB/s", 5, || {

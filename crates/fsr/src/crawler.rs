@@ -15,7 +15,9 @@ use nearside_fsview::{Error, FileKind, Ino, Inode, Volume};
 
 use crate::cache::{Cache, hash};
 use crate::media::Media;
-use crate::model::{Credentials, Failure, MAX_LINKS, MAX_NAME, MAX_PATH};
+use nearside_near_data::{Credentials, Failure, MAX_NAME, MAX_PATH};
+
+use crate::model::{MAX_LINKS, of_view};
 use crate::monitor::{Deps, Monitor};
 use crate::permission::{AclState, EXECUTE, May, Owner, READ, may};
 use crate::trace::Part;
@@ -273,7 +275,7 @@ macro_rules! steady {
             if changes == crawler.retriever.monitor.changes()
                 || crawler.retriever.monitor.still_holds(&deps, crawler.media).await
             {
-                break result.map(|value| (value, deps, changes)).map_err(Failure::from);
+                break result.map(|value| (value, deps, changes)).map_err(of_view);
             }
             // What was read is of two times: neither the value nor the error counts.
             tries += 1;
@@ -410,7 +412,9 @@ impl<M: Media> Crawler<'_, M> {
     pub(crate) fn may_have_content(&self) -> Result<(), Failure> {
         match self.volume.volume.info().stale {
             Some(why) if self.who.uid != 0 && !self.retriever.config.allow_unrecovered => {
-                Err(Failure::NeedsRecovery(why))
+                Err(Failure::NeedsRecovery(format!(
+                    "the volume needs recovery: {why}; until then, what lies in blocks is given to root only, or with the drive owner's word"
+                )))
             }
             _ => Ok(()),
         }

@@ -6,11 +6,15 @@
 
 use nearside_fsview::FileKind;
 use nearside_ndp::Flow;
+use nearside_near_data::{
+    BlockRange, Counters, Cursor, EXTENT_INLINE, EXTENT_ZEROS, Failure, MAX_PATH, Operation, Record, Request,
+    SearchTotals, Target,
+};
 
 use crate::Retriever;
 use crate::crawler::{Crawler, Found, OpenVolume};
 use crate::media::Media;
-use crate::model::*;
+use crate::model::{Full, Outcome, Sink, entry, of_view, volume};
 use crate::operation::{Bytes, Ended, Job, SearchFiles};
 use crate::provider::{Depth, Layout, feed};
 use crate::trace::Part;
@@ -54,7 +58,7 @@ struct Out<'a, S> {
 
 impl Retriever {
     /// Executes a request; the results go to the sink as they arise.
-    pub async fn run<M: Media, S: Sink>(&self, media: &M, request: &Request, sink: &mut S) -> Answer {
+    pub async fn run<M: Media, S: Sink>(&self, media: &M, request: &Request, sink: &mut S) -> Outcome {
         let tally = Tally { trace: self.trace.clone(), ..Tally::default() };
         let run = Run { retriever: self, media, request, tally: &tally };
         let mut counters = Counters::default();
@@ -75,7 +79,7 @@ impl Retriever {
             Ok(more) => (None, more),
             Err(failure) => (Some(failure), None),
         };
-        Answer { failure, counters, more }
+        Outcome { failure, counters, more }
     }
 }
 
@@ -84,9 +88,8 @@ impl Work {
         let totals = request.resume.as_ref().map(|c| c.totals).unwrap_or_default();
         Ok(match &request.operation {
             Operation::Nop | Operation::Info => Work::Nop,
-            Operation::Search { options, want, only_matching_files } => {
-                let (searches, only) = (&retriever.searches, *only_matching_files);
-                Work::Bytes(SearchFiles::compile(media, searches, options, *want, only, totals).await?)
+            Operation::Search(options) => {
+                Work::Bytes(SearchFiles::compile(media, &retriever.searches, options, totals).await?)
             }
             Operation::Count => Work::Bytes(Bytes::Count),
             Operation::Checksum(digest) => {
@@ -99,7 +102,7 @@ impl Work {
         })
     }
 
-    fn totals(&self) -> Option<Totals> {
+    fn totals(&self) -> Option<SearchTotals> {
         match self {
             Work::Bytes(Bytes::Search(files, _)) => Some(files.totals),
             _ => None,
@@ -120,7 +123,7 @@ impl<M: Media> Run<'_, M> {
         }
         let at_the_end = request.resume.as_ref().is_some_and(|c| c.offset == AT_THE_END);
         if let Some(Cursor { offset, line, found, within, totals, .. }) = &request.resume {
-            let Totals { files, files_matched, matches } = totals;
+            let SearchTotals { files, files_matched, matches } = totals;
             let offset = if at_the_end { &0 } else { offset };
             if [offset, line, found, within, files, files_matched, matches].iter().any(|n| **n > CURSOR_MOST)
             {
@@ -160,10 +163,10 @@ impl<M: Media> Run<'_, M> {
 
     async fn info<S: Sink>(&self, out: &mut Out<'_, S>) -> Result<More, Failure> {
         let start = self.media.now_ns();
-        let volume = self.volume().await?;
+        let opened = self.volume().await?;
         out.counters.locate_ns += self.media.now_ns().saturating_sub(start);
-        let OpenVolume { partition, offset, len, .. } = *volume;
-        let record = Record::Volume { partition, offset, len, info: Some(volume.volume.info()) };
+        let OpenVolume { partition, offset, len, .. } = *opened;
+        let record = volume(partition, (offset, len), opened.volume.info());
         match out.sink.push(record, 0) {
             Ok(()) => Ok(None),
             Err(Full) => Err(too_small()),
@@ -177,7 +180,7 @@ impl<M: Media> Run<'_, M> {
         if let Ok(volume) = self.volume().await {
             for text in &volume.volume.info().warnings {
                 // Where there is no room for it, the answer matters more.
-                let _ = out.sink.push(Record::Warning(text), MAX_PATH);
+                let _ = out.sink.push(Record::Warning(text.into()), MAX_PATH);
             }
         }
         out.counters.locate_ns += self.media.now_ns().saturating_sub(start);
@@ -309,7 +312,8 @@ impl<M: Media> Run<'_, M> {
                 Some(Visit::Failed(failure)) => Err(failure),
                 // As the kernel: who may read a directory and not search it has the names.
                 Some(Visit::Name(kind)) if entries => {
-                    match out.sink.push(Record::Name { path: shown, kind }, path.len() + out.places.len()) {
+                    let name = Record::Name { path: shown.into(), kind: kind.map_or(0, FileKind::mode) };
+                    match out.sink.push(name, path.len() + out.places.len()) {
                         Ok(()) => Ok(Ended::Done),
                         Err(Full) => Ok(Ended::Full(Cursor::default())),
                     }
@@ -333,7 +337,7 @@ impl<M: Media> Run<'_, M> {
                 Ok(Ended::Done) => {}
                 Ok(Ended::Full(cursor)) => return self.more(out, path, cursor).map(Some),
                 Err(failure) => {
-                    let record = Record::Failed { path: shown, failure: &failure };
+                    let record = Record::Failed { path: shown.into(), failure };
                     if out.sink.push(record, path.len() + out.places.len()).is_err() {
                         return self.more(out, path, Cursor::default()).map(Some);
                     }
@@ -407,7 +411,7 @@ impl<M: Media> Run<'_, M> {
                     },
                     _ => None,
                 };
-                let record = Record::Entry { path, inode: &found.inode, link: link.as_deref() };
+                let record = entry(path, &found.inode, link.as_deref());
                 Ok(match sink.push(record, above + path.len()) {
                     Ok(()) => Ended::Done,
                     Err(Full) => Ended::Full(Cursor::default()),
@@ -518,14 +522,14 @@ impl<M: Media> Run<'_, M> {
         use nearside_fsview::Place;
         let mark = sink.mark();
         let size = found.inode.size;
-        if sink.push(Record::File { path, size }, path.len() + above).is_err() {
+        if sink.push(Record::File { path: path.into(), size }, path.len() + above).is_err() {
             return Ok(Ended::Full(Cursor::default()));
         }
         let view = crawler.view();
         let mut from = at.offset;
         let mut run: Option<(u64, u64, u64)> = None;
         let full = |offset| Ok(Ended::Full(Cursor { offset, ..Cursor::default() }));
-        while let Some(next) = crawler.volume.volume.map(&view, &found.inode, from).await? {
+        while let Some(next) = crawler.volume.volume.map(&view, &found.inode, from).await.map_err(of_view)? {
             let offset = match next.place {
                 Place::Zeros => EXTENT_ZEROS,
                 Place::Inline => EXTENT_INLINE,
@@ -571,7 +575,7 @@ impl<M: Media> Run<'_, M> {
         &self,
         out: &mut Out<'_, S>,
         size: u64,
-        ranges: &[(Option<u64>, u64)],
+        ranges: &[BlockRange],
     ) -> Result<More, Failure> {
         let Out { sink, work, counters, .. } = out;
         let Work::Bytes(bytes) = work else {
@@ -581,7 +585,7 @@ impl<M: Media> Run<'_, M> {
         counters.files += 1;
         let start = self.media.now_ns();
         let _span = self.tally.span(Part::Operate, 1);
-        let size = size.min(ranges.iter().fold(0, |n: u64, r| n.saturating_add(r.1)));
+        let size = size.min(ranges.iter().fold(0, |n: u64, r| n.saturating_add(r.len)));
         let (from, to) = bytes.range(size, &at);
         let mut job = Job { sink: &mut **sink, path: b"", above: 0, size, at };
         let mut feeding = bytes.begin(&mut job);

@@ -17,6 +17,7 @@ mod monitor;
 mod operation;
 mod permission;
 mod provider;
+mod reply;
 mod searches;
 mod trace;
 mod tree;
@@ -25,11 +26,10 @@ mod volume;
 mod walker;
 
 pub use media::{Batch, Media, MediaError, MemoryBatch, MemoryMedia};
-pub use model::*;
+pub use model::{Full, MAX_LINKS, Mark, Outcome, Sink};
 pub use monitor::{Monitor, MonitorCounters};
 pub use nearside_fsview::{FileKind, Inode, Timestamp, VolumeInfo};
-/// The operations, with their options and digests.
-pub use nearside_ndp as ndp;
+pub use reply::WireSink;
 pub use trace::{Breakdown, Part, Spent, Trace};
 
 use cache::Cache;

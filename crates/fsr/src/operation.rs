@@ -8,9 +8,10 @@ use std::task::Poll;
 use nearside_ndp as ndp;
 use nearside_ndp::unordered::{CountLines, CountWords, Gather, SumCrc32c};
 use nearside_ndp::{Flow, Position, Taken};
+use nearside_near_data::{Answer, Cursor, Digest, Failure, Record, SearchOptions, SearchTotals};
 
 use crate::media::Media;
-use crate::model::{Cursor, Failure, Record, Sink, Totals, Want};
+use crate::model::Sink;
 use crate::provider::{CHUNK, Consumer};
 use crate::searches::Searches;
 
@@ -41,16 +42,14 @@ async fn in_slices<M: Media, T>(media: &M, work: impl Future<Output = T>) -> T {
 pub(crate) enum Bytes {
     Search(Box<SearchFiles>, Option<Box<Gather<CountLines>>>),
     Count,
-    Checksum(ndp::Checksum, ndp::Digest),
+    Checksum(ndp::Checksum, Digest),
     Read { offset: u64, len: u64 },
 }
 
 /// A search over files.
 pub(crate) struct SearchFiles {
     searcher: ndp::Searcher,
-    want: Want,
-    only_matching: bool,
-    pub totals: Totals,
+    pub totals: SearchTotals,
 }
 
 impl SearchFiles {
@@ -58,10 +57,8 @@ impl SearchFiles {
     pub(crate) async fn compile<M: Media>(
         media: &M,
         searches: &Arc<Searches>,
-        options: &ndp::SearchOptions,
-        want: Want,
-        only_matching: bool,
-        totals: Totals,
+        options: &SearchOptions,
+        totals: SearchTotals,
     ) -> Result<Bytes, Failure> {
         let search = match searches.get(options) {
             Some(search) => Ok(search),
@@ -74,7 +71,7 @@ impl SearchFiles {
         let search = search.map_err(|e| Failure::InvalidPattern(e.to_string()))?;
         let searcher = ndp::Searcher::new(&search);
         let gather = CountLines::new(&search).map(|count| Box::new(Gather::new(count)));
-        Ok(Bytes::Search(Box::new(SearchFiles { searcher, want, only_matching, totals }), gather))
+        Ok(Bytes::Search(Box::new(SearchFiles { searcher, totals }), gather))
     }
 }
 
@@ -107,7 +104,7 @@ impl<S: Sink> Job<'_, S> {
 
     fn file(&mut self) -> bool {
         let (path, size) = (self.path, self.size);
-        self.push(Record::File { path, size })
+        self.push(Record::File { path: path.into(), size })
     }
 
     /// The file's record and one of its own, both or none.
@@ -166,7 +163,7 @@ impl Bytes {
                 Feeding::Lines { files, job, named: false, within, ended: false }
             }
             Bytes::Count => Feeding::Words(Gather::new(CountWords)),
-            Bytes::Checksum(_, ndp::Digest::Crc32c) => Feeding::Crc(Gather::new(SumCrc32c)),
+            Bytes::Checksum(_, Digest::Crc32c) => Feeding::Crc(Gather::new(SumCrc32c)),
             Bytes::Checksum(checksum, _) => {
                 checksum.begin();
                 Feeding::Digest(checksum)
@@ -211,8 +208,9 @@ impl<S: Sink> Feeding<'_, '_, S> {
         match self {
             Feeding::Lines { files, job, named, within, ended } => {
                 *ended = true;
-                let SearchFiles { searcher, want, .. } = &mut **files;
-                let mut lines = Lines { job, named, within, want: *want };
+                let searcher = &mut files.searcher;
+                let mut lines =
+                    Lines { shows: searcher.search().options().answer.shows(), job, named, within };
                 in_slices(media, searcher.finish_sliced(&mut lines)).await.map_err(failure)
             }
             _ => Ok(Flow::More),
@@ -250,6 +248,10 @@ impl<S: Sink> Feeding<'_, '_, S> {
     }
 }
 
+fn digest_record(kind: Digest, value: &[u8]) -> Record<'_> {
+    Record::Digest { kind, value: value.into() }
+}
+
 impl Bytes {
     /// Writes what is left to write about a file.
     pub(crate) fn conclude<S: Sink>(&mut self, left: Left, job: &mut Job<'_, S>) -> Ended {
@@ -257,11 +259,14 @@ impl Bytes {
             (_, Left::Written(ended)) => ended,
             (Bytes::Search(files, _), Left::Found(found)) => {
                 let mut ended = Ended::Done;
-                let shown = found > 0 || !files.only_matching;
-                match files.want {
-                    Want::Count | Want::Files if shown => ended = job.pair(Record::Matches(found)),
+                let options = files.searcher.search().options();
+                let shown = found > 0 || !options.only_matching_files;
+                match options.answer {
+                    Answer::Count | Answer::Files if shown => ended = job.pair(Record::Matches(found)),
                     // Lines bring the file's record with them.
-                    Want::Lines if found == 0 && shown && job.at.offset == 0 && !job.file() => {
+                    Answer::Lines | Answer::Matches
+                        if found == 0 && shown && job.at.offset == 0 && !job.file() =>
+                    {
                         ended = Ended::Full(Cursor::default());
                     }
                     _ => {}
@@ -276,10 +281,10 @@ impl Bytes {
             (_, Left::Words(c)) => {
                 job.pair(Record::Count { lines: c.lines, words: c.words, bytes: job.size })
             }
-            (_, Left::Crc(crc)) => job.pair(Record::Digest(ndp::Digest::Crc32c, &crc.to_be_bytes())),
+            (_, Left::Crc(crc)) => job.pair(digest_record(Digest::Crc32c, &crc.to_be_bytes())),
             (Bytes::Checksum(_, digest), Left::Digest(value)) => {
                 let digest = *digest;
-                job.pair(Record::Digest(digest, &value))
+                job.pair(digest_record(digest, &value))
             }
             // Each operation leaves its own.
             (_, Left::Found(_) | Left::Digest(_)) => Ended::Done,
@@ -297,7 +302,7 @@ impl<S: Sink> Consumer for Feeding<'_, '_, S> {
             Feeding::Lines { files, .. } => files.searcher.suggested_piece(),
             Feeding::Lined { piece, .. } => *piece,
             Feeding::Words(_) => ndp::Counter::SUGGESTED_PIECE,
-            Feeding::Crc(_) => ndp::Checksum::new(ndp::Digest::Crc32c).suggested_piece(),
+            Feeding::Crc(_) => ndp::Checksum::new(Digest::Crc32c).suggested_piece(),
             Feeding::Digest(checksum) => checksum.suggested_piece(),
             Feeding::Data { .. } => 64 << 10,
         }
@@ -306,8 +311,9 @@ impl<S: Sink> Consumer for Feeding<'_, '_, S> {
     async fn take<M: Media>(&mut self, media: &M, offset: u64, bytes: &[u8]) -> Result<Flow, Failure> {
         match self {
             Feeding::Lines { files, job, named, within, .. } => {
-                let SearchFiles { searcher, want, .. } = &mut **files;
-                let mut lines = Lines { job, named, within, want: *want };
+                let searcher = &mut files.searcher;
+                let mut lines =
+                    Lines { shows: searcher.search().options().answer.shows(), job, named, within };
                 in_slices(media, searcher.feed_sliced(bytes, &mut lines)).await.map_err(failure)
             }
             Feeding::Lined { gather, .. } => {
@@ -327,7 +333,7 @@ impl<S: Sink> Consumer for Feeding<'_, '_, S> {
                     *named = true;
                 }
                 let n = job.room().min(bytes.len());
-                if n == 0 || !job.push(Record::Data { offset, bytes: &bytes[..n] }) {
+                if n == 0 || !job.push(Record::Data { offset, bytes: bytes[..n].into() }) {
                     return Ok(Flow::Full);
                 }
                 *next = offset + n as u64;
@@ -354,8 +360,9 @@ impl<S: Sink> Consumer for Feeding<'_, '_, S> {
         match self {
             Feeding::Lines { files, job, named, within, ended } => {
                 *ended = true;
-                let SearchFiles { searcher, want, .. } = &mut **files;
-                let mut lines = Lines { job, named, within, want: *want };
+                let searcher = &mut files.searcher;
+                let mut lines =
+                    Lines { shows: searcher.search().options().answer.shows(), job, named, within };
                 in_slices(media, searcher.whole_sliced(bytes, &mut lines)).await.map_err(failure)
             }
             _ => self.take(media, offset, bytes).await,
@@ -370,7 +377,7 @@ struct Lines<'l, 'a, S> {
     named: &'l mut bool,
     /// Bytes of the next line that an earlier answer carried.
     within: &'l mut u64,
-    want: Want,
+    shows: bool,
 }
 
 impl<S: Sink> Lines<'_, '_, S> {
@@ -384,7 +391,7 @@ impl<S: Sink> Lines<'_, '_, S> {
 
 impl<S: Sink> ndp::Sink for Lines<'_, '_, S> {
     fn line(&mut self, line: ndp::Line<'_>) -> Taken {
-        if self.want != Want::Lines {
+        if !self.shows {
             return Taken::Yes;
         }
         let mark = self.job.sink.mark();
@@ -396,7 +403,7 @@ impl<S: Sink> ndp::Sink for Lines<'_, '_, S> {
         let bytes = &line.bytes[skip..];
         let ndp::Line { number, context, .. } = line;
         let offset = line.offset + skip as u64;
-        if self.job.push(Record::Line { number, offset, bytes, context, continues: false }) {
+        if self.job.push(Record::Line { number, offset, bytes: bytes.into(), context, continues: false }) {
             *self.within = 0;
             return Taken::Yes;
         }
@@ -404,7 +411,7 @@ impl<S: Sink> ndp::Sink for Lines<'_, '_, S> {
         let first = mark.1 == 0;
         if room >= 64 && (bytes.len() > CUT || first) {
             let part = &bytes[..room];
-            if self.job.push(Record::Line { number, offset, bytes: part, context, continues: true }) {
+            if self.job.push(Record::Line { number, offset, bytes: part.into(), context, continues: true }) {
                 *self.within = (skip + room) as u64;
                 return Taken::Full;
             }
@@ -418,7 +425,7 @@ impl<S: Sink> ndp::Sink for Lines<'_, '_, S> {
     }
 
     fn binary(&mut self) -> Taken {
-        if self.want != Want::Lines {
+        if !self.shows {
             return Taken::Yes;
         }
         let mark = self.job.sink.mark();

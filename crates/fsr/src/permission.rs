@@ -3,7 +3,7 @@
 use nearside_fsview::FileKind;
 use nearside_fsview::acl::{Acl, AclEntry};
 
-use crate::model::Credentials;
+use nearside_near_data::Credentials;
 
 pub(crate) const READ: u8 = 4;
 pub(crate) const EXECUTE: u8 = 1;

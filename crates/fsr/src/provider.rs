@@ -15,11 +15,14 @@ use nearside_fsview::{Inode, Place, Run};
 use nearside_ndp::Flow;
 
 use crate::crawler::Crawler;
+use nearside_near_data::BlockRange;
+
 use crate::media::{Batch, Media};
-use crate::model::Failure;
+use crate::model::of_view;
 use crate::monitor::Scan;
 use crate::trace::Part;
 use crate::view::{View, bump};
+use nearside_near_data::Failure;
 
 /// Bytes of one read.
 pub(crate) const CHUNK: u64 = 128 << 10;
@@ -55,7 +58,7 @@ pub(crate) enum Layout<'a, M> {
     /// As its inode says. The view collects what the mapping depends on.
     File { crawler: &'a Crawler<'a, M>, inode: &'a Inode, view: View<'a, M>, inline: Option<Arc<[u8]>> },
     /// As the host found out: (byte of the namespace or a hole, bytes), in file order.
-    Ranges { ranges: &'a [(Option<u64>, u64)], at: u64, next: usize },
+    Ranges { ranges: &'a [BlockRange], at: u64, next: usize },
 }
 
 /// Where a run's bytes are, in the namespace.
@@ -80,7 +83,7 @@ impl<'a, M: Media> Layout<'a, M> {
     }
 
     /// Of ranges that the host sent.
-    pub(crate) fn ranges(ranges: &'a [(Option<u64>, u64)]) -> Layout<'a, M> {
+    pub(crate) fn ranges(ranges: &'a [BlockRange]) -> Layout<'a, M> {
         Layout::Ranges { ranges, at: 0, next: 0 }
     }
 
@@ -89,7 +92,8 @@ impl<'a, M: Media> Layout<'a, M> {
         match self {
             Layout::File { crawler, inode, view, inline } => {
                 let volume = &crawler.volume.volume;
-                let Some(Run { len, place, .. }) = volume.map(view, inode, from).await? else {
+                let Some(Run { len, place, .. }) = volume.map(view, inode, from).await.map_err(of_view)?
+                else {
                     return Ok(None);
                 };
                 let place = match place {
@@ -104,7 +108,7 @@ impl<'a, M: Media> Layout<'a, M> {
                     }
                     Place::Inline => {
                         if inline.is_none() {
-                            *inline = Some(volume.inline_data(view, inode).await?.into());
+                            *inline = Some(volume.inline_data(view, inode).await.map_err(of_view)?.into());
                         }
                         Where::Inline
                     }
@@ -112,7 +116,8 @@ impl<'a, M: Media> Layout<'a, M> {
                 Ok(Some(Piece { at: from, len: len.max(1), place }))
             }
             Layout::Ranges { ranges, at, next } => {
-                while let Some(&(offset, len)) = ranges.get(*next) {
+                while let Some(range) = ranges.get(*next) {
+                    let (offset, len) = (range.place(), range.len);
                     let end = at.saturating_add(len);
                     if from < end {
                         let skip = from.saturating_sub(*at);

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
-use crate::model::Failure;
+use nearside_near_data::Failure;
 
 /// Which of the entries are meant.
 pub(crate) struct Filter {

@@ -9,9 +9,10 @@ use nearside_fsview::partition::partitions;
 use crate::Retriever;
 use crate::crawler::{OpenVolume, open};
 use crate::media::Media;
-use crate::model::Failure;
+use crate::model::of_view;
 use crate::monitor::Deps;
 use crate::view::{Tally, View};
+use nearside_near_data::Failure;
 
 /// Open volumes kept.
 const MOST_OPEN: usize = 32;
@@ -75,13 +76,13 @@ impl Retriever {
             match open(self, media, tally, 0, media.len()).await? {
                 (Ok(volume), deps) => return Ok(fresh(0, 0, media.len(), volume, deps)),
                 (Err(Error::NoFileSystem), whole) => deps = whole,
-                (Err(error), _) => return Err(error.into()),
+                (Err(error), _) => return Err(of_view(error)),
             }
         }
         let view = View::new(self, media, tally, 0, media.len());
         let table = partitions(&view).await;
         deps.extend(&view.into_deps());
-        let table = table?;
+        let table = table.map_err(of_view)?;
         if table.is_empty() {
             return Err(Failure::NoVolume(
                 "no file system that is known (ext2, ext3, ext4, F2FS) and no partitions".to_owned(),
@@ -99,8 +100,8 @@ impl Retriever {
                 }
                 Err(Error::NoFileSystem) => list.push(format!("{}: not known ({})", part.number, part.kind)),
                 // What cannot be read may be the volume that was meant.
-                Err(error @ Error::Read { .. }) => return Err(error.into()),
-                Err(error) if asked != 0 => return Err(error.into()),
+                Err(error @ Error::Read { .. }) => return Err(of_view(error)),
+                Err(error) if asked != 0 => return Err(of_view(error)),
                 Err(error) => list.push(format!("{}: {error}", part.number)),
             }
         }

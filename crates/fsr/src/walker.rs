@@ -11,7 +11,9 @@ use nearside_fsview::{DirCursor, DirEntry, FileKind, Ino};
 
 use crate::crawler::{Crawler, Found};
 use crate::media::Media;
-use crate::model::{Failure, MAX_PATH};
+use nearside_near_data::{Failure, MAX_PATH};
+
+use crate::model::of_view;
 use crate::tree::Filter;
 
 /// Names kept at a time.
@@ -378,7 +380,7 @@ async fn read_names<M: Media>(
             match crawler.volume.volume.read_dir(&view, &dir.inode, at, &mut entries).await {
                 Ok(next) => cursor = next,
                 Err(error) => {
-                    result = Err(Failure::from(error));
+                    result = Err(of_view(error));
                     break;
                 }
             }

@@ -7,7 +7,8 @@ use std::fs;
 use std::process::Command;
 
 use common::*;
-use nearside_fsr::{Config, MemoryMedia, Operation, Retriever};
+use nearside_fsr::{Config, MemoryMedia, Retriever};
+use nearside_near_data::Operation;
 
 const BLOCK: usize = 4096;
 const PER_GROUP: usize = 32768;

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::*;
-use nearside_fsr::{Config, Credentials, Failure, MemoryMedia, Operation, Request, Retriever, Target};
+use nearside_fsr::{Config, MemoryMedia, Retriever};
+use nearside_near_data::{Credentials, Failure, Operation, Request, Target};
 
 /// Unmounts when dropped, also in a panic.
 struct Mount(PathBuf);

@@ -3,8 +3,9 @@
 mod common;
 
 use common::*;
-use nearside_fsr::ndp::Digest;
-use nearside_fsr::{Config, Failure, MemoryMedia, Operation, Retriever};
+
+use nearside_fsr::{Config, MemoryMedia, Retriever};
+use nearside_near_data::{Digest, Failure, Operation};
 
 /// The longest read: the provider's chunk, and a block more on both sides.
 const MOST: u64 = (128 << 10) + 8192;
@@ -22,7 +23,7 @@ fn names(dir: &std::path::Path) {
 fn breaths(
     media: &MemoryMedia,
     retriever: &Retriever,
-    request: &nearside_fsr::Request,
+    request: &nearside_near_data::Request,
 ) -> (u64, Option<Failure>) {
     let before = media.breaths().0;
     let (_, answer) = ask(retriever, media, request);

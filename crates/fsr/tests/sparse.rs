@@ -6,9 +6,9 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 
 use common::{Got, ask, ext_image, has, path, request};
-use nearside_fsr::{Config, Failure, MemoryMedia, Operation, Retriever, Want};
+use nearside_fsr::{Config, MemoryMedia, Retriever};
 use nearside_ndp::unordered::{Gather, SumCrc32c};
-use nearside_ndp::{Answer, Digest, SearchOptions};
+use nearside_near_data::{Answer, Digest, Failure, Operation, SearchOptions};
 
 const SIZE: u64 = 1 << 40;
 const AT: u64 = 5 << 36;
@@ -31,7 +31,7 @@ fn a_file_of_one_tib_costs_what_its_extents_do() {
         let retriever = Retriever::new(Config::default());
         let asked = |operation| {
             // A line that may be shown is looked at up to the longest that is taken.
-            let text = matches!(&operation, Operation::Search { options, .. } if options.text);
+            let text = matches!(&operation, Operation::Search(options) if options.text);
             let most = if text { (64 << 20) + (1 << 20) } else { 1 << 20 };
             let (got, answer) = ask(&retriever, &media, &request(path("/sparse"), operation));
             let scanned = answer.counters.bytes_scanned;
@@ -54,26 +54,26 @@ fn a_file_of_one_tib_costs_what_its_extents_do() {
         let sum = crc.finish(SIZE).unwrap().to_be_bytes().to_vec();
         assert_eq!(asked(Operation::Checksum(Digest::Crc32c)), (vec![file.clone(), Got::Digest(sum)], None));
 
-        let search = |pattern: &str, want, text| {
-            let answer = match want {
-                Want::Lines => Answer::Lines,
-                Want::Count => Answer::Count,
-                _ => Answer::First,
-            };
-            let patterns = vec![pattern.as_bytes().to_vec()];
-            let search = SearchOptions { patterns, answer, text, numbers: true, ..SearchOptions::default() };
-            asked(Operation::Search { options: search, want, only_matching_files: true })
+        let search = |pattern: &str, answer, text| {
+            asked(Operation::Search(SearchOptions {
+                patterns: vec![pattern.as_bytes().to_vec()],
+                answer,
+                text,
+                numbers: true,
+                only_matching_files: true,
+                ..SearchOptions::default()
+            }))
         };
         let found = |got: Vec<Got>| match &got[..] {
             [Got::File(..), Got::Matches(found), Got::Total(_)] => *found,
             other => panic!("{other:?}"),
         };
         for (pattern, lines) in [("open.* closed", 1), ("^third$", 1), ("e", 3), ("d$", 3)] {
-            assert_eq!(found(search(pattern, Want::Count, false).0), lines, "{pattern}");
+            assert_eq!(found(search(pattern, Answer::Count, false).0), lines, "{pattern}");
         }
-        let binary = search("third", Want::Lines, false);
+        let binary = search("third", Answer::Lines, false);
         assert!(binary.1.is_none() && binary.0.contains(&Got::Binary), "{binary:?}");
-        let (lines, failure) = search("third", Want::Lines, true);
+        let (lines, failure) = search("third", Answer::Lines, true);
         let offset = AT + 8;
         let third =
             Got::Line { number: 3, offset, bytes: b"third".to_vec(), context: false, continues: false };
@@ -95,8 +95,12 @@ fn a_line_is_too_long_where_it_must_be_shown() {
     let media = MemoryMedia::new(ext_image(dir.path(), 64, &["-t", "ext4", "-b", "4096"]));
     let retriever = Retriever::new(Config::default());
     let search = |pattern: &str| {
-        let search = SearchOptions { patterns: vec![pattern.into()], text: true, ..SearchOptions::default() };
-        let operation = Operation::Search { options: search, want: Want::Lines, only_matching_files: true };
+        let operation = Operation::Search(SearchOptions {
+            patterns: vec![pattern.into()],
+            text: true,
+            only_matching_files: true,
+            ..SearchOptions::default()
+        });
         ask(&retriever, &media, &request(path("/sparse"), operation)).1.failure
     };
     assert_eq!(search("third"), None);

@@ -8,10 +8,8 @@ use std::path::Path;
 use std::process::Command;
 
 use common::*;
-use nearside_fsr::{
-    Config, Credentials, Failure, FileKind, MemoryMedia, Operation, Request, Retriever, Target, Want,
-};
-use nearside_ndp::{Answer, Digest, SearchOptions};
+use nearside_fsr::{Config, FileKind, MemoryMedia, Retriever};
+use nearside_near_data::{Answer, Credentials, Digest, Failure, Operation, Request, SearchOptions, Target};
 
 fn nobody(target: Target, operation: Operation) -> Request {
     let credentials = Credentials { uid: 65534, gid: 65534, groups: vec![] };
@@ -48,10 +46,11 @@ fn content() -> [Operation; 5] {
     let options = SearchOptions {
         patterns: vec![b"SECRET".to_vec()],
         answer: Answer::Lines,
+        only_matching_files: true,
         ..SearchOptions::default()
     };
     [
-        Operation::Search { options, want: Want::Lines, only_matching_files: true },
+        Operation::Search(options),
         Operation::Read { offset: 0, len: u64::MAX },
         Operation::Count,
         Operation::Checksum(Digest::Sha256),
@@ -139,7 +138,7 @@ fn a_directory_that_may_be_read_and_not_searched_has_names() {
     };
     let Some(media) = marked(test, &["-t", "ext4"], "", make) else { return };
     let retriever = Retriever::new(Config::default());
-    let name = |path: &str, kind| Got::Name(path.to_owned(), Some(kind));
+    let name = |path: &str, kind| Got::Name(path.to_owned(), nearside_fsr::FileKind::mode(kind));
     let (got, answer) = ask(&retriever, &media, &nobody(path("/d"), Operation::List));
     assert_eq!(answer.failure, None);
     let kinds = [("file", FileKind::Regular), ("link", FileKind::Symlink), ("sub", FileKind::Directory)];

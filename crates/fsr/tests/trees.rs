@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use common::*;
-use nearside_fsr::{Config, MemoryMedia, Operation, Retriever, Want};
-use nearside_ndp::{Answer, Digest, SearchOptions};
+use nearside_fsr::{Config, MemoryMedia, Retriever};
+use nearside_near_data::{Answer, Digest, Operation, SearchOptions};
 
 /// A tree with what trees have: depth, many names, large and empty files, holes, links, no newline at the end.
 fn make_tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -61,16 +61,17 @@ fn has_error(line: &[u8]) -> bool {
     line.windows(5).any(|w| w == b"ERROR")
 }
 
-fn search(answer: Answer, want: Want) -> Operation {
+fn search(answer: Answer) -> Operation {
     let options = SearchOptions {
         patterns: vec![b"ERROR".to_vec()],
         fixed: true,
         answer,
         text: true,
         numbers: true,
+        only_matching_files: true,
         ..Default::default()
     };
-    Operation::Search { options, want, only_matching_files: true }
+    Operation::Search(options)
 }
 
 fn check_all(files: &BTreeMap<String, Vec<u8>>, image: Vec<u8>) {
@@ -78,7 +79,7 @@ fn check_all(files: &BTreeMap<String, Vec<u8>>, image: Vec<u8>) {
     let retriever = Retriever::new(Config::default());
     for round in 0..2 {
         // Counts.
-        let (got, answer) = ask(&retriever, &media, &request(tree("/"), search(Answer::Count, Want::Count)));
+        let (got, answer) = ask(&retriever, &media, &request(tree("/"), search(Answer::Count)));
         assert_eq!(answer.failure, None);
         let mut expected = Vec::new();
         let (mut all, mut matched, mut total) = (0, 0, 0);
@@ -95,7 +96,7 @@ fn check_all(files: &BTreeMap<String, Vec<u8>>, image: Vec<u8>) {
                 expected.push(Got::Matches(n));
             }
         }
-        expected.push(Got::Total(nearside_fsr::Totals {
+        expected.push(Got::Total(nearside_near_data::SearchTotals {
             files: all,
             files_matched: matched,
             matches: total,
@@ -105,7 +106,7 @@ fn check_all(files: &BTreeMap<String, Vec<u8>>, image: Vec<u8>) {
         }
         assert_eq!(got.len(), expected.len());
         // The lines, with small buffers.
-        let lines_request = request(tree("/many"), search(Answer::Lines, Want::Lines));
+        let lines_request = request(tree("/many"), search(Answer::Lines));
         let (whole, answer) = ask(&retriever, &media, &lines_request);
         assert_eq!(answer.failure, None);
         let mut expected = Vec::new();
@@ -236,7 +237,7 @@ fn a_request_can_move_between_threads() {
     let request = request(tree("/"), Operation::List);
     let mut records = Records::new(1000);
     let answer = now(is_send(retriever.run(&media, &request, &mut records)));
-    assert!(matches!(answer.failure, Some(nearside_fsr::Failure::NoVolume(_))));
+    assert!(matches!(answer.failure, Some(nearside_near_data::Failure::NoVolume(_))));
 }
 
 #[test]
@@ -294,7 +295,7 @@ fn partitions_are_found_or_listed() {
     assert_eq!(names(&both, 3), (vec!["one".to_owned(), "two".to_owned()], None));
     for partition in [0, 2, 4] {
         let (_, failure) = names(&both, partition);
-        let Some(nearside_fsr::Failure::NoVolume(text)) = failure else { panic!("{failure:?}") };
+        let Some(nearside_near_data::Failure::NoVolume(text)) = failure else { panic!("{failure:?}") };
         if partition == 0 {
             assert!(text.contains("1: ext4") && text.contains("3: ext2"), "{text}");
         }
@@ -325,15 +326,15 @@ fn globs_mean_what_a_shell_means() {
     }
     let media = MemoryMedia::new(ext_image(dir.path(), 8, &["-t", "ext4"]));
     let retriever = Retriever::new(Config::default());
-    let files = |target: nearside_fsr::Target| {
-        let (got, answer) = ask(&retriever, &media, &request(target, search(Answer::Count, Want::Files)));
+    let files = |target: nearside_near_data::Target| {
+        let (got, answer) = ask(&retriever, &media, &request(target, search(Answer::Files)));
         let name = |g: &Got| match g {
             Got::File(path, _) => Some(path.clone()),
             _ => None,
         };
         (got.iter().filter_map(name).collect::<Vec<_>>(), answer.failure)
     };
-    let glob = |g: &str| files(nearside_fsr::Target::Glob(g.as_bytes().to_vec()));
+    let glob = |g: &str| files(nearside_near_data::Target::Glob(g.as_bytes().to_vec()));
     assert_eq!(glob("/var/log/*.log").0, ["/var/log/a.log"]);
     assert_eq!(
         glob("/var/log/**/*.log").0,
@@ -343,14 +344,14 @@ fn globs_mean_what_a_shell_means() {
     assert_eq!(glob("/home/u[13]/*").0, ["/home/u1/x.log"]);
     assert_eq!(glob("/var/log/a.log").0, ["/var/log/a.log"]);
     assert_eq!(glob("/*/*/a.log").0, ["/var/lib/a.log", "/var/log/a.log"]);
-    assert_eq!(glob("/nothing/*").1, Some(nearside_fsr::Failure::NotFound));
-    assert_eq!(glob("/var/log/*.c").1, Some(nearside_fsr::Failure::NotFound));
-    assert_eq!(glob("var/*").1, Some(nearside_fsr::Failure::NotAbsolute));
-    assert!(matches!(glob("/a[").1, Some(nearside_fsr::Failure::InvalidPattern(_))));
+    assert_eq!(glob("/nothing/*").1, Some(nearside_near_data::Failure::NotFound));
+    assert_eq!(glob("/var/log/*.c").1, Some(nearside_near_data::Failure::NotFound));
+    assert_eq!(glob("var/*").1, Some(nearside_near_data::Failure::NotAbsolute));
+    assert!(matches!(glob("/a[").1, Some(nearside_near_data::Failure::InvalidPattern(_))));
     let tree = |include: &[&str], exclude: &[&str], max_depth| {
         let list = |l: &[&str]| l.iter().map(|g| g.as_bytes().to_vec()).collect();
         let (include, exclude) = (list(include), list(exclude));
-        files(nearside_fsr::Target::Tree { root: b"/var".to_vec(), include, exclude, max_depth }).0
+        files(nearside_near_data::Target::Tree { root: b"/var".to_vec(), include, exclude, max_depth }).0
     };
     assert_eq!(tree(&["*.txt"], &[], u32::MAX), ["/var/log/b.txt"]);
     assert_eq!(tree(&["log/*.log"], &[], u32::MAX), ["/var/log/a.log"]);
@@ -384,7 +385,7 @@ fn a_path_is_that_path() {
     for name in names {
         assert_eq!(read(common::path(&format!("/{name}"))), [name]);
     }
-    let glob = |glob: &str| read(nearside_fsr::Target::Glob(glob.as_bytes().to_vec()));
+    let glob = |glob: &str| read(nearside_near_data::Target::Glob(glob.as_bytes().to_vec()));
     assert_eq!(glob("/[id].tsx"), ["i.tsx"]);
     assert_eq!(glob("/\\[id\\].tsx"), ["[id].tsx"]);
     assert_eq!(glob("/{x,[[]}"), ["[", "x"]);

@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use std::ptr::NonNull;
 
 use nearside_fsrlib::{
-    Answer, Ask, Credentials, Digest, Entry, Error, Operation, Record, ReplyStatus, Search, Session, Target,
-    Transport, describe, errno, own_credentials,
+    Answer, Ask, Credentials, Digest, Entry, Error, Failure, Operation, Record, SearchOptions, Session,
+    Target, Transport, describe, errno, own_credentials,
 };
 
 use crate::types::*;
@@ -40,7 +40,7 @@ enum Stop {
     /// A callback came back to the session that it was called from.
     Inside,
     Library(Error),
-    File(Vec<u8>, ReplyStatus),
+    File(Vec<u8>, Failure),
 }
 
 impl From<Error> for Stop {
@@ -54,10 +54,10 @@ impl nearside {
         let (code, text) = match stop {
             Stop::Invalid(why) => (EINVAL, why.to_owned()),
             Stop::Inside => (EBUSY, "a callback uses the session that calls it".to_owned()),
-            Stop::Library(Error::Refused(status)) => (errno(&status), describe(&status).into_owned()),
+            Stop::Library(Error::Refused(failure)) => (errno(&failure), describe(&failure).into_owned()),
             Stop::Library(error) => (EIO, error.to_string()),
-            Stop::File(path, status) => {
-                (errno(&status), format!("{}: {}", String::from_utf8_lossy(&path), describe(&status)))
+            Stop::File(path, failure) => {
+                (errno(&failure), format!("{}: {}", String::from_utf8_lossy(&path), describe(&failure)))
             }
         };
         self.error.replace(words(&text));
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn nearside_grep(
         // SAFETY: the caller's duty.
         let (path, pattern) = unsafe { (bytes(path)?, bytes(pattern)?) };
         let has = |bit: u32| flags & bit != 0;
-        let search = Search {
+        let search = SearchOptions {
             patterns: vec![pattern.to_vec()],
             fixed: has(NEARSIDE_FIXED),
             bytes: has(NEARSIDE_NO_UNICODE),
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn nearside_grep(
             answer: if callback.is_some() { Answer::Lines } else { Answer::Count },
             only_matching_files: true,
             numbers: callback.is_some(),
-            ..Search::default()
+            ..SearchOptions::default()
         };
         let recursive = has(NEARSIDE_RECURSIVE);
         let ask = Ask { target: target(path, recursive), operation: Operation::Search(search), follow: true };
@@ -231,20 +231,22 @@ pub unsafe extern "C" fn nearside_grep(
         let mut parts: Option<(u64, Vec<u8>)> = None;
         session.stream(&ask, |record| {
             match record {
-                Record::File { path, .. } => file = path,
+                Record::File { path, .. } => file = path.into_owned(),
                 Record::Matches(n) => found = found.saturating_add_unsigned(n),
                 Record::BinaryMatches => found += 1,
-                Record::Failed { path, status } if !recursive => failed = Some(Stop::File(path, status)),
+                Record::Failed { path, failure } if !recursive => {
+                    failed = Some(Stop::File(path.into_owned(), failure))
+                }
                 Record::Line { number, offset, bytes, context: false, continues } => {
                     let (offset, bytes) = match parts.take() {
                         Some((offset, mut whole)) => {
                             whole.extend_from_slice(&bytes);
-                            (offset, whole)
+                            (offset, whole.into())
                         }
                         None => (offset, bytes),
                     };
                     if continues {
-                        parts = Some((offset, bytes));
+                        parts = Some((offset, bytes.into_owned()));
                         return ControlFlow::Continue(());
                     }
                     found += 1;
@@ -276,13 +278,13 @@ pub unsafe extern "C" fn nearside_grep(
 fn one<V>(
     session: &mut Session<Box<dyn Transport>>,
     ask: &Ask,
-    want: impl Fn(Record) -> Option<V>,
+    want: impl Fn(Record<'_>) -> Option<V>,
 ) -> Result<V, Stop> {
     let mut found = None;
     let mut failed = None;
     session.stream(ask, |record| {
         match record {
-            Record::Failed { path, status } => failed = Some(Stop::File(path, status)),
+            Record::Failed { path, failure } => failed = Some(Stop::File(path.into_owned(), failure)),
             record => found = found.take().or_else(|| want(record)),
         }
         ControlFlow::Continue(())
@@ -345,7 +347,7 @@ pub unsafe extern "C" fn nearside_checksum(
             _ => return Err(Stop::Invalid("no such checksum")),
         };
         let sum = one(session, &Ask::path(path, Operation::Checksum(kind)), |record| match record {
-            Record::Digest { value, .. } => Some(value),
+            Record::Digest { value, .. } => Some(value.into_owned()),
             _ => None,
         })?;
         if value.is_null() || room < sum.len() {
@@ -460,7 +462,7 @@ pub unsafe extern "C" fn nearside_read(
         let mut failed = None;
         session.stream(&Ask::path(path, Operation::Read { offset, len }), |record| {
             match record {
-                Record::Failed { path, status } => failed = Some(Stop::File(path, status)),
+                Record::Failed { path, failure } => failed = Some(Stop::File(path.into_owned(), failure)),
                 Record::Data { offset, bytes } => {
                     total = total.saturating_add_unsigned(bytes.len() as u64);
                     // SAFETY: the caller's duty; the bytes live through the call.

@@ -9,13 +9,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use nearside_clock::TscClock;
-use nearside_fsrlib::{Ask, Error, Operation, Record, Search, Session, Transport};
+use nearside_fsrlib::{Ask, Error, Operation, Record, SearchOptions, Session, Transport};
 
 fn search(drive: &str, path: &str, pattern: &str) -> Result<bool, Box<dyn std::error::Error>> {
     let drive = nearside_embedded::image(Path::new(drive), &nearside_embedded::Options::default())?;
     let mut session = Session::new(drive, Arc::new(TscClock::new()));
 
-    let search = Search { patterns: vec![pattern.into()], numbers: true, ..Search::default() };
+    let search = SearchOptions { patterns: vec![pattern.into()], numbers: true, ..SearchOptions::default() };
     let mut found = false;
     let mut out = std::io::stdout().lock();
     let summary = session.stream(&Ask::path(path, Operation::Search(search)), |record| {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nearside_driver::{Command, Kind, NamespaceInfo};
-use nearside_spec::near_data::{ReplyStatus, wire};
+use nearside_near_data::{Failure, wire};
 use nearside_spec::opcode::io;
 
 use crate::Error;
@@ -132,7 +132,7 @@ fn answer(
             }
         }
         if carrier.is_stopped() {
-            return Err(Error::Refused(ReplyStatus::Cancelled));
+            return Err(Error::Refused(Failure::Cancelled));
         }
         carrier.wait(|ended| match ended.cookie {
             EXECUTE => executed = Some(ended.moved),
@@ -260,7 +260,7 @@ mod tests {
             let mut carrier = Endless { patience, ..Endless::default() };
             let tag = 0x1234_5678_9abc_def0;
             let given_up = near_data(&mut carrier, 1, tag, b"request", vec![0; 4096], &mut Vec::new());
-            assert!(matches!(given_up, Err(Error::Refused(ReplyStatus::Cancelled))), "{given_up:?}");
+            assert!(matches!(given_up, Err(Error::Refused(Failure::Cancelled))), "{given_up:?}");
             let mut want = vec![(io::NEAR_DATA_EXECUTE, tag, 0)];
             want.extend(std::iter::repeat_n((io::NEAR_DATA_RESULT, tag, 7), patience + 1));
             want.push((io::NEAR_DATA_CANCEL, tag, 0));

@@ -1,35 +1,32 @@
-//! What a reply status says to a person: the words of the C library where it has some.
+//! What a failure says to a person: the words of the C library where it has some.
 
 use std::borrow::Cow;
 
-use nearside_spec::near_data::ReplyStatus;
+use nearside_near_data::Failure;
 
-/// A status in words, without the path.
-pub fn describe(status: &ReplyStatus) -> Cow<'_, str> {
-    match status {
-        ReplyStatus::Success => "Success".into(),
-        ReplyStatus::NotFound => "No such file or directory".into(),
-        ReplyStatus::PermissionDenied => "Permission denied".into(),
-        ReplyStatus::NotADirectory => "Not a directory".into(),
-        ReplyStatus::IsADirectory => "Is a directory".into(),
-        ReplyStatus::NotARegularFile => "Not a regular file".into(),
-        ReplyStatus::SymlinkLoop => "Too many levels of symbolic links".into(),
-        ReplyStatus::NameTooLong => "File name too long".into(),
-        ReplyStatus::NotAbsolute => {
+/// A failure in words, without the path.
+pub fn describe(failure: &Failure) -> Cow<'_, str> {
+    match failure {
+        Failure::NotFound => "No such file or directory".into(),
+        Failure::PermissionDenied => "Permission denied".into(),
+        Failure::NotADirectory => "Not a directory".into(),
+        Failure::IsADirectory => "Is a directory".into(),
+        Failure::NotARegularFile => "Not a regular file".into(),
+        Failure::SymlinkLoop => "Too many levels of symbolic links".into(),
+        Failure::NameTooLong => "File name too long".into(),
+        Failure::NotAbsolute => {
             "Not an absolute path (paths begin at the root of the volume, with '/')".into()
         }
-        ReplyStatus::ChangedDuringScan => "Changed while it was read".into(),
-        ReplyStatus::UnsupportedFeature(name) => said("Unsupported feature", name),
-        ReplyStatus::CorruptVolume(what) => said("Corrupt volume", what),
-        ReplyStatus::MediumError(what) => format!("Medium error: {what}").into(),
-        ReplyStatus::InvalidPattern(why) => format!("Invalid pattern: {why}").into(),
-        ReplyStatus::InvalidRequest(why) => format!("Invalid request: {why}").into(),
-        ReplyStatus::NoVolume(what) => format!("No volume: {what}").into(),
-        ReplyStatus::LineTooLong(at) => format!("Line longer than 64 MiB: {at}").into(),
-        ReplyStatus::Cancelled => "Cancelled".into(),
-        ReplyStatus::DeniedAs(why) | ReplyStatus::NeedsRecovery(why) => {
-            format!("Permission denied: {why}").into()
-        }
+        Failure::ChangedDuringScan => "Changed while it was read".into(),
+        Failure::UnsupportedFeature(name) => said("Unsupported feature", name),
+        Failure::CorruptVolume(what) => said("Corrupt volume", what),
+        Failure::MediumError(what) => format!("Medium error: {what}").into(),
+        Failure::InvalidPattern(why) => format!("Invalid pattern: {why}").into(),
+        Failure::InvalidRequest(why) => format!("Invalid request: {why}").into(),
+        Failure::NoVolume(what) => format!("No volume: {what}").into(),
+        Failure::LineTooLong(at) => format!("Line longer than 64 MiB: {at}").into(),
+        Failure::Cancelled => "Cancelled".into(),
+        Failure::DeniedAs(why) | Failure::NeedsRecovery(why) => format!("Permission denied: {why}").into(),
     }
 }
 
@@ -41,47 +38,45 @@ fn said(words: &str, particulars: &str) -> Cow<'static, str> {
     format!("{words}: {rest}").into()
 }
 
-/// A short fixed name for a status, for programs: `errno`'s where there is one.
-pub fn errno_name(status: &ReplyStatus) -> &'static str {
-    match status {
-        ReplyStatus::Success => "OK",
-        ReplyStatus::NotFound => "ENOENT",
-        ReplyStatus::PermissionDenied | ReplyStatus::DeniedAs(_) | ReplyStatus::NeedsRecovery(_) => "EACCES",
-        ReplyStatus::NotADirectory => "ENOTDIR",
-        ReplyStatus::IsADirectory => "EISDIR",
-        ReplyStatus::NotARegularFile | ReplyStatus::NotAbsolute | ReplyStatus::InvalidRequest(_) => "EINVAL",
-        ReplyStatus::SymlinkLoop => "ELOOP",
-        ReplyStatus::NameTooLong => "ENAMETOOLONG",
-        ReplyStatus::ChangedDuringScan => "EAGAIN",
-        ReplyStatus::UnsupportedFeature(_) => "EOPNOTSUPP",
-        ReplyStatus::CorruptVolume(_) => "EUCLEAN",
-        ReplyStatus::MediumError(_) => "EIO",
-        ReplyStatus::InvalidPattern(_) => "EPATTERN",
-        ReplyStatus::NoVolume(_) => "ENODEV",
-        ReplyStatus::LineTooLong(_) => "EMSGSIZE",
-        ReplyStatus::Cancelled => "ECANCELED",
+/// A short fixed name for a failure, for programs: `errno`'s where there is one.
+pub fn errno_name(failure: &Failure) -> &'static str {
+    match failure {
+        Failure::NotFound => "ENOENT",
+        Failure::PermissionDenied | Failure::DeniedAs(_) | Failure::NeedsRecovery(_) => "EACCES",
+        Failure::NotADirectory => "ENOTDIR",
+        Failure::IsADirectory => "EISDIR",
+        Failure::NotARegularFile | Failure::NotAbsolute | Failure::InvalidRequest(_) => "EINVAL",
+        Failure::SymlinkLoop => "ELOOP",
+        Failure::NameTooLong => "ENAMETOOLONG",
+        Failure::ChangedDuringScan => "EAGAIN",
+        Failure::UnsupportedFeature(_) => "EOPNOTSUPP",
+        Failure::CorruptVolume(_) => "EUCLEAN",
+        Failure::MediumError(_) => "EIO",
+        Failure::InvalidPattern(_) => "EPATTERN",
+        Failure::NoVolume(_) => "ENODEV",
+        Failure::LineTooLong(_) => "EMSGSIZE",
+        Failure::Cancelled => "ECANCELED",
     }
 }
 
-/// The `errno` of a status, as Linux numbers it.
-pub fn errno(status: &ReplyStatus) -> i32 {
-    match status {
-        ReplyStatus::Success => 0,
-        ReplyStatus::NotFound => 2,
-        ReplyStatus::PermissionDenied | ReplyStatus::DeniedAs(_) | ReplyStatus::NeedsRecovery(_) => 13,
-        ReplyStatus::NotADirectory => 20,
-        ReplyStatus::IsADirectory => 21,
-        ReplyStatus::NotARegularFile | ReplyStatus::NotAbsolute => 22,
-        ReplyStatus::InvalidRequest(_) | ReplyStatus::InvalidPattern(_) => 22,
-        ReplyStatus::SymlinkLoop => 40,
-        ReplyStatus::NameTooLong => 36,
-        ReplyStatus::ChangedDuringScan => 11,
-        ReplyStatus::UnsupportedFeature(_) => 95,
-        ReplyStatus::CorruptVolume(_) => 117,
-        ReplyStatus::MediumError(_) => 5,
-        ReplyStatus::NoVolume(_) => 19,
-        ReplyStatus::LineTooLong(_) => 90,
-        ReplyStatus::Cancelled => 125,
+/// The `errno` of a failure, as Linux numbers it.
+pub fn errno(failure: &Failure) -> i32 {
+    match failure {
+        Failure::NotFound => 2,
+        Failure::PermissionDenied | Failure::DeniedAs(_) | Failure::NeedsRecovery(_) => 13,
+        Failure::NotADirectory => 20,
+        Failure::IsADirectory => 21,
+        Failure::NotARegularFile | Failure::NotAbsolute => 22,
+        Failure::InvalidRequest(_) | Failure::InvalidPattern(_) => 22,
+        Failure::SymlinkLoop => 40,
+        Failure::NameTooLong => 36,
+        Failure::ChangedDuringScan => 11,
+        Failure::UnsupportedFeature(_) => 95,
+        Failure::CorruptVolume(_) => 117,
+        Failure::MediumError(_) => 5,
+        Failure::NoVolume(_) => 19,
+        Failure::LineTooLong(_) => 90,
+        Failure::Cancelled => 125,
     }
 }
 
@@ -91,11 +86,8 @@ mod tests {
 
     #[test]
     fn nothing_is_said_twice() {
-        let status = ReplyStatus::CorruptVolume("corrupt volume: a loop at byte 5".into());
-        assert_eq!(describe(&status), "Corrupt volume: a loop at byte 5");
-        assert_eq!(
-            describe(&ReplyStatus::UnsupportedFeature("encrypt".into())),
-            "Unsupported feature: encrypt"
-        );
+        let failure = Failure::CorruptVolume("corrupt volume: a loop at byte 5".into());
+        assert_eq!(describe(&failure), "Corrupt volume: a loop at byte 5");
+        assert_eq!(describe(&Failure::UnsupportedFeature("encrypt".into())), "Unsupported feature: encrypt");
     }
 }

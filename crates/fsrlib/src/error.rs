@@ -1,12 +1,12 @@
 //! Why a command could not be carried, or was answered with a refusal.
 
+use nearside_near_data::Failure;
 use nearside_spec::Status;
-use nearside_spec::near_data::ReplyStatus;
 
 use crate::describe;
 
 /// An error of a session. What became of one file among several is no error but a
-/// [`Record::Failed`](nearside_spec::near_data::Record::Failed).
+/// [`Record::Failed`](nearside_near_data::Record::Failed).
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The drive completed the command with an NVMe status other than success: carriage or form.
@@ -19,7 +19,7 @@ pub enum Error {
     },
     /// The drive understood the request and refused it as a whole.
     #[error("{}", describe(.0))]
-    Refused(ReplyStatus),
+    Refused(Failure),
     /// A request that cannot be put on the wire, or a reply that is none.
     #[error("near-data {what}: {reason}")]
     Form {

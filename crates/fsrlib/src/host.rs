@@ -13,13 +13,12 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use nearside_fsr::{Batch, Config, EXTENT_INLINE, EXTENT_ZEROS, Media, MediaError, Retriever};
-use nearside_spec::near_data::{
-    BlockRange, Counters, MAX_REQUEST, Operation, Record, Reply, ReplyStatus, Request, Target, wire,
+use nearside_fsr::{Batch, Config, Media, MediaError, Retriever, WireSink};
+use nearside_near_data::{
+    BlockRange, Counters, EXTENT_INLINE, MAX_REQUEST, Operation, Record, Request, SearchTotals, Target, wire,
 };
-use nearside_translate::WireSink;
 
-use crate::session::{Ask, Records, Route, Session, add, stuck};
+use crate::session::{Ask, Route, Session, add, on_from};
 use crate::{Error, Transport};
 
 /// Bytes of the buffer that an answer of the host's own fills; then it goes on with the next.
@@ -46,20 +45,12 @@ struct Located {
     inline: bool,
 }
 
-/// What a search over several files adds up to.
-#[derive(Default)]
-struct Total {
-    files: u64,
-    files_matched: u64,
-    matches: u64,
-}
-
 /// An answer in the making.
 struct Answering<'a, F> {
     ask: &'a Ask,
     sink: &'a mut F,
-    counters: Counters,
-    total: Total,
+    counters: &'a mut Counters,
+    total: SearchTotals,
 }
 
 /// Runs a future that never waits (its medium answers at once) to its end.
@@ -89,88 +80,68 @@ impl Host {
         };
         let mut host = Host { retriever: Retriever::new(config), cached };
         let info = Ask { target: Target::Volume, operation: Operation::Info, follow: true };
-        match host.call(session, &session.request(&info))?.status {
-            ReplyStatus::Success => Ok(host),
-            status => Err(Error::Refused(status)),
+        let request = session.request(&info);
+        match session.exchange(Some(&mut host), &request)?.failure {
+            None => Ok(host),
+            Some(failure) => Err(Error::Refused(failure)),
         }
     }
 
-    /// As [`Session::call`], by the host itself.
-    pub(crate) fn call<T: Transport>(
-        &mut self,
-        session: &mut Session<T>,
-        request: &Request,
-    ) -> Result<Reply, Error> {
-        let reply = self.answer(session, request)?;
-        session.seen().add(reply.counters.files, reply.counters.bytes_scanned);
-        Ok(reply)
-    }
-
-    /// One answer. For every transport the same code: there is one walk in a program, not one for each.
-    fn answer(&mut self, session: &mut dyn Blocks, request: &Request) -> Result<Reply, Error> {
+    /// One answer, in the wire's form. For every transport the same code: there is one walk in a program, not one for each.
+    pub(crate) fn answer(&mut self, session: &mut dyn Blocks, request: &Request) -> Result<Vec<u8>, Error> {
         if !self.cached && request.resume.is_none() {
             self.retriever.forget_files();
         }
         let reads = Reads { session: RefCell::new(session), failure: Cell::new(None) };
         let mut sink = WireSink::new(BUFFER, None);
-        let asked = nearside_translate::request(request.clone());
-        let answer = now(self.retriever.run(&&reads, &asked, &mut sink));
+        let outcome = now(self.retriever.run(&&reads, request, &mut sink));
         // The transport's own error is no matter of the volume.
         if let Some(error) = reads.failure.take() {
             return Err(error);
         }
-        let reply = wire::decode_reply(&sink.finish(answer));
-        reply.map_err(|e| Error::Form { what: "reply", reason: e.to_string() })
+        Ok(sink.finish(outcome))
     }
 
     pub(crate) fn stream<T: Transport>(
         &mut self,
         session: &mut Session<T>,
         ask: &Ask,
-        route: Route,
-        sink: &mut impl FnMut(Record) -> ControlFlow<()>,
-    ) -> Result<Counters, Error> {
+        counters: &mut Counters,
+        sink: &mut impl FnMut(Record<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
         let computes = matches!(
             ask.operation,
             Operation::Search(_) | Operation::Count | Operation::Checksum(_) | Operation::Read { .. }
         );
-        if route == Route::Blocks && computes {
-            let answering = Answering { ask, sink, counters: Counters::default(), total: Total::default() };
+        if session.route() == Route::Blocks && computes {
+            let answering = Answering { ask, sink, counters, total: SearchTotals::default() };
             return answering.by_blocks(self, session);
         }
-        let mut records = Records::new(session, ask, Some(self));
-        for record in records.by_ref() {
-            if sink(record?).is_break() {
-                break;
-            }
-        }
-        Ok(records.counters())
+        session.each(Some(self), ask, counters, sink)
     }
 }
 
-impl<F: FnMut(Record) -> ControlFlow<()>> Answering<'_, F> {
+impl<F: FnMut(Record<'_>) -> ControlFlow<()>> Answering<'_, F> {
     /// Locates file after file on the host; each one's list goes to the drive when it is whole.
-    fn by_blocks<T: Transport>(
-        mut self,
-        host: &mut Host,
-        session: &mut Session<T>,
-    ) -> Result<Counters, Error> {
+    fn by_blocks<T: Transport>(mut self, host: &mut Host, session: &mut Session<T>) -> Result<(), Error> {
         let map = Ask { operation: Operation::Map, ..self.ask.clone() };
         let mut request = session.request(&map);
         let mut current: Option<Located> = None;
         loop {
-            let reply = host.call(session, &request)?;
-            add(&mut self.counters, &reply.counters);
+            // Other commands follow while its records are looked at.
+            let reply = session.exchange(Some(host), &request)?.into_owned();
+            add(self.counters, &reply.counters);
             let any = !reply.records.is_empty();
             for record in reply.records {
                 let flow = match record {
                     // A list that an answer had no room for goes on in the next.
                     Record::File { path, .. }
-                        if current.as_ref().is_some_and(|c| c.path == path && c.mapped < c.size) =>
+                        if current.as_ref().is_some_and(|c| c.path[..] == *path && c.mapped < c.size) =>
                     {
                         ControlFlow::Continue(())
                     }
                     Record::File { path, size } => {
+                        let path = path.into_owned();
                         let next = Located { path, size, ranges: Vec::new(), mapped: 0, inline: false };
                         self.compute(host, session, current.replace(next))?
                     }
@@ -184,30 +155,26 @@ impl<F: FnMut(Record) -> ControlFlow<()>> Answering<'_, F> {
                     },
                 };
                 if flow.is_break() {
-                    return Ok(self.counters);
+                    return Ok(());
                 }
             }
-            match (reply.more, reply.status) {
-                (Some(more), _) if !any => {
-                    return Err(Error::Form { what: "reply", reason: stuck(&more) });
-                }
-                (Some(more), _) => request.resume = Some(more),
-                (None, status) => {
-                    if self.compute(host, session, current.take())?.is_break() {
-                        return Ok(self.counters);
-                    }
-                    if status != ReplyStatus::Success {
-                        return Err(Error::Refused(status));
-                    }
-                    break;
-                }
+            let more = on_from(any, reply.failure, reply.more);
+            if let Ok(Some(_)) = more {
+                request.resume = more?;
+                continue;
             }
+            if !matches!(more, Err(Error::Form { .. }))
+                && self.compute(host, session, current.take())?.is_break()
+            {
+                return Ok(());
+            }
+            more?;
+            break;
         }
         if matches!(self.ask.operation, Operation::Search(_)) {
-            let Total { files, files_matched, matches } = self.total;
-            let _last = (self.sink)(Record::Total { files, files_matched, matches });
+            let _last = (self.sink)(Record::Total(self.total));
         }
-        Ok(self.counters)
+        Ok(())
     }
 
     /// One file, whose list is whole.
@@ -227,8 +194,7 @@ impl<F: FnMut(Record) -> ControlFlow<()>> Answering<'_, F> {
         let target = Target::Blocks { size, ranges };
         let ask = Ask { target, operation: self.ask.operation.clone(), follow: true };
         if wire::encode_request(&session.request(&ask)).len().saturating_add(CURSOR) <= MAX_REQUEST {
-            let records = Records::new(session, &ask, None);
-            return self.pass_on(records, &path, Part::whole(size));
+            return self.pass_on(None, session, &ask, &path, Part::whole(size));
         }
         let (Target::Blocks { size, ranges }, Operation::Read { offset, len }) = (ask.target, ask.operation)
         else {
@@ -245,8 +211,8 @@ impl<F: FnMut(Record) -> ControlFlow<()>> Answering<'_, F> {
             if from < to {
                 let target = Target::Blocks { size: at - start, ranges: part.to_vec() };
                 let operation = Operation::Read { offset: from - start, len: to - from };
-                let records = Records::new(session, &Ask { target, operation, follow: true }, None);
-                let flow = self.pass_on(records, &path, Part { start, size, named })?;
+                let ask = Ask { target, operation, follow: true };
+                let flow = self.pass_on(None, session, &ask, &path, Part { start, size, named })?;
                 named = true;
                 if flow.is_break() {
                     return Ok(flow);
@@ -254,7 +220,11 @@ impl<F: FnMut(Record) -> ControlFlow<()>> Answering<'_, F> {
             }
         }
         // No byte was asked for: its name and size are the answer.
-        Ok(if named { ControlFlow::Continue(()) } else { (self.sink)(Record::File { path, size }) })
+        Ok(if named {
+            ControlFlow::Continue(())
+        } else {
+            (self.sink)(Record::File { path: path.into(), size })
+        })
     }
 
     fn on_the_host<T: Transport>(
@@ -265,47 +235,52 @@ impl<F: FnMut(Record) -> ControlFlow<()>> Answering<'_, F> {
         size: u64,
     ) -> Result<ControlFlow<()>, Error> {
         let ask = Ask::path(path.clone(), self.ask.operation.clone());
-        let records = Records::new(session, &ask, Some(host));
-        self.pass_on(records, &path, Part::whole(size))
+        self.pass_on(Some(host), session, &ask, &path, Part::whole(size))
     }
 
     /// Hands on what was answered about one file, whose name the drive does not know.
     fn pass_on<T: Transport>(
         &mut self,
-        mut records: Records<'_, T>,
+        host: Option<&mut Host>,
+        session: &mut Session<T>,
+        ask: &Ask,
         path: &[u8],
         Part { start, size, mut named }: Part,
     ) -> Result<ControlFlow<()>, Error> {
         let mut flow = ControlFlow::Continue(());
-        while flow.is_continue() {
-            flow = match records.next() {
-                None => break,
-                Some(Ok(Record::File { .. })) if named => continue,
-                Some(Ok(Record::File { .. })) => {
+        let mut counters = Counters::default();
+        let (sink, total) = (&mut *self.sink, &mut self.total);
+        let result = session.each(host, ask, &mut counters, &mut |record| {
+            flow = match record {
+                Record::File { .. } if named => ControlFlow::Continue(()),
+                Record::File { .. } => {
                     named = true;
-                    (self.sink)(Record::File { path: path.to_vec(), size })
+                    sink(Record::File { path: path.into(), size })
                 }
-                Some(Ok(Record::Data { offset, bytes })) => {
-                    (self.sink)(Record::Data { offset: offset.saturating_add(start), bytes })
+                Record::Data { offset, bytes } => {
+                    sink(Record::Data { offset: offset.saturating_add(start), bytes })
                 }
-                Some(Ok(Record::Total { files, files_matched, matches })) => {
+                Record::Total(of_file) => {
                     // The drive may have said anything.
-                    self.total.files = self.total.files.saturating_add(files);
-                    self.total.files_matched = self.total.files_matched.saturating_add(files_matched);
-                    self.total.matches = self.total.matches.saturating_add(matches);
-                    continue;
+                    total.files = total.files.saturating_add(of_file.files);
+                    total.files_matched = total.files_matched.saturating_add(of_file.files_matched);
+                    total.matches = total.matches.saturating_add(of_file.matches);
+                    ControlFlow::Continue(())
                 }
-                Some(Ok(record)) => (self.sink)(record),
-                Some(Err(Error::Refused(status))) => match self.ask.target {
-                    Target::Path(_) => return Err(Error::Refused(status)),
-                    _ => (self.sink)(Record::Failed { path: path.to_vec(), status }),
-                },
-                Some(Err(error)) => return Err(error),
+                record => sink(record),
             };
-        }
+            flow
+        });
         // The file is counted already.
-        add(&mut self.counters, &Counters { files: 0, ..records.counters() });
-        Ok(flow)
+        add(self.counters, &Counters { files: 0, ..counters });
+        match (result, &self.ask.target) {
+            (Ok(()), _) => Ok(flow),
+            (Err(error), Target::Path(_)) => Err(error),
+            (Err(Error::Refused(failure)), _) => {
+                Ok((self.sink)(Record::Failed { path: path.into(), failure }))
+            }
+            (Err(error), _) => Err(error),
+        }
     }
 }
 
@@ -337,7 +312,6 @@ impl Located {
         }
         self.inline |= offset == EXTENT_INLINE;
         self.mapped = self.mapped.saturating_add(len);
-        let offset = if offset == EXTENT_ZEROS { u64::MAX } else { offset };
         // Whole blocks of 512 bytes; the file's size says where its bytes end.
         self.ranges.push(BlockRange { offset, len: len.checked_next_multiple_of(512).unwrap_or(len) });
         Ok(())
@@ -345,7 +319,7 @@ impl Located {
 }
 
 /// What the retriever needs of a session.
-trait Blocks {
+pub(crate) trait Blocks {
     fn capacity(&self) -> u64;
     fn block_size(&self) -> u32;
     fn get(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, Error>;

@@ -1,6 +1,6 @@
 //! Who the calling process is: what FSRLib sends with each request (DAC'23 III-B).
 
-use nearside_spec::near_data::{Credentials, MAX_GROUPS};
+use nearside_near_data::{Credentials, MAX_GROUPS};
 
 /// The effective user and group of this process, and its supplementary groups.
 pub fn own_credentials() -> std::io::Result<Credentials> {

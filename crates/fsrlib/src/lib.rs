@@ -31,9 +31,9 @@ pub use error::Error;
 pub use identity::own_credentials;
 pub use kernel::KernelTransport;
 pub use nearside_driver as driver;
-pub use nearside_spec::near_data::{
-    Answer, BlockRange, Counters, Credentials, Cursor, Digest, Entry, MAX_GROUPS, MAX_PATH, Operation,
-    Record, Reply, ReplyStatus, Request, Search, Target, VolumeRecord,
+pub use nearside_near_data::{
+    Answer, BlockRange, Counters, Credentials, Cursor, Digest, Entry, Failure, MAX_GROUPS, MAX_PATH,
+    Operation, Record, Reply, Request, SearchOptions, SearchTotals, Target, VolumeRecord,
 };
 pub use queue::{Encoding, QueueTransport};
 pub use session::{Ask, Records, Route, Seen, Session, Summary};

@@ -2,9 +2,10 @@
 
 use nearside_clock::Clock;
 use nearside_driver::{Command, DmaBuffer, Failure, Finished, Initiator, Kind, NamespaceInfo, Peer, policy};
+use nearside_near_data::MAX_BUFFER;
+use nearside_near_data::wire;
 use nearside_spec::log::NearDataLog;
-use nearside_spec::near_data::MAX_BUFFER;
-use nearside_spec::{near_data::wire, opcode};
+use nearside_spec::opcode;
 
 use crate::{Completion, Error, Transport};
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nearside_clock::Clock;
-use nearside_spec::near_data::{
-    Counters, Credentials, Cursor, MAX_REQUEST, Operation, Record, Reply, ReplyStatus, Request, Target, wire,
+use nearside_near_data::{
+    Counters, Credentials, Cursor, Failure, MAX_REQUEST, Operation, Record, Reply, Request, Target, wire,
 };
 
 use crate::host::Host;
@@ -193,8 +193,29 @@ impl<T: Transport> Session<T> {
     }
 
     /// Sends one request as exactly one command, and decodes what comes back. A refusal of the request as a whole is in
-    /// [`Reply::status`], not an error.
-    pub fn call(&mut self, request: &Request) -> Result<Reply, Error> {
+    /// [`Reply::failure`], not an error.
+    pub fn call(&mut self, request: &Request) -> Result<Reply<'_>, Error> {
+        self.exchange(None, request)
+    }
+
+    /// As [`Session::call`], by the drive or by the host in its stead.
+    pub(crate) fn exchange(
+        &mut self,
+        host: Option<&mut Host>,
+        request: &Request,
+    ) -> Result<Reply<'_>, Error> {
+        match host {
+            None => self.send(request)?,
+            Some(host) => self.reply = host.answer(self, request)?,
+        }
+        let reply = wire::decode_reply(&self.reply);
+        let reply = reply.map_err(|e| Error::Form { what: "reply", reason: e.to_string() })?;
+        self.seen.add(reply.counters.files, reply.counters.bytes_scanned);
+        Ok(reply)
+    }
+
+    /// One command: its reply is in the session's buffer.
+    fn send(&mut self, request: &Request) -> Result<(), Error> {
         let bytes = wire::encode_request(request);
         if bytes.len() > MAX_REQUEST {
             let reason = format!("{} bytes; the most is {MAX_REQUEST}", bytes.len());
@@ -207,10 +228,7 @@ impl<T: Transport> Session<T> {
         self.totals.near_data_commands += 1;
         self.totals.bytes_out += bytes.len() as u64;
         self.totals.bytes_in += self.reply.len() as u64;
-        let reply = wire::decode_reply(&self.reply);
-        let reply = reply.map_err(|e| Error::Form { what: "reply", reason: e.to_string() })?;
-        self.seen.add(reply.counters.files, reply.counters.bytes_scanned);
-        Ok(reply)
+        Ok(())
     }
 
     /// Opens the host's own view of the volume, as mounting it would, where the route needs one and there is none: finds the volume and
@@ -227,39 +245,62 @@ impl<T: Transport> Session<T> {
     pub fn stream(
         &mut self,
         ask: &Ask,
-        mut sink: impl FnMut(Record) -> ControlFlow<()>,
+        mut sink: impl FnMut(Record<'_>) -> ControlFlow<()>,
     ) -> Result<Summary, Error> {
         self.mount()?;
         let before = self.totals;
-        let counters = match self.host.take() {
-            None => self.stream_drive(ask, &mut sink)?,
+        let mut counters = Counters::default();
+        match self.host.take() {
+            None => self.each(None, ask, &mut counters, &mut sink)?,
             Some(mut host) => {
-                let result = host.stream(self, ask, self.route, &mut sink);
+                let result = host.stream(self, ask, &mut counters, &mut sink);
                 self.host = Some(host);
-                result?
+                result?;
             }
-        };
+        }
         Ok(Summary { counters, moved: self.totals.since(&before) })
     }
 
-    fn stream_drive(
+    /// Answers by as many commands as it takes. The records are the reply's own bytes; the counters count however it ends.
+    pub(crate) fn each(
         &mut self,
+        mut host: Option<&mut Host>,
         ask: &Ask,
-        sink: &mut impl FnMut(Record) -> ControlFlow<()>,
-    ) -> Result<Counters, Error> {
-        let mut records = self.records(ask);
-        for record in records.by_ref() {
-            if sink(record?).is_break() {
-                break;
+        counters: &mut Counters,
+        sink: &mut impl FnMut(Record<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let mut request = self.request(ask);
+        loop {
+            let reply = self.exchange(host.as_deref_mut(), &request)?;
+            add(counters, &reply.counters);
+            let any = !reply.records.is_empty();
+            for record in reply.records {
+                if sink(record).is_break() {
+                    return Ok(());
+                }
+            }
+            match on_from(any, reply.failure, reply.more)? {
+                None => return Ok(()),
+                resume => request.resume = resume,
             }
         }
-        Ok(records.counters)
+    }
+
+    pub(crate) fn route(&self) -> Route {
+        self.route
     }
 
     /// Does an operation in the drive and gives its records one by one; the next command is sent when those of the last
     /// have been taken.
     pub fn records(&mut self, ask: &Ask) -> Records<'_, T> {
-        Records::new(self, ask, None)
+        Records {
+            request: self.request(ask),
+            session: self,
+            ready: VecDeque::new(),
+            counters: Counters::default(),
+            state: State::More,
+            failure: None,
+        }
     }
 
     /// What is asked, as a request.
@@ -278,7 +319,8 @@ impl<T: Transport> Session<T> {
     pub fn nop(&mut self) -> Result<Summary, Error> {
         let ask = Ask { target: Target::Volume, operation: Operation::Nop, follow: true };
         let before = self.totals;
-        let counters = self.stream_drive(&ask, &mut |_| ControlFlow::Continue(()))?;
+        let mut counters = Counters::default();
+        self.each(None, &ask, &mut counters, &mut |_| ControlFlow::Continue(()))?;
         Ok(Summary { counters, moved: self.totals.since(&before) })
     }
 }
@@ -292,69 +334,59 @@ enum State {
 /// The records of an answer. After an error there are none.
 pub struct Records<'s, T> {
     session: &'s mut Session<T>,
-    /// Who answers in the drive's stead.
-    host: Option<&'s mut Host>,
     request: Request,
-    ready: VecDeque<Record>,
+    ready: VecDeque<Record<'static>>,
     counters: Counters,
     state: State,
     failure: Option<Error>,
 }
 
-impl<'s, T: Transport> Records<'s, T> {
-    pub(crate) fn new(session: &'s mut Session<T>, ask: &Ask, host: Option<&'s mut Host>) -> Self {
-        let request = session.request(ask);
-        Records {
-            session,
-            host,
-            request,
-            ready: VecDeque::new(),
-            counters: Counters::default(),
-            state: State::More,
-            failure: None,
-        }
-    }
-
+impl<T: Transport> Records<'_, T> {
     /// What the commands so far cost in the drive.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
     fn command(&mut self) -> Result<(), Error> {
-        let reply = match &mut self.host {
-            None => self.session.call(&self.request)?,
-            Some(host) => host.call(self.session, &self.request)?,
-        };
+        let reply = self.session.call(&self.request)?;
         add(&mut self.counters, &reply.counters);
-        self.ready.extend(reply.records);
-        match reply.more {
-            // An answer goes on because what there was found no room: a drive that sends a cursor and nothing else would be asked for ever.
-            Some(more) if self.ready.is_empty() => {
-                return Err(Error::Form { what: "reply", reason: stuck(&more) });
-            }
-            Some(more) => self.request.resume = Some(more),
-            None => self.state = State::Ended,
-        }
-        match reply.status {
-            ReplyStatus::Success => Ok(()),
-            status => {
+        self.ready.extend(reply.records.into_iter().map(Record::into_owned));
+        match on_from(!self.ready.is_empty(), reply.failure, reply.more) {
+            Ok(Some(more)) => self.request.resume = Some(more),
+            Ok(None) => self.state = State::Ended,
+            Err(refused @ Error::Refused(_)) => {
                 // What came before the refusal is handed on first.
-                self.failure = Some(Error::Refused(status));
+                self.failure = Some(refused);
                 self.state = State::Ended;
-                Ok(())
             }
+            Err(error) => return Err(error),
         }
+        Ok(())
     }
 }
 
-pub(crate) fn stuck(more: &Cursor) -> String {
+/// Where an answer goes on behind a reply, which had records or not; `None`: that was all.
+pub(crate) fn on_from(
+    any: bool,
+    failure: Option<Failure>,
+    more: Option<Cursor>,
+) -> Result<Option<Cursor>, Error> {
+    match (failure, more) {
+        // An answer goes on because what there was found no room: a drive that sends a cursor and nothing else would be asked for ever.
+        (_, Some(more)) if !any => Err(Error::Form { what: "reply", reason: stuck(&more) }),
+        (Some(failure), _) => Err(Error::Refused(failure)),
+        (None, more) => Ok(more),
+    }
+}
+
+fn stuck(more: &Cursor) -> String {
     format!("the drive makes no progress at byte {} of {}", more.offset, String::from_utf8_lossy(&more.path))
 }
 
 impl<T: Transport> Iterator for Records<'_, T> {
-    type Item = Result<Record, Error>;
+    type Item = Result<Record<'static>, Error>;
 
-    fn next(&mut self) -> Option<Result<Record, Error>> {
+    fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(record) = self.ready.pop_front() {
                 return Some(Ok(record));

@@ -7,8 +7,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use nearside_near_data::MAX_BUFFER;
 use nearside_spec::Status;
-use nearside_spec::near_data::MAX_BUFFER;
 use nearside_spec::socket::{Hello, Kind, REPLY_FRAME, ReplyFrame, RequestFrame};
 
 use crate::{Completion, Error, Transport};

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicBool;
 use nearside_clock::{Clock, Nanos};
 use nearside_driver::tcp::{Completed, Controller, Initiator};
 use nearside_driver::{Command, Kind, NamespaceInfo, Policy};
+use nearside_near_data::MAX_BUFFER;
 use nearside_spec::log::NearDataLog;
-use nearside_spec::near_data::MAX_BUFFER;
 use nearside_spec::opcode;
 
 use crate::carrier::{self, Carrier, DEPTH, Ended, Stop, what};

@@ -20,7 +20,7 @@ pub trait Transport {
 
     /// Largest buffer of a near-data command that it carries.
     fn max_buffer(&self) -> usize {
-        nearside_spec::near_data::MAX_BUFFER
+        nearside_near_data::MAX_BUFFER
     }
 
     /// The drive's own count of the near-data commands that it has taken (its log page D5h); `None` where this way to it has

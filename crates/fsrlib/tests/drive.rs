@@ -9,7 +9,7 @@ use nearside_clock::TscClock;
 use nearside_conformance::needs;
 use nearside_embedded::Options;
 use nearside_fsrlib::{
-    Answer, Ask, Digest, Encoding, Operation, Record, Route, Search, Session, Summary, Transport,
+    Answer, Ask, Digest, Encoding, Operation, Record, Route, SearchOptions, Session, Summary, Transport,
 };
 use tempfile::TempDir;
 
@@ -55,10 +55,10 @@ fn session(image: &Path) -> Session<impl Transport> {
     Session::new(drive, Arc::new(TscClock::new()))
 }
 
-fn ask<T: Transport>(session: &mut Session<T>, ask: &Ask) -> (Vec<Record>, Summary) {
+fn ask<T: Transport>(session: &mut Session<T>, ask: &Ask) -> (Vec<Record<'static>>, Summary) {
     let mut records = Vec::new();
     let summary = session.stream(ask, |record| {
-        records.push(record);
+        records.push(record.into_owned());
         ControlFlow::Continue(())
     });
     (records, summary.unwrap())
@@ -66,13 +66,13 @@ fn ask<T: Transport>(session: &mut Session<T>, ask: &Ask) -> (Vec<Record>, Summa
 
 fn search(answer: Answer) -> Operation {
     let patterns = vec![b"ERROR".to_vec()];
-    Operation::Search(Search {
+    Operation::Search(SearchOptions {
         patterns,
         answer,
         only_matching_files: true,
         text: true,
         numbers: true,
-        ..Search::default()
+        ..SearchOptions::default()
     })
 }
 
@@ -158,12 +158,12 @@ fn a_file_of_more_runs_than_a_request_names_is_the_same_by_every_route() {
     let (map, _) = ask(&mut session, &Ask::path("/runs", Operation::Map));
     assert!(map.len() > 12_000, "{}", map.len());
     // What is read comes in pieces as they fit: joined.
-    let joined = |records: Vec<Record>| {
+    let joined = |records: Vec<Record<'static>>| {
         let (mut first, mut data) = (None, Vec::new());
         let others = records.into_iter().filter_map(|record| match record {
             Record::Data { offset, bytes } => {
                 assert_eq!(offset, *first.get_or_insert(offset) + data.len() as u64);
-                data.extend(bytes);
+                data.extend_from_slice(&bytes);
                 None
             }
             other => Some(other),

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use nearside_clock::SimClock;
 use nearside_fsrlib::{
-    Answer, Ask, Completion, Credentials, Cursor, Error, Operation, Record, Reply, ReplyStatus, Request,
-    Search, Session, SocketTransport, Target, Transport,
+    Answer, Ask, Completion, Credentials, Cursor, Error, Failure, Operation, Record, Reply, Request,
+    SearchOptions, Session, SocketTransport, Target, Transport,
 };
-use nearside_spec::near_data::wire;
+use nearside_near_data::wire;
 use nearside_spec::socket::{Hello, Kind, REQUEST_FRAME, ReplyFrame, RequestFrame};
 
 /// Answers with what it was given, and keeps what it was asked.
@@ -47,14 +47,14 @@ impl Transport for Script {
     }
 }
 
-fn session(replies: impl IntoIterator<Item = Reply>) -> Session<Script> {
+fn session(replies: impl IntoIterator<Item = Reply<'static>>) -> Session<Script> {
     let replies = replies.into_iter().map(|r| wire::encode_reply(&r, 1 << 20).ok().unwrap()).collect();
     Session::new(Script { replies, asked: vec![] }, Arc::new(SimClock::default()))
 }
 
 fn search(pattern: &str) -> Operation {
     let patterns = vec![pattern.into()];
-    Operation::Search(Search { patterns, answer: Answer::Count, ..Search::default() })
+    Operation::Search(SearchOptions { patterns, answer: Answer::Count, ..SearchOptions::default() })
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn one_operation_is_one_command() {
     let mut seen = Vec::new();
     let summary = session
         .stream(&ask, |record| {
-            seen.push(record);
+            seen.push(record.into_owned());
             ControlFlow::Continue(())
         })
         .unwrap();
@@ -115,14 +115,14 @@ fn a_drive_that_makes_no_progress_is_left() {
 #[test]
 fn what_came_before_a_refusal_is_handed_on_first() {
     let reply = Reply {
-        status: ReplyStatus::ChangedDuringScan,
+        failure: Some(Failure::ChangedDuringScan),
         records: vec![Record::Matches(1)],
         ..Reply::default()
     };
     let mut session = session([reply]);
     let all: Vec<_> = session.records(&Ask::path("/f", search("x"))).collect();
     assert!(matches!(all[0], Ok(Record::Matches(1))));
-    assert!(matches!(all[1], Err(Error::Refused(ReplyStatus::ChangedDuringScan))));
+    assert!(matches!(all[1], Err(Error::Refused(Failure::ChangedDuringScan))));
     assert_eq!(all.len(), 2);
 }
 

@@ -16,9 +16,9 @@ use nearside_embedded::Options;
 use nearside_firmware::{Config, Fsr};
 use nearside_front_tcp::{Offer, Server, Target};
 use nearside_fsrlib::driver::tcp::{Address, Controller, Initiator, Options as Host, discover, subtype};
-use nearside_fsrlib::driver::{Command, Error as DriverError, Failure, Policy, RejectReason};
+use nearside_fsrlib::driver::{Command, Error as DriverError, Failure as Ended, Policy, RejectReason};
 use nearside_fsrlib::{
-    Answer, Ask, Credentials, Error, Operation, Record, ReplyStatus, Route, Search, Session, TcpTransport,
+    Answer, Ask, Credentials, Error, Failure, Operation, Record, Route, SearchOptions, Session, TcpTransport,
     Transport, describe, own_credentials,
 };
 use nearside_spec::Status;
@@ -94,7 +94,7 @@ fn blocks_of_every_size_come_back() {
         let last = (32 << 20) / BLOCK as u64;
         let mut refused = |command, bytes, status: Status| {
             let failure = run(command, Some(vec![0; bytes])).outcome.unwrap_err();
-            assert!(matches!(failure, Failure::Status(s) if s.code() == status), "{failure}");
+            assert!(matches!(failure, Ended::Status(s) if s.code() == status), "{failure}");
         };
         refused(Command::read(1, last, 1), BLOCK, Status::LBA_OUT_OF_RANGE);
         refused(Command::write(1, last - 1, 32), 32 * BLOCK, Status::LBA_OUT_OF_RANGE);
@@ -140,7 +140,7 @@ fn an_association_is_kept_alive_and_missed_when_the_target_goes() {
     assert_eq!(read(&mut initiator).unwrap().outcome.map(drop), Ok(()));
     drop(server);
     match read(&mut initiator) {
-        Ok(ended) => assert_eq!(ended.outcome, Err(Failure::Lost)),
+        Ok(ended) => assert_eq!(ended.outcome, Err(Ended::Lost)),
         Err(rejected) => assert_eq!(rejected.reason, RejectReason::Dead),
     }
     assert_eq!(read(&mut initiator).unwrap_err().reason, RejectReason::Dead);
@@ -163,10 +163,10 @@ fn image(folder: &Path) -> Option<std::path::PathBuf> {
     Some(image)
 }
 
-fn records<T: Transport>(session: &mut Session<T>, ask: &Ask) -> Vec<Record> {
+fn records<T: Transport>(session: &mut Session<T>, ask: &Ask) -> Vec<Record<'static>> {
     let mut records = Vec::new();
     let answer = session.stream(ask, |record| {
-        records.push(record);
+        records.push(record.into_owned());
         ControlFlow::Continue(())
     });
     answer.unwrap();
@@ -176,7 +176,13 @@ fn records<T: Transport>(session: &mut Session<T>, ask: &Ask) -> Vec<Record> {
 fn asks() -> Vec<Ask> {
     let search = |answer| {
         let patterns = vec![b"ERROR".to_vec()];
-        Operation::Search(Search { patterns, answer, numbers: true, text: true, ..Search::default() })
+        Operation::Search(SearchOptions {
+            patterns,
+            answer,
+            numbers: true,
+            text: true,
+            ..SearchOptions::default()
+        })
     };
     vec![
         Ask::path("/a/b/c/log", search(Answer::Count)),
@@ -264,11 +270,12 @@ fn what_a_hosts_word_is_worth_is_said_per_host() {
         let mut failed = Vec::new();
         let mut lines = 0;
         let patterns = vec![b"word".to_vec()];
-        let search = Search { patterns, answer: Answer::Count, text: true, ..Search::default() };
+        let search =
+            SearchOptions { patterns, answer: Answer::Count, text: true, ..SearchOptions::default() };
         let answer = session.stream(&Ask::path("/a/secret", Operation::Search(search)), |record| {
             match record {
                 Record::Matches(count) => lines += count,
-                Record::Failed { status, .. } => failed.push(describe(&status).to_string()),
+                Record::Failed { failure, .. } => failed.push(describe(&failure).to_string()),
                 _ => {}
             }
             ControlFlow::Continue(())
@@ -292,7 +299,7 @@ fn what_is_given_up_is_cancelled_and_the_connection_goes_on() {
     transport.set_stop(stop.clone());
     let mut session = Session::new(transport, Arc::new(TscClock::new()));
     let stopped = session.nop();
-    assert!(matches!(stopped, Err(Error::Refused(ReplyStatus::Cancelled))), "{stopped:?}");
+    assert!(matches!(stopped, Err(Error::Refused(Failure::Cancelled))), "{stopped:?}");
     stop.store(false, Ordering::Relaxed);
     session.nop().unwrap();
     // A request that is none fails as such: its `result` does not wait for it in vain.

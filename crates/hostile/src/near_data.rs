@@ -11,8 +11,8 @@ use nearside_device::firmware::{Door, Firmware, Job, Outcome, Seat, Turn, Worker
 use nearside_device::{Host, Namespace};
 use nearside_dma::{IoBuffer, Memory, Wakeup};
 use nearside_firmware::Fsr;
-use nearside_spec::near_data::wire::{decode_reply, decode_request, encode_request};
-use nearside_spec::near_data::*;
+use nearside_near_data::wire::{decode_reply, decode_request, encode_request};
+use nearside_near_data::*;
 use nearside_store::{Channel, Completion, Data, Dram, Operation as StoreOperation, Store, Submitted, Token};
 
 use crate::nvme::tiny;
@@ -107,7 +107,7 @@ fn compose(bytes: &[u8]) -> Option<Request> {
         operation: match operation % 9 {
             0 => Operation::Nop,
             1 => Operation::Info,
-            2 => Operation::Search(Search {
+            2 => Operation::Search(SearchOptions {
                 // Compiling a long expression takes its time, and is ndp_search's matter.
                 patterns: vec![next().into_iter().take(24).collect()],
                 fixed: flags & 2 != 0,
@@ -184,17 +184,17 @@ fn composed(drive: &mut Drive, bytes: &[u8]) {
     }
 }
 
-fn reply(outcome: &Outcome) -> Reply {
+fn reply(outcome: &Outcome) -> Reply<'_> {
     decode_reply(&outcome.reply).unwrap_or_else(|e| panic!("a drive's own reply: {e}"))
 }
 
 /// Requests as FSRLib encodes them: every operation on every target.
 pub fn requests() -> Vec<Vec<u8>> {
-    let search = Search {
+    let search = SearchOptions {
         patterns: vec![b"t[a-z]+y".to_vec()],
         before: 1,
         answer: Answer::Lines,
-        ..Search::default()
+        ..SearchOptions::default()
     };
     let operations = [
         Operation::Nop,

@@ -43,7 +43,7 @@ pub fn run(data: &[u8]) {
     }
     let file = &file[..file.len().min(4096)];
     let flag = |bit: u8| flags >> bit & 1 == 1;
-    let answer = [Answer::Lines, Answer::Matches, Answer::Count, Answer::First][usize::from(how % 4)];
+    let answer = [Answer::Lines, Answer::Matches, Answer::Count, Answer::Files][usize::from(how % 4)];
     let options = SearchOptions {
         patterns: pattern.split(|b| *b == 0xfe).map(<[u8]>::to_vec).collect(),
         fixed: flag(0),
@@ -58,6 +58,7 @@ pub fn run(data: &[u8]) {
         max_count: flag(7).then_some(u64::from(max % 8)),
         before: u32::from(context % 4),
         after: u32::from(context / 4 % 4),
+        only_matching_files: false,
     };
     let Ok(search) = Search::compile(options.clone()) else { return };
     let Some(twin) = naive::Matcher::new(&options) else { return };

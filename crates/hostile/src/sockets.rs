@@ -21,9 +21,9 @@ use nearside_driver::{Driver, DriverConfig, Policy, Threaded};
 use nearside_firmware::Fsr;
 use nearside_front_fuse::{self as front, Caller, Host, serve};
 use nearside_fsrlib::{Ask, Completion, Error, Route, Session, SocketTransport, Transport, describe};
+use nearside_near_data::wire::{decode_request, encode_reply};
+use nearside_near_data::*;
 use nearside_spec::Status;
-use nearside_spec::near_data::wire::{decode_request, encode_reply};
-use nearside_spec::near_data::*;
 use nearside_spec::socket::{Hello, Kind, REPLY_FRAME, REQUEST_FRAME, ReplyFrame, RequestFrame};
 use nearside_store::Dram;
 
@@ -201,7 +201,8 @@ impl Transport for Scripted<'_> {
 }
 
 fn ask(which: u8) -> Ask {
-    let search = Search { patterns: vec![b"t".to_vec()], answer: Answer::Lines, ..Search::default() };
+    let search =
+        SearchOptions { patterns: vec![b"t".to_vec()], answer: Answer::Lines, ..SearchOptions::default() };
     let operation = match which % 8 {
         0 => Operation::Info,
         1 => Operation::Search(search),
@@ -231,8 +232,8 @@ fn question<T: Transport>(transport: T, how: u8, which: u8) {
     let mut session = Session::new(transport, Arc::new(SimClock::new())).with_route(route(how));
     let mut records = 0;
     let answer = session.stream(&ask(which), |record| {
-        if let Record::Failed { status, .. } = &record {
-            let _ = describe(status);
+        if let Record::Failed { failure, .. } = &record {
+            let _ = describe(failure);
         }
         let _ = format!("{record:?}");
         records += 1;
@@ -288,7 +289,7 @@ pub fn reply_seeds() -> Vec<Vec<u8>> {
         let through: Vec<u8> = replies.iter().flat_map(|r| framed(r)).collect();
         seeds.push([vec![1, which], hello.clone(), through].concat());
     }
-    let refused = Reply { status: ReplyStatus::NotFound, ..Reply::default() };
+    let refused = Reply { failure: Some(Failure::NotFound), ..Reply::default() };
     let refused = encode_reply(&refused, 4096).unwrap_or_default();
     seeds.push([vec![0, 9], with_len(&refused)].concat());
     seeds.push([vec![1, 0x80], hello, framed(&[7; 512])].concat());

@@ -1,18 +1,8 @@
 //! Checksums over a file's bytes.
 
+use nearside_near_data::Digest;
 use sha2::Digest as _;
 use xxhash_rust::xxh3::Xxh3Default;
-
-/// Which checksum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Digest {
-    /// CRC-32C (Castagnoli): 4 bytes, big-endian.
-    Crc32c,
-    /// XXH3 with 64 bits and seed 0: 8 bytes, big-endian.
-    Xxh3,
-    /// SHA-256: 32 bytes.
-    Sha256,
-}
 
 /// A checksum of a file fed in order.
 #[derive(Debug)]

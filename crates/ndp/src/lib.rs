@@ -47,10 +47,11 @@ pub mod unordered;
 mod walk;
 mod zeros;
 
-pub use checksum::{Checksum, Digest};
+pub use checksum::Checksum;
 pub use count::{Counted, Counter};
 pub use fuel::{SLICE, STEP};
-pub use pattern::{Answer, PatternError, Search, SearchOptions};
+pub use nearside_near_data::{Answer, Digest, SearchOptions};
+pub use pattern::{PatternError, Search};
 pub use search::Searcher;
 
 /// Longest line, in bytes without its newline, that a search takes.

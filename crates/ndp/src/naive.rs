@@ -139,10 +139,10 @@ pub fn search(matcher: &Matcher, file: &[u8]) -> (Vec<Event>, u64) {
         start += line.len();
     }
     let limit = match options.answer {
-        Answer::First => options.max_count.map_or(1, |max| max.min(1)),
+        Answer::Files => options.max_count.map_or(1, |max| max.min(1)),
         _ => options.max_count.unwrap_or(u64::MAX),
     };
-    let shows = matches!(options.answer, Answer::Lines | Answer::Matches);
+    let shows = options.answer.shows();
     let first_nul = file.iter().position(|b| *b == 0).filter(|_| shows && !options.text);
     let early = first_nul.is_some_and(|nul| nul < BINARY_PROBE);
     let mut events = Vec::new();
@@ -162,7 +162,7 @@ pub fn search(matcher: &Matcher, file: &[u8]) -> (Vec<Event>, u64) {
             }
             found += 1;
             match options.answer {
-                Answer::Count | Answer::First => {}
+                Answer::Count | Answer::Total | Answer::Files => {}
                 Answer::Matches => {
                     let number = if options.numbers { index as u64 + 1 } else { 0 };
                     for (from, to) in matcher.parts(bytes).into_iter().filter(|_| !options.invert) {

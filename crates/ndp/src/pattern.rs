@@ -4,57 +4,11 @@
 //! taken out of it, `\A` and `\z` become the line's ends, and the pieces become one alternation. Then a match found
 //! anywhere in a run of many lines is a match in the line around it, and no line without a match need be looked at.
 
+use nearside_near_data::{Answer, SearchOptions};
 use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition, literal};
 
 use crate::engine::{Engine, LONGEST};
 use crate::zeros::Holes;
-
-/// What a search answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Answer {
-    /// The lines, with context.
-    #[default]
-    Lines,
-    /// The matched parts of lines; empty ones are left out.
-    Matches,
-    /// Only how many lines.
-    Count,
-    /// Only whether there is one: the file is done at the first.
-    First,
-}
-
-/// A search, with grep's meaning.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SearchOptions {
-    /// Patterns: a line that matches any is found; without any, no line is. The regex crate's syntax, with Unicode as ripgrep has it, `^`
-    /// and `$` at a line's ends. A pattern that is not UTF-8 is one over bytes.
-    pub patterns: Vec<Vec<u8>>,
-    /// Patterns are over bytes: Unicode is off (ripgrep's `--no-unicode`; `(?u)` turns it on).
-    pub bytes: bool,
-    /// Patterns are literals. One that holds newlines is several, as in grep.
-    pub fixed: bool,
-    /// Case is ignored, as Unicode folds it; ASCII's only, over bytes.
-    pub ignore_case: bool,
-    /// Lines that do not match.
-    pub invert: bool,
-    /// Only matches with no word character before and after them.
-    pub word: bool,
-    /// Only matches of whole lines.
-    pub line: bool,
-    /// What to answer.
-    pub answer: Answer,
-    /// The file is done after that many lines.
-    pub max_count: Option<u64>,
-    /// Lines before a match that are also wanted ([`Answer::Lines`]).
-    pub before: u32,
-    /// Lines after.
-    pub after: u32,
-    /// Do not look for NUL bytes. Without it, a file with a NUL in its first [`BINARY_PROBE`](crate::BINARY_PROBE) bytes, or before the end of
-    /// a found line, answers [`Sink::binary`](crate::Sink::binary) in place of that line. Counts are counts of lines either way.
-    pub text: bool,
-    /// Count line numbers ([`Answer::Lines`] and [`Answer::Matches`]); it costs a second look at every byte.
-    pub numbers: bool,
-}
 
 /// A pattern that does not compile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -110,6 +64,11 @@ impl Search {
     #[must_use]
     pub fn options(&self) -> &SearchOptions {
         &self.options
+    }
+
+    /// Whether lines are numbered.
+    pub(crate) fn numbers(&self) -> bool {
+        self.options.numbers && self.options.answer.shows()
     }
 
     /// Bytes to hand on at once: work on fewer is spread over more calls, work on more needs more memory.

@@ -3,10 +3,11 @@
 use crate::engine::Cache;
 use crate::fuel::{Fuel, at_once};
 use crate::hay::Hay;
-use crate::pattern::{Answer, Search};
+use crate::pattern::Search;
 use crate::walk::{self, State};
 use crate::{BINARY_PROBE, Error, Flow, MAX_LINE, Position, Sink};
 use memchr::{memchr, memrchr};
+use nearside_near_data::Answer;
 use std::sync::Arc;
 
 /// An unfinished line that grows beyond this gets all the room that a line can need, so that it is never moved again.
@@ -50,8 +51,7 @@ impl Searcher {
             opening: Opening::Seen,
             hidden: 0,
             long: LongLine::default(),
-            in_parts: matches!(search.options.answer, Answer::Count | Answer::First)
-                && search.engine.literal_len().is_some(),
+            in_parts: !search.options.answer.shows() && search.engine.literal_len().is_some(),
             done: false,
             fuel: Fuel::default(),
         };
@@ -71,13 +71,13 @@ impl Searcher {
         let state = &mut self.state;
         state.history.clear();
         state.offset = at.offset;
-        state.line = if options.numbers { at.line.max(1) } else { 0 };
+        state.line = if self.search.numbers() { at.line.max(1) } else { 0 };
         state.found = at.found;
         let parts = options.answer == Answer::Matches;
         (state.skip, state.after_left) = if parts { (at.pending, 0) } else { (0, at.pending) };
         state.nul = false;
         state.stopped = None;
-        let shows = matches!(options.answer, Answer::Lines | Answer::Matches);
+        let shows = options.answer.shows();
         self.probing = shows && !options.text && at.offset == 0;
         self.opening = if at.offset == 0 && !options.text { Opening::Start } else { Opening::Seen };
         self.long.clear();
@@ -199,7 +199,7 @@ impl Searcher {
         let parts = self.search.options.answer == Answer::Matches;
         Position {
             offset: state.offset.saturating_sub(bytes),
-            line: state.line.saturating_sub(if self.search.options.numbers { lines } else { 0 }),
+            line: state.line.saturating_sub(if self.search.numbers() { lines } else { 0 }),
             found: state.found,
             pending: if parts { state.skip } else { state.after_left },
         }
@@ -309,7 +309,7 @@ impl Searcher {
     async fn end_shortened(&mut self, line: &[u8], hidden: u64, sink: &mut impl Sink) -> Result<Flow, Error> {
         let Self { search, cache, state, fuel, .. } = &mut *self;
         let options = &search.options;
-        let shows = matches!(options.answer, Answer::Lines | Answer::Matches);
+        let shows = options.answer.shows();
         let mut flow = Flow::More;
         if shows && (options.text || state.after_left > 0) {
             let found = walk::any(&search.engine, cache, Hay::line(line), options.invert, fuel).await;
@@ -335,7 +335,7 @@ impl Searcher {
         }
         let Some(holes) = self.search.holes.filter(|_| !self.probing && len > 0) else { return 0 };
         let options = &self.search.options;
-        let shows = matches!(options.answer, Answer::Lines | Answer::Matches);
+        let shows = options.answer.shows();
         if shows && (options.text || self.state.after_left > 0) {
             // Up to the longest line that is taken it may be shown; beyond, only an error.
             let line = self.carry.len() as u64 + self.hidden;
@@ -368,11 +368,11 @@ impl Searcher {
         let Self { search, cache, state, fuel, .. } = self;
         let options = &search.options;
         let found = match options.answer {
-            Answer::Count => {
+            Answer::Count | Answer::Total => {
                 let left = options.max_count.unwrap_or(u64::MAX).saturating_sub(state.found);
                 walk::count(&search.engine, cache, hay, options.invert, left, fuel).await
             }
-            Answer::First => u64::from(walk::any(&search.engine, cache, hay, options.invert, fuel).await),
+            Answer::Files => u64::from(walk::any(&search.engine, cache, hay, options.invert, fuel).await),
             Answer::Lines | Answer::Matches => {
                 let flow = walk::deliver(search, cache, hay, state, sink, fuel).await;
                 self.done = flow != Flow::More;
@@ -388,7 +388,7 @@ impl Searcher {
         self.state.found += found;
         let options = &self.search.options;
         let limit = match options.answer {
-            Answer::First => 1,
+            Answer::Files => 1,
             _ => options.max_count.unwrap_or(u64::MAX),
         };
         self.done = self.state.found >= limit;

@@ -12,7 +12,9 @@
 use crate::engine::Cache;
 use crate::fuel::{Fuel, at_once};
 use crate::hay::Hay;
-use crate::pattern::{Answer, Search};
+use nearside_near_data::Answer;
+
+use crate::pattern::Search;
 use crate::search::Opening;
 use crate::{Counted, Error, Flow, MAX_LINE, walk, zeros};
 use std::collections::BTreeMap;
@@ -204,7 +206,7 @@ impl<O: Unordered> Gather<O> {
     }
 }
 
-/// A search that answers how many lines are found ([`Answer::Count`]), or whether any is ([`Answer::First`]: 0 or 1).
+/// A search that answers how many lines are found ([`Answer::Count`]), or whether any is ([`Answer::Files`]: 0 or 1).
 #[derive(Debug)]
 pub struct CountLines {
     search: Arc<Search>,
@@ -227,7 +229,7 @@ impl CountLines {
     /// `None` where the search must see the file in order: it shows lines.
     #[must_use]
     pub fn new(search: &Arc<Search>) -> Option<Self> {
-        let counts = matches!(search.options.answer, Answer::Count | Answer::First);
+        let counts = !search.options.answer.shows();
         counts.then(|| Self {
             search: Arc::clone(search),
             cache: search.engine.cache(),
@@ -243,7 +245,7 @@ impl CountLines {
 
     fn limit(&self) -> u64 {
         let max = self.search.options.max_count.unwrap_or(u64::MAX);
-        if self.search.options.answer == Answer::First { max.min(1) } else { max }
+        if self.search.options.answer == Answer::Files { max.min(1) } else { max }
     }
 
     async fn append(&mut self, mut line: Vec<u8>, more: &[u8], offset: u64) -> Result<Vec<u8>, Error> {

@@ -9,7 +9,9 @@ use crate::engine::{Cache, Engine};
 use crate::fuel::Fuel;
 use crate::hay::Hay;
 use crate::history::History;
-use crate::pattern::{Answer, Search};
+use nearside_near_data::Answer;
+
+use crate::pattern::Search;
 use crate::{Flow, Line, Position, Sink, Taken};
 
 /// Units for a line: what it takes to find its ends and to hand it over.

@@ -291,7 +291,7 @@ prop_compose! {
         invert in prop::bool::weighted(0.3),
         word in prop::bool::weighted(0.2),
         line in prop::bool::weighted(0.1),
-        answer in prop::sample::select(vec![Answer::Lines, Answer::Lines, Answer::Matches, Answer::Count, Answer::First]),
+        answer in prop::sample::select(vec![Answer::Lines, Answer::Lines, Answer::Matches, Answer::Count, Answer::Files]),
         max_count in prop::option::weighted(0.3, 0u64..5),
         before in prop_oneof![Just(0u32), 0u32..4],
         after in prop_oneof![Just(0u32), 0u32..4],
@@ -300,6 +300,7 @@ prop_compose! {
     ) -> SearchOptions {
         SearchOptions {
             patterns, fixed, bytes, ignore_case, invert, word, line, answer, max_count, before, after, text, numbers,
+            ..SearchOptions::default()
         }
     }
 }

@@ -112,7 +112,7 @@ fn taken_at_once_or_one_by_one() {
             })
             .collect();
         let pattern = PATTERNS[random.below(PATTERNS.len() as u64) as usize];
-        let answer = [Answer::Lines, Answer::Matches, Answer::Count, Answer::First][random.below(4) as usize];
+        let answer = [Answer::Lines, Answer::Matches, Answer::Count, Answer::Files][random.below(4) as usize];
         let options = SearchOptions {
             patterns: vec![pattern.into()],
             bytes: true,

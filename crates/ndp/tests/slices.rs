@@ -131,7 +131,7 @@ fn what_is_not_matching_is_cut_too() {
         ("needle", |o| o.invert = true),
     ];
     for (pattern, change) in kinds {
-        for answer in [Answer::Count, Answer::First, Answer::Lines, Answer::Matches] {
+        for answer in [Answer::Count, Answer::Files, Answer::Lines, Answer::Matches] {
             let mut searcher = compile(pattern, |o| {
                 o.answer = answer;
                 change(o);
@@ -142,11 +142,11 @@ fn what_is_not_matching_is_cut_too() {
             assert!(done && searcher.found() > 0, "{pattern} {answer:?}");
             assert!(most <= SLICE + STEP, "{pattern} {answer:?}: {most} units in one poll");
             assert!(
-                answer == Answer::First || polls > 20,
+                answer == Answer::Files || polls > 20,
                 "{pattern} {answer:?}: {all} units in {polls} polls"
             );
             if pattern == "^$" {
-                assert_eq!(searcher.found(), if answer == Answer::First { 1 } else { 100_000 });
+                assert_eq!(searcher.found(), if answer == Answer::Files { 1 } else { 100_000 });
             }
         }
     }

@@ -47,7 +47,7 @@ proptest! {
         sum.feed(&file);
         prop_assert_eq!(gather(SumCrc32c, &file, block, &keys).to_be_bytes().to_vec(), sum.value());
 
-        let answer = if first { Answer::First } else { Answer::Count };
+        let answer = if first { Answer::Files } else { Answer::Count };
         let options =
             SearchOptions { patterns: vec![pattern.into()], fixed, invert, answer, max_count, ..SearchOptions::default() };
         let found = naive::search(&naive::Matcher::new(&options).unwrap(), &file).1;

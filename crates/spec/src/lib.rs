@@ -1,6 +1,6 @@
-//! NVMe on the wire (NVMe Base Specification 2.0, NVM Command Set 1.0, TCP Transport 1.0) and the vendor's near-data commands.
+//! NVMe on the wire (NVMe Base Specification 2.0, NVM Command Set 1.0, TCP Transport 1.0), and the opcodes of the vendor's near-data commands.
 //!
-//! Pure data: no I/O, no allocation outside [`near_data`], no unsafe. Fields keep the specification's names; a
+//! Pure data: no I/O, no unsafe. Fields keep the specification's names; a
 //! zero-based field ends in `_z`. All multi-byte fields are little-endian; an unknown value is data, not an error of this crate.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -14,7 +14,6 @@ pub mod feature;
 pub mod identify;
 pub mod layout;
 pub mod log;
-pub mod near_data;
 pub mod opcode;
 pub mod registers;
 pub mod socket;

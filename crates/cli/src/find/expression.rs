@@ -25,7 +25,7 @@ pub struct Expression {
 
 /// An entry as the tests see it.
 pub struct Candidate<'a> {
-    pub entry: &'a Entry,
+    pub entry: &'a Entry<'a>,
     /// Of a directory: that nothing is in it.
     pub empty_directory: bool,
 }

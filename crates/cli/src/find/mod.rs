@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use nearside_fsrlib::{Ask, Entry, Operation, Record, ReplyStatus, Target, describe};
+use nearside_fsrlib::{Ask, Entry, Failure as Refusal, Operation, Record, Target, describe};
 
 use crate::args::DriveArgs;
 use crate::drive::Drive;
@@ -59,7 +59,7 @@ struct Walk<'a> {
     json: bool,
     /// Levels of the path that was asked for.
     top: usize,
-    held: Option<Entry>,
+    held: Option<Entry<'static>>,
     /// The path that could not be read, said last: such a directory is not known to be empty.
     failed: Vec<u8>,
 }
@@ -75,10 +75,10 @@ fn within(path: &[u8], directory: &[u8]) -> bool {
 }
 
 impl Walk<'_> {
-    fn entry(&mut self, entry: Entry, out: &mut Out) -> Result<(), Failure> {
+    fn entry(&mut self, entry: Entry<'_>, out: &mut Out) -> Result<(), Failure> {
         self.release(Some(&entry.path), out)?;
         if self.expression.asks_empty && format::is_directory(entry.mode) {
-            self.held = Some(entry);
+            self.held = Some(entry.into_owned());
             return Ok(());
         }
         self.test(&entry, false, out)
@@ -93,7 +93,7 @@ impl Walk<'_> {
     /// Tests the directory that was held back, now that `next` comes.
     fn release(&mut self, next: Option<&[u8]>, out: &mut Out) -> Result<(), Failure> {
         let Some(entry) = self.held.take() else { return Ok(()) };
-        let filled = next.is_some_and(|next| within(next, &entry.path)) || self.failed == entry.path;
+        let filled = next.is_some_and(|next| within(next, &entry.path)) || self.failed[..] == *entry.path;
         self.test(&entry, !filled, out)
     }
 
@@ -147,19 +147,19 @@ pub fn run(mut args: FindArgs) -> Outcome {
                     let unknown = expression.needs_attributes(kind);
                     if inside || unknown {
                         code = 1;
-                        complain_about(&path, &describe(&ReplyStatus::PermissionDenied));
+                        complain_about(&path, &describe(&Refusal::PermissionDenied));
                     }
                     if !unknown {
                         walk.entry(Entry::of_name(path, kind), &mut out)?;
                     }
                 }
-                Record::Failed { path, status } => {
+                Record::Failed { path, failure } => {
                     walk.failed(&path, &mut out)?;
                     // Deeper than was asked for, it is of no concern.
                     let depth = levels(&path).saturating_sub(walk.top) as u32;
                     if expression.maxdepth.is_none_or(|most| depth <= most) {
                         code = 1;
-                        complain_about(&path, &describe(&status));
+                        complain_about(&path, &describe(&failure));
                     }
                 }
                 _ => {}

@@ -1,6 +1,6 @@
 //! What a search found, as ripgrep's JSON lines: begin, match, context, end for each file; a summary.
 
-use nearside_fsrlib::{Record, ReplyStatus, describe, errno_name};
+use nearside_fsrlib::{Failure as Refusal, Record, describe, errno_name};
 use serde_json::{Value, json};
 
 use super::print::Highlight;
@@ -44,14 +44,15 @@ impl Json {
     }
 
     /// Takes a record.
-    pub fn record(&mut self, record: Record, out: &mut Out, tally: &mut Tally) -> Result<(), Failure> {
+    pub fn record(&mut self, record: Record<'_>, out: &mut Out, tally: &mut Tally) -> Result<(), Failure> {
         match record {
             Record::File { path, .. } => {
-                if self.file.as_ref().is_some_and(|f| f.path == path) {
+                if self.file.as_ref().is_some_and(|f| f.path[..] == *path) {
                     return Ok(());
                 }
                 self.end_of_file(out)?;
                 self.files += 1;
+                let path = path.into_owned();
                 self.file = Some(File { path, begun: false, binary: false, lines: 0, counted: None });
             }
             Record::Line { number, offset, bytes, context, continues } => {
@@ -59,15 +60,15 @@ impl Json {
                 let (number, offset, context, line) = match self.partial.take() {
                     Some((n, at, was_context, mut line)) if n == number => {
                         line.extend_from_slice(&bytes);
-                        (n, at, was_context, line)
+                        (n, at, was_context, line.into())
                     }
                     _ => (number, offset, context, bytes),
                 };
                 if continues {
-                    self.partial = Some((number, offset, context, line));
+                    self.partial = Some((number, offset, context, line.into_owned()));
                     return Ok(());
                 }
-                self.line(number, offset, context, line, out)?;
+                self.line(number, offset, context, line.into_owned(), out)?;
             }
             Record::Matches(n) => {
                 tally.found |= n > 0;
@@ -150,7 +151,7 @@ impl Json {
     }
 
     /// A file that could not be searched.
-    pub fn failed(&mut self, path: &[u8], status: &ReplyStatus, out: &mut Out) -> Result<(), Failure> {
+    pub fn failed(&mut self, path: &[u8], status: &Refusal, out: &mut Out) -> Result<(), Failure> {
         out.json(&json!({
             "type": "error",
             "data": { "path": text(path), "code": errno_name(status), "message": describe(status) },

@@ -40,13 +40,14 @@ impl Print {
     }
 
     /// Takes a record.
-    pub fn record(&mut self, record: Record, out: &mut Out, tally: &mut Tally) -> Result<(), Failure> {
+    pub fn record(&mut self, record: Record<'_>, out: &mut Out, tally: &mut Tally) -> Result<(), Failure> {
         match record {
             Record::File { path, .. } => {
-                if self.file.as_ref().is_some_and(|f| f.path == path) {
+                if self.file.as_ref().is_some_and(|f| f.path[..] == *path) {
                     return Ok(());
                 }
                 self.end_of_file(out, tally)?;
+                let path = path.into_owned();
                 self.file = Some(Current { path, matches: 0, named: false, last: None, continues: false });
             }
             Record::Line { number, offset, bytes, context, continues } => {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use nearside_conformance::needs;
-use nearside_spec::near_data::wire::decode_request;
+use nearside_near_data::wire::decode_request;
 use tempfile::TempDir;
 
 use crate::fixture::{Ran, ext4, nearside};

@@ -4,9 +4,9 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use nearside_near_data::{Answer, Credentials, Operation, Request, SearchOptions, Target, wire};
 use nearside_spec::fabrics::capsule::CapsuleData;
 use nearside_spec::fabrics::pdu::{DataHeader, Pdu};
-use nearside_spec::near_data::{Answer, Credentials, Operation, Request, Search, Target, wire};
 use nearside_spec::opcode::io;
 use nearside_spec::{Status, SubmissionEntry};
 
@@ -55,10 +55,10 @@ fn search(queue: &mut Raw, path: &str, pattern: &str) {
         partition: 0,
         credentials: Credentials::default(),
         target: Target::Path(path.into()),
-        operation: Operation::Search(Search {
+        operation: Operation::Search(SearchOptions {
             patterns: vec![pattern.into()],
             answer: Answer::Count,
-            ..Search::default()
+            ..SearchOptions::default()
         }),
         follow: true,
         resume: None,

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use nearside_conformance::needs;
-use nearside_spec::near_data::wire::decode_reply;
-use nearside_spec::near_data::{Record, ReplyStatus};
+use nearside_near_data::Record;
+use nearside_near_data::wire::decode_reply;
 
 mod guest;
 
@@ -119,8 +119,9 @@ fn by_features(guest: &mut Guest, nvme: &str, device: &str, word: &str, path: &s
     let get = get.split(" | ").next().unwrap().to_owned();
     guest.until(&format!("{get} | head -c 4 | grep -q NDRP"));
     let fetched = guest.sh(&format!("{get} | od -An -v -tx1"));
-    let reply = decode_reply(&hex(&fetched)).expect("a reply");
-    assert_eq!(reply.status, ReplyStatus::Success);
+    let fetched = hex(&fetched);
+    let reply = decode_reply(&fetched).expect("a reply");
+    assert_eq!(reply.failure, None);
     let counts = reply.records.iter().filter_map(|record| match record {
         Record::Matches(count) => Some(*count),
         _ => None,

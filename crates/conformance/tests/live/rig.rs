@@ -1,5 +1,6 @@
 //! A drive over memory, attached, with an ext4 of this machine's kernel mounted on it; and what both say of a path.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -18,7 +19,7 @@ use nearside_firmware::Fsr;
 use nearside_front_fuse::{AttachOptions, Attached, attach};
 use nearside_front_loop::{Threaded, threaded};
 use nearside_fsrlib::{
-    Answer, Ask, Digest, Entry, Error, Operation, Record, ReplyStatus, Search, Session, SocketTransport,
+    Answer, Ask, Digest, Entry, Error, Failure, Operation, Record, SearchOptions, Session, SocketTransport,
 };
 use nearside_store::Dram;
 use xxhash_rust::xxh3::xxh3_64;
@@ -109,7 +110,7 @@ impl Meta {
         })
     }
 
-    fn drive(entry: Entry) -> Meta {
+    fn drive(entry: Entry<'_>) -> Meta {
         let [_, modified, changed] = entry.times;
         Meta {
             ino: entry.ino,
@@ -121,7 +122,7 @@ impl Meta {
             sectors: entry.sectors,
             modified,
             changed,
-            target: entry.link,
+            target: entry.link.map(Cow::into_owned),
         }
     }
 }
@@ -189,12 +190,12 @@ impl Rig {
         attached.detach().map_err(|(e, _)| e).unwrap();
     }
 
-    fn ask(&mut self, ask: &Ask) -> Result<Vec<Record>, ReplyStatus> {
+    fn ask(&mut self, ask: &Ask) -> Result<Vec<Record<'static>>, Failure> {
         let mut records = Vec::new();
         let result = self.session.stream(ask, |record| {
             // A mounted volume always needs recovery, and says so; that is about no file.
             if !matches!(record, Record::Warning(_)) {
-                records.push(record);
+                records.push(record.into_owned());
             }
             ControlFlow::Continue(())
         });
@@ -203,17 +204,17 @@ impl Rig {
                 self.hits += summary.counters.cache_hits;
                 self.misses += summary.counters.cache_misses;
             }
-            Err(Error::Refused(status)) => return Err(status),
+            Err(Error::Refused(failure)) => return Err(failure),
             Err(error) => panic!("{ask:?}: {error}"),
         }
         let failed = records.iter().find_map(|r| match r {
-            Record::Failed { status, .. } => Some(status.clone()),
+            Record::Failed { failure, .. } => Some(failure.clone()),
             _ => None,
         });
         failed.map_or(Ok(records), Err)
     }
 
-    fn one(&mut self, path: &str, operation: Operation) -> Result<Vec<Record>, String> {
+    fn one(&mut self, path: &str, operation: Operation) -> Result<Vec<Record<'static>>, String> {
         let ask = Ask { follow: false, ..Ask::path(path, operation) };
         self.ask(&ask).map_err(|status| format!("{path}: {:?} fails: {status:?}", ask.operation))
     }
@@ -224,7 +225,7 @@ impl Rig {
                 Some(entry) => Ok(Said::Is(Box::new(Meta::drive(entry)))),
                 None => Err(format!("{path}: stat says nothing")),
             },
-            Err(ReplyStatus::NotFound) => Ok(Said::Nothing),
+            Err(Failure::NotFound) => Ok(Said::Nothing),
             Err(status) => Err(format!("{path}: stat fails: {status:?}")),
         }
     }
@@ -275,7 +276,7 @@ impl Rig {
             .collect();
         let records = self.one(path, Operation::List)?;
         let there: BTreeMap<Vec<u8>, u64> =
-            records.into_iter().filter_map(entry).map(|e| (e.path, e.ino)).collect();
+            records.into_iter().filter_map(entry).map(|e| (e.path.into_owned(), e.ino)).collect();
         if there == here {
             return Ok(());
         }
@@ -308,7 +309,7 @@ impl Rig {
         let listed = self.ask(&Ask::tree("/", Operation::List)).map_err(|s| format!("tree: {s:?}"))?;
         let mut there = BTreeMap::new();
         for entry in listed.into_iter().filter_map(entry) {
-            there.insert(entry.path.clone(), Meta::drive(entry));
+            there.insert(entry.path.to_vec(), Meta::drive(entry));
         }
         if there != here {
             let paths = here.keys().chain(there.keys()).filter(|p| here.get(*p) != there.get(*p));
@@ -322,7 +323,7 @@ impl Rig {
         let mut file = Vec::new();
         for record in sums.map_err(|s| format!("tree: {s:?}"))?.into_iter().chain(lines) {
             if let Record::File { path, .. } = record {
-                file = path;
+                file = path.into_owned();
                 continue;
             }
             let content = contents.entry(file.clone()).or_default();
@@ -354,12 +355,12 @@ impl Rig {
 
 fn search() -> Operation {
     let patterns = vec![NEEDLE.as_bytes().to_vec()];
-    Operation::Search(Search {
+    Operation::Search(SearchOptions {
         patterns,
         fixed: true,
         text: true,
         answer: Answer::Count,
-        ..Search::default()
+        ..SearchOptions::default()
     })
 }
 
@@ -367,16 +368,16 @@ fn has(line: &[u8]) -> bool {
     line.windows(NEEDLE.len()).any(|w| w == NEEDLE.as_bytes())
 }
 
-fn entry(record: Record) -> Option<Entry> {
+fn entry(record: Record<'_>) -> Option<Entry<'_>> {
     match record {
         Record::Entry(entry) => Some(entry),
         _ => None,
     }
 }
 
-fn digest(record: Record) -> Option<Vec<u8>> {
+fn digest(record: Record<'_>) -> Option<Vec<u8>> {
     match record {
-        Record::Digest { value, .. } => Some(value),
+        Record::Digest { value, .. } => Some(value.into_owned()),
         _ => None,
     }
 }

@@ -212,7 +212,7 @@ fn known<S: Store, F: Firmware<S>>(reactor: &Reactor<S, F>, id: u8) -> Result<(b
 
 fn near_data_bytes(entry: &SubmissionEntry) -> Result<usize, Fault> {
     let bytes = if entry.cdw[13] == 0 { NEAR_DATA_BYTES } else { entry.cdw[13] };
-    if bytes as usize > nearside_spec::near_data::MAX_BUFFER {
+    if bytes as usize > nearside_near_data::MAX_BUFFER {
         return Err(Fault::field(cdw(13), 0));
     }
     Ok(bytes as usize)

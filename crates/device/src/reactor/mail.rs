@@ -156,7 +156,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     pub(super) fn drain(&mut self) -> usize {
         let (mut done, mut closed) = (Vec::new(), Vec::new());
         if let Some(key) = self.resetting {
-            if self.commands.len() > 0 {
+            if !self.commands.is_empty() {
                 return 0;
             }
             done.extend(self.deleting.drain(..).filter_map(|(_, key)| key));

@@ -8,9 +8,9 @@ use std::pin::pin;
 use std::process::Command;
 use std::task::{Context, Poll, Waker};
 
-use nearside_fsr::{
-    Answer, Counters, Credentials, Cursor, Failure, FileKind, Full, Mark, Media, Operation, Record, Request,
-    Retriever, Sink, Target, Totals,
+use nearside_fsr::{Full, Mark, Media, Outcome, Retriever, Sink};
+use nearside_near_data::{
+    Counters, Credentials, Cursor, Failure, Operation, Record, Request, SearchTotals, Target,
 };
 
 /// Runs a future that is always ready.
@@ -33,10 +33,10 @@ pub enum Got {
     Count(u64, u64, u64),
     Digest(Vec<u8>),
     Data(u64, Vec<u8>),
-    Entry { path: String, ino: u32, mode: u16, size: u64, uid: u32, link: Option<String> },
-    Name(String, Option<FileKind>),
+    Entry { path: String, ino: u64, mode: u16, size: u64, uid: u32, link: Option<String> },
+    Name(String, u16),
     Extent(u64, u64, u64),
-    Total(Totals),
+    Total(SearchTotals),
     Volume(u32, String),
     Warning(String),
 }
@@ -61,38 +61,36 @@ impl Records {
 
 impl Sink for Records {
     fn push(&mut self, record: Record<'_>, path_len: usize) -> Result<(), Full> {
-        let got = match record {
-            Record::File { path, size } => Got::File(text(path), size),
+        let got = match &record {
+            Record::File { path, size } => Got::File(text(path), *size),
             Record::Failed { path, failure } => Got::Failed(text(path), failure.clone()),
             Record::Line { number, offset, bytes, context, continues } => {
-                Got::Line { number, offset, bytes: bytes.to_vec(), context, continues }
+                let (bytes, context, continues) = (bytes.to_vec(), *context, *continues);
+                Got::Line { number: *number, offset: *offset, bytes, context, continues }
             }
-            Record::Matches(n) => Got::Matches(n),
+            Record::Matches(n) => Got::Matches(*n),
             Record::BinaryMatches => Got::Binary,
-            Record::Count { lines, words, bytes } => Got::Count(lines, words, bytes),
-            Record::Digest(_, value) => Got::Digest(value.to_vec()),
-            Record::Data { offset, bytes } => Got::Data(offset, bytes.to_vec()),
-            Record::Entry { path, inode, link } => Got::Entry {
-                path: text(path),
-                ino: inode.ino.0,
-                mode: inode.mode,
-                size: inode.size,
-                uid: inode.uid,
-                link: link.map(text),
+            Record::Count { lines, words, bytes } => Got::Count(*lines, *words, *bytes),
+            Record::Digest { value, .. } => Got::Digest(value.to_vec()),
+            Record::Data { offset, bytes } => Got::Data(*offset, bytes.to_vec()),
+            Record::Entry(entry) => Got::Entry {
+                path: text(&entry.path),
+                ino: entry.ino,
+                mode: entry.mode,
+                size: entry.size,
+                uid: entry.uid,
+                link: entry.link.as_deref().map(text),
             },
-            Record::Name { path, kind } => Got::Name(text(path), kind),
-            Record::Extent { from, len, offset } => Got::Extent(from, len, offset),
-            Record::Total(totals) => Got::Total(totals),
-            Record::Volume { partition, info, .. } => {
-                Got::Volume(partition, info.map_or("", |i| i.file_system).to_owned())
-            }
-            Record::Warning(warning) => Got::Warning(warning.to_owned()),
+            Record::Name { path, kind } => Got::Name(text(path), *kind),
+            Record::Extent { from, len, offset } => Got::Extent(*from, *len, *offset),
+            Record::Total(totals) => Got::Total(*totals),
+            Record::Volume(volume) => Got::Volume(volume.partition, volume.file_system.to_string()),
+            Record::Warning(warning) => Got::Warning(warning.to_string()),
         };
         let size = 24
-            + match record {
-                Record::File { path, .. } | Record::Failed { path, .. } | Record::Entry { path, .. } => {
-                    path.len() + 100
-                }
+            + match &record {
+                Record::File { path, .. } | Record::Failed { path, .. } => path.len() + 100,
+                Record::Entry(entry) => entry.path.len() + 100,
                 Record::Line { bytes, .. } | Record::Data { bytes, .. } => bytes.len(),
                 _ => 24,
             };
@@ -139,7 +137,7 @@ pub fn tree(path: &str) -> Target {
     Target::Tree { root: path.as_bytes().to_vec(), include: vec![], exclude: vec![], max_depth: u32::MAX }
 }
 
-pub fn ask<M: Media>(retriever: &Retriever, media: &M, request: &Request) -> (Vec<Got>, Answer) {
+pub fn ask<M: Media>(retriever: &Retriever, media: &M, request: &Request) -> (Vec<Got>, Outcome) {
     let mut records = Records::new(usize::MAX / 2);
     let answer = now(retriever.run(media, request, &mut records));
     (records.got, answer)
@@ -151,7 +149,7 @@ pub fn ask_in_parts<M: Media>(
     media: &M,
     request: &Request,
     limit: usize,
-) -> (Vec<Got>, Answer, usize) {
+) -> (Vec<Got>, Outcome, usize) {
     let mut all = Vec::new();
     let mut request = request.clone();
     let mut counters = Counters::default();

@@ -14,9 +14,9 @@ use std::sync::atomic::AtomicBool;
 
 use nearside_dma::passthrough::Queue;
 use nearside_driver::{Command, NamespaceInfo};
+use nearside_near_data::MAX_BUFFER;
 use nearside_spec::identify::cns;
 use nearside_spec::log::NearDataLog;
-use nearside_spec::near_data::MAX_BUFFER;
 use nearside_spec::opcode::{self, admin, io as op};
 use nearside_spec::{identify::IdentifyController, layout};
 

@@ -26,13 +26,12 @@
 //! Nothing here panics on any bytes, and nothing is allocated beyond what the bytes at hand hold.
 #![deny(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
 
-use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 mod reply;
 mod request;
 
-pub use reply::{Full, REPLY_HEADER, RecordRef, ReplyWriter, decode_reply, encode_reply, reply_len};
+pub use reply::{Full, REPLY_HEADER, ReplyWriter, decode_reply, encode_reply, reply_len};
 pub use request::{REQUEST_HEADER, decode_request, encode_request};
 
 /// The version that this codec speaks.
@@ -155,10 +154,10 @@ impl<'a> Reader<'a> {
         tail
     }
 
-    fn text(&mut self, n: usize) -> Result<String, WireError> {
+    fn text(&mut self, n: usize) -> Result<&'a str, WireError> {
         let at = self.at;
         match core::str::from_utf8(self.bytes(n)?) {
-            Ok(s) => Ok(s.to_string()),
+            Ok(s) => Ok(s),
             Err(_) => Err(WireError { at, what: Fault::Invalid("text: not UTF-8") }),
         }
     }

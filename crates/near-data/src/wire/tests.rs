@@ -1,15 +1,20 @@
 //! The codec against golden bytes, against itself, and against bytes that are neither.
 
+use alloc::borrow::Cow;
 use alloc::vec;
 
 use proptest::collection::vec as many;
 use proptest::prelude::*;
 
 use super::*;
-use crate::near_data::*;
+use crate::*;
 
 fn bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
     many(any::<u8>(), 0..max)
+}
+
+fn blob(max: usize) -> impl Strategy<Value = Cow<'static, [u8]>> {
+    bytes(max).prop_map(Cow::Owned)
 }
 
 fn text() -> impl Strategy<Value = String> {
@@ -29,15 +34,13 @@ fn cursor() -> impl Strategy<Value = Cursor> {
         found: n[2],
         within: n[3],
         pending,
-        files: n[4],
-        files_matched: n[5],
-        matches: n[6],
+        totals: SearchTotals { files: n[4], files_matched: n[5], matches: n[6] },
     })
 }
 
-fn search() -> impl Strategy<Value = Search> {
+fn search() -> impl Strategy<Value = SearchOptions> {
     (many(bytes(20), 0..4), any::<[bool; 9]>(), 0..5, any::<Option<u64>>(), any::<(u32, u32)>()).prop_map(
-        |(patterns, b, answer, max_count, (before, after))| Search {
+        |(patterns, b, answer, max_count, (before, after))| SearchOptions {
             patterns,
             fixed: b[0],
             ignore_case: b[1],
@@ -99,11 +102,10 @@ fn request() -> impl Strategy<Value = Request> {
         })
 }
 
-fn status() -> impl Strategy<Value = ReplyStatus> {
-    use ReplyStatus::*;
+fn failure() -> impl Strategy<Value = Failure> {
+    use Failure::*;
     prop_oneof![
         prop::sample::select(vec![
-            Success,
             NotFound,
             PermissionDenied,
             NotADirectory,
@@ -126,15 +128,15 @@ fn status() -> impl Strategy<Value = ReplyStatus> {
     ]
 }
 
-fn entry() -> impl Strategy<Value = Entry> {
+fn entry() -> impl Strategy<Value = Entry<'static>> {
     (
-        bytes(50),
+        blob(50),
         any::<[u64; 3]>(),
         any::<u16>(),
         any::<[u32; 5]>(),
         any::<[(i64, u32); 3]>(),
         any::<Option<(i64, u32)>>(),
-        proptest::option::of(bytes(30)),
+        proptest::option::of(blob(30)),
     )
         .prop_map(|(path, n, mode, w, times, birth, link)| Entry {
             path,
@@ -152,11 +154,11 @@ fn entry() -> impl Strategy<Value = Entry> {
         })
 }
 
-fn record() -> impl Strategy<Value = Record> {
+fn record() -> impl Strategy<Value = Record<'static>> {
     prop_oneof![
-        (bytes(50), any::<u64>()).prop_map(|(path, size)| Record::File { path, size }),
-        (bytes(50), status()).prop_map(|(path, status)| Record::Failed { path, status }),
-        (any::<(u64, u64, bool, bool)>(), bytes(90)).prop_map(
+        (blob(50), any::<u64>()).prop_map(|(path, size)| Record::File { path, size }),
+        (blob(50), failure()).prop_map(|(path, failure)| Record::Failed { path, failure }),
+        (any::<(u64, u64, bool, bool)>(), blob(90)).prop_map(
             |((number, offset, context, continues), bytes)| Record::Line {
                 number,
                 offset,
@@ -168,14 +170,12 @@ fn record() -> impl Strategy<Value = Record> {
         any::<u64>().prop_map(Record::Matches),
         Just(Record::BinaryMatches),
         any::<(u64, u64, u64)>().prop_map(|(lines, words, bytes)| Record::Count { lines, words, bytes }),
-        (digest(), bytes(33)).prop_map(|(kind, value)| Record::Digest { kind, value }),
-        (any::<u64>(), bytes(90)).prop_map(|(offset, bytes)| Record::Data { offset, bytes }),
+        (digest(), blob(33)).prop_map(|(kind, value)| Record::Digest { kind, value }),
+        (any::<u64>(), blob(90)).prop_map(|(offset, bytes)| Record::Data { offset, bytes }),
         entry().prop_map(Record::Entry),
         any::<(u64, u64, u64)>().prop_map(|(from, len, offset)| Record::Extent { from, len, offset }),
-        any::<(u64, u64, u64)>().prop_map(|(files, files_matched, matches)| Record::Total {
-            files,
-            files_matched,
-            matches
+        any::<(u64, u64, u64)>().prop_map(|(files, files_matched, matches)| {
+            Record::Total(SearchTotals { files, files_matched, matches })
         }),
         (any::<(u32, u64, u64, u64, u32, [u8; 16], bool)>(), many(text(), 2..3), many(text(), 0..4))
             .prop_map(|((partition, offset, len, blocks, block_size, uuid, needs_recovery), a, b)| {
@@ -183,24 +183,29 @@ fn record() -> impl Strategy<Value = Record> {
                     partition,
                     offset,
                     len,
-                    file_system: a[0].clone(),
-                    label: a[1].clone(),
+                    file_system: a[0].clone().into(),
+                    label: a[1].clone().into(),
                     uuid,
                     block_size,
                     blocks,
-                    features: b.clone(),
+                    features: b.into_iter().map(Cow::Owned).collect(),
                     needs_recovery,
-                    warnings: a,
+                    warnings: a.into_iter().map(Cow::Owned).collect(),
                 })
             }),
-        text().prop_map(Record::Warning),
+        text().prop_map(|text| Record::Warning(text.into())),
     ]
 }
 
-fn reply() -> impl Strategy<Value = Reply> {
-    (status(), any::<[u64; 7]>(), many(record(), 0..12), proptest::option::of(cursor())).prop_map(
-        |(status, c, records, more)| Reply {
-            status,
+fn reply() -> impl Strategy<Value = Reply<'static>> {
+    (
+        proptest::option::of(failure()),
+        any::<[u64; 7]>(),
+        many(record(), 0..12),
+        proptest::option::of(cursor()),
+    )
+        .prop_map(|(failure, c, records, more)| Reply {
+            failure,
             counters: Counters {
                 bytes_scanned: c[0],
                 blocks_read: c[1],
@@ -212,8 +217,7 @@ fn reply() -> impl Strategy<Value = Reply> {
             },
             records,
             more,
-        },
-    )
+        })
 }
 
 proptest! {
@@ -255,11 +259,11 @@ proptest! {
         let reserve = ReplyWriter::cursor_len(30);
         let mut kept = Vec::new();
         for record in &reply.records {
-            if writer.push(record.as_ref(), reserve).is_ok() {
+            if writer.push(record, reserve).is_ok() {
                 kept.push(record.clone());
             }
         }
-        match writer.finish(&reply.status, &reply.counters, Some(&cursor)) {
+        match writer.finish(reply.failure.as_ref(), &reply.counters, Some(&cursor)) {
             Ok(bytes) => {
                 prop_assert!(bytes.len() <= limit);
                 let back = decode_reply(&bytes).unwrap();
@@ -276,7 +280,7 @@ proptest! {
         let room = writer.room_for_bytes(reserve);
         let line = vec![b'x'; room + 1];
         let push = |w: &mut ReplyWriter, n: usize| {
-            w.push(RecordRef::Line { number: 1, offset: 0, bytes: &line[..n], context: false, continues: true }, reserve)
+            w.push(&Record::Line { number: 1, offset: 0, bytes: line[..n].into(), context: false, continues: true }, reserve)
         };
         prop_assert_eq!(push(&mut writer, room + 1), Err(Full));
         if room > 0 {
@@ -319,12 +323,12 @@ fn golden_request() {
 #[test]
 fn golden_reply() {
     let reply = Reply {
-        status: ReplyStatus::CorruptVolume("x".into()),
+        failure: Some(Failure::CorruptVolume("x".into())),
         counters: Counters { bytes_scanned: 0x0102, compute_ns: 9, ..Counters::default() },
         records: vec![Record::Line {
             number: 7,
             offset: 8,
-            bytes: b"abc".to_vec(),
+            bytes: b"abc".into(),
             context: true,
             continues: false,
         }],
@@ -349,14 +353,14 @@ fn golden_reply() {
 
 #[test]
 fn golden_search() {
-    let search = Search {
+    let search = SearchOptions {
         patterns: vec![b"ab".to_vec()],
         fixed: true,
         numbers: true,
         answer: Answer::Lines,
         before: 2,
         max_count: Some(5),
-        ..Search::default()
+        ..SearchOptions::default()
     };
     let bytes = encode_request(&Request { operation: Operation::Search(search), ..plain() });
     // Behind the items of the plain request: the pattern, then flags, answer, context before and after, limit.

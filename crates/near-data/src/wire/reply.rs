@@ -1,11 +1,12 @@
 //! The reply's bytes, written as the records arise.
 
+use alloc::borrow::{Cow, ToOwned};
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::request::{CURSOR_FIXED, decode_cursor, digest_number, digest_of, encode_cursor};
 use super::{Fault, Reader, VERSION, WireError, pad, padded, put, small};
-use crate::near_data::*;
+use crate::*;
 
 /// Bytes of a reply's header.
 pub const REPLY_HEADER: usize = 96;
@@ -38,101 +39,53 @@ const ENTRY_BIRTH: u16 = 1;
 const ENTRY_LINK: u16 = 2;
 const VOLUME_NEEDS_RECOVERY: u16 = 1;
 
-/// A [`Record`] whose bytes lie elsewhere; the fields are those of the record of the same name.
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)]
-pub enum RecordRef<'a> {
-    File { path: &'a [u8], size: u64 },
-    Failed { path: &'a [u8], status: &'a ReplyStatus },
-    Line { number: u64, offset: u64, bytes: &'a [u8], context: bool, continues: bool },
-    Matches(u64),
-    BinaryMatches,
-    Count { lines: u64, words: u64, bytes: u64 },
-    Digest { kind: Digest, value: &'a [u8] },
-    Data { offset: u64, bytes: &'a [u8] },
-    Entry(&'a Entry),
-    Extent { from: u64, len: u64, offset: u64 },
-    Total { files: u64, files_matched: u64, matches: u64 },
-    Volume(&'a VolumeRecord),
-    Warning(&'a str),
-    Name { path: &'a [u8], kind: u16 },
-}
-
-impl Record {
-    /// The same with its bytes borrowed.
-    pub fn as_ref(&self) -> RecordRef<'_> {
-        match *self {
-            Record::File { ref path, size } => RecordRef::File { path, size },
-            Record::Failed { ref path, ref status } => RecordRef::Failed { path, status },
-            Record::Line { number, offset, ref bytes, context, continues } => {
-                RecordRef::Line { number, offset, bytes, context, continues }
-            }
-            Record::Matches(n) => RecordRef::Matches(n),
-            Record::BinaryMatches => RecordRef::BinaryMatches,
-            Record::Count { lines, words, bytes } => RecordRef::Count { lines, words, bytes },
-            Record::Digest { kind, ref value } => RecordRef::Digest { kind, value },
-            Record::Data { offset, ref bytes } => RecordRef::Data { offset, bytes },
-            Record::Entry(ref entry) => RecordRef::Entry(entry),
-            Record::Extent { from, len, offset } => RecordRef::Extent { from, len, offset },
-            Record::Total { files, files_matched, matches } => {
-                RecordRef::Total { files, files_matched, matches }
-            }
-            Record::Volume(ref volume) => RecordRef::Volume(volume),
-            Record::Warning(ref text) => RecordRef::Warning(text),
-            Record::Name { ref path, kind } => RecordRef::Name { path, kind },
-        }
-    }
-}
-
-impl ReplyStatus {
+impl Failure {
     /// Its number on the wire, and its text.
     pub fn code(&self) -> (u32, &str) {
         match self {
-            ReplyStatus::Success => (0, ""),
-            ReplyStatus::NotFound => (1, ""),
-            ReplyStatus::PermissionDenied => (2, ""),
-            ReplyStatus::NotADirectory => (3, ""),
-            ReplyStatus::IsADirectory => (4, ""),
-            ReplyStatus::NotARegularFile => (5, ""),
-            ReplyStatus::SymlinkLoop => (6, ""),
-            ReplyStatus::NameTooLong => (7, ""),
-            ReplyStatus::NotAbsolute => (8, ""),
-            ReplyStatus::ChangedDuringScan => (9, ""),
-            ReplyStatus::UnsupportedFeature(text) => (10, text),
-            ReplyStatus::CorruptVolume(text) => (11, text),
-            ReplyStatus::MediumError(text) => (12, text),
-            ReplyStatus::InvalidPattern(text) => (13, text),
-            ReplyStatus::InvalidRequest(text) => (14, text),
-            ReplyStatus::NoVolume(text) => (15, text),
-            ReplyStatus::LineTooLong(text) => (16, text),
-            ReplyStatus::Cancelled => (17, ""),
-            ReplyStatus::DeniedAs(text) => (18, text),
-            ReplyStatus::NeedsRecovery(text) => (19, text),
+            Failure::NotFound => (1, ""),
+            Failure::PermissionDenied => (2, ""),
+            Failure::NotADirectory => (3, ""),
+            Failure::IsADirectory => (4, ""),
+            Failure::NotARegularFile => (5, ""),
+            Failure::SymlinkLoop => (6, ""),
+            Failure::NameTooLong => (7, ""),
+            Failure::NotAbsolute => (8, ""),
+            Failure::ChangedDuringScan => (9, ""),
+            Failure::UnsupportedFeature(text) => (10, text),
+            Failure::CorruptVolume(text) => (11, text),
+            Failure::MediumError(text) => (12, text),
+            Failure::InvalidPattern(text) => (13, text),
+            Failure::InvalidRequest(text) => (14, text),
+            Failure::NoVolume(text) => (15, text),
+            Failure::LineTooLong(text) => (16, text),
+            Failure::Cancelled => (17, ""),
+            Failure::DeniedAs(text) => (18, text),
+            Failure::NeedsRecovery(text) => (19, text),
         }
     }
 
-    fn of(code: u32, text: String) -> Option<ReplyStatus> {
+    fn of(code: u32, text: String) -> Option<Failure> {
         Some(match code {
-            0 => ReplyStatus::Success,
-            1 => ReplyStatus::NotFound,
-            2 => ReplyStatus::PermissionDenied,
-            3 => ReplyStatus::NotADirectory,
-            4 => ReplyStatus::IsADirectory,
-            5 => ReplyStatus::NotARegularFile,
-            6 => ReplyStatus::SymlinkLoop,
-            7 => ReplyStatus::NameTooLong,
-            8 => ReplyStatus::NotAbsolute,
-            9 => ReplyStatus::ChangedDuringScan,
-            10 => ReplyStatus::UnsupportedFeature(text),
-            11 => ReplyStatus::CorruptVolume(text),
-            12 => ReplyStatus::MediumError(text),
-            13 => ReplyStatus::InvalidPattern(text),
-            14 => ReplyStatus::InvalidRequest(text),
-            15 => ReplyStatus::NoVolume(text),
-            16 => ReplyStatus::LineTooLong(text),
-            17 => ReplyStatus::Cancelled,
-            18 => ReplyStatus::DeniedAs(text),
-            19 => ReplyStatus::NeedsRecovery(text),
+            1 => Failure::NotFound,
+            2 => Failure::PermissionDenied,
+            3 => Failure::NotADirectory,
+            4 => Failure::IsADirectory,
+            5 => Failure::NotARegularFile,
+            6 => Failure::SymlinkLoop,
+            7 => Failure::NameTooLong,
+            8 => Failure::NotAbsolute,
+            9 => Failure::ChangedDuringScan,
+            10 => Failure::UnsupportedFeature(text),
+            11 => Failure::CorruptVolume(text),
+            12 => Failure::MediumError(text),
+            13 => Failure::InvalidPattern(text),
+            14 => Failure::InvalidRequest(text),
+            15 => Failure::NoVolume(text),
+            16 => Failure::LineTooLong(text),
+            17 => Failure::Cancelled,
+            18 => Failure::DeniedAs(text),
+            19 => Failure::NeedsRecovery(text),
             _ => return None,
         })
     }
@@ -180,7 +133,7 @@ impl ReplyWriter {
     }
 
     /// Adds a record, where `reserve` bytes still fit after it.
-    pub fn push(&mut self, record: RecordRef<'_>, reserve: usize) -> Result<(), Full> {
+    pub fn push(&mut self, record: &Record<'_>, reserve: usize) -> Result<(), Full> {
         let at = self.out.len();
         let room = self.limit.saturating_sub(at).saturating_sub(padded(reserve));
         if record.least_len().saturating_add(RECORD_HEADER) > room {
@@ -217,7 +170,7 @@ impl ReplyWriter {
     /// The whole reply. The status text is cut to the room there is; [`Full`] where the cursor does not fit.
     pub fn finish(
         mut self,
-        status: &ReplyStatus,
+        failure: Option<&Failure>,
         counters: &Counters,
         more: Option<&Cursor>,
     ) -> Result<Vec<u8>, Full> {
@@ -226,7 +179,7 @@ impl ReplyWriter {
             encode_cursor(more, &mut cursor);
         }
         let room = self.limit.saturating_sub(self.out.len()).checked_sub(padded(cursor.len())).ok_or(Full)?;
-        let (code, text) = status.code();
+        let (code, text) = failure.map_or((0, ""), Failure::code);
         let text = cut(text, room.min(MAX_TEXT));
         self.out.extend_from_slice(text.as_bytes());
         pad(&mut self.out);
@@ -285,72 +238,70 @@ fn put_numbers(out: &mut Vec<u8>, numbers: &[u64]) {
     }
 }
 
-impl RecordRef<'_> {
+impl Record<'_> {
     /// A lower bound of the value's length, so that a large record that cannot fit is not copied first.
     fn least_len(&self) -> usize {
         match self {
-            RecordRef::File { path, .. } | RecordRef::Failed { path, .. } | RecordRef::Name { path, .. } => {
-                path.len()
-            }
-            RecordRef::Line { bytes, .. } | RecordRef::Data { bytes, .. } => bytes.len().saturating_add(16),
+            Record::File { path, .. } | Record::Failed { path, .. } | Record::Name { path, .. } => path.len(),
+            Record::Line { bytes, .. } | Record::Data { bytes, .. } => bytes.len().saturating_add(16),
             _ => 0,
         }
     }
 
     fn encode(&self, out: &mut Vec<u8>) -> (u16, u16) {
-        match *self {
-            RecordRef::File { path, size } => {
-                put_numbers(out, &[size]);
+        match self {
+            Record::File { path, size } => {
+                put_numbers(out, &[*size]);
                 out.extend_from_slice(path);
                 (kind::FILE, 0)
             }
-            RecordRef::Failed { path, status } => {
-                let (code, text) = status.code();
+            Record::Failed { path, failure } => {
+                let (code, text) = failure.code();
                 out.extend_from_slice(&code.to_le_bytes());
                 put_sized(out, &[path, cut(text, MAX_TEXT).as_bytes()]);
                 (kind::FAILED, 0)
             }
-            RecordRef::Line { number, offset, bytes, context, continues } => {
-                put_numbers(out, &[number, offset]);
+            Record::Line { number, offset, bytes, context, continues } => {
+                put_numbers(out, &[*number, *offset]);
                 out.extend_from_slice(bytes);
-                let context = if context { LINE_CONTEXT } else { 0 };
-                (kind::LINE, context | if continues { LINE_CONTINUES } else { 0 })
+                let context = if *context { LINE_CONTEXT } else { 0 };
+                (kind::LINE, context | if *continues { LINE_CONTINUES } else { 0 })
             }
-            RecordRef::Matches(n) => {
-                put_numbers(out, &[n]);
+            Record::Matches(n) => {
+                put_numbers(out, &[*n]);
                 (kind::MATCHES, 0)
             }
-            RecordRef::BinaryMatches => (kind::BINARY_MATCHES, 0),
-            RecordRef::Count { lines, words, bytes } => {
-                put_numbers(out, &[lines, words, bytes]);
+            Record::BinaryMatches => (kind::BINARY_MATCHES, 0),
+            Record::Count { lines, words, bytes } => {
+                put_numbers(out, &[*lines, *words, *bytes]);
                 (kind::COUNT, 0)
             }
-            RecordRef::Digest { kind, value } => {
-                out.extend_from_slice(&digest_number(kind).to_le_bytes());
+            Record::Digest { kind, value } => {
+                out.extend_from_slice(&digest_number(*kind).to_le_bytes());
                 out.extend_from_slice(value);
                 (kind::DIGEST, 0)
             }
-            RecordRef::Data { offset, bytes } => {
-                put_numbers(out, &[offset]);
+            Record::Data { offset, bytes } => {
+                put_numbers(out, &[*offset]);
                 out.extend_from_slice(bytes);
                 (kind::DATA, 0)
             }
-            RecordRef::Entry(entry) => (kind::ENTRY, encode_entry(entry, out)),
-            RecordRef::Extent { from, len, offset } => {
-                put_numbers(out, &[from, len, offset]);
+            Record::Entry(entry) => (kind::ENTRY, encode_entry(entry, out)),
+            Record::Extent { from, len, offset } => {
+                put_numbers(out, &[*from, *len, *offset]);
                 (kind::EXTENT, 0)
             }
-            RecordRef::Total { files, files_matched, matches } => {
-                put_numbers(out, &[files, files_matched, matches]);
+            Record::Total(totals) => {
+                put_numbers(out, &[totals.files, totals.files_matched, totals.matches]);
                 (kind::TOTAL, 0)
             }
-            RecordRef::Volume(volume) => (kind::VOLUME, encode_volume(volume, out)),
-            RecordRef::Warning(text) => {
+            Record::Volume(volume) => (kind::VOLUME, encode_volume(volume, out)),
+            Record::Warning(text) => {
                 out.extend_from_slice(text.as_bytes());
                 (kind::WARNING, 0)
             }
-            RecordRef::Name { path, kind } => {
-                out.extend_from_slice(&u32::from(kind).to_le_bytes());
+            Record::Name { path, kind } => {
+                out.extend_from_slice(&u32::from(*kind).to_le_bytes());
                 out.extend_from_slice(path);
                 (kind::NAME, 0)
             }
@@ -363,7 +314,7 @@ fn put_time(out: &mut Vec<u8>, (seconds, nanoseconds): (i64, u32)) {
     out.extend_from_slice(&nanoseconds.to_le_bytes());
 }
 
-fn encode_entry(e: &Entry, out: &mut Vec<u8>) -> u16 {
+fn encode_entry(e: &Entry<'_>, out: &mut Vec<u8>) -> u16 {
     put_numbers(out, &[e.ino, e.size, e.sectors]);
     for n in [e.mode.into(), e.links, e.uid, e.gid, e.rdev.0, e.rdev.1] {
         out.extend_from_slice(&n.to_le_bytes());
@@ -375,7 +326,7 @@ fn encode_entry(e: &Entry, out: &mut Vec<u8>) -> u16 {
     birth | if e.link.is_some() { ENTRY_LINK } else { 0 }
 }
 
-fn encode_volume(v: &VolumeRecord, out: &mut Vec<u8>) -> u16 {
+fn encode_volume(v: &VolumeRecord<'_>, out: &mut Vec<u8>) -> u16 {
     put_numbers(out, &[v.offset, v.len, v.blocks]);
     out.extend_from_slice(&v.partition.to_le_bytes());
     out.extend_from_slice(&v.block_size.to_le_bytes());
@@ -389,12 +340,12 @@ fn encode_volume(v: &VolumeRecord, out: &mut Vec<u8>) -> u16 {
 }
 
 /// A whole reply as bytes, where it fits.
-pub fn encode_reply(reply: &Reply, limit: usize) -> Result<Vec<u8>, Full> {
+pub fn encode_reply(reply: &Reply<'_>, limit: usize) -> Result<Vec<u8>, Full> {
     let mut writer = ReplyWriter::new(Vec::new(), limit).ok_or(Full)?;
     for record in &reply.records {
-        writer.push(record.as_ref(), 0)?;
+        writer.push(record, 0)?;
     }
-    writer.finish(&reply.status, &reply.counters, reply.more.as_ref())
+    writer.finish(reply.failure.as_ref(), &reply.counters, reply.more.as_ref())
 }
 
 /// The length that a reply's header states, so that no more than that need be copied.
@@ -417,7 +368,7 @@ pub fn reply_len(header: &[u8]) -> Result<usize, WireError> {
 }
 
 /// Reads a reply. Bytes after the length in its header are not looked at.
-pub fn decode_reply(bytes: &[u8]) -> Result<Reply, WireError> {
+pub fn decode_reply(bytes: &[u8]) -> Result<Reply<'_>, WireError> {
     let len = reply_len(bytes)?;
     let Some(all) = bytes.get(..len) else {
         return Err(WireError { at: 8, what: Fault::Short });
@@ -461,28 +412,32 @@ pub fn decode_reply(bytes: &[u8]) -> Result<Reply, WireError> {
         None
     };
     r.end()?;
-    let Some(status) = ReplyStatus::of(code, text) else {
-        return Err(WireError { at: 16, what: Fault::Unknown("status", code) });
+    let failure = match code {
+        0 => None,
+        _ => match Failure::of(code, text.to_owned()) {
+            None => return Err(WireError { at: 16, what: Fault::Unknown("status", code) }),
+            failure => failure,
+        },
     };
-    Ok(Reply { status, counters, records, more })
+    Ok(Reply { failure, counters, records, more })
 }
 
-fn decode_record(number: u16, flags: u16, mut v: Reader<'_>, at: usize) -> Result<Record, WireError> {
+fn decode_record<'a>(number: u16, flags: u16, mut v: Reader<'a>, at: usize) -> Result<Record<'a>, WireError> {
     let record = match number {
-        kind::FILE => Record::File { size: v.u64()?, path: v.tail().to_vec() },
+        kind::FILE => Record::File { size: v.u64()?, path: v.tail().into() },
         kind::FAILED => {
             let code = v.u32()?;
             let (path_len, text_len) = (v.len()?, v.len()?);
-            let path = v.bytes(path_len)?.to_vec();
-            let Some(status) = ReplyStatus::of(code, v.text(text_len)?) else {
+            let path = v.bytes(path_len)?.into();
+            let Some(failure) = Failure::of(code, v.text(text_len)?.to_owned()) else {
                 return Err(WireError { at, what: Fault::Unknown("status", code) });
             };
-            Record::Failed { path, status }
+            Record::Failed { path, failure }
         }
         kind::LINE => Record::Line {
             number: v.u64()?,
             offset: v.u64()?,
-            bytes: v.tail().to_vec(),
+            bytes: v.tail().into(),
             context: flags & LINE_CONTEXT != 0,
             continues: flags & LINE_CONTINUES != 0,
         },
@@ -494,22 +449,24 @@ fn decode_record(number: u16, flags: u16, mut v: Reader<'_>, at: usize) -> Resul
             let Some(kind) = digest_of(number) else {
                 return Err(WireError { at, what: Fault::Unknown("checksum", number) });
             };
-            Record::Digest { kind, value: v.tail().to_vec() }
+            Record::Digest { kind, value: v.tail().into() }
         }
-        kind::DATA => Record::Data { offset: v.u64()?, bytes: v.tail().to_vec() },
+        kind::DATA => Record::Data { offset: v.u64()?, bytes: v.tail().into() },
         kind::ENTRY => Record::Entry(decode_entry(flags, &mut v)?),
         kind::EXTENT => Record::Extent { from: v.u64()?, len: v.u64()?, offset: v.u64()? },
-        kind::TOTAL => Record::Total { files: v.u64()?, files_matched: v.u64()?, matches: v.u64()? },
+        kind::TOTAL => {
+            Record::Total(SearchTotals { files: v.u64()?, files_matched: v.u64()?, matches: v.u64()? })
+        }
         kind::VOLUME => Record::Volume(decode_volume(flags, &mut v)?),
         kind::WARNING => {
             let len = v.rest.len();
-            Record::Warning(v.text(len)?)
+            Record::Warning(v.text(len)?.into())
         }
         kind::NAME => {
             let at = v.at;
             let kind = u16::try_from(v.u32()?)
                 .map_err(|_| WireError { at, what: Fault::Invalid("type: over 16 bits") })?;
-            Record::Name { kind, path: v.tail().to_vec() }
+            Record::Name { kind, path: v.tail().into() }
         }
         _ => return Err(WireError { at, what: Fault::Unknown("record", number.into()) }),
     };
@@ -521,7 +478,7 @@ fn time(v: &mut Reader<'_>) -> Result<(i64, u32), WireError> {
     Ok((v.i64()?, v.u32()?))
 }
 
-fn decode_entry(flags: u16, v: &mut Reader<'_>) -> Result<Entry, WireError> {
+fn decode_entry<'a>(flags: u16, v: &mut Reader<'a>) -> Result<Entry<'a>, WireError> {
     let (ino, size, sectors) = (v.u64()?, v.u64()?, v.u64()?);
     let at = v.at;
     let mode =
@@ -531,8 +488,8 @@ fn decode_entry(flags: u16, v: &mut Reader<'_>) -> Result<Entry, WireError> {
     let times = [time(v)?, time(v)?, time(v)?];
     let birth = time(v)?;
     let (path_len, link_len) = (v.len()?, v.len()?);
-    let path = v.bytes(path_len)?.to_vec();
-    let link = v.bytes(link_len)?.to_vec();
+    let path = v.bytes(path_len)?.into();
+    let link = v.bytes(link_len)?.into();
     Ok(Entry {
         path,
         ino,
@@ -549,10 +506,10 @@ fn decode_entry(flags: u16, v: &mut Reader<'_>) -> Result<Entry, WireError> {
     })
 }
 
-fn decode_volume(flags: u16, v: &mut Reader<'_>) -> Result<VolumeRecord, WireError> {
-    fn text(v: &mut Reader<'_>) -> Result<String, WireError> {
+fn decode_volume<'a>(flags: u16, v: &mut Reader<'a>) -> Result<VolumeRecord<'a>, WireError> {
+    fn text<'a>(v: &mut Reader<'a>) -> Result<Cow<'a, str>, WireError> {
         let len = v.len()?;
-        v.text(len)
+        v.text(len).map(Cow::Borrowed)
     }
     let (offset, len, blocks) = (v.u64()?, v.u64()?, v.u64()?);
     let (partition, block_size) = (v.u32()?, v.u32()?);

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Fault, Reader, VERSION, WireError, pad, put, small};
-use crate::near_data::*;
+use crate::*;
 
 /// Bytes of a request's header.
 pub const REQUEST_HEADER: usize = 64;
@@ -157,7 +157,7 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
     out
 }
 
-fn put_search(items: &mut Items, s: &Search) {
+fn put_search(items: &mut Items, s: &SearchOptions) {
     let flags = [
         (s.fixed, search::FIXED),
         (s.ignore_case, search::IGNORE_CASE),
@@ -216,9 +216,9 @@ pub(super) fn encode_cursor(cursor: &Cursor, out: &mut Vec<u8>) {
         cursor.found,
         cursor.within,
         u64::from(cursor.pending) | u64::from(small(cursor.places.len())).wrapping_shl(32),
-        cursor.files,
-        cursor.files_matched,
-        cursor.matches,
+        cursor.totals.files,
+        cursor.totals.files_matched,
+        cursor.totals.matches,
     ] {
         out.extend_from_slice(&n.to_le_bytes());
     }
@@ -229,10 +229,10 @@ pub(super) fn encode_cursor(cursor: &Cursor, out: &mut Vec<u8>) {
 pub(super) fn decode_cursor(r: &mut Reader<'_>) -> Result<Cursor, WireError> {
     let (offset, line, found, within) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
     let (pending, places) = (r.u32()?, r.len()?);
-    let (files, files_matched, matches) = (r.u64()?, r.u64()?, r.u64()?);
+    let totals = SearchTotals { files: r.u64()?, files_matched: r.u64()?, matches: r.u64()? };
     let places = r.bytes(places)?.to_vec();
     let path = r.tail().to_vec();
-    Ok(Cursor { path, places, offset, line, found, within, pending, files, files_matched, matches })
+    Ok(Cursor { path, places, offset, line, found, within, pending, totals })
 }
 
 #[derive(Default)]
@@ -247,7 +247,7 @@ struct Parts {
     size: Option<u64>,
     ranges: Option<Vec<BlockRange>>,
     patterns: Vec<Vec<u8>>,
-    search: Option<Search>,
+    search: Option<SearchOptions>,
     digest: Option<Digest>,
     bytes: Option<(u64, u64)>,
     cursor: Option<Cursor>,
@@ -394,9 +394,10 @@ impl Parts {
             operation: match operation {
                 operation::NOP => Operation::Nop,
                 operation::INFO => Operation::Info,
-                operation::SEARCH => {
-                    Operation::Search(Search { patterns: self.patterns, ..need(self.search, "search")? })
-                }
+                operation::SEARCH => Operation::Search(SearchOptions {
+                    patterns: self.patterns,
+                    ..need(self.search, "search")?
+                }),
                 operation::COUNT => Operation::Count,
                 operation::CHECKSUM => Operation::Checksum(need(self.digest, "checksum")?),
                 operation::READ => {
@@ -416,7 +417,7 @@ impl Parts {
     }
 }
 
-fn take_search(v: &mut Reader<'_>) -> Result<Search, WireError> {
+fn take_search(v: &mut Reader<'_>) -> Result<SearchOptions, WireError> {
     let at = v.at;
     let flags = v.u32()?;
     if flags & !search::ALL != 0 {
@@ -431,7 +432,7 @@ fn take_search(v: &mut Reader<'_>) -> Result<Search, WireError> {
         n => return Err(WireError { at, what: Fault::Unknown("answer", n) }),
     };
     let is = |bit| flags & bit != 0;
-    Ok(Search {
+    Ok(SearchOptions {
         patterns: Vec::new(),
         fixed: is(search::FIXED),
         ignore_case: is(search::IGNORE_CASE),

@@ -1,8 +1,16 @@
-//! The near-data request and reply, as both sides hold them in memory. The wire form (a 64-byte header, then
-//! type-length-value items) and its codec are in `wire`.
+//! The words of near-data work: a request, its options, the records of its answer, and what it cost. The retriever, the operations over
+//! bytes, FSRLib and the codec ([`wire`]) share them, so that nothing is translated on the way.
 //!
-//! NVMe status covers carriage and form; what became of the files is in [`Reply::status`] and the records.
+//! A [`Record`] borrows its bytes where it can: from the retriever's buffers on the way out, from the reply's on the way in. NVMe status
+//! covers carriage and form; what became of the files is in [`Reply::failure`] and the records.
+//!
+//! No I/O and no unsafe code.
+#![no_std]
+#![forbid(unsafe_code)]
 
+extern crate alloc;
+
+use alloc::borrow::{Cow, ToOwned};
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -10,6 +18,8 @@ pub mod wire;
 
 /// Longest path, in bytes (PATH_MAX less its terminator).
 pub const MAX_PATH: usize = 4095;
+/// Longest name, in bytes.
+pub const MAX_NAME: usize = 255;
 /// Most supplementary groups in a request.
 pub const MAX_GROUPS: usize = 1024;
 /// Longest request.
@@ -71,7 +81,7 @@ pub enum Target {
     Blocks {
         /// The file's size: ranges are cut there.
         size: u64,
-        /// Where its bytes lie.
+        /// Where its bytes lie, in file order.
         ranges: Vec<BlockRange>,
     },
 }
@@ -79,10 +89,17 @@ pub enum Target {
 /// A piece of a file, found by the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRange {
-    /// Byte of the namespace, a multiple of 512; `u64::MAX` for a hole.
+    /// Byte of the namespace, a multiple of 512; [`EXTENT_ZEROS`] for a hole.
     pub offset: u64,
     /// Bytes, a multiple of 512.
     pub len: u64,
+}
+
+impl BlockRange {
+    /// Where it lies; `None`: in a hole.
+    pub fn place(&self) -> Option<u64> {
+        (self.offset != EXTENT_ZEROS).then_some(self.offset)
+    }
 }
 
 /// What to do.
@@ -93,7 +110,7 @@ pub enum Operation {
     /// What the volume is: one [`Record::Volume`].
     Info,
     /// Finds lines.
-    Search(Search),
+    Search(SearchOptions),
     /// Counts lines, words and bytes, as wc does.
     Count,
     /// A checksum over the bytes.
@@ -115,34 +132,36 @@ pub enum Operation {
 
 /// A search, with grep's meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Search {
-    /// Patterns; a line that matches any is found. Regular expressions in the regex crate's syntax, or literals.
+pub struct SearchOptions {
+    /// Patterns: a line that matches any is found; without any, no line is. The regex crate's syntax, with Unicode as ripgrep has it, `^`
+    /// and `$` at a line's ends. A pattern that is not UTF-8 is one over bytes.
     pub patterns: Vec<Vec<u8>>,
-    /// Patterns are literals (`-F`).
+    /// Patterns are literals (`-F`). One that holds newlines is several, as in grep.
     pub fixed: bool,
-    /// Patterns are over bytes, not characters (`--no-unicode`).
+    /// Patterns are over bytes: Unicode is off (ripgrep's `--no-unicode`; `(?u)` turns it on).
     pub bytes: bool,
-    /// Ignore case (`-i`).
+    /// Case is ignored (`-i`), as Unicode folds it; ASCII's only, over bytes.
     pub ignore_case: bool,
     /// Lines that do not match (`-v`).
     pub invert: bool,
-    /// Only whole words (`-w`).
+    /// Only matches with no word character before and after them (`-w`).
     pub word: bool,
-    /// Only whole lines (`-x`).
+    /// Only matches of whole lines (`-x`).
     pub line: bool,
     /// What to answer.
     pub answer: Answer,
     /// Stop after that many lines in each file (`-m`).
     pub max_count: Option<u64>,
-    /// Treat a file with a NUL byte as text (`-a`). Without it, such a file answers "binary file matches" only.
+    /// Do not look for NUL bytes (`-a`). Without it, a file with a NUL where it is probed, or before the end of a found line, answers
+    /// [`Record::BinaryMatches`] in place of that line. Counts are counts of lines either way.
     pub text: bool,
-    /// Lines before a match that are also wanted (`-B`).
+    /// Lines before a match that are also wanted (`-B`; [`Answer::Lines`]).
     pub before: u32,
     /// Lines after (`-A`).
     pub after: u32,
     /// Say nothing about files without a match; at the end one [`Record::Total`] counts them.
     pub only_matching_files: bool,
-    /// Count line numbers (`-n`): it costs a second look at every byte.
+    /// Count line numbers (`-n`; [`Answer::Lines`] and [`Answer::Matches`]): it costs a second look at every byte.
     pub numbers: bool,
 }
 
@@ -154,12 +173,19 @@ pub enum Answer {
     Lines,
     /// Only how many lines per file (`-c`).
     Count,
-    /// Only which files have any (`-l`); stops at a file's first match.
+    /// Only which files have any (`-l`): a file is done at its first match.
     Files,
     /// Only the totals over all files.
     Total,
-    /// Only the matched parts, one record each (`-o`).
+    /// Only the matched parts, one record each (`-o`); empty ones are left out.
     Matches,
+}
+
+impl Answer {
+    /// Whether lines or parts of them are shown.
+    pub fn shows(self) -> bool {
+        matches!(self, Answer::Lines | Answer::Matches)
+    }
 }
 
 /// A checksum.
@@ -190,33 +216,37 @@ pub struct Cursor {
     pub within: u64,
     /// Lines of context still owed after the last match; of matched parts, those of the line at `offset` that were delivered.
     pub pending: u32,
-    /// For [`Record::Total`], which the last reply carries: files looked at so far,
+    /// For [`Record::Total`], which the last reply carries.
+    pub totals: SearchTotals,
+}
+
+/// SearchTotals of a search over all its files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SearchTotals {
+    /// Files looked at.
     pub files: u64,
-    /// files with a match so far,
+    /// Files with a match.
     pub files_matched: u64,
-    /// and lines or matches so far.
+    /// Lines or matches.
     pub matches: u64,
 }
 
 /// The answer to a request.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Reply {
-    /// What became of the request as a whole.
-    pub status: ReplyStatus,
+pub struct Reply<'a> {
+    /// Why the request as a whole failed; `None`: it was done.
+    pub failure: Option<Failure>,
     /// What it cost.
     pub counters: Counters,
     /// The results.
-    pub records: Vec<Record>,
+    pub records: Vec<Record<'a>>,
     /// Set where the buffer was full: send the same request with this to get the rest.
     pub more: Option<Cursor>,
 }
 
-/// What became of a request, or of one file of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ReplyStatus {
-    /// Done.
-    #[default]
-    Success,
+/// Why a request, or one file of it, failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
     /// No such file or directory.
     NotFound,
     /// Permission denied.
@@ -276,22 +306,27 @@ pub struct Counters {
     pub compute_ns: u64,
 }
 
+/// [`Record::Extent`]'s offset for zeros.
+pub const EXTENT_ZEROS: u64 = u64::MAX;
+/// [`Record::Extent`]'s offset for data inside the inode.
+pub const EXTENT_INLINE: u64 = u64::MAX - 1;
+
 /// One result.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Record {
+pub enum Record<'a> {
     /// The records that follow are about this file.
     File {
         /// Its path.
-        path: Vec<u8>,
+        path: Cow<'a, [u8]>,
         /// Bytes.
         size: u64,
     },
     /// One file failed; the request goes on.
     Failed {
         /// Its path.
-        path: Vec<u8>,
+        path: Cow<'a, [u8]>,
         /// Why.
-        status: ReplyStatus,
+        failure: Failure,
     },
     /// A line that matched, or a part of it.
     Line {
@@ -300,7 +335,7 @@ pub enum Record {
         /// Byte offset in the file of the first byte of `bytes`.
         offset: u64,
         /// Without the line's end.
-        bytes: Vec<u8>,
+        bytes: Cow<'a, [u8]>,
         /// A line of context, not a match.
         context: bool,
         /// The line was longer than the room left: its bytes go on in the next `Line` of the file.
@@ -324,21 +359,21 @@ pub enum Record {
         /// Which.
         kind: Digest,
         /// Its bytes.
-        value: Vec<u8>,
+        value: Cow<'a, [u8]>,
     },
     /// Bytes of a range.
     Data {
         /// Where in the file.
         offset: u64,
         /// The bytes.
-        bytes: Vec<u8>,
+        bytes: Cow<'a, [u8]>,
     },
     /// A file's metadata.
-    Entry(Entry),
+    Entry(Entry<'a>),
     /// A name in a directory that the user may read but not search: of what it names there is no more to be had.
     Name {
         /// Path (Stat, Tree) or name (List of a directory).
-        path: Vec<u8>,
+        path: Cow<'a, [u8]>,
         /// The type bits of a mode, as the directory has them; 0: it does not say.
         kind: u16,
     },
@@ -348,29 +383,22 @@ pub enum Record {
         from: u64,
         /// Bytes.
         len: u64,
-        /// Byte of the namespace; `u64::MAX` for zeros; `u64::MAX - 1` for data inside the inode.
+        /// Byte of the namespace, or [`EXTENT_ZEROS`], or [`EXTENT_INLINE`].
         offset: u64,
     },
-    /// Totals over all files.
-    Total {
-        /// Files looked at.
-        files: u64,
-        /// Files with a match.
-        files_matched: u64,
-        /// Lines (or matches) found.
-        matches: u64,
-    },
+    /// SearchTotals over all files.
+    Total(SearchTotals),
     /// The volume.
-    Volume(VolumeRecord),
+    Volume(VolumeRecord<'a>),
     /// Something that the user should know.
-    Warning(String),
+    Warning(Cow<'a, str>),
 }
 
 /// Metadata, as `stat` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct Entry<'a> {
     /// Path (Stat, Tree) or name (List of a directory).
-    pub path: Vec<u8>,
+    pub path: Cow<'a, [u8]>,
     /// Inode number.
     pub ino: u64,
     /// Type and permission bits.
@@ -392,13 +420,13 @@ pub struct Entry {
     /// And of birth, where the volume keeps it.
     pub birth: Option<(i64, u32)>,
     /// Target of a symbolic link.
-    pub link: Option<Vec<u8>>,
+    pub link: Option<Cow<'a, [u8]>>,
 }
 
-impl Entry {
+impl<'a> Entry<'a> {
     /// What is known of a name in a directory that may be read and not searched ([`Record::Name`]): its type, and nothing more.
-    pub fn of_name(path: Vec<u8>, kind: u16) -> Entry {
-        Entry {
+    pub fn of_name(path: Cow<'a, [u8]>, kind: u16) -> Self {
+        Self {
             path,
             ino: 0,
             mode: kind,
@@ -422,7 +450,7 @@ impl Entry {
 
 /// What a volume is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VolumeRecord {
+pub struct VolumeRecord<'a> {
     /// Partition number, 0 for the whole namespace.
     pub partition: u32,
     /// First byte in the namespace.
@@ -430,9 +458,9 @@ pub struct VolumeRecord {
     /// Bytes.
     pub len: u64,
     /// "ext4", "f2fs", ...; empty: unknown.
-    pub file_system: String,
+    pub file_system: Cow<'a, str>,
     /// Label.
-    pub label: String,
+    pub label: Cow<'a, str>,
     /// UUID.
     pub uuid: [u8; 16],
     /// Bytes in a block.
@@ -440,9 +468,74 @@ pub struct VolumeRecord {
     /// Blocks.
     pub blocks: u64,
     /// Feature names.
-    pub features: Vec<String>,
+    pub features: Vec<Cow<'a, str>>,
     /// Whether a journal or log needs recovery.
     pub needs_recovery: bool,
     /// What a user should know.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Cow<'a, str>>,
+}
+
+fn owned<'b, T: ToOwned + ?Sized>(bytes: Cow<'_, T>) -> Cow<'b, T> {
+    Cow::Owned(bytes.into_owned())
+}
+
+impl Record<'_> {
+    /// The record with bytes of its own, to be kept.
+    pub fn into_owned<'b>(self) -> Record<'b> {
+        match self {
+            Record::File { path, size } => Record::File { path: owned(path), size },
+            Record::Failed { path, failure } => Record::Failed { path: owned(path), failure },
+            Record::Line { number, offset, bytes, context, continues } => {
+                Record::Line { number, offset, bytes: owned(bytes), context, continues }
+            }
+            Record::Matches(lines) => Record::Matches(lines),
+            Record::BinaryMatches => Record::BinaryMatches,
+            Record::Count { lines, words, bytes } => Record::Count { lines, words, bytes },
+            Record::Digest { kind, value } => Record::Digest { kind, value: owned(value) },
+            Record::Data { offset, bytes } => Record::Data { offset, bytes: owned(bytes) },
+            Record::Entry(entry) => Record::Entry(entry.into_owned()),
+            Record::Name { path, kind } => Record::Name { path: owned(path), kind },
+            Record::Extent { from, len, offset } => Record::Extent { from, len, offset },
+            Record::Total(totals) => Record::Total(totals),
+            Record::Volume(volume) => Record::Volume(volume.into_owned()),
+            Record::Warning(text) => Record::Warning(owned(text)),
+        }
+    }
+}
+
+impl Reply<'_> {
+    /// The reply with bytes of its own.
+    pub fn into_owned<'b>(self) -> Reply<'b> {
+        let Reply { failure, counters, records, more } = self;
+        Reply { failure, counters, records: records.into_iter().map(Record::into_owned).collect(), more }
+    }
+}
+
+impl Entry<'_> {
+    /// The entry with a path and a link of its own.
+    pub fn into_owned<'b>(self) -> Entry<'b> {
+        let Entry { path, link, ino, mode, links, uid, gid, size, sectors, rdev, times, birth } = self;
+        let (path, link) = (owned(path), link.map(owned));
+        Entry { path, link, ino, mode, links, uid, gid, size, sectors, rdev, times, birth }
+    }
+}
+
+impl VolumeRecord<'_> {
+    /// The record with texts of its own.
+    pub fn into_owned<'b>(self) -> VolumeRecord<'b> {
+        let VolumeRecord { partition, offset, len, uuid, block_size, blocks, needs_recovery, .. } = self;
+        VolumeRecord {
+            partition,
+            offset,
+            len,
+            file_system: owned(self.file_system),
+            label: owned(self.label),
+            uuid,
+            block_size,
+            blocks,
+            features: self.features.into_iter().map(owned).collect(),
+            needs_recovery,
+            warnings: self.warnings.into_iter().map(owned).collect(),
+        }
+    }
 }
