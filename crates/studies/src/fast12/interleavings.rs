@@ -1,4 +1,5 @@
-//! Section 3.5 as a model: both completion paths between a client that wants B after A and a device, checked in every state by `stateright`.
+//! Section 3.5 as a model: both completion paths between a client that wants B after A and a device, checked in every state that it can reach.
+//! They are a few dozen, so that visiting them takes no model checker; the tests compare with one (`stateright`), state by state.
 //!
 //! A and B go by queues of their own. A request is asked for, stands in its queue of requests (asynchronous only), is submitted to the device's
 //! queue, taken by the device, and completed; then, or before, the client's call returns. Every step that can be made next can be made first.
@@ -8,9 +9,8 @@
 //!   request is completed, a non-blocking one at once. With a barrier between the two, B's context waits until A is completed.
 //! - The device takes from its queues as it comes to them.
 
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
-
-use stateright::{Checker, Model, Property};
 
 /// What the client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -104,27 +104,56 @@ impl fmt::Display for Step {
     }
 }
 
-const IN_ORDER: &str = "the device takes A, then B";
-const NOT_OVERTAKEN: &str = "B reaches the device after A";
-const NOT_STUCK: &str = "nobody waits for ever";
-
 impl Case {
-    /// Visits every state: one property is never decided before.
+    /// Visits every state, nearest first.
     pub fn explore(self) -> Explored {
-        let checker = self.checker().spawn_bfs().join();
-        let overtaken = checker.discovery(NOT_OVERTAKEN).map(|path| {
-            let mut steps = path.into_actions();
-            // The path leads to some state in which it has happened: the rest of it says no more.
-            let taken = steps.iter().position(|step| *step == Step::Take(B));
-            steps.truncate(taken.map_or(steps.len(), |at| at + 1));
-            steps.iter().map(Step::to_string).collect::<Vec<_>>().join("; ")
-        });
-        Explored {
-            states: checker.unique_state_count(),
-            in_order: checker.discovery(IN_ORDER).is_some(),
-            overtaken,
-            stuck: checker.discovery(NOT_STUCK).is_some(),
+        let mut found = Explored { states: 0, in_order: false, overtaken: None, stuck: false };
+        // How each state was first reached.
+        let mut reached = HashMap::from([(State::start(), None)]);
+        let mut queue = VecDeque::from([State::start()]);
+        while let Some(state) = queue.pop_front() {
+            found.in_order |= state.is_in_order();
+            if state.is_overtaken() && found.overtaken.is_none() {
+                found.overtaken = Some(way(&reached, &state));
+            }
+            let steps = self.steps(&state);
+            found.stuck |= steps.is_empty() && !state.is_at_the_end();
+            for step in steps {
+                let next = self.after(&state, step);
+                if !reached.contains_key(&next) {
+                    reached.insert(next.clone(), Some((state.clone(), step)));
+                    queue.push_back(next);
+                }
+            }
         }
+        found.states = reached.len();
+        found
+    }
+
+    /// All steps that can be made next.
+    fn steps(self, state: &State) -> Vec<Step> {
+        let steps = [Step::Call, Step::Submit, Step::Take, Step::Complete, Step::Return];
+        let all = [A, B].into_iter().flat_map(|request| steps.map(|step| step(request)));
+        all.chain([Step::Tell]).filter(|step| self.allows(state, *step)).collect()
+    }
+
+    fn after(self, state: &State, step: Step) -> State {
+        let mut next = state.clone();
+        match step {
+            Step::Call(request) => {
+                let queued = matches!(self.path, Path::Asynchronous { .. });
+                next.stage[request as usize] = if queued { Stage::Queued } else { Stage::Submitted };
+            }
+            Step::Submit(request) => next.stage[request as usize] = Stage::Submitted,
+            Step::Take(request) => {
+                next.stage[request as usize] = Stage::Taken;
+                next.arrived.push(request);
+            }
+            Step::Complete(request) => next.stage[request as usize] = Stage::Completed,
+            Step::Return(request) => next.returned[request as usize] = true,
+            Step::Tell => next.told = true,
+        }
+        next
     }
 
     /// Whether a step can be made next.
@@ -156,56 +185,74 @@ impl Case {
     }
 }
 
-impl Model for Case {
-    type State = State;
-    type Action = Step;
-
-    fn init_states(&self) -> Vec<State> {
-        let stage = [Stage::Wanted; 2];
-        vec![State { stage, returned: [false; 2], told: false, arrived: Vec::new() }]
+impl State {
+    fn start() -> State {
+        State { stage: [Stage::Wanted; 2], returned: [false; 2], told: false, arrived: Vec::new() }
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Step>) {
-        let steps = [Step::Call, Step::Submit, Step::Take, Step::Complete, Step::Return];
-        let all = [A, B].into_iter().flat_map(|request| steps.map(|step| step(request)));
-        actions.extend(all.chain([Step::Tell]).filter(|step| self.allows(state, *step)));
+    fn is_in_order(&self) -> bool {
+        self.arrived == [A, B]
     }
 
-    fn next_state(&self, state: &State, step: Step) -> Option<State> {
-        let mut next = state.clone();
-        match step {
-            Step::Call(request) => {
-                let queued = matches!(self.path, Path::Asynchronous { .. });
-                next.stage[request as usize] = if queued { Stage::Queued } else { Stage::Submitted };
-            }
-            Step::Submit(request) => next.stage[request as usize] = Stage::Submitted,
-            Step::Take(request) => {
-                next.stage[request as usize] = Stage::Taken;
-                next.arrived.push(request);
-            }
-            Step::Complete(request) => next.stage[request as usize] = Stage::Completed,
-            Step::Return(request) => next.returned[request as usize] = true,
-            Step::Tell => next.told = true,
-        }
-        Some(next)
+    fn is_overtaken(&self) -> bool {
+        self.arrived.first() == Some(&B)
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::sometimes(IN_ORDER, |_, state: &State| state.arrived == [A, B]),
-            Property::always(NOT_OVERTAKEN, |_, state: &State| state.arrived.first() != Some(&B)),
-            Property::always(NOT_STUCK, |case: &Case, state: &State| {
-                let mut next = Vec::new();
-                case.actions(state, &mut next);
-                !next.is_empty() || state.returned == [true; 2] && state.stage == [Stage::Completed; 2]
-            }),
-        ]
+    fn is_at_the_end(&self) -> bool {
+        self.returned == [true; 2] && self.stage == [Stage::Completed; 2]
     }
+}
+
+/// The steps that lead to a state, in words.
+fn way(reached: &HashMap<State, Option<(State, Step)>>, to: &State) -> String {
+    let mut steps = Vec::new();
+    let mut state = to;
+    while let Some(Some((before, step))) = reached.get(state) {
+        steps.push(step.to_string());
+        state = before;
+    }
+    steps.reverse();
+    steps.join("; ")
 }
 
 #[cfg(test)]
 mod tests {
+    use stateright::{Checker, Model, Property};
+
     use super::*;
+
+    const IN_ORDER: &str = "the device takes A, then B";
+    const NOT_OVERTAKEN: &str = "B reaches the device after A";
+    const NOT_STUCK: &str = "nobody waits for ever";
+
+    impl Model for Case {
+        type State = State;
+        type Action = Step;
+
+        fn init_states(&self) -> Vec<State> {
+            vec![State::start()]
+        }
+
+        fn actions(&self, state: &State, actions: &mut Vec<Step>) {
+            actions.extend(self.steps(state));
+        }
+
+        fn next_state(&self, state: &State, step: Step) -> Option<State> {
+            Some(self.after(state, step))
+        }
+
+        fn properties(&self) -> Vec<Property<Self>> {
+            vec![
+                Property::sometimes(IN_ORDER, |_, state: &State| state.is_in_order()),
+                Property::always(NOT_OVERTAKEN, |_, state: &State| !state.is_overtaken()),
+                Property::always(NOT_STUCK, |case: &Case, state: &State| {
+                    !case.steps(state).is_empty() || state.is_at_the_end()
+                }),
+                // Never decided before the last state.
+                Property::always("every state is visited", |_, _| true),
+            ]
+        }
+    }
 
     const ONE: Client = Client::OneThread;
     const TWO: Client = Client::TwoThreads { waits: true };
@@ -214,6 +261,14 @@ mod tests {
     fn overtaken(path: Path, blocking: bool, client: Client) -> Option<String> {
         let case = Case { path, blocking, client };
         let found = case.explore();
+        let checker = case.checker().spawn_bfs().join();
+        let said = (checker.discovery(IN_ORDER).is_some(), checker.discovery(NOT_STUCK).is_some());
+        assert_eq!((found.in_order, found.stuck), said, "{case:?}");
+        assert_eq!(found.states, checker.unique_state_count(), "{case:?}");
+        // Its way leads to some state in which it has happened, ours to the nearest.
+        let theirs = checker.discovery(NOT_OVERTAKEN).map(|path| path.into_actions().len());
+        let ours = found.overtaken.as_ref().map(|way| way.split("; ").count());
+        assert!(ours.is_some() == theirs.is_some() && ours <= theirs, "{case:?}: {ours:?} and {theirs:?}");
         assert!(found.in_order && !found.stuck, "{case:?}: {found:?}");
         // Of a straight line of steps there are no more than it is long.
         assert!(found.states > 8, "{case:?}: {found:?}");
