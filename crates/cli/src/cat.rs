@@ -2,16 +2,14 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use nearside_fsrlib::{Ask, Operation, Record, describe};
+use nearside_fsrlib::{Operation, Record};
 use serde_json::json;
 
 use crate::args::DriveArgs;
-use crate::drive::{self, Drive};
-use crate::failure::{Outcome, complain_about};
+use crate::drive::Drive;
+use crate::failure::Outcome;
 use crate::out::{self, Out};
 
 const EXAMPLES: &str = "\
@@ -42,33 +40,20 @@ pub struct CatArgs {
 pub fn run(mut args: CatArgs) -> Outcome {
     let mut out = Out::new();
     let mut drive = Drive::open_for(&args.drive, &mut args.paths)?.with_buffer(1 << 20);
-    let mut code = 0;
-    for path in &args.paths {
-        let operation = Operation::Read { offset: args.offset, len: args.len };
-        let ask = Ask { target: drive::target(path), operation, follow: true };
-        let mut name = path.as_bytes().to_vec();
-        let good = drive.ask_about(path.as_bytes(), &ask, |record| {
-            match record {
-                Record::File { path, .. } => name = path.into_owned(),
-                Record::Data { offset, bytes } if args.drive.json => out.json(&json!({
-                    "type": "data",
-                    "path": out::text(&name),
-                    "offset": offset,
-                    "bytes": out::base64(&bytes),
-                }))?,
-                Record::Data { bytes, .. } => out.write_all(&bytes)?,
-                Record::Failed { path, failure } => {
-                    code = 1;
-                    complain_about(&path, &describe(&failure));
-                }
-                _ => {}
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
-        if !good {
-            code = 1;
+    let operation = Operation::Read { offset: args.offset, len: args.len };
+    let code = drive.each_file(&args.paths, false, &operation, |name, record| {
+        match record {
+            Record::Data { offset, bytes } if args.drive.json => out.json(&json!({
+                "type": "data",
+                "path": out::text(name),
+                "offset": offset,
+                "bytes": out::base64(&bytes),
+            }))?,
+            Record::Data { bytes, .. } => out.write_all(&bytes)?,
+            _ => {}
         }
-    }
+        Ok(())
+    })?;
     drive.finish(&mut out)?;
     Ok(code)
 }

@@ -3,16 +3,14 @@
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::Write;
-use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
 
 use clap::{Args, ValueEnum};
-use nearside_fsrlib::{Ask, Digest, Operation, Record, describe};
+use nearside_fsrlib::{Digest, Operation, Record};
 use serde_json::json;
 
 use crate::args::DriveArgs;
-use crate::drive::{self, Drive};
-use crate::failure::{Outcome, complain_about};
+use crate::drive::Drive;
+use crate::failure::Outcome;
 use crate::out::{self, Out};
 
 const EXAMPLES: &str = "\
@@ -78,52 +76,30 @@ pub fn run(mut args: CksumArgs) -> Outcome {
     };
     let mut out = Out::new();
     let mut drive = Drive::open_for(&args.drive, &mut args.paths)?;
-    let mut code = 0;
-    for path in &args.paths {
-        let operation = Operation::Checksum(digest);
-        let ask = match args.recursive {
-            true => Ask::tree(path.as_bytes(), operation),
-            false => Ask { target: drive::target(path), operation, follow: true },
-        };
-        let mut name = path.as_bytes().to_vec();
-        let good = drive.ask_about(path.as_bytes(), &ask, |record| {
-            match record {
-                Record::File { path, .. } => name = path.into_owned(),
-                Record::Digest { value, .. } => {
-                    let hex = out::hex(&value);
-                    if args.drive.json {
-                        let path = out::text(&name);
-                        out.json(
-                            &json!({ "type": "checksum", "path": path, "algorithm": tag, "value": hex }),
-                        )?;
-                    } else {
-                        let (mark, name) = match out.terminal {
-                            true => ("", out.shown(&name)),
-                            false => in_a_line(&name),
-                        };
-                        write!(out, "{mark}")?;
-                        if args.tag {
-                            write!(out, "{tag} (")?;
-                            out.write_all(&name)?;
-                            writeln!(out, ") = {hex}")?;
-                        } else {
-                            write!(out, "{hex}  ")?;
-                            out.line(&name)?;
-                        }
-                    }
-                }
-                Record::Failed { path, failure } => {
-                    code = 1;
-                    complain_about(&path, &describe(&failure));
-                }
-                _ => {}
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
-        if !good {
-            code = 1;
+    let operation = Operation::Checksum(digest);
+    let code = drive.each_file(&args.paths, args.recursive, &operation, |name, record| {
+        let Record::Digest { value, .. } = record else { return Ok(()) };
+        let hex = out::hex(&value);
+        if args.drive.json {
+            let path = out::text(name);
+            out.json(&json!({ "type": "checksum", "path": path, "algorithm": tag, "value": hex }))?;
+            return Ok(());
         }
-    }
+        let (mark, name) = match out.terminal {
+            true => ("", out.shown(name)),
+            false => in_a_line(name),
+        };
+        write!(out, "{mark}")?;
+        if args.tag {
+            write!(out, "{tag} (")?;
+            out.write_all(&name)?;
+            writeln!(out, ") = {hex}")?;
+        } else {
+            write!(out, "{hex}  ")?;
+            out.line(&name)?;
+        }
+        Ok(())
+    })?;
     drive.finish(&mut out)?;
     Ok(code)
 }

@@ -13,7 +13,7 @@ use nearside_fsrlib::{
 };
 
 use crate::args::{DriveArgs, Where};
-use crate::failure::{Failure, complain, complain_about};
+use crate::failure::{Failure, Outcome, complain, complain_about};
 use crate::interrupt::is_told;
 use crate::mounted::{self, Places};
 use crate::progress::Progress;
@@ -208,6 +208,44 @@ impl Drive {
                 Ok(false)
             }
         }
+    }
+
+    /// Does an operation on each path, or on every regular file below it, and hands each result to `sink` with its file's name. What fails
+    /// is said on standard error; the exit status.
+    pub fn each_file(
+        &mut self,
+        paths: &[OsString],
+        recursive: bool,
+        operation: &Operation,
+        mut sink: impl FnMut(&[u8], Record<'_>) -> Result<(), Failure>,
+    ) -> Outcome {
+        let mut code = 0;
+        for path in paths {
+            let ask = match recursive {
+                true => Ask::tree(path.as_bytes(), operation.clone()),
+                false => Ask { target: target(path), operation: operation.clone(), follow: true },
+            };
+            let mut name = path.as_bytes().to_vec();
+            let good = self.ask_about(path.as_bytes(), &ask, |record| {
+                match record {
+                    Record::Failed { path, failure } => {
+                        code = 1;
+                        complain_about(&path, &describe(&failure));
+                    }
+                    record => {
+                        if let Record::File { path, .. } = &record {
+                            path.as_ref().clone_into(&mut name);
+                        }
+                        sink(&name, record)?;
+                    }
+                }
+                Ok(ControlFlow::Continue(()))
+            })?;
+            if !good {
+                code = 1;
+            }
+        }
+        Ok(code)
     }
 
     /// The end: shows what it cost where that was asked for.

@@ -2,16 +2,14 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use nearside_fsrlib::{Ask, Operation, Record, describe};
+use nearside_fsrlib::{Operation, Record};
 use serde_json::json;
 
 use crate::args::DriveArgs;
-use crate::drive::{self, Drive};
-use crate::failure::{Outcome, complain_about};
+use crate::drive::Drive;
+use crate::failure::Outcome;
 use crate::out::{self, Out};
 use crate::terminal;
 
@@ -51,52 +49,27 @@ pub fn run(mut args: WcArgs) -> Outcome {
     let chosen = [all || args.lines, all || args.words, all || args.bytes];
     let mut out = Out::new();
     let mut drive = Drive::open_for(&args.drive, &mut args.paths)?;
-    let mut code = 0;
     let mut rows: Vec<([u64; 3], Vec<u8>)> = Vec::new();
     // A file's size is known without its bytes: none of them are read, which takes the same permission.
     let sizes_alone = chosen == [false, false, true];
-    let operation = || match sizes_alone {
+    let operation = match sizes_alone {
         true => Operation::Read { offset: 0, len: 0 },
         false => Operation::Count,
     };
-    for path in &args.paths {
-        let ask = match args.recursive {
-            true => Ask::tree(path.as_bytes(), operation()),
-            false => Ask { target: drive::target(path), operation: operation(), follow: true },
-        };
-        let mut name = path.as_bytes().to_vec();
-        let good = drive.ask_about(path.as_bytes(), &ask, |record| {
-            match record {
-                Record::File { path, size } if sizes_alone => {
-                    if args.drive.json {
-                        out.json(&json!({ "type": "count", "path": out::text(&path), "bytes": size }))?;
-                    } else {
-                        rows.push(([0, 0, size], path.into_owned()));
-                    }
-                }
-                Record::File { path, .. } => name = path.into_owned(),
-                Record::Count { lines, words, bytes } => {
-                    if args.drive.json {
-                        let path = out::text(&name);
-                        out.json(&json!({
-                            "type": "count", "path": path, "lines": lines, "words": words, "bytes": bytes,
-                        }))?;
-                    } else {
-                        rows.push(([lines, words, bytes], name.clone()));
-                    }
-                }
-                Record::Failed { path, failure } => {
-                    code = 1;
-                    complain_about(&path, &describe(&failure));
-                }
-                _ => {}
+    let code = drive.each_file(&args.paths, args.recursive, &operation, |name, record| {
+        match record {
+            Record::File { size, .. } if sizes_alone && args.drive.json => {
+                out.json(&json!({ "type": "count", "path": out::text(name), "bytes": size }))?;
             }
-            Ok(ControlFlow::Continue(()))
-        })?;
-        if !good {
-            code = 1;
+            Record::File { size, .. } if sizes_alone => rows.push(([0, 0, size], name.to_vec())),
+            Record::Count { lines, words, bytes } if args.drive.json => out.json(&json!({
+                "type": "count", "path": out::text(name), "lines": lines, "words": words, "bytes": bytes,
+            }))?,
+            Record::Count { lines, words, bytes } => rows.push(([lines, words, bytes], name.to_vec())),
+            _ => {}
         }
-    }
+        Ok(())
+    })?;
     let several = rows.len() > 1 || args.paths.len() > 1;
     let mut total = [0u64; 3];
     for (row, _) in &rows {
