@@ -1,6 +1,7 @@
 //! Why a command failed: its status, and where in the command the reason lies.
 
 use nearside_spec::Status;
+use nearside_spec::command::Field;
 use nearside_store::{Operation, StoreError};
 
 /// A command's failure. Where `at` is set, byte and bit of the offending field go to the error log.
@@ -35,15 +36,16 @@ impl Fault {
         self
     }
 
-    /// Invalid Field in Command, at that byte and bit.
-    pub(crate) const fn field(byte: u8, bit: u8) -> Fault {
-        Fault::new(Status::INVALID_FIELD).at(byte, bit)
+    /// Because of that field.
+    pub(crate) const fn of<T>(self, field: Field<T>) -> Fault {
+        let (byte, bit) = field.place();
+        self.at(byte, bit)
     }
-}
 
-/// The byte of a command dword in the submission entry.
-pub(crate) const fn cdw(index: u8) -> u8 {
-    index * 4
+    /// Invalid Field in Command: that field.
+    pub(crate) const fn field<T>(field: Field<T>) -> Fault {
+        Fault::new(Status::INVALID_FIELD).of(field)
+    }
 }
 
 /// What the host hears of a store's error.

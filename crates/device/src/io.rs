@@ -1,12 +1,13 @@
 //! I/O commands: parsed once into a checked [`Request`]. After that no code asks again whether a field is valid.
 
 use nearside_dma::Memory;
+use nearside_spec::command::{common, dataset, near_data, transfer};
 use nearside_spec::data::DsmRange;
 use nearside_spec::opcode::io;
 use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::Operation;
 
-use crate::fault::{Fault, cdw};
+use crate::fault::Fault;
 use crate::firmware::Door;
 use crate::pointer::Pointer;
 
@@ -75,20 +76,19 @@ impl Request {
         limits: &Limits,
         write_through: bool,
     ) -> Result<Request, Fault> {
-        // One comparison for the common case: a read or write by PRPs, not fused.
         let opcode = entry.opcode();
-        if entry.cdw[0] & 0xff00 != 0 && entry.fuse() != 0 {
-            return Err(Fault::field(1, 0));
+        if entry.has_flags() && entry.get(common::FUSE) != 0 {
+            return Err(Fault::field(common::FUSE));
         }
         match opcode {
             io::READ | io::WRITE => {
                 let pointer = Pointer::of(entry)?;
                 let (offset, len) = blocks(entry, limits)?;
                 if len > limits.max_transfer {
-                    return Err(Fault::field(cdw(12), 0));
+                    return Err(Fault::field(transfer::NLB_Z));
                 }
                 pointer.fits(len, limits)?;
-                let fua = entry.cdw[12] >> 30 & 1 != 0 || write_through;
+                let fua = entry.get(transfer::FUA) || write_through;
                 let operation = if opcode == io::READ {
                     Operation::Read { offset, len }
                 } else {
@@ -107,22 +107,22 @@ impl Request {
             io::WRITE_ZEROES => {
                 let (offset, len) = blocks(entry, limits)?;
                 writable(limits)?;
-                let fua = entry.cdw[12] >> 30 & 1 != 0 || write_through;
+                let fua = entry.get(transfer::FUA) || write_through;
                 Ok(Request::Plain { operation: Operation::WriteZeroes { offset, len, fua } })
             }
             io::COMPARE => {
                 let pointer = Pointer::of(entry)?;
                 let (offset, len) = blocks(entry, limits)?;
                 if len > limits.max_transfer {
-                    return Err(Fault::field(cdw(12), 0));
+                    return Err(Fault::field(transfer::NLB_Z));
                 }
                 pointer.fits(len, limits)?;
                 Ok(Request::Compare { offset, len: len as usize, pointer })
             }
             io::DATASET_MANAGEMENT => {
                 let pointer = Pointer::of(entry)?;
-                let ranges = (entry.cdw[10] & 0xff) as usize + 1;
-                if entry.cdw[11] & 1 << 2 == 0 {
+                let ranges = usize::from(entry.get(dataset::NR_Z)) + 1;
+                if !entry.get(dataset::AD) {
                     return Ok(Request::Hints { ranges, pointer });
                 }
                 writable(limits)?;
@@ -131,7 +131,7 @@ impl Request {
             io::NEAR_DATA | io::NEAR_DATA_EXECUTE | io::NEAR_DATA_RESULT | io::NEAR_DATA_CANCEL
                 if limits.near_data && !(limits.fabric && entry.opcode() == io::NEAR_DATA) =>
             {
-                near_data(entry)
+                near_data_request(entry)
             }
             _ => Err(Fault::new(Status::INVALID_OPCODE).at(0, 0)),
         }
@@ -140,12 +140,12 @@ impl Request {
     /// Checks a command whose NSID names no namespace.
     #[cold]
     pub(crate) fn without_namespace(entry: &SubmissionEntry) -> Result<Request, Fault> {
-        if entry.fuse() != 0 {
-            return Err(Fault::field(1, 0));
+        if entry.get(common::FUSE) != 0 {
+            return Err(Fault::field(common::FUSE));
         }
         match entry.opcode() {
             io::FLUSH if entry.nsid() == BROADCAST => Ok(Request::FlushAll),
-            _ => Err(Fault::new(Status::INVALID_NAMESPACE).at(4, 0)),
+            _ => Err(Fault::new(Status::INVALID_NAMESPACE).of(common::NSID)),
         }
     }
 }
@@ -163,27 +163,26 @@ impl Pointer {
     }
 }
 
-/// Near-data commands: CDW10 bytes of the request, CDW11 bytes of the buffer, CDW12 and CDW13 the tag.
-fn near_data(entry: &SubmissionEntry) -> Result<Request, Fault> {
+fn near_data_request(entry: &SubmissionEntry) -> Result<Request, Fault> {
     let pointer = Pointer::of(entry)?;
-    let (request, room) = (entry.cdw[10], entry.cdw[11]);
-    let tag = entry.quad(12);
+    let (request, room) = (entry.get(near_data::REQUEST), entry.get(near_data::BUFFER));
+    let tag = entry.quad(near_data::TAG);
     let (door, request, room) = match entry.opcode() {
         io::NEAR_DATA => {
-            if entry.cdw[12] & 1 == 0 {
-                return Err(Fault::field(cdw(12), 0));
+            if !entry.get(near_data::OVER) {
+                return Err(Fault::field(near_data::OVER));
             }
             (Door::Command, request, room)
         }
         io::NEAR_DATA_EXECUTE => (Door::Execute { tag }, request, 0),
-        io::NEAR_DATA_RESULT => (Door::Result { tag, wait_ms: entry.cdw[14] }, 0, room),
+        io::NEAR_DATA_RESULT => (Door::Result { tag, wait_ms: entry.get(near_data::WAIT_MS) }, 0, room),
         _ => (Door::Cancel { tag }, 0, 0),
     };
     if request > MAX_NEAR_DATA || (door == Door::Command && request > room) {
-        return Err(Fault::field(cdw(10), 0));
+        return Err(Fault::field(near_data::REQUEST));
     }
     if room > MAX_NEAR_DATA {
-        return Err(Fault::field(cdw(11), 0));
+        return Err(Fault::field(near_data::BUFFER));
     }
     Ok(Request::NearData { door, request: request as usize, room: room as usize, pointer })
 }
@@ -199,9 +198,9 @@ fn writable(limits: &Limits) -> Result<(), Fault> {
 /// SLBA and NLB as bytes, within the namespace.
 #[inline]
 fn blocks(entry: &SubmissionEntry, limits: &Limits) -> Result<(u64, u64), Fault> {
-    let slba = entry.quad(10);
-    let count = u64::from(entry.cdw[12] & 0xffff) + 1;
-    range(slba, count, limits).ok_or(Fault::new(Status::LBA_OUT_OF_RANGE).at(cdw(10), 0).lba(slba))
+    let slba = entry.quad(transfer::SLBA);
+    let count = u64::from(entry.get(transfer::NLB_Z)) + 1;
+    range(slba, count, limits).ok_or(Fault::new(Status::LBA_OUT_OF_RANGE).of(transfer::SLBAL).lba(slba))
 }
 
 /// Blocks as bytes, where they lie within the namespace.

@@ -4,6 +4,7 @@
 //! exactly as long together as the command's data; nothing else of the host's addresses is used after.
 
 use nearside_dma::{Memory, PAGE_SIZE, Span};
+use nearside_spec::command::common;
 use nearside_spec::data::{SglDescriptor, SglType};
 use nearside_spec::{Status, SubmissionEntry};
 
@@ -30,12 +31,8 @@ impl Pointer {
     pub(crate) fn of(entry: &SubmissionEntry) -> Result<Pointer, Fault> {
         match entry.psdt() {
             0 => Ok(Pointer::Prp(entry.prp1(), entry.prp2())),
-            1 | 2 => {
-                let mut d = SglDescriptor::default();
-                d.set_address(entry.prp1()).set_length(entry.cdw[8]).set_id((entry.cdw[9] >> 24) as u8);
-                Ok(Pointer::Sgl(d))
-            }
-            _ => Err(Fault::field(1, 6)),
+            1 | 2 => Ok(Pointer::Sgl(entry.sgl1())),
+            _ => Err(Fault::field(common::PSDT)),
         }
     }
 }

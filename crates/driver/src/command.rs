@@ -1,5 +1,7 @@
 //! Commands as the driver takes them: a submission entry without its identifier and data pointer, which the queue fills in.
 
+use nearside_spec::command::{Bits, Field, dataset, near_data, transfer};
+use nearside_spec::data::DsmRange;
 use nearside_spec::{SubmissionEntry, opcode};
 
 use crate::DmaBuffer;
@@ -41,54 +43,54 @@ pub struct Command {
     pub kind: Kind,
 }
 
-/// CDW12 bit 30: force unit access.
-const FUA: u32 = 1 << 30;
-
 impl Command {
+    /// A command whose entry is made.
+    pub const fn of(entry: SubmissionEntry) -> Command {
+        Command { entry, kind: Kind::Other }
+    }
+
     /// Any command by opcode, for commands that this module does not name.
     pub const fn raw(opcode: u8, nsid: u32) -> Command {
         Command { entry: SubmissionEntry::new(opcode, 0, nsid), kind: Kind::Other }
     }
 
-    /// The same with a command dword (10 to 15) set. Panics for others.
-    pub const fn with(mut self, cdw: usize, value: u32) -> Command {
-        assert!(cdw >= 10 && cdw <= 15);
-        self.entry.cdw[cdw] = value;
+    /// The command with a field set.
+    pub fn with<T: Bits>(mut self, field: Field<T>, value: T) -> Command {
+        self.entry.set(field, value);
         self
     }
 
-    const fn ranged(opcode: u8, nsid: u32, slba: u64, blocks: u32, kind: Kind) -> Command {
+    fn ranged(opcode: u8, nsid: u32, slba: u64, blocks: u32, kind: Kind) -> Command {
         let mut entry = SubmissionEntry::new(opcode, 0, nsid);
-        entry.set_quad(10, slba);
+        entry.set_quad(transfer::SLBA, slba);
         assert!(blocks >= 1 && blocks <= 0x1_0000, "a command carries 1 to 65,536 blocks");
-        entry.cdw[12] = blocks - 1;
+        entry.set(transfer::NLB_Z, (blocks - 1) as u16);
         Command { entry, kind }
     }
 
     /// Read `blocks` (1 to 65,536, panics otherwise) from `slba` into the buffer.
-    pub const fn read(nsid: u32, slba: u64, blocks: u32) -> Command {
+    pub fn read(nsid: u32, slba: u64, blocks: u32) -> Command {
         Command::ranged(opcode::io::READ, nsid, slba, blocks, Kind::Read)
     }
 
     /// Write the buffer; as [`Command::read`].
-    pub const fn write(nsid: u32, slba: u64, blocks: u32) -> Command {
+    pub fn write(nsid: u32, slba: u64, blocks: u32) -> Command {
         Command::ranged(opcode::io::WRITE, nsid, slba, blocks, Kind::Write)
     }
 
     /// Compare with the buffer; as [`Command::read`].
-    pub const fn compare(nsid: u32, slba: u64, blocks: u32) -> Command {
+    pub fn compare(nsid: u32, slba: u64, blocks: u32) -> Command {
         Command::ranged(opcode::io::COMPARE, nsid, slba, blocks, Kind::Other)
     }
 
     /// Set to zeros, without data; as [`Command::read`].
-    pub const fn write_zeroes(nsid: u32, slba: u64, blocks: u32) -> Command {
+    pub fn write_zeroes(nsid: u32, slba: u64, blocks: u32) -> Command {
         Command::ranged(opcode::io::WRITE_ZEROES, nsid, slba, blocks, Kind::Other)
     }
 
     /// The same command with force unit access: durable when it completes.
-    pub const fn fua(mut self) -> Command {
-        self.entry.cdw[12] |= FUA;
-        self
+    pub fn fua(self) -> Command {
+        self.with(transfer::FUA, true)
     }
 
     /// Make completed writes durable.
@@ -100,23 +102,23 @@ impl Command {
     /// least one; panics otherwise.
     pub fn deallocate(nsid: u32, ranges: &[(u64, u32)], buffer: &mut DmaBuffer) -> Command {
         assert!((1..=256).contains(&ranges.len()), "deallocate takes 1 to 256 ranges");
-        buffer.set_len(16 * ranges.len());
+        buffer.set_len(DsmRange::SIZE * ranges.len());
         for (i, (slba, blocks)) in ranges.iter().enumerate() {
-            let mut range = [0; 16];
-            range[4..8].copy_from_slice(&blocks.to_le_bytes());
-            range[8..].copy_from_slice(&slba.to_le_bytes());
-            buffer.write(16 * i, &range);
+            let mut range = DsmRange::default();
+            range.set_blocks(*blocks).set_slba(*slba);
+            buffer.write(DsmRange::SIZE * i, &range.0);
         }
-        // CDW11 bit 2: attribute deallocate.
-        Command::raw(opcode::io::DATASET_MANAGEMENT, nsid).with(10, ranges.len() as u32 - 1).with(11, 1 << 2)
+        Command::raw(opcode::io::DATASET_MANAGEMENT, nsid)
+            .with(dataset::NR_Z, (ranges.len() - 1) as u8)
+            .with(dataset::AD, true)
     }
 
     /// Near-data work: `request` bytes at the buffer's start are the request; the reply overwrites the buffer.
     pub fn near_data(nsid: u32, request: u32, buffer: &DmaBuffer) -> Command {
         let command = Command::raw(opcode::io::NEAR_DATA, nsid)
-            .with(10, request)
-            .with(11, buffer.len() as u32)
-            .with(12, 1);
+            .with(near_data::REQUEST, request)
+            .with(near_data::BUFFER, buffer.len() as u32)
+            .with(near_data::OVER, true);
         Command { kind: Kind::NearData, ..command }
     }
 }

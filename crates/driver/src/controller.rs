@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use nearside_clock::{Clock, Nanos};
 use nearside_dma::{Function, PAGE_SIZE};
+use nearside_spec::command::{self, abort, features, queue};
 use nearside_spec::identify::{IdentifyController, IdentifyNamespace, cns};
 use nearside_spec::registers::{self, Cap, Cc, csts};
 use nearside_spec::{Status, opcode};
@@ -234,12 +235,13 @@ impl Driver {
         };
         self.shared.max_transfer.store(mdts.min(MAX_TRANSFER as u64), Ordering::Relaxed);
 
-        let want = u32::from(self.config.queues.clamp(1, 0xfffe)) - 1;
+        let want = self.config.queues.clamp(1, 0xfffe) - 1;
         let number = Command::raw(opcode::admin::SET_FEATURES, 0)
-            .with(10, u32::from(nearside_spec::feature::fid::NUMBER_OF_QUEUES))
-            .with(11, want << 16 | want);
+            .with(features::FID, nearside_spec::feature::fid::NUMBER_OF_QUEUES)
+            .with(features::NSQR_Z, want)
+            .with(features::NCQR_Z, want);
         let (granted, _) = self.admin("set the number of queues", &number, None, clock, peer)?;
-        let granted = (granted as u16).min((granted >> 16) as u16).min(want as u16).saturating_add(1);
+        let granted = (granted as u16).min((granted >> 16) as u16).min(want).saturating_add(1);
         // Doorbells beyond the registers that are mapped cannot be rung.
         let mapped = (self.shared.function.registers.len() - registers::DOORBELLS) / 8 - 1;
         self.granted = granted.min(mapped as u16);
@@ -339,7 +341,7 @@ impl Driver {
         clock: &impl Clock,
         peer: &mut impl Peer,
     ) -> Result<[u8; 4096], Error> {
-        let command = Command::raw(opcode::admin::IDENTIFY, nsid).with(10, u32::from(cns));
+        let command = Command::of(command::identify_command(cns, nsid));
         let buffer = self.shared.pool.zeroed(4096)?;
         let (_, buffer) = self.admin("identify", &command, Some(buffer), clock, peer)?;
         let mut bytes = [0; 4096];
@@ -381,8 +383,9 @@ impl Driver {
         clock: &impl Clock,
         peer: &mut impl Peer,
     ) -> Result<(u32, Option<DmaBuffer>), Error> {
-        let cdw10 = u32::from(fid) | u32::from(select & 7) << 8;
-        let command = Command::raw(opcode::admin::GET_FEATURES, nsid).with(10, cdw10);
+        let command = Command::raw(opcode::admin::GET_FEATURES, nsid)
+            .with(features::FID, fid)
+            .with(features::SEL, select);
         self.admin("get features", &command, buffer, clock, peer)
     }
 
@@ -396,8 +399,9 @@ impl Driver {
         clock: &impl Clock,
         peer: &mut impl Peer,
     ) -> Result<u32, Error> {
-        let command =
-            Command::raw(opcode::admin::SET_FEATURES, nsid).with(10, u32::from(fid)).with(11, value);
+        let command = Command::raw(opcode::admin::SET_FEATURES, nsid)
+            .with(features::FID, fid)
+            .with(features::VALUE, value);
         Ok(self.admin("set features", &command, buffer, clock, peer)?.0)
     }
 
@@ -411,13 +415,9 @@ impl Driver {
         clock: &impl Clock,
         peer: &mut impl Peer,
     ) -> Result<Vec<u8>, Error> {
-        let dwords = (len.div_ceil(4) as u32).max(1) - 1;
-        let command = Command::raw(opcode::admin::GET_LOG_PAGE, nsid)
-            .with(10, u32::from(lid) | dwords << 16)
-            .with(11, dwords >> 16)
-            .with(12, offset as u32)
-            .with(13, (offset >> 32) as u32);
-        let buffer = self.shared.pool.zeroed(len.div_ceil(4).max(1) * 4)?;
+        let whole = len.div_ceil(4).max(1) * 4;
+        let command = Command::of(command::get_log_page(lid, nsid, offset, whole));
+        let buffer = self.shared.pool.zeroed(whole)?;
         let (_, buffer) = self.admin("get log page", &command, Some(buffer), clock, peer)?;
         let mut bytes = buffer.map(|b| b.to_vec()).unwrap_or_default();
         bytes.truncate(len);
@@ -432,7 +432,7 @@ impl Driver {
         clock: &impl Clock,
         peer: &mut impl Peer,
     ) -> Result<bool, Error> {
-        let command = Command::raw(opcode::admin::ABORT, 0).with(10, u32::from(queue) | u32::from(cid) << 16);
+        let command = Command::raw(opcode::admin::ABORT, 0).with(abort::SQID, queue).with(abort::CID, cid);
         Ok(self.admin("abort", &command, None, clock, peer)?.0 & 1 == 0)
     }
 
@@ -514,20 +514,25 @@ impl Driver {
     ) -> Result<QueuePair, Error> {
         let timeout_ns = self.config.timeout_ms * 1_000_000;
         let mut queue = QueuePair::lay(id, &self.shared, entries, depth, vector, timeout_ns)?;
-        let size = u32::from(id) | (entries - 1) << 16;
-        // CDW11: bit 0 physically contiguous, bit 1 interrupts enabled, 31:16 the vector.
-        let interrupt = vector.map_or(0, |v| 1 << 1 | u32::from(v) << 16);
-        let mut cq = Command::raw(opcode::admin::CREATE_CQ, 0).with(10, size).with(11, 1 | interrupt);
+        let create = |opcode| {
+            Command::raw(opcode, 0)
+                .with(queue::QID, id)
+                .with(queue::QSIZE_Z, (entries - 1) as u16)
+                .with(queue::PC, true)
+        };
+        let mut cq = create(opcode::admin::CREATE_CQ);
+        if let Some(vector) = vector {
+            cq = cq.with(queue::IEN, true).with(queue::IV, vector);
+        }
         cq.entry.set_quad(6, queue.cq_iova());
         if let Err(e) = self.admin("create an I/O completion queue", &cq, None, clock, peer) {
             queue.abandon(&e);
             return Err(e);
         }
-        let mut sq =
-            Command::raw(opcode::admin::CREATE_SQ, 0).with(10, size).with(11, 1 | u32::from(id) << 16);
+        let mut sq = create(opcode::admin::CREATE_SQ).with(queue::CQID, id);
         sq.entry.set_quad(6, queue.sq_iova());
         if let Err(e) = self.admin("create an I/O submission queue", &sq, None, clock, peer) {
-            let delete = Command::raw(opcode::admin::DELETE_CQ, 0).with(10, u32::from(id));
+            let delete = Command::raw(opcode::admin::DELETE_CQ, 0).with(queue::QID, id);
             if self.admin("delete an I/O completion queue", &delete, None, clock, peer).is_ok() {
                 queue.abandon(&e);
             }
@@ -549,8 +554,8 @@ impl Driver {
             queue.poll(clock.now(), sink)?;
             return Ok(());
         }
-        let id = u32::from(queue.id());
-        let delete_sq = Command::raw(opcode::admin::DELETE_SQ, 0).with(10, id);
+        let id = queue.id();
+        let delete_sq = Command::raw(opcode::admin::DELETE_SQ, 0).with(queue::QID, id);
         // The controller may need room in the completion queue before it can answer.
         self.admin_while("delete an I/O submission queue", &delete_sq, None, clock, peer, |_| {
             while let Some(done) = queue.reap() {
@@ -562,7 +567,7 @@ impl Driver {
             sink(done);
         }
         queue.give_up(Failure::QueueDeleted, &mut sink);
-        let delete_cq = Command::raw(opcode::admin::DELETE_CQ, 0).with(10, id);
+        let delete_cq = Command::raw(opcode::admin::DELETE_CQ, 0).with(queue::QID, id);
         self.admin("delete an I/O completion queue", &delete_cq, None, clock, peer)?;
         queue.close();
         Ok(())

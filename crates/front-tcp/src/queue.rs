@@ -215,11 +215,8 @@ impl Queue {
         let Some(Some(slot)) = self.slots.get_mut(usize::from(key)) else { return };
         let mut entry = slot.entry;
         let address = slot.buffer.as_ref().map_or(0, |buffer| pool_iova + buffer.offset as u64);
-        // PSDT 1: an SGL of one data block, also where there are no data.
-        entry.cdw[0] = entry.cdw[0] & !(3 << 14) | 1 << 14;
-        entry.set_quad(6, address);
-        let id = u64::from(SglDescriptor::new(SglType::DataBlock, 0, 0).id());
-        entry.set_quad(8, u64::from(slot.len) | id << 56);
+        // An SGL of one data block, also where there are no data.
+        entry.set_sgl1(&SglDescriptor::new(SglType::DataBlock, address, slot.len));
         slot.stage = Stage::Taken;
         if !slot.is_to_controller() {
             self.reading += slot.len as usize;

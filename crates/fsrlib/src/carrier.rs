@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nearside_driver::{Command, Kind, NamespaceInfo};
 use nearside_near_data::{Failure, wire};
+use nearside_spec::command::near_data;
 use nearside_spec::opcode::io;
 
 use crate::Error;
@@ -80,8 +81,9 @@ pub(crate) trait Carrier {
 
 /// A command of an operation's.
 pub(crate) fn half(opcode: u8, nsid: u32, tag: u64) -> Command {
-    let command = Command::raw(opcode, nsid).with(12, tag as u32).with(13, (tag >> 32) as u32);
-    Command { kind: Kind::NearData, ..command }
+    let mut command = Command { kind: Kind::NearData, ..Command::raw(opcode, nsid) };
+    command.entry.set_quad(near_data::TAG, tag);
+    command
 }
 
 /// Sends `request` under a tag and puts its reply in `reply`. `buffer` is what the reply may fill; it comes back for the next.
@@ -111,10 +113,12 @@ fn answer(
 ) -> Result<(Vec<u8>, usize), Error> {
     let wait_ms = carrier.wait_ms();
     let ask = |carrier: &mut _, buffer: Vec<u8>| {
-        let result = half(io::NEAR_DATA_RESULT, nsid, tag).with(11, buffer.len() as u32).with(14, wait_ms);
+        let result = half(io::NEAR_DATA_RESULT, nsid, tag)
+            .with(near_data::BUFFER, buffer.len() as u32)
+            .with(near_data::WAIT_MS, wait_ms);
         Carrier::send(carrier, &result, buffer, RESULT)
     };
-    let execute = half(io::NEAR_DATA_EXECUTE, nsid, tag).with(10, request.len() as u32);
+    let execute = half(io::NEAR_DATA_EXECUTE, nsid, tag).with(near_data::REQUEST, request.len() as u32);
     let mut sent = request.to_vec();
     sent.resize(request.len().next_multiple_of(4), 0);
     carrier.send(&execute, sent, EXECUTE)?;

@@ -4,6 +4,7 @@ use nearside_clock::Clock;
 use nearside_driver::{Command, DmaBuffer, Failure, Finished, Initiator, Kind, NamespaceInfo, Peer, policy};
 use nearside_near_data::MAX_BUFFER;
 use nearside_near_data::wire;
+use nearside_spec::command::{features, near_data};
 use nearside_spec::log::NearDataLog;
 use nearside_spec::opcode;
 
@@ -78,12 +79,11 @@ impl<P: Peer, C: Clock + Clone> QueueTransport<P, C> {
         ended("a near-data command", finished)
     }
 
-    /// The whole buffer is read as the request (its header says where that ends), then written. CDW11, the tag, and
-    /// CDW12, the offset, stay 0; CDW13: bytes.
+    /// The whole buffer is read as the request (its header says where that ends), then written. The tag and the offset stay 0.
     fn get_features(&mut self, buffer: DmaBuffer) -> Result<DmaBuffer, Error> {
         let command = Command::raw(opcode::admin::GET_FEATURES, self.namespace.nsid)
-            .with(10, u32::from(opcode::FEATURE_NEAR_DATA))
-            .with(13, buffer.len() as u32);
+            .with(features::FID, opcode::FEATURE_NEAR_DATA)
+            .with(near_data::FEATURE_BYTES, buffer.len() as u32);
         let driver = self.initiator.driver().clone();
         let clock = self.initiator.clock().clone();
         let what = "a near-data request by Get Features";

@@ -1,6 +1,8 @@
 //! Submission and completion queue entries (Base 2.0, 3.3.3.1 and 3.3.3.2).
 
 use crate::Status;
+use crate::command::common;
+use crate::data::SglDescriptor;
 
 /// A submission queue entry: 64 bytes as sixteen dwords.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,10 +29,10 @@ impl SubmissionEntry {
         self.cdw[0] as u8
     }
 
-    /// FUSE, CDW0 bits 9:8.
+    /// Whether FUSE, PSDT or what is reserved between them is set: one comparison for the common case.
     #[inline]
-    pub const fn fuse(&self) -> u8 {
-        (self.cdw[0] >> 8) as u8 & 3
+    pub const fn has_flags(&self) -> bool {
+        self.cdw[0] & 0xff00 != 0
     }
 
     /// PSDT, CDW0 bits 15:14: 0 PRPs, 1 SGL with a metadata buffer, 2 SGL with a metadata SGL.
@@ -80,6 +82,23 @@ impl SubmissionEntry {
     #[inline]
     pub const fn prp2(&self) -> u64 {
         self.quad(8)
+    }
+
+    /// DPTR as an SGL descriptor.
+    #[inline]
+    pub fn sgl1(&self) -> SglDescriptor {
+        let mut descriptor = SglDescriptor::default();
+        let id = (self.cdw[9] >> 24) as u8;
+        descriptor.set_address(self.prp1()).set_length(self.cdw[8]).set_id(id);
+        descriptor
+    }
+
+    /// Sets DPTR to an SGL descriptor, and PSDT to say so.
+    #[inline]
+    pub fn set_sgl1(&mut self, descriptor: &SglDescriptor) {
+        self.set(common::PSDT, 1);
+        self.set_quad(6, descriptor.address());
+        self.set_quad(8, u64::from(descriptor.length()) | u64::from(descriptor.id()) << 56);
     }
 }
 

@@ -7,6 +7,7 @@
 
 extern crate alloc;
 
+pub mod command;
 pub mod data;
 pub mod entry;
 pub mod fabrics;

@@ -14,6 +14,7 @@ use nearside_driver::{
 use nearside_firmware::Fsr;
 use nearside_front_loop::Runner;
 use nearside_spec::Status;
+use nearside_spec::command::near_data;
 use nearside_store::Store;
 
 /// Drives of this front.
@@ -178,7 +179,10 @@ impl<P: Peer + Clone + Send + Sync> Front for Queues<P> {
     fn nonsense(&self) {
         let near_data = |request, room| {
             let command = Command::raw(nearside_spec::opcode::io::NEAR_DATA, 1);
-            command.with(10, request).with(11, room).with(12, 1)
+            command
+                .with(near_data::REQUEST, request)
+                .with(near_data::BUFFER, room)
+                .with(near_data::OVER, true)
         };
         let cases = [
             Command::raw(0x7f, 1),

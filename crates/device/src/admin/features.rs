@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use nearside_clock::Nanos;
+use nearside_spec::command::{common, features, near_data};
 use nearside_spec::feature::{Select, fid};
 use nearside_spec::log::{event, lid};
 use nearside_spec::opcode::FEATURE_NEAR_DATA;
@@ -13,7 +14,7 @@ use nearside_store::Store;
 use super::identify::notices;
 use super::{Admin, Answer, receive, send};
 use crate::config::Config;
-use crate::fault::{Fault, cdw};
+use crate::fault::Fault;
 use crate::firmware::{Door, Firmware};
 use crate::io::BROADCAST;
 use crate::pointer::Pointer;
@@ -106,22 +107,22 @@ impl Features {
         let dword = match id {
             fid::ARBITRATION => self.arbitration,
             fid::POWER_MANAGEMENT => 0,
-            fid::TEMPERATURE_THRESHOLD => match entry.cdw[11] >> 16 & 0x3f {
+            fid::TEMPERATURE_THRESHOLD => match entry.get(features::TMPSEL_THSEL) {
                 0x00 => self.over.into(),
                 0x10 => self.under.into(),
-                _ => return Err(Fault::field(cdw(11) + 2, 0)),
+                _ => return Err(Fault::field(features::TMPSEL_THSEL)),
             },
             fid::ERROR_RECOVERY => self.error_recovery,
             fid::VOLATILE_WRITE_CACHE => match self.write_cache {
                 Some(on) => on.into(),
-                None => return Err(Fault::field(cdw(10), 0)),
+                None => return Err(Fault::field(features::FID)),
             },
             fid::NUMBER_OF_QUEUES => u32::from(granted.0 - 1) | u32::from(granted.1 - 1) << 16,
             fid::INTERRUPT_COALESCING => self.coalescing,
             fid::INTERRUPT_VECTOR => {
-                let vector = entry.cdw[11] & 0xffff;
+                let vector = u32::from(entry.get(features::IV));
                 if vector as usize >= vectors {
-                    return Err(Fault::field(cdw(11), 0));
+                    return Err(Fault::field(features::IV));
                 }
                 // Vector 0 is the admin queue's, which is never coalesced.
                 let cd = vector == 0 || self.not_coalesced >> vector & 1 != 0;
@@ -141,10 +142,10 @@ impl Features {
             fid::HOST_BEHAVIOR => return Ok(Value::Bytes(self.host_behavior.to_vec())),
             fid::HOST_IDENTIFIER => {
                 // EXHID: 16 bytes, else 8.
-                let len = if entry.cdw[11] & 1 != 0 { 16 } else { 8 };
+                let len = if entry.get(features::EXHID) { 16 } else { 8 };
                 return Ok(Value::Bytes(self.host_identifier[..len].to_vec()));
             }
-            _ => return Err(Fault::field(cdw(10), 0)),
+            _ => return Err(Fault::field(features::FID)),
         };
         Ok(Value::Dword(dword))
     }
@@ -207,13 +208,16 @@ fn known<S: Store, F: Firmware<S>>(reactor: &Reactor<S, F>, id: u8) -> Result<(b
     supported(shared)
         .find(|(fid, ..)| *fid == id)
         .map(|(_, namespace, changeable)| (namespace, changeable))
-        .ok_or(Fault::field(cdw(10), 0))
+        .ok_or(Fault::field(features::FID))
 }
 
 fn near_data_bytes(entry: &SubmissionEntry) -> Result<usize, Fault> {
-    let bytes = if entry.cdw[13] == 0 { NEAR_DATA_BYTES } else { entry.cdw[13] };
+    let bytes = match entry.get(near_data::FEATURE_BYTES) {
+        0 => NEAR_DATA_BYTES,
+        bytes => bytes,
+    };
     if bytes as usize > nearside_near_data::MAX_BUFFER {
-        return Err(Fault::field(cdw(13), 0));
+        return Err(Fault::field(near_data::FEATURE_BYTES));
     }
     Ok(bytes as usize)
 }
@@ -226,18 +230,22 @@ impl Admin {
         entry: &SubmissionEntry,
         now: Nanos,
     ) -> Result<Answer, Fault> {
-        let id = entry.cdw[10] as u8;
-        let select = Select::from_field(entry.cdw[10] >> 8 & 7).ok_or(Fault::field(cdw(10) + 1, 0))?;
+        let id = entry.get(features::FID);
+        let select =
+            Select::from_field(entry.get(features::SEL).into()).ok_or(Fault::field(features::SEL))?;
         let (of_namespace, changeable) = known(reactor, id)?;
         if select == Select::Capabilities {
             return Ok(Answer::Now(u32::from(of_namespace) << 1 | u32::from(changeable) << 2));
         }
         if of_namespace && reactor.shared.subsystem.namespace(entry.nsid()).is_none() {
-            return Err(Fault::new(Status::INVALID_NAMESPACE).at(4, 0));
+            return Err(Fault::new(Status::INVALID_NAMESPACE).of(common::NSID));
         }
         if id == FEATURE_NEAR_DATA {
             let bytes = near_data_bytes(entry)?;
-            let door = Door::Feature { tag: entry.cdw[11], offset: entry.cdw[12] };
+            let door = Door::Feature {
+                tag: entry.get(near_data::FEATURE_TAG),
+                offset: entry.get(near_data::FEATURE_OFFSET),
+            };
             return self.near_data(reactor, slot, door, entry, bytes, bytes, now);
         }
         let defaults;
@@ -289,45 +297,48 @@ impl Admin {
         entry: &SubmissionEntry,
         now: Nanos,
     ) -> Result<Answer, Fault> {
-        let id = entry.cdw[10] as u8;
+        let id = entry.get(features::FID);
         let (of_namespace, changeable) = known(reactor, id)?;
-        if entry.cdw[10] >> 31 != 0 {
-            return Err(Fault::new(Status::FEATURE_NOT_SAVEABLE).at(cdw(10) + 3, 7));
+        if entry.get(features::SV) {
+            return Err(Fault::new(Status::FEATURE_NOT_SAVEABLE).of(features::SV));
         }
         if !changeable {
-            return Err(Fault::new(Status::FEATURE_NOT_CHANGEABLE).at(cdw(10), 0));
+            return Err(Fault::new(Status::FEATURE_NOT_CHANGEABLE).of(features::FID));
         }
-        let value = entry.cdw[11];
+        let value = entry.get(features::VALUE);
         let reserved = value & !settable(&reactor.shared, id);
         if reserved != 0 {
             let bit = reserved.trailing_zeros() as u8;
-            return Err(Fault::field(cdw(11) + bit / 8, bit % 8));
+            let (byte, _) = features::VALUE.place();
+            return Err(Fault::new(Status::INVALID_FIELD).at(byte + bit / 8, bit % 8));
         }
         let exists = |nsid| reactor.shared.subsystem.namespace(nsid).is_some();
         match entry.nsid() {
             0 | BROADCAST if !of_namespace => {}
             // A near-data request is for one namespace.
             BROADCAST if of_namespace && id != FEATURE_NEAR_DATA => {}
-            nsid if !exists(nsid) => return Err(Fault::new(Status::INVALID_NAMESPACE).at(4, 0)),
+            nsid if !exists(nsid) => return Err(Fault::new(Status::INVALID_NAMESPACE).of(common::NSID)),
             _ if of_namespace => {}
-            _ => return Err(Fault::new(Status::FEATURE_NOT_NAMESPACE_SPECIFIC).at(4, 0)),
+            _ => return Err(Fault::new(Status::FEATURE_NOT_NAMESPACE_SPECIFIC).of(common::NSID)),
         }
         let shared = reactor.shared.clone();
         let features = &mut self.features;
         match id {
             fid::ARBITRATION => features.arbitration = value,
             // One power state, 0, without workload hints.
-            fid::POWER_MANAGEMENT if value & 0x1f != 0 => return Err(Fault::field(cdw(11), 0)),
+            fid::POWER_MANAGEMENT if entry.get(features::PS) != 0 => {
+                return Err(Fault::field(features::PS));
+            }
             fid::POWER_MANAGEMENT => {}
             fid::TEMPERATURE_THRESHOLD => {
                 // TMPSEL: the composite temperature, or all sensors, of which there is none more.
-                if !matches!(value >> 16 & 0xf, 0 | 0xf) {
-                    return Err(Fault::field(cdw(11) + 2, 0));
+                if !matches!(entry.get(features::TMPSEL), 0 | 0xf) {
+                    return Err(Fault::field(features::TMPSEL));
                 }
-                match value >> 20 & 3 {
-                    0 => features.over = value as u16,
-                    1 => features.under = value as u16,
-                    _ => return Err(Fault::field(cdw(11) + 2, 4)),
+                match entry.get(features::THSEL) {
+                    0 => features.over = entry.get(features::TMPTH),
+                    1 => features.under = entry.get(features::TMPTH),
+                    _ => return Err(Fault::field(features::THSEL)),
                 }
                 let warning = features.critical_warning();
                 if warning & features.async_event as u8 != 0 {
@@ -336,20 +347,23 @@ impl Admin {
             }
             fid::ERROR_RECOVERY => {
                 // DULBE: the namespace does not report reads of deallocated blocks.
-                if value >> 16 & 1 != 0 {
-                    return Err(Fault::field(cdw(11) + 2, 0));
+                if entry.get(features::DULBE) {
+                    return Err(Fault::field(features::DULBE));
                 }
                 features.error_recovery = value & 0xffff;
             }
             fid::VOLATILE_WRITE_CACHE => {
-                let on = value & 1 != 0;
+                let on = entry.get(features::WCE);
                 features.write_cache = Some(on);
                 shared.write_through.store(!on, Ordering::Relaxed);
             }
             fid::NUMBER_OF_QUEUES => {
-                let (sqs_z, cqs_z) = (value as u16, (value >> 16) as u16);
-                if sqs_z == 0xffff || cqs_z == 0xffff {
-                    return Err(Fault::field(cdw(11) + if sqs_z == 0xffff { 0 } else { 2 }, 0));
+                let (sqs_z, cqs_z) = (entry.get(features::NSQR_Z), entry.get(features::NCQR_Z));
+                if sqs_z == 0xffff {
+                    return Err(Fault::field(features::NSQR_Z));
+                }
+                if cqs_z == 0xffff {
+                    return Err(Fault::field(features::NCQR_Z));
                 }
                 if !self.registry.is_empty() {
                     return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
@@ -364,11 +378,11 @@ impl Admin {
                 shared.interrupts.coalescing.store(value & 0xffff, Ordering::Relaxed);
             }
             fid::INTERRUPT_VECTOR => {
-                let vector = value & 0xffff;
-                if vector as usize >= shared.function.vectors.len() {
-                    return Err(Fault::field(cdw(11), 0));
+                let vector = entry.get(features::IV);
+                if usize::from(vector) >= shared.function.vectors.len() {
+                    return Err(Fault::field(features::IV));
                 }
-                let cd = u64::from(value >> 16 & 1);
+                let cd = u64::from(entry.get(features::CD));
                 features.not_coalesced = features.not_coalesced & !(1 << vector) | cd << vector;
                 shared.interrupts.not_coalesced.store(features.not_coalesced, Ordering::Relaxed);
             }
@@ -415,7 +429,7 @@ impl Admin {
                 let door = Door::SetFeature { tag: value };
                 return self.near_data(reactor, slot, door, entry, bytes, 0, now);
             }
-            _ => return Err(Fault::field(cdw(10), 0)),
+            _ => return Err(Fault::field(features::FID)),
         }
         Ok(Answer::Now(0))
     }

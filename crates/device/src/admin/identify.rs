@@ -1,6 +1,7 @@
 //! Identify (Base 2.0, 5.17).
 
 use nearside_dma::PAGE_SIZE;
+use nearside_spec::command::{common, identify};
 use nearside_spec::fabrics::{IORCSZ, controller_type, ioccsz, sgls};
 use nearside_spec::identify::{
     IdentifyController, IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceIndependent, cns,
@@ -15,7 +16,7 @@ use nearside_store::Store;
 use super::events::REQUESTS;
 use super::{ABORT_LIMIT, Answer, send};
 use crate::config::Config;
-use crate::fault::{Fault, cdw};
+use crate::fault::Fault;
 use crate::firmware::Firmware;
 use crate::io::BROADCAST;
 use crate::namespace::Namespace;
@@ -24,7 +25,7 @@ use crate::shared::{ERROR_LOG_ENTRIES, Shared};
 use crate::subsystem::MAX_NSID;
 
 /// The command set identifier of NVM commands, the only one here.
-const CSI_NVM: u32 = 0;
+const CSI_NVM: u8 = 0;
 
 pub(super) fn identify<S: Store, F: Firmware<S>>(
     reactor: &mut Reactor<S, F>,
@@ -32,15 +33,15 @@ pub(super) fn identify<S: Store, F: Firmware<S>>(
 ) -> Result<Answer, Fault> {
     let shared = &reactor.shared;
     let nsid = entry.nsid();
-    let csi = entry.cdw[11] >> 24;
-    let which = entry.cdw[10] as u8;
-    let invalid = Fault::new(Status::INVALID_NAMESPACE).at(4, 0);
+    let csi = entry.get(identify::CSI);
+    let which = entry.get(identify::CNS);
+    let invalid = Fault::new(Status::INVALID_NAMESPACE).of(common::NSID);
     let needs_nvm = matches!(
         which,
         cns::NAMESPACE_COMMAND_SET | cns::CONTROLLER_COMMAND_SET | cns::ACTIVE_NAMESPACES_COMMAND_SET
     );
     if needs_nvm && csi != CSI_NVM {
-        return Err(Fault::field(cdw(11) + 3, 0));
+        return Err(Fault::field(identify::CSI));
     }
     // A valid identifier that no namespace has is answered with zeros (5.17.2.1).
     let of_one = |known: &dyn Fn(&Namespace<S, F>) -> [u8; 4096]| match shared.subsystem.namespace(nsid) {
@@ -81,7 +82,7 @@ pub(super) fn identify<S: Store, F: Firmware<S>>(
             1u64.store(&mut list);
             list
         }
-        _ => return Err(Fault::field(cdw(10), 0)),
+        _ => return Err(Fault::field(identify::CNS)),
     };
     send(shared, entry, &data)?;
     Ok(Answer::Now(0))

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nearside_clock::Nanos;
+use nearside_spec::command::{common, log_page};
 use nearside_spec::layout::{Wire, ascii};
 use nearside_spec::log::{FirmwareSlots, LOG_SUPPORTED, Smart, changed_namespaces, effects, lid};
 use nearside_spec::opcode::{LOG_NEAR_DATA, admin, io};
@@ -11,7 +12,7 @@ use nearside_store::Store;
 
 use super::features::{TEMPERATURE, supported};
 use super::{Admin, Answer};
-use crate::fault::{Fault, cdw};
+use crate::fault::Fault;
 use crate::firmware::Firmware;
 use crate::io::BROADCAST;
 use crate::pointer::{self, Layout, Pointer};
@@ -26,25 +27,26 @@ impl Admin {
         now: Nanos,
     ) -> Result<Answer, Fault> {
         let shared = reactor.shared.clone();
-        let log = entry.cdw[10] as u8;
-        let page = self.page(&shared, log, now).ok_or(Fault::new(Status::INVALID_LOG_PAGE).at(cdw(10), 0))?;
+        let log = entry.get(log_page::LID);
+        let page =
+            self.page(&shared, log, now).ok_or(Fault::new(Status::INVALID_LOG_PAGE).of(log_page::LID))?;
         // Those that are about a namespace here are about the controller all the same; others name none.
         let of_namespace = |nsid| shared.subsystem.namespace(nsid).is_some();
         if !matches!(entry.nsid(), 0 | BROADCAST) && !of_namespace(entry.nsid()) {
-            return Err(Fault::new(Status::INVALID_NAMESPACE).at(4, 0));
+            return Err(Fault::new(Status::INVALID_NAMESPACE).of(common::NSID));
         }
-        let numd_z = u64::from(entry.cdw[10] >> 16) | u64::from(entry.cdw[11] & 0xffff) << 16;
+        let numd_z = u64::from(entry.get(log_page::NUMDL_Z)) | u64::from(entry.get(log_page::NUMDU)) << 16;
         let len = (numd_z + 1) * 4;
         if len > shared.config.max_transfer() {
-            return Err(Fault::field(cdw(10) + 2, 0));
+            return Err(Fault::field(log_page::NUMDL_Z));
         }
         // OT: offsets by index are of logs that we do not have.
-        if entry.cdw[14] >> 23 & 1 != 0 {
-            return Err(Fault::field(cdw(14) + 2, 7));
+        if entry.get(log_page::OT) {
+            return Err(Fault::field(log_page::OT));
         }
-        let offset = entry.quad(12);
+        let offset = entry.quad(log_page::LPO);
         if !offset.is_multiple_of(4) || offset > page.len() as u64 {
-            return Err(Fault::field(cdw(12), 0));
+            return Err(Fault::field(log_page::LPOL));
         }
         let mut data = page.get(offset as usize..).unwrap_or(&[]).to_vec();
         data.resize(len as usize, 0);
@@ -53,7 +55,7 @@ impl Admin {
         pointer::walk(memory, &Pointer::of(entry)?, data.len(), false, &mut layout)?;
         layout.scatter(memory, &data);
         // RAE keeps what the page would set free.
-        if entry.cdw[10] >> 15 & 1 == 0 {
+        if !entry.get(log_page::RAE) {
             self.events.log_read(log);
             if log == lid::CHANGED_NAMESPACES {
                 self.changed.clear();

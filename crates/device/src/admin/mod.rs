@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 
 use nearside_clock::Nanos;
 use nearside_dma::{PAGE_SIZE, Region};
+use nearside_spec::command::common;
 use nearside_spec::log::{event, lid};
 use nearside_spec::opcode::admin;
 use nearside_spec::registers::{self as reg, Cap, Cc, csts};
@@ -340,12 +341,12 @@ impl Admin {
         entry: &SubmissionEntry,
         now: Nanos,
     ) -> Result<Answer, Fault> {
-        if entry.fuse() != 0 {
-            return Err(Fault::field(1, 0));
+        if entry.get(common::FUSE) != 0 {
+            return Err(Fault::field(common::FUSE));
         }
         // Base 2.0, figure 88: admin commands of memory-based controllers use PRPs, those over fabrics SGLs.
         if entry.psdt() != 0 && reactor.shared.config.fabric.is_none() {
-            return Err(Fault::field(1, 6));
+            return Err(Fault::field(common::PSDT));
         }
         match entry.opcode() {
             admin::IDENTIFY => identify::identify(reactor, entry),

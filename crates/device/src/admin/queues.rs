@@ -3,13 +3,14 @@
 use std::sync::atomic::Ordering;
 
 use nearside_clock::Nanos;
+use nearside_spec::command::{abort, queue};
 use nearside_spec::registers::{self as reg, Cc};
 use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::Store;
 
 use super::{ABORT_LIMIT, Admin, Answer, Waiting, ring};
 use crate::config::MAX_QUEUES;
-use crate::fault::{Fault, cdw};
+use crate::fault::Fault;
 use crate::firmware::Firmware;
 use crate::queue::Slot;
 use crate::reactor::Reactor;
@@ -52,7 +53,7 @@ impl Registry {
     }
 }
 
-const QID: Fault = Fault::new(Status::INVALID_QUEUE_ID).at(cdw(10), 0);
+const QID: Fault = Fault::new(Status::INVALID_QUEUE_ID).of(queue::QID);
 
 /// The reactor that owns a completion queue, and with it the submission queues that complete to it.
 pub(crate) fn owner(cq: u16, reactors: usize) -> usize {
@@ -69,18 +70,18 @@ impl Admin {
         exists: bool,
         entry_size_log2: u8,
     ) -> Result<(u16, u32), Fault> {
-        let id = entry.cdw[10] as u16;
-        let entries = (entry.cdw[10] >> 16) + 1;
+        let id = entry.get(queue::QID);
+        let entries = u32::from(entry.get(queue::QSIZE_Z)) + 1;
         if id == 0 || id > granted || exists {
             return Err(QID);
         }
         let expected = if entry.opcode() == nearside_spec::opcode::admin::CREATE_SQ { 6 } else { 4 };
         if entries < 2 || entries > reactor.shared.config.queue_entries || entry_size_log2 != expected {
-            return Err(Fault::new(Status::INVALID_QUEUE_SIZE).at(cdw(10) + 2, 0));
+            return Err(Fault::new(Status::INVALID_QUEUE_SIZE).of(queue::QSIZE_Z));
         }
         // CAP.CQR: queues are contiguous.
-        if entry.cdw[11] & 1 == 0 {
-            return Err(Fault::field(cdw(11), 0));
+        if !entry.get(queue::PC) {
+            return Err(Fault::field(queue::PC));
         }
         Ok((id, entries))
     }
@@ -107,13 +108,13 @@ impl Admin {
         slot: &mut Option<Slot>,
         entry: &SubmissionEntry,
     ) -> Result<Answer, Fault> {
-        let exists = self.registry.has_cq(entry.cdw[10] as u16);
+        let exists = self.registry.has_cq(entry.get(queue::QID));
         let iocqes = Self::cc(reactor).iocqes();
         let (id, entries) = self.checked_queue(reactor, entry, self.registry.granted.1, exists, iocqes)?;
-        let vector = (entry.cdw[11] >> 16) as u16;
-        let interrupts = entry.cdw[11] >> 1 & 1 != 0;
+        let vector = entry.get(queue::IV);
+        let interrupts = entry.get(queue::IEN);
         if interrupts && usize::from(vector) >= reactor.shared.function.vectors.len() {
-            return Err(Fault::new(Status::INVALID_INTERRUPT_VECTOR).at(cdw(11) + 2, 0));
+            return Err(Fault::new(Status::INVALID_INTERRUPT_VECTOR).of(queue::IV));
         }
         let ring = ring(&reactor.shared, entry.prp1(), entries, 16)?;
         let Some(slot) = slot.take() else { return Ok(Answer::Later) };
@@ -135,15 +136,15 @@ impl Admin {
         slot: &mut Option<Slot>,
         entry: &SubmissionEntry,
     ) -> Result<Answer, Fault> {
-        let exists = self.registry.has_sq(entry.cdw[10] as u16);
+        let exists = self.registry.has_sq(entry.get(queue::QID));
         let iosqes = Self::cc(reactor).iosqes();
         let (id, entries) = self.checked_queue(reactor, entry, self.registry.granted.0, exists, iosqes)?;
-        let cq = (entry.cdw[11] >> 16) as u16;
+        let cq = entry.get(queue::CQID);
         if cq == 0 || cq > self.registry.granted.1 {
-            return Err(Fault::new(Status::INVALID_QUEUE_ID).at(cdw(11) + 2, 0));
+            return Err(Fault::new(Status::INVALID_QUEUE_ID).of(queue::CQID));
         }
         if !self.registry.has_cq(cq) {
-            return Err(Fault::new(Status::INVALID_CQ).at(cdw(11) + 2, 0));
+            return Err(Fault::new(Status::INVALID_CQ).of(queue::CQID));
         }
         let ring = ring(&reactor.shared, entry.prp1(), entries, 64)?;
         let Some(slot) = slot.take() else { return Ok(Answer::Later) };
@@ -159,7 +160,7 @@ impl Admin {
         slot: &mut Option<Slot>,
         entry: &SubmissionEntry,
     ) -> Result<Answer, Fault> {
-        let id = entry.cdw[10] as u16;
+        let id = entry.get(queue::QID);
         let Some(Some((cq, deleting @ false))) = self.registry.sqs.get_mut(usize::from(id)) else {
             return Err(QID);
         };
@@ -175,12 +176,12 @@ impl Admin {
         slot: &mut Option<Slot>,
         entry: &SubmissionEntry,
     ) -> Result<Answer, Fault> {
-        let id = entry.cdw[10] as u16;
+        let id = entry.get(queue::QID);
         if !self.registry.has_cq(id) {
             return Err(QID);
         }
         if self.registry.sqs.iter().flatten().any(|(cq, _)| *cq == id) {
-            return Err(Fault::new(Status::INVALID_QUEUE_DELETION).at(cdw(10), 0));
+            return Err(Fault::new(Status::INVALID_QUEUE_DELETION).of(queue::QID));
         }
         let Some(slot) = slot.take() else { return Ok(Answer::Later) };
         self.registry.cqs[usize::from(id)] = false;
@@ -198,7 +199,7 @@ impl Admin {
         entry: &SubmissionEntry,
         now: Nanos,
     ) -> Result<Answer, Fault> {
-        let (sq, cid) = (entry.cdw[10] as u16, (entry.cdw[10] >> 16) as u16);
+        let (sq, cid) = (entry.get(abort::SQID), entry.get(abort::CID));
         let aborts = self.waiting.iter_mut().filter(|(_, w)| matches!(w, Waiting::Abort(_))).count();
         if aborts >= ABORT_LIMIT {
             return Err(Fault::transient(Status::ABORT_LIMIT_EXCEEDED));

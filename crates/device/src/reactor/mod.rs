@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 
 use nearside_clock::Nanos;
 use nearside_dma::Span;
+use nearside_spec::command::common;
 use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, Token};
 use slab::Slab;
@@ -130,7 +131,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     pub(crate) fn look_up(&mut self, nsid: u32) -> Result<usize, Fault> {
         match self.attach(nsid) {
             Ok(Some(place)) => Ok(place),
-            Ok(None) => Err(Fault::new(Status::INVALID_NAMESPACE).at(4, 0)),
+            Ok(None) => Err(Fault::new(Status::INVALID_NAMESPACE).of(common::NSID)),
             Err(_) => Err(Fault::transient(Status::NAMESPACE_NOT_READY)),
         }
     }

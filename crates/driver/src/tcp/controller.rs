@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nearside_clock::Clock;
+use nearside_spec::command::{self, features};
 use nearside_spec::fabrics::command::{
     ANY_CONTROLLER, Connect, ConnectData, FabricsCommand, Property, connected,
 };
@@ -159,12 +160,7 @@ impl Controller {
 
     /// Get Log Page: up to `len` bytes (a multiple of four) from byte `offset` of log `lid`.
     pub fn log_page(&self, lid: u8, nsid: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
-        let dwords = (len / 4).saturating_sub(1) as u32;
-        let command = Command::raw(opcode::admin::GET_LOG_PAGE, nsid)
-            .with(10, u32::from(lid) | (dwords & 0xffff) << 16)
-            .with(11, dwords >> 16)
-            .with(12, offset as u32)
-            .with(13, (offset >> 32) as u32);
+        let command = Command::of(command::get_log_page(lid, nsid, offset, len));
         let done = self.admin("get log page", &command, Some(vec![0; len]))?;
         let mut bytes = done.buffer.unwrap_or_default();
         bytes.truncate(done.moved);
@@ -304,7 +300,7 @@ fn enable(queue: &mut Queue, cap: Cap, clock: &dyn Clock) -> Result<(), Error> {
 }
 
 fn identify(queue: &mut Queue, cns: u8, nsid: u32, clock: &dyn Clock) -> Result<[u8; 4096], Error> {
-    let command = Command::raw(opcode::admin::IDENTIFY, nsid).with(10, u32::from(cns));
+    let command = Command::of(command::identify_command(cns, nsid));
     let done = queue.run("identify", &command, Some(vec![0; 4096]), clock)?;
     let bytes = done.buffer.as_deref().and_then(|b| b.first_chunk()).copied();
     bytes
@@ -316,8 +312,9 @@ fn identify(queue: &mut Queue, cns: u8, nsid: u32, clock: &dyn Clock) -> Result<
 fn ask_for_queues(queue: &mut Queue, clock: &dyn Clock) -> Result<u16, Error> {
     let wanted = 0xfffe;
     let command = Command::raw(opcode::admin::SET_FEATURES, 0)
-        .with(10, u32::from(fid::NUMBER_OF_QUEUES))
-        .with(11, wanted | wanted << 16);
+        .with(features::FID, fid::NUMBER_OF_QUEUES)
+        .with(features::NSQR_Z, wanted)
+        .with(features::NCQR_Z, wanted);
     let done = queue.run("number of queues", &command, None, clock)?;
     let granted = done.outcome.unwrap_or_default() as u32;
     Ok(((granted as u16).min((granted >> 16) as u16)).saturating_add(1))

@@ -15,9 +15,10 @@ use std::sync::atomic::AtomicBool;
 use nearside_dma::passthrough::Queue;
 use nearside_driver::{Command, NamespaceInfo};
 use nearside_near_data::MAX_BUFFER;
+use nearside_spec::command;
 use nearside_spec::identify::cns;
 use nearside_spec::log::NearDataLog;
-use nearside_spec::opcode::{self, admin, io as op};
+use nearside_spec::opcode::{self, io as op};
 use nearside_spec::{identify::IdentifyController, layout};
 
 use crate::carrier::{self, Stop};
@@ -160,14 +161,13 @@ impl KernelTransport {
 }
 
 fn identify(cns: u8, nsid: u32) -> Command {
-    Command::raw(admin::IDENTIFY, nsid).with(10, cns.into())
+    Command::of(command::identify_command(cns, nsid))
 }
 
 /// The page of near-data capabilities, if the drive has one.
 fn near_data_log(device: &mut Device, nsid: u32) -> Result<Option<NearDataLog>, Error> {
-    let dwords_z = (NearDataLog::SIZE / 4 - 1) as u32;
-    let page = u32::from(opcode::LOG_NEAR_DATA) | dwords_z << 16;
-    let command = Command::raw(admin::GET_LOG_PAGE, nsid).with(10, page);
+    let page = command::get_log_page(opcode::LOG_NEAR_DATA, nsid, 0, NearDataLog::SIZE);
+    let command = Command::of(page);
     Ok(NearDataLog::of(&device.execute("get log page", &command, vec![0; NearDataLog::SIZE])?))
 }
 

@@ -36,7 +36,7 @@ impl CapsuleData {
         if entry.psdt() != PSDT {
             return Err(Status::INVALID_FIELD.dnr());
         }
-        let descriptor = descriptor(entry);
+        let descriptor = entry.sgl1();
         let len = descriptor.length();
         match descriptor.id() {
             IN_CAPSULE => Ok(CapsuleData::InCapsule { offset: descriptor.address(), len }),
@@ -63,18 +63,10 @@ impl CapsuleData {
             CapsuleData::InCapsule { offset, .. } => (offset, IN_CAPSULE),
             CapsuleData::Transport { .. } => (0, TRANSPORT),
         };
-        entry.cdw[0] = entry.cdw[0] & !(3 << 14) | u32::from(PSDT) << 14;
-        entry.set_quad(6, address);
-        entry.set_quad(8, u64::from(self.len()) | u64::from(id) << 56);
+        let mut descriptor = SglDescriptor::default();
+        descriptor.set_address(address).set_length(self.len()).set_id(id);
+        entry.set_sgl1(&descriptor);
     }
-}
-
-fn descriptor(entry: &SubmissionEntry) -> SglDescriptor {
-    let mut bytes = [0; 16];
-    for (to, from) in bytes.iter_mut().zip(entry.cdw.iter().skip(6).flat_map(|dword| dword.to_le_bytes())) {
-        *to = from;
-    }
-    SglDescriptor(bytes)
 }
 
 #[cfg(test)]

@@ -1,0 +1,290 @@
+//! Where the fields of commands lie in their dwords, as data (Base 2.0, 5 and 7; NVM Command Set 1.0, 3; docs/NVME.md for near-data
+//! commands): the host sets a field by its name and the controller reads it, and a refusal names its place.
+
+use core::marker::PhantomData;
+
+use crate::SubmissionEntry;
+use crate::opcode::admin;
+
+/// A field of a submission queue entry: some bits of one dword. Zero-based fields end in `_Z`.
+#[derive(Clone, Copy, Debug)]
+pub struct Field<T> {
+    dword: u8,
+    low: u8,
+    bits: u8,
+    value: PhantomData<T>,
+}
+
+impl<T> Field<T> {
+    const fn new(dword: u8, low: u8, bits: u8) -> Field<T> {
+        assert!(dword < 16 && bits > 0 && low + bits <= 32);
+        Field { dword, low, bits, value: PhantomData }
+    }
+
+    /// Byte and bit of the entry at which it begins, as the error log names it.
+    pub const fn place(&self) -> (u8, u8) {
+        (self.dword * 4 + self.low / 8, self.low % 8)
+    }
+
+    const fn mask(&self) -> u32 {
+        u32::MAX >> (32 - self.bits)
+    }
+}
+
+/// What a field holds.
+pub trait Bits: Copy {
+    /// From the field's bits.
+    fn from_bits(bits: u32) -> Self;
+    /// As bits; what is more than the field has is cut off.
+    fn to_bits(self) -> u32;
+}
+
+macro_rules! integers {
+    ($($t:ty)*) => {$(
+        impl Bits for $t {
+            #[inline]
+            fn from_bits(bits: u32) -> $t {
+                bits as $t
+            }
+            #[inline]
+            fn to_bits(self) -> u32 {
+                self.into()
+            }
+        }
+    )*};
+}
+integers!(u8 u16 u32);
+
+impl Bits for bool {
+    #[inline]
+    fn from_bits(bits: u32) -> bool {
+        bits != 0
+    }
+    #[inline]
+    fn to_bits(self) -> u32 {
+        self.into()
+    }
+}
+
+impl SubmissionEntry {
+    /// A field's value.
+    #[inline]
+    pub fn get<T: Bits>(&self, field: Field<T>) -> T {
+        T::from_bits(self.cdw[usize::from(field.dword)] >> field.low & field.mask())
+    }
+
+    /// Sets a field.
+    #[inline]
+    pub fn set<T: Bits>(&mut self, field: Field<T>, value: T) {
+        let dword = &mut self.cdw[usize::from(field.dword)];
+        *dword = *dword & !(field.mask() << field.low) | (value.to_bits() & field.mask()) << field.low;
+    }
+
+    /// The entry with a field set.
+    #[inline]
+    pub fn with<T: Bits>(mut self, field: Field<T>, value: T) -> SubmissionEntry {
+        self.set(field, value);
+        self
+    }
+}
+
+macro_rules! fields {
+    ($($(#[$doc:meta])* $name:ident: $t:ty = $dword:literal, $low:literal, $bits:literal;)*) => {$(
+        $(#[$doc])*
+        pub const $name: $crate::command::Field<$t> = $crate::command::Field::new($dword, $low, $bits);
+    )*};
+}
+
+/// Of every command.
+pub mod common {
+    fields! {
+        /// Fused operation.
+        FUSE: u8 = 0, 8, 2;
+        /// PRP or SGL: 0 PRPs, 1 SGL.
+        PSDT: u8 = 0, 14, 2;
+        /// Namespace.
+        NSID: u32 = 1, 0, 32;
+    }
+}
+
+/// Create and Delete I/O Completion and Submission Queue (Base 5.4 to 5.7).
+pub mod queue {
+    fields! {
+        /// Queue identifier.
+        QID: u16 = 10, 0, 16;
+        /// Entries.
+        QSIZE_Z: u16 = 10, 16, 16;
+        /// Physically contiguous.
+        PC: bool = 11, 0, 1;
+        /// Of a completion queue: interrupts enabled.
+        IEN: bool = 11, 1, 1;
+        /// Of a completion queue: interrupt vector.
+        IV: u16 = 11, 16, 16;
+        /// Of a submission queue: its completion queue.
+        CQID: u16 = 11, 16, 16;
+    }
+}
+
+/// Abort (Base 5.1).
+pub mod abort {
+    fields! {
+        /// The submission queue of the command.
+        SQID: u16 = 10, 0, 16;
+        /// Its command identifier.
+        CID: u16 = 10, 16, 16;
+    }
+}
+
+/// Identify (Base 5.17).
+pub mod identify {
+    fields! {
+        /// Which structure: [`crate::identify::cns`].
+        CNS: u8 = 10, 0, 8;
+        /// Command set identifier.
+        CSI: u8 = 11, 24, 8;
+    }
+}
+
+/// Get Log Page (Base 5.16). The offset is the 64-bit field at dword [`LPO`](log_page::LPO).
+pub mod log_page {
+    /// The dword at which the 64-bit offset begins.
+    pub const LPO: usize = 12;
+    fields! {
+        /// Which page: [`crate::log::lid`].
+        LID: u8 = 10, 0, 8;
+        /// Retain the asynchronous event.
+        RAE: bool = 10, 15, 1;
+        /// Dwords to return, lower half.
+        NUMDL_Z: u16 = 10, 16, 16;
+        /// Their upper half.
+        NUMDU: u16 = 11, 0, 16;
+        /// The offset's lower half, for its place.
+        LPOL: u32 = 12, 0, 32;
+        /// The offset is an index.
+        OT: bool = 14, 23, 1;
+    }
+}
+
+/// Get and Set Features (Base 5.15, 5.27).
+pub mod features {
+    fields! {
+        /// Which feature: [`crate::feature::fid`].
+        FID: u8 = 10, 0, 8;
+        /// Get: which of its values.
+        SEL: u8 = 10, 8, 3;
+        /// Set: keep it over resets.
+        SV: bool = 10, 31, 1;
+        /// What it is set to.
+        VALUE: u32 = 11, 0, 32;
+        /// Power Management: power state.
+        PS: u8 = 11, 0, 5;
+        /// Temperature Threshold: which sensor and which of its two thresholds.
+        TMPSEL_THSEL: u8 = 11, 16, 6;
+        /// Of these, the sensor.
+        TMPSEL: u8 = 11, 16, 4;
+        /// And the threshold.
+        THSEL: u8 = 11, 20, 2;
+        /// Temperature Threshold, in Kelvins.
+        TMPTH: u16 = 11, 0, 16;
+        /// Error Recovery: an error for reads of deallocated blocks.
+        DULBE: bool = 11, 16, 1;
+        /// Volatile Write Cache: on.
+        WCE: bool = 11, 0, 1;
+        /// Interrupt Vector Configuration: the vector.
+        IV: u16 = 11, 0, 16;
+        /// And that it is not coalesced.
+        CD: bool = 11, 16, 1;
+        /// Host Identifier: the extended form of 16 bytes.
+        EXHID: bool = 11, 0, 1;
+        /// Number of Queues: submission queues.
+        NSQR_Z: u16 = 11, 0, 16;
+        /// And completion queues.
+        NCQR_Z: u16 = 11, 16, 16;
+    }
+}
+
+/// Read, Write, Compare and Write Zeroes (NVM 3.2). The first block is the 64-bit field at dword [`SLBA`](transfer::SLBA).
+pub mod transfer {
+    /// The dword at which the 64-bit first block begins.
+    pub const SLBA: usize = 10;
+    fields! {
+        /// The first block's lower half, for its place.
+        SLBAL: u32 = 10, 0, 32;
+        /// Blocks.
+        NLB_Z: u16 = 12, 0, 16;
+        /// Force unit access.
+        FUA: bool = 12, 30, 1;
+    }
+}
+
+/// Dataset Management (NVM 3.2.3).
+pub mod dataset {
+    fields! {
+        /// Ranges.
+        NR_Z: u8 = 10, 0, 8;
+        /// Deallocate.
+        AD: bool = 11, 2, 1;
+    }
+}
+
+/// The vendor's near-data commands (docs/NVME.md). The tag is the 64-bit field at dword [`TAG`](near_data::TAG).
+pub mod near_data {
+    /// The dword at which the 64-bit tag of `execute`, `result` and `cancel` begins.
+    pub const TAG: usize = 12;
+    fields! {
+        /// Bytes of the request.
+        REQUEST: u32 = 10, 0, 32;
+        /// Bytes of the buffer.
+        BUFFER: u32 = 11, 0, 32;
+        /// Of the bidirectional command: the reply takes the place of the request.
+        OVER: bool = 12, 0, 1;
+        /// Of `result`: how long it waits, in milliseconds.
+        WAIT_MS: u32 = 14, 0, 32;
+        /// By way of a feature: the tag.
+        FEATURE_TAG: u32 = 11, 0, 32;
+        /// By way of Get Features: byte of the reply to begin with.
+        FEATURE_OFFSET: u32 = 12, 0, 32;
+        /// By way of a feature: bytes of the buffer; 0 for 4,096.
+        FEATURE_BYTES: u32 = 13, 0, 32;
+    }
+}
+
+/// Get Log Page: `len` bytes, a multiple of four and at least four, from `offset`.
+pub fn get_log_page(lid: u8, nsid: u32, offset: u64, len: usize) -> SubmissionEntry {
+    let dwords_z = (len / 4).saturating_sub(1);
+    let mut entry = SubmissionEntry::new(admin::GET_LOG_PAGE, 0, nsid)
+        .with(log_page::LID, lid)
+        .with(log_page::NUMDL_Z, dwords_z as u16)
+        .with(log_page::NUMDU, (dwords_z >> 16) as u16);
+    entry.set_quad(log_page::LPO, offset);
+    entry
+}
+
+/// Identify.
+pub fn identify_command(cns: u8, nsid: u32) -> SubmissionEntry {
+    SubmissionEntry::new(admin::IDENTIFY, 0, nsid).with(identify::CNS, cns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_where_the_specification_has_it() {
+        let mut entry = SubmissionEntry::new(2, 0x1234, 1);
+        entry.cdw[12] = u32::MAX;
+        entry.set(transfer::FUA, false);
+        entry.set(transfer::NLB_Z, 7);
+        assert_eq!(entry.cdw[12], 0xbfff_0007);
+        assert_eq!((entry.get(transfer::FUA), entry.get(transfer::NLB_Z)), (false, 7));
+        assert_eq!((transfer::FUA.place(), transfer::NLB_Z.place()), ((51, 6), (48, 0)));
+        let entry = entry.with(common::PSDT, 1).with(common::FUSE, 2).with(common::NSID, u32::MAX);
+        assert_eq!((entry.cdw[0], entry.nsid(), entry.psdt()), (0x1234_4202, u32::MAX, 1));
+    }
+
+    #[test]
+    fn golden() {
+        assert_eq!(get_log_page(2, 9, 0x1_0000_0004, 0x5_0000).cdw[10..], [0x3fff_0002, 1, 4, 1, 0, 0]);
+        assert_eq!(identify_command(1, 0).cdw[10], 1);
+    }
+}
