@@ -67,7 +67,7 @@ fn identify() {
     assert_eq!(nearside_spec::layout::text(&id.mn()), "Nearside");
     assert!(id.subnqn().starts_with(b"nqn.2026-11.dev.nearside:drive\0"));
     let ns = IdentifyNamespace::from_bytes(&ask(&mut host, cns::NAMESPACE, 1, 0).unwrap());
-    assert_eq!((ns.nsze(), ns.lbaf0() >> 16 & 0xff, ns.flbas(), ns.nlbaf_z()), (2048, 9, 0, 0));
+    assert_eq!((ns.nsze(), ns.format().lbads(), ns.flbas(), ns.nlbaf_z()), (2048, 9, 0, 0));
     let list = ask(&mut host, cns::ACTIVE_NAMESPACES, 0, 0).unwrap();
     assert_eq!((&list[..4], &list[4..8]), (&[1, 0, 0, 0][..], &[0, 0, 0, 0][..]));
     assert_eq!(ask(&mut host, cns::ACTIVE_NAMESPACES, 1, 0).unwrap()[..4], [0; 4]);

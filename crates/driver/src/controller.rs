@@ -71,14 +71,11 @@ impl NamespaceInfo {
         if id.nsze() == 0 {
             return Err(wrong("it is not active"));
         }
-        let format = 128 + 4 * usize::from(id.flbas() & 0xf);
-        let lbaf =
-            u32::from_le_bytes([bytes[format], bytes[format + 1], bytes[format + 2], bytes[format + 3]]);
-        let block_size = match lbaf >> 16 & 0xff {
+        let block_size = match id.format().lbads() {
             shift @ 9..=16 => 1 << shift,
             _ => return Err(wrong("its blocks are smaller than 512 bytes or larger than 64 KiB")),
         };
-        if lbaf as u16 != 0 {
+        if id.format().ms() != 0 {
             return Err(wrong("its format has metadata"));
         }
         Ok(NamespaceInfo { nsid, blocks: id.nsze(), block_size, read_only: id.nsattr() & 1 != 0 })

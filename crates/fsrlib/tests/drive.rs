@@ -242,8 +242,9 @@ fn beside_a_writer_nothing_that_was_read_is_relied_on() {
     let serve = nearside_store::FileOptions::serve();
     let writer = nearside_store::File::open(&first, serve).unwrap();
     let drive = nearside_embedded::image(&first, &Options::default()).unwrap();
-    let said = drive.namespace().store().writer().map(str::to_owned);
-    assert_eq!(said.as_deref(), Some("this process has it locked"));
+    // A child that another test starts has the lock too, until it becomes another program: then it is named behind.
+    let said = drive.namespace().store().writer().unwrap_or_default().to_owned();
+    assert!(said.starts_with("this process") && said.ends_with(" has it locked"), "{said}");
     let mut session = Session::new(drive, Arc::new(TscClock::new()));
     let read = Ask::path(b"/public", Operation::Read { offset: 0, len: 100 });
     let content = |session: &mut Session<_>| {

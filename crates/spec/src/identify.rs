@@ -1,6 +1,6 @@
 //! Identify data structures (Base 2.0, 5.17.2; NVM Command Set 1.0, 4.1.5).
 
-use crate::layout::layout;
+use crate::layout::{Wire, layout};
 
 /// Values of CNS.
 pub mod cns {
@@ -183,8 +183,50 @@ layout! {
         nguid(set_nguid): [u8; 16] = 104;
         /// IEEE EUI-64.
         eui64(set_eui64): [u8; 8] = 120;
-        /// Format 0: metadata bytes 15:0, log2 of the data size 23:16, relative performance 25:24.
-        lbaf0(set_lbaf0): u32 = 128;
+    }
+}
+
+layout! {
+    /// A format of a namespace's blocks (NVM Command Set 1.0, figure 98).
+    LbaFormat, 4 {
+        /// Metadata bytes of a block.
+        ms(set_ms): u16 = 0;
+        /// log2 of a block's data bytes.
+        lbads(set_lbads): u8 = 2;
+        /// Relative performance: 0 best.
+        rp(set_rp): u8 = 3;
+    }
+}
+
+impl IdentifyNamespace {
+    /// Where the formats begin; there are 64.
+    const LBAF: usize = 128;
+
+    fn lbaf_at(index: u8) -> usize {
+        Self::LBAF + LbaFormat::SIZE * usize::from(index & 63)
+    }
+
+    /// A format, by its number.
+    pub fn lbaf(&self, index: u8) -> LbaFormat {
+        LbaFormat::from_bytes(self.0.get(Self::lbaf_at(index)..).unwrap_or(&[]))
+    }
+
+    /// Sets a format.
+    pub fn set_lbaf(&mut self, index: u8, format: LbaFormat) -> &mut Self {
+        format.0.store(self.0.get_mut(Self::lbaf_at(index)..).unwrap_or(&mut []));
+        self
+    }
+
+    /// The format in use, of the first sixteen.
+    pub fn format(&self) -> LbaFormat {
+        self.lbaf(self.flbas() & 0xf)
+    }
+
+    /// Makes format 0 blocks of that many bytes (their log2) without metadata.
+    pub fn set_block_shift(&mut self, shift: u8) -> &mut Self {
+        let mut format = LbaFormat::default();
+        format.set_lbads(shift);
+        self.set_lbaf(0, format)
     }
 }
 
@@ -275,7 +317,12 @@ mod tests {
     #[test]
     fn namespace_golden() {
         let mut id = IdentifyNamespace::default();
-        id.set_nsze(0x1122_3344_5566).set_lbaf0(12 << 16).set_nguid([7; 16]);
+        id.set_nsze(0x1122_3344_5566).set_block_shift(12).set_nguid([7; 16]);
+        let mut format = LbaFormat::default();
+        format.set_ms(0x0108).set_lbads(9).set_rp(2);
+        id.set_lbaf(3, format).set_flbas(3);
+        assert_eq!((id.format(), id.lbaf(0).lbads()), (format, 12));
+        assert_eq!(&id.0[140..144], &[8, 1, 9, 2]);
         assert_eq!(&id.0[..8], &[0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0, 0]);
         assert_eq!(&id.0[128..132], &[0, 0, 12, 0]);
         assert_eq!(&id.0[103..121], &[0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0]);

@@ -179,6 +179,6 @@ fn namespace<S: Store, F: Firmware<S>>(namespace: &Namespace<S, F>, fabric: bool
         .set_npda_z(per_page - 1)
         .set_nows_z(per_page - 1)
         .set_nsattr(namespace.read_only().into())
-        .set_lbaf0(namespace.lba_shift() << 16);
+        .set_block_shift(namespace.lba_shift() as u8);
     id
 }

@@ -149,7 +149,7 @@ pub fn manage(wire: &mut Wire, entry: &SubmissionEntry, data: &[u8], allowed: &s
         }
         (None, opcode::admin::IDENTIFY) if entry.cdw[10] as u8 == 0 => {
             let mut id = IdentifyNamespace::default();
-            id.set_nsze(BLOCKS).set_lbaf0(9 << 16);
+            id.set_nsze(BLOCKS).set_block_shift(9);
             wire.data(cid, 0, &id.0, true, false);
             wire.respond(cid, 0, Status::SUCCESS);
         }
