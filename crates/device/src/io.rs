@@ -166,7 +166,7 @@ impl Pointer {
 fn near_data_request(entry: &SubmissionEntry) -> Result<Request, Fault> {
     let pointer = Pointer::of(entry)?;
     let (request, room) = (entry.get(near_data::REQUEST), entry.get(near_data::BUFFER));
-    let tag = entry.quad(near_data::TAG);
+    let tag = entry.get(near_data::TAG);
     let (door, request, room) = match entry.opcode() {
         io::NEAR_DATA => {
             if !entry.get(near_data::OVER) {
@@ -198,9 +198,9 @@ fn writable(limits: &Limits) -> Result<(), Fault> {
 /// SLBA and NLB as bytes, within the namespace.
 #[inline]
 fn blocks(entry: &SubmissionEntry, limits: &Limits) -> Result<(u64, u64), Fault> {
-    let slba = entry.quad(transfer::SLBA);
+    let slba = entry.get(transfer::SLBA);
     let count = u64::from(entry.get(transfer::NLB_Z)) + 1;
-    range(slba, count, limits).ok_or(Fault::new(Status::LBA_OUT_OF_RANGE).of(transfer::SLBAL).lba(slba))
+    range(slba, count, limits).ok_or(Fault::new(Status::LBA_OUT_OF_RANGE).of(transfer::SLBA).lba(slba))
 }
 
 /// Blocks as bytes, where they lie within the namespace.

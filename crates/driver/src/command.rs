@@ -62,7 +62,7 @@ impl Command {
 
     fn ranged(opcode: u8, nsid: u32, slba: u64, blocks: u32, kind: Kind) -> Command {
         let mut entry = SubmissionEntry::new(opcode, 0, nsid);
-        entry.set_quad(transfer::SLBA, slba);
+        entry.set(transfer::SLBA, slba);
         assert!((1..=0x1_0000).contains(&blocks), "a command carries 1 to 65,536 blocks");
         entry.set(transfer::NLB_Z, (blocks - 1) as u16);
         Command { entry, kind }

@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 
 use nearside_clock::{Clock, Nanos};
+use nearside_device::Access;
+use nearside_device::firmware::{Observer, Progress, Turn};
 use nearside_dma::IoBuffer;
 use nearside_fsr::{Batch, Media, MediaError};
 use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, Token};
@@ -20,8 +22,6 @@ use slab::Slab;
 
 use crate::helper::{self, Refused};
 use crate::meters::{Meters, SLICE_NS, down, up};
-use nearside_device::Access;
-use nearside_device::firmware::{Observer, Progress, Turn};
 
 /// Tasks stop at the first breath after this, so that the piece that they are at ends within the slice.
 const YIELD_NS: u64 = SLICE_NS * 5 / 8;
@@ -62,7 +62,7 @@ impl<S: Store, O> Drop for Io<S, O> {
 }
 
 /// Reads by the batch that they are for: each has one read in its turn, so that one read does not wait for all of somebody else's. A
-/// task has a batch or two; how many tasks a host may have is bounded elsewhere (`near_data::tags`).
+/// task has a batch or two; how many tasks a host may have is bounded by `tags.rs`.
 #[derive(Default)]
 struct Waiting {
     turns: VecDeque<VecDeque<Waiter>>,
@@ -606,12 +606,12 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
 #[cfg(test)]
 mod tests {
     use nearside_clock::SimClock;
+    use nearside_device::Namespace;
     use nearside_dma::Memory;
     use nearside_store::{Delay, Dram, Modelled, Parametric};
 
     use super::*;
     use crate::meters::{Held, Slices};
-    use nearside_device::Namespace;
 
     type Slow = Modelled<Dram, Parametric>;
     type Rig = (Arc<Namespace<Slow>>, Executor<Slow, (), u32>, SimClock, Arc<Meters>);

@@ -1,9 +1,8 @@
 //! Whom a drive takes the one who asks for. The uid and the gids in a request are the host's word; the controller's configuration
 //! says what it is worth.
 
-use nearside_near_data::Credentials;
-
 use nearside_device::Identity;
+use nearside_near_data::Credentials;
 
 /// Changes the credentials as the policy says. Returns what an error that comes of it has to say: who they are now, and why.
 /// `Err`: such requests are refused.

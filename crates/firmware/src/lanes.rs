@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use nearside_clock::Nanos;
+use nearside_device::firmware::{Progress, Turn};
 use nearside_store::Store;
 
 use crate::executor::{Executor, Finished};
@@ -11,7 +12,6 @@ use crate::fsr::Fsr;
 use crate::mailbox::Mailbox;
 use crate::worker::Work;
 use crate::workers::{Crew, Lane};
-use nearside_device::firmware::{Progress, Turn};
 
 /// What a reactor orders.
 enum Order {

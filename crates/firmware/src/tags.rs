@@ -14,13 +14,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use nearside_clock::Nanos;
+use nearside_device::Host;
 use nearside_near_data::MAX_BUFFER;
 use nearside_near_data::Request;
 use nearside_spec::Status;
 use nearside_store::Token;
 
 use crate::mailbox::Mailbox;
-use nearside_device::Host;
 
 /// Tags kept of each kind.
 const MOST: usize = 16;

@@ -10,9 +10,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nearside_clock::{Clock, Nanos};
-use nearside_dma::Wakeup;
-
 use nearside_device::firmware::Progress;
+use nearside_dma::Wakeup;
 
 /// Cores from which on near-data work has threads of its own.
 const CORES: usize = 4;

@@ -12,11 +12,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use nearside_fsview::{Error, FileKind, Ino, Inode, Volume};
+use nearside_near_data::{Credentials, Failure, MAX_NAME, MAX_PATH};
 
 use crate::cache::{Cache, hash};
 use crate::media::Media;
-use nearside_near_data::{Credentials, Failure, MAX_NAME, MAX_PATH};
-
 use crate::model::{MAX_LINKS, of_view};
 use crate::monitor::{Deps, Monitor};
 use crate::permission::{AclState, EXECUTE, May, Owner, READ, may};

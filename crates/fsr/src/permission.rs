@@ -2,7 +2,6 @@
 
 use nearside_fsview::FileKind;
 use nearside_fsview::acl::{Acl, AclEntry};
-
 use nearside_near_data::Credentials;
 
 pub(crate) const READ: u8 = 4;

@@ -13,16 +13,14 @@ use std::sync::Arc;
 
 use nearside_fsview::{Inode, Place, Run};
 use nearside_ndp::Flow;
+use nearside_near_data::{BlockRange, Failure};
 
 use crate::crawler::Crawler;
-use nearside_near_data::BlockRange;
-
 use crate::media::{Batch, Media};
 use crate::model::of_view;
 use crate::monitor::Scan;
 use crate::trace::Part;
 use crate::view::{View, bump};
-use nearside_near_data::Failure;
 
 /// Bytes of one read.
 pub(crate) const CHUNK: u64 = 128 << 10;

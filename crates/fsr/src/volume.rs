@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use nearside_fsview::Error;
 use nearside_fsview::partition::partitions;
+use nearside_near_data::Failure;
 
 use crate::Retriever;
 use crate::crawler::{OpenVolume, open};
@@ -12,7 +13,6 @@ use crate::media::Media;
 use crate::model::of_view;
 use crate::monitor::Deps;
 use crate::view::{Tally, View};
-use nearside_near_data::Failure;
 
 /// Open volumes kept.
 const MOST_OPEN: usize = 32;

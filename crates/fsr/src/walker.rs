@@ -8,11 +8,10 @@
 //! All frames together keep at most [`MOST_NAMES`] names: where there are more, parents read theirs again when the walk comes back to them.
 
 use nearside_fsview::{DirCursor, DirEntry, FileKind, Ino};
+use nearside_near_data::{Failure, MAX_PATH};
 
 use crate::crawler::{Crawler, Found};
 use crate::media::Media;
-use nearside_near_data::{Failure, MAX_PATH};
-
 use crate::model::of_view;
 use crate::tree::Filter;
 

@@ -81,9 +81,7 @@ pub(crate) trait Carrier {
 
 /// A command of an operation's.
 pub(crate) fn half(opcode: u8, nsid: u32, tag: u64) -> Command {
-    let mut command = Command { kind: Kind::NearData, ..Command::raw(opcode, nsid) };
-    command.entry.set_quad(near_data::TAG, tag);
-    command
+    Command { kind: Kind::NearData, ..Command::raw(opcode, nsid).with(near_data::TAG, tag) }
 }
 
 /// Sends `request` under a tag and puts its reply in `reply`. `buffer` is what the reply may fill; it comes back for the next.

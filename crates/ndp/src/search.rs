@@ -1,14 +1,16 @@
 //! The state of a search in one file: cuts pieces into whole lines and keeps what is left over.
 
+use std::sync::Arc;
+
+use memchr::{memchr, memrchr};
+use nearside_near_data::Answer;
+
 use crate::engine::Cache;
 use crate::fuel::{Fuel, at_once};
 use crate::hay::Hay;
 use crate::pattern::Search;
 use crate::walk::{self, State};
 use crate::{BINARY_PROBE, Error, Flow, MAX_LINE, Position, Sink};
-use memchr::{memchr, memrchr};
-use nearside_near_data::Answer;
-use std::sync::Arc;
 
 /// An unfinished line that grows beyond this gets all the room that a line can need, so that it is never moved again.
 const LONG: usize = 128 << 10;

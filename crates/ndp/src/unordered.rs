@@ -9,16 +9,17 @@
 //! Memory: a search keeps of each stretch without a missing block its first and its last line's bytes: at most twice
 //! [`MAX_LINE`] a stretch, and as many stretches as the caller lets blocks run ahead. The others keep some words.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nearside_near_data::Answer;
+
 use crate::engine::Cache;
 use crate::fuel::{Fuel, at_once};
 use crate::hay::Hay;
-use nearside_near_data::Answer;
-
 use crate::pattern::Search;
 use crate::search::Opening;
 use crate::{Counted, Error, Flow, MAX_LINE, walk, zeros};
-use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// An operation over blocks in any order. Its futures are pending at the end of each slice, as those of a [`Searcher`](crate::Searcher).
 #[allow(async_fn_in_trait)] // used generically, never as a trait object

@@ -5,12 +5,12 @@
 
 use std::task::{Poll, ready};
 
+use nearside_near_data::Answer;
+
 use crate::engine::{Cache, Engine};
 use crate::fuel::Fuel;
 use crate::hay::Hay;
 use crate::history::History;
-use nearside_near_data::Answer;
-
 use crate::pattern::Search;
 use crate::{Flow, Line, Position, Sink, Taken};
 

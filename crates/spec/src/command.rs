@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 use crate::SubmissionEntry;
 use crate::opcode::admin;
 
-/// A field of a submission queue entry: some bits of one dword. Zero-based fields end in `_Z`.
+/// A field of a submission queue entry: some bits of one dword, or two whole dwords. Zero-based fields end in `_Z`.
 #[derive(Clone, Copy, Debug)]
 pub struct Field<T> {
     dword: u8,
@@ -17,7 +17,7 @@ pub struct Field<T> {
 
 impl<T> Field<T> {
     const fn new(dword: u8, low: u8, bits: u8) -> Field<T> {
-        assert!(dword < 16 && bits > 0 && low + bits <= 32);
+        assert!(bits > 0 && (low + bits <= 32 && dword < 16 || low == 0 && bits == 64 && dword < 15));
         Field { dword, low, bits, value: PhantomData }
     }
 
@@ -33,22 +33,23 @@ impl<T> Field<T> {
 
 /// What a field holds.
 pub trait Bits: Copy {
-    /// From the field's bits.
-    fn from_bits(bits: u32) -> Self;
-    /// As bits; what is more than the field has is cut off.
-    fn to_bits(self) -> u32;
+    /// The field's value in an entry.
+    fn load(entry: &SubmissionEntry, field: Field<Self>) -> Self;
+    /// Puts it there; what is more than the field has is cut off.
+    fn store(self, entry: &mut SubmissionEntry, field: Field<Self>);
 }
 
 macro_rules! integers {
     ($($t:ty)*) => {$(
         impl Bits for $t {
             #[inline]
-            fn from_bits(bits: u32) -> $t {
-                bits as $t
+            fn load(entry: &SubmissionEntry, field: Field<$t>) -> $t {
+                (entry.cdw[usize::from(field.dword)] >> field.low & field.mask()) as $t
             }
             #[inline]
-            fn to_bits(self) -> u32 {
-                self.into()
+            fn store(self, entry: &mut SubmissionEntry, field: Field<$t>) {
+                let dword = &mut entry.cdw[usize::from(field.dword)];
+                *dword = *dword & !(field.mask() << field.low) | (u32::from(self) & field.mask()) << field.low;
             }
         }
     )*};
@@ -57,12 +58,24 @@ integers!(u8 u16 u32);
 
 impl Bits for bool {
     #[inline]
-    fn from_bits(bits: u32) -> bool {
-        bits != 0
+    fn load(entry: &SubmissionEntry, field: Field<bool>) -> bool {
+        entry.cdw[usize::from(field.dword)] >> field.low & 1 != 0
     }
     #[inline]
-    fn to_bits(self) -> u32 {
-        self.into()
+    fn store(self, entry: &mut SubmissionEntry, field: Field<bool>) {
+        let dword = &mut entry.cdw[usize::from(field.dword)];
+        *dword = *dword & !(1 << field.low) | u32::from(self) << field.low;
+    }
+}
+
+impl Bits for u64 {
+    #[inline]
+    fn load(entry: &SubmissionEntry, field: Field<u64>) -> u64 {
+        entry.quad(usize::from(field.dword))
+    }
+    #[inline]
+    fn store(self, entry: &mut SubmissionEntry, field: Field<u64>) {
+        entry.set_quad(usize::from(field.dword), self);
     }
 }
 
@@ -70,14 +83,13 @@ impl SubmissionEntry {
     /// A field's value.
     #[inline]
     pub fn get<T: Bits>(&self, field: Field<T>) -> T {
-        T::from_bits(self.cdw[usize::from(field.dword)] >> field.low & field.mask())
+        T::load(self, field)
     }
 
     /// Sets a field.
     #[inline]
     pub fn set<T: Bits>(&mut self, field: Field<T>, value: T) {
-        let dword = &mut self.cdw[usize::from(field.dword)];
-        *dword = *dword & !(field.mask() << field.low) | (value.to_bits() & field.mask()) << field.low;
+        value.store(self, field);
     }
 
     /// The entry with a field set.
@@ -145,10 +157,8 @@ pub mod identify {
     }
 }
 
-/// Get Log Page (Base 5.16). The offset is the 64-bit field at dword [`LPO`](log_page::LPO).
+/// Get Log Page (Base 5.16).
 pub mod log_page {
-    /// The dword at which the 64-bit offset begins.
-    pub const LPO: usize = 12;
     fields! {
         /// Which page: [`crate::log::lid`].
         LID: u8 = 10, 0, 8;
@@ -158,8 +168,8 @@ pub mod log_page {
         NUMDL_Z: u16 = 10, 16, 16;
         /// Their upper half.
         NUMDU: u16 = 11, 0, 16;
-        /// The offset's lower half, for its place.
-        LPOL: u32 = 12, 0, 32;
+        /// The offset.
+        LPO: u64 = 12, 0, 64;
         /// The offset is an index.
         OT: bool = 14, 23, 1;
     }
@@ -203,13 +213,11 @@ pub mod features {
     }
 }
 
-/// Read, Write, Compare and Write Zeroes (NVM 3.2). The first block is the 64-bit field at dword [`SLBA`](transfer::SLBA).
+/// Read, Write, Compare and Write Zeroes (NVM 3.2).
 pub mod transfer {
-    /// The dword at which the 64-bit first block begins.
-    pub const SLBA: usize = 10;
     fields! {
-        /// The first block's lower half, for its place.
-        SLBAL: u32 = 10, 0, 32;
+        /// The first block.
+        SLBA: u64 = 10, 0, 64;
         /// Blocks.
         NLB_Z: u16 = 12, 0, 16;
         /// Force unit access.
@@ -227,11 +235,11 @@ pub mod dataset {
     }
 }
 
-/// The vendor's near-data commands (docs/NVME.md). The tag is the 64-bit field at dword [`TAG`](near_data::TAG).
+/// The vendor's near-data commands (docs/NVME.md).
 pub mod near_data {
-    /// The dword at which the 64-bit tag of `execute`, `result` and `cancel` begins.
-    pub const TAG: usize = 12;
     fields! {
+        /// Of `execute`, `result` and `cancel`: the tag.
+        TAG: u64 = 12, 0, 64;
         /// Bytes of the request.
         REQUEST: u32 = 10, 0, 32;
         /// Bytes of the buffer.
@@ -252,12 +260,11 @@ pub mod near_data {
 /// Get Log Page: `len` bytes, a multiple of four and at least four, from `offset`.
 pub fn get_log_page(lid: u8, nsid: u32, offset: u64, len: usize) -> SubmissionEntry {
     let dwords_z = (len / 4).saturating_sub(1);
-    let mut entry = SubmissionEntry::new(admin::GET_LOG_PAGE, 0, nsid)
+    SubmissionEntry::new(admin::GET_LOG_PAGE, 0, nsid)
         .with(log_page::LID, lid)
         .with(log_page::NUMDL_Z, dwords_z as u16)
-        .with(log_page::NUMDU, (dwords_z >> 16) as u16);
-    entry.set_quad(log_page::LPO, offset);
-    entry
+        .with(log_page::NUMDU, (dwords_z >> 16) as u16)
+        .with(log_page::LPO, offset)
 }
 
 /// Identify.
@@ -277,7 +284,12 @@ mod tests {
         entry.set(transfer::NLB_Z, 7);
         assert_eq!(entry.cdw[12], 0xbfff_0007);
         assert_eq!((entry.get(transfer::FUA), entry.get(transfer::NLB_Z)), (false, 7));
-        assert_eq!((transfer::FUA.place(), transfer::NLB_Z.place()), ((51, 6), (48, 0)));
+        assert_eq!(
+            (transfer::FUA.place(), transfer::NLB_Z.place(), transfer::SLBA.place()),
+            ((51, 6), (48, 0), (40, 0))
+        );
+        entry.set(transfer::SLBA, 0x1_0000_0002);
+        assert_eq!((entry.cdw[10], entry.cdw[11], entry.get(transfer::SLBA)), (2, 1, 0x1_0000_0002));
         let entry = entry.with(common::PSDT, 1).with(common::FUSE, 2).with(common::NSID, u32::MAX);
         assert_eq!((entry.cdw[0], entry.nsid(), entry.psdt()), (0x1234_4202, u32::MAX, 1));
     }

@@ -44,9 +44,9 @@ impl Admin {
         if entry.get(log_page::OT) {
             return Err(Fault::field(log_page::OT));
         }
-        let offset = entry.quad(log_page::LPO);
+        let offset = entry.get(log_page::LPO);
         if !offset.is_multiple_of(4) || offset > page.len() as u64 {
-            return Err(Fault::field(log_page::LPOL));
+            return Err(Fault::field(log_page::LPO));
         }
         let mut data = page.get(offset as usize..).unwrap_or(&[]).to_vec();
         data.resize(len as usize, 0);
