@@ -20,7 +20,7 @@
 use nearside_clock::{Clock, TscClock};
 use nearside_device::Config;
 use nearside_dma::cpu::allowed_cores;
-use nearside_driver::{Command, Driver, DriverConfig, Peer, QueueConfig};
+use nearside_driver::{Command, Controller, Driver, DriverConfig, Host, Peer, QueueConfig, Transport};
 use nearside_loadgen::floor::{self, Effort};
 use nearside_loadgen::record::{Environment, Figure};
 use nearside_sim::cpu::Costs;
@@ -86,9 +86,9 @@ const BATCH: u16 = 32;
 fn driver(effort: Effort) -> Result<[Figure; 2], Failure> {
     let clock = TscClock::new();
     let mut drive = nearside_front_loop::inline(Null::new(64 << 20, 512)?, (), Config::default())?;
-    let peer = &mut drive.runner;
-    let driver = Driver::start(drive.function, DriverConfig::default(), &clock, peer)?;
-    let mut queue = driver.queue(QueueConfig { depth: BATCH, interrupt: false }, &clock, peer)?;
+    let mut host = Host::new(&clock, &mut drive.runner);
+    let driver = Driver::start(drive.function, DriverConfig::default(), &mut host)?;
+    let mut queue = driver.queue(QueueConfig { depth: BATCH, interrupt: false }, &mut host)?;
     let mut buffers =
         (0..BATCH).map(|_| driver.pool().take(4096)).collect::<Result<Vec<_>, nearside_driver::Error>>()?;
     let rounds = u64::from(effort.operations / u32::from(BATCH)).max(8);
@@ -105,7 +105,7 @@ fn driver(effort: Effort) -> Result<[Figure; 2], Failure> {
             }
             submit_ns.push(clock.now().since(begin));
             while queue.outstanding() > 0 {
-                peer.pump(clock.now());
+                host.peer.pump(clock.now());
                 let from = clock.now();
                 let mut count = 0;
                 while let Some(done) = queue.reap() {
@@ -120,7 +120,7 @@ fn driver(effort: Effort) -> Result<[Figure; 2], Failure> {
         submits.push(median(&mut submit_ns) / f64::from(BATCH));
         completes.push(median(&mut complete_ns) / f64::from(BATCH));
     }
-    driver.delete(queue, &clock, peer, drop)?;
+    driver.delete(queue, &mut host, drop)?;
     Ok([Figure::of("driver, submission", "ns", &submits), Figure::of("driver, completion", "ns", &completes)])
 }
 

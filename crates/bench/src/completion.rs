@@ -9,7 +9,7 @@ use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_dma::cpu::{CpuTimes, allowed_cores, pin_to_core, thread_times};
 use nearside_driver::{
-    Command, DmaBuffer, Driver, DriverConfig, Initiator, InitiatorConfig, Policy, Service, Threaded,
+    Command, DmaBuffer, Driver, DriverConfig, Host, Initiator, InitiatorConfig, Policy, Service, Threaded,
 };
 use nearside_front_loop as front;
 use nearside_media::Medium;
@@ -95,8 +95,7 @@ impl<M: Medium> Bench<M> {
         let driver = Driver::start(
             drive.function.clone(),
             DriverConfig { queues: 63, ..DriverConfig::default() },
-            &clock,
-            &mut Threaded,
+            &mut Host::threaded(&clock),
         )?;
         let service = Service::start(&driver, 32, clock, || ())?;
         let io =
@@ -124,7 +123,7 @@ impl<M: Medium> Bench<M> {
 
     /// The driver, for queue pairs of one's own.
     pub fn driver(&self) -> &Driver {
-        self.io.driver()
+        self.io.controller()
     }
 
     /// `count` random reads of `bytes` by a policy, one at a time; what they cost is added to `cost` (whose CPU figures

@@ -15,7 +15,7 @@ use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_dma::Memory;
-use nearside_driver::{Command, Driver, DriverConfig, Initiator, InitiatorConfig, Policy, Threaded};
+use nearside_driver::{Command, Driver, DriverConfig, Host, Initiator, InitiatorConfig, Policy, Threaded};
 use nearside_front_loop as front;
 use nearside_loadgen::record::Figure;
 use nearside_media::{Delay, Medium, Request, xpoint};
@@ -121,7 +121,7 @@ fn lateness_ns(medium: impl Medium, count: usize) -> Result<[Vec<u64>; 2], Failu
     let rest = Rest { idle_ns: 1_000_000_000, early_ns: 1_000_000_000 };
     let drive = front::threaded(store, (), Config { lba_size: 512, ..Config::default() }, clock, rest)?;
     pin(1);
-    let driver = Driver::start(drive.function.clone(), DriverConfig::default(), &clock, &mut Threaded)?;
+    let driver = Driver::start(drive.function.clone(), DriverConfig::default(), &mut Host::threaded(&clock))?;
     let mut io = Initiator::new(&driver, InitiatorConfig::default(), clock, Threaded, None)?;
     io.set_policy(Policy::Polled);
     let mut buffer = Some(io.buffer(4096)?);

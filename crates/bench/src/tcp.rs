@@ -11,8 +11,8 @@ use nearside_bench::sockets::{self, Cores};
 use nearside_bench::volume::{self, Kind};
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_device::{Namespace, Subsystem};
-use nearside_driver::tcp::{Address, Controller, Initiator, Options as Host};
-use nearside_driver::{Command, Policy};
+use nearside_driver::tcp::{Address, Association, Initiator, Options as HostOptions};
+use nearside_driver::{Command, Controller, Host, Policy, QueueConfig};
 use nearside_firmware::Fsr;
 use nearside_front_tcp::{Offer, Options, Server, Target};
 use nearside_fsrlib::{Ask, Session, TcpTransport};
@@ -53,8 +53,8 @@ impl Serving {
         Ok(Serving { address, _server: server })
     }
 
-    fn connect(&self) -> Result<Controller, Failure> {
-        Ok(Controller::connect(&self.address, Host::default(), Arc::new(TscClock::new()))?)
+    fn connect(&self) -> Result<Association, Failure> {
+        Ok(Association::connect(&self.address, HostOptions::default(), Arc::new(TscClock::new()))?)
     }
 }
 
@@ -68,8 +68,8 @@ struct Load {
 }
 
 impl Load {
-    fn new(controller: &Controller, depth: u16, bytes: usize) -> Result<Load, Failure> {
-        let initiator = Initiator::new(controller.queue(depth)?, Policy::Polled, TscClock::new());
+    fn new(controller: &Association, depth: u16, bytes: usize) -> Result<Load, Failure> {
+        let initiator = controller.initiator(depth, Policy::Polled, TscClock::new())?;
         Ok(Load { initiator, bytes, random: Random::new(9), latencies: None })
     }
 
@@ -82,7 +82,7 @@ impl Load {
         let clock = *self.initiator.clock();
         let blocks = (self.bytes / BLOCK) as u32;
         let mut spare: Vec<Vec<u8>> = (0..depth).map(|_| vec![0; self.bytes]).collect();
-        let (begun, mut done, mut failed) = (clock.now(), 0u64, None);
+        let (begun, mut done) = (clock.now(), 0u64);
         let end = begun + time.as_nanos() as u64;
         let mut now = begun;
         while now < end || spare.len() < depth {
@@ -90,19 +90,16 @@ impl Load {
                 && let Some(buffer) = spare.pop()
             {
                 let command = Command::read(1, self.slba(), blocks);
-                self.initiator.submit(&command, Some(buffer), 0, now).map_err(|e| e.to_string())?;
+                let _ = self.initiator.submit(&command, Some(buffer)).map_err(|e| e.to_string())?;
             }
-            let latencies = &mut self.latencies;
-            self.initiator.poll(|ended, at| {
+            self.initiator.look();
+            while let Some((_, ended)) = self.initiator.take_any() {
                 done += 1;
-                if let Some(latencies) = latencies {
-                    latencies.push(at.since(ended.submitted));
+                if let Some(latencies) = &mut self.latencies {
+                    latencies.push(ended.latency_ns);
                 }
-                failed = failed.or(ended.outcome.err());
+                ended.outcome?;
                 spare.extend(ended.buffer);
-            });
-            if let Some(failure) = failed {
-                return Err(failure.into());
             }
             now = clock.now();
         }
@@ -190,12 +187,12 @@ pub fn tcp(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
 }
 
 /// What an idle server with 64 queues costs, of one core; the initiator's threads sleep.
-fn idle(serving: &Serving, first: &Controller, fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
+fn idle(serving: &Serving, first: &Association, fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     let second = serving.connect()?;
-    let mut queues = Vec::new();
+    let (mut queues, mut host) = (Vec::new(), Host::threaded(TscClock::new()));
     for controller in [first, &second] {
         for _ in 0..32 {
-            queues.push(controller.queue(32)?);
+            queues.push(controller.queue(QueueConfig::of_depth(32), &mut host)?);
         }
     }
     let period = Duration::from_secs(if fast { 1 } else { 5 });
@@ -224,7 +221,7 @@ fn near_data(rounds: usize, fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     let image = folder.path().join("small.img");
     volume::make(Kind::Ext4, &image, &tree, 32 << 20)?;
     let serving = Serving::start(&format!("dram:{}", image.display()))?;
-    let transport = TcpTransport::new(serving.connect()?, Policy::Polled, TscClock::new())?;
+    let transport = TcpTransport::over(&serving.connect()?, Policy::Polled, TscClock::new())?;
     let mut session = Session::new(transport, Arc::new(TscClock::new())).with_buffer(4096);
     let path = written.files.first().ok_or("no file was written")?;
     let ask = Ask::path(path.as_str(), count_of(NEEDLE));

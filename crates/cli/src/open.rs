@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nearside_clock::TscClock;
-use nearside_driver::tcp::{Address, Controller};
+use nearside_driver::tcp::{Address, Association};
 use nearside_embedded::{Options, Runner};
 use nearside_firmware as firmware;
 use nearside_fsrlib::kernel::Found;
@@ -91,8 +91,8 @@ fn remote(args: &DriveArgs) -> Result<Option<Box<dyn Transport>>, Failure> {
     };
     let address: Address = name.parse().map_err(failed)?;
     let clock = TscClock::new();
-    let controller = Controller::connect(&address, args.host.options()?, Arc::new(clock)).map_err(failed)?;
-    Ok(Some(Box::new(TcpTransport::new(controller, args.completion.into(), clock)?)))
+    let controller = Association::connect(&address, args.host.options()?, Arc::new(clock)).map_err(failed)?;
+    Ok(Some(Box::new(TcpTransport::over(&controller, args.completion.into(), clock)?)))
 }
 
 /// Opens the drive.

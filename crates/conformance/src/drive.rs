@@ -18,7 +18,7 @@ use std::sync::Arc;
 use nearside_clock::TscClock;
 use nearside_device::Config;
 use nearside_driver::{
-    Command, Driver, DriverConfig, Finished, Handle, Initiator, InitiatorConfig, Policy, QueueConfig,
+    Command, Driver, DriverConfig, Finished, Handle, Host, Initiator, InitiatorConfig, Policy, QueueConfig,
 };
 use nearside_firmware::Fsr;
 use nearside_front_loop::Runner;
@@ -439,7 +439,8 @@ impl Drive {
         let firmware = Fsr::new(Arc::new(clock), config);
         let mut drive = nearside_front_loop::inline(store, firmware, Config::default()).unwrap();
         let config = DriverConfig { timeout_ms: TIMEOUT_MS, ..DriverConfig::default() };
-        let driver = Driver::start(drive.function.clone(), config, &clock, &mut drive.runner).unwrap();
+        let driver =
+            Driver::start(drive.function.clone(), config, &mut Host::new(&clock, &mut drive.runner)).unwrap();
         let queue = QueueConfig { depth: 2 * TOGETHER as u16, interrupt: false };
         let config = InitiatorConfig { queue, policy: Policy::Polled };
         let initiator = Initiator::new(&driver, config, clock, drive.runner, None).unwrap();

@@ -14,7 +14,9 @@ use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_device::{Config, runner::Rest};
 use nearside_dma::Region;
 use nearside_dma::ring::{Request, RingClient, RingServer, ring};
-use nearside_driver::{Command, DmaBuffer, Driver, DriverConfig, QueueConfig, QueuePair, Threaded};
+use nearside_driver::{
+    Command, Controller, DmaBuffer, Driver, DriverConfig, Host, QueueConfig, QueuePair, Threaded, Transport,
+};
 use nearside_store::{Dram, Store};
 
 const DEPTHS: [usize; 4] = [1, 4, 32, 128];
@@ -237,9 +239,10 @@ fn main() {
     pin(1);
 
     let driver =
-        Driver::start(loop_drive.function.clone(), DriverConfig::default(), &clock, &mut Threaded).unwrap();
+        Driver::start(loop_drive.function.clone(), DriverConfig::default(), &mut Host::threaded(&clock))
+            .unwrap();
     let queue = QueueConfig { depth: 128, interrupt: false };
-    let mut queue = driver.queue(queue, &clock, &mut Threaded).unwrap();
+    let mut queue = driver.queue(queue, &mut Host::threaded(&clock)).unwrap();
     let mut buffers: Vec<DmaBuffer> = (0..128).map(|_| driver.pool().zeroed(4096).unwrap()).collect();
     assert_eq!(store.capacity(), bytes);
     common::fill(&mut queue, &driver, bytes, &clock);
@@ -295,5 +298,5 @@ fn main() {
         }
     }
     common::record(&figures);
-    driver.delete(queue, &clock, &mut Threaded, drop).unwrap();
+    driver.delete(queue, &mut Host::threaded(&clock), drop).unwrap();
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use nearside_dma::{Memory, PAGE_SIZE, Region};
 
-use crate::Error;
+use crate::{Buffer, Error};
 
 /// Where a driver's pool begins in the drive's address space.
 pub(crate) const POOL_IOVA: u64 = 0x1_0000_0000;
@@ -163,6 +163,24 @@ impl DmaBuffer {
 
     fn check(&self, at: usize, len: usize) {
         assert!(at <= self.len && len <= self.len - at, "{len} bytes at {at} of a buffer of {}", self.len);
+    }
+}
+
+impl Buffer for DmaBuffer {
+    fn len(&self) -> usize {
+        self.len()
+    }
+    fn capacity(&self) -> usize {
+        self.capacity()
+    }
+    fn set_len(&mut self, len: usize) {
+        self.set_len(len);
+    }
+    fn read(&self, at: usize, into: &mut [u8]) {
+        self.read(at, into);
+    }
+    fn write(&mut self, at: usize, from: &[u8]) {
+        self.write(at, from);
     }
 }
 

@@ -10,13 +10,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use nearside_clock::{Clock, Nanos};
 use nearside_dma::{Function, PAGE_SIZE};
-use nearside_spec::command::{self, abort, features, queue};
-use nearside_spec::identify::{IdentifyController, IdentifyNamespace, cns};
+use nearside_spec::command::queue;
+use nearside_spec::identify::{IdentifyController, cns};
 use nearside_spec::registers::{self, Cap, Cc, csts};
 use nearside_spec::{Status, opcode};
 
 use crate::queue::MAX_TRANSFER;
-use crate::{BufferPool, Command, Completed, DmaBuffer, Error, Failure, Peer, QueuePair, Turn};
+use crate::transport::{Answer, answered, await_ready, max_transfer, not_taken};
+use crate::{
+    BufferPool, Command, Completed, Controller, DmaBuffer, Error, Failure, Host, Peer, QueuePair, Transport,
+    Turn,
+};
 
 /// What a driver needs to know at its start.
 #[derive(Clone, Copy, Debug)]
@@ -44,41 +48,16 @@ pub struct QueueConfig {
     pub interrupt: bool,
 }
 
-impl Default for QueueConfig {
-    fn default() -> Self {
-        QueueConfig { depth: 128, interrupt: true }
+impl QueueConfig {
+    /// Of so many commands.
+    pub fn of_depth(depth: u16) -> Self {
+        QueueConfig { depth, ..QueueConfig::default() }
     }
 }
 
-/// A namespace, as Identify describes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NamespaceInfo {
-    /// Its identifier.
-    pub nsid: u32,
-    /// Its size in blocks.
-    pub blocks: u64,
-    /// Bytes per block.
-    pub block_size: u32,
-    /// Whether it refuses writes.
-    pub read_only: bool,
-}
-
-impl NamespaceInfo {
-    /// From what Identify Namespace said.
-    pub fn of(nsid: u32, bytes: &[u8; 4096]) -> Result<NamespaceInfo, Error> {
-        let id = IdentifyNamespace::from_bytes(bytes);
-        let wrong = |why| Error::Namespace { nsid, why };
-        if id.nsze() == 0 {
-            return Err(wrong("it is not active"));
-        }
-        let block_size = match id.format().lbads() {
-            shift @ 9..=16 => 1 << shift,
-            _ => return Err(wrong("its blocks are smaller than 512 bytes or larger than 64 KiB")),
-        };
-        if id.format().ms() != 0 {
-            return Err(wrong("its format has metadata"));
-        }
-        Ok(NamespaceInfo { nsid, blocks: id.nsze(), block_size, read_only: id.nsattr() & 1 != 0 })
+impl Default for QueueConfig {
+    fn default() -> Self {
+        QueueConfig { depth: 128, interrupt: true }
     }
 }
 
@@ -93,7 +72,7 @@ pub(crate) struct Shared {
     /// Bytes: the least of MDTS and what one list describes.
     max_transfer: AtomicU64,
     /// Buffers that a drive may still write to, until it is stopped.
-    graveyard: Mutex<Vec<DmaBuffer>>,
+    quarantine: Mutex<Vec<DmaBuffer>>,
     /// Which I/O queue identifiers are taken, from 1 on.
     taken: Mutex<Vec<bool>>,
 }
@@ -112,8 +91,8 @@ impl Shared {
         self.max_transfer.load(Ordering::Relaxed) as usize
     }
 
-    pub(crate) fn bury(&self, buffer: Option<DmaBuffer>) {
-        self.graveyard.lock().unwrap_or_else(|e| e.into_inner()).extend(buffer);
+    pub(crate) fn quarantine(&self, buffer: Option<DmaBuffer>) {
+        self.quarantine.lock().unwrap_or_else(|e| e.into_inner()).extend(buffer);
     }
 
     pub(crate) fn release_queue(&self, id: u16) {
@@ -175,8 +154,7 @@ impl Driver {
     pub fn start(
         function: Function,
         config: DriverConfig,
-        clock: &impl Clock,
-        peer: &mut impl Peer,
+        host: &mut Host<impl Clock, impl Peer>,
     ) -> Result<Driver, Error> {
         let cap = Cap(function.registers.word64(registers::CAP).load(Ordering::Acquire));
         if cap.doorbell_stride() != 4 {
@@ -195,7 +173,7 @@ impl Driver {
             stops: AtomicU64::new(0),
             unresponsive: AtomicBool::new(false),
             max_transfer: AtomicU64::new(MAX_TRANSFER as u64),
-            graveyard: Mutex::new(Vec::new()),
+            quarantine: Mutex::new(Vec::new()),
             taken: Mutex::new(Vec::new()),
         });
         let mut driver = Driver {
@@ -206,39 +184,29 @@ impl Driver {
             identify: Arc::new(IdentifyController::default()),
             granted: 0,
         };
-        driver.bring_up(clock, peer)?;
+        driver.bring_up(host)?;
         Ok(driver)
     }
 
-    fn bring_up(&mut self, clock: &impl Clock, peer: &mut impl Peer) -> Result<(), Error> {
-        self.disable(clock, peer)?;
+    fn bring_up(&mut self, host: &mut Host<impl Clock, impl Peer>) -> Result<(), Error> {
+        self.disable(host)?;
         let entries = u32::from(2 * ADMIN_DEPTH).min(u32::from(self.cap.mqes_z()) + 1);
         let depth = ADMIN_DEPTH.min((entries - 1) as u16);
         let timeout_ns = self.config.timeout_ms * 1_000_000;
-        let queue = QueuePair::lay(0, &self.shared, entries, depth, None, timeout_ns)?;
+        let queue = QueuePair::allocate(0, &self.shared, entries, depth, None, timeout_ns)?;
         let registers = &self.shared.function.registers;
         registers.word32(registers::AQA).store((entries - 1) << 16 | (entries - 1), Ordering::Relaxed);
         registers.word64(registers::ASQ).store(queue.sq_iova(), Ordering::Relaxed);
         registers.word64(registers::ACQ).store(queue.cq_iova(), Ordering::Relaxed);
         self.shared.set_register(registers::CC, Cc::DEFAULTS.0 | Cc::EN);
-        self.await_ready(true, clock, peer)?;
+        self.await_ready(true, host)?;
         *self.lock() = Some(Admin { queue, next: 0, events: Vec::new(), waiting_events: 0 });
 
-        let bytes = self.identify(cns::CONTROLLER, 0, clock, peer)?;
+        let bytes = self.identify(cns::CONTROLLER, 0, host)?;
         self.identify = Arc::new(IdentifyController::from_bytes(&bytes));
-        let mdts = match self.identify.mdts() {
-            0 => u64::MAX,
-            n => (PAGE_SIZE as u64).checked_shl(u32::from(n)).unwrap_or(u64::MAX),
-        };
-        self.shared.max_transfer.store(mdts.min(MAX_TRANSFER as u64), Ordering::Relaxed);
-
-        let want = self.config.queues.clamp(1, 0xfffe) - 1;
-        let number = Command::raw(opcode::admin::SET_FEATURES, 0)
-            .with(features::FID, nearside_spec::feature::fid::NUMBER_OF_QUEUES)
-            .with(features::NSQR_Z, want)
-            .with(features::NCQR_Z, want);
-        let (granted, _) = self.admin("set the number of queues", &number, None, clock, peer)?;
-        let granted = (granted as u16).min((granted >> 16) as u16).min(want).saturating_add(1);
+        let max_transfer = max_transfer(&self.identify, PAGE_SIZE, MAX_TRANSFER);
+        self.shared.max_transfer.store(max_transfer as u64, Ordering::Relaxed);
+        let granted = self.ask_for_queues(self.config.queues, host)?;
         // Doorbells beyond the registers that are mapped cannot be rung.
         let mapped = (self.shared.function.registers.len() - registers::DOORBELLS) / 8 - 1;
         self.granted = granted.min(mapped as u16);
@@ -246,191 +214,52 @@ impl Driver {
         Ok(())
     }
 
-    fn disable(&self, clock: &impl Clock, peer: &mut impl Peer) -> Result<(), Error> {
+    fn disable(&self, host: &mut Host<impl Clock, impl Peer>) -> Result<(), Error> {
         let cc = self.shared.register(registers::CC);
         self.shared.set_register(registers::CC, cc & !Cc::EN);
-        self.await_ready(false, clock, peer)
+        self.await_ready(false, host)
     }
 
-    /// Waits until CSTS.RDY is as wanted, at most CAP.TO.
-    fn await_ready(&self, wanted: bool, clock: &impl Clock, peer: &mut impl Peer) -> Result<(), Error> {
-        let timeout_ms = self.cap.timeout_ms().max(500);
-        let begin = clock.now();
-        loop {
-            let status = self.shared.register(registers::CSTS);
-            if (status & csts::RDY != 0) == wanted && status != u32::MAX {
-                return Ok(());
+    fn await_ready(&self, wanted: bool, host: &mut Host<impl Clock, impl Peer>) -> Result<(), Error> {
+        await_ready(wanted, self.cap, host, |host, again| {
+            if again {
+                patience(host.peer.pump(host.clock.now()));
             }
-            if wanted && status & csts::CFS != 0 {
-                return Err(Error::Fatal);
-            }
-            let now = clock.now();
-            if now.since(begin) >= timeout_ms * 1_000_000 {
-                return Err(Error::NotReady {
-                    wanted: if wanted { "ready" } else { "disabled" },
-                    timeout_ms,
-                });
-            }
-            patience(peer.pump(now));
-        }
+            Ok(self.shared.register(registers::CSTS))
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Admin>> {
         self.admin.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Passes an admin command and waits for its answer: dword 0, and the buffer. `name` is for errors.
-    pub fn admin(
-        &self,
-        name: &'static str,
-        command: &Command,
-        buffer: Option<DmaBuffer>,
-        clock: &impl Clock,
-        peer: &mut impl Peer,
-    ) -> Result<(u32, Option<DmaBuffer>), Error> {
-        self.admin_while(name, command, buffer, clock, peer, |_| ())
-    }
-
-    /// As [`Driver::admin`], calling `meanwhile` at every turn.
+    /// As [`Controller::admin`], calling `meanwhile` at every turn.
     fn admin_while(
         &self,
         name: &'static str,
         command: &Command,
         buffer: Option<DmaBuffer>,
-        clock: &impl Clock,
-        peer: &mut impl Peer,
-        mut meanwhile: impl FnMut(Nanos),
-    ) -> Result<(u32, Option<DmaBuffer>), Error> {
+        host: &mut Host<impl Clock, impl Peer>,
+        mut meanwhile: impl FnMut(),
+    ) -> Result<Answer<DmaBuffer>, Error> {
         let mut guard = self.lock();
         let admin = guard.as_mut().filter(|a| a.queue.is_alive()).ok_or(Error::Stopped)?;
         let cookie = admin.next;
         admin.next = (admin.next + 1) & !EVENT;
-        admin.queue.submit(command, buffer, cookie, clock.now()).map_err(|r| match r.reason {
-            crate::RejectReason::Dead => Error::Stopped,
-            crate::RejectReason::Full => Error::Unsupported("its admin queue is full of event requests"),
-            crate::RejectReason::Buffer => Error::Unsupported("the buffer is beyond its largest transfer"),
-        })?;
+        admin.queue.submit(command, buffer, cookie, host.clock.now()).map_err(|r| not_taken(&r))?;
         loop {
-            let now = clock.now();
+            let now = host.clock.now();
             match admin.turn(now, cookie) {
-                Ok(Some(done)) => {
-                    return match done.outcome {
-                        Ok(result) => Ok((result as u32, done.buffer)),
-                        Err(failure) => Err(Error::Command { command: name, failure }),
-                    };
-                }
+                Ok(Some(done)) => return answered(name, done),
                 Ok(None) => {}
                 Err(Error::TimedOut { timeout_ms, .. }) => {
                     return Err(Error::TimedOut { command: name, timeout_ms });
                 }
                 Err(e) => return Err(e),
             }
-            meanwhile(now);
-            patience(peer.pump(now));
+            meanwhile();
+            patience(host.peer.pump(now));
         }
-    }
-
-    /// Identify (CNS `cns`, namespace `nsid`): the 4,096 bytes.
-    pub fn identify(
-        &self,
-        cns: u8,
-        nsid: u32,
-        clock: &impl Clock,
-        peer: &mut impl Peer,
-    ) -> Result<[u8; 4096], Error> {
-        let command = Command::of(command::identify_command(cns, nsid));
-        let buffer = self.shared.pool.zeroed(4096)?;
-        let (_, buffer) = self.admin("identify", &command, Some(buffer), clock, peer)?;
-        let mut bytes = [0; 4096];
-        if let Some(b) = buffer {
-            b.read(0, &mut bytes);
-        }
-        Ok(bytes)
-    }
-
-    /// What Identify said of the controller at the start.
-    pub fn controller(&self) -> &IdentifyController {
-        &self.identify
-    }
-
-    /// The active namespaces' identifiers (at most 1,024).
-    pub fn namespaces(&self, clock: &impl Clock, peer: &mut impl Peer) -> Result<Vec<u32>, Error> {
-        let bytes = self.identify(cns::ACTIVE_NAMESPACES, 0, clock, peer)?;
-        Ok(namespace_list(&bytes))
-    }
-
-    /// Size and format of a namespace.
-    pub fn namespace(
-        &self,
-        nsid: u32,
-        clock: &impl Clock,
-        peer: &mut impl Peer,
-    ) -> Result<NamespaceInfo, Error> {
-        let bytes = self.identify(cns::NAMESPACE, nsid, clock, peer)?;
-        NamespaceInfo::of(nsid, &bytes)
-    }
-
-    /// Get Features: dword 0, and the data where a buffer was given (`select`: 0 current, 1 default, 2 saved, 3 capabilities).
-    pub fn get_feature(
-        &self,
-        fid: u8,
-        select: u8,
-        nsid: u32,
-        buffer: Option<DmaBuffer>,
-        clock: &impl Clock,
-        peer: &mut impl Peer,
-    ) -> Result<(u32, Option<DmaBuffer>), Error> {
-        let command = Command::raw(opcode::admin::GET_FEATURES, nsid)
-            .with(features::FID, fid)
-            .with(features::SEL, select);
-        self.admin("get features", &command, buffer, clock, peer)
-    }
-
-    /// Set Features with CDW11 and, where the feature has some, data.
-    pub fn set_feature(
-        &self,
-        fid: u8,
-        value: u32,
-        nsid: u32,
-        buffer: Option<DmaBuffer>,
-        clock: &impl Clock,
-        peer: &mut impl Peer,
-    ) -> Result<u32, Error> {
-        let command = Command::raw(opcode::admin::SET_FEATURES, nsid)
-            .with(features::FID, fid)
-            .with(features::VALUE, value);
-        Ok(self.admin("set features", &command, buffer, clock, peer)?.0)
-    }
-
-    /// Get Log Page: `len` bytes (a multiple of four) from byte `offset` of log `lid`.
-    pub fn log_page(
-        &self,
-        lid: u8,
-        nsid: u32,
-        offset: u64,
-        len: usize,
-        clock: &impl Clock,
-        peer: &mut impl Peer,
-    ) -> Result<Vec<u8>, Error> {
-        let whole = len.div_ceil(4).max(1) * 4;
-        let command = Command::of(command::get_log_page(lid, nsid, offset, whole));
-        let buffer = self.shared.pool.zeroed(whole)?;
-        let (_, buffer) = self.admin("get log page", &command, Some(buffer), clock, peer)?;
-        let mut bytes = buffer.map(|b| b.to_vec()).unwrap_or_default();
-        bytes.truncate(len);
-        Ok(bytes)
-    }
-
-    /// Abort: whether the command was aborted (dword 0 bit 0 clear). Its own completion comes by its queue either way.
-    pub fn abort(
-        &self,
-        queue: u16,
-        cid: u16,
-        clock: &impl Clock,
-        peer: &mut impl Peer,
-    ) -> Result<bool, Error> {
-        let command = Command::raw(opcode::admin::ABORT, 0).with(abort::SQID, queue).with(abort::CID, cid);
-        Ok(self.admin("abort", &command, None, clock, peer)?.0 & 1 == 0)
     }
 
     /// Leaves one asynchronous event request with the controller.
@@ -465,52 +294,16 @@ impl Driver {
         &self.shared.pool
     }
 
-    /// Most bytes of one command.
-    pub fn max_transfer(&self) -> usize {
-        self.shared.max_transfer()
-    }
-
-    /// I/O queue pairs that the controller grants.
-    pub fn queues(&self) -> u16 {
-        self.granted
-    }
-
-    /// Makes a queue pair: its completion queue, then its submission queue.
-    pub fn queue(
-        &self,
-        config: QueueConfig,
-        clock: &impl Clock,
-        peer: &mut impl Peer,
-    ) -> Result<QueuePair, Error> {
-        let most = u32::from(self.cap.mqes_z()) + 1;
-        let depth = u32::from(config.depth).clamp(1, most - 1);
-        let entries = (2 * depth + 2).next_power_of_two().min(most);
-        let id = {
-            let mut taken = self.shared.queues();
-            let at = taken.iter().position(|t| !t).ok_or(Error::NoQueues(self.granted))?;
-            taken[at] = true;
-            at as u16 + 1
-        };
-        // A vector of its own, whose mask nobody else moves; none where the controller has too few.
-        let vector = (config.interrupt && usize::from(id) < self.shared.function.vectors.len()).then_some(id);
-        let made = self.create(id, entries, depth as u16, vector, clock, peer);
-        if made.is_err() {
-            self.shared.release_queue(id);
-        }
-        made
-    }
-
     fn create(
         &self,
         id: u16,
         entries: u32,
         depth: u16,
         vector: Option<u16>,
-        clock: &impl Clock,
-        peer: &mut impl Peer,
+        host: &mut Host<impl Clock, impl Peer>,
     ) -> Result<QueuePair, Error> {
         let timeout_ns = self.config.timeout_ms * 1_000_000;
-        let mut queue = QueuePair::lay(id, &self.shared, entries, depth, vector, timeout_ns)?;
+        let mut queue = QueuePair::allocate(id, &self.shared, entries, depth, vector, timeout_ns)?;
         let create = |opcode| {
             Command::raw(opcode, 0)
                 .with(queue::QID, id)
@@ -522,15 +315,15 @@ impl Driver {
             cq = cq.with(queue::IEN, true).with(queue::IV, vector);
         }
         cq.entry.set_quad(6, queue.cq_iova());
-        if let Err(e) = self.admin("create an I/O completion queue", &cq, None, clock, peer) {
+        if let Err(e) = self.admin("create an I/O completion queue", &cq, None, host) {
             queue.abandon(&e);
             return Err(e);
         }
         let mut sq = create(opcode::admin::CREATE_SQ).with(queue::CQID, id);
         sq.entry.set_quad(6, queue.sq_iova());
-        if let Err(e) = self.admin("create an I/O submission queue", &sq, None, clock, peer) {
+        if let Err(e) = self.admin("create an I/O submission queue", &sq, None, host) {
             let delete = Command::raw(opcode::admin::DELETE_CQ, 0).with(queue::QID, id);
-            if self.admin("delete an I/O completion queue", &delete, None, clock, peer).is_ok() {
+            if self.admin("delete an I/O completion queue", &delete, None, host).is_ok() {
                 queue.abandon(&e);
             }
             return Err(e);
@@ -538,23 +331,115 @@ impl Driver {
         Ok(queue)
     }
 
-    /// Deletes a queue pair, also under load. Every command that was out comes back through `sink`: completed, aborted by the
-    /// controller, or [`Failure::QueueDeleted`].
-    pub fn delete(
+    /// Disables the controller. Every queue pair of before is dead after it, and gives its outstanding buffers back at its next
+    /// poll. Where the controller does not confirm within CAP.TO, buffers that it may still write to stay away:
+    /// [`Failure::Unresponsive`], and an error here.
+    pub fn stop(&self, host: &mut Host<impl Clock, impl Peer>) -> Result<(), Error> {
+        self.stop_locked(&mut self.lock(), host)
+    }
+
+    fn stop_locked(
+        &self,
+        admin: &mut Option<Admin>,
+        host: &mut Host<impl Clock, impl Peer>,
+    ) -> Result<(), Error> {
+        let result = self.disable(host);
+        self.shared.unresponsive.store(result.is_err(), Ordering::Release);
+        // Release: whoever sees the count sees which failure it is.
+        self.shared.stops.fetch_add(1, Ordering::Release);
+        if result.is_ok() {
+            self.shared.quarantine.lock().unwrap_or_else(|e| e.into_inner()).clear();
+        }
+        *admin = None;
+        result
+    }
+
+    /// Brings the controller up again after [`Driver::stop`]; queue pairs have to be made anew.
+    pub fn restart(&mut self, host: &mut Host<impl Clock, impl Peer>) -> Result<(), Error> {
+        self.stop(host)?;
+        self.bring_up(host)
+    }
+
+    /// A normal shutdown (CC.SHN): the drive makes everything durable. Waits at most the command timeout.
+    pub fn shut_down(&self, host: &mut Host<impl Clock, impl Peer>) -> Result<(), Error> {
+        let cc = Cc(self.shared.register(registers::CC)).with_shn(1);
+        self.shared.set_register(registers::CC, cc.0);
+        let begin = host.clock.now();
+        while self.shared.register(registers::CSTS) & csts::SHST != csts::SHST_COMPLETE {
+            let now = host.clock.now();
+            if now.since(begin) >= self.config.timeout_ms * 1_000_000 {
+                return Err(Error::TimedOut { command: "shutdown", timeout_ms: self.config.timeout_ms });
+            }
+            patience(host.peer.pump(now));
+        }
+        Ok(())
+    }
+}
+
+impl Controller for Driver {
+    type Queue = QueuePair;
+
+    fn identity(&self) -> &IdentifyController {
+        &self.identify
+    }
+
+    fn max_transfer(&self) -> usize {
+        self.shared.max_transfer()
+    }
+
+    fn queues(&self) -> u16 {
+        self.granted
+    }
+
+    fn buffer(&self, len: usize) -> Result<DmaBuffer, Error> {
+        self.shared.pool.take(len)
+    }
+
+    fn admin(
+        &self,
+        name: &'static str,
+        command: &Command,
+        buffer: Option<DmaBuffer>,
+        host: &mut Host<impl Clock, impl Peer>,
+    ) -> Result<Answer<DmaBuffer>, Error> {
+        self.admin_while(name, command, buffer, host, || ())
+    }
+
+    /// Makes a queue pair: its completion queue, then its submission queue.
+    fn queue(&self, config: QueueConfig, host: &mut Host<impl Clock, impl Peer>) -> Result<QueuePair, Error> {
+        let most = u32::from(self.cap.mqes_z()) + 1;
+        let depth = u32::from(config.depth).clamp(1, most - 1);
+        let entries = (2 * depth + 2).next_power_of_two().min(most);
+        let id = {
+            let mut taken = self.shared.queues();
+            let at = taken.iter().position(|t| !t).ok_or(Error::NoQueues(self.granted))?;
+            taken[at] = true;
+            at as u16 + 1
+        };
+        // A vector of its own, whose mask nobody else moves; none where the controller has too few.
+        let vector = (config.interrupt && usize::from(id) < self.shared.function.vectors.len()).then_some(id);
+        let made = self.create(id, entries, depth as u16, vector, host);
+        if made.is_err() {
+            self.shared.release_queue(id);
+        }
+        made
+    }
+
+    /// Commands that were out come back completed, aborted by the controller, or as [`Failure::QueueDeleted`].
+    fn delete(
         &self,
         mut queue: QueuePair,
-        clock: &impl Clock,
-        peer: &mut impl Peer,
-        mut sink: impl FnMut(Completed),
+        host: &mut Host<impl Clock, impl Peer>,
+        mut sink: impl FnMut(Completed<DmaBuffer>),
     ) -> Result<(), Error> {
         if !queue.is_alive() {
-            queue.poll(clock.now(), sink)?;
+            queue.poll(host.clock.now(), sink)?;
             return Ok(());
         }
         let id = queue.id();
         let delete_sq = Command::raw(opcode::admin::DELETE_SQ, 0).with(queue::QID, id);
         // The controller may need room in the completion queue before it can answer.
-        self.admin_while("delete an I/O submission queue", &delete_sq, None, clock, peer, |_| {
+        self.admin_while("delete an I/O submission queue", &delete_sq, None, host, || {
             while let Some(done) = queue.reap() {
                 sink(done);
             }
@@ -565,78 +450,32 @@ impl Driver {
         }
         queue.give_up(Failure::QueueDeleted, &mut sink);
         let delete_cq = Command::raw(opcode::admin::DELETE_CQ, 0).with(queue::QID, id);
-        self.admin("delete an I/O completion queue", &delete_cq, None, clock, peer)?;
+        self.admin("delete an I/O completion queue", &delete_cq, None, host)?;
         queue.close();
         Ok(())
     }
 
-    /// Disables the controller. Every queue pair of before is dead after it, and gives its outstanding buffers back at its next
-    /// poll. Where the controller does not confirm within CAP.TO, buffers that it may still write to stay away:
-    /// [`Failure::Unresponsive`], and an error here.
-    pub fn stop(&self, clock: &impl Clock, peer: &mut impl Peer) -> Result<(), Error> {
-        self.stop_locked(&mut self.lock(), clock, peer)
-    }
-
-    fn stop_locked(
-        &self,
-        admin: &mut Option<Admin>,
-        clock: &impl Clock,
-        peer: &mut impl Peer,
-    ) -> Result<(), Error> {
-        let result = self.disable(clock, peer);
-        self.shared.unresponsive.store(result.is_err(), Ordering::Release);
-        // Release: whoever sees the count sees which failure it is.
-        self.shared.stops.fetch_add(1, Ordering::Release);
-        if result.is_ok() {
-            self.shared.graveyard.lock().unwrap_or_else(|e| e.into_inner()).clear();
-        }
-        *admin = None;
-        result
-    }
-
-    /// Brings the controller up again after [`Driver::stop`]; queue pairs have to be made anew.
-    pub fn restart(&mut self, clock: &impl Clock, peer: &mut impl Peer) -> Result<(), Error> {
-        self.stop(clock, peer)?;
-        self.bring_up(clock, peer)
-    }
-
-    /// Stops the controller if nobody has since `queue` was made, so that its commands can be given up; then gives them up.
-    pub fn rescue(
+    // Stops the controller if nobody has since `queue` was made, so that its commands can be given up; then gives them up.
+    fn rescue(
         &self,
         queue: &mut QueuePair,
-        clock: &impl Clock,
-        peer: &mut impl Peer,
-        sink: impl FnMut(Completed),
+        host: &mut Host<impl Clock, impl Peer>,
+        sink: impl FnMut(Completed<DmaBuffer>),
     ) {
         {
             let mut admin = self.lock();
             // Asked under the lock: another thread may have stopped it, and brought it up again, meanwhile.
             if queue.is_alive() {
-                let _ = self.stop_locked(&mut admin, clock, peer);
+                let _ = self.stop_locked(&mut admin, host);
             }
         }
-        let _ = queue.poll(clock.now(), sink);
-    }
-
-    /// A normal shutdown (CC.SHN): the drive makes everything durable. Waits at most the command timeout.
-    pub fn shut_down(&self, clock: &impl Clock, peer: &mut impl Peer) -> Result<(), Error> {
-        let cc = Cc(self.shared.register(registers::CC)).with_shn(1);
-        self.shared.set_register(registers::CC, cc.0);
-        let begin = clock.now();
-        while self.shared.register(registers::CSTS) & csts::SHST != csts::SHST_COMPLETE {
-            let now = clock.now();
-            if now.since(begin) >= self.config.timeout_ms * 1_000_000 {
-                return Err(Error::TimedOut { command: "shutdown", timeout_ms: self.config.timeout_ms });
-            }
-            patience(peer.pump(now));
-        }
-        Ok(())
+        let _ = queue.poll(host.clock.now(), sink);
     }
 }
 
 impl Admin {
     /// One look at the admin queue: keeps events, returns the completion of `cookie`, drops others.
-    fn turn(&mut self, now: Nanos, cookie: u64) -> Result<Option<Completed>, Error> {
+    fn turn(&mut self, now: Nanos, cookie: u64) -> Result<Option<Completed<DmaBuffer>>, Error> {
         let (mut found, events, waiting) = (None, &mut self.events, &mut self.waiting_events);
         self.queue.poll(now, |done| {
             if done.cookie == EVENT {
@@ -650,12 +489,6 @@ impl Admin {
         })?;
         Ok(found)
     }
-}
-
-/// The identifiers in an active namespace list.
-pub(crate) fn namespace_list(bytes: &[u8; 4096]) -> Vec<u32> {
-    let ids = bytes.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]]));
-    ids.take_while(|&id| id != 0).collect()
 }
 
 /// Between two looks at something slow: a drive on another thread may need this very core.

@@ -116,9 +116,9 @@ pub enum Error {
 
 /// A command that was not taken: nothing was sent, and its buffer is back.
 #[derive(Debug)]
-pub struct Rejected {
+pub struct Rejected<B = crate::DmaBuffer> {
     /// The buffer.
-    pub buffer: Option<crate::DmaBuffer>,
+    pub buffer: Option<B>,
     /// Why.
     pub reason: RejectReason,
 }
@@ -137,10 +137,10 @@ pub enum RejectReason {
     Buffer,
 }
 
-impl std::fmt::Display for Rejected {
+impl<B> std::fmt::Display for Rejected<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.reason.fmt(f)
     }
 }
 
-impl std::error::Error for Rejected {}
+impl<B: std::fmt::Debug> std::error::Error for Rejected<B> {}

@@ -8,17 +8,18 @@
 //! Where no service is attached (drive and driver on one thread: there is no other context to hand a request to) the
 //! asynchronous path's waits end by the interrupt on the caller's own queue pair.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nearside_clock::{Clock, Nanos};
-use nearside_dma::{WaitKind, rest};
+use nearside_dma::WaitKind;
 
 use crate::policy::{Expectation, FOREVER, History, Path, Plan, Policy, Slept};
 use crate::service::{LOOK, Mailbox};
 use crate::{
-    Command, Completed, DmaBuffer, Driver, Error, Failure, Kind, Peer, QueueConfig, QueuePair, RejectReason,
-    Rejected, ServiceHandle, Turn,
+    Buffer, BufferOf, Command, Completed, Controller, DmaBuffer, Driver, Error, Failure, Host, Kind, Peer,
+    QueueConfig, RejectReason, Rejected, ServiceHandle, Transport, Turn,
 };
 
 /// The name of a command that was submitted and not yet taken back.
@@ -34,14 +35,25 @@ fn cookie(handle: Handle) -> u64 {
     u64::from(handle.index) | u64::from(handle.generation) << 32
 }
 
+impl Handle {
+    /// Which of the initiator's places it has: below its depth, and of no other command that is out.
+    pub fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
 /// How a command ended.
 #[derive(Debug)]
-pub struct Finished {
+pub struct Finished<B = DmaBuffer> {
     /// Dwords 0 and 1 of the completion, or the failure.
     pub outcome: Result<u64, Failure>,
     /// The buffer.
-    pub buffer: Option<DmaBuffer>,
-    /// From submission until the completion was seen, in nanoseconds.
+    pub buffer: Option<B>,
+    /// Bytes of the buffer that were moved, in either direction.
+    pub moved: usize,
+    /// When the completion was seen.
+    pub at: Nanos,
+    /// From submission until then, in nanoseconds.
     pub latency_ns: u64,
     /// Which way it went.
     pub path: Path,
@@ -96,272 +108,77 @@ struct Until {
     at: Nanos,
 }
 
-enum State {
+enum Place<B> {
     Free,
     Out { kind: Kind, bytes: usize, plan: Plan, served: bool, submitted: Nanos },
-    Done(Finished),
+    Done(Finished<B>),
 }
 
-struct Entry {
+struct Entry<B> {
     generation: u32,
-    state: State,
+    place: Place<B>,
 }
 
-/// See the module.
-pub struct Initiator<P, C> {
-    driver: Driver,
-    queue: QueuePair,
-    service: Option<ServiceHandle>,
-    peer: P,
-    clock: C,
-    policy: Policy,
-    history: History,
-    entries: Vec<Entry>,
+/// The commands of one initiator, and what is learned from how they end.
+struct Commands<B> {
+    entries: Vec<Entry<B>>,
     free: Vec<u32>,
-    mailbox: Arc<Mailbox>,
-    account: Account,
-    wait: WaitKind,
+    /// Handles as they were submitted; those that are not out any more go when they come first, or are too many.
+    order: VecDeque<Handle>,
+    /// Handles as they ended; those that were taken back go in the same way.
+    done: VecDeque<Handle>,
     /// Commands that have ended, ever.
     ended: u64,
+    history: History,
+    account: Account,
 }
 
-impl<P: Peer, C: Clock> Initiator<P, C> {
-    /// With a queue pair of its own. `peer` runs the drive where it runs on this thread ([`crate::Threaded`] otherwise);
-    /// `service` is the asynchronous path.
-    pub fn new(
-        driver: &Driver,
-        config: InitiatorConfig,
-        clock: C,
-        mut peer: P,
-        service: Option<ServiceHandle>,
-    ) -> Result<Self, Error> {
-        let queue = driver.queue(config.queue, &clock, &mut peer)?;
-        let depth = queue.depth() as u32;
-        Ok(Initiator {
-            driver: driver.clone(),
-            queue,
-            service,
-            peer,
-            clock,
-            policy: config.policy,
-            history: History::default(),
-            entries: (0..depth).map(|_| Entry { generation: 0, state: State::Free }).collect(),
-            free: (0..depth).rev().collect(),
-            mailbox: Arc::default(),
-            account: Account::default(),
-            wait: WaitKind::detect(),
+impl<B: Buffer> Commands<B> {
+    fn new(depth: usize) -> Self {
+        Commands {
+            entries: (0..depth).map(|_| Entry { generation: 0, place: Place::Free }).collect(),
+            free: (0..depth as u32).rev().collect(),
+            order: VecDeque::with_capacity(2 * depth),
+            done: VecDeque::with_capacity(2 * depth),
             ended: 0,
-        })
-    }
-
-    /// The controller.
-    pub fn driver(&self) -> &Driver {
-        &self.driver
-    }
-
-    /// The clock.
-    pub fn clock(&self) -> &C {
-        &self.clock
-    }
-
-    /// The peer.
-    pub fn peer(&mut self) -> &mut P {
-        &mut self.peer
-    }
-
-    /// A buffer of the driver's pool.
-    pub fn buffer(&self, len: usize) -> Result<DmaBuffer, Error> {
-        self.driver.pool().take(len)
-    }
-
-    /// Commands that can be out at a time.
-    pub fn depth(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Switches the policy. Commands that are out end as they were planned.
-    pub fn set_policy(&mut self, policy: Policy) {
-        self.policy = policy;
-    }
-
-    /// What waiting has cost so far.
-    pub fn account(&self) -> Account {
-        self.account
-    }
-
-    /// Which completion model holds.
-    pub fn completion_model(&self) -> CompletionModel {
-        CompletionModel {
-            policy: self.policy,
-            service: self.service.is_some(),
-            wait: self.wait,
-            wake_ns: self.history.wake_ns(),
+            history: History::default(),
+            account: Account::default(),
         }
     }
 
-    /// What to expect of a command.
-    pub fn expectation(&self, kind: Kind, bytes: usize) -> Expectation {
-        self.history.expectation(self.policy, kind, bytes, self.clock.now())
+    fn is_out(&self, handle: Handle) -> bool {
+        let entry = &self.entries[handle.index()];
+        entry.generation == handle.generation && matches!(entry.place, Place::Out { .. })
     }
 
-    /// Sends a command and returns at once. The buffer comes back through the handle.
-    pub fn submit(&mut self, command: &Command, buffer: Option<DmaBuffer>) -> Result<Handle, Rejected> {
-        let Some(&index) = self.free.last() else {
-            return Err(Rejected { buffer, reason: RejectReason::Full });
-        };
-        let now = self.clock.now();
-        let bytes = buffer.as_ref().map_or(0, DmaBuffer::len);
-        let plan = self.history.decide(self.policy, command.kind, bytes, now);
-        let entry = &self.entries[index as usize];
-        let handle = Handle { index, generation: entry.generation };
-        let cookie = cookie(handle);
-        let served = match &self.service {
-            Some(service) if plan.path == Path::Asynchronous => {
-                if buffer.as_ref().is_some_and(|b| b.len() > self.driver.max_transfer()) {
-                    return Err(Rejected { buffer, reason: RejectReason::Buffer });
-                }
-                service
-                    .send(command, buffer, cookie, now, &self.mailbox)
-                    .map_err(|buffer| Rejected { buffer, reason: RejectReason::Dead })?;
-                true
-            }
-            _ => {
-                self.queue.submit(command, buffer, cookie, now)?;
-                self.queue.ring();
-                false
-            }
-        };
+    /// A command was sent.
+    fn begin(&mut self, handle: Handle, place: Place<B>) {
         self.free.pop();
-        self.entries[index as usize].state =
-            State::Out { kind: command.kind, bytes, plan, served, submitted: now };
-        Ok(handle)
-    }
-
-    /// Submits and waits.
-    pub fn execute(&mut self, command: &Command, buffer: Option<DmaBuffer>) -> Result<Finished, Rejected> {
-        let handle = self.submit(command, buffer)?;
-        Ok(self.wait(handle))
-    }
-
-    /// Takes the command back if it has ended; looks at the queues once, without waiting.
-    pub fn poll(&mut self, handle: Handle) -> Option<Finished> {
-        if let Some(done) = self.take(handle) {
-            return Some(done);
+        self.entries[handle.index()].place = place;
+        if self.order.len() == self.order.capacity() {
+            let mut order = std::mem::take(&mut self.order);
+            order.retain(|&earlier| self.is_out(earlier));
+            self.order = order;
         }
-        let now = self.clock.now();
-        self.pump(now);
-        self.collect(false);
-        self.take(handle)
+        self.order.push_back(handle);
     }
 
-    /// Takes the command back if it is known to have ended; looks nowhere.
-    pub fn taken(&mut self, handle: Handle) -> Option<Finished> {
-        self.take(handle)
-    }
-
-    /// Waits for a command and takes it back. Panics on a handle of another initiator, or one taken already.
-    pub fn wait(&mut self, handle: Handle) -> Finished {
-        loop {
-            if let Some(done) = self.take(handle) {
-                return done;
+    /// The oldest that is out.
+    fn oldest(&mut self) -> Option<Handle> {
+        while let Some(&first) = self.order.front() {
+            if self.is_out(first) {
+                return Some(first);
             }
-            self.wait_for(handle, Until { handle, ended: u64::MAX, at: Nanos(u64::MAX) });
+            self.order.pop_front();
         }
+        None
     }
 
-    /// Waits, as a command's plan says, until that or any other has ended, or until `at`, or (always allowed) less. For a caller who has
-    /// more to do than to wait.
-    pub fn wait_any(&mut self, handle: Handle, at: Nanos) {
-        self.wait_for(handle, Until { handle, ended: self.ended, at });
-    }
-
-    fn wait_for(&mut self, handle: Handle, until: Until) {
-        match &self.entries[handle.index as usize].state {
-            State::Out { served: true, .. } => self.wait_served(until),
-            State::Out { plan, submitted, .. } => {
-                let (plan, submitted) = (*plan, *submitted);
-                self.wait_own(until, plan, submitted);
-            }
-            _ => {}
-        }
-    }
-
-    /// Asks the controller to end a command that is out (Abort). It is answered by its own completion, and soon where this says true; where
-    /// not, the controller has not fetched it yet, has answered it already, or does not abort such: ask again if it does not end.
-    /// Commands of the asynchronous path's service are not aborted.
-    pub fn abort(&mut self, handle: Handle) -> Result<bool, Error> {
-        let entry = &self.entries[handle.index as usize];
-        let (true, State::Out { served: false, .. }) = (entry.generation == handle.generation, &entry.state)
-        else {
-            return Ok(false);
-        };
-        match self.queue.cid(cookie(handle)) {
-            Some(cid) => self.driver.abort(self.queue.id(), cid, &self.clock, &mut self.peer),
-            None => Ok(false),
-        }
-    }
-
-    /// Ends the queue pair. Commands that are out are ended; their buffers go back to the pool.
-    pub fn close(mut self) -> Result<(), Error> {
-        self.driver.delete(self.queue, &self.clock, &mut self.peer, drop)
-    }
-
-    fn take(&mut self, handle: Handle) -> Option<Finished> {
-        let entry = &mut self.entries[handle.index as usize];
-        assert_eq!(entry.generation, handle.generation, "a handle that was taken already");
-        match std::mem::replace(&mut entry.state, State::Free) {
-            State::Done(finished) => {
-                entry.generation = entry.generation.wrapping_add(1);
-                self.free.push(handle.index);
-                Some(finished)
-            }
-            State::Free => panic!("a handle of another initiator"),
-            out => {
-                entry.state = out;
-                None
-            }
-        }
-    }
-
-    /// One turn for the drive, booked.
-    fn pump(&mut self, now: Nanos) -> Turn {
-        let turn = self.peer.pump(now);
-        if turn == Turn::Worked {
-            self.account.drive_ns += self.clock.now().since(now);
-        }
-        turn
-    }
-
-    /// Files all completions that are there. `exact`: the caller has been looking all the time, so that their times are exact.
-    fn collect(&mut self, exact: bool) -> bool {
-        let now = self.clock.now();
-        let mut any = false;
-        while let Some(done) = self.queue.reap() {
-            any = true;
-            self.file(done, now, exact);
-        }
-        if !any {
-            let mut ended = Vec::new();
-            if self.queue.poll(now, |done| ended.push(done)).is_err() {
-                self.driver.rescue(&mut self.queue, &self.clock, &mut self.peer, |done| ended.push(done));
-            }
-            for done in ended {
-                any = true;
-                self.file(done, now, false);
-            }
-        }
-        if self.service.is_some() {
-            while let Some(done) = self.mailbox.take() {
-                any = true;
-                self.file(done, now, false);
-            }
-        }
-        any
-    }
-
-    fn file(&mut self, done: Completed, now: Nanos, exact: bool) {
-        let Some(entry) = self.entries.get_mut(done.cookie as u32 as usize) else { return };
-        let State::Out { kind, bytes, plan, .. } = &entry.state else { return };
+    /// A completion was seen at `now`. `exact`: the caller has been looking all the time, so that this is when it came.
+    fn end(&mut self, done: Completed<B>, now: Nanos, exact: bool) {
+        let handle = Handle { index: done.cookie as u32, generation: (done.cookie >> 32) as u32 };
+        let Some(entry) = self.entries.get_mut(handle.index()) else { return };
+        let Place::Out { kind, bytes, plan, .. } = &entry.place else { return };
         let latency_ns = now.since(done.submitted);
         self.ended += 1;
         if done.outcome.is_ok() {
@@ -372,28 +189,336 @@ impl<P: Peer, C: Clock> Initiator<P, C> {
             Path::Synchronous => self.account.synchronous += 1,
             Path::Asynchronous => self.account.asynchronous += 1,
         }
-        entry.state = State::Done(Finished { outcome: done.outcome, buffer: done.buffer, latency_ns, path });
+        let Completed { outcome, buffer, moved, .. } = done;
+        entry.place = Place::Done(Finished { outcome, buffer, moved, at: now, latency_ns, path });
+        if self.done.len() == self.done.capacity() {
+            let entries = &self.entries;
+            self.done.retain(|earlier| entries[earlier.index()].generation == earlier.generation);
+        }
+        self.done.push_back(handle);
+    }
+
+    fn take(&mut self, handle: Handle) -> Option<Finished<B>> {
+        let entry = &mut self.entries[handle.index()];
+        assert_eq!(entry.generation, handle.generation, "a handle that was taken already");
+        match std::mem::replace(&mut entry.place, Place::Free) {
+            Place::Done(finished) => {
+                entry.generation = entry.generation.wrapping_add(1);
+                self.free.push(handle.index);
+                if self.done.front() == Some(&handle) {
+                    self.done.pop_front();
+                }
+                Some(finished)
+            }
+            Place::Free => panic!("a handle of another initiator"),
+            out => {
+                entry.place = out;
+                None
+            }
+        }
+    }
+
+    /// One that has ended and was not taken back, the earliest first.
+    fn take_any(&mut self) -> Option<(Handle, Finished<B>)> {
+        while let Some(handle) = self.done.pop_front() {
+            if self.entries[handle.index()].generation == handle.generation {
+                return self.take(handle).map(|finished| (handle, finished));
+            }
+        }
+        None
+    }
+}
+
+/// One thread's door to a controller `K`: a queue of its own with a completion policy.
+pub struct Initiator<P, C, K: Controller = Driver> {
+    // The queue before the controller: an association ends last.
+    queue: K::Queue,
+    controller: K,
+    service: Option<ServiceHandle<BufferOf<K>>>,
+    mailbox: Arc<Mailbox<BufferOf<K>>>,
+    host: Host<C, P>,
+    policy: Policy,
+    commands: Commands<BufferOf<K>>,
+    wait: WaitKind,
+    /// What ended the queue, until it is asked for.
+    failed: Option<Error>,
+}
+
+impl<P: Peer, C: Clock, K: Controller> Initiator<P, C, K> {
+    /// With a queue of its own. `peer` runs the drive where it runs on this thread ([`crate::Threaded`] otherwise);
+    /// `service` is the asynchronous path.
+    ///
+    /// # Errors
+    /// As [`Controller::queue`].
+    pub fn new(
+        controller: &K,
+        config: InitiatorConfig,
+        clock: C,
+        peer: P,
+        service: Option<ServiceHandle<BufferOf<K>>>,
+    ) -> Result<Self, Error> {
+        let mut host = Host { clock, peer };
+        let queue = controller.queue(config.queue, &mut host)?;
+        Ok(Initiator {
+            commands: Commands::new(queue.depth()),
+            queue,
+            controller: controller.clone(),
+            service,
+            mailbox: Arc::default(),
+            host,
+            policy: config.policy,
+            wait: WaitKind::detect(),
+            failed: None,
+        })
+    }
+
+    /// The controller.
+    pub fn controller(&self) -> &K {
+        &self.controller
+    }
+
+    /// The controller, and what its admin commands wait with.
+    pub fn admin(&mut self) -> (&K, &mut Host<C, P>) {
+        (&self.controller, &mut self.host)
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> &K::Queue {
+        &self.queue
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &C {
+        &self.host.clock
+    }
+
+    /// The peer.
+    pub fn peer(&mut self) -> &mut P {
+        &mut self.host.peer
+    }
+
+    /// A buffer for a command.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn buffer(&self, len: usize) -> Result<BufferOf<K>, Error> {
+        self.controller.buffer(len)
+    }
+
+    /// Commands that can be out at a time.
+    pub fn depth(&self) -> usize {
+        self.commands.entries.len()
+    }
+
+    /// Commands that are out.
+    pub fn outstanding(&self) -> usize {
+        self.commands.entries.len() - self.commands.free.len()
+    }
+
+    /// Switches the policy. Commands that are out end as they were planned.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// What waiting has cost so far.
+    pub fn account(&self) -> Account {
+        self.commands.account
+    }
+
+    /// Why the queue is dead, once.
+    pub fn failure(&mut self) -> Option<Error> {
+        self.failed.take()
+    }
+
+    /// Which completion model holds.
+    pub fn completion_model(&self) -> CompletionModel {
+        CompletionModel {
+            policy: self.policy,
+            service: self.service.is_some(),
+            wait: self.wait,
+            wake_ns: self.commands.history.wake_ns(),
+        }
+    }
+
+    /// What to expect of a command.
+    pub fn expectation(&self, kind: Kind, bytes: usize) -> Expectation {
+        self.commands.history.expectation(self.policy, kind, bytes, self.host.clock.now())
+    }
+
+    /// Sends a command and returns at once; over a network it goes with the next look. The buffer comes back through the handle.
+    ///
+    /// # Errors
+    /// As many are out as can be; the queue is dead; the buffer does not fit.
+    pub fn submit(
+        &mut self,
+        command: &Command,
+        buffer: Option<BufferOf<K>>,
+    ) -> Result<Handle, Rejected<BufferOf<K>>> {
+        let Some(&index) = self.commands.free.last() else {
+            return Err(Rejected { buffer, reason: RejectReason::Full });
+        };
+        let now = self.host.clock.now();
+        let bytes = buffer.as_ref().map_or(0, Buffer::len);
+        let plan = self.commands.history.decide(self.policy, command.kind, bytes, now);
+        let handle = Handle { index, generation: self.commands.entries[index as usize].generation };
+        let cookie = cookie(handle);
+        let served = match &self.service {
+            Some(service) if plan.path == Path::Asynchronous => {
+                if bytes > self.controller.max_transfer() {
+                    return Err(Rejected { buffer, reason: RejectReason::Buffer });
+                }
+                service
+                    .send(command, buffer, cookie, now, &self.mailbox)
+                    .map_err(|buffer| Rejected { buffer, reason: RejectReason::Dead })?;
+                true
+            }
+            _ => {
+                self.queue.submit(command, buffer, cookie, now)?;
+                if K::Queue::RINGS_AT_ONCE {
+                    self.queue.ring();
+                }
+                false
+            }
+        };
+        let place = Place::Out { kind: command.kind, bytes, plan, served, submitted: now };
+        self.commands.begin(handle, place);
+        Ok(handle)
+    }
+
+    /// Submits and waits.
+    ///
+    /// # Errors
+    /// As [`Initiator::submit`].
+    pub fn execute(
+        &mut self,
+        command: &Command,
+        buffer: Option<BufferOf<K>>,
+    ) -> Result<Finished<BufferOf<K>>, Rejected<BufferOf<K>>> {
+        let handle = self.submit(command, buffer)?;
+        Ok(self.wait(handle))
+    }
+
+    /// Takes the command back if it has ended; looks at the queues once, without waiting.
+    pub fn poll(&mut self, handle: Handle) -> Option<Finished<BufferOf<K>>> {
+        if let Some(done) = self.commands.take(handle) {
+            return Some(done);
+        }
+        self.look();
+        self.commands.take(handle)
+    }
+
+    /// Looks at the queues once, without waiting, where any command is out.
+    pub fn look(&mut self) {
+        let now = self.host.clock.now();
+        self.pump(now);
+        self.collect(false);
+    }
+
+    /// Takes back any command that is known to have ended, the earliest first; looks nowhere.
+    pub fn take_any(&mut self) -> Option<(Handle, Finished<BufferOf<K>>)> {
+        self.commands.take_any()
+    }
+
+    /// Waits for a command and takes it back. Panics on a handle of another initiator, or one taken already.
+    pub fn wait(&mut self, handle: Handle) -> Finished<BufferOf<K>> {
+        loop {
+            if let Some(done) = self.commands.take(handle) {
+                return done;
+            }
+            self.wait_for(Until { handle, ended: u64::MAX, at: Nanos(u64::MAX) });
+        }
+    }
+
+    /// Waits, as the oldest command's plan says, until any has ended, or until `at`, or (always allowed) less; not at all where none is
+    /// out. For a caller who has more to do than to wait: [`Initiator::take_any`] then tells what has ended.
+    pub fn wait_any(&mut self, at: Nanos) {
+        if let Some(handle) = self.commands.oldest() {
+            self.wait_for(Until { handle, ended: self.commands.ended, at });
+        }
+    }
+
+    fn wait_for(&mut self, until: Until) {
+        match &self.commands.entries[until.handle.index()].place {
+            Place::Out { served: true, .. } => self.wait_served(until),
+            Place::Out { plan, submitted, .. } => {
+                let (plan, submitted) = (*plan, *submitted);
+                self.wait_own(until, plan, submitted);
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks the controller to end a command that is out (Abort). It is answered by its own completion, and soon where this says true; where
+    /// not, the controller has not fetched it yet, has answered it already, or does not abort such: ask again if it does not end.
+    /// Commands of the asynchronous path's service are not aborted.
+    ///
+    /// # Errors
+    /// As [`Controller::admin`].
+    pub fn abort(&mut self, handle: Handle) -> Result<bool, Error> {
+        if !self.commands.is_out(handle) {
+            return Ok(false);
+        }
+        match self.queue.identifier(cookie(handle)) {
+            Some((queue, cid)) => self.controller.abort(queue, cid, &mut self.host),
+            None => Ok(false),
+        }
+    }
+
+    /// Ends the queue. Commands that are out are ended.
+    ///
+    /// # Errors
+    /// As [`Controller::delete`].
+    pub fn close(mut self) -> Result<(), Error> {
+        self.controller.delete(self.queue, &mut self.host, drop)
+    }
+
+    /// One turn for the drive, booked.
+    fn pump(&mut self, now: Nanos) -> Turn {
+        let turn = self.host.peer.pump(now);
+        if turn == Turn::Worked {
+            self.commands.account.drive_ns += self.host.clock.now().since(now);
+        }
+        turn
+    }
+
+    /// Files all completions that are there. Whether there were any.
+    fn collect(&mut self, exact: bool) -> bool {
+        let before = self.commands.ended;
+        let (commands, clock) = (&mut self.commands, &self.host.clock);
+        let mut seen = None;
+        let polled = self.queue.poll(clock.now(), |done| {
+            let now = *seen.get_or_insert_with(|| clock.now());
+            commands.end(done, now, exact);
+        });
+        if let Err(error) = polled {
+            let now = self.host.clock.now();
+            self.controller.rescue(&mut self.queue, &mut self.host, |done| commands.end(done, now, false));
+            self.failed = Some(error);
+        }
+        if self.service.is_some() {
+            while let Some(done) = self.mailbox.take() {
+                let now = self.host.clock.now();
+                self.commands.end(done, now, false);
+            }
+        }
+        self.commands.ended > before
     }
 
     /// Whether to wait on at `now`.
     #[inline]
     fn waits(&self, until: Until, now: Nanos) -> bool {
-        self.is_out(until.handle) && self.ended <= until.ended && now < until.at
-    }
-
-    fn is_out(&self, handle: Handle) -> bool {
-        matches!(self.entries[handle.index as usize].state, State::Out { .. })
+        self.commands.is_out(until.handle) && self.commands.ended <= until.ended && now < until.at
     }
 
     /// The caller's end of the asynchronous path.
     fn wait_served(&mut self, until: Until) {
-        let before = self.clock.now();
+        let before = self.host.clock.now();
         let arrived = self.mailbox.wait((until.at - before).min(LOOK));
-        let now = self.clock.now();
-        self.account.sleeps += 1;
-        self.account.sleep_ns += now.since(before);
+        let now = self.host.clock.now();
+        self.commands.account.sleeps += 1;
+        self.commands.account.sleep_ns += now.since(before);
         if let Some(done) = arrived {
-            self.file(done, now, true);
+            self.commands.end(done, now, true);
         }
         // Commands of the synchronous path that are out as well.
         if self.queue.outstanding() > 0 {
@@ -405,81 +530,66 @@ impl<P: Peer, C: Clock> Initiator<P, C> {
     fn wait_own(&mut self, until: Until, plan: Plan, submitted: Nanos) {
         let handle = until.handle;
         self.collect(false);
-        let begin = self.clock.now();
+        let begin = self.host.clock.now();
         if !self.waits(until, begin) {
             return;
         }
         let mut now = begin;
         let asleep = plan.sleep_ns.saturating_sub(now.since(submitted)).min(until.at.since(now));
-        if asleep > 0 && self.queue.outstanding() == 1 && self.peer.pump(now) == Turn::Elsewhere {
+        if asleep > 0 && self.queue.outstanding() == 1 && self.host.peer.pump(now) == Turn::Elsewhere {
             std::thread::sleep(Duration::from_nanos(asleep));
-            now = self.clock.now();
+            now = self.host.clock.now();
             let took_ns = now.since(begin);
-            self.account.sleeps += 1;
-            self.account.sleep_ns += took_ns;
-            if let State::Out { kind, bytes, .. } = self.entries[handle.index as usize].state {
-                let late = self.queue.is_ready();
-                self.history.slept(kind, bytes, Slept { asked_ns: asleep, took_ns, late });
-            }
+            self.commands.account.sleeps += 1;
+            self.commands.account.sleep_ns += took_ns;
+            let Place::Out { kind, bytes, .. } = self.commands.entries[handle.index()].place else { return };
+            let late = self.collect(false);
+            self.commands.history.slept(kind, bytes, Slept { asked_ns: asleep, took_ns, late });
         }
         let spun_from = now;
         let mut stalled = plan.spin_budget_ns == 0;
         while self.waits(until, now) {
             let from = now;
-            let turn = self.peer.pump(now);
+            let turn = self.host.peer.pump(now);
             if stalled && turn != Turn::Worked {
                 self.sleep(turn, now, until.at);
-                now = self.clock.now();
-                self.account.sleeps += 1;
-                self.account.sleep_ns += now.since(from);
+                now = self.host.clock.now();
+                self.commands.account.sleeps += 1;
+                self.commands.account.sleep_ns += now.since(from);
                 self.collect(false);
                 continue;
             }
             if turn == Turn::Elsewhere {
-                self.look_closely();
+                self.queue.watch(self.wait);
             }
-            now = self.clock.now();
+            now = self.host.clock.now();
             let spent = now.since(from);
             if turn == Turn::Worked {
-                self.account.drive_ns += spent;
+                self.commands.account.drive_ns += spent;
             } else {
-                self.account.spin_ns += spent;
+                self.commands.account.spin_ns += spent;
             }
             self.collect(true);
             if plan.spin_budget_ns != FOREVER && now.since(spun_from) > plan.spin_budget_ns && !stalled {
                 stalled = true;
-                if self.is_out(handle) {
-                    self.account.stalls += 1;
+                if self.commands.is_out(handle) {
+                    self.commands.account.stalls += 1;
                 }
             }
         }
     }
 
-    /// Some looks at the phase tag with the CPU's own wait between them.
-    #[inline]
-    fn look_closely(&mut self) {
-        for _ in 0..8 {
-            if self.queue.is_ready() {
-                return;
-            }
-            let (memory, at, seen) = self.queue.watch();
-            rest(self.wait, memory, at, seen, 2_000);
-        }
-    }
-
     /// Arms the interrupt and sleeps.
     fn sleep(&mut self, turn: Turn, now: Nanos, latest: Nanos) {
-        self.queue.settle();
-        match (turn, self.queue.vector()) {
-            (Turn::Idle { until }, _) if latest == Nanos(u64::MAX) => self.peer.rest(now, until),
-            (Turn::Idle { until }, _) => self.peer.rest(now, Some(until.map_or(latest, |at| at.min(latest)))),
-            (_, Some(vector)) => {
-                let latest = self.queue.deadline().map_or(latest, |at| at.min(latest));
-                let timeout = (latest - now).min(LOOK);
-                vector.sleep(Some(timeout), || !self.queue.is_ready());
+        match turn {
+            Turn::Idle { until } if latest == Nanos(u64::MAX) => self.host.peer.rest(now, until),
+            Turn::Idle { until } => {
+                self.host.peer.rest(now, Some(until.map_or(latest, |at| at.min(latest))));
             }
-            // No interrupt to sleep for.
-            (_, None) => std::thread::sleep(Duration::from_micros(20)),
+            _ => {
+                let latest = self.queue.deadline().map_or(latest, |at| at.min(latest));
+                self.queue.sleep((latest - now).min(LOOK));
+            }
         }
     }
 }

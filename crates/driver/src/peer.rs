@@ -70,3 +70,26 @@ impl<P: Peer + ?Sized> Peer for std::rc::Rc<std::cell::RefCell<P>> {
         self.borrow_mut().rest(now, until);
     }
 }
+
+/// What a wait needs: the clock that bounds it, and who runs the drive meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub struct Host<C, P> {
+    /// The time.
+    pub clock: C,
+    /// The drive, as far as this thread runs it.
+    pub peer: P,
+}
+
+impl<C, P> Host<C, P> {
+    /// Of both.
+    pub fn new(clock: C, peer: P) -> Host<C, P> {
+        Host { clock, peer }
+    }
+}
+
+impl<C> Host<C, Threaded> {
+    /// Of a drive that runs elsewhere.
+    pub fn threaded(clock: C) -> Host<C, Threaded> {
+        Host { clock, peer: Threaded }
+    }
+}

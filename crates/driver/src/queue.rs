@@ -9,14 +9,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use nearside_clock::Nanos;
-use nearside_dma::{PAGE_SIZE, Region, Vector};
+use nearside_dma::{PAGE_SIZE, Region, Vector, WaitKind, rest};
 use nearside_spec::Status;
 use nearside_spec::registers::{cq_head_doorbell, sq_tail_doorbell};
 
 use crate::controller::Shared;
-use crate::{BufferPool, Command, DmaBuffer, Error, Failure, RejectReason, Rejected};
+use crate::{
+    BufferPool, Command, Completed, DmaBuffer, Error, Failure, QueueCounts, RejectReason, Rejected, Transport,
+};
 
 /// Entries of a PRP list: one page of them.
 const LIST_ENTRIES: usize = PAGE_SIZE / 8;
@@ -26,37 +29,11 @@ pub(crate) const MAX_TRANSFER: usize = LIST_ENTRIES * PAGE_SIZE;
 const SQE: usize = 64;
 const CQE: usize = 16;
 
-/// How a command ended.
-#[derive(Debug)]
-pub struct Completed {
-    /// The submitter's name for it.
-    pub cookie: u64,
-    /// Dwords 0 and 1 of the completion (dword 0 low), or the failure.
-    pub outcome: Result<u64, Failure>,
-    /// The buffer. `None` where none was given, or where the failure is [`Failure::Unresponsive`].
-    pub buffer: Option<DmaBuffer>,
-    /// When it was submitted.
-    pub submitted: Nanos,
-}
-
 struct Slot {
     buffer: Option<DmaBuffer>,
     cookie: u64,
     submitted: Nanos,
     live: bool,
-}
-
-/// How often something happened on a queue pair.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueCounts {
-    /// Commands taken.
-    pub submitted: u64,
-    /// Completions found.
-    pub completed: u64,
-    /// Writes of the tail doorbell.
-    pub rings: u64,
-    /// Completions for no command that is out: the drive's error.
-    pub spurious: u64,
 }
 
 /// One submission queue with its completion queue, owned by one thread.
@@ -96,8 +73,8 @@ fn layout(entries: u32, depth: u16) -> (usize, usize, usize) {
 }
 
 impl QueuePair {
-    /// Lays out a queue pair of `depth` slots in fresh memory; nothing is told to the controller yet.
-    pub(crate) fn lay(
+    /// A queue pair of `depth` slots in fresh memory; nothing is told to the controller yet.
+    pub(crate) fn allocate(
         id: u16,
         shared: &Arc<Shared>,
         entries: u32,
@@ -155,27 +132,6 @@ impl QueuePair {
         self.id
     }
 
-    /// The command identifier of a command that is out, by its submitter's name for it.
-    pub fn cid(&self, cookie: u64) -> Option<u16> {
-        self.slots.iter().position(|slot| slot.live && slot.cookie == cookie).map(|slot| slot as u16)
-    }
-
-    /// Commands it can have out.
-    pub fn depth(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// Commands that are out.
-    #[inline]
-    pub fn outstanding(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
-    /// What happened on it so far.
-    pub fn counts(&self) -> QueueCounts {
-        self.counts
-    }
-
     /// The pool that its buffers come from.
     pub fn pool(&self) -> &BufferPool {
         &self.shared.pool
@@ -186,22 +142,167 @@ impl QueuePair {
         self.shared.function.vectors.get(usize::from(self.vector?))
     }
 
-    /// The line on which the next completion will show: the memory, the byte, and what the word there reads until then.
-    /// For a timed wait; see `nearside_dma::rest`.
-    pub fn watch(&self) -> (&Region, usize, u32) {
-        let at = self.cq + self.head as usize * CQE + 12;
-        (&self.memory, at, self.memory.word32(at).load(Ordering::Relaxed))
+    /// PRP2 (Base 2.0, 4.1.1): nothing, the second page, or the slot's list of all pages from the second on.
+    #[inline]
+    fn second_pointer(&self, slot: u16, iova: u64, len: usize) -> u64 {
+        match len.div_ceil(PAGE_SIZE) {
+            0 | 1 => 0,
+            2 => iova + PAGE_SIZE as u64,
+            pages => {
+                let list = self.lists + usize::from(slot) * PAGE_SIZE;
+                for page in 1..pages {
+                    let at = iova + (page * PAGE_SIZE) as u64;
+                    self.memory.word64(list + 8 * (page - 1)).store(at, Ordering::Relaxed);
+                }
+                self.lists_iova + u64::from(slot) * PAGE_SIZE as u64
+            }
+        }
     }
 
-    /// Takes a command. It reaches the drive with the next [`QueuePair::ring`] or [`QueuePair::poll`].
+    /// Whether a completion waits to be reaped. One load.
     #[inline]
-    pub fn submit(
+    pub fn is_ready(&self) -> bool {
+        // Acquire: the entry's other words, and the data, were written before its phase tag.
+        let word = self.memory.word64(self.cq + self.head as usize * CQE + 8).load(Ordering::Acquire);
+        word >> 48 & 1 == self.phase
+    }
+
+    /// Takes one completion, if there is one. Does not ring, and looks at no timeout.
+    #[inline]
+    pub fn reap(&mut self) -> Option<Completed<DmaBuffer>> {
+        loop {
+            let at = self.cq + self.head as usize * CQE;
+            // Acquire: as in `is_ready`. One load of dwords 2 and 3, so that the phase tag and the rest agree.
+            let word = self.memory.word64(at + 8).load(Ordering::Acquire);
+            if word >> 48 & 1 != self.phase {
+                return None;
+            }
+            let result = self.memory.word64(at).load(Ordering::Relaxed);
+            self.head += 1;
+            if self.head == self.entries {
+                self.head = 0;
+                self.phase ^= 1;
+            }
+            self.tell_head(self.head_lag);
+            let cid = (word >> 32) as u16;
+            let status = Status((word >> 49) as u16);
+            let Some(slot) = self.slots.get_mut(usize::from(cid)).filter(|s| s.live) else {
+                self.counts.spurious += 1;
+                continue;
+            };
+            slot.live = false;
+            let outcome = if status.is_success() { Ok(result) } else { Err(Failure::Status(status)) };
+            let buffer = slot.buffer.take();
+            let moved = if outcome.is_ok() { buffer.as_ref().map_or(0, DmaBuffer::len) } else { 0 };
+            let done = Completed { cookie: slot.cookie, outcome, buffer, moved, submitted: slot.submitted };
+            self.free.push(cid);
+            self.counts.completed += 1;
+            return Some(done);
+        }
+    }
+
+    /// Writes the head doorbell where more than `lag` completions were not told.
+    #[inline]
+    fn tell_head(&mut self, lag: u32) {
+        let untold = (self.head + self.entries - self.head_told) % self.entries;
+        if untold > lag {
+            self.head_told = self.head;
+            // Release: what was read from the entries is read before the drive may overwrite them.
+            self.registers.word32(cq_head_doorbell(self.id)).store(self.head, Ordering::Release);
+        }
+    }
+
+    /// Tells the drive of all reaped completions: before sleeping, and always where interrupts are in use.
+    pub fn settle(&mut self) {
+        self.tell_head(0);
+    }
+
+    /// The rare look: fatal status, and the oldest command's age.
+    #[cold]
+    fn look(&mut self, now: Nanos) -> Result<(), Error> {
+        self.shared.check()?;
+        let oldest = self.slots.iter().filter(|s| s.live).map(|s| s.submitted).min();
+        match oldest {
+            Some(at) if now.since(at) >= self.timeout_ns => {
+                Err(Error::TimedOut { command: "a command", timeout_ms: self.timeout_ns / 1_000_000 })
+            }
+            Some(at) => {
+                // Look for a fatal status meanwhile.
+                self.look_at = (at + self.timeout_ns).min(now + self.timeout_ns / 8 + 1);
+                Ok(())
+            }
+            None => {
+                self.look_at = Nanos(u64::MAX);
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends every outstanding command: the drive will not touch their buffers any more (or `failure` says that it may).
+    pub(crate) fn give_up(&mut self, failure: Failure, mut sink: impl FnMut(Completed<DmaBuffer>)) -> usize {
+        let mut count = 0;
+        for (cid, slot) in self.slots.iter_mut().enumerate().filter(|(_, s)| s.live) {
+            slot.live = false;
+            self.free.push(cid as u16);
+            let mut buffer = slot.buffer.take();
+            if failure == Failure::Unresponsive {
+                self.shared.quarantine(buffer.take());
+            }
+            count += 1;
+            sink(Completed {
+                cookie: slot.cookie,
+                outcome: Err(failure),
+                buffer,
+                moved: 0,
+                submitted: slot.submitted,
+            });
+        }
+        count
+    }
+
+    /// After a creation that failed: where the controller refused or is disabled, it knows nothing of the memory, which goes back.
+    pub(crate) fn abandon(&mut self, error: &Error) {
+        if matches!(error, Error::Command { .. } | Error::Stopped) {
+            self.rings = None;
+        }
+    }
+
+    /// After its deletion: no more commands, and the memory goes back.
+    pub(crate) fn close(&mut self) {
+        self.rings = None;
+        if self.id != 0 {
+            self.shared.release_queue(self.id);
+        }
+    }
+}
+
+impl Transport for QueuePair {
+    type Buffer = DmaBuffer;
+
+    /// A doorbell is a store.
+    const RINGS_AT_ONCE: bool = true;
+
+    fn depth(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[inline]
+    fn outstanding(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    fn counts(&self) -> QueueCounts {
+        self.counts
+    }
+
+    #[inline]
+    fn submit(
         &mut self,
         command: &Command,
         buffer: Option<DmaBuffer>,
         cookie: u64,
         now: Nanos,
-    ) -> Result<(), Rejected> {
+    ) -> Result<(), Rejected<DmaBuffer>> {
         let reject = |buffer, reason| Err(Rejected { buffer, reason });
         let Some(&slot) = self.free.last() else {
             let reason = if self.rings.is_none() { RejectReason::Dead } else { RejectReason::Full };
@@ -235,99 +336,18 @@ impl QueuePair {
         Ok(())
     }
 
-    /// PRP2 (Base 2.0, 4.1.1): nothing, the second page, or the slot's list of all pages from the second on.
     #[inline]
-    fn second_pointer(&self, slot: u16, iova: u64, len: usize) -> u64 {
-        match len.div_ceil(PAGE_SIZE) {
-            0 | 1 => 0,
-            2 => iova + PAGE_SIZE as u64,
-            pages => {
-                let list = self.lists + usize::from(slot) * PAGE_SIZE;
-                for page in 1..pages {
-                    let at = iova + (page * PAGE_SIZE) as u64;
-                    self.memory.word64(list + 8 * (page - 1)).store(at, Ordering::Relaxed);
-                }
-                self.lists_iova + u64::from(slot) * PAGE_SIZE as u64
-            }
-        }
-    }
-
-    /// Tells the drive of all commands taken since the last time, by one doorbell write, and wakes it if it sleeps.
-    #[inline]
-    pub fn ring(&mut self) {
+    fn ring(&mut self) {
         if self.tail != self.rung {
             self.rung = self.tail;
-            self.counts.rings += 1;
+            self.counts.calls += 1;
             // Release: the drive's acquiring load of the doorbell makes it see the entries and lists written before.
             self.registers.word32(sq_tail_doorbell(self.id)).store(self.tail, Ordering::Release);
             self.shared.function.wakeup.ring();
         }
     }
 
-    /// Whether a completion waits to be reaped. One load.
-    #[inline]
-    pub fn is_ready(&self) -> bool {
-        // Acquire: the entry's other words, and the data, were written before its phase tag.
-        let word = self.memory.word64(self.cq + self.head as usize * CQE + 8).load(Ordering::Acquire);
-        word >> 48 & 1 == self.phase
-    }
-
-    /// Takes one completion, if there is one. Does not ring, and looks at no timeout.
-    #[inline]
-    pub fn reap(&mut self) -> Option<Completed> {
-        loop {
-            let at = self.cq + self.head as usize * CQE;
-            // Acquire: as in `is_ready`. One load of dwords 2 and 3, so that the phase tag and the rest agree.
-            let word = self.memory.word64(at + 8).load(Ordering::Acquire);
-            if word >> 48 & 1 != self.phase {
-                return None;
-            }
-            let result = self.memory.word64(at).load(Ordering::Relaxed);
-            self.head += 1;
-            if self.head == self.entries {
-                self.head = 0;
-                self.phase ^= 1;
-            }
-            self.tell_head(self.head_lag);
-            let cid = (word >> 32) as u16;
-            let status = Status((word >> 49) as u16);
-            let Some(slot) = self.slots.get_mut(usize::from(cid)).filter(|s| s.live) else {
-                self.counts.spurious += 1;
-                continue;
-            };
-            slot.live = false;
-            let outcome = if status.is_success() { Ok(result) } else { Err(Failure::Status(status)) };
-            let done = Completed {
-                cookie: slot.cookie,
-                outcome,
-                buffer: slot.buffer.take(),
-                submitted: slot.submitted,
-            };
-            self.free.push(cid);
-            self.counts.completed += 1;
-            return Some(done);
-        }
-    }
-
-    /// Writes the head doorbell where more than `lag` completions were not told.
-    #[inline]
-    fn tell_head(&mut self, lag: u32) {
-        let untold = (self.head + self.entries - self.head_told) % self.entries;
-        if untold > lag {
-            self.head_told = self.head;
-            // Release: what was read from the entries is read before the drive may overwrite them.
-            self.registers.word32(cq_head_doorbell(self.id)).store(self.head, Ordering::Release);
-        }
-    }
-
-    /// Tells the drive of all reaped completions: before sleeping, and always where interrupts are in use.
-    pub fn settle(&mut self) {
-        self.tell_head(0);
-    }
-
-    /// Rings, then hands every completion that is there to `sink`, and those of commands that a reset or a deletion ended.
-    /// Returns how many, or the controller's failure: then stop it ([`crate::Driver::stop`]), and poll once more.
-    pub fn poll(&mut self, now: Nanos, mut sink: impl FnMut(Completed)) -> Result<usize, Error> {
+    fn poll(&mut self, now: Nanos, mut sink: impl FnMut(Completed<DmaBuffer>)) -> Result<usize, Error> {
         self.ring();
         let mut count = 0;
         // A bound for a drive that completes without end.
@@ -348,66 +368,40 @@ impl QueuePair {
         Ok(count)
     }
 
-    /// Whether the queue still works: not deleted, its controller not stopped since it was made.
-    pub fn is_alive(&self) -> bool {
+    fn is_alive(&self) -> bool {
         self.rings.is_some() && self.born == self.shared.stops()
     }
 
-    /// The rare look: fatal status, and the oldest command's age.
-    #[cold]
-    fn look(&mut self, now: Nanos) -> Result<(), Error> {
-        self.shared.check()?;
-        let oldest = self.slots.iter().filter(|s| s.live).map(|s| s.submitted).min();
-        match oldest {
-            Some(at) if now.since(at) >= self.timeout_ns => {
-                Err(Error::TimedOut { command: "a command", timeout_ms: self.timeout_ns / 1_000_000 })
-            }
-            Some(at) => {
-                // Look for a fatal status meanwhile.
-                self.look_at = (at + self.timeout_ns).min(now + self.timeout_ns / 8 + 1);
-                Ok(())
-            }
-            None => {
-                self.look_at = Nanos(u64::MAX);
-                Ok(())
-            }
-        }
-    }
-
-    /// When [`QueuePair::poll`] next has to be called though no completion came: to find a timeout.
-    pub fn deadline(&self) -> Option<Nanos> {
+    fn deadline(&self) -> Option<Nanos> {
         (self.outstanding() > 0).then_some(self.look_at)
     }
 
-    /// Ends every outstanding command: the drive will not touch their buffers any more (or `failure` says that it may).
-    pub(crate) fn give_up(&mut self, failure: Failure, mut sink: impl FnMut(Completed)) -> usize {
-        let mut count = 0;
-        for (cid, slot) in self.slots.iter_mut().enumerate().filter(|(_, s)| s.live) {
-            slot.live = false;
-            self.free.push(cid as u16);
-            let mut buffer = slot.buffer.take();
-            if failure == Failure::Unresponsive {
-                self.shared.bury(buffer.take());
+    /// Some looks at the phase tag, with the CPU's own wait between them.
+    #[inline]
+    fn watch(&mut self, wait: WaitKind) {
+        for _ in 0..8 {
+            if self.is_ready() {
+                return;
             }
-            count += 1;
-            sink(Completed { cookie: slot.cookie, outcome: Err(failure), buffer, submitted: slot.submitted });
-        }
-        count
-    }
-
-    /// After a creation that failed: where the controller refused or is disabled, it knows nothing of the memory, which goes back.
-    pub(crate) fn abandon(&mut self, error: &Error) {
-        if matches!(error, Error::Command { .. } | Error::Stopped) {
-            self.rings = None;
+            let at = self.cq + self.head as usize * CQE + 12;
+            rest(wait, &self.memory, at, self.memory.word32(at).load(Ordering::Relaxed), 2_000);
         }
     }
 
-    /// After its deletion: no more commands, and the memory goes back.
-    pub(crate) fn close(&mut self) {
-        self.rings = None;
-        if self.id != 0 {
-            self.shared.release_queue(self.id);
+    /// Arms the interrupt, where it has one.
+    fn sleep(&mut self, timeout: Duration) {
+        self.settle();
+        match self.vector() {
+            Some(vector) => {
+                vector.sleep(Some(timeout), || !self.is_ready());
+            }
+            None => std::thread::sleep(timeout.min(Duration::from_micros(20))),
         }
+    }
+
+    fn identifier(&self, cookie: u64) -> Option<(u16, u16)> {
+        let slot = self.slots.iter().position(|slot| slot.live && slot.cookie == cookie)?;
+        Some((self.id, slot as u16))
     }
 }
 
@@ -417,9 +411,9 @@ impl Drop for QueuePair {
         if !stopped && self.rings.is_some() {
             // The drive may still use the rings and the buffers: they stay taken until it is stopped.
             for slot in &mut self.slots {
-                self.shared.bury(slot.buffer.take());
+                self.shared.quarantine(slot.buffer.take());
             }
-            self.shared.bury(self.rings.take());
+            self.shared.quarantine(self.rings.take());
         }
     }
 }

@@ -16,31 +16,39 @@ use nearside_clock::{Clock, Nanos};
 use nearside_dma::Wakeup;
 use nearside_dma::cpu::{CpuTimes, thread_times};
 
-use crate::{Command, Completed, DmaBuffer, Driver, Error, Failure, QueueConfig, QueuePair, Threaded};
+use crate::{
+    Command, Completed, Controller, DmaBuffer, Driver, Error, Failure, Host, QueueConfig, QueuePair,
+    Threaded, Transport,
+};
 
 /// The longest that a sleeper goes without looking whether the controller was stopped behind its back.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 /// Where a caller's completions arrive.
-#[derive(Default)]
-pub(crate) struct Mailbox {
-    arrived: Mutex<VecDeque<Completed>>,
+pub(crate) struct Mailbox<B> {
+    arrived: Mutex<VecDeque<Completed<B>>>,
     wake: Condvar,
 }
 
-impl Mailbox {
-    fn put(&self, done: Completed) {
+impl<B> Default for Mailbox<B> {
+    fn default() -> Self {
+        Mailbox { arrived: Mutex::default(), wake: Condvar::new() }
+    }
+}
+
+impl<B> Mailbox<B> {
+    fn put(&self, done: Completed<B>) {
         lock(&self.arrived).push_back(done);
         self.wake.notify_one();
     }
 
     /// Takes one without waiting.
-    pub(crate) fn take(&self) -> Option<Completed> {
+    pub(crate) fn take(&self) -> Option<Completed<B>> {
         lock(&self.arrived).pop_front()
     }
 
     /// Sleeps until there is one or the time is over.
-    pub(crate) fn wait(&self, timeout: Duration) -> Option<Completed> {
+    pub(crate) fn wait(&self, timeout: Duration) -> Option<Completed<B>> {
         let guard = lock(&self.arrived);
         let (mut guard, _) = self
             .wake
@@ -50,16 +58,16 @@ impl Mailbox {
     }
 }
 
-struct Request {
+struct Request<B> {
     command: Command,
-    buffer: Option<DmaBuffer>,
+    buffer: Option<B>,
     cookie: u64,
     submitted: Nanos,
-    mailbox: Arc<Mailbox>,
+    mailbox: Arc<Mailbox<B>>,
 }
 
-struct Inner {
-    requests: Mutex<VecDeque<Request>>,
+struct Inner<B> {
+    requests: Mutex<VecDeque<Request<B>>>,
     wake: Wakeup,
     stop: AtomicBool,
     /// Once set, no request will be taken any more.
@@ -84,14 +92,19 @@ pub struct ServiceCounts {
 
 /// A running service: one thread with one queue pair. Callers of any number share it by its [`ServiceHandle`]s.
 pub struct Service {
-    inner: Arc<Inner>,
+    inner: Arc<Inner<DmaBuffer>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// A caller's way to a service.
-#[derive(Clone)]
-pub struct ServiceHandle {
-    inner: Arc<Inner>,
+pub struct ServiceHandle<B = DmaBuffer> {
+    inner: Arc<Inner<B>>,
+}
+
+impl<B> Clone for ServiceHandle<B> {
+    fn clone(&self) -> Self {
+        ServiceHandle { inner: self.inner.clone() }
+    }
 }
 
 impl Service {
@@ -104,9 +117,10 @@ impl Service {
         at_start: impl FnOnce() + Send + 'static,
     ) -> Result<Service, Error> {
         let system = |source| Error::System { what: "the asynchronous path", source };
-        let queue = driver.queue(QueueConfig { depth, interrupt: true }, &clock, &mut Threaded)?;
+        let mut host = Host::threaded(clock);
+        let queue = driver.queue(QueueConfig { depth, interrupt: true }, &mut host)?;
         if queue.vector().is_none() {
-            driver.delete(queue, &clock, &mut Threaded, drop)?;
+            driver.delete(queue, &mut host, drop)?;
             return Err(Error::Unsupported("it has too few interrupt vectors for the asynchronous path"));
         }
         let inner = Arc::new(Inner {
@@ -119,7 +133,7 @@ impl Service {
             user_ns: 0.into(),
             system_ns: 0.into(),
         });
-        let context = Context { inner: inner.clone(), queue, driver: driver.clone(), clock, out: Vec::new() };
+        let context = Context { inner: inner.clone(), queue, driver: driver.clone(), host, out: Vec::new() };
         let thread = std::thread::Builder::new()
             .name("nearside-async".into())
             .spawn(move || {
@@ -163,16 +177,16 @@ impl Drop for Service {
     }
 }
 
-impl ServiceHandle {
+impl<B> ServiceHandle<B> {
     /// Queues a request; the completion arrives in `mailbox`. Gives the buffer back where the service has ended.
     pub(crate) fn send(
         &self,
         command: &Command,
-        buffer: Option<DmaBuffer>,
+        buffer: Option<B>,
         cookie: u64,
         submitted: Nanos,
-        mailbox: &Arc<Mailbox>,
-    ) -> Result<(), Option<DmaBuffer>> {
+        mailbox: &Arc<Mailbox<B>>,
+    ) -> Result<(), Option<B>> {
         let mut requests = lock(&self.inner.requests);
         if self.inner.closed.load(Ordering::Relaxed) {
             return Err(buffer);
@@ -191,17 +205,17 @@ impl ServiceHandle {
 }
 
 struct Context<C> {
-    inner: Arc<Inner>,
+    inner: Arc<Inner<DmaBuffer>>,
     queue: QueuePair,
     driver: Driver,
-    clock: C,
+    host: Host<C, Threaded>,
     /// By the queue pair's cookie: whose it is.
-    out: Vec<Option<(Arc<Mailbox>, u64)>>,
+    out: Vec<Option<(Arc<Mailbox<DmaBuffer>>, u64)>>,
 }
 
 impl<C: Clock> Context<C> {
     fn run(mut self) {
-        let mut backlog: VecDeque<Request> = VecDeque::new();
+        let mut backlog: VecDeque<Request<DmaBuffer>> = VecDeque::new();
         loop {
             backlog.append(&mut lock(&self.inner.requests));
             let mut worked = self.submit(&mut backlog);
@@ -221,11 +235,11 @@ impl<C: Clock> Context<C> {
             }
             self.sleep();
         }
-        let _ = self.driver.delete(self.queue, &self.clock, &mut Threaded, drop);
+        let _ = self.driver.delete(self.queue, &mut self.host, drop);
     }
 
     /// The submission context.
-    fn submit(&mut self, backlog: &mut VecDeque<Request>) -> bool {
+    fn submit(&mut self, backlog: &mut VecDeque<Request<DmaBuffer>>) -> bool {
         let mut any = false;
         while self.queue.outstanding() < self.queue.depth() || !self.queue.is_alive() {
             let Some(request) = backlog.pop_front() else { break };
@@ -244,6 +258,7 @@ impl<C: Clock> Context<C> {
                     cookie: request.cookie,
                     outcome: Err(Failure::Reset),
                     buffer: rejected.buffer,
+                    moved: 0,
                     submitted: request.submitted,
                 }),
             }
@@ -255,20 +270,20 @@ impl<C: Clock> Context<C> {
     /// The handler context.
     fn reap(&mut self) -> bool {
         let (out, inner) = (&mut self.out, &self.inner);
-        let mut hand_on = |done: Completed| {
+        let mut hand_on = |done: Completed<DmaBuffer>| {
             if let Some((mailbox, cookie)) = out.get_mut(done.cookie as usize).and_then(Option::take) {
                 inner.completed.fetch_add(1, Ordering::Relaxed);
                 mailbox.put(Completed { cookie, ..done });
             }
         };
-        match self.queue.poll(self.clock.now(), &mut hand_on) {
+        match self.queue.poll(self.host.clock.now(), &mut hand_on) {
             Ok(0) => false,
             Ok(_) => {
                 self.queue.settle();
                 true
             }
             Err(_) => {
-                self.driver.rescue(&mut self.queue, &self.clock, &mut Threaded, &mut hand_on);
+                self.driver.rescue(&mut self.queue, &mut self.host, &mut hand_on);
                 true
             }
         }
@@ -276,7 +291,7 @@ impl<C: Clock> Context<C> {
 
     fn sleep(&mut self) {
         let timeout = match self.queue.deadline() {
-            Some(at) => (at - self.clock.now()).min(LOOK),
+            Some(at) => (at - self.host.clock.now()).min(LOOK),
             None => Duration::from_secs(3600),
         };
         let Some(vector) = self.queue.vector() else { return std::thread::sleep(LOOK) };

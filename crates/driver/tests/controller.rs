@@ -14,7 +14,7 @@ fn config() -> DriverConfig {
 fn start(faults: Faults) -> (Double, Driver) {
     let mut double = Double::new(faults);
     let (function, clock) = (double.function.clone(), double.clock.clone());
-    let driver = Driver::start(function, config(), &clock, &mut double).unwrap();
+    let driver = Driver::start(function, config(), &mut Host::new(&clock, &mut double)).unwrap();
     (double, driver)
 }
 
@@ -24,10 +24,10 @@ fn comes_up_and_identifies() {
     let clock = double.clock.clone();
     assert_eq!(driver.max_transfer(), 128 << 10);
     assert_eq!(driver.queues(), 4);
-    assert_eq!(driver.namespaces(&clock, &mut double).unwrap(), [1]);
-    let info = driver.namespace(1, &clock, &mut double).unwrap();
+    assert_eq!(driver.namespaces(&mut Host::new(&clock, &mut double)).unwrap(), [1]);
+    let info = driver.namespace(Some(1), &mut Host::new(&clock, &mut double)).unwrap();
     assert_eq!((info.blocks, info.block_size), (BLOCKS as u64, BLOCK as u32));
-    let error = driver.get_feature(0x7f, 0, 0, None, &clock, &mut double).unwrap_err();
+    let error = driver.get_feature(0x7f, 0, 0, &mut Host::new(&clock, &mut double)).unwrap_err();
     assert!(matches!(&error, Error::Command { failure, .. } if is_status(failure, Status::INVALID_OPCODE)));
 }
 
@@ -70,7 +70,7 @@ fn wraps_with_any_depth() {
         let (mut double, driver) = start(Faults { mqes_z, ..Default::default() });
         let clock = double.clock.clone();
         let config = QueueConfig { depth, interrupt: false };
-        let mut queue = driver.queue(config, &clock, &mut double).unwrap();
+        let mut queue = driver.queue(config, &mut Host::new(&clock, &mut double)).unwrap();
         let (mut next, mut ended) = (0u64, 0u64);
         while ended < 3000 {
             while queue.outstanding() < queue.depth() {
@@ -92,7 +92,7 @@ fn wraps_with_any_depth() {
                 })
                 .unwrap();
         }
-        driver.delete(queue, &clock, &mut double, drop).unwrap();
+        driver.delete(queue, &mut Host::new(&clock, &mut double), drop).unwrap();
         assert_eq!(driver.max_transfer(), 128 << 10);
     }
 }
@@ -101,7 +101,7 @@ fn wraps_with_any_depth() {
 fn a_controller_that_is_never_ready() {
     let mut double = Double::new(Faults { never_ready: true, ..Default::default() });
     let (function, clock) = (double.function.clone(), double.clock.clone());
-    let error = Driver::start(function, config(), &clock, &mut double).err().unwrap();
+    let error = Driver::start(function, config(), &mut Host::new(&clock, &mut double)).err().unwrap();
     assert!(matches!(error, Error::NotReady { wanted: "ready", timeout_ms: 1000 }), "{error}");
 }
 
@@ -109,7 +109,7 @@ fn a_controller_that_is_never_ready() {
 fn a_controller_that_is_never_disabled() {
     let mut double = Double::new(Faults { never_disabled: true, ..Default::default() });
     let (function, clock) = (double.function.clone(), double.clock.clone());
-    let error = Driver::start(function, config(), &clock, &mut double).err().unwrap();
+    let error = Driver::start(function, config(), &mut Host::new(&clock, &mut double)).err().unwrap();
     assert!(matches!(error, Error::NotReady { wanted: "disabled", .. }), "{error}");
 }
 
@@ -139,7 +139,7 @@ fn silence_and_fatal_status_give_buffers_back() {
         drop(io);
 
         double.faults = Faults::default();
-        driver.restart(&clock, &mut double).unwrap();
+        driver.restart(&mut Host::new(&clock, &mut double)).unwrap();
         let mut io = Initiator::new(&driver, InitiatorConfig::default(), clock, &mut double, None).unwrap();
         assert!(io.execute(&Command::flush(1), None).unwrap().outcome.is_ok());
     }
@@ -163,7 +163,9 @@ fn a_controller_that_does_not_stop_keeps_the_buffers() {
 fn completions_for_nothing_are_counted_and_harmless() {
     let (mut double, driver) = start(Faults { twice: true, ..Default::default() });
     let clock = double.clock.clone();
-    let mut queue = driver.queue(QueueConfig { depth: 4, interrupt: false }, &clock, &mut double).unwrap();
+    let mut queue = driver
+        .queue(QueueConfig { depth: 4, interrupt: false }, &mut Host::new(&clock, &mut double))
+        .unwrap();
     for i in 0..100u64 {
         queue.submit(&Command::flush(1), None, i, clock.now()).unwrap();
         queue.ring();
@@ -180,7 +182,7 @@ fn deletion_ends_what_is_out() {
     let (mut double, driver) = start(Faults { silent_from: Some(3), ..Default::default() });
     let clock = double.clock.clone();
     let before = driver.pool().available();
-    let mut queue = driver.queue(QueueConfig::default(), &clock, &mut double).unwrap();
+    let mut queue = driver.queue(QueueConfig::default(), &mut Host::new(&clock, &mut double)).unwrap();
     for i in 0..5 {
         let buffer = driver.pool().take(BLOCK).unwrap();
         queue.submit(&Command::read(1, i, 1), Some(buffer), i, clock.now()).unwrap();
@@ -188,14 +190,14 @@ fn deletion_ends_what_is_out() {
     queue.ring();
     double.pump(clock.now());
     let mut ended = Vec::new();
-    driver.delete(queue, &clock, &mut double, |done| ended.push(done)).unwrap();
+    driver.delete(queue, &mut Host::new(&clock, &mut double), |done| ended.push(done)).unwrap();
     assert_eq!(ended.iter().filter(|d| d.outcome.is_ok()).count(), 2);
     assert_eq!(ended.iter().filter(|d| d.outcome == Err(Failure::QueueDeleted)).count(), 3);
     drop(ended);
     assert_eq!(driver.pool().available(), before);
     for _ in 0..20 {
-        let queue = driver.queue(QueueConfig::default(), &clock, &mut double).unwrap();
-        driver.delete(queue, &clock, &mut double, drop).unwrap();
+        let queue = driver.queue(QueueConfig::default(), &mut Host::new(&clock, &mut double)).unwrap();
+        driver.delete(queue, &mut Host::new(&clock, &mut double), drop).unwrap();
     }
 }
 
@@ -204,13 +206,13 @@ fn a_dropped_queue_keeps_its_memory_until_the_controller_stops() {
     let (mut double, driver) = start(Faults { silent_from: Some(1), ..Default::default() });
     let clock = double.clock.clone();
     let before = driver.pool().available();
-    let mut queue = driver.queue(QueueConfig::default(), &clock, &mut double).unwrap();
+    let mut queue = driver.queue(QueueConfig::default(), &mut Host::new(&clock, &mut double)).unwrap();
     let buffer = driver.pool().take(BLOCK).unwrap();
     queue.submit(&Command::read(1, 0, 1), Some(buffer), 0, clock.now()).unwrap();
     queue.ring();
     drop(queue);
     assert!(driver.pool().available() < before);
-    driver.stop(&clock, &mut double).unwrap();
+    driver.stop(&mut Host::new(&clock, &mut double)).unwrap();
     assert!(driver.pool().available() >= before);
 }
 
@@ -221,11 +223,11 @@ fn events_arrive_between_admin_commands() {
     driver.request_event().unwrap();
     driver.request_event().unwrap();
     assert!(driver.request_event().is_err());
-    driver.namespaces(&clock, &mut double).unwrap();
+    driver.namespaces(&mut Host::new(&clock, &mut double)).unwrap();
     assert!(driver.take_events(clock.now()).is_empty());
     let cid = double.events.pop().unwrap();
     double.complete(0, cid, 0, 0x0002_0100);
-    driver.namespaces(&clock, &mut double).unwrap();
+    driver.namespaces(&mut Host::new(&clock, &mut double)).unwrap();
     assert_eq!(driver.take_events(clock.now()), [0x0002_0100]);
     driver.request_event().unwrap();
 }

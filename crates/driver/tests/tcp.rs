@@ -8,8 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nearside_clock::{Clock, Nanos, TscClock};
-use nearside_driver::tcp::{Completed, Controller, Initiator, Options, Queue};
-use nearside_driver::{Command, Error, Failure, Policy, RejectReason};
+use nearside_driver::tcp::{Association, Options, Queue};
+use nearside_driver::{
+    Command, Completed, Controller, Error, Failure, Host, Policy, QueueConfig, RejectReason, Threaded,
+    Transport,
+};
 use nearside_spec::fabrics::capsule::CapsuleData;
 use nearside_spec::fabrics::command::FabricsCommand;
 use nearside_spec::fabrics::pdu::{DataHeader, Fatal, FatalStatus, Pdu, Side, TerminateRequest};
@@ -91,11 +94,10 @@ fn data_arrive_whatever_was_agreed() {
         let target = Target::start_for("nqn", alignment_z, script);
         let options = Options { header_digest: digests.0, data_digest: digests.1, ..options(20_000) };
         let controller = target.connect(options);
-        let namespace = controller.namespace(None).unwrap();
+        let namespace = controller.namespace(None, &mut host()).unwrap();
         assert_eq!((namespace.blocks, namespace.block_size), (BLOCKS, 512));
-        let queue = controller.queue(16).unwrap();
-        assert_eq!(queue.digests(), digests);
-        let mut initiator = Initiator::new(queue, policy, TscClock::new());
+        let mut initiator = controller.initiator(16, policy, TscClock::new()).unwrap();
+        assert_eq!(initiator.queue().digests(), digests);
         let sizes = [512, 4096, 8192, 8704, 65_536, 262_144, 1 << 20];
         for (nr, len) in sizes.into_iter().enumerate() {
             let bytes = pattern(len, nr as u64);
@@ -107,21 +109,19 @@ fn data_arrive_whatever_was_agreed() {
             assert!(read.buffer.unwrap() == bytes, "{len} bytes");
         }
         // Many at once, in any order, each with its own buffer.
-        let mut out = 0;
+        let mut out = Vec::new();
         for nr in 0..16u64 {
             let command = blocks(Command::read, 2048 * (nr % 6), sizes[nr as usize % 6]);
-            let now = initiator.clock().now();
-            initiator.submit(&command, Some(vec![0; sizes[nr as usize % 6]]), nr, now).unwrap();
-            out += 1;
+            out.push(initiator.submit(&command, Some(vec![0; sizes[nr as usize % 6]])).unwrap());
         }
-        let full = initiator.submit(&Command::flush(1), None, 99, Nanos(0)).unwrap_err();
+        let full = initiator.submit(&Command::flush(1), None).unwrap_err();
         assert_eq!(full.reason, RejectReason::Full);
-        while out > 0 {
-            initiator.wait(Nanos(u64::MAX), |done, _| {
-                let nr = done.cookie as usize % 6;
+        while initiator.outstanding() > 0 {
+            initiator.wait_any(Nanos(u64::MAX));
+            while let Some((handle, done)) = initiator.take_any() {
+                let nr = out.iter().position(|&it| it == handle).unwrap() % 6;
                 assert!(done.buffer.unwrap() == pattern(sizes[nr], nr as u64));
-                out -= 1;
-            });
+            }
         }
         let unknown = initiator.execute(&Command::raw(0x70, 1), None).unwrap();
         assert_eq!(unknown.outcome, Err(Failure::Status(Status::INVALID_OPCODE.dnr())));
@@ -133,8 +133,12 @@ fn data_arrive_whatever_was_agreed() {
     }
 }
 
+fn host() -> Host<TscClock, Threaded> {
+    Host::threaded(TscClock::new())
+}
+
 /// Polls until the queue is over; the error, and how the commands ended.
-fn until_over(queue: &mut Queue) -> (Error, Vec<Completed>) {
+fn until_over(queue: &mut Queue) -> (Error, Vec<Completed<Vec<u8>>>) {
     let clock = TscClock::new();
     let begun = Instant::now();
     let mut ended = Vec::new();
@@ -146,7 +150,7 @@ fn until_over(queue: &mut Queue) -> (Error, Vec<Completed>) {
             assert_eq!(dead.reason, RejectReason::Dead);
             return (error, ended);
         }
-        queue.sleep(Some(Duration::from_millis(20)));
+        queue.sleep(Duration::from_millis(20));
     }
 }
 
@@ -155,7 +159,7 @@ fn until_over(queue: &mut Queue) -> (Error, Vec<Completed>) {
 fn provoked(
     digests: bool,
     script: impl Fn(&mut Wire, u16, u16) + Send + Sync + 'static,
-) -> (Error, Vec<Completed>) {
+) -> (Error, Vec<Completed<Vec<u8>>>) {
     provoked_within(60_000, digests, script)
 }
 
@@ -163,7 +167,7 @@ fn provoked_within(
     timeout_ms: u64,
     digests: bool,
     script: impl Fn(&mut Wire, u16, u16) + Send + Sync + 'static,
-) -> (Error, Vec<Completed>) {
+) -> (Error, Vec<Completed<Vec<u8>>>) {
     let target = Target::start(move |wire| {
         let (read, _) = wire.command().unwrap();
         let (write, _) = wire.command().unwrap();
@@ -173,7 +177,7 @@ fn provoked_within(
     });
     let options = Options { header_digest: digests, data_digest: digests, ..options(timeout_ms) };
     let controller = target.connect(options);
-    let mut queue = controller.queue(4).unwrap();
+    let mut queue = controller.queue(QueueConfig::of_depth(4), &mut host()).unwrap();
     let now = TscClock::new().now();
     queue.submit(&blocks(Command::read, 0, 8192), Some(vec![0; 8192]), 1, now).unwrap();
     queue.submit(&blocks(Command::write, 0, 65_536), Some(vec![7; 65_536]), 2, now).unwrap();
@@ -183,7 +187,7 @@ fn provoked_within(
     result
 }
 
-fn lost(ended: &[Completed]) {
+fn lost(ended: &[Completed<Vec<u8>>]) {
     assert_eq!(ended.len(), 2);
     for done in ended {
         assert_eq!(done.outcome, Err(Failure::Lost));
@@ -293,7 +297,7 @@ fn a_wrong_data_digest_fails_its_command_only() {
         }
     });
     let controller = target.connect(Options { data_digest: true, ..options(20_000) });
-    let mut initiator = Initiator::new(controller.queue(4).unwrap(), Policy::Interrupt, TscClock::new());
+    let mut initiator = controller.initiator(4, Policy::Interrupt, TscClock::new()).unwrap();
     let mut read = || initiator.execute(&blocks(Command::read, 0, 512), Some(vec![0; 512])).unwrap();
     assert_eq!(read().outcome, Err(Failure::Digest));
     let second = read();
@@ -315,7 +319,7 @@ fn fewer_bytes_than_asked_for_is_no_success() {
         wire.respond(write.cid(), 0, Status::WRITE_FAULT);
     });
     let controller = target.connect(options(20_000));
-    let mut initiator = Initiator::new(controller.queue(4).unwrap(), Policy::Polled, TscClock::new());
+    let mut initiator = controller.initiator(4, Policy::Polled, TscClock::new()).unwrap();
     for _ in 0..2 {
         let read = initiator.execute(&blocks(Command::read, 0, 4096), Some(vec![0; 4096])).unwrap();
         assert_eq!(read.outcome, Err(Failure::Short));
@@ -371,7 +375,7 @@ fn a_response_before_all_data_went_keeps_the_buffer() {
         }
     });
     let controller = target.connect(options(20_000));
-    let mut initiator = Initiator::new(controller.queue(4).unwrap(), Policy::Interrupt, TscClock::new());
+    let mut initiator = controller.initiator(4, Policy::Interrupt, TscClock::new()).unwrap();
     let write = initiator.execute(&blocks(Command::write, 0, 1 << 20), Some(vec![5; 1 << 20])).unwrap();
     assert_eq!(write.outcome, Err(Failure::Status(Status::WRITE_FAULT)));
     drop(initiator);
@@ -381,7 +385,8 @@ fn a_response_before_all_data_went_keeps_the_buffer() {
 #[test]
 fn a_host_that_is_not_allowed_is_told_so() {
     let target = Target::start_for("nqn.2014-08.org.example:other", 0, Arc::new(|_: &mut Wire| ()));
-    let error = Controller::connect(&target.address, options(20_000), Arc::new(TscClock::new())).unwrap_err();
+    let error =
+        Association::connect(&target.address, options(20_000), Arc::new(TscClock::new())).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("does not allow the host nqn.2014-08.org.nvmexpress:uuid:"), "{text}");
 }
@@ -393,10 +398,10 @@ fn nobody_and_someone_silent() {
     let address = format!("nvme+tcp://127.0.0.1:{port}/{}", scripted::NQN).parse().unwrap();
     let clock = Arc::new(TscClock::new());
     let options = Options { connect_ms: 200, ..options(200) };
-    let error = Controller::connect(&address, options.clone(), clock.clone()).unwrap_err();
+    let error = Association::connect(&address, options.clone(), clock.clone()).unwrap_err();
     assert!(matches!(error, Error::TimedOut { command: "initialisation", timeout_ms: 200 }), "{error}");
     drop(listener);
-    let error = Controller::connect(&address, options, clock).unwrap_err();
+    let error = Association::connect(&address, options, clock).unwrap_err();
     assert!(matches!(error, Error::System { what: "connecting", .. }), "{error}");
 }
 
@@ -439,16 +444,17 @@ fn an_identifier_comes_back_when_its_connection_was_not_made_or_has_ended() {
     };
     let target = std::thread::spawn(serve);
     let address = format!("nvme+tcp://127.0.0.1:{port}/{}", scripted::NQN).parse().unwrap();
-    let controller = Controller::connect(&address, options(60_000), Arc::new(TscClock::new())).unwrap();
+    let controller = Association::connect(&address, options(60_000), Arc::new(TscClock::new())).unwrap();
     for dial in 1..=12 {
-        let error = controller.queue(4).unwrap_err();
+        let error = controller.queue(QueueConfig::of_depth(4), &mut host()).unwrap_err();
         assert!(!matches!(error, Error::NoQueues(_)), "dial {dial}: {error}");
     }
-    let mut queues: Vec<Queue> = (0..4).map(|_| controller.queue(4).unwrap()).collect();
-    assert!(matches!(controller.queue(4), Err(Error::NoQueues(4))));
+    let mut queues: Vec<Queue> =
+        (0..4).map(|_| controller.queue(QueueConfig::of_depth(4), &mut host()).unwrap()).collect();
+    assert!(matches!(controller.queue(QueueConfig::of_depth(4), &mut host()), Err(Error::NoQueues(4))));
     queues.drain(1..3);
-    queues.extend((0..2).map(|_| controller.queue(4).unwrap()));
-    assert!(matches!(controller.queue(4), Err(Error::NoQueues(4))));
+    queues.extend((0..2).map(|_| controller.queue(QueueConfig::of_depth(4), &mut host()).unwrap()));
+    assert!(matches!(controller.queue(QueueConfig::of_depth(4), &mut host()), Err(Error::NoQueues(4))));
     drop((queues, controller));
     let seen = target.join().unwrap();
     // The admin queue, those refused, and four of four; then the two that had ended.

@@ -176,8 +176,8 @@ fn work<P: Peer, C: Clock>(
     commands: u64,
     switch: bool,
 ) {
-    let pool = io.driver().pool().clone();
-    let max_blocks = io.driver().max_transfer().min(256 << 10) / model.block;
+    let pool = io.controller().pool().clone();
+    let max_blocks = io.controller().max_transfer().min(256 << 10) / model.block;
     let mut handles: Vec<Option<Handle>> = (0..24).map(|_| None).collect();
     let mut outs: Vec<Option<Out>> = (0..24).map(|_| None).collect();
     let (mut sent, mut ended, mut depth) = (0, 0, 1);
@@ -243,7 +243,7 @@ fn sweep<P: Peer, C: Clock>(io: &mut Initiator<P, C>, model: &Model) {
 }
 
 fn attach(function: Function, clock: &TscClock, peer: &mut impl Peer) -> Driver {
-    Driver::start(function, DriverConfig::default(), clock, peer).unwrap()
+    Driver::start(function, DriverConfig::default(), &mut Host::new(clock, peer)).unwrap()
 }
 
 fn config(lba_size: u32, reactors: usize) -> Config {
@@ -259,7 +259,7 @@ fn inline_all_policies_both_formats() {
             let store = Dram::new(16 << 20, lba_size).unwrap();
             let mut drive = nearside_front_loop::inline(store, (), config(lba_size, 1)).unwrap();
             let driver = attach(drive.function.clone(), &clock, &mut drive.runner);
-            let info = driver.namespace(1, &clock, &mut drive.runner).unwrap();
+            let info = driver.namespace(Some(1), &mut Host::new(&clock, &mut drive.runner)).unwrap();
             assert_eq!(info.block_size, lba_size);
             let config = InitiatorConfig { policy, ..Default::default() };
             let mut io = Initiator::new(&driver, config, clock, &mut drive.runner, None).unwrap();
@@ -277,7 +277,7 @@ fn threads_over<S: Store>(store: S, lba_size: u32, reactors: usize, commands: u6
     let rest = Rest { idle_ns: 20_000, ..Rest::default() };
     let drive = nearside_front_loop::threaded(store, (), config(lba_size, reactors), clock, rest).unwrap();
     let driver = attach(drive.function.clone(), &clock, &mut Threaded);
-    let blocks = driver.namespace(1, &clock, &mut Threaded).unwrap().blocks;
+    let blocks = driver.namespace(Some(1), &mut Host::threaded(&clock)).unwrap().blocks;
     let service = Service::start(&driver, 64, clock, || ()).unwrap();
     let threads = 3;
     let each = blocks / threads;
@@ -335,7 +335,7 @@ fn queues_are_deleted_under_load() {
             for _ in 0..rounds {
                 let depth = 1 + random.below(64) as u16;
                 let config = QueueConfig { depth, interrupt: random.below(2) == 0 };
-                let mut queue = driver.queue(config, &clock, &mut Threaded).unwrap();
+                let mut queue = driver.queue(config, &mut Host::threaded(&clock)).unwrap();
                 let mut out: HashMap<u64, (u64, u32)> = HashMap::new();
                 let mut ended = |done: Completed, out: &mut HashMap<u64, (u64, u32)>| {
                     let (lba, v) = out.remove(&done.cookie).unwrap();
@@ -371,7 +371,7 @@ fn queues_are_deleted_under_load() {
                         queue.ring();
                     }
                 }
-                driver.delete(queue, &clock, &mut Threaded, |d| ended(d, &mut out)).unwrap();
+                driver.delete(queue, &mut Host::threaded(&clock), |d| ended(d, &mut out)).unwrap();
                 assert!(out.is_empty(), "{} commands never came back", out.len());
             }
             let mut io = Initiator::new(driver, InitiatorConfig::default(), clock, Threaded, None).unwrap();
@@ -433,10 +433,10 @@ fn a_reset_under_load_gives_everything_back() {
             while clock.now().since(begin) < 2_000_000 * (round + 1) {
                 std::thread::yield_now();
             }
-            driver.stop(&clock, &mut Threaded).unwrap();
+            driver.stop(&mut Host::threaded(&clock)).unwrap();
         });
         drop(service);
         assert_eq!(driver.pool().available(), driver.pool().capacity());
-        driver.restart(&clock, &mut Threaded).unwrap();
+        driver.restart(&mut Host::threaded(&clock)).unwrap();
     }
 }

@@ -10,7 +10,7 @@ use nearside_clock::TscClock;
 use nearside_device::runner::{self, Rest};
 use nearside_device::{Config, Firmware, Namespace};
 use nearside_driver::{
-    Driver, DriverConfig, Initiator, InitiatorConfig, Peer, Policy, QueueConfig, Service, Threaded,
+    Driver, DriverConfig, Host, Initiator, InitiatorConfig, Peer, Policy, QueueConfig, Service, Threaded,
 };
 use nearside_firmware as firmware;
 use nearside_firmware::Fsr;
@@ -154,7 +154,8 @@ impl<S: Store, F: Firmware<S>> Embedded<S, F> {
             (drive.function, drive.namespace, Box::new(drive.runner), None)
         };
         let config = DriverConfig { timeout_ms: TIMEOUT_MS, ..DriverConfig::default() };
-        let driver = Driver::start(function, config, &clock, &mut peer).map_err(Error::Driver)?;
+        let driver =
+            Driver::start(function, config, &mut Host::new(&clock, &mut peer)).map_err(Error::Driver)?;
         let service = match options.policy {
             Policy::Polled => None,
             Policy::Interrupt | Policy::Hybrid => {

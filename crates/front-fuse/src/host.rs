@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use nearside_clock::{Clock, TscClock};
 use nearside_driver::{
-    Command, DmaBuffer, Driver, Error, Failure, Finished, Handle, Initiator, InitiatorConfig, NamespaceInfo,
-    Policy, QueueConfig, Rejected, Threaded,
+    Command, Controller, DmaBuffer, Driver, Error, Failure, Finished, Handle, Initiator, InitiatorConfig,
+    NamespaceInfo, Policy, QueueConfig, Rejected, Threaded,
 };
 use nearside_near_data::MAX_BUFFER;
 use nearside_spec::Status;
@@ -156,7 +156,7 @@ impl Host {
     /// A host on namespace 1 of a drive that runs on threads of its own, with at most `queues` requests at a time beside those of other
     /// processes. A drive that grants fewer queues than all want has to grant three.
     pub fn new(driver: Driver, policy: Policy, queues: usize) -> Result<Host, Error> {
-        let info = driver.namespace(1, &TscClock::new(), &mut Threaded)?;
+        let info = driver.namespace(Some(1), &mut nearside_driver::Host::threaded(TscClock::new()))?;
         let granted = usize::from(driver.queues());
         let spare = granted.checked_sub(3).ok_or(Error::NoQueues(driver.queues()))?;
         // Each has one; the host's own come first.
@@ -362,7 +362,7 @@ impl Host {
             if let Some(finished) = queue.poll(handle) {
                 break finished;
             }
-            queue.wait_any(handle, queue.clock().now() + LOOK.as_nanos() as u64);
+            queue.wait_any(queue.clock().now() + LOOK.as_nanos() as u64);
             if gone() || queue.clock().now() >= until {
                 // Where that comes too early, or the drive has no room for it now, it is said again. A drive that is gone ends the command.
                 let _ = queue.abort(handle);
@@ -419,9 +419,9 @@ impl Host {
         while at < end || !out.is_empty() {
             let len = (end - at).min(most);
             if len > 0 && out.len() < usize::from(COMMANDS_OUT) && result.is_ok() {
-                let sent = make(queue, at, len).map_err(|e| e.to_string()).and_then(|(command, buffer)| {
-                    queue.submit(&command, buffer).map_err(|e: Rejected| e.to_string())
-                });
+                let sent = make(queue, at, len)
+                    .map_err(|e| e.to_string())
+                    .and_then(|(command, buffer)| queue.submit(&command, buffer).map_err(|e| e.to_string()));
                 match sent {
                     Ok(handle) => out.push_back((handle, at, len)),
                     // Memory is short: what is out gives some back. Else it is an error.

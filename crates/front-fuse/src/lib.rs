@@ -121,7 +121,7 @@ pub fn attach(function: Function, options: &AttachOptions) -> Result<Attached, A
         timeout_ms: COMMAND_TIMEOUT_MS,
         queues: u16::try_from(Host::wants(queues)).unwrap_or(u16::MAX),
     };
-    let driver = Driver::start(function, config, &TscClock::new(), &mut Threaded)?;
+    let driver = Driver::start(function, config, &mut nearside_driver::Host::threaded(TscClock::new()))?;
     let host = Arc::new(Host::new(driver.clone(), options.policy, queues)?);
     let mountpoint = std::path::absolute(&options.mountpoint)?;
     let socket_path = options.socket.clone().unwrap_or_else(|| default_socket(&mountpoint));
@@ -274,7 +274,7 @@ impl Attached {
             eprintln!("nearside: the mount ended by an error: {e}");
         }
         let flushed = self.host.flush().map_err(AttachError::Flush);
-        let stopped = self.driver.stop(&TscClock::new(), &mut Threaded);
+        let stopped = self.driver.stop(&mut nearside_driver::Host::threaded(TscClock::new()));
         flushed.and(stopped.map_err(AttachError::Drive))
     }
 }

@@ -112,7 +112,9 @@ impl Drive {
         )
         .unwrap();
         let config = DriverConfig { timeout_ms: 3_600_000, ..DriverConfig::default() };
-        let driver = Driver::start(drive.function.clone(), config, &clock, &mut Threaded).unwrap();
+        let driver =
+            Driver::start(drive.function.clone(), config, &mut nearside_driver::Host::threaded(&clock))
+                .unwrap();
         let host = Arc::new(Host::new(driver, Policy::Hybrid, 2).unwrap());
         Drive { seen, host, _drive: drive }
     }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nearside_clock::{Nanos, TscClock};
-use nearside_driver::tcp::{Address, Controller, Initiator, Options as HostOptions, discover};
-use nearside_driver::{Command, Error, Failure, Policy};
+use nearside_driver::tcp::{Address, Association, Options as HostOptions, discover};
+use nearside_driver::{Command, Controller, Error, Failure, Host, Policy};
 use nearside_front_tcp::{Offer, Options, Server};
 use nearside_spec::fabrics::pdu::{DataHeader, Pdu};
 use nearside_spec::log::lid;
@@ -22,8 +22,8 @@ fn address(at: SocketAddr, subsystem: &str) -> Address {
     Address { host: at.ip().to_string(), port: at.port(), subsystem: subsystem.into(), nsid: None }
 }
 
-fn connect(server: &Server<Dram, ()>, options: HostOptions) -> Result<Controller, Error> {
-    Controller::connect(&address(server.addresses()[0], NQN), options, Arc::new(TscClock::new()))
+fn connect(server: &Server<Dram, ()>, options: HostOptions) -> Result<Association, Error> {
+    Association::connect(&address(server.addresses()[0], NQN), options, Arc::new(TscClock::new()))
 }
 
 fn host() -> HostOptions {
@@ -48,9 +48,8 @@ fn data_of_every_size_arrive_with_every_digest() {
         let server = serve(offer, Options { threads, ..Options::default() });
         let controller = connect(&server, HostOptions { header_digest, data_digest, ..host() }).unwrap();
         for queue in 0..3u64 {
-            let queue_pair = controller.queue(16).unwrap();
-            assert_eq!(queue_pair.digests(), (header_digest, data_digest));
-            let mut initiator = Initiator::new(queue_pair, Policy::Hybrid, TscClock::new());
+            let mut initiator = controller.initiator(16, Policy::Hybrid, TscClock::new()).unwrap();
+            assert_eq!(initiator.queue().digests(), (header_digest, data_digest));
             for (nr, len) in
                 [512, 4096, 8192, 8704, 65_536, 262_144, 1 << 20, 4 << 20].into_iter().enumerate()
             {
@@ -95,26 +94,29 @@ fn a_stop_waits_for_what_was_taken_and_for_nobody_else() {
         let begun = Arc::new(AtomicU64::new(0));
         let loads: Vec<_> = (0..3u64)
             .map(|nr| {
-                let queue = controller.queue(16).unwrap();
+                let mut initiator = controller.initiator(16, Policy::Interrupt, TscClock::new()).unwrap();
                 let begun = begun.clone();
                 std::thread::spawn(move || {
-                    let mut initiator = Initiator::new(queue, Policy::Interrupt, TscClock::new());
                     let mut acknowledged = vec![0u64; 16];
                     let (mut version, mut lost) = (0u64, false);
                     while !lost {
                         version += 1;
+                        let mut out = Vec::new();
                         for block in 0..16 {
                             // In the capsule, and by R2T.
                             let len = if block % 2 == 0 { 4096 } else { 32_768 };
                             let bytes = version.to_le_bytes().repeat(len / 8);
                             let write = Command::write(1, (nr * 16 + block) * 64, (len / 512) as u32);
-                            lost |= initiator.submit(&write, Some(bytes), block, Default::default()).is_err();
-                        }
-                        while initiator.queue().outstanding() > 0 {
-                            initiator.wait(Nanos(u64::MAX), |done, _| match done.outcome {
-                                Ok(_) => acknowledged[done.cookie as usize] = version,
+                            match initiator.submit(&write, Some(bytes)) {
+                                Ok(handle) => out.push((handle, block)),
                                 Err(_) => lost = true,
-                            });
+                            }
+                        }
+                        for (handle, block) in out {
+                            match initiator.wait(handle).outcome {
+                                Ok(_) => acknowledged[block as usize] = version,
+                                Err(_) => lost = true,
+                            }
                         }
                         begun.fetch_add(1, Ordering::Relaxed);
                     }
@@ -131,7 +133,7 @@ fn a_stop_waits_for_what_was_taken_and_for_nobody_else() {
         assert_eq!(target.counters.unanswered.load(Ordering::Relaxed), 0);
         let again = serve(offer(), Options::default());
         let controller = connect(&again, host()).unwrap();
-        let mut initiator = Initiator::new(controller.queue(2).unwrap(), Policy::Interrupt, TscClock::new());
+        let mut initiator = controller.initiator(2, Policy::Interrupt, TscClock::new()).unwrap();
         for (nr, load) in loads.into_iter().enumerate() {
             let (acknowledged, last) = load.join().unwrap();
             for (block, acknowledged) in acknowledged.into_iter().enumerate() {
@@ -182,14 +184,13 @@ fn hosts_come_and_go_by_the_thousand() {
         let controller = connect(&server, host()).unwrap();
         // Some leave with a queue, some with a command out, some at once.
         if round % 3 > 0 {
-            let queue = controller.queue(4).unwrap();
-            let mut initiator = Initiator::new(queue, Policy::Interrupt, TscClock::new());
+            let mut initiator = controller.initiator(4, Policy::Interrupt, TscClock::new()).unwrap();
             assert_eq!(
                 initiator.execute(&Command::read(1, 0, 8), Some(vec![0; 4096])).unwrap().outcome,
                 Ok(0)
             );
             if round % 3 == 2 {
-                let _ = initiator.submit(&Command::read(1, 0, 8), Some(vec![0; 4096]), 1, Default::default());
+                let _ = initiator.submit(&Command::read(1, 0, 8), Some(vec![0; 4096]));
             }
         }
     }
@@ -200,26 +201,23 @@ fn hosts_come_and_go_by_the_thousand() {
 #[test]
 fn a_quarter_of_a_thousand_queues_work_at_once() {
     let server = serve(offer(16 << 20), Options { threads: 2, ..Options::default() });
-    let controllers: Vec<Controller> = (0..5).map(|_| connect(&server, host()).unwrap()).collect();
+    let controllers: Vec<Association> = (0..5).map(|_| connect(&server, host()).unwrap()).collect();
     let mut queues = Vec::new();
     for controller in &controllers {
         for _ in 0..52 {
-            queues.push(Initiator::new(controller.queue(8).unwrap(), Policy::Interrupt, TscClock::new()));
+            queues.push(controller.initiator(8, Policy::Interrupt, TscClock::new()).unwrap());
         }
     }
     assert_eq!(queues.len(), 260);
     for round in 0..3u64 {
+        let mut out = Vec::new();
         for (nr, queue) in queues.iter_mut().enumerate() {
             let at = nr as u64 * 64;
             let bytes = pattern(16384, at + round);
-            queue.submit(&Command::write(1, at, 32), Some(bytes), 0, Default::default()).unwrap();
+            out.push(queue.submit(&Command::write(1, at, 32), Some(bytes)).unwrap());
         }
-        for queue in &mut queues {
-            let mut done = None;
-            while done.is_none() {
-                queue.wait(Nanos(u64::MAX), |ended, _| done = Some(ended.outcome));
-            }
-            assert_eq!(done, Some(Ok(0)));
+        for (queue, handle) in queues.iter_mut().zip(out) {
+            assert_eq!(queue.wait(handle).outcome, Ok(0));
         }
         for (nr, queue) in queues.iter_mut().enumerate() {
             let at = nr as u64 * 64;
@@ -235,14 +233,15 @@ fn namespaces_come_and_go_under_hosts() {
     let subsystem = offer.subsystem.clone();
     let server = serve(offer, Options::default());
     let controller = connect(&server, host()).unwrap();
-    assert_eq!(controller.namespaces().unwrap(), [1]);
+    assert_eq!(controller.namespaces(&mut Host::threaded(TscClock::new())).unwrap(), [1]);
     subsystem.add(3, namespace(3, 2 << 20)).unwrap();
-    assert_eq!(controller.namespaces().unwrap(), [1, 3]);
-    assert_eq!(controller.namespace(Some(3)).unwrap().blocks, 4096);
-    let changed = controller.log_page(lid::CHANGED_NAMESPACES, 0xffff_ffff, 0, 8).unwrap();
+    assert_eq!(controller.namespaces(&mut Host::threaded(TscClock::new())).unwrap(), [1, 3]);
+    assert_eq!(controller.namespace(Some(3), &mut Host::threaded(TscClock::new())).unwrap().blocks, 4096);
+    let changed = controller
+        .log_page(lid::CHANGED_NAMESPACES, 0xffff_ffff, 0, 8, &mut Host::threaded(TscClock::new()))
+        .unwrap();
     assert_eq!(changed, [3, 0, 0, 0, 0, 0, 0, 0]);
-    let queue = controller.queue(4).unwrap();
-    let mut initiator = Initiator::new(queue, Policy::Polled, TscClock::new());
+    let mut initiator = controller.initiator(4, Policy::Polled, TscClock::new()).unwrap();
     assert_eq!(initiator.execute(&Command::read(3, 0, 8), Some(vec![0; 4096])).unwrap().outcome, Ok(0));
     let weak = Arc::downgrade(&subsystem.remove(3).unwrap());
     let done = initiator.execute(&Command::read(3, 0, 8), Some(vec![0; 4096])).unwrap();

@@ -4,10 +4,11 @@
 //! meet in the drive: one round trip. A `result` that comes back empty says that the drive is still at work, and is posted again; an
 //! operation that fails or is given up is cancelled.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nearside_driver::{Command, Kind, NamespaceInfo};
+use nearside_driver::{Buffer, Command, Kind, NamespaceInfo};
 use nearside_near_data::{Failure, wire};
 use nearside_spec::command::near_data;
 use nearside_spec::opcode::io;
@@ -42,6 +43,21 @@ pub(crate) struct Ended {
     pub(crate) moved: Result<usize, Error>,
     /// The data that were given.
     pub(crate) data: Vec<u8>,
+}
+
+/// Tags for operations: none is guessed, and none comes twice.
+#[derive(Debug, Default)]
+pub(crate) struct Tags {
+    hasher: RandomState,
+    used: u64,
+}
+
+impl Tags {
+    /// The next.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.used += 1;
+        self.hasher.hash_one(self.used)
+    }
 }
 
 /// The flag by which another thread gives up what is under way, where there is one.
@@ -201,17 +217,21 @@ pub(crate) fn fits(request: &[u8], capacity: usize, most: usize) -> Result<(), E
     Ok(())
 }
 
-/// The reply in a `result`'s bytes.
-fn take_reply(buffer: &[u8], moved: usize, reply: &mut Vec<u8>) -> Result<(), Error> {
+/// The reply in the first `moved` bytes of a buffer.
+pub(crate) fn take_reply(buffer: &impl Buffer, moved: usize, reply: &mut Vec<u8>) -> Result<(), Error> {
     let form = |reason: String| Error::Form { what: "reply", reason };
-    let bytes = buffer.get(..moved).unwrap_or(buffer);
-    let header = bytes.first_chunk::<{ wire::REPLY_HEADER }>();
-    let header = header.ok_or_else(|| form(format!("{} bytes hold none", bytes.len())))?;
-    let len = wire::reply_len(header).map_err(|e| form(e.to_string()))?;
-    let whole = bytes.get(..len);
-    let whole = whole.ok_or_else(|| form(format!("it claims {len} bytes of {}", bytes.len())))?;
-    reply.clear();
-    reply.extend_from_slice(whole);
+    let mut header = [0; wire::REPLY_HEADER];
+    let moved = moved.min(buffer.len());
+    if moved < header.len() {
+        return Err(form(format!("{moved} bytes hold none")));
+    }
+    buffer.read(0, &mut header);
+    let len = wire::reply_len(&header).map_err(|e| form(e.to_string()))?;
+    if len > moved {
+        return Err(form(format!("it claims {len} bytes of {moved}")));
+    }
+    reply.resize(len, 0);
+    buffer.read(0, reply);
     Ok(())
 }
 

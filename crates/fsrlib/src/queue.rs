@@ -1,13 +1,18 @@
-//! The way to a drive through the driver: a queue pair and its completion policy.
+//! The way to a drive through the driver: a queue and its completion policy, over shared memory here, over NVMe/TCP in `tcp.rs`.
+
+use std::collections::HashMap;
 
 use nearside_clock::Clock;
-use nearside_driver::{Command, DmaBuffer, Failure, Finished, Initiator, Kind, NamespaceInfo, Peer, policy};
+use nearside_driver::{
+    Buffer, BufferOf, Command, Controller, DmaBuffer, Driver, Failure, Finished, Handle, Initiator, Kind,
+    NamespaceInfo, Peer, Rejected, policy,
+};
 use nearside_near_data::MAX_BUFFER;
-use nearside_near_data::wire;
 use nearside_spec::command::{features, near_data};
 use nearside_spec::log::NearDataLog;
 use nearside_spec::opcode;
 
+use crate::carrier::{Stop, Tags, take_reply};
 use crate::{Completion, Error, Transport};
 
 /// How a near-data request becomes a command.
@@ -23,38 +28,71 @@ pub enum Encoding {
 /// Bytes of one ordinary read.
 const READ: usize = 128 * 1024;
 
-/// A namespace behind an initiator.
-pub struct QueueTransport<P, C> {
-    initiator: Initiator<P, C>,
-    namespace: NamespaceInfo,
+/// A namespace behind an initiator, over whatever transport it has.
+pub struct QueueTransport<P, C, K: Controller = Driver> {
+    pub(crate) initiator: Initiator<P, C, K>,
+    pub(crate) namespace: NamespaceInfo,
     encoding: Encoding,
     /// The buffer of the last near-data command, for the next.
-    spare: Option<DmaBuffer>,
+    pub(crate) spare: Option<BufferOf<K>>,
+    /// What an operation's two commands meet under, where one cannot do.
+    pub(crate) tags: Tags,
+    pub(crate) stop: Stop,
+    /// What its commands are called that are out.
+    pub(crate) cookies: HashMap<Handle, u64>,
 }
 
-impl<P: Peer, C: Clock + Clone> QueueTransport<P, C> {
-    /// The first namespace that the controller has active, or `nsid`.
-    pub fn new(mut initiator: Initiator<P, C>, nsid: Option<u32>) -> Result<Self, Error> {
-        let driver = initiator.driver().clone();
-        let clock = initiator.clock().clone();
-        let nsid = match nsid {
-            Some(nsid) => nsid,
-            None => {
-                let all = driver.namespaces(&clock, initiator.peer()).map_err(failed)?;
-                *all.first().ok_or_else(|| Error::Driver("the drive has no namespace".into()))?
-            }
-        };
-        let namespace = driver.namespace(nsid, &clock, initiator.peer()).map_err(failed)?;
-        Ok(QueueTransport { initiator, namespace, encoding: Encoding::Vendor, spare: None })
-    }
+/// How a controller's queues carry near-data requests and reads.
+pub trait Carrying: Controller {
+    /// One near-data request, and its reply into `reply`.
+    ///
+    /// # Errors
+    /// The drive's, the driver's, or the reply's form.
+    fn near_data<P: Peer, C: Clock>(
+        way: &mut QueueTransport<P, C, Self>,
+        request: &[u8],
+        capacity: usize,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Error>;
 
-    /// How requests become commands.
-    pub fn set_encoding(&mut self, encoding: Encoding) {
-        self.encoding = encoding;
+    /// Fills `into` from byte `offset` by reads of at most `most` bytes. Returns how many.
+    ///
+    /// # Errors
+    /// The drive's or the driver's.
+    fn read<P: Peer, C: Clock>(
+        way: &mut QueueTransport<P, C, Self>,
+        most: usize,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<u64, Error>;
+
+    /// Where the drive is, in words; nothing where it is in this machine's memory.
+    fn place(&self) -> String {
+        String::new()
+    }
+}
+
+impl<P: Peer, C: Clock, K: Carrying> QueueTransport<P, C, K> {
+    /// The namespace `nsid`, or the one that the controller's name means, or its first.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be used.
+    pub fn new(mut initiator: Initiator<P, C, K>, nsid: Option<u32>) -> Result<Self, Error> {
+        let (controller, host) = initiator.admin();
+        let namespace = controller.namespace(nsid, host).map_err(failed)?;
+        Ok(QueueTransport {
+            initiator,
+            namespace,
+            encoding: Encoding::Vendor,
+            spare: None,
+            tags: Tags::default(),
+            stop: Stop::default(),
+            cookies: HashMap::new(),
+        })
     }
 
     /// The initiator, for its account and policy.
-    pub fn initiator(&mut self) -> &mut Initiator<P, C> {
+    pub fn initiator(&mut self) -> &mut Initiator<P, C, K> {
         &mut self.initiator
     }
 
@@ -63,7 +101,7 @@ impl<P: Peer, C: Clock + Clone> QueueTransport<P, C> {
         self.namespace
     }
 
-    fn buffer(&mut self, len: usize) -> Result<DmaBuffer, Error> {
+    pub(crate) fn buffer(&mut self, len: usize) -> Result<BufferOf<K>, Error> {
         match self.spare.take() {
             Some(mut buffer) if buffer.capacity() >= len => {
                 buffer.set_len(len);
@@ -71,6 +109,13 @@ impl<P: Peer, C: Clock + Clone> QueueTransport<P, C> {
             }
             _ => self.initiator.buffer(len).map_err(failed),
         }
+    }
+}
+
+impl<P: Peer, C: Clock> QueueTransport<P, C> {
+    /// How requests become commands.
+    pub fn set_encoding(&mut self, encoding: Encoding) {
+        self.encoding = encoding;
     }
 
     fn vendor(&mut self, request: u32, buffer: DmaBuffer) -> Result<DmaBuffer, Error> {
@@ -84,12 +129,57 @@ impl<P: Peer, C: Clock + Clone> QueueTransport<P, C> {
         let command = Command::raw(opcode::admin::GET_FEATURES, self.namespace.nsid)
             .with(features::FID, opcode::FEATURE_NEAR_DATA)
             .with(near_data::FEATURE_BYTES, buffer.len() as u32);
-        let driver = self.initiator.driver().clone();
-        let clock = self.initiator.clock().clone();
         let what = "a near-data request by Get Features";
-        let answer = driver.admin(what, &command, Some(buffer), &clock, self.initiator.peer());
-        let (_, buffer) = answer.map_err(failed)?;
-        buffer.ok_or_else(|| Error::Driver("the command's buffer did not come back".into()))
+        let (controller, host) = self.initiator.admin();
+        let answer = controller.admin(what, &command, Some(buffer), host).map_err(failed)?;
+        answer.buffer.ok_or_else(|| Error::Driver("the command's buffer did not come back".into()))
+    }
+}
+
+/// Over shared memory a near-data operation is one command: the reply overwrites the request.
+impl Carrying for Driver {
+    fn near_data<P: Peer, C: Clock>(
+        way: &mut QueueTransport<P, C>,
+        request: &[u8],
+        capacity: usize,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        if request.len() > capacity || capacity > way.max_buffer() {
+            let most = way.max_buffer();
+            let reason = format!("{} bytes in a buffer of {capacity}; the drive takes {most}", request.len());
+            return Err(Error::Form { what: "request", reason });
+        }
+        let mut buffer = way.buffer(capacity)?;
+        buffer.write(0, request);
+        let len = request.len() as u32;
+        let buffer = match way.encoding {
+            Encoding::Vendor => way.vendor(len, buffer)?,
+            Encoding::GetFeatures => way.get_features(buffer)?,
+        };
+        take_reply(&buffer, buffer.len(), reply)?;
+        way.spare = Some(buffer);
+        Ok(())
+    }
+
+    fn read<P: Peer, C: Clock>(
+        way: &mut QueueTransport<P, C>,
+        most: usize,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<u64, Error> {
+        let block = way.namespace.block_size as usize;
+        let mut commands = 0;
+        let mut at = offset;
+        for piece in into.chunks_mut((most / block * block).max(block)) {
+            let buffer = way.initiator.buffer(piece.len()).map_err(failed)?;
+            let blocks = (piece.len() / block) as u32;
+            let command = Command::read(way.namespace.nsid, at / block as u64, blocks);
+            let finished = way.initiator.execute(&command, Some(buffer));
+            ended("a read", finished)?.read(0, piece);
+            at += piece.len() as u64;
+            commands += 1;
+        }
+        Ok(commands)
     }
 }
 
@@ -102,10 +192,7 @@ pub(crate) fn failed(error: nearside_driver::Error) -> Error {
     }
 }
 
-fn ended(
-    what: &'static str,
-    finished: Result<Finished, nearside_driver::Rejected>,
-) -> Result<DmaBuffer, Error> {
+fn ended(what: &'static str, finished: Result<Finished, Rejected<DmaBuffer>>) -> Result<DmaBuffer, Error> {
     let finished = finished.map_err(|e| Error::Driver(format!("{what}: {e}")))?;
     match finished.outcome {
         Ok(_) => {
@@ -131,55 +218,18 @@ pub(crate) fn path_words(path: policy::Path) -> &'static str {
     }
 }
 
-impl<P: Peer, C: Clock + Clone> Transport for QueueTransport<P, C> {
+impl<P: Peer, C: Clock, K: Carrying> Transport for QueueTransport<P, C, K> {
     fn near_data(&mut self, request: &[u8], capacity: usize, reply: &mut Vec<u8>) -> Result<(), Error> {
-        if request.len() > capacity || capacity > self.max_buffer() {
-            let most = self.max_buffer();
-            let reason = format!("{} bytes in a buffer of {capacity}; the drive takes {most}", request.len());
-            return Err(Error::Form { what: "request", reason });
-        }
-        let mut buffer = self.buffer(capacity)?;
-        buffer.write(0, request);
-        let len = request.len() as u32;
-        let buffer = match self.encoding {
-            Encoding::Vendor => self.vendor(len, buffer)?,
-            Encoding::GetFeatures => self.get_features(buffer)?,
-        };
-        let form = |reason: String| Error::Form { what: "reply", reason };
-        let mut header = [0; wire::REPLY_HEADER];
-        if buffer.len() < header.len() {
-            return Err(form(format!("a buffer of {} bytes holds none", buffer.len())));
-        }
-        buffer.read(0, &mut header);
-        let len = wire::reply_len(&header).map_err(|e| form(e.to_string()))?;
-        if len > buffer.len() {
-            return Err(form(format!("it claims {len} bytes of a buffer of {}", buffer.len())));
-        }
-        reply.resize(len, 0);
-        buffer.read(0, reply);
-        self.spare = Some(buffer);
-        Ok(())
+        K::near_data(self, request, capacity, reply)
     }
 
     fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, Error> {
-        let block = self.namespace.block_size as usize;
-        let most = READ.min(self.initiator.driver().max_transfer()) / block * block;
-        let mut commands = 0;
-        let mut at = offset;
-        for piece in into.chunks_mut(most.max(block)) {
-            let buffer = self.initiator.buffer(piece.len()).map_err(failed)?;
-            let blocks = (piece.len() / block) as u32;
-            let command = Command::read(self.namespace.nsid, at / block as u64, blocks);
-            let finished = self.initiator.execute(&command, Some(buffer));
-            ended("a read", finished)?.read(0, piece);
-            at += piece.len() as u64;
-            commands += 1;
-        }
-        Ok(commands)
+        let most = READ.min(self.initiator.controller().max_transfer());
+        K::read(self, most, offset, into)
     }
 
     fn capacity(&self) -> u64 {
-        self.namespace.blocks.saturating_mul(u64::from(self.namespace.block_size))
+        self.namespace.bytes()
     }
 
     fn block_size(&self) -> u32 {
@@ -187,27 +237,29 @@ impl<P: Peer, C: Clock + Clone> Transport for QueueTransport<P, C> {
     }
 
     fn max_buffer(&self) -> usize {
-        MAX_BUFFER.min(self.initiator.driver().max_transfer())
+        MAX_BUFFER.min(self.initiator.controller().max_transfer())
     }
 
     fn taken(&mut self) -> Result<Option<u64>, Error> {
-        let driver = self.initiator.driver().clone();
-        let clock = self.initiator.clock().clone();
-        let nsid = self.namespace.nsid;
-        let (page, len) = (opcode::LOG_NEAR_DATA, NearDataLog::SIZE);
-        let page = driver.log_page(page, nsid, 0, len, &clock, self.initiator.peer());
+        let (nsid, len) = (self.namespace.nsid, NearDataLog::SIZE);
+        let (controller, host) = self.initiator.admin();
+        let page = controller.log_page(opcode::LOG_NEAR_DATA, nsid, 0, len, host);
         Ok(NearDataLog::of(&page.map_err(failed)?).map(|page| page.taken()))
     }
 
     fn completion(&self) -> Completion {
         let model = self.initiator.completion_model();
         let expected = self.initiator.expectation(Kind::Read, 4096);
+        let how = match self.initiator.controller().place() {
+            place if place.is_empty() => format!("waits by {:?}", model.wait),
+            place => format!("over {place}"),
+        };
         let path = path_words(expected.plan.path);
         let wake = model.wake_ns as f64 / 1e3;
         Completion {
             model: model.policy.name().into(),
             read_4k_ns: expected.latency_ns,
-            detail: format!("{path}; waits by {:?}; a wake-up costs {wake:.1} µs", model.wait),
+            detail: format!("{path}; {how}; a wake-up costs {wake:.1} µs"),
             spinning_ns: self.initiator.account().spin_ns,
         }
     }

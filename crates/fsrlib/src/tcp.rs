@@ -1,70 +1,67 @@
-//! The way to a drive over NVMe/TCP.
+//! The way to a drive over NVMe/TCP: an operation is two commands.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use nearside_clock::{Clock, Nanos};
-use nearside_driver::tcp::{Completed, Controller, Initiator};
-use nearside_driver::{Command, Kind, NamespaceInfo, Policy};
-use nearside_near_data::MAX_BUFFER;
-use nearside_spec::log::NearDataLog;
-use nearside_spec::opcode;
+use nearside_driver::tcp::Association;
+use nearside_driver::{Command, Finished, Peer, Policy, Threaded};
 
 use crate::carrier::{self, Carrier, DEPTH, Ended, Stop, what};
-use crate::queue::{ended_as, failed, path_words};
-use crate::{Completion, Error, Transport};
+use crate::queue::{Carrying, QueueTransport, ended_as, failed};
+use crate::{Error, Transport};
 
-/// Bytes of one ordinary read.
-const READ: usize = 128 * 1024;
 /// How often a wait looks whether it was given up, in nanoseconds.
 const LOOK_NS: u64 = 50_000_000;
 
 /// A namespace of a controller over NVMe/TCP.
-pub struct TcpTransport<C> {
-    initiator: Initiator<C>,
-    namespace: NamespaceInfo,
-    /// The buffer of the last `result`, for the next.
-    spare: Vec<u8>,
-    tags: RandomState,
-    sent: u64,
-    stop: Stop,
-    /// Kept for the next wait.
-    done: Vec<Completed>,
-    // After the queue: the association ends last.
-    controller: Controller,
-}
+pub type TcpTransport<C> = QueueTransport<Threaded, C, Association>;
 
 impl<C: Clock> TcpTransport<C> {
     /// The namespace that the controller's address names, or its first, over a queue of its own.
-    pub fn new(controller: Controller, policy: Policy, clock: C) -> Result<Self, Error> {
-        let namespace = controller.namespace(None).map_err(failed)?;
-        let initiator = Initiator::new(controller.queue(DEPTH).map_err(failed)?, policy, clock);
-        let tags = RandomState::new();
-        let (stop, spare, done) = (Stop::default(), Vec::new(), Vec::new());
-        Ok(TcpTransport { initiator, namespace, spare, tags, sent: 0, stop, done, controller })
+    ///
+    /// # Errors
+    /// There is no queue or no namespace for this host.
+    pub fn over(controller: &Association, policy: Policy, clock: C) -> Result<Self, Error> {
+        Self::new(controller.initiator(DEPTH, policy, clock).map_err(failed)?, None)
     }
 
     /// Gives up (with an error) what is under way once the flag is set: the drive is told to cancel it.
     pub fn set_stop(&mut self, stop: Arc<AtomicBool>) {
         self.stop = Stop(Some(stop));
     }
+}
 
-    /// The initiator, for its account and policy.
-    pub fn initiator(&mut self) -> &mut Initiator<C> {
-        &mut self.initiator
+impl Carrying for Association {
+    fn near_data<P: Peer, C: Clock>(
+        way: &mut QueueTransport<P, C, Self>,
+        request: &[u8],
+        capacity: usize,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        carrier::fits(request, capacity, way.max_buffer())?;
+        let (tag, nsid) = (way.tags.next(), way.namespace.nsid);
+        let buffer = way.buffer(capacity)?;
+        way.spare = Some(carrier::near_data(way, nsid, tag, request, buffer, reply)?);
+        Ok(())
     }
 
-    /// The association.
-    pub fn controller(&self) -> &Controller {
-        &self.controller
+    fn read<P: Peer, C: Clock>(
+        way: &mut QueueTransport<P, C, Self>,
+        most: usize,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<u64, Error> {
+        let namespace = way.namespace;
+        carrier::read(way, &namespace, most, offset, into)
     }
 
-    /// The namespace.
-    pub fn namespace(&self) -> NamespaceInfo {
-        self.namespace
+    fn place(&self) -> String {
+        self.address().to_string()
     }
+}
 
+impl<P: Peer, C: Clock> QueueTransport<P, C, Association> {
     /// Why nothing comes any more.
     fn lost(&mut self, otherwise: &str) -> Error {
         match self.initiator.failure() {
@@ -74,22 +71,26 @@ impl<C: Clock> TcpTransport<C> {
     }
 
     /// What the drive ended it as; a connection that was lost says why.
-    fn ended(&mut self, done: Completed) -> Ended {
+    fn ended(&mut self, cookie: u64, done: Finished<Vec<u8>>) -> Ended {
         let moved = match (done.outcome, self.initiator.failure()) {
             (Ok(_), _) => Ok(done.moved),
             (Err(_), Some(error)) => Err(failed(error)),
-            (Err(failure), None) => Err(ended_as(what(done.cookie), failure)),
+            (Err(failure), None) => Err(ended_as(what(cookie), failure)),
         };
-        Ended { cookie: done.cookie, moved, data: done.buffer.unwrap_or_default() }
+        Ended { cookie, moved, data: done.buffer.unwrap_or_default() }
     }
 }
 
-impl<C: Clock> Carrier for TcpTransport<C> {
+impl<P: Peer, C: Clock> Carrier for QueueTransport<P, C, Association> {
     fn send(&mut self, command: &Command, data: Vec<u8>, cookie: u64) -> Result<(), Error> {
-        let now = self.initiator.clock().now();
         let data = Some(data).filter(|data| !data.is_empty());
-        let sent = self.initiator.submit(command, data, cookie, now);
-        sent.map_err(|rejected| self.lost(&rejected.to_string()))
+        match self.initiator.submit(command, data) {
+            Ok(handle) => {
+                self.cookies.insert(handle, cookie);
+                Ok(())
+            }
+            Err(rejected) => Err(self.lost(&rejected.to_string())),
+        }
     }
 
     fn wait(&mut self, mut sink: impl FnMut(Ended)) -> Result<(), Error> {
@@ -97,70 +98,20 @@ impl<C: Clock> Carrier for TcpTransport<C> {
             true => self.initiator.clock().now() + LOOK_NS,
             false => Nanos(u64::MAX),
         };
-        let mut all = std::mem::take(&mut self.done);
-        self.initiator.wait(at, |done, _| all.push(done));
-        for done in all.drain(..) {
-            sink(self.ended(done));
+        self.initiator.wait_any(at);
+        while let Some((handle, done)) = self.initiator.take_any() {
+            if let Some(cookie) = self.cookies.remove(&handle) {
+                sink(self.ended(cookie, done));
+            }
         }
-        self.done = all;
         Ok(())
     }
 
     fn outstanding(&self) -> usize {
-        self.initiator.queue().outstanding()
+        self.initiator.outstanding()
     }
 
     fn is_stopped(&self) -> bool {
         self.stop.is_set()
-    }
-}
-
-impl<C: Clock> Transport for TcpTransport<C> {
-    fn near_data(&mut self, request: &[u8], capacity: usize, reply: &mut Vec<u8>) -> Result<(), Error> {
-        carrier::fits(request, capacity, self.max_buffer())?;
-        self.sent += 1;
-        let tag = self.tags.hash_one(self.sent);
-        let mut buffer = std::mem::take(&mut self.spare);
-        buffer.resize(capacity, 0);
-        self.spare = carrier::near_data(self, self.namespace.nsid, tag, request, buffer, reply)?;
-        Ok(())
-    }
-
-    fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, Error> {
-        let (namespace, most) = (self.namespace, READ.min(self.controller.max_transfer()));
-        carrier::read(self, &namespace, most, offset, into)
-    }
-
-    fn capacity(&self) -> u64 {
-        self.namespace.blocks.saturating_mul(u64::from(self.namespace.block_size))
-    }
-
-    fn block_size(&self) -> u32 {
-        self.namespace.block_size
-    }
-
-    fn max_buffer(&self) -> usize {
-        MAX_BUFFER.min(self.controller.max_transfer())
-    }
-
-    fn taken(&mut self) -> Result<Option<u64>, Error> {
-        let (page, len) = (opcode::LOG_NEAR_DATA, NearDataLog::SIZE);
-        let page = self.controller.log_page(page, self.namespace.nsid, 0, len);
-        Ok(NearDataLog::of(&page.map_err(failed)?).map(|page| page.taken()))
-    }
-
-    fn completion(&self) -> Completion {
-        let expected = self.initiator.expectation(Kind::Read, 4096);
-        let wake = self.initiator.wake_ns() as f64 / 1e3;
-        Completion {
-            model: self.initiator.policy().name().into(),
-            read_4k_ns: expected.latency_ns,
-            detail: format!(
-                "{}; over {}; a wake-up costs {wake:.1} µs",
-                path_words(expected.plan.path),
-                self.controller.address()
-            ),
-            spinning_ns: self.initiator.account().spin_ns,
-        }
     }
 }

@@ -12,10 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nearside_clock::TscClock;
 use nearside_conformance::needs;
 use nearside_device::{Identity, Namespace, Subsystem};
+use nearside_driver::{Controller, Host};
 use nearside_embedded::Options;
 use nearside_firmware::{Config, Fsr};
 use nearside_front_tcp::{Offer, Server, Target};
-use nearside_fsrlib::driver::tcp::{Address, Controller, Initiator, Options as Host, discover, subtype};
+use nearside_fsrlib::driver::tcp::{
+    Address, Association, Initiator, Options as HostOptions, discover, subtype,
+};
 use nearside_fsrlib::driver::{Command, Error as DriverError, Failure as Ended, Policy, RejectReason};
 use nearside_fsrlib::{
     Answer, Ask, Credentials, Error, Failure, Operation, Record, Route, SearchOptions, Session, TcpTransport,
@@ -50,12 +53,12 @@ fn serve_as<S: Store>(
     (server, format!("nvme+tcp://127.0.0.1:{port}/{NQN}/1").parse().unwrap())
 }
 
-fn connect(address: &Address, host: Host) -> Controller {
-    Controller::connect(address, host, Arc::new(TscClock::new())).unwrap()
+fn connect(address: &Address, host: HostOptions) -> Association {
+    Association::connect(address, host, Arc::new(TscClock::new())).unwrap()
 }
 
-fn digests(header_digest: bool, data_digest: bool) -> Host {
-    Host { header_digest, data_digest, ..Host::default() }
+fn digests(header_digest: bool, data_digest: bool) -> HostOptions {
+    HostOptions { header_digest, data_digest, ..HostOptions::default() }
 }
 
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
@@ -78,7 +81,7 @@ fn blocks_of_every_size_come_back() {
     ] {
         let controller = connect(&address, host);
         let most = controller.max_transfer();
-        let mut initiator = Initiator::new(controller.queue(32).unwrap(), policy, TscClock::new());
+        let mut initiator = controller.initiator(32, policy, TscClock::new()).unwrap();
         let mut run = |command: Command, buffer| initiator.execute(&command, buffer).unwrap();
         let sizes = [512, 1024, 4096, 8192, 8704, 12_800, 65_536, 131_072, 1 << 20];
         for (nr, len) in sizes.into_iter().filter(|len| *len <= most).enumerate() {
@@ -106,34 +109,38 @@ fn blocks_of_every_size_come_back() {
 
 #[test]
 fn who_is_there_and_who_may_come() {
-    let own = Host::default().host_nqn;
+    let own = HostOptions::default().host_nqn;
     let (_server, address) = serve(Dram::new(1 << 20, 512).unwrap(), Some(vec![own]));
     let at = Address::discovery(&format!("127.0.0.1:{}", address.port)).unwrap();
-    let seen = |host: Host| {
+    let seen = |host: HostOptions| {
         let entries = discover(&at, host, Arc::new(TscClock::new())).unwrap();
         entries.iter().filter(|e| e.subtype() == subtype::NVM).map(|e| e.port()).collect::<Vec<_>>()
     };
-    assert_eq!(seen(Host::default()), [address.port.to_string()]);
-    let other = Host::for_host("nqn.2014-08.org.example:other").unwrap();
+    assert_eq!(seen(HostOptions::default()), [address.port.to_string()]);
+    let other = HostOptions::for_host("nqn.2014-08.org.example:other").unwrap();
     assert!(seen(other.clone()).is_empty());
-    let refused = Controller::connect(&address, other, Arc::new(TscClock::new())).unwrap_err();
+    let refused = Association::connect(&address, other, Arc::new(TscClock::new())).unwrap_err();
     assert!(
         refused.to_string().contains("does not allow the host nqn.2014-08.org.example:other"),
         "{refused}"
     );
     let absent = Address { subsystem: "nqn.2014-08.org.example:absent".into(), ..address.clone() };
-    let refused = Controller::connect(&absent, Host::default(), Arc::new(TscClock::new())).unwrap_err();
+    let refused =
+        Association::connect(&absent, HostOptions::default(), Arc::new(TscClock::new())).unwrap_err();
     assert!(matches!(refused, DriverError::Refused { .. }), "{refused}");
-    let controller = connect(&address, Host::default());
-    assert_eq!(controller.namespaces().unwrap(), [1]);
-    assert!(matches!(controller.namespace(Some(3)), Err(DriverError::Namespace { nsid: 3, .. })));
+    let controller = connect(&address, HostOptions::default());
+    assert_eq!(controller.namespaces(&mut Host::threaded(TscClock::new())).unwrap(), [1]);
+    assert!(matches!(
+        controller.namespace(Some(3), &mut Host::threaded(TscClock::new())),
+        Err(DriverError::Namespace { nsid: 3, .. })
+    ));
 }
 
 #[test]
 fn an_association_is_kept_alive_and_missed_when_the_target_goes() {
     let (server, address) = serve(Dram::new(1 << 20, 512).unwrap(), None);
-    let controller = connect(&address, Host { keep_alive_ms: 3_000, ..Host::default() });
-    let mut initiator = Initiator::new(controller.queue(4).unwrap(), Policy::Interrupt, TscClock::new());
+    let controller = connect(&address, HostOptions { keep_alive_ms: 3_000, ..HostOptions::default() });
+    let mut initiator = controller.initiator(4, Policy::Interrupt, TscClock::new()).unwrap();
     // More than twice what the target waits for; only the thread speaks meanwhile.
     std::thread::sleep(std::time::Duration::from_millis(7_000));
     let read = |i: &mut Initiator<TscClock>| i.execute(&Command::read(1, 0, 1), Some(vec![0; BLOCK]));
@@ -210,7 +217,7 @@ fn a_drive_answers_over_the_network_as_it_does_here() {
         (digests(true, true), Policy::Interrupt),
         (digests(false, false), Policy::Hybrid),
     ] {
-        let transport = TcpTransport::new(connect(&address, host), policy, TscClock::new()).unwrap();
+        let transport = TcpTransport::over(&connect(&address, host), policy, TscClock::new()).unwrap();
         let mut there = Session::new(transport, Arc::new(TscClock::new())).with_buffer(64 << 10);
         let before = there.transport_mut().taken().unwrap();
         let sent = there.totals().near_data_commands;
@@ -237,7 +244,7 @@ fn what_a_hosts_word_is_worth_is_said_per_host() {
     let owner = own_credentials().unwrap();
     let image = image(folder.path()).unwrap();
     let store = File::open(&image, FileOptions::read()).unwrap();
-    let host = |name: &str| Host::for_host(&format!("nqn.2014-08.org.example:{name}")).unwrap();
+    let host = |name: &str| HostOptions::for_host(&format!("nqn.2014-08.org.example:{name}")).unwrap();
     let (_server, address) = serve_as(store, |offer| Offer {
         identities: vec![
             (host("trusted").host_nqn, Identity::Trust),
@@ -265,7 +272,7 @@ fn what_a_hosts_word_is_worth_is_said_per_host() {
         ("unnamed", &stranger, Some("Permission denied")),
     ] {
         let transport =
-            TcpTransport::new(connect(&address, host(name)), Policy::Interrupt, TscClock::new()).unwrap();
+            TcpTransport::over(&connect(&address, host(name)), Policy::Interrupt, TscClock::new()).unwrap();
         let mut session = Session::new(transport, Arc::new(TscClock::new())).with_credentials(who.clone());
         let mut failed = Vec::new();
         let mut lines = 0;
@@ -293,8 +300,8 @@ fn what_a_hosts_word_is_worth_is_said_per_host() {
 fn what_is_given_up_is_cancelled_and_the_connection_goes_on() {
     let store = Dram::new(1 << 20, 512).unwrap();
     let (_server, address) = serve(store, None);
-    let controller = connect(&address, Host::default());
-    let mut transport = TcpTransport::new(controller, Policy::Interrupt, TscClock::new()).unwrap();
+    let controller = connect(&address, HostOptions::default());
+    let mut transport = TcpTransport::over(&controller, Policy::Interrupt, TscClock::new()).unwrap();
     let stop = Arc::new(AtomicBool::new(true));
     transport.set_stop(stop.clone());
     let mut session = Session::new(transport, Arc::new(TscClock::new()));

@@ -53,7 +53,8 @@ impl Drive {
             Rest { idle_ns: 20_000, ..Rest::default() },
         )?;
         let config = DriverConfig { queues: 3, ..DriverConfig::default() };
-        let driver = Driver::start(drive.function.clone(), config, &clock, &mut Threaded)?;
+        let driver =
+            Driver::start(drive.function.clone(), config, &mut nearside_driver::Host::threaded(&clock))?;
         Ok(Drive { host: Host::new(driver, Policy::Hybrid, 1)?, _drive: drive })
     }
 }

@@ -20,9 +20,10 @@ use nearside_clock::TscClock;
 use nearside_device::Config;
 use nearside_device::runner::{self, Rest};
 use nearside_dma::uring::Completion;
-use nearside_driver::tcp::{Address, Controller, Options};
+use nearside_driver::tcp::{Address, Association, Options};
 use nearside_driver::{
-    Driver, DriverConfig, Initiator, InitiatorConfig, Peer, Policy, QueueConfig, Service, Threaded,
+    Controller, Driver, DriverConfig, Host, Initiator, InitiatorConfig, Peer, Policy, QueueConfig, Service,
+    Threaded,
 };
 use nearside_loadgen::engine::Engine;
 use nearside_loadgen::engine::file::{OpenMode, Target as File, TargetError};
@@ -30,7 +31,6 @@ use nearside_loadgen::engine::initiator::Policed;
 use nearside_loadgen::engine::mapped::Mapped;
 use nearside_loadgen::engine::positioned::Positioned;
 use nearside_loadgen::engine::queue::Queue;
-use nearside_loadgen::engine::tcp::Tcp;
 use nearside_loadgen::engine::uring::Uring;
 use nearside_loadgen::safety::{Refusal, may_write};
 use nearside_store::{FileOptions, Store};
@@ -211,11 +211,11 @@ impl Target {
         }
         let driven = |source| OpenError::Driver { target: self.to_string(), source };
         let clock = TscClock::new();
-        let controller = Controller::connect(address, options.clone(), Arc::new(clock)).map_err(driven)?;
-        let namespace = controller.namespace(None).map_err(driven)?;
+        let controller = Association::connect(address, options.clone(), Arc::new(clock)).map_err(driven)?;
+        let namespace = controller.namespace(None, &mut Host::threaded(clock)).map_err(driven)?;
         let policy = needs.completion.unwrap_or(Policy::Polled);
-        let engine = Tcp::new(controller, namespace, needs.depth, needs.bytes, None, policy, clock);
-        let engine = engine.map_err(driven)?;
+        let initiator = controller.initiator(needs.depth, policy, clock).map_err(driven)?;
+        let engine = Policed::new(initiator, None, namespace, needs.bytes, None).map_err(driven)?;
         let mut notes = Vec::new();
         if engine.depth() < usize::from(needs.depth) {
             notes.push(format!("{address}: a queue of it holds {} commands", engine.depth()));
@@ -223,7 +223,7 @@ impl Target {
         Ok(Open {
             engine: Box::new(engine),
             name: format!("nearside over NVMe/TCP, {}", policy.name()),
-            capacity: namespace.blocks.saturating_mul(namespace.block_size.into()),
+            capacity: namespace.bytes(),
             block_size: namespace.block_size,
             fresh: false,
             notes,
@@ -315,22 +315,21 @@ impl Open {
         let driver_config = DriverConfig { pool_bytes: buffers + QUEUES, ..DriverConfig::default() };
         let (engine, threads): (Box<dyn Engine>, _) = if policy == Policy::Polled {
             let mut drive = nearside_front_loop::inline(store, (), config).map_err(started)?;
-            let driver =
-                Driver::start(drive.function, driver_config, &clock, &mut drive.runner).map_err(driven)?;
-            let namespace = driver.namespace(1, &clock, &mut drive.runner).map_err(driven)?;
+            let mut host = Host::new(&clock, &mut drive.runner);
+            let driver = Driver::start(drive.function, driver_config, &mut host).map_err(driven)?;
+            let namespace = driver.namespace(Some(1), &mut host).map_err(driven)?;
             let queue = Queue::new(&driver, namespace, needs.depth, needs.bytes, None, drive.runner, clock);
             (Box::new(queue.map_err(driven)?), None)
         } else {
             let drive = nearside_front_loop::threaded(store, (), config, clock, Rest::default());
             let drive = drive.map_err(started)?;
-            let mut peer = Threaded;
-            let driver = Driver::start(drive.function, driver_config, &clock, &mut peer).map_err(driven)?;
-            let namespace = driver.namespace(1, &clock, &mut peer).map_err(driven)?;
+            let mut host = Host::threaded(clock);
+            let driver = Driver::start(drive.function, driver_config, &mut host).map_err(driven)?;
+            let namespace = driver.namespace(Some(1), &mut host).map_err(driven)?;
             let service = Service::start(&driver, needs.depth, clock, || {}).map_err(driven)?;
             let queue = QueueConfig { depth: needs.depth, interrupt: true };
             let config = InitiatorConfig { queue, policy };
-            let peer: Box<dyn Peer> = Box::new(peer);
-            let initiator = Initiator::new(&driver, config, clock, peer, Some(service.handle()));
+            let initiator = Initiator::new(&driver, config, clock, Threaded, Some(service.handle()));
             let policed =
                 Policed::new(initiator.map_err(driven)?, Some(service), namespace, needs.bytes, None);
             (Box::new(policed.map_err(driven)?), Some(drive.runner))

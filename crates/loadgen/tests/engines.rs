@@ -8,7 +8,8 @@ use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_dma::uring::{Completion, available};
 use nearside_driver::{
-    Driver, DriverConfig, Initiator, InitiatorConfig, Policy, QueueConfig, Service, Threaded,
+    Controller, Driver, DriverConfig, Host, Initiator, InitiatorConfig, Policy, QueueConfig, Service,
+    Threaded,
 };
 use nearside_front_loop as front;
 use nearside_loadgen::engine::file::{OpenMode, Target, TargetError};
@@ -164,9 +165,13 @@ fn store() -> Dram {
 fn a_drive_on_this_thread() {
     let clock = TscClock::new();
     let mut drive = front::inline(store(), (), Config::default()).unwrap();
-    let driver =
-        Driver::start(drive.function.clone(), DriverConfig::default(), &clock, &mut drive.runner).unwrap();
-    let namespace = driver.namespace(1, &clock, &mut drive.runner).unwrap();
+    let driver = Driver::start(
+        drive.function.clone(),
+        DriverConfig::default(),
+        &mut Host::new(&clock, &mut drive.runner),
+    )
+    .unwrap();
+    let namespace = driver.namespace(Some(1), &mut Host::new(&clock, &mut drive.runner)).unwrap();
     let mut engine =
         Queue::new(&driver, namespace, DEPTH as u16, 16_384, verifier(), drive.runner, clock).unwrap();
     works(&mut engine, Pace::default());
@@ -185,10 +190,13 @@ fn a_drive_in_simulated_time() {
         let clock = SimClock::new();
         let store = Modelled::new(store(), Delay::fixed(10_000).medium());
         let mut drive = front::inline(store, (), Config::default()).unwrap();
-        let driver =
-            Driver::start(drive.function.clone(), DriverConfig::default(), &clock, &mut drive.runner)
-                .unwrap();
-        let namespace = driver.namespace(1, &clock, &mut drive.runner).unwrap();
+        let driver = Driver::start(
+            drive.function.clone(),
+            DriverConfig::default(),
+            &mut Host::new(&clock, &mut drive.runner),
+        )
+        .unwrap();
+        let namespace = driver.namespace(Some(1), &mut Host::new(&clock, &mut drive.runner)).unwrap();
         let mut engine =
             Queue::new(&driver, namespace, 128, 16_384, verifier(), drive.runner, clock.clone()).unwrap();
         let mut plan = plan(1);
@@ -207,8 +215,8 @@ fn a_drive_by_every_policy() {
     let clock = TscClock::new();
     let drive = front::threaded(store(), (), Config::default(), clock, Rest::default()).unwrap();
     let driver =
-        Driver::start(drive.function.clone(), DriverConfig::default(), &clock, &mut Threaded).unwrap();
-    let namespace = driver.namespace(1, &clock, &mut Threaded).unwrap();
+        Driver::start(drive.function.clone(), DriverConfig::default(), &mut Host::threaded(&clock)).unwrap();
+    let namespace = driver.namespace(Some(1), &mut Host::threaded(&clock)).unwrap();
     for policy in [Policy::Polled, Policy::Interrupt, Policy::Hybrid] {
         for served in [false, true] {
             let service = served.then(|| Service::start(&driver, DEPTH as u16, clock, || ()).unwrap());
@@ -228,11 +236,15 @@ fn a_drive_by_every_policy() {
 fn a_device_that_is_gone_ends_the_run() {
     let clock = TscClock::new();
     let mut drive = front::inline(store(), (), Config::default()).unwrap();
-    let driver =
-        Driver::start(drive.function.clone(), DriverConfig::default(), &clock, &mut drive.runner).unwrap();
-    let namespace = driver.namespace(1, &clock, &mut drive.runner).unwrap();
+    let driver = Driver::start(
+        drive.function.clone(),
+        DriverConfig::default(),
+        &mut Host::new(&clock, &mut drive.runner),
+    )
+    .unwrap();
+    let namespace = driver.namespace(Some(1), &mut Host::new(&clock, &mut drive.runner)).unwrap();
     let mut engine = Queue::new(&driver, namespace, 8, 16_384, None, drive.runner, clock).unwrap();
-    driver.stop(&clock, engine.peer()).unwrap();
+    driver.stop(&mut Host::new(&clock, engine.peer())).unwrap();
     let ran = real(&plan(4), &mut engine, &clock, Pace::default()).unwrap();
     assert_eq!(ran.outcome.streams[0].first_error.unwrap().0, Failure::Gone);
 }

@@ -8,7 +8,10 @@
 
 use nearside_clock::{Nanos, SimClock};
 use nearside_device::{Config, Firmware, Reactor};
-use nearside_driver::{Command, DmaBuffer, Driver, DriverConfig, Peer, QueueConfig, QueuePair, Turn};
+use nearside_driver::{
+    Command, Completed, Controller, DmaBuffer, Driver, DriverConfig, Host, Peer, QueueConfig, QueuePair,
+    Transport, Turn,
+};
 use nearside_front_loop::Runner;
 use nearside_loadgen::engine::{Done, Engine, Failure, Io, Next, Submit};
 use nearside_loadgen::run::{SimError, simulated};
@@ -101,14 +104,14 @@ impl<S: Store, F: Firmware<S>> Drive<S, F> {
         clock: SimClock,
     ) -> Result<Self, DriveError> {
         let mut drive = nearside_front_loop::inline(store, firmware, config.controller.clone())?;
-        let mut peer = Passing(&mut drive.runner, clock.clone());
+        let mut host = Host::new(&clock, Passing(&mut drive.runner, clock.clone()));
         let depth = usize::from(config.depth);
         let buffers = depth * config.largest.next_power_of_two().max(4096);
         // Beside the buffers: a page of PRP list for each slot, the rings.
         let pool_bytes = buffers + depth * 8192 + (8 << 20);
         let driver_config = DriverConfig { pool_bytes, queues: 1, ..DriverConfig::default() };
-        let driver = Driver::start(drive.function, driver_config, &clock, &mut peer)?;
-        let queue = driver.queue(QueueConfig { depth: config.depth, interrupt: false }, &clock, &mut peer)?;
+        let driver = Driver::start(drive.function, driver_config, &mut host)?;
+        let queue = driver.queue(QueueConfig { depth: config.depth, interrupt: false }, &mut host)?;
         let largest = config.largest.min(driver.max_transfer());
         let buffers =
             (0..queue.depth()).map(|_| driver.pool().take(largest).map(Some)).collect::<Result<_, _>>()?;
@@ -144,7 +147,8 @@ impl<S: Store, F: Firmware<S>> Drive<S, F> {
     /// # Errors
     /// As [`Driver::shut_down`].
     pub fn shut_down(mut self) -> Result<(), DriveError> {
-        Ok(self.driver.shut_down(&self.clock, &mut Passing(&mut self.runner, self.clock.clone()))?)
+        let passing = Passing(&mut self.runner, self.clock.clone());
+        Ok(self.driver.shut_down(&mut Host::new(&self.clock, passing))?)
     }
 
     /// Steps the drive until it has nothing more to do at this moment. After reads and writes a step's next time is exact, so that
@@ -165,14 +169,14 @@ impl<S: Store, F: Firmware<S>> Drive<S, F> {
     #[cold]
     fn give_up(&mut self, done: &mut Vec<Done>, now: Nanos) {
         let Self { queue, driver, runner, clock, buffers, .. } = self;
-        let mut peer = Passing(runner, clock.clone());
-        driver.rescue(queue, &*clock, &mut peer, |completed| done.push(ended(completed, buffers, now)));
+        let mut host = Host::new(&*clock, Passing(runner, clock.clone()));
+        driver.rescue(queue, &mut host, |completed| done.push(ended(completed, buffers, now)));
     }
 }
 
 /// What came of a command; its buffer goes back to its place.
 #[inline]
-fn ended(completed: nearside_driver::Completed, buffers: &mut [Option<DmaBuffer>], now: Nanos) -> Done {
+fn ended(completed: Completed, buffers: &mut [Option<DmaBuffer>], now: Nanos) -> Done {
     let token = completed.cookie as u32;
     if let Some(place) = buffers.get_mut(token as usize) {
         *place = completed.buffer;

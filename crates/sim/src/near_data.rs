@@ -12,7 +12,7 @@ use std::sync::Arc;
 use nearside_clock::{Clock, Nanos, SimClock};
 use nearside_device::{Config, Namespace};
 use nearside_dma::{IoBuffer, Memory};
-use nearside_driver::{Driver, DriverConfig, Initiator, InitiatorConfig, Policy, QueueConfig};
+use nearside_driver::{Driver, DriverConfig, Host, Initiator, InitiatorConfig, Policy, QueueConfig};
 use nearside_firmware::Fsr;
 use nearside_firmware::{Breakdown, Config as FsrConfig, Part, Trace};
 use nearside_front_loop::Runner;
@@ -103,7 +103,7 @@ impl<S: Store> NearData<S> {
         let mut peer = Passing(drive.runner, clock.clone());
         // An hour: simulated work may take its time.
         let settings = DriverConfig { timeout_ms: 3_600_000, ..DriverConfig::default() };
-        let driver = Driver::start(drive.function, settings, &clock, &mut peer)?;
+        let driver = Driver::start(drive.function, settings, &mut Host::new(&clock, &mut peer))?;
         let queue = QueueConfig { depth: 32, interrupt: false };
         let initiator = InitiatorConfig { queue, policy: Policy::Polled };
         let initiator = Initiator::new(&driver, initiator, clock.clone(), peer, None)?;

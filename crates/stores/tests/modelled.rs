@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nearside_clock::TscClock;
 use nearside_conformance::store::suite;
 use nearside_device::Config;
-use nearside_driver::{Command, Driver, DriverConfig, Initiator, InitiatorConfig};
+use nearside_driver::{Command, Driver, DriverConfig, Host, Initiator, InitiatorConfig};
 use nearside_store::FileOptions;
 use nearside_stores::AnyStore;
 
@@ -28,8 +28,12 @@ fn median_read(word: &str) -> Duration {
     let clock = TscClock::new();
     let config = Config { lba_size: 512, ..Config::default() };
     let mut drive = nearside_front_loop::inline(open(word), (), config).unwrap();
-    let driver =
-        Driver::start(drive.function.clone(), DriverConfig::default(), &clock, &mut drive.runner).unwrap();
+    let driver = Driver::start(
+        drive.function.clone(),
+        DriverConfig::default(),
+        &mut Host::new(&clock, &mut drive.runner),
+    )
+    .unwrap();
     let mut initiator =
         Initiator::new(&driver, InitiatorConfig::default(), clock, &mut drive.runner, None).unwrap();
     for page in 0..PAGES {

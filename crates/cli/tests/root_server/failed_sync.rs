@@ -7,7 +7,7 @@ use nearside_clock::{Nanos, TscClock};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_dma::IoBuffer;
-use nearside_driver::tcp::Initiator;
+use nearside_driver::tcp::{Association, Initiator};
 use nearside_driver::{Command, Failure, Policy};
 use nearside_front_fuse::{AttachOptions, Attached, attach};
 use nearside_front_loop::threaded;
@@ -38,12 +38,12 @@ fn fail_once(plan: &Mutex<Plan>, kinds: Kinds) {
 }
 
 /// A host of the server.
-pub struct Host(Initiator<TscClock>, nearside_driver::tcp::Controller);
+pub struct Host(Initiator<TscClock>, Association);
 
 impl Host {
     pub fn new(port: u16) -> Host {
         let controller = connect(port).unwrap();
-        Host(Initiator::new(controller.queue(4).unwrap(), Policy::Interrupt, TscClock::new()), controller)
+        Host(controller.initiator(4, Policy::Interrupt, TscClock::new()).unwrap(), controller)
     }
 
     pub fn run(&mut self, command: Command, buffer: Option<Vec<u8>>) -> Result<Vec<u8>, Failure> {
@@ -106,7 +106,7 @@ fn a_host_is_told_nothing_as_durable_after_a_failed_fsync() {
         assert_eq!(plan.lock().unwrap().failed(), nr as u64 + 1, "one call failed, and no other will");
         // The same host, another queue on another thread of the server, another host.
         let mut other = Host::new(server.port);
-        let queue = Initiator::new(host.1.queue(4).unwrap(), Policy::Interrupt, TscClock::new());
+        let queue = host.1.initiator(4, Policy::Interrupt, TscClock::new()).unwrap();
         let first_queue = std::mem::replace(&mut host.0, queue);
         for round in 0..3 {
             for host in [&mut host, &mut other] {

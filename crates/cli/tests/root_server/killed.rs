@@ -8,11 +8,11 @@ use std::time::Duration;
 use nearside_clock::TscClock;
 use nearside_device::Config;
 use nearside_device::runner::Rest;
-use nearside_driver::tcp::Initiator;
 use nearside_driver::{Command, Policy};
 use nearside_front_fuse::{AttachOptions, attach};
 use nearside_front_loop::threaded;
 use nearside_loadgen::random::Random;
+use nearside_spec::command::transfer;
 use nearside_store::{File, FileOptions, Lossy};
 
 use crate::{Server, can_attach, connect};
@@ -43,8 +43,9 @@ fn bytes(block: u64, version: u64) -> Vec<u8> {
 fn work(port: u16, known: &mut [Known], random: &mut Random, flushes: &mut u64, windows: &AtomicU64) {
     // It may be killed before it has answered.
     let Ok(controller) = connect(port) else { return };
-    let Ok(queue) = controller.queue(WINDOW as u16 * 2) else { return };
-    let mut initiator = Initiator::new(queue, Policy::Interrupt, TscClock::new());
+    let initiator = controller.initiator(WINDOW as u16 * 2, Policy::Interrupt, TscClock::new());
+    let Ok(mut initiator) = initiator else { return };
+    let mut out = Vec::new();
     loop {
         let first = random.below(BLOCKS - WINDOW);
         for block in first..first + WINDOW {
@@ -54,28 +55,21 @@ fn work(port: u16, known: &mut [Known], random: &mut Random, flushes: &mut u64, 
             if random.below(8) == 0 {
                 command = command.fua();
             }
-            let fua = command.entry.cdw[12] >> 30 & 1;
-            let now = nearside_clock::Clock::now(initiator.clock());
-            let cookie = block << 1 | u64::from(fua);
-            if initiator.submit(&command, Some(bytes(block, it.sent)), cookie, now).is_err() {
-                return;
-            }
+            let Ok(handle) = initiator.submit(&command, Some(bytes(block, it.sent))) else { return };
+            out.push((handle, block, command.entry.get(transfer::FUA)));
         }
-        let (mut ended, mut lost) = (0, false);
-        while ended < WINDOW {
-            initiator.wait(nearside_clock::Nanos(u64::MAX), |done, _| {
-                ended += 1;
-                let it = &mut known[(done.cookie >> 1) as usize];
-                match done.outcome {
-                    Ok(_) => {
-                        it.acknowledged = it.sent;
-                        if done.cookie & 1 == 1 {
-                            it.durable = it.sent;
-                        }
+        let mut lost = false;
+        for (handle, block, fua) in out.drain(..) {
+            let it = &mut known[block as usize];
+            match initiator.wait(handle).outcome {
+                Ok(_) => {
+                    it.acknowledged = it.sent;
+                    if fua {
+                        it.durable = it.sent;
                     }
-                    Err(_) => lost = true,
                 }
-            });
+                Err(_) => lost = true,
+            }
         }
         if lost {
             return;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use nearside_clock::TscClock;
 use nearside_conformance::needs;
 use nearside_driver::Error;
-use nearside_driver::tcp::{Address, Controller, Options};
+use nearside_driver::tcp::{Address, Association, Options};
 
 mod failed_sync;
 mod freed;
@@ -115,8 +115,8 @@ impl Drop for Server {
     }
 }
 
-fn connect(port: u16) -> Result<Controller, Error> {
+fn connect(port: u16) -> Result<Association, Error> {
     let address = Address { host: "127.0.0.1".into(), port, subsystem: NQN.into(), nsid: None };
     let options = Options { keep_alive_ms: 0, ..Options::default() };
-    Controller::connect(&address, options, Arc::new(TscClock::new()))
+    Association::connect(&address, options, Arc::new(TscClock::new()))
 }

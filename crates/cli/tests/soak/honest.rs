@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use nearside_clock::TscClock;
-use nearside_driver::tcp::{Address, Controller, Initiator, Options};
+use nearside_driver::tcp::{Address, Association, Options};
 use nearside_driver::{Command, Policy};
 
 use crate::raw::NQN;
@@ -61,9 +61,8 @@ pub fn run(served: &Served, nth: u64, over: &AtomicBool) -> Waited {
     let (host, port) = (served.address.ip().to_string(), served.address.port());
     let address = Address { host, port, subsystem: NQN.into(), nsid: None };
     let options = Options::for_host(&format!("nqn.2026-11.dev.nearside:honest{nth}")).unwrap();
-    let controller = Controller::connect(&address, options, Arc::new(TscClock::new())).unwrap();
-    let queue = controller.queue(32).unwrap();
-    let mut initiator = Initiator::new(queue, Policy::Interrupt, TscClock::new());
+    let controller = Association::connect(&address, options, Arc::new(TscClock::new())).unwrap();
+    let mut initiator = controller.initiator(32, Policy::Interrupt, TscClock::new()).unwrap();
     let first = VOLUME + nth * PART;
     let pieces = PART / SMALL;
     let mut random = nth + 1;

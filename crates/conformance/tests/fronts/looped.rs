@@ -8,8 +8,8 @@ use nearside_conformance::front::{Front, Fronts, Refusal};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_driver::{
-    Command, DmaBuffer, Driver, DriverConfig, Failure, Initiator, InitiatorConfig, Peer, Policy, QueueConfig,
-    Threaded, Turn,
+    Command, Controller, DmaBuffer, Driver, DriverConfig, Failure, Host, Initiator, InitiatorConfig, Peer,
+    Policy, QueueConfig, Threaded, Turn,
 };
 use nearside_firmware::Fsr;
 use nearside_front_loop::Runner;
@@ -75,8 +75,9 @@ impl<P: Peer + Clone> Queues<P> {
         threads: Option<nearside_device::runner::Threaded>,
     ) -> Self {
         let clock = TscClock::new();
-        let driver = Driver::start(function, DriverConfig::default(), &clock, &mut peer).unwrap();
-        let info = driver.namespace(1, &clock, &mut peer).unwrap();
+        let driver =
+            Driver::start(function, DriverConfig::default(), &mut Host::new(&clock, &mut peer)).unwrap();
+        let info = driver.namespace(Some(1), &mut Host::new(&clock, &mut peer)).unwrap();
         let config =
             InitiatorConfig { queue: QueueConfig { depth: 8, interrupt: threads.is_some() }, policy };
         let queues = (0..4)
@@ -218,6 +219,6 @@ impl<P: Peer + Clone + Send + Sync> Front for Queues<P> {
     }
 
     fn end(&self) {
-        self.driver.stop(&TscClock::new(), &mut self.peer.clone()).unwrap();
+        self.driver.stop(&mut Host::new(&TscClock::new(), &mut self.peer.clone())).unwrap();
     }
 }

@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use nearside_clock::{Clock, TscClock};
-use nearside_driver::{Command, Driver, QueuePair};
+use nearside_driver::{Command, Driver, QueuePair, Transport};
 
 /// A small run as a test, a fast one, or a full one.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! NVMe/TCP, the host's end: an association with a controller, and queues that are connections.
 //!
 //! - [`Address`] is the name of a target (`nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID`), [`Options`] what a host says of itself.
-//! - [`Controller`] is the association: its admin queue, kept alive by a thread; [`Controller::queue`] makes I/O queues.
-//! - [`Queue`] is the mechanism, for one thread: submit, ring, poll. It never waits unless told to, and takes the time as a parameter.
-//! - [`Initiator`] waits on a queue as a [`crate::Policy`] says: spinning on the socket, asleep until the kernel wakes it, or by history.
+//! - [`Association`] is the [`crate::Controller`] here: its admin queue is kept alive by a thread.
+//! - [`Queue`] is the [`crate::Transport`]: a connection.
+//! - [`Initiator`] waits on one as a [`crate::Policy`] says: spinning on the socket, asleep until the kernel wakes it, or by history.
 //! - [`discover`] reads a discovery controller's log page.
 //!
 //! A read passes so: `Initiator::submit` -> `Queue::submit` puts a capsule into the outbox -> `Queue::ring` writes it to the socket -> the
@@ -13,23 +13,23 @@
 //! ends the connection with the specified termination request; every command then ends as [`crate::Failure::Lost`].
 
 mod address;
-mod controller;
+mod association;
 mod discovery;
 mod host;
 mod identifiers;
-mod initiator;
 mod open;
 mod queue;
 mod slot;
 mod stream;
 
 pub use address::Address;
-pub use controller::Controller;
+pub use association::Association;
 pub use discovery::discover;
 pub use host::Options;
-pub use initiator::{Account, Initiator};
 pub use queue::Queue;
-pub use slot::{Completed, QueueCounts, Rejected};
+
+/// An initiator over NVMe/TCP. Commands that were submitted between two looks go out together.
+pub type Initiator<C> = crate::Initiator<crate::Threaded, C, Association>;
 
 // What a discovery log page's entries are made of.
 pub use nearside_spec::fabrics::discovery::{DiscoveryEntry, TCP, subtype};

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use nearside_clock::{Clock, Nanos};
+use nearside_dma::WaitKind;
 use nearside_spec::fabrics::capsule::CapsuleData;
 use nearside_spec::fabrics::pdu::{self, DIGEST, DataHeader, Fatal, HEAD, Head, Pdu, Side, Terms};
 use nearside_spec::{CompletionEntry, Status};
@@ -14,9 +15,10 @@ use nearside_spec::{CompletionEntry, Status};
 use super::host::Options;
 use super::identifiers::Identifier;
 use super::open::{initialize, lost, put_digest, put_header, refuse};
-use super::slot::{Completed, Direction, QueueCounts, Rejected, Slot, direction};
+use super::slot::{Direction, Slot, direction};
 use super::stream::Stream;
-use crate::{Command, Error, Failure, Kind, RejectReason};
+use crate::transport::{Answer, answered, not_taken};
+use crate::{Command, Completed, Error, Failure, Kind, QueueCounts, RejectReason, Rejected, Transport};
 
 /// Data that are being received.
 #[derive(Clone, Copy)]
@@ -101,35 +103,9 @@ impl Queue {
         })
     }
 
-    /// Commands that it can have out.
-    pub fn depth(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// Commands that are out.
-    #[inline]
-    pub fn outstanding(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
-    /// Bytes of the largest transfer.
-    pub fn max_transfer(&self) -> usize {
-        self.max_transfer
-    }
-
     /// Header and data digests: which are in use.
     pub fn digests(&self) -> (bool, bool) {
         (self.down.header_digest, self.down.data_digest)
-    }
-
-    /// Whether it still works.
-    pub fn is_alive(&self) -> bool {
-        self.alive
-    }
-
-    /// What happened on it so far.
-    pub fn counts(&self) -> QueueCounts {
-        QueueCounts { calls: self.stream.calls, ..self.counts }
     }
 
     /// Keeps the identifier that it goes by in use for as long as it is there.
@@ -145,93 +121,11 @@ impl Queue {
         (self.in_capsule, self.max_transfer) = (in_capsule, max_transfer);
     }
 
-    /// Takes a command. It is sent with the next [`Queue::ring`] or [`Queue::poll`]. The whole of the buffer is the data, in
-    /// the direction that the opcode says.
-    pub fn submit(
-        &mut self,
-        command: &Command,
-        buffer: Option<Vec<u8>>,
-        cookie: u64,
-        now: Nanos,
-    ) -> Result<(), Rejected> {
-        let reject = |buffer, reason| Err(Rejected { buffer, reason });
-        if !self.alive {
-            return reject(buffer, RejectReason::Dead);
-        }
-        let len = buffer.as_ref().map_or(0, Vec::len);
-        let direction = match direction(&command.entry) {
-            Some(direction) if len <= self.max_transfer && (direction != Direction::None || len == 0) => {
-                direction
-            }
-            _ => return reject(buffer, RejectReason::Buffer),
-        };
-        let Some(index) = self.free.pop() else { return reject(buffer, RejectReason::Full) };
-        let slot = &mut self.slots[usize::from(index)];
-        let in_capsule = direction == Direction::ToController && len > 0 && len <= self.in_capsule;
-        *slot = Slot {
-            live: true,
-            cid: index | (slot.cid & !(SLOTS - 1)).wrapping_add(SLOTS),
-            cookie,
-            submitted: now,
-            kind: command.kind,
-            direction,
-            moved: if in_capsule { len } else { 0 },
-            sending: 0,
-            in_capsule,
-            ended: None,
-            damaged: false,
-            buffer,
-        };
-        let mut entry = command.entry;
-        entry.set_cid(slot.cid);
-        // A buffer of no more than max_transfer bytes, which a u32 holds.
-        let data = match in_capsule {
-            true => CapsuleData::InCapsule { offset: 0, len: len as u32 },
-            false => CapsuleData::Transport { len: len as u32 },
-        };
-        data.put(&mut entry);
-        let inside = if in_capsule { len } else { 0 };
-        put_header(&mut self.stream, &self.up, &pdu::command(&entry, inside as u32, &self.up), inside);
-        if in_capsule && let Some(bytes) = &slot.buffer {
-            self.stream.put(bytes);
-            put_digest(&mut self.stream, &self.up, bytes);
-        }
-        self.counts.submitted += 1;
-        if self.look_at == Nanos(u64::MAX) {
-            self.look_at = now + self.timeout_ns;
-        }
-        Ok(())
-    }
-
-    /// Sends what waits to be, as far as the socket takes it. An error shows at the next poll.
-    #[inline]
-    pub fn ring(&mut self) {
-        if self.stream.is_sending() && self.alive {
-            let _ = self.send();
-        }
-    }
-
     fn send(&mut self) -> Result<(), Error> {
         self.stream.send(&mut self.slots).map_err(lost)
     }
 
-    /// Sends what waits, receives what is there, and hands every command that has ended to `sink`. Returns how many. An error means
-    /// that the connection is over: every command that was out has been handed on.
-    pub fn poll(&mut self, now: Nanos, mut sink: impl FnMut(Completed)) -> Result<usize, Error> {
-        if !self.alive {
-            return Ok(0);
-        }
-        match self.work(now, &mut sink) {
-            Ok(count) => Ok(count),
-            Err(error) => {
-                self.alive = false;
-                self.give_up(sink);
-                Err(error)
-            }
-        }
-    }
-
-    fn work(&mut self, now: Nanos, sink: &mut impl FnMut(Completed)) -> Result<usize, Error> {
+    fn work(&mut self, now: Nanos, sink: &mut impl FnMut(Completed<Vec<u8>>)) -> Result<usize, Error> {
         if self.stream.is_sending() {
             self.send()?;
         }
@@ -250,7 +144,7 @@ impl Queue {
     }
 
     /// Commands that ended while bytes of theirs were still to be sent.
-    fn reap_sent(&mut self, sink: &mut impl FnMut(Completed)) -> usize {
+    fn reap_sent(&mut self, sink: &mut impl FnMut(Completed<Vec<u8>>)) -> usize {
         if self.held == 0 {
             return 0;
         }
@@ -291,7 +185,7 @@ impl Queue {
     }
 
     /// Goes through what was received.
-    fn understand(&mut self, sink: &mut impl FnMut(Completed)) -> Result<usize, Error> {
+    fn understand(&mut self, sink: &mut impl FnMut(Completed<Vec<u8>>)) -> Result<usize, Error> {
         let mut count = 0;
         loop {
             if let Some(incoming) = self.incoming {
@@ -411,7 +305,7 @@ impl Queue {
     }
 
     /// Takes data from the inbox. `None`: more have to come; otherwise how many commands ended with them.
-    fn data(&mut self, mut incoming: Incoming, sink: &mut impl FnMut(Completed)) -> Option<usize> {
+    fn data(&mut self, mut incoming: Incoming, sink: &mut impl FnMut(Completed<Vec<u8>>)) -> Option<usize> {
         let skip = incoming.padding.min(self.stream.bytes().len());
         self.stream.take(skip);
         incoming.padding -= skip;
@@ -446,7 +340,7 @@ impl Queue {
         &mut self,
         index: usize,
         outcome: Result<u64, Failure>,
-        sink: &mut impl FnMut(Completed),
+        sink: &mut impl FnMut(Completed<Vec<u8>>),
     ) -> usize {
         let slot = &mut self.slots[index];
         let wanted = slot.buffer.as_ref().map_or(0, Vec::len);
@@ -467,7 +361,12 @@ impl Queue {
         1
     }
 
-    fn end(&mut self, index: usize, outcome: Result<u64, Failure>, sink: &mut impl FnMut(Completed)) {
+    fn end(
+        &mut self,
+        index: usize,
+        outcome: Result<u64, Failure>,
+        sink: &mut impl FnMut(Completed<Vec<u8>>),
+    ) {
         let slot = &mut self.slots[index];
         slot.live = false;
         self.free.push(index as u16);
@@ -477,7 +376,6 @@ impl Queue {
             outcome,
             buffer: slot.buffer.take(),
             moved: slot.moved,
-            kind: slot.kind,
             submitted: slot.submitted,
         });
     }
@@ -512,24 +410,9 @@ impl Queue {
         }
     }
 
-    /// When [`Queue::poll`] next has to be called though nothing came: to find a timeout.
-    pub fn deadline(&self) -> Option<Nanos> {
-        (self.outstanding() > 0 && self.alive).then_some(self.look_at)
-    }
-
-    /// The oldest command that is out: what it is, its bytes, and when it was submitted.
-    pub fn oldest(&self) -> Option<(Kind, usize, Nanos)> {
-        let out = self.slots.iter().filter(|s| s.live);
-        let oldest = out.min_by_key(|s| s.submitted)?;
-        Some((oldest.kind, oldest.buffer.as_ref().map_or(0, Vec::len), oldest.submitted))
-    }
-
-    /// Sleeps until something came, or until the time is over. Ring before.
-    pub fn sleep(&self, timeout: Option<Duration>) {
-        self.stream.wait(timeout);
-    }
-
-    fn give_up(&mut self, mut sink: impl FnMut(Completed)) {
+    /// Ends the connection, and every command that is out.
+    pub(super) fn give_up(&mut self, mut sink: impl FnMut(Completed<Vec<u8>>)) {
+        self.alive = false;
         self.stream.finish();
         self.incoming = None;
         for index in 0..self.slots.len() {
@@ -540,20 +423,15 @@ impl Queue {
         }
     }
 
-    /// Submits a command and sleeps until it has ended: for what is rare. Nothing else may be out. `moved` of the completion says how
-    /// much of the buffer is the answer.
+    /// Submits a command and sleeps until it has ended: for what is rare. Nothing else may be out.
     pub(super) fn run(
         &mut self,
         what: &'static str,
         command: &Command,
         buffer: Option<Vec<u8>>,
         clock: &dyn Clock,
-    ) -> Result<Completed, Error> {
-        let rejected = |r: Rejected| match r.reason {
-            RejectReason::Dead => Error::Stopped,
-            _ => Error::Unsupported("the command does not fit the controller"),
-        };
-        self.submit(command, buffer, 0, clock.now()).map_err(rejected)?;
+    ) -> Result<Answer<Vec<u8>>, Error> {
+        self.submit(command, buffer, 0, clock.now()).map_err(|r| not_taken(&r))?;
         let mut ended = None;
         loop {
             let polled = self.poll(clock.now(), |done| ended = Some(done));
@@ -562,17 +440,130 @@ impl Queue {
                     return Err(Error::TimedOut { command: what, timeout_ms });
                 }
                 (_, Err(error)) => return Err(error),
-                (Some(done), _) => {
-                    return match done.outcome {
-                        Ok(_) => Ok(done),
-                        Err(failure) => Err(Error::Command { command: what, failure }),
-                    };
-                }
+                (Some(done), _) => return answered(what, done),
                 (None, Ok(_)) => {}
             }
             let until = self.deadline().unwrap_or(Nanos(0));
-            self.sleep(Some(until - clock.now()));
+            self.sleep(until - clock.now());
         }
+    }
+}
+
+impl Transport for Queue {
+    type Buffer = Vec<u8>;
+
+    /// It takes a call of the system.
+    const RINGS_AT_ONCE: bool = false;
+
+    fn depth(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[inline]
+    fn outstanding(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    fn is_alive(&self) -> bool {
+        self.alive
+    }
+
+    fn counts(&self) -> QueueCounts {
+        QueueCounts { calls: self.stream.calls, ..self.counts }
+    }
+
+    /// The whole of the buffer is the data, in the direction that the opcode says.
+    fn submit(
+        &mut self,
+        command: &Command,
+        buffer: Option<Vec<u8>>,
+        cookie: u64,
+        now: Nanos,
+    ) -> Result<(), Rejected<Vec<u8>>> {
+        let reject = |buffer, reason| Err(Rejected { buffer, reason });
+        if !self.alive {
+            return reject(buffer, RejectReason::Dead);
+        }
+        let len = buffer.as_ref().map_or(0, Vec::len);
+        let direction = match direction(&command.entry) {
+            Some(direction) if len <= self.max_transfer && (direction != Direction::None || len == 0) => {
+                direction
+            }
+            _ => return reject(buffer, RejectReason::Buffer),
+        };
+        let Some(index) = self.free.pop() else { return reject(buffer, RejectReason::Full) };
+        let slot = &mut self.slots[usize::from(index)];
+        let in_capsule = direction == Direction::ToController && len > 0 && len <= self.in_capsule;
+        *slot = Slot {
+            live: true,
+            cid: index | (slot.cid & !(SLOTS - 1)).wrapping_add(SLOTS),
+            cookie,
+            submitted: now,
+            kind: command.kind,
+            direction,
+            moved: if in_capsule { len } else { 0 },
+            sending: 0,
+            in_capsule,
+            ended: None,
+            damaged: false,
+            buffer,
+        };
+        let mut entry = command.entry;
+        entry.set_cid(slot.cid);
+        // A buffer of no more than max_transfer bytes, which a u32 holds.
+        let data = match in_capsule {
+            true => CapsuleData::InCapsule { offset: 0, len: len as u32 },
+            false => CapsuleData::Transport { len: len as u32 },
+        };
+        data.put(&mut entry);
+        let inside = if in_capsule { len } else { 0 };
+        put_header(&mut self.stream, &self.up, &pdu::command(&entry, inside as u32, &self.up), inside);
+        if in_capsule && let Some(bytes) = &slot.buffer {
+            self.stream.put(bytes);
+            put_digest(&mut self.stream, &self.up, bytes);
+        }
+        self.counts.submitted += 1;
+        if self.look_at == Nanos(u64::MAX) {
+            self.look_at = now + self.timeout_ns;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn ring(&mut self) {
+        if self.stream.is_sending() && self.alive {
+            let _ = self.send();
+        }
+    }
+
+    /// Sends what waits, receives what is there. With an error the connection is over: every command that was out has been handed on.
+    fn poll(&mut self, now: Nanos, mut sink: impl FnMut(Completed<Vec<u8>>)) -> Result<usize, Error> {
+        if !self.alive {
+            return Ok(0);
+        }
+        match self.work(now, &mut sink) {
+            Ok(count) => Ok(count),
+            Err(error) => {
+                self.give_up(sink);
+                Err(error)
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        (self.outstanding() > 0 && self.alive).then_some(self.look_at)
+    }
+
+    /// Each poll looks at the socket itself.
+    fn watch(&mut self, _wait: WaitKind) {}
+
+    fn sleep(&mut self, timeout: Duration) {
+        self.stream.wait(Some(timeout));
+    }
+
+    fn identifier(&self, cookie: u64) -> Option<(u16, u16)> {
+        let slot = self.slots.iter().find(|slot| slot.live && slot.cookie == cookie)?;
+        Some((self.identifier.as_ref().map_or(0, |identifier| identifier.number), slot.cid))
     }
 }
 

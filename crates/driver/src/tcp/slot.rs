@@ -5,52 +5,7 @@ use nearside_spec::fabrics::command::fctype_of;
 use nearside_spec::{SubmissionEntry, opcode};
 
 use super::stream::Buffers;
-use crate::{Failure, Kind, RejectReason};
-
-/// How a command ended.
-#[derive(Debug)]
-pub struct Completed {
-    /// The submitter's name for it.
-    pub cookie: u64,
-    /// Dwords 0 and 1 of the completion (dword 0 low), or the failure.
-    pub outcome: Result<u64, Failure>,
-    /// The buffer, where one was given.
-    pub buffer: Option<Vec<u8>>,
-    /// Bytes that were moved, in either direction.
-    pub moved: usize,
-    /// What kind of work it was.
-    pub kind: Kind,
-    /// When it was submitted.
-    pub submitted: Nanos,
-}
-
-/// A command that was not taken: nothing was sent, and its buffer is back.
-#[derive(Debug)]
-pub struct Rejected {
-    /// The buffer.
-    pub buffer: Option<Vec<u8>>,
-    /// Why.
-    pub reason: RejectReason,
-}
-
-impl std::fmt::Display for Rejected {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.reason.fmt(f)
-    }
-}
-
-impl std::error::Error for Rejected {}
-
-/// How often something happened on a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueCounts {
-    /// Commands taken.
-    pub submitted: u64,
-    /// Completions found.
-    pub completed: u64,
-    /// Calls of the system that read or wrote the socket.
-    pub calls: u64,
-}
+use crate::{Failure, Kind};
 
 /// Which way a command's data go (opcode bits 1:0; of Fabrics commands, FCTYPE's).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

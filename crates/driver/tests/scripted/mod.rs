@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nearside_clock::TscClock;
-use nearside_driver::tcp::{Address, Controller, Options};
+use nearside_driver::tcp::{Address, Association, Options};
 use nearside_spec::fabrics::command::{ConnectData, FabricsCommand};
 use nearside_spec::fabrics::pdu::*;
 use nearside_spec::fabrics::{ADMIN_IN_CAPSULE, ioccsz, pdu};
@@ -214,12 +214,12 @@ impl Target {
         Target::start_for("nqn", 0, Arc::new(script))
     }
 
-    pub fn connect(&self, options: Options) -> Controller {
-        Controller::connect(&self.address, options, Arc::new(TscClock::new())).unwrap()
+    pub fn connect(&self, options: Options) -> Association {
+        Association::connect(&self.address, options, Arc::new(TscClock::new())).unwrap()
     }
 
     /// The script went through.
-    pub fn end(mut self, controller: Controller) {
+    pub fn end(mut self, controller: Association) {
         drop(controller);
         self.threads.take().unwrap().join().unwrap();
         if let Err(panic) = self.ended.recv().unwrap() {

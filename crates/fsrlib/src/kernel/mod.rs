@@ -6,7 +6,6 @@
 //! ([`device`]). A `result` waits in the drive for less than the kernel's own patience. Only a drive that says that it is Nearside's
 //! is asked.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use nearside_spec::log::NearDataLog;
 use nearside_spec::opcode::{self, io as op};
 use nearside_spec::{identify::IdentifyController, layout};
 
-use crate::carrier::{self, Stop};
+use crate::carrier::{self, Stop, Tags};
 use crate::queue::failed;
 use crate::{Completion, Error, Transport};
 
@@ -47,8 +46,7 @@ pub struct KernelTransport {
     most: usize,
     /// The buffer of the last `result`, for the next.
     spare: Vec<u8>,
-    tags: RandomState,
-    sent: u64,
+    tags: Tags,
 }
 
 /// What a path leads to.
@@ -140,18 +138,10 @@ impl KernelTransport {
         let bytes = admin.execute("identify", &identify(cns::NAMESPACE, nsid), vec![0; 4096])?;
         let bytes = bytes.first_chunk().ok_or_else(|| Error::Driver("identify: too short".into()))?;
         let namespace = NamespaceInfo::of(nsid, bytes).map_err(failed)?;
-        let (tags, most) = (RandomState::new(), most_of(&named));
+        let (mut tags, most) = (Tags::default(), most_of(&named));
         // Nobody has used that tag.
-        io.prefer_ring(&carrier::half(op::NEAR_DATA_CANCEL, nsid, tags.hash_one(0)), Vec::new());
-        Ok(Found::Drive(Box::new(KernelTransport {
-            io,
-            admin,
-            namespace,
-            most,
-            spare: Vec::new(),
-            tags,
-            sent: 0,
-        })))
+        io.prefer_ring(&carrier::half(op::NEAR_DATA_CANCEL, nsid, tags.next()), Vec::new());
+        Ok(Found::Drive(Box::new(KernelTransport { io, admin, namespace, most, spare: Vec::new(), tags })))
     }
 
     /// Gives up (with an error) what is under way once the flag is set, within some 20 ms: the drive is told to cancel it.
@@ -174,8 +164,7 @@ fn near_data_log(device: &mut Device, nsid: u32) -> Result<Option<NearDataLog>, 
 impl Transport for KernelTransport {
     fn near_data(&mut self, request: &[u8], capacity: usize, reply: &mut Vec<u8>) -> Result<(), Error> {
         carrier::fits(request, capacity, self.most)?;
-        self.sent += 1;
-        let tag = self.tags.hash_one(self.sent);
+        let tag = self.tags.next();
         let mut buffer = std::mem::take(&mut self.spare);
         buffer.resize(capacity, 0);
         self.spare = carrier::near_data(&mut self.io, self.namespace.nsid, tag, request, buffer, reply)?;
@@ -187,7 +176,7 @@ impl Transport for KernelTransport {
     }
 
     fn capacity(&self) -> u64 {
-        self.namespace.blocks.saturating_mul(u64::from(self.namespace.block_size))
+        self.namespace.bytes()
     }
 
     fn block_size(&self) -> u32 {

@@ -1,100 +1,90 @@
-//! A drive through an [`Initiator`]: any completion policy of the driver, with what it costs.
+//! A drive through an [`Initiator`]: any completion policy of the driver over any transport, with what it costs.
 //!
 //! While operations are in flight the runner lets it wait ([`Engine::wait`]): by interrupt, spinning, or asleep first, as the policy plans
 //! for the oldest of them.
 
-use std::collections::VecDeque;
-
 use nearside_clock::{Clock, Nanos};
-use nearside_driver::{DmaBuffer, Error, Handle, Initiator, NamespaceInfo, Peer, RejectReason, Service};
+use nearside_driver::{BufferOf, Controller, Driver, Error, Initiator, NamespaceInfo, Peer, Service};
 
-use super::queue::Commands;
-use super::{Done, Engine, EngineCost, Failure, Io, Next, Submit};
+use super::queue::{Commands, not_a_command};
+use super::{Done, Engine, EngineCost, Io, Next, Submit};
 use crate::verify::Verifier;
 
-/// See the module.
-pub struct Policed<P, C> {
-    initiator: Initiator<P, C>,
+/// An engine with a completion policy. An operation that is no command (blocks cut in two, longer than the buffers) ends in an error.
+pub struct Policed<P, C, K: Controller = Driver> {
+    initiator: Initiator<P, C, K>,
     /// The asynchronous path's other contexts; their CPU time counts.
     service: Option<Service>,
-    commands: Commands<DmaBuffer>,
-    /// In flight, the oldest first: handle, token, when it was submitted.
-    out: VecDeque<(Handle, u32, Nanos)>,
+    commands: Commands<BufferOf<K>>,
+    /// By the handle's index: whose operation it is.
+    tokens: Vec<u32>,
     refused: Vec<Done>,
 }
 
-impl<P: Peer, C: Clock> Policed<P, C> {
+impl<P: Peer, C: Clock, K: Controller> Policed<P, C, K> {
     /// Over an initiator that was made with `service`'s handle, for operations of up to `bytes`.
     ///
     /// # Errors
     /// Where the driver has no memory.
     pub fn new(
-        initiator: Initiator<P, C>,
+        initiator: Initiator<P, C, K>,
         service: Option<Service>,
         namespace: NamespaceInfo,
         bytes: u32,
         verifier: Option<Verifier>,
     ) -> Result<Self, Error> {
-        let pool = initiator.driver().pool();
-        let commands = Commands::new(|len| pool.take(len), namespace, initiator.depth(), bytes, verifier)?;
-        Ok(Self { initiator, service, commands, out: VecDeque::new(), refused: Vec::new() })
+        let depth = initiator.depth();
+        let commands = Commands::new(initiator.controller(), namespace, depth, bytes, verifier)?;
+        Ok(Self { initiator, service, commands, tokens: vec![0; depth], refused: Vec::new() })
     }
 
-    /// The initiator, for its model and its account.
-    pub fn initiator(&mut self) -> &mut Initiator<P, C> {
+    /// The initiator, for its model, its account and its failure.
+    pub fn initiator(&mut self) -> &mut Initiator<P, C, K> {
         &mut self.initiator
     }
 }
 
-impl<P: Peer, C: Clock> Engine for Policed<P, C> {
+impl<P: Peer, C: Clock, K: Controller> Engine for Policed<P, C, K> {
     fn depth(&self) -> usize {
         self.initiator.depth()
     }
 
     fn submit(&mut self, io: &Io, now: Nanos) -> Submit {
-        let refuse = |failure| Done { token: io.token, at: now, result: Err(failure) };
         let Some((command, buffer)) = self.commands.take(io) else {
-            self.refused.push(refuse(Failure::Errno(22)));
+            self.refused.push(not_a_command(io, now));
             return Submit::Taken;
         };
-        let at = self.initiator.clock().now();
         match self.initiator.submit(&command, Some(buffer)) {
-            Ok(handle) => self.out.push_back((handle, io.token, at)),
-            Err(rejected) => {
-                self.commands.put_back(io.token, rejected.buffer);
-                if rejected.reason == RejectReason::Full {
-                    return Submit::Full;
-                }
-                self.refused.push(refuse(Failure::Gone));
+            Ok(handle) => {
+                self.tokens[handle.index()] = io.token;
+                Submit::Taken
             }
+            Err(rejected) => self.commands.rejected(io, now, rejected, &mut self.refused),
         }
-        Submit::Taken
     }
 
     fn poll(&mut self, _now: Nanos, done: &mut Vec<Done>) {
         done.append(&mut self.refused);
-        let Some(&(oldest, ..)) = self.out.front() else { return };
-        let mut first = self.initiator.poll(oldest);
-        let (initiator, commands) = (&mut self.initiator, &mut self.commands);
-        self.out.retain(|&(handle, token, submitted)| {
-            let ended = if handle == oldest { first.take() } else { initiator.taken(handle) };
-            let Some(ended) = ended else { return true };
+        if self.initiator.outstanding() == 0 {
+            return;
+        }
+        self.initiator.look();
+        while let Some((handle, ended)) = self.initiator.take_any() {
+            let token = self.tokens[handle.index()];
             // When the policy saw it, which may be before this look.
-            let at = submitted + ended.latency_ns;
-            done.push(Done { token, at, result: commands.put(token, ended.buffer, ended.outcome) });
-            false
-        });
+            let result = self.commands.put(token, ended.buffer, ended.outcome);
+            done.push(Done { token, at: ended.at, result });
+        }
     }
 
     fn next(&self) -> Next {
-        if self.out.is_empty() && self.refused.is_empty() { Next::Idle } else { Next::Poll }
+        if self.initiator.outstanding() == 0 && self.refused.is_empty() { Next::Idle } else { Next::Poll }
     }
 
     fn wait(&mut self, until: Option<Nanos>) {
-        let at = until.unwrap_or(Nanos(u64::MAX));
-        match self.out.front() {
-            Some(&(oldest, ..)) => self.initiator.wait_any(oldest, at),
-            None => super::sleep(self.initiator.clock(), until),
+        match self.initiator.outstanding() {
+            0 => super::sleep(self.initiator.clock(), until),
+            _ => self.initiator.wait_any(until.unwrap_or(Nanos(u64::MAX))),
         }
     }
 

@@ -6,7 +6,6 @@ pub mod mapped;
 pub mod null;
 pub mod positioned;
 pub mod queue;
-pub mod tcp;
 pub mod uring;
 
 use std::time::Duration;

@@ -3,51 +3,13 @@
 
 use nearside_clock::{Clock, Nanos};
 use nearside_driver::{
-    Command, Completed, DmaBuffer, Driver, Error, Failure as Ended, NamespaceInfo, Peer, QueueConfig,
-    QueuePair, Turn,
+    Buffer, Command, Completed, Controller, DmaBuffer, Driver, Error, Failure as Ended, Host, NamespaceInfo,
+    Peer, QueueConfig, QueuePair, RejectReason, Rejected, Transport, Turn,
 };
 
 use super::{Done, Engine, Failure, Io, Next, Submit};
 use crate::verify::Verifier;
 use crate::workload::Direction;
-
-/// A command's buffer.
-pub(super) trait Buffer {
-    fn capacity(&self) -> usize;
-    fn set_len(&mut self, len: usize);
-    fn write(&mut self, at: usize, from: &[u8]);
-    fn read(&self, at: usize, into: &mut [u8]);
-}
-
-impl Buffer for DmaBuffer {
-    fn capacity(&self) -> usize {
-        self.capacity()
-    }
-    fn set_len(&mut self, len: usize) {
-        self.set_len(len);
-    }
-    fn write(&mut self, at: usize, from: &[u8]) {
-        self.write(at, from);
-    }
-    fn read(&self, at: usize, into: &mut [u8]) {
-        self.read(at, into);
-    }
-}
-
-impl Buffer for Vec<u8> {
-    fn capacity(&self) -> usize {
-        self.capacity()
-    }
-    fn set_len(&mut self, len: usize) {
-        self.resize(len, 0);
-    }
-    fn write(&mut self, at: usize, from: &[u8]) {
-        self[at..at + from.len()].copy_from_slice(from);
-    }
-    fn read(&self, at: usize, into: &mut [u8]) {
-        into.copy_from_slice(&self[at..at + into.len()]);
-    }
-}
 
 /// Buffers by token, for commands on one namespace.
 pub(super) struct Commands<B> {
@@ -58,20 +20,20 @@ pub(super) struct Commands<B> {
 
 impl<B: Buffer> Commands<B> {
     /// `depth` buffers of `bytes`, filled with what does not compress.
-    pub(super) fn new<E>(
-        mut take: impl FnMut(usize) -> Result<B, E>,
+    pub(super) fn new(
+        controller: &impl Controller<Queue: Transport<Buffer = B>>,
         namespace: NamespaceInfo,
         depth: usize,
         bytes: u32,
         verifier: Option<Verifier>,
-    ) -> Result<Self, E> {
+    ) -> Result<Self, Error> {
         let mut random = crate::random::Random::new(bytes.into());
         let one = |_| {
-            let mut buffer = take(bytes as usize)?;
+            let mut buffer = controller.buffer(bytes as usize)?;
             (0..bytes as usize / 8).for_each(|word| buffer.write(word * 8, &random.bits().to_le_bytes()));
             Ok(Some(buffer))
         };
-        let buffers = (0..depth).map(one).collect::<Result<_, _>>()?;
+        let buffers = (0..depth).map(one).collect::<Result<_, Error>>()?;
         Ok(Self { buffers, namespace, verifier })
     }
 
@@ -122,7 +84,26 @@ impl<B: Buffer> Commands<B> {
         if right { result } else { Err(Failure::Data) }
     }
 
-    pub(super) fn put_back(&mut self, token: u32, buffer: Option<B>) {
+    /// Of an operation that was not taken: its buffer is back.
+    pub(super) fn rejected(
+        &mut self,
+        io: &Io,
+        now: Nanos,
+        rejected: Rejected<B>,
+        refused: &mut Vec<Done>,
+    ) -> Submit {
+        self.put_back(io.token, rejected.buffer);
+        match rejected.reason {
+            RejectReason::Full => return Submit::Full,
+            RejectReason::Buffer => refused.push(not_a_command(io, now)),
+            RejectReason::Dead => {
+                refused.push(Done { token: io.token, at: now, result: Err(Failure::Gone) });
+            }
+        }
+        Submit::Taken
+    }
+
+    fn put_back(&mut self, token: u32, buffer: Option<B>) {
         if let Some(verifier) = &mut self.verifier {
             verifier.withdraw(token);
         }
@@ -132,17 +113,22 @@ impl<B: Buffer> Commands<B> {
     }
 }
 
+/// What an operation ends in that is no command: the system's word for an invalid argument.
+pub(super) fn not_a_command(io: &Io, now: Nanos) -> Done {
+    const EINVAL: i32 = 22;
+    Done { token: io.token, at: now, result: Err(Failure::Errno(EINVAL)) }
+}
+
 /// See the module. An operation that is no command (blocks cut in two, longer than the buffers) ends in an error.
 pub struct Queue<P, C> {
-    driver: Driver,
     queue: QueuePair,
+    driver: Driver,
     commands: Commands<DmaBuffer>,
     /// Ended without having been sent.
     refused: Vec<Done>,
     turn: Turn,
     device_ns: u64,
-    peer: P,
-    clock: C,
+    host: Host<C, P>,
 }
 
 impl<P: Peer, C: Clock> Queue<P, C> {
@@ -156,28 +142,19 @@ impl<P: Peer, C: Clock> Queue<P, C> {
         depth: u16,
         bytes: u32,
         verifier: Option<Verifier>,
-        mut peer: P,
+        peer: P,
         clock: C,
     ) -> Result<Self, Error> {
-        let queue = driver.queue(QueueConfig { depth, interrupt: false }, &clock, &mut peer)?;
-        let commands =
-            Commands::new(|len| driver.pool().take(len), namespace, queue.depth(), bytes, verifier)?;
-        let turn = Turn::Worked;
-        Ok(Self {
-            driver: driver.clone(),
-            queue,
-            commands,
-            refused: Vec::new(),
-            turn,
-            device_ns: 0,
-            peer,
-            clock,
-        })
+        let mut host = Host { clock, peer };
+        let queue = driver.queue(QueueConfig { depth, interrupt: false }, &mut host)?;
+        let commands = Commands::new(driver, namespace, queue.depth(), bytes, verifier)?;
+        let (refused, turn, device_ns) = (Vec::new(), Turn::Worked, 0);
+        Ok(Self { queue, driver: driver.clone(), commands, refused, turn, device_ns, host })
     }
 
     /// Who runs the drive.
     pub fn peer(&mut self) -> &mut P {
-        &mut self.peer
+        &mut self.host.peer
     }
 
     /// Ends the queue pair.
@@ -185,12 +162,9 @@ impl<P: Peer, C: Clock> Queue<P, C> {
     /// # Errors
     /// The driver's.
     pub fn close(mut self) -> Result<(), Error> {
-        self.driver.delete(self.queue, &self.clock, &mut self.peer, drop)
+        self.driver.delete(self.queue, &mut self.host, drop)
     }
 }
-
-/// What an operation ends in that is no command: the system's word for an invalid argument.
-pub(super) const EINVAL: i32 = 22;
 
 impl<P: Peer, C: Clock> Engine for Queue<P, C> {
     fn depth(&self) -> usize {
@@ -200,7 +174,7 @@ impl<P: Peer, C: Clock> Engine for Queue<P, C> {
     #[inline]
     fn submit(&mut self, io: &Io, now: Nanos) -> Submit {
         let Some((command, buffer)) = self.commands.take(io) else {
-            self.refused.push(Done { token: io.token, at: now, result: Err(Failure::Errno(EINVAL)) });
+            self.refused.push(not_a_command(io, now));
             return Submit::Taken;
         };
         match self.queue.submit(&command, Some(buffer), io.token.into(), now) {
@@ -209,24 +183,17 @@ impl<P: Peer, C: Clock> Engine for Queue<P, C> {
                 self.turn = Turn::Worked;
                 Submit::Taken
             }
-            Err(rejected) => {
-                self.commands.put_back(io.token, rejected.buffer);
-                if rejected.reason == nearside_driver::RejectReason::Full {
-                    return Submit::Full;
-                }
-                self.refused.push(Done { token: io.token, at: now, result: Err(Failure::Gone) });
-                Submit::Taken
-            }
+            Err(rejected) => self.commands.rejected(io, now, rejected, &mut self.refused),
         }
     }
 
     #[inline]
     fn poll(&mut self, now: Nanos, done: &mut Vec<Done>) {
         done.append(&mut self.refused);
-        self.turn = self.peer.pump(now);
+        self.turn = self.host.peer.pump(now);
         let mut at = now;
         if self.turn == Turn::Worked {
-            at = self.clock.now();
+            at = self.host.clock.now();
             self.device_ns += at.since(now);
         }
         let commands = &mut self.commands;
@@ -235,7 +202,7 @@ impl<P: Peer, C: Clock> Engine for Queue<P, C> {
             done.push(Done { token, at, result: commands.put(token, ended.buffer, ended.outcome) });
         };
         if self.queue.poll(now, &mut sink).is_err() {
-            self.driver.rescue(&mut self.queue, &self.clock, &mut self.peer, sink);
+            self.driver.rescue(&mut self.queue, &mut self.host, sink);
         }
     }
 

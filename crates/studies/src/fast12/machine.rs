@@ -6,7 +6,8 @@ use std::time::Duration;
 use nearside_bench::completion::{Bench, cores};
 use nearside_clock::{Clock, TscClock};
 use nearside_driver::{
-    Command, DmaBuffer, Driver, Finished, Initiator, InitiatorConfig, Policy, QueueConfig, Service, Threaded,
+    Command, Controller, DmaBuffer, Driver, Finished, Host, Initiator, InitiatorConfig, Policy, QueueConfig,
+    Service, Threaded, Transport,
 };
 use nearside_media::{Medium, Request};
 
@@ -175,7 +176,7 @@ const WARM: usize = 50;
 /// one that the interrupt wakes. The median of `count` reads, one at a time, in nanoseconds.
 pub fn device_time(driver: &Driver, bytes: u32, interrupt: bool, count: usize) -> Result<u64, Failure> {
     let clock = TscClock::new();
-    let mut queue = driver.queue(QueueConfig { depth: 4, interrupt: true }, &clock, &mut Threaded)?;
+    let mut queue = driver.queue(QueueConfig { depth: 4, interrupt: true }, &mut Host::threaded(&clock))?;
     let mut buffer = Some(driver.pool().take(bytes as usize)?);
     let mut times = Vec::with_capacity(count);
     for nth in 0..(count + WARM) as u64 {
@@ -195,7 +196,7 @@ pub fn device_time(driver: &Driver, bytes: u32, interrupt: bool, count: usize) -
         queue.settle();
         buffer = done.buffer;
     }
-    driver.delete(queue, &clock, &mut Threaded, drop)?;
+    driver.delete(queue, &mut Host::threaded(&clock), drop)?;
     Ok(median(times[WARM..].iter().copied()))
 }
 

@@ -3,7 +3,7 @@
 use nearside_bench::completion::{Bench, cores};
 use nearside_clock::{Clock, TscClock};
 use nearside_dma::cpu::thread_cpu_ns;
-use nearside_driver::{Driver, Policy, QueueConfig, Threaded};
+use nearside_driver::{Controller, Driver, Host, Policy, QueueConfig, Threaded, Transport};
 use nearside_media::Delay;
 use nearside_media::dram::Prototype;
 use nearside_sim::cpu::{Costs, IdleState};
@@ -88,7 +88,7 @@ fn coalescing(run: &mut Run<'_>, driver: &Driver) -> Result<(), Failure> {
         run.say(&format!("an interrupt for {threshold} completions"));
         let value = if threshold == 1 { 0 } else { (threshold - 1) | 10 << 8 };
         let clock = TscClock::new();
-        driver.set_feature(feature::fid::INTERRUPT_COALESCING, value, 0, None, &clock, &mut Threaded)?;
+        driver.set_feature(feature::fid::INTERRUPT_COALESCING, value, 0, &mut Host::threaded(&clock))?;
         let (mut latency, mut cpu, mut shared) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..rounds {
             let one = coalesced(driver, count)?;
@@ -107,7 +107,7 @@ fn coalescing(run: &mut Run<'_>, driver: &Driver) -> Result<(), Failure> {
         ends.push(found);
     }
     let clock = TscClock::new();
-    driver.set_feature(feature::fid::INTERRUPT_COALESCING, 0, 0, None, &clock, &mut Threaded)?;
+    driver.set_feature(feature::fid::INTERRUPT_COALESCING, 0, 0, &mut Host::threaded(&clock))?;
     if let (Some(none), Some(most)) = (ends.first(), ends.last()) {
         let (cpu, latency) =
             (most.1.figure.value / none.1.figure.value, most.0.figure.value / none.0.figure.value);
@@ -123,7 +123,7 @@ fn coalescing(run: &mut Run<'_>, driver: &Driver) -> Result<(), Failure> {
 /// [`OUT`] reads at a time on one queue pair whose owner sleeps until the interrupt.
 fn coalesced(driver: &Driver, count: usize) -> Result<Coalesced, Failure> {
     let clock = TscClock::new();
-    let mut queue = driver.queue(QueueConfig { depth: OUT, interrupt: true }, &clock, &mut Threaded)?;
+    let mut queue = driver.queue(QueueConfig { depth: OUT, interrupt: true }, &mut Host::threaded(&clock))?;
     let mut free = Vec::new();
     for _ in 0..OUT {
         free.push(driver.pool().take(512)?);
@@ -153,7 +153,7 @@ fn coalesced(driver: &Driver, count: usize) -> Result<Coalesced, Failure> {
     }
     let cpu_ns = (thread_cpu_ns()? - before) as f64 / latencies.len() as f64;
     let reads = latencies.len() as f64 / sleeps.max(1) as f64;
-    driver.delete(queue, &clock, &mut Threaded, drop)?;
+    driver.delete(queue, &mut Host::threaded(&clock), drop)?;
     Ok(Coalesced { latency_ns: median(latencies.into_iter()), cpu_ns, reads })
 }
 

@@ -9,7 +9,7 @@ use nearside_bench::completion::Bench;
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_dma::cpu::thread_cpu_ns;
 use nearside_driver::policy::Slept;
-use nearside_driver::{Command, Policy, QueueConfig, QueuePair, Threaded};
+use nearside_driver::{Command, Controller, Host, Policy, QueueConfig, QueuePair, Threaded, Transport};
 use nearside_media::{Delay, Medium, Parametric, Request};
 use nearside_sim::cpu::Costs;
 
@@ -288,7 +288,7 @@ fn by_sleeping(
     count: usize,
 ) -> Result<Reads, Failure> {
     let (driver, clock) = (bench.driver(), TscClock::new());
-    let mut queue = driver.queue(QueueConfig { depth: 4, interrupt: false }, &clock, &mut Threaded)?;
+    let mut queue = driver.queue(QueueConfig { depth: 4, interrupt: false }, &mut Host::threaded(&clock))?;
     let mut buffer = Some(driver.pool().take(bytes)?);
     let mut times = Vec::with_capacity(count + WARM);
     for nth in 0..(count + WARM) as u64 {
@@ -310,7 +310,7 @@ fn by_sleeping(
         rule.learn(bytes, took_ns, slept, slept.is_none_or(|s| !s.late), now);
         times.push((took_ns, thread_cpu_ns()? - cpu));
     }
-    driver.delete(queue, &clock, &mut Threaded, drop)?;
+    driver.delete(queue, &mut Host::threaded(&clock), drop)?;
     Ok(Reads { times: times.split_off(WARM), others_ns: 0.0 })
 }
 

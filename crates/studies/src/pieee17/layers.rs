@@ -15,7 +15,9 @@ use nearside_device::firmware::{NoWorker, Seat};
 use nearside_device::runner::{self, Rest};
 use nearside_device::{Config, Firmware, Namespace, Observer};
 use nearside_dma::Memory;
-use nearside_driver::{Command, DmaBuffer, Driver, DriverConfig, QueueConfig, QueuePair, Threaded};
+use nearside_driver::{
+    Command, Controller, DmaBuffer, Driver, DriverConfig, Host, QueueConfig, QueuePair, Threaded, Transport,
+};
 use nearside_front_loop as front;
 use nearside_media::Medium;
 use nearside_store::{Channel, Completion, Data, Dram, Modelled, Operation, Store, Submitted, Token};
@@ -203,8 +205,8 @@ fn rig<S: Store>(store: S, firmware: impl Firmware<S>, stamps: Arc<Stamps>) -> R
     let rest = Rest { idle_ns: 1_000_000_000, early_ns: 1_000_000_000 };
     let drive = front::threaded(store, firmware, Config { lba_size: 512, ..Config::default() }, clock, rest)?;
     pin(1);
-    let driver = Driver::start(drive.function.clone(), DriverConfig::default(), &clock, &mut Threaded)?;
-    let queue = driver.queue(QueueConfig { depth: 32, interrupt: false }, &clock, &mut Threaded)?;
+    let driver = Driver::start(drive.function.clone(), DriverConfig::default(), &mut Host::threaded(&clock))?;
+    let queue = driver.queue(QueueConfig { depth: 32, interrupt: false }, &mut Host::threaded(&clock))?;
     let buffer = Some(driver.pool().take(4096)?);
     Ok(Rig { queue, buffer, clock, stamps, random: Rng(7), _driver: driver, _drive: drive.runner })
 }

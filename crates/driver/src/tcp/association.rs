@@ -1,0 +1,351 @@
+//! An association: the admin queue of a dynamic controller, kept alive, and what its I/O queues need to know.
+//!
+//! [`Association::connect`] walks Base 2.0, 3.5.2: connection, Connect on the admin queue, CAP, enable, CSTS.RDY within CAP.TO,
+//! Identify, the number of queues. A thread sends Keep Alive in half the time that the target allows, and knows when it is gone.
+//! With the last clone of it the controller is shut down; queues of it are then over.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nearside_clock::Clock;
+use nearside_spec::fabrics::command::{
+    ANY_CONTROLLER, Connect, ConnectData, FabricsCommand, Property, connected,
+};
+use nearside_spec::fabrics::{ADMIN_IN_CAPSULE, in_capsule, nqn, status};
+use nearside_spec::identify::{IdentifyController, cns};
+use nearside_spec::registers::{self, Cap, Cc};
+use nearside_spec::{Status, opcode};
+
+use super::Initiator;
+use super::address::Address;
+use super::host::Options;
+use super::identifiers::Identifiers;
+use super::queue::{MAX_DEPTH, Queue};
+use super::stream::Stream;
+use crate::transport::{await_ready, max_transfer};
+use crate::{
+    Answer, Command, Completed, Controller, Error, Failure, Host, InitiatorConfig, Kind, Peer, Policy,
+    QueueConfig, Threaded,
+};
+
+/// Entries of the admin queue.
+const ADMIN_ENTRIES: u16 = 32;
+/// Most bytes of one command, where the controller sets no limit: what is reserved for one.
+const MAX_TRANSFER: usize = 4 << 20;
+/// How long a farewell may take.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// An association with a controller. Clones share it; with the last of them and of the initiators over them it ends.
+#[derive(Clone)]
+pub struct Association {
+    session: Arc<Session>,
+    /// Once it is up.
+    lifeline: Option<Arc<Lifeline>>,
+    identity: Arc<IdentifyController>,
+    id: u16,
+    cap: Cap,
+    max_transfer: usize,
+    /// I/O queues that were granted.
+    queues: u16,
+    /// Theirs.
+    identifiers: Arc<Identifiers>,
+    address: Arc<Address>,
+    options: Arc<Options>,
+}
+
+/// The admin queue.
+struct Session {
+    admin: Mutex<Queue>,
+    clock: Arc<dyn Clock>,
+    /// Whether the keep-alive thread is to end.
+    over: Mutex<bool>,
+    wake: Condvar,
+}
+
+/// Keeps a controller alive; dropped, shuts it down.
+struct Lifeline {
+    session: Arc<Session>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Association {
+    /// Connects to a subsystem and brings a controller up.
+    ///
+    /// # Errors
+    /// Nobody answers; the target refuses the host, breaks the protocol, or does not become ready.
+    pub fn connect(address: &Address, options: Options, clock: Arc<dyn Clock>) -> Result<Association, Error> {
+        let stream = dial(address, &options)?;
+        let data_len = ADMIN_IN_CAPSULE as usize;
+        let mut admin = Queue::open(stream, &options, ADMIN_ENTRIES - 1, data_len, MAX_TRANSFER, &*clock)?;
+        let id = join(&mut admin, 0, ADMIN_ENTRIES, ANY_CONTROLLER, &options, &address.subsystem, &*clock)?;
+        let cap = Cap(get_property(&mut admin, registers::CAP, true, &*clock)?);
+        let mut host = Host::threaded(clock.clone());
+        enable(&mut admin, cap, &mut host)?;
+        let session =
+            Session { admin: Mutex::new(admin), clock, over: Mutex::default(), wake: Condvar::new() };
+        let mut association = Association {
+            session: Arc::new(session),
+            lifeline: None,
+            identity: Arc::new(IdentifyController::default()),
+            id,
+            cap,
+            max_transfer: MAX_TRANSFER,
+            queues: 0,
+            identifiers: Arc::new(Identifiers::up_to(0)),
+            address: Arc::new(address.clone()),
+            options: Arc::new(options),
+        };
+        association.bring_up(&mut host)?;
+        Ok(association)
+    }
+
+    fn bring_up(&mut self, host: &mut Host<Arc<dyn Clock>, Threaded>) -> Result<(), Error> {
+        let bytes = self.identify(cns::CONTROLLER, 0, host)?;
+        self.identity = Arc::new(IdentifyController::from_bytes(&bytes));
+        self.max_transfer = max_transfer(&self.identity, self.cap.page_size_min(), MAX_TRANSFER);
+        lock(&self.session.admin).set_limits(ADMIN_IN_CAPSULE as usize, self.max_transfer);
+        if self.address.subsystem != nqn::DISCOVERY {
+            self.queues = self.ask_for_queues(u16::MAX, host)?;
+            self.identifiers = Arc::new(Identifiers::up_to(self.queues));
+        }
+        let thread = match self.options.keep_alive_ms {
+            0 => None,
+            ms => Some(keep_alive(self.session.clone(), Duration::from_millis(u64::from(ms) / 2))?),
+        };
+        self.lifeline = Some(Arc::new(Lifeline { session: self.session.clone(), thread }));
+        Ok(())
+    }
+
+    /// An initiator over a queue of its own for `depth` commands.
+    ///
+    /// # Errors
+    /// As [`Controller::queue`].
+    pub fn initiator<C: Clock>(&self, depth: u16, policy: Policy, clock: C) -> Result<Initiator<C>, Error> {
+        Initiator::new(
+            self,
+            InitiatorConfig { queue: QueueConfig::of_depth(depth), policy },
+            clock,
+            Threaded,
+            None,
+        )
+    }
+
+    /// The target's name.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The controller's identifier.
+    pub fn id(&self) -> u16 {
+        self.id
+    }
+}
+
+impl Controller for Association {
+    type Queue = Queue;
+
+    fn identity(&self) -> &IdentifyController {
+        &self.identity
+    }
+
+    fn max_transfer(&self) -> usize {
+        self.max_transfer
+    }
+
+    fn queues(&self) -> u16 {
+        self.queues
+    }
+
+    fn default_namespace(&self) -> Option<u32> {
+        self.address.nsid
+    }
+
+    fn buffer(&self, len: usize) -> Result<Vec<u8>, Error> {
+        Ok(vec![0; len])
+    }
+
+    fn admin(
+        &self,
+        name: &'static str,
+        command: &Command,
+        buffer: Option<Vec<u8>>,
+        host: &mut Host<impl Clock, impl Peer>,
+    ) -> Result<Answer<Vec<u8>>, Error> {
+        lock(&self.session.admin).run(name, command, buffer, &host.clock)
+    }
+
+    /// A connection. Its identifier is free again when it is dropped, or could not be made.
+    fn queue(&self, config: QueueConfig, host: &mut Host<impl Clock, impl Peer>) -> Result<Queue, Error> {
+        let identifier = self.identifiers.take().ok_or(Error::NoQueues(self.queues))?;
+        let stream = dial(&self.address, &self.options)?;
+        let inside = in_capsule(self.identity.ioccsz(), self.identity.icdoff()) as usize;
+        // An offset before the data is for other transports.
+        let inside = if self.identity.icdoff() == 0 { inside.min(MAX_TRANSFER) } else { 0 };
+        let depth = config.depth.clamp(1, MAX_DEPTH);
+        let entries = depth.saturating_add(1).min(self.cap.mqes_z().saturating_add(1)).max(2);
+        let clock = &host.clock;
+        let mut queue = Queue::open(stream, &self.options, entries - 1, inside, self.max_transfer, clock)?;
+        // Connect's data go in the capsule whatever the queue's capsules hold.
+        queue.set_limits(ADMIN_IN_CAPSULE as usize, self.max_transfer);
+        let subsystem = &self.address.subsystem;
+        join(&mut queue, identifier.number, entries, self.id, &self.options, subsystem, clock)?;
+        queue.keep(identifier);
+        queue.set_limits(inside, self.max_transfer);
+        Ok(queue)
+    }
+
+    fn delete(
+        &self,
+        mut queue: Queue,
+        _host: &mut Host<impl Clock, impl Peer>,
+        sink: impl FnMut(Completed<Vec<u8>>),
+    ) -> Result<(), Error> {
+        queue.give_up(sink);
+        Ok(())
+    }
+
+    /// The poll that failed has handed everything on.
+    fn rescue(
+        &self,
+        _queue: &mut Queue,
+        _host: &mut Host<impl Clock, impl Peer>,
+        _sink: impl FnMut(Completed<Vec<u8>>),
+    ) {
+    }
+}
+
+impl Drop for Lifeline {
+    fn drop(&mut self) {
+        *lock(&self.session.over) = true;
+        self.session.wake.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let mut admin = lock(&self.session.admin);
+        admin.set_timeout(FAREWELL);
+        let shut_down = Property {
+            attrib: 0,
+            offset: registers::CC as u32,
+            value: Cc(Cc::DEFAULTS.0 | Cc::EN).with_shn(1).0.into(),
+        };
+        let command = FabricsCommand::PropertySet(shut_down);
+        let _ = fabrics(&mut admin, "shutdown", command, None, &*self.session.clock);
+    }
+}
+
+fn dial(address: &Address, options: &Options) -> Result<Stream, Error> {
+    let addresses = address.resolve()?;
+    Stream::connect(&addresses, Duration::from_millis(options.connect_ms))
+        .map_err(|source| Error::System { what: "connecting", source })
+}
+
+fn fabrics(
+    queue: &mut Queue,
+    what: &'static str,
+    command: FabricsCommand,
+    buffer: Option<Vec<u8>>,
+    clock: &dyn Clock,
+) -> Result<u64, Error> {
+    let command = Command { entry: command.encode(), kind: Kind::Other };
+    queue.run(what, &command, buffer, clock).map(|answer| answer.result)
+}
+
+/// Connect: the queue becomes one of a controller. Its identifier.
+fn join(
+    queue: &mut Queue,
+    qid: u16,
+    entries: u16,
+    controller: u16,
+    options: &Options,
+    subsystem: &str,
+    clock: &dyn Clock,
+) -> Result<u16, Error> {
+    let kato = if qid == 0 { options.keep_alive_ms } else { 0 };
+    let connect = Connect { recfmt: 0, qid, sqsize_z: entries - 1, cattr: 0, kato };
+    let data = ConnectData::new(options.host_id, &options.host_nqn, subsystem, controller);
+    let give_up = clock.now() + options.connect_ms.saturating_mul(1_000_000);
+    let answer = loop {
+        let answer =
+            fabrics(queue, "connect", FabricsCommand::Connect(connect), Some(data.0.to_vec()), clock);
+        match answer {
+            // The last queue of this identifier is not over for the target yet.
+            Err(Error::Command { failure: Failure::Status(status), .. })
+                if qid > 0
+                    && status.code() == Status::COMMAND_SEQUENCE_ERROR
+                    && status != status.dnr()
+                    && clock.now() < give_up =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            answer => break answer,
+        }
+    };
+    match answer.map_err(|e| refusal(e, options, subsystem))? {
+        dw if connected(dw as u32).1 => Err(Error::Unsupported("it wants the host to authenticate itself")),
+        dw => Ok(connected(dw as u32).0),
+    }
+}
+
+/// What a refused Connect means.
+fn refusal(error: Error, options: &Options, subsystem: &str) -> Error {
+    let Error::Command { failure: Failure::Status(status), .. } = error else { return error };
+    let name = status::name(status);
+    let host = &options.host_nqn;
+    let why = match status.code() {
+        status::INVALID_HOST => format!("{name}: it does not allow the host {host}"),
+        status::INVALID_PARAMETERS => format!("{name}: no subsystem {subsystem} for the host {host}?"),
+        _ => format!("{name} ({status:?})"),
+    };
+    Error::Refused { what: "connect", why }
+}
+
+fn get_property(queue: &mut Queue, offset: usize, wide: bool, clock: &dyn Clock) -> Result<u64, Error> {
+    let property = Property { attrib: wide.into(), offset: offset as u32, value: 0 };
+    fabrics(queue, "property get", FabricsCommand::PropertyGet(property), None, clock)
+}
+
+fn enable(queue: &mut Queue, cap: Cap, host: &mut Host<Arc<dyn Clock>, Threaded>) -> Result<(), Error> {
+    let value = Cc(Cc::DEFAULTS.0 | Cc::EN).0.into();
+    let set = Property { attrib: 0, offset: registers::CC as u32, value };
+    fabrics(queue, "property set", FabricsCommand::PropertySet(set), None, &host.clock)?;
+    await_ready(true, cap, host, |host, again| {
+        if again {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(get_property(queue, registers::CSTS, false, &host.clock)? as u32)
+    })
+}
+
+/// Sends Keep Alive until the controller is dropped, or the target gone.
+fn keep_alive(session: Arc<Session>, every: Duration) -> Result<JoinHandle<()>, Error> {
+    let run = move || {
+        let mut over = lock(&session.over);
+        loop {
+            let waited = session.wake.wait_timeout_while(over, every, |over| !*over);
+            over = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if *over {
+                return;
+            }
+            drop(over);
+            let command = Command::raw(opcode::admin::KEEP_ALIVE, 0);
+            let said = lock(&session.admin).run("keep alive", &command, None, &*session.clock);
+            if matches!(said, Err(ref e) if !matches!(e, Error::Command { .. })) {
+                return;
+            }
+            over = lock(&session.over);
+        }
+    };
+    let thread = std::thread::Builder::new().name("nearside-alive".into());
+    thread.spawn(run).map_err(|source| Error::System { what: "the keep-alive thread", source })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl std::fmt::Debug for Association {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "tcp::Association({} of {})", self.id, self.address)
+    }
+}
