@@ -3,7 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use nearside_store::Store;
+use nearside_clock::Nanos;
+use nearside_store::{Data, Operation, Store, Submitted, Token};
 
 use crate::firmware::{Firmware, Seat, Worker};
 use crate::io::Limits;
@@ -44,6 +45,20 @@ impl<S: Store, F: Firmware<S>> Attached<S, F> {
             },
             gone: false,
         })
+    }
+
+    /// Hands an operation to the store. Where the command entered its range was checked; the store checks it by rules of its own, but
+    /// knows neither where the namespace ends nor whether that may be written.
+    #[inline]
+    pub(crate) fn submit(
+        &mut self,
+        operation: Operation,
+        data: Data<'_>,
+        token: Token,
+        now: Nanos,
+    ) -> Submitted {
+        assert!(self.limits.allow(&operation), "{operation:?} is not for namespace {}", self.nsid);
+        self.access.submit(operation, data, token, now)
     }
 }
 
@@ -121,6 +136,7 @@ impl<S: Store, F: Firmware<S>> Attachments<S, F> {
                 cleared += 1;
             }
         }
+        assert!(cleared <= self.leaving, "{cleared} namespaces cleared out, {} were leaving", self.leaving);
         self.leaving -= cleared;
         cleared
     }
@@ -144,5 +160,40 @@ impl<S: Store, F: Firmware<S>> Attachments<S, F> {
     #[inline]
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Attached<S, F>> {
         self.places.iter_mut().filter_map(Option::as_deref_mut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nearside_store::Dram;
+
+    use super::*;
+    use crate::{Config, Controller};
+
+    /// Submits an operation of a namespace of 1 MiB past all checks of commands.
+    fn submit(read_only: bool, operation: Operation) {
+        let config = Config { lba_size: 512, ..Config::default() };
+        let (mut controller, _) = Controller::alone(Dram::new(1 << 20, 512).unwrap(), (), config).unwrap();
+        let attached = controller.reactors[0].attached.at(0);
+        attached.limits.read_only = read_only;
+        let _ = attached.submit(operation, Data::None, Token(0), Nanos(0));
+    }
+
+    #[test]
+    fn what_lies_within_the_namespace_reaches_the_store() {
+        submit(false, Operation::Deallocate { offset: (1 << 20) - 512, len: 512 });
+        submit(true, Operation::Flush);
+    }
+
+    #[test]
+    #[should_panic(expected = "is not for namespace 1")]
+    fn nothing_behind_the_namespace_reaches_the_store() {
+        submit(false, Operation::Read { offset: 1 << 20, len: 512 });
+    }
+
+    #[test]
+    #[should_panic(expected = "is not for namespace 1")]
+    fn no_write_reaches_the_store_of_a_read_only_namespace() {
+        submit(true, Operation::WriteZeroes { offset: 0, len: 512, fua: false });
     }
 }

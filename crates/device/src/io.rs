@@ -29,6 +29,17 @@ pub(crate) struct Limits {
     pub(crate) fabric: bool,
 }
 
+impl Limits {
+    /// Whether an operation of a checked command may reach the store.
+    #[inline]
+    pub(crate) fn allow(&self, operation: &Operation) -> bool {
+        let Some((offset, len)) = operation.range() else { return true };
+        let end = offset.checked_add(len);
+        end.is_some_and(|end| end <= self.blocks << self.lba_shift)
+            && !(self.read_only && operation.mutates())
+    }
+}
+
 /// A checked I/O command: its ranges lie within the namespace, its lengths within the limits. Its data
 /// pointer is not walked yet.
 #[derive(Clone, Copy, Debug)]

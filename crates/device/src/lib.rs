@@ -25,5 +25,6 @@ pub use config::{Config, Fabric, Host, Identity};
 pub use controller::Controller;
 pub use firmware::{Firmware, Observer};
 pub use namespace::{Access, Namespace};
+pub use queue::lost_commands;
 pub use reactor::{BATCH, Reactor, Step};
 pub use subsystem::{AddError, MAX_NSID, Subsystem};

@@ -183,7 +183,9 @@ impl<S: Store, O: Observer> Namespace<S, O> {
         left.retain_mut(|way| {
             let before = way.pending.len();
             let due = way.poll(self, now, &mut |_, _| {});
-            self.left_in_flight.fetch_sub(before - way.pending.len(), Ordering::Relaxed);
+            let ended = before - way.pending.len();
+            let left = self.left_in_flight.fetch_sub(ended, Ordering::Relaxed);
+            assert!(ended <= left, "{ended} operations ended, of {left} that were left");
             if way.pending.is_empty() {
                 return false;
             }
@@ -226,13 +228,17 @@ impl<S: Store> Way<S> {
         sink: &mut impl FnMut(Token, Completion),
     ) -> Option<Nanos> {
         let Way { channel, pending } = self;
-        channel.poll(now, &mut |Token(key), completion| {
-            let Some(Pending { token, operation, ticket }) = pending.try_remove(key as usize) else {
+        let next = channel.poll(now, &mut |Token(key), completion| {
+            let Some(Pending { token, operation, ticket, buffer }) = pending.try_remove(key as usize) else {
                 panic!("the store completed an operation twice, or one that was never submitted: {key}");
             };
+            check_returned(&operation, buffer, &completion);
             ended(namespace, &operation, ticket, &completion);
             sink(token, completion);
-        })
+        });
+        let in_flight = channel.in_flight();
+        assert!(in_flight >= pending.len(), "the store lost operations: {in_flight} of {}", pending.len());
+        next
     }
 }
 
@@ -241,6 +247,15 @@ struct Pending {
     token: Token,
     operation: Operation,
     ticket: u64,
+    /// Bytes of the caller's buffer, where it gave one.
+    buffer: Option<usize>,
+}
+
+/// The caller's buffer comes back with the operation: without it, or with another, its reader would take what it never read for data.
+#[inline]
+fn check_returned(operation: &Operation, given: Option<usize>, completion: &Completion) {
+    let back = completion.buffer.as_ref().map(|buffer| buffer.len());
+    assert!(given == back, "a {} came back with a buffer of {back:?} bytes, not {given:?}", operation.name());
 }
 
 /// The bytes that an operation changes, and whether they are durable once it is done.
@@ -285,12 +300,12 @@ impl<S: Store, O: Observer> Access<S, O> {
         {
             // What holds the stripe may be nobody's any more; the next try finds it free.
             self.namespace.tend(now);
-            let buffer = match data {
-                Data::Owned(buffer) => Some(buffer),
-                Data::None | Data::Spans(_) => None,
-            };
-            return Submitted::Done(Completion { result: Err(StoreError::Busy), buffer });
+            return Submitted::done(Err(StoreError::Busy), data);
         }
+        let buffer = match &data {
+            Data::Owned(buffer) => Some(buffer.len()),
+            Data::None | Data::Spans(_) => None,
+        };
         let mut ticket = 0;
         if let Some((offset, len, _)) = mutation(&operation) {
             self.namespace.observer.begin(offset, len);
@@ -300,11 +315,12 @@ impl<S: Store, O: Observer> Access<S, O> {
         let way = self.way();
         match way.channel.submit(operation, data, Token(way.pending.vacant_key() as u64), now) {
             Submitted::Done(completion) => {
+                check_returned(&operation, buffer, &completion);
                 ended(&self.namespace, &operation, ticket, &completion);
                 Submitted::Done(completion)
             }
             Submitted::Pending => {
-                way.pending.insert(Pending { token, operation, ticket });
+                way.pending.insert(Pending { token, operation, ticket, buffer });
                 if !self.near_data {
                     self.namespace.host_operations.0.fetch_add(1, Ordering::Relaxed);
                 }

@@ -6,7 +6,7 @@
 //! before the slot is used again.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nearside_clock::Nanos;
 use nearside_dma::Region;
@@ -159,6 +159,7 @@ impl Cq {
 
     /// Gives reserved slots back.
     pub(crate) fn release(&mut self, n: u32) {
+        assert!(n <= self.reserved, "completion queue {}: {n} slots released of {}", self.id, self.reserved);
         self.reserved -= n;
     }
 
@@ -171,6 +172,8 @@ impl Cq {
     /// Posts a completion into a reserved slot.
     #[inline]
     fn post(&mut self, result: u64, sq_head: u16, sq: u16, cid: u16, status: Status) {
+        // Without one it would overwrite a completion that the host has not read.
+        assert!(self.reserved > 0, "completion queue {}: command {cid} has no reserved slot", self.id);
         let entry = CompletionEntry::new(result, sq_head, sq, cid, status, self.phase);
         let at = self.ring.base + self.tail as usize * 16;
         let [a, b, c, d] = entry.dw.map(u64::from);
@@ -195,8 +198,19 @@ pub(crate) struct Slot {
     pub(crate) cid: u16,
 }
 
+/// Commands of this process that were lost: see [`lost_commands`].
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// Commands of all controllers in this process so far that were dropped without an answer, by a fault of ours: their hosts wait
+/// until they time out. Where assertions for debugging are on, such a fault panics instead.
+pub fn lost_commands() -> u64 {
+    LOST.load(Ordering::Relaxed)
+}
+
 impl Drop for Slot {
+    #[cold]
     fn drop(&mut self) {
+        LOST.fetch_add(1, Ordering::Relaxed);
         if cfg!(debug_assertions) && !std::thread::panicking() {
             panic!("command {} of submission queue {} was dropped unanswered", self.cid, self.sq);
         }
@@ -241,6 +255,7 @@ impl Queues {
             panic!("completion queue {} is gone before its submission queue", sq.cq)
         };
         cq.post(result, sq.head as u16, sq.id, slot.cid, status);
+        assert!(sq.in_flight > 0, "submission queue {}: command {} was answered twice", sq.id, slot.cid);
         sq.in_flight -= 1;
         if cq.vector.is_some() {
             if cq.unsignalled == 1 {
@@ -260,5 +275,81 @@ impl Queues {
 
     pub(crate) fn clear(&mut self) {
         *self = Queues::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENTRIES: u32 = 4;
+
+    fn queues() -> (Queues, Region) {
+        let region = Arc::new(Region::anonymous(1 << 16).unwrap());
+        let ring = |base| Ring { region: region.clone(), base, size: ENTRIES };
+        let mut queues = Queues::new();
+        queues.sqs[1] = Some(Box::new(Sq::new(1, 1, ring(0))));
+        queues.cqs[1] = Some(Box::new(Cq::new(1, None, ring(4096))));
+        (queues, Region::anonymous(nearside_dma::REGISTERS_SIZE).unwrap())
+    }
+
+    /// Takes one command and reserves its slot.
+    fn take(queues: &mut Queues, registers: &Region) -> Slot {
+        let (Some(sq), Some(cq)) = (&mut queues.sqs[1], &mut queues.cqs[1]) else { panic!("no queues") };
+        assert_eq!(cq.reserve(1, registers).unwrap(), 1);
+        sq.in_flight += 1;
+        Slot { sq: 1, cid: sq.take().cid() }
+    }
+
+    fn answer(queues: &mut Queues, slot: Slot) {
+        queues.answer(slot, 0, Status::SUCCESS, Nanos(0));
+    }
+
+    #[test]
+    fn an_answer_uses_what_was_reserved_for_it() {
+        let (mut queues, registers) = queues();
+        let slot = take(&mut queues, &registers);
+        answer(&mut queues, slot);
+        assert_eq!(queues.sqs[1].as_ref().map(|sq| sq.in_flight), Some(0));
+        assert_eq!(queues.cqs[1].as_ref().map(|cq| cq.reserved), Some(0));
+    }
+
+    #[test]
+    #[should_panic(expected = "command 7 has no reserved slot")]
+    fn a_completion_without_a_reserved_slot_is_not_posted() {
+        answer(&mut queues().0, Slot { sq: 1, cid: 7 });
+    }
+
+    #[test]
+    #[should_panic(expected = "command 7 was answered twice")]
+    fn a_command_is_answered_once() {
+        let (mut queues, registers) = queues();
+        if let Some(cq) = &mut queues.cqs[1] {
+            cq.reserve(1, &registers).unwrap();
+        }
+        answer(&mut queues, Slot { sq: 1, cid: 7 });
+    }
+
+    #[test]
+    #[should_panic(expected = "1 slots released of 0")]
+    fn no_more_is_released_than_was_reserved() {
+        if let Some(cq) = &mut queues().0.cqs[1] {
+            cq.release(1);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "command 7 of submission queue 1 was dropped unanswered")]
+    fn a_slot_that_is_dropped_unanswered_panics_in_tests() {
+        drop(Slot { sq: 1, cid: 7 });
+    }
+
+    #[test]
+    fn a_slot_that_is_dropped_unanswered_is_counted() {
+        let before = lost_commands();
+        assert!(
+            std::panic::catch_unwind(|| drop(Slot { sq: 1, cid: 7 })).is_err() || !cfg!(debug_assertions)
+        );
+        assert!(lost_commands() > before);
     }
 }

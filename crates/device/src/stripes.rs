@@ -109,9 +109,16 @@ fn lock(word: &AtomicU32, mode: Mode) -> bool {
 #[inline]
 fn unlock(word: &AtomicU32, mode: Mode) {
     match mode {
-        Mode::Shared => word.fetch_sub(1, Ordering::Release),
-        Mode::Exclusive => word.fetch_and(!HELD, Ordering::Release),
-    };
+        Mode::Shared => {
+            let before = word.fetch_sub(1, Ordering::Release);
+            // Below zero it would look as if a mutation held it.
+            assert!(before & HELD == 0 && before & !WAITED_FOR > 0, "a stripe without readers was unlocked");
+        }
+        Mode::Exclusive => {
+            let before = word.fetch_and(!HELD, Ordering::Release);
+            assert!(before & HELD != 0, "a stripe that no mutation held was unlocked");
+        }
+    }
 }
 
 #[cfg(test)]
@@ -140,6 +147,18 @@ mod tests {
         stripes.unlock(&READ);
         stripes.unlock(&READ);
         assert_eq!(stripes.held(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "a stripe without readers was unlocked")]
+    fn a_reader_unlocks_what_it_locked() {
+        Stripes::new().unlock(&READ);
+    }
+
+    #[test]
+    #[should_panic(expected = "a stripe that no mutation held was unlocked")]
+    fn a_mutation_unlocks_what_it_locked() {
+        Stripes::new().unlock(&WRITE);
     }
 
     #[test]

@@ -243,7 +243,7 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
     fn validate(&mut self, slot: u32) {
         let block = slot / self.block_slots();
         let die = self.die_of_block(block);
-        debug_assert!(!self.is_valid(slot));
+        assert!(!self.is_valid(slot), "slot {slot} became valid twice");
         self.valid[slot as usize / 64] |= 1 << (slot % 64);
         self.counts[block as usize] += 1;
         self.dies[die as usize].live += 1;
@@ -253,7 +253,8 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
     fn invalidate(&mut self, slot: u32) {
         let block = slot / self.block_slots();
         let die = self.die_of_block(block);
-        debug_assert!(self.is_valid(slot), "slot {slot} twice");
+        // Its block would seem to hold less than it does, and be erased with what is valid.
+        assert!(self.is_valid(slot), "slot {slot} became garbage twice");
         self.valid[slot as usize / 64] &= !(1 << (slot % 64));
         self.counts[block as usize] -= 1;
         self.dies[die as usize].live -= 1;

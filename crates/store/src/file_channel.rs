@@ -428,7 +428,10 @@ impl FileChannel {
         let job = self.jobs[index].take()?;
         self.running.retain(|&other| other != index);
         self.free.push(index);
-        self.mutating -= usize::from(job.operation.mutates());
+        let mutates = usize::from(job.operation.mutates());
+        // Below zero, operations on the same blocks would run beside each other.
+        assert!(mutates <= self.mutating, "more mutations ended than began");
+        self.mutating -= mutates;
         Some((job.token, self.complete(job, result)))
     }
 }
@@ -530,7 +533,9 @@ impl Channel for FileChannel {
                 (Some((user, result, bytes)), failed) => {
                     self.failed.extend(failed);
                     let index = user as usize;
-                    let Some(job) = &mut self.jobs[index] else { continue };
+                    let Some(job) = &mut self.jobs[index] else {
+                        panic!("the kernel completed a call of operation {index}, which has ended");
+                    };
                     job.bytes = bytes;
                     match job.after(result, &mut self.lacks, &self.store) {
                         Step::Again => {

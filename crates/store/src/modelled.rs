@@ -115,10 +115,12 @@ impl<C: Channel, M: Medium> ModelledChannel<C, M> {
     }
 
     fn done_below(&mut self, index: usize, completion: Completion, now: Nanos) {
-        if let Some(slot) = &mut self.slots[index] {
-            slot.completion = Some(completion);
-            self.due.push(slot.due.max(now), index);
-        }
+        let Some(slot) = &mut self.slots[index] else {
+            panic!("the store below completed operation {index}, which has ended");
+        };
+        assert!(slot.completion.is_none(), "the store below completed operation {index} twice");
+        slot.completion = Some(completion);
+        self.due.push(slot.due.max(now), index);
     }
 
     /// Polls below. Apart from `poll`, so that its closure does not depend on the caller's: stores nest.

@@ -396,6 +396,7 @@ impl Admin {
             }
             Some(Waiting::Reset) => {
                 if let State::Resetting(left) = &mut self.state {
+                    assert!(*left > 0, "a reactor let go of its queues twice");
                     *left -= 1;
                     if *left == 0 {
                         self.disabled(&reactor.shared);

@@ -38,9 +38,10 @@ pub(super) enum Kind {
     Flush(Vec<usize>),
     /// The range in flight, and those that are left.
     Deallocate(Operation, Vec<(u64, u64)>),
-    /// The firmware has it; where the reply goes, and whether it was cancelled for an Abort.
+    /// The firmware has it; where the reply goes and how long it may be, and whether it was cancelled for an Abort.
     NearData {
         layout: Layout,
+        room: usize,
         aborted: bool,
     },
 }
@@ -57,6 +58,14 @@ pub(super) struct Parked {
     pub(super) command: Command,
     pub(super) operation: Operation,
     pub(super) payload: Payload,
+}
+
+/// The buffer that a read went to.
+fn read_into(buffer: &Option<IoBuffer>) -> &[u8] {
+    match buffer {
+        Some(buffer) => buffer,
+        None => panic!("a read ended without its buffer"),
+    }
 }
 
 impl<S: Store, F: Firmware<S>> Reactor<S, F> {
@@ -165,8 +174,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         match self.attached.at(place).worker.start(job, now) {
             Ok(()) => {
                 add(&self.shared.counters[self.id].near_data, 1);
-                let kind = Kind::NearData { layout, aborted: false };
-                self.commands.insert(Command { owner: Owner::Host(slot), place, kind });
+                let kind = Kind::NearData { layout, room, aborted: false };
+                self.keep(token, Command { owner: Owner::Host(slot), place, kind });
                 Ok(())
             }
             Err(status) => Err((slot, Fault::transient(status))),
@@ -194,7 +203,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 Payload::Spans(_) => Data::Spans(&spans),
                 Payload::Buffer(buffer) => Data::Owned(buffer),
             };
-            match self.attached.at(command.place).access.submit(operation, data, token, now) {
+            match self.attached.at(command.place).submit(operation, data, token, now) {
                 Submitted::Done(Completion { result: Err(StoreError::Busy), buffer }) => {
                     let payload = match buffer {
                         Some(buffer) => Payload::Buffer(buffer),
@@ -209,7 +218,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                     None => return,
                 },
                 Submitted::Pending => {
-                    self.commands.insert(command);
+                    self.keep(token, command);
                     return;
                 }
             }
@@ -242,14 +251,14 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             },
             (Kind::Single(operation), Ok(())) => (operation, Status::SUCCESS),
             (Kind::Scatter(operation, layout), Ok(())) => {
-                let buffer = completion.buffer.as_deref().unwrap_or(&[]);
+                let buffer = read_into(&completion.buffer);
                 if self.resetting.is_none() {
                     layout.scatter(&self.shared.function.memory, buffer);
                 }
                 (operation, Status::SUCCESS)
             }
             (Kind::Compare(operation, layout), Ok(())) => {
-                let buffer = completion.buffer.as_deref().unwrap_or(&[]);
+                let buffer = read_into(&completion.buffer);
                 let same = io::equal(&self.shared.function.memory, &layout, buffer);
                 (operation, if same { Status::SUCCESS } else { Status::COMPARE_FAILURE })
             }
@@ -301,8 +310,11 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let mut answered = std::mem::take(&mut self.answered);
         let count = answered.len();
         for (Token(key), outcome) in answered.drain(..) {
-            let Some(Command { owner: Owner::Host(slot), place, kind: Kind::NearData { layout, aborted } }) =
-                self.commands.try_remove(key as usize)
+            let Some(Command {
+                owner: Owner::Host(slot),
+                place,
+                kind: Kind::NearData { layout, room, aborted },
+            }) = self.commands.try_remove(key as usize)
             else {
                 panic!("the firmware answered an unknown command: {key}");
             };
@@ -311,7 +323,9 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             } else if aborted {
                 self.conclude(slot, 0, Status::ABORT_REQUESTED, now);
             } else if outcome.status.is_success() {
-                layout.scatter(&self.shared.function.memory, &outcome.reply);
+                // What the host gave is not overwritten by what it did not ask for.
+                let reply = &outcome.reply[..outcome.reply.len().min(room)];
+                layout.scatter(&self.shared.function.memory, reply);
                 self.tell_answer(place);
                 self.conclude(slot, outcome.result.into(), outcome.status, now);
             } else {

@@ -53,10 +53,14 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         for message in messages {
             match message {
                 Message::CreateCq { id, vector, ring, key } => {
+                    let there = self.queues.cqs[usize::from(id)].is_some();
+                    assert!(!there, "completion queue {id} was created twice");
                     self.queues.cqs[usize::from(id)] = Some(Box::new(Cq::new(id, vector, ring)));
                     self.tell(0, Message::Done { key, result: 0 });
                 }
                 Message::CreateSq { id, cq, ring, key } => {
+                    let there = self.queues.sqs[usize::from(id)].is_some();
+                    assert!(!there, "submission queue {id} was created twice");
                     self.queues.sqs[usize::from(id)] = Some(Box::new(Sq::new(id, cq, ring)));
                     self.queues.active.push(id);
                     self.tell(0, Message::Done { key, result: 0 });
@@ -70,6 +74,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                     self.leave(Some(id));
                 }
                 Message::DeleteCq { id, key } => {
+                    let used = self.queues.sqs.iter().flatten().any(|sq| sq.cq == id);
+                    assert!(!used, "completion queue {id} is deleted before its submission queue");
                     self.queues.cqs[usize::from(id)] = None;
                     self.queues.dirty &= !(1 << id);
                     self.tell(0, Message::Done { key, result: 0 });

@@ -77,7 +77,7 @@ pub struct Reactor<S: Store, F: Firmware<S> = ()> {
     pub(crate) shared: Arc<Shared<S, F>>,
     pub(crate) queues: Queues,
     admin: Option<Box<Admin>>,
-    attached: Attachments<S, F>,
+    pub(crate) attached: Attachments<S, F>,
     /// The place whose near-data work has the first claim on the next slice.
     next_slice: usize,
     commands: Slab<Command>,
@@ -319,7 +319,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     #[inline]
     fn transfer(&mut self, slot: Slot, place: usize, operation: Operation, spans: &[Span], now: Nanos) {
         let token = Token(self.commands.vacant_key() as u64);
-        match self.attached.at(place).access.submit(operation, Data::Spans(spans), token, now) {
+        match self.attached.at(place).submit(operation, Data::Spans(spans), token, now) {
             Submitted::Done(Completion { result: Ok(()), .. }) => {
                 self.count(&operation);
                 self.tell_answer(place);
@@ -334,9 +334,16 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             }
             Submitted::Pending => {
                 let kind = Kind::Single(operation);
-                self.commands.insert(Command { owner: Owner::Host(slot), place, kind });
+                self.keep(token, Command { owner: Owner::Host(slot), place, kind });
             }
         }
+    }
+
+    /// Keeps a command that is answered later, under the token that the store or the firmware was given for it.
+    #[inline]
+    fn keep(&mut self, token: Token, command: Command) {
+        let key = self.commands.insert(command);
+        assert!(token.0 == key as u64, "a command is kept as {key}, its operation as {}", token.0);
     }
 
     #[inline]
