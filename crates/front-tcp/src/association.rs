@@ -11,9 +11,9 @@ use nearside_dma::{Function, Region};
 use nearside_spec::registers::{self as reg, Cc, csts};
 use nearside_store::Store;
 
+use crate::offer::Offer;
 use crate::pool::Buffer;
 use crate::queue::Queue;
-use crate::target::Offer;
 
 /// What the threads that serve an association share.
 pub(crate) struct Association<S: Store, F: Firmware<S>> {
@@ -73,4 +73,20 @@ pub(crate) struct Local<S: Store, F: Firmware<S>> {
     pub(crate) orphans: Vec<Buffer>,
     /// When the reactor wants to be stepped; `None`: when there is something for it.
     pub(crate) due: Option<Nanos>,
+    /// The host has reset or shut down the controller: the I/O queues of all threads end.
+    pub(crate) queues_end: bool,
+}
+
+impl<S: Store, F: Firmware<S>> Local<S, F> {
+    pub(crate) fn new(association: Arc<Association<S, F>>, reactor: Reactor<S, F>, now: Nanos) -> Self {
+        Local {
+            association,
+            reactor,
+            connections: Vec::new(),
+            leaving: Vec::new(),
+            orphans: Vec::new(),
+            due: Some(now),
+            queues_end: false,
+        }
+    }
 }

@@ -15,18 +15,22 @@ use nearside_device::Firmware;
 use nearside_dma::socket;
 use nearside_spec::fabrics::ADMIN_IN_CAPSULE;
 use nearside_spec::fabrics::capsule::CapsuleData;
+use nearside_spec::fabrics::command::{Connect, FabricsCommand};
 use nearside_spec::fabrics::pdu::{
     self, DIGEST, DataHeader, Fatal, HEAD, Head, Initialize, Pdu, ReadyToTransfer, Side, TerminateRequest,
     Terms,
 };
+use nearside_spec::fabrics::status;
 use nearside_spec::opcode::{self, admin, io as io_opcode};
 use nearside_spec::{CompletionEntry, Status, SubmissionEntry};
 use nearside_store::Store;
 
 use crate::association::{Association, Local};
+use crate::fabrics::{self, Accepted, Connecting, Refusal};
 use crate::hosts::Ticket;
 use crate::output::{Output, digest};
 use crate::patience::{Pace, Patience};
+use crate::poller::Interest;
 use crate::pool::Pool;
 use crate::queue::{Queue, Refused, Slot, Stage};
 use crate::target::{Counters, Target};
@@ -50,22 +54,22 @@ pub(crate) enum Phase<S: Store, F: Firmware<S>> {
     New,
     /// Before Connect.
     Initialized,
-    /// Its Connect was accepted; the thread of its queue answers.
-    Moving(Box<Moving<S, F>>),
+    /// Its Connect was; the thread of its queue answers.
+    Accepted(Box<Accepted<S, F>>),
     /// It is a queue.
     Serving,
     /// What is left is sent, then it is closed.
     Closing,
 }
 
-/// A connection that becomes a queue.
-pub(crate) struct Moving<S: Store, F: Firmware<S>> {
-    pub(crate) association: Arc<Association<S, F>>,
-    /// Of the Connect command.
-    pub(crate) cid: u16,
-    pub(crate) qid: u16,
-    pub(crate) entries: u32,
-    pub(crate) flow: bool,
+/// What a thread has to do for a connection that has taken what came.
+pub(crate) enum Received {
+    /// So many bytes came, or something else happened: what there is to send is sent.
+    Bytes(usize),
+    /// Before that, the I/O queues of the controller end, on all threads.
+    QueuesEnd(usize),
+    /// It is over.
+    Closed,
 }
 
 /// Why a connection ends.
@@ -94,8 +98,8 @@ struct Arriving {
     crc: Option<u32>,
 }
 
-/// What a connection works with.
-pub(crate) struct Cx<'a, S: Store, F: Firmware<S>> {
+/// What a connection works with: its thread's, and none of it the connection's own.
+pub(crate) struct Context<'a, S: Store, F: Firmware<S>> {
     pub(crate) target: &'a Target<S, F>,
     pub(crate) pool: &'a mut Pool,
     pub(crate) local: Option<&'a mut Local<S, F>>,
@@ -115,7 +119,7 @@ pub(crate) struct Connection<S: Store, F: Firmware<S>> {
     /// One of those of its host.
     pub(crate) ticket: Option<Ticket>,
     /// Counted among those whose hosts have not said who they are.
-    pub(crate) is_stranger: bool,
+    pub(crate) is_unidentified: bool,
     /// When it came to where it stands.
     pub(crate) begun: Nanos,
     /// Since when it is about to be closed.
@@ -124,8 +128,8 @@ pub(crate) struct Connection<S: Store, F: Firmware<S>> {
     partial: Option<Nanos>,
     /// How the peer reads what waits for it.
     pace: Option<Pace>,
-    /// What the poller tells of: that something came, that the socket has room.
-    pub(crate) armed: (bool, bool),
+    /// What the poller tells of.
+    armed: Interest,
     /// Data at hand wait for a staging buffer.
     pub(crate) stalled: bool,
     terms: Terms,
@@ -147,12 +151,12 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             output: Output::default(),
             local: None,
             ticket: None,
-            is_stranger: true,
+            is_unidentified: true,
             begun: now,
             closing: None,
             partial: None,
             pace: None,
-            armed: (true, false),
+            armed: Interest::READ,
             stalled: false,
             terms: Terms::default(),
             answers: Terms::default(),
@@ -194,7 +198,32 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
 
     /// Whether what comes is taken now.
     pub(crate) fn takes(&self) -> bool {
-        !self.stalled && !self.is_backlogged() && !matches!(self.phase, Phase::Moving(_))
+        !self.stalled && !self.is_backlogged() && !self.is_accepted()
+    }
+
+    /// Whether its Connect was accepted, so that the thread of its queue takes it.
+    pub(crate) fn is_accepted(&self) -> bool {
+        matches!(self.phase, Phase::Accepted(_))
+    }
+
+    /// Whether it is the admin queue of a controller.
+    pub(crate) fn is_admin(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.id == 0)
+    }
+
+    /// What the poller should tell of, where it does not: what came, while it would be taken; room, while something could not be sent. It
+    /// tells of what is there again and again.
+    pub(crate) fn new_interest(&mut self) -> Option<Interest> {
+        let wanted = Interest { read: self.takes(), write: !self.output.is_empty() };
+        (wanted != self.armed).then(|| {
+            self.armed = wanted;
+            wanted
+        })
+    }
+
+    /// As a new socket of a poller.
+    pub(crate) fn added_to_poller(&mut self) {
+        self.armed = Interest::READ;
     }
 
     /// What is left of what came, after some of it was used.
@@ -206,14 +235,51 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         }
     }
 
+    /// Takes what has come. A peer that breaks the rules gets a termination request.
+    pub(crate) fn receive(&mut self, scratch: &mut [u8], cx: &mut Context<'_, S, F>) -> Received {
+        let got = match self.read(scratch, cx) {
+            Ok(got) => got,
+            Err(End::Fatal(fatal, header)) => {
+                tracing::info!(peer = %self.peer, %fatal, "a PDU broke the rules");
+                cx.target.counters.refused.fetch_add(1, Ordering::Relaxed);
+                self.terminate(fatal, &header);
+                1
+            }
+            Err(End::Closed) => return Received::Closed,
+            Err(End::Io(error)) => {
+                tracing::info!(peer = %self.peer, %error, "a connection broke");
+                return Received::Closed;
+            }
+        };
+        if got > 0 {
+            cx.target.counters.received.fetch_add(got as u64, Ordering::Relaxed);
+        }
+        let ended = cx.local.as_mut().is_some_and(|local| std::mem::take(&mut local.queues_end));
+        if ended { Received::QueuesEnd(got) } else { Received::Bytes(got) }
+    }
+
+    /// Sends what there is to send, and begins commands that waited for it.
+    pub(crate) fn send(&mut self, cx: &mut Context<'_, S, F>) -> Result<usize, End> {
+        let sent = self.write(cx);
+        self.go_on(cx);
+        if let (Some(queue), Some(association), Some(local)) =
+            (&mut self.queue, &self.association, &mut cx.local)
+            && queue.ring(association.registers())
+        {
+            local.due = Some(cx.now);
+        }
+        sent
+    }
+
     /// Takes what the socket has. Returns the bytes.
-    pub(crate) fn read(&mut self, scratch: &mut [u8], cx: &mut Cx<'_, S, F>) -> Result<usize, End> {
+    fn read(&mut self, scratch: &mut [u8], cx: &mut Context<'_, S, F>) -> Result<usize, End> {
         let mut total = 0;
         if self.stalled {
             self.stalled = false;
-            let rest = std::mem::take(&mut self.rest);
-            let used = self.parse(&rest, cx)?;
-            self.rest = rest[used..].to_vec();
+            let bytes = &mut scratch[..self.rest.len()];
+            bytes.copy_from_slice(&self.rest);
+            let used = self.parse(bytes, cx)?;
+            self.rest.drain(..used);
             self.keep_rest(used, cx.now);
         }
         for _ in 0..READS {
@@ -261,7 +327,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
     }
 
     /// Takes whole PDUs, and data as they come. Returns the bytes used.
-    fn parse(&mut self, bytes: &[u8], cx: &mut Cx<'_, S, F>) -> Result<usize, End> {
+    fn parse(&mut self, bytes: &[u8], cx: &mut Context<'_, S, F>) -> Result<usize, End> {
         let mut used = 0;
         loop {
             let rest = &bytes[used..];
@@ -299,14 +365,14 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
                 Some(n) => used += n,
                 None => return Ok(used),
             }
-            if matches!(self.phase, Phase::Moving(_) | Phase::Closing) {
+            if matches!(self.phase, Phase::Accepted(_) | Phase::Closing) {
                 return Ok(used);
             }
         }
     }
 
     /// One PDU, but for the data of an H2CData. The bytes used; `None`: they are not all there, or have to wait.
-    fn pdu(&mut self, bytes: &[u8], cx: &mut Cx<'_, S, F>) -> Result<Option<usize>, Option<Fatal>> {
+    fn pdu(&mut self, bytes: &[u8], cx: &mut Context<'_, S, F>) -> Result<Option<usize>, Option<Fatal>> {
         let Some(first) = bytes.first_chunk::<HEAD>() else { return Ok(None) };
         let head = Head::decode(first, Side::Controller, &self.terms)?;
         let header_len = head.header_len();
@@ -385,7 +451,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         entry: SubmissionEntry,
         data: &[u8],
         intact: bool,
-        cx: &mut Cx<'_, S, F>,
+        cx: &mut Context<'_, S, F>,
     ) -> Result<bool, Fatal> {
         let counters = &cx.target.counters;
         let refuse = |connection: &mut Self, status: Status| {
@@ -455,7 +521,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         entry: &SubmissionEntry,
         data: &[u8],
         intact: bool,
-        cx: &mut Cx<'_, S, F>,
+        cx: &mut Context<'_, S, F>,
     ) -> Result<Option<CapsuleData>, Option<Status>> {
         if !intact {
             return Err(Some(Status::TRANSIENT_TRANSPORT_ERROR));
@@ -496,8 +562,70 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         }
     }
 
+    /// Executes a Fabrics command; `data` came in its capsule.
+    fn fabrics(&mut self, entry: &SubmissionEntry, data: &[u8], cx: &mut Context<'_, S, F>) {
+        if let Some(queue) = &mut self.queue {
+            queue.advance();
+        }
+        let queue = self.queue.as_mut().filter(|queue| queue.id == 0);
+        let admin = self.association.as_ref().zip(queue);
+        let (status, result) = match (FabricsCommand::decode(entry), admin) {
+            (Some(FabricsCommand::Connect(connect)), _) => {
+                match self.connect(entry.cid(), &connect, data, cx.target) {
+                    Ok(accepted) => {
+                        self.phase = Phase::Accepted(Box::new(accepted));
+                        return;
+                    }
+                    Err(refusal) => {
+                        let (status, dw0, _) = refusal.told();
+                        tracing::info!(peer = %self.peer, status = status::name(status), "Connect was refused");
+                        (status, dw0.into())
+                    }
+                }
+            }
+            _ if !matches!(self.phase, Phase::Serving) => (Status::COMMAND_SEQUENCE_ERROR.dnr(), 0),
+            (Some(FabricsCommand::PropertyGet(property)), Some((association, _))) => {
+                answer(fabrics::property_get(association, &property))
+            }
+            (Some(FabricsCommand::PropertySet(property)), Some((_, queue))) => match &mut cx.local {
+                Some(local) => answer(fabrics::property_set(queue, local, cx.pool, &property, cx.now)),
+                None => (Status::INVALID_FIELD.dnr(), 0),
+            },
+            (Some(FabricsCommand::Disconnect { recfmt: 1.. }), _) => (status::INCOMPATIBLE_FORMAT.dnr(), 0),
+            (Some(FabricsCommand::Disconnect { .. }), Some(_)) => (status::INVALID_QUEUE_TYPE.dnr(), 0),
+            (Some(FabricsCommand::Disconnect { .. }), None) => {
+                self.phase = Phase::Closing;
+                (Status::SUCCESS, 0)
+            }
+            (
+                Some(
+                    FabricsCommand::PropertyGet(_)
+                    | FabricsCommand::PropertySet(_)
+                    | FabricsCommand::Unknown(_),
+                )
+                | None,
+                _,
+            ) => (Status::INVALID_FIELD.dnr(), 0),
+        };
+        self.answer(entry.cid(), result, status, &cx.target.counters);
+    }
+
+    fn connect(
+        &mut self,
+        cid: u16,
+        connect: &Connect,
+        data: &[u8],
+        target: &Target<S, F>,
+    ) -> Result<Accepted<S, F>, Refusal> {
+        if !matches!(self.phase, Phase::Initialized) {
+            return Err(Refusal::Sequence);
+        }
+        let from = Connecting { peer: self.peer, address: self.address, ticket: &mut self.ticket };
+        fabrics::connect(from, cid, connect, data, target)
+    }
+
     /// Gives staging buffers to commands that wait for them.
-    pub(crate) fn go_on(&mut self, cx: &mut Cx<'_, S, F>) {
+    pub(crate) fn go_on(&mut self, cx: &mut Context<'_, S, F>) {
         let (Some(queue), Some(association)) = (&mut self.queue, &self.association) else { return };
         while let Some(&key) = queue.postponed.front() {
             let io = queue.id != 0;
@@ -561,7 +689,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
     }
 
     /// So many bytes of an H2CData are at their place. All of them, and no digest to come: its slot, bytes and that they are intact.
-    fn arrived(&mut self, n: usize, cx: &Cx<'_, S, F>) -> Option<(u16, u32, bool)> {
+    fn arrived(&mut self, n: usize, cx: &Context<'_, S, F>) -> Option<(u16, u32, bool)> {
         let Expect::Data(data) = &mut self.expect else { return None };
         if let Some(crc) = data.crc {
             let region = cx.pool.region();
@@ -579,7 +707,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
     }
 
     /// An H2CData is complete.
-    fn arrived_all(&mut self, (key, len, right): (u16, u32, bool), cx: &mut Cx<'_, S, F>) {
+    fn arrived_all(&mut self, (key, len, right): (u16, u32, bool), cx: &mut Context<'_, S, F>) {
         let (Some(queue), Some(association)) = (&mut self.queue, &self.association) else { return };
         let Some(slot) = queue.slot(key) else { return };
         let Stage::Receiving { received, intact, .. } = &mut slot.stage else { return };
@@ -605,7 +733,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
     }
 
     /// Answers what the controller has completed. Returns how many commands.
-    pub(crate) fn reap(&mut self, cx: &mut Cx<'_, S, F>) -> usize {
+    pub(crate) fn reap(&mut self, cx: &mut Context<'_, S, F>) -> usize {
         let Some(association) = self.association.clone() else { return 0 };
         let mut done = 0;
         while let Some((entry, slot)) = self.queue.as_mut().and_then(|queue| queue.reap(&association.rings)) {
@@ -621,7 +749,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         done
     }
 
-    fn complete(&mut self, entry: &CompletionEntry, slot: Slot, cx: &mut Cx<'_, S, F>) {
+    fn complete(&mut self, entry: &CompletionEntry, slot: Slot, cx: &mut Context<'_, S, F>) {
         let (cid, status) = (slot.entry.cid(), entry.status());
         let result = u64::from(entry.dw[0]) | u64::from(entry.dw[1]) << 32;
         let to_controller = slot.is_to_controller();
@@ -657,7 +785,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
     }
 
     /// Sends what there is to send.
-    pub(crate) fn write(&mut self, cx: &mut Cx<'_, S, F>) -> Result<usize, End> {
+    fn write(&mut self, cx: &mut Context<'_, S, F>) -> Result<usize, End> {
         let sent = self.output.send(&self.stream, cx.pool).map_err(End::Io)?;
         let (patience, waiting) = (cx.target.patience(), self.output.waiting() as u64);
         match &mut self.pace {
@@ -679,8 +807,16 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
     }
 
     /// Ends the connection with a termination request, after what is on its way.
-    pub(crate) fn terminate(&mut self, fatal: Fatal, offending: &[u8]) {
+    fn terminate(&mut self, fatal: Fatal, offending: &[u8]) {
         self.output.bytes(TerminateRequest::new(Side::Host, fatal, offending).bytes());
         self.phase = Phase::Closing;
+    }
+}
+
+/// What a Fabrics command is answered: its status and DW0 and 1.
+fn answer(result: Result<u64, Status>) -> (Status, u64) {
+    match result {
+        Ok(result) => (Status::SUCCESS, result),
+        Err(status) => (status, 0),
     }
 }

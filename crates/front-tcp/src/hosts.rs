@@ -80,6 +80,7 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let mut present = lock(&self.present);
         if let Some(host) = present.hosts.get_mut(&self.who) {
+            assert!(host.connections > 0, "a host without connections has lost one");
             host.connections -= 1;
             if host.connections == 0 {
                 present.hosts.remove(&self.who);

@@ -9,12 +9,16 @@
 //! with the specified termination request, and nothing else. Nobody waits for a peer without end ([`patience`]), and what hosts share
 //! (staging buffers, connections) is shared out by host ([`pool`], [`hosts`]).
 
+mod acceptor;
 mod association;
 mod connection;
 mod fabrics;
 mod hosts;
+mod mail;
+mod offer;
 mod output;
 mod patience;
+mod poller;
 mod pool;
 mod queue;
 mod target;
@@ -30,7 +34,8 @@ use nearside_clock::Clock;
 use nearside_device::Firmware;
 use nearside_store::Store;
 
-pub use target::{Connected, Counters, Offer, Options, Target};
+pub use offer::Offer;
+pub use target::{Connected, Counters, Options, Target};
 
 /// A target's threads. Dropped, it stops them: what was taken is finished and answered first.
 pub struct Server<S: Store, F: Firmware<S>> {
@@ -51,10 +56,17 @@ impl<S: Store, F: Firmware<S>> Server<S, F> {
         let mut server = Server { target: target.clone(), addresses, threads: Vec::new() };
         // The first thread accepts. All pools are known before it does.
         let mut listeners = Some(listeners);
+        let mailboxes = Arc::new(mail::Mailboxes::new(target.options.threads, target.wakeup.clone()));
         let mut made = Vec::new();
         for index in 0..target.options.threads {
             let listeners = listeners.take().unwrap_or_default();
-            made.push(thread::Thread::new(index, target.clone(), listeners, clock.clone())?);
+            made.push(thread::Thread::new(
+                index,
+                target.clone(),
+                mailboxes.clone(),
+                listeners,
+                clock.clone(),
+            )?);
         }
         for (index, thread) in made.into_iter().enumerate() {
             let builder = std::thread::Builder::new().name(format!("tcp{index}"));

@@ -6,6 +6,11 @@ use std::sync::Arc;
 
 use nearside_dma::Region;
 
+/// Where controllers find a thread's staging buffers.
+pub(crate) fn pool_iova(thread: usize) -> u64 {
+    (thread as u64 + 1) << 40
+}
+
 /// The largest buffer, and what the region is cut into.
 pub(crate) const CHUNK: usize = 4 << 20;
 /// Log2 of the buffers' sizes: 4 KiB, 16 KiB, 128 KiB, 1 MiB, 4 MiB.
@@ -170,6 +175,7 @@ impl Pool {
     /// A buffer of [`Pool::take_to_await`] waits no longer.
     pub(crate) fn arrived(&mut self, buffer: &Buffer) {
         let size = buffer.len();
+        assert!(size <= self.held(buffer.holder).awaiting, "a buffer that awaits no data has got them");
         self.awaiting -= size;
         self.held(buffer.holder).awaiting -= size;
         self.freed = true;
@@ -177,12 +183,16 @@ impl Pool {
 
     pub(crate) fn give_back(&mut self, buffer: Buffer) {
         let class = usize::from(buffer.class);
-        self.held(buffer.holder).bytes[class] -= buffer.len();
+        let (chunk, per_chunk) = (buffer.offset / CHUNK, CHUNK / buffer.len());
+        let held = &mut self.held(buffer.holder).bytes[class];
+        // Two hosts would have it.
+        assert!(*held >= buffer.len(), "a buffer at {:#x} was given back twice", buffer.offset);
+        *held -= buffer.len();
         self.freed = true;
         let free = &mut self.free[class];
         free.push(buffer.offset);
         // A chunk that is whole again can serve another size; one or two of a size stay, so that this is rare.
-        let (chunk, per_chunk) = (buffer.offset / CHUNK, CHUNK / buffer.len());
+        assert!(self.lent[chunk] > 0, "a buffer at {:#x} was given back twice", buffer.offset);
         self.lent[chunk] -= 1;
         if self.lent[chunk] == 0 && (per_chunk <= 4 || free.len() > 2 * per_chunk) {
             free.retain(|&offset| offset / CHUNK != chunk);
@@ -256,6 +266,23 @@ mod tests {
                 assert_eq!(all(&mut pool, 7, len, await_data).len(), counts[0], "{len}");
             }
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "was given back twice")]
+    fn a_buffer_comes_back_once() {
+        let mut pool = Pool::new(32 << 20, 0).unwrap();
+        let buffer = pool.take(0, 4096).unwrap();
+        pool.give_back(Buffer { ..buffer });
+        pool.give_back(buffer);
+    }
+
+    #[test]
+    #[should_panic(expected = "a buffer that awaits no data has got them")]
+    fn data_that_nobody_awaits_do_not_come() {
+        let mut pool = Pool::new(32 << 20, 0).unwrap();
+        let buffer = pool.take(0, 4096).unwrap();
+        pool.arrived(&buffer);
     }
 
     /// One buffer of each chunk kept, the others given back, size after size: no size is left without chunks.

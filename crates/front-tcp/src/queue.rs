@@ -253,8 +253,20 @@ impl Queue {
             (self.head, self.phase) = (0, !self.phase);
         }
         self.taken -= 1;
-        let key = self.by_cid[usize::from(entry.cid())].checked_sub(1)?;
-        let slot = self.remove(key)?;
+        let key = self.by_cid[usize::from(entry.cid())].checked_sub(1);
+        let Some(slot) = key.and_then(|key| self.remove(key)) else {
+            panic!(
+                "the controller completed command {} of queue {}, which is not there",
+                entry.cid(),
+                self.id
+            )
+        };
+        // Its buffer is the controller's until it completes, and its host's after.
+        assert!(
+            slot.stage == Stage::Taken,
+            "the controller completed command {} before it had it",
+            entry.cid()
+        );
         if !slot.is_to_controller() {
             self.reading -= slot.len as usize;
         }

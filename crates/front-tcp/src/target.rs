@@ -1,6 +1,6 @@
 //! What a target offers, to whom, and who is there.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,60 +15,12 @@ use nearside_store::Store;
 
 use crate::association::Association;
 use crate::hosts::Hosts;
+use crate::offer::Offer;
 use crate::patience::Patience;
 use crate::queue::MAX_ENTRIES;
-use crate::thread::Mail;
 
 /// Controllers at the same time, of all subsystems.
 pub(crate) const MAX_CONTROLLERS: usize = 4096;
-
-/// A subsystem as hosts are offered it.
-pub struct Offer<S: Store, F: Firmware<S>> {
-    /// Its name.
-    pub nqn: String,
-    /// Serial number, at most 20 ASCII characters; the same for all its controllers.
-    pub serial: String,
-    /// Its namespaces.
-    pub subsystem: Arc<Subsystem<S, F>>,
-    /// Hosts that may connect, by NQN; `None`: all.
-    pub hosts: Option<Vec<String>>,
-    /// What the word of named hosts on who asks is worth.
-    pub identities: Vec<(String, Identity)>,
-    /// And that of all others.
-    pub identity: Identity,
-    /// I/O queues of a controller, at most 63.
-    pub io_queues: u16,
-    /// Log2 of the largest transfer in 4 KiB pages, at most 10 (4 MiB).
-    pub mdts: u8,
-    /// Whether a volatile write cache is reported.
-    pub write_cache: bool,
-}
-
-impl<S: Store, F: Firmware<S>> Offer<S, F> {
-    /// For all hosts, whose root is squashed to nobody; transfers up to 1 MiB.
-    pub fn new(nqn: &str, serial: &str, subsystem: Arc<Subsystem<S, F>>) -> Offer<S, F> {
-        Offer {
-            nqn: nqn.to_owned(),
-            serial: serial.to_owned(),
-            subsystem,
-            hosts: None,
-            identities: Vec::new(),
-            identity: Identity::SquashRoot { uid: 65534, gid: 65534 },
-            io_queues: 63,
-            mdts: 8,
-            write_cache: true,
-        }
-    }
-
-    pub(crate) fn allows(&self, host: &str) -> bool {
-        self.hosts.as_ref().is_none_or(|hosts| hosts.iter().any(|h| h == host))
-    }
-
-    fn identity_of(&self, host: &str) -> Identity {
-        let named = self.identities.iter().find(|(nqn, _)| nqn == host);
-        named.map_or(self.identity, |(_, identity)| *identity)
-    }
-}
 
 /// How a target works.
 #[derive(Clone, Debug)]
@@ -162,14 +114,10 @@ pub struct Connected {
     pub enabled: bool,
 }
 
-/// Mail of a thread.
-type Post<S, F> = Mutex<VecDeque<Mail<S, F>>>;
-
-/// A target: its subsystems, its hosts, and the mail of its threads.
+/// A target: its subsystems and its hosts.
 pub struct Target<S: Store, F: Firmware<S>> {
     pub(crate) options: Options,
     pub(crate) wakeup: Arc<Wakeup>,
-    pub(crate) posts: Box<[Post<S, F>]>,
     pub(crate) stopping: AtomicBool,
     offers: Mutex<BTreeMap<String, Arc<Offer<S, F>>>>,
     associations: Mutex<HashMap<u16, Arc<Association<S, F>>>>,
@@ -194,7 +142,6 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
         let threads = options.threads.clamp(1, 16);
         Ok(Arc::new(Target {
             wakeup: Arc::new(Wakeup::for_sleepers(threads)?),
-            posts: (0..threads).map(|_| Mutex::default()).collect(),
             pools: Mutex::new(vec![None; threads]),
             hosts: Hosts::new(options.per_host),
             advertised: Mutex::default(),
@@ -291,27 +238,12 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
         Ok(Some(association))
     }
 
-    /// Ends an association: every thread closes its connections and lets go of its reactor.
-    pub(crate) fn end(&self, association: &Association<S, F>) {
+    /// Ends an association: no connection becomes a queue of it any more. False where it has ended already; else every thread has to
+    /// close its connections and let go of its reactor.
+    #[must_use]
+    pub(crate) fn end(&self, association: &Association<S, F>) -> bool {
         association.ended.store(true, Ordering::Release);
-        if lock(&self.associations).remove(&association.cntlid).is_some() {
-            for thread in 0..self.posts.len() {
-                self.post(thread, Mail::End(association.cntlid));
-            }
-        }
-    }
-
-    pub(crate) fn post(&self, thread: usize, mail: Mail<S, F>) {
-        lock(&self.posts[thread]).push_back(mail);
-        self.wakeup.ring();
-    }
-
-    pub(crate) fn mail(&self, thread: usize) -> VecDeque<Mail<S, F>> {
-        std::mem::take(&mut lock(&self.posts[thread]))
-    }
-
-    pub(crate) fn has_mail(&self, thread: usize) -> bool {
-        !lock(&self.posts[thread]).is_empty()
+        lock(&self.associations).remove(&association.cntlid).is_some()
     }
 
     /// The controller of a host; `offer`: of a subsystem, else of discovery.
@@ -333,7 +265,7 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
         };
         let identity = offer.map_or(Identity::Refuse, |offer| offer.identity_of(host_nqn));
         Config {
-            reactors: self.posts.len(),
+            reactors: self.options.threads,
             io_queues: offer.map_or(1, |offer| offer.io_queues.clamp(1, 63)),
             queue_entries: MAX_ENTRIES,
             mdts: offer.map_or(8, |offer| offer.mdts.clamp(1, 10)),

@@ -1,0 +1,162 @@
+//! Which connections are accepted: so many together, and so many from one address whose hosts have not said who they are.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::Ordering;
+
+use nearside_clock::Nanos;
+
+use crate::poller::Poller;
+use crate::target::{Counters, Options};
+
+/// How long nothing is accepted after that failed, unless a connection ends.
+const PAUSE_NS: u64 = 250_000_000;
+/// How often the log says the same of connections that cannot be taken.
+const SAY_EVERY_NS: u64 = 60_000_000_000;
+
+/// Connections whose hosts have not said who they are, by where they come from. They are all on the thread that accepts.
+#[derive(Default)]
+struct Unidentified {
+    by_network: HashMap<IpAddr, usize>,
+    count: usize,
+}
+
+/// What counts as one place: an address, or the network that one customer has at least (RFC 6177).
+fn network(peer: &SocketAddr) -> IpAddr {
+    match peer.ip().to_canonical() {
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
+        v4 => v4,
+    }
+}
+
+impl Unidentified {
+    /// One more, unless there are as many as may be.
+    fn admit(&mut self, peer: &SocketAddr, options: &Options) -> bool {
+        if self.count >= options.connections.div_ceil(2) {
+            return false;
+        }
+        let here = self.by_network.entry(network(peer)).or_default();
+        if *here >= options.per_address {
+            return false;
+        }
+        (*here, self.count) = (*here + 1, self.count + 1);
+        true
+    }
+
+    fn leave(&mut self, peer: &SocketAddr) {
+        let network = network(peer);
+        let Some(here) = self.by_network.get_mut(&network) else {
+            panic!("{peer} leaves, and none had come from there")
+        };
+        *here -= 1;
+        if *here == 0 {
+            self.by_network.remove(&network);
+        }
+        self.count -= 1;
+    }
+}
+
+/// What a listener had.
+pub(crate) enum Accepted {
+    /// A connection: its socket, its peer, and which address of ours it came to.
+    Connection(TcpStream, SocketAddr, SocketAddr),
+    /// One that is not taken, or was gone before it could be.
+    Dropped,
+    /// Nothing more, or nothing that can be taken now.
+    Nothing,
+}
+
+/// The listeners of a thread.
+pub(crate) struct Acceptor {
+    listeners: Vec<TcpListener>,
+    unidentified: Unidentified,
+    /// When connections are accepted again.
+    paused_until: Option<Nanos>,
+    /// When the log last said that connections cannot be taken.
+    said: Option<Nanos>,
+}
+
+impl Acceptor {
+    pub(crate) fn new(listeners: Vec<TcpListener>) -> Acceptor {
+        Acceptor { listeners, unidentified: Unidentified::default(), paused_until: None, said: None }
+    }
+
+    /// The next connection of a listener, counted as one whose host has not said who it is.
+    pub(crate) fn accept(
+        &mut self,
+        listener: usize,
+        poller: &Poller,
+        options: &Options,
+        counters: &Counters,
+        now: Nanos,
+    ) -> Accepted {
+        let Some(listener) = self.listeners.get(listener) else { return Accepted::Nothing };
+        let (stream, peer) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => return Accepted::Nothing,
+                // It was gone before it was taken.
+                io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => return Accepted::Dropped,
+                _ => {
+                    counters.not_accepted.fetch_add(1, Ordering::Relaxed);
+                    self.pause(&error, poller, now);
+                    return Accepted::Nothing;
+                }
+            },
+        };
+        let ready = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+        let Ok(address) = ready.and_then(|()| stream.local_addr()) else { return Accepted::Dropped };
+        let open = counters.open.load(Ordering::Relaxed);
+        if open >= options.connections as u64 || !self.unidentified.admit(&peer, options) {
+            counters.turned_away.fetch_add(1, Ordering::Relaxed);
+            if self.may_say(now) {
+                tracing::warn!(%peer, open, "there are too many connections, of all or from that address");
+            }
+            return Accepted::Dropped;
+        }
+        counters.connections.fetch_add(1, Ordering::Relaxed);
+        counters.open.fetch_add(1, Ordering::Relaxed);
+        Accepted::Connection(stream, peer, address)
+    }
+
+    /// A host has said who it is, or has gone.
+    pub(crate) fn identified(&mut self, peer: &SocketAddr) {
+        self.unidentified.leave(peer);
+    }
+
+    /// Whether the log has not said it lately.
+    fn may_say(&mut self, now: Nanos) -> bool {
+        let may = self.said.is_none_or(|said| now.since(said) > SAY_EVERY_NS);
+        if may {
+            self.said = Some(now);
+        }
+        may
+    }
+
+    /// No connection can be accepted, for lack of descriptors or of memory: the poller would say again and again that there is one.
+    fn pause(&mut self, error: &io::Error, poller: &Poller, now: Nanos) {
+        if self.may_say(now) {
+            tracing::warn!(%error, "no connection can be accepted until another ends");
+        }
+        self.paused_until = Some(now + PAUSE_NS);
+        poller.set_accepting(&self.listeners, false);
+    }
+
+    /// When connections are accepted again, where they are not now.
+    pub(crate) fn paused_until(&self) -> Option<Nanos> {
+        self.paused_until
+    }
+
+    /// Ends a pause.
+    pub(crate) fn resume(&mut self, poller: &Poller) {
+        if self.paused_until.take().is_some() {
+            poller.set_accepting(&self.listeners, true);
+        }
+    }
+
+    /// Accepts nothing any more.
+    pub(crate) fn close(&mut self) {
+        self.listeners.clear();
+    }
+}
