@@ -1,8 +1,10 @@
 //! Time as a parameter. Logic takes `now`; only thin runners ask a clock.
 
+mod rate;
 mod sim;
 mod tsc;
 
+pub use rate::RateLimits;
 pub use sim::SimClock;
 pub use tsc::{CALIBRATION_NS, TscClock};
 

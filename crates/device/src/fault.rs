@@ -3,6 +3,7 @@
 use nearside_spec::Status;
 use nearside_spec::command::Field;
 use nearside_store::{Operation, StoreError};
+use tracing::Level;
 
 /// A command's failure. Where `at` is set, byte and bit of the offending field go to the error log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,21 +49,24 @@ impl Fault {
     }
 }
 
-/// What the host hears of a store's error.
-pub(crate) fn of_store(error: &StoreError, operation: &Operation) -> Fault {
+/// What a store's error means: what the host is told, and how loud the operator is.
+pub(crate) fn of_store(error: &StoreError, operation: &Operation) -> (Fault, Level) {
     match (error, operation) {
-        (StoreError::OutOfRange { .. }, _) => Fault::new(Status::LBA_OUT_OF_RANGE),
-        (StoreError::ReadOnly, _) => Fault::new(Status::READ_ONLY_NAMESPACE),
+        // The command's range was checked: the store and its namespace do not agree.
+        (StoreError::OutOfRange { .. }, _) => (Fault::new(Status::LBA_OUT_OF_RANGE), Level::ERROR),
+        (StoreError::ReadOnly, _) => (Fault::new(Status::READ_ONLY_NAMESPACE), Level::DEBUG),
         // Again at once it would meet the same: a host that is told so says "no space left" and does not try.
-        (StoreError::Full { .. }, _) => Fault::new(Status::CAPACITY_EXCEEDED),
-        (StoreError::Busy, _) => Fault::transient(Status::NAMESPACE_NOT_READY),
-        (StoreError::Medium { .. }, Operation::Read { .. }) => Fault::transient(Status::UNRECOVERED_READ),
+        (StoreError::Full { .. }, _) => (Fault::new(Status::CAPACITY_EXCEEDED), Level::WARN),
+        (StoreError::Busy, _) => (Fault::transient(Status::NAMESPACE_NOT_READY), Level::DEBUG),
+        (StoreError::Medium { .. }, Operation::Read { .. }) => {
+            (Fault::transient(Status::UNRECOVERED_READ), Level::ERROR)
+        }
         (
             StoreError::Medium { .. },
             Operation::Write { .. }
             | Operation::Flush
             | Operation::WriteZeroes { .. }
             | Operation::Deallocate { .. },
-        ) => Fault::transient(Status::WRITE_FAULT),
+        ) => (Fault::transient(Status::WRITE_FAULT), Level::ERROR),
     }
 }

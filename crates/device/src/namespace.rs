@@ -11,13 +11,16 @@ use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use nearside_clock::Nanos;
+use nearside_clock::{Nanos, RateLimits, event_at};
 use nearside_dma::Memory;
+use nearside_spec::Status;
 use nearside_store::{Channel, Completion, Data, Operation, Store, StoreError, Submitted, Token};
 use slab::Slab;
 
+use crate::fault;
 use crate::firmware::Observer;
 use crate::stripes::Stripes;
+use crate::subsystem::REPORT_EVERY_NS;
 
 /// A store with logical blocks of 512 or 4096 bytes, and an observer of its changes.
 pub struct Namespace<S: Store, O = ()> {
@@ -33,6 +36,8 @@ pub struct Namespace<S: Store, O = ()> {
     left_in_flight: AtomicUsize,
     /// Operations of hosts so far that the medium did not end at once.
     host_operations: Apart,
+    /// What the log was told of failures, by their status.
+    reports: Mutex<RateLimits<Status>>,
 }
 
 /// On cache lines of its own: it is written where what lies around it is only read.
@@ -87,6 +92,7 @@ impl<S: Store, O: Observer> Namespace<S, O> {
             left: Mutex::default(),
             left_in_flight: AtomicUsize::new(0),
             host_operations: Apart::default(),
+            reports: Mutex::new(RateLimits::new(REPORT_EVERY_NS)),
         })
     }
 
@@ -154,6 +160,21 @@ impl<S: Store, O: Observer> Namespace<S, O> {
         self.host_operations.0.load(Ordering::Relaxed)
     }
 
+    /// Whether the log is told of a failure of that status now, and how many like it were not since the last.
+    #[cold]
+    pub(crate) fn may_report(&self, status: Status, now: Nanos) -> Option<u64> {
+        self.reports.lock().unwrap_or_else(|e| e.into_inner()).admit(status, now)
+    }
+
+    /// A read for near-data work failed: no command of a host says so.
+    #[cold]
+    fn near_data_failed(&self, operation: &Operation, error: &StoreError, now: Nanos) {
+        let (fault, level) = fault::of_store(error, operation);
+        if let Some(suppressed) = self.may_report(fault.status, now) {
+            event_at!(level, operation = operation.name(), %error, suppressed, "the store failed near-data work");
+        }
+    }
+
     /// Operations in flight that the accesses left which began them.
     #[inline]
     pub fn left_in_flight(&self) -> usize {
@@ -182,7 +203,7 @@ impl<S: Store, O: Observer> Namespace<S, O> {
         let mut next: Option<Nanos> = None;
         left.retain_mut(|way| {
             let before = way.pending.len();
-            let due = way.poll(self, now, &mut |_, _| {});
+            let due = way.poll(self, now, false, &mut |_, _| {});
             let ended = before - way.pending.len();
             let left = self.left_in_flight.fetch_sub(ended, Ordering::Relaxed);
             assert!(ended <= left, "{ended} operations ended, of {left} that were left");
@@ -225,6 +246,7 @@ impl<S: Store> Way<S> {
         &mut self,
         namespace: &Namespace<S, O>,
         now: Nanos,
+        near_data: bool,
         sink: &mut impl FnMut(Token, Completion),
     ) -> Option<Nanos> {
         let Way { channel, pending } = self;
@@ -232,6 +254,9 @@ impl<S: Store> Way<S> {
             let Some(Pending { token, operation, ticket, buffer }) = pending.try_remove(key as usize) else {
                 panic!("the store completed an operation twice, or one that was never submitted: {key}");
             };
+            if near_data && let Err(error) = &completion.result {
+                namespace.near_data_failed(&operation, error, now);
+            }
             check_returned(&operation, buffer, &completion);
             ended(namespace, &operation, ticket, &completion);
             sink(token, completion);
@@ -315,6 +340,11 @@ impl<S: Store, O: Observer> Access<S, O> {
         let way = self.way();
         match way.channel.submit(operation, data, Token(way.pending.vacant_key() as u64), now) {
             Submitted::Done(completion) => {
+                if self.near_data
+                    && let Err(error) = &completion.result
+                {
+                    self.namespace.near_data_failed(&operation, error, now);
+                }
                 check_returned(&operation, buffer, &completion);
                 ended(&self.namespace, &operation, ticket, &completion);
                 Submitted::Done(completion)
@@ -332,8 +362,8 @@ impl<S: Store, O: Observer> Access<S, O> {
     /// Hands over what is finished; see [`Channel::poll`].
     #[inline]
     pub fn poll(&mut self, now: Nanos, sink: &mut impl FnMut(Token, Completion)) -> Option<Nanos> {
-        let Access { namespace, way, .. } = self;
-        way.as_mut()?.poll(namespace, now, sink)
+        let Access { namespace, way, near_data } = self;
+        way.as_mut()?.poll(namespace, now, *near_data, sink)
     }
 
     /// Operations in flight.

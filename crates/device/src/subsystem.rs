@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use nearside_clock::{Nanos, RateLimits};
 use nearside_store::Store;
 
 use crate::Namespace;
@@ -14,9 +15,22 @@ use crate::shared::{Message, Shared};
 /// The largest namespace identifier (NN of Identify Controller).
 pub const MAX_NSID: u32 = 1024;
 
+/// How often the log says the same of one subsystem, and of one namespace.
+pub(crate) const REPORT_EVERY_NS: u64 = 10_000_000_000;
+
+/// What a host does that the operator is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    Doorbell,
+    Reset,
+    AdminQueues,
+    SilentHost,
+}
+
 /// Namespaces by their identifiers, and who uses them.
 pub struct Subsystem<S: Store, F = ()> {
     inner: Mutex<Inner<S, F>>,
+    reports: Mutex<RateLimits<Trouble>>,
 }
 
 struct Inner<S: Store, F> {
@@ -39,7 +53,7 @@ pub enum AddError {
 impl<S: Store, F> Default for Subsystem<S, F> {
     fn default() -> Self {
         let inner = Inner { namespaces: BTreeMap::new(), controllers: Vec::new(), pages: BTreeMap::new() };
-        Subsystem { inner: Mutex::new(inner) }
+        Subsystem { inner: Mutex::new(inner), reports: Mutex::new(RateLimits::new(REPORT_EVERY_NS)) }
     }
 }
 
@@ -51,6 +65,12 @@ impl<S: Store, F> Subsystem<S, F> {
 
     fn lock(&self) -> MutexGuard<'_, Inner<S, F>> {
         self.inner.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Whether the log is told now, and how many like it were not since the last.
+    #[cold]
+    pub(crate) fn may_report(&self, trouble: Trouble, now: Nanos) -> Option<u64> {
+        self.reports.lock().unwrap_or_else(|e| e.into_inner()).admit(trouble, now)
     }
 
     /// Adds a namespace. Controllers that run attach to it and tell their hosts.

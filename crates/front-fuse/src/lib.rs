@@ -15,11 +15,11 @@ mod socket;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::SystemTime;
 
 use fuser::{Config, MountOption, Session, SessionACL};
-use nearside_clock::TscClock;
+use nearside_clock::{RateLimits, TscClock};
 use nearside_dma::Function;
 use nearside_dma::system::{self, Termination};
 use nearside_driver::{Driver, DriverConfig, Policy, Threaded};
@@ -90,6 +90,8 @@ pub enum AttachError {
 
 /// How long a command may take. Near-data work over a large volume takes its time.
 const COMMAND_TIMEOUT_MS: u64 = 3_600_000;
+/// How often the log says the same.
+pub(crate) const REPORT_EVERY_NS: u64 = 10_000_000_000;
 /// Memory for the data of commands in flight; it takes room once touched.
 const POOL_BYTES: usize = 128 << 20;
 
@@ -176,7 +178,13 @@ fn mount(host: &Arc<Host>, mountpoint: &Path, threads: usize) -> Result<(Mount, 
         ];
         config.acl = acl;
         config.n_threads = Some(threads.max(1));
-        let namespace = mount::Namespace { host: host.clone(), owner, since: SystemTime::now() };
+        let namespace = mount::Namespace {
+            host: host.clone(),
+            owner,
+            since: SystemTime::now(),
+            clock: TscClock::new(),
+            reports: Mutex::new(RateLimits::new(REPORT_EVERY_NS)),
+        };
         Session::new(namespace, mountpoint, &config)
     };
     if owner.0 == 0 {

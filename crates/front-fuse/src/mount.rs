@@ -5,7 +5,7 @@
 //! nothing. There is nothing else in the directory, and nothing can be made there.
 
 use std::ffi::OsStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -13,7 +13,9 @@ use fuser::{
     KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
     ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
+use nearside_clock::{Clock, RateLimits, TscClock, event_at};
 use nearside_spec::Status;
+use tracing::Level;
 
 use crate::host::{Host, HostError};
 
@@ -28,9 +30,21 @@ pub(crate) struct Namespace {
     pub(crate) host: Arc<Host>,
     pub(crate) owner: (u32, u32),
     pub(crate) since: SystemTime,
+    pub(crate) clock: TscClock,
+    /// What the log was told of failures, by their level.
+    pub(crate) reports: Mutex<RateLimits<Level>>,
 }
 
 impl Namespace {
+    fn errno(&self, error: &HostError) -> Errno {
+        let (errno, level) = told(error);
+        let mut reports = self.reports.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(suppressed) = reports.admit(level, self.clock.now()) {
+            event_at!(level, %error, suppressed, "a request of the kernel's failed");
+        }
+        errno
+    }
+
     fn attr(&self, ino: INodeNo) -> Option<FileAttr> {
         let read_only = self.host.info().read_only;
         let (kind, perm, size) = match ino {
@@ -59,17 +73,17 @@ impl Namespace {
     }
 }
 
-/// One place where a failure becomes an errno, and a line on stderr.
-fn errno(error: &HostError) -> Errno {
-    eprintln!("nearside: {error}");
+/// What a failure means: what the caller is told, and how loud the operator is.
+fn told(error: &HostError) -> (Errno, Level) {
     let status = match error {
-        HostError::OutOfRange { .. } => return Errno::ENOSPC,
-        error => error.status().map(Status::code),
+        HostError::OutOfRange { .. } => return (Errno::ENOSPC, Level::WARN),
+        HostError::Gone => return (Errno::EIO, Level::DEBUG),
+        HostError::Driver { .. } | HostError::Command { .. } => error.status().map(Status::code),
     };
     match status {
-        Some(Status::CAPACITY_EXCEEDED | Status::LBA_OUT_OF_RANGE) => Errno::ENOSPC,
-        Some(Status::READ_ONLY_NAMESPACE | Status::WRITE_TO_READ_ONLY_RANGE) => Errno::EROFS,
-        _ => Errno::EIO,
+        Some(Status::CAPACITY_EXCEEDED | Status::LBA_OUT_OF_RANGE) => (Errno::ENOSPC, Level::WARN),
+        Some(Status::READ_ONLY_NAMESPACE | Status::WRITE_TO_READ_ONLY_RANGE) => (Errno::EROFS, Level::WARN),
+        _ => (Errno::EIO, Level::ERROR),
     }
 }
 
@@ -154,7 +168,7 @@ impl Filesystem for Namespace {
         }
         match self.host.read(offset, &mut bytes) {
             Ok(()) => reply.data(&bytes),
-            Err(e) => reply.error(errno(&e)),
+            Err(e) => reply.error(self.errno(&e)),
         }
     }
 
@@ -178,7 +192,7 @@ impl Filesystem for Namespace {
         let fua = flags.0 & (libc::O_SYNC | libc::O_DSYNC) != 0;
         match self.host.write(offset, &data[..part], fua) {
             Ok(()) => reply.written(part as u32),
-            Err(e) => reply.error(errno(&e)),
+            Err(e) => reply.error(self.errno(&e)),
         }
     }
 
@@ -197,7 +211,7 @@ impl Filesystem for Namespace {
     fn fsync(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         match self.host.flush() {
             Ok(()) => reply.ok(),
-            Err(e) => reply.error(errno(&e)),
+            Err(e) => reply.error(self.errno(&e)),
         }
     }
 
@@ -223,7 +237,7 @@ impl Filesystem for Namespace {
         };
         match result {
             Ok(()) => reply.ok(),
-            Err(e) => reply.error(errno(&e)),
+            Err(e) => reply.error(self.errno(&e)),
         }
     }
 

@@ -10,10 +10,10 @@ use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
-use nearside_clock::{Clock, TscClock};
+use nearside_clock::{Clock, RateLimits, TscClock};
 use nearside_dma::accept;
 use nearside_dma::local::{self, Access};
 use nearside_dma::system::{self, Peer};
@@ -22,6 +22,7 @@ use nearside_near_data::{MAX_BUFFER, MAX_REQUEST, Target};
 use nearside_spec::Status;
 use nearside_spec::socket::{Hello, Kind, REQUEST_FRAME, ReplyFrame, RequestFrame};
 
+use crate::REPORT_EVERY_NS;
 use crate::host::{Host, HostError};
 use crate::line::{Connection, Limits, Line};
 use crate::peers::Peers;
@@ -57,6 +58,26 @@ struct Shared {
     clock: TscClock,
     ends: AtomicBool,
     peers: Peers,
+    /// What the log was told.
+    reports: Mutex<RateLimits<Trouble>>,
+}
+
+/// What can be the matter with a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    Refused,
+    Failed,
+    Broke,
+}
+
+impl Shared {
+    /// Tells the log by `say`, with how many like it were not told since the last; not if that was just before.
+    fn report(&self, trouble: Trouble, say: impl FnOnce(u64)) {
+        let mut reports = self.reports.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(suppressed) = reports.admit(trouble, self.clock.now()) {
+            say(suppressed);
+        }
+    }
 }
 
 impl Server {
@@ -68,7 +89,8 @@ impl Server {
         let listener = Arc::new(listener);
         let owner = system::effective_ids().0;
         let (clock, ends, peers) = (TscClock::new(), AtomicBool::new(false), Peers::new());
-        let shared = Arc::new(Shared { host, owner, limits, clock, ends, peers });
+        let reports = Mutex::new(RateLimits::new(REPORT_EVERY_NS));
+        let shared = Arc::new(Shared { host, owner, limits, clock, ends, peers, reports });
         let accepting = std::thread::Builder::new().name("socket".into()).spawn({
             let (shared, listener) = (shared.clone(), listener.clone());
             move || accept(&listener, &shared)
@@ -103,12 +125,14 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
     accept::each(
         listener,
         || shared.ends.load(Ordering::SeqCst),
-        |error| eprintln!("nearside: socket: {error}; those who connect have to wait"),
+        |error| tracing::warn!(%error, "socket: those who connect have to wait"),
         std::thread::sleep,
         |stream| {
             id += 1;
-            if let Err(e) = meet(id, stream, shared) {
-                eprintln!("nearside: socket: {e}");
+            if let Err(error) = begin(id, stream, shared) {
+                shared.report(Trouble::Failed, |suppressed| {
+                    tracing::warn!(%error, suppressed, "socket: a connection cannot be served");
+                });
                 shared.peers.leave(id);
             }
         },
@@ -116,11 +140,20 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
 }
 
 /// Someone has connected.
-fn meet(id: usize, stream: UnixStream, shared: &Arc<Shared>) -> io::Result<()> {
+fn begin(id: usize, stream: UnixStream, shared: &Arc<Shared>) -> io::Result<()> {
     let peer = system::peer(&stream)?;
     let trusted = peer.uid == 0 || peer.uid == shared.owner;
     let caller = Caller { peer, trusted };
-    let Some(busy) = shared.peers.enter(id, caller.user(), stream.try_clone()?, close) else { return Ok(()) };
+    let Some(busy) = shared.peers.enter(id, caller.user(), stream.try_clone()?, close) else {
+        shared.report(Trouble::Refused, |suppressed| {
+            tracing::warn!(
+                uid = caller.peer.uid,
+                suppressed,
+                "socket: a connection was refused: there are too many"
+            );
+        });
+        return Ok(());
+    };
     let shared = shared.clone();
     std::thread::Builder::new().name("socket-peer".into()).spawn(move || {
         let mut line = Connection {
@@ -132,10 +165,12 @@ fn meet(id: usize, stream: UnixStream, shared: &Arc<Shared>) -> io::Result<()> {
             greeted: false,
             until: shared.clock.now(),
         };
-        if let Err(e) = serve(&mut line, &caller, &shared.host)
-            && !is_usual(&e)
+        if let Err(error) = serve(&mut line, &caller, &shared.host)
+            && !is_usual(&error)
         {
-            eprintln!("nearside: socket: {e}");
+            shared.report(Trouble::Broke, |suppressed| {
+                tracing::warn!(%error, suppressed, "socket: a connection broke");
+            });
         }
         shared.peers.leave(id);
     })?;

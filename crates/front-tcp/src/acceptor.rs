@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 
-use nearside_clock::Nanos;
+use nearside_clock::{Nanos, RateLimits};
 
 use crate::poller::Poller;
 use crate::target::{Counters, Options};
@@ -13,7 +13,13 @@ use crate::target::{Counters, Options};
 /// How long nothing is accepted after that failed, unless a connection ends.
 const PAUSE_NS: u64 = 250_000_000;
 /// How often the log says the same of connections that cannot be taken.
-const SAY_EVERY_NS: u64 = 60_000_000_000;
+const REPORT_EVERY_NS: u64 = 60_000_000_000;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    TurnedAway,
+    NotAccepted,
+}
 
 /// Connections whose hosts have not said who they are, by where they come from. They are all on the thread that accepts.
 #[derive(Default)]
@@ -73,13 +79,14 @@ pub(crate) struct Acceptor {
     unidentified: Unidentified,
     /// When connections are accepted again.
     paused_until: Option<Nanos>,
-    /// When the log last said that connections cannot be taken.
-    said: Option<Nanos>,
+    /// What the log was told.
+    reports: RateLimits<Trouble>,
 }
 
 impl Acceptor {
     pub(crate) fn new(listeners: Vec<TcpListener>) -> Acceptor {
-        Acceptor { listeners, unidentified: Unidentified::default(), paused_until: None, said: None }
+        let reports = RateLimits::new(REPORT_EVERY_NS);
+        Acceptor { listeners, unidentified: Unidentified::default(), paused_until: None, reports }
     }
 
     /// The next connection of a listener, counted as one whose host has not said who it is.
@@ -110,8 +117,8 @@ impl Acceptor {
         let open = counters.open.load(Ordering::Relaxed);
         if open >= options.connections as u64 || !self.unidentified.admit(&peer, options) {
             counters.turned_away.fetch_add(1, Ordering::Relaxed);
-            if self.may_say(now) {
-                tracing::warn!(%peer, open, "there are too many connections, of all or from that address");
+            if let Some(suppressed) = self.reports.admit(Trouble::TurnedAway, now) {
+                tracing::warn!(%peer, open, suppressed, "there are too many connections, of all or from that address");
             }
             return Accepted::Dropped;
         }
@@ -125,19 +132,10 @@ impl Acceptor {
         self.unidentified.leave(peer);
     }
 
-    /// Whether the log has not said it lately.
-    fn may_say(&mut self, now: Nanos) -> bool {
-        let may = self.said.is_none_or(|said| now.since(said) > SAY_EVERY_NS);
-        if may {
-            self.said = Some(now);
-        }
-        may
-    }
-
     /// No connection can be accepted, for lack of descriptors or of memory: the poller would say again and again that there is one.
     fn pause(&mut self, error: &io::Error, poller: &Poller, now: Nanos) {
-        if self.may_say(now) {
-            tracing::warn!(%error, "no connection can be accepted until another ends");
+        if let Some(suppressed) = self.reports.admit(Trouble::NotAccepted, now) {
+            tracing::warn!(%error, suppressed, "no connection can be accepted until another ends");
         }
         self.paused_until = Some(now + PAUSE_NS);
         poller.set_accepting(&self.listeners, false);

@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nearside_clock::Nanos;
+use nearside_clock::{Nanos, event_at};
 use nearside_device::Firmware;
 use nearside_dma::socket;
 use nearside_spec::fabrics::ADMIN_IN_CAPSULE;
@@ -240,7 +240,9 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         let got = match self.read(scratch, cx) {
             Ok(got) => got,
             Err(End::Fatal(fatal, header)) => {
-                tracing::info!(peer = %self.peer, %fatal, "a PDU broke the rules");
+                if let Some(suppressed) = cx.target.may_report("a PDU broke the rules", cx.now) {
+                    tracing::info!(peer = %self.peer, %fatal, suppressed, "a PDU broke the rules");
+                }
                 cx.target.counters.refused.fetch_add(1, Ordering::Relaxed);
                 self.terminate(fatal, &header);
                 1
@@ -577,8 +579,12 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
                         return;
                     }
                     Err(refusal) => {
-                        let (status, dw0, _) = refusal.told();
-                        tracing::info!(peer = %self.peer, status = status::name(status), "Connect was refused");
+                        let (status, dw0, level) = refusal.told();
+                        let name = status::name(status);
+                        if let Some(suppressed) = cx.target.may_report(name, cx.now) {
+                            let peer = self.peer;
+                            event_at!(level, %peer, status = name, %refusal, suppressed, "Connect was refused");
+                        }
                         (status, dw0.into())
                     }
                 }

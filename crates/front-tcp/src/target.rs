@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use nearside_clock::{Nanos, RateLimits};
 use nearside_device::{Config, Fabric, Firmware, Host, Identity, Subsystem};
 use nearside_dma::{Region, Wakeup};
 use nearside_spec::fabrics::ADMIN_IN_CAPSULE;
@@ -19,6 +20,8 @@ use crate::offer::Offer;
 use crate::patience::Patience;
 use crate::queue::MAX_ENTRIES;
 
+/// How often the log says the same.
+const REPORT_EVERY_NS: u64 = 10_000_000_000;
 /// Controllers at the same time, of all subsystems.
 pub(crate) const MAX_CONTROLLERS: usize = 4096;
 
@@ -128,6 +131,8 @@ pub struct Target<S: Store, F: Firmware<S>> {
     advertised: Mutex<BTreeMap<usize, SocketAddr>>,
     pub(crate) hosts: Hosts,
     pub(crate) pools: Mutex<Vec<Option<Arc<Region>>>>,
+    /// What the log was told of connections that were ended or refused, by what happened.
+    reports: Mutex<RateLimits<&'static str>>,
     /// What has happened.
     pub counters: Counters,
 }
@@ -143,6 +148,7 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
         Ok(Arc::new(Target {
             wakeup: Arc::new(Wakeup::for_sleepers(threads)?),
             pools: Mutex::new(vec![None; threads]),
+            reports: Mutex::new(RateLimits::new(REPORT_EVERY_NS)),
             hosts: Hosts::new(options.per_host),
             advertised: Mutex::default(),
             options: Options { threads, ..options },
@@ -204,6 +210,11 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
 
     pub(crate) fn patience(&self) -> Patience {
         Patience { grace_ns: self.options.patience_ns, rate: self.options.least_rate }
+    }
+
+    /// Whether the log is told of something now, and how many like it were not since the last.
+    pub(crate) fn may_report(&self, what: &'static str, now: Nanos) -> Option<u64> {
+        lock(&self.reports).admit(what, now)
     }
 
     /// Addresses at which hosts are awaited.

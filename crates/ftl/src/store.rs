@@ -7,10 +7,11 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use nearside_clock::Nanos;
+use nearside_clock::{Nanos, RateLimits, event_at};
 use nearside_dma::{Memory, Span};
 use nearside_media::nand::Drive;
 use nearside_store::{Channel, Completion, Data, Due, Operation, Store, Submitted, Token, check};
+use tracing::Level;
 
 use crate::{Config, Cut, Flash, Halt, Recovered, SLOT_BYTES, Stats};
 
@@ -47,9 +48,14 @@ pub struct FlashStore {
     block_size: u32,
 }
 
+/// How often the log says the same of one store.
+const REPORT_EVERY_NS: u64 = 10_000_000_000;
+
 #[derive(Debug)]
 struct Shared {
     flash: Flash<Page>,
+    /// What the log was told.
+    reports: RateLimits<Halt>,
     /// The latest time that it was told: two channels' times may come in either order.
     now: u64,
 }
@@ -62,7 +68,8 @@ impl FlashStore {
             let reason = format!("{capacity} bytes are not whole blocks of {block_size} (512 or 4096)");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
-        let shared = Shared { flash: Flash::new(drive, config)?, now: 0 };
+        let flash = Flash::new(drive, config)?;
+        let shared = Shared { flash, reports: RateLimits::new(REPORT_EVERY_NS), now: 0 };
         Ok(FlashStore { shared: Arc::new(Mutex::new(shared)), capacity, block_size })
     }
 
@@ -167,6 +174,19 @@ impl Cursor<'_> {
 }
 
 impl Shared {
+    /// Tells the log that the flash does not work.
+    #[cold]
+    fn report(&mut self, halt: Halt, operation: &Operation) {
+        let level = match halt {
+            // Whoever cut it knows.
+            Halt::PowerCut => Level::WARN,
+            Halt::NoBlock => Level::ERROR,
+        };
+        if let Some(suppressed) = self.reports.admit(halt, Nanos(self.now)) {
+            event_at!(level, operation = operation.name(), %halt, suppressed, "the flash does not work");
+        }
+    }
+
     fn run(&mut self, operation: Operation, cursor: &mut Cursor<'_>) -> Result<u64, Halt> {
         let now = self.now;
         let flash = &mut self.flash;
@@ -209,6 +229,9 @@ impl Channel for FlashChannel {
         let mut shared = store.lock();
         shared.now = shared.now.max(now.0);
         let done = shared.run(operation, &mut cursor);
+        if let Err(halt) = done {
+            shared.report(halt, &operation);
+        }
         drop(shared);
         match done {
             Err(halt) => Submitted::done(Err(operation.failed(halt)), data),

@@ -13,14 +13,19 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use nearside_clock::RateLimits;
 use nearside_dma::file::{self, Lock};
 use nearside_dma::{IoBuffer, Memory, in_use, uring};
 
 use crate::Store;
 use crate::durable::Durable;
 use crate::file_channel::FileChannel;
+use crate::trouble::Trouble;
+
+/// How often the log says the same of one file.
+const REPORT_EVERY_NS: u64 = 10_000_000_000;
 
 /// What a [`File`] is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +102,9 @@ pub(crate) struct Inner {
     pub(crate) backend: Backend,
     /// Calls that are to make bytes durable.
     pub(crate) durable: Durable,
-    path: PathBuf,
+    /// What the log was told, by operation and by what happened.
+    pub(crate) reports: Mutex<RateLimits<(&'static str, Trouble)>>,
+    pub(crate) path: PathBuf,
     notes: Vec<String>,
     writer: Option<String>,
 }
@@ -184,6 +191,7 @@ impl File {
                 direct,
                 backend,
                 durable: Durable::default(),
+                reports: Mutex::new(RateLimits::new(REPORT_EVERY_NS)),
                 path: path.to_owned(),
                 notes,
                 writer,

@@ -24,6 +24,7 @@ use nearside_dma::{IoBuffer, Memory, Span};
 use crate::check::check;
 use crate::durable::{Begun, Unsettled};
 use crate::file::{Backend, Inner};
+use crate::trouble::Trouble;
 use crate::{Channel, Completion, Data, Operation, StoreError, Submitted, Token};
 
 /// Calls in flight at the kernel.
@@ -72,7 +73,10 @@ struct Job {
 }
 
 enum Step {
+    /// Another call, as it is.
     Again,
+    /// Another call, because of what happened to this one.
+    Retry(Trouble),
     Done(Result<(), StoreError>),
     /// Good, if the calls that ran beside it were.
     Settle(Unsettled),
@@ -163,7 +167,7 @@ impl Job {
                 if self.stage != Stage::Witness {
                     self.give_up(store);
                 }
-                return Step::Again;
+                return Step::Retry(Trouble::Interrupted);
             }
             result if self.stage == Stage::Witness => return self.judged(result, store),
             Err(e) if self.durable && self.stage == Stage::Move && is_full(&e) => {
@@ -205,7 +209,8 @@ impl Job {
                 }
                 self.done += n;
                 if self.done < len {
-                    return Step::Again;
+                    let whole = self.stage == Stage::Fill;
+                    return if whole { Step::Again } else { Step::Retry(Trouble::CutShort) };
                 }
             }
             (Stage::Punch | Stage::Zero | Stage::Sync | Stage::Witness, Ok(_)) => {}
@@ -319,7 +324,10 @@ impl FileChannel {
     }
 
     /// Ends a job: bytes of a bounced read go to the host, memory to its owner.
-    fn complete(&mut self, mut job: Job, result: Result<(), StoreError>) -> Completion {
+    fn complete(&mut self, mut job: Job, result: Result<(), StoreError>, now: Nanos) -> Completion {
+        if let Err(error) = &result {
+            self.store.report_error(error, &job.operation, now);
+        }
         let mut buffer = None;
         match (job.bytes, job.bounced.take(), job.operation) {
             (Bytes::Buffer(mut bounce), Some(list), operation) => {
@@ -361,7 +369,7 @@ impl FileChannel {
     }
 
     /// Runs a job to its end in this thread.
-    fn run_now(&mut self, job: &mut Job) -> Result<(), StoreError> {
+    fn run_now(&mut self, job: &mut Job, now: Nanos) -> Result<(), StoreError> {
         loop {
             let (call, skip) = job.begin(&self.lacks, &self.store).map_err(|e| job.operation.failed(e))?;
             let file = job.other(&self.store).unwrap_or(&self.store.file);
@@ -369,6 +377,7 @@ impl FileChannel {
             let result = run(file, &self.memory, call, transfer, skip, false, &mut self.scratch);
             match job.after(result, &mut self.lacks, &self.store) {
                 Step::Again => {}
+                Step::Retry(why) => self.store.report(why, &job.operation, "", now),
                 Step::Done(result) => return result,
                 Step::Settle(call) => return job.settled(self.store.durable.settle(call)),
             }
@@ -424,7 +433,12 @@ impl FileChannel {
         Some((index, self.jobs[index].as_ref().map_or(Ok(()), |job| job.settled(sure))))
     }
 
-    fn finish(&mut self, index: usize, result: Result<(), StoreError>) -> Option<(Token, Completion)> {
+    fn finish(
+        &mut self,
+        index: usize,
+        result: Result<(), StoreError>,
+        now: Nanos,
+    ) -> Option<(Token, Completion)> {
         let job = self.jobs[index].take()?;
         self.running.retain(|&other| other != index);
         self.free.push(index);
@@ -432,7 +446,7 @@ impl FileChannel {
         // Below zero, operations on the same blocks would run beside each other.
         assert!(mutates <= self.mutating, "more mutations ended than began");
         self.mutating -= mutates;
-        Some((job.token, self.complete(job, result)))
+        Some((job.token, self.complete(job, result, now)))
     }
 }
 
@@ -456,7 +470,7 @@ fn copy(memory: &Memory, spans: &[Span], bytes: &mut [u8], each: impl Fn(&Memory
 }
 
 impl Channel for FileChannel {
-    fn submit(&mut self, operation: Operation, mut data: Data<'_>, token: Token, _now: Nanos) -> Submitted {
+    fn submit(&mut self, operation: Operation, mut data: Data<'_>, token: Token, now: Nanos) -> Submitted {
         let store = &self.store;
         if let Err(error) = check(&operation, &data, store.capacity, store.block_size, store.read_only) {
             return Submitted::done(Err(error), data);
@@ -467,8 +481,8 @@ impl Channel for FileChannel {
         if self.ring.is_none() {
             return match self.job(operation, data, token) {
                 Ok(mut job) => {
-                    let result = self.run_now(&mut job);
-                    Submitted::Done(self.complete(job, result))
+                    let result = self.run_now(&mut job, now);
+                    Submitted::Done(self.complete(job, result, now))
                 }
                 Err(e) => Submitted::Done(Completion { result: Err(operation.failed(e)), buffer: None }),
             };
@@ -542,6 +556,11 @@ impl Channel for FileChannel {
                             self.push(index);
                             continue;
                         }
+                        Step::Retry(why) => {
+                            self.store.report(why, &job.operation, "", now);
+                            self.push(index);
+                            continue;
+                        }
                         Step::Done(result) => (index, result),
                         Step::Settle(call) => {
                             self.unsettled.push((index, call));
@@ -551,7 +570,7 @@ impl Channel for FileChannel {
                 }
                 (None, Some(failed)) => failed,
             };
-            if let Some((token, completion)) = self.finish(index, result) {
+            if let Some((token, completion)) = self.finish(index, result, now) {
                 sink(token, completion);
             }
             if !self.waiting.is_empty() {
@@ -597,13 +616,13 @@ mod tests {
         for (at, &call) in calls.iter().enumerate() {
             job.begin(&lacks, store).unwrap();
             match job.after(call.map_err(io::Error::from_raw_os_error), &mut lacks, store) {
-                Step::Again => {}
+                Step::Again | Step::Retry(_) => {}
                 end => {
                     assert_eq!(at + 1, calls.len(), "it ended before the last call");
                     return match end {
                         Step::Done(result) => result,
                         Step::Settle(call) => job.settled(store.durable.settle(call)),
-                        Step::Again => unreachable!(),
+                        Step::Again | Step::Retry(_) => unreachable!(),
                     };
                 }
             }

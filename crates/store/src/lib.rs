@@ -24,6 +24,7 @@ mod file_channel;
 mod lossy;
 mod modelled;
 mod null;
+mod trouble;
 
 pub use check::check;
 pub use dram::{Dram, DramChannel};

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nearside_clock::Nanos;
+use nearside_clock::{Nanos, event_at};
 use nearside_dma::{PAGE_SIZE, Region};
 use nearside_spec::command::common;
 use nearside_spec::log::{event, lid};
@@ -22,6 +22,7 @@ use nearside_spec::registers::{self as reg, Cap, Cc, csts};
 use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::Store;
 use slab::Slab;
+use tracing::Level;
 
 use crate::config::MAX_QUEUES;
 use crate::fault::Fault;
@@ -30,6 +31,7 @@ use crate::pointer::{self, Layout, Pointer};
 use crate::queue::{Cq, InvalidDoorbell, Queues, Ring, Slot, Sq};
 use crate::reactor::{Reactor, Step};
 use crate::shared::{Message, Shared};
+use crate::subsystem::Trouble;
 use events::Events;
 use features::Features;
 use queues::Registry;
@@ -128,6 +130,7 @@ impl Admin {
                 work += 1;
             }
             State::Enabled | State::Failed if !cc.enabled() => {
+                self.report_reset(reactor, now);
                 self.reset(reactor);
                 work += 1;
             }
@@ -148,6 +151,10 @@ impl Admin {
                 if due <= now {
                     let fault = Fault::transient(Status::KEEP_ALIVE_EXPIRED);
                     reactor.shared.log_error(0, 0xffff, 0, &fault);
+                    if let Some(suppressed) = reactor.shared.subsystem.may_report(Trouble::SilentHost, now) {
+                        let host = &reactor.shared.config.host.nqn;
+                        tracing::warn!(host, suppressed, "no Keep Alive came: the controller stops");
+                    }
                     self.fatal(reactor.shared.registers());
                 } else {
                     step.at(Some(due));
@@ -187,6 +194,10 @@ impl Admin {
             None
         };
         let Some((sq, cq)) = rings else {
+            if let Some(suppressed) = shared.subsystem.may_report(Trouble::AdminQueues, now) {
+                let host = &shared.config.host.nqn;
+                tracing::warn!(host, cc = cc.0, aqa, suppressed, "the controller cannot be enabled so");
+            }
             self.fatal(registers);
             return;
         };
@@ -206,6 +217,19 @@ impl Admin {
             }
         }
         self.events.reset();
+    }
+
+    /// A reset without a shutdown before it is what a host does that has given up.
+    fn report_reset<S: Store, F: Firmware<S>>(&self, reactor: &Reactor<S, F>, now: Nanos) {
+        let level = match (self.state, self.shutdown) {
+            (_, Some(true)) => return,
+            (State::Failed, _) => Level::INFO,
+            (State::Disabled | State::Enabled | State::Resetting(_), Some(false) | None) => Level::WARN,
+        };
+        if let Some(suppressed) = reactor.shared.subsystem.may_report(Trouble::Reset, now) {
+            let (host, commands) = (&reactor.shared.config.host.nqn, reactor.in_flight());
+            event_at!(level, host, commands, suppressed, "a host reset the controller without a shutdown");
+        }
     }
 
     /// CC.EN has fallen: every reactor lets go of its queues.
@@ -306,6 +330,7 @@ impl Admin {
             Ok(0) => return 0,
             Ok(count) => count,
             Err(InvalidDoorbell) => {
+                report_doorbell(shared, 0, now);
                 self.events.error(event::INVALID_DOORBELL_VALUE);
                 return 1;
             }
@@ -441,6 +466,15 @@ impl Admin {
             }
         }
         found
+    }
+}
+
+/// A host wrote a doorbell beyond its queue.
+#[cold]
+pub(crate) fn report_doorbell<S: Store, F: Firmware<S>>(shared: &Shared<S, F>, queue: u16, now: Nanos) {
+    if let Some(suppressed) = shared.subsystem.may_report(Trouble::Doorbell, now) {
+        let host = &shared.config.host.nqn;
+        tracing::warn!(host, queue, suppressed, "a host wrote a doorbell beyond its queue");
     }
 }
 

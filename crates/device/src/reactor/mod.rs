@@ -10,14 +10,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nearside_clock::Nanos;
+use nearside_clock::{Nanos, event_at};
 use nearside_dma::Span;
 use nearside_spec::command::common;
 use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, Token};
 use slab::Slab;
 
-use crate::admin::Admin;
+use crate::admin::{Admin, report_doorbell};
 use crate::attached::{Attached, Attachments};
 use crate::fault::{self, Fault};
 use crate::firmware::{Firmware, Outcome, Turn, Worker};
@@ -224,7 +224,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let waiting = match sq.waiting(registers) {
             Ok(0) => return 0,
             Ok(waiting) => waiting,
-            Err(InvalidDoorbell) => return self.bad_doorbell(),
+            Err(InvalidDoorbell) => return self.bad_doorbell(id, now),
         };
         if sq.deleting || self.parked.len() >= MAX_PARKED {
             return 0;
@@ -232,7 +232,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let Some(Some(cq)) = cqs.get_mut(usize::from(sq.cq)) else { return 0 };
         let count = match cq.reserve(waiting.min(BATCH as u32), registers) {
             Ok(count) => count,
-            Err(InvalidDoorbell) => return self.bad_doorbell(),
+            Err(InvalidDoorbell) => return self.bad_doorbell(id, now),
         };
         let write_through = shared.write_through.load(Ordering::Relaxed);
         let memory = &*shared.function.memory;
@@ -309,7 +309,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         }
     }
 
-    fn bad_doorbell(&self) -> usize {
+    fn bad_doorbell(&self, id: u16, now: Nanos) -> usize {
+        report_doorbell(&self.shared, id, now);
         let information = nearside_spec::log::event::INVALID_DOORBELL_VALUE;
         self.tell(0, Message::ErrorEvent { information });
         1
@@ -375,7 +376,11 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         if matches!(error, StoreError::Medium { .. }) {
             add(&self.shared.counters[self.id].media_errors, 1);
         }
-        let mut fault = fault::of_store(error, operation);
+        let (mut fault, level) = fault::of_store(error, operation);
+        if let Some(suppressed) = self.attached.at(place).access.namespace().may_report(fault.status, now) {
+            let (operation, status) = (operation.name(), fault.status);
+            event_at!(level, nsid, operation, %error, ?status, suppressed, "the store failed a command");
+        }
         if let Operation::Read { offset, .. }
         | Operation::Write { offset, .. }
         | Operation::WriteZeroes { offset, .. }

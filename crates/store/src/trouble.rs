@@ -1,0 +1,63 @@
+//! What the operator is told of a file that is a store, and how loud.
+
+use nearside_clock::{Nanos, event_at};
+use tracing::Level;
+
+use crate::file::Inner;
+use crate::{Operation, StoreError};
+
+/// What can happen to an operation at the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// It failed.
+    Failed,
+    /// There was no room for it.
+    NoRoom,
+    /// It was refused before it was begun: its caller's doing, who is told.
+    Refused,
+    /// A call was interrupted, or would have waited: it is made again.
+    Interrupted,
+    /// A call moved only some of the bytes: the rest is moved by another.
+    CutShort,
+}
+
+impl Trouble {
+    fn of(error: &StoreError) -> Trouble {
+        match error {
+            StoreError::Medium { .. } => Trouble::Failed,
+            StoreError::Full { .. } => Trouble::NoRoom,
+            StoreError::OutOfRange { .. } | StoreError::ReadOnly | StoreError::Busy => Trouble::Refused,
+        }
+    }
+
+    /// How loud it is, and what it is called.
+    fn told(self) -> (Level, &'static str) {
+        match self {
+            Trouble::Failed => (Level::ERROR, "an operation of the file failed"),
+            Trouble::NoRoom => (Level::WARN, "the file's storage is full"),
+            Trouble::Refused => (Level::DEBUG, "an operation was refused"),
+            Trouble::Interrupted => (Level::DEBUG, "an operation of the file is tried again"),
+            Trouble::CutShort => (Level::INFO, "an operation of the file was cut short, and goes on"),
+        }
+    }
+}
+
+impl Inner {
+    /// Tells the log of an operation, unless it was told of one like it just before.
+    #[cold]
+    pub(crate) fn report(&self, trouble: Trouble, operation: &Operation, why: &str, now: Nanos) {
+        let name = operation.name();
+        let admitted = self.reports.lock().unwrap_or_else(|e| e.into_inner()).admit((name, trouble), now);
+        if let Some(suppressed) = admitted {
+            let ((level, what), (offset, len)) = (trouble.told(), operation.range().unwrap_or((0, 0)));
+            let path = self.path.display();
+            event_at!(level, %path, operation = name, offset, len, why, suppressed, "{what}");
+        }
+    }
+
+    /// Tells the log of an operation that ended with an error.
+    #[cold]
+    pub(crate) fn report_error(&self, error: &StoreError, operation: &Operation, now: Nanos) {
+        self.report(Trouble::of(error), operation, &error.to_string(), now);
+    }
+}
