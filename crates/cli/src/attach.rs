@@ -31,7 +31,8 @@ Examples:
   umount /mnt; umount /run/drive                    # ends it
 
 The socket lies beside the mount point, named MOUNTPOINT.sock, unless --socket says otherwise. SIGINT and SIGTERM end it
-as well, once nothing lies on the mount.";
+as well, once nothing lies on the mount. NEARSIDE_LOG says how much standard error hears of what goes wrong: error, warn (if
+nothing is said), info or debug.";
 
 /// Serves a drive: its namespace as a file, and a socket for the other commands
 #[derive(Args)]
@@ -68,6 +69,7 @@ pub struct AttachArgs {
 pub fn run(args: AttachArgs) -> Outcome {
     let words = |e: &dyn std::fmt::Display| Failure::Message(e.to_string());
     let termination = Termination::new().map_err(|e| words(&e))?;
+    crate::serve::listen_to_logs()?;
     let clock = TscClock::new();
     let beside = if args.risk_corruption { Beside::Anybody } else { Beside::Nobody };
     let file = FileOptions { block_size: args.block_size, beside, ..FileOptions::serve() };

@@ -112,6 +112,9 @@ pub fn run(args: StatusArgs) -> Outcome {
         status["bytes_received"],
         status["bytes_sent"]
     )?;
+    if let lost @ 1.. = status["commands_lost"].as_u64().unwrap_or(0) {
+        writeln!(out, "{lost} commands were lost by a fault of this server: their hosts have to time out")?;
+    }
     out.flush()?;
     Ok(0)
 }

@@ -163,6 +163,7 @@ pub fn status(target: &AnyTarget) -> Value {
         "connections_over_quota": count(&c.over_quota), "connections_slow": count(&c.slow),
         "connections_not_accepted": count(&c.not_accepted), "controllers_made": count(&c.controllers),
         "controllers_silent": count(&c.silent), "commands": count(&c.commands),
-        "commands_failed": count(&c.errors), "bytes_received": count(&c.received), "bytes_sent": count(&c.sent),
+        "commands_failed": count(&c.errors), "commands_lost": nearside_device::lost_commands(),
+        "bytes_received": count(&c.received), "bytes_sent": count(&c.sent),
     })
 }

@@ -99,7 +99,7 @@ pub struct ServeArgs {
 const METRICS_PORT: u16 = 9420;
 
 /// Says on standard error what NEARSIDE_LOG asks for (error, warn, info, debug, trace, off); warnings, if nothing.
-fn listen_to_logs() -> Result<(), Failure> {
+pub(crate) fn listen_to_logs() -> Result<(), Failure> {
     let word = std::env::var("NEARSIDE_LOG").unwrap_or_else(|_| "warn".into());
     let level = word
         .parse::<tracing::level_filters::LevelFilter>()
