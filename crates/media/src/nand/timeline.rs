@@ -20,7 +20,7 @@ pub struct Ticket {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum WorkKind {
     Read,
     Program,
     Erase,
@@ -28,7 +28,7 @@ enum Kind {
 
 #[derive(Clone, Copy, Debug)]
 struct Queued {
-    kind: Kind,
+    kind: WorkKind,
     unit: u32,
     bytes: u32,
     since: u64,
@@ -121,22 +121,22 @@ impl Nand {
         self.advance(die, now);
         let it = &self.dies[die as usize];
         it.programming.is_some_and(|(it, end)| it == unit && end > now)
-            || it.queue.iter().any(|q| q.kind == Kind::Program && q.unit == unit)
+            || it.queue.iter().any(|q| q.kind == WorkKind::Program && q.unit == unit)
     }
 
     /// Queues the program of a unit.
     pub fn program(&mut self, die: u32, unit: u32, bytes: u32, now: u64) -> Ticket {
-        self.queue(die, Queued { kind: Kind::Program, unit, bytes, since: now })
+        self.queue(die, Queued { kind: WorkKind::Program, unit, bytes, since: now })
     }
 
     /// Queues a read that no host waits for.
     pub fn background_read(&mut self, die: u32, unit: u32, bytes: u32, now: u64) {
-        self.queue(die, Queued { kind: Kind::Read, unit, bytes, since: now });
+        self.queue(die, Queued { kind: WorkKind::Read, unit, bytes, since: now });
     }
 
     /// Queues the erasure of a block.
     pub fn erase(&mut self, die: u32, now: u64) {
-        self.queue(die, Queued { kind: Kind::Erase, unit: 0, bytes: 0, since: now });
+        self.queue(die, Queued { kind: WorkKind::Erase, unit: 0, bytes: 0, since: now });
     }
 
     /// Whether a queued program has ended by `now`.
@@ -204,22 +204,22 @@ impl Nand {
         it.begun += 1;
         let start = op.since.max(it.free_at);
         let end = match op.kind {
-            Kind::Read => {
+            WorkKind::Read => {
                 let sensing = self.sensing(op.unit);
                 self.transfer(die, start + sensing, op.bytes)
             }
-            Kind::Program => {
+            WorkKind::Program => {
                 let loaded = self.transfer(die, start, op.bytes);
                 let program_ns = self.timings.program_ns[self.upper(op.unit)];
                 loaded + self.vary(program_ns)
             }
-            Kind::Erase => start + self.vary(self.timings.erase_ns),
+            WorkKind::Erase => start + self.vary(self.timings.erase_ns),
         };
         let it = &mut self.dies[die as usize];
         it.free_at = end;
-        it.suspendable = op.kind != Kind::Read;
+        it.suspendable = op.kind != WorkKind::Read;
         it.reads_until = 0;
-        if op.kind == Kind::Program {
+        if op.kind == WorkKind::Program {
             it.programming = Some((op.unit, end));
         }
     }
