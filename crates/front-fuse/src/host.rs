@@ -211,7 +211,7 @@ impl Host {
     }
 
     /// Whole blocks of one command at most.
-    fn most(&self) -> u64 {
+    fn max_piece(&self) -> u64 {
         let most = (self.driver.max_transfer() as u64).min(65_536 * self.block());
         (most - most % self.block()).max(self.block())
     }
@@ -235,7 +235,7 @@ impl Host {
         let (start, end) = (offset - offset % block, (offset + into.len() as u64).next_multiple_of(block));
         let mut rest = into;
         let mut skip = (offset - start) as usize;
-        self.each(
+        self.run_pieces(
             lane,
             "read",
             start..end,
@@ -282,13 +282,13 @@ impl Host {
             let command = Command::write(self.nsid(), at / block, (len / block) as u32);
             Ok((if fua { command.fua() } else { command }, Some(buffer)))
         };
-        self.each(&self.io, "write", offset..offset + data.len() as u64, fill, |_| ())
+        self.run_pieces(&self.io, "write", offset..offset + data.len() as u64, fill, |_| ())
     }
 
     /// Makes all completed writes durable.
     pub fn flush(&self) -> Result<(), HostError> {
         let command = Command::flush(self.nsid());
-        self.one("flush", 0, 0, |_| Ok((command, None))).map(drop)
+        self.run_command("flush", 0, 0, |_| Ok((command, None))).map(drop)
     }
 
     /// Sets bytes to zero. `free`: they need no room any more.
@@ -313,7 +313,7 @@ impl Host {
             let part = (last - at).min(most);
             let (lba, blocks) = (at / block, (part / block) as u32);
             let operation = if free { "deallocate" } else { "write zeroes" };
-            self.one(operation, at, part, |queue| {
+            self.run_command(operation, at, part, |queue| {
                 if !free {
                     return Ok((Command::write_zeroes(self.nsid(), lba, blocks), None));
                 }
@@ -383,7 +383,7 @@ impl Host {
         Ok(reply)
     }
 
-    fn one(
+    fn run_command(
         &self,
         operation: &'static str,
         offset: u64,
@@ -401,7 +401,7 @@ impl Host {
     }
 
     /// Cuts a range into commands, sends as many as fit, and hands their buffers to `take` in order.
-    fn each(
+    fn run_pieces(
         &self,
         lane: &Lane<Queue>,
         operation: &'static str,
@@ -412,7 +412,7 @@ impl Host {
         let failed = |error: String| HostError::Driver { operation, error };
         let mut lent = lane.lend();
         let Some(queue) = lent.item.as_mut() else { return Err(failed("no queue".into())) };
-        let most = self.most();
+        let most = self.max_piece();
         let mut out: std::collections::VecDeque<(Handle, u64, u64)> = std::collections::VecDeque::new();
         let mut at = start;
         let mut result = Ok(());

@@ -103,12 +103,12 @@ pub struct Attached {
     socket_path: PathBuf,
     server: Option<Server>,
     session: Option<std::thread::JoinHandle<io::Result<()>>>,
-    events: mpsc::Receiver<Event>,
-    sender: mpsc::Sender<Event>,
+    events: mpsc::Receiver<AttachEvent>,
+    sender: mpsc::Sender<AttachEvent>,
     root_enters: bool,
 }
 
-enum Event {
+enum AttachEvent {
     /// The mount has ended.
     Unmounted,
     Signal(&'static str),
@@ -137,7 +137,7 @@ pub fn attach(function: Function, options: &AttachOptions) -> Result<Attached, A
             // Where it may: the threads below must not wait for the pages that they write out.
             system::serve_writeback();
             let result = session.run();
-            let _ = sender.send(Event::Unmounted);
+            let _ = sender.send(AttachEvent::Unmounted);
             result
         }
     })?;
@@ -225,7 +225,7 @@ impl Attached {
         let sender = self.sender.clone();
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             while let Ok(signal) = termination.wait() {
-                if sender.send(Event::Signal(signal)).is_err() {
+                if sender.send(AttachEvent::Signal(signal)).is_err() {
                     return;
                 }
             }
@@ -233,7 +233,7 @@ impl Attached {
         let mut refused = false;
         loop {
             match self.events.recv() {
-                Ok(Event::Signal(signal)) => match self.unmount(refused) {
+                Ok(AttachEvent::Signal(signal)) => match self.unmount(refused) {
                     // Put out of sight while in use, it goes on until this process ends.
                     Ok(()) => return self.finish(!refused),
                     Err(AttachError::Busy(path)) if !refused => {
@@ -245,7 +245,7 @@ impl Attached {
                     }
                     Err(e) => return Err(e),
                 },
-                Ok(Event::Unmounted) | Err(_) => return self.finish(true),
+                Ok(AttachEvent::Unmounted) | Err(_) => return self.finish(true),
             }
         }
     }

@@ -15,7 +15,7 @@ pub const MAX_CONNECTIONS: usize = 64;
 pub const MAX_OF_ONE_USER: usize = 16;
 
 /// A connection.
-struct Peer<S> {
+struct OpenConnection<S> {
     id: usize,
     user: User,
     /// Whether a request is under way.
@@ -35,10 +35,10 @@ enum Verdict {
 /// The connections that are open, each with what closes it.
 pub(crate) struct Peers<S = UnixStream> {
     /// In the order in which they came.
-    open: Mutex<Vec<Peer<S>>>,
+    open: Mutex<Vec<OpenConnection<S>>>,
 }
 
-fn judge<S>(open: &[Peer<S>], user: User) -> Verdict {
+fn judge<S>(open: &[OpenConnection<S>], user: User) -> Verdict {
     let alike = || open.iter().filter(move |peer| peer.user.trusted == user.trusted);
     let of = |uid: u32| alike().filter(move |peer| peer.user.uid == uid).count();
     let own = of(user.uid);
@@ -65,7 +65,7 @@ impl<S> Peers<S> {
         Peers { open: Mutex::default() }
     }
 
-    fn open(&self) -> MutexGuard<'_, Vec<Peer<S>>> {
+    fn open(&self) -> MutexGuard<'_, Vec<OpenConnection<S>>> {
         self.open.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -85,7 +85,7 @@ impl<S> Peers<S> {
             Verdict::Refuse => return None,
         }
         let busy = Arc::new(AtomicBool::new(false));
-        open.push(Peer { id, user, busy: busy.clone(), stream });
+        open.push(OpenConnection { id, user, busy: busy.clone(), stream });
         Some(busy)
     }
 

@@ -24,7 +24,7 @@ struct Waiting {
 }
 
 #[derive(Default)]
-struct State {
+struct ShareState {
     /// In order of arrival.
     waiting: Vec<Waiting>,
     /// Tickets that may go on and have not yet.
@@ -40,7 +40,7 @@ struct State {
 /// Users whose last turn is remembered: with more, whoever comes back is new.
 const REMEMBERED: usize = 1024;
 
-impl State {
+impl ShareState {
     /// Who of those that wait is next, where there is a place for anybody.
     fn pick(&self, places: usize) -> Option<usize> {
         let quarter = (places / 4).max(1);
@@ -87,12 +87,12 @@ impl State {
 /// The places.
 pub(crate) struct Shares {
     places: usize,
-    state: Mutex<State>,
+    state: Mutex<ShareState>,
     called: Condvar,
 }
 
 /// A place, until it is dropped.
-pub(crate) struct Place<'a> {
+pub(crate) struct SharePlace<'a> {
     shares: &'a Shares,
     user: User,
 }
@@ -102,12 +102,17 @@ impl Shares {
         Shares { places: places.max(1), state: Mutex::default(), called: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ShareState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// A place for a user's command, once it has one; `None` when `gone` says that nobody waits for it, which is asked every `look`.
-    pub(crate) fn enter(&self, user: User, look: Duration, gone: impl Fn() -> bool) -> Option<Place<'_>> {
+    pub(crate) fn enter(
+        &self,
+        user: User,
+        look: Duration,
+        gone: impl Fn() -> bool,
+    ) -> Option<SharePlace<'_>> {
         let mut state = self.lock();
         state.next += 1;
         let ticket = state.next;
@@ -118,7 +123,7 @@ impl Shares {
         loop {
             if let Some(at) = state.called.iter().position(|called| *called == ticket) {
                 state.called.swap_remove(at);
-                return Some(Place { shares: self, user });
+                return Some(SharePlace { shares: self, user });
             }
             if gone() {
                 state.waiting.retain(|waiting| waiting.ticket != ticket);
@@ -129,7 +134,7 @@ impl Shares {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for SharePlace<'_> {
     fn drop(&mut self) {
         let mut state = self.shares.lock();
         state.leave(self.user);
@@ -149,7 +154,7 @@ mod tests {
         User { uid, trusted: false }
     }
 
-    fn ask(state: &mut State, user: User, times: usize) {
+    fn ask(state: &mut ShareState, user: User, times: usize) {
         for _ in 0..times {
             state.next += 1;
             let ticket = state.next;
@@ -157,13 +162,13 @@ mod tests {
         }
     }
 
-    fn running(state: &State, user: User) -> usize {
+    fn running(state: &ShareState, user: User) -> usize {
         state.running.iter().filter(|other| **other == user).count()
     }
 
     #[test]
     fn nobody_has_more_than_a_share_and_root_always_has_one() {
-        let mut state = State::default();
+        let mut state = ShareState::default();
         for uid in 1..=20 {
             ask(&mut state, user(uid), 30);
             state.call(8);
@@ -173,7 +178,7 @@ mod tests {
         state.call(8);
         assert_eq!((running(&state, ROOT), state.running.len()), (2, 8));
         // And root leaves something to the others.
-        let mut state = State::default();
+        let mut state = ShareState::default();
         ask(&mut state, ROOT, 30);
         state.call(8);
         assert_eq!(running(&state, ROOT), 6);
@@ -181,7 +186,7 @@ mod tests {
         state.call(8);
         assert_eq!((running(&state, user(1)), state.running.len()), (2, 8));
         // One place is enough for all, one after another.
-        let mut state = State::default();
+        let mut state = ShareState::default();
         ask(&mut state, user(1), 2);
         ask(&mut state, ROOT, 1);
         state.call(1);
@@ -190,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_backlog_delays_others_by_one_turn() {
-        let mut state = State::default();
+        let mut state = ShareState::default();
         ask(&mut state, user(1), 100);
         state.call(1);
         ask(&mut state, user(2), 3);
@@ -204,7 +209,7 @@ mod tests {
         assert_eq!(order[..8], [1, 2, 3, 1, 2, 1, 2, 1]);
         assert_eq!(order.len(), 104);
         // Nobody overtakes for ever by being new each time.
-        let mut state = State::default();
+        let mut state = ShareState::default();
         ask(&mut state, user(1), 1);
         state.call(1);
         ask(&mut state, user(2), 1);
