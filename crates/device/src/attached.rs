@@ -18,7 +18,7 @@ pub(crate) struct Attached<S: Store, F: Firmware<S>> {
     pub(crate) worker: F::Worker,
     pub(crate) limits: Limits,
     /// The namespace has been removed: no new commands.
-    pub(crate) gone: bool,
+    pub(crate) removed: bool,
 }
 
 impl<S: Store, F: Firmware<S>> Attached<S, F> {
@@ -43,7 +43,7 @@ impl<S: Store, F: Firmware<S>> Attached<S, F> {
                 read_only: namespace.read_only(),
                 fabric: config.fabric.is_some(),
             },
-            gone: false,
+            removed: false,
         })
     }
 
@@ -119,17 +119,19 @@ impl<S: Store, F: Firmware<S>> Attachments<S, F> {
     /// No new commands find it.
     pub(crate) fn leave(&mut self, place: usize) {
         let attached = self.at(place);
-        attached.gone = true;
+        attached.removed = true;
         let nsid = attached.nsid as usize;
         self.by_nsid[nsid] = None;
         self.leaving += 1;
     }
 
     /// Gives the places of those that left and that nobody `uses` to others.
-    pub(crate) fn clear_out(&mut self, uses: impl Fn(usize) -> bool) -> usize {
+    pub(crate) fn remove_drained(&mut self, uses: impl Fn(usize) -> bool) -> usize {
         let mut cleared = 0;
         for (place, attached) in self.places.iter_mut().enumerate() {
-            if attached.as_ref().is_some_and(|a| a.gone && a.access.in_flight() + a.worker.in_flight() == 0)
+            if attached
+                .as_ref()
+                .is_some_and(|a| a.removed && a.access.in_flight() + a.worker.in_flight() == 0)
                 && !uses(place)
             {
                 *attached = None;
@@ -143,7 +145,7 @@ impl<S: Store, F: Firmware<S>> Attachments<S, F> {
 
     /// All that are not gone, by place.
     pub(crate) fn present(&self) -> impl Iterator<Item = usize> {
-        let gone = |a: &Option<Box<Attached<S, F>>>| a.as_ref().is_none_or(|a| a.gone);
+        let gone = |a: &Option<Box<Attached<S, F>>>| a.as_ref().is_none_or(|a| a.removed);
         self.places.iter().enumerate().filter(move |(_, a)| !gone(a)).map(|(place, _)| place)
     }
 

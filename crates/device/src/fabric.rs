@@ -6,7 +6,7 @@ use nearside_spec::registers::{cq_head_doorbell, sq_tail_doorbell};
 use nearside_store::Store;
 use std::sync::atomic::Ordering;
 
-use crate::admin::{owner, ring};
+use crate::admin::{owner, queue_memory};
 use crate::config::MAX_QUEUES;
 use crate::firmware::Firmware;
 use crate::queue::{Cq, Sq};
@@ -40,8 +40,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             return Err(Status::INVALID_QUEUE_ID.dnr());
         }
         let shared = self.shared.clone();
-        let sq = ring(&shared, pair.sq, entries, 64).map_err(|fault| fault.status)?;
-        let cq = ring(&shared, pair.cq, entries, 16).map_err(|fault| fault.status)?;
+        let sq = queue_memory(&shared, pair.sq, entries, 64).map_err(|fault| fault.status)?;
+        let cq = queue_memory(&shared, pair.cq, entries, 16).map_err(|fault| fault.status)?;
         let registers = shared.registers();
         registers.word32(sq_tail_doorbell(id)).store(0, Ordering::Relaxed);
         registers.word32(cq_head_doorbell(id)).store(0, Ordering::Relaxed);

@@ -96,7 +96,7 @@ pub trait Worker: Send + 'static {
         let _ = queue;
     }
 
-    /// Operations of the worker's own that the store has not ended. It may go all the same: see [`Namespace::tend`].
+    /// Operations of the worker's own that the store has not ended. It may go all the same: see [`Namespace::poll_orphans`].
     fn in_flight(&self) -> usize {
         0
     }

@@ -5,7 +5,7 @@
 //! controller has done so by NVMe's rules, and the store does by its own.
 //!
 //! Whoever drops an [`Access`] while operations are in flight leaves them to the namespace: they hold stripes and buffers, and a mutation
-//! has begun that the observer waits to see ended. The other accesses, and whoever calls [`Namespace::tend`], see them to their end.
+//! has begun that the observer waits to see ended. The other accesses, and whoever calls [`Namespace::poll_orphans`], see them to their end.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -31,9 +31,9 @@ pub struct Namespace<S: Store, O = ()> {
     nguid: [u8; 16],
     protected: bool,
     stripes: Option<Stripes>,
-    left: Mutex<Vec<Way<S>>>,
-    /// Operations in flight of `left`.
-    left_in_flight: AtomicUsize,
+    orphans: Mutex<Vec<Way<S>>>,
+    /// Operations in flight of `orphans`.
+    orphans_in_flight: AtomicUsize,
     /// Operations of hosts so far that the medium did not end at once.
     host_operations: Apart,
     /// What the log was told of failures, by their status.
@@ -53,11 +53,11 @@ struct Way<S: Store> {
 
 impl<S: Store, O> Namespace<S, O> {
     /// A way whose owner goes, with operations in flight.
-    fn leave(&self, way: Way<S>) {
+    fn keep_orphans(&self, way: Way<S>) {
         let in_flight = way.pending.len();
-        let mut left = self.left.lock().unwrap_or_else(|e| e.into_inner());
-        left.push(way);
-        self.left_in_flight.fetch_add(in_flight, Ordering::Relaxed);
+        let mut orphans = self.orphans.lock().unwrap_or_else(|e| e.into_inner());
+        orphans.push(way);
+        self.orphans_in_flight.fetch_add(in_flight, Ordering::Relaxed);
     }
 }
 
@@ -89,8 +89,8 @@ impl<S: Store, O: Observer> Namespace<S, O> {
             nguid: [0; 16],
             protected: false,
             stripes: shared.then(Stripes::new),
-            left: Mutex::default(),
-            left_in_flight: AtomicUsize::new(0),
+            orphans: Mutex::default(),
+            orphans_in_flight: AtomicUsize::new(0),
             host_operations: Apart::default(),
             reports: Mutex::new(RateLimits::new(REPORT_EVERY_NS)),
         })
@@ -177,8 +177,8 @@ impl<S: Store, O: Observer> Namespace<S, O> {
 
     /// Operations in flight that the accesses left which began them.
     #[inline]
-    pub fn left_in_flight(&self) -> usize {
-        self.left_in_flight.load(Ordering::Relaxed)
+    pub fn orphans_in_flight(&self) -> usize {
+        self.orphans_in_flight.load(Ordering::Relaxed)
     }
 
     /// Stripes of the namespace that operations in flight hold, or wait for.
@@ -186,26 +186,26 @@ impl<S: Store, O: Observer> Namespace<S, O> {
         self.stripes.as_ref().map_or(0, Stripes::held)
     }
 
-    /// Ends what the store has ended of [`Namespace::left_in_flight`]. Returns the time at which the next can be due, if the store knows.
+    /// Ends what the store has ended of [`Namespace::orphans_in_flight`]. Returns the time at which the next can be due, if the store knows.
     #[inline]
-    pub fn tend(&self, now: Nanos) -> Option<Nanos> {
-        if self.left_in_flight() == 0 { None } else { self.tend_left(now) }
+    pub fn poll_orphans(&self, now: Nanos) -> Option<Nanos> {
+        if self.orphans_in_flight() == 0 { None } else { self.poll_orphans_locked(now) }
     }
 
     #[cold]
-    fn tend_left(&self, now: Nanos) -> Option<Nanos> {
+    fn poll_orphans_locked(&self, now: Nanos) -> Option<Nanos> {
         // Whoever holds the lock is at it.
-        let mut left: MutexGuard<'_, _> = match self.left.try_lock() {
-            Ok(left) => left,
+        let mut orphans: MutexGuard<'_, _> = match self.orphans.try_lock() {
+            Ok(orphans) => orphans,
             Err(TryLockError::Poisoned(e)) => e.into_inner(),
             Err(TryLockError::WouldBlock) => return Some(now),
         };
         let mut next: Option<Nanos> = None;
-        left.retain_mut(|way| {
+        orphans.retain_mut(|way| {
             let before = way.pending.len();
             let due = way.poll(self, now, false, &mut |_, _| {});
             let ended = before - way.pending.len();
-            let left = self.left_in_flight.fetch_sub(ended, Ordering::Relaxed);
+            let left = self.orphans_in_flight.fetch_sub(ended, Ordering::Relaxed);
             assert!(ended <= left, "{ended} operations ended, of {left} that were left");
             if way.pending.is_empty() {
                 return false;
@@ -235,7 +235,7 @@ impl<S: Store, O> Drop for Access<S, O> {
         if let Some(way) = self.way.take()
             && !way.pending.is_empty()
         {
-            self.namespace.leave(way);
+            self.namespace.keep_orphans(way);
         }
     }
 }
@@ -324,7 +324,7 @@ impl<S: Store, O: Observer> Access<S, O> {
             && !stripes.try_lock(&operation)
         {
             // What holds the stripe may be nobody's any more; the next try finds it free.
-            self.namespace.tend(now);
+            self.namespace.poll_orphans(now);
             return Submitted::done(Err(StoreError::Busy), data);
         }
         let buffer = match &data {

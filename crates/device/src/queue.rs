@@ -17,7 +17,7 @@ use crate::config::MAX_QUEUES;
 
 /// A queue's memory, found and checked when the queue was created.
 #[derive(Clone, Debug)]
-pub(crate) struct Ring {
+pub(crate) struct QueueMemory {
     pub(crate) region: Arc<Region>,
     pub(crate) base: usize,
     pub(crate) size: u32,
@@ -28,7 +28,7 @@ pub(crate) struct Ring {
 pub(crate) struct Sq {
     pub(crate) id: u16,
     pub(crate) cq: u16,
-    ring: Ring,
+    queue_memory: QueueMemory,
     head: u32,
     /// The doorbell's last value that was valid.
     tail: u32,
@@ -41,8 +41,8 @@ pub(crate) struct Sq {
 }
 
 impl Sq {
-    pub(crate) fn new(id: u16, cq: u16, ring: Ring) -> Sq {
-        Sq { id, cq, ring, head: 0, tail: 0, refused: None, in_flight: 0, deleting: false }
+    pub(crate) fn new(id: u16, cq: u16, queue_memory: QueueMemory) -> Sq {
+        Sq { id, cq, queue_memory, head: 0, tail: 0, refused: None, in_flight: 0, deleting: false }
     }
 
     /// Entries that wait, by the doorbell; an error where its value is new and invalid.
@@ -50,7 +50,7 @@ impl Sq {
     pub(crate) fn waiting(&mut self, registers: &Region) -> Result<u32, InvalidDoorbell> {
         let tail = registers.word32(sq_tail_doorbell(self.id)).load(Ordering::Acquire);
         if tail != self.tail {
-            if tail >= self.ring.size {
+            if tail >= self.queue_memory.size {
                 if self.refused != Some(tail) {
                     self.refused = Some(tail);
                     return Err(InvalidDoorbell);
@@ -60,11 +60,11 @@ impl Sq {
             }
         }
         let n = self.tail.wrapping_sub(self.head);
-        Ok(if self.tail >= self.head { n } else { n.wrapping_add(self.ring.size) })
+        Ok(if self.tail >= self.head { n } else { n.wrapping_add(self.queue_memory.size) })
     }
 
     /// Whether the doorbell says something that [`Sq::waiting`] has not seen.
-    pub(crate) fn rung(&self, registers: &Region) -> bool {
+    pub(crate) fn doorbell_changed(&self, registers: &Region) -> bool {
         let tail = registers.word32(sq_tail_doorbell(self.id)).load(Ordering::Acquire);
         tail != self.tail && self.refused != Some(tail)
     }
@@ -76,12 +76,12 @@ impl Sq {
     /// Copies the entry at the head and goes on.
     #[inline]
     pub(crate) fn take(&mut self) -> SubmissionEntry {
-        let at = self.ring.base + self.head as usize * 64;
+        let at = self.queue_memory.base + self.head as usize * 64;
         self.head += 1;
-        if self.head == self.ring.size {
+        if self.head == self.queue_memory.size {
             self.head = 0;
         }
-        SubmissionEntry { cdw: self.ring.region.read_words(at) }
+        SubmissionEntry { cdw: self.queue_memory.region.read_words(at) }
     }
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Cq {
     pub(crate) id: u16,
     /// The interrupt vector, where interrupts are enabled.
     pub(crate) vector: Option<u16>,
-    ring: Ring,
+    queue_memory: QueueMemory,
     tail: u32,
     /// The doorbell's last valid value.
     head: u32,
@@ -110,11 +110,11 @@ pub(crate) struct Cq {
 }
 
 impl Cq {
-    pub(crate) fn new(id: u16, vector: Option<u16>, ring: Ring) -> Cq {
+    pub(crate) fn new(id: u16, vector: Option<u16>, queue_memory: QueueMemory) -> Cq {
         Cq {
             id,
             vector,
-            ring,
+            queue_memory,
             tail: 0,
             head: 0,
             refused: None,
@@ -128,8 +128,8 @@ impl Cq {
     #[inline]
     fn free(&self) -> u32 {
         let used = self.tail.wrapping_sub(self.head);
-        let used = if self.tail >= self.head { used } else { used.wrapping_add(self.ring.size) };
-        (self.ring.size - 1 - used).saturating_sub(self.reserved)
+        let used = if self.tail >= self.head { used } else { used.wrapping_add(self.queue_memory.size) };
+        (self.queue_memory.size - 1 - used).saturating_sub(self.reserved)
     }
 
     /// Reserves up to `wanted` slots; returns how many. The doorbell is read only when the slots that were known to
@@ -141,9 +141,10 @@ impl Cq {
             let head = registers.word32(cq_head_doorbell(self.id)).load(Ordering::Acquire);
             if head != self.head {
                 // A head beyond the queue, or beyond what has been posted, is no head.
-                let used = (self.tail + self.ring.size - self.head) % self.ring.size;
-                let step = (head.wrapping_add(self.ring.size).wrapping_sub(self.head)) % self.ring.size;
-                if head < self.ring.size && step <= used {
+                let used = (self.tail + self.queue_memory.size - self.head) % self.queue_memory.size;
+                let step = (head.wrapping_add(self.queue_memory.size).wrapping_sub(self.head))
+                    % self.queue_memory.size;
+                if head < self.queue_memory.size && step <= used {
                     (self.head, self.refused) = (head, None);
                     free = self.free();
                 } else if self.refused != Some(head) {
@@ -175,13 +176,13 @@ impl Cq {
         // Without one it would overwrite a completion that the host has not read.
         assert!(self.reserved > 0, "completion queue {}: command {cid} has no reserved slot", self.id);
         let entry = CompletionEntry::new(result, sq_head, sq, cid, status, self.phase);
-        let at = self.ring.base + self.tail as usize * 16;
+        let at = self.queue_memory.base + self.tail as usize * 16;
         let [a, b, c, d] = entry.dw.map(u64::from);
         // The phase tag is in the second half: the Release makes the first half visible before it.
-        self.ring.region.word64(at).store(a | b << 32, Ordering::Relaxed);
-        self.ring.region.word64(at + 8).store(c | d << 32, Ordering::Release);
+        self.queue_memory.region.word64(at).store(a | b << 32, Ordering::Relaxed);
+        self.queue_memory.region.word64(at + 8).store(c | d << 32, Ordering::Release);
         self.tail += 1;
-        if self.tail == self.ring.size {
+        if self.tail == self.queue_memory.size {
             self.tail = 0;
             self.phase = !self.phase;
         }
@@ -193,7 +194,7 @@ impl Cq {
 /// A command that was taken from its queue and has to be answered, once. Its completion slot is reserved.
 #[must_use = "a command that is not answered hangs its host"]
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct CompletionSlot {
     pub(crate) sq: u16,
     pub(crate) cid: u16,
 }
@@ -207,7 +208,7 @@ pub fn lost_commands() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
-impl Drop for Slot {
+impl Drop for CompletionSlot {
     #[cold]
     fn drop(&mut self) {
         LOST.fetch_add(1, Ordering::Relaxed);
@@ -217,7 +218,7 @@ impl Drop for Slot {
     }
 }
 
-impl Slot {
+impl CompletionSlot {
     /// The queues are gone, and with them the answer.
     pub(crate) fn forget(self) {
         std::mem::forget(self);
@@ -247,7 +248,7 @@ impl Queues {
 
     /// Posts the answer to a command.
     #[inline]
-    pub(crate) fn answer(&mut self, slot: Slot, result: u64, status: Status, now: Nanos) {
+    pub(crate) fn answer(&mut self, slot: CompletionSlot, result: u64, status: Status, now: Nanos) {
         let Some(Some(sq)) = self.sqs.get_mut(usize::from(slot.sq)) else {
             panic!("submission queue {} is gone before its command was answered", slot.sq)
         };
@@ -270,7 +271,7 @@ impl Queues {
     pub(crate) fn is_quiet(&self, id: u16, registers: &Region) -> bool {
         let Some(Some(sq)) = self.sqs.get(usize::from(id)) else { return true };
         let Some(Some(cq)) = self.cqs.get(usize::from(sq.cq)) else { return true };
-        sq.deleting || !(sq.rung(registers) || (sq.has_waiting() && cq.has_room(registers)))
+        sq.deleting || !(sq.doorbell_changed(registers) || (sq.has_waiting() && cq.has_room(registers)))
     }
 
     pub(crate) fn clear(&mut self) {
@@ -286,22 +287,22 @@ mod tests {
 
     fn queues() -> (Queues, Region) {
         let region = Arc::new(Region::anonymous(1 << 16).unwrap());
-        let ring = |base| Ring { region: region.clone(), base, size: ENTRIES };
+        let queue_memory = |base| QueueMemory { region: region.clone(), base, size: ENTRIES };
         let mut queues = Queues::new();
-        queues.sqs[1] = Some(Box::new(Sq::new(1, 1, ring(0))));
-        queues.cqs[1] = Some(Box::new(Cq::new(1, None, ring(4096))));
+        queues.sqs[1] = Some(Box::new(Sq::new(1, 1, queue_memory(0))));
+        queues.cqs[1] = Some(Box::new(Cq::new(1, None, queue_memory(4096))));
         (queues, Region::anonymous(nearside_dma::REGISTERS_SIZE).unwrap())
     }
 
     /// Takes one command and reserves its slot.
-    fn take(queues: &mut Queues, registers: &Region) -> Slot {
+    fn take(queues: &mut Queues, registers: &Region) -> CompletionSlot {
         let (Some(sq), Some(cq)) = (&mut queues.sqs[1], &mut queues.cqs[1]) else { panic!("no queues") };
         assert_eq!(cq.reserve(1, registers).unwrap(), 1);
         sq.in_flight += 1;
-        Slot { sq: 1, cid: sq.take().cid() }
+        CompletionSlot { sq: 1, cid: sq.take().cid() }
     }
 
-    fn answer(queues: &mut Queues, slot: Slot) {
+    fn answer(queues: &mut Queues, slot: CompletionSlot) {
         queues.answer(slot, 0, Status::SUCCESS, Nanos(0));
     }
 
@@ -317,7 +318,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "command 7 has no reserved slot")]
     fn a_completion_without_a_reserved_slot_is_not_posted() {
-        answer(&mut queues().0, Slot { sq: 1, cid: 7 });
+        answer(&mut queues().0, CompletionSlot { sq: 1, cid: 7 });
     }
 
     #[test]
@@ -327,7 +328,7 @@ mod tests {
         if let Some(cq) = &mut queues.cqs[1] {
             cq.reserve(1, &registers).unwrap();
         }
-        answer(&mut queues, Slot { sq: 1, cid: 7 });
+        answer(&mut queues, CompletionSlot { sq: 1, cid: 7 });
     }
 
     #[test]
@@ -341,14 +342,15 @@ mod tests {
     #[test]
     #[should_panic(expected = "command 7 of submission queue 1 was dropped unanswered")]
     fn a_slot_that_is_dropped_unanswered_panics_in_tests() {
-        drop(Slot { sq: 1, cid: 7 });
+        drop(CompletionSlot { sq: 1, cid: 7 });
     }
 
     #[test]
     fn a_slot_that_is_dropped_unanswered_is_counted() {
         let before = lost_commands();
         assert!(
-            std::panic::catch_unwind(|| drop(Slot { sq: 1, cid: 7 })).is_err() || !cfg!(debug_assertions)
+            std::panic::catch_unwind(|| drop(CompletionSlot { sq: 1, cid: 7 })).is_err()
+                || !cfg!(debug_assertions)
         );
         assert!(lost_commands() > before);
     }

@@ -109,7 +109,7 @@ impl Drop for Threaded {
     fn drop(&mut self) {
         // A ring after the store: a reactor that sleeps sees `stop` when it wakes, one that is about to sleep sees it before.
         self.stop.store(true, Ordering::SeqCst);
-        self.wakeup.ring();
+        self.wakeup.wake();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() && !std::thread::panicking() {
                 panic!("a reactor panicked");

@@ -14,7 +14,7 @@ use crate::Namespace;
 use crate::config::Config;
 use crate::fault::Fault;
 use crate::firmware::Firmware;
-use crate::queue::Ring;
+use crate::queue::QueueMemory;
 use crate::subsystem::Subsystem;
 
 /// Entries that the error log keeps.
@@ -97,13 +97,13 @@ pub(crate) enum Message {
     CreateCq {
         id: u16,
         vector: Option<u16>,
-        ring: Ring,
+        queue_memory: QueueMemory,
         key: usize,
     },
     CreateSq {
         id: u16,
         cq: u16,
-        ring: Ring,
+        queue_memory: QueueMemory,
         key: usize,
     },
     DeleteSq {
@@ -160,7 +160,7 @@ impl Mailbox {
         self.messages.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The receiver has to be woken after it: see [`nearside_dma::Wakeup::ring`].
+    /// The receiver has to be woken after it: see [`nearside_dma::Wakeup::wake`].
     pub(crate) fn send(&self, message: Message) {
         self.lock().push_back(message);
         self.full.store(true, Ordering::Release);

@@ -83,7 +83,7 @@ impl<S: Store, F> Subsystem<S, F> {
             return Err(AddError::Exists(nsid));
         }
         inner.namespaces.insert(nsid, namespace);
-        inner.tell_all(|| Message::Namespace { nsid });
+        inner.broadcast(|| Message::Namespace { nsid });
         Ok(())
     }
 
@@ -92,7 +92,7 @@ impl<S: Store, F> Subsystem<S, F> {
     pub fn remove(&self, nsid: u32) -> Option<Arc<Namespace<S, F>>> {
         let mut inner = self.lock();
         let removed = inner.namespaces.remove(&nsid)?;
-        inner.tell_all(|| Message::Namespace { nsid });
+        inner.broadcast(|| Message::Namespace { nsid });
         Some(removed)
     }
 
@@ -111,7 +111,7 @@ impl<S: Store, F> Subsystem<S, F> {
     pub fn publish(&self, log: u8, page: Arc<[u8]>, information: u8) {
         let mut inner = self.lock();
         if inner.pages.insert(log, page).is_some() {
-            inner.tell_all(|| Message::Published { log, information });
+            inner.broadcast(|| Message::Published { log, information });
         }
     }
 
@@ -132,11 +132,11 @@ impl<S: Store, F> Subsystem<S, F> {
 }
 
 impl<S: Store, F> Inner<S, F> {
-    fn tell_all(&mut self, message: impl Fn() -> Message) {
+    fn broadcast(&mut self, message: impl Fn() -> Message) {
         self.controllers.retain(|controller| {
             let Some(controller) = controller.upgrade() else { return false };
             controller.mailboxes.iter().for_each(|mailbox| mailbox.send(message()));
-            controller.function.wakeup.ring();
+            controller.function.wakeup.wake();
             true
         });
     }

@@ -25,7 +25,7 @@ fn a_block_is_never_torn() {
     let runner = Threaded::start(controller, clock, Rest::default()).unwrap();
     let set = |at: usize, value: u32| {
         function.registers.word32(at).store(value, Ordering::Release);
-        function.wakeup.ring();
+        function.wakeup.wake();
     };
     let deadline = clock.now() + 60_000_000_000;
     let patience = || {

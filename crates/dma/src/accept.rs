@@ -1,7 +1,7 @@
 //! Taking connections for ever: an error is no end, and no reason to spin.
 //!
 //! Out of descriptors or memory, `accept` fails at once and the connection stays in the queue: asked again at once it fails again, at a
-//! core's cost. [`each`] says it once, rests, and goes on when there is room again.
+//! core's cost. [`accept_each`] says it once, rests, and goes on when there is room again.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -45,7 +45,7 @@ pub fn stop(listener: &impl AsFd) {
 
 /// Hands every connection to `take`, until `ends` says so, which is asked whenever a wait is over ([`stop`] ends one). Why there is no
 /// connection is said once, until there is one again. `rest` sleeps.
-pub fn each<L: Listener>(
+pub fn accept_each<L: Listener>(
     listener: &L,
     ends: impl Fn() -> bool,
     mut say: impl FnMut(&io::Error),
@@ -106,7 +106,7 @@ mod tests {
         script.extend([Ok(2), Err(full), Err(libc::EINTR), Ok(3), Ok(4)]);
         let listener = Script(RefCell::new(script));
         let (said, rests, taken) = (Cell::new(0), Cell::new(Duration::ZERO), RefCell::new(Vec::new()));
-        each(
+        accept_each(
             &listener,
             || taken.borrow().len() == 3,
             |_| said.set(said.get() + 1),
@@ -127,11 +127,11 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 waits.fetch_add(1, Ordering::SeqCst);
-                each(&listener, over, |_| (), |_| (), drop);
+                accept_each(&listener, over, |_| (), |_| (), drop);
             });
             scope.spawn(|| {
                 waits.fetch_add(1, Ordering::SeqCst);
-                each(&local, over, |_| (), |_| (), drop);
+                accept_each(&local, over, |_| (), |_| (), drop);
             });
             while waits.load(Ordering::SeqCst) < 2 {
                 std::thread::yield_now();

@@ -8,7 +8,7 @@ use crate::{EventFd, Memory, Region};
 /// A controller's function, as a front hands it to a driver.
 ///
 /// Registers and doorbells lie in `registers` (NVMe Base 2.0, 3.1; the doorbells from byte 0x1000 on, stride 4 bytes), which both sides
-/// reach as atomics. After writing a doorbell or a register the host checks [`Wakeup::ring`].
+/// reach as atomics. After writing a doorbell or a register the host checks [`Wakeup::wake`].
 #[derive(Clone)]
 pub struct Function {
     /// The registers and doorbells: `REGISTERS_SIZE` bytes or more.
@@ -106,7 +106,7 @@ impl Wakeup {
     /// Host side, after a doorbell or register write: wakes the drive if it sleeps. Costs one fence and one load
     /// (for each thread of the drive) when it does not.
     #[inline]
-    pub fn ring(&self) {
+    pub fn wake(&self) {
         for sleeper in &self.sleepers {
             if sleeper.arming.claim() {
                 sleeper.event.signal();
@@ -134,7 +134,7 @@ impl Wakeup {
         arming.disarm();
     }
 
-    /// For a sleeper that waits on several things: from here on [`Wakeup::ring`] raises the event. Look for work once more
+    /// For a sleeper that waits on several things: from here on [`Wakeup::wake`] raises the event. Look for work once more
     /// before sleeping; [`Wakeup::disarm`] when awake.
     pub fn arm(&self) {
         self.arm_as(0);

@@ -180,13 +180,13 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::Barrier;
 
-    struct Place(PathBuf);
+    struct SocketPlace(PathBuf);
 
-    impl Place {
-        fn new(name: &str) -> Place {
+    impl SocketPlace {
+        fn new(name: &str) -> SocketPlace {
             let folder = std::env::temp_dir().join(format!("nearside-local-{}-{name}", std::process::id()));
             fs::create_dir(&folder).unwrap();
-            Place(folder)
+            SocketPlace(folder)
         }
 
         fn names(&self) -> Vec<String> {
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for SocketPlace {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_is_no_socket_stays() {
-        let place = Place::new("file");
+        let place = SocketPlace::new("file");
         let path = place.0.join("x");
         fs::write(&path, "precious").unwrap();
         for access in [Access::Owner, Access::Everybody] {
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_served_name_is_refused_and_a_dead_one_replaced() {
-        let place = Place::new("dead");
+        let place = SocketPlace::new("dead");
         let path = place.0.join("x");
         let mode = || fs::symlink_metadata(&path).unwrap().mode() & 0o777;
         let (listener, name) = bind(&path, Access::Owner).unwrap();
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn of_many_who_find_a_dead_one_one_serves() {
         const MANY: usize = 6;
-        let place = Place::new("many");
+        let place = SocketPlace::new("many");
         let path = place.0.join("x");
         for round in 0..50 {
             let dead = UnixListener::bind(&path).unwrap();
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_name_that_nobody_could_connect_to_is_refused() {
-        let place = Place::new("long");
+        let place = SocketPlace::new("long");
         assert!(bind(&place.0.join("x".repeat(120)), Access::Owner).is_err());
         assert!(place.names().is_empty());
     }

@@ -54,7 +54,7 @@ pub enum Completion {
     Hybrid,
 }
 
-struct Slot {
+struct UringSlot {
     user: u64,
     /// The call's descriptor, where it is not the ring's.
     file: Option<Arc<File>>,
@@ -63,10 +63,10 @@ struct Slot {
 }
 
 /// A ring for the calls on one file.
-pub struct Ring {
+pub struct Uring {
     ring: IoUring,
     memory: Arc<Memory>,
-    slots: Vec<Slot>,
+    slots: Vec<UringSlot>,
     free: Vec<u32>,
     unsent: usize,
     completion: Completion,
@@ -76,7 +76,7 @@ pub struct Ring {
 
 // SAFETY: the pieces in the slots point to memory that the slots and the table keep, which belongs to no thread; the ring's
 // own pointers lead to mappings shared with the kernel, used through `&mut self` only.
-unsafe impl Send for Ring {}
+unsafe impl Send for Uring {}
 
 /// Whether this system lets this process use io_uring, or why not.
 pub fn available() -> io::Result<()> {
@@ -92,28 +92,28 @@ pub fn available() -> io::Result<()> {
     }
 }
 
-impl Ring {
+impl Uring {
     /// A ring for up to `depth` calls in flight on `file`, with host memory in `memory`.
-    pub fn new(file: Arc<File>, memory: Arc<Memory>, depth: u32) -> io::Result<Ring> {
+    pub fn new(file: Arc<File>, memory: Arc<Memory>, depth: u32) -> io::Result<Uring> {
         // Completions of a thread that runs need no interrupt of it (5.19); older kernels know neither flag.
         let ring = IoUring::builder()
             .setup_coop_taskrun()
             .setup_taskrun_flag()
             .build(depth)
             .or_else(|_| IoUring::new(depth))?;
-        Ok(Ring::over(ring, file, memory, depth, Completion::Interrupt))
+        Ok(Uring::over(ring, file, memory, depth, Completion::Interrupt))
     }
 
-    /// As [`Ring::new`], with another way of completion. [`io::ErrorKind::Unsupported`] where the kernel does not know it; whether the
+    /// As [`Uring::new`], with another way of completion. [`io::ErrorKind::Unsupported`] where the kernel does not know it; whether the
     /// device can be polled shows at the first call, which ends in EOPNOTSUPP.
     pub fn with_completion(
         file: Arc<File>,
         memory: Arc<Memory>,
         depth: u32,
         completion: Completion,
-    ) -> io::Result<Ring> {
+    ) -> io::Result<Uring> {
         let ring = match completion {
-            Completion::Interrupt => return Ring::new(file, memory, depth),
+            Completion::Interrupt => return Uring::new(file, memory, depth),
             Completion::Polled => IoUring::builder().setup_iopoll().build(depth),
             Completion::Hybrid => hybrid(depth),
         };
@@ -123,14 +123,20 @@ impl Ring {
             }
             _ => e,
         })?;
-        Ok(Ring::over(ring, file, memory, depth, completion))
+        Ok(Uring::over(ring, file, memory, depth, completion))
     }
 
-    fn over(ring: IoUring, file: Arc<File>, memory: Arc<Memory>, depth: u32, completion: Completion) -> Ring {
+    fn over(
+        ring: IoUring,
+        file: Arc<File>,
+        memory: Arc<Memory>,
+        depth: u32,
+        completion: Completion,
+    ) -> Uring {
         let slots = (0..depth)
-            .map(|_| Slot { user: 0, file: None, bytes: Bytes::None, pieces: Vec::new() })
+            .map(|_| UringSlot { user: 0, file: None, bytes: Bytes::None, pieces: Vec::new() })
             .collect();
-        Ring { ring, memory, slots, free: (0..depth).rev().collect(), unsent: 0, completion, file }
+        Uring { ring, memory, slots, free: (0..depth).rev().collect(), unsent: 0, completion, file }
     }
 
     /// Calls in flight.
@@ -143,13 +149,13 @@ impl Ring {
         !self.free.is_empty()
     }
 
-    /// Queues a call, leaving out the first `skip` bytes of its memory; [`Ring::poll`] sends it. Gives the memory back where
+    /// Queues a call, leaving out the first `skip` bytes of its memory; [`Uring::poll`] sends it. Gives the memory back where
     /// the ring is full.
     pub fn push(&mut self, call: Call, bytes: Bytes, skip: usize, user: u64) -> Result<(), Bytes> {
         self.push_on(None, call, bytes, skip, user)
     }
 
-    /// As [`Ring::push`], on another descriptor than the ring's own.
+    /// As [`Uring::push`], on another descriptor than the ring's own.
     pub fn push_on(
         &mut self,
         other: Option<&Arc<File>>,
@@ -290,7 +296,7 @@ fn hybrid(depth: u32) -> io::Result<IoUring> {
     unsafe { IoUring::from_fd(fd, std::mem::transmute::<Raw, io_uring::Parameters>(raw)) }
 }
 
-impl Drop for Ring {
+impl Drop for Uring {
     fn drop(&mut self) {
         // The kernel may still write to the memory of calls in flight: it is freed only after them.
         let mut patience = Patience::default();
@@ -328,8 +334,8 @@ mod tests {
         let spans = vec![memory.resolve(0x1ff0, 100).unwrap(), memory.resolve(0x1000, 28).unwrap()];
         memory.write(spans[0], &[1; 100]);
         memory.write(spans[1], &[2; 28]);
-        let mut ring = Ring::new(Arc::new(file), memory, 4).unwrap();
-        let one = |ring: &mut Ring, call, bytes, skip| {
+        let mut ring = Uring::new(Arc::new(file), memory, 4).unwrap();
+        let one = |ring: &mut Uring, call, bytes, skip| {
             ring.push(call, bytes, skip, 77).unwrap();
             loop {
                 if let Some((user, result, bytes)) = ring.poll() {
@@ -380,7 +386,7 @@ mod tests {
             use std::os::fd::FromRawFd;
             (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1]))
         };
-        let mut ring = Ring::new(Arc::new(read), memory.clone(), 4).unwrap();
+        let mut ring = Uring::new(Arc::new(read), memory.clone(), 4).unwrap();
         for _ in 0..3 {
             ring.push(Call::Read { offset: 0 }, Bytes::Spans(spans.clone()), 0, 1).unwrap();
         }

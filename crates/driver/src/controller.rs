@@ -112,7 +112,7 @@ impl Shared {
     fn set_register(&self, offset: usize, value: u32) {
         // Release: queue addresses and attributes are in place before CC tells of them.
         self.function.registers.word32(offset).store(value, Ordering::Release);
-        self.function.wakeup.ring();
+        self.function.wakeup.wake();
     }
 
     /// Whether the controller is in the state that a command needs.

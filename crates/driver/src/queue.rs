@@ -343,7 +343,7 @@ impl Transport for QueuePair {
             self.counts.calls += 1;
             // Release: the drive's acquiring load of the doorbell makes it see the entries and lists written before.
             self.registers.word32(sq_tail_doorbell(self.id)).store(self.tail, Ordering::Release);
-            self.shared.function.wakeup.ring();
+            self.shared.function.wakeup.wake();
         }
     }
 

@@ -170,7 +170,7 @@ impl Drop for Service {
     /// Waits for the commands that are out, and deletes the queue pair.
     fn drop(&mut self) {
         self.inner.stop.store(true, Ordering::Release);
-        self.inner.wake.ring();
+        self.inner.wake.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -199,7 +199,7 @@ impl<B> ServiceHandle<B> {
             mailbox: mailbox.clone(),
         });
         drop(requests);
-        self.inner.wake.ring();
+        self.inner.wake.wake();
         Ok(())
     }
 }

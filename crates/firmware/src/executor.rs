@@ -825,12 +825,12 @@ mod tests {
                 // All goes.
                 _ => {
                     drop(executor);
-                    assert_eq!((meters.held(), namespace.left_in_flight()), (Held::default(), READS));
+                    assert_eq!((meters.held(), namespace.orphans_in_flight()), (Held::default(), READS));
                     assert!(namespace.stripes_held() > 0);
-                    let due = namespace.tend(clock.now()).unwrap();
+                    let due = namespace.poll_orphans(clock.now()).unwrap();
                     clock.advance_to(due);
-                    assert_eq!(namespace.tend(clock.now()), None);
-                    assert_eq!((namespace.left_in_flight(), namespace.stripes_held()), (0, 0));
+                    assert_eq!(namespace.poll_orphans(clock.now()), None);
+                    assert_eq!((namespace.orphans_in_flight(), namespace.stripes_held()), (0, 0));
                     continue;
                 }
             }
@@ -840,7 +840,7 @@ mod tests {
             }
             assert_eq!(finished.len(), if way == 0 { 4 } else { 0 });
             assert_eq!((executor.in_flight(), meters.held()), (0, Held::default()));
-            assert_eq!((namespace.stripes_held(), namespace.left_in_flight()), (0, 0));
+            assert_eq!((namespace.stripes_held(), namespace.orphans_in_flight()), (0, 0));
             assert!(lock(&executor.io).pool.len() >= 4, "buffers are used again");
         }
     }

@@ -34,7 +34,7 @@ impl Mailbox {
     /// The receiver that is about to sleep sees either `full` or the ring.
     fn arrived(&self) {
         self.full.store(true, Ordering::Release);
-        self.wakeup.ring();
+        self.wakeup.wake();
     }
 
     /// A task has ended.

@@ -51,7 +51,7 @@ impl Crew {
     }
 
     pub(crate) fn ring(&self) {
-        self.wakeup.ring();
+        self.wakeup.wake();
     }
 
     fn given(&self, thread: usize) -> MutexGuard<'_, Lanes> {
@@ -60,7 +60,7 @@ impl Crew {
 
     pub(crate) fn give(&self, thread: usize, lane: Box<dyn Lane>) {
         self.given(thread).push(lane);
-        self.wakeup.ring();
+        self.wakeup.wake();
     }
 }
 
@@ -109,7 +109,7 @@ impl Workers {
 impl Drop for Workers {
     fn drop(&mut self) {
         self.crew.stop.store(true, Ordering::SeqCst);
-        self.crew.wakeup.ring();
+        self.crew.wakeup.wake();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() && !std::thread::panicking() {
                 panic!("a thread of near-data work panicked");

@@ -100,7 +100,7 @@ impl Bench {
             for worker in 0..self.workers.len() {
                 assert_eq!(self.step(worker), []);
             }
-            self.namespace.tend(self.clock.now());
+            self.namespace.poll_orphans(self.clock.now());
         }
         nothing_held(&self.namespace);
     }
@@ -114,7 +114,7 @@ impl Bench {
 fn nothing_held(namespace: &Namespace<Slow, Fsr>) {
     let fsr = namespace.observer();
     assert_eq!((fsr.held(), fsr.tags_kept()), (Held::default(), 0));
-    assert_eq!((namespace.stripes_held(), namespace.left_in_flight()), (0, 0));
+    assert_eq!((namespace.stripes_held(), namespace.orphans_in_flight()), (0, 0));
 }
 
 const WAIT: u32 = 5_000;
@@ -128,7 +128,7 @@ fn a_write_that_was_left_ends_and_lets_go_of_its_blocks() {
     let buffer = || Data::Owned(IoBuffer::new(4096).unwrap());
     assert!(matches!(one.submit(write, buffer(), Token(1), Nanos(0)), Submitted::Pending));
     drop(one);
-    assert_eq!((namespace.left_in_flight(), namespace.stripes_held()), (1, 1));
+    assert_eq!((namespace.orphans_in_flight(), namespace.stripes_held()), (1, 1));
     let mut again = |now| match other.submit(write, buffer(), Token(2), now) {
         Submitted::Done(completion) => completion.result.is_err().then_some(()),
         Submitted::Pending => None,
@@ -136,7 +136,7 @@ fn a_write_that_was_left_ends_and_lets_go_of_its_blocks() {
     assert!(again(Nanos(0)).is_some(), "the blocks are written just now");
     // Whoever finds them locked sees to it that what was left ends.
     again(Nanos(60_000));
-    assert_eq!(namespace.left_in_flight(), 0);
+    assert_eq!(namespace.orphans_in_flight(), 0);
     assert!(again(Nanos(60_000)).is_none());
 }
 
@@ -357,8 +357,8 @@ fn a_hundred_abandoned_searches_leave_nothing() {
         }
         let later = host.now + 1_000_000;
         drop(host);
-        assert!(namespace.left_in_flight() > 0);
-        namespace.tend(later);
+        assert!(namespace.orphans_in_flight() > 0);
+        namespace.poll_orphans(later);
         nothing_held(&namespace);
     }
 }
@@ -449,7 +449,7 @@ fn tasks_on_threads_of_their_own_answer_and_leave_nothing() {
     bench.workers.truncate(1);
     let settled = |bench: &Bench| {
         while bench.namespace.observer().held() != Held::default()
-            || bench.namespace.stripes_held() + bench.namespace.left_in_flight() > 0
+            || bench.namespace.stripes_held() + bench.namespace.orphans_in_flight() > 0
         {
             patience();
             std::thread::yield_now();
@@ -472,6 +472,6 @@ fn threads_that_go_first_answer_what_they_had() {
     bench.start(0, 1, 7, Door::Command, request(4096));
     assert_eq!(bench.step(0), [(7, Status::ABORT_REQUESTED, 0)]);
     bench.workers.clear();
-    assert_eq!(bench.namespace.tend(Nanos(u64::MAX)), None);
+    assert_eq!(bench.namespace.poll_orphans(Nanos(u64::MAX)), None);
     nothing_held(&bench.namespace);
 }

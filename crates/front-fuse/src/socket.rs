@@ -122,7 +122,7 @@ impl Drop for Server {
 
 fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
     let mut id = 0;
-    accept::each(
+    accept::accept_each(
         listener,
         || shared.ends.load(Ordering::SeqCst),
         |error| tracing::warn!(%error, "socket: those who connect have to wait"),

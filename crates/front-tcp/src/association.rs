@@ -31,7 +31,7 @@ pub(crate) struct Association<S: Store, F: Firmware<S>> {
     /// The NQN that it was asked for by.
     pub(crate) nqn: String,
     pub(crate) function: Function,
-    pub(crate) rings: Arc<Region>,
+    pub(crate) queue_memory: Arc<Region>,
     pub(crate) io_queues: u16,
     pub(crate) max_transfer: u32,
     /// The thread of reactor 0, and how many there are.
@@ -62,7 +62,7 @@ impl<S: Store, F: Firmware<S>> Association<S, F> {
 }
 
 /// A thread's part of an association: one of its controller's reactors.
-pub(crate) struct Local<S: Store, F: Firmware<S>> {
+pub(crate) struct LocalController<S: Store, F: Firmware<S>> {
     pub(crate) association: Arc<Association<S, F>>,
     pub(crate) reactor: Reactor<S, F>,
     /// Its connections, by their keys.
@@ -77,9 +77,9 @@ pub(crate) struct Local<S: Store, F: Firmware<S>> {
     pub(crate) queues_end: bool,
 }
 
-impl<S: Store, F: Firmware<S>> Local<S, F> {
+impl<S: Store, F: Firmware<S>> LocalController<S, F> {
     pub(crate) fn new(association: Arc<Association<S, F>>, reactor: Reactor<S, F>, now: Nanos) -> Self {
-        Local {
+        LocalController {
             association,
             reactor,
             connections: Vec::new(),

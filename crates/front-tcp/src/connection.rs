@@ -25,14 +25,14 @@ use nearside_spec::opcode::{self, admin, io as io_opcode};
 use nearside_spec::{CompletionEntry, Status, SubmissionEntry};
 use nearside_store::Store;
 
-use crate::association::{Association, Local};
+use crate::association::{Association, LocalController};
 use crate::fabrics::{self, Accepted, Connecting, Refusal};
 use crate::hosts::Ticket;
 use crate::output::{Output, digest};
 use crate::patience::{Pace, Patience};
 use crate::poller::Interest;
 use crate::pool::Pool;
-use crate::queue::{Queue, Refused, Slot, Stage};
+use crate::queue::{CommandSlot, CommandStage, Queue, Refused};
 use crate::target::{Counters, Target};
 
 /// MAXH2CDATA: bytes of one H2CData.
@@ -102,7 +102,7 @@ struct Arriving {
 pub(crate) struct Context<'a, S: Store, F: Firmware<S>> {
     pub(crate) target: &'a Target<S, F>,
     pub(crate) pool: &'a mut Pool,
-    pub(crate) local: Option<&'a mut Local<S, F>>,
+    pub(crate) local: Option<&'a mut LocalController<S, F>>,
     pub(crate) now: Nanos,
 }
 
@@ -227,7 +227,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
     }
 
     /// What is left of what came, after some of it was used.
-    fn keep_rest(&mut self, used: usize, now: Nanos) {
+    fn keep_partial(&mut self, used: usize, now: Nanos) {
         if self.rest.is_empty() || self.stalled {
             self.partial = None;
         } else if used > 0 || self.partial.is_none() {
@@ -263,10 +263,10 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
     /// Sends what there is to send, and begins commands that waited for it.
     pub(crate) fn send(&mut self, cx: &mut Context<'_, S, F>) -> Result<usize, End> {
         let sent = self.write(cx);
-        self.go_on(cx);
+        self.resume_postponed(cx);
         if let (Some(queue), Some(association), Some(local)) =
             (&mut self.queue, &self.association, &mut cx.local)
-            && queue.ring(association.registers())
+            && queue.ring_doorbell(association.registers())
         {
             local.due = Some(cx.now);
         }
@@ -282,7 +282,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             bytes.copy_from_slice(&self.rest);
             let used = self.parse(bytes, cx)?;
             self.rest.drain(..used);
-            self.keep_rest(used, cx.now);
+            self.keep_partial(used, cx.now);
         }
         for _ in 0..READS {
             if !self.takes() {
@@ -312,15 +312,15 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             }
             let there = direct.min(got);
             if there > 0
-                && let Some(done) = self.arrived(there, cx)
+                && let Some(done) = self.data_arrived(there, cx)
             {
-                self.arrived_all(done, cx);
+                self.data_complete(done, cx);
             }
             let bytes = &scratch[..kept + got - there];
             let used = self.parse(bytes, cx)?;
             self.rest.clear();
             self.rest.extend_from_slice(&bytes[used..]);
-            self.keep_rest(used + there, cx.now);
+            self.keep_partial(used + there, cx.now);
             if got < wanted {
                 break;
             }
@@ -340,8 +340,8 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
                     match n {
                         0 => None,
                         _ => {
-                            if let Some(done) = self.arrived(n, cx) {
-                                self.arrived_all(done, cx);
+                            if let Some(done) = self.data_arrived(n, cx) {
+                                self.data_complete(done, cx);
                             }
                             Some(n)
                         }
@@ -352,7 +352,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
                         Some(received) => {
                             let done = (*slot, *len, u32::from_le_bytes(*received) == *crc);
                             self.expect = Expect::Pdu;
-                            self.arrived_all(done, cx);
+                            self.data_complete(done, cx);
                             Some(DIGEST)
                         }
                         None => None,
@@ -487,15 +487,15 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             _ => None,
         };
         let ready = len == 0 || buffer.is_some();
-        let rings = self.association.as_ref().map(|a| a.rings.clone());
-        match queue.add(Slot { entry, len, buffer, stage: Stage::Postponed }) {
+        let queue_memory = self.association.as_ref().map(|a| a.queue_memory.clone());
+        match queue.add(CommandSlot { entry, len, buffer, stage: CommandStage::Postponed }) {
             Ok(key) => {
                 queue.advance();
-                match rings {
-                    Some(rings) if ready => queue.give(key, &rings, cx.pool.iova()),
+                match queue_memory {
+                    Some(queue_memory) if ready => queue.submit(key, &queue_memory, cx.pool.iova()),
                     _ => {
                         queue.postponed.push_back(key);
-                        self.go_on(cx);
+                        self.resume_postponed(cx);
                     }
                 }
                 Ok(true)
@@ -631,7 +631,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
     }
 
     /// Gives staging buffers to commands that wait for them.
-    pub(crate) fn go_on(&mut self, cx: &mut Context<'_, S, F>) {
+    pub(crate) fn resume_postponed(&mut self, cx: &mut Context<'_, S, F>) {
         let (Some(queue), Some(association)) = (&mut self.queue, &self.association) else { return };
         while let Some(&key) = queue.postponed.front() {
             let io = queue.id != 0;
@@ -643,8 +643,8 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             let len = slot.len as usize;
             if slot.is_to_controller() {
                 let cccid = slot.entry.cid();
-                let Some(buffer) = cx.pool.take_to_await(association.place, len) else { return };
-                queue.ask(key, buffer, &cx.target.patience(), cx.now);
+                let Some(buffer) = cx.pool.take_for_receive(association.place, len) else { return };
+                queue.request_data(key, buffer, &cx.target.patience(), cx.now);
                 let r2t = ReadyToTransfer { cccid, ttag: key, offset: 0, len: len as u32 };
                 self.output.header(&r2t.encode(&self.answers), self.answers.header_digest, 0);
             } else {
@@ -657,7 +657,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
                     cx.pool.region().fill(buffer.offset, len, 0);
                 }
                 slot.buffer = Some(buffer);
-                queue.give(key, &association.rings, cx.pool.iova());
+                queue.submit(key, &association.queue_memory, cx.pool.iova());
             }
             queue.postponed.pop_front();
         }
@@ -668,7 +668,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         let Some(slot) = self.queue.as_mut().and_then(|queue| queue.slot(data.ttag)) else {
             return Err(Fatal::SEQUENCE);
         };
-        let (Stage::Receiving { received, .. }, Some(buffer)) = (slot.stage, &slot.buffer) else {
+        let (CommandStage::Receiving { received, .. }, Some(buffer)) = (slot.stage, &slot.buffer) else {
             return Err(Fatal::SEQUENCE);
         };
         if slot.entry.cid() != data.cccid {
@@ -695,7 +695,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
     }
 
     /// So many bytes of an H2CData are at their place. All of them, and no digest to come: its slot, bytes and that they are intact.
-    fn arrived(&mut self, n: usize, cx: &Context<'_, S, F>) -> Option<(u16, u32, bool)> {
+    fn data_arrived(&mut self, n: usize, cx: &Context<'_, S, F>) -> Option<(u16, u32, bool)> {
         let Expect::Data(data) = &mut self.expect else { return None };
         if let Some(crc) = data.crc {
             let region = cx.pool.region();
@@ -713,10 +713,10 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
     }
 
     /// An H2CData is complete.
-    fn arrived_all(&mut self, (key, len, right): (u16, u32, bool), cx: &mut Context<'_, S, F>) {
+    fn data_complete(&mut self, (key, len, right): (u16, u32, bool), cx: &mut Context<'_, S, F>) {
         let (Some(queue), Some(association)) = (&mut self.queue, &self.association) else { return };
         let Some(slot) = queue.slot(key) else { return };
-        let Stage::Receiving { received, intact, .. } = &mut slot.stage else { return };
+        let CommandStage::Receiving { received, intact, .. } = &mut slot.stage else { return };
         *received += len;
         *intact &= right;
         if *received < slot.len {
@@ -724,11 +724,11 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         }
         let intact = *intact;
         if let Some(buffer) = &slot.buffer {
-            cx.pool.arrived(buffer);
+            cx.pool.received(buffer);
         }
-        queue.got(key);
+        queue.data_complete(key);
         if intact {
-            queue.give(key, &association.rings, cx.pool.iova());
+            queue.submit(key, &association.queue_memory, cx.pool.iova());
         } else if let Some(slot) = queue.remove(key) {
             if let Some(buffer) = slot.buffer {
                 cx.pool.give_back(buffer);
@@ -742,7 +742,9 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
     pub(crate) fn reap(&mut self, cx: &mut Context<'_, S, F>) -> usize {
         let Some(association) = self.association.clone() else { return 0 };
         let mut done = 0;
-        while let Some((entry, slot)) = self.queue.as_mut().and_then(|queue| queue.reap(&association.rings)) {
+        while let Some((entry, slot)) =
+            self.queue.as_mut().and_then(|queue| queue.reap(&association.queue_memory))
+        {
             done += 1;
             self.complete(&entry, slot, cx);
         }
@@ -750,16 +752,16 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             if let Some(queue) = &self.queue {
                 queue.release(association.registers());
             }
-            self.go_on(cx);
+            self.resume_postponed(cx);
         }
         done
     }
 
-    fn complete(&mut self, entry: &CompletionEntry, slot: Slot, cx: &mut Context<'_, S, F>) {
+    fn complete(&mut self, entry: &CompletionEntry, slot: CommandSlot, cx: &mut Context<'_, S, F>) {
         let (cid, status) = (slot.entry.cid(), entry.status());
         let result = u64::from(entry.dw[0]) | u64::from(entry.dw[1]) << 32;
         let to_controller = slot.is_to_controller();
-        let Slot { entry: command, len, buffer, .. } = slot;
+        let CommandSlot { entry: command, len, buffer, .. } = slot;
         let Some(buffer) = buffer else { return self.answer(cid, result, status, &cx.target.counters) };
         // A near-data reply is as long as the result says; all else as long as the host asked for.
         let io = self.queue.as_ref().is_some_and(|queue| queue.id != 0);

@@ -15,10 +15,10 @@ use nearside_spec::registers as reg;
 use nearside_store::Store;
 use tracing::Level;
 
-use crate::association::{Association, Local};
+use crate::association::{Association, LocalController};
 use crate::hosts::Ticket;
 use crate::pool::{Pool, pool_iova};
-use crate::queue::{MAX_ENTRIES, Queue, RINGS, RINGS_IOVA};
+use crate::queue::{MAX_ENTRIES, QUEUE_BYTES, QUEUES_IOVA, Queue};
 use crate::target::{Target, publish};
 
 /// Why a Connect is refused.
@@ -114,7 +114,7 @@ pub(crate) fn property_get<S: Store, F: Firmware<S>>(
 /// Property Set, on an admin queue.
 pub(crate) fn property_set<S: Store, F: Firmware<S>>(
     queue: &mut Queue,
-    local: &mut Local<S, F>,
+    local: &mut LocalController<S, F>,
     pool: &mut Pool,
     property: &Property,
     now: Nanos,
@@ -126,7 +126,7 @@ pub(crate) fn property_set<S: Store, F: Firmware<S>>(
     let before = reg::Cc(registers.word32(reg::CC).load(Ordering::Relaxed));
     let value = reg::Cc(property.value as u32);
     if value.enabled() && !before.enabled() {
-        queue.rewind(&local.association.rings);
+        queue.rewind(&local.association.queue_memory);
         let pair = queue.pair();
         let entries = pair.entries - 1;
         registers.word32(reg::AQA).store(entries << 16 | entries, Ordering::Relaxed);
@@ -248,7 +248,7 @@ fn associate<S: Store, F: Firmware<S>>(
         let config = target.config(cntlid, offer.as_deref(), subnqn, hostnqn, data.hostid(), connect.kato);
         let (io_queues, max_transfer) = (config.io_queues, config.max_transfer() as u32);
         let controller = Controller::of(&subsystem, config, target.wakeup.clone())?;
-        let rings = Arc::new(Region::anonymous((usize::from(io_queues) + 1) * RINGS)?);
+        let queue_memory = Arc::new(Region::anonymous((usize::from(io_queues) + 1) * QUEUE_BYTES)?);
         let memory = &controller.function.memory;
         let pools = target.pools.lock().unwrap_or_else(|e| e.into_inner());
         for (thread, pool) in pools.iter().enumerate() {
@@ -256,7 +256,7 @@ fn associate<S: Store, F: Firmware<S>>(
                 memory.map(pool_iova(thread), pool.clone()).map_err(io::Error::other)?;
             }
         }
-        memory.map(RINGS_IOVA, rings.clone()).map_err(io::Error::other)?;
+        memory.map(QUEUES_IOVA, queue_memory.clone()).map_err(io::Error::other)?;
         reactors = controller.reactors;
         let association = Arc::new(Association {
             cntlid,
@@ -269,7 +269,7 @@ fn associate<S: Store, F: Firmware<S>>(
             subsystem,
             nqn: subnqn.to_owned(),
             function: controller.function,
-            rings,
+            queue_memory,
             io_queues,
             max_transfer,
             first: usize::from(cntlid) % threads,

@@ -90,7 +90,7 @@ impl<S: Store, F: Firmware<S>> Drop for Server<S, F> {
     fn drop(&mut self) {
         // A ring after the store: a thread that sleeps sees `stopping` when it wakes, one that is about to sleep sees it before.
         self.target.stopping.store(true, Ordering::SeqCst);
-        self.target.wakeup.ring();
+        self.target.wakeup.wake();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() && !std::thread::panicking() {
                 panic!("a thread of the target panicked");

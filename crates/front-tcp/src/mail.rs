@@ -42,7 +42,7 @@ impl<S: Store, F: Firmware<S>> Mailboxes<S, F> {
 
     pub(crate) fn post(&self, thread: usize, mail: Mail<S, F>) {
         self.lock(thread).push_back(mail);
-        self.wakeup.ring();
+        self.wakeup.wake();
     }
 
     /// Posts to every thread.

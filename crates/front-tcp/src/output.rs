@@ -13,19 +13,19 @@ use crate::pool::{Buffer, Pool};
 /// Longest header with digest and padding that stands in place.
 const INLINE: usize = 40;
 
-enum Item {
+enum OutputItem {
     Inline([u8; INLINE], u8),
     Bytes(Box<[u8]>),
     /// Bytes of a lent buffer, which goes back when they are sent.
     Staged(Buffer, usize),
 }
 
-impl Item {
+impl OutputItem {
     fn len(&self) -> usize {
         match self {
-            Item::Inline(_, len) => usize::from(*len),
-            Item::Bytes(bytes) => bytes.len(),
-            Item::Staged(_, len) => *len,
+            OutputItem::Inline(_, len) => usize::from(*len),
+            OutputItem::Bytes(bytes) => bytes.len(),
+            OutputItem::Staged(_, len) => *len,
         }
     }
 }
@@ -33,7 +33,7 @@ impl Item {
 /// The queue.
 #[derive(Default)]
 pub(crate) struct Output {
-    items: VecDeque<Item>,
+    items: VecDeque<OutputItem>,
     /// Bytes of the first item that are sent.
     sent: usize,
     /// Bytes that are not.
@@ -52,7 +52,7 @@ impl Output {
 
     /// The same, with what it takes to keep them: many short answers are no less than a few long ones.
     pub(crate) fn cost(&self) -> usize {
-        self.waiting + self.items.len() * size_of::<Item>()
+        self.waiting + self.items.len() * size_of::<OutputItem>()
     }
 
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
@@ -60,9 +60,9 @@ impl Output {
         let item = match inline.get_mut(..bytes.len()) {
             Some(to) => {
                 to.copy_from_slice(bytes);
-                Item::Inline(inline, bytes.len() as u8)
+                OutputItem::Inline(inline, bytes.len() as u8)
             }
-            None => Item::Bytes(bytes.into()),
+            None => OutputItem::Bytes(bytes.into()),
         };
         self.waiting += bytes.len();
         self.items.push_back(item);
@@ -82,7 +82,7 @@ impl Output {
 
     pub(crate) fn staged(&mut self, buffer: Buffer, len: usize) {
         self.waiting += len;
-        self.items.push_back(Item::Staged(buffer, len));
+        self.items.push_back(OutputItem::Staged(buffer, len));
     }
 
     /// Sends what the socket takes. Returns the bytes.
@@ -97,9 +97,11 @@ impl Output {
             let pieces = self.items.iter().map(|item| {
                 let from = std::mem::take(&mut from);
                 match item {
-                    Item::Inline(bytes, len) => Piece::Bytes(&bytes[from..usize::from(*len)]),
-                    Item::Bytes(bytes) => Piece::Bytes(&bytes[from..]),
-                    Item::Staged(buffer, len) => Piece::Region(&region, buffer.offset + from, len - from),
+                    OutputItem::Inline(bytes, len) => Piece::Bytes(&bytes[from..usize::from(*len)]),
+                    OutputItem::Bytes(bytes) => Piece::Bytes(&bytes[from..]),
+                    OutputItem::Staged(buffer, len) => {
+                        Piece::Region(&region, buffer.offset + from, len - from)
+                    }
                 }
             });
             let (sent, given) = match socket::send(stream, pieces) {
@@ -115,7 +117,7 @@ impl Output {
                 && self.sent >= first.len()
             {
                 self.sent -= first.len();
-                if let Some(Item::Staged(buffer, _)) = self.items.pop_front() {
+                if let Some(OutputItem::Staged(buffer, _)) = self.items.pop_front() {
                     pool.give_back(buffer);
                 }
             }
@@ -129,7 +131,7 @@ impl Output {
     /// Nothing of it will be sent.
     pub(crate) fn clear(&mut self, pool: &mut Pool) {
         for item in self.items.drain(..) {
-            if let Item::Staged(buffer, _) = item {
+            if let OutputItem::Staged(buffer, _) = item {
                 pool.give_back(buffer);
             }
         }

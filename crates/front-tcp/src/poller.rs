@@ -16,7 +16,7 @@ const EVENTS: usize = 64;
 
 /// What happened.
 #[derive(Clone, Copy)]
-pub(crate) enum Event {
+pub(crate) enum PollEvent {
     /// Another thread or a reactor has something for this one.
     Wakeup,
     /// A listener, by its index, has a connection.
@@ -89,7 +89,7 @@ impl Poller {
     }
 
     /// What has happened, or happens within the timeout; none where it fails.
-    pub(crate) fn wait(&self, timeout: Option<Duration>) -> impl Iterator<Item = Event> + use<> {
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> impl Iterator<Item = PollEvent> + use<> {
         let mut events = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; EVENTS];
         let timeout = timeout.map(|t| Timespec { tv_sec: t.as_secs() as _, tv_nsec: t.subsec_nanos() as _ });
         let count = match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
@@ -101,11 +101,11 @@ impl Poller {
             }
         };
         events.into_iter().take(count).map(|event| match event.data.u64() {
-            WAKEUP => Event::Wakeup,
-            listener @ LISTENERS.. => Event::Listener((listener - LISTENERS) as usize),
+            WAKEUP => PollEvent::Wakeup,
+            listener @ LISTENERS.. => PollEvent::Listener((listener - LISTENERS) as usize),
             key => {
                 let (key, flags) = (key as usize, event.flags);
-                Event::Socket { key, ended: flags.intersects(EventFlags::HUP | EventFlags::ERR) }
+                PollEvent::Socket { key, ended: flags.intersects(EventFlags::HUP | EventFlags::ERR) }
             }
         })
     }

@@ -106,22 +106,22 @@ impl Pool {
                 self.lent[buffer.offset / CHUNK] += 1;
                 self.held(holder).bytes[class] += 1 << CLASSES[class];
             }
-            None => self.run_dry(),
+            None => self.note_refused(),
         }
         buffer
     }
 
     /// Whether those who were told that there is none may be luckier now; they are then asked to try.
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn has_returned(&self) -> bool {
         self.dry && self.freed
     }
 
     /// They try.
-    pub(crate) fn take_news(&mut self) {
+    pub(crate) fn clear_returned(&mut self) {
         (self.dry, self.freed) = (false, false);
     }
 
-    fn run_dry(&mut self) {
+    fn note_refused(&mut self) {
         if !self.dry {
             (self.dry, self.freed) = (true, false);
         }
@@ -159,11 +159,11 @@ impl Pool {
 
     /// The same for a command whose data the host has to send: these never get all of the memory, so that other commands go on
     /// whatever hosts do; and a host no more of that than is left of it.
-    pub(crate) fn take_to_await(&mut self, holder: u32, len: usize) -> Option<Buffer> {
+    pub(crate) fn take_for_receive(&mut self, holder: u32, len: usize) -> Option<Buffer> {
         let class = CLASSES.iter().position(|&log2| len <= 1 << log2)?;
         let size = 1 << CLASSES[class];
         if self.held(holder).awaiting + size > self.most_awaiting - self.awaiting {
-            self.run_dry();
+            self.note_refused();
             return None;
         }
         let buffer = self.take(holder, len)?;
@@ -172,8 +172,8 @@ impl Pool {
         Some(buffer)
     }
 
-    /// A buffer of [`Pool::take_to_await`] waits no longer.
-    pub(crate) fn arrived(&mut self, buffer: &Buffer) {
+    /// A buffer of [`Pool::take_for_receive`] waits no longer.
+    pub(crate) fn received(&mut self, buffer: &Buffer) {
         let size = buffer.len();
         assert!(size <= self.held(buffer.holder).awaiting, "a buffer that awaits no data has got them");
         self.awaiting -= size;
@@ -224,9 +224,9 @@ mod tests {
     }
 
     /// All that a host gets of a length, one buffer after the other.
-    fn all(pool: &mut Pool, holder: u32, len: usize, await_data: bool) -> Vec<Buffer> {
+    fn take_all(pool: &mut Pool, holder: u32, len: usize, await_data: bool) -> Vec<Buffer> {
         let take = |pool: &mut Pool| match await_data {
-            true => pool.take_to_await(holder, len),
+            true => pool.take_for_receive(holder, len),
             false => pool.take(holder, len),
         };
         std::iter::from_fn(|| take(pool)).collect()
@@ -240,7 +240,7 @@ mod tests {
                 let mut lent = Vec::new();
                 let mut counts = Vec::new();
                 for holder in 0..5 {
-                    let got = all(&mut pool, holder, len, await_data);
+                    let got = take_all(&mut pool, holder, len, await_data);
                     counts.push(got.len());
                     lent.extend(got);
                 }
@@ -254,16 +254,16 @@ mod tests {
                     lent.extend(buffer);
                 }
                 // Who gives back may have it again, as may others.
-                assert!(!pool.has_news());
+                assert!(!pool.has_returned());
                 lent.into_iter().for_each(|buffer| {
                     if await_data && buffer.holder < 5 {
-                        pool.arrived(&buffer);
+                        pool.received(&buffer);
                     }
                     pool.give_back(buffer);
                 });
-                assert!(pool.has_news());
-                pool.take_news();
-                assert_eq!(all(&mut pool, 7, len, await_data).len(), counts[0], "{len}");
+                assert!(pool.has_returned());
+                pool.clear_returned();
+                assert_eq!(take_all(&mut pool, 7, len, await_data).len(), counts[0], "{len}");
             }
         }
     }
@@ -282,7 +282,7 @@ mod tests {
     fn data_that_nobody_awaits_do_not_come() {
         let mut pool = Pool::new(32 << 20, 0).unwrap();
         let buffer = pool.take(0, 4096).unwrap();
-        pool.arrived(&buffer);
+        pool.received(&buffer);
     }
 
     /// One buffer of each chunk kept, the others given back, size after size: no size is left without chunks.
@@ -292,12 +292,12 @@ mod tests {
         let mut pinned = Vec::new();
         for len in [4096, 16384, 128 << 10, 1 << 20] {
             let mut seen = std::collections::HashSet::new();
-            for buffer in all(&mut pool, 0, len, false) {
+            for buffer in take_all(&mut pool, 0, len, false) {
                 if seen.insert(buffer.offset / CHUNK) { pinned.push(buffer) } else { pool.give_back(buffer) }
             }
         }
         for len in [4096, 16384, 128 << 10, 1 << 20, 4 << 20] {
-            assert!(!all(&mut pool, 1, len, false).is_empty(), "{len}");
+            assert!(!take_all(&mut pool, 1, len, false).is_empty(), "{len}");
         }
     }
 
@@ -306,11 +306,11 @@ mod tests {
         let mut pool = Pool::new(64 << 20, 0).unwrap();
         let mut owed = Vec::new();
         for holder in 0..64 {
-            owed.extend(all(&mut pool, holder, 1 << 20, true));
+            owed.extend(take_all(&mut pool, holder, 1 << 20, true));
         }
         assert_eq!(owed.len(), 32);
-        assert!(pool.take_to_await(99, 512).is_none() && pool.take(99, 512).is_some());
-        pool.arrived(&owed[0]);
-        assert!(pool.take_to_await(99, 512).is_some());
+        assert!(pool.take_for_receive(99, 512).is_none() && pool.take(99, 512).is_some());
+        pool.received(&owed[0]);
+        assert!(pool.take_for_receive(99, 512).is_some());
     }
 }

@@ -21,17 +21,17 @@ pub(crate) const MAX_ENTRIES: u32 = 1024;
 /// Commands beyond the queue's entries that may be outstanding: event requests leave the queue, and stay.
 const BEYOND: u32 = 16;
 /// Bytes of both rings of a queue.
-pub(crate) const RINGS: usize = 128 << 10;
+pub(crate) const QUEUE_BYTES: usize = 128 << 10;
 const CQ_AT: usize = 96 << 10;
 /// Where controllers find the rings of all their queues.
-pub(crate) const RINGS_IOVA: u64 = 1 << 52;
+pub(crate) const QUEUES_IOVA: u64 = 1 << 52;
 
 const _: () = assert!((MAX_ENTRIES + BEYOND + 1) as usize * 64 <= CQ_AT);
-const _: () = assert!(CQ_AT + (MAX_ENTRIES + BEYOND + 1) as usize * 16 <= RINGS);
+const _: () = assert!(CQ_AT + (MAX_ENTRIES + BEYOND + 1) as usize * 16 <= QUEUE_BYTES);
 
 /// Where a command stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum CommandStage {
     /// It has no staging buffer yet.
     Postponed,
     /// Its host was asked for data; so many bytes have come, and whether all digests were right.
@@ -48,15 +48,15 @@ pub(crate) enum Stage {
 }
 
 /// A command that is not answered.
-pub(crate) struct Slot {
+pub(crate) struct CommandSlot {
     pub(crate) entry: SubmissionEntry,
     /// Bytes of data that its SGL says.
     pub(crate) len: u32,
     pub(crate) buffer: Option<Buffer>,
-    pub(crate) stage: Stage,
+    pub(crate) stage: CommandStage,
 }
 
-impl Slot {
+impl CommandSlot {
     /// Whether the data come from the host.
     pub(crate) fn is_to_controller(&self) -> bool {
         self.len > 0 && self.entry.opcode() & 3 == 1
@@ -73,9 +73,9 @@ pub(crate) enum Refused {
 }
 
 /// Whether those data still have to come.
-fn is_owed(slots: &[Option<Slot>], (key, due): &(u16, Nanos)) -> bool {
+fn is_owed(slots: &[Option<CommandSlot>], (key, due): &(u16, Nanos)) -> bool {
     let slot = slots.get(usize::from(*key)).and_then(Option::as_ref);
-    slot.is_some_and(|slot| matches!(slot.stage, Stage::Receiving { due: of, .. } if of == *due))
+    slot.is_some_and(|slot| matches!(slot.stage, CommandStage::Receiving { due: of, .. } if of == *due))
 }
 
 /// The queue.
@@ -83,7 +83,7 @@ pub(crate) struct Queue {
     pub(crate) id: u16,
     /// Entries of the host's queue.
     entries: u32,
-    ring: u32,
+    memory_entries: u32,
     sq: usize,
     cq: usize,
     tail: u32,
@@ -94,7 +94,7 @@ pub(crate) struct Queue {
     /// Whether the host counts free entries by SQHD.
     pub(crate) flow: bool,
     sq_head: u32,
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<CommandSlot>>,
     free: Vec<u16>,
     /// For each command identifier its slot, one-based; pages of it take memory once they are used.
     by_cid: Vec<u16>,
@@ -112,13 +112,13 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// A queue of so many entries (2 to [`MAX_ENTRIES`]). Its rings lie at its number's place among the association's.
-    pub(crate) fn new(id: u16, entries: u32, flow: bool, rings: &Region) -> Queue {
-        let base = usize::from(id) * RINGS;
+    pub(crate) fn new(id: u16, entries: u32, flow: bool, queue_memory: &Region) -> Queue {
+        let base = usize::from(id) * QUEUE_BYTES;
         let slots = entries + BEYOND;
         let mut queue = Queue {
             id,
             entries,
-            ring: slots + 1,
+            memory_entries: slots + 1,
             sq: base,
             cq: base + CQ_AT,
             tail: 0,
@@ -137,24 +137,24 @@ impl Queue {
             owed: 0,
             asked: VecDeque::new(),
         };
-        queue.rewind(rings);
+        queue.rewind(queue_memory);
         queue
     }
 
     /// The controller begins anew with its rings.
-    pub(crate) fn rewind(&mut self, rings: &Region) {
-        rings.fill(self.cq, self.ring as usize * 16, 0);
+    pub(crate) fn rewind(&mut self, queue_memory: &Region) {
+        queue_memory.fill(self.cq, self.memory_entries as usize * 16, 0);
         (self.tail, self.head, self.phase, self.dirty) = (0, 0, true, false);
     }
 
     /// As the controller is told of it.
     pub(crate) fn pair(&self) -> Pair {
-        let (sq, cq) = (RINGS_IOVA + self.sq as u64, RINGS_IOVA + self.cq as u64);
-        Pair { id: self.id, entries: self.ring, sq, cq }
+        let (sq, cq) = (QUEUES_IOVA + self.sq as u64, QUEUES_IOVA + self.cq as u64);
+        Pair { id: self.id, entries: self.memory_entries, sq, cq }
     }
 
     /// Keeps a command, or gives it back.
-    pub(crate) fn add(&mut self, slot: Slot) -> Result<u16, (Refused, Slot)> {
+    pub(crate) fn add(&mut self, slot: CommandSlot) -> Result<u16, (Refused, CommandSlot)> {
         let cid = usize::from(slot.entry.cid());
         if self.by_cid[cid] != 0 {
             return Err((Refused::SameIdentifier, slot));
@@ -166,13 +166,13 @@ impl Queue {
     }
 
     /// A slot's host is asked for all of its data.
-    pub(crate) fn ask(&mut self, key: u16, buffer: Buffer, patience: &Patience, now: Nanos) {
+    pub(crate) fn request_data(&mut self, key: u16, buffer: Buffer, patience: &Patience, now: Nanos) {
         let Some(Some(slot)) = self.slots.get_mut(usize::from(key)) else { return };
         self.receiving += 1;
         self.owed += u64::from(slot.len);
         let due = patience.due(now, self.owed);
         slot.buffer = Some(buffer);
-        slot.stage = Stage::Receiving { received: 0, intact: true, due };
+        slot.stage = CommandStage::Receiving { received: 0, intact: true, due };
         if self.asked.len() >= 2 * self.slots.len() {
             let slots = &self.slots;
             self.asked.retain(|asked| is_owed(slots, asked));
@@ -181,11 +181,11 @@ impl Queue {
     }
 
     /// All data of a slot are there.
-    pub(crate) fn got(&mut self, key: u16) {
+    pub(crate) fn data_complete(&mut self, key: u16) {
         let Some(Some(slot)) = self.slots.get_mut(usize::from(key)) else { return };
         self.receiving -= 1;
         self.owed -= u64::from(slot.len);
-        slot.stage = Stage::Postponed;
+        slot.stage = CommandStage::Postponed;
         while let Some(first) = self.asked.front()
             && !is_owed(&self.slots, first)
         {
@@ -198,12 +198,12 @@ impl Queue {
         self.asked.front().map(|(_, due)| *due)
     }
 
-    pub(crate) fn slot(&mut self, key: u16) -> Option<&mut Slot> {
+    pub(crate) fn slot(&mut self, key: u16) -> Option<&mut CommandSlot> {
         self.slots.get_mut(usize::from(key))?.as_mut()
     }
 
     /// Forgets a command.
-    pub(crate) fn remove(&mut self, key: u16) -> Option<Slot> {
+    pub(crate) fn remove(&mut self, key: u16) -> Option<CommandSlot> {
         let slot = self.slots.get_mut(usize::from(key))?.take()?;
         self.by_cid[usize::from(slot.entry.cid())] = 0;
         self.free.push(key);
@@ -211,24 +211,24 @@ impl Queue {
     }
 
     /// Hands a command to the controller, its data at `pool_iova` and on.
-    pub(crate) fn give(&mut self, key: u16, rings: &Region, pool_iova: u64) {
+    pub(crate) fn submit(&mut self, key: u16, queue_memory: &Region, pool_iova: u64) {
         let Some(Some(slot)) = self.slots.get_mut(usize::from(key)) else { return };
         let mut entry = slot.entry;
         let address = slot.buffer.as_ref().map_or(0, |buffer| pool_iova + buffer.offset as u64);
         // An SGL of one data block, also where there are no data.
         entry.set_sgl1(&SglDescriptor::new(SglType::DataBlock, address, slot.len));
-        slot.stage = Stage::Taken;
+        slot.stage = CommandStage::Taken;
         if !slot.is_to_controller() {
             self.reading += slot.len as usize;
         }
-        rings.write_words(self.sq + self.tail as usize * 64, &entry.cdw);
-        self.tail = (self.tail + 1) % self.ring;
+        queue_memory.write_words(self.sq + self.tail as usize * 64, &entry.cdw);
+        self.tail = (self.tail + 1) % self.memory_entries;
         self.taken += 1;
         self.dirty = true;
     }
 
     /// Rings the doorbell if there is something new.
-    pub(crate) fn ring(&mut self, registers: &Region) -> bool {
+    pub(crate) fn ring_doorbell(&mut self, registers: &Region) -> bool {
         if std::mem::take(&mut self.dirty) {
             // Release: the controller that sees the doorbell sees the entries.
             registers.word32(sq_tail_doorbell(self.id)).store(self.tail, Ordering::Release);
@@ -238,18 +238,18 @@ impl Queue {
     }
 
     /// The next command that the controller has answered.
-    pub(crate) fn reap(&mut self, rings: &Region) -> Option<(CompletionEntry, Slot)> {
+    pub(crate) fn reap(&mut self, queue_memory: &Region) -> Option<(CompletionEntry, CommandSlot)> {
         if self.taken == 0 {
             return None;
         }
         let at = self.cq + self.head as usize * 16;
-        let phase = rings.word64(at + 8).load(Ordering::Acquire) >> 48 & 1 != 0;
+        let phase = queue_memory.word64(at + 8).load(Ordering::Acquire) >> 48 & 1 != 0;
         if phase != self.phase {
             return None;
         }
-        let entry = CompletionEntry { dw: rings.read_words(at) };
+        let entry = CompletionEntry { dw: queue_memory.read_words(at) };
         self.head += 1;
-        if self.head == self.ring {
+        if self.head == self.memory_entries {
             (self.head, self.phase) = (0, !self.phase);
         }
         self.taken -= 1;
@@ -263,7 +263,7 @@ impl Queue {
         };
         // Its buffer is the controller's until it completes, and its host's after.
         assert!(
-            slot.stage == Stage::Taken,
+            slot.stage == CommandStage::Taken,
             "the controller completed command {} before it had it",
             entry.cid()
         );
@@ -290,7 +290,7 @@ impl Queue {
 
     /// Commands that are outstanding and not waiting for an event of their controller.
     pub(crate) fn busy(&self) -> usize {
-        let waits = |slot: &Slot| {
+        let waits = |slot: &CommandSlot| {
             self.id == 0 && slot.entry.opcode() == nearside_spec::opcode::admin::ASYNC_EVENT_REQUEST
         };
         self.slots.iter().flatten().filter(|slot| !waits(slot)).count()
@@ -300,8 +300,8 @@ impl Queue {
     pub(crate) fn clear(&mut self, pool: &mut Pool) {
         for slot in self.slots.iter_mut().filter_map(Option::take) {
             if let Some(buffer) = slot.buffer {
-                if matches!(slot.stage, Stage::Receiving { .. }) {
-                    pool.arrived(&buffer);
+                if matches!(slot.stage, CommandStage::Receiving { .. }) {
+                    pool.received(&buffer);
                 }
                 pool.give_back(buffer);
             }
@@ -324,10 +324,10 @@ impl Queue {
         self.asked.clear();
         (self.receiving, self.owed) = (0, 0);
         for key in 0..self.slots.len() as u16 {
-            if self.slot(key).is_some_and(|slot| slot.stage != Stage::Taken)
-                && let Some(Slot { buffer: Some(buffer), .. }) = self.remove(key)
+            if self.slot(key).is_some_and(|slot| slot.stage != CommandStage::Taken)
+                && let Some(CommandSlot { buffer: Some(buffer), .. }) = self.remove(key)
             {
-                pool.arrived(&buffer);
+                pool.received(&buffer);
                 pool.give_back(buffer);
             }
         }

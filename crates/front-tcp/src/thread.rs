@@ -21,10 +21,10 @@ use nearside_spec::registers::{self as reg, csts};
 use nearside_store::Store;
 
 use crate::acceptor::{Accepted, Acceptor};
-use crate::association::{Association, Local};
+use crate::association::{Association, LocalController};
 use crate::connection::{Connection, Context, Phase, Received, SCRATCH};
 use crate::mail::{Mail, Mailboxes};
-use crate::poller::{Event, Poller};
+use crate::poller::{PollEvent, Poller};
 use crate::pool::{Pool, pool_iova};
 use crate::queue::Queue;
 use crate::target::Target;
@@ -55,7 +55,7 @@ pub(crate) struct Thread<S: Store, F: Firmware<S>, C> {
     acceptor: Acceptor,
     connections: Vec<Option<Box<Connection<S, F>>>>,
     free: Vec<usize>,
-    locals: Vec<Option<Box<Local<S, F>>>>,
+    locals: Vec<Option<Box<LocalController<S, F>>>>,
     by_cntlid: HashMap<u16, usize>,
     /// The association whose near-data work has the first claim on the next slice.
     first: usize,
@@ -116,7 +116,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             if now.since(self.watched) > WATCH_NS {
                 self.close_late_peers(now);
             }
-            if self.pool.has_news() && now.since(self.unstalled) > RETRY_NS {
+            if self.pool.has_returned() && now.since(self.unstalled) > RETRY_NS {
                 self.retry_stalled(now);
             }
             if self.acceptor.paused_until().is_some_and(|until| until <= now) {
@@ -146,7 +146,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         let reactors = self.locals.iter().flatten().filter_map(|local| local.due);
         let owed = self.connections.iter().flatten().any(|connection| connection.is_owed());
         let watch = owed.then(|| self.watched + WATCH_NS + 1);
-        let retry = self.pool.has_news().then(|| self.unstalled + RETRY_NS + 1);
+        let retry = self.pool.has_returned().then(|| self.unstalled + RETRY_NS + 1);
         reactors.chain(watch).chain(retry).chain(self.acceptor.paused_until()).min()
     }
 
@@ -178,9 +178,9 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         let mut work = 0;
         for event in events {
             work += match event {
-                Event::Wakeup => 1,
-                Event::Listener(listener) => self.accept(listener, now),
-                Event::Socket { key, ended } => self.socket_ready(key, ended, now),
+                PollEvent::Wakeup => 1,
+                PollEvent::Listener(listener) => self.accept(listener, now),
+                PollEvent::Socket { key, ended } => self.socket_ready(key, ended, now),
             };
         }
         work
@@ -365,7 +365,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
                         self.locals.push(None);
                         self.locals.len() - 1
                     });
-                    self.locals[at] = Some(Box::new(Local::new(association, *reactor, now)));
+                    self.locals[at] = Some(Box::new(LocalController::new(association, *reactor, now)));
                     self.by_cntlid.insert(cntlid, at);
                 }
                 Mail::Serve(connection) => self.open_queue(connection, now),
@@ -393,7 +393,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
                 Err(Status::COMMAND_SEQUENCE_ERROR)
             }
             Some(local) => {
-                let queue = Queue::new(qid, accepted.entries, accepted.flow, &association.rings);
+                let queue = Queue::new(qid, accepted.entries, accepted.flow, &association.queue_memory);
                 let opened = if qid == 0 { Ok(()) } else { local.reactor.open_pair(&queue.pair()) };
                 opened.map(|()| (queue, local))
             }
@@ -555,12 +555,12 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
     /// Connections that wait for staging buffers try again.
     fn retry_stalled(&mut self, now: Nanos) {
         self.unstalled = now;
-        self.pool.take_news();
+        self.pool.clear_returned();
         for key in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[key] else { continue };
             if connection.stalled || connection.queue.as_ref().is_some_and(|q| !q.postponed.is_empty()) {
                 // Commands that wait come before those that would be taken now.
-                connection.go_on(&mut Context {
+                connection.resume_postponed(&mut Context {
                     target: &self.target,
                     pool: &mut self.pool,
                     local: None,

@@ -82,7 +82,7 @@ fn a_hundred_abandoned_searches_leave_no_block_locked() {
         let begun = Instant::now();
         let left = || {
             let fsr = namespace.observer();
-            let held = (namespace.stripes_held(), namespace.left_in_flight(), fsr.tags_kept());
+            let held = (namespace.stripes_held(), namespace.orphans_in_flight(), fsr.tags_kept());
             (held, fsr.held()) != ((0, 0, 0), Held::default())
         };
         while left() || !server.target().connected().is_empty() {

@@ -6,9 +6,9 @@
 
 use nearside_media::nand::SPARE_BLOCKS;
 
-use crate::map::Place;
+use crate::map::Location;
 use crate::place::{RESERVE, Stream};
-use crate::{Flash, Halt, State};
+use crate::{BlockState, Flash, Halt};
 
 /// Which block is collected next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
         let blocks = self.drive.geometry.blocks;
         let all = self.block_slots();
         let closed =
-            || (die * blocks..(die + 1) * blocks).filter(|&b| self.states[b as usize] == State::Closed);
+            || (die * blocks..(die + 1) * blocks).filter(|&b| self.states[b as usize] == BlockState::Closed);
         let it = &self.dies[die as usize];
         let resting = closed().min_by_key(|&b| self.array.erases(b)).filter(|&b| {
             it.chosen.is_multiple_of(LEVEL_EVERY)
@@ -81,7 +81,7 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
         it.chosen += 1;
         it.quota = work.div_ceil(won);
         it.victim = Some((victim, 0));
-        self.states[victim as usize] = State::Open;
+        self.states[victim as usize] = BlockState::Open;
         true
     }
 
@@ -114,7 +114,7 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
         self.nand.erase(die, now);
         self.stats.erased += 1;
         let erases = self.array.erases(victim);
-        self.states[victim as usize] = State::Free;
+        self.states[victim as usize] = BlockState::Free;
         let it = &mut self.dies[die as usize];
         it.victim = None;
         it.free.push(victim);
@@ -141,8 +141,10 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
         for (to, &(from, logical)) in (first..).zip(&moving) {
             self.validate(to);
             match self.map.get(logical) {
-                Place::Flash(at) if at == from => self.map.set(logical, Place::Flash(to)),
-                Place::Buffer(index) if self.buffer[index].durable == from => self.buffer[index].durable = to,
+                Location::Flash(at) if at == from => self.map.set(logical, Location::Flash(to)),
+                Location::Buffer(index) if self.buffer[index].durable == from => {
+                    self.buffer[index].durable = to
+                }
                 _ => {
                     // Deallocated, and its bitmap not written yet.
                     if let Some(held) = self.trims.held.get_mut(&logical)

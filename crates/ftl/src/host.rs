@@ -4,7 +4,7 @@
 //! write is done once the buffer has room for it. A read is done when its last unit has come over its channel. Times never go
 //! back from call to call.
 
-use crate::map::{NONE, Place};
+use crate::map::{Location, NONE};
 use crate::trims::Trims;
 use crate::{Flash, Halt, SLOT_BYTES, Waiting};
 
@@ -33,7 +33,7 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
         let slots = self.slots();
         let (mut unit, mut bytes) = (NONE, 0);
         for (logical, part) in parts(offset, len) {
-            let Place::Flash(slot) = self.map.get(logical) else { continue };
+            let Location::Flash(slot) = self.map.get(logical) else { continue };
             if self.cache.hit(logical) {
                 continue;
             }
@@ -69,9 +69,9 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
     /// The newest data of a slot of 4 KiB; none where it reads as zeros.
     pub fn peek(&self, logical: u32) -> Option<&P> {
         match self.map.get(logical) {
-            Place::Nowhere => None,
-            Place::Buffer(index) => self.buffer.get(index).map(|w| &w.data),
-            Place::Flash(slot) => self.array.data(slot),
+            Location::Nowhere => None,
+            Location::Buffer(index) => self.buffer.get(index).map(|w| &w.data),
+            Location::Flash(slot) => self.array.data(slot),
         }
     }
 
@@ -94,7 +94,7 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
             finish = finish.max(self.put(logical, part, start, &mut data)?);
         }
         if durable {
-            finish = finish.max(self.settle(start)?);
+            finish = finish.max(self.make_durable(start)?);
         }
         Ok(finish + controller.write_ns + link_ns)
     }
@@ -106,7 +106,7 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
         now: u64,
         data: &mut impl FnMut(u32, std::ops::Range<usize>, Option<&P>) -> P,
     ) -> Result<u64, Halt> {
-        if let Place::Flash(slot) = self.map.get(logical)
+        if let Location::Flash(slot) = self.map.get(logical)
             && (part.len() as u64) < SLOT_BYTES
         {
             // Read, modify, write: the rest of the slot comes from the flash first.
@@ -122,14 +122,14 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
     /// Into the buffer; a full one is programmed.
     pub(crate) fn enter(&mut self, logical: u32, data: P, now: u64) -> Result<u64, Halt> {
         let durable = match self.map.get(logical) {
-            Place::Buffer(index) => {
+            Location::Buffer(index) => {
                 self.buffer[index].data = data;
                 return Ok(now);
             }
-            Place::Nowhere => NONE,
-            Place::Flash(slot) => slot,
+            Location::Nowhere => NONE,
+            Location::Flash(slot) => slot,
         };
-        self.map.set(logical, Place::Buffer(self.buffer.len()));
+        self.map.set(logical, Location::Buffer(self.buffer.len()));
         self.buffer.push(Waiting { logical, durable, data });
         if self.buffer.len() as u32 == self.slots() { self.program_buffer(now) } else { Ok(now) }
     }
@@ -137,11 +137,11 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
     /// Everything that is done becomes durable: when that is done.
     pub fn flush(&mut self, now: u64) -> Result<u64, Halt> {
         let start = self.firmware(now, self.drive.controller.read_busy_ns);
-        Ok(self.settle(start)? + self.drive.controller.hit_ns)
+        Ok(self.make_durable(start)? + self.drive.controller.hit_ns)
     }
 
     /// With capacitors all that was accepted is safe. Without, the buffers are programmed, full or not.
-    fn settle(&mut self, now: u64) -> Result<u64, Halt> {
+    fn make_durable(&mut self, now: u64) -> Result<u64, Halt> {
         if self.drive.controller.protected {
             return Ok(now);
         }
@@ -189,7 +189,7 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
         let head = parts(offset, len).next();
         let tail = parts(offset, len).last().filter(|tail| Some(tail) != head.as_ref());
         for (logical, part) in head.into_iter().chain(tail) {
-            if !(first..last).contains(&logical) && self.map.get(logical) != Place::Nowhere {
+            if !(first..last).contains(&logical) && self.map.get(logical) != Location::Nowhere {
                 finish = finish.max(self.put(logical, part, start, &mut data)?);
             }
         }
@@ -202,7 +202,7 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
             logical = self.map.next_mapped(logical + 1);
         }
         if durable {
-            finish = finish.max(self.settle(start)?);
+            finish = finish.max(self.make_durable(start)?);
         }
         Ok(finish + self.drive.controller.hit_ns)
     }
@@ -210,17 +210,17 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
     /// A slot becomes zeros. Its durable version is held until the bitmap is written.
     pub(crate) fn forget(&mut self, logical: u32) {
         let durable = match self.map.get(logical) {
-            Place::Nowhere => return,
-            Place::Flash(slot) => slot,
-            Place::Buffer(index) => {
+            Location::Nowhere => return,
+            Location::Flash(slot) => slot,
+            Location::Buffer(index) => {
                 let waiting = self.buffer.swap_remove(index);
                 if let Some(moved) = self.buffer.get(index) {
-                    self.map.set(moved.logical, Place::Buffer(index));
+                    self.map.set(moved.logical, Location::Buffer(index));
                 }
                 waiting.durable
             }
         };
-        self.map.set(logical, Place::Nowhere);
+        self.map.set(logical, Location::Nowhere);
         if durable != NONE {
             self.trims.hold(logical, durable);
         }

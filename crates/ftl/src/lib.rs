@@ -91,7 +91,7 @@ struct Waiting<P> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum BlockState {
     Free,
     Open,
     Closed,
@@ -125,7 +125,7 @@ pub struct Flash<P> {
     buffer: Vec<Waiting<P>>,
     cache: Cache,
     dies: Vec<Die>,
-    states: Vec<State>,
+    states: Vec<BlockState>,
     /// Valid slots of each block, and which they are.
     counts: Vec<u32>,
     valid: Vec<u64>,
@@ -177,7 +177,7 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
                     ..Die::default()
                 })
                 .collect(),
-            states: vec![State::Free; blocks as usize],
+            states: vec![BlockState::Free; blocks as usize],
             counts: vec![0; blocks as usize],
             valid: vec![0; (all as usize).div_ceil(64)],
             logical,

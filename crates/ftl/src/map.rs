@@ -7,7 +7,7 @@ const CHUNK: usize = 1024;
 
 /// Where a logical slot's newest version is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// Nowhere: it reads as zeros.
     Nowhere,
     /// In the write buffer, at this index.
@@ -27,25 +27,25 @@ impl Map {
     }
 
     #[inline]
-    pub fn get(&self, logical: u32) -> Place {
+    pub fn get(&self, logical: u32) -> Location {
         let at = logical as usize;
         match self.chunks.get(at / CHUNK) {
             Some(Some(chunk)) => match chunk[at % CHUNK] {
-                NONE => Place::Nowhere,
-                buffered if buffered & BUFFER != 0 => Place::Buffer((buffered & !BUFFER) as usize),
-                slot => Place::Flash(slot),
+                NONE => Location::Nowhere,
+                buffered if buffered & BUFFER != 0 => Location::Buffer((buffered & !BUFFER) as usize),
+                slot => Location::Flash(slot),
             },
-            _ => Place::Nowhere,
+            _ => Location::Nowhere,
         }
     }
 
     #[inline]
-    pub fn set(&mut self, logical: u32, place: Place) {
+    pub fn set(&mut self, logical: u32, place: Location) {
         let at = logical as usize;
         let word = match place {
-            Place::Nowhere => NONE,
-            Place::Buffer(index) => BUFFER | index as u32,
-            Place::Flash(slot) => slot,
+            Location::Nowhere => NONE,
+            Location::Buffer(index) => BUFFER | index as u32,
+            Location::Flash(slot) => slot,
         };
         let chunk = &mut self.chunks[at / CHUNK];
         if word == NONE && chunk.is_none() {
@@ -71,14 +71,16 @@ mod tests {
     #[test]
     fn places_come_back_and_absent_pages_are_stepped_over() {
         let mut map = Map::new(1 << 20);
-        map.set(5, Place::Nowhere);
+        map.set(5, Location::Nowhere);
         assert!(map.chunks.iter().all(Option::is_none), "nothing takes no memory");
         assert_eq!(map.next_mapped(7), 1 << 20);
-        for place in [Place::Flash(0), Place::Buffer(3), Place::Flash((1 << 31) - 1), Place::Nowhere] {
+        for place in
+            [Location::Flash(0), Location::Buffer(3), Location::Flash((1 << 31) - 1), Location::Nowhere]
+        {
             map.set(70_000, place);
             assert_eq!(map.get(70_000), place);
         }
-        assert_eq!((map.get(69_999), map.get(u32::MAX)), (Place::Nowhere, Place::Nowhere));
+        assert_eq!((map.get(69_999), map.get(u32::MAX)), (Location::Nowhere, Location::Nowhere));
         assert_eq!((map.next_mapped(0), map.next_mapped(70_001)), (68 * 1024, 70_001));
     }
 }

@@ -1,7 +1,7 @@
 //! Where units are programmed: dies in turn, on each a block that the host fills and one that garbage collection fills.
 
-use crate::map::{NONE, Place};
-use crate::{Flash, Halt, State};
+use crate::map::{Location, NONE};
+use crate::{BlockState, Flash, Halt};
 
 /// Who fills an open block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
                 self.invalidate(durable);
             }
             self.validate(slot);
-            self.map.set(logical, Place::Flash(slot));
+            self.map.set(logical, Location::Flash(slot));
             if logical >= self.logical {
                 self.stats.bitmaps += 1;
             } else {
@@ -100,7 +100,7 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
             if !self.array.is_full(block) {
                 return Ok(block);
             }
-            self.states[block as usize] = State::Closed;
+            self.states[block as usize] = BlockState::Closed;
         }
         let array = &self.array;
         let free = self.dies[die as usize].free.iter().enumerate();
@@ -112,7 +112,7 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
         let (at, _) = at.ok_or(Halt::NoBlock)?;
         let block = self.dies[die as usize].free.swap_remove(at);
         self.dies[die as usize].open[stream as usize] = Some(block);
-        self.states[block as usize] = State::Open;
+        self.states[block as usize] = BlockState::Open;
         Ok(block)
     }
 }

@@ -9,9 +9,9 @@ use std::io;
 use nearside_media::nand::Drive;
 
 use crate::array::{Array, Cut, EMPTY};
-use crate::map::Place;
+use crate::map::Location;
 use crate::trims::{Trims, bits};
-use crate::{Config, Flash, State};
+use crate::{BlockState, Config, Flash};
 
 /// What recovery did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,11 +78,13 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
                         continue;
                     }
                     let newest = match self.map.get(logical) {
-                        Place::Flash(other) => self.array.sequence_of(other).is_none_or(|it| it < sequence),
+                        Location::Flash(other) => {
+                            self.array.sequence_of(other).is_none_or(|it| it < sequence)
+                        }
                         _ => true,
                     };
                     if newest {
-                        self.map.set(logical, Place::Flash(slot));
+                        self.map.set(logical, Location::Flash(slot));
                     }
                 }
             }
@@ -91,16 +93,16 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
 
     fn apply_bitmaps(&mut self) {
         for group in 0..self.groups() {
-            let Place::Flash(at) = self.map.get(self.trims.number(group)) else { continue };
+            let Location::Flash(at) = self.map.get(self.trims.number(group)) else { continue };
             let (Some(bitmap), Some(written)) = (self.array.bitmap(at), self.array.sequence_of(at)) else {
                 continue;
             };
             let mut bitmap = Box::new(*bitmap);
             let base = Trims::slots_of(group).start;
             for bit in bits(&bitmap.clone()) {
-                if let Place::Flash(slot) = self.map.get(base + bit) {
+                if let Location::Flash(slot) = self.map.get(base + bit) {
                     if self.array.sequence_of(slot).is_some_and(|it| it < written) {
-                        self.map.set(base + bit, Place::Nowhere);
+                        self.map.set(base + bit, Location::Nowhere);
                     } else {
                         bitmap[(bit / 64) as usize] &= !(1 << (bit % 64));
                     }
@@ -113,7 +115,7 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
     fn count(&mut self) {
         let (all, mut logical) = (self.logical + self.groups(), 0);
         while logical < all {
-            if let Place::Flash(slot) = self.map.get(logical) {
+            if let Location::Flash(slot) = self.map.get(logical) {
                 self.validate(slot);
             }
             logical = self.map.next_mapped(logical + 1);
@@ -130,13 +132,13 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
                 self.states[block as usize] = match (self.array.programmed(block), open) {
                     (0, _) => {
                         it.free.push(block);
-                        State::Free
+                        BlockState::Free
                     }
                     (_, Some(open)) if !self.array.is_full(block) => {
                         *open = Some(block);
-                        State::Open
+                        BlockState::Open
                     }
-                    _ => State::Closed,
+                    _ => BlockState::Closed,
                 };
             }
         }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use nearside_clock::{Nanos, RateLimits, event_at};
 use nearside_dma::{Memory, Span};
 use nearside_media::nand::Drive;
-use nearside_store::{Channel, Completion, Data, Due, Operation, Store, Submitted, Token, check};
+use nearside_store::{Channel, Completion, Data, Operation, Store, Submitted, TimerQueue, Token, check};
 use tracing::Level;
 
 use crate::{Config, Cut, Flash, Halt, Recovered, SLOT_BYTES, Stats};
@@ -117,7 +117,7 @@ impl Store for FlashStore {
     }
 
     fn channel(&self, memory: Arc<Memory>) -> io::Result<FlashChannel> {
-        Ok(FlashChannel { store: self.clone(), memory, due: Due::default() })
+        Ok(FlashChannel { store: self.clone(), memory, due: TimerQueue::default() })
     }
 }
 
@@ -125,7 +125,7 @@ impl Store for FlashStore {
 pub struct FlashChannel {
     store: FlashStore,
     memory: Arc<Memory>,
-    due: Due<(Token, Completion)>,
+    due: TimerQueue<(Token, Completion)>,
 }
 
 /// Host memory, from front to back.

@@ -7,7 +7,7 @@ use nearside_clock::Nanos;
 
 /// Things, each with the time at which it is due; of those due at the same time the first in comes first out.
 #[derive(Debug)]
-pub struct Due<T> {
+pub struct TimerQueue<T> {
     heap: BinaryHeap<Reverse<Entry<T>>>,
     order: u64,
 }
@@ -38,13 +38,13 @@ impl<T> Ord for Entry<T> {
     }
 }
 
-impl<T> Default for Due<T> {
-    fn default() -> Due<T> {
-        Due { heap: BinaryHeap::new(), order: 0 }
+impl<T> Default for TimerQueue<T> {
+    fn default() -> TimerQueue<T> {
+        TimerQueue { heap: BinaryHeap::new(), order: 0 }
     }
 }
 
-impl<T> Due<T> {
+impl<T> TimerQueue<T> {
     /// `what` is due at `when`.
     pub fn push(&mut self, when: Nanos, what: T) {
         self.order += 1;
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn by_time_and_then_by_order_of_coming() {
-        let mut due = Due::default();
+        let mut due = TimerQueue::default();
         for (when, what) in [(5, 'c'), (3, 'a'), (5, 'd'), (3, 'b'), (9, 'e')] {
             due.push(Nanos(when), what);
         }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use nearside_clock::Nanos;
 use nearside_dma::file::{Call, Scratch, Transfer, is_full, is_unsupported, run};
-use nearside_dma::uring::{Bytes, Ring};
+use nearside_dma::uring::{Bytes, Uring};
 use nearside_dma::{IoBuffer, Memory, Span};
 
 use crate::check::check;
@@ -45,7 +45,7 @@ struct Lacks {
 
 /// Which call of a job is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum CallStage {
     Move,
     Punch,
     Zero,
@@ -58,7 +58,7 @@ enum Stage {
 struct Job {
     token: Token,
     operation: Operation,
-    stage: Stage,
+    stage: CallStage,
     /// Bytes of the operation that are behind it.
     done: u64,
     bytes: Bytes,
@@ -72,7 +72,7 @@ struct Job {
     full: Option<io::Error>,
 }
 
-enum Step {
+enum JobStep {
     /// Another call, as it is.
     Again,
     /// Another call, because of what happened to this one.
@@ -83,12 +83,12 @@ enum Step {
 }
 
 impl Job {
-    fn first_stage(operation: Operation) -> Stage {
+    fn first_stage(operation: Operation) -> CallStage {
         match operation {
-            Operation::Read { .. } | Operation::Write { .. } => Stage::Move,
-            Operation::WriteZeroes { .. } => Stage::Zero,
-            Operation::Deallocate { .. } => Stage::Punch,
-            Operation::Flush => Stage::Sync,
+            Operation::Read { .. } | Operation::Write { .. } => CallStage::Move,
+            Operation::WriteZeroes { .. } => CallStage::Zero,
+            Operation::Deallocate { .. } => CallStage::Punch,
+            Operation::Flush => CallStage::Sync,
         }
     }
 
@@ -103,25 +103,25 @@ impl Job {
 
     fn call(&mut self, lacks: &Lacks) -> io::Result<(Call, usize)> {
         let (offset, len) = self.operation.range().unwrap_or((0, 0));
-        if self.stage == Stage::Punch && lacks.punch_hole {
-            self.stage = if lacks.zero_range { Stage::Fill } else { Stage::Zero };
+        if self.stage == CallStage::Punch && lacks.punch_hole {
+            self.stage = if lacks.zero_range { CallStage::Fill } else { CallStage::Zero };
         }
-        if self.stage == Stage::Zero && lacks.zero_range {
-            self.stage = if lacks.punch_hole { Stage::Fill } else { Stage::Punch };
+        if self.stage == CallStage::Zero && lacks.zero_range {
+            self.stage = if lacks.punch_hole { CallStage::Fill } else { CallStage::Punch };
         }
         let at = offset + self.done;
         Ok(match self.stage {
-            Stage::Move if matches!(self.operation, Operation::Read { .. }) => {
+            CallStage::Move if matches!(self.operation, Operation::Read { .. }) => {
                 (Call::Read { offset: at }, self.done as usize)
             }
-            Stage::Move => {
+            CallStage::Move => {
                 self.durable =
                     matches!(self.operation, Operation::Write { fua: true, .. }) && !lacks.durable_write;
                 (Call::Write { offset: at, durable: self.durable }, self.done as usize)
             }
-            Stage::Punch => (Call::PunchHole { offset, len }, 0),
-            Stage::Zero => (Call::ZeroRange { offset, len }, 0),
-            Stage::Fill => {
+            CallStage::Punch => (Call::PunchHole { offset, len }, 0),
+            CallStage::Zero => (Call::ZeroRange { offset, len }, 0),
+            CallStage::Fill => {
                 let part = (len - self.done).min(ZEROS) as usize;
                 match &mut self.bytes {
                     Bytes::Buffer(zeros) => zeros.set_len(part),
@@ -129,24 +129,24 @@ impl Job {
                 }
                 (Call::Write { offset: at, durable: false }, 0)
             }
-            Stage::Sync | Stage::Witness => (Call::Sync, 0),
+            CallStage::Sync | CallStage::Witness => (Call::Sync, 0),
         })
     }
 
     /// The descriptor that the next call is for, where it is not the store's.
     fn other<'a>(&self, store: &'a Inner) -> Option<&'a Arc<File>> {
-        store.witness.as_ref().filter(|_| self.stage == Stage::Witness)
+        store.witness.as_ref().filter(|_| self.stage == CallStage::Witness)
     }
 
     /// Gives the next call up, before it has begun or with no way to hear how it ends.
     fn give_up(&mut self, store: &Inner) {
         if let Some(begun) = self.begun.take() {
-            let _ = store.durable.end(begun, self.stage == Stage::Witness);
+            let _ = store.durable.end(begun, self.stage == CallStage::Witness);
         }
     }
 
     /// What the witness says, after a durable write that found no room.
-    fn judged(&mut self, result: io::Result<usize>, store: &Inner) -> Step {
+    fn judged(&mut self, result: io::Result<usize>, store: &Inner) -> JobStep {
         let full = match (result, self.full.take()) {
             (Ok(_), Some(full)) => self.operation.full(full),
             (Ok(_), None) => self.operation.full("no room"),
@@ -155,49 +155,51 @@ impl Job {
         if let Some(begun) = self.begun.take() {
             let _ = store.durable.end(begun, !matches!(full, StoreError::Full { .. }));
         }
-        Step::Done(Err(full))
+        JobStep::Done(Err(full))
     }
 
     /// Takes a call's result.
-    fn after(&mut self, result: io::Result<usize>, lacks: &mut Lacks, store: &Inner) -> Step {
+    fn after(&mut self, result: io::Result<usize>, lacks: &mut Lacks, store: &Inner) -> JobStep {
         let granule = u64::from(store.block_size);
         let len = self.operation.range().map_or(0, |(_, len)| len);
         let result = match result {
             Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
-                if self.stage != Stage::Witness {
+                if self.stage != CallStage::Witness {
                     self.give_up(store);
                 }
-                return Step::Retry(Trouble::Interrupted);
+                return JobStep::Retry(Trouble::Interrupted);
             }
-            result if self.stage == Stage::Witness => return self.judged(result, store),
-            Err(e) if self.durable && self.stage == Stage::Move && is_full(&e) => {
+            result if self.stage == CallStage::Witness => return self.judged(result, store),
+            Err(e) if self.durable && self.stage == CallStage::Move && is_full(&e) => {
                 // Who ran beside it waits for the answer.
-                (self.full, self.stage) = (Some(e), Stage::Witness);
-                return Step::Again;
+                (self.full, self.stage) = (Some(e), CallStage::Witness);
+                return JobStep::Again;
             }
             Err(e) => Err(e),
             Ok(n) => Ok(n as u64),
         };
-        let lacking = matches!(&result, Err(e) if self.stage == Stage::Move && is_unsupported(e));
+        let lacking = matches!(&result, Err(e) if self.stage == CallStage::Move && is_unsupported(e));
         let unsettled = self.begun.take().map(|begun| store.durable.end(begun, result.is_err() && !lacking));
         match (self.stage, result) {
-            (Stage::Punch, Err(e)) if is_unsupported(&e) => {
+            (CallStage::Punch, Err(e)) if is_unsupported(&e) => {
                 lacks.punch_hole = true;
-                return Step::Again;
+                return JobStep::Again;
             }
-            (Stage::Zero, Err(e)) if is_unsupported(&e) => {
+            (CallStage::Zero, Err(e)) if is_unsupported(&e) => {
                 lacks.zero_range = true;
-                return Step::Again;
+                return JobStep::Again;
             }
-            (Stage::Move, Err(e)) if self.durable && is_unsupported(&e) => {
+            (CallStage::Move, Err(e)) if self.durable && is_unsupported(&e) => {
                 lacks.durable_write = true;
-                return Step::Again;
+                return JobStep::Again;
             }
-            (Stage::Move | Stage::Fill | Stage::Punch | Stage::Zero, Err(e)) if is_full(&e) => {
-                return Step::Done(Err(self.operation.full(e)));
+            (CallStage::Move | CallStage::Fill | CallStage::Punch | CallStage::Zero, Err(e))
+                if is_full(&e) =>
+            {
+                return JobStep::Done(Err(self.operation.full(e)));
             }
-            (_, Err(e)) => return Step::Done(Err(self.operation.failed(e))),
-            (Stage::Move | Stage::Fill, Ok(n)) => {
+            (_, Err(e)) => return JobStep::Done(Err(self.operation.failed(e))),
+            (CallStage::Move | CallStage::Fill, Ok(n)) => {
                 // Whole blocks only, so that a transfer cut short goes on aligned.
                 let n = if self.done + n >= len { len - self.done } else { n - n % granule };
                 if n == 0 {
@@ -205,26 +207,26 @@ impl Job {
                         Operation::Read { .. } => "the file has become shorter",
                         _ => "nothing was written",
                     };
-                    return Step::Done(Err(self.operation.failed(reason)));
+                    return JobStep::Done(Err(self.operation.failed(reason)));
                 }
                 self.done += n;
                 if self.done < len {
-                    let whole = self.stage == Stage::Fill;
-                    return if whole { Step::Again } else { Step::Retry(Trouble::CutShort) };
+                    let whole = self.stage == CallStage::Fill;
+                    return if whole { JobStep::Again } else { JobStep::Retry(Trouble::CutShort) };
                 }
             }
-            (Stage::Punch | Stage::Zero | Stage::Sync | Stage::Witness, Ok(_)) => {}
+            (CallStage::Punch | CallStage::Zero | CallStage::Sync | CallStage::Witness, Ok(_)) => {}
         }
         let sync = match self.operation {
             Operation::Write { fua, .. } => fua && !self.durable,
             Operation::WriteZeroes { fua, .. } => fua,
             _ => false,
         };
-        if sync && self.stage != Stage::Sync {
-            self.stage = Stage::Sync;
-            return Step::Again;
+        if sync && self.stage != CallStage::Sync {
+            self.stage = CallStage::Sync;
+            return JobStep::Again;
         }
-        unsettled.map_or(Step::Done(Ok(())), Step::Settle)
+        unsettled.map_or(JobStep::Done(Ok(())), JobStep::Settle)
     }
 
     fn settled(&self, sure: bool) -> Result<(), StoreError> {
@@ -238,7 +240,7 @@ impl Job {
 pub struct FileChannel {
     store: Arc<Inner>,
     memory: Arc<Memory>,
-    ring: Option<Ring>,
+    uring: Option<Uring>,
     lacks: Lacks,
     scratch: Scratch,
     jobs: Vec<Option<Job>>,
@@ -260,14 +262,14 @@ pub struct FileChannel {
 
 impl FileChannel {
     pub(crate) fn new(store: Arc<Inner>, memory: Arc<Memory>) -> io::Result<FileChannel> {
-        let ring = match store.backend {
-            Backend::Uring => Some(Ring::new(store.file.clone(), memory.clone(), DEPTH)?),
+        let uring = match store.backend {
+            Backend::Uring => Some(Uring::new(store.file.clone(), memory.clone(), DEPTH)?),
             Backend::Positioned => None,
         };
         Ok(FileChannel {
             store,
             memory,
-            ring,
+            uring,
             lacks: Lacks::default(),
             scratch: Scratch::default(),
             jobs: Vec::new(),
@@ -373,25 +375,26 @@ impl FileChannel {
         loop {
             let (call, skip) = job.begin(&self.lacks, &self.store).map_err(|e| job.operation.failed(e))?;
             let file = job.other(&self.store).unwrap_or(&self.store.file);
-            let transfer = if job.stage == Stage::Witness { Transfer::None } else { job.bytes.transfer() };
+            let transfer =
+                if job.stage == CallStage::Witness { Transfer::None } else { job.bytes.transfer() };
             let result = run(file, &self.memory, call, transfer, skip, false, &mut self.scratch);
             match job.after(result, &mut self.lacks, &self.store) {
-                Step::Again => {}
-                Step::Retry(why) => self.store.report(why, &job.operation, "", now),
-                Step::Done(result) => return result,
-                Step::Settle(call) => return job.settled(self.store.durable.settle(call)),
+                JobStep::Again => {}
+                JobStep::Retry(why) => self.store.report(why, &job.operation, "", now),
+                JobStep::Done(result) => return result,
+                JobStep::Settle(call) => return job.settled(self.store.durable.settle(call)),
             }
         }
     }
 
-    /// Gives the next call of a job to the ring.
+    /// Gives the next call of a job to io_uring.
     fn push(&mut self, index: usize) {
-        let (Some(ring), Some(job)) = (&mut self.ring, &mut self.jobs[index]) else { return };
+        let (Some(uring), Some(job)) = (&mut self.uring, &mut self.jobs[index]) else { return };
         match job.begin(&self.lacks, &self.store) {
             Ok((call, skip)) => {
                 let bytes = std::mem::take(&mut job.bytes);
-                if let Err(bytes) = ring.push_on(job.other(&self.store), call, bytes, skip, index as u64) {
-                    // Cannot be: no more jobs run than the ring holds.
+                if let Err(bytes) = uring.push_on(job.other(&self.store), call, bytes, skip, index as u64) {
+                    // Cannot be: no more jobs run than io_uring holds.
                     job.bytes = bytes;
                     job.give_up(&self.store);
                     let error = job.operation.failed("the ring is full");
@@ -478,7 +481,7 @@ impl Channel for FileChannel {
         if operation.range().is_some_and(|(_, len)| len == 0) {
             return Submitted::done(Ok(()), data);
         }
-        if self.ring.is_none() {
+        if self.uring.is_none() {
             return match self.job(operation, data, token) {
                 Ok(mut job) => {
                     let result = self.run_now(&mut job, now);
@@ -494,7 +497,7 @@ impl Channel for FileChannel {
             && !self.store.direct
             && !self.lacks.nowait
         {
-            // What the page cache holds costs one plain call; what it lacks goes by the ring.
+            // What the page cache holds costs one plain call; what it lacks goes by io_uring.
             let transfer = match &mut data {
                 Data::None => Transfer::None,
                 Data::Spans(spans) => Transfer::Spans(spans),
@@ -505,7 +508,7 @@ impl Channel for FileChannel {
                 Ok(n) if n as u64 >= len => return Submitted::done(Ok(()), data),
                 Ok(n) => done = n as u64 - n as u64 % u64::from(self.store.block_size),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                // Refused by this file system, or failed: the ring's answer counts.
+                // Refused by this file system, or failed: io_uring's answer counts.
                 Err(e) => self.lacks.nowait = is_unsupported(&e),
             }
         }
@@ -535,8 +538,8 @@ impl Channel for FileChannel {
 
     fn poll(&mut self, now: Nanos, sink: &mut impl FnMut(Token, Completion)) -> Option<Nanos> {
         loop {
-            let polled = match &mut self.ring {
-                Some(ring) if !self.running.is_empty() => ring.poll(),
+            let polled = match &mut self.uring {
+                Some(uring) if !self.running.is_empty() => uring.poll(),
                 _ => None,
             };
             let (index, result) = match (polled, self.failed.pop()) {
@@ -552,17 +555,17 @@ impl Channel for FileChannel {
                     };
                     job.bytes = bytes;
                     match job.after(result, &mut self.lacks, &self.store) {
-                        Step::Again => {
+                        JobStep::Again => {
                             self.push(index);
                             continue;
                         }
-                        Step::Retry(why) => {
+                        JobStep::Retry(why) => {
                             self.store.report(why, &job.operation, "", now);
                             self.push(index);
                             continue;
                         }
-                        Step::Done(result) => (index, result),
-                        Step::Settle(call) => {
+                        JobStep::Done(result) => (index, result),
+                        JobStep::Settle(call) => {
                             self.unsettled.push((index, call));
                             continue;
                         }
@@ -616,13 +619,13 @@ mod tests {
         for (at, &call) in calls.iter().enumerate() {
             job.begin(&lacks, store).unwrap();
             match job.after(call.map_err(io::Error::from_raw_os_error), &mut lacks, store) {
-                Step::Again | Step::Retry(_) => {}
+                JobStep::Again | JobStep::Retry(_) => {}
                 end => {
                     assert_eq!(at + 1, calls.len(), "it ended before the last call");
                     return match end {
-                        Step::Done(result) => result,
-                        Step::Settle(call) => job.settled(store.durable.settle(call)),
-                        Step::Again | Step::Retry(_) => unreachable!(),
+                        JobStep::Done(result) => result,
+                        JobStep::Settle(call) => job.settled(store.durable.settle(call)),
+                        JobStep::Again | JobStep::Retry(_) => unreachable!(),
                     };
                 }
             }
@@ -693,7 +696,7 @@ mod tests {
             let beside = store.durable.begin();
             let beside = store.durable.end(beside, false);
             let no_room = Err(io::Error::from_raw_os_error(ENOSPC));
-            assert!(matches!(full.after(no_room, &mut lacks, store), Step::Again));
+            assert!(matches!(full.after(no_room, &mut lacks, store), JobStep::Again));
             assert_eq!(store.durable.settled(beside), None);
             assert!(full.other(store).is_some(), "the next call is the witness's");
             full.begin(&lacks, store).unwrap();

@@ -28,7 +28,7 @@ mod trouble;
 
 pub use check::check;
 pub use dram::{Dram, DramChannel};
-pub use due::Due;
+pub use due::TimerQueue;
 pub use faulty::{Fault, Faulty, FaultyChannel, Kinds, Plan, Rule};
 pub use file::{Access, Backend, Beside, File, FileOptions};
 pub use file_channel::FileChannel;

@@ -10,7 +10,7 @@ use nearside_clock::Nanos;
 use nearside_dma::Memory;
 use nearside_media::{Kind, Medium, Parametric, Request};
 
-use crate::{Channel, Completion, Data, Due, Operation, Store, StoreError, Submitted, Token};
+use crate::{Channel, Completion, Data, Operation, Store, StoreError, Submitted, TimerQueue, Token};
 
 /// A store over a medium.
 #[derive(Debug)]
@@ -68,13 +68,13 @@ impl<S: Store, M: Medium> Store for Modelled<S, M> {
             shared: self.shared.clone(),
             slots: Vec::new(),
             free: Vec::new(),
-            due: Due::default(),
+            due: TimerQueue::default(),
             gathered: Vec::new(),
         })
     }
 }
 
-struct Slot {
+struct DelayedOperation {
     token: Token,
     due: Nanos,
     completion: Option<Completion>,
@@ -84,10 +84,10 @@ struct Slot {
 pub struct ModelledChannel<C, M> {
     inner: C,
     shared: Arc<Mutex<Shared<M>>>,
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<DelayedOperation>>,
     free: Vec<usize>,
     /// Slots that are done below and wait for their time.
-    due: Due<usize>,
+    due: TimerQueue<usize>,
     /// Of `gather`, kept for its room.
     gathered: Vec<(usize, Completion)>,
 }
@@ -160,12 +160,12 @@ impl<C: Channel, M: Medium> Channel for ModelledChannel<C, M> {
                 Submitted::Done(completion)
             }
             Submitted::Done(completion) => {
-                self.slots[index] = Some(Slot { token, due, completion: None });
+                self.slots[index] = Some(DelayedOperation { token, due, completion: None });
                 self.done_below(index, completion, now);
                 Submitted::Pending
             }
             Submitted::Pending => {
-                self.slots[index] = Some(Slot { token, due, completion: None });
+                self.slots[index] = Some(DelayedOperation { token, due, completion: None });
                 Submitted::Pending
             }
         }
@@ -174,7 +174,9 @@ impl<C: Channel, M: Medium> Channel for ModelledChannel<C, M> {
     fn poll(&mut self, now: Nanos, sink: &mut impl FnMut(Token, Completion)) -> Option<Nanos> {
         let below = self.gather(now);
         while let Some(index) = self.due.pop(now) {
-            if let Some(Slot { token, completion: Some(completion), .. }) = self.slots[index].take() {
+            if let Some(DelayedOperation { token, completion: Some(completion), .. }) =
+                self.slots[index].take()
+            {
                 self.free.push(index);
                 sink(token, completion);
             }

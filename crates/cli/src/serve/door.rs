@@ -108,7 +108,7 @@ where
         }
     };
     let say = move |error: &io::Error| tracing::warn!(%error, name, "nobody can connect");
-    let serve = move || accept::each(&listener, || false, say, std::thread::sleep, take);
+    let serve = move || accept::accept_each(&listener, || false, say, std::thread::sleep, take);
     std::thread::Builder::new().name(name.into()).spawn(serve)?;
     Ok(())
 }

@@ -184,9 +184,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 fn drain(namespace: &Namespace<AnyStore, Fsr>) -> Result<(), String> {
     let clock = TscClock::new();
     let begun = clock.now();
-    while namespace.tend(clock.now()).is_some() || namespace.left_in_flight() > 0 {
+    while namespace.poll_orphans(clock.now()).is_some() || namespace.orphans_in_flight() > 0 {
         if clock.now().since(begun) > PATIENCE.as_nanos() as u64 {
-            return Err(format!("the store did not end {} operations", namespace.left_in_flight()));
+            return Err(format!("the store did not end {} operations", namespace.orphans_in_flight()));
         }
         std::thread::yield_now();
     }

@@ -11,7 +11,7 @@ use nearside_store::Store;
 use super::Answer;
 use crate::fault::Fault;
 use crate::firmware::Firmware;
-use crate::queue::Slot;
+use crate::queue::CompletionSlot;
 use crate::reactor::Reactor;
 
 /// Requests outstanding at most (AERL, zero-based in Identify).
@@ -22,7 +22,7 @@ const QUEUED: usize = 16;
 /// Requests and events.
 #[derive(Default)]
 pub(super) struct Events {
-    requests: VecDeque<Slot>,
+    requests: VecDeque<CompletionSlot>,
     queued: VecDeque<(u8, u8, u8)>,
     /// Types whose log page has to be read first.
     held_back: u8,
@@ -56,7 +56,7 @@ impl Events {
     pub(super) fn request<S: Store, F: Firmware<S>>(
         &mut self,
         reactor: &mut Reactor<S, F>,
-        slot: &mut Option<Slot>,
+        slot: &mut Option<CompletionSlot>,
     ) -> Result<Answer, Fault> {
         if self.requests.len() >= REQUESTS {
             return Err(Fault::new(Status::AER_LIMIT_EXCEEDED));
@@ -120,7 +120,7 @@ impl Events {
 
     /// A reset: the requests' queue is gone.
     pub(super) fn reset(&mut self) {
-        self.requests.drain(..).for_each(Slot::forget);
+        self.requests.drain(..).for_each(CompletionSlot::forget);
         self.queued.clear();
         self.held_back = 0;
     }

@@ -18,7 +18,7 @@ use crate::fault::Fault;
 use crate::firmware::{Door, Firmware};
 use crate::io::BROADCAST;
 use crate::pointer::Pointer;
-use crate::queue::Slot;
+use crate::queue::CompletionSlot;
 use crate::reactor::Reactor;
 use crate::shared::Shared;
 
@@ -226,7 +226,7 @@ impl Admin {
     pub(super) fn get_features<S: Store, F: Firmware<S>>(
         &mut self,
         reactor: &mut Reactor<S, F>,
-        slot: &mut Option<Slot>,
+        slot: &mut Option<CompletionSlot>,
         entry: &SubmissionEntry,
         now: Nanos,
     ) -> Result<Answer, Fault> {
@@ -271,7 +271,7 @@ impl Admin {
     fn near_data<S: Store, F: Firmware<S>>(
         &mut self,
         reactor: &mut Reactor<S, F>,
-        slot: &mut Option<Slot>,
+        slot: &mut Option<CompletionSlot>,
         door: Door,
         entry: &SubmissionEntry,
         request: usize,
@@ -293,7 +293,7 @@ impl Admin {
     pub(super) fn set_features<S: Store, F: Firmware<S>>(
         &mut self,
         reactor: &mut Reactor<S, F>,
-        slot: &mut Option<Slot>,
+        slot: &mut Option<CompletionSlot>,
         entry: &SubmissionEntry,
         now: Nanos,
     ) -> Result<Answer, Fault> {

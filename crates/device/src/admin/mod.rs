@@ -28,7 +28,7 @@ use crate::config::MAX_QUEUES;
 use crate::fault::Fault;
 use crate::firmware::Firmware;
 use crate::pointer::{self, Layout, Pointer};
-use crate::queue::{Cq, InvalidDoorbell, Queues, Ring, Slot, Sq};
+use crate::queue::{CompletionSlot, Cq, InvalidDoorbell, QueueMemory, Queues, Sq};
 use crate::reactor::{Reactor, Step};
 use crate::shared::{Message, Shared};
 use crate::subsystem::Trouble;
@@ -54,7 +54,7 @@ pub(crate) enum Answer {
 
 /// Where the controller stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ControllerState {
     Disabled,
     Enabled,
     /// Waits for so many reactors to let go of their queues.
@@ -66,9 +66,9 @@ enum State {
 /// What waits for another reactor.
 enum Waiting {
     /// A command whose end is the message's.
-    Command(Slot),
-    Abort(Slot),
-    DeleteSq(Slot, u16),
+    Command(CompletionSlot),
+    Abort(CompletionSlot),
+    DeleteSq(CompletionSlot, u16),
     /// A command that a reset has overtaken.
     Forgotten,
     Reset,
@@ -76,7 +76,7 @@ enum Waiting {
 
 /// Registers, features, logs and events of a controller.
 pub(crate) struct Admin {
-    state: State,
+    state: ControllerState,
     waiting: Slab<Waiting>,
     registry: Registry,
     features: Features,
@@ -101,7 +101,7 @@ impl Admin {
         registers.word32(reg::CRTO).store(20, Ordering::Relaxed);
         registers.word32(reg::CSTS).store(0, Ordering::Release);
         Admin {
-            state: State::Disabled,
+            state: ControllerState::Disabled,
             waiting: Slab::new(),
             registry: Registry::new(shared.config.io_queues),
             features: Features::new(&shared.config),
@@ -125,11 +125,11 @@ impl Admin {
         let mut work = 0;
         let cc = Cc(reactor.shared.registers().word32(reg::CC).load(Ordering::Acquire));
         match self.state {
-            State::Disabled if cc.enabled() => {
+            ControllerState::Disabled if cc.enabled() => {
                 self.enable(reactor, cc, now);
                 work += 1;
             }
-            State::Enabled | State::Failed if !cc.enabled() => {
+            ControllerState::Enabled | ControllerState::Failed if !cc.enabled() => {
                 self.report_reset(reactor, now);
                 self.reset(reactor);
                 work += 1;
@@ -140,7 +140,7 @@ impl Admin {
             work += self.shut_down(reactor, cc, now);
         }
         work += self.masks(&reactor.shared);
-        if self.state == State::Enabled {
+        if self.state == ControllerState::Enabled {
             work += self.serve(reactor, now);
             if reactor.shared.config.fabric.is_none() {
                 work += self.look_for_stray_doorbells(reactor.shared.registers());
@@ -168,15 +168,15 @@ impl Admin {
     pub(crate) fn is_quiet(&self, queues: &Queues, registers: &Region) -> bool {
         let cc = Cc(registers.word32(reg::CC).load(Ordering::Acquire));
         let settled = match self.state {
-            State::Disabled => !cc.enabled(),
-            State::Enabled | State::Failed => cc.enabled(),
+            ControllerState::Disabled => !cc.enabled(),
+            ControllerState::Enabled | ControllerState::Failed => cc.enabled(),
             // The reactors' messages say when it goes on.
-            State::Resetting(_) => true,
+            ControllerState::Resetting(_) => true,
         };
         settled
             && (cc.shn() != 0) == self.shutdown.is_some()
             && registers.word32(reg::INTMC).load(Ordering::Relaxed) == 0
-            && (self.state != State::Enabled || queues.is_quiet(0, registers))
+            && (self.state != ControllerState::Enabled || queues.is_quiet(0, registers))
     }
 
     /// CC.EN has risen: takes the admin queues.
@@ -189,7 +189,9 @@ impl Admin {
         let acq = registers.word64(reg::ACQ).load(Ordering::Relaxed);
         let supported = cc.mps() == 0 && cc.css() == 0 && cc.ams() == 0;
         let rings = if supported && sq_entries > 1 && cq_entries > 1 {
-            ring(&shared, asq, sq_entries, 64).ok().zip(ring(&shared, acq, cq_entries, 16).ok())
+            queue_memory(&shared, asq, sq_entries, 64)
+                .ok()
+                .zip(queue_memory(&shared, acq, cq_entries, 16).ok())
         } else {
             None
         };
@@ -203,7 +205,7 @@ impl Admin {
         };
         reactor.queues.sqs[0] = Some(Box::new(Sq::new(0, 0, sq)));
         reactor.queues.cqs[0] = Some(Box::new(Cq::new(0, Some(0), cq)));
-        self.state = State::Enabled;
+        self.state = ControllerState::Enabled;
         (self.alive, self.started) = (now, now);
         registers.word32(reg::CSTS).store(csts::RDY, Ordering::Release);
     }
@@ -223,8 +225,11 @@ impl Admin {
     fn report_reset<S: Store, F: Firmware<S>>(&self, reactor: &Reactor<S, F>, now: Nanos) {
         let level = match (self.state, self.shutdown) {
             (_, Some(true)) => return,
-            (State::Failed, _) => Level::INFO,
-            (State::Disabled | State::Enabled | State::Resetting(_), Some(false) | None) => Level::WARN,
+            (ControllerState::Failed, _) => Level::INFO,
+            (
+                ControllerState::Disabled | ControllerState::Enabled | ControllerState::Resetting(_),
+                Some(false) | None,
+            ) => Level::WARN,
         };
         if let Some(suppressed) = reactor.shared.subsystem.may_report(Trouble::Reset, now) {
             let (host, commands) = (&reactor.shared.config.host.nqn, reactor.in_flight());
@@ -236,7 +241,7 @@ impl Admin {
     fn reset<S: Store, F: Firmware<S>>(&mut self, reactor: &mut Reactor<S, F>) {
         self.forget();
         let reactors = reactor.shared.mailboxes.len();
-        self.state = State::Resetting(reactors);
+        self.state = ControllerState::Resetting(reactors);
         for other in 0..reactors {
             let key = self.waiting.insert(Waiting::Reset);
             reactor.tell(other, Message::Reset { key });
@@ -258,13 +263,13 @@ impl Admin {
             registers.word32(reg::cq_head_doorbell(id)).store(0, Ordering::Relaxed);
         }
         self.stray_seen = 0;
-        self.state = State::Disabled;
+        self.state = ControllerState::Disabled;
         // Release: a host that sees RDY fall sees the doorbells at zero.
         registers.word32(reg::CSTS).store(0, Ordering::Release);
     }
 
     fn fatal(&mut self, registers: &Region) {
-        self.state = State::Failed;
+        self.state = ControllerState::Failed;
         registers.word32(reg::CSTS).fetch_or(csts::CFS, Ordering::Release);
     }
 
@@ -341,7 +346,7 @@ impl Admin {
         }
         sq.in_flight += count;
         for entry in entries.iter().take(count as usize) {
-            let slot = Slot { sq: 0, cid: entry.cid() };
+            let slot = CompletionSlot { sq: 0, cid: entry.cid() };
             let mut slot = Some(slot);
             let answer = self.execute(reactor, &mut slot, entry, now);
             match (answer, slot) {
@@ -362,7 +367,7 @@ impl Admin {
     fn execute<S: Store, F: Firmware<S>>(
         &mut self,
         reactor: &mut Reactor<S, F>,
-        slot: &mut Option<Slot>,
+        slot: &mut Option<CompletionSlot>,
         entry: &SubmissionEntry,
         now: Nanos,
     ) -> Result<Answer, Fault> {
@@ -393,7 +398,7 @@ impl Admin {
     }
 
     /// Something that another reactor says.
-    pub(crate) fn hear<S: Store, F: Firmware<S>>(
+    pub(crate) fn on_message<S: Store, F: Firmware<S>>(
         &mut self,
         reactor: &mut Reactor<S, F>,
         message: Message,
@@ -420,7 +425,7 @@ impl Admin {
                 reactor.queues.answer(slot, 0, Status::SUCCESS, now);
             }
             Some(Waiting::Reset) => {
-                if let State::Resetting(left) = &mut self.state {
+                if let ControllerState::Resetting(left) = &mut self.state {
                     assert!(*left > 0, "a reactor let go of its queues twice");
                     *left -= 1;
                     if *left == 0 {
@@ -455,12 +460,12 @@ impl Admin {
             ];
             for (exists, at, which) in doorbells {
                 let bit = 1u128 << (u32::from(id) * 2 + which);
-                let rung = !exists && registers.word32(at).load(Ordering::Relaxed) != 0;
-                if rung && self.stray_seen & bit == 0 {
+                let doorbell_set = !exists && registers.word32(at).load(Ordering::Relaxed) != 0;
+                if doorbell_set && self.stray_seen & bit == 0 {
                     self.stray_seen |= bit;
                     self.events.error(event::INVALID_DOORBELL_REGISTER);
                     found += 1;
-                } else if !rung {
+                } else if !doorbell_set {
                     self.stray_seen &= !bit;
                 }
             }
@@ -479,12 +484,12 @@ pub(crate) fn report_doorbell<S: Store, F: Firmware<S>>(shared: &Shared<S, F>, q
 }
 
 /// Finds a queue's memory: contiguous, within one mapping, page-aligned by address and by word in memory.
-pub(crate) fn ring<S: Store, F: Firmware<S>>(
+pub(crate) fn queue_memory<S: Store, F: Firmware<S>>(
     shared: &Shared<S, F>,
     iova: u64,
     entries: u32,
     entry_size: usize,
-) -> Result<Ring, Fault> {
+) -> Result<QueueMemory, Fault> {
     if !iova.is_multiple_of(PAGE_SIZE as u64) {
         return Err(Fault::new(Status::INVALID_PRP_OFFSET).at(24, 0));
     }
@@ -495,7 +500,7 @@ pub(crate) fn ring<S: Store, F: Firmware<S>>(
     if !base.is_multiple_of(64) {
         return Err(Fault::new(Status::INVALID_PRP_OFFSET).at(24, 0));
     }
-    Ok(Ring { region: region.clone(), base, size: entries })
+    Ok(QueueMemory { region: region.clone(), base, size: entries })
 }
 
 /// Copies a structure to the host, by a command's PRPs.

@@ -8,11 +8,11 @@ use nearside_spec::registers::{self as reg, Cc};
 use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::Store;
 
-use super::{ABORT_LIMIT, Admin, Answer, Waiting, ring};
+use super::{ABORT_LIMIT, Admin, Answer, Waiting, queue_memory};
 use crate::config::MAX_QUEUES;
 use crate::fault::Fault;
 use crate::firmware::Firmware;
-use crate::queue::Slot;
+use crate::queue::CompletionSlot;
 use crate::reactor::Reactor;
 use crate::shared::Message;
 
@@ -105,7 +105,7 @@ impl Admin {
     pub(super) fn create_cq<S: Store, F: Firmware<S>>(
         &mut self,
         reactor: &mut Reactor<S, F>,
-        slot: &mut Option<Slot>,
+        slot: &mut Option<CompletionSlot>,
         entry: &SubmissionEntry,
     ) -> Result<Answer, Fault> {
         let exists = self.registry.has_cq(entry.get(queue::QID));
@@ -116,7 +116,7 @@ impl Admin {
         if interrupts && usize::from(vector) >= reactor.shared.function.vectors.len() {
             return Err(Fault::new(Status::INVALID_INTERRUPT_VECTOR).of(queue::IV));
         }
-        let ring = ring(&reactor.shared, entry.prp1(), entries, 16)?;
+        let queue_memory = queue_memory(&reactor.shared, entry.prp1(), entries, 16)?;
         let Some(slot) = slot.take() else { return Ok(Answer::Later) };
         self.registry.cqs[usize::from(id)] = true;
         reactor.shared.registers().word32(reg::cq_head_doorbell(id)).store(0, Ordering::Relaxed);
@@ -125,7 +125,7 @@ impl Admin {
         self.wait_for(reactor, owner, Waiting::Command(slot), |key| Message::CreateCq {
             id,
             vector,
-            ring,
+            queue_memory,
             key,
         })
     }
@@ -133,7 +133,7 @@ impl Admin {
     pub(super) fn create_sq<S: Store, F: Firmware<S>>(
         &mut self,
         reactor: &mut Reactor<S, F>,
-        slot: &mut Option<Slot>,
+        slot: &mut Option<CompletionSlot>,
         entry: &SubmissionEntry,
     ) -> Result<Answer, Fault> {
         let exists = self.registry.has_sq(entry.get(queue::QID));
@@ -146,18 +146,23 @@ impl Admin {
         if !self.registry.has_cq(cq) {
             return Err(Fault::new(Status::INVALID_CQ).of(queue::CQID));
         }
-        let ring = ring(&reactor.shared, entry.prp1(), entries, 64)?;
+        let queue_memory = queue_memory(&reactor.shared, entry.prp1(), entries, 64)?;
         let Some(slot) = slot.take() else { return Ok(Answer::Later) };
         self.registry.sqs[usize::from(id)] = Some((cq, false));
         reactor.shared.registers().word32(reg::sq_tail_doorbell(id)).store(0, Ordering::Relaxed);
         let owner = owner(cq, reactor.shared.mailboxes.len());
-        self.wait_for(reactor, owner, Waiting::Command(slot), |key| Message::CreateSq { id, cq, ring, key })
+        self.wait_for(reactor, owner, Waiting::Command(slot), |key| Message::CreateSq {
+            id,
+            cq,
+            queue_memory,
+            key,
+        })
     }
 
     pub(super) fn delete_sq<S: Store, F: Firmware<S>>(
         &mut self,
         reactor: &mut Reactor<S, F>,
-        slot: &mut Option<Slot>,
+        slot: &mut Option<CompletionSlot>,
         entry: &SubmissionEntry,
     ) -> Result<Answer, Fault> {
         let id = entry.get(queue::QID);
@@ -173,7 +178,7 @@ impl Admin {
     pub(super) fn delete_cq<S: Store, F: Firmware<S>>(
         &mut self,
         reactor: &mut Reactor<S, F>,
-        slot: &mut Option<Slot>,
+        slot: &mut Option<CompletionSlot>,
         entry: &SubmissionEntry,
     ) -> Result<Answer, Fault> {
         let id = entry.get(queue::QID);
@@ -195,7 +200,7 @@ impl Admin {
     pub(super) fn abort<S: Store, F: Firmware<S>>(
         &mut self,
         reactor: &mut Reactor<S, F>,
-        slot: &mut Option<Slot>,
+        slot: &mut Option<CompletionSlot>,
         entry: &SubmissionEntry,
         now: Nanos,
     ) -> Result<Answer, Fault> {

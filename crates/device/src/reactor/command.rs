@@ -10,7 +10,7 @@ use crate::fault::Fault;
 use crate::firmware::{Door, Firmware, Job, Worker};
 use crate::io::{self, Request};
 use crate::pointer::{self, Layout, Pointer};
-use crate::queue::Slot;
+use crate::queue::CompletionSlot;
 use crate::shared::add;
 
 /// A command that is not answered yet, and what is left to do.
@@ -18,17 +18,17 @@ pub(super) struct Command {
     pub(super) owner: Owner,
     /// The place of its namespace.
     pub(super) place: usize,
-    pub(super) kind: Kind,
+    pub(super) kind: CommandKind,
 }
 
 /// Who waits for a command.
 pub(crate) enum Owner {
-    Host(Slot),
+    Host(CompletionSlot),
     /// The controller: the flush of a shutdown.
     Shutdown,
 }
 
-pub(super) enum Kind {
+pub(super) enum CommandKind {
     /// One operation; its end is the command's.
     Single(Operation),
     /// A read into a buffer, for bit buckets.
@@ -72,11 +72,11 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     /// Any other command, and transfers whose data pointer has to be walked.
     pub(super) fn execute(
         &mut self,
-        slot: Slot,
+        slot: CompletionSlot,
         place: usize,
         request: &Request,
         now: Nanos,
-    ) -> Result<(), (Slot, Fault)> {
+    ) -> Result<(), (CompletionSlot, Fault)> {
         let mut layout = Layout::default();
         let (kind, payload) = match *request {
             Request::Transfer { operation, len, pointer } => {
@@ -94,11 +94,11 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                     return Ok(());
                 }
                 match IoBuffer::new(len) {
-                    Ok(buffer) => (Kind::Scatter(operation, layout), Payload::Buffer(buffer)),
+                    Ok(buffer) => (CommandKind::Scatter(operation, layout), Payload::Buffer(buffer)),
                     Err(_) => return Err((slot, Fault::transient(Status::INTERNAL_ERROR))),
                 }
             }
-            Request::Plain { operation } => (Kind::Single(operation), Payload::None),
+            Request::Plain { operation } => (CommandKind::Single(operation), Payload::None),
             Request::FlushAll => {
                 self.flush_all(Owner::Host(slot), now);
                 return Ok(());
@@ -112,7 +112,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 match IoBuffer::new(len) {
                     Ok(buffer) => {
                         let operation = Operation::Read { offset, len: len as u64 };
-                        (Kind::Compare(operation, layout), Payload::Buffer(buffer))
+                        (CommandKind::Compare(operation, layout), Payload::Buffer(buffer))
                     }
                     Err(_) => return Err((slot, Fault::transient(Status::INTERNAL_ERROR))),
                 }
@@ -131,11 +131,12 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 };
                 ranges.reverse();
                 match ranges.pop() {
-                    Some((offset, len)) if matches!(request, Request::Deallocate { .. }) => {
-                        (Kind::Deallocate(Operation::Deallocate { offset, len }, ranges), Payload::None)
-                    }
+                    Some((offset, len)) if matches!(request, Request::Deallocate { .. }) => (
+                        CommandKind::Deallocate(Operation::Deallocate { offset, len }, ranges),
+                        Payload::None,
+                    ),
                     _ => {
-                        self.tell_answer(place);
+                        self.trace_answer(place);
                         self.queues.answer(slot, 0, Status::SUCCESS, now);
                         return Ok(());
                     }
@@ -153,14 +154,14 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn near_data(
         &mut self,
-        slot: Slot,
+        slot: CompletionSlot,
         place: usize,
         door: Door,
         request: usize,
         room: usize,
         pointer: &Pointer,
         now: Nanos,
-    ) -> Result<(), (Slot, Fault)> {
+    ) -> Result<(), (CompletionSlot, Fault)> {
         let memory = &self.shared.function.memory;
         let mut layout = Layout::default();
         let from_host = request > 0;
@@ -174,7 +175,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         match self.attached.at(place).worker.start(job, now) {
             Ok(()) => {
                 add(&self.shared.counters[self.id].near_data, 1);
-                let kind = Kind::NearData { layout, room, aborted: false };
+                let kind = CommandKind::NearData { layout, room, aborted: false };
                 self.keep(token, Command { owner: Owner::Host(slot), place, kind });
                 Ok(())
             }
@@ -186,12 +187,12 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     fn run(&mut self, mut command: Command, mut payload: Payload, now: Nanos) {
         loop {
             let operation = match command.kind {
-                Kind::Single(operation)
-                | Kind::Scatter(operation, _)
-                | Kind::Compare(operation, _)
-                | Kind::Deallocate(operation, _) => operation,
-                Kind::Flush(_) => Operation::Flush,
-                Kind::NearData { .. } => panic!("near-data commands have no operation of their own"),
+                CommandKind::Single(operation)
+                | CommandKind::Scatter(operation, _)
+                | CommandKind::Compare(operation, _)
+                | CommandKind::Deallocate(operation, _) => operation,
+                CommandKind::Flush(_) => Operation::Flush,
+                CommandKind::NearData { .. } => panic!("near-data commands have no operation of their own"),
             };
             let token = Token(self.commands.vacant_key() as u64);
             let spans = match &mut payload {
@@ -230,54 +231,54 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let Command { owner, place, kind } = command;
         let (operation, status) = match (kind, completion.result) {
             (
-                Kind::Single(operation)
-                | Kind::Scatter(operation, _)
-                | Kind::Compare(operation, _)
-                | Kind::Deallocate(operation, _),
+                CommandKind::Single(operation)
+                | CommandKind::Scatter(operation, _)
+                | CommandKind::Compare(operation, _)
+                | CommandKind::Deallocate(operation, _),
                 Err(error),
             ) => {
                 self.store_failed(owner, place, &operation, &error, now);
                 return None;
             }
-            (Kind::Flush(_), Err(error)) => {
+            (CommandKind::Flush(_), Err(error)) => {
                 self.store_failed(owner, place, &Operation::Flush, &error, now);
                 return None;
             }
-            (Kind::Flush(mut left), Ok(())) => match self.next_to_flush(&mut left) {
+            (CommandKind::Flush(mut left), Ok(())) => match self.next_to_flush(&mut left) {
                 Some(place) if self.resetting.is_none() => {
-                    return Some(Command { owner, place, kind: Kind::Flush(left) });
+                    return Some(Command { owner, place, kind: CommandKind::Flush(left) });
                 }
                 _ => (Operation::Flush, Status::SUCCESS),
             },
-            (Kind::Single(operation), Ok(())) => (operation, Status::SUCCESS),
-            (Kind::Scatter(operation, layout), Ok(())) => {
+            (CommandKind::Single(operation), Ok(())) => (operation, Status::SUCCESS),
+            (CommandKind::Scatter(operation, layout), Ok(())) => {
                 let buffer = read_into(&completion.buffer);
                 if self.resetting.is_none() {
                     layout.scatter(&self.shared.function.memory, buffer);
                 }
                 (operation, Status::SUCCESS)
             }
-            (Kind::Compare(operation, layout), Ok(())) => {
+            (CommandKind::Compare(operation, layout), Ok(())) => {
                 let buffer = read_into(&completion.buffer);
                 let same = io::equal(&self.shared.function.memory, &layout, buffer);
                 (operation, if same { Status::SUCCESS } else { Status::COMPARE_FAILURE })
             }
-            (Kind::Deallocate(operation, mut ranges), Ok(())) => match ranges.pop() {
-                Some(_) if self.resetting.is_none() && self.attached.at(place).gone => {
+            (CommandKind::Deallocate(operation, mut ranges), Ok(())) => match ranges.pop() {
+                Some(_) if self.resetting.is_none() && self.attached.at(place).removed => {
                     (operation, Status::INVALID_NAMESPACE)
                 }
                 Some((offset, len)) if self.resetting.is_none() => {
                     let operation = Operation::Deallocate { offset, len };
-                    return Some(Command { owner, place, kind: Kind::Deallocate(operation, ranges) });
+                    return Some(Command { owner, place, kind: CommandKind::Deallocate(operation, ranges) });
                 }
                 _ => (operation, Status::SUCCESS),
             },
-            (Kind::NearData { .. }, _) => panic!("the store completed a near-data command"),
+            (CommandKind::NearData { .. }, _) => panic!("the store completed a near-data command"),
         };
         self.count(&operation);
         match owner {
             Owner::Host(slot) if status == Status::SUCCESS => {
-                self.tell_answer(place);
+                self.trace_answer(place);
                 self.conclude(slot, 0, status, now);
             }
             Owner::Host(slot) => {
@@ -313,7 +314,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             let Some(Command {
                 owner: Owner::Host(slot),
                 place,
-                kind: Kind::NearData { layout, room, aborted },
+                kind: CommandKind::NearData { layout, room, aborted },
             }) = self.commands.try_remove(key as usize)
             else {
                 panic!("the firmware answered an unknown command: {key}");
@@ -326,7 +327,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 // What the host gave is not overwritten by what it did not ask for.
                 let reply = &outcome.reply[..outcome.reply.len().min(room)];
                 layout.scatter(&self.shared.function.memory, reply);
-                self.tell_answer(place);
+                self.trace_answer(place);
                 self.conclude(slot, outcome.result.into(), outcome.status, now);
             } else {
                 let nsid = self.attached.at(place).nsid;
@@ -371,7 +372,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let mut left: Vec<usize> = self.attached.present().collect();
         match (self.next_to_flush(&mut left), owner) {
             (Some(place), owner) => {
-                self.run(Command { owner, place, kind: Kind::Flush(left) }, Payload::None, now);
+                self.run(Command { owner, place, kind: CommandKind::Flush(left) }, Payload::None, now);
             }
             (None, Owner::Host(slot)) => self.conclude(slot, 0, Status::SUCCESS, now),
             (None, Owner::Shutdown) => self.shutdown_done = true,
@@ -381,7 +382,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     /// The next of the places that still is a namespace's.
     fn next_to_flush(&self, left: &mut Vec<usize>) -> Option<usize> {
         while let Some(place) = left.pop() {
-            if self.attached.get(place).is_some_and(|a| !a.gone) {
+            if self.attached.get(place).is_some_and(|a| !a.removed) {
                 return Some(place);
             }
         }

@@ -7,10 +7,10 @@ use nearside_spec::Status;
 use nearside_store::{Store, Token};
 
 use super::Reactor;
-use super::command::{Kind, Owner, Parked};
+use super::command::{CommandKind, Owner, Parked};
 use crate::fault::Fault;
 use crate::firmware::{Firmware, Worker};
-use crate::queue::{Cq, Slot, Sq};
+use crate::queue::{CompletionSlot, Cq, Sq};
 use crate::shared::Message;
 
 impl<S: Store, F: Firmware<S>> Reactor<S, F> {
@@ -43,7 +43,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     pub(crate) fn tell(&self, reactor: usize, message: Message) {
         self.shared.mailboxes[reactor].send(message);
         if reactor != self.id {
-            self.shared.function.wakeup.ring();
+            self.shared.function.wakeup.wake();
         }
     }
 
@@ -52,16 +52,16 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let count = messages.len();
         for message in messages {
             match message {
-                Message::CreateCq { id, vector, ring, key } => {
+                Message::CreateCq { id, vector, queue_memory, key } => {
                     let there = self.queues.cqs[usize::from(id)].is_some();
                     assert!(!there, "completion queue {id} was created twice");
-                    self.queues.cqs[usize::from(id)] = Some(Box::new(Cq::new(id, vector, ring)));
+                    self.queues.cqs[usize::from(id)] = Some(Box::new(Cq::new(id, vector, queue_memory)));
                     self.tell(0, Message::Done { key, result: 0 });
                 }
-                Message::CreateSq { id, cq, ring, key } => {
+                Message::CreateSq { id, cq, queue_memory, key } => {
                     let there = self.queues.sqs[usize::from(id)].is_some();
                     assert!(!there, "submission queue {id} was created twice");
-                    self.queues.sqs[usize::from(id)] = Some(Box::new(Sq::new(id, cq, ring)));
+                    self.queues.sqs[usize::from(id)] = Some(Box::new(Sq::new(id, cq, queue_memory)));
                     self.queues.active.push(id);
                     self.tell(0, Message::Done { key, result: 0 });
                 }
@@ -106,7 +106,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 | Message::Pair { .. }
                 | Message::Published { .. } => {
                     if let Some(mut admin) = self.admin.take() {
-                        admin.hear(self, message, now);
+                        admin.on_message(self, message, now);
                         self.admin = Some(admin);
                     }
                 }
@@ -116,10 +116,11 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     }
 
     /// Cancels the near-data commands that `which` names, by slot and place.
-    pub(super) fn cancel(&mut self, which: impl Fn(&Slot, usize) -> bool, abort: bool) -> bool {
+    pub(super) fn cancel(&mut self, which: impl Fn(&CompletionSlot, usize) -> bool, abort: bool) -> bool {
         let mut found = false;
         for (key, command) in self.commands.iter_mut() {
-            if let (Owner::Host(slot), Kind::NearData { aborted, .. }) = (&command.owner, &mut command.kind)
+            if let (Owner::Host(slot), CommandKind::NearData { aborted, .. }) =
+                (&command.owner, &mut command.kind)
                 && which(slot, command.place)
             {
                 found = true;

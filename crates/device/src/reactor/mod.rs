@@ -23,14 +23,14 @@ use crate::fault::{self, Fault};
 use crate::firmware::{Firmware, Outcome, Turn, Worker};
 use crate::io::{Limits, Request};
 use crate::pointer::{self, Layout};
-use crate::queue::{InvalidDoorbell, Queues, Slot};
+use crate::queue::{CompletionSlot, InvalidDoorbell, Queues};
 use crate::shared::{Message, Shared, add};
 
 mod command;
 mod mail;
 
 pub(crate) use command::Owner;
-use command::{Command, Kind, Parked, Payload};
+use command::{Command, CommandKind, Parked, Payload};
 
 /// Commands taken from a queue at once.
 pub const BATCH: usize = 32;
@@ -83,7 +83,7 @@ pub struct Reactor<S: Store, F: Firmware<S> = ()> {
     commands: Slab<Command>,
     parked: VecDeque<Parked>,
     batch: Vec<Prepared>,
-    strangers: Vec<SubmissionEntry>,
+    detached: Vec<SubmissionEntry>,
     finished: Vec<(Token, Completion)>,
     answered: Vec<(Token, Outcome)>,
     layout: Layout,
@@ -106,7 +106,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             commands: Slab::new(),
             parked: VecDeque::new(),
             batch: Vec::with_capacity(BATCH),
-            strangers: Vec::new(),
+            detached: Vec::new(),
             finished: Vec::new(),
             answered: Vec::new(),
             layout: Layout::default(),
@@ -171,7 +171,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 if access.in_flight() > 0 {
                     step.at(access.poll(now, &mut |token, completion| finished.push((token, completion))));
                 }
-                step.at(access.namespace().tend(now));
+                step.at(access.namespace().poll_orphans(now));
                 let had_slice = !turn.is_spent();
                 let progress = worker.step(now, turn, &mut |token, outcome| answered.push((token, outcome)));
                 step.work += usize::from(progress.worked);
@@ -196,7 +196,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         }
         if self.attached.leaving > 0 {
             let (commands, parked) = (&self.commands, &self.parked);
-            step.work += self.attached.clear_out(|place| {
+            step.work += self.attached.remove_drained(|place| {
                 commands.iter().any(|(_, c)| c.place == place)
                     || parked.iter().any(|p| p.command.place == place)
             });
@@ -241,7 +241,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             let entry = sq.take();
             let place = self.attached.find(entry.nsid());
             let Some((place, attached)) = place.and_then(|p| Some((p, self.attached.get(p)?))) else {
-                self.strangers.push(entry);
+                self.detached.push(entry);
                 continue;
             };
             let mut prepared = Prepared {
@@ -263,7 +263,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         }
         let mut batch = std::mem::take(&mut self.batch);
         for prepared in batch.drain(..) {
-            let slot = Slot { sq: id, cid: prepared.cid };
+            let slot = CompletionSlot { sq: id, cid: prepared.cid };
             match prepared.request {
                 Ok(Request::Transfer { operation, .. }) if prepared.count > 0 => {
                     let spans = prepared.spans.get(..prepared.count).unwrap_or(&[]);
@@ -278,17 +278,17 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             }
         }
         self.batch = batch;
-        if !self.strangers.is_empty() {
-            self.meet_strangers(id, write_through, now);
+        if !self.detached.is_empty() {
+            self.execute_detached(id, write_through, now);
         }
         count as usize
     }
 
     /// Commands of namespaces that the reactor is not attached to.
     #[cold]
-    fn meet_strangers(&mut self, id: u16, write_through: bool, now: Nanos) {
-        for entry in std::mem::take(&mut self.strangers) {
-            let slot = Slot { sq: id, cid: entry.cid() };
+    fn execute_detached(&mut self, id: u16, write_through: bool, now: Nanos) {
+        for entry in std::mem::take(&mut self.detached) {
+            let slot = CompletionSlot { sq: id, cid: entry.cid() };
             let done = match self.look_up(entry.nsid()) {
                 Ok(place) => {
                     let request = Request::parse(&entry, &self.attached.at(place).limits, write_through);
@@ -318,23 +318,31 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
 
     /// A read or write whose data are known.
     #[inline]
-    fn transfer(&mut self, slot: Slot, place: usize, operation: Operation, spans: &[Span], now: Nanos) {
+    fn transfer(
+        &mut self,
+        slot: CompletionSlot,
+        place: usize,
+        operation: Operation,
+        spans: &[Span],
+        now: Nanos,
+    ) {
         let token = Token(self.commands.vacant_key() as u64);
         match self.attached.at(place).submit(operation, Data::Spans(spans), token, now) {
             Submitted::Done(Completion { result: Ok(()), .. }) => {
                 self.count(&operation);
-                self.tell_answer(place);
+                self.trace_answer(place);
                 self.queues.answer(slot, 0, Status::SUCCESS, now);
             }
             Submitted::Done(Completion { result: Err(StoreError::Busy), .. }) => {
-                let command = Command { owner: Owner::Host(slot), place, kind: Kind::Single(operation) };
+                let command =
+                    Command { owner: Owner::Host(slot), place, kind: CommandKind::Single(operation) };
                 self.parked.push_back(Parked { command, operation, payload: Payload::Spans(spans.to_vec()) });
             }
             Submitted::Done(Completion { result: Err(error), .. }) => {
                 self.store_failed(Owner::Host(slot), place, &operation, &error, now);
             }
             Submitted::Pending => {
-                let kind = Kind::Single(operation);
+                let kind = CommandKind::Single(operation);
                 self.keep(token, Command { owner: Owner::Host(slot), place, kind });
             }
         }
@@ -397,20 +405,20 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
 
     /// The firmware's trace point: [`Observer::answers`](crate::Observer::answers).
     #[inline(always)]
-    fn tell_answer(&self, place: usize) {
+    fn trace_answer(&self, place: usize) {
         if let Some(attached) = self.attached.get(place) {
             attached.access.namespace().observer().answers();
         }
     }
 
     /// Answers a command, unless its queues are about to go.
-    pub(crate) fn conclude(&mut self, slot: Slot, result: u64, status: Status, now: Nanos) {
+    pub(crate) fn conclude(&mut self, slot: CompletionSlot, result: u64, status: Status, now: Nanos) {
         if self.resetting.is_some() { slot.forget() } else { self.queues.answer(slot, result, status, now) }
     }
 
     /// Answers a command with an error, which the error log keeps.
     #[cold]
-    pub(crate) fn fail(&mut self, slot: Slot, nsid: u32, fault: &Fault, now: Nanos) {
+    pub(crate) fn fail(&mut self, slot: CompletionSlot, nsid: u32, fault: &Fault, now: Nanos) {
         let status = self.shared.log_error(slot.sq, slot.cid, nsid, fault);
         self.conclude(slot, 0, status, now);
     }

@@ -49,7 +49,7 @@ pub struct Ended {
     pub data: Vec<u8>,
 }
 
-struct Slot {
+struct PassthroughSlot {
     user: u64,
     data: Vec<u8>,
 }
@@ -57,7 +57,7 @@ struct Slot {
 /// A ring for the commands on one character device.
 pub struct CommandRing {
     ring: IoUring<squeue::Entry128, cqueue::Entry32>,
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<PassthroughSlot>>,
     in_flight: usize,
     device: File,
 }
@@ -111,7 +111,7 @@ impl CommandRing {
         // move with the vector, and nobody touches it before.
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(index as u64)) };
         pushed.map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))?;
-        self.slots[index] = Some(Slot { user, data });
+        self.slots[index] = Some(PassthroughSlot { user, data });
         self.in_flight += 1;
         // What is not sent now (a signal came, or the kernel is short of memory) is sent with the next wait.
         let _ = self.ring.submit();
@@ -145,7 +145,7 @@ impl CommandRing {
         loop {
             let entry = self.ring.completion().next()?;
             let slot = self.slots.get_mut(entry.user_data() as usize).and_then(Option::take);
-            let Some(Slot { user, data }) = slot else { continue };
+            let Some(PassthroughSlot { user, data }) = slot else { continue };
             self.in_flight -= 1;
             let passed = match u16::try_from(entry.result()) {
                 Ok(status) => Ok(Passed { status, result: entry.big_cqe()[0] }),
