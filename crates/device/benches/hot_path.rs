@@ -1,5 +1,6 @@
-//! What a command costs the controller: one thread fills a submission queue with 32 reads or writes by raw stores, steps the
-//! reactor, reads the completions. Beside it the same copies alone. Run small as a test (`--test`).
+//! What a command costs the controller: one thread fills a submission queue with 32 reads or writes by raw
+//! stores, steps the reactor, reads the completions. Beside it the same copies alone. Run small as a test
+//! (`--test`).
 
 #[path = "../tests/rig/mod.rs"]
 mod rig;

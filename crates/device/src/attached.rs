@@ -1,4 +1,5 @@
-//! The namespaces that a reactor has a way into. A namespace that goes leaves its place once its last command here has ended.
+//! The namespaces that a reactor has a way into. A namespace that goes leaves its place once its last command
+//! here has ended.
 
 use std::io;
 use std::sync::Arc;
@@ -47,8 +48,8 @@ impl<S: Store, F: Firmware<S>> Attached<S, F> {
         })
     }
 
-    /// Hands an operation to the store. Where the command entered its range was checked; the store checks it by rules of its own, but
-    /// knows neither where the namespace ends nor whether that may be written.
+    /// Hands an operation to the store. Where the command entered its range was checked; the store checks it
+    /// by rules of its own, but knows neither where the namespace ends nor whether that may be written.
     #[inline]
     pub(crate) fn submit(
         &mut self,

@@ -32,12 +32,13 @@ pub struct Config {
     pub uuid: [u8; 16],
     /// The host, as far as near-data commands ask.
     pub host: Host,
-    /// What a controller behind a fabric has beside. Its host is a front in this process, which signals and is signalled nothing.
+    /// What a controller behind a fabric has beside. Its host is a front in this process, which signals and
+    /// is signalled nothing.
     pub fabric: Option<Fabric>,
 }
 
-/// A host, to near-data commands: its name and its identifier together say who it is, and tags of one host mean nothing to another.
-/// Behind shared memory there is one host, without a name.
+/// A host, to near-data commands: its name and its identifier together say who it is, and tags of one host
+/// mean nothing to another. Behind shared memory there is one host, without a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// Its NQN, as its Connect command said it.
@@ -72,7 +73,8 @@ pub enum Identity {
     Refuse,
 }
 
-/// A controller behind a fabric: fields of Identify Controller that only such have, and what its Connect command said.
+/// A controller behind a fabric: fields of Identify Controller that only such have, and what its Connect
+/// command said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fabric {
     /// CNTLID.

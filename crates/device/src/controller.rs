@@ -22,8 +22,8 @@ pub struct Controller<S: Store, F: Firmware<S> = ()> {
 }
 
 impl<S: Store, F: Firmware<S>> Controller<S, F> {
-    /// A controller alone in its subsystem, whose namespace 1 lies in a store with its firmware (`()`: none). The memory table is
-    /// empty: the host maps its memory.
+    /// A controller alone in its subsystem, whose namespace 1 lies in a store with its firmware (`()`: none).
+    /// The memory table is empty: the host maps its memory.
     pub fn alone(store: S, firmware: F, config: Config) -> io::Result<(Self, Arc<Namespace<S, F>>)> {
         config.check().map_err(invalid)?;
         let shared = config.reactors > 1;
@@ -39,8 +39,8 @@ impl<S: Store, F: Firmware<S>> Controller<S, F> {
         Ok((controller, namespace))
     }
 
-    /// A controller of a subsystem; `wakeup` has a sleeper for whoever runs each of its reactors. Its ways into the stores are made when commands
-    /// first name the namespaces.
+    /// A controller of a subsystem; `wakeup` has a sleeper for whoever runs each of its reactors. Its ways
+    /// into the stores are made when commands first name the namespaces.
     pub fn of(
         subsystem: &Arc<Subsystem<S, F>>,
         config: Config,

@@ -1,5 +1,5 @@
-//! What a fabric's front does with a controller beside what any host does: it makes queue pairs when connections come, and takes them away
-//! when they go. Commands for that are not a fabrics host's to send.
+//! What a fabric's front does with a controller beside what any host does: it makes queue pairs when
+//! connections come, and takes them away when they go. Commands for that are not a fabrics host's to send.
 
 use nearside_spec::Status;
 use nearside_spec::registers::{cq_head_doorbell, sq_tail_doorbell};
@@ -32,8 +32,8 @@ pub struct Pair {
 }
 
 impl<S: Store, F: Firmware<S>> Reactor<S, F> {
-    /// Begins to serve an I/O queue pair; completions raise no interrupts. Only on the reactor that [`reactor_of`] says. Refused where there
-    /// is one of that number, or where its memory cannot be.
+    /// Begins to serve an I/O queue pair; completions raise no interrupts. Only on the reactor that
+    /// [`reactor_of`] says. Refused where there is one of that number, or where its memory cannot be.
     pub fn open_pair(&mut self, pair: &Pair) -> Result<(), Status> {
         let Pair { id, entries, .. } = *pair;
         if id == 0 || usize::from(id) >= MAX_QUEUES || self.has_pair(id) {
@@ -52,8 +52,9 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         Ok(())
     }
 
-    /// Takes nothing more from a queue pair, and cancels its near-data commands. It is gone ([`Reactor::has_pair`]) once all that was
-    /// taken has ended: until then the store may move bytes of its commands.
+    /// Takes nothing more from a queue pair, and cancels its near-data commands. It is gone
+    /// ([`Reactor::has_pair`]) once all that was taken has ended: until then the store may move bytes of its
+    /// commands.
     pub fn close_pair(&mut self, id: u16) {
         if let Some(Some(sq)) = self.queues.sqs.get_mut(usize::from(id))
             && !sq.deleting

@@ -1,9 +1,10 @@
-//! What a drive's firmware does beyond NVMe: it watches what the host changes, and executes near-data commands.
+//! What a drive's firmware does beyond NVMe: it watches what the host changes, and executes near-data
+//! commands.
 //!
 //! The controller knows no file system. It hands every mutation to an [`Observer`] (through the
-//! [`Namespace`]) and every near-data command, already checked as an NVMe command and with its request copied out of
-//! host memory, to a [`Worker`]. The reply goes back through the controller, which knows where the host wants it.
-//! All of it is static: a drive without firmware is `()` and pays nothing.
+//! [`Namespace`]) and every near-data command, already checked as an NVMe command and with its request copied
+//! out of host memory, to a [`Worker`]. The reply goes back through the controller, which knows where the
+//! host wants it. All of it is static: a drive without firmware is `()` and pays nothing.
 
 use std::io;
 use std::sync::Arc;
@@ -18,15 +19,17 @@ use crate::{Host, Namespace};
 
 /// Sees every mutation of a namespace. Called from several reactors at the same time when there are several.
 ///
-/// `begin` comes before any byte of the range can change; `end` after the last one has, and before the host hears of it. Between
-/// the two the range's bytes are unknown. A mutation that failed ends as well: its blocks are old or new.
+/// `begin` comes before any byte of the range can change; `end` after the last one has, and before the host
+/// hears of it. Between the two the range's bytes are unknown. A mutation that failed ends as well: its
+/// blocks are old or new.
 pub trait Observer: Send + Sync + 'static {
     /// `len` bytes at `offset` are about to change.
     fn begin(&self, offset: u64, len: u64);
-    /// They have. `durable`: they survive a power cut by themselves (FUA); else a flush that begins after this call
-    /// makes them so.
+    /// They have. `durable`: they survive a power cut by themselves (FUA); else a flush that begins after
+    /// this call makes them so.
     fn end(&self, offset: u64, len: u64, durable: bool);
-    /// A flush begins; it covers every mutation that ended before. The value comes back with [`Observer::flushed`].
+    /// A flush begins; it covers every mutation that ended before. The value comes back with
+    /// [`Observer::flushed`].
     fn flush_begins(&self) -> u64 {
         0
     }
@@ -34,8 +37,8 @@ pub trait Observer: Send + Sync + 'static {
     fn flushed(&self, ticket: u64) {
         let _ = ticket;
     }
-    /// A trace point: an I/O command that ended well is about to be answered. Its completion is posted next, so that whoever sees that
-    /// sees what was noted here. Nobody who does not note it pays for it.
+    /// A trace point: an I/O command that ended well is about to be answered. Its completion is posted next,
+    /// so that whoever sees that sees what was noted here. Nobody who does not note it pays for it.
     #[inline(always)]
     fn answers(&self) {}
 }
@@ -52,16 +55,18 @@ pub trait Firmware<S: Store>: Observer + Sized {
     /// What runs near-data commands on a reactor.
     type Worker: Worker;
 
-    /// The worker of a reactor, for commands of its host. It reaches the store through an access of its own ([`Namespace::access`]) and its
-    /// firmware as [`Namespace::observer`].
+    /// The worker of a reactor, for commands of its host. It reaches the store through an access of its own
+    /// ([`Namespace::access`]) and its firmware as [`Namespace::observer`].
     fn worker(namespace: &Arc<Namespace<S, Self>>, seat: &Seat<'_>) -> io::Result<Self::Worker>;
 
-    /// Whether there are near-data commands at all: without, their opcodes, feature and log page are refused as unknown.
+    /// Whether there are near-data commands at all: without, their opcodes, feature and log page are refused
+    /// as unknown.
     fn is_present(&self) -> bool {
         true
     }
 
-    /// The vendor log page D5h: what near-data work this drive can do. `fabric`: through commands that carry data one way only.
+    /// The vendor log page D5h: what near-data work this drive can do. `fabric`: through commands that carry
+    /// data one way only.
     fn capabilities(&self, _fabric: bool) -> NearDataLog {
         NearDataLog::default()
     }
@@ -82,21 +87,26 @@ pub struct Seat<'a> {
 
 /// Runs the near-data commands of one reactor, a slice at a time or by threads of their own.
 pub trait Worker: Send + 'static {
-    /// Takes a command. It is answered later through [`Worker::step`], exactly once; or refused now by its NVMe status.
+    /// Takes a command. It is answered later through [`Worker::step`], exactly once; or refused now by its
+    /// NVMe status.
     fn start(&mut self, job: Job, now: Nanos) -> Result<(), Status>;
 
-    /// Hands over what is finished. Where commands run on this thread they run now, for a slice, if the turn has one left.
+    /// Hands over what is finished. Where commands run on this thread they run now, for a slice, if the turn
+    /// has one left.
     fn step(&mut self, now: Nanos, turn: &mut Turn, done: &mut impl FnMut(Token, Outcome)) -> Progress;
 
-    /// The command will not be waited for: finish it soon, by an answer through [`Worker::step`] all the same.
+    /// The command will not be waited for: finish it soon, by an answer through [`Worker::step`] all the
+    /// same.
     fn cancel(&mut self, token: Token);
 
-    /// The host has left the queue, or all (`None`): what came by it and is kept for the host ends, also what runs for no command just now.
+    /// The host has left the queue, or all (`None`): what came by it and is kept for the host ends, also what
+    /// runs for no command just now.
     fn leave(&mut self, queue: Option<u16>) {
         let _ = queue;
     }
 
-    /// Operations of the worker's own that the store has not ended. It may go all the same: see [`Namespace::poll_orphans`].
+    /// Operations of the worker's own that the store has not ended. It may go all the same: see
+    /// [`Namespace::poll_orphans`].
     fn in_flight(&self) -> usize {
         0
     }
@@ -107,8 +117,9 @@ pub trait Worker: Send + 'static {
     }
 }
 
-/// One look at the I/O of all hosts that a thread serves. Near-data work on that thread has one slice (at most 20 µs) until the next look,
-/// however many reactors, namespaces and commands there are: whoever steps several reactors makes one `Turn` for all.
+/// One look at the I/O of all hosts that a thread serves. Near-data work on that thread has one slice (at
+/// most 20 µs) until the next look, however many reactors, namespaces and commands there are: whoever steps
+/// several reactors makes one `Turn` for all.
 #[derive(Debug)]
 pub struct Turn {
     has_slice: bool,
@@ -191,8 +202,8 @@ pub enum Door {
         /// Which.
         tag: u64,
     },
-    /// Get Features D5h: DAC'23's encoding (the buffer is a request, the reply overwrites it), or the reply of what
-    /// [`Door::SetFeature`] began.
+    /// Get Features D5h: DAC'23's encoding (the buffer is a request, the reply overwrites it), or the reply
+    /// of what [`Door::SetFeature`] began.
     Feature {
         /// CDW11: a tag.
         tag: u32,

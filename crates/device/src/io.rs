@@ -1,4 +1,5 @@
-//! I/O commands: parsed once into a checked [`Request`]. After that no code asks again whether a field is valid.
+//! I/O commands: parsed once into a checked [`Request`]. After that no code asks again whether a field is
+//! valid.
 
 use nearside_dma::Memory;
 use nearside_spec::command::{common, dataset, near_data, transfer};
@@ -25,7 +26,8 @@ pub(crate) struct Limits {
     pub(crate) max_transfer: u64,
     pub(crate) near_data: bool,
     pub(crate) read_only: bool,
-    /// Behind a fabric: an SGL is exactly as long as the command's data, and no command carries data both ways.
+    /// Behind a fabric: an SGL is exactly as long as the command's data, and no command carries data both
+    /// ways.
     pub(crate) fabric: bool,
 }
 
@@ -221,8 +223,8 @@ fn range(slba: u64, count: u64, limits: &Limits) -> Option<(u64, u64)> {
     (end <= limits.blocks).then_some((slba << limits.lba_shift, count << limits.lba_shift))
 }
 
-/// The ranges of a Dataset Management command, as bytes (offset and length); empty ones left out. They are checked
-/// all before the first is deallocated.
+/// The ranges of a Dataset Management command, as bytes (offset and length); empty ones left out. They are
+/// checked all before the first is deallocated.
 pub(crate) fn dsm_ranges(list: &[u8], limits: &Limits) -> Result<Vec<(u64, u64)>, Fault> {
     let mut ranges = Vec::with_capacity(list.len() / DsmRange::SIZE);
     for bytes in list.as_chunks::<{ DsmRange::SIZE }>().0 {

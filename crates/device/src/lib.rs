@@ -1,8 +1,10 @@
-//! The controller: registers, admin, queues, I/O, the carriage of near-data commands, and the namespaces of a subsystem.
+//! The controller: registers, admin, queues, I/O, the carriage of near-data commands, and the namespaces of a
+//! subsystem.
 //!
-//! A read passes: a front's queue -> [`Reactor::step`] -> `io` (one checked request) -> [`Access`] -> the store -> back.
-//! The controller knows no front (it sees a [`nearside_dma::Function`]), no medium (it sees a [`nearside_store::Store`])
-//! and no file system (it sees a [`Firmware`]). It never waits, sleeps or asks a clock: a [`runner`] does.
+//! A read passes: a front's queue -> [`Reactor::step`] -> `io` (one checked request) -> [`Access`] -> the
+//! store -> back. The controller knows no front (it sees a [`nearside_dma::Function`]), no medium (it sees a
+//! [`nearside_store::Store`]) and no file system (it sees a [`Firmware`]). It never waits, sleeps or asks a
+//! clock: a [`runner`] does.
 
 mod admin;
 mod attached;

@@ -1,11 +1,12 @@
 //! The namespace: the store, its logical blocks, and who is told of every change.
 //!
-//! All fronts reach the store through an [`Access`]: it takes the stripe locks where several reactors run, tells the
-//! [`Observer`] before and after each mutation, and passes the operation on. It checks no ranges: the
-//! controller has done so by NVMe's rules, and the store does by its own.
+//! All fronts reach the store through an [`Access`]: it takes the stripe locks where several reactors run,
+//! tells the [`Observer`] before and after each mutation, and passes the operation on. It checks no ranges:
+//! the controller has done so by NVMe's rules, and the store does by its own.
 //!
-//! Whoever drops an [`Access`] while operations are in flight leaves them to the namespace: they hold stripes and buffers, and a mutation
-//! has begun that the observer waits to see ended. The other accesses, and whoever calls [`Namespace::poll_orphans`], see them to their end.
+//! Whoever drops an [`Access`] while operations are in flight leaves them to the namespace: they hold stripes
+//! and buffers, and a mutation has begun that the observer waits to see ended. The other accesses, and
+//! whoever calls [`Namespace::poll_orphans`], see them to their end.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -155,7 +156,8 @@ impl<S: Store, O: Observer> Namespace<S, O> {
         Ok(Access { namespace: self.clone(), way, near_data: false })
     }
 
-    /// Operations so far that hosts have waited for at the medium. What it ends at once is not counted: that path writes nothing that is shared.
+    /// Operations so far that hosts have waited for at the medium. What it ends at once is not counted: that
+    /// path writes nothing that is shared.
     pub fn host_operations(&self) -> u64 {
         self.host_operations.0.load(Ordering::Relaxed)
     }
@@ -186,7 +188,8 @@ impl<S: Store, O: Observer> Namespace<S, O> {
         self.stripes.as_ref().map_or(0, Stripes::held)
     }
 
-    /// Ends what the store has ended of [`Namespace::orphans_in_flight`]. Returns the time at which the next can be due, if the store knows.
+    /// Ends what the store has ended of [`Namespace::orphans_in_flight`]. Returns the time at which the next
+    /// can be due, if the store knows.
     #[inline]
     pub fn poll_orphans(&self, now: Nanos) -> Option<Nanos> {
         if self.orphans_in_flight() == 0 { None } else { self.poll_orphans_locked(now) }
@@ -220,8 +223,9 @@ impl<S: Store, O: Observer> Namespace<S, O> {
     }
 }
 
-/// One reactor's way into a namespace, with the contract of [`Channel`] (`submit`, `poll`, `in_flight`), and one thing more:
-/// while another reactor works on the same blocks, `submit` answers [`StoreError::Busy`]. It may be dropped at any time.
+/// One reactor's way into a namespace, with the contract of [`Channel`] (`submit`, `poll`, `in_flight`), and
+/// one thing more: while another reactor works on the same blocks, `submit` answers [`StoreError::Busy`]. It
+/// may be dropped at any time.
 pub struct Access<S: Store, O> {
     namespace: Arc<Namespace<S, O>>,
     /// There until it is dropped.
@@ -276,7 +280,8 @@ struct Pending {
     buffer: Option<usize>,
 }
 
-/// The caller's buffer comes back with the operation: without it, or with another, its reader would take what it never read for data.
+/// The caller's buffer comes back with the operation: without it, or with another, its reader would take what
+/// it never read for data.
 #[inline]
 fn check_returned(operation: &Operation, given: Option<usize>, completion: &Completion) {
     let back = completion.buffer.as_ref().map(|buffer| buffer.len());

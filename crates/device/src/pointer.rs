@@ -1,7 +1,8 @@
 //! Where a command's data lie in host memory: PRPs and SGLs, walked and checked (Base 2.0, 4.1).
 //!
-//! Lists and segments are copied out of host memory once, then checked. What comes out are spans of mapped memory,
-//! exactly as long together as the command's data; nothing else of the host's addresses is used after.
+//! Lists and segments are copied out of host memory once, then checked. What comes out are spans of mapped
+//! memory, exactly as long together as the command's data; nothing else of the host's addresses is used
+//! after.
 
 use nearside_dma::{Memory, PAGE_SIZE, Span};
 use nearside_spec::command::common;
@@ -113,7 +114,8 @@ pub(crate) fn short(memory: &Memory, pointer: &Pointer, len: usize, spans: &mut 
     Some(2)
 }
 
-/// Finds the memory of `len` bytes of data. `from_host`: the data go to the controller, so that bit buckets are empty.
+/// Finds the memory of `len` bytes of data. `from_host`: the data go to the controller, so that bit buckets
+/// are empty.
 pub(crate) fn walk(
     memory: &Memory,
     pointer: &Pointer,

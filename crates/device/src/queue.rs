@@ -1,9 +1,9 @@
 //! Submission and completion queues in host memory, and the token that a taken command leaves to be answered.
 //!
-//! Who orders what: the host fills an entry, then stores the tail doorbell (Release); we load the doorbell (Acquire), then
-//! copy the entry. We store a completion's first half, then its second with the phase tag (Release); the host loads that
-//! (Acquire). The host reads a completion before it stores the head doorbell (Release); we load that (Acquire)
-//! before the slot is used again.
+//! Who orders what: the host fills an entry, then stores the tail doorbell (Release); we load the doorbell
+//! (Acquire), then copy the entry. We store a completion's first half, then its second with the phase tag
+//! (Release); the host loads that (Acquire). The host reads a completion before it stores the head doorbell
+//! (Release); we load that (Acquire) before the slot is used again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -132,8 +132,8 @@ impl Cq {
         (self.queue_memory.size - 1 - used).saturating_sub(self.reserved)
     }
 
-    /// Reserves up to `wanted` slots; returns how many. The doorbell is read only when the slots that were known to
-    /// be free do not do.
+    /// Reserves up to `wanted` slots; returns how many. The doorbell is read only when the slots that were
+    /// known to be free do not do.
     #[inline]
     pub(crate) fn reserve(&mut self, wanted: u32, registers: &Region) -> Result<u32, InvalidDoorbell> {
         let mut free = self.free();
@@ -202,8 +202,9 @@ pub(crate) struct CompletionSlot {
 /// Commands of this process that were lost: see [`lost_commands`].
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// Commands of all controllers in this process so far that were dropped without an answer, by a fault of ours: their hosts wait
-/// until they time out. Where assertions for debugging are on, such a fault panics instead.
+/// Commands of all controllers in this process so far that were dropped without an answer, by a fault of
+/// ours: their hosts wait until they time out. Where assertions for debugging are on, such a fault panics
+/// instead.
 pub fn lost_commands() -> u64 {
     LOST.load(Ordering::Relaxed)
 }

@@ -1,5 +1,5 @@
-//! Runners: the thin part that spins, sleeps and owns threads. [`Inline`] runs all reactors on the caller's thread, between
-//! the caller's own work; [`Threaded`] gives each reactor a thread.
+//! Runners: the thin part that spins, sleeps and owns threads. [`Inline`] runs all reactors on the caller's
+//! thread, between the caller's own work; [`Threaded`] gives each reactor a thread.
 
 use std::io;
 use std::sync::Arc;
@@ -55,7 +55,8 @@ impl<S: Store, F: Firmware<S>> Inline<S, F> {
         &self.reactors
     }
 
-    /// Sleeps until the drive is rung, or until `timeout` is over: for a thread that has nothing else to do either.
+    /// Sleeps until the drive is rung, or until `timeout` is over: for a thread that has nothing else to do
+    /// either.
     pub fn sleep(&self, timeout: Option<Duration>) {
         let reactors = &self.reactors;
         self.wakeup.sleep(timeout, || reactors.iter().all(Reactor::is_quiet));
@@ -107,7 +108,8 @@ impl Threaded {
 
 impl Drop for Threaded {
     fn drop(&mut self) {
-        // A ring after the store: a reactor that sleeps sees `stop` when it wakes, one that is about to sleep sees it before.
+        // A ring after the store: a reactor that sleeps sees `stop` when it wakes, one that is about to sleep
+        // sees it before.
         self.stop.store(true, Ordering::SeqCst);
         self.wakeup.wake();
         for thread in self.threads.drain(..) {

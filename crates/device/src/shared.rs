@@ -1,4 +1,5 @@
-//! What the reactors of a controller share: nothing of it is written on the I/O path except each reactor's own counters.
+//! What the reactors of a controller share: nothing of it is written on the I/O path except each reactor's
+//! own counters.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -215,8 +216,8 @@ impl Interrupts {
     pub(crate) fn raise(&self, function: &Function, vector: u16) {
         let bit = 1u32.checked_shl(vector.into()).unwrap_or(0);
         if self.mask.load(Ordering::Relaxed) & bit != 0 {
-            // Pending first, then the mask again: reactor 0 clears the mask first, then takes what is pending. One of
-            // the two sees the other.
+            // Pending first, then the mask again: reactor 0 clears the mask first, then takes what is
+            // pending. One of the two sees the other.
             self.pending.fetch_or(bit, Ordering::SeqCst);
             if self.mask.load(Ordering::SeqCst) & bit != 0 {
                 return;

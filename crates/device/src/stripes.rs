@@ -1,8 +1,8 @@
 //! Striped block locks: with several reactors, what keeps a logical block from tearing.
 //!
-//! A stripe is a run of 16 KiB, hashed into a table of reader-writer words. An operation takes all its stripes or none: a
-//! reactor never waits on a lock, it tries again at its next step. A mutation that found readers marks the stripe, so
-//! that new readers stay out until it had its turn.
+//! A stripe is a run of 16 KiB, hashed into a table of reader-writer words. An operation takes all its
+//! stripes or none: a reactor never waits on a lock, it tries again at its next step. A mutation that found
+//! readers marks the stripe, so that new readers stay out until it had its turn.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -26,7 +26,8 @@ enum Mode {
     Exclusive,
 }
 
-/// The stripes of an operation: the first, how many, and how they are held. More than the table has means all of it.
+/// The stripes of an operation: the first, how many, and how they are held. More than the table has means all
+/// of it.
 fn extent(operation: &Operation) -> Option<(u64, usize, Mode)> {
     let (offset, len, mode) = match *operation {
         Operation::Read { offset, len } => (offset, len, Mode::Shared),
@@ -45,7 +46,8 @@ impl Stripes {
         Stripes { words: (0..STRIPES).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    /// Takes every stripe of the operation, or none. Consecutive stripes have different words, so none is taken twice.
+    /// Takes every stripe of the operation, or none. Consecutive stripes have different words, so none is
+    /// taken twice.
     #[inline]
     pub(crate) fn try_lock(&self, operation: &Operation) -> bool {
         let Some((first, count, mode)) = extent(operation) else { return true };

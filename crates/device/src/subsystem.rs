@@ -1,7 +1,9 @@
-//! An NVM subsystem: the namespaces that its controllers share, and the controllers that hear of their changes.
+//! An NVM subsystem: the namespaces that its controllers share, and the controllers that hear of their
+//! changes.
 //!
-//! Namespaces come and go while controllers run. A controller takes those that there are when it is made; each later change reaches it
-//! as a message to its reactors, which attach to the new namespace, or let go of the old one once its commands have ended.
+//! Namespaces come and go while controllers run. A controller takes those that there are when it is made;
+//! each later change reaches it as a message to its reactors, which attach to the new namespace, or let go of
+//! the old one once its commands have ended.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -87,8 +89,8 @@ impl<S: Store, F> Subsystem<S, F> {
         Ok(())
     }
 
-    /// Takes a namespace away and returns it, if there was one. Commands on it that run end; new ones are refused. Its store is closed when
-    /// the last reactor has let go of it, and the caller.
+    /// Takes a namespace away and returns it, if there was one. Commands on it that run end; new ones are
+    /// refused. Its store is closed when the last reactor has let go of it, and the caller.
     pub fn remove(&self, nsid: u32) -> Option<Arc<Namespace<S, F>>> {
         let mut inner = self.lock();
         let removed = inner.namespaces.remove(&nsid)?;
@@ -106,8 +108,8 @@ impl<S: Store, F> Subsystem<S, F> {
         self.lock().namespaces.iter().map(|(&nsid, namespace)| (nsid, namespace.clone())).collect()
     }
 
-    /// Makes `page` the content of a log page that the controllers themselves know nothing of (a discovery log), and tells the
-    /// hosts by the notice `information` where they asked for notices of that bit.
+    /// Makes `page` the content of a log page that the controllers themselves know nothing of (a discovery
+    /// log), and tells the hosts by the notice `information` where they asked for notices of that bit.
     pub fn publish(&self, log: u8, page: Arc<[u8]>, information: u8) {
         let mut inner = self.lock();
         if inner.pages.insert(log, page).is_some() {

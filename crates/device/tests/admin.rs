@@ -268,7 +268,8 @@ fn features() {
     assert_eq!(get(&mut host, fid::ARBITRATION, 0, 0), Ok(7));
 }
 
-/// Base 2.0, figure 317: none of these persists across a Controller Level Reset; each has its default again, and does what that says.
+/// Base 2.0, figure 317: none of these persists across a Controller Level Reset; each has its default again,
+/// and does what that says.
 #[test]
 fn a_reset_brings_every_feature_s_default_back_and_what_it_does() {
     let get = |host: &mut Host<Lossy>, id: u8, cdw11| {

@@ -1,4 +1,5 @@
-//! A store that breaks its contract in a way that would lose a completion or give a host bytes that nobody read is stopped.
+//! A store that breaks its contract in a way that would lose a completion or give a host bytes that nobody
+//! read is stopped.
 
 use std::sync::Arc;
 

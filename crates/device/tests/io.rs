@@ -29,7 +29,8 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ seed).collect()
 }
 
-/// Data pointers for `len` bytes that begin `offset` into a page; pages lie backwards, so that none follows another.
+/// Data pointers for `len` bytes that begin `offset` into a page; pages lie backwards, so that none follows
+/// another.
 fn prps(host: &Host<Dram>, len: usize, offset: u64, list_offset: u64) -> (u64, u64, Vec<(u64, usize)>) {
     let mut pieces = vec![(DATA + (4 << 20) + offset, len.min(4096 - offset as usize))];
     let mut left = len - pieces[0].1;
@@ -379,7 +380,8 @@ fn a_rung_doorbell_is_never_quiet_whatever_its_value() {
             assert_eq!((done.cid(), done.status()), (round, Status::SUCCESS));
         }
     }
-    // An invalid value is looked at once; then it is quiet; then a valid one counts, and the same invalid one again.
+    // An invalid value is looked at once; then it is quiet; then a valid one counts, and the same invalid one
+    // again.
     for _ in 0..2 {
         host.ring_tail(1, 5000);
         assert!(!quiet(&host));

@@ -1,4 +1,5 @@
-//! Two reactors, each with a queue of its own, on the same few blocks at the same time: a logical block is never torn.
+//! Two reactors, each with a queue of its own, on the same few blocks at the same time: a logical block is
+//! never torn.
 
 mod rig;
 

@@ -1,8 +1,8 @@
-//! The opaque copies of `Region` beside plain ones, over the same memory, in turns in one run. Prints the median time of a copy each
-//! way, and the median over the rounds of their ratio.
+//! The opaque copies of `Region` beside plain ones, over the same memory, in turns in one run. Prints the
+//! median time of a copy each way, and the median over the rounds of their ratio.
 //!
-//! `cargo bench -p nearside-dma --bench copy` for figures; run without `--bench`, as `cargo test` does, it makes a small run that only has to
-//! end.
+//! `cargo bench -p nearside-dma --bench copy` for figures; run without `--bench`, as `cargo test` does, it
+//! makes a small run that only has to end.
 
 #[allow(dead_code, reason = "it is measured apart from the types that use it")]
 #[path = "../src/copy.rs"]

@@ -1,7 +1,8 @@
 //! Taking connections for ever: an error is no end, and no reason to spin.
 //!
-//! Out of descriptors or memory, `accept` fails at once and the connection stays in the queue: asked again at once it fails again, at a
-//! core's cost. [`accept_each`] says it once, rests, and goes on when there is room again.
+//! Out of descriptors or memory, `accept` fails at once and the connection stays in the queue: asked again at
+//! once it fails again, at a core's cost. [`accept_each`] says it once, rests, and goes on when there is room
+//! again.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -43,8 +44,8 @@ pub fn stop(listener: &impl AsFd) {
     let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
 }
 
-/// Hands every connection to `take`, until `ends` says so, which is asked whenever a wait is over ([`stop`] ends one). Why there is no
-/// connection is said once, until there is one again. `rest` sleeps.
+/// Hands every connection to `take`, until `ends` says so, which is asked whenever a wait is over ([`stop`]
+/// ends one). Why there is no connection is said once, until there is one again. `rest` sleeps.
 pub fn accept_each<L: Listener>(
     listener: &L,
     ends: impl Fn() -> bool,

@@ -1,9 +1,10 @@
 //! The wake-up protocol, alone: one side publishes work, the other looks once more and sleeps.
 //!
-//! Both sides store, then load what the other stores, and x86 (like every other machine) may let a load overtake an
-//! earlier store. So each side has a full fence between the two: whichever fence comes second sees the other's store.
-//! Either the sleeper finds the work, or the publisher finds it armed. `tests/loom.rs` compiles this very file against
-//! loom's atomics and proves it, and that it fails without either fence.
+//! Both sides store, then load what the other stores, and x86 (like every other machine) may let a load
+//! overtake an earlier store. So each side has a full fence between the two: whichever fence comes second
+//! sees the other's store. Either the sleeper finds the work, or the publisher finds it armed.
+//! `tests/loom.rs` compiles this very file against loom's atomics and proves it, and that it fails without
+//! either fence.
 
 use super::sync::{AtomicBool, Ordering, fence};
 

@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 
 use crate::{PAGE_SIZE, Region};
 
-/// A zeroed, page-aligned buffer. It moves into an operation and comes back when the operation has completed, so
-/// whoever holds it may read it as a plain slice.
+/// A zeroed, page-aligned buffer. It moves into an operation and comes back when the operation has completed,
+/// so whoever holds it may read it as a plain slice.
 pub struct IoBuffer {
     region: Region,
     len: usize,

@@ -1,8 +1,9 @@
 //! Copies of memory that another party writes at the same time.
 //!
-//! A plain copy is one that the compiler may take apart: it may read the source again instead of the copy, so that what was checked is not
-//! what is used. Here the compiler sees an instruction that it knows nothing of, which reads and writes memory once, at that place: on x86-64
-//! a call of the system's `memmove` (`memset`) from assembly, for queue entries 16-byte moves; elsewhere, and in Miri, relaxed atomic words.
+//! A plain copy is one that the compiler may take apart: it may read the source again instead of the copy, so
+//! that what was checked is not what is used. Here the compiler sees an instruction that it knows nothing of,
+//! which reads and writes memory once, at that place: on x86-64 a call of the system's `memmove` (`memset`)
+//! from assembly, for queue entries 16-byte moves; elsewhere, and in Miri, relaxed atomic words.
 //! `benches/copy.rs` measures that it costs what a plain copy does.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -16,8 +17,8 @@ mod machine {
     /// `from` is readable and `to` writable for `len` bytes, whoever else writes them meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-        // SAFETY: `memmove` needs what this function demands. The assembler is told all that a C call may change, and has the stack
-        // aligned for one (no `nostack`).
+        // SAFETY: `memmove` needs what this function demands. The assembler is told all that a C call may
+        // change, and has the stack aligned for one (no `nostack`).
         unsafe {
             asm!(
                 "call {memmove}",
@@ -135,7 +136,8 @@ mod atomic {
     /// As the machine's.
     pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         let byte = |at: usize| {
-            // SAFETY: within both ranges by the loops' bounds; an atomic may be shared with whoever writes there.
+            // SAFETY: within both ranges by the loops' bounds; an atomic may be shared with whoever writes
+            // there.
             let (from, to) =
                 unsafe { (AtomicU8::from_ptr(from.cast_mut().add(at)), AtomicU8::from_ptr(to.add(at))) };
             to.store(from.load(Relaxed), Relaxed);
@@ -193,7 +195,8 @@ mod atomic {
     /// As the machine's.
     pub(crate) unsafe fn store<const N: usize>(words: &[u32; N], to: *mut u8) {
         let mut words = *words;
-        // SAFETY: the caller's word for `to`; `words` is ours, and may be written as the atomics would have it.
+        // SAFETY: the caller's word for `to`; `words` is ours, and may be written as the atomics would have
+        // it.
         unsafe { copy(words.as_mut_ptr().cast(), to, size_of::<[u32; N]>()) };
     }
 }

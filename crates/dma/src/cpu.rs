@@ -30,8 +30,8 @@ impl CpuTimes {
     }
 }
 
-/// CPU times of the calling thread (getrusage with RUSAGE_THREAD). The kernel splits by what its accounting saw: exact in sum, by
-/// ticks in the split on kernels without precise accounting.
+/// CPU times of the calling thread (getrusage with RUSAGE_THREAD). The kernel splits by what its accounting
+/// saw: exact in sum, by ticks in the split on kernels without precise accounting.
 ///
 /// # Errors
 /// As getrusage.
@@ -59,8 +59,8 @@ fn times(who: libc::c_int) -> io::Result<CpuTimes> {
     Ok(CpuTimes { user_ns: ns(usage.ru_utime), system_ns: ns(usage.ru_stime) })
 }
 
-/// Waits for a child to end; with its status the most memory that it had resident at a time, in bytes (wait4). What its output pipes
-/// hold is to be read before.
+/// Waits for a child to end; with its status the most memory that it had resident at a time, in bytes
+/// (wait4). What its output pipes hold is to be read before.
 ///
 /// # Errors
 /// As wait4.
@@ -68,7 +68,8 @@ pub fn wait_with_peak(child: Child) -> io::Result<(ExitStatus, u64)> {
     let id = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     let mut status = 0;
-    // SAFETY: wait4 writes a status and one rusage, both owned here. `child` is taken, so nobody else waits for the process.
+    // SAFETY: wait4 writes a status and one rusage, both owned here. `child` is taken, so nobody else waits
+    // for the process.
     while unsafe { libc::wait4(id, &mut status, 0, usage.as_mut_ptr()) } < 0 {
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {
@@ -138,7 +139,8 @@ pub fn pin_to_core(core: usize) -> io::Result<()> {
     pin_to_cores(&[core])
 }
 
-/// Lets every other thread of the core go before the calling one (SCHED_IDLE): it gets what time is left, and is preempted at once.
+/// Lets every other thread of the core go before the calling one (SCHED_IDLE): it gets what time is left, and
+/// is preempted at once.
 ///
 /// # Errors
 /// As sched_setscheduler.

@@ -25,7 +25,8 @@ impl EventFd {
     /// Raises it by one and wakes a waiter.
     pub fn signal(&self) {
         let one = 1u64.to_ne_bytes();
-        // SAFETY: eight valid bytes. A full counter (EAGAIN) means that the waiter has a wake-up pending already.
+        // SAFETY: eight valid bytes. A full counter (EAGAIN) means that the waiter has a wake-up pending
+        // already.
         unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), 8) };
     }
 
@@ -60,8 +61,8 @@ impl EventFd {
     }
 }
 
-/// Sleeps until there is something to read from a descriptor (`writable`: or room to write), it fails, or the time is over (`None`: for
-/// ever).
+/// Sleeps until there is something to read from a descriptor (`writable`: or room to write), it fails, or the
+/// time is over (`None`: for ever).
 pub fn wait_readable(fd: BorrowedFd<'_>, writable: bool, timeout: Option<Duration>) {
     let events = if writable { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };

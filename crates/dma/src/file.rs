@@ -1,7 +1,8 @@
-//! What the system offers on a file beyond the standard library: its size where it is a block device, its holes, locks,
-//! and calls that move bytes between it and host memory without a copy in between.
+//! What the system offers on a file beyond the standard library: its size where it is a block device, its
+//! holes, locks, and calls that move bytes between it and host memory without a copy in between.
 //!
-//! A [`Call`] is run here at once, in the caller's thread ([`run`]); [`crate::uring`] runs the same calls by io_uring.
+//! A [`Call`] is run here at once, in the caller's thread ([`run`]); [`crate::uring`] runs the same calls by
+//! io_uring.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +16,8 @@ pub const O_DIRECT: i32 = libc::O_DIRECT;
 /// open(2), of a block device: nobody else (a mount, say) may hold it so.
 pub const O_EXCL: i32 = libc::O_EXCL;
 
-/// One thing to do with a file. Offsets and lengths are bytes; how many are read or written is said by the memory.
+/// One thing to do with a file. Offsets and lengths are bytes; how many are read or written is said by the
+/// memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// File to memory.
@@ -59,7 +61,8 @@ pub enum Transfer<'a> {
     Spans(&'a [Span]),
 }
 
-/// The most pieces of memory that the kernel takes in one call (UIO_MAXIOV); a longer transfer ends short and is continued.
+/// The most pieces of memory that the kernel takes in one call (UIO_MAXIOV); a longer transfer ends short and
+/// is continued.
 const MAX_PIECES: usize = 1024;
 
 /// The pieces of `transfer` after its first `skip` bytes; neighbours are joined.
@@ -100,9 +103,9 @@ pub(crate) fn pieces(memory: &Memory, transfer: Transfer<'_>, mut skip: usize, i
     }
 }
 
-/// Runs a call in the caller's thread. `skip` bytes of the memory are left out at its front. With `nowait` a read that the
-/// page cache cannot answer ends in [`io::ErrorKind::WouldBlock`]. Answers the bytes moved, which may be fewer than
-/// asked for.
+/// Runs a call in the caller's thread. `skip` bytes of the memory are left out at its front. With `nowait` a
+/// read that the page cache cannot answer ends in [`io::ErrorKind::WouldBlock`]. Answers the bytes moved,
+/// which may be fewer than asked for.
 pub fn run(
     file: &File,
     memory: &Memory,
@@ -118,8 +121,8 @@ pub fn run(
     let flags = if nowait { libc::RWF_NOWAIT } else { 0 };
     loop {
         let n = match call {
-            // SAFETY: the pieces point into a buffer that the caller lends exclusively, or into regions that `memory`
-            // keeps mapped; both outlive this call, and the kernel keeps nothing after it.
+            // SAFETY: the pieces point into a buffer that the caller lends exclusively, or into regions that
+            // `memory` keeps mapped; both outlive this call, and the kernel keeps nothing after it.
             Call::Read { offset } => unsafe {
                 libc::preadv2(fd, list.as_ptr(), list.len() as i32, offset as libc::off_t, flags)
             },
@@ -167,7 +170,8 @@ pub fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENODEV))
 }
 
-/// Whether an error says that there is no room for what was to be written: on the file system, by a quota, or in so long a file.
+/// Whether an error says that there is no room for what was to be written: on the file system, by a quota, or
+/// in so long a file.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG))
 }
@@ -186,8 +190,8 @@ pub fn size(file: &File) -> io::Result<u64> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device"))
 }
 
-/// The next stretch of data at or after `from`, as its first byte and the byte after its last; `None` where only a hole
-/// is left. A file system that knows no holes has one stretch to the end.
+/// The next stretch of data at or after `from`, as its first byte and the byte after its last; `None` where
+/// only a hole is left. A file system that knows no holes has one stretch to the end.
 pub fn next_data(file: &File, from: u64) -> io::Result<Option<(u64, u64)>> {
     let end = size(file)?;
     if from >= end {
@@ -206,8 +210,8 @@ pub fn next_data(file: &File, from: u64) -> io::Result<Option<(u64, u64)>> {
     }
 }
 
-/// FIEMAP: how many extents a file has, at most `most`, as the kernel's file system finds them (include/uapi/linux/fiemap.h). Only to know
-/// what asking costs; where they lie is not given out.
+/// FIEMAP: how many extents a file has, at most `most`, as the kernel's file system finds them
+/// (include/uapi/linux/fiemap.h). Only to know what asking costs; where they lie is not given out.
 pub fn extents(file: &File, most: u32) -> io::Result<u32> {
     /// _IOWR('f', 11, struct fiemap) of 32 bytes.
     const FS_IOC_FIEMAP: libc::c_ulong = 0xC020_660B;
@@ -218,7 +222,8 @@ pub fn extents(file: &File, most: u32) -> io::Result<u32> {
     // fm_start 0, fm_length all, fm_flags 0; fm_mapped_extents comes back, then fm_extent_count.
     map[1] = u64::MAX;
     map[3] = u64::from(most);
-    // SAFETY: the kernel writes at most the head and `most` extents, which is how long `map` is; it is aligned for both.
+    // SAFETY: the kernel writes at most the head and `most` extents, which is how long `map` is; it is
+    // aligned for both.
     if unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, map.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -234,9 +239,10 @@ pub enum Lock {
     Exclusive,
 }
 
-/// Takes an advisory lock on the whole file (an "open file description lock", F_OFD_SETLK: the kind that QEMU takes of an image) without
-/// waiting; false where another's keeps it out. It ends with the last descriptor of this open file. A shared one needs a file that was opened
-/// to be read, an exclusive one a file that may be written.
+/// Takes an advisory lock on the whole file (an "open file description lock", F_OFD_SETLK: the kind that QEMU
+/// takes of an image) without waiting; false where another's keeps it out. It ends with the last descriptor
+/// of this open file. A shared one needs a file that was opened to be read, an exclusive one a file that may
+/// be written.
 pub fn lock(file: &File, lock: Lock) -> io::Result<bool> {
     // SAFETY: plain integers, for which zeros are valid.
     let mut flock: libc::flock = unsafe { std::mem::zeroed() };
@@ -256,7 +262,8 @@ pub fn lock(file: &File, lock: Lock) -> io::Result<bool> {
 }
 
 impl Region {
-    /// Fills `len` bytes at `at` from the file's bytes at `offset`; an error where it ends before. Panics outside the region.
+    /// Fills `len` bytes at `at` from the file's bytes at `offset`; an error where it ends before. Panics
+    /// outside the region.
     pub fn read_from(&self, file: &File, mut offset: u64, mut at: usize, mut len: usize) -> io::Result<()> {
         while len > 0 {
             let into = self.pointer(at, len);

@@ -7,8 +7,9 @@ use crate::{EventFd, Memory, Region};
 
 /// A controller's function, as a front hands it to a driver.
 ///
-/// Registers and doorbells lie in `registers` (NVMe Base 2.0, 3.1; the doorbells from byte 0x1000 on, stride 4 bytes), which both sides
-/// reach as atomics. After writing a doorbell or a register the host checks [`Wakeup::wake`].
+/// Registers and doorbells lie in `registers` (NVMe Base 2.0, 3.1; the doorbells from byte 0x1000 on, stride
+/// 4 bytes), which both sides reach as atomics. After writing a doorbell or a register the host checks
+/// [`Wakeup::wake`].
 #[derive(Clone)]
 pub struct Function {
     /// The registers and doorbells: `REGISTERS_SIZE` bytes or more.
@@ -28,8 +29,9 @@ pub const REGISTERS_SIZE: usize = 0x2000;
 
 /// An interrupt vector: an eventfd with the mask bit of an MSI-X table entry. Unmasked when fresh.
 ///
-/// While the host has it masked, a signal costs the controller a fence and a load and is lost: the host looks at the
-/// completion queue after unmasking ([`Vector::sleep`] does so), which is all that a pending bit would tell it.
+/// While the host has it masked, a signal costs the controller a fence and a load and is lost: the host looks
+/// at the completion queue after unmasking ([`Vector::sleep`] does so), which is all that a pending bit would
+/// tell it.
 #[derive(Debug)]
 pub struct Vector {
     unmasked: Arming,
@@ -42,7 +44,8 @@ impl Vector {
         Ok(Vector { unmasked: Arming::new(true), event: EventFd::new()? })
     }
 
-    /// Controller side, after posting completions (once for a batch): raises the interrupt unless it is masked.
+    /// Controller side, after posting completions (once for a batch): raises the interrupt unless it is
+    /// masked.
     #[inline]
     pub fn signal(&self) {
         if self.unmasked.is_armed() {
@@ -60,8 +63,8 @@ impl Vector {
         self.unmasked.arm();
     }
 
-    /// Host side: unmasks, asks `nothing_to_do` once more, sleeps until the interrupt or until `timeout` is over
-    /// (`None`: for ever), masks. Returns whether it slept.
+    /// Host side: unmasks, asks `nothing_to_do` once more, sleeps until the interrupt or until `timeout` is
+    /// over (`None`: for ever), masks. Returns whether it slept.
     pub fn sleep(&self, timeout: Option<std::time::Duration>, nothing_to_do: impl FnOnce() -> bool) -> bool {
         self.unmask();
         let sleeps = nothing_to_do();
@@ -78,8 +81,8 @@ impl Vector {
     }
 }
 
-/// A drive that has found nothing for a while arms this and sleeps; whoever gives it work rings. A drive with several
-/// threads has a sleeper for each; a ring wakes all that sleep.
+/// A drive that has found nothing for a while arms this and sleeps; whoever gives it work rings. A drive with
+/// several threads has a sleeper for each; a ring wakes all that sleep.
 #[derive(Debug)]
 pub struct Wakeup {
     sleepers: Box<[Sleeper]>,
@@ -103,8 +106,8 @@ impl Wakeup {
         Ok(Wakeup { sleepers: (0..count.max(1)).map(|_| sleeper()).collect::<std::io::Result<_>>()? })
     }
 
-    /// Host side, after a doorbell or register write: wakes the drive if it sleeps. Costs one fence and one load
-    /// (for each thread of the drive) when it does not.
+    /// Host side, after a doorbell or register write: wakes the drive if it sleeps. Costs one fence and one
+    /// load (for each thread of the drive) when it does not.
     #[inline]
     pub fn wake(&self) {
         for sleeper in &self.sleepers {
@@ -134,8 +137,8 @@ impl Wakeup {
         arming.disarm();
     }
 
-    /// For a sleeper that waits on several things: from here on [`Wakeup::wake`] raises the event. Look for work once more
-    /// before sleeping; [`Wakeup::disarm`] when awake.
+    /// For a sleeper that waits on several things: from here on [`Wakeup::wake`] raises the event. Look for
+    /// work once more before sleeping; [`Wakeup::disarm`] when awake.
     pub fn arm(&self) {
         self.arm_as(0);
     }

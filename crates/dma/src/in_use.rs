@@ -1,10 +1,11 @@
-//! Who on this machine uses a file or a block device beside whoever asks: what a program must know before it writes to one, or trusts
-//! what it has read from one.
+//! Who on this machine uses a file or a block device beside whoever asks: what a program must know before it
+//! writes to one, or trusts what it has read from one.
 //!
-//! A file or device is in use where it, one of its partitions, or the disk that it is a partition of is mounted (/proc/self/mountinfo, by
-//! device number and by name), is swap (/proc/swaps) or has a holder (/sys: device mapper, RAID, LVM, bcache); and where a loop device
-//! lies over it (by the kernel's own answer of which inode it has open, or by name). Programs keep each other out by a lock of the whole file
-//! ([`take`]); [`lockers`] names them. What another machine, or a mount namespace that is not this process's, does with a
+//! A file or device is in use where it, one of its partitions, or the disk that it is a partition of is
+//! mounted (/proc/self/mountinfo, by device number and by name), is swap (/proc/swaps) or has a holder (/sys:
+//! device mapper, RAID, LVM, bcache); and where a loop device lies over it (by the kernel's own answer of
+//! which inode it has open, or by name). Programs keep each other out by a lock of the whole file ([`take`]);
+//! [`lockers`] names them. What another machine, or a mount namespace that is not this process's, does with a
 //! network's file or a block device is not seen; a block device opened with O_EXCL sees the latter.
 
 use std::fs::{self, File, Metadata};
@@ -51,8 +52,8 @@ pub fn user(path: &Path) -> io::Result<Option<User>> {
     Ok(users.into_iter().next())
 }
 
-/// Refuses what is in use: to who would write it (an exclusive lock) if anybody uses it, to who would read it (a shared one) if somebody
-/// writes it.
+/// Refuses what is in use: to who would write it (an exclusive lock) if anybody uses it, to who would read it
+/// (a shared one) if somebody writes it.
 ///
 /// # Errors
 /// [`io::ErrorKind::ResourceBusy`], with who it is; or what kept the system from saying so.
@@ -76,8 +77,9 @@ pub fn refuse(path: &Path, kind: Lock) -> io::Result<()> {
 const TRIES: usize = 100;
 const TRY: Duration = Duration::from_millis(10);
 
-/// Takes an open file, and keeps out who asks in this way. A lock that is held is waited for a second: a program that was killed has its
-/// locks for some milliseconds after its death, until the kernel has taken its io_uring apart.
+/// Takes an open file, and keeps out who asks in this way. A lock that is held is waited for a second: a
+/// program that was killed has its locks for some milliseconds after its death, until the kernel has taken
+/// its io_uring apart.
 ///
 /// # Errors
 /// [`io::ErrorKind::ResourceBusy`], with who has it; or the system's, where it has no locks.
@@ -157,8 +159,9 @@ fn words(number: u64) -> String {
     format!("{major}:{}", minor & 0xffff_ffff)
 }
 
-/// Where one of these devices, or a device of this name, is mounted, and whether only for reading (proc(5): the third field is the number,
-/// the fifth the place, the second after the dash the source, which alone shows Btrfs's devices, the third the file system's own options).
+/// Where one of these devices, or a device of this name, is mounted, and whether only for reading (proc(5):
+/// the third field is the number, the fifth the place, the second after the dash the source, which alone
+/// shows Btrfs's devices, the third the file system's own options).
 fn mounted<'a>(
     mountinfo: &'a str,
     family: &'a [String],
@@ -217,10 +220,11 @@ fn same_bytes(a: &Metadata, b: &Metadata) -> bool {
     }
 }
 
-/// Whether that loop device lies over that file: by what the driver says it has open, which a name (of another mount namespace, or of a
-/// file that was moved) does not tell.
+/// Whether that loop device lies over that file: by what the driver says it has open, which a name (of
+/// another mount namespace, or of a file that was moved) does not tell.
 fn lies_over(device: &Path, file: &Metadata) -> bool {
-    /// `LOOP_GET_STATUS64` of linux/loop.h, and words of `struct loop_info64`: lo_device, lo_inode and lo_rdevice come first.
+    /// `LOOP_GET_STATUS64` of linux/loop.h, and words of `struct loop_info64`: lo_device, lo_inode and
+    /// lo_rdevice come first.
     const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
     const WORDS: usize = 232 / 8;
     let Ok(device) = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(device) else {
@@ -237,7 +241,8 @@ fn lies_over(device: &Path, file: &Metadata) -> bool {
     }
 }
 
-/// The programs that hold a lock on what `file` is, as far as this user may know: "process 17 (nearside)". Empty where it may not.
+/// The programs that hold a lock on what `file` is, as far as this user may know: "process 17 (nearside)".
+/// Empty where it may not.
 pub fn lockers(file: &File) -> String {
     let Ok(metadata) = file.metadata() else { return String::new() };
     let mut found = Vec::new();

@@ -8,9 +8,9 @@
 //! - [`IoBuffer`]: page-aligned memory with one owner, which moves into an operation and comes back with it;
 //! - [`EventFd`]: what [`Vector`] (an interrupt) and [`Wakeup`] (of a sleeping drive) rest on.
 //!
-//! No Rust reference to the bytes of a shared region ever exists: bytes are copied out once, then checked; the compiler cannot read them
-//! a second time.
-//! Words on which two parties synchronise are reached as atomics.
+//! No Rust reference to the bytes of a shared region ever exists: bytes are copied out once, then checked;
+//! the compiler cannot read them a second time. Words on which two parties synchronise are reached as
+//! atomics.
 
 pub mod accept;
 mod arming;

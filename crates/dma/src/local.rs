@@ -1,9 +1,10 @@
 //! Sockets with a name in the file system, by which processes of one machine find each other.
 //!
-//! [`bind`] never takes what is not its own: a name that is no socket is refused, and so is a socket that somebody serves. One that nobody
-//! serves any more is replaced, and at no time is the name without a socket or with one that more may connect to than is meant: the new
-//! socket is made in a folder that only its maker enters, gets its mode there, and then its name. Who replaces holds a lock meanwhile, which
-//! ends with its process. [`Name`] removes the socket that it was made for, and no other.
+//! [`bind`] never takes what is not its own: a name that is no socket is refused, and so is a socket that
+//! somebody serves. One that nobody serves any more is replaced, and at no time is the name without a socket
+//! or with one that more may connect to than is meant: the new socket is made in a folder that only its maker
+//! enters, gets its mode there, and then its name. Who replaces holds a lock meanwhile, which ends with its
+//! process. [`Name`] removes the socket that it was made for, and no other.
 
 use std::fs::{self, DirBuilder};
 use std::hash::{DefaultHasher, Hasher};
@@ -23,7 +24,8 @@ use rustix::process::geteuid;
 pub enum Access {
     /// The user who binds it, and root.
     Owner,
-    /// Everybody who reaches its folder; what they may ask is decided by who they are ([`crate::system::peer`]).
+    /// Everybody who reaches its folder; what they may ask is decided by who they are
+    /// ([`crate::system::peer`]).
     Everybody,
 }
 
@@ -97,7 +99,8 @@ fn place(made: &Path, path: &Path) -> io::Result<()> {
             Err(Errno::INVAL | Errno::NOSYS) => return fs::rename(made, path),
             other => other?,
         }
-        // A program that knows nothing of the lock may have taken the name since it was looked at: what came out decides.
+        // A program that knows nothing of the lock may have taken the name since it was looked at: what came
+        // out decides.
         if let Err(alive) = is_dead(made) {
             renameat_with(CWD, made, CWD, path, RenameFlags::EXCHANGE)?;
             return Err(alive);

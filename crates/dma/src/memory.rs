@@ -8,8 +8,8 @@ use crate::Region;
 /// How many mappings one table can have over its life. Removing one does not free its place.
 const MAX_MAPPINGS: usize = 256;
 
-/// A checked range of a mapped region: what an IOVA and a length became. Meaningful only with the [`Memory`] that
-/// made it; used with another it can name other bytes, never bytes outside a region.
+/// A checked range of a mapped region: what an IOVA and a length became. Meaningful only with the [`Memory`]
+/// that made it; used with another it can name other bytes, never bytes outside a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     mapping: u16,
@@ -72,8 +72,9 @@ struct Mapping {
     removed: std::sync::atomic::AtomicBool,
 }
 
-/// The table from IOVAs to regions. Lookups take no lock. A removed mapping no longer resolves, but its memory
-/// stays mapped while the table lives, so that an operation in flight never writes to memory that is gone.
+/// The table from IOVAs to regions. Lookups take no lock. A removed mapping no longer resolves, but its
+/// memory stays mapped while the table lives, so that an operation in flight never writes to memory that is
+/// gone.
 pub struct Memory {
     mappings: [OnceLock<Mapping>; MAX_MAPPINGS],
     count: AtomicUsize,
@@ -106,7 +107,8 @@ impl Memory {
         let at = self.count.load(Ordering::Relaxed);
         let slot = self.mappings.get(at).ok_or(MemoryError::Full)?;
         let _ = slot.set(Mapping { iova, region, removed: false.into() });
-        // Release: a lookup that sees the new count sees the mapping (OnceLock orders its own contents as well).
+        // Release: a lookup that sees the new count sees the mapping (OnceLock orders its own contents as
+        // well).
         self.count.store(at + 1, Ordering::Release);
         Ok(())
     }

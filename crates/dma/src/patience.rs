@@ -1,8 +1,9 @@
 //! How long a ring that is dropped waits for what the kernel still has of it.
 //!
-//! The memory of calls in flight may be freed only after they have ended. A kernel that cannot be entered tells of no end: who waits for it
-//! would spin for ever. So the wait is over after so many refusals in a row, at once where the refusal is one that stays, and what the kernel
-//! may still write to is then never used again.
+//! The memory of calls in flight may be freed only after they have ended. A kernel that cannot be entered
+//! tells of no end: who waits for it would spin for ever. So the wait is over after so many refusals in a
+//! row, at once where the refusal is one that stays, and what the kernel may still write to is then never
+//! used again.
 
 use std::io;
 use std::time::Duration;

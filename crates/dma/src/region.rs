@@ -21,7 +21,8 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Shared memory behind a memfd, which another process can map by [`Region::fd`]. Length rounds up to pages.
+    /// Shared memory behind a memfd, which another process can map by [`Region::fd`]. Length rounds up to
+    /// pages.
     pub fn shared(name: &str, len: usize) -> io::Result<Region> {
         if cfg!(miri) {
             // Miri knows no memfd; its threads are all of this process, which a private mapping serves.
@@ -48,8 +49,9 @@ impl Region {
         Ok(Region { base, len, fd: Some(fd) })
     }
 
-    /// Maps the first `len` bytes of a file for reading it: what is written here stays here (MAP_PRIVATE). The file must have these bytes
-    /// for as long as this lives: reading a page that is gone ends the process (SIGBUS).
+    /// Maps the first `len` bytes of a file for reading it: what is written here stays here (MAP_PRIVATE).
+    /// The file must have these bytes for as long as this lives: reading a page that is gone ends the process
+    /// (SIGBUS).
     pub fn view(file: &File, len: usize) -> io::Result<Region> {
         let len = round_up(len)?;
         let base = mmap(len, libc::MAP_PRIVATE | libc::MAP_NORESERVE, file.as_raw_fd())?;
@@ -80,12 +82,13 @@ impl Region {
         self.fd.as_ref().map(AsFd::as_fd)
     }
 
-    /// The aligned 32-bit word at `offset`. Panics outside the region or unaligned: offsets are ours, never a peer's.
+    /// The aligned 32-bit word at `offset`. Panics outside the region or unaligned: offsets are ours, never a
+    /// peer's.
     #[inline]
     pub fn word32(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4) && offset <= self.len - 4, "word32 at {offset} of {}", self.len);
-        // SAFETY: in bounds and aligned by the assertion (the base is page-aligned); an atomic may be shared with
-        // other writers, and the mapping lives as long as `self`.
+        // SAFETY: in bounds and aligned by the assertion (the base is page-aligned); an atomic may be shared
+        // with other writers, and the mapping lives as long as `self`.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
@@ -97,8 +100,8 @@ impl Region {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// Copies bytes out, once; a concurrent writer can make them a mixture of old and new, so check them after, not before: the compiler
-    /// cannot read them again ([`crate::copy`]). Panics outside the region.
+    /// Copies bytes out, once; a concurrent writer can make them a mixture of old and new, so check them
+    /// after, not before: the compiler cannot read them again ([`crate::copy`]). Panics outside the region.
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         self.check(offset, into.len());
@@ -114,8 +117,8 @@ impl Region {
         unsafe { copy::copy(from.as_ptr(), self.base.as_ptr().add(offset), from.len()) }
     }
 
-    /// Copies 32-bit words in (queue entries; little-endian machines only hold the wire's order, which is all we run on).
-    /// Panics outside the region.
+    /// Copies 32-bit words in (queue entries; little-endian machines only hold the wire's order, which is all
+    /// we run on). Panics outside the region.
     #[inline]
     pub fn write_words<const N: usize>(&self, offset: usize, from: &[u32; N]) {
         self.check(offset, size_of_val(from));
@@ -138,7 +141,8 @@ impl Region {
         unsafe { copy::fill(self.base.as_ptr().add(offset), len, byte) }
     }
 
-    /// Copies between two regions (or within one; the ranges may overlap), as [`Region::read`]. Panics outside either.
+    /// Copies between two regions (or within one; the ranges may overlap), as [`Region::read`]. Panics
+    /// outside either.
     #[inline]
     pub fn copy(from: &Region, from_offset: usize, to: &Region, to_offset: usize, len: usize) {
         from.check(from_offset, len);
@@ -147,7 +151,8 @@ impl Region {
         unsafe { copy::copy(from.base.as_ptr().add(from_offset), to.base.as_ptr().add(to_offset), len) }
     }
 
-    /// Gives whole pages inside the range back to the system (private regions only); they read as zeros after.
+    /// Gives whole pages inside the range back to the system (private regions only); they read as zeros
+    /// after.
     pub fn discard(&self, offset: usize, len: usize) {
         self.check(offset, len);
         let start = offset.next_multiple_of(PAGE_SIZE);

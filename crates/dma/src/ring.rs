@@ -1,9 +1,9 @@
 //! The floor: the least that two threads need to pass block requests through shared memory.
 //!
-//! One ring of 64-byte slots, one client, one server, nothing of NVMe. A request and its answer share a slot, whose first
-//! word says whose turn it is, so that a round trip costs two transfers of one cache line and the copy. The server does
-//! what a drive must do at least: take a batch, ask the cache for the data, copy. Benchmarks measure queue pairs beside it; no
-//! product path uses it.
+//! One ring of 64-byte slots, one client, one server, nothing of NVMe. A request and its answer share a slot,
+//! whose first word says whose turn it is, so that a round trip costs two transfers of one cache line and the
+//! copy. The server does what a drive must do at least: take a batch, ask the cache for the data, copy.
+//! Benchmarks measure queue pairs beside it; no product path uses it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,5 +1,5 @@
-//! Sending and receiving on a connected socket straight from and into a [`Region`], several pieces by one call, which never waits; and for
-//! plain bytes with a bound for all waits together ([`Timed`]).
+//! Sending and receiving on a connected socket straight from and into a [`Region`], several pieces by one
+//! call, which never waits; and for plain bytes with a bound for all waits together ([`Timed`]).
 
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
@@ -24,8 +24,9 @@ pub enum Piece<'a> {
 /// Most pieces that one call sends.
 pub const MAX_PIECES: usize = 128;
 
-/// Sends pieces in order ([`MAX_PIECES`] of them at most; what is more is not looked at). Returns the bytes that the socket took, and
-/// those that it was given. [`io::ErrorKind::WouldBlock`]: it has no room. Panics where a piece lies outside its region.
+/// Sends pieces in order ([`MAX_PIECES`] of them at most; what is more is not looked at). Returns the bytes
+/// that the socket took, and those that it was given. [`io::ErrorKind::WouldBlock`]: it has no room. Panics
+/// where a piece lies outside its region.
 pub fn send<'a>(socket: impl AsFd, pieces: impl Iterator<Item = Piece<'a>>) -> io::Result<(usize, usize)> {
     let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_PIECES];
     let (mut count, mut given) = (0, 0);
@@ -47,14 +48,15 @@ pub fn send<'a>(socket: impl AsFd, pieces: impl Iterator<Item = Piece<'a>>) -> i
     message.msg_iov = vectors.as_mut_ptr().cast();
     message.msg_iovlen = count as _;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: `count` vectors that were written and name memory which lives through the call; the kernel only reads it, and bytes of a region that change
-    // meanwhile are sent old or new.
+    // SAFETY: `count` vectors that were written and name memory which lives through the call; the kernel only
+    // reads it, and bytes of a region that change meanwhile are sent old or new.
     let sent = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &message, flags) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok((sent as usize, given)) }
 }
 
-/// Receives into `len` bytes of a region at `offset`, and what is more into `rest`. Returns the bytes received; 0: the other side
-/// has ended. [`io::ErrorKind::WouldBlock`]: there is nothing. Panics outside the region.
+/// Receives into `len` bytes of a region at `offset`, and what is more into `rest`. Returns the bytes
+/// received; 0: the other side has ended. [`io::ErrorKind::WouldBlock`]: there is nothing. Panics outside the
+/// region.
 pub fn receive(
     socket: impl AsFd,
     region: &Region,
@@ -70,8 +72,8 @@ pub fn receive(
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = vectors.as_mut_ptr();
     message.msg_iovlen = 2;
-    // SAFETY: both vectors name writable memory that lives through the call: the region's, to which no reference exists, and `rest`, which
-    // is borrowed for us alone.
+    // SAFETY: both vectors name writable memory that lives through the call: the region's, to which no
+    // reference exists, and `rest`, which is borrowed for us alone.
     let got = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
     if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
 }
@@ -87,20 +89,22 @@ fn shows(socket: &impl AsFd, flags: PollFlags, timeout: Duration) -> io::Result<
     }
 }
 
-/// Sleeps until there is something to receive, or the other side has ended, or the time is over; whether it is not. May come back earlier.
+/// Sleeps until there is something to receive, or the other side has ended, or the time is over; whether it
+/// is not. May come back earlier.
 pub fn wait_for_bytes(socket: &impl AsFd, timeout: Duration) -> io::Result<bool> {
     Ok(!shows(socket, PollFlags::IN, timeout)?.is_empty())
 }
 
-/// Whether the other side has gone: it neither sends nor receives any more. One that has only ended its own sending still waits for an
-/// answer.
+/// Whether the other side has gone: it neither sends nor receives any more. One that has only ended its own
+/// sending still waits for an answer.
 pub fn has_gone(socket: &impl AsFd) -> bool {
     let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
     shows(socket, PollFlags::empty(), Duration::ZERO).is_ok_and(|shows| shows.intersects(gone))
 }
 
-/// A connected socket whose reads and writes wait for the other side only while there is time: `left` says how much. Then
-/// [`io::ErrorKind::TimedOut`]. So who sends or takes a byte now and then does not hold its server for ever.
+/// A connected socket whose reads and writes wait for the other side only while there is time: `left` says
+/// how much. Then [`io::ErrorKind::TimedOut`]. So who sends or takes a byte now and then does not hold its
+/// server for ever.
 #[derive(Debug)]
 pub struct Timed<'a, S, L> {
     /// The socket.

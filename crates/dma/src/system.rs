@@ -1,5 +1,5 @@
-//! What a program that stays needs of the system beyond the standard library: termination signals, unmounting, and who is at the
-//! other end of a socket.
+//! What a program that stays needs of the system beyond the standard library: termination signals,
+//! unmounting, and who is at the other end of a socket.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -16,7 +16,8 @@ pub struct Termination {
 }
 
 impl Termination {
-    /// Blocks the signals in this thread and those that it starts from now on: call it before any other thread is there.
+    /// Blocks the signals in this thread and those that it starts from now on: call it before any other
+    /// thread is there.
     pub fn new() -> io::Result<Termination> {
         // SAFETY: an all-zero sigset is a valid value, and sigemptyset sets it properly before its use.
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -51,8 +52,8 @@ impl Termination {
     }
 }
 
-/// Ends a mount: by the system call, or by fusermount3 where only that may. `lazy`: it goes out of sight now, and ends when its
-/// last user has.
+/// Ends a mount: by the system call, or by fusermount3 where only that may. `lazy`: it goes out of sight now,
+/// and ends when its last user has.
 pub fn unmount(mountpoint: &Path, lazy: bool) -> io::Result<()> {
     let path = CString::new(mountpoint.as_os_str().as_bytes())?;
     let flags = libc::UMOUNT_NOFOLLOW | if lazy { libc::MNT_DETACH } else { 0 };
@@ -116,15 +117,17 @@ pub fn effective_ids() -> (u32, u32) {
     unsafe { (libc::geteuid(), libc::getegid()) }
 }
 
-/// Tells the kernel that this thread, and those that it starts, write out a file system's dirty pages: memory that they ask for is not
-/// to be found by writing out more of them, which would wait for this thread. Needs CAP_SYS_RESOURCE; false without.
+/// Tells the kernel that this thread, and those that it starts, write out a file system's dirty pages: memory
+/// that they ask for is not to be found by writing out more of them, which would wait for this thread. Needs
+/// CAP_SYS_RESOURCE; false without.
 pub fn serve_writeback() -> bool {
     const PR_SET_IO_FLUSHER: i32 = 57;
     // SAFETY: no memory is involved.
     unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) == 0 }
 }
 
-/// Lets this thread's timed sleeps end when asked (PR_SET_TIMERSLACK): by default the kernel may add 50 us to each.
+/// Lets this thread's timed sleeps end when asked (PR_SET_TIMERSLACK): by default the kernel may add 50 us to
+/// each.
 pub fn sharp_sleeps() -> bool {
     // SAFETY: no memory is involved.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) == 0 }

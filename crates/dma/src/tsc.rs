@@ -24,8 +24,8 @@ pub fn read() -> u64 {
     0
 }
 
-/// Whether the counter runs at one rate in all power states and agrees between cores (x86: CPUID 8000_0007h EDX bit 8,
-/// invariant TSC).
+/// Whether the counter runs at one rate in all power states and agrees between cores (x86: CPUID 8000_0007h
+/// EDX bit 8, invariant TSC).
 pub fn is_steady() -> bool {
     #[cfg(target_arch = "x86_64")]
     {

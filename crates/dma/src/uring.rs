@@ -1,11 +1,12 @@
 //! File calls by io_uring: many in flight, none waited for.
 //!
-//! A call moves into the ring with the memory that it uses and comes back with it ([`Bytes`]): a buffer by ownership, host
-//! memory by the ring's hold on the IOVA table, which unmaps nothing while it lives. So no completion can write
-//! to memory that is gone; a ring that is dropped waits for its calls first, and where the kernel cannot be entered any more leaves their
-//! memory to it for ever.
+//! A call moves into the ring with the memory that it uses and comes back with it ([`Bytes`]): a buffer by
+//! ownership, host memory by the ring's hold on the IOVA table, which unmaps nothing while it lives. So no
+//! completion can write to memory that is gone; a ring that is dropped waits for its calls first, and where
+//! the kernel cannot be entered any more leaves their memory to it for ever.
 //!
-//! A ring's completions come by the device's interrupt, or are looked for in the device's own queues ([`Completion`]).
+//! A ring's completions come by the device's interrupt, or are looked for in the device's own queues
+//! ([`Completion`]).
 
 use std::fs::File;
 use std::io;
@@ -48,7 +49,8 @@ pub enum Completion {
     /// By the device's interrupt.
     #[default]
     Interrupt,
-    /// The kernel looks into the device's queues whenever it is asked (IORING_SETUP_IOPOLL). Reads and writes with O_DIRECT only.
+    /// The kernel looks into the device's queues whenever it is asked (IORING_SETUP_IOPOLL). Reads and writes
+    /// with O_DIRECT only.
     Polled,
     /// The same, after a sleep of half the mean time (IORING_SETUP_HYBRID_IOPOLL, Linux 6.13).
     Hybrid,
@@ -70,12 +72,13 @@ pub struct Uring {
     free: Vec<u32>,
     unsent: usize,
     completion: Completion,
-    // Not registered with the ring: the kernel would let go of it (and of its lock) only some time after the ring's end.
+    // Not registered with the ring: the kernel would let go of it (and of its lock) only some time after the
+    // ring's end.
     file: Arc<File>,
 }
 
-// SAFETY: the pieces in the slots point to memory that the slots and the table keep, which belongs to no thread; the ring's
-// own pointers lead to mappings shared with the kernel, used through `&mut self` only.
+// SAFETY: the pieces in the slots point to memory that the slots and the table keep, which belongs to no
+// thread; the ring's own pointers lead to mappings shared with the kernel, used through `&mut self` only.
 unsafe impl Send for Uring {}
 
 /// Whether this system lets this process use io_uring, or why not.
@@ -104,8 +107,8 @@ impl Uring {
         Ok(Uring::over(ring, file, memory, depth, Completion::Interrupt))
     }
 
-    /// As [`Uring::new`], with another way of completion. [`io::ErrorKind::Unsupported`] where the kernel does not know it; whether the
-    /// device can be polled shows at the first call, which ends in EOPNOTSUPP.
+    /// As [`Uring::new`], with another way of completion. [`io::ErrorKind::Unsupported`] where the kernel
+    /// does not know it; whether the device can be polled shows at the first call, which ends in EOPNOTSUPP.
     pub fn with_completion(
         file: Arc<File>,
         memory: Arc<Memory>,
@@ -149,8 +152,8 @@ impl Uring {
         !self.free.is_empty()
     }
 
-    /// Queues a call, leaving out the first `skip` bytes of its memory; [`Uring::poll`] sends it. Gives the memory back where
-    /// the ring is full.
+    /// Queues a call, leaving out the first `skip` bytes of its memory; [`Uring::poll`] sends it. Gives the
+    /// memory back where the ring is full.
     pub fn push(&mut self, call: Call, bytes: Bytes, skip: usize, user: u64) -> Result<(), Bytes> {
         self.push_on(None, call, bytes, skip, user)
     }
@@ -193,8 +196,9 @@ impl Uring {
                 opcode::Fallocate::new(fd, len).offset(offset).mode(allocate_mode(call)).build()
             }
         };
-        // SAFETY: what the entry points to (the list, and the memory in it) stays where it is until the completion: the
-        // slot owns list and buffer and is not touched before, and `memory` unmaps nothing while it lives.
+        // SAFETY: what the entry points to (the list, and the memory in it) stays where it is until the
+        // completion: the slot owns list and buffer and is not touched before, and `memory` unmaps nothing
+        // while it lives.
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(u64::from(index))) };
         if pushed.is_err() {
             // Cannot be: the queue has an entry for each slot. Refuse rather than lose the call.
@@ -213,7 +217,8 @@ impl Uring {
         }
     }
 
-    /// Sends what was pushed and takes one finished call: its user word, the bytes moved or the error, and its memory.
+    /// Sends what was pushed and takes one finished call: its user word, the bytes moved or the error, and
+    /// its memory.
     pub fn poll(&mut self) -> Option<(u64, io::Result<usize>, Bytes)> {
         if self.in_flight() == 0 {
             return None;
@@ -227,7 +232,8 @@ impl Uring {
         self.reap()
     }
 
-    /// Sends what was pushed and sleeps until a call has ended, or for `timeout`, or (always allowed) less. A polled ring only looks.
+    /// Sends what was pushed and sleeps until a call has ended, or for `timeout`, or (always allowed) less. A
+    /// polled ring only looks.
     pub fn wait(&mut self, timeout: Duration) {
         if self.in_flight() == 0 || self.completion != Completion::Interrupt {
             return self.enter(0);
@@ -237,7 +243,8 @@ impl Uring {
         if let Ok(sent) = self.ring.submitter().submit_with_args(1, &args) {
             self.unsent = self.unsent.saturating_sub(sent);
         } else {
-            // The time was over, which does not tell how many were sent; or a kernel before 5.11, which takes no time.
+            // The time was over, which does not tell how many were sent; or a kernel before 5.11, which takes
+            // no time.
             self.unsent = self.ring.submission().len();
         }
     }
@@ -291,8 +298,9 @@ fn hybrid(depth: u32) -> io::Result<IoUring> {
     // SAFETY: the kernel reads and writes one io_uring_params of 120 bytes, owned here.
     let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, depth, raw.as_mut_ptr()) };
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: `Parameters` is a transparent wrapper of io_uring_params, made from any initialised memory of its layout; the
-    // sizes are compared by transmute. The descriptor is a ring that nobody else owns, and these are its parameters.
+    // SAFETY: `Parameters` is a transparent wrapper of io_uring_params, made from any initialised memory of
+    // its layout; the sizes are compared by transmute. The descriptor is a ring that nobody else owns, and
+    // these are its parameters.
     unsafe { IoUring::from_fd(fd, std::mem::transmute::<Raw, io_uring::Parameters>(raw)) }
 }
 
@@ -391,8 +399,8 @@ mod tests {
             ring.push(Call::Read { offset: 0 }, Bytes::Spans(spans.clone()), 0, 1).unwrap();
         }
         ring.send();
-        // Another file in the place of the ring's descriptor: the kernel refuses to be entered by it from now on.
-        // SAFETY: no memory is involved; both descriptors are open.
+        // Another file in the place of the ring's descriptor: the kernel refuses to be entered by it from now
+        // on. SAFETY: no memory is involved; both descriptors are open.
         assert!(unsafe { libc::dup2(null.as_raw_fd(), ring.ring.as_raw_fd()) } >= 0);
         drop(ring);
         assert_eq!(Arc::strong_count(&memory), 2, "what the kernel may write to stays");

@@ -1,10 +1,12 @@
-//! Waiting on a CPU for a short while: the CPU's own pause, and its timed waits on a cache line where it has them.
+//! Waiting on a CPU for a short while: the CPU's own pause, and its timed waits on a cache line where it has
+//! them.
 //!
-//! A spinning waiter alternates looks at a word with a pause. `pause` costs 20 to 150 ns and tells a sibling thread that
-//! it may have the core. Intel's WAITPKG (UMONITOR and UMWAIT, TPAUSE) and AMD's MONITORX with MWAITX go further: the
-//! core rests in a light sleep state until the watched line is written or a deadline of the time-stamp counter has passed
-//! (FAST'12, 3.4: "a device driver using synchronous completion can directly construct its spin-wait loop using
-//! instructions with power-state hints, such as mwait"). All work in user mode where CPUID shows them.
+//! A spinning waiter alternates looks at a word with a pause. `pause` costs 20 to 150 ns and tells a sibling
+//! thread that it may have the core. Intel's WAITPKG (UMONITOR and UMWAIT, TPAUSE) and AMD's MONITORX with
+//! MWAITX go further: the core rests in a light sleep state until the watched line is written or a deadline
+//! of the time-stamp counter has passed (FAST'12, 3.4: "a device driver using synchronous completion can
+//! directly construct its spin-wait loop using instructions with power-state hints, such as mwait"). All work
+//! in user mode where CPUID shows them.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +25,8 @@ pub enum WaitKind {
 }
 
 impl WaitKind {
-    /// What this CPU offers, asked once. Neither is used where the counter is not steady, since deadlines are its ticks.
+    /// What this CPU offers, asked once. Neither is used where the counter is not steady, since deadlines are
+    /// its ticks.
     pub fn detect() -> WaitKind {
         static KIND: OnceLock<WaitKind> = OnceLock::new();
         *KIND.get_or_init(detect)
@@ -65,8 +68,8 @@ fn detect() -> WaitKind {
     WaitKind::Pause
 }
 
-/// Rests until the word at `offset` no longer reads `seen`, or some ticks of the counter have passed, or (always
-/// allowed) earlier. With [`WaitKind::Pause`] this is one pause. Panics where `Region::word32` does.
+/// Rests until the word at `offset` no longer reads `seen`, or some ticks of the counter have passed, or
+/// (always allowed) earlier. With [`WaitKind::Pause`] this is one pause. Panics where `Region::word32` does.
 #[inline]
 pub fn rest(kind: WaitKind, region: &Region, offset: usize, seen: u32, ticks: u32) {
     let word = region.word32(offset);
@@ -87,9 +90,9 @@ pub fn rest(kind: WaitKind, region: &Region, offset: usize, seen: u32, ticks: u3
 #[cfg(target_arch = "x86_64")]
 fn umwait(word: &AtomicU32, seen: u32, ticks: u32) {
     let deadline = crate::tsc::read().wrapping_add(u64::from(ticks));
-    // SAFETY: only called where CPUID shows WAITPKG (`detect`). UMONITOR reads one byte of valid memory; the value is
-    // looked at again between monitor and wait, so a write before the monitor is not missed. Control 1 asks for C0.1,
-    // from which the core is back soonest.
+    // SAFETY: only called where CPUID shows WAITPKG (`detect`). UMONITOR reads one byte of valid memory; the
+    // value is looked at again between monitor and wait, so a write before the monitor is not missed. Control
+    // 1 asks for C0.1, from which the core is back soonest.
     unsafe {
         std::arch::asm!("umonitor {}", in(reg) word.as_ptr(), options(nostack, preserves_flags));
         if word.load(Ordering::Acquire) == seen {
@@ -100,8 +103,9 @@ fn umwait(word: &AtomicU32, seen: u32, ticks: u32) {
 
 #[cfg(target_arch = "x86_64")]
 fn mwaitx(word: &AtomicU32, seen: u32, ticks: u32) {
-    // SAFETY: only called where CPUID shows MONITORX (`detect`). As in `umwait`; EBX, which LLVM keeps for itself, is
-    // saved around. ECX bit 1 turns the timer on, EBX is its length in ticks; EAX F0h asks for C0, no deeper state.
+    // SAFETY: only called where CPUID shows MONITORX (`detect`). As in `umwait`; EBX, which LLVM keeps for
+    // itself, is saved around. ECX bit 1 turns the timer on, EBX is its length in ticks; EAX F0h asks for C0,
+    // no deeper state.
     unsafe {
         std::arch::asm!("monitorx", in("rax") word.as_ptr(), in("ecx") 0u32, in("edx") 0u32, options(nostack, preserves_flags));
         if word.load(Ordering::Acquire) == seen {

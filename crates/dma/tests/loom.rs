@@ -1,7 +1,8 @@
 //! The protocols between two threads, in every order of their steps that the memory model allows.
 //!
-//! The wake-up is the very source that the crate ships (`src/arming.rs`), compiled against loom's atomics. The queue is a
-//! model with the same words and orders as the driver and the controller use: entry, doorbell, completion, phase tag.
+//! The wake-up is the very source that the crate ships (`src/arming.rs`), compiled against loom's atomics.
+//! The queue is a model with the same words and orders as the driver and the controller use: entry, doorbell,
+//! completion, phase tag.
 
 mod sync {
     pub(crate) use loom::sync::atomic::{AtomicBool, Ordering, fence};
@@ -92,8 +93,8 @@ fn words() -> [AtomicU32; 2] {
     [AtomicU32::new(0), AtomicU32::new(0)]
 }
 
-/// Three commands through two entries (so that the phase turns over): each entry is read whole, each completion belongs to its
-/// command and has its data.
+/// Three commands through two entries (so that the phase turns over): each entry is read whole, each
+/// completion belongs to its command and has its data.
 #[test]
 fn entries_doorbells_and_phase_tags() {
     let mut builder = loom::model::Builder::new();

@@ -1,12 +1,14 @@
 //! The attached drive's host: bytes of the namespace, read and written by NVMe commands.
 //!
-//! Each caller's thread borrows an initiator (a queue pair of its own) for the time of a request, so requests of several threads are in flight
-//! together. A request becomes commands of at most the drive's largest transfer, all sent before the first is waited for.
-//! Where it does not cover whole blocks, a write reads them first and excludes other writes meanwhile.
+//! Each caller's thread borrows an initiator (a queue pair of its own) for the time of a request, so requests
+//! of several threads are in flight together. A request becomes commands of at most the drive's largest
+//! transfer, all sent before the first is waited for. Where it does not cover whole blocks, a write reads
+//! them first and excludes other writes meanwhile.
 //!
-//! The host's own I/O, other processes' reads of blocks and near-data commands have lanes of their own: queues, and memory for what is
-//! in flight. Near-data work may take hours and its askers be many; nothing that it holds is waited for by an I/O. Who asks first is
-//! decided in [`share`](crate::share); a command whose asker has gone is aborted.
+//! The host's own I/O, other processes' reads of blocks and near-data commands have lanes of their own:
+//! queues, and memory for what is in flight. Near-data work may take hours and its askers be many; nothing
+//! that it holds is waited for by an I/O. Who asks first is decided in [`share`](crate::share); a command
+//! whose asker has gone is aborted.
 
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, RwLock};
@@ -87,7 +89,8 @@ pub struct Host {
     writes: RwLock<()>,
 }
 
-/// What near-data commands are sent with, one at a time. The memory is its own: it is never short of what others have in flight.
+/// What near-data commands are sent with, one at a time. The memory is its own: it is never short of what
+/// others have in flight.
 struct Asker {
     queue: Queue,
     buffer: Option<DmaBuffer>,
@@ -144,7 +147,8 @@ const READS: usize = 2;
 const NEAR_DATA: usize = 8;
 /// How often a wait looks whether its asker has gone.
 const LOOK: Duration = Duration::from_millis(20);
-/// Longest that a near-data command runs. A driver takes a command that outlasts its patience for a drive that is broken, and resets it.
+/// Longest that a near-data command runs. A driver takes a command that outlasts its patience for a drive
+/// that is broken, and resets it.
 const LONGEST_NS: u64 = 45 * 60 * 1_000_000_000;
 
 impl Host {
@@ -153,8 +157,9 @@ impl Host {
         queues + READS + NEAR_DATA
     }
 
-    /// A host on namespace 1 of a drive that runs on threads of its own, with at most `queues` requests at a time beside those of other
-    /// processes. A drive that grants fewer queues than all want has to grant three.
+    /// A host on namespace 1 of a drive that runs on threads of its own, with at most `queues` requests at a
+    /// time beside those of other processes. A drive that grants fewer queues than all want has to grant
+    /// three.
     pub fn new(driver: Driver, policy: Policy, queues: usize) -> Result<Host, Error> {
         let info = driver.namespace(Some(1), &mut nearside_driver::Host::threaded(TscClock::new()))?;
         let granted = usize::from(driver.queues());
@@ -326,8 +331,9 @@ impl Host {
         Ok(())
     }
 
-    /// One near-data command of a user: the request's bytes in, at most `room` bytes of reply out. It waits for its turn among all that
-    /// ask, and is given up ([`HostError::Gone`]) when `gone` says that nobody waits for the reply any more.
+    /// One near-data command of a user: the request's bytes in, at most `room` bytes of reply out. It waits
+    /// for its turn among all that ask, and is given up ([`HostError::Gone`]) when `gone` says that nobody
+    /// waits for the reply any more.
     pub fn near_data(
         &self,
         user: User,
@@ -364,7 +370,8 @@ impl Host {
             }
             queue.wait_any(queue.clock().now() + LOOK.as_nanos() as u64);
             if gone() || queue.clock().now() >= until {
-                // Where that comes too early, or the drive has no room for it now, it is said again. A drive that is gone ends the command.
+                // Where that comes too early, or the drive has no room for it now, it is said again. A drive
+                // that is gone ends the command.
                 let _ = queue.abort(handle);
             }
         };

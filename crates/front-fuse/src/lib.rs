@@ -1,8 +1,9 @@
-//! The namespace as a file, for a live host on the same machine: `mount -o loop` on it and the kernel's file system writes
-//! to the drive; and a socket by which other commands ask the drive meanwhile.
+//! The namespace as a file, for a live host on the same machine: `mount -o loop` on it and the kernel's file
+//! system writes to the drive; and a socket by which other commands ask the drive meanwhile.
 //!
-//! A host's write passes: loop device -> FUSE -> [`mount`](self) -> [`Host`] -> a queue pair of the drive -> its Namespace, which tells the metadata
-//! monitor -> the store. A search passes: socket -> [`Host`] -> a near-data command on a queue pair of the same drive.
+//! A host's write passes: loop device -> FUSE -> [`mount`](self) -> [`Host`] -> a queue pair of the drive ->
+//! its Namespace, which tells the metadata monitor -> the store. A search passes: socket -> [`Host`] -> a
+//! near-data command on a queue pair of the same drive.
 //!
 //! This crate is a host of the drive it is given, running on threads of its own; it makes none.
 
@@ -114,7 +115,8 @@ enum AttachEvent {
     Signal(&'static str),
 }
 
-/// Attaches the drive behind `function`, which runs on threads of its own: brings it up, mounts its namespace, serves the socket.
+/// Attaches the drive behind `function`, which runs on threads of its own: brings it up, mounts its
+/// namespace, serves the socket.
 pub fn attach(function: Function, options: &AttachOptions) -> Result<Attached, AttachError> {
     // One for each thread that takes the kernel's requests, and one for whoever asks in this process.
     let queues = options.threads.max(1) + 1;
@@ -190,7 +192,8 @@ fn mount(host: &Arc<Host>, mountpoint: &Path, threads: usize) -> Result<(Mount, 
     if owner.0 == 0 {
         return new(SessionACL::Owner).map(|session| (session, true)).map_err(failed);
     }
-    // Root's loop device has to get in; where /etc/fuse.conf lacks user_allow_other only the user's own tools do.
+    // Root's loop device has to get in; where /etc/fuse.conf lacks user_allow_other only the user's own tools
+    // do.
     new(SessionACL::RootAndOwner)
         .map(|session| (session, true))
         .or_else(|_| new(SessionACL::Owner).map(|session| (session, false)))
@@ -208,8 +211,8 @@ impl Attached {
         &self.socket_path
     }
 
-    /// Whether root's loop device can open the file. Not so where a user mounted it and `/etc/fuse.conf` lacks `user_allow_other`:
-    /// then only that user's own programs (mkfs, debugfs, fuse2fs) do.
+    /// Whether root's loop device can open the file. Not so where a user mounted it and `/etc/fuse.conf`
+    /// lacks `user_allow_other`: then only that user's own programs (mkfs, debugfs, fuse2fs) do.
     pub fn root_enters(&self) -> bool {
         self.root_enters
     }
@@ -219,8 +222,8 @@ impl Attached {
         &self.host
     }
 
-    /// Serves until the mount is ended by `umount` or a signal comes. A signal while the mount is in use is refused with a line on stderr;
-    /// the second in a row ends it all the same.
+    /// Serves until the mount is ended by `umount` or a signal comes. A signal while the mount is in use is
+    /// refused with a line on stderr; the second in a row ends it all the same.
     pub fn wait(mut self, mut termination: Termination) -> Result<(), AttachError> {
         let sender = self.sender.clone();
         std::thread::Builder::new().name("signals".into()).spawn(move || {

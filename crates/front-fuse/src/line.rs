@@ -1,8 +1,9 @@
 //! The server's end of a connection, and what time its peer has.
 //!
-//! A peer that says nothing, that sends half a frame or does not take its reply holds a thread and a place that others may want. So the
-//! first byte has to come soon, and a transfer that has begun has its time, however it is spread. Between requests a peer may rest for
-//! long: it may be a command whose output somebody reads page by page.
+//! A peer that says nothing, that sends half a frame or does not take its reply holds a thread and a place
+//! that others may want. So the first byte has to come soon, and a transfer that has begun has its time,
+//! however it is spread. Between requests a peer may rest for long: it may be a command whose output somebody
+//! reads page by page.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -30,7 +31,8 @@ impl Default for Limits {
     }
 }
 
-/// A connection as [`serve`](crate::serve) uses it. By default the peer has all the time that reads and writes give it, and never goes.
+/// A connection as [`serve`](crate::serve) uses it. By default the peer has all the time that reads and
+/// writes give it, and never goes.
 pub trait Line: Read + Write {
     /// Waits until the next request begins.
     fn await_request(&mut self) -> io::Result<()> {
@@ -138,7 +140,8 @@ mod tests {
         assert_eq!((error.kind(), busy.load(Ordering::Relaxed)), (io::ErrorKind::TimedOut, false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Who is trusted is waited for: the byte comes when the wait goes on for longer than the others have.
+                // Who is trusted is waited for: the byte comes when the wait goes on for longer than the
+                // others have.
                 let begun = clock.now();
                 while clock.now().since(begun) < 5_000_000 {
                     std::thread::yield_now();

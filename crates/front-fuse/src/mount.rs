@@ -1,8 +1,9 @@
 //! The namespace as one file in a FUSE mount.
 //!
-//! The kernel's cache is bypassed (direct I/O): what a host writes reaches the drive with the call that writes it, fsync becomes
-//! Flush, O_SYNC becomes FUA, punched holes become Deallocate. Like a block device the file has a fixed size; truncation does
-//! nothing. There is nothing else in the directory, and nothing can be made there.
+//! The kernel's cache is bypassed (direct I/O): what a host writes reaches the drive with the call that
+//! writes it, fsync becomes Flush, O_SYNC becomes FUA, punched holes become Deallocate. Like a block device
+//! the file has a fixed size; truncation does nothing. There is nothing else in the directory, and nothing
+//! can be made there.
 
 use std::ffi::OsStr;
 use std::sync::{Arc, Mutex};

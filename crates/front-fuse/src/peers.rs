@@ -1,7 +1,8 @@
 //! Who is connected, and who gets in when there is no room.
 //!
-//! Those whom the drive trusts have places of their own, which no number of others can take. Of the others one user has at most
-//! [`MAX_OF_ONE_USER`]; when all places of the others are taken, a user with fewer connections than another gets one of that user's.
+//! Those whom the drive trusts have places of their own, which no number of others can take. Of the others
+//! one user has at most [`MAX_OF_ONE_USER`]; when all places of the others are taken, a user with fewer
+//! connections than another gets one of that user's.
 
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::share::User;
 
-/// Connections at a time of those whom the drive trusts; and of all others together as many. More are closed at once.
+/// Connections at a time of those whom the drive trusts; and of all others together as many. More are closed
+/// at once.
 pub const MAX_CONNECTIONS: usize = 64;
 /// Connections of one user of the others.
 pub const MAX_OF_ONE_USER: usize = 16;
@@ -69,8 +71,8 @@ impl<S> Peers<S> {
         self.open.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Enters a connection; its flag, by which it says whether a request is under way. `None`: there is no room. Who has to make room is
-    /// handed to `close`.
+    /// Enters a connection; its flag, by which it says whether a request is under way. `None`: there is no
+    /// room. Who has to make room is handed to `close`.
     pub(crate) fn enter(
         &self,
         id: usize,

@@ -1,9 +1,9 @@
 //! Whose near-data command is next: there are fewer places in the drive than there may be askers.
 //!
-//! A user has at most a quarter of the places. Those whom the drive trusts (root and its own user) always find a quarter that nobody
-//! else may have, and leave one to the others. Among users who wait, whoever has the fewest commands in the drive is next; among
-//! equals, whoever has waited for a turn the longest: a backlog of one user delays nobody else's first request by more than one of
-//! its own.
+//! A user has at most a quarter of the places. Those whom the drive trusts (root and its own user) always
+//! find a quarter that nobody else may have, and leave one to the others. Among users who wait, whoever has
+//! the fewest commands in the drive is next; among equals, whoever has waited for a turn the longest: a
+//! backlog of one user delays nobody else's first request by more than one of its own.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -106,7 +106,8 @@ impl Shares {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A place for a user's command, once it has one; `None` when `gone` says that nobody waits for it, which is asked every `look`.
+    /// A place for a user's command, once it has one; `None` when `gone` says that nobody waits for it, which
+    /// is asked every `look`.
     pub(crate) fn enter(
         &self,
         user: User,

@@ -1,10 +1,12 @@
-//! The socket by which other processes ask the attached drive: near-data requests and block reads in frames (see `nearside_spec::socket`),
-//! each passed to the drive as a command.
+//! The socket by which other processes ask the attached drive: near-data requests and block reads in frames
+//! (see `nearside_spec::socket`), each passed to the drive as a command.
 //!
-//! One thread per connection, so many as [`peers`](crate::peers) lets in; one request of a connection at a time. Who may ask what follows
-//! from who connected, as the kernel knows it: root and the drive's own user anything; everybody else near-data work by path, under their
-//! own user and groups only. A frame that is none is answered with Invalid Field and ends its connection; so does a peer that takes
-//! longer than its [`Limits`](crate::Limits) say. A peer that has gone waits for nothing: what the drive does for it is aborted.
+//! One thread per connection, so many as [`peers`](crate::peers) lets in; one request of a connection at a
+//! time. Who may ask what follows from who connected, as the kernel knows it: root and the drive's own user
+//! anything; everybody else near-data work by path, under their own user and groups only. A frame that is
+//! none is answered with Invalid Field and ends its connection; so does a peer that takes longer than its
+//! [`Limits`](crate::Limits) say. A peer that has gone waits for nothing: what the drive does for it is
+//! aborted.
 
 use std::io;
 use std::net::Shutdown;
@@ -71,7 +73,8 @@ enum Trouble {
 }
 
 impl Shared {
-    /// Tells the log by `say`, with how many like it were not told since the last; not if that was just before.
+    /// Tells the log by `say`, with how many like it were not told since the last; not if that was just
+    /// before.
     fn report(&self, trouble: Trouble, say: impl FnOnce(u64)) {
         let mut reports = self.reports.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(suppressed) = reports.admit(trouble, self.clock.now()) {
@@ -81,8 +84,8 @@ impl Shared {
 }
 
 impl Server {
-    /// Binds `path`, which everybody may connect to: what they may ask is decided by who they are. A socket file that nobody
-    /// serves any more is replaced.
+    /// Binds `path`, which everybody may connect to: what they may ask is decided by who they are. A socket
+    /// file that nobody serves any more is replaced.
     pub fn bind(path: &Path, host: Arc<Host>, limits: Limits) -> io::Result<Server> {
         let named = |e: io::Error| io::Error::new(e.kind(), format!("socket {e}"));
         let (listener, name) = local::bind(path, Access::Everybody).map_err(named)?;
@@ -247,8 +250,8 @@ fn execute(
     }
 }
 
-/// Whether a caller without privilege asks in its own name, by path. (A list of blocks would pass all permissions by.) A request that
-/// does not decode names nobody.
+/// Whether a caller without privilege asks in its own name, by path. (A list of blocks would pass all
+/// permissions by.) A request that does not decode names nobody.
 fn may_ask(peer: &Peer, request: &[u8]) -> bool {
     let Ok(request) = decode_request(request) else { return false };
     let Target::Blocks { .. } = request.target else {

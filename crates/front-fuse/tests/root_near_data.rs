@@ -1,4 +1,5 @@
-//! Near-data commands on a drive while the kernel's ext4 writes to it: the socket's answers are the mount's. Needs root.
+//! Near-data commands on a drive while the kernel's ext4 writes to it: the socket's answers are the mount's.
+//! Needs root.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,4 +1,5 @@
-//! Which connections are accepted: so many together, and so many from one address whose hosts have not said who they are.
+//! Which connections are accepted: so many together, and so many from one address whose hosts have not said
+//! who they are.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,7 +22,8 @@ enum Trouble {
     NotAccepted,
 }
 
-/// Connections whose hosts have not said who they are, by where they come from. They are all on the thread that accepts.
+/// Connections whose hosts have not said who they are, by where they come from. They are all on the thread
+/// that accepts.
 #[derive(Default)]
 struct Unidentified {
     by_network: HashMap<IpAddr, usize>,
@@ -132,7 +134,8 @@ impl Acceptor {
         self.unidentified.leave(peer);
     }
 
-    /// No connection can be accepted, for lack of descriptors or of memory: the poller would say again and again that there is one.
+    /// No connection can be accepted, for lack of descriptors or of memory: the poller would say again and
+    /// again that there is one.
     fn pause(&mut self, error: &io::Error, poller: &Poller, now: Nanos) {
         if let Some(suppressed) = self.reports.admit(Trouble::NotAccepted, now) {
             tracing::warn!(%error, suppressed, "no connection can be accepted until another ends");

@@ -69,7 +69,8 @@ pub(crate) struct LocalController<S: Store, F: Firmware<S>> {
     pub(crate) connections: Vec<usize>,
     /// Queues whose connections are gone, until the controller has let go of them.
     pub(crate) leaving: Vec<Queue>,
-    /// Staging buffers of commands that a reset has ended, until the controller moves no bytes of theirs any more.
+    /// Staging buffers of commands that a reset has ended, until the controller moves no bytes of theirs any
+    /// more.
     pub(crate) orphans: Vec<Buffer>,
     /// When the reactor wants to be stepped; `None`: when there is something for it.
     pub(crate) due: Option<Nanos>,

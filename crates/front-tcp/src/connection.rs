@@ -1,9 +1,9 @@
 //! A connection: PDUs in and out, and the queue that it is once its host has connected.
 //!
-//! A command's way: [`Connection::read`] parses its capsule -> [`Connection::command`] checks where its data are -> a slot of the
-//! [`Queue`], a staging buffer, R2T and H2CData where the host owes data -> the submission queue. Back:
-//! [`Connection::reap`] -> C2HData and the response capsule -> [`Connection::write`]. What breaks the rules ends the connection with a
-//! termination request, and nothing else.
+//! A command's way: [`Connection::read`] parses its capsule -> [`Connection::command`] checks where its data
+//! are -> a slot of the [`Queue`], a staging buffer, R2T and H2CData where the host owes data -> the
+//! submission queue. Back: [`Connection::reap`] -> C2HData and the response capsule -> [`Connection::write`].
+//! What breaks the rules ends the connection with a termination request, and nothing else.
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -211,8 +211,8 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         self.queue.as_ref().is_some_and(|queue| queue.id == 0)
     }
 
-    /// What the poller should tell of, where it does not: what came, while it would be taken; room, while something could not be sent. It
-    /// tells of what is there again and again.
+    /// What the poller should tell of, where it does not: what came, while it would be taken; room, while
+    /// something could not be sent. It tells of what is there again and again.
     pub(crate) fn new_interest(&mut self) -> Option<Interest> {
         let wanted = Interest { read: self.takes(), write: !self.output.is_empty() };
         (wanted != self.armed).then(|| {
@@ -373,7 +373,8 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         }
     }
 
-    /// One PDU, but for the data of an H2CData. The bytes used; `None`: they are not all there, or have to wait.
+    /// One PDU, but for the data of an H2CData. The bytes used; `None`: they are not all there, or have to
+    /// wait.
     fn pdu(&mut self, bytes: &[u8], cx: &mut Context<'_, S, F>) -> Result<Option<usize>, Option<Fatal>> {
         let Some(first) = bytes.first_chunk::<HEAD>() else { return Ok(None) };
         let head = Head::decode(first, Side::Controller, &self.terms)?;
@@ -517,7 +518,8 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         }
     }
 
-    /// Where a command's data are; `None` where it has none. An error is its answer; without a status, it was answered.
+    /// Where a command's data are; `None` where it has none. An error is its answer; without a status, it was
+    /// answered.
     fn place(
         &mut self,
         entry: &SubmissionEntry,
@@ -652,7 +654,8 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
                     return;
                 }
                 let Some(buffer) = cx.pool.take(association.place, len) else { return };
-                // Another host's data may be in it: a read overwrites all of it, other commands perhaps less than the host asked for.
+                // Another host's data may be in it: a read overwrites all of it, other commands perhaps less
+                // than the host asked for.
                 if !(io && slot.entry.opcode() == io_opcode::READ) {
                     cx.pool.region().fill(buffer.offset, len, 0);
                 }
@@ -694,7 +697,8 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         Ok(())
     }
 
-    /// So many bytes of an H2CData are at their place. All of them, and no digest to come: its slot, bytes and that they are intact.
+    /// So many bytes of an H2CData are at their place. All of them, and no digest to come: its slot, bytes
+    /// and that they are intact.
     fn data_arrived(&mut self, n: usize, cx: &Context<'_, S, F>) -> Option<(u16, u32, bool)> {
         let Expect::Data(data) = &mut self.expect else { return None };
         if let Some(crc) = data.crc {
@@ -808,7 +812,8 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             self.closing.get_or_insert(cx.now);
         }
         if matches!(self.phase, Phase::Closing) && self.output.is_empty() {
-            // The peer hears the last of it, then that it is the end. A close at once could overtake what it has not read.
+            // The peer hears the last of it, then that it is the end. A close at once could overtake what it
+            // has not read.
             let _ = self.stream.shutdown(std::net::Shutdown::Write);
         }
         Ok(sent)

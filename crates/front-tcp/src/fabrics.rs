@@ -75,7 +75,8 @@ const fn data_field(offset: u16) -> Refusal {
     Refusal::Field { offset, in_data: true }
 }
 
-/// A Connect that was accepted: its connection becomes a queue of the association, on the thread of that queue.
+/// A Connect that was accepted: its connection becomes a queue of the association, on the thread of that
+/// queue.
 pub(crate) struct Accepted<S: Store, F: Firmware<S>> {
     pub(crate) association: Arc<Association<S, F>>,
     /// Of a new controller: its reactors, which go to their threads.
@@ -200,7 +201,8 @@ pub(crate) fn connect<S: Store, F: Firmware<S>>(
     Ok(Accepted { association, reactors, cid, qid: connect.qid, entries, flow })
 }
 
-/// Counts a connection as one of a host, which becomes its place. Refused where the host has as many as it may have.
+/// Counts a connection as one of a host, which becomes its place. Refused where the host has as many as it
+/// may have.
 fn admit<S: Store, F: Firmware<S>>(
     counted: &mut Option<Ticket>,
     hostnqn: &str,

@@ -1,5 +1,5 @@
-//! Hosts that are here: each has a place, by which the threads' pools know it, and a bounded number of connections. Who a host is, its name
-//! and its identifier say together.
+//! Hosts that are here: each has a place, by which the threads' pools know it, and a bounded number of
+//! connections. Who a host is, its name and its identifier say together.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,13 +1,15 @@
 //! An NVMe/TCP target: hosts on a network reach a drive's subsystems.
 //!
-//! The front is a host to the drive. For each association it makes a controller of `nearside-device`, whose queue pairs lie in memory as
-//! for any host; it copies each capsule's entry into a submission queue with its SGL naming a staging buffer, steps the reactor on
-//! the same thread, and sends what the completion queue says. The drive so knows nothing of TCP.
+//! The front is a host to the drive. For each association it makes a controller of `nearside-device`, whose
+//! queue pairs lie in memory as for any host; it copies each capsule's entry into a submission queue with its
+//! SGL naming a staging buffer, steps the reactor on the same thread, and sends what the completion queue
+//! says. The drive so knows nothing of TCP.
 //!
-//! A read passes: [`thread`] -> [`connection`] (the capsule, checked) -> [`queue`] -> the drive's reactor -> [`connection`]
-//! (C2HData) -> [`output`]. Hosts are not believed: a peer that breaks the rules, or that stops half-way, loses its connection
-//! with the specified termination request, and nothing else. Nobody waits for a peer without end ([`patience`]), and what hosts share
-//! (staging buffers, connections) is shared out by host ([`pool`], [`hosts`]).
+//! A read passes: [`thread`] -> [`connection`] (the capsule, checked) -> [`queue`] -> the drive's reactor ->
+//! [`connection`] (C2HData) -> [`output`]. Hosts are not believed: a peer that breaks the rules, or that
+//! stops half-way, loses its connection with the specified termination request, and nothing else. Nobody
+//! waits for a peer without end ([`patience`]), and what hosts share (staging buffers, connections) is shared
+//! out by host ([`pool`], [`hosts`]).
 
 mod acceptor;
 mod association;
@@ -88,7 +90,8 @@ impl<S: Store, F: Firmware<S>> Server<S, F> {
 
 impl<S: Store, F: Firmware<S>> Drop for Server<S, F> {
     fn drop(&mut self) {
-        // A ring after the store: a thread that sleeps sees `stopping` when it wakes, one that is about to sleep sees it before.
+        // A ring after the store: a thread that sleeps sees `stopping` when it wakes, one that is about to
+        // sleep sees it before.
         self.target.stopping.store(true, Ordering::SeqCst);
         self.target.wakeup.wake();
         for thread in self.threads.drain(..) {

@@ -1,5 +1,5 @@
-//! How long a peer is waited for. What counts is a rate, not a byte: a peer that owes much has longer, and one that does a little now and
-//! then has no longer than one that does nothing.
+//! How long a peer is waited for. What counts is a rate, not a byte: a peer that owes much has longer, and
+//! one that does a little now and then has no longer than one that does nothing.
 
 use nearside_clock::Nanos;
 

@@ -1,5 +1,6 @@
-//! Staging buffers of one thread: where a command's data lie between the socket and the store. All are in one region, which every controller
-//! that the thread serves can reach; the one given back last is lent first, so that it is still in the cache.
+//! Staging buffers of one thread: where a command's data lie between the socket and the store. All are in one
+//! region, which every controller that the thread serves can reach; the one given back last is lent first, so
+//! that it is still in the cache.
 
 use std::io;
 use std::sync::Arc;
@@ -44,8 +45,9 @@ struct Held {
 
 /// The buffers.
 ///
-/// A host gets no more of a size than what is left of it: one host alone half, each of two a third, and so on. Whoever comes next so always
-/// finds some, whatever the others do with theirs. Each size has chunks of its own, which others do not cut.
+/// A host gets no more of a size than what is left of it: one host alone half, each of two a third, and so
+/// on. Whoever comes next so always finds some, whatever the others do with theirs. Each size has chunks of
+/// its own, which others do not cut.
 pub(crate) struct Pool {
     region: Arc<Region>,
     /// Where controllers find the region.
@@ -96,8 +98,8 @@ impl Pool {
         self.iova
     }
 
-    /// A buffer of `len` bytes or more (at most [`CHUNK`]) for the host at a place. `None`: it has its share, or all is lent. What it holds is
-    /// what the last user left.
+    /// A buffer of `len` bytes or more (at most [`CHUNK`]) for the host at a place. `None`: it has its share,
+    /// or all is lent. What it holds is what the last user left.
     pub(crate) fn take(&mut self, holder: u32, len: usize) -> Option<Buffer> {
         let class = CLASSES.iter().position(|&log2| len <= 1 << log2)?;
         let buffer = self.find(holder, class);
@@ -157,8 +159,8 @@ impl Pool {
         self.free[class].pop().map(|offset| Buffer { class: class as u8, holder, offset })
     }
 
-    /// The same for a command whose data the host has to send: these never get all of the memory, so that other commands go on
-    /// whatever hosts do; and a host no more of that than is left of it.
+    /// The same for a command whose data the host has to send: these never get all of the memory, so that
+    /// other commands go on whatever hosts do; and a host no more of that than is left of it.
     pub(crate) fn take_for_receive(&mut self, holder: u32, len: usize) -> Option<Buffer> {
         let class = CLASSES.iter().position(|&log2| len <= 1 << log2)?;
         let size = 1 << CLASSES[class];
@@ -191,7 +193,8 @@ impl Pool {
         self.freed = true;
         let free = &mut self.free[class];
         free.push(buffer.offset);
-        // A chunk that is whole again can serve another size; one or two of a size stay, so that this is rare.
+        // A chunk that is whole again can serve another size; one or two of a size stay, so that this is
+        // rare.
         assert!(self.lent[chunk] > 0, "a buffer at {:#x} was given back twice", buffer.offset);
         self.lent[chunk] -= 1;
         if self.lent[chunk] == 0 && (per_chunk <= 4 || free.len() > 2 * per_chunk) {

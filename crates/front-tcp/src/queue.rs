@@ -1,7 +1,9 @@
-//! A queue of a connected host: a queue pair in memory that the controller serves, and what became of each command.
+//! A queue of a connected host: a queue pair in memory that the controller serves, and what became of each
+//! command.
 //!
-//! A command takes a slot. Its data, if any, get a staging buffer; once they are there it is copied into the submission queue with its
-//! SGL naming that buffer. [`Queue::reap`] finds its completion and gives the slot's buffer to whoever sends the answer.
+//! A command takes a slot. Its data, if any, get a staging buffer; once they are there it is copied into the
+//! submission queue with its SGL naming that buffer. [`Queue::reap`] finds its completion and gives the
+//! slot's buffer to whoever sends the answer.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -106,12 +108,14 @@ pub(crate) struct Queue {
     /// Slots whose host owes data, and how many bytes.
     pub(crate) receiving: usize,
     pub(crate) owed: u64,
-    /// Those slots in the order in which their data were asked for, and when they are due. Some may have got theirs; the first has not.
+    /// Those slots in the order in which their data were asked for, and when they are due. Some may have got
+    /// theirs; the first has not.
     asked: VecDeque<(u16, Nanos)>,
 }
 
 impl Queue {
-    /// A queue of so many entries (2 to [`MAX_ENTRIES`]). Its rings lie at its number's place among the association's.
+    /// A queue of so many entries (2 to [`MAX_ENTRIES`]). Its rings lie at its number's place among the
+    /// association's.
     pub(crate) fn new(id: u16, entries: u32, flow: bool, queue_memory: &Region) -> Queue {
         let base = usize::from(id) * QUEUE_BYTES;
         let slots = entries + BEYOND;

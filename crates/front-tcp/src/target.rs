@@ -38,9 +38,11 @@ pub struct Options {
     pub connections: usize,
     /// Connections of one host, by its name and identifier, at the same time.
     pub per_host: usize,
-    /// Connections from one address (IPv6: one /64 network) whose hosts have not said who they are. All such together: half of all.
+    /// Connections from one address (IPv6: one /64 network) whose hosts have not said who they are. All such
+    /// together: half of all.
     pub per_address: usize,
-    /// Nanoseconds that a peer may take to connect, to begin with what it owes, or to read what it asked for, however little that is.
+    /// Nanoseconds that a peer may take to connect, to begin with what it owes, or to read what it asked for,
+    /// however little that is.
     pub patience_ns: u64,
     /// Bytes of a second, at which a peer has to go on after that.
     pub least_rate: u64,
@@ -76,7 +78,8 @@ pub struct Counters {
     pub commands: AtomicU64,
     /// Of them with another status than success.
     pub errors: AtomicU64,
-    /// Commands that had no answer when the target stopped: their hosts neither sent their data nor read what there was.
+    /// Commands that had no answer when the target stopped: their hosts neither sent their data nor read what
+    /// there was.
     pub unanswered: AtomicU64,
     /// Threads that stopped while a store had not ended what it had begun.
     pub given_up: AtomicU64,
@@ -90,7 +93,8 @@ pub struct Counters {
     pub turned_away: AtomicU64,
     /// Connect commands refused because their host had as many connections as it may have.
     pub over_quota: AtomicU64,
-    /// Connections ended because the peer was too slow: to connect, to send what it owed, to read what waited for it.
+    /// Connections ended because the peer was too slow: to connect, to send what it owed, to read what waited
+    /// for it.
     pub slow: AtomicU64,
     /// Connections that could not be accepted, mostly for lack of descriptors.
     pub not_accepted: AtomicU64,
@@ -196,8 +200,8 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
         all
     }
 
-    /// Tells hosts of another address in the place of the one that is listened at as the `nth` (from 0 on): behind a port forward, the one
-    /// that they reach.
+    /// Tells hosts of another address in the place of the one that is listened at as the `nth` (from 0 on):
+    /// behind a port forward, the one that they reach.
     pub fn advertise(&self, nth: usize, address: SocketAddr) {
         lock(&self.advertised).insert(nth, address);
         self.discovery_changed();
@@ -249,8 +253,8 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
         Ok(Some(association))
     }
 
-    /// Ends an association: no connection becomes a queue of it any more. False where it has ended already; else every thread has to
-    /// close its connections and let go of its reactor.
+    /// Ends an association: no connection becomes a queue of it any more. False where it has ended already;
+    /// else every thread has to close its connections and let go of its reactor.
     #[must_use]
     pub(crate) fn end(&self, association: &Association<S, F>) -> bool {
         association.ended.store(true, Ordering::Release);

@@ -1,10 +1,12 @@
 //! A thread of the target: its sockets, and the reactors of the queues that they are.
 //!
-//! One turn: mail, sockets, reactors that have something to do, answers. A thread that had work lately looks at its busy sockets itself;
-//! one that had none sleeps in epoll, where other threads, hosts and deadlines wake it.
+//! One turn: mail, sockets, reactors that have something to do, answers. A thread that had work lately looks
+//! at its busy sockets itself; one that had none sleeps in epoll, where other threads, hosts and deadlines
+//! wake it.
 //!
-//! The thread owns connections, controllers' parts and staging buffers side by side. A connection is lent what it works with
-//! ([`Context`]), says what is to be done for it ([`Received`]), and the thread does that once nothing is lent any more.
+//! The thread owns connections, controllers' parts and staging buffers side by side. A connection is lent
+//! what it works with ([`Context`]), says what is to be done for it ([`Received`]), and the thread does that
+//! once nothing is lent any more.
 
 use std::collections::HashMap;
 use std::io;
@@ -189,7 +191,8 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
     /// A socket is said to be ready.
     fn socket_ready(&mut self, key: usize, ended: bool, now: Nanos) -> usize {
         let Some(Some(connection)) = self.connections.get(key) else { return 0 };
-        // Both directions have ended, and what may still be there is not taken now: without this it would be told again and again.
+        // Both directions have ended, and what may still be there is not taken now: without this it would be
+        // told again and again.
         if ended && !connection.takes() {
             self.close(key);
             return 1;
@@ -222,7 +225,8 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
                 }
             }
             self.hot.retain(|(_, last)| now.since(*last) < idle);
-            // After a slice of near-data work every host is looked at, not only those that had something lately.
+            // After a slice of near-data work every host is looked at, not only those that had something
+            // lately.
             let asks = self.sliced || turn.is_multiple_of(ASK_EVERY);
             if !asks && !self.hot.is_empty() {
                 return work;
@@ -315,7 +319,8 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         }
     }
 
-    /// A connection whose Connect was accepted goes to the thread of its queue, after its controller's reactors have gone to theirs.
+    /// A connection whose Connect was accepted goes to the thread of its queue, after its controller's
+    /// reactors have gone to theirs.
     fn hand_over(&mut self, key: usize, now: Nanos) {
         let Some(mut connection) = self.remove(key) else { return };
         let Phase::Accepted(accepted) = &mut connection.phase else { return };
@@ -331,7 +336,8 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         }
     }
 
-    /// A connection is over. Its queue stays until the controller has let go of it; an admin queue takes its association along.
+    /// A connection is over. Its queue stays until the controller has let go of it; an admin queue takes its
+    /// association along.
     fn close(&mut self, key: usize) {
         let Some(mut connection) = self.remove(key) else { return };
         self.target.counters.open.fetch_sub(1, Ordering::Relaxed);
@@ -455,7 +461,8 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         }
     }
 
-    /// Steps the reactors that have something to do, and answers what they have completed. `sweep`: looks at all mailboxes.
+    /// Steps the reactors that have something to do, and answers what they have completed. `sweep`: looks at
+    /// all mailboxes.
     fn step_reactors(&mut self, now: Nanos, sweep: bool) -> usize {
         let (mut work, mut turn) = (0, Turn::new());
         let (count, first) = (self.locals.len(), self.first);
@@ -571,7 +578,8 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         }
     }
 
-    /// The target stops: what was taken is finished and answered, then everything is closed. Whether that is done.
+    /// The target stops: what was taken is finished and answered, then everything is closed. Whether that is
+    /// done.
     fn stop(&mut self, now: Nanos) -> bool {
         let since = *self.stopping.get_or_insert(now);
         let late = now.since(since) > STOP_NS;

@@ -1,4 +1,5 @@
-//! Hosts that go in the middle of near-data work, by every way out that a network has: what they leave behind is nothing.
+//! Hosts that go in the middle of near-data work, by every way out that a network has: what they leave behind
+//! is nothing.
 
 mod raw;
 

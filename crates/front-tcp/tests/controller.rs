@@ -1,4 +1,5 @@
-//! What a host has its admin queue for: events, Abort, reset and shutdown; and `cancel`, which reaches every queue.
+//! What a host has its admin queue for: events, Abort, reset and shutdown; and `cancel`, which reaches every
+//! queue.
 
 mod raw;
 
@@ -190,7 +191,8 @@ fn a_command_that_waits_for_its_data_is_not_aborted() {
         let mut queue = Raw::io(address, cntlid, 2);
         let cid = queue.command(transfer(io::WRITE, 8, 32, 16384), &[]);
         let Some((Pdu::ReadyToTransfer(r2t), _)) = queue.receive() else { panic!("no R2T") };
-        // An Abort is a best effort (Base 2.0, 5.1): what its host still owes data for is told as not aborted, and goes on.
+        // An Abort is a best effort (Base 2.0, 5.1): what its host still owes data for is told as not
+        // aborted, and goes on.
         assert_eq!(abort(&mut admin, 2, cid), 1);
         let header =
             DataHeader { cccid: cid, ttag: r2t.ttag, offset: 0, len: 16384, last: true, success: false };

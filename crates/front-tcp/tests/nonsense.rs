@@ -1,5 +1,5 @@
-//! Peers that break the rules, stop half-way, read nothing or fall silent: each loses its own connection, by the specified termination
-//! request where there is one, and nothing else happens.
+//! Peers that break the rules, stop half-way, read nothing or fall silent: each loses its own connection, by
+//! the specified termination request where there is one, and nothing else happens.
 
 mod raw;
 
@@ -113,7 +113,8 @@ fn connect_fails_as_specified() {
         let again = raw.connect_as(good, &ConnectData::new([7; 16], HOST, NQN, 0xffff));
         assert_eq!(again.status(), Status::SUCCESS);
     }
-    // A queue that is there; commands before Connect; a second Connect; an I/O queue of a controller that is not enabled.
+    // A queue that is there; commands before Connect; a second Connect; an I/O queue of a controller that is
+    // not enabled.
     let mut first = Raw::io(address, cntlid, 1);
     let mut raw = Raw::initialized(address);
     let sequence = Status::COMMAND_SEQUENCE_ERROR;

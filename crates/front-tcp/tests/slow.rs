@@ -1,5 +1,6 @@
-//! Peers that are slow, or take more than their share: what they owe is waited for at a rate, what hosts share is shared out by host, and
-//! nobody else notices. Time is simulated: it stands until a test lets some pass.
+//! Peers that are slow, or take more than their share: what they owe is waited for at a rate, what hosts
+//! share is shared out by host, and nobody else notices. Time is simulated: it stands until a test lets some
+//! pass.
 
 mod raw;
 
@@ -20,7 +21,8 @@ use raw::*;
 const SECOND: u64 = 1_000_000_000;
 const SLOW: &str = "nqn.2026-11.dev.nearside:slow";
 
-/// A server that sleeps whenever there is nothing to do, as its clock may never say that it has waited long enough.
+/// A server that sleeps whenever there is nothing to do, as its clock may never say that it has waited long
+/// enough.
 fn simulated(options: Options) -> (Server<Dram, ()>, SimClock) {
     let clock = SimClock::new();
     (serve_by(clock.clone(), offer(64 << 20), Options { idle_ns: 0, ..options }), clock)

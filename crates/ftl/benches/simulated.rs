@@ -1,5 +1,6 @@
-//! Simulated I/Os per second of one core, without payload: 70 % random reads and 30 % random writes of 4 KiB in steady state with
-//! garbage collection, beside the floor of the same draws over a model that does nothing but wait. `SIZE_GIB` sets the size of the drive.
+//! Simulated I/Os per second of one core, without payload: 70 % random reads and 30 % random writes of 4 KiB
+//! in steady state with garbage collection, beside the floor of the same draws over a model that does nothing
+//! but wait. `SIZE_GIB` sets the size of the drive.
 
 use std::hint::black_box;
 use std::time::Instant;

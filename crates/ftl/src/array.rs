@@ -1,9 +1,11 @@
 //! What the flash holds: all that a power cut leaves.
 //!
-//! A unit carries, beside its data, what a real page keeps in its spare bytes: a sequence number that only grows and the logical
-//! number of each slot. Units of a block are programmed in order; a block is erased as a whole.
+//! A unit carries, beside its data, what a real page keeps in its spare bytes: a sequence number that only
+//! grows and the logical number of each slot. Units of a block are programmed in order; a block is erased as
+//! a whole.
 //!
-//! [`Array::cut_after`] ends it at any operation: the one at the cut happens not at all, in part, or in whole; none after it happens.
+//! [`Array::cut_after`] ends it at any operation: the one at the cut happens not at all, in part, or in
+//! whole; none after it happens.
 
 use std::collections::HashMap;
 
@@ -153,7 +155,8 @@ impl<P: Clone + Default> Array<P> {
         }
     }
 
-    /// Programs the next unit of a block: as many (logical number, data) as it has slots, or fewer. Answers its first slot.
+    /// Programs the next unit of a block: as many (logical number, data) as it has slots, or fewer. Answers
+    /// its first slot.
     pub(crate) fn program(
         &mut self,
         block: u32,
@@ -188,7 +191,8 @@ impl<P: Clone + Default> Array<P> {
         if fate.is_some() { Err(Halt::PowerCut) } else { Ok(first) }
     }
 
-    /// Erases a block. One that was cut in the middle has some units that cannot be read and some that still can.
+    /// Erases a block. One that was cut in the middle has some units that cannot be read and some that still
+    /// can.
     pub(crate) fn erase(&mut self, block: u32) -> Result<(), Halt> {
         let fate = self.fate()?;
         let first = block * self.block_slots();

@@ -1,4 +1,5 @@
-//! Which slots a drive's read buffer holds: sets of eight, the least recently used goes first. Only time depends on it.
+//! Which slots a drive's read buffer holds: sets of eight, the least recently used goes first. Only time
+//! depends on it.
 
 use nearside_media::draw;
 

@@ -1,8 +1,9 @@
 //! Garbage collection: each die wins back its own blocks.
 //!
-//! A die that is down to a few free blocks chooses a victim and moves its valid slots, unit by unit, into the block that collection
-//! fills, on the same die: its queue keeps the erase behind the moves. Each unit that the host programs pays for its part of
-//! the victim, so that the work comes evenly. Only the handles of the data move.
+//! A die that is down to a few free blocks chooses a victim and moves its valid slots, unit by unit, into the
+//! block that collection fills, on the same die: its queue keeps the erase behind the moves. Each unit that
+//! the host programs pays for its part of the victim, so that the work comes evenly. Only the handles of the
+//! data move.
 
 use nearside_media::nand::SPARE_BLOCKS;
 
@@ -16,8 +17,9 @@ pub enum Policy {
     /// The one with the fewest valid slots.
     #[default]
     Greedy,
-    /// The one with the best (1 - u) / 2u times its age, u being the part that is valid (Rosenblum and Ousterhout, 1992): old
-    /// blocks that hold little garbage are taken before young ones that may lose more by themselves.
+    /// The one with the best (1 - u) / 2u times its age, u being the part that is valid (Rosenblum and
+    /// Ousterhout, 1992): old blocks that hold little garbage are taken before young ones that may lose more
+    /// by themselves.
     CostBenefit,
 }
 
@@ -28,7 +30,8 @@ const LOW: usize = SPARE_BLOCKS as usize - 2;
 const LEVEL_EVERY: u32 = 4;
 
 impl<P: Clone + Default + Send + 'static> Flash<P> {
-    /// Before the host's next unit on a die: this unit's part of the collecting, and a block for it if it needs one.
+    /// Before the host's next unit on a die: this unit's part of the collecting, and a block for it if it
+    /// needs one.
     pub(crate) fn collect(&mut self, die: u32, now: u64) -> Result<(), Halt> {
         let free = |it: &Self| it.dies[die as usize].free.len();
         if free(self) > LOW {

@@ -1,8 +1,9 @@
-//! What the host asks for: reads, writes, flushes, deallocations, each answered with the time at which it is done.
+//! What the host asks for: reads, writes, flushes, deallocations, each answered with the time at which it is
+//! done.
 //!
-//! The firmware does one thing at a time: each command takes some of it, and of the link, in the order of coming. A
-//! write is done once the buffer has room for it. A read is done when its last unit has come over its channel. Times never go
-//! back from call to call.
+//! The firmware does one thing at a time: each command takes some of it, and of the link, in the order of
+//! coming. A write is done once the buffer has room for it. A read is done when its last unit has come over
+//! its channel. Times never go back from call to call.
 
 use crate::map::{Location, NONE};
 use crate::trims::Trims;
@@ -75,8 +76,8 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
         }
     }
 
-    /// A range is written: when it is done. `data` makes the new data of a slot from its number, the bytes of it that are written, and
-    /// what was there. `durable`: it is done when it survives a power cut (FUA).
+    /// A range is written: when it is done. `data` makes the new data of a slot from its number, the bytes of
+    /// it that are written, and what was there. `durable`: it is done when it survives a power cut (FUA).
     pub fn write(
         &mut self,
         offset: u64,
@@ -167,8 +168,8 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
         Ok(())
     }
 
-    /// A range is deallocated and reads as zeros: when that is done. Slots that it touches in part are written: `data` as
-    /// with [`Flash::write`].
+    /// A range is deallocated and reads as zeros: when that is done. Slots that it touches in part are
+    /// written: `data` as with [`Flash::write`].
     pub fn deallocate(
         &mut self,
         offset: u64,

@@ -1,18 +1,22 @@
-//! A flash translation layer: logical pages of 4 KiB anywhere on NAND flash that can only be programmed page by page and erased block by block.
+//! A flash translation layer: logical pages of 4 KiB anywhere on NAND flash that can only be programmed page
+//! by page and erased block by block.
 //!
-//! [`Flash`] is the drive's firmware over two things: an [`Array`], which is what the flash holds and all that a power cut leaves, and a
-//! [`nearside_media::nand::Nand`], which is the time its operations take. It is generic over what a physical page holds: nothing, for
-//! simulation (it is then a [`nearside_media::Medium`]), or a handle of 4 KiB of data ([`Page`]), so that a wrong mapping is wrong data and
-//! garbage collection copies no byte. [`FlashStore`] is a store over the latter.
+//! [`Flash`] is the drive's firmware over two things: an [`Array`], which is what the flash holds and all
+//! that a power cut leaves, and a [`nearside_media::nand::Nand`], which is the time its operations take. It
+//! is generic over what a physical page holds: nothing, for simulation (it is then a
+//! [`nearside_media::Medium`]), or a handle of 4 KiB of data ([`Page`]), so that a wrong mapping is wrong
+//! data and garbage collection copies no byte. [`FlashStore`] is a store over the latter.
 //!
-//! A write goes into the buffer (`host.rs`); four slots of 4 KiB, a unit's worth, are programmed together on the next die
-//! (`place.rs`), and only then does the version before lose its place: whatever is not yet on the flash has its last durable version still
-//! there. Dies that run short of free blocks collect (`collect.rs`). What is deallocated is remembered on the flash by a bitmap for each
-//! 128 MiB (`trims.rs`). After a power cut all is found again from the logical numbers and the sequence number that each unit carries
-//! (`recover.rs`).
+//! A write goes into the buffer (`host.rs`); four slots of 4 KiB, a unit's worth, are programmed together on
+//! the next die (`place.rs`), and only then does the version before lose its place: whatever is not yet on
+//! the flash has its last durable version still there. Dies that run short of free blocks collect
+//! (`collect.rs`). What is deallocated is remembered on the flash by a bitmap for each 128 MiB (`trims.rs`).
+//! After a power cut all is found again from the logical numbers and the sequence number that each unit
+//! carries (`recover.rs`).
 //!
-//! Operations on the flash take effect in the order in which they are issued; a power cut ends that order anywhere. What
-//! it does not do: pages that go bad, pairs of pages that lose each other's data in a power cut, a map that is itself on the flash.
+//! Operations on the flash take effect in the order in which they are issued; a power cut ends that order
+//! anywhere. What it does not do: pages that go bad, pairs of pages that lose each other's data in a power
+//! cut, a map that is itself on the flash.
 
 mod array;
 mod cache;
@@ -144,7 +148,8 @@ pub struct Flash<P> {
 }
 
 impl<P: Clone + Default + Send + 'static> Flash<P> {
-    /// An empty drive. Errors where the capacity is none or beyond what 31 bits of slots can name (8 TiB of flash).
+    /// An empty drive. Errors where the capacity is none or beyond what 31 bits of slots can name (8 TiB of
+    /// flash).
     pub fn new(drive: Drive, config: Config) -> io::Result<Flash<P>> {
         let g = drive.geometry;
         let slots = u64::from(g.unit_bytes()) / SLOT_BYTES;

@@ -22,8 +22,8 @@ impl Medium for Flash<()> {
 }
 
 impl Flash<()> {
-    /// Brings the drive near its steady state in no time: every slot written once in order, then so many times its
-    /// capacity in slots drawn at random. Statistics and all timelines begin anew.
+    /// Brings the drive near its steady state in no time: every slot written once in order, then so many
+    /// times its capacity in slots drawn at random. Statistics and all timelines begin anew.
     pub fn precondition(&mut self, rounds: f64, seed: u64) {
         let (slots, mut random) = (self.drive().capacity / SLOT_BYTES, seed);
         for slot in 0..slots {

@@ -1,4 +1,5 @@
-//! Where units are programmed: dies in turn, on each a block that the host fills and one that garbage collection fills.
+//! Where units are programmed: dies in turn, on each a block that the host fills and one that garbage
+//! collection fills.
 
 use crate::map::{Location, NONE};
 use crate::{BlockState, Flash, Halt};
@@ -14,7 +15,8 @@ pub(crate) enum Stream {
 pub(crate) const RESERVE: usize = 1;
 
 impl<P: Clone + Default + Send + 'static> Flash<P> {
-    /// Programs what is in the buffer, full or not, as one unit. Answers when the unit has room in the write buffer.
+    /// Programs what is in the buffer, full or not, as one unit. Answers when the unit has room in the write
+    /// buffer.
     pub(crate) fn program_buffer(&mut self, now: u64) -> Result<u64, Halt> {
         if self.buffer.is_empty() {
             return Ok(now);
@@ -54,7 +56,8 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
         Ok(accepted)
     }
 
-    /// When there is room for one more unit in the write buffer: at once, or when the oldest of those on their way has ended.
+    /// When there is room for one more unit in the write buffer: at once, or when the oldest of those on
+    /// their way has ended.
     fn admit(&mut self, now: u64) -> u64 {
         while let Some(&oldest) = self.programs.front()
             && self.nand.ended(oldest, now)
@@ -70,8 +73,8 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
         }
     }
 
-    /// The next die in turn that is not too full: what the host overwrites may all lie on some dies, and the others would
-    /// choke on what is left.
+    /// The next die in turn that is not too full: what the host overwrites may all lie on some dies, and the
+    /// others would choke on what is left.
     fn next_die(&mut self) -> u32 {
         let (dies, slots) = (self.dies.len() as u32, self.slots());
         for _ in 0..dies {
@@ -93,8 +96,8 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
         self.dies[die as usize].open[stream as usize].is_none_or(|block| self.array.is_full(block))
     }
 
-    /// The block that a stream fills. A new one is the least worn of the free ones for the host, the most worn for
-    /// garbage collection: what it moves has been left alone and will rest.
+    /// The block that a stream fills. A new one is the least worn of the free ones for the host, the most
+    /// worn for garbage collection: what it moves has been left alone and will rest.
     pub(crate) fn open(&mut self, die: u32, stream: Stream) -> Result<u32, Halt> {
         if let Some(block) = self.dies[die as usize].open[stream as usize] {
             if !self.array.is_full(block) {

@@ -1,8 +1,9 @@
 //! The power is back: everything is found from what is on the flash.
 //!
-//! Every unit that was programmed is looked at once, its spare bytes only: of each logical slot the version with the highest
-//! sequence number counts. Then the bitmaps of deallocated slots overrule what is older than they. A block that was being
-//! filled is filled on after its last unit; one whose erase was cut is erased again when its turn comes.
+//! Every unit that was programmed is looked at once, its spare bytes only: of each logical slot the version
+//! with the highest sequence number counts. Then the bitmaps of deallocated slots overrule what is older than
+//! they. A block that was being filled is filled on after its last unit; one whose erase was cut is erased
+//! again when its turn comes.
 
 use std::io;
 
@@ -25,12 +26,14 @@ pub struct Recovered {
 }
 
 impl<P: Clone + Default + Send + 'static> Flash<P> {
-    /// Cuts the power in the middle of things, after so many more operations on the flash: what comes then fails.
+    /// Cuts the power in the middle of things, after so many more operations on the flash: what comes then
+    /// fails.
     pub fn cut_after(&mut self, cut: Cut) {
         self.array.cut_after(cut);
     }
 
-    /// Takes the power away. What is left is the flash, with what capacitors could save where the drive has them.
+    /// Takes the power away. What is left is the flash, with what capacitors could save where the drive has
+    /// them.
     pub fn power_cut(mut self) -> Array<P> {
         if self.drive.controller.protected {
             self.array.saved.0.extend(self.trims.held.keys());

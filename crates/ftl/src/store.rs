@@ -1,7 +1,7 @@
 //! A store over flash: real bytes, in the drive's time.
 //!
-//! An operation changes the drive when it is submitted and completes at the drive's time. All channels share one
-//! drive. Memory is taken by what is written, and given back when it is overwritten or deallocated.
+//! An operation changes the drive when it is submitted and completes at the drive's time. All channels share
+//! one drive. Memory is taken by what is written, and given back when it is overwritten or deallocated.
 
 use std::io;
 use std::ops::Range;
@@ -87,8 +87,8 @@ impl FlashStore {
         self.lock().flash.busy_dies(now.0)
     }
 
-    /// Cuts the power after so many more operations on the flash; every operation of the host's then fails until
-    /// [`FlashStore::recover`].
+    /// Cuts the power after so many more operations on the flash; every operation of the host's then fails
+    /// until [`FlashStore::recover`].
     pub fn cut_after(&self, cut: Cut) {
         self.lock().flash.cut_after(cut);
     }

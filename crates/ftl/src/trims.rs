@@ -1,14 +1,16 @@
 //! What was deallocated, so that it stays so after a power cut.
 //!
-//! Versions of a slot that are garbage stay on the flash until their block is erased; after a power cut they would come back. So each group
-//! of 32,768 slots (128 MiB) has a bitmap of those that are deallocated, written like a slot, under a logical number above the
-//! host's. A set bit overrules every version with a lower sequence number.
+//! Versions of a slot that are garbage stay on the flash until their block is erased; after a power cut they
+//! would come back. So each group of 32,768 slots (128 MiB) has a bitmap of those that are deallocated,
+//! written like a slot, under a logical number above the host's. A set bit overrules every version with a
+//! lower sequence number.
 //!
-//! The durable version of a slot that was deallocated, and whose bitmap is not written yet, is *held*: it counts as valid, so that no
-//! collection takes it away before the deallocation is durable, when even older versions would show again.
+//! The durable version of a slot that was deallocated, and whose bitmap is not written yet, is *held*: it
+//! counts as valid, so that no collection takes it away before the deallocation is durable, when even older
+//! versions would show again.
 //!
-//! A slot's bit is cleared when a new version of it is programmed, not when it is written: before that a power cut must still
-//! find it deallocated.
+//! A slot's bit is cleared when a new version of it is programmed, not when it is written: before that a
+//! power cut must still find it deallocated.
 
 use std::collections::HashMap;
 

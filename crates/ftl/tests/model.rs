@@ -1,4 +1,5 @@
-//! Millions of random operations with power cuts at any operation on the flash, against a plain map that knows what was flushed.
+//! Millions of random operations with power cuts at any operation on the flash, against a plain map that
+//! knows what was flushed.
 
 mod common;
 
@@ -104,7 +105,8 @@ impl Run {
         }
     }
 
-    /// The power is cut and comes back: every slot has its durable value or one written since, and that one stays.
+    /// The power is cut and comes back: every slot has its durable value or one written since, and that one
+    /// stays.
     fn cut(&mut self, seed: u64) {
         self.cuts += 1;
         self.moved += self.flash.stats().moved;
@@ -130,7 +132,8 @@ impl Run {
     }
 }
 
-/// So many operations with a cut within every so many operations on the flash. Answers how many cuts there were.
+/// So many operations with a cut within every so many operations on the flash. Answers how many cuts there
+/// were.
 fn run(drive: Drive, config: Config, seed: u64, operations: u64, every: u64) -> u64 {
     let slots = vec![Slot::default(); (drive.capacity / 4096) as usize];
     let flash = Flash::new(drive, config).unwrap();

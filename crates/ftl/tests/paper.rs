@@ -1,7 +1,8 @@
-//! The NAND drives of PIEEE'17 and DAC'23 against the papers' figures: an event loop over the model, in simulated time.
+//! The NAND drives of PIEEE'17 and DAC'23 against the papers' figures: an event loop over the model, in
+//! simulated time.
 //!
-//! What is compared is the device; where the paper measured from the application, its system time is added (section III: less than 4 µs).
-//! Drives are 16 GiB of their kind, with all their dies, in steady state.
+//! What is compared is the device; where the paper measured from the application, its system time is added
+//! (section III: less than 4 µs). Drives are 16 GiB of their kind, with all their dies, in steady state.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -81,7 +82,8 @@ fn p3700_under_70_30() {
     assert!((8500.0..=11_500.0).contains(&us(&times, 0.99999)), "near 10 ms: {:.0} us", us(&times, 0.99999));
 }
 
-/// Data sheets: 450,000 reads; 150,000 random writes of the P3700, 50,000 to 56,000 of the P3600; S3700: 75,000 and 36,000.
+/// Data sheets: 450,000 reads; 150,000 random writes of the P3700, 50,000 to 56,000 of the P3600; S3700:
+/// 75,000 and 36,000.
 #[test]
 fn data_sheets() {
     for (drive, reads, writes) in [(p3700(), 450e3, 150e3), (p3600(), 450e3, 56e3), (s3700(), 75e3, 36e3)] {
@@ -91,13 +93,15 @@ fn data_sheets() {
         let wa = flash.stats().write_amplification();
         println!("{}: {read:.0} reads, {write:.0} writes, write amplification {wa:.2}", drive.name);
         assert!((read / reads - 1.0).abs() < 0.15, "{}: {read:.0} reads", drive.name);
-        // At 16 GiB the P3600 has not reached the write amplification that it would have at its own size: 28 % too many.
+        // At 16 GiB the P3600 has not reached the write amplification that it would have at its own size: 28
+        // % too many.
         assert!((write / writes - 1.0).abs() < 0.3, "{}: {write:.0} writes", drive.name);
     }
 }
 
-/// The part of the small reads that end within a limit, at a multiple of ACT's load (section V-B): 1,000 reads of 1.5 KB a second,
-/// and 1.536 MB a second of 128 KiB reads and of 128 KiB writes, each with Poisson arrivals.
+/// The part of the small reads that end within a limit, at a multiple of ACT's load (section V-B): 1,000
+/// reads of 1.5 KB a second, and 1.536 MB a second of 128 KiB reads and of 128 KiB writes, each with Poisson
+/// arrivals.
 fn act(flash: &mut Flash<()>, multiple: f64, seconds: f64, limits_ns: &[u64]) -> Vec<f64> {
     let (mut random, mut missed, mut count) =
         (9 + (multiple * 7.0) as u64, vec![0u64; limits_ns.len()], 0u64);
@@ -196,7 +200,8 @@ fn cosmos_plus_metadata() {
     }
     let [miss, hit] = took.map(|took| took.iter().sum::<f64>() / PAGES as f64);
     println!("{miss:.0} us a miss, {hit:.3} us a hit");
-    // Both tables at depth 5, 10 and 20, miss less hit: the node address table is one page, directory data are 12, 20 and 36.
+    // Both tables at depth 5, 10 and 20, miss less hit: the node address table is one page, directory data
+    // are 12, 20 and 36.
     for nat in [255.0 - 9.0, 262.0 - 15.0, 287.0 - 39.0] {
         assert!(((miss - hit) / nat - 1.0).abs() <= 0.05, "{miss:.0} us");
     }

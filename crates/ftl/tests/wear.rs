@@ -12,9 +12,9 @@ use nearside_media::nand::p3700;
 use nearside_media::{Medium, Request, draw};
 use nearside_store::{Channel, Data, Operation, Store, Submitted, Token};
 
-/// Uniform random writes, blocks cleaned in the order of filling, many pages in a block: A = a / (a + W(-a e^-a)) with a the physical over the
-/// logical size (Desnoyers, "Analytic modeling of SSD write performance", SYSTOR 2012; greedy cleaning comes close to
-/// it from below). W by iterating x = a e^-a e^x, where x = -W.
+/// Uniform random writes, blocks cleaned in the order of filling, many pages in a block: A = a / (a + W(-a
+/// e^-a)) with a the physical over the logical size (Desnoyers, "Analytic modeling of SSD write performance",
+/// SYSTOR 2012; greedy cleaning comes close to it from below). W by iterating x = a e^-a e^x, where x = -W.
 fn closed_form(a: f64) -> f64 {
     let mut x = 0.1f64;
     for _ in 0..2000 {
@@ -35,7 +35,8 @@ fn amplification(permille: u64, policy: Policy) -> f64 {
     flash.stats().write_amplification()
 }
 
-/// Within 5 %: the spare blocks that are open or free are not exactly as many as come on top, and blocks are not endlessly large.
+/// Within 5 %: the spare blocks that are open or free are not exactly as many as come on top, and blocks are
+/// not endlessly large.
 #[test]
 fn write_amplification_is_the_closed_form() {
     for permille in [1100, 1150, 1250, 1400, 1700] {

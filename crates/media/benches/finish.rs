@@ -1,5 +1,5 @@
-//! What a model costs: nanoseconds per call, under a load that keeps it busy. `cargo bench -p nearside-media`; without `--bench` a
-//! short run. The loop with its draw of a place stands beside.
+//! What a model costs: nanoseconds per call, under a load that keeps it busy. `cargo bench -p
+//! nearside-media`; without `--bench` a short run. The loop with its draw of a place stands beside.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,8 +1,9 @@
 //! A device of one's own, by a few numbers.
 //!
 //! - Without units every read and write takes `fixed_ns` and `per_kib_ns`, however many are in flight.
-//! - With `units` the device is that many side by side: its bytes are dealt out to them in stripes of `stripe` bytes, and each unit serves
-//!   one request's part at a time, in the order of arrival: `fixed_ns` per stripe touched and `per_kib_ns` by its bytes.
+//! - With `units` the device is that many side by side: its bytes are dealt out to them in stripes of
+//!   `stripe` bytes, and each unit serves one request's part at a time, in the order of arrival: `fixed_ns`
+//!   per stripe touched and `per_kib_ns` by its bytes.
 //! - Every `stall_every`-th request (by a seeded draw, on average) takes `stall_ns` more.
 //!
 //! A flush and a deallocation move no bytes: `fixed_ns`, and no unit is busy with them.
@@ -50,8 +51,8 @@ impl Delay {
         }
     }
 
-    /// The numbers that a list of words names: a time (the fixed one), `units=N`, `stripe=SIZE`, `perkib=TIME`, `stall=TIME`, `every=N`,
-    /// `seed=N`, with commas between.
+    /// The numbers that a list of words names: a time (the fixed one), `units=N`, `stripe=SIZE`,
+    /// `perkib=TIME`, `stall=TIME`, `every=N`, `seed=N`, with commas between.
     pub fn parse(list: &str) -> Result<Delay, WordError> {
         let mut delay = Delay::fixed(0);
         for option in list.split(',') {

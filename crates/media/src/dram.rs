@@ -7,23 +7,28 @@
 //! | Gen2 | 1.5 us | 2.9 us | 1.4 us / 3584 B = 0.391 ns | 1.5 - 0.2 = 1.3 us |
 //! | 8 Gb/s projection | 0.9 us | 1.5 us | 0.6 us / 3584 B = 0.167 ns | 0.9 - 0.086 = 0.814 us |
 //!
-//! The bytes of two requests follow each other on the bus. A command occupies the device's front for 500 ns: Fig. 3's hardware
-//! limit of 2 million reads of 512 B per second. (4 KiB reads end at the bus, at 625,000 per second: Section 3.1 says that the prototype's
-//! throughput limits it.) The paper gives no other limit for the projection, and no writes: both are taken to be the same.
+//! The bytes of two requests follow each other on the bus. A command occupies the device's front for 500 ns:
+//! Fig. 3's hardware limit of 2 million reads of 512 B per second. (4 KiB reads end at the bus, at 625,000
+//! per second: Section 3.1 says that the prototype's throughput limits it.) The paper gives no other limit
+//! for the projection, and no writes: both are taken to be the same.
 //!
-//! What an interrupt adds is time of the host, not of the device: [`INTERRUPT_NS`] and the rest are for a model of the host's CPUs.
+//! What an interrupt adds is time of the host, not of the device: [`INTERRUPT_NS`] and the rest are for a
+//! model of the host's CPUs.
 
 use crate::words::{WordError, time_ns};
 use crate::{Kind, Medium, Request};
 
-/// Table 1, interrupt less polling on Gen2: 2.6 - 1.5 us for 512 B, 4.1 - 2.9 us for 4 KiB (the projection: 1.1 us for both).
+/// Table 1, interrupt less polling on Gen2: 2.6 - 1.5 us for 512 B, 4.1 - 2.9 us for 4 KiB (the projection:
+/// 1.1 us for both).
 pub const INTERRUPT_NS: [u64; 2] = [1_100, 1_200];
 
-/// Table 1, what the C-state adds to the interrupt: 3.3 - 2.6 us for 512 B, 4.6 - 4.1 us for 4 KiB. To compare with Table 1.
+/// Table 1, what the C-state adds to the interrupt: 3.3 - 2.6 us for 512 B, 4.6 - 4.1 us for 4 KiB. To
+/// compare with Table 1.
 pub const C_STATE_TABLE_NS: [u64; 2] = [700, 500];
 
-/// Section 3.4's text: the C-state adds "2 us in observed hardware latency" (Fig. 1, "async C-state"). The exit time of a model of the
-/// host's CPUs, whose idle state is entered and left by software that Table 1 leaves out.
+/// Section 3.4's text: the C-state adds "2 us in observed hardware latency" (Fig. 1, "async C-state"). The
+/// exit time of a model of the host's CPUs, whose idle state is entered and left by software that Table 1
+/// leaves out.
 pub const C_STATE_TEXT_NS: u64 = 2_000;
 
 /// The prototype's numbers.

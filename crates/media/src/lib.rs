@@ -1,9 +1,9 @@
 //! When an operation ends that begins now: timing models of storage media.
 //!
-//! A [`Medium`] takes a request and the time, and gives the time at which a device of its kind would finish it. It moves no
-//! bytes, asks no clock, sleeps nowhere and allocates nothing once it has grown to its load, so that the same model paces a store in
-//! real time and a simulation in made-up time. What it draws at random comes from a seed: the same requests at the same times
-//! end at the same times.
+//! A [`Medium`] takes a request and the time, and gives the time at which a device of its kind would finish
+//! it. It moves no bytes, asks no clock, sleeps nowhere and allocates nothing once it has grown to its load,
+//! so that the same model paces a store in real time and a simulation in made-up time. What it draws at
+//! random comes from a seed: the same requests at the same times end at the same times.
 
 mod delay;
 pub mod dram;
@@ -58,7 +58,8 @@ impl Request {
 
 /// A device's time.
 pub trait Medium: Send + 'static {
-    /// When `request` ends that arrives at `now_ns`. Never before `now_ns`, which never lies before that of the call before.
+    /// When `request` ends that arrives at `now_ns`. Never before `now_ns`, which never lies before that of
+    /// the call before.
     fn finish(&mut self, request: Request, now_ns: u64) -> u64;
 }
 

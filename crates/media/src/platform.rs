@@ -1,8 +1,9 @@
 //! What stands between a host and its drives: the three interfaces of PIEEE'17's Fig. 3.
 //!
-//! [`Platform`] puts one or more drives behind an adapter. A request passes the adapter (`command_ns` each, one after the other),
-//! `added_ns` that nobody else waits for, its drive's own port, and the adapter's link to the host. A port or link limits the rate: the
-//! wait for it is found when the request passes the adapter, so that a request that ends early never waits for a slow one before it.
+//! [`Platform`] puts one or more drives behind an adapter. A request passes the adapter (`command_ns` each,
+//! one after the other), `added_ns` that nobody else waits for, its drive's own port, and the adapter's link
+//! to the host. A port or link limits the rate: the wait for it is found when the request passes the adapter,
+//! so that a request that ends early never waits for a slow one before it.
 
 use crate::words::{WordError, count, size, time_ns};
 use crate::{Kind, Medium, Request, moving_ns};
@@ -23,18 +24,20 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// A drive on PCIe, without adapter. Section III-B: "near PCIe theoretical maximum (about 800 000 4-kB IOPS)" of a 4 GB/s link (Gen3
-    /// x4): 1.25 us / 4096 B = 305 ps, 3.28 GB/s of data beside the packets' heads.
+    /// A drive on PCIe, without adapter. Section III-B: "near PCIe theoretical maximum (about 800 000 4-kB
+    /// IOPS)" of a 4 GB/s link (Gen3 x4): 1.25 us / 4096 B = 305 ps, 3.28 GB/s of data beside the packets'
+    /// heads.
     pub const PCIE: Interface =
         Interface { command_ns: 0, added_ns: 0, port_byte_ps: 0, host_byte_ps: 305, stripe: 1 << 20 };
 
-    /// The integrated AHCI adapter. A port has 6 Gb/s at 10 bits per byte: 600 MB/s, 1,667 ps. A command costs four reads of registers
-    /// that are not cached, 2,000 cycles each: 2.5 us (the NVM Express overview's comparison with AHCI; the paper says only that AHCI
-    /// relies on "host-initiated status register reads").
+    /// The integrated AHCI adapter. A port has 6 Gb/s at 10 bits per byte: 600 MB/s, 1,667 ps. A command
+    /// costs four reads of registers that are not cached, 2,000 cycles each: 2.5 us (the NVM Express
+    /// overview's comparison with AHCI; the paper says only that AHCI relies on "host-initiated status
+    /// register reads").
     pub const AHCI: Interface = Interface { command_ns: 2_500, port_byte_ps: 1_667, ..Interface::PCIE };
 
-    /// The SAS adapter (Broadcom SAS 9207-8i). Section III-A: it "added about 25 us of latency". Ports as of SATA drives; its
-    /// data sheet's 700,000 requests per second: 1.43 us each.
+    /// The SAS adapter (Broadcom SAS 9207-8i). Section III-A: it "added about 25 us of latency". Ports as of
+    /// SATA drives; its data sheet's 700,000 requests per second: 1.43 us each.
     pub const SAS: Interface =
         Interface { command_ns: 1_430, added_ns: 25_000 - 1_430, port_byte_ps: 1_667, ..Interface::PCIE };
 
@@ -60,7 +63,8 @@ pub struct Platform<M> {
 }
 
 impl<M: Medium> Platform<M> {
-    /// `drives` behind `interface`, with bytes dealt out to them in stripes. None: every request ends at the interface.
+    /// `drives` behind `interface`, with bytes dealt out to them in stripes. None: every request ends at the
+    /// interface.
     pub fn new(interface: Interface, drives: Vec<M>) -> Platform<M> {
         let stripe = interface.stripe.max(4096);
         let port_free = vec![0; drives.len()];
@@ -132,8 +136,9 @@ impl Interface {
         Ok(())
     }
 
-    /// The interface and the number of drives that words name: `pcie`, `ahci` or `sas` first, then `drives=N`, `command=TIME`,
-    /// `added=TIME`, `port-byte-ps=N`, `host-byte-ps=N`, `stripe=SIZE`, with commas between.
+    /// The interface and the number of drives that words name: `pcie`, `ahci` or `sas` first, then
+    /// `drives=N`, `command=TIME`, `added=TIME`, `port-byte-ps=N`, `host-byte-ps=N`, `stripe=SIZE`, with
+    /// commas between.
     pub fn parse(list: &str) -> Result<(Interface, u32), WordError> {
         let mut words = list.split(',');
         let name = words.next().unwrap_or_default();

@@ -1,17 +1,21 @@
-//! 3D XPoint behind a hardware-only path: Intel Optane SSD DC P4800X (PIEEE'17, Sections II-A, III-B, IV, V-B).
+//! 3D XPoint behind a hardware-only path: Intel Optane SSD DC P4800X (PIEEE'17, Sections II-A, III-B, IV,
+//! V-B).
 //!
 //! ```text
 //! write: link -> channels -> path          read: channels -> link -> path
 //! ```
 //!
-//! - **Channels.** A block of 4 KiB is spread over `spread` channels, which it holds at the same time (II-A: "spreads single 4-kB IOs across
-//!   multiple 3D XPoint memory channels"); longer requests go round the channels. Writes are in place: no erase, no collection, so that
-//!   a request's time depends on what is in front of it and on nothing that was written before.
-//! - **Parts of blocks.** What is less than a block holds the channels as a block does, since a block is spread and corrected as a whole: a
-//!   small read costs what 4 KiB cost, less the link's time. A write of a part reads the block first.
+//! - **Channels.** A block of 4 KiB is spread over `spread` channels, which it holds at the same time (II-A:
+//!   "spreads single 4-kB IOs across multiple 3D XPoint memory channels"); longer requests go round the
+//!   channels. Writes are in place: no erase, no collection, so that a request's time depends on what is in
+//!   front of it and on nothing that was written before.
+//! - **Parts of blocks.** What is less than a block holds the channels as a block does, since a block is
+//!   spread and corrected as a whole: a small read costs what 4 KiB cost, less the link's time. A write of a
+//!   part reads the block first.
 //! - **Link.** PCIe Gen3 x4, each direction for itself.
-//! - **Path.** Everything that does not stand in anyone's way: doorbell, fetch, decoding, the cells' own access time, correction, completion,
-//!   interrupt. It varies evenly by `vary_ns`; one request in `retry_every` is read once more (`retry_ns`).
+//! - **Path.** Everything that does not stand in anyone's way: doorbell, fetch, decoding, the cells' own
+//!   access time, correction, completion, interrupt. It varies evenly by `vary_ns`; one request in
+//!   `retry_every` is read once more (`retry_ns`).
 //!
 //! A flush has nothing to do, a deallocation changes a table: both take the path alone.
 
@@ -50,16 +54,19 @@ pub struct Device {
 impl Device {
     /// Optane P4800X.
     ///
-    /// - `channels`: the 375 GB card has seven (its 28 packages stand in seven rows of four; public teardowns). That a block uses all
-    ///   of them is assumed: the paper says "multiple".
-    /// - `read_ns`, `write_ns`: the data sheet's sequential 2,400 and 2,000 MB/s: 4096 B / 2.4 GB/s = 1,707 ns, 4096 B / 2.0 GB/s = 2,048 ns.
-    ///   At 70 % reads 1,809 ns: 553,000 per second (data sheet: up to 550,000 reads, 500,000 writes, 500,000 mixed).
-    /// - `byte_ps`: Section III-B's "near PCIe theoretical maximum (about 800 000 4-kB IOPS)": 1.25 us / 4096 B = 305 ps.
-    /// - `path_ns`: what is left of "less than 8 us" from doorbell to interrupt: a read takes 1,707 + 1,249 + 4,300 + 0 to 300 = 7.3 to
-    ///   7.6 us, a write 7.6 to 7.9 us.
-    /// - `vary_ns`: assumed. `retry_every`, `retry_ns`: AnandTech's review (April 2017) has p99.999 = 37 us at queue depth 1 from the application
-    ///   (data sheet: under 60 us for reads, 100 us for writes), which is 25 us above the mean; one in 20,000 puts the percentile
-    ///   beyond doubt there and is assumed, as is that a retry holds nobody else up. That review also has 584,800 reads per second: 1,710 ns.
+    /// - `channels`: the 375 GB card has seven (its 28 packages stand in seven rows of four; public
+    ///   teardowns). That a block uses all of them is assumed: the paper says "multiple".
+    /// - `read_ns`, `write_ns`: the data sheet's sequential 2,400 and 2,000 MB/s: 4096 B / 2.4 GB/s = 1,707
+    ///   ns, 4096 B / 2.0 GB/s = 2,048 ns. At 70 % reads 1,809 ns: 553,000 per second (data sheet: up to
+    ///   550,000 reads, 500,000 writes, 500,000 mixed).
+    /// - `byte_ps`: Section III-B's "near PCIe theoretical maximum (about 800 000 4-kB IOPS)": 1.25 us / 4096
+    ///   B = 305 ps.
+    /// - `path_ns`: what is left of "less than 8 us" from doorbell to interrupt: a read takes 1,707 + 1,249 +
+    ///   4,300 + 0 to 300 = 7.3 to 7.6 us, a write 7.6 to 7.9 us.
+    /// - `vary_ns`: assumed. `retry_every`, `retry_ns`: AnandTech's review (April 2017) has p99.999 = 37 us
+    ///   at queue depth 1 from the application (data sheet: under 60 us for reads, 100 us for writes), which
+    ///   is 25 us above the mean; one in 20,000 puts the percentile beyond doubt there and is assumed, as is
+    ///   that a retry holds nobody else up. That review also has 584,800 reads per second: 1,710 ns.
     pub const P4800X: Device = Device {
         channels: 7,
         spread: 7,
@@ -76,19 +83,22 @@ impl Device {
 
     /// The precursor of Section V-B, on which ACT was run, "with very similar performance".
     ///
-    /// ACT saturated it at 150x. By the paper's 1x that is 150,000 reads of 1.5 KB and 461 MB/s in 128 KiB per second, about half of what the
-    /// P4800X's data sheet allows; so something costs more than the data sheet's rates. The model puts it where the paper leaves room: the
-    /// hardware-only path is for "normal reads and writes", so a request that is not whole blocks is taken to leave it.
-    /// `partial_ns` is fitted to the 150x: 1 s less the 128 KiB's 21 % over 150,000 is 5.3 us for one read, of which the media's
-    /// share is 1.25 blocks of 1,707 ns. It is no measurement. ACT's own 1x has twice the paper's rates (2,000 reads per second), by
-    /// which [`Device::P4800X`] reaches 140x without any such cost; `tests/papers.rs` shows both.
+    /// ACT saturated it at 150x. By the paper's 1x that is 150,000 reads of 1.5 KB and 461 MB/s in 128 KiB
+    /// per second, about half of what the P4800X's data sheet allows; so something costs more than the data
+    /// sheet's rates. The model puts it where the paper leaves room: the hardware-only path is for "normal
+    /// reads and writes", so a request that is not whole blocks is taken to leave it. `partial_ns` is fitted
+    /// to the 150x: 1 s less the 128 KiB's 21 % over 150,000 is 5.3 us for one read, of which the media's
+    /// share is 1.25 blocks of 1,707 ns. It is no measurement. ACT's own 1x has twice the paper's rates
+    /// (2,000 reads per second), by which [`Device::P4800X`] reaches 140x without any such cost;
+    /// `tests/papers.rs` shows both.
     pub const PROTOTYPE: Device = Device { partial_ns: 3_100, ..Device::P4800X };
 
     /// The medium with these numbers.
     pub fn medium(self) -> XPoint {
         let channels = self.channels.max(1);
         let spread = self.spread.clamp(1, channels);
-        // Channels that serve every block together are one: of 8 and 4 two are left and 1, of 7 and 7 one and 1.
+        // Channels that serve every block together are one: of 8 and 4 two are left and 1, of 7 and 7 one and
+        // 1.
         let together = (1..=spread)
             .rev()
             .find(|n| spread.is_multiple_of(*n) && channels.is_multiple_of(*n))
@@ -148,8 +158,8 @@ impl XPoint {
         end
     }
 
-    /// Blocks `first` to `last` through their channels, each block's parts `part_ns` long and `extra_ns` on top for the whole: when the first
-    /// block is through, and the last.
+    /// Blocks `first` to `last` through their channels, each block's parts `part_ns` long and `extra_ns` on
+    /// top for the whole: when the first block is through, and the last.
     #[inline]
     fn through_channels(
         &mut self,
@@ -166,7 +176,8 @@ impl XPoint {
             return (start.saturating_add(part_ns), *free_at);
         }
         let parts = (last - first + 1).saturating_mul(spread);
-        // Of `parts` dealt out in turn from channel `at` on, every channel gets this many, and the first ones one more.
+        // Of `parts` dealt out in turn from channel `at` on, every channel gets this many, and the first ones
+        // one more.
         let (each, more) = (parts / channels, parts % channels);
         let mut at = (first % channels * spread % channels) as usize;
         let (mut first_out, mut last_out) = (from_ns, from_ns);
@@ -202,7 +213,8 @@ impl Medium for XPoint {
             if kind == Kind::Read {
                 let (first_out, last_out) =
                     self.through_channels(first, last, device.read_ns, extra_ns, now_ns);
-                // The link follows the channels block by block: it ends its bytes, but not before the last block's have come.
+                // The link follows the channels block by block: it ends its bytes, but not before the last
+                // block's have come.
                 let tail = moving_ns(len.min(BLOCK), device.byte_ps);
                 ready = self.link(0, len, first_out).max(last_out.saturating_add(tail));
             } else {

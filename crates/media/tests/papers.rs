@@ -1,4 +1,5 @@
-//! The models against the papers: each test names the paper's value, the model's (run with `--nocapture`) and the tolerance.
+//! The models against the papers: each test names the paper's value, the model's (run with `--nocapture`) and
+//! the tolerance.
 
 mod driver;
 
@@ -92,8 +93,9 @@ fn p4800x_peaks_at_queue_depth_8() {
     let reached = (1..).find(|&depth| at(depth) >= 0.98 * peak).unwrap();
     near("queue depth of the peak (98 % of it)", 8.0, reached as f64, 0.25);
     println!("the peak: {peak:.0} per second (data sheet: up to 500,000)");
-    // "About 300,000", from a measured figure. Here the host's software waits for nobody, as if it had a core for every request: a device
-    // under 8 us and software under 4 us then give no less than 4 / 12 us, 333,000.
+    // "About 300,000", from a measured figure. Here the host's software waits for nobody, as if it had a core
+    // for every request: a device under 8 us and software under 4 us then give no less than 4 / 12 us,
+    // 333,000.
     near("IOPS at queue depth 4", 300e3, at(4), 0.20);
 }
 
@@ -109,8 +111,9 @@ fn p4800x_keeps_its_tail_under_load() {
         println!("queue depth {depth}: {:.0} per second, p99.999 {tail:.1} us (under 100)", run.iops);
         assert!(tail < 100.0);
     }
-    // Arrivals that wait for nobody are harder: at 90 % any device that serves one after the other, 1.81 us each, has a
-    // p99.999 of some 55 services, 100 us, before its own time. A miss of the target, by a few per cent (2 to 13, by the seed of the arrivals).
+    // Arrivals that wait for nobody are harder: at 90 % any device that serves one after the other, 1.81 us
+    // each, has a p99.999 of some 55 services, 100 us, before its own time. A miss of the target, by a few
+    // per cent (2 to 13, by the seed of the arrivals).
     let poisson =
         |part: f64| open(&mut medium(), part * peak, 20_000_000, 11, mixed()).percentile_us(0.99999);
     let (at_85, at_90) = (poisson(0.85), poisson(0.9));
@@ -139,7 +142,8 @@ fn optane_act() {
     near("ACT, 95 % within 1 ms", 150.0, largest(Device::PROTOTYPE, 1.0, 1e3), 0.15);
     near("ACT, 95 % within 128 us", 125.0, largest(Device::PROTOTYPE, 1.0, 128.0), 0.15);
     near("ACT, 95 % within 0.1 ms", 125.0, largest(Device::PROTOTYPE, 1.0, 100.0), 0.15);
-    // By the data sheet's rates alone the paper's multiple is missed by far; by ACT's own, twice the paper's, it is met.
+    // By the data sheet's rates alone the paper's multiple is missed by far; by ACT's own, twice the paper's,
+    // it is met.
     let [paper, tool] = [1.0, 2.0].map(|scale| largest(Device::P4800X, scale, 1e3));
     println!("the P4800X's numbers, 95 % within 1 ms: {paper}x by the paper's 1x (150x: a miss)");
     assert!(paper > 250.0, "no longer a miss: say so above");
@@ -174,7 +178,8 @@ fn the_same_seed_gives_the_same_times() {
     assert_ne!(times(7), times(8));
 }
 
-/// What every medium owes: no end before the beginning, at any place and length, and with the clock at its end.
+/// What every medium owes: no end before the beginning, at any place and length, and with the clock at its
+/// end.
 #[test]
 fn no_request_ends_before_it_begins() {
     let mut rng = Rng(1);

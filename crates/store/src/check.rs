@@ -1,4 +1,5 @@
-//! Point 1 of the contract, in one place: whole blocks, within the store, with data of the operation's length.
+//! Point 1 of the contract, in one place: whole blocks, within the store, with data of the operation's
+//! length.
 
 use crate::{Completion, Data, Operation, StoreError, Submitted};
 
@@ -76,7 +77,8 @@ impl Submitted {
 
 /// What every channel asks before it does anything.
 ///
-/// Errors: [`StoreError::OutOfRange`], [`StoreError::ReadOnly`], or a failed operation where its memory has another length.
+/// Errors: [`StoreError::OutOfRange`], [`StoreError::ReadOnly`], or a failed operation where its memory has
+/// another length.
 #[inline]
 pub fn check(
     operation: &Operation,

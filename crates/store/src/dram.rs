@@ -1,8 +1,9 @@
 //! A store in memory: private, thin, gone with the process.
 //!
-//! Every operation is done when `submit` returns: a copy between the store and host memory, without a lock. Pages take
-//! room once they are written and give it back when they are deallocated or zeroed in whole. A flush has nothing to
-//! do: there is no power cut that this process survives (see [`crate::Lossy`] for one that does).
+//! Every operation is done when `submit` returns: a copy between the store and host memory, without a lock.
+//! Pages take room once they are written and give it back when they are deallocated or zeroed in whole. A
+//! flush has nothing to do: there is no power cut that this process survives (see [`crate::Lossy`] for one
+//! that does).
 
 use std::fs::File;
 use std::io;
@@ -42,8 +43,8 @@ impl Dram {
         Ok(Dram { region: Arc::new(Region::anonymous(len)?), capacity, block_size })
     }
 
-    /// A store with the contents of a file or block device; its holes take no memory. What is left of the file after its
-    /// last whole block is not taken.
+    /// A store with the contents of a file or block device; its holes take no memory. What is left of the
+    /// file after its last whole block is not taken.
     pub fn from_file(path: impl AsRef<Path>, block_size: u32) -> io::Result<Dram> {
         let path = path.as_ref();
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));

@@ -1,7 +1,8 @@
 //! Calls that are to make a file's bytes durable, by all ways into it.
 //!
-//! The kernel reports a failed write-back once, to one of the calls that ran at that time, and forgets which bytes they were. So a call
-//! that went well counts only when those that ran beside it went well too, and none after one that failed.
+//! The kernel reports a failed write-back once, to one of the calls that ran at that time, and forgets which
+//! bytes they were. So a call that went well counts only when those that ran beside it went well too, and
+//! none after one that failed.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 

@@ -29,9 +29,11 @@ pub enum Kinds {
 pub enum Fault {
     /// Nothing was done.
     Error,
-    /// Some of its blocks (a seeded run of them) were written, the others not; other kinds fail as by [`Fault::Error`].
+    /// Some of its blocks (a seeded run of them) were written, the others not; other kinds fail as by
+    /// [`Fault::Error`].
     Torn,
-    /// Nothing was done: there is no room for what was to be written. Other kinds fail as by [`Fault::Error`].
+    /// Nothing was done: there is no room for what was to be written. Other kinds fail as by
+    /// [`Fault::Error`].
     Full,
     /// The channel says that it is busy.
     Busy,
@@ -179,7 +181,8 @@ pub struct FaultyChannel<C> {
     memory: Arc<Memory>,
     block_size: u64,
     plan: Arc<Mutex<Plan>>,
-    /// What is in flight below, under its index: the caller's token, and the failure of a torn write whose part it is.
+    /// What is in flight below, under its index: the caller's token, and the failure of a torn write whose
+    /// part it is.
     slots: Vec<Option<(Token, Option<Completion>)>>,
     free: Vec<usize>,
     ended: VecDeque<(Token, Completion)>,

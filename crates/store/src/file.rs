@@ -1,13 +1,15 @@
 //! A store in a regular file or on a block device.
 //!
-//! Opened to read, it goes through the page cache, and keeps writers out by a shared lock. Opened to serve, it takes the file for itself
-//! (an exclusive lock, and O_EXCL where it is a block device) and moves bytes with O_DIRECT, so that the host's cache is the only one. A
-//! file or device that this machine has mounted or otherwise in use is refused ([`nearside_dma::in_use`]), unless [`Beside`] says that
-//! it is wanted all the same. Where the file system has no O_DIRECT at this block size, it serves through the page
-//! cache and says so in [`File::notes`].
+//! Opened to read, it goes through the page cache, and keeps writers out by a shared lock. Opened to serve,
+//! it takes the file for itself (an exclusive lock, and O_EXCL where it is a block device) and moves bytes
+//! with O_DIRECT, so that the host's cache is the only one. A file or device that this machine has mounted or
+//! otherwise in use is refused ([`nearside_dma::in_use`]), unless [`Beside`] says that it is wanted all the
+//! same. Where the file system has no O_DIRECT at this block size, it serves through the page cache and says
+//! so in [`File::notes`].
 //!
 //! Calls go by io_uring, or by positioned calls in the reactor's own thread where the system denies io_uring
-//! ([`File::backend`]). Durability is fdatasync, and RWF_DSYNC for a single write. See [`crate::FileChannel`] for a request's way.
+//! ([`File::backend`]). Durability is fdatasync, and RWF_DSYNC for a single write. See [`crate::FileChannel`]
+//! for a request's way.
 
 use std::fs;
 use std::io;
@@ -53,8 +55,9 @@ pub enum Beside {
     /// While it is read nobody writes it, while it is written nobody uses it; else it is not opened.
     #[default]
     Nobody,
-    /// Whoever does. Who only reads it must take nothing that was read before for what it is now, and hears in [`File::writer`] who writes
-    /// it. Who writes it despite a mount or a loop device destroys what is on it; another program's lock is respected.
+    /// Whoever does. Who only reads it must take nothing that was read before for what it is now, and hears
+    /// in [`File::writer`] who writes it. Who writes it despite a mount or a loop device destroys what is on
+    /// it; another program's lock is respected.
     Anybody,
 }
 
@@ -92,8 +95,9 @@ pub struct File {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) file: Arc<fs::File>,
-    /// Another descriptor of a file that is written, opened at the same time. The kernel tells each descriptor once of a write-back that
-    /// failed; no other call uses this one, so that it has not been told.
+    /// Another descriptor of a file that is written, opened at the same time. The kernel tells each
+    /// descriptor once of a write-back that failed; no other call uses this one, so that it has not been
+    /// told.
     pub(crate) witness: Option<Arc<fs::File>>,
     pub(crate) capacity: u64,
     pub(crate) block_size: u32,
@@ -110,8 +114,8 @@ pub(crate) struct Inner {
 }
 
 impl File {
-    /// Opens a file or block device. What is left of it after its last whole block is not part of the store. Errors
-    /// name the file; one that is in use is [`io::ErrorKind::ResourceBusy`], with who uses it.
+    /// Opens a file or block device. What is left of it after its last whole block is not part of the store.
+    /// Errors name the file; one that is in use is [`io::ErrorKind::ResourceBusy`], with who uses it.
     pub fn open(path: impl AsRef<Path>, options: FileOptions) -> io::Result<File> {
         let path = path.as_ref();
         File::open_inner(path, options)
@@ -209,7 +213,8 @@ impl File {
         self.inner.direct
     }
 
-    /// Who else writes the file, where it was opened to be read [beside anybody](Beside::Anybody) and somebody did.
+    /// Who else writes the file, where it was opened to be read [beside anybody](Beside::Anybody) and
+    /// somebody did.
     pub fn writer(&self) -> Option<&str> {
         self.inner.writer.as_deref()
     }

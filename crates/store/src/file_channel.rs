@@ -1,13 +1,14 @@
 //! One reactor's way into a [`crate::File`].
 //!
-//! A request is checked, becomes a [`Job`], and runs through its calls (most have one; a short transfer is continued, a
-//! missing ability of the file system is made up for by another call). A warm read through the page cache is tried at
-//! once, without waiting, and is then done when `submit` returns. Operations that overlap one in flight, where
-//! either changes bytes, wait for it: so no block is torn.
+//! A request is checked, becomes a [`Job`], and runs through its calls (most have one; a short transfer is
+//! continued, a missing ability of the file system is made up for by another call). A warm read through the
+//! page cache is tried at once, without waiting, and is then done when `submit` returns. Operations that
+//! overlap one in flight, where either changes bytes, wait for it: so no block is torn.
 //!
-//! A durable write that finds no room (the file system is full) was not acknowledged, and nothing else is lost by it, unless what
-//! failed was not the write but the write-back that came with it: a second descriptor, which no call has told of a failed write-back,
-//! is asked to make the file durable. If that goes well, the write alone has failed.
+//! A durable write that finds no room (the file system is full) was not acknowledged, and nothing else is
+//! lost by it, unless what failed was not the write but the write-back that came with it: a second
+//! descriptor, which no call has told of a failed write-back, is asked to make the file durable. If that goes
+//! well, the write alone has failed.
 //!
 //! O_DIRECT wants aligned memory: host memory that is not goes by way of a bounce buffer.
 
@@ -289,7 +290,8 @@ impl FileChannel {
         spans.iter().all(|&s| self.memory.locate(s).1.is_multiple_of(align) && s.len().is_multiple_of(align))
     }
 
-    /// Makes the job; its memory is bounced where O_DIRECT needs it. Gives the data back where there is no room for it.
+    /// Makes the job; its memory is bounced where O_DIRECT needs it. Gives the data back where there is no
+    /// room for it.
     fn job(&mut self, operation: Operation, data: Data<'_>, token: Token) -> io::Result<Job> {
         let mut bounced = None;
         let bytes = match data {
@@ -647,7 +649,8 @@ mod tests {
         for errno in [ENOSPC, EDQUOT, 27] {
             for (operation, calls) in [
                 (write(false), vec![Err(errno)]),
-                // Some blocks found room, the others not; then the witness, which is interrupted once, says that all is well.
+                // Some blocks found room, the others not; then the witness, which is interrupted once, says
+                // that all is well.
                 (write(true), vec![Ok(512), Err(errno), Err(4), Ok(0)]),
                 (zeroes, vec![Err(errno)]),
                 (zeroes, vec![unsupported, Err(errno)]),

@@ -1,16 +1,17 @@
 //! Where a drive's bytes live.
 //!
-//! A [`Store`] is a flat range of bytes. Each reactor works through a [`Channel`] of its own. The contract that every
-//! store owes (`nearside-conformance` checks it):
+//! A [`Store`] is a flat range of bytes. Each reactor works through a [`Channel`] of its own. The contract
+//! that every store owes (`nearside-conformance` checks it):
 //!
-//! 1. Offsets and lengths are multiples of [`Store::block_size`] and lie within [`Store::capacity`]; a channel answers
-//!    [`StoreError::OutOfRange`] otherwise and changes nothing.
-//! 2. An operation is either done when `submit` returns, or completes by exactly one later `poll`, in any order. Its token comes
-//!    back unchanged; an owned buffer comes back with it.
-//! 3. A read sees every write that completed before the read was submitted, on any channel. Operations in flight at the
-//!    same time on the same block have no order, but a block of `block_size` bytes is never torn within one channel.
-//! 4. Once a flush completes, every write that completed before the flush was submitted survives a power cut. A write with
-//!    `fua` survives by itself when it completes.
+//! 1. Offsets and lengths are multiples of [`Store::block_size`] and lie within [`Store::capacity`]; a
+//!    channel answers [`StoreError::OutOfRange`] otherwise and changes nothing.
+//! 2. An operation is either done when `submit` returns, or completes by exactly one later `poll`, in any
+//!    order. Its token comes back unchanged; an owned buffer comes back with it.
+//! 3. A read sees every write that completed before the read was submitted, on any channel. Operations in
+//!    flight at the same time on the same block have no order, but a block of `block_size` bytes is never
+//!    torn within one channel.
+//! 4. Once a flush completes, every write that completed before the flush was submitted survives a power cut.
+//!    A write with `fua` survives by itself when it completes.
 //! 5. Bytes that were never written, and deallocated or zeroed ones, read as zeros.
 //! 6. A failed operation reports its error and leaves each block of its range old or new.
 
@@ -139,7 +140,8 @@ pub enum StoreError {
         /// What the medium said.
         reason: String,
     },
-    /// What holds the bytes has no room for these: its file system is full, or a quota is. Nothing that was acknowledged is lost.
+    /// What holds the bytes has no room for these: its file system is full, or a quota is. Nothing that was
+    /// acknowledged is lost.
     #[error("{operation} of {len} bytes at {offset} found no room: {reason}")]
     Full {
         /// Which operation.
@@ -184,14 +186,15 @@ pub trait Channel: Send + 'static {
     /// Starts an operation at time `now`.
     fn submit(&mut self, operation: Operation, data: Data<'_>, token: Token, now: Nanos) -> Submitted;
 
-    /// Hands finished operations to `sink`; returns the time at which the next one can be due, if the store knows
-    /// (a store that waits for the kernel answers `now`).
+    /// Hands finished operations to `sink`; returns the time at which the next one can be due, if the store
+    /// knows (a store that waits for the kernel answers `now`).
     fn poll(&mut self, now: Nanos, sink: &mut impl FnMut(Token, Completion)) -> Option<Nanos>;
 
     /// Operations in flight.
     fn in_flight(&self) -> usize;
 
-    /// A hint that `len` bytes at `offset` will be read very soon: brings them nearer where that costs nothing.
+    /// A hint that `len` bytes at `offset` will be read very soon: brings them nearer where that costs
+    /// nothing.
     #[inline]
     fn prefetch(&self, _offset: u64, _len: u64) {}
 }

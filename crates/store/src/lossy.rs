@@ -1,8 +1,9 @@
 //! A store in memory that forgets what was not flushed: for crash tests.
 //!
-//! It keeps what is durable apart from what has only been written, and of the latter every version of every block since the last
-//! flush. [`Lossy::crash`] ends it the way a power cut may: each block that was written and not flushed comes back, by a seeded
-//! draw of its own, as its durable version or as any one written since.
+//! It keeps what is durable apart from what has only been written, and of the latter every version of every
+//! block since the last flush. [`Lossy::crash`] ends it the way a power cut may: each block that was written
+//! and not flushed comes back, by a seeded draw of its own, as its durable version or as any one written
+//! since.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,7 +1,8 @@
 //! A store that takes its time: any store below, completions at the time of a model.
 //!
-//! The operation itself is handed to the store below when it is submitted; what waits is its completion, until the time that a
-//! [`Medium`] gives for it. The model asks no clock, so it runs on real and on made-up time alike. All channels share one medium.
+//! The operation itself is handed to the store below when it is submitted; what waits is its completion,
+//! until the time that a [`Medium`] gives for it. The model asks no clock, so it runs on real and on made-up
+//! time alike. All channels share one medium.
 
 use std::io;
 use std::sync::{Arc, Mutex};

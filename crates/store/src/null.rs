@@ -9,8 +9,8 @@ use nearside_dma::Memory;
 use crate::check::check;
 use crate::{Channel, Completion, Data, Operation, Store, Submitted, Token};
 
-/// A store that keeps nothing: a write is forgotten, a read leaves the buffer as it was. It answers at once, refuses what any store
-/// refuses, and so owes the contract's points 1 and 2 but not 3 to 5.
+/// A store that keeps nothing: a write is forgotten, a read leaves the buffer as it was. It answers at once,
+/// refuses what any store refuses, and so owes the contract's points 1 and 2 but not 3 to 5.
 #[derive(Clone, Debug)]
 pub struct Null {
     capacity: u64,

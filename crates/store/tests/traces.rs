@@ -1,4 +1,5 @@
-//! What the operator hears of a file that is a store: each trouble at its level, the same no more than once in ten seconds.
+//! What the operator hears of a file that is a store: each trouble at its level, the same no more than once
+//! in ten seconds.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! Asynchronous Event Request (Base 2.0, 5.2): requests wait for events, events for requests. After one of a type, others of
-//! the type are held back until the host has read the log page that goes with it.
+//! Asynchronous Event Request (Base 2.0, 5.2): requests wait for events, events for requests. After one of a
+//! type, others of the type are held back until the host has read the log page that goes with it.
 
 use std::collections::VecDeque;
 

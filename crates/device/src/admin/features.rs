@@ -1,5 +1,5 @@
-//! Get and Set Features (Base 2.0, 5.15 and 5.27; NVM Command Set 1.0, 4.1.4). Nothing is saveable: a saved value is the
-//! default, and a Set Features with SV is refused.
+//! Get and Set Features (Base 2.0, 5.15 and 5.27; NVM Command Set 1.0, 4.1.4). Nothing is saveable: a saved
+//! value is the default, and a Set Features with SV is refused.
 
 use std::sync::atomic::Ordering;
 
@@ -22,7 +22,8 @@ use crate::queue::CompletionSlot;
 use crate::reactor::Reactor;
 use crate::shared::Shared;
 
-/// Kelvins. A drive in software has no sensor: it always says 25 °C, and its thresholds are compared with that.
+/// Kelvins. A drive in software has no sensor: it always says 25 °C, and its thresholds are compared with
+/// that.
 pub(super) const TEMPERATURE: u16 = 298;
 /// The over-temperature threshold after a reset.
 const OVER: u16 = 343;
@@ -184,10 +185,12 @@ pub(super) fn supported<S: Store, F: Firmware<S>>(
     })
 }
 
-/// SMART / health critical warnings that there are: bits 7:0 of Asynchronous Event Configuration; 7 and 6 are reserved.
+/// SMART / health critical warnings that there are: bits 7:0 of Asynchronous Event Configuration; 7 and 6 are
+/// reserved.
 const CRITICAL_WARNINGS: u32 = 0x3f;
 
-/// Bits of CDW11 that Set Features takes for a feature; the others are reserved, or stand for what there is not.
+/// Bits of CDW11 that Set Features takes for a feature; the others are reserved, or stand for what there is
+/// not.
 fn settable<S: Store, F: Firmware<S>>(shared: &Shared<S, F>, id: u8) -> u32 {
     match id {
         fid::ARBITRATION => 0xffff_ff07,

@@ -1,7 +1,8 @@
 //! Reactor 0's second job: the registers and the admin commands.
 //!
-//! The registers lie in shared memory and nothing traps a write to them: [`Admin::step`] looks at them. A command that
-//! concerns queues of another reactor is sent there as a message and answered when that reactor says it is done.
+//! The registers lie in shared memory and nothing traps a write to them: [`Admin::step`] looks at them. A
+//! command that concerns queues of another reactor is sent there as a message and answered when that reactor
+//! says it is done.
 
 mod events;
 mod features;

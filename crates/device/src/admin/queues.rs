@@ -195,8 +195,8 @@ impl Admin {
         self.wait_for(reactor, owner, Waiting::Command(slot), |key| Message::DeleteCq { id, key })
     }
 
-    /// DW0 bit 0 says 1 where nothing was aborted. What can be: near-data commands and event requests; all else is done
-    /// before an Abort could reach it.
+    /// DW0 bit 0 says 1 where nothing was aborted. What can be: near-data commands and event requests; all
+    /// else is done before an Abort could reach it.
     pub(super) fn abort<S: Store, F: Firmware<S>>(
         &mut self,
         reactor: &mut Reactor<S, F>,

@@ -1,4 +1,5 @@
-//! A command from its execution to its answer: operations of the store one after the other, or a job of the firmware's.
+//! A command from its execution to its answer: operations of the store one after the other, or a job of the
+//! firmware's.
 
 use nearside_clock::Nanos;
 use nearside_dma::{IoBuffer, Span};
@@ -38,7 +39,8 @@ pub(super) enum CommandKind {
     Flush(Vec<usize>),
     /// The range in flight, and those that are left.
     Deallocate(Operation, Vec<(u64, u64)>),
-    /// The firmware has it; where the reply goes and how long it may be, and whether it was cancelled for an Abort.
+    /// The firmware has it; where the reply goes and how long it may be, and whether it was cancelled for an
+    /// Abort.
     NearData {
         layout: Layout,
         room: usize,
@@ -150,7 +152,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         Ok(())
     }
 
-    /// Hands a near-data command to the firmware. `request`: bytes that the host gives; `room`: bytes it takes.
+    /// Hands a near-data command to the firmware. `request`: bytes that the host gives; `room`: bytes it
+    /// takes.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn near_data(
         &mut self,
@@ -354,7 +357,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         self.flush_all(Owner::Shutdown, now);
     }
 
-    /// Flushes all namespaces, one after the other. Those that the reactor never was attached to are flushed as well: others wrote.
+    /// Flushes all namespaces, one after the other. Those that the reactor never was attached to are flushed
+    /// as well: others wrote.
     fn flush_all(&mut self, owner: Owner, now: Nanos) {
         for (nsid, namespace) in self.shared.subsystem.namespaces() {
             // Without a way in, the flush would be a lie.

@@ -14,8 +14,8 @@ use crate::queue::{CompletionSlot, Cq, Sq};
 use crate::shared::Message;
 
 impl<S: Store, F: Firmware<S>> Reactor<S, F> {
-    /// The subsystem has changed: lets go of a namespace that is not there any more. What waits for it is refused, near-data commands
-    /// are cancelled, and what the store works on is waited for.
+    /// The subsystem has changed: lets go of a namespace that is not there any more. What waits for it is
+    /// refused, near-data commands are cancelled, and what the store works on is waited for.
     pub(super) fn namespace_changed(&mut self, nsid: u32, now: Nanos) {
         let Some(place) = self.attached.find(nsid) else { return };
         let there = self.shared.subsystem.namespace(nsid);
@@ -148,8 +148,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         self.in_flight() == 0 && self.attached.iter().all(|attached| attached.worker.in_flight() == 0)
     }
 
-    /// The host is gone: its near-data work ends soon, also what runs for no command just now. What the store works on ends when it does
-    /// ([`Reactor::is_drained`]).
+    /// The host is gone: its near-data work ends soon, also what runs for no command just now. What the store
+    /// works on ends when it does ([`Reactor::is_drained`]).
     pub fn abandon(&mut self) {
         self.cancel(|_, _| true, false);
         self.leave(None);

@@ -1,10 +1,10 @@
 //! A reactor: owns queue pairs and ways into the namespaces, and works when it is stepped.
 //!
-//! [`Reactor::step`] takes a batch of commands from each queue, checks each and asks the cache for the data of all,
-//! then executes them in order, each answered as soon as its copy is done. What the store or the firmware
-//! completes later is answered when it does (`command`).
-//! One interrupt decision per batch. Reactor 0 does registers and admin as well; what others ask of a reactor comes by mail (`mail`).
-//! A step never waits, sleeps or asks a clock.
+//! [`Reactor::step`] takes a batch of commands from each queue, checks each and asks the cache for the data
+//! of all, then executes them in order, each answered as soon as its copy is done. What the store or the
+//! firmware completes later is answered when it does (`command`). One interrupt decision per batch. Reactor 0
+//! does registers and admin as well; what others ask of a reactor comes by mail (`mail`). A step never waits,
+//! sleeps or asks a clock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -87,7 +87,8 @@ pub struct Reactor<S: Store, F: Firmware<S> = ()> {
     finished: Vec<(Token, Completion)>,
     answered: Vec<(Token, Outcome)>,
     layout: Layout,
-    /// Submission queues that wait for their commands before they go, with the key to answer; without one, their completion queue goes as well.
+    /// Submission queues that wait for their commands before they go, with the key to answer; without one,
+    /// their completion queue goes as well.
     deleting: Vec<(u16, Option<usize>)>,
     /// A reset that waits for the operations in flight.
     resetting: Option<usize>,
@@ -155,7 +156,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         }
         if !self.parked.is_empty() {
             step.work += self.retry(now);
-            // The store has room again when something completes, and another reactor's lock is gone within a step of it.
+            // The store has room again when something completes, and another reactor's lock is gone within a
+            // step of it.
             step.at(Some(now));
         }
         let active = if self.resetting.is_none() { self.queues.active.len() } else { 0 };
@@ -204,8 +206,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         step
     }
 
-    /// Whether a step now would find nothing that the host or another reactor has done since the last: asked once
-    /// more after arming the wake-up, before sleeping.
+    /// Whether a step now would find nothing that the host or another reactor has done since the last: asked
+    /// once more after arming the wake-up, before sleeping.
     pub fn is_quiet(&self) -> bool {
         let registers = self.shared.registers();
         !self.shared.mailboxes[self.id].is_full()
@@ -348,7 +350,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         }
     }
 
-    /// Keeps a command that is answered later, under the token that the store or the firmware was given for it.
+    /// Keeps a command that is answered later, under the token that the store or the firmware was given for
+    /// it.
     #[inline]
     fn keep(&mut self, token: Token, command: Command) {
         let key = self.commands.insert(command);

@@ -1,4 +1,5 @@
-//! A raw host for tests: writes submission entries itself, steps the controller on simulated time, reads completions.
+//! A raw host for tests: writes submission entries itself, steps the controller on simulated time, reads
+//! completions.
 #![allow(dead_code, unused_imports)]
 
 use std::collections::VecDeque;

@@ -1,6 +1,7 @@
-//! NVMe commands through the kernel's driver (`linux/nvme_ioctl.h`): ioctls on a controller (`/dev/nvmeX`), a namespace's block device
-//! (`/dev/nvmeXnY`) or its character device (`/dev/ngXnY`), one at a time; or io_uring commands on either character device, many in
-//! flight ([`CommandRing`]). They need CAP_SYS_ADMIN, but for some that only read.
+//! NVMe commands through the kernel's driver (`linux/nvme_ioctl.h`): ioctls on a controller (`/dev/nvmeX`), a
+//! namespace's block device (`/dev/nvmeXnY`) or its character device (`/dev/ngXnY`), one at a time; or
+//! io_uring commands on either character device, many in flight ([`CommandRing`]). They need CAP_SYS_ADMIN,
+//! but for some that only read.
 
 mod ring;
 
@@ -81,8 +82,8 @@ pub fn namespace_of(device: &File) -> io::Result<u32> {
     u32::try_from(nsid).ok().filter(|&n| n > 0).ok_or_else(io::Error::last_os_error)
 }
 
-/// Sends a command and waits for it; `data` are its data, in the direction that the opcode says. An error is the system's: the command
-/// did not reach the drive, or its fate is unknown.
+/// Sends a command and waits for it; `data` are its data, in the direction that the opcode says. An error is
+/// the system's: the command did not reach the drive, or its fate is unknown.
 pub fn pass(device: &File, queue: Queue, command: &Passthrough, data: &mut [u8]) -> io::Result<Passed> {
     let data_len = u32::try_from(data.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     let mut cmd = PassthruCmd64 {
@@ -95,8 +96,8 @@ pub fn pass(device: &File, queue: Queue, command: &Passthrough, data: &mut [u8])
         ..PassthruCmd64::default()
     };
     let request = if queue == Queue::Admin { ADMIN64 } else { IO64 };
-    // SAFETY: `cmd` has the layout that the request names; `addr` has `data_len` bytes, borrowed for as long as the call, which
-    // returns after the command has ended or was aborted.
+    // SAFETY: `cmd` has the layout that the request names; `addr` has `data_len` bytes, borrowed for as long
+    // as the call, which returns after the command has ended or was aborted.
     let status = unsafe { libc::ioctl(device.as_raw_fd(), request, &mut cmd) };
     match u16::try_from(status) {
         Ok(status) => Ok(Passed { status, result: cmd.result }),

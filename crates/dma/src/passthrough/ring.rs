@@ -1,7 +1,9 @@
-//! The same commands by io_uring (Linux 5.19, admin commands 6.0): many in flight, none waited for by a thread of its own.
+//! The same commands by io_uring (Linux 5.19, admin commands 6.0): many in flight, none waited for by a
+//! thread of its own.
 //!
-//! A command moves into the ring with its data and comes back with them, so that no completion can write to memory that is gone; a ring
-//! that is dropped waits for its commands first, as long as the kernel can be entered.
+//! A command moves into the ring with its data and comes back with them, so that no completion can write to
+//! memory that is gone; a ring that is dropped waits for its commands first, as long as the kernel can be
+//! entered.
 
 use std::fs::File;
 use std::io;
@@ -69,8 +71,9 @@ impl std::fmt::Debug for CommandRing {
 }
 
 impl CommandRing {
-    /// A ring for up to `depth` commands in flight. An error: this system has no such rings, or keeps them from this process. Whether
-    /// the device takes such commands shows at the first, which ends in ENOTTY, EOPNOTSUPP or EINVAL where it does not.
+    /// A ring for up to `depth` commands in flight. An error: this system has no such rings, or keeps them
+    /// from this process. Whether the device takes such commands shows at the first, which ends in ENOTTY,
+    /// EOPNOTSUPP or EINVAL where it does not.
     pub fn new(device: File, depth: u32) -> io::Result<CommandRing> {
         let ring = IoUring::builder().build(depth)?;
         Ok(CommandRing { ring, slots: (0..depth).map(|_| None).collect(), in_flight: 0, device })
@@ -107,8 +110,8 @@ impl CommandRing {
         bytes[..72].copy_from_slice(&words);
         let operation = if queue == Queue::Admin { ADMIN } else { IO };
         let entry = opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), operation).cmd(bytes).build();
-        // SAFETY: what the entry points to stays where it is until the completion: the slot owns the data's memory, which does not
-        // move with the vector, and nobody touches it before.
+        // SAFETY: what the entry points to stays where it is until the completion: the slot owns the data's
+        // memory, which does not move with the vector, and nobody touches it before.
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(index as u64)) };
         pushed.map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))?;
         self.slots[index] = Some(PassthroughSlot { user, data });

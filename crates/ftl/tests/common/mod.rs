@@ -3,7 +3,8 @@
 
 use nearside_media::nand::{Drive, Geometry, SPARE_BLOCKS, cosmos_plus};
 
-/// A drive of so many slots of 4 KiB and dies, with blocks of so many pages, over-provisioned so far. Its buffer is lost in a power cut.
+/// A drive of so many slots of 4 KiB and dies, with blocks of so many pages, over-provisioned so far. Its
+/// buffer is lost in a power cut.
 pub fn drive(slots: u64, dies: u32, pages: u32, physical_permille: u64) -> Drive {
     let like = cosmos_plus();
     let units = (slots * physical_permille / 1000).div_ceil(4);

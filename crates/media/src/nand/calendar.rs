@@ -1,12 +1,12 @@
 //! When a channel is taken: intervals of time, some of them in the future.
 //!
-//! A die that is busy until late reserves its transfer for late; a transfer of another die that is ready earlier goes into
-//! the gap before it. A plain "free from" would let the first block the second.
+//! A die that is busy until late reserves its transfer for late; a transfer of another die that is ready
+//! earlier goes into the gap before it. A plain "free from" would let the first block the second.
 
 use std::collections::VecDeque;
 
-/// Intervals that are remembered at most. Dies that are ordered far ahead of the present, as when writes come faster than the flash takes
-/// them, leave more; the earliest are then forgotten.
+/// Intervals that are remembered at most. Dies that are ordered far ahead of the present, as when writes come
+/// faster than the flash takes them, leave more; the earliest are then forgotten.
 const REMEMBERED: usize = 64;
 
 /// The taken intervals (start, end), in order and apart from each other.
@@ -16,8 +16,8 @@ pub(crate) struct Calendar {
 }
 
 impl Calendar {
-    /// Takes the first `len` nanoseconds that are free at or after `earliest`; answers their start. Nothing before `now`
-    /// will be asked for again.
+    /// Takes the first `len` nanoseconds that are free at or after `earliest`; answers their start. Nothing
+    /// before `now` will be asked for again.
     pub fn reserve(&mut self, earliest: u64, len: u64, now: u64) -> u64 {
         while self.taken.len() > REMEMBERED || self.taken.front().is_some_and(|&(_, end)| end <= now) {
             self.taken.pop_front();

@@ -1,8 +1,9 @@
 //! NAND flash as time: dies behind channels, each with one operation at a time.
 //!
-//! A [`Drive`] is data: geometry, times, controller. [`Nand`] is its flash array: a timeline for each die and each
-//! channel. It knows nothing of logical addresses; a translation layer (`nearside-ftl`) says which unit of which die is read,
-//! programmed or erased, and [`Controller`] has the times of what lies around the array.
+//! A [`Drive`] is data: geometry, times, controller. [`Nand`] is its flash array: a timeline for each die and
+//! each channel. It knows nothing of logical addresses; a translation layer (`nearside-ftl`) says which unit
+//! of which die is read, programmed or erased, and [`Controller`] has the times of what lies around the
+//! array.
 //!
 //! A *unit* is what one program writes: one page of each plane of a die (multi-plane programming throughout).
 //! A read senses one unit and brings the bytes asked for over the channel.
@@ -58,7 +59,8 @@ impl Geometry {
 pub struct Timings {
     /// Sensing a page (tR), in nanoseconds: of a lower page, of an upper page.
     pub read_ns: [u64; 2],
-    /// Reads that must be sensed again with shifted thresholds, per million; each takes `read_ns` three times more.
+    /// Reads that must be sensed again with shifted thresholds, per million; each takes `read_ns` three times
+    /// more.
     pub retry_per_million: u64,
     /// Programming a page (tPROG), in nanoseconds: a lower page, an upper page.
     pub program_ns: [u64; 2],
@@ -70,7 +72,8 @@ pub struct Timings {
     pub channel_ns_per_kib: u64,
     /// Stopping a program or an erase for a read, and going on with it; where the flash can.
     pub suspend_ns: Option<u64>,
-    /// Reads go before programs and erases that have not begun, until these have waited so long, in nanoseconds.
+    /// Reads go before programs and erases that have not begun, until these have waited so long, in
+    /// nanoseconds.
     pub patience_ns: u64,
 }
 
@@ -122,8 +125,8 @@ pub struct Drive {
     pub seed: u64,
 }
 
-/// Erase blocks of a die that hold no data at any time: being filled, being collected, or kept free so that collecting
-/// can go on. They come on top of the over-provisioning.
+/// Erase blocks of a die that hold no data at any time: being filled, being collected, or kept free so that
+/// collecting can go on. They come on top of the over-provisioning.
 pub const SPARE_BLOCKS: u32 = 6;
 
 /// With fewer blocks on a die, the choice between them would be coarser than on any real one.
@@ -131,9 +134,9 @@ const MIN_BLOCKS: u64 = 32;
 const MIN_PAGES: u32 = 16;
 
 impl Drive {
-    /// The same drive with another capacity, and flash for it: as many dies as before, blocks of as many pages, and as many
-    /// blocks as it takes. Where that would leave a die fewer than 32 blocks, blocks get fewer pages (down to 16), and
-    /// then the drive gets fewer dies.
+    /// The same drive with another capacity, and flash for it: as many dies as before, blocks of as many
+    /// pages, and as many blocks as it takes. Where that would leave a die fewer than 32 blocks, blocks get
+    /// fewer pages (down to 16), and then the drive gets fewer dies.
     pub fn sized(mut self, capacity: u64) -> Drive {
         self.capacity = capacity;
         let g = &mut self.geometry;

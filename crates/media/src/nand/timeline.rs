@@ -1,10 +1,12 @@
 //! The flash array's timelines.
 //!
-//! A die does one operation at a time. What the host waits for, a read, is placed at once and its end is known. What nobody
-//! waits for yet (programs, erases, the reads of garbage collection) stands in the die's queue and is begun, in order, once the die
-//! is idle; a read that comes meanwhile goes first. An operation that has waited longer than the flash's patience goes
-//! before reads again, so that a die under steady reads still writes. A read never waits for what comes after it, so its end is final when it
-//! is placed; only whoever asks for the end of a queued operation ([`Nand::wait`], [`Nand::drain`]) has it placed before later reads.
+//! A die does one operation at a time. What the host waits for, a read, is placed at once and its end is
+//! known. What nobody waits for yet (programs, erases, the reads of garbage collection) stands in the die's
+//! queue and is begun, in order, once the die is idle; a read that comes meanwhile goes first. An operation
+//! that has waited longer than the flash's patience goes before reads again, so that a die under steady reads
+//! still writes. A read never waits for what comes after it, so its end is final when it is placed; only
+//! whoever asks for the end of a queued operation ([`Nand::wait`], [`Nand::drain`]) has it placed before
+//! later reads.
 
 use std::collections::VecDeque;
 
@@ -80,7 +82,8 @@ impl Nand {
         self.now = 0;
     }
 
-    /// The host reads `bytes` of a unit: when they are in the controller. Times never go back from call to call.
+    /// The host reads `bytes` of a unit: when they are in the controller. Times never go back from call to
+    /// call.
     pub fn read(&mut self, die: u32, unit: u32, bytes: u32, now: u64) -> u64 {
         self.advance(die, now);
         let patience = self.timings.patience_ns;
@@ -146,7 +149,8 @@ impl Nand {
         it.begun > ticket.nth && it.programming.is_none_or(|(_, end)| end <= now)
     }
 
-    /// When a queued program ends; it goes before the reads that come from now on, and so does all that was queued before it.
+    /// When a queued program ends; it goes before the reads that come from now on, and so does all that was
+    /// queued before it.
     pub fn wait(&mut self, ticket: Ticket, now: u64) -> u64 {
         self.advance(ticket.die, now);
         while self.dies[ticket.die as usize].begun <= ticket.nth {

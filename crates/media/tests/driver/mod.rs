@@ -1,5 +1,5 @@
-//! Requests for a medium in made-up time, from a closed loop at a depth or from arrivals of their own: an event loop and no more (the
-//! generator that users have is `nearside-loadgen`).
+//! Requests for a medium in made-up time, from a closed loop at a depth or from arrivals of their own: an
+//! event loop and no more (the generator that users have is `nearside-loadgen`).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -87,9 +87,9 @@ pub fn open(
     Run::of(times, now as u64)
 }
 
-/// Aerospike's certification tool at a multiple of PIEEE'17's 1x (Section V-B): 1,000 reads of 1.5 KB per second, Poisson, at 512-byte
-/// places; 1.536 MB/s of 128 KiB reads and as much of writes, paced evenly. `scale` 2 is the tool's own 1x of 2,000 reads. The
-/// small reads' times.
+/// Aerospike's certification tool at a multiple of PIEEE'17's 1x (Section V-B): 1,000 reads of 1.5 KB per
+/// second, Poisson, at 512-byte places; 1.536 MB/s of 128 KiB reads and as much of writes, paced evenly.
+/// `scale` 2 is the tool's own 1x of 2,000 reads. The small reads' times.
 pub fn act(medium: &mut impl Medium, multiple: f64, scale: f64, seconds: f64, capacity: u64) -> Run {
     const LARGE: u64 = 128 << 10;
     let mut rng = Rng(7);
