@@ -119,12 +119,12 @@ impl<S: Store, O: Observer> Namespace<S, O> {
         &self.uuid
     }
 
-    /// The same with an NGUID, which it else has none of (zeros).
+    /// This namespace with an NGUID; without this it has none (zeros).
     pub fn with_nguid(self, nguid: [u8; 16]) -> Self {
         Namespace { nguid, ..self }
     }
 
-    /// The same, where `protected` never written, whatever its store allows.
+    /// This namespace, never written where `protected`, whatever its store allows.
     pub fn protected(self, protected: bool) -> Self {
         Namespace { protected, ..self }
     }

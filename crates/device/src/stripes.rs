@@ -70,7 +70,7 @@ impl Stripes {
         }
     }
 
-    /// An operation that waited will not try again: takes its mark off. Another that waits will set it anew.
+    /// An operation that waited will not try again: takes its mark off. Another that waits will set it again.
     pub(crate) fn abandon(&self, operation: &Operation) {
         let Some((first, count, _)) = extent(operation) else { return };
         for i in 0..count {

@@ -155,7 +155,7 @@ pub fn run(
 #[derive(Default)]
 pub struct Scratch(Vec<libc::iovec>);
 
-// SAFETY: the pointers in it mean nothing between calls: each call fills it anew.
+// SAFETY: the pointers in it mean nothing between calls: each call fills it again.
 unsafe impl Send for Scratch {}
 
 pub(crate) fn allocate_mode(call: Call) -> i32 {

@@ -3,7 +3,7 @@
 //! The front is a host to the drive. For each association it makes a controller of `nearside-device`, whose
 //! queue pairs lie in memory as for any host; it copies each capsule's entry into a submission queue with its
 //! SGL naming a staging buffer, steps the reactor on the same thread, and sends what the completion queue
-//! says. The drive so knows nothing of TCP.
+//! says. So the drive knows nothing of TCP.
 //!
 //! A read passes: [`thread`] -> [`connection`] (the capsule, checked) -> [`queue`] -> the drive's reactor ->
 //! [`connection`] (C2HData) -> [`output`]. Hosts are not believed: a peer that breaks the rules, or that

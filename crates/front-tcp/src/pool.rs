@@ -46,7 +46,7 @@ struct Held {
 /// The buffers.
 ///
 /// A host gets no more of a size than what is left of it: one host alone half, each of two a third, and so
-/// on. Whoever comes next so always finds some, whatever the others do with theirs. Each size has chunks of
+/// on. So whoever comes next always finds some, whatever the others do with theirs. Each size has chunks of
 /// its own, which others do not cut.
 pub(crate) struct Pool {
     region: Arc<Region>,

@@ -145,7 +145,7 @@ impl Queue {
         queue
     }
 
-    /// The controller begins anew with its rings.
+    /// The controller starts over with its queue memory.
     pub(crate) fn rewind(&mut self, queue_memory: &Region) {
         queue_memory.fill(self.cq, self.memory_entries as usize * 16, 0);
         (self.tail, self.head, self.phase, self.dirty) = (0, 0, true, false);
@@ -313,7 +313,7 @@ impl Queue {
         self.taken = 0;
     }
 
-    /// All commands: the controller begins anew. Buffers that it may still know go to `orphans`.
+    /// All commands: the controller starts over. Buffers that it may still know go to `orphans`.
     pub(crate) fn forget(&mut self, pool: &mut Pool, orphans: &mut Vec<Buffer>) {
         self.clear_waiting(pool);
         for key in 0..self.slots.len() as u16 {

@@ -327,7 +327,7 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
         page.into()
     }
 
-    /// Publishes the log anew to every host that watches it.
+    /// Publishes the log again to every host that watches it.
     fn discovery_changed(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
         let associations: Vec<_> =

@@ -37,7 +37,7 @@ pub use store::{FlashChannel, FlashStore, Page};
 use std::collections::VecDeque;
 use std::io;
 
-use nearside_media::nand::{Drive, Nand, SPARE_BLOCKS, Ticket};
+use nearside_media::nand::{Nand, NandDrive, SPARE_BLOCKS, Ticket};
 
 use cache::Cache;
 use map::{Map, NONE};
@@ -120,7 +120,7 @@ struct Die {
 /// A drive: translation over an array, in the array's time. See the crate's documentation.
 #[derive(Clone, Debug)]
 pub struct Flash<P> {
-    drive: Drive,
+    drive: NandDrive,
     config: Config,
     array: Array<P>,
     nand: Nand,
@@ -150,7 +150,7 @@ pub struct Flash<P> {
 impl<P: Clone + Default + Send + 'static> Flash<P> {
     /// An empty drive. Errors where the capacity is none or beyond what 31 bits of slots can name (8 TiB of
     /// flash).
-    pub fn new(drive: Drive, config: Config) -> io::Result<Flash<P>> {
+    pub fn new(drive: NandDrive, config: Config) -> io::Result<Flash<P>> {
         let g = drive.geometry;
         let slots = u64::from(g.unit_bytes()) / SLOT_BYTES;
         let logical = drive.capacity.div_ceil(SLOT_BYTES);
@@ -199,7 +199,7 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
     }
 
     /// What it was made as.
-    pub fn drive(&self) -> &Drive {
+    pub fn drive(&self) -> &NandDrive {
         &self.drive
     }
 

@@ -1,6 +1,6 @@
 //! A drive without payload is a medium: times and no bytes.
 
-use nearside_media::{Kind, Medium, Request, draw};
+use nearside_media::{Medium, Request, RequestKind, draw};
 
 use crate::{Flash, Halt, SLOT_BYTES};
 
@@ -11,10 +11,10 @@ impl Medium for Flash<()> {
         let offset = offset.min(self.drive().capacity);
         let len = len.min(self.drive().capacity - offset);
         let done: Result<u64, Halt> = match kind {
-            Kind::Read => Ok(self.read(offset, len, now)),
-            Kind::Write => self.write(offset, len, false, now, |_, _, _| ()),
-            Kind::Flush => self.flush(now),
-            Kind::Deallocate => self.deallocate(offset, len, false, now, |_, _, _| ()),
+            RequestKind::Read => Ok(self.read(offset, len, now)),
+            RequestKind::Write => self.write(offset, len, false, now, |_, _, _| ()),
+            RequestKind::Flush => self.flush(now),
+            RequestKind::Deallocate => self.deallocate(offset, len, false, now, |_, _, _| ()),
         };
         // Only a test cuts the power.
         done.unwrap_or(now)
@@ -23,7 +23,7 @@ impl Medium for Flash<()> {
 
 impl Flash<()> {
     /// Brings the drive near its steady state in no time: every slot written once in order, then so many
-    /// times its capacity in slots drawn at random. Statistics and all timelines begin anew.
+    /// times its capacity in slots drawn at random. Statistics and all timelines start over.
     pub fn precondition(&mut self, rounds: f64, seed: u64) {
         let (slots, mut random) = (self.drive().capacity / SLOT_BYTES, seed);
         for slot in 0..slots {

@@ -7,7 +7,7 @@
 
 use std::io;
 
-use nearside_media::nand::Drive;
+use nearside_media::nand::NandDrive;
 
 use crate::array::{Array, Cut, EMPTY};
 use crate::map::Location;
@@ -44,7 +44,7 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
     }
 
     /// A drive from what a power cut left of it: `drive` as it was made.
-    pub fn recover(drive: Drive, config: Config, array: Array<P>) -> io::Result<(Flash<P>, Recovered)> {
+    pub fn recover(drive: NandDrive, config: Config, array: Array<P>) -> io::Result<(Flash<P>, Recovered)> {
         let mut flash = Flash::new(drive, config)?;
         flash.array = array;
         flash.array.power_on();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use nearside_clock::{Nanos, RateLimits, event_at};
 use nearside_dma::{Memory, Span};
-use nearside_media::nand::Drive;
+use nearside_media::nand::NandDrive;
 use nearside_store::{Channel, Completion, Data, Operation, Store, Submitted, TimerQueue, Token, check};
 use tracing::Level;
 
@@ -62,7 +62,7 @@ struct Shared {
 
 impl FlashStore {
     /// An empty store over `drive`, as large as the drive is; blocks of 512 or 4096 bytes.
-    pub fn new(drive: Drive, config: Config, block_size: u32) -> io::Result<FlashStore> {
+    pub fn new(drive: NandDrive, config: Config, block_size: u32) -> io::Result<FlashStore> {
         let capacity = drive.capacity;
         if ![512, 4096].contains(&block_size) || !capacity.is_multiple_of(u64::from(block_size)) {
             let reason = format!("{capacity} bytes are not whole blocks of {block_size} (512 or 4096)");

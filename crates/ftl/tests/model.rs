@@ -6,7 +6,7 @@ mod common;
 use common::{drive, protected};
 use nearside_ftl::{Config, Cut, Flash, Halt, Policy};
 use nearside_media::draw;
-use nearside_media::nand::Drive;
+use nearside_media::nand::NandDrive;
 
 /// Of one slot: the value that was durable last, and all that were written since. 0 is zeros.
 #[derive(Clone, Default)]
@@ -22,7 +22,7 @@ impl Slot {
 }
 
 struct Run {
-    drive: Drive,
+    drive: NandDrive,
     config: Config,
     flash: Flash<u64>,
     slots: Vec<Slot>,
@@ -134,7 +134,7 @@ impl Run {
 
 /// So many operations with a cut within every so many operations on the flash. Answers how many cuts there
 /// were.
-fn run(drive: Drive, config: Config, seed: u64, operations: u64, every: u64) -> u64 {
+fn run(drive: NandDrive, config: Config, seed: u64, operations: u64, every: u64) -> u64 {
     let slots = vec![Slot::default(); (drive.capacity / 4096) as usize];
     let flash = Flash::new(drive, config).unwrap();
     let mut run = Run { drive, config, flash, slots, random: seed, value: 0, cuts: 0, moved: 0 };

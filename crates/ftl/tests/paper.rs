@@ -9,14 +9,14 @@ use std::collections::BinaryHeap;
 
 use hdrhistogram::Histogram;
 use nearside_ftl::{Config, Flash};
-use nearside_media::nand::{Drive, cosmos_plus, p3600, p3700, s3700};
+use nearside_media::nand::{NandDrive, cosmos_plus, p3600, p3700, s3700};
 use nearside_media::{Medium, Request, draw};
 
 const CAPACITY: u64 = 16 << 30;
 /// PIEEE'17, section III: what system software and hardware add.
 const SYSTEM_NS: u64 = 4_000;
 
-fn worn(drive: Drive) -> Flash<()> {
+fn worn(drive: NandDrive) -> Flash<()> {
     let mut flash = Flash::new(drive.sized(CAPACITY), Config::default()).unwrap();
     flash.precondition(1.5, 1);
     flash
@@ -138,7 +138,7 @@ fn act(flash: &mut Flash<()>, multiple: f64, seconds: f64, limits_ns: &[u64]) ->
 }
 
 /// A drive as ACT finds it: written over with large blocks until it is in steady state.
-fn salted(drive: Drive) -> Flash<()> {
+fn salted(drive: NandDrive) -> Flash<()> {
     let mut flash: Flash<()> = Flash::new(drive.sized(CAPACITY), Config::default()).unwrap();
     let (mut random, blocks) = (5, CAPACITY / 131_072);
     for nth in 0..blocks * 5 / 2 {

@@ -9,7 +9,7 @@
 //! A flush and a deallocation move no bytes: `fixed_ns`, and no unit is busy with them.
 
 use crate::words::{WordError, count, size, time_ns};
-use crate::{Kind, Medium, Request, draw};
+use crate::{Medium, Request, RequestKind, draw};
 
 /// How long requests take. All zero: no time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +130,7 @@ impl Parametric {
 impl Medium for Parametric {
     #[inline]
     fn finish(&mut self, request: Request, now_ns: u64) -> u64 {
-        let moves = request.len > 0 && matches!(request.kind, Kind::Read | Kind::Write);
+        let moves = request.len > 0 && matches!(request.kind, RequestKind::Read | RequestKind::Write);
         let mut finish = match (moves, self.free_at.is_empty()) {
             (false, _) => now_ns.saturating_add(self.delay.fixed_ns),
             (true, true) => now_ns.saturating_add(self.delay.cost(1, request.len)),

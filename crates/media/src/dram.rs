@@ -16,7 +16,7 @@
 //! model of the host's CPUs.
 
 use crate::words::{WordError, time_ns};
-use crate::{Kind, Medium, Request};
+use crate::{Medium, Request, RequestKind};
 
 /// Table 1, interrupt less polling on Gen2: 2.6 - 1.5 us for 512 B, 4.1 - 2.9 us for 4 KiB (the projection:
 /// 1.1 us for both).
@@ -80,7 +80,8 @@ impl Medium for DramPrototype {
         let Prototype { path_ns, command_ns, byte_ps } = self.prototype;
         let start = now_ns.max(self.front_free_ns);
         self.front_free_ns = start.saturating_add(command_ns);
-        let bytes = if matches!(request.kind, Kind::Read | Kind::Write) { request.len } else { 0 };
+        let bytes =
+            if matches!(request.kind, RequestKind::Read | RequestKind::Write) { request.len } else { 0 };
         self.bus_free_ns = start.max(self.bus_free_ns).saturating_add(crate::moving_ns(bytes, byte_ps));
         self.bus_free_ns.saturating_add(path_ns)
     }

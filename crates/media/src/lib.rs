@@ -19,7 +19,7 @@ pub use preset::{AnyMedium, PRESETS, Preset};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RequestKind {
     /// Bytes leave the medium.
     Read,
     /// Bytes reach the medium.
@@ -34,7 +34,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// What it does.
-    pub kind: Kind,
+    pub kind: RequestKind,
     /// First byte; 0 for a flush.
     pub offset: u64,
     /// Bytes; 0 for a flush.
@@ -44,16 +44,16 @@ pub struct Request {
 impl Request {
     /// A read.
     pub fn read(offset: u64, len: u64) -> Request {
-        Request { kind: Kind::Read, offset, len }
+        Request { kind: RequestKind::Read, offset, len }
     }
 
     /// A write.
     pub fn write(offset: u64, len: u64) -> Request {
-        Request { kind: Kind::Write, offset, len }
+        Request { kind: RequestKind::Write, offset, len }
     }
 
     /// A flush.
-    pub const FLUSH: Request = Request { kind: Kind::Flush, offset: 0, len: 0 };
+    pub const FLUSH: Request = Request { kind: RequestKind::Flush, offset: 0, len: 0 };
 }
 
 /// A device's time.

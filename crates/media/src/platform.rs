@@ -6,7 +6,7 @@
 //! so that a request that ends early never waits for a slow one before it.
 
 use crate::words::{WordError, count, size, time_ns};
-use crate::{Kind, Medium, Request, moving_ns};
+use crate::{Medium, Request, RequestKind, moving_ns};
 
 /// An interface's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,13 +106,13 @@ impl<M: Medium> Medium for Platform<M> {
         let Interface { command_ns, added_ns, host_byte_ps, .. } = self.interface;
         let passed = queue(&mut self.adapter_free, now_ns, command_ns);
         let finish = match request.kind {
-            Kind::Read | Kind::Write => {
-                let host = &mut self.host_free[usize::from(request.kind == Kind::Write)];
+            RequestKind::Read | RequestKind::Write => {
+                let host = &mut self.host_free[usize::from(request.kind == RequestKind::Write)];
                 let wait = queue(host, passed, moving_ns(request.len, host_byte_ps)) - passed;
                 self.on_drives(request, passed).saturating_add(wait)
             }
             // A flush is every drive's; so is a deallocation, of which each drive has its share.
-            Kind::Flush | Kind::Deallocate => {
+            RequestKind::Flush | RequestKind::Deallocate => {
                 let share = self.drives.len().max(1) as u64;
                 let part = Request { offset: request.offset / share, len: request.len / share, ..request };
                 self.drives.iter_mut().map(|drive| drive.finish(part, passed)).max().unwrap_or(passed)

@@ -20,7 +20,7 @@
 //! A flush has nothing to do, a deallocation changes a table: both take the path alone.
 
 use crate::words::{WordError, count, time_ns};
-use crate::{Kind, Medium, Request, draw, moving_ns};
+use crate::{Medium, Request, RequestKind, draw, moving_ns};
 
 const BLOCK: u64 = 4096;
 
@@ -205,12 +205,12 @@ impl Medium for XPoint {
         let Request { kind, offset, len } = request;
         let device = self.device;
         let mut ready = now_ns;
-        if len > 0 && matches!(kind, Kind::Read | Kind::Write) {
+        if len > 0 && matches!(kind, RequestKind::Read | RequestKind::Write) {
             let end = offset.saturating_add(len);
             let (first, last) = (offset / BLOCK, (end - 1) / BLOCK);
             let whole = offset.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK);
             let extra_ns = if whole { 0 } else { device.partial_ns };
-            if kind == Kind::Read {
+            if kind == RequestKind::Read {
                 let (first_out, last_out) =
                     self.through_channels(first, last, device.read_ns, extra_ns, now_ns);
                 // The link follows the channels block by block: it ends its bytes, but not before the last
@@ -247,7 +247,7 @@ mod tests {
             let number = draw(&mut random);
             now += number % 20_000;
             let (offset, len) = ((number >> 16) % 4096 * 512, ((number >> 40) % 100 + 1) * 512);
-            let kind = if number >> 63 == 0 { Kind::Read } else { Kind::Write };
+            let kind = if number >> 63 == 0 { RequestKind::Read } else { RequestKind::Write };
             (Request { kind, offset, len }, now)
         })
     }

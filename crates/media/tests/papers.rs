@@ -190,7 +190,7 @@ fn no_request_ends_before_it_begins() {
             let (offset, len) = (rng.below(1 << 40), rng.below(1 << 20));
             let request = match rng.below(5) {
                 0 => Request::FLUSH,
-                1 => Request { kind: nearside_media::Kind::Deallocate, offset, len: u64::MAX },
+                1 => Request { kind: nearside_media::RequestKind::Deallocate, offset, len: u64::MAX },
                 2 => Request::write(offset, len),
                 _ => Request::read(offset, len),
             };

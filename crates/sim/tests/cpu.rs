@@ -4,7 +4,7 @@
 
 use nearside_driver::Policy;
 use nearside_loadgen::Arrivals;
-use nearside_media::{Kind, Medium, Request};
+use nearside_media::{Medium, Request, RequestKind};
 use nearside_sim::cpu::{Costs, Host, HostError, HostOutcome, IdleState, IoProgram, Thread};
 
 /// FAST'12's prototype as the host sees it by polling: a time until the completion is there, and a most of operations per second.
@@ -252,7 +252,7 @@ fn a_host_that_cannot_be_is_refused() {
     ));
     let nothing = Costs { submit_ns: 0, complete_ns: 0, ..Costs::fast12() };
     assert!(matches!(wrong(Host { costs: nothing, ..host.clone() }), HostError::NoTime { .. }));
-    assert_eq!(prototype(5).finish(Request { kind: Kind::Read, offset: 0, len: 1 }, 1), 6);
+    assert_eq!(prototype(5).finish(Request { kind: RequestKind::Read, offset: 0, len: 1 }, 1), 6);
 }
 
 /// Section 3.4: threads are added "to compensate for the larger per-I/O latency" of more processors. Nothing is given but whose the interrupts are.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use nearside_clock::Nanos;
 use nearside_dma::Memory;
-use nearside_media::{Kind, Medium, Parametric, Request};
+use nearside_media::{Medium, Parametric, Request, RequestKind};
 
 use crate::{Channel, Completion, Data, Operation, Store, StoreError, Submitted, TimerQueue, Token};
 
@@ -97,10 +97,10 @@ impl Operation {
     /// As a medium sees it.
     pub fn request(&self) -> Request {
         let kind = match self {
-            Operation::Read { .. } => Kind::Read,
-            Operation::Write { .. } => Kind::Write,
-            Operation::Flush => Kind::Flush,
-            Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => Kind::Deallocate,
+            Operation::Read { .. } => RequestKind::Read,
+            Operation::Write { .. } => RequestKind::Write,
+            Operation::Flush => RequestKind::Flush,
+            Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => RequestKind::Deallocate,
         };
         let (offset, len) = self.range().unwrap_or((0, 0));
         Request { kind, offset, len }

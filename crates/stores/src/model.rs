@@ -10,7 +10,7 @@
 //! let reads through, which costs this much).
 
 use nearside_ftl::{Config, Flash, Policy};
-use nearside_media::nand::{self, Drive};
+use nearside_media::nand::{self, NandDrive};
 use nearside_media::platform::Interface;
 use nearside_media::words::time_ns;
 use nearside_media::{AnyMedium, Medium, PRESETS, Platform, Request};
@@ -29,7 +29,7 @@ pub enum Model {
 /// A NAND drive as a word has it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nand {
-    pub drive: Drive,
+    pub drive: NandDrive,
     pub config: Config,
 }
 

@@ -1,6 +1,6 @@
 //! NAND flash as time: dies behind channels, each with one operation at a time.
 //!
-//! A [`Drive`] is data: geometry, times, controller. [`Nand`] is its flash array: a timeline for each die and
+//! A [`NandDrive`] is data: geometry, times, controller. [`Nand`] is its flash array: a timeline for each die and
 //! each channel. It knows nothing of logical addresses; a translation layer (`nearside-ftl`) says which unit
 //! of which die is read, programmed or erased, and [`Controller`] has the times of what lies around the
 //! array.
@@ -106,7 +106,7 @@ pub struct Controller {
 
 /// A drive of NAND flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drive {
+pub struct NandDrive {
     /// Its name on the command line.
     pub name: &'static str,
     /// What it is, in a few words.
@@ -133,11 +133,11 @@ pub const SPARE_BLOCKS: u32 = 6;
 const MIN_BLOCKS: u64 = 32;
 const MIN_PAGES: u32 = 16;
 
-impl Drive {
+impl NandDrive {
     /// The same drive with another capacity, and flash for it: as many dies as before, blocks of as many
     /// pages, and as many blocks as it takes. Where that would leave a die fewer than 32 blocks, blocks get
     /// fewer pages (down to 16), and then the drive gets fewer dies.
-    pub fn sized(mut self, capacity: u64) -> Drive {
+    pub fn sized(mut self, capacity: u64) -> NandDrive {
         self.capacity = capacity;
         let g = &mut self.geometry;
         let unit = u64::from(g.unit_bytes()).max(1);

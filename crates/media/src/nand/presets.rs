@@ -1,15 +1,15 @@
 //! NAND drives as data. What a data sheet or a paper says is named with it; what is assumed is called so,
 //! with the figure that it was chosen to meet.
 
-use super::{Controller, Drive, Geometry, Timings};
+use super::{Controller, Geometry, NandDrive, Timings};
 
 /// All presets, each at its own capacity.
-pub fn presets() -> [Drive; 4] {
+pub fn presets() -> [NandDrive; 4] {
     [p3700(), p3600(), s3700(), cosmos_plus()]
 }
 
 /// A preset by its name.
-pub fn preset(name: &str) -> Option<Drive> {
+pub fn preset(name: &str) -> Option<NandDrive> {
     presets().into_iter().find(|drive| drive.name == name)
 }
 
@@ -34,8 +34,8 @@ pub fn preset(name: &str) -> Option<Drive> {
 /// - Assumed, as PIEEE'17 has no figure for them: the split of the 112 µs, the spread of 8.6 % (which decides
 ///   how many reads of an upper page take longer than 128 µs, and so ACT's tightened multiplier), erasing in
 ///   4 ms, no suspension (MLC of 2013), 16 MiB of write buffer.
-pub fn p3700() -> Drive {
-    let base = Drive {
+pub fn p3700() -> NandDrive {
+    let base = NandDrive {
         name: "nand-p3700",
         about: "Intel SSD DC P3700, 1.6 TB: 144 dies of 20 nm MLC on 18 channels, PCIe",
         geometry: Geometry { channels: 18, ways: 8, planes: 1, blocks: 0, pages: 512, page_bytes: 16384 },
@@ -76,9 +76,9 @@ pub fn p3700() -> Drive {
 /// sequential 2,600 and 1,600 MB/s. At a write amplification of 4.4 the same dies give 1.71 GB/s / 4096 / 4.4
 /// = 95,000 random writes; that the drive makes fewer is its firmware's doing, here 4.4 µs for each 4 KiB
 /// moved, assumed: 2.56 + 3.4 * 4.4 = 17.5 µs, 57,000 in a second.
-pub fn p3600() -> Drive {
+pub fn p3600() -> NandDrive {
     let like = p3700();
-    let base = Drive {
+    let base = NandDrive {
         name: "nand-p3600",
         about: "Intel SSD DC P3600, 1.6 TB: the P3700's flash with half the over-provisioning",
         controller: Controller {
@@ -104,8 +104,8 @@ pub fn p3600() -> Drive {
 ///   600 MB/s at most).
 /// - Assumed: sensing 50 and 75 µs, programming 0.5 and 2.0 ms, erasing 3 ms, 166 MB/s on a channel. The
 ///   host's adapter (AHCI) is not in it: it comes before the drive.
-pub fn s3700() -> Drive {
-    let base = Drive {
+pub fn s3700() -> NandDrive {
+    let base = NandDrive {
         name: "nand-s3700",
         about: "Intel SSD DC S3700, 400 GB: 64 dies of 25 nm MLC on 8 channels, SATA (without its host adapter)",
         geometry: Geometry { channels: 8, ways: 8, planes: 2, blocks: 0, pages: 256, page_bytes: 8192 },
@@ -158,8 +158,8 @@ pub fn s3700() -> Drive {
 /// - Near-data reads do not cross PCIe (Gen2 with 8 lanes, 4 GB/s less a fifth: 1.3 µs for 4 KiB), and the
 ///   model does not know whose a read is: of a hit's 565 ns, 465 are "link" at 116 ns per KiB, so that the
 ///   sum is right within the drive.
-pub fn cosmos_plus() -> Drive {
-    let base = Drive {
+pub fn cosmos_plus() -> NandDrive {
+    let base = NandDrive {
         name: "nand-cosmos-plus",
         about: "Cosmos+ OpenSSD of DAC'23, 1 TB: 64 dies on 8 channels, 16 MiB of buffer",
         geometry: Geometry { channels: 8, ways: 8, planes: 1, blocks: 0, pages: 256, page_bytes: 16384 },
