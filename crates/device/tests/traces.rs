@@ -93,10 +93,20 @@ fn a_reset_is_reported_unless_it_follows_a_shutdown() {
         assert_eq!(log.lines(), Vec::<String>::new());
         host.enable();
         host.disable();
-        one(&log.lines(), &[" WARN", "commands=0", "without a shutdown"]);
+        one(&log.lines(), &[" WARN", "commands=0", "suppressed=0", "without a shutdown"]);
+        host.enable();
+        host.set_register(reg::CC, Cc::DEFAULTS.0);
+        host.settle(0);
+        one(&log.lines(), &[" WARN", "suppressed=0"]);
+        // Again within ten seconds; then after them.
+        host.enable();
+        host.set_register(reg::CC, Cc::DEFAULTS.0);
+        host.settle(0);
+        assert_eq!(log.lines(), Vec::<String>::new());
+        host.now = host.now + INTERVAL_NS;
         host.enable();
         host.disable();
-        assert_eq!(log.lines(), Vec::<String>::new());
+        one(&log.lines(), &[" WARN", "suppressed=1"]);
     });
 }
 
