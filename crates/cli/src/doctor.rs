@@ -173,106 +173,125 @@ fn in_path(tool: &str) -> bool {
 }
 
 fn findings(m: &Machine) -> Vec<Finding> {
-    let mut all = Vec::new();
-    let mut add = |name, ok, found: String, costs: &'static str| {
-        all.push(Finding { name, ok, found, costs: if ok { "" } else { costs } });
-    };
+    let mut all = of_processor(m);
+    all.extend(of_kernel(m));
+    all.extend(of_surroundings(m));
+    all.extend(of_tools(m));
+    all
+}
+
+fn finding(name: &'static str, ok: bool, found: String, costs: &'static str) -> Finding {
+    Finding { name, ok, found, costs: if ok { "" } else { costs } }
+}
+
+fn of_processor(m: &Machine) -> Vec<Finding> {
+    let steady = m.has("constant_tsc") && m.has("nonstop_tsc");
+    vec![
+        finding(
+            "cores",
+            m.cores >= 4,
+            format!("{} ({})", m.cores, if m.cpu.is_empty() { "unknown CPU" } else { &m.cpu }),
+            "below four cores near-data work runs on the reactor between polls, and a polling driver \
+             takes its core from others; on one core drive and driver take turns on one thread",
+        ),
+        finding(
+            "time-stamp counter",
+            steady,
+            format!("{}, kernel's clock source: {}", if steady { "steady" } else { "not steady" }, m.clock),
+            "the system's clock is read instead: 20 to 50 ns for each look, more in a virtual machine",
+        ),
+        finding(
+            "timed waits",
+            m.has("waitpkg") || m.has("monitorx"),
+            match (m.has("waitpkg"), m.has("monitorx")) {
+                (true, _) => "umwait, tpause".into(),
+                (_, true) => "mwaitx".into(),
+                _ => "none; spinning pauses with the pause instruction".into(),
+            },
+            "a spinning driver draws more power and leaves less to the core's other thread",
+        ),
+    ]
+}
+
+fn of_kernel(m: &Machine) -> Vec<Finding> {
     let say = |result: &Result<(), String>, good: &str| match result {
         Ok(()) => good.to_owned(),
         Err(why) => why.clone(),
     };
-    add(
-        "cores",
-        m.cores >= 4,
-        format!("{} ({})", m.cores, if m.cpu.is_empty() { "unknown CPU" } else { &m.cpu }),
-        "below four cores near-data work runs on the reactor between polls, and a polling driver \
-         takes its core from others; on one core drive and driver take turns on one thread",
-    );
-    let steady = m.has("constant_tsc") && m.has("nonstop_tsc");
-    add(
-        "time-stamp counter",
-        steady,
-        format!("{}, kernel's clock source: {}", if steady { "steady" } else { "not steady" }, m.clock),
-        "the system's clock is read instead: 20 to 50 ns for each look, more in a virtual machine",
-    );
-    add(
-        "timed waits",
-        m.has("waitpkg") || m.has("monitorx"),
-        match (m.has("waitpkg"), m.has("monitorx")) {
-            (true, _) => "umwait, tpause".into(),
-            (_, true) => "mwaitx".into(),
-            _ => "none; spinning pauses with the pause instruction".into(),
-        },
-        "a spinning driver draws more power and leaves less to the core's other thread",
-    );
-    add(
-        "io_uring",
-        m.io_uring.is_ok(),
-        say(&m.io_uring, "usable"),
-        "a store in a file uses positioned reads and writes, one at a time: no parallel reads of a slow medium",
-    );
-    add(
-        "FUSE",
-        m.fuse.is_ok(),
-        say(&m.fuse, "/dev/fuse can be opened"),
-        "`nearside attach` cannot show the drive as a file; its socket and the embedded drive work",
-    );
-    add(
-        "loop devices",
-        m.looped.is_ok(),
-        say(&m.looped, "/dev/loop-control can be opened"),
-        "no `mount -o loop` of an attached drive; tests that compare with a mount are left out",
-    );
-    add(
-        "KVM",
-        m.kvm.is_ok(),
-        say(&m.kvm, "/dev/kvm can be opened (under some hypervisors it fails only in use)"),
-        "tests in a virtual machine run under emulation, ten to thirty times slower; nothing else",
-    );
     let transparent = matches!(m.transparent.as_str(), "always" | "advise" | "within_size");
-    add(
-        "huge pages",
-        m.huge_pages > 0 || transparent,
-        format!(
-            "{} free, shared memory: {}",
-            m.huge_pages,
-            if m.transparent.is_empty() { "never" } else { &m.transparent }
+    vec![
+        finding(
+            "io_uring",
+            m.io_uring.is_ok(),
+            say(&m.io_uring, "usable"),
+            "a store in a file uses positioned reads and writes, one at a time: no parallel reads of a slow medium",
         ),
-        "a drive in memory takes more TLB misses on random access; none are needed",
-    );
+        finding(
+            "FUSE",
+            m.fuse.is_ok(),
+            say(&m.fuse, "/dev/fuse can be opened"),
+            "`nearside attach` cannot show the drive as a file; its socket and the embedded drive work",
+        ),
+        finding(
+            "loop devices",
+            m.looped.is_ok(),
+            say(&m.looped, "/dev/loop-control can be opened"),
+            "no `mount -o loop` of an attached drive; tests that compare with a mount are left out",
+        ),
+        finding(
+            "KVM",
+            m.kvm.is_ok(),
+            say(&m.kvm, "/dev/kvm can be opened (under some hypervisors it fails only in use)"),
+            "tests in a virtual machine run under emulation, ten to thirty times slower; nothing else",
+        ),
+        finding(
+            "huge pages",
+            m.huge_pages > 0 || transparent,
+            format!(
+                "{} free, shared memory: {}",
+                m.huge_pages,
+                if m.transparent.is_empty() { "never" } else { &m.transparent }
+            ),
+            "a drive in memory takes more TLB misses on random access; none are needed",
+        ),
+    ]
+}
+
+fn of_surroundings(m: &Machine) -> Vec<Finding> {
     let hypervisor = m.has("hypervisor");
-    add(
-        "bare machine",
-        !hypervisor,
-        match (hypervisor, m.vendor.as_str()) {
-            (false, _) => "no hypervisor".into(),
-            (true, "") => "under a hypervisor".into(),
-            (true, vendor) => format!("under a hypervisor ({vendor})"),
-        },
-        "wake-ups and interrupts cost several microseconds more, and tails show what other guests do",
-    );
-    add(
-        "root",
-        m.root,
-        if m.root { "yes".into() } else { "no".into() },
-        "no loop mounts, no block devices; the embedded drive on image files needs none",
-    );
-    for (tool, there) in &m.tools {
-        let costs = match *tool {
-            "mke2fs" | "e2fsck" => {
-                "tests make no ext4 volumes; the demo uses the small ones that come with it"
-            }
-            "mkfs.f2fs" | "sload.f2fs" => {
-                "tests make no F2FS volumes; the demo uses the small ones that come with it"
-            }
-            "losetup" | "mount" => "no live host on an attached drive",
-            "rg" => "searches are compared with grep only",
-            "fio" => "no comparison with fio's load",
-            _ => "tests with a kernel of their own (F2FS as Linux writes it) are left out",
-        };
-        add(tool, *there, if *there { "found".into() } else { "not found".into() }, costs);
-    }
-    all
+    vec![
+        finding(
+            "bare machine",
+            !hypervisor,
+            match (hypervisor, m.vendor.as_str()) {
+                (false, _) => "no hypervisor".into(),
+                (true, "") => "under a hypervisor".into(),
+                (true, vendor) => format!("under a hypervisor ({vendor})"),
+            },
+            "wake-ups and interrupts cost several microseconds more, and tails show what other guests do",
+        ),
+        finding(
+            "root",
+            m.root,
+            if m.root { "yes".into() } else { "no".into() },
+            "no loop mounts, no block devices; the embedded drive on image files needs none",
+        ),
+    ]
+}
+
+fn of_tools(m: &Machine) -> Vec<Finding> {
+    let costs = |tool: &str| match tool {
+        "mke2fs" | "e2fsck" => "tests make no ext4 volumes; the demo uses the small ones that come with it",
+        "mkfs.f2fs" | "sload.f2fs" => {
+            "tests make no F2FS volumes; the demo uses the small ones that come with it"
+        }
+        "losetup" | "mount" => "no live host on an attached drive",
+        "rg" => "searches are compared with grep only",
+        "fio" => "no comparison with fio's load",
+        _ => "tests with a kernel of their own (F2FS as Linux writes it) are left out",
+    };
+    let found = |there| String::from(if there { "found" } else { "not found" });
+    m.tools.iter().map(|(tool, there)| finding(tool, *there, found(*there), costs(tool))).collect()
 }
 
 #[cfg(test)]

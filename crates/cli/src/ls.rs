@@ -253,6 +253,33 @@ impl Listing {
         self.args.all || self.args.almost_all || !name.starts_with(b".")
     }
 
+    /// Inode number, mode, links, user, group, size and time, as far as they are asked for.
+    fn row(&self, e: &Entry) -> [String; 7] {
+        let unknown = e.is_name_alone();
+        let inode = match self.args.inode {
+            true if unknown => "?".into(),
+            true => e.ino.to_string(),
+            false => String::new(),
+        };
+        if !self.args.long {
+            let mut row = <[String; 7]>::default();
+            row[0] = inode;
+            return row;
+        }
+        if unknown {
+            let [links, user, group, size, time] = ["?"; 5].map(String::from);
+            let mode = format!("{}?????????", format::letter(e.mode));
+            return [inode, mode, links, user, group, size, time];
+        }
+        let size = match format::is_device(e.mode) {
+            true => format!("{}, {}", e.rdev.0, e.rdev.1),
+            false if self.args.human_readable => format::human(e.size),
+            false => e.size.to_string(),
+        };
+        let (user, group) = (self.users.user(e.uid), self.users.group(e.gid));
+        [inode, format::mode(e.mode), e.links.to_string(), user, group, size, self.times.short(e.times[1])]
+    }
+
     fn entries(&mut self, entries: &[Entry], total: bool) -> Result<(), Failure> {
         if self.args.drive.json {
             for entry in entries {
@@ -261,8 +288,6 @@ impl Listing {
             return Ok(());
         }
         self.printed |= !entries.is_empty();
-        let size =
-            |bytes: u64| if self.args.human_readable { format::human(bytes) } else { bytes.to_string() };
         if self.args.long && total {
             let sectors: u64 = entries.iter().map(|e| e.sectors).sum();
             let shown = if self.args.human_readable {
@@ -272,46 +297,7 @@ impl Listing {
             };
             writeln!(self.out, "total {shown}")?;
         }
-        let rows: Vec<[String; 7]> = entries
-            .iter()
-            .map(|e| {
-                let unknown = e.is_name_alone();
-                let inode = match self.args.inode {
-                    true if unknown => "?".into(),
-                    true => e.ino.to_string(),
-                    false => String::new(),
-                };
-                if !self.args.long {
-                    return [
-                        inode,
-                        String::new(),
-                        String::new(),
-                        String::new(),
-                        String::new(),
-                        String::new(),
-                        String::new(),
-                    ];
-                }
-                if unknown {
-                    let [links, user, group, size, time] = ["?"; 5].map(String::from);
-                    let mode = format!("{}?????????", format::letter(e.mode));
-                    return [inode, mode, links, user, group, size, time];
-                }
-                [
-                    inode,
-                    format::mode(e.mode),
-                    e.links.to_string(),
-                    self.users.user(e.uid),
-                    self.users.group(e.gid),
-                    if format::is_device(e.mode) {
-                        format!("{}, {}", e.rdev.0, e.rdev.1)
-                    } else {
-                        size(e.size)
-                    },
-                    self.times.short(e.times[1]),
-                ]
-            })
-            .collect();
+        let rows: Vec<[String; 7]> = entries.iter().map(|e| self.row(e)).collect();
         let mut wide = [0; 7];
         for row in &rows {
             for (wide, cell) in wide.iter_mut().zip(row) {

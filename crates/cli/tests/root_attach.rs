@@ -100,37 +100,41 @@ fn a_live_volume_is_searched_by_the_socket() {
     let info = ask(&["info", "--json"]).1;
     assert!(info.contains("\"model\":\"socket\"") && info.contains("ext4"), "{info}");
 
-    // Another user may ask only in its own name. (Its copy of the command lies where it can reach it.)
     if needs::tools(test, &["setpriv"]) {
-        use std::os::unix::fs::PermissionsExt;
-        let command = at("nearside");
-        fs::copy(env!("CARGO_BIN_EXE_nearside"), &command).unwrap();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).unwrap();
-        fs::write(volume.join("private"), "ERROR\n").unwrap();
-        fs::set_permissions(volume.join("private"), fs::Permissions::from_mode(0o600)).unwrap();
-        must(&mut Command::new("sync"));
-        let other = |args: &[&str]| {
-            let words = ["--reuid", "12345", "--regid", "12345", "--clear-groups", "--"];
-            let mut run = Command::new("setpriv");
-            run.args(words).arg(&command).args(["grep", "-d", &socket, "-c", "ERROR"]).args(args);
-            let output = run.env("LC_ALL", "C").output().unwrap();
-            (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
-        };
-        // The volume is mounted: blocks that home locations name may be another file's, and only root is given them.
-        let (code, err) = other(&["/logs/old.log"]);
-        assert!(code == Some(2) && err.contains("the volume needs recovery"), "{err}");
-        let (code, err) = other(&["/private"]);
-        assert!(
-            code == Some(2)
-                && err.contains("/private: Permission denied")
-                && !err.contains("the volume needs recovery"),
-            "{err}"
-        );
-        let (code, err) = other(&["/private", "--as", "0:0"]);
-        assert!(code == Some(2) && err.contains("only root"), "{err}");
+        another_user_asks_in_its_own_name(folder.path(), &volume, &socket);
     }
 
     attached.unmount();
     assert!(attached.child.wait().unwrap().success());
     assert!(!Path::new(socket.strip_prefix("unix:").unwrap()).exists(), "the socket is gone");
+}
+
+/// Its copy of the command lies where it can reach it.
+fn another_user_asks_in_its_own_name(folder: &Path, volume: &Path, socket: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    let command = folder.join("nearside");
+    fs::copy(env!("CARGO_BIN_EXE_nearside"), &command).unwrap();
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o711)).unwrap();
+    fs::write(volume.join("private"), "ERROR\n").unwrap();
+    fs::set_permissions(volume.join("private"), fs::Permissions::from_mode(0o600)).unwrap();
+    must(&mut Command::new("sync"));
+    let other = |args: &[&str]| {
+        let words = ["--reuid", "12345", "--regid", "12345", "--clear-groups", "--"];
+        let mut run = Command::new("setpriv");
+        run.args(words).arg(&command).args(["grep", "-d", socket, "-c", "ERROR"]).args(args);
+        let output = run.env("LC_ALL", "C").output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    // The volume is mounted: blocks that home locations name may be another file's, and only root is given them.
+    let (code, err) = other(&["/logs/old.log"]);
+    assert!(code == Some(2) && err.contains("the volume needs recovery"), "{err}");
+    let (code, err) = other(&["/private"]);
+    assert!(
+        code == Some(2)
+            && err.contains("/private: Permission denied")
+            && !err.contains("the volume needs recovery"),
+        "{err}"
+    );
+    let (code, err) = other(&["/private", "--as", "0:0"]);
+    assert!(code == Some(2) && err.contains("only root"), "{err}");
 }

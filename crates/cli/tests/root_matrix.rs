@@ -19,6 +19,7 @@ const GROUPS: [u32; 4] = [0, 1000, 2000, 3000];
 const NONE: u32 = u32::MAX;
 
 /// For whom is asked.
+#[derive(Debug)]
 struct User {
     uid: u32,
     gid: u32,
@@ -191,76 +192,25 @@ fn the_drive_the_host_and_the_kernel_give_one_answer() {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let (image, at) = (folder.path().join("image"), folder.path().join("mount"));
         fs::create_dir(&at).unwrap();
-        fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
         let features = ["", "-Oinline_data", "-O^metadata_csum", "-O^dir_index,^extents,^64bit"];
         let options = features[first / AT_ONCE % features.len()];
-        let mut mke2fs = Command::new(needs::tool("mke2fs").unwrap());
-        mke2fs.args(["-q", "-F", "-t", "ext4", "-I", "256"]).args((!options.is_empty()).then_some(options));
-        must(mke2fs.arg(&image));
+        make_volume(&image, options);
         let range = first..trees.min(first + AT_ONCE);
         let random = |n: usize| Rng(seed.wrapping_mul(1_000_003).wrapping_add(n as u64));
         let mounted = mount(&image, &at, "loop");
-        let all: Vec<Vec<String>> = range
-            .clone()
-            .map(|n| {
-                let top = at.join(format!("t{n}"));
-                fs::create_dir(&top).unwrap();
-                let mut random = random(n);
-                let mut paths = Vec::new();
-                make(&mut random, &at, &top, 0, &mut paths);
-                let mode = random.one(&[0o755, 0o755, 0o755, 0o744, 0o711]);
-                fs::set_permissions(&top, fs::Permissions::from_mode(mode)).unwrap();
-                paths
-            })
-            .collect();
+        let all: Vec<Vec<String>> = range.clone().map(|n| plant(&mut random(n), &at, n)).collect();
         drop(mounted);
         let _mounted = mount(&image, &at, "loop,ro");
         for (n, paths) in range.zip(&all) {
             let mut random = random(n + 1_000_000);
             let user = User::random(&mut random);
-            let top = format!("/t{n}");
-            let mut some = || random.one(&paths.iter().map(String::as_str).collect::<Vec<_>>()).to_owned();
-            let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-            let paths = [some(), some(), some(), format!("{top}/nothing")];
-            // (arguments, whether the order of lines is the tool's)
-            let asks = [
-                ([words(&["ls"]), vec![top.clone()]].concat(), true),
-                ([words(&["ls"]), paths[..3].to_vec()].concat(), true),
-                ([words(&["ls", "-AR"]), vec![top.clone()]].concat(), true),
-                ([words(&["cat"]), paths.to_vec()].concat(), true),
-                ([words(&["find"]), vec![top.clone()]].concat(), false),
-                ([words(&["find"]), vec![paths[0].clone()], words(&["-type", "f"])].concat(), false),
-                ([words(&["grep", "-r", "needle"]), vec![top.clone()]].concat(), false),
-                ([words(&["grep", "-r", "needle"]), paths[..2].to_vec()].concat(), false),
-            ];
-            for (words, ordered) in &asks {
-                let place = at.to_str().unwrap();
-                let mut kernel = Command::new("setpriv");
-                kernel.arg(format!("--reuid={}", user.uid)).arg(format!("--regid={}", user.gid));
-                match user.groups[..] {
-                    [] => kernel.arg("--clear-groups"),
-                    _ => kernel.arg(format!("--groups={}", user.list())),
-                };
-                for word in words {
-                    kernel.arg(if word.starts_with('/') { format!("{place}{word}") } else { word.clone() });
-                }
-                kernel.env("LC_ALL", "C").current_dir("/").stdin(Stdio::null());
-                let known = answer(&kernel.output().unwrap(), place, *ordered);
+            for (words, ordered) in &asks(&mut random, &format!("/t{n}"), paths) {
+                let known = by_the_kernel(&user, &at, words, *ordered);
                 for way in [&[][..], &["--locate", "host"], &["--locate", "host", "--compute", "host"]] {
-                    let mut ours = Command::new(env!("CARGO_BIN_EXE_nearside"));
-                    let mut who = format!("{}:{}", user.uid, user.gid);
-                    user.groups.iter().for_each(|gid| write!(who, ",{gid}").unwrap());
-                    ours.arg(&words[0])
-                        .args(&words[1..])
-                        .arg("-d")
-                        .arg(&image)
-                        .args(["--as", &who])
-                        .args(way);
-                    ours.env_remove("NEARSIDE_DRIVE").env("LC_ALL", "C").stdin(Stdio::null());
-                    let given = answer(&ours.output().unwrap(), "", *ordered);
+                    let given = by_us(&user, &image, words, way, *ordered);
                     compared += 1;
                     if given != known {
-                        let why = format!("tree {n} ({options}), {who}: {words:?} {way:?}");
+                        let why = format!("tree {n} ({options}), {user:?}: {words:?} {way:?}");
                         wrong.push(format!("{why}\n  the kernel {known:?}\n  here       {given:?}"));
                     }
                 }
@@ -270,4 +220,66 @@ fn the_drive_the_host_and_the_kernel_give_one_answer() {
     let shown = wrong[..wrong.len().min(12)].join("\n");
     assert!(wrong.is_empty(), "{} of {compared} differ (NEARSIDE_SEED={seed}):\n{shown}", wrong.len());
     eprintln!("{compared} answers over {trees} trees are the kernel's");
+}
+
+fn make_volume(image: &Path, options: &str) {
+    fs::File::create(image).unwrap().set_len(16 << 20).unwrap();
+    let mut mke2fs = Command::new(needs::tool("mke2fs").unwrap());
+    mke2fs.args(["-q", "-F", "-t", "ext4", "-I", "256"]).args((!options.is_empty()).then_some(options));
+    must(mke2fs.arg(image));
+}
+
+/// Makes the `n`th tree on the volume mounted `at`; its paths.
+fn plant(random: &mut Rng, at: &Path, n: usize) -> Vec<String> {
+    let top = at.join(format!("t{n}"));
+    fs::create_dir(&top).unwrap();
+    let mut paths = Vec::new();
+    make(random, at, &top, 0, &mut paths);
+    let mode = random.one(&[0o755, 0o755, 0o755, 0o744, 0o711]);
+    fs::set_permissions(&top, fs::Permissions::from_mode(mode)).unwrap();
+    paths
+}
+
+/// Words of commands, and whether the order of lines is the tool's.
+fn asks(random: &mut Rng, top: &str, paths: &[String]) -> [(Vec<String>, bool); 8] {
+    let mut some = || random.one(&paths.iter().map(String::as_str).collect::<Vec<_>>()).to_owned();
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let paths = [some(), some(), some(), format!("{top}/nothing")];
+    let top = vec![top.to_owned()];
+    [
+        ([words(&["ls"]), top.clone()].concat(), true),
+        ([words(&["ls"]), paths[..3].to_vec()].concat(), true),
+        ([words(&["ls", "-AR"]), top.clone()].concat(), true),
+        ([words(&["cat"]), paths.to_vec()].concat(), true),
+        ([words(&["find"]), top.clone()].concat(), false),
+        ([words(&["find"]), vec![paths[0].clone()], words(&["-type", "f"])].concat(), false),
+        ([words(&["grep", "-r", "needle"]), top].concat(), false),
+        ([words(&["grep", "-r", "needle"]), paths[..2].to_vec()].concat(), false),
+    ]
+}
+
+/// The tool itself, run as that user on the mount.
+fn by_the_kernel(user: &User, mount: &Path, words: &[String], ordered: bool) -> Answer {
+    let place = mount.to_str().unwrap();
+    let mut kernel = Command::new("setpriv");
+    kernel.arg(format!("--reuid={}", user.uid)).arg(format!("--regid={}", user.gid));
+    match user.groups[..] {
+        [] => kernel.arg("--clear-groups"),
+        _ => kernel.arg(format!("--groups={}", user.list())),
+    };
+    for word in words {
+        kernel.arg(if word.starts_with('/') { format!("{place}{word}") } else { word.clone() });
+    }
+    kernel.env("LC_ALL", "C").current_dir("/").stdin(Stdio::null());
+    answer(&kernel.output().unwrap(), place, ordered)
+}
+
+/// Our command of that name, for that user on the image.
+fn by_us(user: &User, image: &Path, words: &[String], way: &[&str], ordered: bool) -> Answer {
+    let mut who = format!("{}:{}", user.uid, user.gid);
+    user.groups.iter().for_each(|gid| write!(who, ",{gid}").unwrap());
+    let mut ours = Command::new(env!("CARGO_BIN_EXE_nearside"));
+    ours.arg(&words[0]).args(&words[1..]).arg("-d").arg(image).args(["--as", &who]).args(way);
+    ours.env_remove("NEARSIDE_DRIVE").env("LC_ALL", "C").stdin(Stdio::null());
+    answer(&ours.output().unwrap(), "", ordered)
 }

@@ -373,6 +373,73 @@ fn stamp_of(block: &[u8], what: &str) -> u64 {
     value
 }
 
+/// Which values each block may hold, and the operations in flight.
+struct Model {
+    seed: u64,
+    block_size: u64,
+    blocks: Vec<Block>,
+    running: HashMap<Token, Running>,
+    failed: usize,
+}
+
+impl Model {
+    /// An operation begins. `new`: the stamp that its blocks have after it.
+    fn begin(&mut self, token: Token, operation: Operation, new: Option<u64>) {
+        let range = operation.range().map_or(0..0, |(offset, len)| self.places(offset, len));
+        let mut allowed = Vec::new();
+        if let Some(new) = new {
+            for at in range {
+                self.blocks[at].group.push(new);
+                self.blocks[at].in_flight += 1;
+                for other in self.running.values_mut() {
+                    if let Operation::Read { offset, .. } = other.operation
+                        && let Some(index) = at.checked_sub((offset / self.block_size) as usize)
+                        && let Some(allowed) = other.allowed.get_mut(index)
+                    {
+                        allowed.push(new);
+                    }
+                }
+            }
+        } else if matches!(operation, Operation::Read { .. }) {
+            allowed = self.blocks[range].iter().map(|b| b.allowed().collect()).collect();
+        }
+        self.running.insert(token, Running { operation, allowed });
+    }
+
+    /// An operation has ended; a read may show what was allowed while it ran.
+    fn end(&mut self, token: Token, completion: Completion) {
+        let Running { operation, allowed } = self.running.remove(&token).expect("a token of ours");
+        self.failed += usize::from(completion.result.is_err());
+        let Some((offset, len)) = operation.range() else { return };
+        let places = self.places(offset, len);
+        if operation.mutates() {
+            for block in &mut self.blocks[places] {
+                block.in_flight -= 1;
+                if completion.result.is_err() {
+                    block.group.extend(block.settled.clone());
+                }
+                if block.in_flight == 0 {
+                    block.settled = std::mem::take(&mut block.group);
+                    block.settled.sort_unstable();
+                    block.settled.dedup();
+                }
+            }
+        } else if completion.result.is_ok() {
+            let bytes = completion.buffer.expect("a read's buffer");
+            for (index, bytes) in bytes.chunks(self.block_size as usize).enumerate() {
+                let what = format!("seed {}, block {}", self.seed, places.start + index);
+                let value = stamp_of(bytes, &what);
+                assert!(allowed[index].contains(&value), "{what}: {value}, not of {:?}", allowed[index]);
+            }
+        }
+    }
+
+    fn places(&self, offset: u64, len: u64) -> std::ops::Range<usize> {
+        let first = (offset / self.block_size) as usize;
+        first..first + (len / self.block_size) as usize
+    }
+}
+
 /// Random operations, several in flight, against a model that knows which values each block may hold. Failures (of a
 /// [`nearside_store::Faulty`] below, say) may leave each block old or new. Answers how many operations failed.
 pub fn model<S: Store>(store: &S, seed: u64, operations: usize) -> usize {
@@ -380,9 +447,13 @@ pub fn model<S: Store>(store: &S, seed: u64, operations: usize) -> usize {
     let blocks = (1 << 18) / block_size;
     let mut host = Host::new(store);
     let mut rng = Rng(seed);
-    let mut model = vec![Block { settled: vec![0], ..Block::default() }; blocks as usize];
-    let mut running: HashMap<Token, Running> = HashMap::new();
-    let mut failed = 0;
+    let mut model = Model {
+        seed,
+        block_size,
+        blocks: vec![Block { settled: vec![0], ..Block::default() }; blocks as usize],
+        running: HashMap::new(),
+        failed: 0,
+    };
     for step in 0..operations as u64 {
         let first = rng.below(blocks);
         let longest = if rng.below(8) == 0 { 64 } else { 4 };
@@ -403,70 +474,23 @@ pub fn model<S: Store>(store: &S, seed: u64, operations: usize) -> usize {
             Operation::Read { .. } | Operation::Write { .. } => Data::Owned(buffer),
             _ => Data::None,
         };
-        let range = first as usize..(first + count) as usize;
-        let mut allowed = Vec::new();
-        if let Some(new) = new {
-            for at in range.clone() {
-                model[at].group.push(new);
-                model[at].in_flight += 1;
-                for other in running.values_mut() {
-                    if let Operation::Read { offset, .. } = other.operation
-                        && let Some(index) = at.checked_sub((offset / block_size) as usize)
-                        && let Some(allowed) = other.allowed.get_mut(index)
-                    {
-                        allowed.push(new);
-                    }
-                }
-            }
-        } else if matches!(operation, Operation::Read { .. }) {
-            allowed = model[range].iter().map(|b| b.allowed().collect()).collect();
-        }
-        running.insert(Token(step), Running { operation, allowed });
+        model.begin(Token(step), operation, new);
         if host.start(operation, data, Token(step)).is_err() {
             // Full: nothing was done. The value stays in `group` as one that a block may (not must) hold.
             host.done.insert(Token(step), Completion { result: Err(StoreError::Busy), buffer: None });
         }
-        while running.len() > 12
-            || (step + 1 == operations as u64 && !running.is_empty())
-            || rng.below(3) == 0
-        {
+        let is_last = step + 1 == operations as u64;
+        while model.running.len() > 12 || (is_last && !model.running.is_empty()) || rng.below(3) == 0 {
             if host.done.is_empty() {
                 host.poll();
             }
             for (token, completion) in host.take() {
-                let Running { operation, allowed } = running.remove(&token).expect("a token of ours");
-                failed += usize::from(completion.result.is_err());
-                let Some((offset, len)) = operation.range() else { continue };
-                let first = (offset / block_size) as usize;
-                if operation.mutates() {
-                    for block in &mut model[first..first + (len / block_size) as usize] {
-                        block.in_flight -= 1;
-                        if completion.result.is_err() {
-                            block.group.extend(block.settled.clone());
-                        }
-                        if block.in_flight == 0 {
-                            block.settled = std::mem::take(&mut block.group);
-                            block.settled.sort_unstable();
-                            block.settled.dedup();
-                        }
-                    }
-                } else if completion.result.is_ok() {
-                    let bytes = completion.buffer.expect("a read's buffer");
-                    for (index, bytes) in bytes.chunks(block_size as usize).enumerate() {
-                        let what = format!("seed {seed}, block {}", first + index);
-                        let value = stamp_of(bytes, &what);
-                        assert!(
-                            allowed[index].contains(&value),
-                            "{what}: {value}, not of {:?}",
-                            allowed[index]
-                        );
-                    }
-                }
+                model.end(token, completion);
             }
-            if running.is_empty() {
+            if model.running.is_empty() {
                 break;
             }
         }
     }
-    failed
+    model.failed
 }

@@ -281,86 +281,90 @@ fn a_feature_s_task_that_another_reactor_replaces_ends_and_its_reply_is_not_the_
 /// The same through the controller: a hundred abandoned searches of every kind.
 #[test]
 fn a_hundred_abandoned_searches_leave_nothing() {
-    for reactors in [1, 3] {
-        let clock = SimClock::new();
-        let firmware = Fsr::new(Arc::new(clock.clone()), FsrConfig::default());
-        let config = Config { reactors, ..Config::default() };
-        let (controller, namespace) = Controller::alone(slow(50_000, 4 << 20), firmware, config).unwrap();
-        let mut host = Host::of(controller);
-        let asked = request(4 << 20);
-        let begin = |host: &mut Host<Slow, Fsr>| {
-            host.enable();
-            host.create_pair(1, None);
-            host.create_pair(2, None);
-            host.put(FREE, &encode_padded(&asked));
-        };
-        let near_data = |opcode, tag: u32, wait: u32| {
-            let mut entry = command(opcode, 1, &[asked.len() as u32, 4096, tag, 0, wait]);
-            entry.set_cid(opcode.into());
-            entry
-        };
-        let delete = |host: &mut Host<Slow, Fsr>, id: u16| {
-            for opcode in [admin::DELETE_SQ, admin::DELETE_CQ] {
-                host.admin(command(opcode, 0, &[id.into()])).unwrap();
-            }
-            host.queues.retain(|queue| queue.id != id);
-            host.memory.fill(usize::from(id) * 0x4000, 0x4000, 0);
-        };
-        begin(&mut host);
-        for round in 0..100u32 {
-            let way = round % 5;
-            clock.advance_to(host.now);
-            if way < 2 {
-                host.submit(1, near_data(io::NEAR_DATA, 1, 0));
-            } else {
-                let done = host.run(1, near_data(io::NEAR_DATA_EXECUTE, round, 0));
-                assert_eq!(done.status(), Status::SUCCESS);
-                // One of them has been told that it runs, and is nobody's just now.
-                let wait = if way == 4 { 0 } else { 5_000 };
-                host.submit(2, near_data(io::NEAR_DATA_RESULT, round, wait));
-            }
-            for _ in 0..10 {
-                host.step();
-            }
-            assert_eq!(namespace.observer().held().tasks, 1, "round {round}");
-            assert!(namespace.observer().held().reads > 0);
-            match way {
-                0 | 4 => {
-                    host.disable();
-                    begin(&mut host);
-                }
-                1 => {
-                    let abort = u32::from(io::NEAR_DATA) << 16 | 1;
-                    assert_eq!(host.admin(command(admin::ABORT, 0, &[abort])), Ok(0));
-                }
-                // The queue of its `result`, and that of its `execute`.
-                _ => {
-                    let id = if way == 2 { 2 } else { 1 };
-                    delete(&mut host, id);
-                    host.create_pair(id, None);
-                }
-            }
-            host.settle(10_000_000);
-            assert_eq!(namespace.observer().held().tasks, 0, "round {round}");
-            (1..3).for_each(|id| host.reap(id));
-            host.queues.iter_mut().for_each(|queue| queue.done.clear());
-            if reactors > 1 {
-                assert_eq!(namespace.stripes_held(), 0, "round {round}");
-            }
-            nothing_held(&namespace);
-        }
-        // The drive itself goes.
+    abandoned_a_hundred_times(1);
+    abandoned_a_hundred_times(3);
+}
+
+fn abandoned_a_hundred_times(reactors: usize) {
+    let clock = SimClock::new();
+    let firmware = Fsr::new(Arc::new(clock.clone()), FsrConfig::default());
+    let config = Config { reactors, ..Config::default() };
+    let (controller, namespace) = Controller::alone(slow(50_000, 4 << 20), firmware, config).unwrap();
+    let mut host = Host::of(controller);
+    let asked = request(4 << 20);
+    let begin = |host: &mut Host<Slow, Fsr>| {
+        host.enable();
+        host.create_pair(1, None);
+        host.create_pair(2, None);
+        host.put(FREE, &encode_padded(&asked));
+    };
+    let near_data = |opcode, tag: u32, wait: u32| {
+        let mut entry = command(opcode, 1, &[asked.len() as u32, 4096, tag, 0, wait]);
+        entry.set_cid(opcode.into());
+        entry
+    };
+    begin(&mut host);
+    for round in 0..100u32 {
+        let way = round % 5;
         clock.advance_to(host.now);
-        host.submit(1, near_data(io::NEAR_DATA, 1, 0));
+        if way < 2 {
+            host.submit(1, near_data(io::NEAR_DATA, 1, 0));
+        } else {
+            let done = host.run(1, near_data(io::NEAR_DATA_EXECUTE, round, 0));
+            assert_eq!(done.status(), Status::SUCCESS);
+            // One of them has been told that it runs, and is nobody's just now.
+            let wait = if way == 4 { 0 } else { 5_000 };
+            host.submit(2, near_data(io::NEAR_DATA_RESULT, round, wait));
+        }
         for _ in 0..10 {
             host.step();
         }
-        let later = host.now + 1_000_000;
-        drop(host);
-        assert!(namespace.orphans_in_flight() > 0);
-        namespace.poll_orphans(later);
+        assert_eq!(namespace.observer().held().tasks, 1, "round {round}");
+        assert!(namespace.observer().held().reads > 0);
+        match way {
+            0 | 4 => {
+                host.disable();
+                begin(&mut host);
+            }
+            1 => {
+                let abort = u32::from(io::NEAR_DATA) << 16 | 1;
+                assert_eq!(host.admin(command(admin::ABORT, 0, &[abort])), Ok(0));
+            }
+            // The queue of its `result`, and that of its `execute`.
+            _ => {
+                let id = if way == 2 { 2 } else { 1 };
+                delete_pair(&mut host, id);
+                host.create_pair(id, None);
+            }
+        }
+        host.settle(10_000_000);
+        assert_eq!(namespace.observer().held().tasks, 0, "round {round}");
+        (1..3).for_each(|id| host.reap(id));
+        host.queues.iter_mut().for_each(|queue| queue.done.clear());
+        if reactors > 1 {
+            assert_eq!(namespace.stripes_held(), 0, "round {round}");
+        }
         nothing_held(&namespace);
     }
+    // The drive itself goes.
+    clock.advance_to(host.now);
+    host.submit(1, near_data(io::NEAR_DATA, 1, 0));
+    for _ in 0..10 {
+        host.step();
+    }
+    let later = host.now + 1_000_000;
+    drop(host);
+    assert!(namespace.orphans_in_flight() > 0);
+    namespace.poll_orphans(later);
+    nothing_held(&namespace);
+}
+
+fn delete_pair(host: &mut Host<Slow, Fsr>, id: u16) {
+    for opcode in [admin::DELETE_SQ, admin::DELETE_CQ] {
+        host.admin(command(opcode, 0, &[id.into()])).unwrap();
+    }
+    host.queues.retain(|queue| queue.id != id);
+    host.memory.fill(usize::from(id) * 0x4000, 0x4000, 0);
 }
 
 /// The request at the beginning of a page.

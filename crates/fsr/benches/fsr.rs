@@ -174,20 +174,7 @@ fn main() {
     let fast = std::env::var_os("FAST").is_some() || std::env::args().any(|a| a == "--test");
     let files = if fast { 2_000 } else { 20_000 };
     let deep: String = (0..19).map(|n| format!("/level{n:02}")).collect();
-    let small = image(
-        |root| {
-            let text: String =
-                (0..).map(|n| format!("{n:08} some text of a line in a log file\n")).take(400).collect();
-            for n in 0..files {
-                let dir = root.join(format!("{}/d{:03}", &deep[1..], n / 55));
-                fs::create_dir_all(&dir).unwrap();
-                fs::write(dir.join(format!("file{n:05}")), &text.as_bytes()[..16384.min(text.len())])
-                    .unwrap();
-            }
-        },
-        if fast { 128 } else { 512 },
-    );
-    let Some(small) = small else {
+    let Some(small) = small_files(&deep[1..], files, if fast { 128 } else { 512 }) else {
         println!("LEFT OUT: there is no mke2fs");
         return;
     };
@@ -232,7 +219,27 @@ fn main() {
         }
     });
     drop(drive);
-    let mib = if fast { 128u64 } else { 1024 };
+    large_file(if fast { 128 } else { 1024 });
+}
+
+/// Files of 16 KiB below `deep`, on a volume of so many MiB.
+fn small_files(deep: &str, files: u32, mib: u64) -> Option<Vec<u8>> {
+    let text: String =
+        (0..).map(|n| format!("{n:08} some text of a line in a log file\n")).take(400).collect();
+    image(
+        |root| {
+            for n in 0..files {
+                let dir = root.join(format!("{deep}/d{:03}", n / 55));
+                fs::create_dir_all(&dir).unwrap();
+                fs::write(dir.join(format!("file{n:05}")), &text.as_bytes()[..16384.min(text.len())])
+                    .unwrap();
+            }
+        },
+        mib,
+    )
+}
+
+fn large_file(mib: u64) {
     let large = image(
         |root| {
             let line = b"a line of a large log file without what is looked for, as most lines are\n";

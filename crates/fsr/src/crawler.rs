@@ -132,6 +132,26 @@ fn node<'s>(
     nodes.at(slot).map(|n| (slot, n))
 }
 
+/// A good entry of the name cache.
+fn dentry<'s>(
+    dentries: &'s mut Cache<Dentry>,
+    monitor: &Monitor,
+    (seed, changes): (u64, u64),
+    volume: u32,
+    dir: Ino,
+    name: &[u8],
+) -> Option<&'s mut Dentry> {
+    let key = hash(seed, u64::from(volume) << 32 | u64::from(dir.0), name);
+    let (slot, found) = dentries.find(key, |d| d.dir == dir && d.volume == volume && *d.name == *name)?;
+    if found.checked != changes && !monitor.holds(&found.deps) {
+        dentries.remove(slot);
+        return None;
+    }
+    let dentry = dentries.at(slot)?;
+    dentry.checked = changes;
+    Some(dentry)
+}
+
 impl Walk<'_> {
     /// Goes on as far as the caches know the way.
     fn advance(
@@ -143,7 +163,6 @@ impl Walk<'_> {
         let monitor = &crawler.retriever.monitor;
         let seed = crawler.retriever.seed;
         let volume = crawler.volume.id;
-        let root = crawler.volume.volume.root();
         // Taken before anything is looked at: what changes from now on counts as later than this walk.
         let now = (seed, monitor.changes());
         let mut hint = None;
@@ -172,31 +191,14 @@ impl Walk<'_> {
                 return Err(Failure::NameTooLong);
             }
             let bytes = &self.path[name.clone()];
-            if bytes == b"." {
-                self.at = name.end;
+            if bytes == b"." || bytes == b".." {
+                self.stay_or_rise(name);
                 continue;
             }
-            if bytes == b".." {
-                self.at = name.end;
-                hint = None;
-                if let Some(parent) = self.above.pop() {
-                    self.current = parent;
-                }
-                continue;
-            }
-            let key = hash(seed, u64::from(volume) << 32 | u64::from(self.current.0), bytes);
             let dir = self.current;
-            let found = state.dentries.find(key, |d| d.dir == dir && d.volume == volume && *d.name == *bytes);
-            let Some((slot, dentry)) = found else {
+            let Some(dentry) = dentry(&mut state.dentries, monitor, now, volume, dir, bytes) else {
                 return Ok(Step::Name(dir, name));
             };
-            if dentry.checked != now.1 {
-                if !monitor.holds(&dentry.deps) {
-                    state.dentries.remove(slot);
-                    return Ok(Step::Name(dir, name));
-                }
-                dentry.checked = now.1;
-            }
             *hits += 1;
             let Some(child) = dentry.child else {
                 return Err(Failure::NotFound);
@@ -215,25 +217,11 @@ impl Walk<'_> {
                 if self.links >= MAX_LINKS {
                     return Err(Failure::SymlinkLoop);
                 }
-                let Some(link) = &there.link else {
+                if there.link.is_none() {
                     return Ok(Step::Link(child));
-                };
-                if !crawler.volume.volume.link_in_inode(&there.inode) {
-                    crawler.may_have_content()?;
                 }
-                self.links += 1;
-                if link.is_empty() {
-                    return Err(Failure::NotFound);
-                }
-                if link.starts_with(b"/") {
-                    self.above.clear();
-                    self.current = root;
-                }
+                self.follow_link(there, name.end, crawler)?;
                 hint = None;
-                let mut path = link.to_vec();
-                path.extend_from_slice(rest);
-                self.path = Cow::Owned(path);
-                self.at = 0;
                 continue;
             }
             if (!last || must_be_directory) && there.owner.kind != FileKind::Directory {
@@ -243,6 +231,39 @@ impl Walk<'_> {
             self.current = child;
             self.at = name.end;
         }
+    }
+
+    /// `.` and `..`, which stand at `name` of the path.
+    fn stay_or_rise(&mut self, name: std::ops::Range<usize>) {
+        self.at = name.end;
+        if name.len() == 2
+            && let Some(parent) = self.above.pop()
+        {
+            self.current = parent;
+        }
+    }
+
+    /// Goes on along the target of a link, of which the cache knows it; the link's name ends at `end` of the path.
+    fn follow_link(
+        &mut self,
+        link: &Node,
+        end: usize,
+        crawler: &Crawler<'_, impl Media>,
+    ) -> Result<(), Failure> {
+        if !crawler.volume.volume.link_in_inode(&link.inode) {
+            crawler.may_have_content()?;
+        }
+        self.links += 1;
+        let target = link.link.as_deref().filter(|target| !target.is_empty());
+        let mut path = target.ok_or(Failure::NotFound)?.to_vec();
+        if path.starts_with(b"/") {
+            self.above.clear();
+            self.current = crawler.volume.volume.root();
+        }
+        path.extend_from_slice(&self.path[end..]);
+        self.path = Cow::Owned(path);
+        self.at = 0;
+        Ok(())
     }
 }
 

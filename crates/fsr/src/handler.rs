@@ -298,7 +298,7 @@ impl<M: Media> Run<'_, M> {
                 seen = since;
             }
             let crawler = self.crawler(&volume);
-            let visit = walker.next(&crawler).await?;
+            let visit = walker.next(&crawler).await;
             out.counters.locate_ns += self.media.now_ns().saturating_sub(start);
             walker.places(&mut out.places);
             let path = walker.shown();
@@ -441,7 +441,7 @@ impl<M: Media> Run<'_, M> {
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
+    #[allow(clippy::too_many_arguments, reason = "a file, what to do with it, and what is counted")]
     async fn bytes<S: Sink>(
         &self,
         sink: &mut S,

@@ -10,7 +10,7 @@ use std::sync::{Arc, RwLock};
 pub struct MediaError(pub String);
 
 /// A namespace's bytes, and the drive's clock. One per near-data command; futures are polled by the drive's slice executor.
-#[allow(async_fn_in_trait)] // used generically, never as a trait object
+#[allow(async_fn_in_trait, reason = "used generically, never as a trait object")]
 pub trait Media {
     /// Bytes that were read; goes back to where it came from when dropped.
     type Buffer: AsRef<[u8]>;
@@ -49,7 +49,7 @@ pub trait Media {
 }
 
 /// Reads in flight at the same time, which come back in any order.
-#[allow(async_fn_in_trait)] // as above
+#[allow(async_fn_in_trait, reason = "used generically, never as a trait object")]
 pub trait Batch {
     /// As [`Media::Buffer`].
     type Buffer;

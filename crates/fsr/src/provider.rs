@@ -20,7 +20,7 @@ use crate::media::{Batch, Media};
 use crate::model::of_view;
 use crate::monitor::Scan;
 use crate::trace::Part;
-use crate::view::{View, bump};
+use crate::view::{Tally, View, bump};
 
 /// Bytes of one read.
 pub(crate) const CHUNK: u64 = 128 << 10;
@@ -28,7 +28,7 @@ pub(crate) const CHUNK: u64 = 128 << 10;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Takes a file's bytes.
-#[allow(async_fn_in_trait)] // used generically, never as a trait object
+#[allow(async_fn_in_trait, reason = "used generically, never as a trait object")]
 pub(crate) trait Consumer {
     /// Whether the pieces may come in any order.
     fn unordered(&self) -> bool;
@@ -218,6 +218,109 @@ struct Reading<B> {
     buffer: Option<B>,
 }
 
+impl<B: AsRef<[u8]>> Reading<B> {
+    /// The chunk's bytes; `None` for zeros. `inline`: the content of the inode.
+    fn bytes<'s>(&'s self, inline: Option<&'s [u8]>) -> Result<Option<&'s [u8]>, Failure> {
+        let len = self.chunk.len as usize;
+        match self.chunk.place {
+            Where::Zeros => Ok(None),
+            Where::Namespace(_) => {
+                let buffer = self.buffer.as_ref().map(AsRef::as_ref);
+                let bytes = buffer.and_then(|b| b.get(self.skip..self.skip.saturating_add(len)));
+                bytes.map(Some).ok_or_else(|| Failure::MediumError("the store returned fewer bytes".into()))
+            }
+            Where::Inline => {
+                let start = self.chunk.at as usize;
+                let bytes = inline.and_then(|b| b.get(start..start.saturating_add(len)));
+                bytes.map(Some).ok_or_else(|| Failure::CorruptVolume("inline data is too short".into()))
+            }
+        }
+    }
+}
+
+/// What of a file is in flight or waits for its turn, in the order of the file.
+struct Queue<'f, 'l, 'a, M: Media> {
+    chunks: Chunks<'l, 'a, M>,
+    scan: Option<&'f Scan<'f>>,
+    tally: &'f Tally,
+    batch: M::Batch,
+    /// `None`: handed on already, out of order.
+    readings: VecDeque<Option<Reading<M::Buffer>>>,
+    /// Tag of the first; tags are places in the queue, modulo 2^32.
+    front: u32,
+    /// No chunk follows.
+    ended: bool,
+    /// Where reads are done at once, one at a time keeps its buffer in the nearest cache.
+    instant: bool,
+}
+
+impl<M: Media> Queue<'_, '_, '_, M> {
+    /// Starts reads until there are `depth`. They are registered with the scan before they begin.
+    async fn fill(&mut self, depth: usize) -> Result<(), Failure> {
+        let media = self.chunks.media;
+        let unit = u64::from(media.block_size().max(1));
+        while !self.ended && self.readings.len() < if self.instant { 1 } else { depth } {
+            let Some(chunk) = self.chunks.next().await? else {
+                self.ended = true;
+                break;
+            };
+            let Where::Namespace(at) = chunk.place else {
+                self.readings.push_back(Some(Reading { chunk, skip: 0, buffer: None }));
+                break;
+            };
+            let start = at / unit * unit;
+            let end = at.saturating_add(chunk.len).next_multiple_of(unit);
+            if end > self.chunks.media_len {
+                let what = format!("bytes {} on lie at {at}, beyond the end of the namespace", chunk.at);
+                return Err(Failure::CorruptVolume(what));
+            }
+            if let Some(scan) = self.scan {
+                scan.add(start, end - start);
+            }
+            bump(&self.tally.blocks_read, chunk.len.div_ceil(4096));
+            let tag = self.front.wrapping_add(self.readings.len() as u32);
+            self.readings.push_back(Some(Reading { chunk, skip: (at - start) as usize, buffer: None }));
+            self.instant = self.batch.start(start, (end - start) as usize, tag);
+            // The store may have copied all of it just now.
+            media.breathe().await;
+        }
+        Ok(())
+    }
+
+    /// Takes one that can be handed on: the first, or any where the order does not matter. Zeros and inline bytes need no read.
+    fn take(&mut self, unordered: bool) -> Option<Reading<M::Buffer>> {
+        let is_here = |r: &Option<Reading<M::Buffer>>| {
+            r.as_ref().is_some_and(|r| r.buffer.is_some() || !matches!(r.chunk.place, Where::Namespace(_)))
+        };
+        let among = if unordered { self.readings.len() } else { 1 };
+        let at = self.readings.iter().take(among).position(is_here)?;
+        let taken = self.readings.get_mut(at).and_then(Option::take);
+        while let Some(None) = self.readings.front() {
+            self.readings.pop_front();
+            self.front = self.front.wrapping_add(1);
+        }
+        taken
+    }
+
+    /// Waits for one of the reads; `false` at the end of the file.
+    async fn arrive(&mut self) -> Result<bool, Failure> {
+        let waits = self.tally.span(Part::Supply, 0);
+        let arrived = self.batch.next().await;
+        drop(waits);
+        let Some((tag, result)) = arrived else {
+            return match self.readings.is_empty() {
+                true => Ok(false),
+                false => Err(Failure::MediumError("a read was lost".into())),
+            };
+        };
+        let buffer = result.map_err(|e| Failure::MediumError(e.0))?;
+        if let Some(Some(reading)) = self.readings.get_mut(tag.wrapping_sub(self.front) as usize) {
+            reading.buffer = Some(buffer);
+        }
+        Ok(true)
+    }
+}
+
 /// How many reads may be in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Depth {
@@ -225,9 +328,9 @@ pub(crate) struct Depth {
     pub ordered: usize,
 }
 
-/// Feeds a file's bytes from `from` to `to` to the consumer. Reads are registered with the scan before they begin.
+/// Feeds a file's bytes from `from` to `to` to the consumer.
 /// Gives what the consumer said last, and counts in `scanned` the bytes that it saw.
-#[allow(clippy::too_many_arguments)]
+#[allow(clippy::too_many_arguments, reason = "where from, what to, and what is counted")]
 pub(crate) async fn feed<M: Media, C: Consumer>(
     media: &M,
     layout: &mut Layout<'_, M>,
@@ -236,131 +339,84 @@ pub(crate) async fn feed<M: Media, C: Consumer>(
     scan: Option<&Scan<'_>>,
     consumer: &mut C,
     scanned: &mut u64,
-    tally: &crate::view::Tally,
+    tally: &Tally,
 ) -> Result<Flow, Failure> {
-    let unit = u64::from(media.block_size().max(1));
-    let mut chunks = Chunks { layout, media, media_len: media.len(), at: from, to, ahead: None };
     let unordered = consumer.unordered();
     let depth = if unordered { depth.unordered } else { depth.ordered }.max(1);
-    let mut batch = media.batch();
-    let mut queue: VecDeque<Option<Reading<M::Buffer>>> = VecDeque::new();
-    // Tag of the queue's front; tags are places in the queue, modulo 2^32.
-    let mut front = 0u32;
-    let mut ended = false;
-    // Where reads are done at once, one at a time keeps its buffer in the nearest cache.
-    let mut instant = false;
+    let mut queue = Queue {
+        chunks: Chunks { layout, media, media_len: media.len(), at: from, to, ahead: None },
+        scan,
+        tally,
+        batch: media.batch(),
+        readings: VecDeque::new(),
+        front: 0,
+        ended: false,
+        instant: false,
+    };
     loop {
-        while !ended && queue.len() < if instant { 1 } else { depth } {
-            let Some(chunk) = chunks.next().await? else {
-                ended = true;
-                break;
-            };
-            let Where::Namespace(at) = chunk.place else {
-                let reading = Reading { chunk, skip: 0, buffer: None };
-                queue.push_back(Some(reading));
-                break;
-            };
-            let start = at / unit * unit;
-            let end = at.saturating_add(chunk.len).next_multiple_of(unit);
-            if end > media.len() {
-                let what = format!("bytes {} on lie at {at}, beyond the end of the namespace", chunk.at);
-                return Err(Failure::CorruptVolume(what));
-            }
-            if let Some(scan) = scan {
-                scan.add(start, end - start);
-            }
-            bump(&tally.blocks_read, chunk.len.div_ceil(4096));
-            let tag = front.wrapping_add(queue.len() as u32);
-            queue.push_back(Some(Reading { chunk, skip: (at - start) as usize, buffer: None }));
-            instant = batch.start(start, (end - start) as usize, tag);
-            // The store may have copied all of it just now.
-            media.breathe().await;
-        }
-        // Zeros and inline bytes need no read: they go when they are first in line, or at once.
-        let pass = |r: &Option<Reading<M::Buffer>>| {
-            r.as_ref().is_some_and(|r| r.buffer.is_some() || !matches!(r.chunk.place, Where::Namespace(_)))
-        };
-        let due = if unordered {
-            queue.iter().position(pass)
-        } else {
-            queue.front().is_some_and(pass).then_some(0)
-        };
-        let Some(due) = due else {
-            let waits = tally.span(Part::Supply, 0);
-            let arrived = batch.next().await;
-            drop(waits);
-            let Some((tag, result)) = arrived else {
-                return match queue.is_empty() {
-                    true => Ok(Flow::More),
-                    false => Err(Failure::MediumError("a read was lost".into())),
-                };
-            };
-            let buffer = result.map_err(|e| Failure::MediumError(e.0))?;
-            if let Some(Some(reading)) = queue.get_mut(tag.wrapping_sub(front) as usize) {
-                reading.buffer = Some(buffer);
-            }
-            continue;
-        };
-        let reading = queue.get_mut(due).and_then(Option::take);
-        while let Some(None) = queue.front() {
-            queue.pop_front();
-            front = front.wrapping_add(1);
-        }
-        let Some(Reading { chunk, skip, buffer }) = reading else { continue };
-        let all = chunk.at == from && from + chunk.len == to;
-        let len = chunk.len as usize;
-        let inline;
-        let bytes: Option<&[u8]> = match chunk.place {
-            Where::Namespace(_) => {
-                let bytes = buffer.as_ref().and_then(|b| b.as_ref().get(skip..skip.saturating_add(len)));
-                Some(bytes.ok_or_else(|| Failure::MediumError("the store returned fewer bytes".into()))?)
-            }
-            Where::Zeros => None,
-            Where::Inline => {
-                inline = chunks.layout.inline();
-                let start = chunk.at as usize;
-                let bytes = inline.as_deref().and_then(|b| b.get(start..start.saturating_add(len)));
-                Some(bytes.ok_or_else(|| Failure::CorruptVolume("inline data is too short".into()))?)
+        queue.fill(depth).await?;
+        let Some(reading) = queue.take(unordered) else {
+            match queue.arrive().await? {
+                true => continue,
+                false => return Ok(Flow::More),
             }
         };
+        let chunk = reading.chunk;
+        let inline = if chunk.place == Where::Inline { queue.chunks.layout.inline() } else { None };
+        let bytes = reading.bytes(inline.as_deref())?;
         if let Some(bytes) = bytes
-            && all
-            && len <= consumer.piece()
+            && (chunk.at == from && from + chunk.len == to)
+            && bytes.len() <= consumer.piece()
         {
             *scanned += chunk.len;
             let _span = tally.span(Part::Compute, chunk.len);
             return consumer.whole(media, chunk.at, bytes).await;
         }
-        let piece = consumer.piece().clamp(512, ZEROS.len());
-        let mut done = 0usize;
-        while (done as u64) < chunk.len {
-            if bytes.is_none() {
-                // A hole, which most operations need not look at; it counts for nothing that was scanned.
-                let (taken, flow) =
-                    consumer.zeros(media, chunk.at + done as u64, chunk.len - done as u64).await?;
-                if flow != Flow::More {
-                    return Ok(flow);
-                }
-                if taken > 0 {
-                    done += taken as usize;
-                    media.breathe().await;
-                    continue;
-                }
-            }
-            let n = piece.min((chunk.len - done as u64) as usize);
-            let part = match bytes {
-                Some(bytes) => &bytes[done..done + n],
-                None => &ZEROS[..n],
-            };
-            *scanned += n as u64;
-            let span = tally.span(Part::Compute, n as u64);
-            let flow = consumer.take(media, chunk.at + done as u64, part).await?;
-            drop(span);
+        let flow = hand_on(media, chunk, bytes, consumer, scanned, tally).await?;
+        if flow != Flow::More {
+            return Ok(flow);
+        }
+    }
+}
+
+/// Hands a chunk on in pieces. `bytes`: `None` for a hole, which most operations need not look at; it counts for nothing that was scanned.
+async fn hand_on<M: Media, C: Consumer>(
+    media: &M,
+    chunk: Piece,
+    bytes: Option<&[u8]>,
+    consumer: &mut C,
+    scanned: &mut u64,
+    tally: &Tally,
+) -> Result<Flow, Failure> {
+    let piece = consumer.piece().clamp(512, ZEROS.len());
+    let mut done = 0usize;
+    while (done as u64) < chunk.len {
+        if bytes.is_none() {
+            let (taken, flow) =
+                consumer.zeros(media, chunk.at + done as u64, chunk.len - done as u64).await?;
             if flow != Flow::More {
                 return Ok(flow);
             }
-            done += n;
-            media.breathe().await;
+            if taken > 0 {
+                done += taken as usize;
+                media.breathe().await;
+                continue;
+            }
         }
+        let n = piece.min((chunk.len - done as u64) as usize);
+        let part = match bytes {
+            Some(bytes) => &bytes[done..done + n],
+            None => &ZEROS[..n],
+        };
+        *scanned += n as u64;
+        let span = tally.span(Part::Compute, n as u64);
+        let flow = consumer.take(media, chunk.at + done as u64, part).await?;
+        drop(span);
+        if flow != Flow::More {
+            return Ok(flow);
+        }
+        done += n;
+        media.breathe().await;
     }
+    Ok(Flow::More)
 }

@@ -138,23 +138,12 @@ impl Walker {
         }
     }
 
-    /// Goes on; `None` at the end. What it gives as an error ends the walk.
-    pub(crate) async fn next<M: Media>(
-        &mut self,
-        crawler: &Crawler<'_, M>,
-    ) -> Result<Option<Visit>, Failure> {
-        if let Some(root) = self.root.take() {
-            if root.inode.kind != FileKind::Directory {
-                let name = self.path.rsplit(|b| *b == b'/').next().unwrap_or_default();
-                return Ok(self.filter.takes(name, name).then_some(Visit::Entry(root)));
-            }
-            let resumed = self.resume.as_ref().is_some_and(|r| !r.is_empty());
-            if self.filter.max_depth > 0 {
-                self.into = Some(root.clone());
-            }
-            if self.directories && !self.filter.bounded && !resumed {
-                return Ok(Some(Visit::Entry(root)));
-            }
+    /// Goes on; `None` at the end.
+    pub(crate) async fn next<M: Media>(&mut self, crawler: &Crawler<'_, M>) -> Option<Visit> {
+        if let Some(root) = self.root.take()
+            && let Some(visit) = self.begin(root)
+        {
+            return Some(visit);
         }
         loop {
             if let Some(dir) = self.into.take()
@@ -162,89 +151,98 @@ impl Walker {
             {
                 if self.again(&failure) {
                     self.into = Some(dir);
-                    return Ok(Some(Visit::Again));
+                    return Some(Visit::Again);
                 }
-                return Ok(Some(Visit::Failed(failure)));
+                return Some(Visit::Failed(failure));
             }
-            let Some(frame) = self.frames.last_mut() else {
-                return Ok(None);
-            };
+            let frame = self.frames.last_mut()?;
             self.path.truncate(frame.path_len);
-            let searchable = frame.searchable;
-            let Some(entry) = frame.names.pop() else {
-                if frame.more {
-                    match self.fill(crawler).await {
-                        Ok(()) => continue,
-                        Err(failure) if self.again(&failure) => return Ok(Some(Visit::Again)),
-                        Err(failure) => {
-                            self.leave();
-                            return Ok(Some(Visit::Failed(failure)));
-                        }
+            if let Some(entry) = frame.names.pop() {
+                self.names -= 1;
+                match self.visit(entry, crawler).await {
+                    Some(visit) => return Some(visit),
+                    None => continue,
+                }
+            }
+            if frame.more {
+                match self.fill(crawler).await {
+                    Ok(()) => continue,
+                    Err(failure) if self.again(&failure) => return Some(Visit::Again),
+                    Err(failure) => {
+                        self.leave();
+                        return Some(Visit::Failed(failure));
                     }
                 }
-                self.leave();
-                continue;
-            };
-            self.names -= 1;
-            let DirEntry { name, ino, kind, place } = entry;
-            self.path.push(b'/');
-            self.path.extend_from_slice(&name);
-            let depth = self.frames.len();
-            let below = &self.path[self.root_len + 1..];
-            let pruned = self.filter.prunes(&name, below, depth);
-            let taken = !pruned && self.filter.takes(&name, below);
-            let taken_directory = !pruned && self.directories && self.filter.takes_directories(&name, below);
-            let on_the_way = self.on_the_way(depth, &name);
-            if pruned {
-                self.visited(place, name);
-                continue;
             }
-            if self.path.len() > MAX_PATH {
-                self.visited(place, name);
-                return Ok(Some(Visit::Failed(Failure::NameTooLong)));
-            }
-            crawler.media.breathe().await;
-            if !searchable {
-                self.visited(place, name);
-                let directory = kind == Some(FileKind::Directory);
-                if taken || directory && taken_directory {
-                    return Ok(Some(Visit::Name(kind)));
-                }
-                continue;
-            }
-            let found = match crawler.inode(ino).await {
-                Ok(found) => found,
-                Err(failure) if self.again(&failure) => {
-                    if let Some(frame) = self.frames.last_mut() {
-                        frame.names.push(DirEntry { name, ino, kind, place });
-                        self.names += 1;
-                    }
-                    return Ok(Some(Visit::Again));
-                }
-                Err(failure) => {
-                    self.visited(place, name);
-                    return Ok(Some(Visit::Failed(failure)));
-                }
-            };
-            self.agains = 0;
-            self.visited(place, name);
-            if found.inode.kind != FileKind::Directory {
-                if taken {
-                    return Ok(Some(Visit::Entry(found)));
-                }
-                continue;
-            }
-            if self.frames.iter().any(|f| f.dir.inode.ino == ino) {
-                let what = format!("directory {} lies within itself", ino.0);
-                return Ok(Some(Visit::Failed(Failure::CorruptVolume(what))));
-            }
-            if (depth as u64) < u64::from(self.filter.max_depth) {
-                self.into = Some(found.clone());
-            }
-            if taken_directory && !on_the_way {
-                return Ok(Some(Visit::Entry(found)));
-            }
+            self.leave();
         }
+    }
+
+    /// The root: visited itself, or gone down into.
+    fn begin(&mut self, root: Found) -> Option<Visit> {
+        if root.inode.kind != FileKind::Directory {
+            let name = self.path.rsplit(|b| *b == b'/').next().unwrap_or_default();
+            return self.filter.takes(name, name).then_some(Visit::Entry(root));
+        }
+        let resumed = self.resume.as_ref().is_some_and(|r| !r.is_empty());
+        if self.filter.max_depth > 0 {
+            self.into = Some(root.clone());
+        }
+        (self.directories && !self.filter.bounded && !resumed).then_some(Visit::Entry(root))
+    }
+
+    /// An entry of the innermost directory; `None` where it is not meant.
+    async fn visit<M: Media>(&mut self, entry: DirEntry, crawler: &Crawler<'_, M>) -> Option<Visit> {
+        let DirEntry { name, ino, kind, place } = entry;
+        self.path.push(b'/');
+        self.path.extend_from_slice(&name);
+        let depth = self.frames.len();
+        let searchable = self.frames.last().is_some_and(|frame| frame.searchable);
+        let below = &self.path[self.root_len + 1..];
+        if self.filter.prunes(&name, below, depth) {
+            self.visited(place, name);
+            return None;
+        }
+        let taken = self.filter.takes(&name, below);
+        let taken_directory = self.directories && self.filter.takes_directories(&name, below);
+        let on_the_way = self.on_the_way(depth, &name);
+        if self.path.len() > MAX_PATH {
+            self.visited(place, name);
+            return Some(Visit::Failed(Failure::NameTooLong));
+        }
+        crawler.media.breathe().await;
+        if !searchable {
+            self.visited(place, name);
+            let directory = kind == Some(FileKind::Directory);
+            return (taken || directory && taken_directory).then_some(Visit::Name(kind));
+        }
+        let found = match crawler.inode(ino).await {
+            Ok(found) => found,
+            Err(failure) if self.again(&failure) => {
+                if let Some(frame) = self.frames.last_mut() {
+                    frame.names.push(DirEntry { name, ino, kind, place });
+                    self.names += 1;
+                }
+                return Some(Visit::Again);
+            }
+            Err(failure) => {
+                self.visited(place, name);
+                return Some(Visit::Failed(failure));
+            }
+        };
+        self.agains = 0;
+        self.visited(place, name);
+        if found.inode.kind != FileKind::Directory {
+            return taken.then_some(Visit::Entry(found));
+        }
+        if self.frames.iter().any(|f| f.dir.inode.ino == ino) {
+            let what = format!("directory {} lies within itself", ino.0);
+            return Some(Visit::Failed(Failure::CorruptVolume(what)));
+        }
+        if (depth as u64) < u64::from(self.filter.max_depth) {
+            self.into = Some(found.clone());
+        }
+        (taken_directory && !on_the_way).then_some(Visit::Entry(found))
     }
 
     /// Whether the entry is a directory that an earlier answer showed already: the resume path lies below it.

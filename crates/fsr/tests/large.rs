@@ -22,8 +22,8 @@ fn put16(image: &mut [u8], at: usize, value: u16) {
     image[at..at + 2].copy_from_slice(&value.to_le_bytes());
 }
 
-/// An ext4 volume without checksums, whose root has `names` entries: each its own empty directory, or all one empty file.
-fn volume(names: usize, directories: bool) -> Vec<u8> {
+/// The root's blocks: each entry's record reaches to the next, the last of a block to its end.
+fn root_blocks(names: usize, directories: bool) -> Vec<Vec<u8>> {
     let entry = |n: usize| {
         let name = format!("entry-{n:07}");
         let mut bytes = vec![0; (8 + name.len()).next_multiple_of(4)];
@@ -33,7 +33,6 @@ fn volume(names: usize, directories: bool) -> Vec<u8> {
         bytes[8..8 + name.len()].copy_from_slice(name.as_bytes());
         bytes
     };
-    // The root's blocks: each entry's record reaches to the next, the last of a block to its end.
     let mut blocks: Vec<Vec<u8>> = Vec::new();
     let mut block: Vec<u8> = Vec::new();
     let mut last = 0;
@@ -53,7 +52,12 @@ fn volume(names: usize, directories: bool) -> Vec<u8> {
         put16(&mut block, last + 4, bytes.len() as u16);
     }
     blocks.push(close(&mut block, last));
+    blocks
+}
 
+/// An ext4 volume without checksums, whose root has `names` entries: each its own empty directory, or all one empty file.
+fn volume(names: usize, directories: bool) -> Vec<u8> {
+    let blocks = root_blocks(names, directories);
     let inodes = 12 + if directories { names } else { 1 };
     let groups = inodes.div_ceil(PER_GROUP).max(blocks.len().div_ceil(PER_GROUP / 2));
     let per_group = inodes.div_ceil(groups).next_multiple_of(BLOCK / INODE);

@@ -62,13 +62,20 @@ fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
 
 const NONE: u32 = u32::MAX;
 
-#[allow(clippy::type_complexity)]
+/// Makes files and directories below `root`; the paths to ask for, and the lists to give to some.
 fn make(root: &Path) -> (Vec<String>, BTreeMap<String, Vec<u8>>) {
+    fs::set_permissions(root, fs::Permissions::from_mode(0o755)).unwrap();
     let mut paths = Vec::new();
-    let mut acls = BTreeMap::new();
+    make_modes(root, &mut paths);
+    let acls = make_lists(root, &mut paths);
+    make_links(root, &mut paths);
+    add_names(&mut paths);
+    (paths, acls)
+}
+
+fn make_modes(root: &Path, paths: &mut Vec<String>) {
     let modes =
         [0o400, 0o040, 0o004, 0o440, 0o000, 0o644, 0o077, 0o070, 0o604, 0o755, 0o711, 0o111, 0o010, 0o001];
-    fs::set_permissions(root, fs::Permissions::from_mode(0o755)).unwrap();
     for (uid, gid) in [(1000, 2000), (1001, 1001), (0, 0), (0, 3000)] {
         for mode in modes {
             let file = format!("/f-{uid}-{gid}-{mode:o}");
@@ -91,6 +98,10 @@ fn make(root: &Path) -> (Vec<String>, BTreeMap<String, Vec<u8>>) {
             paths.extend([file.clone(), format!("{file}/"), format!("{file}/x"), format!("{file}/..")]);
         }
     }
+}
+
+fn make_lists(root: &Path, paths: &mut Vec<String>) -> BTreeMap<String, Vec<u8>> {
+    let mut acls = BTreeMap::new();
     // Lists: (name, mode, entries): 1 owner, 2 user, 4 owning group, 8 group, 16 mask, 32 others.
     let lists: [(&str, &[(u16, u16, u32)]); 9] = [
         ("user", &[(1, 6, NONE), (2, 5, 1001), (4, 0, NONE), (16, 5, NONE), (32, 0, NONE)]),
@@ -128,7 +139,10 @@ fn make(root: &Path) -> (Vec<String>, BTreeMap<String, Vec<u8>>) {
             paths.push(path);
         }
     }
-    // Names and links.
+    acls
+}
+
+fn make_links(root: &Path, paths: &mut Vec<String>) {
     symlink("loop-b", root.join("loop-a")).unwrap();
     symlink("loop-a", root.join("loop-b")).unwrap();
     symlink("nowhere", root.join("dangling")).unwrap();
@@ -143,6 +157,9 @@ fn make(root: &Path) -> (Vec<String>, BTreeMap<String, Vec<u8>>) {
         paths.push(format!("/chain-{n}"));
         paths.push(format!("/chain-{n}/"));
     }
+}
+
+fn add_names(paths: &mut Vec<String>) {
     for path in [
         "/",
         "//",
@@ -178,7 +195,6 @@ fn make(root: &Path) -> (Vec<String>, BTreeMap<String, Vec<u8>>) {
     paths.push(format!("/{}/x", "n".repeat(256)));
     paths.push(format!("/d-1000-2000-0/{}", "n".repeat(256)));
     paths.push(format!("/f-0-0-644/{}", "n".repeat(256)));
-    (paths, acls)
 }
 
 #[test]
@@ -203,13 +219,7 @@ fn permissions_are_the_kernels() {
     let (paths, acls) = make(&source);
     let image = dir.path().join("image");
     fs::write(&image, ext_image(&source, 32, &["-t", "ext4", "-b", "4096", "-I", "256"])).unwrap();
-    let tools = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
-    for (path, value) in &acls {
-        let file = dir.path().join("value");
-        fs::write(&file, value).unwrap();
-        let command = format!("ea_set -f {} {path} system.posix_acl_access", file.display());
-        run(Command::new("debugfs").env("PATH", &tools).args(["-w", "-R", &command]).arg(&image));
-    }
+    set_lists(dir.path(), &image, &acls);
     let at = dir.path().join("mount");
     fs::create_dir(&at).unwrap();
     let mounted = Command::new("mount").args(["-o", "loop,ro,noload"]).arg(&image).arg(&at).output().unwrap();
@@ -226,7 +236,7 @@ fn permissions_are_the_kernels() {
 
     let media = MemoryMedia::new(fs::read(&image).unwrap());
     let retriever = Retriever::new(Config::default());
-    let users: [(u32, u32, &[u32]); 8] = [
+    let users: [User; 8] = [
         (0, 0, &[]),
         (1000, 1000, &[]),
         (1000, 2000, &[]),
@@ -238,60 +248,21 @@ fn permissions_are_the_kernels() {
     ];
     let mut cases = 0;
     let mut wrong = Vec::new();
-    for (uid, gid, groups) in users {
-        let mut command = Command::new("setpriv");
-        command.arg(format!("--reuid={uid}")).arg(format!("--regid={gid}"));
-        match groups {
-            [] => command.arg("--clear-groups"),
-            groups => command
-                .arg(format!("--groups={}", groups.iter().map(u32::to_string).collect::<Vec<_>>().join(","))),
-        };
-        command.arg(&program).args(["--exact", "probe", "--nocapture"]);
-        command.env("NEARSIDE_PROBE", &list).env("NEARSIDE_PROBE_ROOT", &at).current_dir("/");
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let answers: Vec<Vec<i32>> = text
-            .lines()
-            .filter_map(|l| l.strip_prefix("PROBE "))
-            .map(|l| l.split(' ').map(|n| n.parse().unwrap()).collect())
-            .collect();
-        assert_eq!(answers.len(), paths.len());
-        for (path, kernel) in paths.iter().zip(&answers) {
-            if path == "/acl-user-f" && uid == 1001 {
+    for user in users {
+        let kernel = kernel_answers(&program, &list, &at, user);
+        assert_eq!(kernel.len(), paths.len());
+        for (path, kernel) in paths.iter().zip(&kernel) {
+            if path == "/acl-user-f" && user.0 == 1001 {
                 assert_eq!(kernel[1], 0, "only the list lets this user in: the volume has none");
             }
-            let ask = |operation, follow| {
-                let request = Request {
-                    partition: 0,
-                    credentials: Credentials { uid, gid, groups: groups.to_vec() },
-                    target: Target::Path(path.clone().into_bytes()),
-                    operation,
-                    follow,
-                    resume: None,
-                };
-                let (got, answer) = ask(&retriever, &media, &request);
-                (errno(answer.failure.as_ref()), got)
-            };
-            // List of a file answers its entry; the kernel's opendir says "not a directory".
-            let (list, got) = ask(Operation::List, true);
-            let file = matches!(&got[..], [Got::Entry { mode, .. }] if mode & 0o170000 != 0o040000)
-                && !got.iter().any(|g| matches!(g, Got::Entry { path: p, .. } if p != path));
-            let mine = [
-                ask(Operation::Nop, true).0,
-                if list == 0 && file && kernel[2] == 20 { 20 } else { list },
-                ask(Operation::Stat, true).0,
-                ask(Operation::Stat, false).0,
-            ];
+            let mine = our_answers(&retriever, &media, path, user, kernel);
             for (what, (mine, kernel)) in
                 ["open", "list", "stat", "lstat"].iter().zip(mine.iter().zip(&kernel[1..]))
             {
                 cases += 1;
                 if mine != kernel {
                     let short: String = path.chars().take(60).collect();
-                    wrong.push(format!(
-                        "{what} {short} as {uid}:{gid}{groups:?}: {mine}, the kernel {kernel}"
-                    ));
+                    wrong.push(format!("{what} {short} as {user:?}: {mine}, the kernel {kernel}"));
                 }
             }
         }
@@ -303,4 +274,68 @@ fn permissions_are_the_kernels() {
         wrong[..wrong.len().min(40)].join("\n")
     );
     assert!(cases > 10_000, "{cases}");
+}
+
+fn set_lists(dir: &Path, image: &Path, acls: &BTreeMap<String, Vec<u8>>) {
+    let tools = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+    for (path, value) in acls {
+        let file = dir.join("value");
+        fs::write(&file, value).unwrap();
+        let command = format!("ea_set -f {} {path} system.posix_acl_access", file.display());
+        run(Command::new("debugfs").env("PATH", &tools).args(["-w", "-R", &command]).arg(image));
+    }
+}
+
+/// Number, group and further groups.
+type User = (u32, u32, &'static [u32]);
+
+/// What the kernel answers this user, for each path of the list: errors of open, opendir, stat and lstat.
+fn kernel_answers(program: &Path, list: &Path, mount: &Path, (uid, gid, groups): User) -> Vec<Vec<i32>> {
+    let mut command = Command::new("setpriv");
+    command.arg(format!("--reuid={uid}")).arg(format!("--regid={gid}"));
+    match groups {
+        [] => command.arg("--clear-groups"),
+        groups => command
+            .arg(format!("--groups={}", groups.iter().map(u32::to_string).collect::<Vec<_>>().join(","))),
+    };
+    command.arg(program).args(["--exact", "probe", "--nocapture"]);
+    command.env("NEARSIDE_PROBE", list).env("NEARSIDE_PROBE_ROOT", mount).current_dir("/");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|l| l.strip_prefix("PROBE "))
+        .map(|l| l.split(' ').map(|n| n.parse().unwrap()).collect())
+        .collect()
+}
+
+fn our_answers(
+    retriever: &Retriever,
+    media: &MemoryMedia,
+    path: &str,
+    (uid, gid, groups): User,
+    kernel: &[i32],
+) -> [i32; 4] {
+    let ask = |operation, follow| {
+        let request = Request {
+            partition: 0,
+            credentials: Credentials { uid, gid, groups: groups.to_vec() },
+            target: Target::Path(path.as_bytes().to_vec()),
+            operation,
+            follow,
+            resume: None,
+        };
+        let (got, answer) = ask(retriever, media, &request);
+        (errno(answer.failure.as_ref()), got)
+    };
+    // List of a file answers its entry; the kernel's opendir says "not a directory".
+    let (list, got) = ask(Operation::List, true);
+    let file = matches!(&got[..], [Got::Entry { mode, .. }] if mode & 0o170000 != 0o040000)
+        && !got.iter().any(|g| matches!(g, Got::Entry { path: p, .. } if p != path));
+    [
+        ask(Operation::Nop, true).0,
+        if list == 0 && file && kernel[2] == 20 { 20 } else { list },
+        ask(Operation::Stat, true).0,
+        ask(Operation::Stat, false).0,
+    ]
 }

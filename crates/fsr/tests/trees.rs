@@ -75,24 +75,44 @@ fn search(answer: Answer) -> Operation {
 }
 
 fn check_all(files: &BTreeMap<String, Vec<u8>>, image: Vec<u8>) {
-    let media = MemoryMedia::new(image);
-    let retriever = Retriever::new(Config::default());
+    let tree = Tree { files, media: MemoryMedia::new(image), retriever: Retriever::new(Config::default()) };
     for round in 0..2 {
-        // Counts.
-        let (got, answer) = ask(&retriever, &media, &request(tree("/"), search(Answer::Count)));
+        tree.counts(round);
+        tree.lines();
+        tree.files_by_path();
+        tree.contents();
+        tree.lists(round);
+    }
+    assert_eq!(tree.retriever.monitor().counters().invalidated, 0);
+}
+
+/// What was put on a volume, and who is asked for it.
+struct Tree<'a> {
+    files: &'a BTreeMap<String, Vec<u8>>,
+    media: MemoryMedia,
+    retriever: Retriever,
+}
+
+impl Tree<'_> {
+    /// In byte order of names in each directory.
+    fn paths(&self) -> Vec<&String> {
+        let mut paths: Vec<&String> = self.files.keys().collect();
+        paths.sort_by_key(|p| p.split('/').map(str::as_bytes).map(<[u8]>::to_vec).collect::<Vec<_>>());
+        paths
+    }
+
+    fn counts(&self, round: u32) {
+        let (got, answer) = ask(&self.retriever, &self.media, &request(tree("/"), search(Answer::Count)));
         assert_eq!(answer.failure, None);
         let mut expected = Vec::new();
         let (mut all, mut matched, mut total) = (0, 0, 0);
-        // Byte order of names in each directory.
-        let mut paths: Vec<&String> = files.keys().collect();
-        paths.sort_by_key(|p| p.split('/').map(str::as_bytes).map(<[u8]>::to_vec).collect::<Vec<_>>());
-        for path in &paths {
-            let bytes = &files[*path];
+        for path in self.paths() {
+            let bytes = &self.files[path];
             let n = lines(bytes).filter(|l| has_error(l)).count() as u64;
             (all, total) = (all + 1, total + n);
             if n > 0 {
                 matched += 1;
-                expected.push(Got::File((*path).clone(), bytes.len() as u64));
+                expected.push(Got::File(path.clone(), bytes.len() as u64));
                 expected.push(Got::Matches(n));
             }
         }
@@ -105,14 +125,17 @@ fn check_all(files: &BTreeMap<String, Vec<u8>>, image: Vec<u8>) {
             assert_eq!(got, expected, "round {round}");
         }
         assert_eq!(got.len(), expected.len());
-        // The lines, with small buffers.
-        let lines_request = request(tree("/many"), search(Answer::Lines));
-        let (whole, answer) = ask(&retriever, &media, &lines_request);
+    }
+
+    /// With small buffers as well.
+    fn lines(&self) {
+        let request = request(tree("/many"), search(Answer::Lines));
+        let (whole, answer) = ask(&self.retriever, &self.media, &request);
         assert_eq!(answer.failure, None);
         let mut expected = Vec::new();
-        for path in paths.iter().filter(|p| p.starts_with("/many")) {
+        for path in self.paths().iter().filter(|p| p.starts_with("/many")) {
             let mut offset = 0;
-            for (n, line) in lines(&files[*path]).enumerate() {
+            for (n, line) in lines(&self.files[*path]).enumerate() {
                 if has_error(line) {
                     expected.push((n as u64 + 1, offset, line.to_vec()));
                 }
@@ -130,43 +153,41 @@ fn check_all(files: &BTreeMap<String, Vec<u8>>, image: Vec<u8>) {
         };
         assert_eq!(only_lines(&whole), expected);
         for limit in [700, 1000, 4096, 65536] {
-            let (parts, answer, commands) = ask_in_parts(&retriever, &media, &lines_request, limit);
+            let (parts, answer, commands) = ask_in_parts(&self.retriever, &self.media, &request, limit);
             assert_eq!(answer.failure, None);
             assert!(commands > 1 || limit > 4096);
             assert_eq!(only_lines(&parts), expected, "by {limit} bytes");
             assert_eq!(parts.last(), whole.last(), "the totals");
         }
-        // Checksums and counts, each file by its path.
-        for path in files.keys() {
-            let bytes = &files[path];
-            let sum = |digest| {
-                let (got, answer) =
-                    ask(&retriever, &media, &request(common::path(path), Operation::Checksum(digest)));
+    }
+
+    /// Checksums and counts.
+    fn files_by_path(&self) {
+        for (path, bytes) in self.files {
+            let ask = |operation| ask(&self.retriever, &self.media, &request(common::path(path), operation));
+            for digest in [Digest::Crc32c, Digest::Sha256] {
+                let mut expected = nearside_ndp::Checksum::new(digest);
+                expected.feed(bytes);
+                let (got, answer) = ask(Operation::Checksum(digest));
                 assert_eq!(answer.failure, None, "{path}");
-                match &got[..] {
-                    [Got::File(..), Got::Digest(value)] => value.clone(),
-                    other => panic!("{other:?}"),
-                }
-            };
-            let mut crc = nearside_ndp::Checksum::new(Digest::Crc32c);
-            crc.feed(bytes);
-            assert_eq!(sum(Digest::Crc32c), crc.value(), "{path}");
-            let mut sha = nearside_ndp::Checksum::new(Digest::Sha256);
-            sha.feed(bytes);
-            assert_eq!(sum(Digest::Sha256), sha.value(), "{path}");
-            let (got, _) = ask(&retriever, &media, &request(common::path(path), Operation::Count));
+                let [Got::File(..), Got::Digest(value)] = &got[..] else { panic!("{got:?}") };
+                assert_eq!(*value, expected.value(), "{path}");
+            }
+            let (got, _) = ask(Operation::Count);
             let newlines = bytes.iter().filter(|b| **b == b'\n').count() as u64;
             let [Got::File(_, _), Got::Count(counted, _, size)] = got[..] else { panic!("{got:?}") };
             assert_eq!((counted, size), (newlines, bytes.len() as u64));
         }
-        // Cat.
+    }
+
+    fn contents(&self) {
         for path in ["/large", "/sparse", "/small", "/empty"] {
             let read = request(common::path(path), Operation::Read { offset: 0, len: u64::MAX });
             for limit in [1000, 100_000, 1 << 30] {
-                if limit == 1000 && files[path].len() > 1 << 20 {
+                if limit == 1000 && self.files[path].len() > 1 << 20 {
                     continue;
                 }
-                let (parts, answer, _) = ask_in_parts(&retriever, &media, &read, limit);
+                let (parts, answer, _) = ask_in_parts(&self.retriever, &self.media, &read, limit);
                 assert_eq!(answer.failure, None);
                 let mut whole = Vec::new();
                 for part in parts {
@@ -175,11 +196,14 @@ fn check_all(files: &BTreeMap<String, Vec<u8>>, image: Vec<u8>) {
                         whole.extend(bytes);
                     }
                 }
-                assert!(whole == files[path], "{path} by {limit}");
+                assert!(whole == self.files[path], "{path} by {limit}");
             }
         }
-        // Lists.
-        let (whole, answer) = ask(&retriever, &media, &request(tree("/"), Operation::List));
+    }
+
+    fn lists(&self, round: u32) {
+        let request = request(tree("/"), Operation::List);
+        let (whole, answer) = ask(&self.retriever, &self.media, &request);
         assert_eq!(answer.failure, None);
         let listed: Vec<String> = whole
             .iter()
@@ -188,16 +212,15 @@ fn check_all(files: &BTreeMap<String, Vec<u8>>, image: Vec<u8>) {
                 _ => None,
             })
             .collect();
-        assert_eq!(listed.iter().collect::<Vec<_>>(), paths);
+        assert_eq!(listed.iter().collect::<Vec<_>>(), self.paths());
         for limit in [1000, 4096] {
-            let (parts, ..) = ask_in_parts(&retriever, &media, &request(tree("/"), Operation::List), limit);
+            let (parts, ..) = ask_in_parts(&self.retriever, &self.media, &request, limit);
             assert_eq!(parts, whole, "by {limit}");
         }
         if round == 1 {
             assert!(answer.counters.blocks_read == 0, "a warm list reads nothing: {:?}", answer.counters);
         }
     }
-    assert_eq!(retriever.monitor().counters().invalidated, 0);
 }
 
 #[test]

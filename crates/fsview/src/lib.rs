@@ -22,7 +22,7 @@ pub mod partition;
 pub use model::*;
 
 /// Where metadata blocks come from. The volume begins at offset 0 of the source.
-#[allow(async_fn_in_trait)] // used generically, on one thread; never as a trait object
+#[allow(async_fn_in_trait, reason = "used generically, on one thread; never as a trait object")]
 pub trait Source {
     /// A block's bytes, shared with the source's cache.
     type Block: Deref<Target = [u8]> + Clone;

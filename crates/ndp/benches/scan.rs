@@ -187,16 +187,11 @@ fn report(figures: &[Figure]) {
     }
 }
 
-fn main() {
-    let full = std::env::args().any(|a| a == "--bench");
-    let fast = std::env::var_os("FAST").is_some_and(|v| !v.is_empty());
-    let (mib, rounds) = if fast { (256, 3) } else { (1024, 5) };
-    let mib = std::env::var("SCAN_MIB").ok().and_then(|mib| mib.parse().ok()).unwrap_or(mib);
-    let (len, rounds) = if full { (mib << 20, rounds) } else { (4 << 20, 1) };
-    let data = text(len);
-    let mut hot = Hot(vec![1; CHUNK]);
-    type Case<'a> = (&'a str, Searcher, &'a [&'a str]);
-    let mut cases: Vec<Case<'_>> = vec![
+/// A name, our search, and ripgrep's arguments for the same; none: it has no such.
+type Case = (&'static str, Searcher, &'static [&'static str]);
+
+fn cases() -> Vec<Case> {
+    vec![
         ("rare literal, -c -F", search(&["NEEDLE_IN_HAY"], |o| o.fixed = true), &["-F", "NEEDLE_IN_HAY"]),
         ("absent literal, -c -F", search(&["ERROR"], |o| o.fixed = true), &["-F", "ERROR"]),
         (
@@ -227,7 +222,18 @@ fn main() {
             &[],
         ),
         ("invert, -c -v the", search(&["the"], |o| o.invert = true), &["-v", "the"]),
-    ];
+    ]
+}
+
+fn main() {
+    let full = std::env::args().any(|a| a == "--bench");
+    let fast = std::env::var_os("FAST").is_some_and(|v| !v.is_empty());
+    let (mib, rounds) = if fast { (256, 3) } else { (1024, 5) };
+    let mib = std::env::var("SCAN_MIB").ok().and_then(|mib| mib.parse().ok()).unwrap_or(mib);
+    let (len, rounds) = if full { (mib << 20, rounds) } else { (4 << 20, 1) };
+    let data = text(len);
+    let mut hot = Hot(vec![1; CHUNK]);
+    let mut cases = cases();
     let shared = std::path::Path::new("/dev/shm");
     let file = full.then(|| tempfile::NamedTempFile::new_in(shared).ok()).flatten();
     if let Some(file) = &file {

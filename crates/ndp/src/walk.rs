@@ -393,6 +393,33 @@ impl<S: Sink> Run<'_, '_, S> {
             self.fuel.spend(LINE + ((part.end - part.start) as u64 / 8).min(crate::fuel::STEP)).await;
         }
     }
+
+    /// Delivers a selected line, or the matches in it.
+    async fn hit(&mut self, search: &Search, cache: &mut Cache, range: Range) -> Flow {
+        let skip = std::mem::take(&mut self.state.skip);
+        if search.options.answer == Answer::Matches {
+            if !search.options.invert
+                && let Err(done) = self.matches(&search.engine, cache, range, skip).await
+            {
+                return self.stop(range.start, done).await;
+            }
+        } else if self.line(range, false) == Taken::Full {
+            return self.stop(range.start, 0).await;
+        }
+        self.state.history.clear();
+        self.state.found += 1;
+        self.delivered = range.next;
+        Flow::More
+    }
+
+    /// A selected line of a binary file: that it matches is all that is said.
+    async fn binary(&mut self, range: Range) -> Flow {
+        if self.sink.binary() == Taken::Full {
+            return self.stop(range.start, 0).await;
+        }
+        self.state.found += 1;
+        Flow::Done
+    }
 }
 
 /// Searches a run of whole lines for lines or matches and moves `state` behind it.
@@ -442,11 +469,7 @@ pub(crate) async fn deliver<S: Sink>(
             run.number_far(range.start).await;
         }
         if nul.is_some_and(|nul| nul < range.next) {
-            if run.sink.binary() == Taken::Full {
-                return run.stop(range.start, 0).await;
-            }
-            run.state.found += 1;
-            return Flow::Done;
+            return run.binary(range).await;
         }
         if before > 0 && run.before(range.start, before).await == Flow::Full {
             return Flow::Full;
@@ -454,20 +477,10 @@ pub(crate) async fn deliver<S: Sink>(
         if run.fuel.is_spent() {
             run.fuel.pause().await;
         }
-        let skip = std::mem::take(&mut run.state.skip);
-        if parts {
-            if !options.invert
-                && let Err(done) = run.matches(&search.engine, cache, range, skip).await
-            {
-                return run.stop(range.start, done).await;
-            }
-        } else if run.line(range, false) == Taken::Full {
-            return run.stop(range.start, 0).await;
+        if run.hit(search, cache, range).await == Flow::Full {
+            return Flow::Full;
         }
-        run.state.history.clear();
-        run.state.found += 1;
         run.state.after_left = after;
-        run.delivered = range.next;
         if run.state.found >= limit && after == 0 {
             return Flow::Done;
         }

@@ -171,6 +171,26 @@ fn file() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+/// Expressions, some of which are wrong or too large.
+#[rustfmt::skip]
+const EXPRESSIONS: &[&str] = &[
+    "a+", "a*", "^a", "b$", "^$", "", "a.b", "[^a]b", r"\w+", r"\s", r"\bab", r"\Bb", "(a|b){2,3}",
+    "a|ab|b", "(?i)aB", r"\Aa", r"a\z", r"^\s*b", r"[^b]*$", r"a\W", r"\d", "(?s).", "(?-m)^a", "(?s-m)b.$",
+    "x", "(?u)é|a", r"(?u:\w)b", r"\xff", r"[\x80-\xff]", r"(?-u)\xc3", r"(?-u:[\x80-\xff])+", r"(?-u:\w)+",
+    "é", "(?i)É", "[éß]", "h?.k", r"^.$", r"\b.\b", r"\B", r"\b", r"\b{start}\w+", r"\w+\b{end}",
+    r"(?:ж|漢)+\b", r"\pL+", r"\P{L}", r"[^a]+", r".*é.*ß?", r"(?i)straſse|k+", r"\w{2}$",
+    r"(?:a{0,40}b?){0,40}[c-e]", r"(?:[a-z]{0,9}[0-9]?){0,60}[A-C]", r"(?:\w{0,9}[0-9]?){0,20}\b[A-C]", "(",
+    "a{1000}{1000}", "a\\n", "(?:a|b|ab)*1", "ab|ba|AB", "(|a)", "b*?", r"(?u)\bb", r"\w+bab",
+    r"[ab ]*aab$", r"(?i)\waba", r"^.(aaa|bbb|aba)", r"a.*abb.*a", r"\w(bbaa|aabb)?bab",
+];
+
+/// Pieces of expressions that go together.
+#[rustfmt::skip]
+const PIECES: &[&str] = &[
+    "a", "b", "é", ".", r"\w", r"\b", r"\B", "^", "$", "(a|é)", "(ab|a)", "[^b]", "?", "*", "+", "*?", "|",
+    "{2}", r"\s", "(?i)", r"(?-u:\b)",
+];
+
 fn patterns() -> impl Strategy<Value = (bool, Vec<Vec<u8>>)> {
     let literal = prop_oneof![
         3 => prop::collection::vec(prop::sample::select(b"abAB_\n.1".to_vec()), 0..5),
@@ -178,104 +198,10 @@ fn patterns() -> impl Strategy<Value = (bool, Vec<Vec<u8>>)> {
         1 => prop::collection::vec(any::<u8>(), 1..3),
     ];
     let regex = prop_oneof![
-        prop::sample::select(vec![
-            "a+",
-            "a*",
-            "^a",
-            "b$",
-            "^$",
-            "",
-            "a.b",
-            "[^a]b",
-            r"\w+",
-            r"\s",
-            r"\bab",
-            r"\Bb",
-            "(a|b){2,3}",
-            "a|ab|b",
-            "(?i)aB",
-            r"\Aa",
-            r"a\z",
-            r"^\s*b",
-            r"[^b]*$",
-            r"a\W",
-            r"\d",
-            "(?s).",
-            "(?-m)^a",
-            "(?s-m)b.$",
-            "x",
-            "(?u)é|a",
-            r"(?u:\w)b",
-            r"\xff",
-            r"[\x80-\xff]",
-            r"(?-u)\xc3",
-            r"(?-u:[\x80-\xff])+",
-            r"(?-u:\w)+",
-            "é",
-            "(?i)É",
-            "[éß]",
-            "h?.k",
-            r"^.$",
-            r"\b.\b",
-            r"\B",
-            r"\b",
-            r"\b{start}\w+",
-            r"\w+\b{end}",
-            r"(?:ж|漢)+\b",
-            r"\pL+",
-            r"\P{L}",
-            r"[^a]+",
-            r".*é.*ß?",
-            r"(?i)straſse|k+",
-            r"\w{2}$",
-            r"(?:a{0,40}b?){0,40}[c-e]",
-            r"(?:[a-z]{0,9}[0-9]?){0,60}[A-C]",
-            r"(?:\w{0,9}[0-9]?){0,20}\b[A-C]",
-            "(",
-            "a{1000}{1000}",
-            "a\\n",
-            "(?:a|b|ab)*1",
-            "ab|ba|AB",
-            "(|a)",
-            "b*?",
-            r"(?u)\bb",
-            r"\w+bab",
-            r"[ab ]*aab$",
-            r"(?i)\waba",
-            r"^.(aaa|bbb|aba)",
-            r"a.*abb.*a",
-            r"\w(bbaa|aabb)?bab",
-        ])
-        .prop_map(|s| s.as_bytes().to_vec()),
+        prop::sample::select(EXPRESSIONS).prop_map(|s| s.as_bytes().to_vec()),
         "[ab.^$*+?|()\\[\\]_ é]{0,6}".prop_map(String::into_bytes),
-        // From pieces that go together.
-        prop::collection::vec(
-            prop::sample::select(vec![
-                "a",
-                "b",
-                "é",
-                ".",
-                r"\w",
-                r"\b",
-                r"\B",
-                "^",
-                "$",
-                "(a|é)",
-                "(ab|a)",
-                "[^b]",
-                "?",
-                "*",
-                "+",
-                "*?",
-                "|",
-                "{2}",
-                r"\s",
-                "(?i)",
-                r"(?-u:\b)",
-            ]),
-            1..7,
-        )
-        .prop_map(|parts| parts.concat().into_bytes()),
+        prop::collection::vec(prop::sample::select(PIECES), 1..7)
+            .prop_map(|parts| parts.concat().into_bytes()),
     ];
     prop_oneof![
         prop::collection::vec(literal, 1..4).prop_map(|p| (true, p)),

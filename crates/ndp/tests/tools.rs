@@ -211,60 +211,59 @@ fn unicode_is_ripgreps() {
             &["--no-unicode"],
             &["--no-unicode", "-i", "-w"],
         ] {
-            let has = |flag| flags.contains(&flag);
-            if has("-w") && older {
+            if flags.contains(&"-w") && older {
                 continue;
             }
             for answer in [Answer::Lines, Answer::Matches] {
-                let options = SearchOptions {
-                    patterns: vec![pattern.as_bytes().to_vec()],
-                    bytes: has("--no-unicode"),
-                    fixed: has("-F"),
-                    ignore_case: has("-i"),
-                    word: has("-w"),
-                    line: has("-x"),
-                    text: true,
-                    numbers: true,
-                    answer,
-                    ..SearchOptions::default()
-                };
-                let mut arguments = vec!["-a", "--no-config", "--no-heading", "-n", "-b", "--color=never"];
-                arguments.extend_from_slice(flags);
-                if answer == Answer::Matches {
-                    arguments.push("-o");
-                }
-                let out = Command::new("rg")
-                    .args(arguments)
-                    .args(["-e", pattern])
-                    .arg(file.path())
-                    .output()
-                    .unwrap();
-                let Ok(search) = Search::compile(options) else {
-                    assert_eq!(out.status.code(), Some(2), "{pattern} {flags:?}");
-                    continue;
-                };
-                if out.status.code() == Some(2) {
-                    // An older one refuses letters that are not ASCII where Unicode is off.
-                    assert!(has("--no-unicode") && !pattern.is_ascii(), "{pattern} {flags:?}");
-                    continue;
-                }
-                let mut sink =
-                    Printed { path: Vec::new(), out: Vec::new(), grouped: false, last: 0, first: true };
-                feed(&mut Searcher::new(&Arc::new(search)), &bytes, &mut sink);
-                // Ours begins with the path's separator.
-                let ours: Vec<u8> = sink
-                    .out
-                    .split_inclusive(|b| *b == b'\n')
-                    .flat_map(|line| line.strip_prefix(b":").unwrap_or(line).to_vec())
-                    .collect();
-                assert_eq!(
-                    String::from_utf8_lossy(&ours),
-                    String::from_utf8_lossy(&out.stdout),
-                    "{pattern} {flags:?} {answer:?}"
-                );
+                as_ripgrep(file.path(), &bytes, pattern, flags, answer);
             }
         }
     }
+}
+
+/// Searches the file's bytes, and has ripgrep search the file.
+fn as_ripgrep(path: &Path, bytes: &[u8], pattern: &str, flags: &[&str], answer: Answer) {
+    let has = |flag| flags.contains(&flag);
+    let options = SearchOptions {
+        patterns: vec![pattern.as_bytes().to_vec()],
+        bytes: has("--no-unicode"),
+        fixed: has("-F"),
+        ignore_case: has("-i"),
+        word: has("-w"),
+        line: has("-x"),
+        text: true,
+        numbers: true,
+        answer,
+        ..SearchOptions::default()
+    };
+    let mut arguments = vec!["-a", "--no-config", "--no-heading", "-n", "-b", "--color=never"];
+    arguments.extend_from_slice(flags);
+    if answer == Answer::Matches {
+        arguments.push("-o");
+    }
+    let out = Command::new("rg").args(arguments).args(["-e", pattern]).arg(path).output().unwrap();
+    let Ok(search) = Search::compile(options) else {
+        assert_eq!(out.status.code(), Some(2), "{pattern} {flags:?}");
+        return;
+    };
+    if out.status.code() == Some(2) {
+        // An older one refuses letters that are not ASCII where Unicode is off.
+        assert!(has("--no-unicode") && !pattern.is_ascii(), "{pattern} {flags:?}");
+        return;
+    }
+    let mut sink = Printed { path: Vec::new(), out: Vec::new(), grouped: false, last: 0, first: true };
+    feed(&mut Searcher::new(&Arc::new(search)), bytes, &mut sink);
+    // Ours begins with the path's separator.
+    let ours: Vec<u8> = sink
+        .out
+        .split_inclusive(|b| *b == b'\n')
+        .flat_map(|line| line.strip_prefix(b":").unwrap_or(line).to_vec())
+        .collect();
+    assert_eq!(
+        String::from_utf8_lossy(&ours),
+        String::from_utf8_lossy(&out.stdout),
+        "{pattern} {flags:?} {answer:?}"
+    );
 }
 
 /// Writes what grep writes.

@@ -145,17 +145,40 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
     let guest = &mut guest;
 
     guest.sh("dmesg -c > /dev/null");
+    let connect = format!("nvme connect -t tcp -a {HOST} -s {port} -n {NQN}");
+    discovers_and_connects(guest, port, &connect);
+    let before = makes_volumes(guest);
+    let imports = finds_what_grep_finds(guest, port);
+    says_by_which_way(guest, &imports);
+    takes_paths_of_the_host(guest);
+    answers_nvme_cli(guest, test, &imports);
+    keeps_what_fio_wrote(guest);
 
-    // Discovery, and a connection with several queues, some of them polled.
+    // The server ends and starts anew: what the host had made durable is there.
+    guest.sh("mkfs.f2fs -q -f /dev/nvme0n2 && mount -t f2fs /dev/nvme0n2 /mnt/two && mkdir /mnt/two/tree");
+    guest.sh("tar xf /tmp/tree.tar -C /mnt/two/tree && umount /mnt/one && umount /mnt/two");
+    guest.sh(&format!("nvme disconnect -n {NQN}"));
+    server.stop();
+    let server = Server::start(port, &trusting);
+    still_has(guest, &connect, &before);
+    server.stop();
+
+    serves_two_hosts(guest, folder.path(), port, &connect, &trusting);
+    knows_its_hosts(guest, port, &connect, &stores);
+}
+
+/// Several queues, some of them polled.
+fn discovers_and_connects(guest: &mut Guest, port: u16, connect: &str) {
     let found = guest.sh(&format!("nvme discover -t tcp -a {HOST} -s {port}"));
     assert!(found.contains(NQN) && found.contains("trtype:  tcp"), "{found}");
-    let connect = format!("nvme connect -t tcp -a {HOST} -s {port} -n {NQN}");
     guest.sh(&format!("{connect} --nr-io-queues=2 --nr-poll-queues=1"));
     guest.until("[ -b /dev/nvme0n2 ]");
     let list = guest.sh("nvme list");
     assert!(list.contains("Nearside") && list.contains("/dev/nvme0n1"), "{list}");
+}
 
-    // A volume of each kind, and a tree on it.
+/// A volume of each kind, and a tree on it; what is in them.
+fn makes_volumes(guest: &mut Guest) -> [String; 2] {
     guest.sh("mkdir -p /mnt/one /mnt/two && /usr/bin/mke2fs -q -t ext4 /dev/nvme0n1 && mkfs.f2fs -q -f /dev/nvme0n2");
     guest.sh("mount -t ext4 /dev/nvme0n1 /mnt/one && mount -t f2fs /dev/nvme0n2 /mnt/two");
     guest.sh("cd /usr/lib/python3* && tar cf /tmp/tree.tar $(find . -name '*.py' | sort | head -n 200)");
@@ -166,8 +189,11 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
     let before = [hashes(guest, "/mnt/one"), hashes(guest, "/mnt/two")];
     assert!(before[0].lines().count() >= 100, "{}", before[0]);
     assert_eq!(before[0], before[1]);
+    before
+}
 
-    // Read-only for ext4, unmounted for F2FS: all is at home. The drive finds what grep finds.
+/// Read-only for ext4, unmounted for F2FS: all is at home. Gives what grep finds of the first word.
+fn finds_what_grep_finds(guest: &mut Guest, port: u16) -> Vec<String> {
     let words = ["import", "class", "no such word"];
     let expected: Vec<_> = words.iter().map(|word| grep(guest, &format!("'{word}'"), "/mnt/one")).collect();
     assert!(expected[0].len() > 50 && expected[2].is_empty(), "{expected:?}");
@@ -201,6 +227,10 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
             String::from_utf8_lossy(&ran.stderr)
         );
     }
+    expected.into_iter().next().unwrap()
+}
+
+fn says_by_which_way(guest: &mut Guest, imports: &[String]) {
     for (device, way) in [("/dev/ng0n1", "io_uring"), ("/dev/nvme0n1", "ioctl")] {
         let told = guest.sh(&format!("/job/nearside info -d {device}"));
         assert!(told.contains(way), "{device}: {told}");
@@ -208,13 +238,16 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
         let read = guest.sh(&format!(
             "/job/nearside grep -d {device} --locate host --compute host -a -r -c -F import /tree | grep -v ':0$'"
         ));
-        assert_eq!(near_data(&read), expected[0], "{device}");
+        assert_eq!(near_data(&read), imports, "{device}");
         let largest = guest.sh("cd /mnt/one && ls -S $(find tree -type f) | head -n 1").trim().to_owned();
         let copied =
             guest.sh(&format!("/job/nearside cat -d {device} /{largest} | cmp - /mnt/one/{largest}"));
         assert_eq!(copied, "", "{largest} on {device}");
     }
-    // By the host's own paths, which are shown as grep shows them, also where they are relative or a glob.
+}
+
+/// They are shown as grep shows them, also where they are relative or a glob.
+fn takes_paths_of_the_host(guest: &mut Guest) {
     for (folder, path) in
         [("/", "/mnt/one/tree"), ("/mnt/one", "tree"), ("/mnt/one/tree", "."), ("/mnt", "one/")]
     {
@@ -231,8 +264,11 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
     let summed = guest.sh("cd /mnt/one/tree && /job/nearside cksum --mounted --glob -a sha256 '*.py' | sort");
     let known = guest.sh("cd /mnt/one/tree && sha256sum *.py | sort");
     assert_eq!(summed, known);
-    // With nothing but nvme-cli.
-    let (name, count) = expected[0][0].rsplit_once(':').unwrap();
+}
+
+/// With nothing but that.
+fn answers_nvme_cli(guest: &mut Guest, test: &str, imports: &[String]) {
+    let (name, count) = imports[0].rsplit_once(':').unwrap();
     let mut tools = vec!["nvme"];
     match guest.ran("nvme-newest version", 60) {
         (0, version, _) if version.contains("nvme version") => tools.push("nvme-newest"),
@@ -247,8 +283,10 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
             assert_eq!(counted.to_string(), count, "{name} by {nvme} on {device}");
         }
     }
+}
 
-    // fio checks what it wrote, through interrupts and polled.
+/// It checks by itself, through interrupts and polled.
+fn keeps_what_fio_wrote(guest: &mut Guest) {
     for engine in ["--ioengine=psync", "--ioengine=io_uring --iodepth=16", "--ioengine=pvsync2 --hipri"] {
         guest.sh_within(
             &format!(
@@ -258,29 +296,27 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
             300,
         );
     }
+}
 
-    // The server ends and starts anew: what the host had made durable is there.
-    guest.sh("mkfs.f2fs -q -f /dev/nvme0n2 && mount -t f2fs /dev/nvme0n2 /mnt/two && mkdir /mnt/two/tree");
-    guest.sh("tar xf /tmp/tree.tar -C /mnt/two/tree && umount /mnt/one && umount /mnt/two");
-    guest.sh(&format!("nvme disconnect -n {NQN}"));
-    server.stop();
-    let server = Server::start(port, &trusting);
-    guest.sh(&connect);
+/// And the kernel has complained of nothing.
+fn still_has(guest: &mut Guest, connect: &str, before: &[String; 2]) {
+    guest.sh(connect);
     guest.until("[ -b /dev/nvme0n2 ]");
     guest.sh("mount -t ext4 /dev/nvme0n1 /mnt/one && mount -t f2fs /dev/nvme0n2 /mnt/two");
-    assert_eq!([hashes(guest, "/mnt/one"), hashes(guest, "/mnt/two")], before);
+    assert_eq!([hashes(guest, "/mnt/one"), hashes(guest, "/mnt/two")], *before);
     guest.sh(&format!("umount /mnt/one && umount /mnt/two && nvme disconnect -n {NQN}"));
     // Warnings are not asked for: the kernel's own polling over TCP prints one.
     let (_, complaints, _) = guest
         .ran("dmesg | grep -iE 'nvme.*(error|timeout|reset|reconnect|could not)|I/O error|BUG:|Oops'", 20);
     assert_eq!(complaints, "");
-    server.stop();
+}
 
-    // Two hosts, and a namespace that comes and goes while one of them works.
-    let control = folder.path().join("control");
+/// And a namespace that comes and goes while one of them works.
+fn serves_two_hosts(guest: &mut Guest, folder: &Path, port: u16, connect: &str, trusting: &[&str]) {
+    let control = folder.join("control");
     let control = control.to_str().unwrap();
     let server = Server::start(port, &[&trusting[..], &["--control", control]].concat());
-    guest.sh(&connect);
+    guest.sh(connect);
     guest.until("[ -b /dev/nvme0n2 ]");
     let drive = format!("nvme+tcp://127.0.0.1:{port}/{NQN}/1");
     let mut second = nearside();
@@ -294,7 +330,7 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
         "--json",
         "--out",
     ]);
-    let second = second.arg(folder.path()).args(["--iodepth", "4", "--runtime", "8s"]).stdout(Stdio::piped());
+    let second = second.arg(folder).args(["--iodepth", "4", "--runtime", "8s"]).stdout(Stdio::piped());
     let second = second.spawn().unwrap();
     let begun = std::time::Instant::now();
     while !told(&["status", "--control", control]).contains("nearside:second") {
@@ -316,19 +352,21 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
     assert_eq!(guest.sh("cat /tmp/ended; rm /tmp/ended").trim(), "0", "{}", guest.sh("cat /tmp/fio"));
     guest.sh(&format!("nvme disconnect -n {NQN}"));
     server.stop();
+}
 
-    // A host that is not on the list, and one that is.
+/// A host that is not on the list, and one that is.
+fn knows_its_hosts(guest: &mut Guest, port: u16, connect: &str, stores: &[&str]) {
     let mine = guest.sh("cat /etc/nvme/hostnqn").trim().to_owned();
     let server = Server::start(
         port,
         &[&stores[..], &["--allow-host", "nqn.2026-11.dev.nearside:someone-else"]].concat(),
     );
-    let refused = guest.refused(&connect);
+    let refused = guest.refused(connect);
     assert!(!refused.is_empty());
     guest.refused("[ -b /dev/nvme0n1 ]");
     server.stop();
     let server = Server::start(port, &[&stores[..], &["--allow-host", &mine]].concat());
-    guest.sh(&connect);
+    guest.sh(connect);
     guest.until("[ -b /dev/nvme0n1 ]");
     // Root of a host that is not trusted is nobody.
     guest.sh("mount -t ext4 /dev/nvme0n1 /mnt/one && mkdir -m 700 /mnt/one/secret && echo word > /mnt/one/secret/file && umount /mnt/one");

@@ -147,18 +147,40 @@ impl Workload {
     pub fn step(&mut self) -> Option<&'static str> {
         let kind = self.rng.below(24);
         let full = self.files.len() >= self.size.files;
-        Some(match kind {
-            0..=2 if !full => {
-                let path = self.new_path("file");
-                let bytes = self.bytes();
-                fs::write(self.at(&path), bytes).unwrap();
-                self.touch(&path);
-                self.files.push(path);
-                "create"
+        match kind {
+            0..=2 if !full => Some(self.create()),
+            3..=9 => self.write(kind),
+            10 | 11 => self.allocate(kind),
+            12 | 13 => self.rename(),
+            14 => self.replace(),
+            15 if !full => self.link(),
+            0..=2 | 15..=17 => {
+                let nr = self.pick(self.files.len())?;
+                let path = self.files.swap_remove(nr);
+                self.gone(&path);
+                Some("unlink")
             }
+            18 => self.symbolic_link(),
+            19 => self.directory(),
+            20 | 21 => Some(self.attributes(kind)),
+            _ => self.large(),
+        }
+    }
+
+    fn create(&mut self) -> &'static str {
+        let path = self.new_path("file");
+        let bytes = self.bytes();
+        fs::write(self.at(&path), bytes).unwrap();
+        self.touch(&path);
+        self.files.push(path);
+        "create"
+    }
+
+    fn write(&mut self, kind: u64) -> Option<&'static str> {
+        let (_, file) = self.file()?;
+        let end = file.metadata().unwrap().len();
+        Some(match kind {
             3 | 4 => {
-                let (_, file) = self.file()?;
-                let end = file.metadata().unwrap().len();
                 let bytes = self.bytes();
                 file.write_all_at(&bytes, end).unwrap();
                 if end + bytes.len() as u64 > self.size.file {
@@ -167,134 +189,122 @@ impl Workload {
                 "append"
             }
             5 | 6 => {
-                let (_, file) = self.file()?;
-                let end = file.metadata().unwrap().len();
                 let bytes = self.bytes();
                 let at = self.rng.below(end.saturating_sub(bytes.len() as u64) + 1);
                 file.write_all_at(&bytes, at).unwrap();
                 "overwrite"
             }
             7 => {
-                let (_, file) = self.file()?;
-                let end = file.metadata().unwrap().len();
                 file.set_len(self.rng.below(end + 1)).unwrap();
                 "truncate down"
             }
             8 => {
-                let (_, file) = self.file()?;
-                let end = file.metadata().unwrap().len();
                 let room = self.size.file.saturating_sub(end) + 1;
                 file.set_len(end + self.rng.below(room)).unwrap();
                 "truncate up"
             }
-            9 => {
-                let (_, file) = self.file()?;
+            _ => {
                 let at = self.rng.below(self.size.file);
                 let bytes = self.bytes();
                 file.write_all_at(&bytes, at).unwrap();
                 "write beyond the end"
             }
-            10 | 11 if !self.size.fallocate => return None,
-            10 => {
-                let (_, file) = self.file()?;
-                let end = file.metadata().unwrap().len();
-                let at = self.rng.below(end + 1);
-                let len = self.rng.below(end - at + 1) + 1;
-                let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                match rustix::fs::fallocate(&file, how, at, len) {
-                    Ok(()) => "punch",
-                    // Block maps, as on ext3: there is nothing to compare then.
-                    Err(rustix::io::Errno::OPNOTSUPP) => return None,
-                    Err(error) => panic!("punch {len} at {at}: {error}"),
-                }
-            }
-            11 => {
-                let (_, file) = self.file()?;
-                let end = file.metadata().unwrap().len();
-                let len = self.rng.below(self.size.write) + 1;
-                match rustix::fs::fallocate(&file, FallocateFlags::empty(), end, len) {
-                    Ok(()) => "preallocate",
-                    Err(rustix::io::Errno::OPNOTSUPP) => return None,
-                    Err(error) => panic!("allocate {len} at {end}: {error}"),
-                }
-            }
-            12 | 13 => {
-                let nr = self.pick(self.files.len())?;
-                let to = self.new_path("moved");
-                let from = std::mem::replace(&mut self.files[nr], to.clone());
-                fs::rename(self.at(&from), self.at(&to)).unwrap();
-                self.touch(&from);
-                self.touch(&to);
-                "rename"
-            }
-            14 => {
-                let nr = self.pick(self.files.len())?;
-                let from = self.files.swap_remove(nr);
-                let Some(to) = self.pick(self.files.len()) else {
-                    self.files.push(from);
-                    return None;
-                };
-                let to = self.files[to].clone();
-                fs::rename(self.at(&from), self.at(&to)).unwrap();
-                // Two names of one file: rename does nothing then.
-                if self.at(&from).exists() {
-                    self.files.push(from.clone());
-                }
-                self.touch(&from);
-                self.touch(&to);
-                "replace"
-            }
-            15 if !full => {
-                let nr = self.pick(self.files.len())?;
-                let (from, to) = (self.files[nr].clone(), self.new_path("link"));
-                fs::hard_link(self.at(&from), self.at(&to)).unwrap();
-                self.touch(&from);
-                self.touch(&to);
-                self.files.push(to);
-                "link"
-            }
-            0..=2 | 15..=17 => {
-                let nr = self.pick(self.files.len())?;
-                let path = self.files.swap_remove(nr);
-                self.gone(&path);
-                "unlink"
-            }
-            18 => {
-                if self.links.len() > 20 {
-                    let nr = self.pick(self.links.len())?;
-                    let path = self.links.swap_remove(nr);
-                    self.gone(&path);
-                    return Some("unlink a symbolic link");
-                }
-                // Within the inode, or in a block of its own.
-                let len = self.rng.below(200) as usize + 1;
-                let path = self.new_path("symlink");
-                symlink("t".repeat(len), self.at(&path)).unwrap();
-                self.touch(&path);
-                self.links.push(path);
-                "symbolic link"
-            }
-            19 => self.directory()?,
-            20 => {
-                let path = self.any();
-                let mode = self.rng.below(0o1000) as u32 | 0o400;
-                if !self.links.contains(&path) {
-                    fs::set_permissions(self.at(&path), Permissions::from_mode(mode)).unwrap();
-                    self.touch(&path);
-                }
-                "chmod"
-            }
-            21 => {
-                let path = self.any();
-                let (uid, gid) = (self.rng.below(70_000) as u32, self.rng.below(70_000) as u32);
-                if !self.links.contains(&path) {
-                    chown(self.at(&path), Some(uid), Some(gid)).unwrap();
-                    self.touch(&path);
-                }
-                "chown"
-            }
-            _ => self.large()?,
         })
+    }
+
+    fn allocate(&mut self, kind: u64) -> Option<&'static str> {
+        if !self.size.fallocate {
+            return None;
+        }
+        let (_, file) = self.file()?;
+        let end = file.metadata().unwrap().len();
+        let (name, how, at, len) = if kind == 10 {
+            let at = self.rng.below(end + 1);
+            let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            ("punch", how, at, self.rng.below(end - at + 1) + 1)
+        } else {
+            ("preallocate", FallocateFlags::empty(), end, self.rng.below(self.size.write) + 1)
+        };
+        match rustix::fs::fallocate(&file, how, at, len) {
+            Ok(()) => Some(name),
+            // Block maps, as on ext3: there is nothing to compare then.
+            Err(rustix::io::Errno::OPNOTSUPP) => None,
+            Err(error) => panic!("{name} {len} at {at}: {error}"),
+        }
+    }
+
+    fn rename(&mut self) -> Option<&'static str> {
+        let nr = self.pick(self.files.len())?;
+        let to = self.new_path("moved");
+        let from = std::mem::replace(&mut self.files[nr], to.clone());
+        fs::rename(self.at(&from), self.at(&to)).unwrap();
+        self.touch(&from);
+        self.touch(&to);
+        Some("rename")
+    }
+
+    fn replace(&mut self) -> Option<&'static str> {
+        let nr = self.pick(self.files.len())?;
+        let from = self.files.swap_remove(nr);
+        let Some(to) = self.pick(self.files.len()) else {
+            self.files.push(from);
+            return None;
+        };
+        let to = self.files[to].clone();
+        fs::rename(self.at(&from), self.at(&to)).unwrap();
+        // Two names of one file: rename does nothing then.
+        if self.at(&from).exists() {
+            self.files.push(from.clone());
+        }
+        self.touch(&from);
+        self.touch(&to);
+        Some("replace")
+    }
+
+    fn link(&mut self) -> Option<&'static str> {
+        let nr = self.pick(self.files.len())?;
+        let (from, to) = (self.files[nr].clone(), self.new_path("link"));
+        fs::hard_link(self.at(&from), self.at(&to)).unwrap();
+        self.touch(&from);
+        self.touch(&to);
+        self.files.push(to);
+        Some("link")
+    }
+
+    fn symbolic_link(&mut self) -> Option<&'static str> {
+        if self.links.len() > 20 {
+            let nr = self.pick(self.links.len())?;
+            let path = self.links.swap_remove(nr);
+            self.gone(&path);
+            return Some("unlink a symbolic link");
+        }
+        // Within the inode, or in a block of its own.
+        let len = self.rng.below(200) as usize + 1;
+        let path = self.new_path("symlink");
+        symlink("t".repeat(len), self.at(&path)).unwrap();
+        self.touch(&path);
+        self.links.push(path);
+        Some("symbolic link")
+    }
+
+    fn attributes(&mut self, kind: u64) -> &'static str {
+        let path = self.any();
+        let (name, mode, owner) = if kind == 20 {
+            ("chmod", Some(self.rng.below(0o1000) as u32 | 0o400), None)
+        } else {
+            ("chown", None, Some((self.rng.below(70_000) as u32, self.rng.below(70_000) as u32)))
+        };
+        if self.links.contains(&path) {
+            return name;
+        }
+        if let Some(mode) = mode {
+            fs::set_permissions(self.at(&path), Permissions::from_mode(mode)).unwrap();
+        }
+        if let Some((uid, gid)) = owner {
+            chown(self.at(&path), Some(uid), Some(gid)).unwrap();
+        }
+        self.touch(&path);
+        name
     }
 
     fn directory(&mut self) -> Option<&'static str> {

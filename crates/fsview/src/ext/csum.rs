@@ -35,7 +35,12 @@ pub(super) fn low_half(value: u32) -> u16 {
 
 const CRC16_TABLE: [u16; 256] = crc16_table();
 
-#[allow(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)] // evaluated by the compiler
+#[allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::indexing_slicing,
+    reason = "evaluated by the compiler"
+)]
 const fn crc16_table() -> [u16; 256] {
     let mut table = [0; 256];
     let mut i = 0;

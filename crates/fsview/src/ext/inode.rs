@@ -150,6 +150,38 @@ impl Volume {
         Ok(raw)
     }
 
+    /// 512-byte units in use.
+    fn sectors(&self, raw: &[u8], flags: u32) -> Option<u64> {
+        let low = le32(raw, 0x1C)?;
+        if !self.sb.features.ro_compat(ro_compat::HUGE_FILE) {
+            return Some(u64::from(low));
+        }
+        let units = halves(low, u32::from(le16(raw, 0x74)?));
+        let shift = self.sb.block_shift.wrapping_sub(9); // 48 bits, by at most 7
+        Some(if flags & flag::HUGE_FILE != 0 { units.wrapping_shl(shift) } else { units })
+    }
+
+    /// Bytes of content that the inode itself has room for; 0 where it holds a map.
+    fn inline_len<B: std::ops::Deref<Target = [u8]>>(
+        &self,
+        inode: &RawInode<B>,
+        ino: Ino,
+        flags: u32,
+    ) -> Result<u64, Error> {
+        if flags & flag::INLINE_DATA == 0 {
+            return Ok(0);
+        }
+        let corrupt = |what: &str| Err(inode.corrupt(format!("inode {}: {what}", ino.0)));
+        if !self.sb.features.incompat(incompat::INLINE_DATA) {
+            return corrupt("inline data on a volume without that feature");
+        }
+        if flags & flag::EXTENTS != 0 {
+            return corrupt("both inline data and extents");
+        }
+        let (head, rest) = self.inline_areas(inode)?;
+        Ok(wide(head.len()).wrapping_add(wide(rest.len())))
+    }
+
     /// `None` where the bytes are too few.
     fn parse_inode<B: std::ops::Deref<Target = [u8]>>(
         &self,
@@ -176,31 +208,15 @@ impl Volume {
         let high_block = if features.incompat(incompat::BIT64) { le16(raw, 0x76)? } else { 0 };
         let attribute_block = halves(le32(raw, 0x68)?, u32::from(high_block));
 
-        let mut sectors = u64::from(le32(raw, 0x1C)?);
-        if features.ro_compat(ro_compat::HUGE_FILE) {
-            sectors = halves(le32(raw, 0x1C)?, u32::from(le16(raw, 0x74)?));
-            if flags & flag::HUGE_FILE != 0 {
-                sectors = sectors.wrapping_shl(self.sb.block_shift.wrapping_sub(9)); // 48 bits, by at most 7
-            }
-        }
-
         let area = xattr::inode_area(raw, extra);
-        let mut inline_len = 0;
-        if flags & flag::INLINE_DATA != 0 {
-            if !features.incompat(incompat::INLINE_DATA) {
-                return corrupt("inline data on a volume without that feature".into());
-            }
-            if flags & flag::EXTENTS != 0 {
-                return corrupt("both inline data and extents".into());
-            }
-            match self.inline_areas(inode) {
-                Ok((head, rest)) => inline_len = wide(head.len()).wrapping_add(wide(rest.len())),
-                Err(error) => return Some(Err(error)),
-            }
+        let inline_len = match self.inline_len(inode, ino, flags) {
+            Ok(len) => len,
+            Err(error) => return Some(Err(error)),
+        };
+        let mut sectors = self.sectors(raw, flags)?;
+        if flags & flag::INLINE_DATA != 0 && kind == FileKind::Regular {
             // As the kernel's stat has it: such a file takes up at least a sector.
-            if kind == FileKind::Regular {
-                sectors = sectors.saturating_add(size.div_ceil(512));
-            }
+            sectors = sectors.saturating_add(size.div_ceil(512));
         }
         let tail_acl = area.is_some_and(|area| !matches!(xattr::find(area, 0, xattr::ACL_ACCESS), Ok(None)));
 

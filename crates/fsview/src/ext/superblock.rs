@@ -59,6 +59,76 @@ fn corrupt(what: impl Into<String>) -> Error {
     Error::Corrupt { what: what.into(), at: AT }
 }
 
+fn cut_short() -> Error {
+    corrupt("the superblock is cut short")
+}
+
+fn u16_at(raw: &[u8], at: usize) -> Result<u16, Error> {
+    le16(raw, at).ok_or_else(cut_short)
+}
+
+fn u32_at(raw: &[u8], at: usize) -> Result<u32, Error> {
+    le32(raw, at).ok_or_else(cut_short)
+}
+
+/// The features, all of which this view knows.
+fn features(raw: &[u8], dynamic: bool) -> Result<Features, Error> {
+    if !dynamic {
+        return Ok(Features { compat: 0, incompat: 0, ro_compat: 0 });
+    }
+    let features =
+        Features { compat: u32_at(raw, 0x5C)?, incompat: u32_at(raw, 0x60)?, ro_compat: u32_at(raw, 0x64)? };
+    let refused = features.refused();
+    if refused.is_empty() { Ok(features) } else { Err(Error::Unsupported(refused.join(", "))) }
+}
+
+/// The seed of metadata checksums, where there are any; the superblock's own is then right.
+fn seed(raw: &[u8], features: Features, uuid: &[u8; 16]) -> Result<Option<Crc>, Error> {
+    if !features.ro_compat(ro_compat::METADATA_CSUM) {
+        return Ok(None);
+    }
+    let kind = *raw.get(0x175).ok_or_else(cut_short)?;
+    if kind != 1 {
+        return Err(Error::Unsupported(format!("metadata checksums of type {kind}")));
+    }
+    let covered = raw.get(..0x3FC).ok_or_else(cut_short)?;
+    let (stored, computed) = (u32_at(raw, 0x3FC)?, Crc::START.over(covered).0);
+    if stored != computed {
+        return Err(corrupt(format!("superblock checksum {stored:08x}, computed {computed:08x}")));
+    }
+    Ok(Some(match features.incompat(incompat::CSUM_SEED) {
+        true => Crc(u32_at(raw, 0x270)?),
+        false => Crc::START.over(uuid),
+    }))
+}
+
+/// log2 of the bytes in a block, and the 512-byte units in a cluster.
+fn units(raw: &[u8], features: Features) -> Result<(u32, u64), Error> {
+    let log_block = u32_at(raw, 0x18)?;
+    if log_block > 6 {
+        return Err(corrupt(format!("block size of 2^{log_block} KiB")));
+    }
+    let log_cluster = match features.ro_compat(ro_compat::BIGALLOC) {
+        true => u32_at(raw, 0x1C)?,
+        false => log_block,
+    };
+    if !(log_block..=20).contains(&log_cluster) {
+        return Err(corrupt(format!("cluster size of 2^{log_cluster} KiB")));
+    }
+    Ok((log_block.wrapping_add(10), 2u64.wrapping_shl(log_cluster)))
+}
+
+fn state(raw: &[u8], features: Features) -> Result<State, Error> {
+    let state = u16_at(raw, 0x3A)?;
+    let orphans = u32_at(raw, 0xE8)? != 0 || features.ro_compat(ro_compat::ORPHAN_PRESENT);
+    Ok(State {
+        clean: state & 1 != 0,
+        errors: state & 2 != 0,
+        error_count: u32_at(raw, 0x194)?,
+        orphans: orphans || state & 4 != 0,
+    })
+}
+
 /// Whether the magic is there.
 pub(super) fn has_magic(raw: &[u8]) -> bool {
     le16(raw, 0x38) == Some(0xEF53)
@@ -70,133 +140,82 @@ impl Superblock {
         if !has_magic(raw) {
             return Err(Error::NoFileSystem);
         }
-        Self::fields(raw, volume_len).unwrap_or_else(|| Err(corrupt("the superblock is cut short")))
-    }
-
-    /// `None` only where `raw` is shorter than a superblock.
-    fn fields(raw: &[u8], volume_len: u64) -> Option<Result<Superblock, Error>> {
-        let revision = le32(raw, 0x4C)?;
-        let dynamic = revision >= 1;
-        let mut features =
-            Features { compat: le32(raw, 0x5C)?, incompat: le32(raw, 0x60)?, ro_compat: le32(raw, 0x64)? };
-        if !dynamic {
-            features = Features { compat: 0, incompat: 0, ro_compat: 0 };
-        }
-        let refused = features.refused();
-        if !refused.is_empty() {
-            return Some(Err(Error::Unsupported(refused.join(", "))));
-        }
-        let (uuid, _) = raw.get(0x68..)?.split_first_chunk::<16>()?;
-        let mut seed = None;
-        if features.ro_compat(ro_compat::METADATA_CSUM) {
-            let kind = *raw.get(0x175)?;
-            if kind != 1 {
-                return Some(Err(Error::Unsupported(format!("metadata checksums of type {kind}"))));
-            }
-            let (stored, computed) = (le32(raw, 0x3FC)?, Crc::START.over(raw.get(..0x3FC)?).0);
-            if stored != computed {
-                let what = format!("superblock checksum {stored:08x}, computed {computed:08x}");
-                return Some(Err(corrupt(what)));
-            }
-            seed = Some(match features.incompat(incompat::CSUM_SEED) {
-                true => Crc(le32(raw, 0x270)?),
-                false => Crc::START.over(uuid),
-            });
-        }
+        let dynamic = u32_at(raw, 0x4C)? >= 1;
+        let features = features(raw, dynamic)?;
+        let uuid = raw.get(0x68..).and_then(<[u8]>::first_chunk::<16>).ok_or_else(cut_short)?;
+        let seed = seed(raw, features, uuid)?;
         let gdt_csum = seed.is_none() && features.ro_compat(ro_compat::GDT_CSUM);
-        if features.incompat(incompat::RECOVER) && le32(raw, 0xE4)? != 0 {
-            return Some(Err(Error::Unsupported("an external journal that needs recovery".into())));
+        if features.incompat(incompat::RECOVER) && u32_at(raw, 0xE4)? != 0 {
+            return Err(Error::Unsupported("an external journal that needs recovery".into()));
         }
-
-        let log_block = le32(raw, 0x18)?;
-        if log_block > 6 {
-            return Some(Err(corrupt(format!("block size of 2^{log_block} KiB"))));
-        }
-        let block_shift = log_block.wrapping_add(10);
-        let block_size = 1u32.wrapping_shl(block_shift);
-        let log_cluster = match features.ro_compat(ro_compat::BIGALLOC) {
-            true => le32(raw, 0x1C)?,
-            false => log_block,
-        };
-        if !(log_block..=20).contains(&log_cluster) {
-            return Some(Err(corrupt(format!("cluster size of 2^{log_cluster} KiB"))));
-        }
-        let cluster_sectors = 2u64.wrapping_shl(log_cluster);
+        let (block_shift, cluster_sectors) = units(raw, features)?;
         let high = features.incompat(incompat::BIT64);
-        let blocks = halves(le32(raw, 0x04)?, if high { le32(raw, 0x150)? } else { 0 });
-        let first_data_block = le32(raw, 0x14)?;
-        let blocks_per_group = le32(raw, 0x20)?;
-        let inodes = le32(raw, 0x00)?;
-        let inodes_per_group = le32(raw, 0x28)?;
-        let inode_size = if dynamic { le16(raw, 0x58)? } else { 128 };
-        let descriptor_size = if high { le16(raw, 0xFE)? } else { 32 };
-
-        if blocks
-            .checked_shl(block_shift)
-            .is_none_or(|len| len.wrapping_shr(block_shift) != blocks || len > volume_len)
-        {
-            let what = format!(
-                "the superblock counts {blocks} blocks of {block_size} bytes, the volume has {volume_len} bytes"
-            );
-            return Some(Err(corrupt(what)));
-        }
-        if !inode_size.is_power_of_two() || inode_size < 128 || u32::from(inode_size) > block_size {
-            return Some(Err(corrupt(format!("inode size of {inode_size} bytes"))));
-        }
-        if !descriptor_size.is_power_of_two() || !(32..=1024).contains(&descriptor_size) {
-            return Some(Err(corrupt(format!("group descriptor size of {descriptor_size} bytes"))));
-        }
-        // A group's bitmaps are one block each: of inodes always, of clusters (at most 2^30 bytes each) else.
-        if inodes_per_group == 0 || inodes_per_group > block_size.wrapping_mul(8) {
-            return Some(Err(corrupt(format!("{inodes_per_group} inodes per group"))));
-        }
-        let Some(data_blocks) = blocks.checked_sub(u64::from(first_data_block)).filter(|n| *n > 0) else {
-            return Some(Err(corrupt(format!("first data block {first_data_block} of {blocks}"))));
-        };
-        if blocks_per_group == 0 {
-            return Some(Err(corrupt("no blocks per group")));
-        }
-        let groups = data_blocks.div_ceil(u64::from(blocks_per_group));
-        if groups.checked_mul(u64::from(inodes_per_group)) != Some(u64::from(inodes)) {
-            let what = format!("{inodes} inodes in {groups} groups of {inodes_per_group}");
-            return Some(Err(corrupt(what)));
-        }
-
         let mut hash_seed = [0; 4];
         for (word, at) in hash_seed.iter_mut().zip([0xEC, 0xF0, 0xF4, 0xF8]) {
-            *word = le32(raw, at)?;
+            *word = u32_at(raw, at)?;
         }
-        let state = le16(raw, 0x3A)?;
-        let orphans = le32(raw, 0xE8)? != 0 || features.ro_compat(ro_compat::ORPHAN_PRESENT);
-        let label = raw.get(0x78..0x88)?.split(|b| *b == 0).next()?;
-        Some(Ok(Superblock {
+        let label = raw.get(0x78..0x88).ok_or_else(cut_short)?.split(|b| *b == 0).next().unwrap_or_default();
+        let superblock = Superblock {
             features,
             block_shift,
-            blocks,
-            first_data_block,
-            blocks_per_group,
-            inodes,
-            inodes_per_group,
-            inode_size,
-            descriptor_size,
+            blocks: halves(u32_at(raw, 0x04)?, if high { u32_at(raw, 0x150)? } else { 0 }),
+            first_data_block: u32_at(raw, 0x14)?,
+            blocks_per_group: u32_at(raw, 0x20)?,
+            inodes: u32_at(raw, 0x00)?,
+            inodes_per_group: u32_at(raw, 0x28)?,
+            inode_size: if dynamic { u16_at(raw, 0x58)? } else { 128 },
+            descriptor_size: if high { u16_at(raw, 0xFE)? } else { 32 },
             cluster_sectors,
-            first_meta_bg: le32(raw, 0x104)?,
-            backup_groups: [le32(raw, 0x24C)?, le32(raw, 0x250)?],
-            first_inode: if dynamic { le32(raw, 0x54)? } else { 11 },
-            hidden: [le32(raw, 0x240)?, le32(raw, 0x244)?, le32(raw, 0x26C)?, le32(raw, 0x280)?],
+            first_meta_bg: u32_at(raw, 0x104)?,
+            backup_groups: [u32_at(raw, 0x24C)?, u32_at(raw, 0x250)?],
+            first_inode: if dynamic { u32_at(raw, 0x54)? } else { 11 },
+            hidden: [u32_at(raw, 0x240)?, u32_at(raw, 0x244)?, u32_at(raw, 0x26C)?, u32_at(raw, 0x280)?],
             seed,
             descriptor_crc16: gdt_csum.then(|| crc16(u16::MAX, uuid)),
             hash_seed: Seed::new(hash_seed),
-            hash_unsigned: le32(raw, 0x160)? & 2 != 0,
-            state: State {
-                clean: state & 1 != 0,
-                errors: state & 2 != 0,
-                error_count: le32(raw, 0x194)?,
-                orphans: orphans || state & 4 != 0,
-            },
+            hash_unsigned: u32_at(raw, 0x160)? & 2 != 0,
+            state: state(raw, features)?,
             label: String::from_utf8_lossy(label).into_owned(),
             uuid: *uuid,
-        }))
+        };
+        superblock.check(volume_len)?;
+        Ok(superblock)
+    }
+
+    /// Whether the sizes are possible, the groups cover the inodes, and all lies on the volume.
+    fn check(&self, volume_len: u64) -> Result<(), Error> {
+        let (blocks, block_size) = (self.blocks, self.block_size());
+        let len = blocks.wrapping_shl(self.block_shift);
+        if len.wrapping_shr(self.block_shift) != blocks || len > volume_len {
+            return Err(corrupt(format!(
+                "the superblock counts {blocks} blocks of {block_size} bytes, the volume has {volume_len} bytes"
+            )));
+        }
+        let size = self.inode_size;
+        if !size.is_power_of_two() || size < 128 || u32::from(size) > block_size {
+            return Err(corrupt(format!("inode size of {size} bytes")));
+        }
+        let size = self.descriptor_size;
+        if !size.is_power_of_two() || !(32..=1024).contains(&size) {
+            return Err(corrupt(format!("group descriptor size of {size} bytes")));
+        }
+        // A group's bitmaps are one block each: of inodes always, of clusters (at most 2^30 bytes each) else.
+        let (inodes, per_group) = (self.inodes, self.inodes_per_group);
+        if per_group == 0 || per_group > block_size.wrapping_mul(8) {
+            return Err(corrupt(format!("{per_group} inodes per group")));
+        }
+        let first = self.first_data_block;
+        let Some(data_blocks) = blocks.checked_sub(u64::from(first)).filter(|n| *n > 0) else {
+            return Err(corrupt(format!("first data block {first} of {blocks}")));
+        };
+        if self.blocks_per_group == 0 {
+            return Err(corrupt("no blocks per group"));
+        }
+        let groups = data_blocks.div_ceil(u64::from(self.blocks_per_group));
+        if groups.checked_mul(u64::from(per_group)) != Some(u64::from(inodes)) {
+            return Err(corrupt(format!("{inodes} inodes in {groups} groups of {per_group}")));
+        }
+        Ok(())
     }
 
     /// Bytes in a block.

@@ -71,44 +71,20 @@ pub(super) fn parse<B: std::ops::Deref<Target = [u8]>>(
     sb: &Superblock,
     ino: Ino,
 ) -> Result<Inode, Error> {
-    let at = node.at();
     let block: &[u8] = node.block.get(..BLOCK).unwrap_or(&[]);
-    let bad = |what: String| corrupt(format!("inode {}: {what}", ino.0), at);
+    let bad = |what: String| corrupt(format!("inode {}: {what}", ino.0), node.at());
 
     let mode = u16_at(block, 0);
     let kind = FileKind::from_mode(mode).ok_or_else(|| bad(format!("mode {mode:#o}")))?;
-    let (advise, inline) = (u8_at(block, 2), u8_at(block, 3));
-    let flags = u32_at(block, 80);
+    let (advise, inline, flags) = (u8_at(block, 2), u8_at(block, 3), u32_at(block, 80));
     let blocks = u64_at(block, 24);
     if blocks == 0 {
         return Err(bad("no blocks at all".into()));
     }
 
-    let extra = inline & HAS_EXTRA != 0;
-    let extra_bytes = if extra { u32::from(u16_at(block, 360)) } else { 0 };
-    if extra && !sb.has(superblock::EXTRA_ATTR) {
-        return Err(bad("extra attributes on a volume without them".into()));
-    }
-    if extra_bytes % 4 != 0 || extra_bytes > WORDS.saturating_mul(4) {
-        return Err(bad(format!("{extra_bytes} bytes of extra attributes")));
-    }
-    if extra && sb.has(INODE_CHECKSUM) && extra_bytes >= 12 {
-        check(block, sb, ino).map_err(bad)?;
-    }
-
-    let xattr_words = if extra && sb.has(FLEXIBLE_INLINE_XATTR) {
-        u32::from(u16_at(block, 362))
-    } else if inline & (INLINE_XATTR | INLINE_DENTRY) != 0 {
-        DEFAULT_XATTR_WORDS
-    } else {
-        0
-    };
-    let extra_words = extra_bytes / 4;
-    let count = WORDS
-        .checked_sub(extra_words)
-        .and_then(|w| w.checked_sub(xattr_words))
-        .filter(|w| *w > 0)
-        .ok_or_else(|| bad(format!("{extra_words} and {xattr_words} words of attributes")))?;
+    let extra = extra_attributes(block, sb, ino, inline).map_err(bad)?;
+    let Words { extra: extra_words, xattr: xattr_words, addresses: count } =
+        words(block, sb, inline, extra).map_err(bad)?;
     let byte_of = |word: u32| INODE_ADDRESSES.saturating_add(index(word.saturating_mul(4)));
     let tree = Tree {
         ino: ino.0,
@@ -119,27 +95,9 @@ pub(super) fn parse<B: std::ops::Deref<Target = [u8]>>(
     };
 
     let size = u64_at(block, 16);
-    let held = inline & (INLINE_DATA | INLINE_DENTRY);
-    let may_hold = match kind {
-        FileKind::Directory => INLINE_DENTRY,
-        FileKind::Regular | FileKind::Symlink => INLINE_DATA,
-        _ => 0,
-    };
-    if held & !may_hold != 0 {
-        return Err(bad(format!("flags {inline:#x} of inline content, which it cannot have")));
-    }
-    let is_inline = match kind {
-        FileKind::Directory => inline & INLINE_DENTRY != 0,
-        FileKind::Regular | FileKind::Symlink => inline & INLINE_DATA != 0,
-        _ => false,
-    };
+    let is_inline = is_inline(kind, inline).map_err(bad)?;
     let room = index(count.saturating_sub(1).saturating_mul(4));
-    if size.div_ceil(4096) > node::most_blocks(count) {
-        return Err(bad(format!("{size} bytes")));
-    }
-    if is_inline && kind != FileKind::Directory && size > super::fields::number(room) {
-        return Err(bad(format!("{size} bytes inline where {room} fit")));
-    }
+    check_size(size, count, (is_inline && kind != FileKind::Directory).then_some(room)).map_err(bad)?;
     let inline_xattr = (inline & INLINE_XATTR != 0 && xattr_words > 0)
         .then(|| (byte_of(WORDS.saturating_sub(xattr_words)), index(xattr_words.saturating_mul(4))));
     let xattr_nid = u32_at(block, 76);
@@ -167,7 +125,8 @@ pub(super) fn parse<B: std::ops::Deref<Target = [u8]>>(
         atime: time(block, 32, 56),
         mtime: time(block, 48, 64),
         ctime: time(block, 40, 60),
-        crtime: (extra && sb.has(INODE_CRTIME) && extra_bytes >= 24).then(|| time(block, 372, 380)),
+        crtime: (sb.has(INODE_CRTIME) && extra.is_some_and(|bytes| bytes >= 24))
+            .then(|| time(block, 372, 380)),
         generation: u32_at(block, 68),
         may_have_acl,
         verity: advise & ADVISE_VERITY != 0,
@@ -186,6 +145,74 @@ pub(super) fn parse<B: std::ops::Deref<Target = [u8]>>(
             casefold: kind == FileKind::Directory && flags & FLAG_CASEFOLD != 0,
         }),
     })
+}
+
+/// Bytes of extra attributes, where there are any; the checksum among them is then right.
+fn extra_attributes(block: &[u8], sb: &Superblock, ino: Ino, inline: u8) -> Result<Option<u32>, String> {
+    if inline & HAS_EXTRA == 0 {
+        return Ok(None);
+    }
+    let bytes = u32::from(u16_at(block, 360));
+    if !sb.has(superblock::EXTRA_ATTR) {
+        return Err("extra attributes on a volume without them".into());
+    }
+    if bytes % 4 != 0 || bytes > WORDS.saturating_mul(4) {
+        return Err(format!("{bytes} bytes of extra attributes"));
+    }
+    if sb.has(INODE_CHECKSUM) && bytes >= 12 {
+        check(block, sb, ino)?;
+    }
+    Ok(Some(bytes))
+}
+
+/// How the inode's words are shared out.
+struct Words {
+    extra: u32,
+    /// At the end, for extended attributes.
+    xattr: u32,
+    /// Between the two: addresses of blocks, or content.
+    addresses: u32,
+}
+
+fn words(block: &[u8], sb: &Superblock, inline: u8, extra: Option<u32>) -> Result<Words, String> {
+    let xattr = if extra.is_some() && sb.has(FLEXIBLE_INLINE_XATTR) {
+        u32::from(u16_at(block, 362))
+    } else if inline & (INLINE_XATTR | INLINE_DENTRY) != 0 {
+        DEFAULT_XATTR_WORDS
+    } else {
+        0
+    };
+    let extra = extra.unwrap_or(0) / 4;
+    let addresses = WORDS.checked_sub(extra).and_then(|w| w.checked_sub(xattr)).filter(|w| *w > 0);
+    let addresses = addresses.ok_or_else(|| format!("{extra} and {xattr} words of attributes"))?;
+    Ok(Words { extra, xattr, addresses })
+}
+
+/// Whether the content stands in the inode, as it may for this kind.
+fn is_inline(kind: FileKind, inline: u8) -> Result<bool, String> {
+    let may_hold = match kind {
+        FileKind::Directory => INLINE_DENTRY,
+        FileKind::Regular | FileKind::Symlink => INLINE_DATA,
+        _ => 0,
+    };
+    let held = inline & (INLINE_DATA | INLINE_DENTRY);
+    if held & !may_hold != 0 {
+        return Err(format!("flags {inline:#x} of inline content, which it cannot have"));
+    }
+    Ok(held != 0)
+}
+
+/// Whether so many bytes are within what `count` addresses reach, or within the inode's own room where they are there.
+fn check_size(size: u64, count: u32, room: Option<usize>) -> Result<(), String> {
+    if size.div_ceil(4096) > node::most_blocks(count) {
+        return Err(format!("{size} bytes"));
+    }
+    match room {
+        Some(room) if size > super::fields::number(room) => {
+            Err(format!("{size} bytes inline where {room} fit"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Verifies the inode's checksum, which covers the volume's UUID, the number, the generation and the whole block.

@@ -79,6 +79,100 @@ pub(super) fn feature_names(bits: u32) -> Vec<String> {
         .collect()
 }
 
+/// Whether the superblock is whole, and of a volume as this view reads them.
+fn check_format(sb: &[u8], features: u32, at: u64) -> Result<(), Error> {
+    if features & SB_CHECKSUM != 0 {
+        let (offset, found) = (u32_at(sb, 32), u32_at(sb, SUMMED));
+        let computed = checksum(MAGIC, sb.get(..SUMMED).unwrap_or(&[]));
+        if offset != 3068 || computed != found {
+            let what = format!("superblock checksum {found:#x} at {offset}, computed {computed:#x}");
+            return Err(corrupt(what, at));
+        }
+    }
+    let (log_block, log_segment) = (u32_at(sb, 16), u32_at(sb, 20));
+    if (13..=16).contains(&log_block) {
+        return Err(Error::Unsupported(format!("block size {}", 1_u32.wrapping_shl(log_block))));
+    }
+    if log_block != 12 || log_segment != 9 {
+        let what = format!("superblock: log_blocksize {log_block}, log_blocks_per_seg {log_segment}");
+        return Err(corrupt(what, at));
+    }
+    let unknown = features.checked_shr(15).unwrap_or(0).wrapping_shl(15);
+    if unknown != 0 {
+        let name = match unknown.trailing_zeros() {
+            15 => "device_alias".to_owned(),
+            16 => "packed_ssa".to_owned(),
+            bit => format!("F2FS feature bit {bit} ({unknown:#x})"),
+        };
+        return Err(Error::Unsupported(name));
+    }
+    match u8_at(sb, 2201) {
+        0 => Ok(()),
+        _ => Err(Error::Unsupported("multiple devices".into())),
+    }
+}
+
+/// Where the areas lie, which follow one another without a gap.
+struct Areas {
+    blocks: u64,
+    checkpoint: Addr,
+    nat: Addr,
+    /// Blocks in one of the table's two copies, as of the next.
+    nat_blocks: u32,
+    sit_blocks: u32,
+    main: Addr,
+    end: Addr,
+}
+
+impl Areas {
+    fn parse(sb: &[u8], len: u64) -> Result<Areas, String> {
+        let blocks = u64_at(sb, 36);
+        let count = u32_at(sb, 48);
+        let [ckpt_segs, sit_segs, nat_segs, ssa_segs, main_segs] =
+            [52, 56, 60, 64, 68].map(|o| u32_at(sb, o));
+        let [segment0, cp, sit, nat, ssa, main] = [72, 76, 80, 84, 88, 92].map(|o| u32_at(sb, o));
+        let mut next = u64::from(segment0);
+        for (name, start, segments) in [
+            ("checkpoint", cp, ckpt_segs),
+            ("SIT", sit, sit_segs),
+            ("NAT", nat, nat_segs),
+            ("SSA", ssa, ssa_segs),
+            ("main", main, main_segs),
+        ] {
+            if next != u64::from(start) {
+                return Err(format!("superblock: the {name} area begins at block {start}, not {next}"));
+            }
+            next = next.saturating_add(u64::from(segments).saturating_mul(u64::from(SEGMENT)));
+        }
+        let segments_end =
+            u64::from(segment0).saturating_add(u64::from(count).saturating_mul(u64::from(SEGMENT)));
+        if next > segments_end || next > blocks {
+            return Err(format!("superblock: the main area ends at block {next} of {blocks}"));
+        }
+        let end =
+            u32::try_from(next).map_err(|_| format!("superblock: the main area ends at block {next}"))?;
+        if next.saturating_mul(4096) > len {
+            return Err(format!("superblock: {blocks} blocks, but the volume has {len} bytes"));
+        }
+        let is_pairs = |segments: u32| segments >= 2 && segments % 2 == 0;
+        if ckpt_segs != 2 || !is_pairs(sit_segs) || !is_pairs(nat_segs) || main_segs == 0 {
+            return Err(format!(
+                "superblock: segments: checkpoint {ckpt_segs}, SIT {sit_segs}, NAT {nat_segs}, main {main_segs}"
+            ));
+        }
+        let half_blocks = |segments: u32| (segments / 2).saturating_mul(SEGMENT);
+        Ok(Areas {
+            blocks,
+            checkpoint: Addr(cp),
+            nat: Addr(nat),
+            nat_blocks: half_blocks(nat_segs),
+            sit_blocks: half_blocks(sit_segs),
+            main: Addr(main),
+            end: Addr(end),
+        })
+    }
+}
+
 impl Superblock {
     /// Reads the first sound copy.
     pub async fn read<S: Source>(source: &S) -> Result<Superblock, Error> {
@@ -109,75 +203,8 @@ impl Superblock {
             _ => return bad("no F2FS superblock".into()),
         };
         let features = u32_at(sb, 2180);
-        if features & SB_CHECKSUM != 0 {
-            let (offset, found) = (u32_at(sb, 32), u32_at(sb, SUMMED));
-            let computed = checksum(MAGIC, sb.get(..SUMMED).unwrap_or(&[]));
-            if offset != 3068 || computed != found {
-                return bad(format!("superblock checksum {found:#x} at {offset}, computed {computed:#x}"));
-            }
-        }
-        let log_block = u32_at(sb, 16);
-        if (13..=16).contains(&log_block) {
-            return Err(Error::Unsupported(format!("block size {}", 1_u32.wrapping_shl(log_block))));
-        }
-        let log_segment = u32_at(sb, 20);
-        if log_block != 12 || log_segment != 9 {
-            return bad(format!("superblock: log_blocksize {log_block}, log_blocks_per_seg {log_segment}"));
-        }
-        let unknown = features.checked_shr(15).unwrap_or(0).wrapping_shl(15);
-        if unknown != 0 {
-            let bit = unknown.trailing_zeros();
-            let name = match bit {
-                15 => "device_alias".to_owned(),
-                16 => "packed_ssa".to_owned(),
-                _ => format!("F2FS feature bit {bit} ({unknown:#x})"),
-            };
-            return Err(Error::Unsupported(name));
-        }
-        if u8_at(sb, 2201) != 0 {
-            return Err(Error::Unsupported("multiple devices".into()));
-        }
-
-        let blocks = u64_at(sb, 36);
-        let count = u32_at(sb, 48);
-        let [ckpt_segs, sit_segs, nat_segs, ssa_segs, main_segs] =
-            [52, 56, 60, 64, 68].map(|o| u32_at(sb, o));
-        let [segment0, cp, sit, nat, ssa, main] = [72, 76, 80, 84, 88, 92].map(|o| u32_at(sb, o));
-        let mut next = u64::from(segment0);
-        for (name, start, segments) in [
-            ("checkpoint", cp, ckpt_segs),
-            ("SIT", sit, sit_segs),
-            ("NAT", nat, nat_segs),
-            ("SSA", ssa, ssa_segs),
-            ("main", main, main_segs),
-        ] {
-            if next != u64::from(start) {
-                return bad(format!("superblock: the {name} area begins at block {start}, not {next}"));
-            }
-            next = next.saturating_add(u64::from(segments).saturating_mul(u64::from(SEGMENT)));
-        }
-        let segments_end =
-            u64::from(segment0).saturating_add(u64::from(count).saturating_mul(u64::from(SEGMENT)));
-        if next > segments_end || next > blocks {
-            return bad(format!("superblock: the main area ends at block {next} of {blocks}"));
-        }
-        let Ok(end) = u32::try_from(next) else {
-            return bad(format!("superblock: the main area ends at block {next}"));
-        };
-        if next.saturating_mul(4096) > len {
-            return bad(format!("superblock: {blocks} blocks, but the volume has {len} bytes"));
-        }
-        if ckpt_segs != 2
-            || sit_segs < 2
-            || nat_segs < 2
-            || main_segs == 0
-            || sit_segs % 2 != 0
-            || nat_segs % 2 != 0
-        {
-            return bad(format!(
-                "superblock: segments: checkpoint {ckpt_segs}, SIT {sit_segs}, NAT {nat_segs}, main {main_segs}"
-            ));
-        }
+        check_format(sb, features, at)?;
+        let areas = Areas::parse(sb, len).map_err(|what| corrupt(what, at))?;
         let (root, node_ino, meta_ino) = (u32_at(sb, 96), u32_at(sb, 100), u32_at(sb, 104));
         if (root, node_ino, meta_ino) != (3, 1, 2) {
             return bad(format!("superblock: root, node and meta inode {root}, {node_ino}, {meta_ino}"));
@@ -186,7 +213,6 @@ impl Superblock {
         if cp_payload >= SEGMENT.saturating_sub(8) {
             return bad(format!("superblock: cp_payload {cp_payload}"));
         }
-        let half_blocks = |segments: u32| (segments / 2).saturating_mul(SEGMENT);
         let label: Vec<u16> = (0..512_usize)
             .map(|i| u16_at(sb, i.saturating_mul(2).saturating_add(124)))
             .take_while(|c| *c != 0)
@@ -197,14 +223,14 @@ impl Superblock {
             features,
             uuid,
             label: String::from_utf16_lossy(&label),
-            blocks,
-            checkpoint: Addr(cp),
+            blocks: areas.blocks,
+            checkpoint: areas.checkpoint,
             cp_payload,
-            nat: Addr(nat),
-            nat_blocks: half_blocks(nat_segs),
-            sit_bitmap_bytes: half_blocks(sit_segs) / 8,
-            main: Addr(main),
-            end: Addr(end),
+            nat: areas.nat,
+            nat_blocks: areas.nat_blocks,
+            sit_bitmap_bytes: areas.sit_blocks / 8,
+            main: areas.main,
+            end: areas.end,
             root,
             second_copy: false,
         })

@@ -1,6 +1,6 @@
 //! Images for the ext tests: variants that mke2fs makes, and seeded trees to fill them with.
 
-#![allow(dead_code)] // each test uses a part
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -271,8 +271,21 @@ impl Drop for Mount {
 
 /// Adds what only root and a kernel can make: owners, devices, unwritten extents, access lists, fragments, odd times.
 pub fn plant_as_root(root: &Path, block: u64, seed: u64) -> Result<(), String> {
-    let text = |e: std::io::Error| e.to_string();
     let mut random = Random(seed);
+    plant_owners(root)?;
+    plant_devices(root)?;
+    plant_times(root)?;
+    plant_extents(root, block, &mut random)?;
+    plant_lengths(root, &mut random)?;
+    plant_thinned(root)?;
+    plant_lists(root)
+}
+
+fn text(error: std::io::Error) -> String {
+    error.to_string()
+}
+
+fn plant_owners(root: &Path) -> Result<(), String> {
     let owners = root.join("owners");
     fs::create_dir(&owners).map_err(text)?;
     for (uid, gid) in [(0, 1), (1000, 1000), (65_535, 65_536), (70_000, 4_000_000_000), (u32::MAX - 2, 7)] {
@@ -280,6 +293,10 @@ pub fn plant_as_root(root: &Path, block: u64, seed: u64) -> Result<(), String> {
         fs::write(&path, "mine").map_err(text)?;
         std::os::unix::fs::chown(&path, Some(uid), Some(gid)).map_err(text)?;
     }
+    Ok(())
+}
+
+fn plant_devices(root: &Path) -> Result<(), String> {
     let special = root.join("special");
     fs::create_dir(&special).map_err(text)?;
     for (kind, major, minor) in
@@ -289,6 +306,10 @@ pub fn plant_as_root(root: &Path, block: u64, seed: u64) -> Result<(), String> {
         run("mknod", &[path.to_str().unwrap(), kind, &major.to_string(), &minor.to_string()])?;
     }
     drop(std::os::unix::net::UnixListener::bind(special.join("socket")).map_err(text)?);
+    Ok(())
+}
+
+fn plant_times(root: &Path) -> Result<(), String> {
     let times = root.join("times");
     fs::create_dir(&times).map_err(text)?;
     for time in [
@@ -302,7 +323,10 @@ pub fn plant_as_root(root: &Path, block: u64, seed: u64) -> Result<(), String> {
         let path = times.join(time.replace([' ', ':'], "_"));
         run("touch", &["-d", time, path.to_str().unwrap()])?;
     }
+    Ok(())
+}
 
+fn plant_extents(root: &Path, block: u64, random: &mut Random) -> Result<(), String> {
     // Unwritten extents, some of them written in the middle.
     let unwritten = root.join("unwritten");
     if run("fallocate", &["-l", "1000000", unwritten.to_str().unwrap()]).is_ok() {
@@ -329,7 +353,11 @@ pub fn plant_as_root(root: &Path, block: u64, seed: u64) -> Result<(), String> {
         far.write_all_at(&random.bytes(block as usize * 2), at * block + 3).map_err(text)?;
         far.write_all_at(b"x", (at + 9) * block).map_err(text)?;
     }
-    // Content that grows out of the inode, and shrinks.
+    Ok(())
+}
+
+/// Content that grows out of the inode, and shrinks.
+fn plant_lengths(root: &Path, random: &mut Random) -> Result<(), String> {
     let grown = root.join("grown");
     for len in [50usize, 150, 5000] {
         let path = root.join(format!("cut from {len}"));
@@ -342,7 +370,11 @@ pub fn plant_as_root(root: &Path, block: u64, seed: u64) -> Result<(), String> {
         let file = fs::OpenOptions::new().append(true).open(&longer).map_err(text)?;
         file.set_len(len as u64 + 9000).map_err(text)?;
     }
-    // A directory out of which names go again.
+    Ok(())
+}
+
+/// A directory out of which names go again.
+fn plant_thinned(root: &Path) -> Result<(), String> {
     let thinned = root.join("thinned");
     fs::create_dir(&thinned).map_err(text)?;
     for n in 0..900 {
@@ -351,7 +383,10 @@ pub fn plant_as_root(root: &Path, block: u64, seed: u64) -> Result<(), String> {
     for n in (0..900).filter(|n| n % 5 != 0) {
         fs::remove_file(thinned.join(format!("a name to be thinned out {n}"))).map_err(text)?;
     }
+    Ok(())
+}
 
+fn plant_lists(root: &Path) -> Result<(), String> {
     let lists = root.join("lists");
     fs::create_dir(&lists).map_err(text)?;
     for (name, list) in ACLS {

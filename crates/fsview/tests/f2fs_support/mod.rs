@@ -1,5 +1,5 @@
 //! What the F2FS tests share: images as sources, manifests as the guest writes them, and the walk that makes one.
-#![allow(dead_code)] // each test uses a part
+#![allow(dead_code, reason = "each test uses a part")]
 
 pub mod damage;
 

@@ -103,7 +103,13 @@ fn over_sizes(run: &mut Run<'_>, sizes: &[usize], delay: Delay, device: &str) ->
         judged[0].take(bytes, &model);
         judged[1].take(bytes, &medians);
     }
-    for (who, judged) in ["model", "this machine"].into_iter().zip(&judged) {
+    claims(run, device, &judged);
+    Ok(())
+}
+
+/// Of the model and of this machine.
+fn claims(run: &mut Run<'_>, device: &str, judged: &[Judged; 2]) {
+    for (who, judged) in ["model", "this machine"].into_iter().zip(judged) {
         let name = format!("the hybrid's time over the better path's, worst size, {device}, {who}");
         let finding = Finding::new(name, "");
         run.finding(if who == "model" {
@@ -134,7 +140,6 @@ fn over_sizes(run: &mut Run<'_>, sizes: &[usize], delay: Delay, device: &str) ->
                 model.cpu, machine.cpu, model.last_cpu, machine.last_cpu
             )),
     );
-    Ok(())
 }
 
 /// The hybrid beside the paths, over the sizes.

@@ -34,9 +34,8 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     let (x, y) = (Scale::linear("IOPS, thousands"), Scale::log("p99.99, us"));
     run.chart(Chart::lines("tails", "99.99th percentile, media excluded, 4 KiB reads", x, y));
     let count = run.sized(100_000, 2_000_000);
-    let (mut peaks, mut lows, mut highs, mut idle) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut found = Found::default();
     let (rounds, own_count, span) = run.sized((3, 10_000, REAL / 16), (3, 110_000, REAL));
-    let mut own = Vec::new();
     for (name, word) in INTERFACES {
         let stop = Arc::new(AtomicBool::new(false));
         let mut bed = Simulated::bare(name, medium(word, CAPACITY, true, 1)?, stop);
@@ -58,7 +57,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         let alone = at(Arrivals::Closed { depth: 1 })?.both().response;
         let own_alone = real.runs(rounds, Arrivals::Closed { depth: 1 }, Length::Count(own_count / 4))?;
         let own_alone = own_alone.percentile_us(50.0);
-        idle.push((percentile_us(&alone, 50.0), median(&own_alone)));
+        found.idle.push((percentile_us(&alone, 50.0), median(&own_alone)));
         let finding = Finding::new(format!("{name}: median of one read at a time"), "us");
         run.finding(finding.model(percentile_us(&alone, 50.0)).machine(&own_alone));
         let mut tails = Vec::new();
@@ -75,11 +74,34 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
             tails.push(tail);
         }
         real.away(run, name);
-        own.push(own_peak);
-        peaks.push(peak);
-        lows.push(tails[0]);
-        highs.push(tails[LOADS.len() - 2]);
+        found.own.push(own_peak);
+        found.peaks.push(peak);
+        found.lows.push(tails[0]);
+        found.highs.push(tails[LOADS.len() - 2]);
     }
+    claims(run, found);
+    run.note("The SATA adapter's numbers are register reads and port rates (crates/media, platform.rs), not the paper's, whose figure is a picture. The host's software is in none of the model's.");
+    run.note(
+        "This machine has no SATA or SAS adapter: the real drive and its driver, on one thread, take the adapters' modelled time. Their own time, a \
+         microsecond or so, comes on top, and the core's being taken away. Its claim is by the median of one read at a time, which that does not decide.",
+    );
+    Ok(())
+}
+
+/// By interface.
+#[derive(Default)]
+struct Found {
+    /// The model's most, and this machine's, in operations a second.
+    peaks: Vec<f64>,
+    own: Vec<f64>,
+    /// The model's tails at low load and at high, in microseconds.
+    lows: Vec<f64>,
+    highs: Vec<f64>,
+    /// The model's median of one read at a time, and this machine's, in microseconds.
+    idle: Vec<(f64, f64)>,
+}
+
+fn claims(run: &mut Run<'_>, Found { peaks, own, lows, highs, idle }: Found) {
     let added = Finding::new("SAS over PCIe, one read at a time: the adapter and its drives' ports", "us")
         .model(idle[1].0 - idle[2].0)
         .machine(&[idle[1].1 - idle[2].1]);
@@ -107,10 +129,4 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
                 idle[0].1, idle[1].1, idle[2].1
             )),
     );
-    run.note("The SATA adapter's numbers are register reads and port rates (crates/media, platform.rs), not the paper's, whose figure is a picture. The host's software is in none of the model's.");
-    run.note(
-        "This machine has no SATA or SAS adapter: the real drive and its driver, on one thread, take the adapters' modelled time. Their own time, a \
-         microsecond or so, comes on top, and the core's being taken away. Its claim is by the median of one read at a time, which that does not decide.",
-    );
-    Ok(())
 }

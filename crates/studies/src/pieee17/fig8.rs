@@ -65,6 +65,17 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         tails.push(line);
         machine.push(own);
     }
+    claims(run, far, &tails, &machine);
+    run.note(ITS_OWN);
+    run.note(
+        "A percentile of this machine rests on ten samples beyond it, or is left out. Its outliers are the core's being taken away as much as \
+         the drive's own. Poisson arrivals are at 90 % of its own most.",
+    );
+    Ok(())
+}
+
+/// By drive and queue depth: the model's mean, 99th and farthest percentile, and this machine's mean.
+fn claims(run: &mut Run<'_>, far: f64, tails: &[Vec<[f64; 3]>], machine: &[Vec<f64>]) {
     let [optane, nand] = [&tails[0], &tails[1]].map(|line| line[line.len() - 1]);
     run.claim(
         Claim::new("Under heavy load Optane's 99.999th percentile stays under 100 us", "IV")
@@ -89,10 +100,4 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
                 model[0], model[1], own[0], own[1]
             )),
     );
-    run.note(ITS_OWN);
-    run.note(
-        "A percentile of this machine rests on ten samples beyond it, or is left out. Its outliers are the core's being taken away as much as \
-         the drive's own. Poisson arrivals are at 90 % of its own most.",
-    );
-    Ok(())
 }
