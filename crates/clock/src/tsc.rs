@@ -49,11 +49,6 @@ impl TscClock {
             Source::Monotonic { .. } => 0,
         }
     }
-
-    /// Whether the counter is read, and not the system's clock.
-    pub fn is_counter(&self) -> bool {
-        matches!(self.source, Source::Counter { .. })
-    }
 }
 
 impl Default for TscClock {

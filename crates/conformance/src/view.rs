@@ -74,7 +74,7 @@ impl Image {
 }
 
 /// A source through which a test can also read the data that a view only maps.
-#[allow(async_fn_in_trait)]
+#[allow(async_fn_in_trait, reason = "used generically, never as a trait object")]
 pub trait Content: Source {
     /// Fills the buffer from byte `at` of the volume.
     async fn content(&self, at: u64, buffer: &mut [u8]) -> std::io::Result<()>;

@@ -128,7 +128,7 @@ pub struct Turn {
 impl Turn {
     /// With its slice.
     #[inline]
-    #[allow(clippy::new_without_default)] // a default would hide that it is one per look
+    #[allow(clippy::new_without_default, reason = "a default would hide that it is one per look")]
     pub fn new() -> Turn {
         Turn { has_slice: true }
     }

@@ -122,7 +122,7 @@ mod machine {
 
 /// Relaxed atomics: bytes, and words of 8 where both sides are aligned for them.
 #[cfg(any(not(target_arch = "x86_64"), miri, test))]
-#[cfg_attr(all(target_arch = "x86_64", not(miri)), allow(dead_code))]
+#[cfg_attr(all(target_arch = "x86_64", not(miri)), allow(dead_code, reason = "there, only the tests use it"))]
 mod atomic {
     use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 

@@ -26,11 +26,6 @@ pub const INTERRUPT_NS: [u64; 2] = [1_100, 1_200];
 /// compare with Table 1.
 pub const C_STATE_TABLE_NS: [u64; 2] = [700, 500];
 
-/// Section 3.4's text: the C-state adds "2 us in observed hardware latency" (Fig. 1, "async C-state"). The
-/// exit time of a model of the host's CPUs, whose idle state is entered and left by software that Table 1
-/// leaves out.
-pub const C_STATE_TEXT_NS: u64 = 2_000;
-
 /// The prototype's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prototype {

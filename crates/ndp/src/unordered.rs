@@ -22,7 +22,7 @@ use crate::search::Opening;
 use crate::{Counted, Error, Flow, MAX_LINE, walk, zeros};
 
 /// An operation over blocks in any order. Its futures are pending at the end of each slice, as those of a [`Searcher`](crate::Searcher).
-#[allow(async_fn_in_trait)] // used generically, never as a trait object
+#[allow(async_fn_in_trait, reason = "used generically, never as a trait object")]
 pub trait Unordered {
     /// What a stretch of the file leaves behind.
     type Summary;

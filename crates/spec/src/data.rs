@@ -82,9 +82,6 @@ layout! {
     }
 }
 
-/// Most ranges of one Dataset Management command.
-pub const MAX_DSM_RANGES: usize = 256;
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -28,8 +28,6 @@ pub mod fid {
     pub const KEEP_ALIVE: u8 = 0x0f;
     /// Host Behavior Support.
     pub const HOST_BEHAVIOR: u8 = 0x16;
-    /// I/O Command Set Profile.
-    pub const COMMAND_SET_PROFILE: u8 = 0x19;
     /// Host Identifier.
     pub const HOST_IDENTIFIER: u8 = 0x81;
 }

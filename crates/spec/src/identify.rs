@@ -268,8 +268,6 @@ layout! {
 
 /// Namespace identifier types of [`cns::NAMESPACE_DESCRIPTORS`], figure 277.
 pub mod nidt {
-    /// EUI-64, 8 bytes.
-    pub const EUI64: u8 = 1;
     /// NGUID, 16 bytes.
     pub const NGUID: u8 = 2;
     /// UUID, 16 bytes.

@@ -63,7 +63,7 @@ macro_rules! layout {
         #[derive(Clone, Copy, PartialEq, Eq)]
         pub struct $name(pub [u8; $size]);
 
-        #[allow(clippy::int_plus_one)]
+        #[allow(clippy::int_plus_one, reason = "a place may be 0")]
         const _: () = {
             $(assert!($at + <$t as $crate::layout::Wire>::LEN <= $size);)*
             assert!(size_of::<$name>() == $size);

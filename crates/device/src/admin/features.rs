@@ -270,7 +270,7 @@ impl Admin {
     }
 
     /// Near-data work by way of a feature: the firmware answers.
-    #[allow(clippy::too_many_arguments)]
+    #[allow(clippy::too_many_arguments, reason = "a command, and where its bytes are")]
     fn near_data<S: Store, F: Firmware<S>>(
         &mut self,
         reactor: &mut Reactor<S, F>,

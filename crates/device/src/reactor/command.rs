@@ -154,7 +154,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
 
     /// Hands a near-data command to the firmware. `request`: bytes that the host gives; `room`: bytes it
     /// takes.
-    #[allow(clippy::too_many_arguments)]
+    #[allow(clippy::too_many_arguments, reason = "a command, and where its bytes are")]
     pub(crate) fn near_data(
         &mut self,
         slot: CompletionSlot,

@@ -1,5 +1,5 @@
 //! A host by hand: a socket and the PDUs of the specification.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

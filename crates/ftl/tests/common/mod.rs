@@ -1,5 +1,5 @@
 //! Small drives for tests.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test uses a part")]
 
 use nearside_media::nand::{Geometry, NandDrive, SPARE_BLOCKS, cosmos_plus};
 

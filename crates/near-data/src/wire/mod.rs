@@ -195,5 +195,10 @@ fn pad(out: &mut Vec<u8>) {
 }
 
 #[cfg(test)]
-#[allow(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
+#[allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
 mod tests;

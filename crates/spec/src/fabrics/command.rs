@@ -13,10 +13,6 @@ pub mod fctype {
     pub const CONNECT: u8 = 0x01;
     /// Property Get.
     pub const PROPERTY_GET: u8 = 0x04;
-    /// Authentication Send.
-    pub const AUTHENTICATION_SEND: u8 = 0x05;
-    /// Authentication Receive.
-    pub const AUTHENTICATION_RECEIVE: u8 = 0x06;
     /// Disconnect.
     pub const DISCONNECT: u8 = 0x08;
 }
@@ -123,14 +119,10 @@ impl FabricsCommand {
 
 /// Byte offsets in a Connect entry and in its data, for [`super::status::INVALID_PARAMETERS`].
 pub mod at {
-    /// RECFMT, and ATTRIB of a property command.
-    pub const RECFMT: u16 = 40;
     /// QID.
     pub const QID: u16 = 42;
     /// SQSIZE.
     pub const SQSIZE: u16 = 44;
-    /// KATO.
-    pub const KATO: u16 = 48;
     /// HOSTID, in the data.
     pub const HOSTID: u16 = 0;
     /// CNTLID, in the data.
