@@ -1,11 +1,6 @@
-<<<<<<< HEAD
 //! A raw host for tests: writes submission entries itself, steps the controller on simulated time, reads
 //! completions.
 #![allow(dead_code, unused_imports, reason = "each test uses a part")]
-=======
-//! A raw host for tests: writes submission entries itself, steps the controller on simulated time, reads completions.
-#![allow(dead_code, unused_imports, reason = "each test uses a part")]
->>>>>>> 707ea1c (Silenced lints say why; public items that nobody uses go)
 
 use std::collections::VecDeque;
 use std::sync::Arc;

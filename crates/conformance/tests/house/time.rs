@@ -1,0 +1,127 @@
+//! Who may ask the machine's clock, and who may sleep. Logic gets its time as a parameter, so that a
+//! test on simulated time says the same every time, and no test waits. Found by name:
+//! `Instant::now`, `SystemTime::now`, `thread::sleep`.
+
+use proc_macro2::TokenTree;
+
+use crate::sources::{is_mark, sources, word};
+
+/// Files, and folders of which every file may. Each is needed: one that asks no more fails.
+const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
+    ("it is the clock", &["crates/clock/src/tsc.rs"]),
+    (
+        "measures this machine",
+        &[
+            "crates/bench/",
+            "crates/demo/",
+            "crates/fsr/benches/",
+            "crates/ftl/benches/",
+            "crates/media/benches/",
+            "crates/ndp/benches/",
+        ],
+    ),
+    (
+        "lets another program or thread run for a while that it measures",
+        &[
+            "crates/studies/src/fast12/figure3.rs",
+            "crates/studies/src/fast12/pollution.rs",
+            "crates/studies/src/fast12/section4.rs",
+            "crates/studies/src/pieee17/gauge.rs",
+        ],
+    ),
+    (
+        "sleeps because that is what is asked of it: a completion path, or a load before its next operation",
+        &[
+            "crates/driver/src/initiator.rs",
+            "crates/driver/src/service.rs",
+            "crates/driver/src/tcp/initiator.rs",
+            "crates/loadgen/src/engine/mod.rs",
+        ],
+    ),
+    (
+        "asks again for what tells nobody when it changes: another process, a peer, the kernel",
+        &[
+            "crates/dma/src/in_use.rs",
+            "crates/dma/src/patience.rs",
+            "crates/driver/src/tcp/controller.rs",
+            "crates/front-fuse/src/socket.rs",
+            "crates/front-tcp/src/thread.rs",
+        ],
+    ),
+    (
+        "gives a peer, or a user who pressed ^C, so much time and no more",
+        &["crates/cli/src/interrupt.rs", "crates/cli/src/serve/door.rs"],
+    ),
+    (
+        "the date: of a record, of a file",
+        &[
+            "crates/cli/src/bench/report.rs",
+            "crates/cli/src/bench/work.rs",
+            "crates/cli/src/study.rs",
+            "crates/front-fuse/src/lib.rs",
+        ],
+    ),
+    (
+        "a deadline, after which a test has hung; or that a wait ends long before one",
+        &[
+            "crates/cli/tests/command/network.rs",
+            "crates/cli/tests/stock_linux/",
+            "crates/driver/tests/tcp.rs",
+            "crates/firmware/src/helper.rs",
+            "crates/front-fuse/tests/shares.rs",
+            "crates/front-tcp/tests/abandoned.rs",
+            "crates/front-tcp/tests/controller.rs",
+            "crates/front-tcp/tests/nonsense.rs",
+            "crates/front-tcp/tests/raw/",
+            "crates/front-tcp/tests/target.rs",
+        ],
+    ),
+    (
+        "a test of what happens while time passes: load for a while, a kill at some time, a timer that runs out, a quiet medium",
+        &[
+            "crates/cli/tests/root_server/killed.rs",
+            "crates/cli/tests/soak/",
+            "crates/fsrlib/tests/tcp.rs",
+            "crates/stores/tests/modelled.rs",
+        ],
+    ),
+];
+
+#[test]
+fn time_is_a_parameter() {
+    let mut wrong = Vec::new();
+    let mut needed = vec![];
+    for source in sources() {
+        let mut asks = Vec::new();
+        source.levels(|_, tokens| {
+            let calls = (0..tokens.len()).filter(|at| asks_the_time(&tokens[*at..]));
+            asks.extend(calls.map(|at| tokens[at].span().start().line));
+        });
+        if asks.is_empty() {
+            continue;
+        }
+        let places = MAY_ASK_THE_TIME.iter().flat_map(|(_, places)| *places);
+        let place =
+            places.copied().find(|p| source.path == *p || p.ends_with('/') && source.path.starts_with(p));
+        match place {
+            Some(place) => needed.push(place),
+            None => wrong.push(format!("{} asks for the time or sleeps, in lines {asks:?}", source.path)),
+        }
+    }
+    let idle = MAY_ASK_THE_TIME.iter().flat_map(|(_, places)| *places).filter(|p| !needed.contains(p));
+    wrong.extend(idle.map(|place| format!("{place} need not be listed any more")));
+    assert!(
+        wrong.is_empty(),
+        "time is a parameter (`Clock`), except where a reason is listed:\n{}",
+        wrong.join("\n")
+    );
+}
+
+fn asks_the_time(tokens: &[TokenTree]) -> bool {
+    let path = word(tokens.first()).zip(word(tokens.get(3)));
+    let one = is_mark(tokens.get(1), ':') && is_mark(tokens.get(2), ':');
+    let path = path.filter(|_| one);
+    path.is_some_and(|(a, b)| {
+        matches!((a.as_str(), b.as_str()), ("Instant" | "SystemTime", "now") | ("thread", "sleep"))
+    })
+}
