@@ -6,53 +6,32 @@ use std::collections::BTreeSet;
 
 use proc_macro2::{Delimiter, TokenTree};
 
-use crate::sources::{between, is_mark, sources, word};
+use crate::sources::{Source, between, is_mark, sources, word};
 
 /// What is public for users outside the workspace: a crate and a name, or a whole crate (`*`), and why.
 const FOR_USERS: &[(&str, &str, &str)] =
     &[("fsrlib-c", "*", "what a C program calls, and what it hands over")];
 
+struct Item {
+    home: String,
+    name: String,
+    place: String,
+}
+
 #[test]
 fn no_public_item_is_dead() {
     let (mut used, mut items) = (BTreeSet::new(), Vec::new());
     for source in sources() {
-        source.levels(|within, tokens| {
-            let is_items = within == Delimiter::None || within == Delimiter::Brace;
-            let mut at = 0;
-            while at < tokens.len() {
-                let rest = &tokens[at..];
-                if let Some(name) = public_item(rest).filter(|_| source.is_product()) {
-                    items.push((
-                        source.home().to_owned(),
-                        name,
-                        source.path.clone(),
-                        rest[0].span().start().line,
-                    ));
-                }
-                let begins = at == 0
-                    || matches!(tokens[at - 1], TokenTree::Group(_))
-                    || is_mark(tokens.get(at - 1), ';');
-                at += match () {
-                    () if is_reexport(rest) => until(rest, |t| is_mark(Some(t), ';')),
-                    () if is_items && begins && is_word(rest, 0, "impl") => {
-                        until(rest, |t| between(Some(t), Delimiter::Brace).is_some())
-                    }
-                    () if defines(rest) => 2,
-                    () => {
-                        used.extend(word(rest.first()));
-                        1
-                    }
-                };
-            }
-        });
+        look_through(&source, &mut used, &mut items);
     }
     let mut wrong = Vec::new();
     let mut needed = BTreeSet::new();
-    for (home, name, path, line) in items.iter().filter(|item| !used.contains(&item.1)) {
-        let home = home.strip_prefix("crates/").unwrap_or(home);
-        match FOR_USERS.iter().position(|(of, what, _)| *of == home && (what == name || *what == "*")) {
+    for item in items.iter().filter(|item| !used.contains(&item.name)) {
+        let is_for =
+            |(home, name, _): &(&str, &str, &str)| *home == item.home && (*name == item.name || *name == "*");
+        match FOR_USERS.iter().position(is_for) {
             Some(line) => _ = needed.insert(line),
-            None => wrong.push(format!("{path}:{line}: {name}")),
+            None => wrong.push(format!("{}: {}", item.place, item.name)),
         }
     }
     let idle = FOR_USERS.iter().enumerate().filter(|(line, _)| !needed.contains(line));
@@ -64,14 +43,45 @@ fn no_public_item_is_dead() {
     );
 }
 
+/// Collects the words that count as uses, and the public items of libraries and programs.
+fn look_through(source: &Source, used: &mut BTreeSet<String>, items: &mut Vec<Item>) {
+    source.levels(|within, tokens| {
+        let mut at = 0;
+        while at < tokens.len() {
+            let rest = &tokens[at..];
+            if let Some(name) = public_item(rest).filter(|_| source.is_product()) {
+                let home = source.home().trim_start_matches("crates/").to_owned();
+                let place = format!("{}:{}", source.path, rest[0].span().start().line);
+                items.push(Item { home, name, place });
+            }
+            let begins =
+                at == 0 || matches!(tokens[at - 1], TokenTree::Group(_)) || is_mark(tokens.get(at - 1), ';');
+            at += if is_reexport(rest) {
+                until(rest, |t| is_mark(Some(t), ';'))
+            } else if begins && within != Delimiter::Parenthesis && is_word(rest, 0, "impl") {
+                until(rest, |t| between(Some(t), Delimiter::Brace).is_some())
+            } else if defines(rest) {
+                2
+            } else {
+                used.extend(word(rest.first()));
+                1
+            };
+        }
+    });
+}
+
 fn is_word(tokens: &[TokenTree], at: usize, is: &str) -> bool {
     word(tokens.get(at)).is_some_and(|word| word == is)
 }
 
 const ITEMS: &[&str] = &["fn", "struct", "enum", "union", "trait", "type", "const", "static", "mod"];
 
+const QUALIFIERS: &[&str] = &["const", "unsafe", "async", "extern"];
+
+/// Whether an item and its name stand here; the `const` of a `const fn` is none.
 fn defines(tokens: &[TokenTree]) -> bool {
-    ITEMS.iter().any(|item| is_word(tokens, 0, item)) && word(tokens.get(1)).is_some()
+    let is_name = |word: String| !ITEMS.contains(&&*word) && !QUALIFIERS.contains(&&*word);
+    ITEMS.iter().any(|item| is_word(tokens, 0, item)) && word(tokens.get(1)).is_some_and(is_name)
 }
 
 /// The name of the item that `pub` begins here; `pub(crate)` is not public, and the compiler sees to it.
@@ -80,14 +90,11 @@ fn public_item(tokens: &[TokenTree]) -> Option<String> {
     word(Some(first)).filter(|w| w == "pub")?;
     let qualifies = |t: &TokenTree| match t {
         TokenTree::Literal(_) => true, // extern "C"
-        _ => word(Some(t)).is_some_and(|w| ["const", "unsafe", "async", "extern"].contains(&w.as_str())),
+        _ => word(Some(t)).is_some_and(|w| QUALIFIERS.contains(&&*w)),
     };
     let skipped = rest.iter().take_while(|t| qualifies(t)).count();
-    let item = match () {
-        () if defines(&rest[skipped..]) => &rest[skipped..],
-        () if skipped > 0 => &rest[skipped - 1..], // a constant
-        () => return None,
-    };
+    // The last of them begins a constant, or is none of them.
+    let item = if defines(&rest[skipped..]) { &rest[skipped..] } else { &rest[skipped.saturating_sub(1)..] };
     word(item.get(1)).filter(|_| defines(item))
 }
 
