@@ -53,8 +53,8 @@ enum Algorithm {
     Sha256,
 }
 
-/// A name as the tools that check such lists have it: where line ends or backslashes are in it, they stand escaped, and a backslash
-/// at the beginning of the line says so.
+/// A name as the tools that check such lists have it: where line ends or backslashes are in it, they stand
+/// escaped, and a backslash at the beginning of the line says so.
 fn in_a_line(name: &[u8]) -> (&'static str, Cow<'_, [u8]>) {
     let escape = |byte: &u8| match byte {
         b'\\' => vec![b'\\', b'\\'],

@@ -1,4 +1,5 @@
-//! Shell patterns over bytes, as `find -name` has them (POSIX fnmatch without flags): `*`, `?`, `[a-z]`, `[!x]`, `\`.
+//! Shell patterns over bytes, as `find -name` has them (POSIX fnmatch without flags):
+//! `*`, `?`, `[a-z]`, `[!x]`, `\`.
 
 /// Whether all of `name` matches `pattern`. Work is bounded by the product of their lengths.
 pub fn fnmatch(pattern: &[u8], name: &[u8], ignore_case: bool) -> bool {
@@ -46,7 +47,8 @@ fn one(pattern: &[u8], byte: u8, ignore_case: bool) -> Option<usize> {
     }
 }
 
-/// A bracket expression: its length, and whether the byte is in it. `None` where it does not end: then `[` is a literal.
+/// A bracket expression: its length, and whether the byte is in it. `None` where it does not end:
+/// then `[` is a literal.
 fn class(pattern: &[u8], byte: u8, ignore_case: bool) -> Option<(usize, bool)> {
     let mut at = 1;
     let negated = matches!(pattern.get(at), Some(b'!' | b'^'));

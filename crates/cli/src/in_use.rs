@@ -1,4 +1,5 @@
-//! Images and devices that somebody uses already: what the commands say, and the options that go on all the same.
+//! Images and devices that somebody uses already:
+//! what the commands say, and the options that go on all the same.
 
 use std::io;
 
@@ -7,11 +8,12 @@ use clap::Args;
 /// Beside whom a store is opened.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct InUse {
-    /// With --read-only: serve an image although others write it. Nothing that was read for one request is used for the next; what changes
-    /// while a request runs may show in its answer half old, half new
+    /// With --read-only: serve an image although others write it. Nothing that was read for one request is
+    /// used for the next; what changes while a request runs may show in its answer half old, half new
     #[arg(long, requires = "read_only")]
     pub shared_image: bool,
-    /// Write to an image although it is mounted or a loop device lies over it: both write, and what is on it may be destroyed
+    /// Write to an image although it is mounted or a loop device lies over it:
+    /// both write, and what is on it may be destroyed
     #[arg(long, conflicts_with = "read_only")]
     pub risk_corruption: bool,
 }

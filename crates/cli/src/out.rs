@@ -1,4 +1,5 @@
-//! Standard output: bytes as they are, line by line on a terminal, where names are quoted ([`crate::terminal`]), and JSON.
+//! Standard output: bytes as they are, line by line on a terminal,
+//! where names are quoted ([`crate::terminal`]), and JSON.
 
 use std::borrow::Cow;
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -8,7 +9,8 @@ use serde_json::{Serializer, Value, json};
 
 use crate::terminal;
 
-/// What a server says when it is ready, in one write. It serves on where whoever read that has gone: its work is elsewhere.
+/// What a server says when it is ready, in one write. It serves on where whoever read that has gone:
+/// its work is elsewhere.
 pub fn announce(lines: &[String]) -> io::Result<()> {
     let text: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
     let mut out = io::stdout().lock();

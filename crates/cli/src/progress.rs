@@ -1,4 +1,5 @@
-//! A sign of life on standard error for what takes over two seconds, where a person watches and nothing else is shown.
+//! A sign of life on standard error for what takes over two seconds,
+//! where a person watches and nothing else is shown.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! `nearside study`: the papers' tables and figures, each as a study; a record, a page for each paper, and a table.
+//! `nearside study`: the papers' tables and figures, each as a study;
+//! a record, a page for each paper, and a table.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -7,12 +7,12 @@ use nearside_dma::tsc;
 
 use crate::{Clock, Nanos};
 
-/// Nanoseconds since the process first asked. All values of this type share one origin and one calibration, so times
-/// taken by different threads compare.
+/// Nanoseconds since the process first asked. All values of this type share one origin and one calibration,
+/// so times taken by different threads compare.
 ///
-/// The counter's rate is measured once against the system's monotonic clock over [`CALIBRATION_NS`]; both ends of the
-/// measurement are taken as the tightest of several brackets, which leaves it within some parts per million. Where the
-/// counter is not steady the monotonic clock itself is read.
+/// The counter's rate is measured once against the system's monotonic clock over [`CALIBRATION_NS`]; both
+/// ends of the measurement are taken as the tightest of several brackets, which leaves it within some parts
+/// per million. Where the counter is not steady the monotonic clock itself is read.
 #[derive(Clone, Copy, Debug)]
 pub struct TscClock {
     source: Source,
@@ -70,7 +70,8 @@ impl Clock for TscClock {
     }
 }
 
-/// The counter and the clock at one moment: the bracket with the least counter time around the clock's reading.
+/// The counter and the clock at one moment: the bracket with the
+/// least counter time around the clock's reading.
 fn sample() -> (u64, Instant) {
     (0..16)
         .map(|_| {
@@ -108,7 +109,8 @@ mod tests {
     #[test]
     fn agrees_with_the_system_and_never_goes_back() {
         let clock = TscClock::new();
-        // The clock's readings lie between two of the system's, however long a turn of the scheduler parts them.
+        // The clock's readings lie between two of the system's,
+        // however long a turn of the scheduler parts them.
         let between = || {
             let before = Instant::now();
             (before, clock.now(), Instant::now())

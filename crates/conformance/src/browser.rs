@@ -1,4 +1,5 @@
-//! What a real browser makes of a page: headless Chromium lays it out at two widths, and a script, added to a copy of the page, measures it.
+//! What a real browser makes of a page: headless Chromium lays it out at two widths, and a script,
+//! added to a copy of the page, measures it.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,7 +9,8 @@ use crate::needs;
 /// Widths of a telephone and of a desk, in CSS pixels.
 const WIDTHS: [u32; 2] = [500, 1280];
 
-/// Measures, in the page: pictures that have no size, text beyond its picture or on top of other text, and a page wider than its window.
+/// Measures, in the page: pictures that have no size, text beyond its picture or on top of other text,
+/// and a page wider than its window.
 const SCRIPT: &str = r#"<script>
 const found = [];
 const say = (what) => found.push(what);
@@ -46,8 +48,8 @@ pub struct Shown {
     pub tables: usize,
 }
 
-/// Opens a page at both widths; `None` where the machine has no Chromium (the test is then left out by name). Panics with what is
-/// wrong with the page.
+/// Opens a page at both widths; `None` where the machine has no Chromium (the test is then left out by name).
+/// Panics with what is wrong with the page.
 pub fn shows(test: &str, html: &str, folder: &Path) -> Option<Shown> {
     if !needs::tools(test, &["chromium"]) {
         return None;

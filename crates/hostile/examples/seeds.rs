@@ -1,4 +1,5 @@
-//! Writes the seeds of every fuzz target: `cargo run -p nearside-hostile --example seeds -- FOLDER` makes `FOLDER/TARGET/seed-N`.
+//! Writes the seeds of every fuzz target:
+//! `cargo run -p nearside-hostile --example seeds -- FOLDER` makes `FOLDER/TARGET/seed-N`.
 
 use std::path::PathBuf;
 

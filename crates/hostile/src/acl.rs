@@ -4,7 +4,8 @@ use nearside_fsview::acl::{Acl, AclEntry};
 
 use crate::structure;
 
-/// First byte even: the rest is an ACL as it lies on a volume. Odd: an input over attributes, see [`structure`].
+/// First byte even: the rest is an ACL as it lies on a volume. Odd:
+/// an input over attributes, see [`structure`].
 pub fn run(input: &[u8]) {
     let Some((which, rest)) = input.split_first() else { return };
     if which % 2 == 1 {

@@ -1,9 +1,10 @@
 //! What a connection carries, before either end looks at its state.
 //!
-//! `tcp_pdu`: first byte: bit 0 the host receives, bit 1 header digests, bit 2 data digests; second: the alignment agreed. Then PDUs
-//! after one another, decoded as a receiver does.
+//! `tcp_pdu`: first byte: bit 0 the host receives, bit 1 header digests, bit 2 data digests; second: the
+//! alignment agreed. Then PDUs after one another, decoded as a receiver does.
 //!
-//! `tcp_capsule`: first byte: what the rest is: an entry with its data pointer, Connect data, a discovery entry, a name.
+//! `tcp_capsule`: first byte: what the rest is:
+//! an entry with its data pointer, Connect data, a discovery entry, a name.
 
 use nearside_spec::fabrics::capsule::CapsuleData;
 use nearside_spec::fabrics::command::{ANY_CONTROLLER, Connect, ConnectData, FabricsCommand, Property};
@@ -16,7 +17,8 @@ fn terms(how: u8, alignment_z: u8) -> Terms {
     Terms { header_digest: how & 2 != 0, data_digest: how & 4 != 0, alignment_z: alignment_z & 31 }
 }
 
-/// Runs an input of `tcp_pdu`: what decodes lies within itself, says the same when it is encoded again, and moves on.
+/// Runs an input of `tcp_pdu`: what decodes lies within itself, says the same when it is encoded again,
+/// and moves on.
 pub fn pdu(input: &[u8]) {
     let Some((&[how, alignment_z], mut rest)) = input.split_first_chunk::<2>() else { return };
     let (to, terms) = (if how & 1 == 0 { Side::Controller } else { Side::Host }, terms(how, alignment_z));
@@ -52,7 +54,8 @@ fn again(head: &Head, said: &Pdu, terms: &Terms) {
         Pdu::ReadyToTransfer(r2t) => r2t.encode(terms).to_vec(),
     };
     let first = bytes.first_chunk().unwrap_or_else(|| panic!("{said:?} became {bytes:?}"));
-    // More padding than needed is allowed; with what we write, a PDU could pass 4 GiB only by claiming nearly as much.
+    // More padding than needed is allowed; with what we write,
+    // a PDU could pass 4 GiB only by claiming nearly as much.
     if head.plen > u32::MAX - 256 {
         return;
     }

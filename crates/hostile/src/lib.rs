@@ -1,12 +1,13 @@
 //! What each fuzz target does with an input, and where its seeds come from.
 //!
-//! A target is a function of bytes that panics where the program breaks its word. `fuzz/` gives each of them to libFuzzer,
-//! one binary each; the tests here run every one over its seeds, over what fuzzing has found (`fuzz/regressions`)
-//! and over a few thousand seeded changes. Seeds are real: structures of volumes that mke2fs and a kernel wrote, partition
-//! tables by sfdisk, requests by FSRLib.
+//! A target is a function of bytes that panics where the program breaks its word. `fuzz/` gives each of them
+//! to libFuzzer, one binary each; the tests here run every one over its seeds, over what fuzzing has found
+//! (`fuzz/regressions`) and over a few thousand seeded changes. Seeds are real: structures of volumes that
+//! mke2fs and a kernel wrote, partition tables by sfdisk, requests by FSRLib.
 //!
-//! File systems: [`volumes`] has the volumes, in memory; [`sites`] finds where their structures lie by watching what a
-//! question reads; [`patched`] lays an input over one of them, and the same question is asked again.
+//! File systems: [`volumes`] has the volumes, in memory; [`sites`] finds where their
+//! structures lie by watching what a question reads; [`patched`] lays an input over one of
+//! them, and the same question is asked again.
 
 pub mod acl;
 pub mod fabrics;

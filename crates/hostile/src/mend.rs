@@ -103,9 +103,9 @@ pub fn ext_inode_at(volume: &[u8], ino: u32) -> usize {
     word(descriptors + nr / per_group * descriptor + 8) * block + nr % per_group * size
 }
 
-/// The checksum of whichever structure of an ext volume lies at the site: an inode, an extent node, a directory's block, an index
-/// node, a block of attributes. Indirect blocks and links have none, nor has any on a volume without metadata_csum. `volume` is as it was
-/// before the damage.
+/// The checksum of whichever structure of an ext volume lies at the site: an inode, an extent node, a
+/// directory's block, an index node, a block of attributes. Indirect blocks and links have none, nor has any
+/// on a volume without metadata_csum. `volume` is as it was before the damage.
 pub fn ext_structure(source: &mut Patched<'_>, volume: &[u8], kind: Kind, site: Site) {
     let Some(seed) = ext_seed(volume) else { return };
     let at = ext_inode_at(volume, site.ino.0);
@@ -146,7 +146,8 @@ pub fn ext_structure(source: &mut Patched<'_>, volume: &[u8], kind: Kind, site: 
             put(source, 0x10, crc32c_over(crc32c_over(crc, &[0; 4]), &block[0x14..]));
         }
         Kind::Entries => {
-            // As the reader tells them apart: a leaf ends in what looks like an entry of 12 bytes; a node has pairs.
+            // As the reader tells them apart: a leaf ends in what looks like an entry of 12 bytes;
+            // a node has pairs.
             if block[len - 12..].starts_with(&[0, 0, 0, 0, 12, 0, 0, 0xDE]) {
                 return put(source, len - 4, crc32c_over(own, &block[..len - 12]));
             }

@@ -1,5 +1,5 @@
-//! Near-data requests of any bytes and of any meaning: decoded, and run against a small volume into buffers of any size.
-//! A request comes to an end, its reply is a reply, and an answer that goes on makes progress.
+//! Near-data requests of any bytes and of any meaning: decoded, and run against a small volume into buffers
+//! of any size. A request comes to an end, its reply is a reply, and an answer that goes on makes progress.
 //!
 //! First byte odd: the rest is a request as on the wire. Even: a request is composed of the rest.
 

@@ -1,5 +1,6 @@
-//! Commands of any bytes on the admin queue and on an I/O queue, near-data commands among them. The drive must come to
-//! rest, answer each command once, write nothing outside the host's memory, and be as new after a reset.
+//! Commands of any bytes on the admin queue and on an I/O queue, near-data commands among
+//! them. The drive must come to rest, answer each command once, write nothing outside the
+//! host's memory, and be as new after a reset.
 //!
 //! ```text
 //! 64 bytes a command, as on the wire, but for

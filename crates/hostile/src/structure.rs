@@ -1,7 +1,9 @@
-//! The file systems' targets: an input laid over one structure of a volume, and the inode asked that reads it.
+//! The file systems' targets: an input laid over one structure of a volume,
+//! and the inode asked that reads it.
 //!
 //! ```text
-//! 0 volume u8   1 structure u16   3 how u8: bit 0 leave checksums wrong, bit 1 the rest are edits, bit 2 features on
+//! 0 volume u8   1 structure u16
+//! 3 how u8: bit 0 leave checksums wrong, bit 1 the rest are edits, bit 2 features on
 //! 4 from which byte u16   6.. the bytes that lie there now; or edits of three bytes: where u16, what u8
 //! ```
 //!
@@ -159,7 +161,8 @@ pub fn f2fs_superblock_seeds() -> Vec<Vec<u8>> {
     both_ways(seeds(volumes::f2fs(), Kind::Superblock))
 }
 
-/// Checkpoint packs (which of them counts, too), summaries of both forms with their journals, the node address table.
+/// Checkpoint packs (which of them counts, too), summaries of both forms with their journals,
+/// the node address table.
 pub fn f2fs_checkpoint(input: &[u8]) {
     let Some((_, site, how, mut source)) = damage(volumes::f2fs(), Kind::Checkpoint, input) else { return };
     if how & WRONG_CHECKSUMS == 0 {
@@ -203,8 +206,8 @@ pub fn f2fs_node_seeds() -> Vec<Vec<u8>> {
     seeds(volumes::f2fs(), Kind::Map)
 }
 
-/// A block of one inode. Its footer is kept and its checksum made right, so that it is looked at; with the features of
-/// the volume that change how an inode is read all on, where the input says so.
+/// A block of one inode. Its footer is kept and its checksum made right, so that it is looked at; with the
+/// features of the volume that change how an inode is read all on, where the input says so.
 fn f2fs_inode_of(kind: Kind, input: &[u8]) {
     let Some((image, site, how, mut source)) = damage(volumes::f2fs(), kind, input) else { return };
     if how & WRONG_CHECKSUMS == 0 {
@@ -225,7 +228,8 @@ fn both_ways(mut seeds: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 
 const WHOLE: Bounds = Bounds { files: 64, runs: 24, names: 4 };
 
-/// Edits anywhere in the metadata, six bytes each: structure u16, place u16, operation, value. Then the whole tree.
+/// Edits anywhere in the metadata, six bytes each: structure u16, place u16, operation, value.
+/// Then the whole tree.
 fn whole<'a>(images: &'a [Image], input: &[u8]) -> Option<(&'a Image, u8, Patched<'a>)> {
     let ([image, how], records) = input.split_first_chunk::<2>()?;
     let image = images.get(usize::from(*image) % images.len())?;

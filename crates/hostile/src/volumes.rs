@@ -1,4 +1,5 @@
-//! The volumes that inputs change: what mke2fs made (`fuzz/images/make`) and what a kernel wrote (`fixtures/f2fs`).
+//! The volumes that inputs change: what mke2fs made (`fuzz/images/make`)
+//! and what a kernel wrote (`fixtures/f2fs`).
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -64,7 +65,8 @@ macro_rules! packed {
     };
 }
 
-/// Block maps; extents with inline data; metadata checksums; blocks of 4 KiB and groups found by the other way.
+/// Block maps; extents with inline data; metadata checksums;
+/// blocks of 4 KiB and groups found by the other way.
 pub fn ext() -> &'static [Image] {
     static IMAGES: OnceLock<Vec<Image>> = OnceLock::new();
     IMAGES.get_or_init(|| {
@@ -78,7 +80,8 @@ pub fn ext() -> &'static [Image] {
     })
 }
 
-/// One of each structure, recovery needed; normal summaries; extra attributes and inode checksums; everything plain.
+/// One of each structure, recovery needed; normal summaries; extra attributes and inode checksums;
+/// everything plain.
 pub fn f2fs() -> &'static [Image] {
     static IMAGES: OnceLock<Vec<Image>> = OnceLock::new();
     IMAGES.get_or_init(|| {

@@ -1,7 +1,9 @@
-//! How fast simulated time passes: I/Os of a simulation per second of CPU time, through the whole drive and over the medium alone, without payload.
+//! How fast simulated time passes: I/Os of a simulation per second of CPU time, through the whole drive and
+//! over the medium alone, without payload.
 //!
-//! `cargo bench -p nearside-sim --bench speed` for figures; run without `--bench`, as `cargo test` does, it makes a small run. `FAST=1`
-//! shortens. `NEARSIDE_RECORD_FILE` names a file to which figures are added as JSON lines.
+//! `cargo bench -p nearside-sim --bench speed` for figures; run without `--bench`, as
+//! `cargo test` does, it makes a small run. `FAST=1` shortens. `NEARSIDE_RECORD_FILE` names a
+//! file to which figures are added as JSON lines.
 
 use std::io::Write;
 

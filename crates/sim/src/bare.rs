@@ -1,7 +1,7 @@
 //! A medium alone behind the load generator: no controller, no driver, no queues but the medium's own.
 //!
-//! Faster than [`crate::Drive`], which it is checked against: both give the same times as long as the drive's queue has room. A figure
-//! that was taken here says so.
+//! Faster than [`crate::Drive`], which it is checked against: both give the same times as long as the drive's
+//! queue has room. A figure that was taken here says so.
 
 use nearside_clock::Nanos;
 use nearside_loadgen::Direction;

@@ -1,6 +1,7 @@
 //! The host's software as a constant: what the application waits for beyond the device.
 //!
-//! For media whose paper states that sum and no more (PIEEE'17, section III: less than 4 µs). [`crate::cpu`] models what it is made of.
+//! For media whose paper states that sum and no more (PIEEE'17, section III: less than 4 µs).
+//! [`crate::cpu`] models what it is made of.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! Where a command's data lie: SGL descriptors (Base 2.0, 4.1.2) and dataset management ranges (NVM Command Set 1.0,
-//! 3.2.3, figure 36). A PRP entry (4.1.1) is a plain 64-bit address.
+//! Where a command's data lie: SGL descriptors (Base 2.0, 4.1.2) and dataset management ranges (NVM Command
+//! Set 1.0, 3.2.3, figure 36). A PRP entry (4.1.1) is a plain 64-bit address.
 
 use crate::layout::layout;
 

@@ -1,5 +1,5 @@
-//! How a fixed structure of the wire is written down: a byte array, with a getter and a setter for each field by its
-//! offset. Offsets are checked at compile time against the structure's size.
+//! How a fixed structure of the wire is written down: a byte array, with a getter and a setter for each field
+//! by its offset. Offsets are checked at compile time against the structure's size.
 
 /// A value that has a place in a structure, little-endian.
 pub trait Wire: Sized {

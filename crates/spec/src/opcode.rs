@@ -41,12 +41,13 @@ pub mod io {
     pub const WRITE_ZEROES: u8 = 0x08;
     /// Dataset Management.
     pub const DATASET_MANAGEMENT: u8 = 0x09;
-    /// Vendor: a near-data request whose reply overwrites the request's buffer (bidirectional).
-    /// CDW10: bytes of the request; CDW11: bytes of the buffer; CDW12 bit 0: byte count and not dwords (always 1).
+    /// Vendor: a near-data request whose reply overwrites the request's buffer (bidirectional). CDW10: bytes
+    /// of the request; CDW11: bytes of the buffer; CDW12 bit 0: byte count and not dwords (always 1).
     pub const NEAR_DATA: u8 = 0xc3;
     /// Vendor: `execute`, the one-directional half that carries the request; CDW12 and CDW13 are the tag.
     pub const NEAR_DATA_EXECUTE: u8 = 0xc1;
-    /// Vendor: `result`, the half that carries the reply of the tag in CDW12 and CDW13; CDW14: milliseconds to wait.
+    /// Vendor: `result`, the half that carries the reply of the tag in CDW12 and CDW13; CDW14:
+    /// milliseconds to wait.
     pub const NEAR_DATA_RESULT: u8 = 0xc2;
     /// Vendor: `cancel` of the tag in CDW12 and CDW13.
     pub const NEAR_DATA_CANCEL: u8 = 0xc0;

@@ -1,7 +1,8 @@
-//! Frames on the socket of an attached drive (`unix:PATH`): the near-data door for processes other than the drive's.
+//! Frames on the socket of an attached drive (`unix:PATH`):
+//! the near-data door for processes other than the drive's.
 //!
-//! The caller sends a request frame and its bytes; the drive answers with one reply frame and its bytes; then the next may
-//! come. Little-endian.
+//! The caller sends a request frame and its bytes; the drive answers with one reply frame and its bytes;
+//! then the next may come. Little-endian.
 //!
 //! ```text
 //! request, 24 bytes                                reply, 16 bytes
@@ -12,8 +13,8 @@
 //! 16 offset u64 (read: byte of the namespace)
 //! ```
 //!
-//! Who connects is known by its peer credentials: a caller other than root and the drive's own user gets near-data work in
-//! its own name only, and no reads of blocks (Invalid Field in Command).
+//! Who connects is known by its peer credentials: a caller other than root and the drive's own user gets
+//! near-data work in its own name only, and no reads of blocks (Invalid Field in Command).
 
 /// Bytes of a request frame.
 pub const REQUEST_FRAME: usize = 24;
@@ -29,7 +30,8 @@ pub enum Kind {
     Hello,
     /// A near-data request follows; the reply is a near-data reply.
     NearData,
-    /// Nothing follows; the reply is `room` bytes of the namespace from `offset` on, both multiples of its block size.
+    /// Nothing follows; the reply is `room` bytes of the namespace from `offset` on,
+    /// both multiples of its block size.
     Read,
 }
 

@@ -1,7 +1,8 @@
-//! By what the claims are judged: pure functions of figures, one rule for the model's column and the machine's.
+//! By what the claims are judged: pure functions of figures,
+//! one rule for the model's column and the machine's.
 //!
-//! A study measures and asks here; whether a rule judges rightly is tested here, with figures that are fed to it. So no test's outcome
-//! hangs on what a machine measures.
+//! A study measures and asks here; whether a rule judges rightly is tested here, with figures that are fed to
+//! it. So no test's outcome hangs on what a machine measures.
 
 /// Each of the ratios that there are is above 1; nothing is claimed where there is none.
 pub fn all_above_one(ratios: impl IntoIterator<Item = Option<f64>>) -> Option<bool> {
@@ -25,18 +26,20 @@ pub fn near(value: f64, expected: f64, within: f64) -> bool {
     (value / expected - 1.0).abs() < within
 }
 
-/// FAST'12 3.4: one interrupt for many completions costs less CPU and takes longer; both as ratios over an interrupt for each.
+/// FAST'12 3.4: one interrupt for many completions costs less CPU and takes longer;
+/// both as ratios over an interrupt for each.
 pub fn coalescing(cpu: f64, latency: f64) -> bool {
     cpu < 1.0 && latency > 1.0
 }
 
-/// FAST'12 3.4: what a neighbour held is replaced: its events per step in the slots over alone, by growing working set, of which the last
-/// fits no cache and has nothing to lose.
+/// FAST'12 3.4: what a neighbour held is replaced: its events per step in the slots over alone, by growing
+/// working set, of which the last fits no cache and has nothing to lose.
 pub fn replaced(ratios: &[f64]) -> bool {
     ratios.split_last().is_some_and(|(_, fitting)| !fitting.is_empty() && fitting.iter().all(|r| *r > 1.0))
 }
 
-/// FAST'12 3.4: whoever runs in the slots slows down by more than the switches' own cost, which the smallest working set shows.
+/// FAST'12 3.4: whoever runs in the slots slows down by more than the switches' own cost,
+/// which the smallest working set shows.
 pub fn pollutes(slow_downs: &[f64]) -> bool {
     slow_downs.first().is_some_and(|first| *first > 0.0 && slow_downs.iter().any(|r| *r > first * 1.05))
 }
@@ -93,7 +96,8 @@ pub fn depths_are(found: &[Case], paper: &[f64], within: f64) -> bool {
         && found.iter().zip(paper).all(|((depth, ..), paper)| near(*depth, *paper, within))
 }
 
-/// PIEEE'17 IV: (a) and (c) have about the same queue depth in the system, and response times that lie far apart.
+/// PIEEE'17 IV: (a) and (c) have about the same queue depth in the system,
+/// and response times that lie far apart.
 pub fn unfair(found: &[Case]) -> bool {
     let [a, _, c] = found else { return false };
     a.2 > 4.0 * c.2 && (a.1 - c.1).abs() < 1.0

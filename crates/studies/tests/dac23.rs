@@ -1,4 +1,5 @@
-//! DAC'23 in small: what the paper claims holds on the model. What this machine measures is looked at and not judged.
+//! DAC'23 in small: what the paper claims holds on the model.
+//! What this machine measures is looked at and not judged.
 
 mod small;
 

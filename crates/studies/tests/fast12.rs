@@ -1,5 +1,5 @@
-//! FAST'12 in small: what the paper claims holds on the model. Of what this machine measures only what no load can change is judged: a
-//! medium takes its time, and waiting keeps the order.
+//! FAST'12 in small: what the paper claims holds on the model. Of what this machine measures only what no
+//! load can change is judged: a medium takes its time, and waiting keeps the order.
 
 mod small;
 
@@ -115,7 +115,8 @@ fn section_3_5() {
             assert_eq!(pairs("synchronous", call, threads), 0.0, "{call}, {threads}");
         }
         assert_eq!(pairs("asynchronous", "blocking", threads), 0.0, "who waits for A has the order");
-        // With two submission contexts and no barrier B may overtake A; whether it does is the scheduler's affair.
+        // With two submission contexts and no barrier B may overtake A;
+        // whether it does is the scheduler's affair.
         assert!((0.0..=2000.0).contains(&pairs("asynchronous", "non-blocking", threads)));
     }
     let claims: Vec<_> = record.claims("Section 3.5").collect();

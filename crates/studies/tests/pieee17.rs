@@ -1,5 +1,6 @@
-//! PIEEE'17 in small: what the paper claims holds on the model. Of what this machine measures only what no load can change is judged:
-//! nothing takes less than its own time, and no interface carries more than it can.
+//! PIEEE'17 in small: what the paper claims holds on the model. Of what this machine
+//! measures only what no load can change is judged: nothing takes less than its own time,
+//! and no interface carries more than it can.
 
 mod small;
 
@@ -32,7 +33,8 @@ fn figs_2_and_4() {
         for layer in ["application", "driver", "queue", "device", "medium", "all layers"] {
             of(layer);
         }
-        // Both ways of a layer have their own time: without its own trace point on the way back, one of the two would be empty.
+        // Both ways of a layer have their own time:
+        // without its own trace point on the way back, one of the two would be empty.
         for layer in ["queue", "device"] {
             let back = of(&format!("{layer}, of it on the way back"));
             assert!(back <= of(layer), "{medium}: {layer} {}, back {back}", of(layer));
@@ -45,7 +47,8 @@ fn figs_2_and_4() {
 fn fig_3() {
     let record = study("Fig. 3");
     for name in ["SATA", "SAS", "PCIe"] {
-        // Nobody is faster than the interface. Bounded by a number of operations, a run's end counts some more than its window held.
+        // Nobody is faster than the interface.
+        // Bounded by a number of operations, a run's end counts some more than its window held.
         let name = format!("{name}: most");
         assert!(measured(&record, &name) < model(&record, &name) * 1.1, "{name}");
     }

@@ -30,7 +30,8 @@ pub struct CompareArgs {
     /// What is measured
     #[arg(value_name = "TARGET", required = true)]
     targets: Vec<Target>,
-    /// How the drivers of drives in this process learn that a command is complete; several: each target with each
+    /// How the drivers of drives in this process learn that a command is complete; several:
+    /// each target with each
     #[arg(long, value_enum, value_delimiter = ',', value_name = "MODEL,...")]
     completion: Vec<CompletionModel>,
     #[command(flatten)]

@@ -1,7 +1,9 @@
-//! `nearside bench`: response time against load, on a drive in this process, one over the network, a file or a block device.
+//! `nearside bench`: response time against load, on a drive in this process, one over the network,
+//! a file or a block device.
 //!
-//! A run passes so: the words here become a [`Target`] and a workload -> [`work::Work::start`] opens it -> [`nearside_instrument`]
-//! measures, [`live`] shows how far it is -> [`report`] writes the table, JSON lines, and the page.
+//! A run passes so: the words here become a [`Target`] and a workload -> [`work::Work::start`]
+//! opens it -> [`nearside_instrument`] measures, [`live`] shows how far it is -> [`report`]
+//! writes the table, JSON lines, and the page.
 
 mod compare;
 pub mod curve;

@@ -17,7 +17,8 @@ pub struct PrepareArgs {
     /// Write the range twice over in blocks of 128 KiB first (SNIA PTS, workload-independent preconditioning)
     #[arg(long)]
     pub precondition: bool,
-    /// Then work in rounds of this length, until five in a row are steady or 25 have been (SNIA PTS) [without a value: 1m]
+    /// Then work in rounds of this length, until five in a row are steady or 25
+    /// have been (SNIA PTS) [without a value: 1m]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1m", value_parser = words::time)]
     steady_state: Option<u64>,
     /// Operations in flight in these rounds

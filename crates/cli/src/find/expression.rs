@@ -1,7 +1,7 @@
 //! find's language: which entries of a tree are meant, and what is done with them.
 //!
-//! `!`, `-not`, `-a`, `-o` and parentheses as in GNU find; tests on what an entry's inode says; the actions `-print` and
-//! `-print0`. What else find has is refused by what it is.
+//! `!`, `-not`, `-a`, `-o` and parentheses as in GNU find; tests on what an entry's inode says; the actions
+//! `-print` and `-print0`. What else find has is refused by what it is.
 
 use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
@@ -73,7 +73,8 @@ impl Node {
 }
 
 impl Expression {
-    /// Whether there are tests that need more than a directory says of its entry: a name, and the type bits of a mode, where it knows them.
+    /// Whether there are tests that need more than a directory says of its entry:
+    /// a name, and the type bits of a mode, where it knows them.
     pub fn needs_attributes(&self, kind: u16) -> bool {
         self.what.any(&|test| match test {
             Test::Size(_) | Test::Perm(_) | Test::Uid(_) | Test::Gid(_) => true,
@@ -114,8 +115,8 @@ pub fn takes_value(word: &OsStr) -> bool {
     word.to_str().is_some_and(|word| WITH_VALUE.contains(&word))
 }
 
-/// A word of the command line that is find's, in find's spelling, and a value that was joined to it: an operator, a word with
-/// one dash that is no single letter, or a known test with two dashes.
+/// A word of the command line that is find's, in find's spelling, and a value that was joined to it: an
+/// operator, a word with one dash that is no single letter, or a known test with two dashes.
 pub fn word(word: &OsStr) -> Option<(OsString, Option<OsString>)> {
     let bytes = word.as_bytes();
     if OPERATORS.iter().any(|o| o.as_bytes() == bytes) {

@@ -1,4 +1,5 @@
-//! `nearside find`: a tree listed by the drive in one command, and an expression ([`expression`]) on each entry.
+//! `nearside find`: a tree listed by the drive in one command,
+//! and an expression ([`expression`]) on each entry.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -53,7 +54,8 @@ pub struct FindArgs {
     drive: DriveArgs,
 }
 
-/// A tree's entries on their way through the expression. Whether a directory is empty shows in what comes after it.
+/// A tree's entries on their way through the expression.
+/// Whether a directory is empty shows in what comes after it.
 struct Walk<'a> {
     expression: &'a Expression,
     json: bool,
@@ -140,7 +142,8 @@ pub fn run(mut args: FindArgs) -> Outcome {
         let good = drive.ask_about(root, &ask, |record| {
             match record {
                 Record::Entry(entry) => walk.entry(entry, &mut out)?,
-                // In a directory that may be read and not searched there are names alone, into which find does not come.
+                // In a directory that may be read and not searched there are names alone,
+                // into which find does not come.
                 Record::Name { path, kind } => {
                     let depth = levels(&path).saturating_sub(walk.top) as u32;
                     let inside = kind == 0o040_000 && expression.maxdepth.is_none_or(|most| depth < most);

@@ -7,7 +7,8 @@ const PER_CONNECTION: u64 = 4;
 /// Of all else.
 const BESIDE: u64 = 1024;
 
-/// Raises the limit of open descriptors to what so many connections need. What the user should know, where that may not be.
+/// Raises the limit of open descriptors to what so many connections need.
+/// What the user should know, where that may not be.
 pub fn raise_descriptors(connections: usize) -> Option<String> {
     let wanted = (connections as u64).saturating_mul(PER_CONNECTION).saturating_add(BESIDE);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);

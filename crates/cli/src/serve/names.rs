@@ -1,4 +1,5 @@
-//! Names that stay the same over restarts: of a subsystem, of its namespaces. Made from this machine and from what is served.
+//! Names that stay the same over restarts: of a subsystem, of its namespaces.
+//! Made from this machine and from what is served.
 
 use std::path::Path;
 
@@ -24,7 +25,8 @@ fn machine() -> String {
     read("/etc/machine-id").or_else(|| read("/etc/hostname")).unwrap_or_default()
 }
 
-/// A store's word with its file's path made absolute, so that it does not depend on where the server is started.
+/// A store's word with its file's path made absolute, so that it does
+/// not depend on where the server is started.
 fn canonical(store: &str) -> String {
     let (before, path) = store.rsplit_once(':').map_or(("", store), |(before, path)| (before, path));
     match Path::new(path).canonicalize() {

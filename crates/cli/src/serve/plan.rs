@@ -144,7 +144,8 @@ fn threads() -> usize {
 }
 
 impl Plan {
-    /// From the command line, or from the file that it names. The flags beside `--config` that the file does not say hold.
+    /// From the command line, or from the file that it names.
+    /// The flags beside `--config` that the file does not say hold.
     pub fn of(args: &ServeArgs) -> Result<Plan, String> {
         let mut plan = match &args.config {
             Some(path) => {
@@ -230,7 +231,8 @@ impl Plan {
         all.map(|(address, port)| resolve(address, port)).collect()
     }
 
-    /// What hosts are told in the place of the first, second and so on of [`Plan::addresses`]; without a port, with that one's.
+    /// What hosts are told in the place of the first, second and so on of [`Plan::addresses`];
+    /// without a port, with that one's.
     pub fn advertised(&self) -> Result<Vec<SocketAddr>, String> {
         let addresses = self.addresses()?;
         if self.advertise.len() > addresses.len() {

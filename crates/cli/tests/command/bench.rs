@@ -1,4 +1,5 @@
-//! `nearside bench` on drives in memory and on files: its tables, records and pages, what it refuses, and its end by a signal.
+//! `nearside bench` on drives in memory and on files:
+//! its tables, records and pages, what it refuses, and its end by a signal.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

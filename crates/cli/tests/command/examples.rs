@@ -1,5 +1,6 @@
-//! Every example is run: of each command's `--help`, of README.md and of docs/*.md, by a shell, as they stand there but for names that a fixture has
-//! others for, and for sizes and times that would take long. What this machine cannot run is understood at least ([`WITHOUT`] says why), and printed.
+//! Every example is run: of each command's `--help`, of README.md and of docs/*.md, by a shell, as they stand
+//! there but for names that a fixture has others for, and for sizes and times that would take long. What this
+//! machine cannot run is understood at least ([`WITHOUT`] says why), and printed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,7 +26,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The lines below "Examples:" in the help of a command and those below it. Each command that does something has some.
+/// The lines below "Examples:" in the help of a command and those below it.
+/// Each command that does something has some.
 fn of_help(command: &clap::Command, path: &str, found: &mut Vec<Example>) {
     let before = found.len();
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
@@ -43,7 +45,8 @@ fn of_help(command: &clap::Command, path: &str, found: &mut Vec<Example>) {
     }
 }
 
-/// Lines of the blocks of a page that are set apart by four spaces or by fences, and what stands between backticks elsewhere.
+/// Lines of the blocks of a page that are set apart by four spaces or by fences,
+/// and what stands between backticks elsewhere.
 fn of_page(name: &str, text: &str) -> (Vec<Example>, Vec<Example>) {
     let (mut lines, mut mentions) = (Vec::new(), Vec::new());
     let mut fenced = false;

@@ -1,4 +1,5 @@
-//! The built command on volumes that the machine's own tools made, held against the tools that its users know.
+//! The built command on volumes that the machine's own tools made,
+//! held against the tools that its users know.
 
 mod act;
 mod bench;

@@ -1,4 +1,5 @@
-//! The same commands over the network: `nearside serve` in a process of its own, and drives named nvme+tcp://.
+//! The same commands over the network: `nearside serve` in a process of its own,
+//! and drives named nvme+tcp://.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -120,7 +121,8 @@ fn subsystems_are_discovered_and_measured() {
     assert!(refused.code == 2 && refused.err.contains("--destroy"), "{}", refused.err);
 }
 
-/// Behind a port forward the address listened at is nobody's: the discovery log names what it is told, as do the lines that are printed.
+/// Behind a port forward the address listened at is nobody's:
+/// the discovery log names what it is told, as do the lines that are printed.
 #[test]
 fn hosts_are_told_of_the_address_that_is_advertised() {
     let listen = ["--store", "dram:1MiB", "--trust", "--listen", "127.0.0.1:0"];

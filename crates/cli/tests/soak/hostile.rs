@@ -1,4 +1,5 @@
-//! Hosts that mean harm, or are killed: each function does it once and ends, or panics where the server lets go of it before.
+//! Hosts that mean harm, or are killed: each function does it once and ends,
+//! or panics where the server lets go of it before.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -47,7 +48,8 @@ pub fn pause() {
     std::thread::sleep(Duration::from_millis(20));
 }
 
-/// Begins a search of a path, whose result is not waited for, under a tag that no other has: they are one host, and have one set of tags.
+/// Begins a search of a path, whose result is not waited for, under a tag that no other has:
+/// they are one host, and have one set of tags.
 fn search(queue: &mut Raw, path: &str, pattern: &str) {
     static TAGS: AtomicU32 = AtomicU32::new(0);
     let tag = TAGS.fetch_add(1, Ordering::Relaxed);

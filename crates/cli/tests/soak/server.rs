@@ -60,7 +60,8 @@ impl Served {
         serde_json::from_slice(&asked.stdout).unwrap()
     }
 
-    /// Waits until no host is connected, near-data work holds nothing and no more than `most` descriptors are open; what it keeps then.
+    /// Waits until no host is connected, near-data work holds nothing and no more than `most`
+    /// descriptors are open; what it keeps then.
     pub fn until_nothing_is_left(&self, most: Option<usize>) -> Kept {
         let begun = Instant::now();
         loop {

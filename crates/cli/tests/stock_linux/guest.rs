@@ -1,7 +1,8 @@
-//! A stock Linux in QEMU that a test leads: Debian's own kernel, nvme-cli, fio, mkfs, and this build's `nearside`.
+//! A stock Linux in QEMU that a test leads: Debian's own kernel, nvme-cli, fio, mkfs,
+//! and this build's `nearside`.
 //!
-//! The guest connects back to the test (`scripts/guest/agent.py`) and runs the commands that it is told. It reaches this machine's 127.0.0.1 as
-//! [`HOST`]. Software emulation: nothing in it is a measure of speed.
+//! The guest connects back to the test (`scripts/guest/agent.py`) and runs the commands that it is told. It
+//! reaches this machine's 127.0.0.1 as [`HOST`]. Software emulation: nothing in it is a measure of speed.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -55,7 +56,8 @@ fn must(command: &mut Command) {
 }
 
 impl Guest {
-    /// Builds what the guest boots, where it is not built yet, and boots it. `folder` holds what belongs to this guest alone.
+    /// Builds what the guest boots, where it is not built yet, and boots it.
+    /// `folder` holds what belongs to this guest alone.
     pub fn boot(folder: &Path) -> Guest {
         let scripts = root().join("scripts/guest");
         let built = root().join("target/guest");

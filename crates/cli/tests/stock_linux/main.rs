@@ -1,5 +1,5 @@
-//! A stock Linux as host of `nearside serve`: it discovers, connects, makes volumes, mounts them, searches them inside the drive, and finds everything
-//! again after the server was started anew.
+//! A stock Linux as host of `nearside serve`: it discovers, connects, makes volumes, mounts them, searches
+//! them inside the drive, and finds everything again after the server was started anew.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -102,7 +102,8 @@ fn hex(text: &str) -> Vec<u8> {
     digits.chunks_exact(2).map(pair).collect()
 }
 
-/// A search with nothing but nvme-cli: Set Features carries the request, Get Features fetches the reply, as docs/NVME.md has it.
+/// A search with nothing but nvme-cli: Set Features carries the request, Get Features fetches the reply,
+/// as docs/NVME.md has it.
 fn by_features(guest: &mut Guest, nvme: &str, device: &str, word: &str, path: &str) -> u64 {
     let told = include_str!("../../../../docs/NVME.md");
     let from = told.find("    request() {").expect("the function that makes a request");
@@ -198,7 +199,8 @@ fn finds_what_grep_finds(guest: &mut Guest, port: u16) -> Vec<String> {
     let expected: Vec<_> = words.iter().map(|word| grep(guest, &format!("'{word}'"), "/mnt/one")).collect();
     assert!(expected[0].len() > 50 && expected[2].is_empty(), "{expected:?}");
     guest.sh("mount -o remount,ro /mnt/one && umount /mnt/two");
-    // The kernel's own record says which way commands came: io_uring on the character devices, ioctls on the block devices.
+    // The kernel's own record says which way commands came:
+    // io_uring on the character devices, ioctls on the block devices.
     guest.sh(&format!("mount -t tracefs none {TRACE} && echo 1 > {TRACE}/events/io_uring/enable"));
     for (word, expected) in words.iter().zip(&expected) {
         for (device, by_ring) in

@@ -71,7 +71,6 @@ const WIDE: &[&str] = &[
     "crates/act",
     "crates/bench",
     "crates/cli",
-    "crates/clock",
     "crates/conformance",
     "crates/demo",
     "crates/device",

@@ -1,22 +1,27 @@
-//! A model of the host's CPUs as discrete events, for what the host's software costs and what completion models do to it (FAST'12).
+//! A model of the host's CPUs as discrete events, for what the host's software costs and
+//! what completion models do to it (FAST'12).
 //!
-//! [`Host`] is data: CPUs, their [`Costs`], threads. [`Host::run`] lets simulated threads do think time and I/O on a [`Medium`]:
+//! [`Host`] is data: CPUs, their [`Costs`], threads.
+//! [`Host::run`] lets simulated threads do think time and I/O on a [`Medium`]:
 //!
 //! - **Synchronous** ([`Policy::Polled`]): the thread submits, spins until the device is done, returns.
-//! - **Asynchronous** ([`Policy::Interrupt`], FAST'12 section 2): the thread puts a request into a queue, a submission context on its
-//!   CPU sends it, the thread blocks; the CPU switches to another thread or goes idle; the device interrupts the CPU that submitted;
-//!   the handler takes all completions that it finds and wakes their threads; the CPU switches back.
-//! - **Hybrid** ([`Policy::Hybrid`]): the driver's own decision ([`nearside_driver::policy::History`]), thread by thread.
+//! - **Asynchronous** ([`Policy::Interrupt`], FAST'12 section 2): the thread puts a request into a queue, a
+//!   submission context on its CPU sends it, the thread blocks; the CPU switches to another thread or goes
+//!   idle; the device interrupts the CPU that submitted; the handler takes all completions that it finds and
+//!   wakes their threads; the CPU switches back.
+//! - **Hybrid** ([`Policy::Hybrid`]): the driver's own decision ([`nearside_driver::policy::History`]),
+//!   thread by thread.
 //!
-//! A CPU runs the thread of the highest priority that is runnable; of equals, in turn, for a time slice. A woken thread preempts
-//! one of lower priority and no other. Threads stay on their CPU. Switches and handlers take no interrupts; one that comes meanwhile
-//! waits. Completions that come before the handler has begun share one interrupt.
+//! A CPU runs the thread of the highest priority that is runnable; of equals, in turn, for a time
+//! slice. A woken thread preempts one of lower priority and no other. Threads stay on their CPU.
+//! Switches and handlers take no interrupts; one that comes meanwhile waits. Completions that come
+//! before the handler has begun share one interrupt.
 //!
-//! With [`Host::interrupted`] all interrupts go to one CPU, as of a device with one vector: its handler takes the completions of all and wakes their
-//! threads on their own CPUs, at no cost but the handler's.
+//! With [`Host::interrupted`] all interrupts go to one CPU, as of a device with one vector: its handler takes
+//! the completions of all and wakes their threads on their own CPUs, at no cost but the handler's.
 //!
-//! What is not modelled: caches and TLBs (their cost is in the measured switch), the timer tick's own time, frequency, hyperthreads,
-//! threads that move, locks between CPUs.
+//! What is not modelled: caches and TLBs (their cost is in the measured switch), the timer tick's own time,
+//! frequency, hyperthreads, threads that move, locks between CPUs.
 //!
 //! [`Medium`]: nearside_media::Medium
 
@@ -47,8 +52,9 @@ pub struct IoProgram {
     pub policy: Policy,
     /// User time before each operation, in nanoseconds.
     pub think_ns: u64,
-    /// Closed (at depth 1): the next operation is meant to start `think_ns` after the last one ended. Open: at its own times; the thread
-    /// sleeps until then, and an operation that finds the one before still out starts late.
+    /// Closed (at depth 1): the next operation is meant to start `think_ns` after the last one
+    /// ended. Open: at its own times; the thread sleeps until then, and an operation that
+    /// finds the one before still out starts late.
     pub arrivals: Arrivals,
     /// Bytes of an operation: random reads, aligned to their size.
     pub bytes: u32,

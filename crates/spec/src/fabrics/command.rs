@@ -138,7 +138,8 @@ layout! {
     ConnectData, 1024 {
         /// Host identifier.
         hostid(set_hostid): [u8; 16] = 0;
-        /// Controller: [`ANY_CONTROLLER`] on the admin queue of a dynamic controller; on I/O queues, that which the admin queue got.
+        /// Controller: [`ANY_CONTROLLER`] on the admin queue of a dynamic controller;
+        /// on I/O queues, that which the admin queue got.
         cntlid(set_cntlid): u16 = 16;
         /// Subsystem NQN, as a field of [`nqn`].
         subnqn(set_subnqn): [u8; 256] = 256;
@@ -157,7 +158,8 @@ impl ConnectData {
     }
 }
 
-/// DW0 of Connect's completion: the controller, and what it asks for (bits 17 and 18) before commands are taken.
+/// DW0 of Connect's completion: the controller, and what it asks for
+/// (bits 17 and 18) before commands are taken.
 pub const fn connected(dw0: u32) -> (u16, bool) {
     (dw0 as u16, dw0 >> 17 & 3 != 0)
 }

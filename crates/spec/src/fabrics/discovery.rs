@@ -1,4 +1,5 @@
-//! The Discovery log page, 70h (Base 2.0, 5.16.1.23): a header of 1,024 bytes, then an entry of 1,024 for each way to a subsystem.
+//! The Discovery log page, 70h (Base 2.0, 5.16.1.23):
+//! a header of 1,024 bytes, then an entry of 1,024 for each way to a subsystem.
 
 use alloc::string::String;
 

@@ -1,8 +1,9 @@
 //! NVMe over Fabrics (Base 2.0, chapters 3.3.2, 4.2 and 6) and its TCP transport (TCP Transport 1.0).
 //!
-//! [`pdu`] has what goes over a connection; [`command`] the commands that only fabrics have; [`capsule`] where a capsule's data
-//! are; [`discovery`] the log page by which hosts find subsystems; [`nqn`] names. State is not here: which PDU may come when, and
-//! whether a transfer fits its command, is for both ends' connections to know.
+//! [`pdu`] has what goes over a connection; [`command`] the commands that only fabrics have;
+//! [`capsule`] where a capsule's data are; [`discovery`] the log page by which hosts find subsystems;
+//! [`nqn`] names. State is not here: which PDU may come when, and whether a transfer fits its
+//! command, is for both ends' connections to know.
 
 pub mod capsule;
 pub mod command;
@@ -39,7 +40,8 @@ pub const IORCSZ: u32 = 1;
 /// In-capsule data bytes that every admin queue and every Connect command takes (TCP Transport 1.0, 3.2).
 pub const ADMIN_IN_CAPSULE: u32 = 8192;
 
-/// Bits of SGLS in Identify Controller that fabrics need: SGLs without alignment, the transport data block, in-capsule offsets.
+/// Bits of SGLS in Identify Controller that fabrics need:
+/// SGLs without alignment, the transport data block, in-capsule offsets.
 pub mod sgls {
     /// Bits 1:0: supported, no alignment.
     pub const SUPPORTED: u32 = 1;

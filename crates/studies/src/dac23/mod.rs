@@ -1,4 +1,5 @@
-//! Optimizing the Performance of NDP Operations by Retrieving File Semantics in Storage (Li, Chen, et al.; DAC 2023).
+//! Optimizing the Performance of NDP Operations by Retrieving File Semantics in Storage (Li, Chen, et al.;
+//! DAC 2023).
 
 mod fig2;
 mod fig5;

@@ -1,12 +1,15 @@
-//! Section 3.5 as a model: both completion paths between a client that wants B after A and a device, checked in every state that it can reach.
-//! They are a few dozen, so that visiting them takes no model checker; the tests compare with one (`stateright`), state by state.
+//! Section 3.5 as a model: both completion paths between a client that wants B after A and a device, checked
+//! in every state that it can reach. They are a few dozen, so that visiting them takes no model checker; the
+//! tests compare with one (`stateright`), state by state.
 //!
-//! A and B go by queues of their own. A request is asked for, stands in its queue of requests (asynchronous only), is submitted to the device's
-//! queue, taken by the device, and completed; then, or before, the client's call returns. Every step that can be made next can be made first.
+//! A and B go by queues of their own. A request is asked for, stands in its queue of requests (asynchronous
+//! only), is submitted to the device's queue, taken by the device, and completed; then, or before, the
+//! client's call returns. Every step that can be made next can be made first.
 //!
 //! - Synchronous: the call itself submits, and returns when the request is completed, whatever the interface.
-//! - Asynchronous: the call puts the request into its queue; a submission context of that queue submits it. A blocking call returns when the
-//!   request is completed, a non-blocking one at once. With a barrier between the two, B's context waits until A is completed.
+//! - Asynchronous: the call puts the request into its queue; a submission context of that queue submits it. A
+//!   blocking call returns when the request is completed, a non-blocking one at once. With a barrier between
+//!   the two, B's context waits until A is completed.
 //! - The device takes from its queues as it comes to them.
 
 use std::collections::{HashMap, VecDeque};

@@ -1,8 +1,9 @@
 //! When Poll is Better than Interrupt (Yang, Minturn, Hady; FAST 2012).
 //!
-//! The model is that of the host's CPUs ([`nearside_sim::cpu`]), fed with what the paper measured with 4 KiB and nothing else, over the
-//! prototype's medium ([`nearside_media::dram`]). This machine runs the real drive over the same medium in real time, on one
-//! core, and the driver on another; what one path costs beside the other is compared, not what either costs beside a kernel's of 2010.
+//! The model is that of the host's CPUs ([`nearside_sim::cpu`]), fed with what the paper measured with 4 KiB
+//! and nothing else, over the prototype's medium ([`nearside_media::dram`]). This machine runs the real drive
+//! over the same medium in real time, on one core, and the driver on another; what one path costs beside the
+//! other is compared, not what either costs beside a kernel's of 2010.
 
 use nearside_driver::Policy;
 use nearside_media::Medium;

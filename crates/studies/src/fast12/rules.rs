@@ -9,13 +9,14 @@ use nearside_driver::{Kind, Policy};
 pub enum Rule {
     /// The driver's own policies: both paths, and the hybrid.
     Own(Policy, Box<History>),
-    /// Linux's hybrid polling, 4.10 to 6.3 (block/blk-mq.c): sleep half the mean time of such requests, then spin.
+    /// Linux's hybrid polling, 4.10 to 6.3 (block/blk-mq.c):
+    /// sleep half the mean time of such requests, then spin.
     HalfMean {
         /// Their mean, in nanoseconds.
         mean_ns: f64,
     },
-    /// Adaptive sleep, as the sleeping part of DPAS (FAST'26) has it: woke after the completion, and the next sleep is shorter by a fifth; woke
-    /// before, and it is longer by a fiftieth; then spin.
+    /// Adaptive sleep, as the sleeping part of DPAS (FAST'26) has it: woke after the completion, and the next
+    /// sleep is shorter by a fifth; woke before, and it is longer by a fiftieth; then spin.
     Adaptive {
         /// The next sleep, in nanoseconds.
         sleep_ns: f64,

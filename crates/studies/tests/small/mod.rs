@@ -4,7 +4,8 @@ use std::process::Command;
 
 use nearside_studies::{Paper, Record, Setting, Size, page, table};
 
-/// Runs it; panics where it stops. What it finds is read back from the record's lines, as the page reads it, and the page is looked at.
+/// Runs it; panics where it stops. What it finds is read back from the record's lines, as the page reads it,
+/// and the page is looked at.
 pub fn small(paper: Paper, number: &str) -> Record {
     let study = paper.study(number).unwrap_or_else(|| panic!("{} has no {number}", paper.name()));
     let setting = Setting {

@@ -1,4 +1,5 @@
-//! Termination requests (TCP Transport 1.0, 3.6.2.3 and 3.6.2.4): what a connection ends with where a PDU broke the rules.
+//! Termination requests (TCP Transport 1.0, 3.6.2.3 and 3.6.2.4):
+//! what a connection ends with where a PDU broke the rules.
 
 use super::{HEAD, Head, Kind, Side, Terms};
 
@@ -43,8 +44,8 @@ impl FatalStatus {
 pub struct Fatal {
     /// FES.
     pub status: FatalStatus,
-    /// FEI: for [`FatalStatus::INVALID_FIELD`] and [`FatalStatus::UNSUPPORTED`] the offending field's offset in the PDU's
-    /// header; for [`FatalStatus::HEADER_DIGEST`] the digest that was received; else 0.
+    /// FEI: for [`FatalStatus::INVALID_FIELD`] and [`FatalStatus::UNSUPPORTED`] the offending field's offset
+    /// in the PDU's header; for [`FatalStatus::HEADER_DIGEST`] the digest that was received; else 0.
     pub information: u32,
 }
 
