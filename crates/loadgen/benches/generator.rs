@@ -47,29 +47,7 @@ fn main() {
     figures.push(floor.clone());
     figures.push(Figure::of("generator: cost of an operation, null engine", "ns", &costs).beside(&floor));
 
-    for (arrivals, name) in [
-        (Arrivals::Constant { rate: 1e6 }, "constant arrivals"),
-        (Arrivals::Poisson { rate: 1e6 }, "Poisson arrivals"),
-        (Arrivals::Constant { rate: 2e6 }, "constant arrivals"),
-        (Arrivals::Poisson { rate: 2e6 }, "Poisson arrivals"),
-    ] {
-        let rate = arrivals.rate().unwrap_or(0.0);
-        let (mut reached, mut medians) = (Vec::new(), Vec::new());
-        for _ in 0..rounds {
-            let ran = real(&plan(arrivals, ns), &mut Null::new(128), &clock, Pace::default()).unwrap();
-            let stream = &ran.outcome.streams[0];
-            // What was due is drawn; what ended in the window must be that, less what is in flight at its end.
-            reached.push(stream.ended_within as f64 / stream.offered as f64 * 100.0);
-            medians.push(ran.outcome.both().response.percentile(50.0).ns as f64);
-        }
-        let million = rate / 1e6;
-        figures.push(Figure::of(&format!("open loop at {million} M/s, {name}: sent in time"), "%", &reached));
-        figures.push(Figure::of(
-            &format!("open loop at {million} M/s, {name}: median response"),
-            "ns",
-            &medians,
-        ));
-    }
+    open_loop(&mut figures, rounds, ns, &clock);
 
     let simulated_ns: Vec<f64> = (0..rounds)
         .map(|_| {
@@ -100,14 +78,44 @@ fn main() {
         figures.push(theirs);
     }
 
-    for figure in &figures {
+    report(&figures);
+}
+
+fn open_loop(figures: &mut Vec<Figure>, rounds: usize, ns: u64, clock: &TscClock) {
+    for (arrivals, name) in [
+        (Arrivals::Constant { rate: 1e6 }, "constant arrivals"),
+        (Arrivals::Poisson { rate: 1e6 }, "Poisson arrivals"),
+        (Arrivals::Constant { rate: 2e6 }, "constant arrivals"),
+        (Arrivals::Poisson { rate: 2e6 }, "Poisson arrivals"),
+    ] {
+        let rate = arrivals.rate().unwrap_or(0.0);
+        let (mut reached, mut medians) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            let ran = real(&plan(arrivals, ns), &mut Null::new(128), clock, Pace::default()).unwrap();
+            let stream = &ran.outcome.streams[0];
+            // What was due is drawn; what ended in the window must be that, less what is in flight at its end.
+            reached.push(stream.ended_within as f64 / stream.offered as f64 * 100.0);
+            medians.push(ran.outcome.both().response.percentile(50.0).ns as f64);
+        }
+        let million = rate / 1e6;
+        figures.push(Figure::of(&format!("open loop at {million} M/s, {name}: sent in time"), "%", &reached));
+        figures.push(Figure::of(
+            &format!("open loop at {million} M/s, {name}: median response"),
+            "ns",
+            &medians,
+        ));
+    }
+}
+
+fn report(figures: &[Figure]) {
+    for figure in figures {
         let [low, high] = figure.spread;
         println!("{:<70} {:>10.3} {:<3} ({low:.3} to {high:.3})", figure.name, figure.value, figure.unit);
     }
     if let Some(path) = std::env::var_os("NEARSIDE_RECORD_FILE") {
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
         for figure in figures {
-            writeln!(file, "{}", serde_json::to_string(&figure).unwrap()).unwrap();
+            writeln!(file, "{}", serde_json::to_string(figure).unwrap()).unwrap();
         }
     }
 }

@@ -26,8 +26,6 @@ const LONG: &[(&str, &str)] = &[
     ("crates/bench/src/figures.rs", "on_small_files"),
     ("crates/cli/src/act.rs", "certify"),
     ("crates/device/src/admin/features.rs", "set_features"),
-    ("crates/driver/tests/double/mod.rs", "execute"),
-    ("crates/loadgen/benches/generator.rs", "main"),
 ];
 
 /// Tests and benchmarks as well: what is too long to read is so wherever it stands.

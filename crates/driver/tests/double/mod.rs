@@ -151,88 +151,100 @@ impl Double {
 
     fn execute(&mut self, sq: usize, c: [u32; 16]) {
         let (op, cid) = (c[0] as u8, (c[0] >> 16) as u16);
-        let prp1 = u64::from(c[6]) | u64::from(c[7]) << 32;
-        let prp2 = u64::from(c[8]) | u64::from(c[9]) << 32;
         self.commands += 1;
         if self.faults.fatal_at_command.is_some_and(|n| self.commands >= n) {
             self.function.registers.word32(CSTS).store(3, Ordering::Release);
             return;
         }
-        let (mut status, mut result) = (0u16, 0u32);
-        if sq == 0 {
-            match op {
-                0x06 => {
-                    let mut id = vec![0u8; 4096];
-                    match c[10] as u8 {
-                        0 => {
-                            id[..8].copy_from_slice(&(BLOCKS as u64).to_le_bytes());
-                            id[128..132].copy_from_slice(&(9u32 << 16).to_le_bytes());
-                        }
-                        1 => {
-                            id[77] = 5; // 128 KiB
-                            id[259] = 1;
-                        }
-                        2 => id[..4].copy_from_slice(&1u32.to_le_bytes()),
-                        _ => status = 0x02,
-                    }
-                    self.put(&[(prp1, 4096)], &id);
-                }
-                0x09 if c[10] as u8 == 7 => result = c[11].min(6 << 16 | 6) & 0xffff | 6 << 16,
-                0x05 => {
-                    let vector = (c[11] & 2 != 0).then_some((c[11] >> 16) as usize);
-                    let entries = (c[10] >> 16) + 1;
-                    self.cq[c[10] as u16 as usize] =
-                        Some(Queue { base: prp1, entries, at: 0, phase: true, cq: 0, vector });
-                    self.function
-                        .registers
-                        .word32(0x1000 + 8 * (c[10] as u16 as usize) + 4)
-                        .store(0, Ordering::Release);
-                }
-                0x01 => {
-                    let entries = (c[10] >> 16) + 1;
-                    let cq = (c[11] >> 16) as usize;
-                    self.sq[c[10] as u16 as usize] =
-                        Some(Queue { base: prp1, entries, at: 0, phase: true, cq, vector: None });
-                    self.function
-                        .registers
-                        .word32(0x1000 + 8 * (c[10] as u16 as usize))
-                        .store(0, Ordering::Release);
-                }
-                0x00 => self.sq[c[10] as u16 as usize] = None,
-                0x04 => self.cq[c[10] as u16 as usize] = None,
-                0x0c => return self.events.push(cid),
-                _ => status = 0x01,
-            }
-        } else {
-            self.io += 1;
-            if self.faults.silent_from.is_some_and(|n| self.io >= n) {
-                return;
-            }
-            let first = (u64::from(c[10]) | u64::from(c[11]) << 32) as usize * BLOCK;
-            let len = ((c[12] & 0xffff) as usize + 1) * BLOCK;
-            match op {
-                _ if op != 0 && first + len > self.data.len() => status = 0x80,
-                0x00 => {}
-                0x01 => {
-                    let mut at = first;
-                    for (iova, n) in self.pages(prp1, prp2, len) {
-                        let b = self.bytes(iova, n);
-                        self.data[at..at + n].copy_from_slice(&b);
-                        at += n;
-                    }
-                }
-                0x02 => {
-                    let pages = self.pages(prp1, prp2, len);
-                    self.put(&pages, &self.data[first..first + len]);
-                }
-                0x08 => self.data[first..first + len].fill(0),
-                _ => status = 0x01,
-            }
-            if self.faults.twice {
-                self.complete(sq, cid, status, result);
-            }
+        let prps = (u64::from(c[6]) | u64::from(c[7]) << 32, u64::from(c[8]) | u64::from(c[9]) << 32);
+        let answer = if sq == 0 { self.admin(op, cid, prps.0, c) } else { self.io(op, prps, c) };
+        let Some((status, result)) = answer else { return };
+        if sq != 0 && self.faults.twice {
+            self.complete(sq, cid, status, result);
         }
         self.complete(sq, cid, status, result);
+    }
+
+    /// Status and result; `None`: it is not answered now.
+    fn admin(&mut self, op: u8, cid: u16, prp1: u64, c: [u32; 16]) -> Option<(u16, u32)> {
+        let (mut status, mut result) = (0, 0);
+        match op {
+            0x06 => {
+                let mut id = vec![0u8; 4096];
+                match c[10] as u8 {
+                    0 => {
+                        id[..8].copy_from_slice(&(BLOCKS as u64).to_le_bytes());
+                        id[128..132].copy_from_slice(&(9u32 << 16).to_le_bytes());
+                    }
+                    1 => {
+                        id[77] = 5; // 128 KiB
+                        id[259] = 1;
+                    }
+                    2 => id[..4].copy_from_slice(&1u32.to_le_bytes()),
+                    _ => status = 0x02,
+                }
+                self.put(&[(prp1, 4096)], &id);
+            }
+            0x09 if c[10] as u8 == 7 => result = c[11].min(6 << 16 | 6) & 0xffff | 6 << 16,
+            0x05 => {
+                let vector = (c[11] & 2 != 0).then_some((c[11] >> 16) as usize);
+                let entries = (c[10] >> 16) + 1;
+                self.cq[c[10] as u16 as usize] =
+                    Some(Queue { base: prp1, entries, at: 0, phase: true, cq: 0, vector });
+                self.function
+                    .registers
+                    .word32(0x1000 + 8 * (c[10] as u16 as usize) + 4)
+                    .store(0, Ordering::Release);
+            }
+            0x01 => {
+                let entries = (c[10] >> 16) + 1;
+                let cq = (c[11] >> 16) as usize;
+                self.sq[c[10] as u16 as usize] =
+                    Some(Queue { base: prp1, entries, at: 0, phase: true, cq, vector: None });
+                self.function
+                    .registers
+                    .word32(0x1000 + 8 * (c[10] as u16 as usize))
+                    .store(0, Ordering::Release);
+            }
+            0x00 => self.sq[c[10] as u16 as usize] = None,
+            0x04 => self.cq[c[10] as u16 as usize] = None,
+            0x0c => {
+                self.events.push(cid);
+                return None;
+            }
+            _ => status = 0x01,
+        }
+        Some((status, result))
+    }
+
+    /// As [`Self::admin`].
+    fn io(&mut self, op: u8, (prp1, prp2): (u64, u64), c: [u32; 16]) -> Option<(u16, u32)> {
+        let mut status = 0;
+        self.io += 1;
+        if self.faults.silent_from.is_some_and(|n| self.io >= n) {
+            return None;
+        }
+        let first = (u64::from(c[10]) | u64::from(c[11]) << 32) as usize * BLOCK;
+        let len = ((c[12] & 0xffff) as usize + 1) * BLOCK;
+        match op {
+            _ if op != 0 && first + len > self.data.len() => status = 0x80,
+            0x00 => {}
+            0x01 => {
+                let mut at = first;
+                for (iova, n) in self.pages(prp1, prp2, len) {
+                    let b = self.bytes(iova, n);
+                    self.data[at..at + n].copy_from_slice(&b);
+                    at += n;
+                }
+            }
+            0x02 => {
+                let pages = self.pages(prp1, prp2, len);
+                self.put(&pages, &self.data[first..first + len]);
+            }
+            0x08 => self.data[first..first + len].fill(0),
+            _ => status = 0x01,
+        }
+        Some((status, 0))
     }
 }
 
