@@ -7,19 +7,19 @@ use nearside_clock::Nanos;
 use nearside_loadgen::Direction;
 use nearside_loadgen::engine::{Done, Engine, Io, Next, Submit};
 use nearside_media::{Medium, Request};
-use nearside_store::Due;
+use nearside_store::TimerQueue;
 
 /// An [`Engine`] over a medium.
 pub struct Bare<M> {
     medium: M,
     depth: usize,
-    due: Due<u32>,
+    due: TimerQueue<u32>,
 }
 
 impl<M: Medium> Bare<M> {
     /// Up to `depth` operations in flight.
     pub fn new(medium: M, depth: usize) -> Self {
-        Self { medium, depth, due: Due::default() }
+        Self { medium, depth, due: TimerQueue::default() }
     }
 
     /// The medium.

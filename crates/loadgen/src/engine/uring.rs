@@ -6,7 +6,7 @@ use std::time::Duration;
 use nearside_clock::{Clock, Nanos};
 use nearside_dma::Memory;
 use nearside_dma::file::is_unsupported;
-use nearside_dma::uring::{Bytes, Completion, Ring};
+use nearside_dma::uring::{self, Bytes, Completion};
 
 use super::file::{Buffers, Target, TargetError, call};
 use super::{Done, Engine, Io, Next, Submit};
@@ -15,7 +15,7 @@ use crate::workload::Direction;
 
 /// A ring on a target. Each operation is sent by a system call of its own, at once.
 pub struct Uring<C> {
-    ring: Ring,
+    ring: uring::Uring,
     buffers: Buffers,
     depth: usize,
     completion: Completion,
@@ -43,7 +43,8 @@ impl<C: Clock> Uring<C> {
             return Err(no_polling());
         }
         let entries = u32::try_from(depth).unwrap_or(u32::MAX).max(1);
-        let ring = Ring::with_completion(target.file.clone(), Arc::new(Memory::new()), entries, completion);
+        let ring =
+            uring::Uring::with_completion(target.file.clone(), Arc::new(Memory::new()), entries, completion);
         let buffers = Buffers::new(depth.max(1), bytes.max(4096), None)?;
         let mut uring = Self { ring: ring.map_err(TargetError::Ring)?, buffers, depth, completion, clock };
         if completion != Completion::Interrupt {

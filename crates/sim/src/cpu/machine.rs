@@ -11,7 +11,7 @@ use nearside_driver::{Kind, Policy};
 use nearside_loadgen::random::{Random, scatter};
 use nearside_loadgen::{Arrivals, Schedule};
 use nearside_media::{Medium, Request};
-use nearside_store::Due;
+use nearside_store::TimerQueue;
 
 use super::outcome::{CpuTime, HostOutcome, ThreadOutcome};
 use super::{Costs, Host, IoProgram, Program};
@@ -121,7 +121,7 @@ pub(super) struct Machine<'a, M> {
     now: u64,
     from: u64,
     until: u64,
-    events: Due<Event>,
+    events: TimerQueue<Event>,
     cpus: Vec<Cpu>,
     threads: Vec<Runner>,
     switches: u64,
@@ -183,7 +183,7 @@ impl<'a, M: Medium> Machine<'a, M> {
             now: 0,
             from: host.warm_up_ns,
             until: host.warm_up_ns.saturating_add(host.runtime_ns),
-            events: Due::default(),
+            events: TimerQueue::default(),
             cpus: (0..host.cpus).map(cpu).collect(),
             threads: host.threads.iter().enumerate().map(thread).collect(),
             switches: 0,
