@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, ValueEnum};
-use nearside_act::config::Config;
-use nearside_act::{Certified, Largest, Load, Profile, Report, Rule, largest, page};
 use nearside_driver::Policy;
+use nearside_instrument::act::config::Config;
+use nearside_instrument::act::{Certified, Largest, Load, Profile, Report, Rule, largest, page};
 use nearside_instrument::{Needs, Real, Runner, Simulated, Target, medium, words};
 use nearside_loadgen::random::of_run;
 use nearside_loadgen::{Rw, Workload};
@@ -245,7 +245,7 @@ fn certify(args: &ActArgs, unit: &Unit, mut drive: Drive, live: Live, stop: &Ato
             judged(first).map(|verdict: Result<(), _>| Largest {
                 multiple: if verdict.is_ok() { first } else { 0 },
                 at_least: verdict.is_ok(),
-                tried: vec![nearside_act::Tried { multiple: first, failed: verdict.err() }],
+                tried: vec![nearside_instrument::act::Tried { multiple: first, failed: verdict.err() }],
             })
         } else {
             largest(first, most, judged)

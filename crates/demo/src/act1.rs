@@ -7,7 +7,7 @@ use nearside_loadgen::floor::{Effort, copies, ping_pong};
 use nearside_store::Delay;
 
 use crate::stage::{Failure, Stage, table};
-use nearside_report::{Axis, Bar, Line, Page};
+use nearside_instrument::report::{Axis, Bar, Line, Page};
 
 const NAMES: [&str; 3] = ["synchronous", "asynchronous", "hybrid"];
 const DEVICE_TIMES_US: [u64; 8] = [0, 2, 5, 10, 20, 40, 70, 100];

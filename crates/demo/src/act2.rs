@@ -11,7 +11,7 @@ use nearside_embedded::{Options, Runner};
 use nearside_fsrlib::{Ask, Route};
 
 use crate::stage::{Failure, Stage, bytes, present, table};
-use nearside_report::{Bar, Page};
+use nearside_instrument::report::{Bar, Page};
 
 /// A volume of the demo and what it holds.
 pub struct Volume {

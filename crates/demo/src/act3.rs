@@ -24,7 +24,7 @@ use nearside_store::Dram;
 
 use crate::replay::{TRACES, replay};
 use crate::stage::{Failure, Stage, table};
-use nearside_report::Page;
+use nearside_instrument::report::Page;
 
 /// What the rounds did and found.
 #[derive(Debug, Default)]

@@ -19,7 +19,7 @@ const TITLE: &str = "Nearside: three acts";
 pub fn run(out: &Path, small: bool) -> Result<PathBuf, Failure> {
     std::fs::create_dir_all(out)?;
     let stage = Stage { out: out.canonicalize()?, small };
-    let mut page = nearside_report::Page::new(
+    let mut page = nearside_instrument::report::Page::new(
         TITLE,
         "An NVMe drive in software whose firmware understands files: what three papers describe, measured on this machine just now.",
     );

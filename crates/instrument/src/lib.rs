@@ -1,13 +1,17 @@
-//! Response time against load: what `nearside bench` and `nearside sim` do.
+//! The instrument: response time against load, what `nearside bench`, `nearside sim` and `nearside act` do. The load generator that it
+//! measures with is [`nearside_loadgen`].
 //!
 //! A curve passes so: a [`Target`] opens to an engine of the load generator ([`Open`]) -> [`measure`] runs one plan after another on it,
-//! in real time ([`Real`]) or simulated ([`Simulated`]) -> [`Curve`] -> [`table`] and [`page`] show it. The measuring itself is [`nearside_loadgen`]'s.
+//! in real time ([`Real`]) or simulated ([`Simulated`]) -> [`Curve`] -> [`table`] and [`page`] show it. [`act`] certifies a drive as Aerospike does;
+//! [`report`] is the page that all pictures are on.
 
+pub mod act;
 mod curve;
 mod measure;
 mod medium;
 mod page;
 mod prepare;
+pub mod report;
 mod run;
 mod simulated;
 pub mod table;

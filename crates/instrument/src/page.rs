@@ -4,10 +4,10 @@
 use nearside_loadgen::Summary;
 use nearside_loadgen::summary::Times;
 use nearside_loadgen::sweep::KNEE;
-use nearside_report::{Axis, Bar, Cell, Line, Page};
 
 use crate::curve::{Curve, Point};
 use crate::prepare::Steady;
+use crate::report::{Axis, Bar, Cell, Line, Page};
 use crate::words::{show_rate, show_time};
 
 /// What is drawn against load.

@@ -1,7 +1,10 @@
-//! The pages and tables of curves whose distribution is known, in simulated time; the pages as Chromium shows them.
+//! The pages and tables of curves whose distribution is known, in simulated time, and the page of a certification; as Chromium shows them.
+
+use std::collections::BTreeMap;
 
 use nearside_clock::SimClock;
 use nearside_conformance::browser::{Shown, shows};
+use nearside_instrument::act::{self, Certified, Largest, Report, Rule, Slice, largest};
 use nearside_instrument::{Curve, Point, page, table};
 use nearside_loadgen::engine::null::Null;
 use nearside_loadgen::run::simulated;
@@ -90,4 +93,35 @@ fn tables_mark_what_rests_on_few_samples() {
     assert!(lines[18].contains("knee at 720 k"), "{text}");
     let text = table::run(&curve.loads[0]);
     assert!(text.contains("p50") && text.contains("samples beyond") && text.contains(" to …"), "{text}");
+}
+
+#[test]
+fn a_browser_shows_a_certification() {
+    let mut runs = BTreeMap::new();
+    for multiple in [1, 2, 4, 8, 16, 32, 40, 48, 64] {
+        let above = [60, 50, 12, 3, 1].map(|n| n * u64::from(multiple * multiple) / 16).to_vec();
+        let report = Report {
+            bounds: vec![100_000, 128_000, 1_000_000, 8_000_000, 64_000_000],
+            slice_ns: 1_000_000_000,
+            slices: vec![Slice { reads: 1000 * u64::from(multiple), above }],
+            lag_ns: 0,
+            max_lag_ns: 10,
+            unsent: 0,
+            error: None,
+        };
+        runs.insert(multiple, report);
+    }
+    let found: Vec<(Rule, Largest)> = [Rule::standard(), Rule::tightened(), Rule::tightened_caption()]
+        .into_iter()
+        .map(|rule| {
+            let found = largest::<()>(1, 64, |m| {
+                let nearest = runs.range(m..).next().map(|(_, report)| report);
+                Ok(nearest.map_or(Ok(()), |report| rule.judge(report)))
+            });
+            (rule, found.unwrap())
+        })
+        .collect();
+    assert!(found[0].1.multiple > found[2].1.multiple);
+    let certified = Certified { name: "model:nand-p3700:16GiB", about: "a test", runs: &runs, found: &found };
+    check("instrument::a_browser_shows_a_certification", "act.html", &act::page(&certified), 2, 1);
 }

@@ -1,7 +1,7 @@
 //! What a study finds: values, claims, pictures and remarks. Each is a line of the record.
 
+use nearside_instrument::report::Axis;
 use nearside_loadgen::record::Figure;
-use nearside_report::Axis;
 use serde::{Deserialize, Serialize};
 
 /// A value that the paper's text states.

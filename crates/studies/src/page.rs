@@ -1,7 +1,7 @@
 //! The page of a record: for each study its claims, its pictures, its remarks and every number.
 
+use nearside_instrument::report::{Bar, Line, Page};
 use nearside_loadgen::record::number;
-use nearside_report::{Bar, Line, Page};
 
 use crate::finding::{Chart, Claim, Drawn, Finding, Place, Published};
 use crate::record::{Head, Record};

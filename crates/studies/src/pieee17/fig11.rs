@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use nearside_act::{Load, Profile, Report, Rule, largest};
+use nearside_instrument::act::{Load, Profile, Report, Rule, largest};
 use nearside_instrument::{Runner, Simulated, medium};
 use nearside_loadgen::random::of_run;
 

@@ -3,7 +3,7 @@
 //! What shapes the load is taken. What only concerns ACT's own threads and files is named among [`Config::ignored`]; what would change
 //! the load in a way that is not built here is an error, as is a key that ACT does not know.
 
-use crate::load::Load;
+use super::load::Load;
 
 /// A configuration file, read.
 #[derive(Clone, Debug, PartialEq)]
@@ -161,7 +161,7 @@ impl Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Profile;
+    use crate::act::Profile;
 
     #[test]
     fn the_file_that_act_ships_is_its_profile() {

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use nearside_report::{Axis, Bar, Line, Page};
-
-use crate::{Largest, Report, Rule};
+use super::{Largest, Report, Rule};
+use crate::report::{Axis, Bar, Line, Page};
 
 /// One drive's certification.
 pub struct Certified<'a> {

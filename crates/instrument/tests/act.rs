@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 
-use nearside_act::{Failed, Load, Profile, Report, Rule, largest};
 use nearside_clock::{Nanos, SimClock};
+use nearside_instrument::act::{Failed, Load, Profile, Report, Rule, largest};
 use nearside_loadgen::engine::{Done, Engine, Io, Next, Submit};
 use nearside_loadgen::run::simulated;
 

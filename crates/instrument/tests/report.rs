@@ -1,7 +1,7 @@
 //! A page with every kind of picture, as Chromium shows it.
 
 use nearside_conformance::browser::{Shown, shows};
-use nearside_report::{Axis, Bar, Cell, Line, Page};
+use nearside_instrument::report::{Axis, Bar, Cell, Line, Page};
 
 fn page() -> String {
     let mut page = Page::new("Every kind of picture", "With names and numbers as long as they come.");
@@ -39,7 +39,7 @@ fn a_browser_shows_every_kind_of_picture() {
     if let Some(keep) = std::env::var_os("NEARSIDE_KEEP_PAGE") {
         std::fs::write(keep, page()).unwrap();
     }
-    if let Some(shown) = shows("report::a_browser_shows_every_kind_of_picture", &page(), folder.path()) {
+    if let Some(shown) = shows("instrument::a_browser_shows_every_kind_of_picture", &page(), folder.path()) {
         assert_eq!(shown, Shown { pictures: 5, tables: 1 });
     }
 }
@@ -52,7 +52,7 @@ fn a_page_with_text_over_text_is_found() {
         + "</svg>";
     let html = format!("<!doctype html><html><body>{svg}</body></html>");
     let folder = tempfile::tempdir().unwrap();
-    if shows("report::a_page_with_text_over_text_is_found", &html, folder.path()).is_none() {
+    if shows("instrument::a_page_with_text_over_text_is_found", &html, folder.path()).is_none() {
         panic!("left out, so it may: lie on top of each other");
     }
 }

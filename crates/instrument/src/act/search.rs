@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::judge::Failed;
+use super::judge::Failed;
 
 /// One multiple that was tried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
