@@ -1,4 +1,4 @@
-//! Which core a thread runs on, and what CPU time it has used: the instrument's view of the machine.
+//! Which core a thread runs on, and what CPU time it has used: the load generator's view of the machine.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;

@@ -1,4 +1,4 @@
-//! Shared memory, the IOVA table, rings, and thin wraps of what the system gives.
+//! Shared memory, the IOVA table, and thin wraps of what the system gives.
 //!
 //! This is the one crate that may hold `unsafe`. Everything above it reaches memory that another party
 //! (a driver, a drive, the kernel, a guest) writes at the same time only through these types:
@@ -26,7 +26,6 @@ mod memory;
 pub mod passthrough;
 mod patience;
 mod region;
-pub mod ring;
 pub mod socket;
 pub mod system;
 pub mod tsc;

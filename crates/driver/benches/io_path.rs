@@ -9,11 +9,11 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use common::ring::{Request, RingClient, RingServer, ring};
 use common::{Figure, Random, Size, median, pin};
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_device::{Config, runner::Rest};
 use nearside_dma::Region;
-use nearside_dma::ring::{Request, RingClient, RingServer, ring};
 use nearside_driver::{
     Command, Controller, DmaBuffer, Driver, DriverConfig, Host, QueueConfig, QueuePair, Threaded, Transport,
 };

@@ -1,6 +1,8 @@
 //! What the benchmarks share.
 #![allow(dead_code, reason = "each uses a part of it")]
 
+pub mod ring;
+
 use std::io::Write;
 
 use nearside_clock::{Clock, TscClock};
