@@ -1,4 +1,4 @@
-//! The measuring instrument: a load generator, its engines, and the parts that benchmarks use.
+//! The load generator: its engines, and the parts that benchmarks use.
 //!
 //! A run passes so: a [`Plan`] (streams of a [`Workload`] with [`Arrivals`]) -> [`Generator`], a state machine that a runner of [`run`]
 //! steps in real or simulated time -> an [`Engine`] -> [`Outcome`], response times from when operations were due.
