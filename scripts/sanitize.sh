@@ -29,7 +29,7 @@ address() {
   say "AddressSanitizer"
   RUSTFLAGS="-Zsanitizer=address" ASAN_OPTIONS=detect_leaks=1 cargo +nightly test --target "$host" --lib \
     -p nearside-dma -p nearside-device -p nearside-driver -p nearside-fsrlib -p nearside-front-tcp -p nearside-front-fuse \
-    -p nearside-front-loop -p nearside-store -p nearside-ndp -p nearside-fsr -p nearside-fsview
+    -p nearside-embedded -p nearside-store -p nearside-ndp -p nearside-fsr -p nearside-fsview
 }
 
 rustup component add --toolchain nightly miri rust-src >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal -c miri -c rust-src

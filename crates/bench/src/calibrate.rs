@@ -20,7 +20,8 @@
 use nearside_clock::{Clock, TscClock};
 use nearside_device::Config;
 use nearside_dma::cpu::allowed_cores;
-use nearside_driver::{Command, Controller, Driver, DriverConfig, Host, Peer, QueueConfig, Transport};
+use nearside_driver::{Command, Controller, DriverConfig, Peer, QueueConfig, Transport};
+use nearside_embedded::Loopback;
 use nearside_loadgen::floor::{self, Effort};
 use nearside_loadgen::record::{Environment, Figure};
 use nearside_sim::cpu::Costs;
@@ -85,9 +86,9 @@ const BATCH: u16 = 32;
 /// Our driver's own time for a read of 4 KiB: entry and doorbell; phase tag and buffer.
 fn driver(effort: Effort) -> Result<[Figure; 2], Failure> {
     let clock = TscClock::new();
-    let mut drive = nearside_front_loop::inline(Null::new(64 << 20, 512)?, (), Config::default())?;
-    let mut host = Host::new(&clock, &mut drive.runner);
-    let driver = Driver::start(drive.function, DriverConfig::default(), &mut host)?;
+    let mut drive = Loopback::inline(Null::new(64 << 20, 512)?, (), Config::default())?;
+    let driver = drive.driver(DriverConfig::default(), &clock)?;
+    let mut host = drive.host(&clock);
     let mut queue = driver.queue(QueueConfig { depth: BATCH, interrupt: false }, &mut host)?;
     let mut buffers =
         (0..BATCH).map(|_| driver.pool().take(4096)).collect::<Result<Vec<_>, nearside_driver::Error>>()?;

@@ -9,9 +9,9 @@ use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_dma::cpu::{CpuTimes, allowed_cores, pin_to_core, thread_times};
 use nearside_driver::{
-    Command, DmaBuffer, Driver, DriverConfig, Host, Initiator, InitiatorConfig, Policy, Service, Threaded,
+    Command, DmaBuffer, Driver, DriverConfig, Initiator, InitiatorConfig, Policy, Service, Threaded,
 };
-use nearside_front_loop as front;
+use nearside_embedded::Loopback;
 use nearside_media::Medium;
 use nearside_store::{Dram, Modelled};
 
@@ -78,7 +78,7 @@ pub struct Bench<M: Medium> {
     service: Service,
     buffer: Option<DmaBuffer>,
     random: Rng,
-    _drive: front::Threaded<Modelled<Dram, M>>,
+    _drive: Loopback<Modelled<Dram, M>, (), Threaded>,
 }
 
 impl<M: Medium> Bench<M> {
@@ -90,13 +90,9 @@ impl<M: Medium> Bench<M> {
         // The drive never sleeps here: its own wake-up is not what is measured.
         let rest = Rest { idle_ns: 1_000_000_000, early_ns: 1_000_000_000 };
         let config = Config { lba_size: 512, io_queues: 63, vectors: 64, ..Config::default() };
-        let drive = front::threaded(store, (), config, clock, rest)?;
+        let mut drive = Loopback::threaded(store, (), config, rest)?;
         pin(1);
-        let driver = Driver::start(
-            drive.function.clone(),
-            DriverConfig { queues: 63, ..DriverConfig::default() },
-            &mut Host::threaded(&clock),
-        )?;
+        let driver = drive.driver(DriverConfig { queues: 63, ..DriverConfig::default() }, &clock)?;
         let service = Service::start(&driver, 32, clock, || ())?;
         let io =
             Initiator::new(&driver, InitiatorConfig::default(), clock, Threaded, Some(service.handle()))?;

@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 use nearside_bench::completion::{cores, pin, unpin};
 use nearside_bench::dataset::{self, NEEDLE, Rng, Shape};
 use nearside_bench::kernel::{LoopMount, ripgrep, start_of_a_process, warm_stat_ns};
-use nearside_bench::near_data::{Drive, Failure, by_route, count_of, firmware, search, session};
+use nearside_bench::near_data::{Drive, Failure, by_route, count_of, search, session};
 use nearside_bench::volume::{self, Kind};
 use nearside_clock::{Clock, TscClock};
-use nearside_device::runner::Rest;
-use nearside_device::{Config, Observer};
+use nearside_device::Observer;
 use nearside_driver::Policy;
-use nearside_embedded::{Embedded, Options, Runner};
+use nearside_embedded::{Embedded, Options, firmware};
 use nearside_fsrlib::{Ask, Operation, Route, Session};
 use nearside_loadgen::floor::{self, Effort};
 use nearside_loadgen::record::Figure;
@@ -49,10 +48,6 @@ pub fn near_data(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     on_a_large_file(folder.path(), rounds, sink)
 }
 
-fn inline() -> Options {
-    Options { runner: Runner::Inline, policy: Policy::Polled, ..Options::default() }
-}
-
 fn figure(name: String, unit: &str, runs: &[f64]) -> Figure {
     Figure::of(&name, unit, runs)
 }
@@ -71,7 +66,7 @@ fn on_small_files(
         Kind::Ext4 => LoopMount::new(image).map_err(|e| eprintln!("no loop mount to stand beside: {e}")).ok(),
         Kind::F2fs => None,
     };
-    let mut session = session(&format!("dram:{}", image.display()), &inline())?;
+    let mut session = session(&format!("dram:{}", image.display()), &Options::default())?;
     let sample: Vec<String> = written.files.iter().step_by(23).cloned().collect();
 
     let mut located = Vec::new();
@@ -183,7 +178,7 @@ fn on_a_large_file(folder: &Path, rounds: usize, sink: Sink<'_>) -> Result<(), F
     std::fs::remove_dir_all(&tree)?;
     pin(0);
     let mount = LoopMount::new(&image).map_err(|e| eprintln!("no loop mount to stand beside: {e}")).ok();
-    let mut session = session(&format!("dram:{}", image.display()), &inline())?;
+    let mut session = session(&format!("dram:{}", image.display()), &Options::default())?;
     let pattern = format!("{NEEDLE}-here");
     let ask = Ask::path("/large.log", count_of(&pattern));
     let (mut ours, mut theirs, mut scan) = (Vec::new(), Vec::new(), Vec::new());
@@ -233,7 +228,7 @@ fn monitor(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     let written = dataset::write_deep(&tree, shape, 5, |_| {})?;
     let image = folder.path().join("volume.img");
     volume::make(Kind::Ext4, &image, &tree, 192 << 20)?;
-    let mut session = session(&format!("dram:{}", image.display()), &inline())?;
+    let mut session = session(&format!("dram:{}", image.display()), &Options::default())?;
     search(&mut session, &Ask::tree("/deep", count_of(NEEDLE)))?;
     locate_ns(&mut session, &written.files)?;
     let namespace = session.transport().namespace().clone();
@@ -268,13 +263,7 @@ fn monitor(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
 
 /// What part of a core a drive uses that has nothing to do.
 fn idle(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
-    let options = Options {
-        runner: Runner::Threaded,
-        policy: Policy::Hybrid,
-        rest: Rest::default(),
-        ..Options::default()
-    };
-    let options = Options { controller: Config::default(), ..options };
+    let options = Options { policy: Policy::Hybrid, ..Options::default() };
     let drive = Embedded::start(Dram::new(64 << 20, 512)?, firmware(), &options)?;
     let mut session = Session::new(drive, Arc::new(TscClock::new()));
     session.nop()?;

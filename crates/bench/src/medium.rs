@@ -15,8 +15,8 @@ use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_dma::Memory;
-use nearside_driver::{Command, Driver, DriverConfig, Host, Initiator, InitiatorConfig, Policy, Threaded};
-use nearside_front_loop as front;
+use nearside_driver::{Command, DriverConfig, Initiator, InitiatorConfig, Policy, Threaded};
+use nearside_embedded::Loopback;
 use nearside_loadgen::record::Figure;
 use nearside_media::{Delay, Medium, Request, xpoint};
 use nearside_store::{Channel, Completion, Data, Dram, Modelled, Operation, Store, Submitted, Token};
@@ -119,9 +119,9 @@ fn lateness_ns(medium: impl Medium, count: usize) -> Result<[Vec<u64>; 2], Failu
     let store = Watched { inner, note: note.clone() };
     // The drive never sleeps: a wake-up is not what is measured.
     let rest = Rest { idle_ns: 1_000_000_000, early_ns: 1_000_000_000 };
-    let drive = front::threaded(store, (), Config { lba_size: 512, ..Config::default() }, clock, rest)?;
+    let mut drive = Loopback::threaded(store, (), Config { lba_size: 512, ..Config::default() }, rest)?;
     pin(1);
-    let driver = Driver::start(drive.function.clone(), DriverConfig::default(), &mut Host::threaded(&clock))?;
+    let driver = drive.driver(DriverConfig::default(), &clock)?;
     let mut io = Initiator::new(&driver, InitiatorConfig::default(), clock, Threaded, None)?;
     io.set_policy(Policy::Polled);
     let mut buffer = Some(io.buffer(4096)?);

@@ -4,13 +4,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use nearside_clock::{Clock, TscClock};
-use nearside_embedded::{Embedded, Options};
+use nearside_embedded::{AnyStore, Embedded, Options, firmware};
 use nearside_firmware::Fsr;
 use nearside_fsrlib::{
     Answer, Ask, Operation, Record, Route, SearchOptions, SearchTotals, Session, Summary, Transport,
 };
 use nearside_store::FileOptions;
-use nearside_stores::AnyStore;
 
 /// A drive with firmware over any store.
 pub type Drive = Embedded<AnyStore, Fsr>;
@@ -18,12 +17,7 @@ pub type Drive = Embedded<AnyStore, Fsr>;
 /// Any error of a measurement, in words.
 pub type Failure = Box<dyn std::error::Error>;
 
-/// Firmware with the bounds that a drive has by default.
-pub fn firmware() -> Fsr {
-    Fsr::new(Arc::new(TscClock::new()), nearside_fsr::Config::default())
-}
-
-/// A session with a drive over the store that `word` names (see `nearside_stores::AnyStore`).
+/// A session with a drive over the store that `word` names (see `nearside_embedded::AnyStore`).
 pub fn session(word: &str, options: &Options) -> Result<Session<Drive>, Failure> {
     let store = AnyStore::open(word, FileOptions::read())?;
     Ok(Session::new(Embedded::start(store, firmware(), options)?, Arc::new(TscClock::new())))

@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 
 use nearside_bench::completion::{cores, pin, unpin};
 use nearside_bench::dataset::{self, NEEDLE, Shape};
-use nearside_bench::near_data::{Failure, count_of, firmware, search};
+use nearside_bench::near_data::{Failure, count_of, search};
 use nearside_bench::sockets::{self, Cores};
 use nearside_bench::volume::{self, Kind};
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_device::{Namespace, Subsystem};
 use nearside_driver::tcp::{Address, Association, Initiator, Options as HostOptions};
 use nearside_driver::{Command, Controller, Host, Policy, QueueConfig};
+use nearside_embedded::{AnyStore, firmware};
 use nearside_firmware::Fsr;
 use nearside_front_tcp::{Offer, Options, Server, Target};
 use nearside_fsrlib::{Ask, Session, TcpTransport};
 use nearside_loadgen::random::Random;
 use nearside_loadgen::record::Figure;
 use nearside_store::FileOptions;
-use nearside_stores::AnyStore;
 
 use crate::figures::Sink;
 

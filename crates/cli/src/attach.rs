@@ -1,6 +1,6 @@
 //! `nearside attach`: a drive that stays: its namespace as a file for `mount -o loop`, and a socket for the other commands.
 //!
-//! The drive runs on threads of its own ([`nearside_front_loop::threaded`]); [`nearside_front_fuse::attach`] is its host.
+//! The drive runs on threads of its own ([`Loopback::threaded`]); [`nearside_front_fuse::attach`] is its host.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,12 +12,12 @@ use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_dma::system::Termination;
 use nearside_driver::Policy;
+use nearside_embedded::{AnyStore, Loopback, models_help};
 use nearside_firmware as firmware;
 use nearside_firmware::Fsr;
 use nearside_firmware::Workers;
 use nearside_front_fuse::AttachOptions;
 use nearside_store::{Beside, FileOptions, Store};
-use nearside_stores::{AnyStore, models_help};
 
 use crate::args::CompletionModel;
 use crate::failure::{Failure, Outcome, complain};
@@ -83,8 +83,7 @@ pub fn run(args: AttachArgs) -> Outcome {
         firmware::Config { allow_unrecovered: args.allow_unrecovered, ..firmware::Config::default() };
     let firmware = Fsr::new(Arc::new(clock), config).on(hands);
     let config = Config { lba_size: args.block_size, ..Config::default() };
-    let drive = nearside_front_loop::threaded(store, firmware, config, clock, Rest::default())
-        .map_err(|e| words(&e))?;
+    let drive = Loopback::threaded(store, firmware, config, Rest::default()).map_err(|e| words(&e))?;
     let options = AttachOptions {
         socket: args.socket.map(PathBuf::from),
         policy: Policy::from(args.completion),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use nearside_clock::TscClock;
 use nearside_driver::tcp::{Address, Association};
-use nearside_embedded::{Options, Runner};
+use nearside_embedded::Options;
 use nearside_firmware as firmware;
 use nearside_fsrlib::kernel::Found;
 use nearside_fsrlib::{
@@ -119,10 +119,7 @@ pub fn transport(args: &DriveArgs) -> Result<Box<dyn Transport>, Failure> {
         }
     }
     let options = Options {
-        runner: match args.threads {
-            Threads::Inline => Runner::Inline,
-            Threads::Threaded => Runner::Threaded,
-        },
+        threaded: args.threads == Threads::Threaded,
         policy: args.completion.into(),
         firmware: firmware::Config { allow_unrecovered: args.allow_unrecovered, ..Default::default() },
         ..Options::default()

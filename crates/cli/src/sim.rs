@@ -73,7 +73,7 @@ struct CurveArgs {
 
 /// The models by name, and examples.
 fn help() -> String {
-    format!("{}\n{EXAMPLES}", nearside_stores::models_help())
+    format!("{}\n{EXAMPLES}", nearside_embedded::models_help())
 }
 
 pub fn run(args: SimArgs) -> Outcome {

@@ -16,20 +16,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nearside_clock::TscClock;
-use nearside_device::Config;
-use nearside_driver::{
-    Command, Driver, DriverConfig, Finished, Handle, Host, Initiator, InitiatorConfig, Policy, QueueConfig,
-};
+use nearside_driver::{Command, DriverConfig, Finished, Handle};
+use nearside_embedded::{AnyStore, Embedded, Options};
 use nearside_firmware::Fsr;
-use nearside_front_loop::Runner;
 use nearside_fsrlib::{
-    Answer, Ask, Credentials, Digest, Entry, Error, Failure, Operation, QueueTransport, Record, Request,
-    SearchOptions, Session, Target,
+    Answer, Ask, Credentials, Digest, Entry, Error, Failure, Operation, Record, Request, SearchOptions,
+    Session, Target,
 };
 use nearside_fsview::{FileKind, Volume};
 use nearside_near_data::wire;
 use nearside_store::{Delay, Dram, Fault, Faulty, File, FileOptions, Kinds, Modelled, Rule};
-use nearside_stores::AnyStore;
 
 use crate::view::{Image, Node, Tree, block_on, differences, read};
 
@@ -426,26 +422,18 @@ fn known(tree: &Tree, path: &[u8]) -> bool {
     path == b"/" || !path.starts_with(b"/") || tree.contains_key(path)
 }
 
-type Way = QueueTransport<Runner<AnyStore, Fsr>, TscClock>;
-
 /// A drive that understands files over a store, on this thread; and how it is asked.
 struct Drive {
-    session: Session<Way>,
+    session: Session<Embedded<AnyStore, Fsr>>,
 }
 
 impl Drive {
     fn new(store: AnyStore, config: nearside_fsr::Config) -> Drive {
         let clock = TscClock::new();
-        let firmware = Fsr::new(Arc::new(clock), config);
-        let mut drive = nearside_front_loop::inline(store, firmware, Config::default()).unwrap();
-        let config = DriverConfig { timeout_ms: TIMEOUT_MS, ..DriverConfig::default() };
-        let driver =
-            Driver::start(drive.function.clone(), config, &mut Host::new(&clock, &mut drive.runner)).unwrap();
-        let queue = QueueConfig { depth: 2 * TOGETHER as u16, interrupt: false };
-        let config = InitiatorConfig { queue, policy: Policy::Polled };
-        let initiator = Initiator::new(&driver, config, clock, drive.runner, None).unwrap();
-        let way = QueueTransport::new(initiator, None).unwrap();
-        Drive { session: Session::new(way, Arc::new(clock)).with_buffer(BUFFER) }
+        let driver = DriverConfig { timeout_ms: TIMEOUT_MS, ..DriverConfig::default() };
+        let options = Options { depth: 2 * TOGETHER as u16, driver, ..Options::default() };
+        let drive = Embedded::start(store, Fsr::new(Arc::new(clock), config), &options).unwrap();
+        Drive { session: Session::new(drive, Arc::new(clock)).with_buffer(BUFFER) }
     }
 
     /// Trees asked by root one after the other through the session; the rest together.
@@ -473,7 +461,7 @@ impl Drive {
     }
 
     fn together(&mut self, questions: &[Question]) -> Vec<Answered> {
-        let initiator = self.session.transport_mut().initiator();
+        let initiator = self.session.transport_mut().way().initiator();
         let mut waiting: VecDeque<usize> = (0..questions.len()).collect();
         let mut requests: Vec<Request> = questions.iter().map(Question::request).collect();
         let mut answers = vec![Answered { records: Vec::new(), end: Ok(()) }; questions.len()];

@@ -7,7 +7,7 @@ use nearside_bench::dataset::{self, NEEDLE, Shape};
 use nearside_bench::near_data::{self, RouteCost, by_route, count_of};
 use nearside_bench::volume::{self, Kind};
 use nearside_driver::Policy;
-use nearside_embedded::{Options, Runner};
+use nearside_embedded::Options;
 use nearside_fsrlib::{Ask, Route};
 
 use crate::stage::{Failure, Stage, bytes, present, table};
@@ -103,7 +103,7 @@ pub fn play(stage: &Stage, page: &mut Page, volume: &Volume, contents: &Contents
     }
     page.heading(&format!("Act 2: searching by path inside the drive, {name}"));
     let word = format!("dram:{}", volume.image.display());
-    let options = Options { runner: Runner::Threaded, policy: Policy::Polled, ..Options::default() };
+    let options = Options { threaded: true, policy: Policy::Polled, ..Options::default() };
     let mut session = near_data::session(&word, &options)?;
 
     // Some files of every set: as many directories as there are, no locality between neighbours.

@@ -13,11 +13,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use nearside_bench::dataset::Rng;
-use nearside_bench::near_data::firmware;
 use nearside_bench::volume::{self, Kind};
 use nearside_clock::TscClock;
 use nearside_device::Config;
 use nearside_device::runner::Rest;
+use nearside_embedded::{Loopback, firmware};
 use nearside_front_fuse::{AttachOptions, attach};
 use nearside_fsrlib::{Answer, Ask, Operation, Record, SearchOptions, Session, SocketTransport};
 use nearside_store::Dram;
@@ -178,8 +178,7 @@ pub fn live(work: &Path, rounds: usize, seed: u64, tick: &mut dyn FnMut(usize)) 
     volume::make(Kind::Ext4, &image, &tree, 96 << 20)?;
 
     let store = Dram::from_file(&image, 512)?;
-    let clock = TscClock::new();
-    let drive = nearside_front_loop::threaded(store, firmware(), Config::default(), clock, Rest::default())?;
+    let drive = Loopback::threaded(store, firmware(), Config::default(), Rest::default())?;
     let socket = folder.path().join("socket");
     let mut options = AttachOptions::new(&points[0]);
     options.socket = Some(socket.clone());
@@ -190,7 +189,7 @@ pub fn live(work: &Path, rounds: usize, seed: u64, tick: &mut dyn FnMut(usize)) 
             return Err(format!("mount: {}", String::from_utf8_lossy(&out.stderr).trim()).into());
         }
         let mounted = Mounted(points[1].clone());
-        let session = Session::new(SocketTransport::connect(&socket)?, Arc::new(clock));
+        let session = Session::new(SocketTransport::connect(&socket)?, Arc::new(TscClock::new()));
         rounds_on(&mounted.0, session, rounds, seed, tick)
     };
     attached.detach().map_err(|(e, _)| e)?;

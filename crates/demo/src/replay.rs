@@ -9,10 +9,9 @@ use std::io::Read;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use nearside_bench::near_data::firmware;
 use nearside_clock::TscClock;
 use nearside_driver::Command;
-use nearside_embedded::{Embedded, Options};
+use nearside_embedded::{Embedded, Options, firmware};
 use nearside_fsrlib::{Ask, Digest, Operation, Record, Session, Transport};
 use nearside_store::Dram;
 

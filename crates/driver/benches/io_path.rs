@@ -15,8 +15,9 @@ use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_device::{Config, runner::Rest};
 use nearside_dma::Region;
 use nearside_driver::{
-    Command, Controller, DmaBuffer, Driver, DriverConfig, Host, QueueConfig, QueuePair, Threaded, Transport,
+    Command, Controller, DmaBuffer, DriverConfig, Host, QueueConfig, QueuePair, Transport,
 };
+use nearside_embedded::Loopback;
 use nearside_store::{Dram, Store};
 
 const DEPTHS: [usize; 4] = [1, 4, 32, 128];
@@ -234,13 +235,11 @@ fn main() {
     let store = Dram::new(bytes, 512).unwrap();
     let config = Config { lba_size: 512, ..Config::default() };
     let rest = Rest { idle_ns: 50_000, ..Rest::default() };
-    let loop_drive = nearside_front_loop::threaded(store.clone(), (), config, clock, rest).unwrap();
+    let mut loop_drive = Loopback::threaded(store.clone(), (), config, rest).unwrap();
     let mut floor = Floor::start(bytes as usize);
     pin(1);
 
-    let driver =
-        Driver::start(loop_drive.function.clone(), DriverConfig::default(), &mut Host::threaded(&clock))
-            .unwrap();
+    let driver = loop_drive.driver(DriverConfig::default(), &clock).unwrap();
     let queue = QueueConfig { depth: 128, interrupt: false };
     let mut queue = driver.queue(queue, &mut Host::threaded(&clock)).unwrap();
     let mut buffers: Vec<DmaBuffer> = (0..128).map(|_| driver.pool().zeroed(4096).unwrap()).collect();

@@ -13,9 +13,10 @@ use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_driver::policy::Path;
 use nearside_driver::{
-    Command, DmaBuffer, Driver, DriverConfig, Finished, Host, Initiator, InitiatorConfig, Kind, Peer, Policy,
-    Service, Threaded,
+    Command, DmaBuffer, DriverConfig, Finished, Initiator, InitiatorConfig, Kind, Peer, Policy, Service,
+    Threaded,
 };
+use nearside_embedded::Loopback;
 use nearside_store::{Delay, Dram, Modelled};
 
 /// Why it stopped.
@@ -80,8 +81,8 @@ pub fn over(policy: Policy, device_ns: u64, blocks: u64) -> Result<(u64, Strateg
     let clock = TscClock::new();
     let store = Modelled::new(Dram::new(16 << 20, 512)?, Delay::fixed(device_ns).medium());
     let config = Config { lba_size: 512, ..Config::default() };
-    let drive = nearside_front_loop::threaded(store, (), config, clock, Rest::default())?;
-    let driver = Driver::start(drive.function.clone(), DriverConfig::default(), &mut Host::threaded(&clock))?;
+    let mut drive = Loopback::threaded(store, (), config, Rest::default())?;
+    let driver = drive.driver(DriverConfig::default(), &clock)?;
     let service = Service::start(&driver, 32, clock, || ())?;
     let config = InitiatorConfig { policy: Policy::Polled, ..InitiatorConfig::default() };
     let mut io = Initiator::new(&driver, config, clock, Threaded, Some(service.handle()))?;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nearside_clock::{Clock, TscClock};
 use nearside_device::{Config, runner::Rest};
-use nearside_dma::Function;
 use nearside_driver::*;
+use nearside_embedded::Loopback;
 use nearside_store::{Delay, Dram, Modelled, Store};
 
 const POLICIES: [Policy; 3] = [Policy::Polled, Policy::Interrupt, Policy::Hybrid];
@@ -242,10 +242,6 @@ fn sweep<P: Peer, C: Clock>(io: &mut Initiator<P, C>, model: &Model) {
     }
 }
 
-fn attach(function: Function, clock: &TscClock, peer: &mut impl Peer) -> Driver {
-    Driver::start(function, DriverConfig::default(), &mut Host::new(clock, peer)).unwrap()
-}
-
 fn config(lba_size: u32, reactors: usize) -> Config {
     Config { lba_size, reactors, ..Config::default() }
 }
@@ -257,12 +253,12 @@ fn inline_all_policies_both_formats() {
         for policy in POLICIES {
             let clock = TscClock::new();
             let store = Dram::new(16 << 20, lba_size).unwrap();
-            let mut drive = nearside_front_loop::inline(store, (), config(lba_size, 1)).unwrap();
-            let driver = attach(drive.function.clone(), &clock, &mut drive.runner);
-            let info = driver.namespace(Some(1), &mut Host::new(&clock, &mut drive.runner)).unwrap();
+            let mut drive = Loopback::inline(store, (), config(lba_size, 1)).unwrap();
+            let driver = drive.driver(DriverConfig::default(), &clock).unwrap();
+            let info = driver.namespace(Some(1), &mut drive.host(&clock)).unwrap();
             assert_eq!(info.block_size, lba_size);
             let config = InitiatorConfig { policy, ..Default::default() };
-            let mut io = Initiator::new(&driver, config, clock, &mut drive.runner, None).unwrap();
+            let mut io = Initiator::new(&driver, config, clock, &mut drive.peer, None).unwrap();
             let mut model = Model::new(0, info.blocks as usize, lba_size as usize);
             work(&mut io, &mut model, &mut Random::new(u64::from(lba_size)), commands, false);
             sweep(&mut io, &model);
@@ -275,9 +271,9 @@ fn inline_all_policies_both_formats() {
 fn threads_over<S: Store>(store: S, lba_size: u32, reactors: usize, commands: u64) {
     let clock = TscClock::new();
     let rest = Rest { idle_ns: 20_000, ..Rest::default() };
-    let drive = nearside_front_loop::threaded(store, (), config(lba_size, reactors), clock, rest).unwrap();
-    let driver = attach(drive.function.clone(), &clock, &mut Threaded);
-    let blocks = driver.namespace(Some(1), &mut Host::threaded(&clock)).unwrap().blocks;
+    let mut drive = Loopback::threaded(store, (), config(lba_size, reactors), rest).unwrap();
+    let driver = drive.driver(DriverConfig::default(), &clock).unwrap();
+    let blocks = driver.namespace(Some(1), &mut drive.host(&clock)).unwrap().blocks;
     let service = Service::start(&driver, 64, clock, || ()).unwrap();
     let threads = 3;
     let each = blocks / threads;
@@ -321,8 +317,8 @@ fn queues_are_deleted_under_load() {
     let delay = Delay { stall_every: 50, stall_ns: 200_000, ..Delay::fixed(2_000) };
     let store = Modelled::new(Dram::new(16 << 20, 512).unwrap(), delay.medium());
     let rest = Rest { idle_ns: 20_000, ..Rest::default() };
-    let drive = nearside_front_loop::threaded(store, (), config(512, 1), clock, rest).unwrap();
-    let driver = attach(drive.function.clone(), &clock, &mut Threaded);
+    let mut drive = Loopback::threaded(store, (), config(512, 1), rest).unwrap();
+    let driver = drive.driver(DriverConfig::default(), &clock).unwrap();
     let rounds = number("NEARSIDE_ROUNDS", 300);
     let deleted = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -400,8 +396,8 @@ fn queues_are_deleted_under_load() {
 fn a_reset_under_load_gives_everything_back() {
     let clock = TscClock::new();
     let store = Modelled::new(Dram::new(16 << 20, 512).unwrap(), Delay::fixed(50_000).medium());
-    let drive = nearside_front_loop::threaded(store, (), config(512, 1), clock, Rest::default()).unwrap();
-    let mut driver = attach(drive.function.clone(), &clock, &mut Threaded);
+    let mut drive = Loopback::threaded(store, (), config(512, 1), Rest::default()).unwrap();
+    let mut driver = drive.driver(DriverConfig::default(), &clock).unwrap();
     for round in 0..10u64 {
         let service = Service::start(&driver, 16, clock, || ()).unwrap();
         std::thread::scope(|scope| {

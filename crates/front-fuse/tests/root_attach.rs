@@ -7,15 +7,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use nearside_clock::TscClock;
 use nearside_conformance::needs;
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_dma::system::Termination;
+use nearside_driver::Threaded;
+use nearside_embedded::{AnyStore, Loopback};
 use nearside_front_fuse::{AttachError, AttachOptions, Attached, attach};
-use nearside_front_loop::{Threaded, threaded};
 use nearside_store::FileOptions;
-use nearside_stores::AnyStore;
 
 /// Runs a command to its end; panics with what it said where it fails.
 fn run(command: &mut Command) -> String {
@@ -74,13 +73,13 @@ impl Place {
 /// A drive and its attachment; the attachment ends first.
 struct Serving {
     attached: Option<Attached>,
-    _drive: Threaded<AnyStore>,
+    _drive: Loopback<AnyStore, (), Threaded>,
 }
 
 impl Serving {
     fn start(place: &Place) -> Serving {
         let store = AnyStore::open(place.image.to_str().unwrap(), FileOptions::serve()).unwrap();
-        let drive = threaded(store, (), Config::default(), TscClock::new(), Rest::default()).unwrap();
+        let drive = Loopback::threaded(store, (), Config::default(), Rest::default()).unwrap();
         let attached = attach(drive.function.clone(), &AttachOptions::new(place.drive())).unwrap();
         Serving { attached: Some(attached), _drive: drive }
     }
@@ -182,7 +181,7 @@ fn serves_when_told() {
     let termination = Termination::new().unwrap();
     let dir = PathBuf::from(dir);
     let store = AnyStore::open(dir.join("disk.img").to_str().unwrap(), FileOptions::serve()).unwrap();
-    let drive = threaded(store, (), Config::default(), TscClock::new(), Rest::default()).unwrap();
+    let drive = Loopback::threaded(store, (), Config::default(), Rest::default()).unwrap();
     let attached = attach(drive.function.clone(), &AttachOptions::new(dir.join("drive"))).unwrap();
     println!("\nserving");
     attached.wait(termination).unwrap();

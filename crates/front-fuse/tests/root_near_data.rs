@@ -7,21 +7,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
-use nearside_clock::TscClock;
 use nearside_conformance::needs;
 use nearside_conformance::random::Rng;
 use nearside_device::Config;
 use nearside_device::runner::Rest;
-use nearside_firmware::Fsr;
+use nearside_embedded::{AnyStore, Loopback, firmware};
 use nearside_front_fuse::{AttachOptions, attach};
-use nearside_front_loop::threaded;
 use nearside_near_data::wire::{decode_reply, encode_request};
 use nearside_near_data::{Credentials, Failure, Operation, Record, Reply, Request, Target};
 use nearside_spec::socket::{Kind, REPLY_FRAME, ReplyFrame, RequestFrame};
 use nearside_store::FileOptions;
-use nearside_stores::AnyStore;
 
 fn run(command: &mut Command) {
     let out = command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -92,8 +88,7 @@ fn the_drive_sees_what_the_live_host_has_synced() {
     fs::create_dir(&drive_at).unwrap();
     fs::create_dir(&volume_at).unwrap();
     let store = AnyStore::open(image.to_str().unwrap(), FileOptions::serve()).unwrap();
-    let firmware = Fsr::new(Arc::new(TscClock::new()), nearside_fsr::Config::default());
-    let drive = threaded(store, firmware, Config::default(), TscClock::new(), Rest::default()).unwrap();
+    let drive = Loopback::threaded(store, firmware(), Config::default(), Rest::default()).unwrap();
     let attached = attach(drive.function.clone(), &AttachOptions::new(&drive_at)).unwrap();
     run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(attached.file()));
     run(Command::new("mount").args(["-o", "loop"]).arg(attached.file()).arg(&volume_at));

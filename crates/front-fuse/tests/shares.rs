@@ -10,7 +10,8 @@ use nearside_clock::{Nanos, TscClock};
 use nearside_device::firmware::{Job, Outcome, Progress, Seat, Turn, Worker};
 use nearside_device::runner::Rest;
 use nearside_device::{Config, Firmware, Namespace, Observer};
-use nearside_driver::{Driver, DriverConfig, Policy, Threaded};
+use nearside_driver::{DriverConfig, Policy, Threaded};
+use nearside_embedded::Loopback;
 use nearside_front_fuse::{Host, HostError, Limits, Server, User};
 use nearside_near_data::wire::encode_request;
 use nearside_near_data::{Credentials, Operation, Request, Target};
@@ -96,25 +97,17 @@ impl Worker for Runs {
 struct Drive {
     seen: Seen,
     host: Arc<Host>,
-    _drive: nearside_front_loop::Threaded<Dram, Endless>,
+    _drive: Loopback<Dram, Endless, Threaded>,
 }
 
 impl Drive {
     fn start() -> Drive {
         let (seen, clock) = (Seen::default(), TscClock::new());
         let store = Dram::new(8 << 20, 512).unwrap();
-        let drive = nearside_front_loop::threaded(
-            store,
-            Endless(seen.clone()),
-            Config::default(),
-            clock,
-            Rest::default(),
-        )
-        .unwrap();
+        let mut drive =
+            Loopback::threaded(store, Endless(seen.clone()), Config::default(), Rest::default()).unwrap();
         let config = DriverConfig { timeout_ms: 3_600_000, ..DriverConfig::default() };
-        let driver =
-            Driver::start(drive.function.clone(), config, &mut nearside_driver::Host::threaded(&clock))
-                .unwrap();
+        let driver = drive.driver(config, &clock).unwrap();
         let host = Arc::new(Host::new(driver, Policy::Hybrid, 2).unwrap());
         Drive { seen, host, _drive: drive }
     }

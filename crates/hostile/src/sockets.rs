@@ -17,7 +17,8 @@ use nearside_clock::{SimClock, TscClock};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_dma::system::Peer;
-use nearside_driver::{Driver, DriverConfig, Policy, Threaded};
+use nearside_driver::{DriverConfig, Policy, Threaded};
+use nearside_embedded::{Loopback, firmware};
 use nearside_firmware::Fsr;
 use nearside_front_fuse::{self as front, Caller, Host, serve};
 use nearside_fsrlib::{Ask, Completion, Error, Route, Session, SocketTransport, Transport, describe};
@@ -33,7 +34,7 @@ use crate::nvme::tiny;
 /// A drive on a thread, and its host.
 struct Drive {
     host: Host,
-    _drive: nearside_front_loop::Threaded<Dram, Fsr>,
+    _drive: Loopback<Dram, Fsr, Threaded>,
 }
 
 thread_local! {
@@ -43,18 +44,11 @@ thread_local! {
 impl Drive {
     fn new() -> Result<Drive, Box<dyn std::error::Error>> {
         let store = crate::near_data::store()?;
-        let clock = TscClock::new();
-        let firmware = Fsr::new(Arc::new(clock), Default::default());
-        let drive = nearside_front_loop::threaded(
-            store,
-            firmware,
-            Config { io_queues: 4, ..Config::default() },
-            clock,
-            Rest { idle_ns: 20_000, ..Rest::default() },
-        )?;
+        let controller = Config { io_queues: 4, ..Config::default() };
+        let rest = Rest { idle_ns: 20_000, ..Rest::default() };
+        let mut drive = Loopback::threaded(store, firmware(), controller, rest)?;
         let config = DriverConfig { queues: 3, ..DriverConfig::default() };
-        let driver =
-            Driver::start(drive.function.clone(), config, &mut nearside_driver::Host::threaded(&clock))?;
+        let driver = drive.driver(config, &TscClock::new())?;
         Ok(Drive { host: Host::new(driver, Policy::Hybrid, 1)?, _drive: drive })
     }
 }

@@ -1,7 +1,7 @@
 //! Media by name, for simulated time.
 
+use nearside_embedded::Model;
 use nearside_media::Medium;
-use nearside_stores::Model;
 
 /// How often over a NAND drive's capacity is written at random before it is measured: by then every write is paid for by collection.
 const ROUNDS: f64 = 1.0;

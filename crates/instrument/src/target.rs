@@ -10,6 +10,7 @@
 //! A file or block device is opened for reading only, unless the run writes; one that is used or not empty must then be given up by name. A
 //! plain path is what it is for the other commands: a drive in this process over it.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,13 +19,13 @@ use std::sync::Arc;
 
 use nearside_clock::TscClock;
 use nearside_device::Config;
-use nearside_device::runner::{self, Rest};
+use nearside_device::runner::Rest;
 use nearside_dma::uring::Completion;
 use nearside_driver::tcp::{Address, Association, Options};
 use nearside_driver::{
-    Controller, Driver, DriverConfig, Host, Initiator, InitiatorConfig, Peer, Policy, QueueConfig, Service,
-    Threaded,
+    Controller, DriverConfig, Host, Initiator, InitiatorConfig, Policy, QueueConfig, Service,
 };
+use nearside_embedded::{AnyStore, Loopback};
 use nearside_loadgen::engine::Engine;
 use nearside_loadgen::engine::file::{OpenMode, Target as File, TargetError};
 use nearside_loadgen::engine::initiator::Policed;
@@ -34,7 +35,6 @@ use nearside_loadgen::engine::queue::Queue;
 use nearside_loadgen::engine::uring::Uring;
 use nearside_loadgen::safety::{Refusal, may_write};
 use nearside_store::{FileOptions, Store};
-use nearside_stores::AnyStore;
 
 /// How a file or block device is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +181,7 @@ pub struct Open {
     /// What a reader should know, a sentence each.
     pub notes: Vec<String>,
     // After the engine: the host ends before the drive.
-    _drive: Option<runner::Threaded>,
+    _drive: Option<Box<dyn Any>>,
 }
 
 impl Target {
@@ -313,26 +313,23 @@ impl Open {
         let depth = usize::from(needs.depth);
         let buffers = depth * (needs.bytes.next_power_of_two().max(4096) as usize + 2 * 8192);
         let driver_config = DriverConfig { pool_bytes: buffers + QUEUES, ..DriverConfig::default() };
-        let (engine, threads): (Box<dyn Engine>, _) = if policy == Policy::Polled {
-            let mut drive = nearside_front_loop::inline(store, (), config).map_err(started)?;
-            let mut host = Host::new(&clock, &mut drive.runner);
-            let driver = Driver::start(drive.function, driver_config, &mut host).map_err(driven)?;
-            let namespace = driver.namespace(Some(1), &mut host).map_err(driven)?;
-            let queue = Queue::new(&driver, namespace, needs.depth, needs.bytes, None, drive.runner, clock);
+        let (engine, drive): (Box<dyn Engine>, Option<Box<dyn Any>>) = if policy == Policy::Polled {
+            let mut drive = Loopback::inline(store, (), config).map_err(started)?;
+            let driver = drive.driver(driver_config, &clock).map_err(driven)?;
+            let namespace = driver.namespace(Some(1), &mut drive.host(&clock)).map_err(driven)?;
+            let queue = Queue::new(&driver, namespace, needs.depth, needs.bytes, None, drive.peer, clock);
             (Box::new(queue.map_err(driven)?), None)
         } else {
-            let drive = nearside_front_loop::threaded(store, (), config, clock, Rest::default());
-            let drive = drive.map_err(started)?;
-            let mut host = Host::threaded(clock);
-            let driver = Driver::start(drive.function, driver_config, &mut host).map_err(driven)?;
-            let namespace = driver.namespace(Some(1), &mut host).map_err(driven)?;
+            let mut drive = Loopback::threaded(store, (), config, Rest::default()).map_err(started)?;
+            let driver = drive.driver(driver_config, &clock).map_err(driven)?;
+            let namespace = driver.namespace(Some(1), &mut drive.host(&clock)).map_err(driven)?;
             let service = Service::start(&driver, needs.depth, clock, || {}).map_err(driven)?;
             let queue = QueueConfig { depth: needs.depth, interrupt: true };
             let config = InitiatorConfig { queue, policy };
-            let initiator = Initiator::new(&driver, config, clock, Threaded, Some(service.handle()));
+            let initiator = Initiator::new(&driver, config, clock, drive.peer, Some(service.handle()));
             let policed =
                 Policed::new(initiator.map_err(driven)?, Some(service), namespace, needs.bytes, None);
-            (Box::new(policed.map_err(driven)?), Some(drive.runner))
+            (Box::new(policed.map_err(driven)?), Some(Box::new(drive)))
         };
         let how = match policy {
             Policy::Polled => "polled, drive and driver on one thread",
@@ -340,7 +337,7 @@ impl Open {
             Policy::Hybrid => "hybrid, the drive on a thread of its own",
         };
         let name = format!("nearside, {how}");
-        Ok(Open { engine, name, capacity, block_size, fresh: false, notes: Vec::new(), _drive: threads })
+        Ok(Open { engine, name, capacity, block_size, fresh: false, notes: Vec::new(), _drive: drive })
     }
 }
 

@@ -8,10 +8,9 @@ use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_dma::uring::{Completion, available};
 use nearside_driver::{
-    Controller, Driver, DriverConfig, Host, Initiator, InitiatorConfig, Policy, QueueConfig, Service,
-    Threaded,
+    Controller, DriverConfig, Host, Initiator, InitiatorConfig, Policy, QueueConfig, Service, Threaded,
 };
-use nearside_front_loop as front;
+use nearside_embedded::Loopback;
 use nearside_loadgen::engine::file::{OpenMode, Target, TargetError};
 use nearside_loadgen::engine::initiator::Policed;
 use nearside_loadgen::engine::mapped::Mapped;
@@ -164,16 +163,11 @@ fn store() -> Dram {
 #[test]
 fn a_drive_on_this_thread() {
     let clock = TscClock::new();
-    let mut drive = front::inline(store(), (), Config::default()).unwrap();
-    let driver = Driver::start(
-        drive.function.clone(),
-        DriverConfig::default(),
-        &mut Host::new(&clock, &mut drive.runner),
-    )
-    .unwrap();
-    let namespace = driver.namespace(Some(1), &mut Host::new(&clock, &mut drive.runner)).unwrap();
+    let mut drive = Loopback::inline(store(), (), Config::default()).unwrap();
+    let driver = drive.driver(DriverConfig::default(), &clock).unwrap();
+    let namespace = driver.namespace(Some(1), &mut drive.host(&clock)).unwrap();
     let mut engine =
-        Queue::new(&driver, namespace, DEPTH as u16, 16_384, verifier(), drive.runner, clock).unwrap();
+        Queue::new(&driver, namespace, DEPTH as u16, 16_384, verifier(), drive.peer, clock).unwrap();
     works(&mut engine, Pace::default());
     assert!(engine.cost().device_ns > 0);
     let io = Io { token: 0, direction: Direction::Read, offset: 100, len: 512 };
@@ -189,16 +183,11 @@ fn a_drive_in_simulated_time() {
     let run = || {
         let clock = SimClock::new();
         let store = Modelled::new(store(), Delay::fixed(10_000).medium());
-        let mut drive = front::inline(store, (), Config::default()).unwrap();
-        let driver = Driver::start(
-            drive.function.clone(),
-            DriverConfig::default(),
-            &mut Host::new(&clock, &mut drive.runner),
-        )
-        .unwrap();
-        let namespace = driver.namespace(Some(1), &mut Host::new(&clock, &mut drive.runner)).unwrap();
+        let mut drive = Loopback::inline(store, (), Config::default()).unwrap();
+        let driver = drive.driver(DriverConfig::default(), &clock).unwrap();
+        let namespace = driver.namespace(Some(1), &mut drive.host(&clock)).unwrap();
         let mut engine =
-            Queue::new(&driver, namespace, 128, 16_384, verifier(), drive.runner, clock.clone()).unwrap();
+            Queue::new(&driver, namespace, 128, 16_384, verifier(), drive.peer, clock.clone()).unwrap();
         let mut plan = plan(1);
         plan.streams[0].arrivals = Arrivals::Poisson { rate: 50_000.0 };
         simulated(&plan, &mut engine, &clock).unwrap()
@@ -213,10 +202,9 @@ fn a_drive_in_simulated_time() {
 #[test]
 fn a_drive_by_every_policy() {
     let clock = TscClock::new();
-    let drive = front::threaded(store(), (), Config::default(), clock, Rest::default()).unwrap();
-    let driver =
-        Driver::start(drive.function.clone(), DriverConfig::default(), &mut Host::threaded(&clock)).unwrap();
-    let namespace = driver.namespace(Some(1), &mut Host::threaded(&clock)).unwrap();
+    let mut drive = Loopback::threaded(store(), (), Config::default(), Rest::default()).unwrap();
+    let driver = drive.driver(DriverConfig::default(), &clock).unwrap();
+    let namespace = driver.namespace(Some(1), &mut drive.host(&clock)).unwrap();
     for policy in [Policy::Polled, Policy::Interrupt, Policy::Hybrid] {
         for served in [false, true] {
             let service = served.then(|| Service::start(&driver, DEPTH as u16, clock, || ()).unwrap());
@@ -235,15 +223,10 @@ fn a_drive_by_every_policy() {
 #[test]
 fn a_device_that_is_gone_ends_the_run() {
     let clock = TscClock::new();
-    let mut drive = front::inline(store(), (), Config::default()).unwrap();
-    let driver = Driver::start(
-        drive.function.clone(),
-        DriverConfig::default(),
-        &mut Host::new(&clock, &mut drive.runner),
-    )
-    .unwrap();
-    let namespace = driver.namespace(Some(1), &mut Host::new(&clock, &mut drive.runner)).unwrap();
-    let mut engine = Queue::new(&driver, namespace, 8, 16_384, None, drive.runner, clock).unwrap();
+    let mut drive = Loopback::inline(store(), (), Config::default()).unwrap();
+    let driver = drive.driver(DriverConfig::default(), &clock).unwrap();
+    let namespace = driver.namespace(Some(1), &mut drive.host(&clock)).unwrap();
+    let mut engine = Queue::new(&driver, namespace, 8, 16_384, None, drive.peer, clock).unwrap();
     driver.stop(&mut Host::new(&clock, engine.peer())).unwrap();
     let ran = real(&plan(4), &mut engine, &clock, Pace::default()).unwrap();
     assert_eq!(ran.outcome.streams[0].first_error.unwrap().0, Failure::Gone);

@@ -12,7 +12,7 @@ use nearside_driver::{
     Command, Completed, Controller, DmaBuffer, Driver, DriverConfig, Host, Peer, QueueConfig, QueuePair,
     Transport, Turn,
 };
-use nearside_front_loop::Runner;
+use nearside_embedded::{Loopback, Runner};
 use nearside_loadgen::engine::{Done, Engine, Failure, Io, Next, Submit};
 use nearside_loadgen::run::{SimError, simulated};
 use nearside_loadgen::{Direction, Outcome, Plan};
@@ -59,7 +59,7 @@ pub struct Drive<S: Store, F: Firmware<S> = ()> {
     // Dropped in this order: the host before the drive.
     queue: QueuePair,
     driver: Driver,
-    runner: Runner<S, F>,
+    peer: Passing<Runner<S, F>>,
     /// One for each token; `None` while the drive has it.
     buffers: Vec<Option<DmaBuffer>>,
     block_shift: u32,
@@ -103,15 +103,16 @@ impl<S: Store, F: Firmware<S>> Drive<S, F> {
         config: &DriveConfig,
         clock: SimClock,
     ) -> Result<Self, DriveError> {
-        let mut drive = nearside_front_loop::inline(store, firmware, config.controller.clone())?;
-        let mut host = Host::new(&clock, Passing(&mut drive.runner, clock.clone()));
+        let drive = Loopback::inline(store, firmware, config.controller.clone())?;
+        let mut drive = drive.map(|runner| Passing(runner, clock.clone()));
         let depth = usize::from(config.depth);
         let buffers = depth * config.largest.next_power_of_two().max(4096);
         // Beside the buffers: a page of PRP list for each slot, the rings.
         let pool_bytes = buffers + depth * 8192 + (8 << 20);
         let driver_config = DriverConfig { pool_bytes, queues: 1, ..DriverConfig::default() };
-        let driver = Driver::start(drive.function, driver_config, &mut host)?;
-        let queue = driver.queue(QueueConfig { depth: config.depth, interrupt: false }, &mut host)?;
+        let driver = drive.driver(driver_config, &clock)?;
+        let queue = QueueConfig { depth: config.depth, interrupt: false };
+        let queue = driver.queue(queue, &mut drive.host(&clock))?;
         let largest = config.largest.min(driver.max_transfer());
         let buffers =
             (0..queue.depth()).map(|_| driver.pool().take(largest).map(Some)).collect::<Result<_, _>>()?;
@@ -120,7 +121,7 @@ impl<S: Store, F: Firmware<S>> Drive<S, F> {
             driver,
             buffers,
             block_shift: config.controller.lba_size.trailing_zeros(),
-            runner: drive.runner,
+            peer: drive.peer,
             step_at: None,
             refused: Vec::new(),
             clock,
@@ -147,8 +148,7 @@ impl<S: Store, F: Firmware<S>> Drive<S, F> {
     /// # Errors
     /// As [`Driver::shut_down`].
     pub fn shut_down(mut self) -> Result<(), DriveError> {
-        let passing = Passing(&mut self.runner, self.clock.clone());
-        Ok(self.driver.shut_down(&mut Host::new(&self.clock, passing))?)
+        Ok(self.driver.shut_down(&mut Host::new(&self.clock, &mut self.peer))?)
     }
 
     /// Steps the drive until it has nothing more to do at this moment. After reads and writes a step's next time is exact, so that
@@ -156,10 +156,10 @@ impl<S: Store, F: Firmware<S>> Drive<S, F> {
     #[inline]
     fn turn(&mut self, now: Nanos) {
         loop {
-            let step = self.runner.step(now);
+            let step = self.peer.0.step(now);
             self.step_at = step.next;
             let again = step.next.is_some_and(|at| at <= now);
-            if step.work == 0 || !again && self.runner.reactors().iter().all(Reactor::is_quiet) {
+            if step.work == 0 || !again && self.peer.0.reactors().iter().all(Reactor::is_quiet) {
                 return;
             }
         }
@@ -168,8 +168,8 @@ impl<S: Store, F: Firmware<S>> Drive<S, F> {
     /// The controller failed: what is out comes back with an error.
     #[cold]
     fn give_up(&mut self, done: &mut Vec<Done>, now: Nanos) {
-        let Self { queue, driver, runner, clock, buffers, .. } = self;
-        let mut host = Host::new(&*clock, Passing(runner, clock.clone()));
+        let Self { queue, driver, peer, clock, buffers, .. } = self;
+        let mut host = Host::new(&*clock, peer);
         driver.rescue(queue, &mut host, |completed| done.push(ended(completed, buffers, now)));
     }
 }

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use nearside_clock::{Clock, Nanos, SimClock};
 use nearside_device::{Config, Namespace};
 use nearside_dma::{IoBuffer, Memory};
-use nearside_driver::{Driver, DriverConfig, Host, Initiator, InitiatorConfig, Policy, QueueConfig};
+use nearside_driver::{DriverConfig, Initiator, InitiatorConfig, Policy, QueueConfig};
+use nearside_embedded::{Loopback, Runner};
 use nearside_firmware::Fsr;
 use nearside_firmware::{Breakdown, Config as FsrConfig, Part, Trace};
-use nearside_front_loop::Runner;
 use nearside_fsrlib::{Completion, Error, QueueTransport, Session, Transport};
 use nearside_store::{Channel, Data, Operation, Store, Submitted, Token};
 
@@ -99,14 +99,14 @@ impl<S: Store> NearData<S> {
             },
         ));
         let firmware = Fsr::traced(Arc::new(clock.clone()), config.firmware, trace.clone());
-        let drive = nearside_front_loop::inline(store, firmware, Config::default())?;
-        let mut peer = Passing(drive.runner, clock.clone());
+        let drive = Loopback::inline(store, firmware, Config::default())?;
+        let mut drive = drive.map(|runner| Passing(runner, clock.clone()));
         // An hour: simulated work may take its time.
         let settings = DriverConfig { timeout_ms: 3_600_000, ..DriverConfig::default() };
-        let driver = Driver::start(drive.function, settings, &mut Host::new(&clock, &mut peer))?;
+        let driver = drive.driver(settings, &clock)?;
         let queue = QueueConfig { depth: 32, interrupt: false };
         let initiator = InitiatorConfig { queue, policy: Policy::Polled };
-        let initiator = Initiator::new(&driver, initiator, clock.clone(), peer, None)?;
+        let initiator = Initiator::new(&driver, initiator, clock.clone(), drive.peer, None)?;
         let inner = QueueTransport::new(initiator, None).map_err(std::io::Error::other)?;
         let (namespace, host_ns) = (drive.namespace, config.host_ns);
         let way = Way { inner, namespace, clock: clock.clone(), host_ns };

@@ -107,7 +107,7 @@ fn execute(request: Request, target: &AnyTarget, hands: Option<&Hands>) -> Resul
 fn find(
     target: &AnyTarget,
     nqn: Option<&str>,
-) -> Result<Arc<nearside_front_tcp::Offer<nearside_stores::AnyStore, nearside_firmware::Fsr>>, String> {
+) -> Result<Arc<nearside_front_tcp::Offer<nearside_embedded::AnyStore, nearside_firmware::Fsr>>, String> {
     let mut offers = target.offers();
     match nqn {
         Some(nqn) => offers.into_iter().find(|o| o.nqn == nqn).ok_or(format!("there is no subsystem {nqn}")),

@@ -8,12 +8,12 @@ use std::time::Duration;
 use nearside_clock::{Clock, TscClock};
 use nearside_device::{Identity, Namespace, Subsystem};
 use nearside_dma::Memory;
+use nearside_embedded::AnyStore;
 use nearside_firmware as firmware;
 use nearside_firmware::Fsr;
 use nearside_firmware::{Hands, Workers};
 use nearside_front_tcp::{Offer, Options, Server, Target};
 use nearside_store::{Data, FileOptions, Operation, Submitted, Token};
-use nearside_stores::AnyStore;
 
 use super::limits;
 use super::names;

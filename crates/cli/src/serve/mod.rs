@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use nearside_dma::system::Termination;
-use nearside_stores::models_help;
+use nearside_embedded::models_help;
 
 use crate::failure::{Failure, Outcome};
 use crate::in_use::InUse;

@@ -9,8 +9,8 @@ use nearside_device::runner::Rest;
 use nearside_dma::IoBuffer;
 use nearside_driver::tcp::{Association, Initiator};
 use nearside_driver::{Command, Failure, Policy};
+use nearside_embedded::Loopback;
 use nearside_front_fuse::{AttachOptions, Attached, attach};
-use nearside_front_loop::threaded;
 use nearside_spec::Status;
 
 use nearside_store::{
@@ -26,7 +26,7 @@ const BLOCK: usize = 4096;
 fn failing(folder: &std::path::Path) -> (impl Sized, Attached, Arc<Mutex<Plan>>) {
     let store = Faulty::new(Dram::new(1 << 20, 512).unwrap(), 1, []);
     let plan = store.plan();
-    let drive = threaded(store, (), Config::default(), TscClock::new(), Rest::default()).unwrap();
+    let drive = Loopback::threaded(store, (), Config::default(), Rest::default()).unwrap();
     let attached = attach(drive.function.clone(), &AttachOptions::new(folder)).unwrap();
     // In the order in which they may be dropped, last first.
     (drive, attached, plan)

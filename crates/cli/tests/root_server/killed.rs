@@ -9,8 +9,8 @@ use nearside_clock::TscClock;
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_driver::{Command, Policy};
+use nearside_embedded::Loopback;
 use nearside_front_fuse::{AttachOptions, attach};
-use nearside_front_loop::threaded;
 use nearside_loadgen::random::Random;
 use nearside_spec::command::transfer;
 use nearside_store::{File, FileOptions, Lossy};
@@ -95,7 +95,7 @@ fn nothing_that_was_acknowledged_as_durable_is_lost() {
     }
     let folder = tempfile::tempdir().unwrap();
     let store = Lossy::new(BLOCKS * BLOCK as u64, SECTOR as u32).unwrap();
-    let drive = threaded(store.clone(), (), Config::default(), TscClock::new(), Rest::default()).unwrap();
+    let drive = Loopback::threaded(store.clone(), (), Config::default(), Rest::default()).unwrap();
     let attached = attach(drive.function.clone(), &AttachOptions::new(folder.path())).unwrap();
     let file = attached.file();
     let mut known = vec![Known::default(); BLOCKS as usize];

@@ -1,17 +1,17 @@
 //! The front for a live host: the namespace as a file in a mount, and the socket beside it.
 
+use std::any::Any;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use nearside_clock::TscClock;
 use nearside_conformance::front::{Front, Fronts, Refusal};
 use nearside_device::Config;
-use nearside_device::runner::{Rest, Threaded};
-use nearside_firmware::Fsr;
+use nearside_device::runner::Rest;
+use nearside_embedded::{Loopback, firmware};
 use nearside_front_fuse::{AttachOptions, Attached, attach};
 use nearside_spec::Status;
 use nearside_spec::socket::{Hello, Kind, REPLY_FRAME, ReplyFrame, RequestFrame};
@@ -36,21 +36,18 @@ struct Mounted {
     /// Connections that nobody is using.
     idle: Mutex<Vec<UnixStream>>,
     attached: Mutex<Option<Attached>>,
-    _drive: Threaded,
+    _drive: Box<dyn Any + Send + Sync>,
     _place: tempfile::TempDir,
 }
 
 impl Fronts for Fuse {
     fn start<S: Store>(&self, store: S) -> Box<dyn Front> {
-        let clock = TscClock::new();
         let place = tempfile::tempdir().unwrap();
         let writable = !store.read_only();
-        let firmware = Fsr::new(Arc::new(clock), nearside_fsr::Config::default());
-        let drive = nearside_front_loop::threaded(store, firmware, Config::default(), clock, Rest::default());
-        let drive = drive.unwrap();
+        let drive = Loopback::threaded(store, firmware(), Config::default(), Rest::default()).unwrap();
         let at = place.path().join("drive");
         fs::create_dir(&at).unwrap();
-        let attached = attach(drive.function, &AttachOptions::new(at)).unwrap();
+        let attached = attach(drive.function.clone(), &AttachOptions::new(at)).unwrap();
         let open = |flags| {
             let mut options = fs::OpenOptions::new();
             options.read(true).write(writable).custom_flags(flags).open(attached.file()).unwrap()
@@ -67,7 +64,7 @@ impl Fronts for Fuse {
             socket,
             idle: Mutex::default(),
             attached,
-            _drive: drive.runner,
+            _drive: Box::new(drive),
             _place: place,
         })
     }

@@ -9,10 +9,10 @@ use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_driver::{
     Command, Controller, DmaBuffer, Driver, DriverConfig, Failure, Host, Initiator, InitiatorConfig, Peer,
-    Policy, QueueConfig, Threaded, Turn,
+    Policy, QueueConfig, Turn,
 };
+use nearside_embedded::{Loopback, Runner, firmware};
 use nearside_firmware::Fsr;
-use nearside_front_loop::Runner;
 use nearside_spec::Status;
 use nearside_spec::command::near_data;
 use nearside_store::Store;
@@ -41,51 +41,42 @@ impl<S: Store> Peer for Shared<S> {
 }
 
 /// Queue pairs of one driver: a thread uses the first that is free.
-struct Queues<P> {
+struct Queues<S: Store, P> {
     driver: Driver,
     config: InitiatorConfig,
-    peer: P,
     queues: Vec<Mutex<Initiator<P, TscClock>>>,
     turn: AtomicU64,
     block: u64,
     capacity: u64,
-    _threads: Option<nearside_device::runner::Threaded>,
+    drive: Loopback<S, Fsr, P>,
 }
 
 impl Fronts for Looped {
     fn start<S: Store>(&self, store: S) -> Box<dyn Front> {
-        let clock = TscClock::new();
-        let firmware = Fsr::new(Arc::new(clock), nearside_fsr::Config::default());
         let config = Config { lba_size: self.lba_size, reactors: self.reactors.max(1), ..Config::default() };
         if self.reactors == 0 {
-            let drive = nearside_front_loop::inline(store, firmware, config).unwrap();
-            let peer = Shared(Arc::new(Mutex::new(drive.runner)));
-            return Box::new(Queues::new(drive.function, peer, Policy::Polled, None));
+            let drive = Loopback::inline(store, firmware(), config).unwrap();
+            let drive = drive.map(|runner| Shared(Arc::new(Mutex::new(runner))));
+            return Box::new(Queues::new(drive, Policy::Polled));
         }
-        let drive = nearside_front_loop::threaded(store, firmware, config, clock, Rest::default()).unwrap();
-        Box::new(Queues::new(drive.function, Threaded, Policy::Hybrid, Some(drive.runner)))
+        let drive = Loopback::threaded(store, firmware(), config, Rest::default()).unwrap();
+        Box::new(Queues::new(drive, Policy::Hybrid))
     }
 }
 
-impl<P: Peer + Clone> Queues<P> {
-    fn new(
-        function: nearside_dma::Function,
-        mut peer: P,
-        policy: Policy,
-        threads: Option<nearside_device::runner::Threaded>,
-    ) -> Self {
+impl<S: Store, P: Peer + Clone> Queues<S, P> {
+    fn new(mut drive: Loopback<S, Fsr, P>, policy: Policy) -> Self {
         let clock = TscClock::new();
-        let driver =
-            Driver::start(function, DriverConfig::default(), &mut Host::new(&clock, &mut peer)).unwrap();
-        let info = driver.namespace(Some(1), &mut Host::new(&clock, &mut peer)).unwrap();
-        let config =
-            InitiatorConfig { queue: QueueConfig { depth: 8, interrupt: threads.is_some() }, policy };
+        let driver = drive.driver(DriverConfig::default(), &clock).unwrap();
+        let info = driver.namespace(Some(1), &mut drive.host(&clock)).unwrap();
+        let queue = QueueConfig { depth: 8, interrupt: policy != Policy::Polled };
+        let config = InitiatorConfig { queue, policy };
         let queues = (0..4)
-            .map(|_| Mutex::new(Initiator::new(&driver, config, clock, peer.clone(), None).unwrap()))
+            .map(|_| Mutex::new(Initiator::new(&driver, config, clock, drive.peer.clone(), None).unwrap()))
             .collect();
         let block = u64::from(info.block_size);
         let (capacity, turn) = (info.blocks * block, AtomicU64::new(0));
-        Queues { driver, config, peer, queues, turn, block, capacity, _threads: threads }
+        Queues { driver, config, queues, turn, block, capacity, drive }
     }
 
     fn queue(&self) -> MutexGuard<'_, Initiator<P, TscClock>> {
@@ -120,7 +111,7 @@ impl<P: Peer + Clone> Queues<P> {
     }
 }
 
-impl<P: Peer + Clone + Send + Sync> Front for Queues<P> {
+impl<S: Store, P: Peer + Clone + Send + Sync> Front for Queues<S, P> {
     fn capacity(&self) -> u64 {
         self.capacity
     }
@@ -209,7 +200,7 @@ impl<P: Peer + Clone + Send + Sync> Front for Queues<P> {
     }
 
     fn abandon(&self, request: &[u8]) {
-        let peer = self.peer.clone();
+        let peer = self.drive.peer.clone();
         let mut leaver = Initiator::new(&self.driver, self.config, TscClock::new(), peer, None).unwrap();
         let mut buffer = self.buffer(4096);
         buffer.write(0, request);
@@ -219,6 +210,6 @@ impl<P: Peer + Clone + Send + Sync> Front for Queues<P> {
     }
 
     fn end(&self) {
-        self.driver.stop(&mut Host::new(&TscClock::new(), &mut self.peer.clone())).unwrap();
+        self.driver.stop(&mut Host::new(&TscClock::new(), &mut self.drive.peer.clone())).unwrap();
     }
 }

@@ -15,9 +15,10 @@ use nearside_clock::TscClock;
 use nearside_conformance::needs;
 use nearside_device::Config;
 use nearside_device::runner::Rest;
+use nearside_driver::Threaded;
+use nearside_embedded::{Loopback, firmware};
 use nearside_firmware::Fsr;
 use nearside_front_fuse::{AttachOptions, Attached, attach};
-use nearside_front_loop::{Threaded, threaded};
 use nearside_fsrlib::{
     Answer, Ask, Digest, Entry, Error, Failure, Operation, Record, SearchOptions, Session, SocketTransport,
 };
@@ -60,7 +61,7 @@ impl Drop for Mounted {
 pub struct Rig {
     mounted: Option<Mounted>,
     attached: Option<Attached>,
-    drive: Threaded<Dram, Fsr>,
+    drive: Loopback<Dram, Fsr, Threaded>,
     folder: tempfile::TempDir,
     pub session: Session<SocketTransport>,
     pub hits: u64,
@@ -137,10 +138,8 @@ impl Rig {
         let (drive_at, volume_at) = (folder.path().join("drive"), folder.path().join("volume"));
         fs::create_dir(&drive_at).unwrap();
         fs::create_dir(&volume_at).unwrap();
-        let clock = TscClock::new();
-        let firmware = Fsr::new(Arc::new(clock), nearside_fsr::Config::default());
         let store = Dram::new(bytes, 512).unwrap();
-        let drive = threaded(store, firmware, Config::default(), clock, Rest::default()).unwrap();
+        let drive = Loopback::threaded(store, firmware(), Config::default(), Rest::default()).unwrap();
         let attached = attach(drive.function.clone(), &AttachOptions::new(&drive_at)).unwrap();
         let file = attached.file();
         // All at once: nothing is initialised while the rounds run.
@@ -149,7 +148,7 @@ impl Rig {
         run(Command::new("mount").args(["-o", mount]).arg(&file).arg(&volume_at));
         let mounted = Some(Mounted(volume_at));
         let transport = SocketTransport::connect(attached.socket()).unwrap();
-        let session = Session::new(transport, Arc::new(clock));
+        let session = Session::new(transport, Arc::new(TscClock::new()));
         Rig { mounted, attached: Some(attached), drive, folder, session, hits: 0, misses: 0 }
     }
 

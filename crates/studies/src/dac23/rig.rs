@@ -20,8 +20,8 @@ use nearside_ftl::FlashStore;
 use nearside_media::nand::cosmos_plus;
 use nearside_sim::near_data::{Core, NearData, NearDataConfig, load};
 
+use nearside_embedded::AnyStore;
 use nearside_store::FileOptions;
-use nearside_stores::AnyStore;
 
 use crate::{Failure, Run};
 

@@ -4,9 +4,9 @@
 //! model's time in real time, and its host is the driver here, polled.
 
 use nearside_driver::Policy;
+use nearside_embedded::Model;
 use nearside_media::AnyMedium;
 use nearside_sim::cpu::{Costs, Host, IoProgram};
-use nearside_stores::Model;
 
 use super::layers::{Read, medians_us, traced};
 use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};

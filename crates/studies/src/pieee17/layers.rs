@@ -4,6 +4,7 @@
 //! ([`Answers`]) that is told when a completion is posted, both only where layers are measured; the driver's are taken by the caller between
 //! the driver's own calls. On, each costs one reading of the time-stamp counter; Fig. 2 measures what they add.
 
+use std::any::Any;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,13 +13,13 @@ use nearside_bench::completion::{pin, unpin};
 use nearside_bench::dataset::Rng;
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_device::firmware::{NoWorker, Seat};
-use nearside_device::runner::{self, Rest};
+use nearside_device::runner::Rest;
 use nearside_device::{Config, Firmware, Namespace, Observer};
 use nearside_dma::Memory;
 use nearside_driver::{
-    Command, Controller, DmaBuffer, Driver, DriverConfig, Host, QueueConfig, QueuePair, Threaded, Transport,
+    Command, Controller, DmaBuffer, Driver, DriverConfig, QueueConfig, QueuePair, Transport,
 };
-use nearside_front_loop as front;
+use nearside_embedded::Loopback;
 use nearside_media::Medium;
 use nearside_store::{Channel, Completion, Data, Dram, Modelled, Operation, Store, Submitted, Token};
 
@@ -163,7 +164,7 @@ pub struct Rig {
     stamps: Arc<Stamps>,
     random: Rng,
     _driver: Driver,
-    _drive: runner::Threaded,
+    _drive: Box<dyn Any>,
 }
 
 /// Bytes that reads are spread over.
@@ -203,12 +204,12 @@ fn rig<S: Store>(store: S, firmware: impl Firmware<S>, stamps: Arc<Stamps>) -> R
     pin(0);
     // The drive never sleeps: its wake-up is no layer.
     let rest = Rest { idle_ns: 1_000_000_000, early_ns: 1_000_000_000 };
-    let drive = front::threaded(store, firmware, Config { lba_size: 512, ..Config::default() }, clock, rest)?;
+    let mut drive = Loopback::threaded(store, firmware, Config { lba_size: 512, ..Config::default() }, rest)?;
     pin(1);
-    let driver = Driver::start(drive.function.clone(), DriverConfig::default(), &mut Host::threaded(&clock))?;
-    let queue = driver.queue(QueueConfig { depth: 32, interrupt: false }, &mut Host::threaded(&clock))?;
+    let driver = drive.driver(DriverConfig::default(), &clock)?;
+    let queue = driver.queue(QueueConfig { depth: 32, interrupt: false }, &mut drive.host(&clock))?;
     let buffer = Some(driver.pool().take(4096)?);
-    Ok(Rig { queue, buffer, clock, stamps, random: Rng(7), _driver: driver, _drive: drive.runner })
+    Ok(Rig { queue, buffer, clock, stamps, random: Rng(7), _driver: driver, _drive: Box::new(drive) })
 }
 
 impl Rig {

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use nearside_clock::TscClock;
 use nearside_conformance::store::suite;
 use nearside_device::Config;
-use nearside_driver::{Command, Driver, DriverConfig, Host, Initiator, InitiatorConfig};
+use nearside_driver::{Command, DriverConfig, Initiator, InitiatorConfig};
+use nearside_embedded::{AnyStore, Loopback};
 use nearside_store::FileOptions;
-use nearside_stores::AnyStore;
 
 fn open(word: &str) -> AnyStore {
     AnyStore::open(word, FileOptions::serve()).unwrap()
@@ -27,15 +27,10 @@ fn median_read(word: &str) -> Duration {
     const PAGES: u64 = 200;
     let clock = TscClock::new();
     let config = Config { lba_size: 512, ..Config::default() };
-    let mut drive = nearside_front_loop::inline(open(word), (), config).unwrap();
-    let driver = Driver::start(
-        drive.function.clone(),
-        DriverConfig::default(),
-        &mut Host::new(&clock, &mut drive.runner),
-    )
-    .unwrap();
+    let mut drive = Loopback::inline(open(word), (), config).unwrap();
+    let driver = drive.driver(DriverConfig::default(), &clock).unwrap();
     let mut initiator =
-        Initiator::new(&driver, InitiatorConfig::default(), clock, &mut drive.runner, None).unwrap();
+        Initiator::new(&driver, InitiatorConfig::default(), clock, &mut drive.peer, None).unwrap();
     for page in 0..PAGES {
         let mut buffer = initiator.buffer(4096).unwrap();
         buffer.write(0, &page.to_le_bytes().repeat(512));

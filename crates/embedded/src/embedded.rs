@@ -1,0 +1,212 @@
+//! The whole: a store, a controller over it with its firmware, a runner, a driver, and a way for FSRLib.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use nearside_clock::TscClock;
+use nearside_device::runner::{self, Rest};
+use nearside_device::{Config, Firmware, Namespace};
+use nearside_driver::{Driver, DriverConfig, Initiator, InitiatorConfig, Peer, Policy, QueueConfig, Service};
+use nearside_firmware as firmware;
+use nearside_firmware::{Fsr, Workers};
+use nearside_fsrlib::{Completion, QueueTransport, Transport};
+use nearside_store::{Beside, File, FileOptions, Store};
+
+use crate::Loopback;
+
+/// What the drive and the driver are like.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whether the drive has a thread of its own; otherwise whoever waits for it runs it, and completions are never interrupts. A policy
+    /// that needs interrupts gives it one.
+    pub threaded: bool,
+    /// How the driver waits.
+    pub policy: Policy,
+    /// Entries of the driver's queue pair.
+    pub depth: u16,
+    /// The controller.
+    pub controller: Config,
+    /// The driver. Near-data work over a large volume takes its time: a command may take an hour by default.
+    pub driver: DriverConfig,
+    /// The firmware of a drive over an image.
+    pub firmware: firmware::Config,
+    /// When a drive with a thread rests.
+    pub rest: Rest,
+    /// Threads of near-data work of [`image`]; `None`: none where the drive has no thread, else as many as the machine allows
+    /// ([`Workers::usual`]).
+    pub near_data_threads: Option<usize>,
+}
+
+impl Options {
+    fn has_threads(&self) -> bool {
+        self.threaded || self.policy != Policy::Polled
+    }
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            threaded: false,
+            policy: Policy::Polled,
+            depth: 32,
+            controller: Config::default(),
+            driver: DriverConfig { timeout_ms: 3_600_000, ..DriverConfig::default() },
+            firmware: firmware::Config::default(),
+            rest: Rest::default(),
+            near_data_threads: None,
+        }
+    }
+}
+
+/// Firmware with the bounds that a drive has by default, on this machine's clock.
+pub fn firmware() -> Fsr {
+    Fsr::new(Arc::new(TscClock::new()), firmware::Config::default())
+}
+
+/// Why the drive could not be made.
+#[derive(Debug)]
+pub enum Error {
+    /// The store.
+    Store(io::Error),
+    /// The controller or its threads.
+    Drive(io::Error),
+    /// The driver.
+    Driver(nearside_driver::Error),
+    /// FSRLib's way to it.
+    Library(nearside_fsrlib::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Store(e) => e.fmt(f),
+            Error::Drive(e) => write!(f, "the drive could not be started: {e}"),
+            Error::Driver(e) => write!(f, "the driver could not start the drive: {e}"),
+            Error::Library(e) => write!(f, "the drive has nothing to work on: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A drive that understands files over an image file or a block device, which is read through the page cache and never
+/// written. Where somebody else writes it ([`File::writer`] says who), no command relies on what another has read. Errors do not name the path.
+pub fn image(path: &Path, options: &Options) -> Result<Embedded<File, Fsr>, Error> {
+    let beside = FileOptions { beside: Beside::Anybody, ..FileOptions::read() };
+    let store = File::open(path, beside).map_err(Error::Store)?;
+    let threads = match options.near_data_threads {
+        Some(threads) => threads,
+        None if options.has_threads() => Workers::usual(),
+        None => 0,
+    };
+    let workers = Workers::start(threads, TscClock::new()).map_err(Error::Drive)?;
+    let (clock, config) = (Arc::new(TscClock::new()), options.firmware);
+    let firmware = match store.writer() {
+        Some(_) => Fsr::distrusting(clock, config),
+        None => Fsr::new(clock, config),
+    };
+    let firmware = firmware.on(workers.as_ref().map(Workers::hands));
+    let mut embedded = Embedded::start(store, firmware, options)?;
+    embedded._workers = workers;
+    Ok(embedded)
+}
+
+/// The way to an embedded drive.
+pub type Way = QueueTransport<Box<dyn Peer>, TscClock>;
+
+/// A drive with its driver. Dropping it stops both: first the host, then the drive.
+pub struct Embedded<S: Store, F: Firmware<S>> {
+    way: Way,
+    driver: Driver,
+    service: Option<Service>,
+    namespace: Arc<Namespace<S, F>>,
+    _threads: Option<runner::Threaded>,
+    /// Stopped after the drive, whose commands they run.
+    _workers: Option<Workers>,
+}
+
+impl<S: Store, F: Firmware<S>> Embedded<S, F> {
+    /// Starts a drive over `store` and attaches to it.
+    pub fn start(store: S, firmware: F, options: &Options) -> Result<Self, Error> {
+        let clock = TscClock::new();
+        let threaded = options.has_threads();
+        let controller = options.controller.clone();
+        let drive = if threaded {
+            Loopback::threaded(store, firmware, controller, options.rest).map(Loopback::boxed)
+        } else {
+            Loopback::inline(store, firmware, controller).map(Loopback::boxed)
+        };
+        let mut drive = drive.map_err(Error::Drive)?;
+        let driver = drive.driver(options.driver, &clock).map_err(Error::Driver)?;
+        let service = match options.policy {
+            Policy::Polled => None,
+            Policy::Interrupt | Policy::Hybrid => {
+                Some(Service::start(&driver, options.depth, clock, || {}).map_err(Error::Driver)?)
+            }
+        };
+        let queue = QueueConfig { depth: options.depth, interrupt: threaded };
+        let config = InitiatorConfig { queue, policy: options.policy };
+        let handle = service.as_ref().map(Service::handle);
+        let initiator = Initiator::new(&driver, config, clock, drive.peer, handle).map_err(Error::Driver)?;
+        let way = QueueTransport::new(initiator, None).map_err(Error::Library)?;
+        let (namespace, _threads) = (drive.namespace, drive._threads);
+        Ok(Embedded { way, driver, service, namespace, _threads, _workers: None })
+    }
+
+    /// The queue pair, for ordinary reads and writes.
+    pub fn way(&mut self) -> &mut Way {
+        &mut self.way
+    }
+
+    /// The controller as the host sees it, for more queue pairs.
+    pub fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// The asynchronous path, where the policy has one.
+    pub fn service(&self) -> Option<&Service> {
+        self.service.as_ref()
+    }
+
+    /// The drive's namespace: its store and its firmware.
+    pub fn namespace(&self) -> &Arc<Namespace<S, F>> {
+        &self.namespace
+    }
+}
+
+impl<S: Store, F: Firmware<S>> Transport for Embedded<S, F> {
+    fn near_data(
+        &mut self,
+        request: &[u8],
+        capacity: usize,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), nearside_fsrlib::Error> {
+        self.way.near_data(request, capacity, reply)
+    }
+
+    fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, nearside_fsrlib::Error> {
+        self.way.read(offset, into)
+    }
+
+    fn capacity(&self) -> u64 {
+        self.way.capacity()
+    }
+
+    fn block_size(&self) -> u32 {
+        self.way.block_size()
+    }
+
+    fn max_buffer(&self) -> usize {
+        self.way.max_buffer()
+    }
+
+    fn taken(&mut self) -> Result<Option<u64>, nearside_fsrlib::Error> {
+        self.way.taken()
+    }
+
+    fn completion(&self) -> Completion {
+        self.way.completion()
+    }
+}
