@@ -19,8 +19,8 @@ use serde_json::json;
 use crate::args::{CompletionModel, HostArgs};
 use crate::bench::live::Live;
 use crate::bench::work;
-use crate::failure::{Failure, Outcome, complain};
-use crate::interrupt::{INTERRUPTED, until_told};
+use crate::failure::{Failure, INTERRUPTED, Outcome, complain};
+use crate::interrupt::until_told;
 use crate::out::Out;
 
 const EXAMPLES: &str = "\

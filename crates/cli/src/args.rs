@@ -1,79 +1,14 @@
-//! What can be said on the command line. Each command's own flags stand with the command.
+//! Options that several commands take. Each command's own stand with the command.
 
 use std::ffi::OsString;
 use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use nearside_driver::Policy;
 use nearside_driver::tcp::Options;
 use nearside_fsrlib::Credentials;
 
 use crate::failure::Failure;
-
-/// Searches, lists and hashes files by path inside the drive that holds them, without mounting.
-///
-/// DRIVE is an image file or a block device (opened read-only, in a drive embedded in this process); unix:PATH, the
-/// socket of a drive that `nearside attach` serves; nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID, a namespace over the network; or
-/// /dev/ngXnY (by io_uring) or /dev/nvmeXnY (by ioctl), a Nearside drive that this host's kernel is connected to (as root; without
-/// --as, permissions are checked for whom sudo was called by). With --mounted, paths are this host's, and the drive is found.
-#[derive(Parser)]
-#[command(
-    name = "nearside",
-    version,
-    disable_help_flag = true,
-    args_override_self = true,
-    max_term_width = 100
-)]
-pub struct Cli {
-    #[command(subcommand)]
-    pub command: Command,
-    /// Print help
-    #[arg(long, action = clap::ArgAction::Help, global = true)]
-    help: Option<bool>,
-}
-
-/// The commands.
-#[derive(Subcommand)]
-pub enum Command {
-    /// Find lines in files
-    Grep(crate::grep::GrepArgs),
-    /// List directories
-    Ls(crate::ls::LsArgs),
-    /// Show what is known about files
-    Stat(crate::stat::StatArgs),
-    /// Find files in a tree
-    Find(crate::find::FindArgs),
-    /// Write files to standard output
-    Cat(crate::cat::CatArgs),
-    /// Count lines, words and bytes
-    Wc(crate::wc::WcArgs),
-    /// Print checksums
-    Cksum(crate::cksum::CksumArgs),
-    /// Say what the volume is, and which completion model holds
-    Info(crate::info::InfoArgs),
-    /// List the subsystems that a target over the network has for this host
-    Discover(crate::discover::DiscoverArgs),
-    /// Serve a drive: its namespace as a file, and a socket for the other commands
-    Attach(crate::attach::AttachArgs),
-    /// Serve a drive to hosts on the network, as an NVMe/TCP target
-    Serve(crate::serve::ServeArgs),
-    /// Say what a server serves, and to whom
-    Status(crate::status::StatusArgs),
-    /// Add namespaces to a server, or take them away, while hosts use it
-    Namespace(crate::status::NamespaceArgs),
-    /// Say what this machine offers and lacks, and what that costs
-    Doctor(crate::doctor::DoctorArgs),
-    /// The papers' system in three acts, with tables and a page of pictures
-    Demo(crate::demo::DemoArgs),
-    /// Measure response time against load
-    Bench(crate::bench::BenchArgs),
-    /// Measure models of media in simulated time
-    Sim(crate::sim::SimArgs),
-    /// Aerospike's certification: how many times the unit load a drive can take
-    Act(crate::act::ActArgs),
-    /// The papers' tables and figures: paper beside model beside this machine
-    Study(crate::study::StudyArgs),
-}
 
 /// Which drive, for whom, and how. The same for every command that asks a drive.
 #[derive(Args, Clone, Debug)]
@@ -229,12 +164,6 @@ impl FromStr for Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_command_line_is_sound() {
-        Cli::command().debug_assert();
-    }
 
     #[test]
     fn identities() {

@@ -3,8 +3,10 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use crate::interrupt::INTERRUPTED;
 use crate::terminal;
+
+/// The exit status that a shell shows for SIGINT.
+pub const INTERRUPTED: u8 = 130;
 
 /// Why a command stopped.
 #[derive(Debug)]

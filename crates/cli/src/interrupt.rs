@@ -10,10 +10,7 @@ use std::time::Duration;
 
 use nearside_dma::system::Termination;
 
-use crate::failure::Failure;
-
-/// The exit status that a shell shows for SIGINT.
-pub const INTERRUPTED: u8 = 130;
+use crate::failure::{Failure, INTERRUPTED};
 
 /// What a drive has to take the cancellation in.
 const GRACE: Duration = Duration::from_secs(1);

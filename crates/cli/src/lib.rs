@@ -1,11 +1,11 @@
 //! The `nearside` command. [`main`] is the map of the program: one match, one module per command.
 //!
-//! How a command passes: [`words`] and [`args`] (clap) -> the command's module builds an `Ask` -> [`drive`] opens the drive (embedded, over
+//! How a command passes: [`words`], then clap ([`Cli`]) -> the command's module builds an `Ask` -> [`drive`] opens the drive (embedded, over
 //! the network, or behind a socket) and carries it by FSRLib -> the module prints the records as they arrive through [`out`].
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, Parser, Subcommand};
 
 mod act;
 mod args;
@@ -41,11 +41,74 @@ mod users;
 mod wc;
 mod words;
 
-use args::{Cli, Command};
+/// Searches, lists and hashes files by path inside the drive that holds them, without mounting.
+///
+/// DRIVE is an image file or a block device (opened read-only, in a drive embedded in this process); unix:PATH, the
+/// socket of a drive that `nearside attach` serves; nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID, a namespace over the network; or
+/// /dev/ngXnY (by io_uring) or /dev/nvmeXnY (by ioctl), a Nearside drive that this host's kernel is connected to (as root; without
+/// --as, permissions are checked for whom sudo was called by). With --mounted, paths are this host's, and the drive is found.
+#[derive(Parser)]
+#[command(
+    name = "nearside",
+    version,
+    disable_help_flag = true,
+    args_override_self = true,
+    max_term_width = 100
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help, global = true)]
+    help: Option<bool>,
+}
+
+/// The commands.
+#[derive(Subcommand)]
+enum Command {
+    /// Find lines in files
+    Grep(grep::GrepArgs),
+    /// List directories
+    Ls(ls::LsArgs),
+    /// Show what is known about files
+    Stat(stat::StatArgs),
+    /// Find files in a tree
+    Find(find::FindArgs),
+    /// Write files to standard output
+    Cat(cat::CatArgs),
+    /// Count lines, words and bytes
+    Wc(wc::WcArgs),
+    /// Print checksums
+    Cksum(cksum::CksumArgs),
+    /// Say what the volume is, and which completion model holds
+    Info(info::InfoArgs),
+    /// List the subsystems that a target over the network has for this host
+    Discover(discover::DiscoverArgs),
+    /// Serve a drive: its namespace as a file, and a socket for the other commands
+    Attach(attach::AttachArgs),
+    /// Serve a drive to hosts on the network, as an NVMe/TCP target
+    Serve(serve::ServeArgs),
+    /// Say what a server serves, and to whom
+    Status(status::StatusArgs),
+    /// Add namespaces to a server, or take them away, while hosts use it
+    Namespace(status::NamespaceArgs),
+    /// Say what this machine offers and lacks, and what that costs
+    Doctor(doctor::DoctorArgs),
+    /// The papers' system in three acts, with tables and a page of pictures
+    Demo(demo::DemoArgs),
+    /// Measure response time against load
+    Bench(bench::BenchArgs),
+    /// Measure models of media in simulated time
+    Sim(sim::SimArgs),
+    /// Aerospike's certification: how many times the unit load a drive can take
+    Act(act::ActArgs),
+    /// The papers' tables and figures: paper beside model beside this machine
+    Study(study::StudyArgs),
+}
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    let words = match words::of(std::env::args_os()) {
+    let words = match words::of(definitions(), std::env::args_os()) {
         Ok(words) => words,
         Err(failure) => return failure::exit(Err(failure)),
     };
@@ -80,9 +143,20 @@ pub fn definitions() -> clap::Command {
 
 /// Whether a command line, the program's name first, can be understood; otherwise why not.
 pub fn understands<W: Into<std::ffi::OsString>>(words: impl IntoIterator<Item = W>) -> Result<(), String> {
-    let words = words::of(words.into_iter().map(Into::into)).map_err(|failure| match failure {
-        failure::Failure::Message(text) => text,
-        failure::Failure::Pipe | failure::Failure::Interrupted => String::new(),
-    })?;
+    let words =
+        words::of(definitions(), words.into_iter().map(Into::into)).map_err(|failure| match failure {
+            failure::Failure::Message(text) => text,
+            failure::Failure::Pipe | failure::Failure::Interrupted => String::new(),
+        })?;
     Cli::try_parse_from(words).map(drop).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        definitions().debug_assert();
+    }
 }

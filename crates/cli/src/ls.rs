@@ -12,6 +12,7 @@ use crate::args::DriveArgs;
 use crate::drive::{self, Drive};
 use crate::failure::{Failure, Outcome, complain_about};
 use crate::format::{self, Times};
+use crate::mounted::join;
 use crate::out::Out;
 use crate::terminal;
 use crate::users::{NamesArgs, Users};
@@ -335,14 +336,4 @@ impl Listing {
 /// What is known of an entry, as JSON.
 pub fn json(path: &[u8], entry: &Entry) -> serde_json::Value {
     if entry.is_name_alone() { format::name_json(path, entry.mode) } else { format::entry_json(path, entry) }
-}
-
-/// `dir/name`.
-pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    let mut path = dir.to_vec();
-    if !path.ends_with(b"/") {
-        path.push(b'/');
-    }
-    path.extend_from_slice(name);
-    path
 }

@@ -9,7 +9,6 @@ use nearside_fsrlib::{Record, Target};
 
 use crate::args::DriveArgs;
 use crate::failure::Failure;
-use crate::ls::join;
 
 /// A line of `/proc/self/mountinfo` (proc(5)).
 #[derive(Debug, PartialEq, Eq)]
@@ -205,6 +204,16 @@ pub fn resolve(args: &mut DriveArgs, paths: &[OsString]) -> Result<Places, Failu
         args.partition = args.partition.or(partition);
     }
     Ok(Places(places))
+}
+
+/// `dir/name`.
+pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = dir.to_vec();
+    if !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
 }
 
 #[cfg(test)]

@@ -6,15 +6,14 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use clap::{Arg, ArgAction, CommandFactory};
+use clap::{Arg, ArgAction, Command};
 
-use crate::args::Cli;
 use crate::failure::Failure;
 use crate::find::expression;
 
 /// The options that a command and those above it have.
 struct Options {
-    command: clap::Command,
+    command: Command,
     above: Vec<Arg>,
 }
 
@@ -76,11 +75,11 @@ impl Options {
     }
 }
 
-/// The words as clap is to have them.
-pub fn of(words: impl IntoIterator<Item = OsString>) -> Result<Vec<OsString>, Failure> {
+/// The words as clap is to have them, by the program's definitions.
+pub fn of(program: Command, words: impl IntoIterator<Item = OsString>) -> Result<Vec<OsString>, Failure> {
     let mut words = words.into_iter().peekable();
     let mut given: Vec<OsString> = words.next().into_iter().collect();
-    let mut options = Options { command: Cli::command(), above: Vec::new() };
+    let mut options = Options { command: program, above: Vec::new() };
     while let Some(command) = words.peek().and_then(|w| options.command.find_subcommand(w)).cloned() {
         options.above.extend(options.command.get_arguments().cloned());
         options.command = command;
@@ -132,7 +131,7 @@ mod tests {
     use super::*;
 
     fn through(line: &str) -> Result<String, String> {
-        match of(line.split(' ').map(OsString::from)) {
+        match of(crate::definitions(), line.split(' ').map(OsString::from)) {
             Ok(words) => Ok(words.iter().map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ")),
             Err(Failure::Message(text)) => Err(text),
             Err(other) => panic!("{line}: {other:?}"),

@@ -11,8 +11,7 @@ use nearside_loadgen::{Outcome as Measured, hlog};
 use serde_json::Value;
 
 use super::live::Live;
-use crate::failure::{Failure, Outcome, complain};
-use crate::interrupt::INTERRUPTED;
+use crate::failure::{Failure, INTERRUPTED, Outcome, complain};
 use crate::out::Out;
 
 /// Where results go.
