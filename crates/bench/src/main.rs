@@ -6,12 +6,13 @@ use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
-use nearside_bench::near_data::Failure;
+use nearside_instrument::Failure;
 use nearside_loadgen::record::{Environment, Figure, Record};
 
 mod figures;
 mod medium;
 mod paths;
+mod sockets;
 mod tcp;
 
 /// Measures the figures, each beside its floor or peer; writes studies/record/MACHINE/DATE-NAME.jsonl and prints a table.

@@ -9,14 +9,14 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nearside_bench::completion::{pin, unpin};
-use nearside_bench::near_data::Failure;
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_dma::Memory;
 use nearside_driver::{Command, DriverConfig, Initiator, InitiatorConfig, Policy, Threaded};
 use nearside_embedded::Loopback;
+use nearside_instrument::Failure;
+use nearside_instrument::completion::{pin, unpin};
 use nearside_loadgen::record::Figure;
 use nearside_media::{Delay, Medium, Request, xpoint};
 use nearside_store::{Channel, Completion, Data, Dram, Modelled, Operation, Store, Submitted, Token};

@@ -1,8 +1,8 @@
 //! The completion paths: over device times from 0 to 100 µs, and the hybrid under injected stalls at each size from
 //! 512 B to 1 MiB.
 
-use nearside_bench::completion::{self, Bench, Cost, POLICIES, unpin};
-use nearside_bench::near_data::Failure;
+use nearside_instrument::Failure;
+use nearside_instrument::completion::{self, Bench, Cost, POLICIES, unpin};
 use nearside_loadgen::record::Figure;
 use nearside_store::Delay;
 

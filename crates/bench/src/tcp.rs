@@ -4,11 +4,6 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nearside_bench::completion::{cores, pin, unpin};
-use nearside_bench::dataset::{self, NEEDLE, Shape};
-use nearside_bench::near_data::{Failure, count_of, search};
-use nearside_bench::sockets::{self, Cores};
-use nearside_bench::volume::{self, Kind};
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_device::{Namespace, Subsystem};
 use nearside_driver::tcp::{Address, Association, Initiator, Options as HostOptions};
@@ -17,11 +12,17 @@ use nearside_embedded::{AnyStore, firmware};
 use nearside_firmware::Fsr;
 use nearside_front_tcp::{Offer, Options, Server, Target};
 use nearside_fsrlib::{Ask, Session, TcpTransport};
+use nearside_instrument::Failure;
+use nearside_instrument::completion::{cores, pin, unpin};
+use nearside_instrument::dataset::{self, NEEDLE, Shape};
+use nearside_instrument::near_data::{count_of, search};
+use nearside_instrument::volume::{self, Kind};
 use nearside_loadgen::random::Random;
 use nearside_loadgen::record::Figure;
 use nearside_store::FileOptions;
 
 use crate::figures::Sink;
+use crate::sockets::{self, Cores};
 
 const NQN: &str = "nqn.2014-08.org.nearside:bench";
 const BLOCK: usize = 512;

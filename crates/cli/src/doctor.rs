@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use nearside_bench::calibrate::Calibration;
+use nearside_instrument::calibrate::Calibration;
 use nearside_loadgen::floor::Effort;
 use nearside_loadgen::record::Record;
 use serde_json::json;
@@ -56,7 +56,7 @@ fn may_write(path: &Path) -> Result<(), Failure> {
 /// Measures the host's costs, writes them, and shows what they were made of.
 fn calibrate(path: &Path, json: bool, out: &mut Out) -> Outcome {
     may_write(path)?;
-    let calibration = nearside_bench::calibrate::calibrate(Effort::FULL, environment())
+    let calibration = nearside_instrument::calibrate::calibrate(Effort::FULL, environment())
         .map_err(|e| Failure::Message(format!("--calibrate: {e}")))?;
     let failed = |e: &dyn std::fmt::Display| Failure::Message(format!("{}: {e}", path.display()));
     let text = serde_json::to_string_pretty(&calibration).map_err(|e| failed(&e))?;

@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use nearside_bench::dataset::write_deep;
-use nearside_bench::volume::{Kind, make};
 use nearside_demo::act2::{SEED, SHIPPED};
+use nearside_instrument::dataset::write_deep;
+use nearside_instrument::volume::{Kind, make};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;

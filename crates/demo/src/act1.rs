@@ -1,13 +1,13 @@
 //! Act 1, FAST'12: reads completed synchronously, asynchronously and by the hybrid, beside the machine's floor; then over
 //! device times, where the order of the two reverses.
 
-use nearside_bench::completion::cores;
-use nearside_bench::completion::{Bench, Cost, POLICIES, compare};
+use nearside_instrument::completion::cores;
+use nearside_instrument::completion::{Bench, Cost, POLICIES, compare};
+use nearside_instrument::report::{Axis, Bar, Line, Page};
 use nearside_loadgen::floor::{Effort, copies, ping_pong};
 use nearside_store::Delay;
 
 use crate::stage::{Failure, Stage, table};
-use nearside_instrument::report::{Axis, Bar, Line, Page};
 
 const NAMES: [&str; 3] = ["synchronous", "asynchronous", "hybrid"];
 const DEVICE_TIMES_US: [u64; 8] = [0, 2, 5, 10, 20, 40, 70, 100];
@@ -70,7 +70,7 @@ pub fn play(stage: &Stage, page: &mut Page) -> Result<(), Failure> {
         println!("  {verdict}");
         page.text(&verdict);
     }
-    nearside_bench::completion::unpin();
+    nearside_instrument::completion::unpin();
     Ok(())
 }
 

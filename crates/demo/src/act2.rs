@@ -3,15 +3,15 @@
 
 use std::time::Instant;
 
-use nearside_bench::dataset::{self, NEEDLE, Shape};
-use nearside_bench::near_data::{self, RouteCost, by_route, count_of};
-use nearside_bench::volume::{self, Kind};
 use nearside_driver::Policy;
 use nearside_embedded::Options;
 use nearside_fsrlib::{Ask, Route};
+use nearside_instrument::dataset::{self, NEEDLE, Shape};
+use nearside_instrument::near_data::{self, RouteCost, by_route, count_of};
+use nearside_instrument::report::{Bar, Page};
+use nearside_instrument::volume::{self, Kind};
 
 use crate::stage::{Failure, Stage, bytes, present, table};
-use nearside_instrument::report::{Bar, Page};
 
 /// A volume of the demo and what it holds.
 pub struct Volume {

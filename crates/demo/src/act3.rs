@@ -12,19 +12,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use nearside_bench::dataset::Rng;
-use nearside_bench::volume::{self, Kind};
 use nearside_clock::TscClock;
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_embedded::{Loopback, firmware};
 use nearside_front_fuse::{AttachOptions, attach};
 use nearside_fsrlib::{Answer, Ask, Operation, Record, SearchOptions, Session, SocketTransport};
+use nearside_instrument::dataset::Rng;
+use nearside_instrument::report::Page;
+use nearside_instrument::volume::{self, Kind};
 use nearside_store::Dram;
 
 use crate::replay::{TRACES, replay};
 use crate::stage::{Failure, Stage, table};
-use nearside_instrument::report::Page;
 
 /// What the rounds did and found.
 #[derive(Debug, Default)]

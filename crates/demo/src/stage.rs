@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-pub use nearside_bench::near_data::Failure;
+pub use nearside_instrument::Failure;
 
 /// Where the demo works and what it may do.
 pub struct Stage {

@@ -4,11 +4,19 @@
 //! A curve passes so: a [`Target`] opens to an engine of the load generator ([`Open`]) -> [`measure`] runs one plan after another on it,
 //! in real time ([`Real`]) or simulated ([`Simulated`]) -> [`Curve`] -> [`table`] and [`page`] show it. [`act`] certifies a drive as Aerospike does;
 //! [`report`] is the page that all pictures are on.
+//!
+//! What the benchmarks, the demo and the studies measure with stands here once: [`completion`] paths over a device time, [`calibrate`] (this
+//! machine's costs), [`dataset`]s and [`volume`]s, [`near_data`] by every route, and the [`kernel`] beside it.
 
 pub mod act;
+pub mod calibrate;
+pub mod completion;
 mod curve;
+pub mod dataset;
+pub mod kernel;
 mod measure;
 mod medium;
+pub mod near_data;
 mod page;
 mod prepare;
 pub mod report;
@@ -16,6 +24,7 @@ mod run;
 mod simulated;
 pub mod table;
 mod target;
+pub mod volume;
 pub mod words;
 
 pub use curve::{Curve, Point};
@@ -26,3 +35,6 @@ pub use prepare::{Steady, precondition, settle};
 pub use run::{Real, RunError, Runner, Watch};
 pub use simulated::Simulated;
 pub use target::{Call, Needs, Open, OpenError, Target};
+
+/// Any error of a measurement, in words.
+pub type Failure = Box<dyn std::error::Error>;

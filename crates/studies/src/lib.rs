@@ -17,11 +17,9 @@ pub mod table;
 
 pub use finding::{Chart, Claim, Finding, Scale};
 use nearside_dma::cpu;
+pub use nearside_instrument::Failure;
 pub use record::Record;
 pub use run::{Run, Setting, Size};
-
-/// Why a study stopped.
-pub type Failure = Box<dyn std::error::Error>;
 
 /// One of the three papers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

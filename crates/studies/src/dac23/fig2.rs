@@ -3,8 +3,8 @@
 //! The paper says neither how deep the path was nor how large the file. Its locating takes 3,161 us more on a miss than on a hit, and its
 //! crawler at depth 5 3,191 us more (tables I and II): 13 pages of the flash. So depth 5 is taken here; 16 KiB is an assumption.
 
-use nearside_bench::dataset::Chain;
-use nearside_bench::volume::Kind;
+use nearside_instrument::dataset::Chain;
+use nearside_instrument::volume::Kind;
 
 use super::rig::{ABOUT, Bed, Buffer, Machine, Model, dataset, saved, us};
 use super::tables;

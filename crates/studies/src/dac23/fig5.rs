@@ -5,11 +5,11 @@
 
 use std::path::Path;
 
-use nearside_bench::dataset::Chain;
-use nearside_bench::kernel::{Locating, LoopMount, locate_ns};
-use nearside_bench::near_data::search;
-use nearside_bench::volume::Kind;
 use nearside_fsrlib::{Ask, Operation, Route};
+use nearside_instrument::dataset::Chain;
+use nearside_instrument::kernel::{Locating, LoopMount, locate_ns};
+use nearside_instrument::near_data::search;
+use nearside_instrument::volume::Kind;
 
 use super::rig::{ABOUT, Bed, Buffer, Dataset, Machine, Model, dataset, needle, saved, us};
 use super::{fig2, tables};

@@ -3,8 +3,8 @@
 //! Sizes double from 4 KiB until FSR's saving has fallen below 10 %. On a hit the file's metadata are in the drive's buffer; of a file larger
 //! than the buffer only the end can be.
 
-use nearside_bench::dataset::Chain;
-use nearside_bench::volume::Kind;
+use nearside_instrument::dataset::Chain;
+use nearside_instrument::volume::Kind;
 
 use super::rig::{ABOUT, Bed, Buffer, Machine, Model, dataset, saved};
 use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};

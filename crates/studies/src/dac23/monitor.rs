@@ -5,12 +5,12 @@
 
 use std::hint::black_box;
 
-use nearside_bench::completion::{pin, unpin};
-use nearside_bench::dataset::Chain;
-use nearside_bench::volume::Kind;
 use nearside_clock::{Clock, TscClock};
 use nearside_firmware::Part;
 use nearside_fsrlib::{Ask, Operation, Route};
+use nearside_instrument::completion::{pin, unpin};
+use nearside_instrument::dataset::Chain;
+use nearside_instrument::volume::Kind;
 
 use super::rig::{Bed, Buffer, Machine, dataset};
 use crate::{Claim, Failure, Finding, Run, Study};
@@ -58,7 +58,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         }));
         // What the next command on the path pays for it: it looks at everything again.
         let ask = Ask::path(path.as_str(), Operation::Nop);
-        again.push(nearside_bench::near_data::search(machine.session(), &ask)?.2 as f64 / 1e3);
+        again.push(nearside_instrument::near_data::search(machine.session(), &ask)?.2 as f64 / 1e3);
     }
     unpin();
     let floor = Finding::new("the loop without it", "ns").machine(&floor);

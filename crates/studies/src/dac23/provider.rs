@@ -3,9 +3,9 @@
 //! One file, fragmented by its order on the flash or not, read by an operation that needs no order (CRC-32C) and by one that does (SHA-256),
 //! with more and more reads in flight. The model's processor takes no time for either, so that only the supply differs.
 
-use nearside_bench::dataset::Chain;
-use nearside_bench::volume::Kind;
 use nearside_fsrlib::{Digest, Operation, Route};
+use nearside_instrument::dataset::Chain;
+use nearside_instrument::volume::Kind;
 use nearside_sim::near_data::{Core, NearDataConfig};
 
 use super::rig::{Bed, Buffer, Model, dataset};

@@ -8,12 +8,12 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nearside_bench::dataset::{self, Chain, NEEDLE};
-use nearside_bench::near_data::{Drive, count_of, search};
-use nearside_bench::volume::{self, Kind};
 use nearside_clock::{Clock, Nanos, SimClock, TscClock};
 use nearside_embedded::{Embedded, Options};
 use nearside_firmware::{Breakdown, Fsr, Trace};
+use nearside_instrument::dataset::{self, Chain, NEEDLE};
+use nearside_instrument::near_data::{Drive, count_of, search};
+use nearside_instrument::volume::{self, Kind};
 
 use nearside_fsrlib::{Ask, Operation, Route, Session, Transport};
 use nearside_ftl::FlashStore;

@@ -1,9 +1,9 @@
 //! Tables I and II: the path crawler's time by part, at three depths, with the buffer hit and missed.
 
-use nearside_bench::dataset::Chain;
-use nearside_bench::volume::Kind;
 use nearside_firmware::Part;
 use nearside_fsrlib::{Operation, Route};
+use nearside_instrument::dataset::Chain;
+use nearside_instrument::volume::Kind;
 
 use super::rig::{ABOUT, Bed, Buffer, Machine, Model, Took, dataset, us};
 use crate::{Chart, Claim, Failure, Finding, Run, Study};

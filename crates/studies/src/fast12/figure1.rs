@@ -1,7 +1,7 @@
 //! Fig. 1: what the application sees of a read by the two paths, the device's time apart from the software's.
 
-use nearside_bench::completion::{Bench, Cost, rounds};
 use nearside_driver::Policy;
+use nearside_instrument::completion::{Bench, Cost, rounds};
 use nearside_media::dram::Prototype;
 use nearside_media::{Medium, Request};
 use nearside_sim::cpu::Costs;

@@ -5,8 +5,8 @@
 //! back take, T_a the rest of the path. On this machine T_d is Table 1's: until a thread that the interrupt wakes runs, measured beside the
 //! second process on a queue pair of its own.
 
-use nearside_bench::completion::Bench;
 use nearside_driver::Policy;
+use nearside_instrument::completion::Bench;
 use nearside_media::Delay;
 use nearside_media::dram::Prototype;
 use nearside_sim::cpu::Costs;
@@ -62,7 +62,7 @@ fn parts(run: &mut Run<'_>, costs: &Costs) -> Result<(), Failure> {
     // The other path on the same core: all of its time, spinning included.
     let mut spun = Vec::new();
     for _ in 0..rounds {
-        let mut cost = nearside_bench::completion::Cost::default();
+        let mut cost = nearside_instrument::completion::Cost::default();
         bench.round(Policy::Polled, 4096, count, &mut cost)?;
         cost.latencies_ns.sort_unstable();
         spun.push(cost.percentile_ns(0.5) as f64 / 1e3);

@@ -8,10 +8,10 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nearside_bench::completion::{Bench, cores};
 use nearside_clock::{Clock, TscClock};
 use nearside_dma::cpu::{pin_to_core, thread_cpu_ns};
 use nearside_driver::{Driver, Policy, Service};
+use nearside_instrument::completion::{Bench, cores};
 use nearside_media::dram::Prototype;
 use nearside_sim::cpu::{Costs, Host, IoProgram};
 

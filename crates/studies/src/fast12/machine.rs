@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use nearside_bench::completion::{Bench, cores};
 use nearside_clock::{Clock, TscClock};
 use nearside_driver::{
     Command, Controller, DmaBuffer, Driver, Finished, Host, Initiator, InitiatorConfig, Policy, QueueConfig,
     Service, Threaded, Transport,
 };
+use nearside_instrument::completion::{Bench, cores};
 use nearside_media::{Medium, Request};
 
 use super::second::Second;

@@ -6,9 +6,9 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nearside_bench::completion::Bench;
 use nearside_clock::{Clock, TscClock};
 use nearside_driver::{Command, DmaBuffer, Driver, Initiator, Policy, Service, Threaded};
+use nearside_instrument::completion::Bench;
 use nearside_media::dram::Prototype;
 
 use super::machine::initiator;

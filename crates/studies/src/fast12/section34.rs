@@ -1,9 +1,9 @@
 //! Section 3.4: what interrupts cost beside the path: their rate, coalescing, a neighbour's cache, idle states.
 
-use nearside_bench::completion::{Bench, cores};
 use nearside_clock::{Clock, TscClock};
 use nearside_dma::cpu::thread_cpu_ns;
-use nearside_driver::{Controller, Driver, Host, Policy, QueueConfig, Threaded, Transport};
+use nearside_driver::{Controller, Driver, Host, Policy, QueueConfig, Transport};
+use nearside_instrument::completion::{Bench, cores};
 use nearside_media::Delay;
 use nearside_media::dram::Prototype;
 use nearside_sim::cpu::{Costs, IdleState};

@@ -9,10 +9,10 @@
 
 use std::sync::mpsc::channel;
 
-use nearside_bench::completion::{Bench, cores};
 use nearside_clock::TscClock;
 use nearside_dma::cpu::pin_to_core;
 use nearside_driver::{Command, DmaBuffer, Driver, Finished, Handle, Initiator, Policy, Service, Threaded};
+use nearside_instrument::completion::{Bench, cores};
 use nearside_media::dram::Prototype;
 
 use super::interleavings::{Case, Client, Path};

@@ -5,11 +5,11 @@
 //! spins. The device takes 2 µs and 0.1 ns a byte; with stalls, one read in 200 takes 5 ms more (in
 //! a small run, one in 50).
 
-use nearside_bench::completion::Bench;
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_dma::cpu::thread_cpu_ns;
 use nearside_driver::policy::Slept;
-use nearside_driver::{Command, Controller, Host, Policy, QueueConfig, QueuePair, Threaded, Transport};
+use nearside_driver::{Command, Controller, Host, Policy, QueueConfig, QueuePair, Transport};
+use nearside_instrument::completion::Bench;
 use nearside_media::{Delay, Medium, Parametric, Request};
 use nearside_sim::cpu::Costs;
 

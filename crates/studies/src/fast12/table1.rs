@@ -4,8 +4,8 @@
 //! interrupt is an eventfd here, whose waiter the kernel has to schedule, so that the row holds a wake-up. The C-state's row is that of a CPU
 //! that has nothing else to do, the row above that of one which a second process keeps awake.
 
-use nearside_bench::completion::Bench;
 use nearside_driver::Policy;
+use nearside_instrument::completion::Bench;
 use nearside_media::dram::Prototype;
 use nearside_sim::cpu::{Costs, IdleState};
 

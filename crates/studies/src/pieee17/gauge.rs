@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use nearside_bench::completion::cores;
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_dma::Memory;
+use nearside_instrument::completion::cores;
 use nearside_loadgen::engine::{Done, Engine, Io, Next, Submit};
 use nearside_media::draw;
 use nearside_store::{Channel, Completion, Data, Operation, Store, Submitted, Token};

@@ -9,8 +9,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nearside_bench::completion::{pin, unpin};
-use nearside_bench::dataset::Rng;
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_device::firmware::{NoWorker, Seat};
 use nearside_device::runner::Rest;
@@ -20,6 +18,8 @@ use nearside_driver::{
     Command, Controller, DmaBuffer, Driver, DriverConfig, QueueConfig, QueuePair, Transport,
 };
 use nearside_embedded::Loopback;
+use nearside_instrument::completion::{pin, unpin};
+use nearside_instrument::dataset::Rng;
 use nearside_media::Medium;
 use nearside_store::{Channel, Completion, Data, Dram, Modelled, Operation, Store, Submitted, Token};
 

@@ -2,9 +2,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use nearside_bench::calibrate::calibrate;
-use nearside_bench::completion::{Bench, POLICIES, compare, unpin};
-use nearside_bench::near_data::Failure;
+use nearside_instrument::Failure;
+use nearside_instrument::calibrate::calibrate;
+use nearside_instrument::completion::{Bench, POLICIES, compare, unpin};
 use nearside_loadgen::floor::Effort;
 use nearside_loadgen::record::Environment;
 use nearside_media::Delay;

@@ -28,7 +28,7 @@ use nearside_sim::cpu::Costs;
 use nearside_store::Null;
 use serde::{Deserialize, Serialize};
 
-use crate::near_data::Failure;
+use crate::Failure;
 
 /// What a calibration found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

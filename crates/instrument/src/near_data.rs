@@ -11,13 +11,12 @@ use nearside_fsrlib::{
 };
 use nearside_store::FileOptions;
 
+use crate::Failure;
+
 /// A drive with firmware over any store.
 pub type Drive = Embedded<AnyStore, Fsr>;
 
-/// Any error of a measurement, in words.
-pub type Failure = Box<dyn std::error::Error>;
-
-/// A session with a drive over the store that `word` names (see `nearside_embedded::AnyStore`).
+/// A session with a drive over the store that `word` names (see [`AnyStore`]).
 pub fn session(word: &str, options: &Options) -> Result<Session<Drive>, Failure> {
     let store = AnyStore::open(word, FileOptions::read())?;
     Ok(Session::new(Embedded::start(store, firmware(), options)?, Arc::new(TscClock::new())))

@@ -15,8 +15,8 @@ use nearside_embedded::Loopback;
 use nearside_media::Medium;
 use nearside_store::{Dram, Modelled};
 
+use crate::Failure;
 use crate::dataset::Rng;
-use crate::near_data::Failure;
 
 /// The three, in the order of every answer here.
 pub const POLICIES: [Policy; 3] = [Policy::Polled, Policy::Interrupt, Policy::Hybrid];
