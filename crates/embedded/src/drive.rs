@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use nearside_clock::TscClock;
 use nearside_firmware::Fsr;
-use nearside_fsrlib::{Ask, Digest, Entry, Error, Operation, Record, SearchOptions, Session, Target};
+use nearside_fsrlib::{Ask, Digest, Entry, Error, Operation, Record, SearchOptions, Session};
 use nearside_store::File;
 
 use crate::{Embedded, Options, image};
 
-/// An image or a block device whose volume's files are asked for by path, in root's name. The answers are gathered in memory, and the first
-/// file that cannot be had ends a call with its error; [`Drive::session`] has the rest: other users, partitions, answers of any length.
+/// An image or a block device whose volume's files are asked for by path, in root's name. The answers are
+/// gathered in memory, and the first file that cannot be had ends a call with its error; [`Drive::session`]
+/// has the rest: other users, partitions, answers of any length.
 pub struct Drive(Session<Embedded<File, Fsr>>);
 
 /// A line that was found.
@@ -108,14 +109,12 @@ impl Drive {
         self.entries(&ask)?.pop().ok_or_else(nothing)
     }
 
-    /// Everything below a directory whose name matches a glob, by path.
+    /// A directory and everything below it, by path.
     ///
     /// # Errors
     /// A directory that cannot be read.
-    pub fn find(&mut self, root: impl AsRef<Path>, glob: &str) -> Result<Vec<Entry<'static>>, Error> {
-        let (root, include) = (bytes(&root), vec![glob.into()]);
-        let target = Target::Tree { root, include, exclude: vec![], max_depth: u32::MAX };
-        self.entries(&Ask { target, operation: Operation::List, follow: false })
+    pub fn find(&mut self, root: impl AsRef<Path>) -> Result<Vec<Entry<'static>>, Error> {
+        self.entries(&Ask { follow: false, ..Ask::tree(bytes(&root), Operation::List) })
     }
 
     /// Lines, words and bytes of a file.

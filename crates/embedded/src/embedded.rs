@@ -19,8 +19,8 @@ use crate::Loopback;
 /// What the drive and the driver are like.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whether the drive has a thread of its own; otherwise whoever waits for it runs it, and completions are never interrupts. A policy
-    /// that needs interrupts gives it one.
+    /// Whether the drive has a thread of its own; otherwise whoever waits for it runs it, and completions are
+    /// never interrupts. A policy that needs interrupts gives it one.
     pub threaded: bool,
     /// How the driver waits.
     pub policy: Policy,
@@ -34,8 +34,8 @@ pub struct Options {
     pub firmware: firmware::Config,
     /// When a drive with a thread rests.
     pub rest: Rest,
-    /// Threads of near-data work of [`image`]; `None`: none where the drive has no thread, else as many as the machine allows
-    /// ([`Workers::usual`]).
+    /// Threads of near-data work of [`image`]; `None`: none where the drive has no thread, else as many as
+    /// the machine allows ([`Workers::usual`]).
     pub near_data_threads: Option<usize>,
 }
 
@@ -91,8 +91,9 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A drive that understands files over an image file or a block device, which is read through the page cache and never
-/// written. Where somebody else writes it ([`File::writer`] says who), no command relies on what another has read. Errors do not name the path.
+/// A drive that understands files over an image file or a block device, which is read through the page cache
+/// and never written. Where somebody else writes it ([`File::writer`] says who), no command relies on what
+/// another has read. Errors do not name the path.
 pub fn image(path: &Path, options: &Options) -> Result<Embedded<File, Fsr>, Error> {
     let beside = FileOptions { beside: Beside::Anybody, ..FileOptions::read() };
     let store = File::open(path, beside).map_err(Error::Store)?;

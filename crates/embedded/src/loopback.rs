@@ -1,8 +1,9 @@
 //! Drive and driver in one process: a controller whose function goes straight to a driver.
 //!
-//! Two runners. [`Loopback::inline`] keeps drive and driver on one thread: the driver gives the drive turns while it waits (the
-//! default for commands, and the only way on one CPU and on simulated time). [`Loopback::threaded`] gives the drive threads of its
-//! own. In both the queues, data and interrupts pass through shared memory, as for any other host.
+//! Two runners. [`Loopback::inline`] keeps drive and driver on one thread: the driver gives the drive turns
+//! while it waits (the default for commands, and the only way on one CPU and on simulated time).
+//! [`Loopback::threaded`] gives the drive threads of its own. In both the queues, data and interrupts pass
+//! through shared memory, as for any other host.
 
 use std::io;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use nearside_dma::Function;
 use nearside_driver::{Driver, DriverConfig, Error, Host, Peer, Threaded, Turn};
 use nearside_store::Store;
 
-/// A drive in this process, with who runs it while a driver waits: a [`Runner`], or [`Threaded`] where it has threads of its own, which
-/// end when this is dropped.
+/// A drive in this process, with who runs it while a driver waits: a [`Runner`], or [`Threaded`] where it has
+/// threads of its own, which end when this is dropped.
 pub struct Loopback<S: Store, F: Firmware<S>, P> {
     /// What a driver attaches to.
     pub function: Function,
@@ -108,11 +109,13 @@ impl<S: Store, F: Firmware<S>> Peer for Runner<S, F> {
         if step.work > 0 { Turn::Worked } else { Turn::Idle { until: step.next } }
     }
 
-    /// Sleeps until shortly before the time; a store that waits for the kernel says `now`, and is asked again at once.
+    /// Sleeps until shortly before the time; a store that waits for the kernel says `now`, and is asked again
+    /// at once.
     fn rest(&mut self, now: Nanos, until: Option<Nanos>) {
         /// What a timed sleep overshoots by.
         const EARLY_NS: u64 = 80_000;
-        /// Without a known time, the thread looks again at least that often: what wakes the drive may wait on this very thread.
+        /// Without a known time, the thread looks again at least that often: what wakes the drive may wait on
+        /// this very thread.
         const LOOK_NS: u64 = 1_000_000;
         match until.map_or(LOOK_NS, |until| until.since(now).saturating_sub(EARLY_NS)) {
             0 => std::hint::spin_loop(),

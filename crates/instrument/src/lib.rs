@@ -1,12 +1,14 @@
-//! The instrument: response time against load, what `nearside bench`, `nearside sim` and `nearside act` do. The load generator that it
-//! measures with is [`nearside_loadgen`].
+//! The instrument: response time against load, what `nearside bench`, `nearside sim` and `nearside act` do.
+//! The load generator that it measures with is [`nearside_loadgen`].
 //!
-//! A curve passes so: a [`Target`] opens to an engine of the load generator ([`Open`]) -> [`measure`] runs one plan after another on it,
-//! in real time ([`Real`]) or simulated ([`Simulated`]) -> [`Curve`] -> [`table`] and [`page`] show it. [`act`] certifies a drive as Aerospike does;
-//! [`report`] is the page that all pictures are on.
+//! A curve passes so: a [`Target`] opens to an engine of the load generator ([`Open`]) -> [`measure`] runs
+//! one plan after another on it, in real time ([`Real`]) or simulated ([`Simulated`]) -> [`Curve`] ->
+//! [`table`] and [`page`] show it. [`act`] certifies a drive as Aerospike does; [`report`] is the page that
+//! all pictures are on.
 //!
-//! What the benchmarks, the demo and the studies measure with stands here once: [`completion`] paths over a device time, [`calibrate`] (this
-//! machine's costs), [`dataset`]s and [`volume`]s, [`near_data`] by every route, and the [`kernel`] beside it.
+//! What the benchmarks, the demo and the studies measure with stands here once: [`completion`] paths over a
+//! device time, [`calibrate`] (this machine's costs), [`dataset`]s and [`volume`]s, [`near_data`] by every
+//! route, and the [`kernel`] beside it.
 
 pub mod act;
 pub mod calibrate;

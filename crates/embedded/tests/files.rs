@@ -1,0 +1,46 @@
+//! The files of an image, one call each.
+
+use std::process::Command;
+
+use nearside_conformance::needs;
+use nearside_embedded::Drive;
+use nearside_fsrlib::{Digest, Error, Failure};
+
+#[test]
+fn an_image_is_asked_for_its_files() {
+    if !needs::tools("embedded::an_image_is_asked_for_its_files", &["mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (tree, disk) = (folder.path().join("tree"), folder.path().join("disk.img"));
+    std::fs::create_dir_all(tree.join("log/old")).unwrap();
+    // A line longer than a reply, between two short ones.
+    let long = format!("ERROR {}", "x".repeat(1 << 20));
+    let text = format!("INFO\n{long}\nERROR\n");
+    std::fs::write(tree.join("log/now.txt"), &text).unwrap();
+    std::fs::write(tree.join("log/old/then.txt"), "ERROR of old\n").unwrap();
+    std::fs::File::create(&disk).unwrap().set_len(16 << 20).unwrap();
+    let mut mke2fs = Command::new(needs::tool("mke2fs").unwrap());
+    assert!(mke2fs.args(["-q", "-F", "-t", "ext4", "-d"]).args([&tree, &disk]).status().unwrap().success());
+
+    let mut drive = Drive::open(&disk).unwrap();
+    let lines = drive.grep("^ERROR", "/log").unwrap();
+    let found: Vec<_> = lines.iter().map(|l| (l.path.to_str().unwrap(), l.number, l.text.len())).collect();
+    assert_eq!(
+        found,
+        [("/log/now.txt", 2, long.len()), ("/log/now.txt", 3, 5), ("/log/old/then.txt", 1, 12)]
+    );
+    assert_eq!(lines[0].text, long.as_bytes());
+    assert_eq!(drive.cat("/log/now.txt").unwrap(), text.as_bytes());
+    let names: Vec<_> = drive.ls("/log").unwrap().into_iter().map(|e| e.path).collect();
+    assert_eq!(names, [&b"now.txt"[..], b"old"]);
+    let names: Vec<_> = drive.find("/log").unwrap().into_iter().map(|e| e.path).collect();
+    assert_eq!(names, [&b"/log"[..], b"/log/now.txt", b"/log/old", b"/log/old/then.txt"]);
+    assert_eq!(drive.stat("/log/now.txt").unwrap().size, text.len() as u64);
+    let count = drive.count("/log/now.txt").unwrap();
+    assert_eq!((count.lines, count.words, count.bytes), (3, 4, text.len() as u64));
+    assert_eq!(drive.cksum("/log/now.txt", Digest::Crc32c).unwrap().len(), 4);
+    assert!(matches!(drive.cat("/none"), Err(Error::Refused(Failure::NotFound))));
+    assert!(matches!(drive.cat("/log"), Err(Error::Refused(Failure::IsADirectory))));
+    assert!(matches!(drive.grep("(", "/"), Err(Error::Refused(Failure::InvalidPattern(_)))));
+}
