@@ -23,7 +23,6 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("media", &[]),
     ("store", &["dma", "clock", "media"]),
     ("ftl", &["dma", "clock", "media", "store"]),
-    ("stores", &["dma", "clock", "media", "store", "ftl"]),
     ("fsview", &[]),
     ("near-data", &[]),
     ("ndp", &["near-data"]),
@@ -31,50 +30,45 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("device", &["spec", "dma", "clock", "store", "near-data"]),
     ("firmware", &["spec", "dma", "clock", "store", "near-data", "fsr", "device"]),
     ("driver", &["spec", "dma", "clock"]),
-    ("front-loop", &["dma", "clock", "store", "device", "driver"]),
     ("front-tcp", &["spec", "dma", "clock", "store", "device"]),
     ("front-fuse", &["spec", "dma", "clock", "near-data", "driver"]),
     // FSRLib's two other ways (the host locates; the host does it all) are the drive's own
     // retriever over a medium of reads: one walk, one permission check, one glob, so that
     // what is compared is where the work is done.
     ("fsrlib", &["spec", "dma", "clock", "near-data", "fsr", "driver"]),
-    ("embedded", &["clock", "store", "device", "firmware", "driver", "front-loop", "fsrlib"]),
+    ("embedded", &["dma", "clock", "media", "store", "ftl", "device", "firmware", "driver", "fsrlib"]),
     ("fsrlib-c", &["clock", "driver", "fsrlib", "embedded"]),
     ("loadgen", &["dma", "clock", "driver"]),
-    ("act", &["loadgen", "report"]),
     ("sim", &[
-        "dma", "clock", "media", "store", "device", "firmware", "driver", "front-loop", "fsrlib", "loadgen",
+        "dma", "clock", "media", "store", "device", "firmware", "driver", "fsrlib", "embedded", "loadgen",
     ]),
-    ("report", &[]),
     // A target is a whole drive with its driver: the instrument begins where `embedded` does.
     ("instrument", &[
-        "dma", "clock", "media", "store", "stores", "device", "driver", "front-loop", "loadgen", "sim",
-        "report",
+        "dma", "clock", "media", "store", "device", "firmware", "driver", "fsrlib", "embedded", "loadgen",
+        "sim",
     ]),
     ("conformance", &[
-        "dma", "clock", "store", "stores", "fsview", "near-data", "fsr", "device", "firmware", "driver",
-        "front-loop", "fsrlib",
+        "dma", "clock", "store", "fsview", "near-data", "fsr", "firmware", "driver", "fsrlib", "embedded",
     ]),
     ("hostile", &[
         "spec", "dma", "clock", "store", "fsview", "near-data", "ndp", "device", "firmware", "driver",
-        "front-loop", "front-fuse", "fsrlib", "conformance",
+        "front-fuse", "fsrlib", "embedded", "conformance",
     ]),
     ("bench", &[
-        "dma", "clock", "media", "store", "stores", "fsr", "device", "firmware", "driver", "front-loop",
-        "front-tcp", "fsrlib", "embedded", "loadgen", "sim",
+        "dma", "clock", "media", "store", "device", "firmware", "driver", "front-tcp", "fsrlib", "embedded",
+        "loadgen", "instrument",
     ]),
     ("studies", &[
-        "spec", "dma", "clock", "media", "store", "ftl", "stores", "fsr", "device", "firmware", "driver",
-        "front-loop", "fsrlib", "embedded", "loadgen", "act", "sim", "report", "instrument", "bench",
+        "spec", "dma", "clock", "media", "store", "ftl", "fsr", "device", "firmware", "driver", "fsrlib",
+        "embedded", "loadgen", "sim", "instrument",
     ]),
     ("demo", &[
-        "clock", "store", "device", "firmware", "driver", "front-loop", "front-fuse", "fsrlib", "embedded",
-        "loadgen", "report", "bench",
+        "clock", "store", "device", "firmware", "driver", "front-fuse", "fsrlib", "embedded", "loadgen",
+        "instrument",
     ]),
     ("cli", &[
-        "spec", "dma", "clock", "store", "stores", "ndp", "device", "firmware", "driver", "front-loop",
-        "front-tcp", "front-fuse", "fsrlib", "embedded", "loadgen", "act", "instrument", "bench", "studies",
-        "demo",
+        "spec", "dma", "clock", "store", "ndp", "device", "firmware", "driver", "front-tcp", "front-fuse",
+        "fsrlib", "embedded", "loadgen", "instrument", "studies", "demo",
     ]),
     ("fuzz", &["hostile"]),
 ];
