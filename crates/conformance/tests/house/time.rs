@@ -35,8 +35,8 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
         "sleeps because that is what is asked of it: a completion path, or a load before its next operation",
         &[
             "crates/driver/src/initiator.rs",
+            "crates/driver/src/queue.rs",
             "crates/driver/src/service.rs",
-            "crates/driver/src/tcp/initiator.rs",
             "crates/loadgen/src/engine/mod.rs",
         ],
     ),
@@ -45,7 +45,7 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
         &[
             "crates/dma/src/in_use.rs",
             "crates/dma/src/patience.rs",
-            "crates/driver/src/tcp/controller.rs",
+            "crates/driver/src/tcp/association.rs",
             "crates/front-fuse/src/socket.rs",
             "crates/front-tcp/src/thread.rs",
         ],
