@@ -2,7 +2,8 @@
 
 use crate::Nanos;
 
-/// At most one of each kind in an interval. What comes too soon is counted and told with the next that is said.
+/// At most one of each kind in an interval. What comes too soon is
+/// counted and told with the next that is said.
 #[derive(Debug)]
 pub struct RateLimits<K> {
     interval_ns: u64,
@@ -37,7 +38,8 @@ impl<K: PartialEq> RateLimits<K> {
     }
 }
 
-/// A `tracing` event at a level that is chosen while the program runs. The crate that uses it depends on `tracing`.
+/// A `tracing` event at a level that is chosen while the program runs.
+/// The crate that uses it depends on `tracing`.
 #[macro_export]
 macro_rules! event_at {
     ($level:expr, $($event:tt)*) => {
