@@ -206,6 +206,38 @@ fn settable<S: Store, F: Firmware<S>>(shared: &Shared<S, F>, id: u8) -> u32 {
     }
 }
 
+/// Whether this feature can be set, to this value, for this namespace.
+fn may_be_set<S: Store, F: Firmware<S>>(
+    reactor: &Reactor<S, F>,
+    entry: &SubmissionEntry,
+) -> Result<(), Fault> {
+    let id = entry.get(features::FID);
+    let (of_namespace, changeable) = known(reactor, id)?;
+    if entry.get(features::SV) {
+        return Err(Fault::new(Status::FEATURE_NOT_SAVEABLE).of(features::SV));
+    }
+    if !changeable {
+        return Err(Fault::new(Status::FEATURE_NOT_CHANGEABLE).of(features::FID));
+    }
+    let value = entry.get(features::VALUE);
+    let reserved = value & !settable(&reactor.shared, id);
+    if reserved != 0 {
+        let bit = reserved.trailing_zeros() as u8;
+        let (byte, _) = features::VALUE.place();
+        return Err(Fault::new(Status::INVALID_FIELD).at(byte + bit / 8, bit % 8));
+    }
+    let exists = |nsid| reactor.shared.subsystem.namespace(nsid).is_some();
+    match entry.nsid() {
+        0 | BROADCAST if !of_namespace => {}
+        // A near-data request is for one namespace.
+        BROADCAST if of_namespace && id != FEATURE_NEAR_DATA => {}
+        nsid if !exists(nsid) => return Err(Fault::new(Status::INVALID_NAMESPACE).of(common::NSID)),
+        _ if of_namespace => {}
+        _ => return Err(Fault::new(Status::FEATURE_NOT_NAMESPACE_SPECIFIC).of(common::NSID)),
+    }
+    Ok(())
+}
+
 fn known<S: Store, F: Firmware<S>>(reactor: &Reactor<S, F>, id: u8) -> Result<(bool, bool), Fault> {
     let shared = &reactor.shared;
     supported(shared)
@@ -293,6 +325,81 @@ impl Admin {
         }
     }
 
+    fn set_threshold(&mut self, entry: &SubmissionEntry) -> Result<(), Fault> {
+        let features = &mut self.features;
+        // TMPSEL: the composite temperature, or all sensors, of which there is none more.
+        if !matches!(entry.get(features::TMPSEL), 0 | 0xf) {
+            return Err(Fault::field(features::TMPSEL));
+        }
+        match entry.get(features::THSEL) {
+            0 => features.over = entry.get(features::TMPTH),
+            1 => features.under = entry.get(features::TMPTH),
+            _ => return Err(Fault::field(features::THSEL)),
+        }
+        let warning = features.critical_warning();
+        if warning & features.async_event as u8 != 0 {
+            self.events.add(event::SMART, event::TEMPERATURE_THRESHOLD, lid::SMART);
+        }
+        Ok(())
+    }
+
+    fn set_queues(&mut self, config: &Config, entry: &SubmissionEntry) -> Result<u32, Fault> {
+        let (sqs_z, cqs_z) = (entry.get(features::NSQR_Z), entry.get(features::NCQR_Z));
+        if sqs_z == 0xffff {
+            return Err(Fault::field(features::NSQR_Z));
+        }
+        if cqs_z == 0xffff {
+            return Err(Fault::field(features::NCQR_Z));
+        }
+        if !self.registry.is_empty() {
+            return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
+        }
+        let most = config.io_queues;
+        let granted = (sqs_z.min(most - 1) + 1, cqs_z.min(most - 1) + 1);
+        self.registry.granted = granted;
+        Ok(u32::from(granted.0 - 1) | u32::from(granted.1 - 1) << 16)
+    }
+
+    /// The features whose value lies in the host's memory.
+    fn set_from_data<S: Store, F: Firmware<S>>(
+        &mut self,
+        shared: &Shared<S, F>,
+        entry: &SubmissionEntry,
+        now: Nanos,
+    ) -> Result<(), Fault> {
+        match entry.get(features::FID) {
+            fid::TIMESTAMP => {
+                let bytes: [u8; 8] = receive(shared, entry)?;
+                self.features.timestamp = (u64::from_le_bytes(bytes) & 0xffff_ffff_ffff, now, true);
+            }
+            fid::HOST_BEHAVIOR => {
+                let support: [u8; 512] = receive(shared, entry)?;
+                // ACRE, ETDAS and LBAFEE are 0 or 1; what follows is reserved.
+                let (words, reserved) = support.split_at(3);
+                if words.iter().any(|&word| word > 1) || reserved.iter().any(|&byte| byte != 0) {
+                    return Err(Fault::new(Status::INVALID_FIELD));
+                }
+                self.features.host_behavior = support;
+            }
+            // Over fabrics the Connect command has said it.
+            fid::HOST_IDENTIFIER if shared.config.fabric.is_some() => {
+                return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
+            }
+            fid::HOST_IDENTIFIER => {
+                let mut identifier = [0; 16];
+                if entry.get(features::VALUE) & 1 != 0 {
+                    identifier = receive(shared, entry)?;
+                } else {
+                    let short: [u8; 8] = receive(shared, entry)?;
+                    identifier[..8].copy_from_slice(&short);
+                }
+                self.features.host_identifier = identifier;
+            }
+            _ => return Err(Fault::field(features::FID)),
+        }
+        Ok(())
+    }
+
     pub(super) fn set_features<S: Store, F: Firmware<S>>(
         &mut self,
         reactor: &mut Reactor<S, F>,
@@ -301,29 +408,8 @@ impl Admin {
         now: Nanos,
     ) -> Result<Answer, Fault> {
         let id = entry.get(features::FID);
-        let (of_namespace, changeable) = known(reactor, id)?;
-        if entry.get(features::SV) {
-            return Err(Fault::new(Status::FEATURE_NOT_SAVEABLE).of(features::SV));
-        }
-        if !changeable {
-            return Err(Fault::new(Status::FEATURE_NOT_CHANGEABLE).of(features::FID));
-        }
+        may_be_set(reactor, entry)?;
         let value = entry.get(features::VALUE);
-        let reserved = value & !settable(&reactor.shared, id);
-        if reserved != 0 {
-            let bit = reserved.trailing_zeros() as u8;
-            let (byte, _) = features::VALUE.place();
-            return Err(Fault::new(Status::INVALID_FIELD).at(byte + bit / 8, bit % 8));
-        }
-        let exists = |nsid| reactor.shared.subsystem.namespace(nsid).is_some();
-        match entry.nsid() {
-            0 | BROADCAST if !of_namespace => {}
-            // A near-data request is for one namespace.
-            BROADCAST if of_namespace && id != FEATURE_NEAR_DATA => {}
-            nsid if !exists(nsid) => return Err(Fault::new(Status::INVALID_NAMESPACE).of(common::NSID)),
-            _ if of_namespace => {}
-            _ => return Err(Fault::new(Status::FEATURE_NOT_NAMESPACE_SPECIFIC).of(common::NSID)),
-        }
         let shared = reactor.shared.clone();
         let features = &mut self.features;
         match id {
@@ -333,21 +419,7 @@ impl Admin {
                 return Err(Fault::field(features::PS));
             }
             fid::POWER_MANAGEMENT => {}
-            fid::TEMPERATURE_THRESHOLD => {
-                // TMPSEL: the composite temperature, or all sensors, of which there is none more.
-                if !matches!(entry.get(features::TMPSEL), 0 | 0xf) {
-                    return Err(Fault::field(features::TMPSEL));
-                }
-                match entry.get(features::THSEL) {
-                    0 => features.over = entry.get(features::TMPTH),
-                    1 => features.under = entry.get(features::TMPTH),
-                    _ => return Err(Fault::field(features::THSEL)),
-                }
-                let warning = features.critical_warning();
-                if warning & features.async_event as u8 != 0 {
-                    self.events.add(event::SMART, event::TEMPERATURE_THRESHOLD, lid::SMART);
-                }
-            }
+            fid::TEMPERATURE_THRESHOLD => self.set_threshold(entry)?,
             fid::ERROR_RECOVERY => {
                 // DULBE: the namespace does not report reads of deallocated blocks.
                 if entry.get(features::DULBE) {
@@ -361,20 +433,7 @@ impl Admin {
                 shared.write_through.store(!on, Ordering::Relaxed);
             }
             fid::NUMBER_OF_QUEUES => {
-                let (sqs_z, cqs_z) = (entry.get(features::NSQR_Z), entry.get(features::NCQR_Z));
-                if sqs_z == 0xffff {
-                    return Err(Fault::field(features::NSQR_Z));
-                }
-                if cqs_z == 0xffff {
-                    return Err(Fault::field(features::NCQR_Z));
-                }
-                if !self.registry.is_empty() {
-                    return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
-                }
-                let most = shared.config.io_queues;
-                let granted = (sqs_z.min(most - 1) + 1, cqs_z.min(most - 1) + 1);
-                self.registry.granted = granted;
-                return Ok(Answer::Now(u32::from(granted.0 - 1) | u32::from(granted.1 - 1) << 16));
+                return self.set_queues(&shared.config, entry).map(Answer::Now);
             }
             fid::INTERRUPT_COALESCING => {
                 features.coalescing = value & 0xffff;
@@ -396,36 +455,12 @@ impl Admin {
                     self.events.add(event::SMART, event::TEMPERATURE_THRESHOLD, lid::SMART);
                 }
             }
-            fid::TIMESTAMP => {
-                let bytes: [u8; 8] = receive(&shared, entry)?;
-                self.features.timestamp = (u64::from_le_bytes(bytes) & 0xffff_ffff_ffff, now, true);
-            }
             fid::KEEP_ALIVE => {
                 features.keep_alive_ms = keep_alive(value);
                 self.alive = now;
             }
-            fid::HOST_BEHAVIOR => {
-                let support: [u8; 512] = receive(&shared, entry)?;
-                // ACRE, ETDAS and LBAFEE are 0 or 1; what follows is reserved.
-                let (words, reserved) = support.split_at(3);
-                if words.iter().any(|&word| word > 1) || reserved.iter().any(|&byte| byte != 0) {
-                    return Err(Fault::new(Status::INVALID_FIELD));
-                }
-                self.features.host_behavior = support;
-            }
-            // Over fabrics the Connect command has said it.
-            fid::HOST_IDENTIFIER if shared.config.fabric.is_some() => {
-                return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
-            }
-            fid::HOST_IDENTIFIER => {
-                let mut identifier = [0; 16];
-                if value & 1 != 0 {
-                    identifier = receive(&shared, entry)?;
-                } else {
-                    let short: [u8; 8] = receive(&shared, entry)?;
-                    identifier[..8].copy_from_slice(&short);
-                }
-                self.features.host_identifier = identifier;
+            fid::TIMESTAMP | fid::HOST_BEHAVIOR | fid::HOST_IDENTIFIER => {
+                self.set_from_data(&shared, entry, now)?;
             }
             FEATURE_NEAR_DATA => {
                 let bytes = near_data_bytes(entry)?;
