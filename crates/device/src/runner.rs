@@ -108,8 +108,8 @@ impl Threaded {
 
 impl Drop for Threaded {
     fn drop(&mut self) {
-        // A ring after the store: a reactor that sleeps sees `stop` when it wakes, one that is about to sleep
-        // sees it before.
+        // A wake-up after the store: a reactor that sleeps sees `stop` when it wakes, one that is about to
+        // sleep sees it before.
         self.stop.store(true, Ordering::SeqCst);
         self.wakeup.wake();
         for thread in self.threads.drain(..) {

@@ -10,6 +10,10 @@
 //! stops half-way, loses its connection with the specified termination request, and nothing else. Nobody
 //! waits for a peer without end ([`patience`]), and what hosts share (staging buffers, connections) is shared
 //! out by host ([`pool`], [`hosts`]).
+//!
+//! Modules import one way: [`thread`] owns all and knows [`mail`], [`acceptor`] and [`connection`]; a
+//! connection knows [`fabrics`], [`queue`], [`output`] and [`target`]; a target knows [`association`], that
+//! knows [`offer`].
 
 mod acceptor;
 mod association;
@@ -90,7 +94,7 @@ impl<S: Store, F: Firmware<S>> Server<S, F> {
 
 impl<S: Store, F: Firmware<S>> Drop for Server<S, F> {
     fn drop(&mut self) {
-        // A ring after the store: a thread that sleeps sees `stopping` when it wakes, one that is about to
+        // A wake-up after the store: a thread that sleeps sees `stopping` when it wakes, one that is about to
         // sleep sees it before.
         self.target.stopping.store(true, Ordering::SeqCst);
         self.target.wakeup.wake();

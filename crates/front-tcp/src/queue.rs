@@ -22,10 +22,10 @@ use crate::pool::{Buffer, Pool};
 pub(crate) const MAX_ENTRIES: u32 = 1024;
 /// Commands beyond the queue's entries that may be outstanding: event requests leave the queue, and stay.
 const BEYOND: u32 = 16;
-/// Bytes of both rings of a queue.
+/// Bytes of both queues of a pair.
 pub(crate) const QUEUE_BYTES: usize = 128 << 10;
 const CQ_AT: usize = 96 << 10;
-/// Where controllers find the rings of all their queues.
+/// Where controllers find all queue pairs of an association.
 pub(crate) const QUEUES_IOVA: u64 = 1 << 52;
 
 const _: () = assert!((MAX_ENTRIES + BEYOND + 1) as usize * 64 <= CQ_AT);
@@ -114,7 +114,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// A queue of so many entries (2 to [`MAX_ENTRIES`]). Its rings lie at its number's place among the
+    /// A queue of so many entries (2 to [`MAX_ENTRIES`]). Its memory lies at its number's place among the
     /// association's.
     pub(crate) fn new(id: u16, entries: u32, flow: bool, queue_memory: &Region) -> Queue {
         let base = usize::from(id) * QUEUE_BYTES;
