@@ -47,7 +47,7 @@ impl Drive {
         Ok(drive)
     }
 
-    /// As a shell: what matches nothing stays as it is, and the command says that it is not there.
+    /// Expands patterns as a shell does: what matches nothing stays as it is, and the command says that it is not there.
     fn expand(&mut self, paths: &mut Vec<OsString>) -> Result<(), Failure> {
         for pattern in std::mem::take(paths) {
             let target = Target::Glob(pattern.as_bytes().to_vec());
@@ -194,7 +194,7 @@ impl Drive {
         format!("{what} ({})", self.name())
     }
 
-    /// The same for a path: a refusal is said on standard error. Whether it went well.
+    /// Asks about a path: a refusal is said on standard error. Whether it went well.
     pub fn ask_about(
         &mut self,
         path: &[u8],

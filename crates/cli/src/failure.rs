@@ -61,7 +61,7 @@ pub fn complain(text: &str) {
     say(&[text.as_bytes()]);
 }
 
-/// The same about a path.
+/// Says on standard error what is wrong with a path.
 pub fn complain_about(path: &[u8], text: &str) {
     let path = if terminal::errors() { terminal::quoted_before_colon(path) } else { path.into() };
     say(&[&path, b": ", text.as_bytes()]);

@@ -84,7 +84,7 @@ pub fn run(args: SimArgs) -> Outcome {
 
 /// Simulated time that one load may take: the slowest model needs so long for its far percentiles.
 const MOST_NS: u64 = 3_600_000_000_000;
-/// And at least.
+/// Simulated time that one load takes at least.
 const LEAST_NS: u64 = 50_000_000;
 
 fn curve(args: &CurveArgs) -> Outcome {

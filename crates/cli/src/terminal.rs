@@ -94,7 +94,7 @@ pub fn quoted(name: &[u8]) -> Cow<'_, [u8]> {
     quoted_for(name, utf8(), b"")
 }
 
-/// The same for a name that a colon follows: a name with one is quoted.
+/// A name that a colon follows, quoted where it has to be: also where it has a colon itself.
 pub fn quoted_before_colon(name: &[u8]) -> Cow<'_, [u8]> {
     quoted_for(name, utf8(), b":")
 }
@@ -167,7 +167,7 @@ fn escaped_for(text: &[u8], utf8: bool) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// The same for a text of several lines. All but the first are indented, so that none can be taken for another's.
+/// A text of several lines, escaped. All but the first are indented, so that none can be taken for another's.
 pub fn escaped_lines(text: &[u8]) -> Vec<u8> {
     let lines: Vec<Cow<'_, [u8]>> = text.split(|b| *b == b'\n').map(escaped).collect();
     lines.join(&b"\n  "[..])

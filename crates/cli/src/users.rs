@@ -41,7 +41,7 @@ pub struct Users {
 const MOST: u64 = 16 << 20;
 
 impl Users {
-    /// As the arguments ask. A table that cannot be read is said; its numbers stay numbers.
+    /// The tables that the arguments ask for. A table that cannot be read is said; its numbers stay numbers.
     pub fn of(args: &NamesArgs, drive: &mut Drive) -> Result<Users, Failure> {
         let mut read = |path: &'static str, whose| match whose {
             Whose::Volume => of_the_volume(path, drive),

@@ -31,7 +31,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// As far as a test may take.
+    /// Bounds of a test.
     pub const FAR: Bounds = Bounds { files: 5_000, runs: 5_000, names: 64 };
 }
 
@@ -40,7 +40,7 @@ pub async fn explore<S: Source>(source: &S) -> Explored {
     explore_within(source, Bounds::FAR).await
 }
 
-/// The same, within bounds.
+/// Asks everything, within bounds.
 pub async fn explore_within<S: Source>(source: &S, bounds: Bounds) -> Explored {
     let mut met = Explored::default();
     let Ok(volume) = Volume::open(source).await else {

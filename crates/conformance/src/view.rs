@@ -181,7 +181,7 @@ pub fn read<S: Content>(volume: &Volume, image: &S) -> Result<Tree, Broken> {
     read_within(volume, image, Bounds::default())
 }
 
-/// The same, within bounds; passing them is [`Broken`].
+/// Reads the whole tree, within bounds; passing them is [`Broken`].
 pub fn read_within<S: Content>(volume: &Volume, image: &S, bounds: Bounds) -> Result<Tree, Broken> {
     let mut walk =
         Walk { volume, image, bounds, content: 0, tree: Tree::new(), contents: Default::default() };
@@ -461,7 +461,7 @@ pub fn read_host(root: &Path) -> std::io::Result<Tree> {
     Ok(tree)
 }
 
-/// As glibc's `major` and `minor`.
+/// A device number's major and minor, as glibc takes it apart.
 fn split_device(device: u64) -> (u32, u32) {
     let major = ((device >> 8) & 0xFFF) | ((device >> 32) & !0xFFF);
     let minor = (device & 0xFF) | ((device >> 12) & !0xFF);

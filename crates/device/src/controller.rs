@@ -24,6 +24,9 @@ pub struct Controller<S: Store, F: Firmware<S> = ()> {
 impl<S: Store, F: Firmware<S>> Controller<S, F> {
     /// A controller alone in its subsystem, whose namespace 1 lies in a store with its firmware (`()`: none).
     /// The memory table is empty: the host maps its memory.
+    ///
+    /// # Errors
+    /// `InvalidInput` where `config` or the block sizes are wrong; else the system's or the store's.
     pub fn alone(store: S, firmware: F, config: Config) -> io::Result<(Self, Arc<Namespace<S, F>>)> {
         config.check().map_err(invalid)?;
         let shared = config.reactors > 1;
@@ -41,6 +44,10 @@ impl<S: Store, F: Firmware<S>> Controller<S, F> {
 
     /// A controller of a subsystem; `wakeup` has a sleeper for whoever runs each of its reactors. Its ways
     /// into the stores are made when commands first name the namespaces.
+    ///
+    /// # Errors
+    /// `InvalidInput` where `config` is wrong; else the system's: no memory for the registers, no
+    /// descriptors for the interrupts.
     pub fn of(
         subsystem: &Arc<Subsystem<S, F>>,
         config: Config,

@@ -34,6 +34,10 @@ pub struct Pair {
 impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     /// Begins to serve an I/O queue pair; completions raise no interrupts. Only on the reactor that
     /// [`reactor_of`] says. Refused where there is one of that number, or where its memory cannot be.
+    ///
+    /// # Errors
+    /// The NVMe status: Invalid Queue Identifier where the number is 0, too large or taken; that of the
+    /// ring where its memory is not mapped or its size is wrong.
     pub fn open_pair(&mut self, pair: &Pair) -> Result<(), Status> {
         let Pair { id, entries, .. } = *pair;
         if id == 0 || usize::from(id) >= MAX_QUEUES || self.has_pair(id) {

@@ -57,6 +57,9 @@ pub trait Firmware<S: Store>: Observer + Sized {
 
     /// The worker of a reactor, for commands of its host. It reaches the store through an access of its own
     /// ([`Namespace::access`]) and its firmware as [`Namespace::observer`].
+    ///
+    /// # Errors
+    /// The store's or the system's: no channel, no descriptors.
     fn worker(namespace: &Arc<Namespace<S, Self>>, seat: &Seat<'_>) -> io::Result<Self::Worker>;
 
     /// Whether there are near-data commands at all: without, their opcodes, feature and log page are refused
@@ -89,6 +92,9 @@ pub struct Seat<'a> {
 pub trait Worker: Send + 'static {
     /// Takes a command. It is answered later through [`Worker::step`], exactly once; or refused now by its
     /// NVMe status.
+    ///
+    /// # Errors
+    /// The NVMe status of the refusal; [`Worker::step`] then says nothing of the command.
     fn start(&mut self, job: Job, now: Nanos) -> Result<(), Status>;
 
     /// Hands over what is finished. Where commands run on this thread they run now, for a slice, if the turn

@@ -63,8 +63,12 @@ impl<S: Store, O> Namespace<S, O> {
 }
 
 impl<S: Store, O: Observer> Namespace<S, O> {
-    /// `lba_size` is 512 or 4096 and a multiple of the store's block size. `shared`: more than one [`Access`]
-    /// runs at the same time, so that locks must keep blocks from tearing.
+    /// A namespace over a store. `lba_size` is in bytes: 512 or 4096, and a multiple of the store's block
+    /// size. `shared`: more than one [`Access`] runs at the same time, so that locks must keep blocks from
+    /// tearing.
+    ///
+    /// # Errors
+    /// `InvalidInput` where `lba_size` is another, or the store holds not one block of it.
     pub fn new(store: S, observer: O, lba_size: u32, uuid: [u8; 16], shared: bool) -> io::Result<Self> {
         if !matches!(lba_size, 512 | 4096) || !lba_size.is_multiple_of(store.block_size().max(1)) {
             return Err(io::Error::new(
@@ -114,22 +118,22 @@ impl<S: Store, O: Observer> Namespace<S, O> {
         self.blocks() << self.lba_shift
     }
 
-    /// Its UUID.
+    /// The UUID that Identify gives.
     pub fn uuid(&self) -> &[u8; 16] {
         &self.uuid
     }
 
-    /// This namespace with an NGUID; without this it has none (zeros).
+    /// The namespace with an NGUID (16 bytes). Without this it has none, which hosts see as zeros.
     pub fn with_nguid(self, nguid: [u8; 16]) -> Self {
         Namespace { nguid, ..self }
     }
 
-    /// This namespace, never written where `protected`, whatever its store allows.
+    /// The namespace, write-protected where `protected`, whatever its store allows.
     pub fn protected(self, protected: bool) -> Self {
         Namespace { protected, ..self }
     }
 
-    /// Its NGUID.
+    /// The NGUID that Identify gives; zeros where it has none.
     pub fn nguid(&self) -> &[u8; 16] {
         &self.nguid
     }
@@ -150,6 +154,9 @@ impl<S: Store, O: Observer> Namespace<S, O> {
     }
 
     /// A way in; `memory` holds the spans that operations name.
+    ///
+    /// # Errors
+    /// The store's: it gives no channel.
     pub fn access(self: &Arc<Self>, memory: Arc<Memory>) -> io::Result<Access<S, O>> {
         let channel = self.store.channel(memory)?;
         let way = Some(Way { channel, pending: Slab::new() });

@@ -88,6 +88,9 @@ pub struct Threaded {
 
 impl Threaded {
     /// Starts a controller's reactors. Commands are served until this is dropped.
+    ///
+    /// # Errors
+    /// The system's: it gives no thread. Those already started are stopped.
     pub fn start<S: Store, F: Firmware<S>>(
         controller: Controller<S, F>,
         clock: impl Clock + Clone + 'static,

@@ -76,6 +76,9 @@ impl<S: Store, F> Subsystem<S, F> {
     }
 
     /// Adds a namespace. Controllers that run attach to it and tell their hosts.
+    ///
+    /// # Errors
+    /// [`AddError`]: the identifier is 0, above [`MAX_NSID`], or taken.
     pub fn add(&self, nsid: u32, namespace: Arc<Namespace<S, F>>) -> Result<(), AddError> {
         if nsid == 0 || nsid > MAX_NSID {
             return Err(AddError::OutOfRange(nsid));

@@ -19,6 +19,9 @@ pub trait Listener {
     type Stream;
 
     /// Waits for one.
+    ///
+    /// # Errors
+    /// The system's, of accept(2).
     fn next(&self) -> io::Result<Self::Stream>;
 }
 

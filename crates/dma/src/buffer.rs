@@ -13,6 +13,9 @@ pub struct IoBuffer {
 
 impl IoBuffer {
     /// A buffer of `len` bytes (at least one).
+    ///
+    /// # Errors
+    /// `OutOfMemory` or `InvalidInput`, from mmap.
     pub fn new(len: usize) -> std::io::Result<IoBuffer> {
         Ok(IoBuffer { region: Region::anonymous(len.max(1).next_multiple_of(PAGE_SIZE))?, len })
     }

@@ -130,10 +130,10 @@ mod atomic {
         at.addr().is_multiple_of(8)
     }
 
-    /// As the machine's.
+    /// Copies `len` bytes; the ranges may overlap.
     ///
     /// # Safety
-    /// As the machine's.
+    /// `from` is readable and `to` writable for `len` bytes; others may write either meanwhile.
     pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         let byte = |at: usize| {
             // SAFETY: within both ranges by the loops' bounds; an atomic may be shared with whoever writes
@@ -161,10 +161,10 @@ mod atomic {
         }
     }
 
-    /// As the machine's.
+    /// Sets `len` bytes to `byte`.
     ///
     /// # Safety
-    /// As the machine's.
+    /// `to` is writable for `len` bytes; others may write there meanwhile.
     pub(crate) unsafe fn fill(to: *mut u8, len: usize, byte: u8) {
         let words = if is_aligned(to) { len / 8 } else { 0 };
         for n in 0..words {
@@ -178,10 +178,10 @@ mod atomic {
         }
     }
 
-    /// As the machine's.
+    /// Reads `N` words.
     ///
     /// # Safety
-    /// As the machine's.
+    /// `from` is readable for `N` words; others may write there meanwhile.
     pub(crate) unsafe fn load<const N: usize>(from: *const u8) -> [u32; N] {
         let mut words = [0u32; N];
         // SAFETY: the caller's word for `from`; `words` is ours.
@@ -189,10 +189,10 @@ mod atomic {
         words
     }
 
-    /// As the machine's.
+    /// Writes `N` words.
     ///
     /// # Safety
-    /// As the machine's.
+    /// `to` is writable for `N` words; others may write there meanwhile.
     pub(crate) unsafe fn store<const N: usize>(words: &[u32; N], to: *mut u8) {
         let mut words = *words;
         // SAFETY: the caller's word for `to`; `words` is ours, and may be written as the atomics would have

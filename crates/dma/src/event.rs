@@ -12,6 +12,9 @@ pub struct EventFd {
 
 impl EventFd {
     /// A fresh one, at zero.
+    ///
+    /// # Errors
+    /// The system's: no descriptor is left.
     pub fn new() -> io::Result<EventFd> {
         // SAFETY: no memory is involved.
         let raw = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };

@@ -106,6 +106,9 @@ pub(crate) fn pieces(memory: &Memory, transfer: Transfer<'_>, mut skip: usize, i
 /// Runs a call in the caller's thread. `skip` bytes of the memory are left out at its front. With `nowait` a
 /// read that the page cache cannot answer ends in [`io::ErrorKind::WouldBlock`]. Answers the bytes moved,
 /// which may be fewer than asked for.
+///
+/// # Errors
+/// The system's, of the call; `WouldBlock` as said above.
 pub fn run(
     file: &File,
     memory: &Memory,
@@ -177,6 +180,9 @@ pub fn is_full(error: &io::Error) -> bool {
 }
 
 /// Bytes of a regular file or block device.
+///
+/// # Errors
+/// `InvalidInput` for what is neither a regular file nor a block device; else the system's.
 pub fn size(file: &File) -> io::Result<u64> {
     let metadata = file.metadata()?;
     if metadata.file_type().is_block_device() {
@@ -192,6 +198,9 @@ pub fn size(file: &File) -> io::Result<u64> {
 
 /// The next stretch of data at or after `from`, as its first byte and the byte after its last; `None` where
 /// only a hole is left. A file system that knows no holes has one stretch to the end.
+///
+/// # Errors
+/// The system's, of lseek(2).
 pub fn next_data(file: &File, from: u64) -> io::Result<Option<(u64, u64)>> {
     let end = size(file)?;
     if from >= end {
@@ -212,6 +221,9 @@ pub fn next_data(file: &File, from: u64) -> io::Result<Option<(u64, u64)>> {
 
 /// FIEMAP: how many extents a file has, at most `most`, as the kernel's file system finds them
 /// (include/uapi/linux/fiemap.h). Only to know what asking costs; where they lie is not given out.
+///
+/// # Errors
+/// The system's, of the ioctl: a file system may not have it.
 pub fn extents(file: &File, most: u32) -> io::Result<u32> {
     /// _IOWR('f', 11, struct fiemap) of 32 bytes.
     const FS_IOC_FIEMAP: libc::c_ulong = 0xC020_660B;
@@ -243,6 +255,9 @@ pub enum Lock {
 /// takes of an image) without waiting; false where another's keeps it out. It ends with the last descriptor
 /// of this open file. A shared one needs a file that was opened to be read, an exclusive one a file that may
 /// be written.
+///
+/// # Errors
+/// The system's, but for the lock of another, which is `false`.
 pub fn lock(file: &File, lock: Lock) -> io::Result<bool> {
     // SAFETY: plain integers, for which zeros are valid.
     let mut flock: libc::flock = unsafe { std::mem::zeroed() };
@@ -264,6 +279,9 @@ pub fn lock(file: &File, lock: Lock) -> io::Result<bool> {
 impl Region {
     /// Fills `len` bytes at `at` from the file's bytes at `offset`; an error where it ends before. Panics
     /// outside the region.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` where the file ends before; else the system's.
     pub fn read_from(&self, file: &File, mut offset: u64, mut at: usize, mut len: usize) -> io::Result<()> {
         while len > 0 {
             let into = self.pointer(at, len);

@@ -40,6 +40,9 @@ pub struct Vector {
 
 impl Vector {
     /// A fresh one, unmasked.
+    ///
+    /// # Errors
+    /// The system's: no descriptor is left.
     pub fn new() -> std::io::Result<Vector> {
         Ok(Vector { unmasked: Arming::new(true), event: EventFd::new()? })
     }
@@ -96,11 +99,17 @@ struct Sleeper {
 
 impl Wakeup {
     /// A fresh one for one thread, not armed.
+    ///
+    /// # Errors
+    /// The system's: no descriptor is left.
     pub fn new() -> std::io::Result<Wakeup> {
         Wakeup::for_sleepers(1)
     }
 
     /// A fresh one for several threads (at least one).
+    ///
+    /// # Errors
+    /// The system's: no descriptors are left.
     pub fn for_sleepers(count: usize) -> std::io::Result<Wakeup> {
         let sleeper = || Ok(Sleeper { arming: Arming::new(false), event: EventFd::new()? });
         Ok(Wakeup { sleepers: (0..count.max(1)).map(|_| sleeper()).collect::<std::io::Result<_>>()? })
@@ -122,7 +131,8 @@ impl Wakeup {
         self.sleep_as(0, timeout, nothing_to_do);
     }
 
-    /// The same for the drive's thread `index`. Panics where there is no such sleeper.
+    /// Sleeps as [`Wakeup::sleep`] does, as the drive's thread `index`. Panics where there is no such
+    /// sleeper.
     pub fn sleep_as(
         &self,
         index: usize,
@@ -143,7 +153,7 @@ impl Wakeup {
         self.arm_as(0);
     }
 
-    /// The same for the drive's thread `index`. Panics where there is no such sleeper.
+    /// Arms the wake-up of the drive's thread `index`. Panics where there is no such sleeper.
     pub fn arm_as(&self, index: usize) {
         self.sleepers[index].arming.arm();
     }

@@ -63,7 +63,11 @@ impl Drop for Name {
 /// How often a name is looked at again that changes while it is looked at.
 const TRIES: usize = 16;
 
-/// Listens at `path`. An error names the path.
+/// Listens at `path`.
+///
+/// # Errors
+/// `AddrInUse` where somebody serves that name, `AlreadyExists` where it is no socket; else the system's.
+/// All name the path.
 pub fn bind(path: &Path, access: Access) -> io::Result<(UnixListener, Name)> {
     let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
     let path = std::path::absolute(path).map_err(named)?;

@@ -98,6 +98,9 @@ impl Memory {
     }
 
     /// Makes all of `region` reachable from `iova` on.
+    ///
+    /// # Errors
+    /// [`MemoryError`]: the range overlaps a mapping or wraps, or the table is full.
     pub fn map(&self, iova: u64, region: Arc<Region>) -> Result<(), MemoryError> {
         let _guard = self.change.lock().unwrap_or_else(|e| e.into_inner());
         let end = iova.checked_add(region.len() as u64).ok_or(MemoryError::Overlap { iova })?;
@@ -114,6 +117,9 @@ impl Memory {
     }
 
     /// Ends the mapping that begins at `iova`; its spans stay safe to use.
+    ///
+    /// # Errors
+    /// [`MemoryError::Unmapped`]: no mapping begins there.
     pub fn unmap(&self, iova: u64) -> Result<(), MemoryError> {
         let _guard = self.change.lock().unwrap_or_else(|e| e.into_inner());
         let (_, mapping) =
@@ -123,6 +129,9 @@ impl Memory {
     }
 
     /// Resolves a range that must lie within one mapping.
+    ///
+    /// # Errors
+    /// [`MemoryError::Unmapped`]: the range is not, or not wholly, within one mapping.
     #[inline]
     pub fn resolve(&self, iova: u64, len: usize) -> Result<Span, MemoryError> {
         for (index, m) in self.live() {

@@ -23,6 +23,9 @@ unsafe impl Sync for Region {}
 impl Region {
     /// Shared memory behind a memfd, which another process can map by [`Region::fd`]. Length rounds up to
     /// pages.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a length of 0 or a name with a NUL; else the system's.
     pub fn shared(name: &str, len: usize) -> io::Result<Region> {
         if cfg!(miri) {
             // Miri knows no memfd; its threads are all of this process, which a private mapping serves.
@@ -43,6 +46,9 @@ impl Region {
     }
 
     /// Maps the first `len` bytes of a descriptor that another party handed over.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a length of 0; else the system's, of mmap(2).
     pub fn map(fd: OwnedFd, len: usize) -> io::Result<Region> {
         let len = round_up(len)?;
         let base = mmap(len, libc::MAP_SHARED, fd.as_raw_fd())?;
@@ -52,6 +58,9 @@ impl Region {
     /// Maps the first `len` bytes of a file for reading it: what is written here stays here (MAP_PRIVATE).
     /// The file must have these bytes for as long as this lives: reading a page that is gone ends the process
     /// (SIGBUS).
+    ///
+    /// # Errors
+    /// `InvalidInput` for a length of 0; else the system's, of mmap(2).
     pub fn view(file: &File, len: usize) -> io::Result<Region> {
         let len = round_up(len)?;
         let base = mmap(len, libc::MAP_PRIVATE | libc::MAP_NORESERVE, file.as_raw_fd())?;
@@ -59,6 +68,9 @@ impl Region {
     }
 
     /// Private zeroed memory; pages take room only once they are written.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a length of 0; else the system's: no memory.
     pub fn anonymous(len: usize) -> io::Result<Region> {
         let len = round_up(len)?;
         // Miri knows no lazy memory either.

@@ -25,8 +25,11 @@ pub enum Piece<'a> {
 pub const MAX_PIECES: usize = 128;
 
 /// Sends pieces in order ([`MAX_PIECES`] of them at most; what is more is not looked at). Returns the bytes
-/// that the socket took, and those that it was given. [`io::ErrorKind::WouldBlock`]: it has no room. Panics
+/// that the socket took, and those that it was given. Panics
 /// where a piece lies outside its region.
+///
+/// # Errors
+/// `WouldBlock` where the socket has no room; else the system's.
 pub fn send<'a>(socket: impl AsFd, pieces: impl Iterator<Item = Piece<'a>>) -> io::Result<(usize, usize)> {
     let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_PIECES];
     let (mut count, mut given) = (0, 0);
@@ -55,8 +58,11 @@ pub fn send<'a>(socket: impl AsFd, pieces: impl Iterator<Item = Piece<'a>>) -> i
 }
 
 /// Receives into `len` bytes of a region at `offset`, and what is more into `rest`. Returns the bytes
-/// received; 0: the other side has ended. [`io::ErrorKind::WouldBlock`]: there is nothing. Panics outside the
+/// received; 0: the other side has ended. Panics outside the
 /// region.
+///
+/// # Errors
+/// `WouldBlock` where there is nothing; else the system's.
 pub fn receive(
     socket: impl AsFd,
     region: &Region,
@@ -91,6 +97,9 @@ fn shows(socket: &impl AsFd, flags: PollFlags, timeout: Duration) -> io::Result<
 
 /// Sleeps until there is something to receive, or the other side has ended, or the time is over; whether it
 /// is not. May come back earlier.
+///
+/// # Errors
+/// The system's, of poll(2).
 pub fn wait_for_bytes(socket: &impl AsFd, timeout: Duration) -> io::Result<bool> {
     Ok(!shows(socket, PollFlags::IN, timeout)?.is_empty())
 }

@@ -18,6 +18,9 @@ pub struct Termination {
 impl Termination {
     /// Blocks the signals in this thread and those that it starts from now on: call it before any other
     /// thread is there.
+    ///
+    /// # Errors
+    /// The system's.
     pub fn new() -> io::Result<Termination> {
         // SAFETY: an all-zero sigset is a valid value, and sigemptyset sets it properly before its use.
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -40,6 +43,9 @@ impl Termination {
     }
 
     /// Sleeps until one comes; its name.
+    ///
+    /// # Errors
+    /// The system's.
     pub fn wait(&mut self) -> io::Result<&'static str> {
         let mut info = [0; size_of::<libc::signalfd_siginfo>()];
         self.signals.read_exact(&mut info)?;
@@ -54,6 +60,9 @@ impl Termination {
 
 /// Ends a mount: by the system call, or by fusermount3 where only that may. `lazy`: it goes out of sight now,
 /// and ends when its last user has.
+///
+/// # Errors
+/// The system's (`ResourceBusy` while somebody uses the mount), or the words of fusermount3.
 pub fn unmount(mountpoint: &Path, lazy: bool) -> io::Result<()> {
     let path = CString::new(mountpoint.as_os_str().as_bytes())?;
     let flags = libc::UMOUNT_NOFOLLOW | if lazy { libc::MNT_DETACH } else { 0 };
@@ -88,6 +97,9 @@ pub struct Peer {
 }
 
 /// Who is at the other end, as the kernel knows it (SO_PEERCRED, SO_PEERGROUPS).
+///
+/// # Errors
+/// The system's, of getsockopt(2).
 pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
     let fd = stream.as_raw_fd();
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };

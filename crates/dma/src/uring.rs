@@ -33,7 +33,7 @@ pub enum Bytes {
 }
 
 impl Bytes {
-    /// The same memory, for a call that runs at once.
+    /// This memory for a call that runs at once ([`crate::file::run`]).
     pub fn transfer(&mut self) -> Transfer<'_> {
         match self {
             Bytes::None => Transfer::None,
@@ -52,7 +52,7 @@ pub enum Completion {
     /// The kernel looks into the device's queues whenever it is asked (IORING_SETUP_IOPOLL). Reads and writes
     /// with O_DIRECT only.
     Polled,
-    /// The same, after a sleep of half the mean time (IORING_SETUP_HYBRID_IOPOLL, Linux 6.13).
+    /// The kernel looks into the queues as for `Polled`, after a sleep of half the mean time (IORING_SETUP_HYBRID_IOPOLL, Linux 6.13).
     Hybrid,
 }
 
@@ -82,6 +82,9 @@ pub struct Uring {
 unsafe impl Send for Uring {}
 
 /// Whether this system lets this process use io_uring, or why not.
+///
+/// # Errors
+/// The system's, or `Unsupported` where an operation is missing that is needed here.
 pub fn available() -> io::Result<()> {
     let ring = IoUring::new(2)?;
     let mut probe = io_uring::Probe::new();
@@ -97,6 +100,9 @@ pub fn available() -> io::Result<()> {
 
 impl Uring {
     /// A ring for up to `depth` calls in flight on `file`, with host memory in `memory`.
+    ///
+    /// # Errors
+    /// The system's: no rings, or none for this process.
     pub fn new(file: Arc<File>, memory: Arc<Memory>, depth: u32) -> io::Result<Uring> {
         // Completions of a thread that runs need no interrupt of it (5.19); older kernels know neither flag.
         let ring = IoUring::builder()
@@ -107,8 +113,11 @@ impl Uring {
         Ok(Uring::over(ring, file, memory, depth, Completion::Interrupt))
     }
 
-    /// As [`Uring::new`], with another way of completion. [`io::ErrorKind::Unsupported`] where the kernel
-    /// does not know it; whether the device can be polled shows at the first call, which ends in EOPNOTSUPP.
+    /// A ring for up to `depth` calls in flight on `file`, with a way of completion. Whether the device can
+    /// be polled shows at the first call, which ends in EOPNOTSUPP where it cannot.
+    ///
+    /// # Errors
+    /// `Unsupported` where the kernel does not know that way; else the system's.
     pub fn with_completion(
         file: Arc<File>,
         memory: Arc<Memory>,
@@ -154,11 +163,17 @@ impl Uring {
 
     /// Queues a call, leaving out the first `skip` bytes of its memory; [`Uring::poll`] sends it. Gives the
     /// memory back where the ring is full.
+    ///
+    /// # Errors
+    /// The memory, given back: the ring is full.
     pub fn push(&mut self, call: Call, bytes: Bytes, skip: usize, user: u64) -> Result<(), Bytes> {
         self.push_on(None, call, bytes, skip, user)
     }
 
-    /// As [`Uring::push`], on another descriptor than the ring's own.
+    /// Queues a call as [`Ring::push`] does, on the descriptor `other` where one is given.
+    ///
+    /// # Errors
+    /// The memory, given back: the ring is full.
     pub fn push_on(
         &mut self,
         other: Option<&Arc<File>>,

@@ -58,8 +58,10 @@ pub enum AnyChannel {
 }
 
 impl AnyStore {
-    /// Opens what a store word names. `options` say how a file is opened and the block size of all stores. Errors say which part
-    /// of the word they are about.
+    /// Opens what a store word names. `options` say how a file is opened and the block size of all stores.
+    ///
+    /// # Errors
+    /// The store's own, and `InvalidInput` for a word that is none, with the part of the word that is wrong.
     pub fn open(word: &str, options: FileOptions) -> io::Result<AnyStore> {
         let part = |prefix| word.strip_prefix(prefix);
         if let Some(rest) = part("delayed:") {

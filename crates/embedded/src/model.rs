@@ -35,6 +35,9 @@ pub(crate) struct Nand {
 
 impl Nand {
     /// None where the word names no NAND drive; the error names the option.
+    ///
+    /// # Errors
+    /// Which option of the word is wrong.
     pub fn parse(word: &str) -> Result<Option<Nand>, String> {
         let mut words = word.split(',');
         let Some(drive) = nand::preset(words.next().unwrap_or_default()) else { return Ok(None) };
@@ -75,6 +78,9 @@ impl Nand {
 
 impl Model {
     /// The device of so many bytes that a word names; the error names the part of the word that is wrong, and the models there are.
+    ///
+    /// # Errors
+    /// Which part of the word is wrong, and the models there are.
     pub fn parse(word: &str, capacity: u64) -> Result<Model, String> {
         let (interface, model) = match word.split_once('/') {
             Some((interface, model)) => (Some(interface), model),

@@ -35,7 +35,7 @@ const POOLED: usize = (128 << 10) + 8192;
 const POOL: usize = 64;
 /// Reads that the store has at a time, of all tasks together: what one operation keeps in flight, however many search.
 const READS: usize = 8;
-/// The same while a host's I/O comes to the medium, which waits there for no more of them than that.
+/// Reads that the store has at a time while hosts' I/O comes to the medium: it waits there for no more of them than that.
 const READS_BESIDE: usize = 2;
 /// How long after it that is.
 const BESIDE_NS: u64 = 1_000_000;
@@ -165,7 +165,7 @@ impl<S: Store, O: Observer> Io<S, O> {
         None
     }
 
-    /// As `submit`; a read that the store does not take now waits before all others.
+    /// Submits a read; one that the store does not take now waits before all others.
     fn hand_to_store(
         &mut self,
         (offset, buffer): (u64, IoBuffer),

@@ -63,7 +63,7 @@ impl Fsr {
         Fsr::of(clock, Retriever::new(config))
     }
 
-    /// As [`Fsr::new`]; `trace` is told where the time of every near-data command goes.
+    /// Firmware with a retriever of its own; `trace` is told where the time of every near-data command goes.
     pub fn traced(clock: Arc<dyn Clock>, config: Config, trace: Arc<Trace>) -> Fsr {
         Fsr::of(clock, Retriever::traced(config, trace))
     }
@@ -81,7 +81,7 @@ impl Fsr {
         }
     }
 
-    /// The same, whose tasks run on these threads and not on the reactors. Those have to outlive the drive's reactors; commands that they
+    /// This firmware with its tasks on these threads instead of the reactors. The threads have to outlive the drive's reactors; commands that they
     /// leave are answered as aborted.
     pub fn on(self, hands: Option<Hands>) -> Fsr {
         Fsr { crew: hands.map(|Hands(crew)| crew), ..self }
@@ -112,7 +112,7 @@ impl Fsr {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// As [`Fsr::new`], over bytes that change behind the drive's back: no command takes anything that another has read for what it is now.
+    /// Firmware over bytes that change behind the drive's back: no command takes anything that another has read for what it is now.
     /// What changes while a command runs may still show in its answer as it was when it was read, or half of each.
     pub fn distrusting(clock: Arc<dyn Clock>, config: Config) -> Fsr {
         Fsr { alone: Some(config), ..Fsr::new(clock, config) }

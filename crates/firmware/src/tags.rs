@@ -341,7 +341,7 @@ impl HostTags {
         }
     }
 
-    /// The same of a Set Features.
+    /// The task of a Set Features has ended: its reply is kept for Get Features.
     pub(crate) fn kept_ended(&mut self, key: u64, reply: Option<Vec<u8>>) {
         if reply.is_some() {
             let age = self.next_age();
@@ -474,7 +474,7 @@ mod tests {
         });
     }
 
-    /// And one under a tag of `execute` and `result`.
+    /// A reply kept under a tag of `execute` and `result`.
     fn reply(tags: &mut Tags, host: &Host, tag: u64) {
         tags.with(host, |tags| {
             let state = State::Running { worker: BY.worker, key: tag };

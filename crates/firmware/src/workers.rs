@@ -82,6 +82,9 @@ impl Workers {
     }
 
     /// Starts so many threads. `None`: without any, near-data work runs on the reactors, between their I/O.
+    ///
+    /// # Errors
+    /// The system's: it gives no thread.
     pub fn start(threads: usize, clock: impl Clock + Clone + 'static) -> io::Result<Option<Workers>> {
         if threads == 0 {
             return Ok(None);

@@ -160,6 +160,9 @@ impl Host {
     /// A host on namespace 1 of a drive that runs on threads of its own, with at most `queues` requests at a
     /// time beside those of other processes. A drive that grants fewer queues than all want has to grant
     /// three.
+    ///
+    /// # Errors
+    /// The driver's: too few queues, no memory.
     pub fn new(driver: Driver, policy: Policy, queues: usize) -> Result<Host, Error> {
         let info = driver.namespace(Some(1), &mut nearside_driver::Host::threaded(TscClock::new()))?;
         let granted = usize::from(driver.queues());
@@ -222,11 +225,17 @@ impl Host {
     }
 
     /// Reads bytes.
+    ///
+    /// # Errors
+    /// [`HostError`]: outside the namespace, refused or failed by the drive, or not sent.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), HostError> {
         self.read_by(&self.io, offset, into)
     }
 
     /// Reads bytes for another process: the host's own reads and writes do not wait for it.
+    ///
+    /// # Errors
+    /// [`HostError`]: outside the namespace, refused or failed by the drive, or not sent.
     pub fn read_for_another(&self, offset: u64, into: &mut [u8]) -> Result<(), HostError> {
         self.read_by(&self.reads, offset, into)
     }
@@ -259,6 +268,9 @@ impl Host {
     }
 
     /// Writes bytes; with `fua` they are durable when it returns.
+    ///
+    /// # Errors
+    /// [`HostError`]: outside the namespace, refused or failed by the drive, or not sent.
     pub fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), HostError> {
         self.check(offset, data.len() as u64)?;
         let block = self.block();
@@ -291,12 +303,18 @@ impl Host {
     }
 
     /// Makes all completed writes durable.
+    ///
+    /// # Errors
+    /// [`HostError`]: the drive failed, or could not be asked.
     pub fn flush(&self) -> Result<(), HostError> {
         let command = Command::flush(self.nsid());
         self.run_command("flush", 0, 0, |_| Ok((command, None))).map(drop)
     }
 
     /// Sets bytes to zero. `free`: they need no room any more.
+    ///
+    /// # Errors
+    /// [`HostError`]: outside the namespace, refused or failed by the drive, or not sent.
     pub fn zero(&self, offset: u64, len: u64, free: bool) -> Result<(), HostError> {
         self.check(offset, len)?;
         let block = self.block();
@@ -334,6 +352,9 @@ impl Host {
     /// One near-data command of a user: the request's bytes in, at most `room` bytes of reply out. It waits
     /// for its turn among all that ask, and is given up ([`HostError::Gone`]) when `gone` says that nobody
     /// waits for the reply any more.
+    ///
+    /// # Errors
+    /// [`HostError::Gone`] where nobody waits any more; otherwise the drive failed, or could not be asked.
     pub fn near_data(
         &self,
         user: User,

@@ -117,6 +117,10 @@ enum AttachEvent {
 
 /// Attaches the drive behind `function`, which runs on threads of its own: brings it up, mounts its
 /// namespace, serves the socket.
+///
+/// # Errors
+/// [`AttachError`]: which of the drive, the mount and the socket could not be had. What was begun is
+/// undone.
 pub fn attach(function: Function, options: &AttachOptions) -> Result<Attached, AttachError> {
     // One for each thread that takes the kernel's requests, and one for whoever asks in this process.
     let queues = options.threads.max(1) + 1;
@@ -224,6 +228,9 @@ impl Attached {
 
     /// Serves until the mount is ended by `umount` or a signal comes. A signal while the mount is in use is
     /// refused with a line on stderr; the second in a row ends it all the same.
+    ///
+    /// # Errors
+    /// [`AttachError`]: the last flush failed, or the system did.
     pub fn wait(mut self, mut termination: Termination) -> Result<(), AttachError> {
         let sender = self.sender.clone();
         std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -254,6 +261,9 @@ impl Attached {
     }
 
     /// Ends it; [`AttachError::Busy`] while the mount is in use, and then it goes on.
+    ///
+    /// # Errors
+    /// [`AttachError`], with what is still attached.
     pub fn detach(mut self) -> Result<(), (AttachError, Box<Attached>)> {
         match self.unmount(false) {
             Ok(()) => self.finish(true).map_err(|e| (e, Box::new(self))),

@@ -35,6 +35,9 @@ impl Default for Limits {
 /// writes give it, and never goes.
 pub trait Line: Read + Write {
     /// Waits until the next request begins.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` where the peer has ended; `TimedOut`; else the system's.
     fn await_request(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -86,6 +86,9 @@ impl Shared {
 impl Server {
     /// Binds `path`, which everybody may connect to: what they may ask is decided by who they are. A socket
     /// file that nobody serves any more is replaced.
+    ///
+    /// # Errors
+    /// Those of [`nearside_dma::local::bind`].
     pub fn bind(path: &Path, host: Arc<Host>, limits: Limits) -> io::Result<Server> {
         let named = |e: io::Error| io::Error::new(e.kind(), format!("socket {e}"));
         let (listener, name) = local::bind(path, Access::Everybody).map_err(named)?;
@@ -186,7 +189,10 @@ fn is_usual(error: &io::Error) -> bool {
     matches!(error.kind(), UnexpectedEof | BrokenPipe | ConnectionReset | TimedOut)
 }
 
-/// One connection, to its end: the peer's (`UnexpectedEof`), or that of a frame that is none.
+/// Serves one connection to its end.
+///
+/// # Errors
+/// `UnexpectedEof` where the peer ended it, else the line's own. A frame that is none is answered, and ends it well.
 pub fn serve(line: &mut impl Line, caller: &Caller, host: &Host) -> io::Result<()> {
     let mut head = [0; REQUEST_FRAME];
     let mut request = Vec::new();

@@ -52,6 +52,10 @@ pub struct Server<S: Store, F: Firmware<S>> {
 
 impl<S: Store, F: Firmware<S>> Server<S, F> {
     /// Listens and serves.
+    ///
+    /// # Errors
+    /// The system's: a listener without an address, no descriptors, no thread. Threads already started are
+    /// stopped.
     pub fn start(
         target: Arc<Target<S, F>>,
         listeners: Vec<TcpListener>,

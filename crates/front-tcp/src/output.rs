@@ -50,7 +50,7 @@ impl Output {
         self.waiting
     }
 
-    /// The same, with what it takes to keep them: many short answers are no less than a few long ones.
+    /// Bytes that wait, with what it takes to keep them: many short answers are no less than a few long ones.
     pub(crate) fn cost(&self) -> usize {
         self.waiting + self.items.len() * size_of::<OutputItem>()
     }

@@ -3,7 +3,7 @@
 
 use nearside_clock::Nanos;
 
-/// See the module.
+/// How long a peer is waited for: a grace, then as long as its bytes take at a rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     /// For whatever a peer has to begin or to end, however little it is.

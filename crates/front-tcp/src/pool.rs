@@ -159,7 +159,7 @@ impl Pool {
         self.free[class].pop().map(|offset| Buffer { class: class as u8, holder, offset })
     }
 
-    /// The same for a command whose data the host has to send: these never get all of the memory, so that
+    /// A buffer for a command whose data the host has to send: these never get all of the memory, so that
     /// other commands go on whatever hosts do; and a host no more of that than is left of it.
     pub(crate) fn take_for_receive(&mut self, holder: u32, len: usize) -> Option<Buffer> {
         let class = CLASSES.iter().position(|&log2| len <= 1 << log2)?;

@@ -147,6 +147,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<S: Store, F: Firmware<S>> Target<S, F> {
     /// A target that offers nothing yet.
+    ///
+    /// # Errors
+    /// The system's: no descriptors.
     pub fn new(options: Options) -> io::Result<Arc<Target<S, F>>> {
         let threads = options.threads.clamp(1, 16);
         Ok(Arc::new(Target {

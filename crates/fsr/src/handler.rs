@@ -357,7 +357,7 @@ impl<M: Media> Run<'_, M> {
         Ok(Cursor { path, places, totals: out.work.totals().unwrap_or_default(), ..cursor })
     }
 
-    /// As `one`; where the volume changed under it, once more with a fresh look at the volume.
+    /// Runs one target; where the volume changed under it, once more with a fresh look at the volume.
     async fn again<S: Sink>(
         &self,
         out: &mut Out<'_, S>,

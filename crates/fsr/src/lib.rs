@@ -52,7 +52,7 @@ pub struct Config {
     pub tries: u32,
     /// Reads of file data in flight for one command, of at most 128 KiB each.
     pub depth: usize,
-    /// The same, for operations that need the bytes in order; 1: no read runs ahead.
+    /// Reads of file data in flight for an operation that needs the bytes in order; 1: no read runs ahead.
     pub ahead: usize,
     /// The drive owner's word that every user has the content of files by what home locations say of them, also where these are
     /// older than the data: on a volume that is mounted, or was not unmounted cleanly. Without it, only root has content there.
@@ -110,7 +110,7 @@ impl Retriever {
         }
     }
 
-    /// As [`Retriever::new`]; `trace` is told where the time of every command goes.
+    /// A retriever with empty caches; `trace` is told where the time of every command goes.
     pub fn traced(config: Config, trace: Arc<Trace>) -> Retriever {
         Retriever { trace: Some(trace), ..Retriever::new(config) }
     }

@@ -29,6 +29,9 @@ pub trait Media {
     fn block_size(&self) -> u32;
 
     /// Reads `len` bytes at `offset`, which lie within the namespace.
+    ///
+    /// # Errors
+    /// [`MediaError`]: what the drive said.
     async fn read(&self, offset: u64, len: usize) -> Result<Self::Buffer, MediaError>;
 
     /// An empty batch.
@@ -51,7 +54,7 @@ pub trait Media {
 /// Reads in flight at the same time, which come back in any order.
 #[allow(async_fn_in_trait, reason = "used generically, never as a trait object")]
 pub trait Batch {
-    /// As [`Media::Buffer`].
+    /// Bytes that were read; goes back to where it came from when dropped.
     type Buffer;
 
     /// Starts a read, as [`Media::read`]. `true` where it is done already, so that to start more would only use more memory.

@@ -27,6 +27,9 @@ pub struct Mark(pub usize, pub u32);
 /// Takes results, up to some size.
 pub trait Sink {
     /// Takes a record, where afterwards a cursor still fits whose path has `path_len` bytes.
+    ///
+    /// # Errors
+    /// [`Full`]: it does not fit. The record is not taken; the command ends with a cursor.
     fn push(&mut self, record: Record<'_>, path_len: usize) -> Result<(), Full>;
 
     /// Most bytes of a `Line` or `Data` that fit now, with such a cursor.

@@ -53,9 +53,9 @@ pub(crate) trait Consumer {
 
 /// Where a file's bytes lie.
 pub(crate) enum Layout<'a, M> {
-    /// As its inode says. The view collects what the mapping depends on.
+    /// Where the inode says. The view collects what the mapping depends on.
     File { crawler: &'a Crawler<'a, M>, inode: &'a Inode, view: View<'a, M>, inline: Option<Arc<[u8]>> },
-    /// As the host found out: (byte of the namespace or a hole, bytes), in file order.
+    /// Where the host found it: (byte of the namespace or a hole, bytes), in file order.
     Ranges { ranges: &'a [BlockRange], at: u64, next: usize },
 }
 

@@ -66,7 +66,7 @@ pub(crate) struct Walker {
     frames: Vec<Frame>,
     /// The path to go on with, relative to the root, where an earlier answer left off.
     resume: Option<Vec<u8>>,
-    /// And the places of its components, as [`Walker::places`] gave them.
+    /// The places of its components, as [`Walker::places`] gave them.
     resume_places: Vec<u64>,
     /// The root, until it was visited.
     root: Option<Found>,

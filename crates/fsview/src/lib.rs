@@ -37,6 +37,9 @@ pub trait Source {
 
     /// The metadata block of `len` bytes at byte `offset`. `len` is the volume's block size, or 1024 for an ext
     /// superblock and 4096 before the block size is known.
+    ///
+    /// # Errors
+    /// [`Error::Read`]: what the source said.
     async fn metadata(&self, offset: u64, len: u32) -> Result<Self::Block, Error>;
 }
 
@@ -60,7 +63,11 @@ macro_rules! either {
 }
 
 impl Volume {
-    /// Recognises the file system and reads its superblock (and checkpoint). [`Error::NoFileSystem`] where there is none.
+    /// Recognises the file system and reads its superblock (and checkpoint).
+    ///
+    /// # Errors
+    /// [`Error::NoFileSystem`] where there is none; [`Error::Read`] of the source, [`Error::Corrupt`] for
+    /// structures that contradict themselves, [`Error::Unsupported`] for a feature that is not understood.
     pub async fn open<S: Source>(source: &S) -> Result<Volume, Error> {
         if f2fs::Volume::probe(source).await? {
             return Ok(Volume::F2fs(f2fs::Volume::open(source).await?));
@@ -87,13 +94,20 @@ impl Volume {
         either!(self, v => v.table())
     }
 
-    /// Reads and checks an inode. [`Error::Corrupt`] where it is free or damaged.
+    /// Reads and checks an inode.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where it is free, damaged or not of this volume; [`Error::Read`].
     pub async fn inode<S: Source>(&self, source: &S, ino: Ino) -> Result<Inode, Error> {
         either!(self, v => v.inode(source, ino).await)
     }
 
     /// The inode that `name` has in a directory, by its hash where the directory has one.
-    /// [`Error::NotADirectory`] where `dir` is none.
+    ///
+    ///
+    /// # Errors
+    /// [`Error::NotADirectory`] where `dir` is none; [`Error::Read`] of the source, [`Error::Corrupt`] for
+    /// structures that contradict themselves, [`Error::Unsupported`] for a feature that is not understood.
     pub async fn lookup<S: Source>(
         &self,
         source: &S,
@@ -106,6 +120,11 @@ impl Volume {
     /// Appends entries from `cursor` on (one directory block's worth or more, without "." and "..", none of them before the cursor's
     /// place), and says where to go on; `None` at the end. Begin with [`DirCursor::default`]. Entries of later calls have later places.
     /// To begin in the middle costs no more than at the start.
+    ///
+    /// # Errors
+    /// [`Error::NotADirectory`] where `dir` is none; [`Error::Read`] of the source, [`Error::Corrupt`] for
+    /// structures that contradict themselves, [`Error::Unsupported`] for a feature that is not understood.
+    /// What was appended before is right.
     pub async fn read_dir<S: Source>(
         &self,
         source: &S,
@@ -118,16 +137,30 @@ impl Volume {
 
     /// Where the bytes of a file lie from byte `from` on: one run, as long as the volume's structures show it at once
     /// (adjacent runs need not be merged). `None` at or past the end of the file.
+    ///
+    /// # Errors
+    /// [`Error::Read`] of the source, [`Error::Corrupt`] for structures that contradict themselves,
+    /// [`Error::Unsupported`] for a feature that is not understood (compressed or encrypted content).
     pub async fn map<S: Source>(&self, source: &S, inode: &Inode, from: u64) -> Result<Option<Run>, Error> {
         either!(self, v => v.map(source, inode, from).await)
     }
 
     /// The bytes of a file whose content lives in its inode (`Run::place` is [`Place::Inline`]), from its first byte, `i_size` of them.
+    ///
+    /// # Errors
+    /// [`Error::WrongKind`] where the content lies elsewhere; [`Error::Read`] of the source,
+    /// [`Error::Corrupt`] for structures that contradict themselves, [`Error::Unsupported`] for a feature
+    /// that is not understood.
     pub async fn inline_data<S: Source>(&self, source: &S, inode: &Inode) -> Result<Vec<u8>, Error> {
         either!(self, v => v.inline_data(source, inode).await)
     }
 
     /// The target of a symbolic link. It reads the link's block as metadata.
+    ///
+    /// # Errors
+    /// [`Error::WrongKind`] where it is no symbolic link; [`Error::Read`] of the source, [`Error::Corrupt`]
+    /// for structures that contradict themselves, [`Error::Unsupported`] for a feature that is not
+    /// understood.
     pub async fn read_link<S: Source>(&self, source: &S, inode: &Inode) -> Result<Vec<u8>, Error> {
         either!(self, v => v.read_link(source, inode).await)
     }
@@ -147,6 +180,10 @@ impl Volume {
     }
 
     /// The POSIX access ACL, where the inode has one.
+    ///
+    /// # Errors
+    /// [`Error::Read`] of the source, [`Error::Corrupt`] for structures that contradict themselves,
+    /// [`Error::Unsupported`] for a feature that is not understood.
     pub async fn acl<S: Source>(&self, source: &S, inode: &Inode) -> Result<Option<acl::Acl>, Error> {
         either!(self, v => v.acl(source, inode).await)
     }

@@ -38,7 +38,7 @@ impl FileKind {
         })
     }
 
-    /// As the type bits of a mode.
+    /// The type bits of a mode (S_IFMT).
     pub fn mode(self) -> u16 {
         match self {
             FileKind::Regular => 0o100_000,
@@ -57,7 +57,7 @@ impl FileKind {
 pub struct Timestamp {
     /// Seconds since 1970.
     pub seconds: i64,
-    /// And nanoseconds.
+    /// Nanoseconds after that second.
     pub nanoseconds: u32,
 }
 

@@ -10,7 +10,7 @@ use crate::{Error, Source};
 /// A part of a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// As Linux numbers it: the place in the table from 1, logical partitions from 5.
+    /// Its number, as Linux gives it: the place in the table from 1, logical partitions from 5.
     pub number: u32,
     /// First byte.
     pub offset: u64,
@@ -57,6 +57,9 @@ const LOGICAL_MAX: u32 = 252;
 const GPT_TABLE_MAX: u64 = 4 << 20;
 
 /// The partitions of a drive, by number; none where it has no table.
+///
+/// # Errors
+/// [`Error::Corrupt`] where the table contradicts itself, [`Error::Read`].
 pub async fn partitions<S: Source>(source: &S) -> Result<Vec<Partition>, Error> {
     if source.len() < SECTOR {
         return Ok(Vec::new());

@@ -78,6 +78,9 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
 
     /// A range is written: when it is done. `data` makes the new data of a slot from its number, the bytes of
     /// it that are written, and what was there. `durable`: it is done when it survives a power cut (FUA).
+    ///
+    /// # Errors
+    /// [`Halt`]: the power is gone, or no block is free.
     pub fn write(
         &mut self,
         offset: u64,
@@ -136,6 +139,9 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
     }
 
     /// Everything that is done becomes durable: when that is done.
+    ///
+    /// # Errors
+    /// [`Halt`]: the power is gone, or no block is free.
     pub fn flush(&mut self, now: u64) -> Result<u64, Halt> {
         let start = self.firmware(now, self.drive.controller.read_busy_ns);
         Ok(self.make_durable(start)? + self.drive.controller.hit_ns)
@@ -170,6 +176,9 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
 
     /// A range is deallocated and reads as zeros: when that is done. Slots that it touches in part are
     /// written: `data` as with [`Flash::write`].
+    ///
+    /// # Errors
+    /// [`Halt`]: the power is gone, or no block is free.
     pub fn deallocate(
         &mut self,
         offset: u64,

@@ -150,6 +150,10 @@ pub struct Flash<P> {
 impl<P: Clone + Default + Send + 'static> Flash<P> {
     /// An empty drive. Errors where the capacity is none or beyond what 31 bits of slots can name (8 TiB of
     /// flash).
+    ///
+    /// # Errors
+    /// `InvalidInput` where the capacity is none, more than the flash holds, or beyond what 31 bits of
+    /// slots can name (8 TiB of flash).
     pub fn new(drive: NandDrive, config: Config) -> io::Result<Flash<P>> {
         let g = drive.geometry;
         let slots = u64::from(g.unit_bytes()) / SLOT_BYTES;

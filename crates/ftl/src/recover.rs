@@ -19,7 +19,7 @@ use crate::{BlockState, Config, Flash};
 pub struct Recovered {
     /// Units whose spare bytes were read: never more than were programmed.
     pub units: u64,
-    /// Of these, units that could not be read.
+    /// Units of these that could not be read.
     pub torn: u64,
     /// Slots found.
     pub slots: u64,
@@ -44,6 +44,9 @@ impl<P: Clone + Default + Send + 'static> Flash<P> {
     }
 
     /// A drive from what a power cut left of it: `drive` as it was made.
+    ///
+    /// # Errors
+    /// As of [`Flash::new`]; and where no block is free for what the capacitors had saved.
     pub fn recover(drive: NandDrive, config: Config, array: Array<P>) -> io::Result<(Flash<P>, Recovered)> {
         let mut flash = Flash::new(drive, config)?;
         flash.array = array;

@@ -62,6 +62,10 @@ struct Shared {
 
 impl FlashStore {
     /// An empty store over `drive`, as large as the drive is; blocks of 512 or 4096 bytes.
+    ///
+    /// # Errors
+    /// `InvalidInput` where the block size is another, the capacity is not whole blocks, or [`Flash::new`]
+    /// refuses the drive.
     pub fn new(drive: NandDrive, config: Config, block_size: u32) -> io::Result<FlashStore> {
         let capacity = drive.capacity;
         if ![512, 4096].contains(&block_size) || !capacity.is_multiple_of(u64::from(block_size)) {
@@ -94,6 +98,9 @@ impl FlashStore {
     }
 
     /// Cuts the power, gives it back and finds everything again. Nothing may be in flight.
+    ///
+    /// # Errors
+    /// As of [`Flash::recover`]. The store is then empty.
     pub fn recover(&self) -> io::Result<Recovered> {
         let mut shared = self.lock();
         let (drive, config) = (*shared.flash.drive(), shared.flash.config());

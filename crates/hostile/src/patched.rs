@@ -23,7 +23,7 @@ pub struct Patched<'a> {
 /// A block: of the volume itself, or with patches in it.
 #[derive(Clone)]
 pub enum Block<'a> {
-    /// As it lies there.
+    /// The volume's own bytes.
     Seed(&'a [u8]),
     /// Changed.
     Changed(Rc<[u8]>),
@@ -45,7 +45,7 @@ impl<'a> Patched<'a> {
         Patched { bytes, patches: Vec::new(), asks: Cell::new(0), log: None }
     }
 
-    /// The same, noting what is asked for.
+    /// A volume without patches that notes what is asked for.
     pub fn logged(bytes: &'a [u8]) -> Patched<'a> {
         Patched { log: Some(RefCell::default()), ..Patched::new(bytes) }
     }

@@ -33,7 +33,7 @@ const CANARY: u8 = 0xa5;
 pub const ENTRIES: u32 = 64;
 const BLOCK: u32 = 512;
 
-/// See the module.
+/// A drive and a host that writes raw submission entries.
 pub struct Rig {
     drive: Inline<Dram, Fsr>,
     function: Function,

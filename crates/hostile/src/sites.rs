@@ -179,7 +179,7 @@ impl Finder<'_> {
         site.map_or((0, F2FS_BLOCK), |(_, _, site)| (site.at, site.len))
     }
 
-    /// As far as the question goes: the first runs and the last.
+    /// Asks where the bytes lie: the first runs and the last.
     fn map(&self, inode: &Inode) {
         let mut from = 0;
         for _ in 0..NEAR.runs {

@@ -181,7 +181,7 @@ pub fn rounds<M: Medium>(
     Ok(costs)
 }
 
-/// As [`rounds`], all rounds of a policy in one; the CPU figures are means over the rounds.
+/// Measures the policies one after another, all rounds of a policy in one; the CPU figures are means over the rounds.
 pub fn compare<M: Medium>(
     bench: &mut Bench<M>,
     bytes: usize,

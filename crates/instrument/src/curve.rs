@@ -40,7 +40,7 @@ impl Point {
         }
     }
 
-    /// The same, with a mark where the target did not carry it.
+    /// The load in words, with a mark where the target did not carry it.
     #[must_use]
     pub fn marked_load(&self) -> String {
         format!("{}{}", self.load(), if self.saturated { "*" } else { "" })

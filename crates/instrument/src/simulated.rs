@@ -17,7 +17,7 @@ use nearside_store::{Modelled, Null};
 use crate::curve::Point;
 use crate::run::{RunError, Runner, Watch};
 
-/// See the module.
+/// A target on simulated time: a whole drive over a model of its medium, and the load beside it.
 pub struct Simulated {
     name: String,
     engine: Box<dyn Engine>,
@@ -60,7 +60,7 @@ impl Simulated {
     /// Runs of [`Simulated::prepare`]: those after it take seeds from this number on.
     pub const PREPARING: u64 = 2;
 
-    /// As ACT's own preparation: all of the drive written in large blocks; and on, until a flash drive collects as it will.
+    /// Prepares the drive as ACT does: all of it written in large blocks; and on, until a flash drive collects as it will.
     ///
     /// # Errors
     /// As [`Runner::run`].

@@ -53,6 +53,9 @@ impl Delay {
 
     /// The numbers that a list of words names: a time (the fixed one), `units=N`, `stripe=SIZE`,
     /// `perkib=TIME`, `stall=TIME`, `every=N`, `seed=N`, with commas between.
+    ///
+    /// # Errors
+    /// [`WordError`] names the part of the list that is wrong.
     pub fn parse(list: &str) -> Result<Delay, WordError> {
         let mut delay = Delay::fixed(0);
         for option in list.split(',') {

@@ -38,7 +38,7 @@ pub struct Prototype {
 }
 
 impl Prototype {
-    /// As measured, on PCIe Gen2.
+    /// The prototype as the paper measured it, on PCIe Gen2.
     pub const GEN2: Prototype = Prototype { path_ns: 1_300, command_ns: 500, byte_ps: 391 };
 
     /// The paper's projection to "a saturated PCIe Gen3 bus (8Gbps)".

@@ -139,6 +139,9 @@ impl Interface {
     /// The interface and the number of drives that words name: `pcie`, `ahci` or `sas` first, then
     /// `drives=N`, `command=TIME`, `added=TIME`, `port-byte-ps=N`, `host-byte-ps=N`, `stripe=SIZE`, with
     /// commas between.
+    ///
+    /// # Errors
+    /// [`WordError`] names the part of the list that is wrong.
     pub fn parse(list: &str) -> Result<(Interface, u32), WordError> {
         let mut words = list.split(',');
         let name = words.next().unwrap_or_default();

@@ -122,7 +122,10 @@ pub enum AnyMedium {
 }
 
 impl AnyMedium {
-    /// The medium that a word names; the error names the part of the word that is wrong.
+    /// The medium that a word names.
+    ///
+    /// # Errors
+    /// [`WordError`] names the part of the word that is wrong.
     pub fn parse(word: &str) -> Result<AnyMedium, WordError> {
         let Some((interface, model)) = word.split_once('/') else {
             return AnyMedium::model(word);

@@ -29,11 +29,11 @@ const BLOCK: u64 = 4096;
 pub struct Device {
     /// Channels to the memory.
     pub channels: u32,
-    /// Of these, how many one block is spread over; at most `channels`.
+    /// How many channels one block is spread over; at most `channels`.
     pub spread: u32,
     /// How long a block that is read holds its channels, in nanoseconds.
     pub read_ns: u64,
-    /// The same, written.
+    /// How long a block that is written holds its channels, in nanoseconds.
     pub write_ns: u64,
     /// What a request that is not whole blocks holds the channels longer, in nanoseconds.
     pub partial_ns: u64,

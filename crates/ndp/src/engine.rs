@@ -19,7 +19,7 @@ use crate::tuned::Tuned;
 
 /// Bytes in which a string is looked for at once.
 const WINDOW: usize = 16 << 10;
-/// The same for several strings.
+/// Bytes in which several strings are looked for at once.
 const SEVERAL: usize = 4 << 10;
 /// Longer strings are expressions.
 pub(crate) const LONGEST: usize = 4 << 10;

@@ -39,6 +39,9 @@ pub struct Search {
 impl Search {
     /// Compiles patterns. Time and memory are bounded, by tenths of a second and tens of MiB; what needs more is an error. Cannot be interrupted:
     /// see [`is_cheap`](Self::is_cheap).
+    ///
+    /// # Errors
+    /// [`PatternError`]: an expression that is none, or that needs more than the bounds.
     pub fn compile(options: SearchOptions) -> Result<Self, PatternError> {
         let (engine, holes) = engine(&options)?;
         Ok(Self { options, engine, holes })

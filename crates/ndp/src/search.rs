@@ -95,10 +95,10 @@ impl Searcher {
         at_once(self.feed_sliced(piece, sink))
     }
 
-    /// As [`feed`](Self::feed), in slices.
+    /// Takes the next piece of the file, in slices: the future is pending after each.
     ///
     /// # Errors
-    /// As `feed`.
+    /// Those of [`feed`](Self::feed).
     pub async fn feed_sliced(&mut self, piece: &[u8], sink: &mut impl Sink) -> Result<Flow, Error> {
         if self.done {
             return Ok(self.ended());
@@ -123,15 +123,15 @@ impl Searcher {
     /// Says that the file has no more bytes: its last line may lack a newline.
     ///
     /// # Errors
-    /// As `feed`.
+    /// Those of [`feed`](Self::feed).
     pub fn finish(&mut self, sink: &mut impl Sink) -> Result<Flow, Error> {
         at_once(self.finish_sliced(sink))
     }
 
-    /// As [`finish`](Self::finish), in slices.
+    /// Ends the file, in slices: the future is pending after each.
     ///
     /// # Errors
-    /// As `feed`.
+    /// Those of [`feed`](Self::feed).
     pub async fn finish_sliced(&mut self, sink: &mut impl Sink) -> Result<Flow, Error> {
         if self.done {
             return Ok(self.ended());
@@ -153,15 +153,15 @@ impl Searcher {
     /// A whole file (or all of it from where the search began) in one piece: `feed` and `finish` without keeping anything.
     ///
     /// # Errors
-    /// As `feed`.
+    /// Those of [`feed`](Self::feed).
     pub fn whole(&mut self, bytes: &[u8], sink: &mut impl Sink) -> Result<Flow, Error> {
         at_once(self.whole_sliced(bytes, sink))
     }
 
-    /// As [`whole`](Self::whole), in slices.
+    /// Searches a file that is at hand as a whole, in slices: the future is pending after each.
     ///
     /// # Errors
-    /// As `feed`.
+    /// Those of [`feed`](Self::feed).
     pub async fn whole_sliced(&mut self, bytes: &[u8], sink: &mut impl Sink) -> Result<Flow, Error> {
         let fresh = self.carry.is_empty() && self.long.len == 0;
         if self.done || !fresh || bytes.len() > MAX_LINE {

@@ -31,7 +31,7 @@ impl Tuned {
         (self.searched, self.sampled) = (0, false);
     }
 
-    /// As `general.find`.
+    /// What `general.find` finds.
     #[inline]
     pub(crate) fn find(&mut self, general: &Finder<'static>, hay: &[u8]) -> Option<usize> {
         let found = self.finder.as_deref().unwrap_or(general).find(hay);

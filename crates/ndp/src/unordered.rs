@@ -99,10 +99,10 @@ impl<O: Unordered> Gather<O> {
         at_once(self.feed_sliced(offset, bytes))
     }
 
-    /// As [`feed`](Self::feed), in slices.
+    /// Takes the bytes at `offset`, in slices: the future is pending after each.
     ///
     /// # Errors
-    /// As `feed`.
+    /// Those of [`feed`](Self::feed).
     pub async fn feed_sliced(&mut self, offset: u64, bytes: &[u8]) -> Result<Flow, Error> {
         if self.settled.is_some() {
             return Ok(Flow::Done);
@@ -118,7 +118,7 @@ impl<O: Unordered> Gather<O> {
     /// Takes `len` zeros at `offset`, in time that does not grow with them. `None`: they are wanted as bytes, and none was taken.
     ///
     /// # Errors
-    /// As `feed`.
+    /// Those of [`feed`](Self::feed).
     pub async fn zeros_sliced(&mut self, offset: u64, len: u64) -> Result<Option<Flow>, Error> {
         if self.settled.is_some() {
             return Ok(Some(Flow::Done));
@@ -133,10 +133,10 @@ impl<O: Unordered> Gather<O> {
         }
     }
 
-    /// As [`zeros_sliced`](Self::zeros_sliced), at once.
+    /// Takes a hole of `len` bytes at `offset`, at once. The answer is that of [`zeros_sliced`](Self::zeros_sliced).
     ///
     /// # Errors
-    /// As `feed`.
+    /// Those of [`feed`](Self::feed).
     pub fn zeros(&mut self, offset: u64, len: u64) -> Result<Option<Flow>, Error> {
         at_once(self.zeros_sliced(offset, len))
     }
@@ -183,10 +183,10 @@ impl<O: Unordered> Gather<O> {
         at_once(self.finish_sliced(size))
     }
 
-    /// As [`finish`](Self::finish), in slices.
+    /// Ends a file of `size` bytes, in slices: the future is pending after each.
     ///
     /// # Errors
-    /// As `finish`.
+    /// Those of [`finish`](Self::finish).
     pub async fn finish_sliced(&mut self, size: u64) -> Result<O::Answer, Error> {
         if let Some(summary) = self.settled.take() {
             return Ok(self.operation.answer(Some(summary)).await);

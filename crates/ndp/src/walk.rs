@@ -159,7 +159,7 @@ impl<'a> Selected<'a> {
         }
     }
 
-    /// As far as the fuel goes. It is asked for every line: not a future, which costs more than a short line.
+    /// The next line, as far as the fuel goes. It is asked for every line: not a future, which costs more than a short line.
     #[inline]
     fn poll_next(&mut self, cache: &mut Cache, fuel: &mut Fuel) -> Poll<Option<Range>> {
         if fuel.is_spent() {

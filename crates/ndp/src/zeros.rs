@@ -14,7 +14,7 @@ const MOST: u64 = 1 << 20;
 /// How a run of zeros is shortened for a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holes {
-    /// As many as these are enough.
+    /// So many are enough.
     least: u64,
     /// Longer runs that differ by a multiple of this are alike.
     period: u64,

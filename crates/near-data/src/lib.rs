@@ -296,7 +296,7 @@ pub struct Counters {
     pub blocks_read: u64,
     /// Lookups of inodes and names that the crawler's cache answered.
     pub cache_hits: u64,
-    /// And those that it did not.
+    /// Lookups that the crawler's cache did not answer.
     pub cache_misses: u64,
     /// Files that were located.
     pub files: u64,
@@ -417,7 +417,7 @@ pub struct Entry<'a> {
     pub rdev: (u32, u32),
     /// Seconds and nanoseconds of atime, mtime, ctime.
     pub times: [(i64, u32); 3],
-    /// And of birth, where the volume keeps it.
+    /// Seconds and nanoseconds of birth, where the volume keeps it.
     pub birth: Option<(i64, u32)>,
     /// Target of a symbolic link.
     pub link: Option<Cow<'a, [u8]>>,

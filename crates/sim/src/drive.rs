@@ -93,10 +93,10 @@ impl<S: Store> Drive<S> {
 }
 
 impl<S: Store, F: Firmware<S>> Drive<S, F> {
-    /// As [`Drive::new`], with firmware.
+    /// A drive over a store on simulated time, with firmware.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Drive::new`].
     pub fn with_firmware(
         store: S,
         firmware: F,

@@ -142,7 +142,7 @@ pub mod abort {
     fields! {
         /// The submission queue of the command.
         SQID: u16 = 10, 0, 16;
-        /// Its command identifier.
+        /// The command identifier of the command.
         CID: u16 = 10, 16, 16;
     }
 }
@@ -166,7 +166,7 @@ pub mod log_page {
         RAE: bool = 10, 15, 1;
         /// Dwords to return, lower half.
         NUMDL_Z: u16 = 10, 16, 16;
-        /// Their upper half.
+        /// Dwords to return, upper half.
         NUMDU: u16 = 11, 0, 16;
         /// The offset.
         LPO: u64 = 12, 0, 64;
@@ -190,9 +190,9 @@ pub mod features {
         PS: u8 = 11, 0, 5;
         /// Temperature Threshold: which sensor and which of its two thresholds.
         TMPSEL_THSEL: u8 = 11, 16, 6;
-        /// Of these, the sensor.
+        /// Temperature Threshold: the sensor alone.
         TMPSEL: u8 = 11, 16, 4;
-        /// And the threshold.
+        /// Temperature Threshold: the threshold alone, over or under.
         THSEL: u8 = 11, 20, 2;
         /// Temperature Threshold, in Kelvins.
         TMPTH: u16 = 11, 0, 16;
@@ -202,13 +202,13 @@ pub mod features {
         WCE: bool = 11, 0, 1;
         /// Interrupt Vector Configuration: the vector.
         IV: u16 = 11, 0, 16;
-        /// And that it is not coalesced.
+        /// Interrupt Vector Configuration: interrupts of the vector are not coalesced.
         CD: bool = 11, 16, 1;
         /// Host Identifier: the extended form of 16 bytes.
         EXHID: bool = 11, 0, 1;
         /// Number of Queues: submission queues.
         NSQR_Z: u16 = 11, 0, 16;
-        /// And completion queues.
+        /// Number of Queues: completion queues.
         NCQR_Z: u16 = 11, 16, 16;
     }
 }

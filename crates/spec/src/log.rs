@@ -126,7 +126,7 @@ pub mod event {
     pub const DISCOVERY_LOG_CHANGED: u8 = 0xf0;
     /// Bit of OAES and of the feature that turns events on: namespace attribute notices.
     pub const NAMESPACE_NOTICES: u32 = 1 << 8;
-    /// And discovery log page change notices.
+    /// Bit of OAES and of the feature that turns events on: discovery log page change notices.
     pub const DISCOVERY_NOTICES: u32 = 1 << 31;
 }
 

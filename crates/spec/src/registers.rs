@@ -110,7 +110,7 @@ impl Cc {
     pub const fn iocqes(self) -> u8 {
         (self.0 >> 20) as u8 & 0xf
     }
-    /// The same with SHN set.
+    /// CC with SHN set.
     pub const fn with_shn(self, shn: u8) -> Cc {
         Cc(self.0 & !(3 << 14) | (shn as u32 & 3) << 14)
     }

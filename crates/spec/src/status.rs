@@ -10,7 +10,7 @@ impl Status {
         Status((sct as u16) << 8 | sc as u16)
     }
 
-    /// The same with Do Not Retry.
+    /// This status with Do Not Retry set.
     pub const fn dnr(self) -> Status {
         Status(self.0 | 1 << 14)
     }

@@ -79,6 +79,10 @@ impl Submitted {
 ///
 /// Errors: [`StoreError::OutOfRange`], [`StoreError::ReadOnly`], or a failed operation where its memory has
 /// another length.
+///
+/// # Errors
+/// [`StoreError::OutOfRange`], [`StoreError::ReadOnly`], or [`StoreError::Medium`] where its memory has
+/// another length.
 #[inline]
 pub fn check(
     operation: &Operation,

@@ -29,6 +29,9 @@ pub struct Dram {
 
 impl Dram {
     /// A store of `capacity` zero bytes: a multiple of `block_size`, which is 512 or 4096.
+    ///
+    /// # Errors
+    /// `InvalidInput` where the sizes are others; else the system's: no memory.
     pub fn new(capacity: u64, block_size: u32) -> io::Result<Dram> {
         let invalid = |reason: String| Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         if block_size != 512 && block_size != 4096 {
@@ -45,6 +48,9 @@ impl Dram {
 
     /// A store with the contents of a file or block device; its holes take no memory. What is left of the
     /// file after its last whole block is not taken.
+    ///
+    /// # Errors
+    /// As of [`Dram::new`], and those of opening and reading the file. All name it.
     pub fn from_file(path: impl AsRef<Path>, block_size: u32) -> io::Result<Dram> {
         let path = path.as_ref();
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));

@@ -69,7 +69,7 @@ impl Durable {
         self.lock().settled(call)
     }
 
-    /// As [`Durable::settled`], when the calls beside it have ended.
+    /// What [`Durable::settled`] says when the calls beside it have ended.
     pub(crate) fn settle(&self, call: Unsettled) -> bool {
         let mut calls = self.lock();
         loop {

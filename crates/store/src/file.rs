@@ -114,8 +114,12 @@ pub(crate) struct Inner {
 }
 
 impl File {
-    /// Opens a file or block device. What is left of it after its last whole block is not part of the store.
-    /// Errors name the file; one that is in use is [`io::ErrorKind::ResourceBusy`], with who uses it.
+    /// Opens a file or block device. What is left of it after its last whole block is not part of the
+    /// store.
+    ///
+    /// # Errors
+    /// `ResourceBusy` where it is in use, with who uses it; `InvalidInput` for another block size, for what
+    /// is neither file nor block device, and for less than a block; else the system's. All name the file.
     pub fn open(path: impl AsRef<Path>, options: FileOptions) -> io::Result<File> {
         let path = path.as_ref();
         File::open_inner(path, options)

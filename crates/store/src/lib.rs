@@ -178,6 +178,9 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// A channel whose host memory is `memory`.
+    ///
+    /// # Errors
+    /// The system's: no descriptors, no memory, no ring.
     fn channel(&self, memory: std::sync::Arc<nearside_dma::Memory>) -> std::io::Result<Self::Channel>;
 }
 

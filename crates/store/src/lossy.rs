@@ -31,7 +31,10 @@ struct Durable {
 }
 
 impl Lossy {
-    /// A store of `capacity` durable zero bytes; see [`Dram::new`].
+    /// A store of `capacity` durable zero bytes: a multiple of `block_size`, which is 512 or 4096.
+    ///
+    /// # Errors
+    /// As of [`Dram::new`].
     pub fn new(capacity: u64, block_size: u32) -> io::Result<Lossy> {
         let current = Dram::new(capacity, block_size)?;
         let bytes = Region::anonymous(capacity as usize)?;
@@ -56,6 +59,9 @@ impl Lossy {
     }
 
     /// The bytes that a reader sees now.
+    ///
+    /// # Errors
+    /// `OutOfMemory` and the like.
     pub fn contents(&self) -> io::Result<IoBuffer> {
         let mut all = IoBuffer::new(self.capacity() as usize)?;
         self.current.region().read(0, &mut all);

@@ -94,7 +94,7 @@ pub struct ModelledChannel<C, M> {
 }
 
 impl Operation {
-    /// As a medium sees it.
+    /// The operation as a medium sees it.
     pub fn request(&self) -> Request {
         let kind = match self {
             Operation::Read { .. } => RequestKind::Read,

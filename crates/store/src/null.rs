@@ -19,6 +19,9 @@ pub struct Null {
 
 impl Null {
     /// A store of `capacity` bytes that are nowhere: a multiple of `block_size`, which is 512 or 4096.
+    ///
+    /// # Errors
+    /// `InvalidInput` where the sizes are others.
     pub fn new(capacity: u64, block_size: u32) -> io::Result<Null> {
         if ![512, 4096].contains(&block_size)
             || capacity == 0

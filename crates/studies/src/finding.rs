@@ -202,7 +202,7 @@ impl Scale {
         Scale { title: title.to_owned(), log: true }
     }
 
-    /// As the page draws it.
+    /// The axis that the page draws.
     pub fn axis(&self) -> Axis {
         if self.log { Axis::log(&self.title) } else { Axis::linear(&self.title) }
     }

@@ -80,7 +80,7 @@ pub fn plain(number: &str) -> String {
 
 /// A table, figure or section, and how it is studied.
 pub struct Study {
-    /// As the paper numbers it: "Table 1", "Fig. 3", "Section 3.4".
+    /// The paper's number for it: "Table 1", "Fig. 3", "Section 3.4".
     pub number: &'static str,
     /// In a few words.
     pub title: &'static str,

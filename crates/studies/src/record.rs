@@ -15,7 +15,7 @@ use crate::finding::{Chart, Claim, Finding};
 /// Which study the lines that follow are of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Head {
-    /// As the paper numbers it.
+    /// The paper's number for it.
     pub number: String,
     /// In a few words.
     pub title: String,
@@ -102,7 +102,7 @@ impl Record {
         notes.filter(move |n| n.study == number).map(|n| &*n.text)
     }
 
-    /// As JSON lines.
+    /// The record as JSON lines.
     ///
     /// # Errors
     /// None: the rows are plain data.

@@ -64,7 +64,7 @@ pub struct SweepArgs {
     depths: Vec<u32>,
 }
 
-/// As long as a load is measured for the sake of a percentile.
+/// Longest time that a load is measured for the sake of a percentile.
 const MOST_NS: u64 = 60_000_000_000;
 
 impl SweepArgs {

@@ -183,7 +183,7 @@ pub fn open(
     Ok(Real::new(target.to_string(), open, pace, environment.clone(), stop.clone()))
 }
 
-/// The same for the workload of the command line.
+/// Opens a target for the workload of the command line.
 pub fn open_for(
     target: &Target,
     work: &WorkArgs,

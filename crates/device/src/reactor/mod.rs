@@ -71,7 +71,7 @@ struct Prepared {
     request: Result<Request, Fault>,
 }
 
-/// One reactor of a controller; see the module.
+/// One reactor of a controller: takes commands from the queues that are its own, and posts their completions.
 pub struct Reactor<S: Store, F: Firmware<S> = ()> {
     id: usize,
     pub(crate) shared: Arc<Shared<S, F>>,
@@ -143,7 +143,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         self.step_in(now, &mut Turn::new())
     }
 
-    /// The same beside other reactors on its thread, which share the turn.
+    /// One step of a reactor beside others on its thread, which share the turn.
     #[inline]
     pub fn step_in(&mut self, now: Nanos, turn: &mut Turn) -> Step {
         let mut step = Step::default();

@@ -75,7 +75,10 @@ pub struct Passed {
     pub result: u64,
 }
 
-/// The namespace's identifier; an error on a controller's own device, and on what is no NVMe device (ENOTTY).
+/// The namespace's identifier.
+///
+/// # Errors
+/// The system's; ENOTTY on a controller's own device and on what is no NVMe device.
 pub fn namespace_of(device: &File) -> io::Result<u32> {
     // SAFETY: this request takes no argument.
     let nsid = unsafe { libc::ioctl(device.as_raw_fd(), ID) };
@@ -84,6 +87,10 @@ pub fn namespace_of(device: &File) -> io::Result<u32> {
 
 /// Sends a command and waits for it; `data` are its data, in the direction that the opcode says. An error is
 /// the system's: the command did not reach the drive, or its fate is unknown.
+///
+/// # Errors
+/// The system's: the command did not reach the drive, or its fate is unknown. A status of the drive's is no
+/// error here.
 pub fn pass(device: &File, queue: Queue, command: &Passthrough, data: &mut [u8]) -> io::Result<Passed> {
     let data_len = u32::try_from(data.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     let mut cmd = PassthruCmd64 {

@@ -43,7 +43,7 @@ const ADMIN: u32 = super::iowr(0x82, size_of::<NvmeUringCmd>()) as u32;
 /// A command that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// As it was given.
+    /// The number that [`CommandRing::send`] was given with the command.
     pub user: u64,
     /// An error is the system's, as of [`pass`](super::pass).
     pub passed: io::Result<Passed>,
@@ -74,6 +74,9 @@ impl CommandRing {
     /// A ring for up to `depth` commands in flight. An error: this system has no such rings, or keeps them
     /// from this process. Whether the device takes such commands shows at the first, which ends in ENOTTY,
     /// EOPNOTSUPP or EINVAL where it does not.
+    ///
+    /// # Errors
+    /// The system's: it has no such rings, or keeps them from this process.
     pub fn new(device: File, depth: u32) -> io::Result<CommandRing> {
         let ring = IoUring::builder().build(depth)?;
         Ok(CommandRing { ring, slots: (0..depth).map(|_| None).collect(), in_flight: 0, device })
@@ -85,6 +88,9 @@ impl CommandRing {
     }
 
     /// Sends a command. [`io::ErrorKind::WouldBlock`]: the ring is full.
+    ///
+    /// # Errors
+    /// `WouldBlock` where the ring is full; else the system's.
     pub fn send(
         &mut self,
         queue: Queue,
@@ -122,6 +128,9 @@ impl CommandRing {
     }
 
     /// Sleeps until a command has ended, for `timeout` where one is given, or (always allowed) less.
+    ///
+    /// # Errors
+    /// The system's, of io_uring_enter(2).
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         match self.enter(timeout) {
             Err(e) if !matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EAGAIN)) => Err(e),

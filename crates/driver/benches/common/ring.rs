@@ -54,6 +54,9 @@ const BATCH: u64 = 32;
 const PREFETCH_LINES: usize = 16;
 
 /// A ring of `slots`, a power of two from 2 on.
+///
+/// # Errors
+/// The system's: no memory, no descriptors.
 pub fn ring(slots: usize) -> std::io::Result<(RingClient, RingServer)> {
     assert!(slots.is_power_of_two() && slots > 1);
     let ring = Arc::new(Region::shared("ring", slots * SLOT)?);

@@ -17,7 +17,7 @@ pub(super) fn halves(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high).wrapping_shl(32)
 }
 
-/// As an index; one that no memory holds becomes one that no slice has.
+/// A number as an index; one that no memory holds becomes one that no slice has.
 pub(super) fn index(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }

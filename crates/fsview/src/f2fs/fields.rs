@@ -4,7 +4,7 @@ use crate::{Error, Source};
 
 /// Bytes in a block; F2FS of other block sizes is refused at the superblock.
 pub(super) const BLOCK: usize = 4096;
-/// The same, as `Source::metadata` wants it.
+/// Bytes in a block, as `Source::metadata` wants them.
 pub(super) const BLOCK_U32: u32 = 4096;
 /// Initial value of the superblock's and the checkpoint's checksum (the file system's magic number).
 pub(super) const MAGIC: u32 = 0xF2F5_2010;
@@ -43,17 +43,17 @@ fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     bytes.get(offset..).and_then(|b| b.first_chunk::<N>()).copied().unwrap_or([0; N])
 }
 
-/// As [`u8_at`], 16 bits.
+/// The little-endian number of 16 bits at `offset`; 0 past the end.
 pub(super) fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     u16::from_le_bytes(array_at(bytes, offset))
 }
 
-/// As [`u8_at`], 32 bits.
+/// The little-endian number of 32 bits at `offset`; 0 past the end.
 pub(super) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from_le_bytes(array_at(bytes, offset))
 }
 
-/// As [`u8_at`], 64 bits.
+/// The little-endian number of 64 bits at `offset`; 0 past the end.
 pub(super) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(array_at(bytes, offset))
 }

@@ -201,7 +201,7 @@ fn own(inode: &Inode) -> Result<&Body, Error> {
     }
 }
 
-/// The same, of an inode whose content can be read.
+/// F2FS's part of an inode whose content can be read.
 fn readable(inode: &Inode) -> Result<&Body, Error> {
     let body = own(inode)?;
     if body.encrypted {

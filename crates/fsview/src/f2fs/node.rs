@@ -16,7 +16,7 @@ pub(super) const INODE_ADDRESSES: usize = 360;
 pub(super) const INODE_NIDS: usize = 4052;
 /// Addresses in a direct node, node identifiers in an indirect one.
 const PER_NODE: u32 = 1018;
-/// The same.
+/// [`PER_NODE`] for sums of 64 bits.
 const PER_NODE_64: u64 = 1018;
 /// Blocks below an indirect node.
 const PER_INDIRECT: u64 = 1018 * 1018;

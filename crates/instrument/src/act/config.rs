@@ -62,6 +62,9 @@ struct Keys {
 
 impl Config {
     /// Reads a file's text.
+    ///
+    /// # Errors
+    /// The first line that is wrong: a key that ACT does not know, or a value that is none.
     pub fn parse(text: &str) -> Result<Config, ConfigError> {
         let mut keys = Keys {
             read_reqs: 2000.0,

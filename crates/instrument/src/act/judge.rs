@@ -25,7 +25,7 @@ impl Rule {
         Rule { name: "tightened, 128 us".into(), ..Rule::with_first(128_000) }
     }
 
-    /// The same as the caption of the paper's Fig. 11 says it: 95 % within 0.1 ms.
+    /// The tightened rule as the caption of the paper's Fig. 11 says it: 95 % of reads within 0.1 ms.
     pub fn tightened_caption() -> Rule {
         Rule { name: "tightened, 100 us".into(), ..Rule::with_first(100_000) }
     }
@@ -37,6 +37,10 @@ impl Rule {
     }
 
     /// Whether a run passes, or the first thing by which it fails.
+    ///
+    /// # Errors
+    /// [`Failed`]: an I/O error, a load that could not be kept up, a slice without reads, or a bound that
+    /// was exceeded.
     pub fn judge(&self, report: &Report) -> Result<(), Failed> {
         if let Some(error) = &report.error {
             return Err(Failed::Error(error.clone()));

@@ -89,6 +89,9 @@ impl Load {
     }
 
     /// The plan of a run: `runtime_ns` long with slices of `slice_ns`, on a drive of `capacity` bytes in blocks of `block_size`.
+    ///
+    /// # Errors
+    /// [`LoadError`]: the drive holds not one large block, or the load has no reads.
     pub fn plan(
         &self,
         capacity: u64,

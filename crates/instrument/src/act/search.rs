@@ -26,6 +26,9 @@ pub struct Largest {
 }
 
 /// Searches from `first` up to `most`, with one run (`try_one`) for each multiple. Errors are the run's.
+///
+/// # Errors
+/// The first error of `try_one`.
 pub fn largest<E>(
     first: u32,
     most: u32,

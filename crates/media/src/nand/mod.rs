@@ -88,9 +88,9 @@ pub struct Controller {
     pub write_ns: u64,
     /// What a read takes of the firmware, which does one thing at a time, in nanoseconds.
     pub read_busy_ns: u64,
-    /// The same for a write, for each 4 KiB of it.
+    /// What a write takes of the firmware for each 4 KiB of it, in nanoseconds.
     pub write_busy_ns: u64,
-    /// The same for each 4 KiB that garbage collection moves.
+    /// What each 4 KiB that garbage collection moves takes of the firmware, in nanoseconds.
     pub move_busy_ns: u64,
     /// Moving 1024 bytes over the link, in nanoseconds.
     pub link_ns_per_kib: u64,
@@ -134,7 +134,7 @@ const MIN_BLOCKS: u64 = 32;
 const MIN_PAGES: u32 = 16;
 
 impl NandDrive {
-    /// The same drive with another capacity, and flash for it: as many dies as before, blocks of as many
+    /// This drive with another capacity (in bytes), and flash for it: as many dies as before, blocks of as many
     /// pages, and as many blocks as it takes. Where that would leave a die fewer than 32 blocks, blocks get
     /// fewer pages (down to 16), and then the drive gets fewer dies.
     pub fn sized(mut self, capacity: u64) -> NandDrive {

@@ -133,6 +133,9 @@ impl ReplyWriter {
     }
 
     /// Adds a record, where `reserve` bytes still fit after it.
+    ///
+    /// # Errors
+    /// [`Full`]: it does not fit; nothing was added.
     pub fn push(&mut self, record: &Record<'_>, reserve: usize) -> Result<(), Full> {
         let at = self.out.len();
         let room = self.limit.saturating_sub(at).saturating_sub(padded(reserve));
@@ -167,7 +170,10 @@ impl ReplyWriter {
         self.records = self.records.min(records);
     }
 
-    /// The whole reply. The status text is cut to the room there is; [`Full`] where the cursor does not fit.
+    /// The whole reply. The status text is cut to the room there is.
+    ///
+    /// # Errors
+    /// [`Full`]: the cursor does not fit.
     pub fn finish(
         mut self,
         failure: Option<&Failure>,
@@ -339,7 +345,10 @@ fn encode_volume(v: &VolumeRecord<'_>, out: &mut Vec<u8>) -> u16 {
     if v.needs_recovery { VOLUME_NEEDS_RECOVERY } else { 0 }
 }
 
-/// A whole reply as bytes, where it fits.
+/// A whole reply as bytes: at most `limit`.
+///
+/// # Errors
+/// [`Full`]: the records or the cursor do not fit.
 pub fn encode_reply(reply: &Reply<'_>, limit: usize) -> Result<Vec<u8>, Full> {
     let mut writer = ReplyWriter::new(Vec::new(), limit).ok_or(Full)?;
     for record in &reply.records {
@@ -349,6 +358,9 @@ pub fn encode_reply(reply: &Reply<'_>, limit: usize) -> Result<Vec<u8>, Full> {
 }
 
 /// The length that a reply's header states, so that no more than that need be copied.
+///
+/// # Errors
+/// [`WireError`]: the header is short, of another version or kind, or states a length that no reply has.
 pub fn reply_len(header: &[u8]) -> Result<usize, WireError> {
     let mut r = Reader::new(header, 0);
     if r.array()? != MAGIC {
@@ -368,6 +380,9 @@ pub fn reply_len(header: &[u8]) -> Result<usize, WireError> {
 }
 
 /// Reads a reply. Bytes after the length in its header are not looked at.
+///
+/// # Errors
+/// [`WireError`]: the byte at which it is no reply, and why.
 pub fn decode_reply(bytes: &[u8]) -> Result<Reply<'_>, WireError> {
     let len = reply_len(bytes)?;
     let Some(all) = bytes.get(..len) else {

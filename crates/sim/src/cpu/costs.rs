@@ -101,7 +101,7 @@ impl Costs {
         }
     }
 
-    /// The same with an idle state.
+    /// These costs with an idle state.
     #[must_use]
     pub fn idling(self, state: IdleState) -> Self {
         Self { idle_state: Some(state), ..self }

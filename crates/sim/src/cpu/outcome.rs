@@ -110,7 +110,7 @@ pub struct HostSummary {
 }
 
 impl HostOutcome {
-    /// As plain data.
+    /// The outcome as plain data.
     #[must_use]
     pub fn summary(&self) -> HostSummary {
         let thread = |thread: &ThreadOutcome| ThreadSummary {

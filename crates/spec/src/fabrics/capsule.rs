@@ -31,7 +31,11 @@ pub enum CapsuleData {
 }
 
 impl CapsuleData {
-    /// What a command says. A host that says it by PRPs, by lists or by keys gets the status.
+    /// What a command says of its data.
+    ///
+    /// # Errors
+    /// The status for a host that names its data by PRPs (Invalid Field), by lists or by keys (SGL
+    /// Descriptor Type Invalid).
     pub fn of(entry: &SubmissionEntry) -> Result<CapsuleData, Status> {
         if entry.psdt() != PSDT {
             return Err(Status::INVALID_FIELD.dnr());

@@ -36,6 +36,9 @@ impl core::fmt::Display for NqnError {
 impl core::error::Error for NqnError {}
 
 /// Whether `name` is an NQN.
+///
+/// # Errors
+/// [`NqnError`]: what is wrong with it.
 pub fn check(name: &str) -> Result<(), NqnError> {
     if name.len() > MAX {
         return Err(NqnError::TooLong);
@@ -58,6 +61,9 @@ pub fn check(name: &str) -> Result<(), NqnError> {
 }
 
 /// The name in a field, checked.
+///
+/// # Errors
+/// [`NqnError`]: the field has no terminator or holds no NQN.
 pub fn from_field(field: &[u8; FIELD]) -> Result<&str, NqnError> {
     let end = field.iter().position(|&b| b == 0).ok_or(NqnError::TooLong)?;
     let name = field.get(..end).unwrap_or(&[]);

@@ -205,6 +205,9 @@ pub struct Head {
 impl Head {
     /// From a PDU's first bytes, as `to` receives them. Before the connection is initialised, the terms are the default ones. A
     /// type that only the other side may receive is a sequence error.
+    ///
+    /// # Errors
+    /// [`Fatal`]: with what the connection is to be terminated.
     pub fn decode(bytes: &[u8; HEAD], to: Side, terms: &Terms) -> Result<Head, Fatal> {
         let [kind, flags, hlen, pdo, p0, p1, p2, p3] = *bytes;
         let kind = Kind::from_field(kind).ok_or(Fatal::field(0))?;
@@ -267,7 +270,7 @@ impl Head {
         }
     }
 
-    /// As it stands before data of `len` bytes (none: no data).
+    /// The header that stands before data of `len` bytes (none: no data).
     const fn new(kind: Kind, flags: u8, len: u32, terms: &Terms) -> Head {
         let header_digest = terms.header_digest && kind.has_digests();
         let ends = kind.hlen() as u32 + if header_digest { DIGEST as u32 } else { 0 };
@@ -370,6 +373,9 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 
 impl Pdu {
     /// From a header whose common part was decoded; `bytes` are at least its HLEN bytes (missing ones count as zero).
+    ///
+    /// # Errors
+    /// [`Fatal`]: with what the connection is to be terminated.
     pub fn decode(head: &Head, bytes: &[u8]) -> Result<Pdu, Fatal> {
         Ok(match head.kind {
             Kind::InitializeRequest => Pdu::InitializeRequest(Initialize::decode(bytes)?),
@@ -445,12 +451,12 @@ impl Initialize {
         bytes
     }
 
-    /// As ICReq.
+    /// The bytes of an ICReq.
     pub fn request(&self) -> [u8; 128] {
         self.encode(Kind::InitializeRequest)
     }
 
-    /// As ICResp.
+    /// The bytes of an ICResp.
     pub fn response(&self) -> [u8; 128] {
         self.encode(Kind::InitializeResponse)
     }
@@ -480,12 +486,12 @@ impl DataHeader {
         transfer(&head, [self.cccid, self.ttag], self.offset, self.len)
     }
 
-    /// As H2CData.
+    /// The header of an H2CData.
     pub fn host(&self, terms: &Terms) -> [u8; 24] {
         self.encode(Kind::HostData, terms)
     }
 
-    /// As C2HData.
+    /// The header of a C2HData.
     pub fn controller(&self, terms: &Terms) -> [u8; 24] {
         self.encode(Kind::ControllerData, terms)
     }

@@ -33,7 +33,7 @@ pub const fn invalid_parameter(offset: u16, in_data: bool) -> u32 {
     offset as u32 | (in_data as u32) << 16
 }
 
-/// And back: offset, and whether it is one of the data.
+/// What [`invalid_parameter`] made: the offset, and whether it is one of the data.
 pub const fn invalid_parameter_at(dw0: u32) -> (u16, bool) {
     (dw0 as u16, dw0 >> 16 & 1 != 0)
 }

@@ -10,7 +10,7 @@ use super::rig::{ABOUT, Bed, Buffer, Machine, Model, dataset, saved, us};
 use super::tables;
 use crate::{Chart, Claim, Failure, Finding, Run, Study};
 
-/// See the module.
+/// DAC'23, Fig. 2: where the time of an existing near-data search goes.
 pub const STUDY: Study =
     Study { number: "Fig. 2", title: "Where an existing near-data search's time goes", section: "II-B", run };
 

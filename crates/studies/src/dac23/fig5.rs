@@ -15,7 +15,7 @@ use super::rig::{ABOUT, Bed, Buffer, Dataset, Machine, Model, dataset, needle, s
 use super::{fig2, tables};
 use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
 
-/// See the module.
+/// DAC'23, Fig. 5: locating a file.
 pub const STUDY: Study =
     Study { number: "Fig. 5", title: "Locating a file, FSR against the host", section: "IV-C", run };
 

@@ -9,7 +9,7 @@ use nearside_instrument::volume::Kind;
 use super::rig::{ABOUT, Bed, Buffer, Machine, Model, dataset, saved};
 use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
 
-/// See the module.
+/// DAC'23, Fig. 6: string search.
 pub const STUDY: Study = Study {
     number: "Fig. 6",
     title: "String search, FSR against the existing near-data path",

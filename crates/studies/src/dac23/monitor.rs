@@ -15,7 +15,7 @@ use nearside_instrument::volume::Kind;
 use super::rig::{Bed, Buffer, Machine, dataset};
 use crate::{Claim, Failure, Finding, Run, Study};
 
-/// See the module.
+/// DAC'23, Section III-D: what the metadata monitor costs a write.
 pub const STUDY: Study =
     Study { number: "Section III-D", title: "The metadata monitor's cost per write", section: "III-D", run };
 

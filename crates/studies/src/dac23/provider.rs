@@ -11,7 +11,7 @@ use nearside_sim::near_data::{Core, NearDataConfig};
 use super::rig::{Bed, Buffer, Model, dataset};
 use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
 
-/// See the module.
+/// DAC'23, Section III-C: the data provider's two ways.
 pub const STUDY: Study =
     Study { number: "Section III-C", title: "Unordered against ordered data supply", section: "III-C", run };
 

@@ -88,7 +88,7 @@ impl Buffer {
     /// Both.
     pub const BOTH: [Buffer; 2] = [Buffer::Hit, Buffer::Miss];
 
-    /// As the paper has it.
+    /// The paper's name for it.
     pub fn name(self) -> &'static str {
         match self {
             Buffer::Hit => "buffer hit",
@@ -172,7 +172,7 @@ impl Model {
         Model::with(dataset, &cosmos())
     }
 
-    /// The same with other numbers.
+    /// The model with other numbers of the drive.
     pub fn with(dataset: &Dataset, config: &NearDataConfig) -> Result<Model, Failure> {
         let store = FlashStore::new(cosmos_plus().sized(DRIVE_BYTES), nearside_ftl::Config::default(), 512)?;
         let clock = SimClock::new();

@@ -34,7 +34,7 @@ impl Event {
         Event::TlbMisses,
     ];
 
-    /// As perf names it.
+    /// Perf's name for it.
     pub fn name(self) -> &'static str {
         match self {
             Event::Instructions => "instructions",

@@ -21,7 +21,7 @@ pub struct Arrival {
     pub offset: u64,
     /// By the machine's clock.
     pub arrived_ns: u64,
-    /// As its medium said.
+    /// When its medium said that it ends.
     pub finish_ns: u64,
 }
 

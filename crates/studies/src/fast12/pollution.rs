@@ -149,7 +149,7 @@ impl Rig<'_> {
         second.walked()
     }
 
-    /// And the reads meanwhile.
+    /// The reads meanwhile.
     fn in_slots(
         &self,
         run: &Run<'_>,

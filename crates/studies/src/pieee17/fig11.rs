@@ -13,7 +13,7 @@ use nearside_loadgen::random::of_run;
 use super::rig::SOFTWARE_NS;
 use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
 
-/// See the module.
+/// PIEEE'17, Fig. 11: ACT's load.
 pub const STUDY: Study =
     Study { number: "Fig. 11", title: "ACT's largest multiples for three SSDs", section: "V-B", run };
 

@@ -9,7 +9,7 @@ use nearside_sim::cpu::{Costs, Host, IoProgram};
 use super::layers::{LAYERS, Read, half_traced, medians_us, plain, traced};
 use crate::{Chart, Claim, Failure, Finding, Run, Study, criteria};
 
-/// See the module.
+/// PIEEE'17, Fig. 2: the layers of an I/O.
 pub const STUDY: Study =
     Study { number: "Fig. 2", title: "Where an I/O's time goes, layer by layer", section: "III", run };
 

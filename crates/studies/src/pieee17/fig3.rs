@@ -13,7 +13,7 @@ use super::real::{Length, Real, median};
 use super::rig::percentile_us;
 use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
 
-/// See the module.
+/// PIEEE'17, Fig. 3: response time without media.
 pub const STUDY: Study = Study {
     number: "Fig. 3",
     title: "99.99th percentile response time, media excluded, by interface",

@@ -11,7 +11,7 @@ use nearside_sim::cpu::{Costs, Host, IoProgram};
 use super::layers::{Read, medians_us, traced};
 use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};
 
-/// See the module.
+/// PIEEE'17, Fig. 4: latency at application and device.
 pub const STUDY: Study = Study {
     number: "Fig. 4",
     title: "Latency from application to device, Optane beside NAND",

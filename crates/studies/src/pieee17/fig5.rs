@@ -6,7 +6,7 @@ use super::real::{ITS_OWN, Length, median};
 use super::rig::{Bed, Drive, real};
 use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
 
-/// See the module.
+/// PIEEE'17, Fig. 5: IOPS at queue depths.
 pub const STUDY: Study =
     Study { number: "Fig. 5", title: "IOPS at queue depths, NAND beside Optane", section: "IV", run };
 

@@ -18,7 +18,7 @@ use super::real::{Length, Real, median};
 use super::rig::{mean_us, percentile_us};
 use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
 
-/// See the module.
+/// PIEEE'17, Fig. 6: why queue depth misleads.
 pub const STUDY: Study =
     Study { number: "Fig. 6", title: "Queue depth is a poor measure: three cases", section: "IV", run };
 

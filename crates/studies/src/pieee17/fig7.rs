@@ -6,7 +6,7 @@ use super::real::{ITS_OWN, Length, median};
 use super::rig::{Bed, Drive, mean_us, percentile_us, real};
 use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
 
-/// See the module.
+/// PIEEE'17, Fig. 7: latency at minimal load.
 pub const STUDY: Study =
     Study { number: "Fig. 7", title: "Latency and its outliers at minimal load", section: "IV", run };
 

@@ -7,7 +7,7 @@ use super::real::{ITS_OWN, Length, median};
 use super::rig::{Bed, Drive, mean_us, percentile_us, real};
 use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
 
-/// See the module.
+/// PIEEE'17, Fig. 8: response time against load.
 pub const STUDY: Study = Study { number: "Fig. 8", title: "Response time against load", section: "IV", run };
 
 fn run(run: &mut Run<'_>) -> Result<(), Failure> {

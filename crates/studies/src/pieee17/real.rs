@@ -97,7 +97,7 @@ impl Real {
         }
     }
 
-    /// As many runs.
+    /// So many runs.
     pub fn runs(&mut self, rounds: usize, arrivals: Arrivals, length: Length) -> Result<Measured, Failure> {
         let outcomes = (0..rounds).map(|_| self.run(arrivals, length)).collect::<Result<Vec<_>, _>>()?;
         Ok(Measured {

@@ -74,7 +74,7 @@ impl Bed {
     }
 }
 
-/// The same drive's model in real time on this machine; the load stays within a part of it where there are seconds only.
+/// A drive's model in real time on this machine; the load stays within a part of it where there are seconds only.
 pub fn real(run: &Run<'_>, drive: Drive) -> Result<Real, Failure> {
     run.say(&format!("{} in real time ...", drive.word()));
     const CAPACITY: u64 = 2 << 30;
