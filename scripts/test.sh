@@ -12,6 +12,7 @@ else echo "formatting: rustfmt is not installed" >> "$NEARSIDE_LEFT_OUT"; fi
 if cargo clippy --version >/dev/null 2>&1; then
   step "lints"; cargo clippy --workspace --all-targets --locked -q -- -D warnings
 else echo "lints: clippy is not installed" >> "$NEARSIDE_LEFT_OUT"; fi
+scripts/check.sh
 
 step "tests"
 # Nobody changes a file and builds again there.

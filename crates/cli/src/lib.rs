@@ -1,7 +1,7 @@
 //! The `nearside` command. [`main`] is the map of the program: one match, one module per command.
 //!
-//! How a command passes: [`words`], then clap (`Cli`) -> the command's module builds an `Ask` -> [`drive`] opens the drive (embedded, over
-//! the network, or behind a socket) and carries it by FSRLib -> the module prints the records as they arrive through [`out`].
+//! How a command passes: `words`, then clap (`Cli`) -> the command's module builds an `Ask` -> `drive` opens the drive (embedded, over
+//! the network, or behind a socket) and carries it by FSRLib -> the module prints the records as they arrive through `out`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,8 @@
-//! Time as a parameter. Logic takes `now`; only thin runners ask a clock.
+#![doc = include_str!("../README.md")]
+//!
+//! # Inside
+//!
+//! Logic takes `now` as a parameter; only thin runners ask a [`Clock`].
 
 mod rate;
 mod sim;

@@ -1,5 +1,6 @@
-//! The controller: registers, admin, queues, I/O, the carriage of near-data commands, and the namespaces of a
-//! subsystem.
+#![doc = include_str!("../README.md")]
+//!
+//! # Inside
 //!
 //! A read passes: a front's queue -> [`Reactor::step`] -> `io` (one checked request) -> [`Access`] -> the
 //! store -> back. The controller knows no front (it sees a [`nearside_dma::Function`]), no medium (it sees a

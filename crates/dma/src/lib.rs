@@ -1,16 +1,16 @@
-//! Shared memory, the IOVA table, and thin wraps of what the system gives.
+#![doc = include_str!("../README.md")]
 //!
-//! This is the one crate that may hold `unsafe`. Everything above it reaches memory that another party
-//! (a driver, a drive, the kernel, a guest) writes at the same time only through these types:
+//! # Inside
+//!
+//! Everything above reaches memory that another party (a driver, a drive, the kernel, a guest) writes at the same time only
+//! through these types:
 //!
 //! - [`Region`]: a mapped piece of memory, shareable by file descriptor (memfd) or private;
 //! - [`Memory`]: the table that turns an IOVA (what a PRP or SGL holds) into a checked [`Span`];
 //! - [`IoBuffer`]: page-aligned memory with one owner, which moves into an operation and comes back with it;
 //! - [`EventFd`]: what [`Vector`] (an interrupt) and [`Wakeup`] (of a sleeping drive) rest on.
 //!
-//! No Rust reference to the bytes of a shared region ever exists: bytes are copied out once, then checked;
-//! the compiler cannot read them a second time. Words on which two parties synchronise are reached as
-//! atomics.
+//! Words on which two parties synchronise are reached as atomics; the compiler cannot read what was copied out a second time.
 
 pub mod accept;
 mod arming;

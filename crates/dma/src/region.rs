@@ -113,7 +113,7 @@ impl Region {
     }
 
     /// Copies bytes out, once; a concurrent writer can make them a mixture of old and new, so check them
-    /// after, not before: the compiler cannot read them again ([`crate::copy`]). Panics outside the region.
+    /// after, not before: the compiler cannot read them again (`crate::copy`). Panics outside the region.
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         self.check(offset, into.len());

@@ -29,7 +29,7 @@ use crate::workers::{Crew, Hands};
 pub enum Place {
     /// On the reactors of that number of all controllers, between their I/O.
     Reactor(usize),
-    /// On that thread of the [`Workers`].
+    /// On that thread of the [`Workers`](crate::Workers).
     Thread(usize),
 }
 

@@ -1,4 +1,6 @@
-//! The firmware that understands files: near-data commands, run by the File Semantics Retriever inside the drive.
+#![doc = include_str!("../README.md")]
+//!
+//! # Inside
 //!
 //! [`Fsr`] is what [`nearside_device`] is generic over: its worker on each reactor decodes a request ([`FsrWorker`]), the executor
 //! runs it in slices, on the reactor between looks at its I/O or on threads of their own ([`Workers`]), and the retriever's answer goes back

@@ -1,5 +1,6 @@
-//! The namespace as a file, for a live host on the same machine: `mount -o loop` on it and the kernel's file
-//! system writes to the drive; and a socket by which other commands ask the drive meanwhile.
+#![doc = include_str!("../README.md")]
+//!
+//! # Inside
 //!
 //! A host's write passes: loop device -> FUSE -> [`mount`](self) -> [`Host`] -> a queue pair of the drive ->
 //! its Namespace, which tells the metadata monitor -> the store. A search passes: socket -> [`Host`] -> a

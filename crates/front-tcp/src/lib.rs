@@ -1,19 +1,21 @@
-//! An NVMe/TCP target: hosts on a network reach a drive's subsystems.
+#![doc = include_str!("../README.md")]
+//!
+//! # Inside
 //!
 //! The front is a host to the drive. For each association it makes a controller of `nearside-device`, whose
 //! queue pairs lie in memory as for any host; it copies each capsule's entry into a submission queue with its
 //! SGL naming a staging buffer, steps the reactor on the same thread, and sends what the completion queue
 //! says. So the drive knows nothing of TCP.
 //!
-//! A read passes: [`thread`] -> [`connection`] (the capsule, checked) -> [`queue`] -> the drive's reactor ->
-//! [`connection`] (C2HData) -> [`output`]. Hosts are not believed: a peer that breaks the rules, or that
+//! A read passes: `thread` -> `connection` (the capsule, checked) -> `queue` -> the drive's reactor ->
+//! `connection` (C2HData) -> `output`. Hosts are not believed: a peer that breaks the rules, or that
 //! stops half-way, loses its connection with the specified termination request, and nothing else. Nobody
-//! waits for a peer without end ([`patience`]), and what hosts share (staging buffers, connections) is shared
-//! out by host ([`pool`], [`hosts`]).
+//! waits for a peer without end (`patience`), and what hosts share (staging buffers, connections) is shared
+//! out by host (`pool`, `hosts`).
 //!
-//! Modules import one way: [`thread`] owns all and knows [`mail`], [`acceptor`] and [`connection`]; a
-//! connection knows [`fabrics`], [`queue`], [`output`] and [`target`]; a target knows [`association`], that
-//! knows [`offer`].
+//! Modules import one way: `thread` owns all and knows `mail`, `acceptor` and `connection`; a
+//! connection knows `fabrics`, `queue`, `output` and `target`; a target knows `association`, that
+//! knows `offer`.
 
 mod acceptor;
 mod association;

@@ -1,4 +1,6 @@
-//! The File Semantics Retriever (DAC'23 III): what makes the drive understand files.
+#![doc = include_str!("../README.md")]
+//!
+//! # Inside
 //!
 //! A near-data request comes to the [`handler`](Retriever::run); the path crawler finds the file and checks permission; the data
 //! provider feeds its bytes to the operation; the metadata monitor ([`Monitor`]) sees every change that the host makes and keeps what the

@@ -1,6 +1,6 @@
 //! FSRLib for C. Thin: each function checks its pointers, calls `nearside-fsrlib`, and turns the answer into C's terms.
 //!
-//! A call passes: C -> a function of [`calls`] -> `Session::stream` of FSRLib -> one near-data command (and one more per
+//! A call passes: C -> a function of `calls` -> `Session::stream` of FSRLib -> one near-data command (and one more per
 //! full buffer of answer) -> records -> the caller's callback or structure.
 //!
 //! Results are 0 or a count, or a negated `errno`; [`nearside_error`] has the words. A session is for one thread at a time. A panic

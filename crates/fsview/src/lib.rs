@@ -1,14 +1,14 @@
-//! ext2, ext3, ext4 and F2FS read from below: superblock, inode, extents, bytes. Read-only, without a kernel.
+#![doc = include_str!("../README.md")]
 //!
-//! A [`Volume`] is what the superblock (and F2FS's checkpoint) says; it holds no cache and does no I/O of its own.
-//! Every method takes a [`Source`], through which it asks for *metadata blocks* and nothing else. The data of regular
-//! files is never read here: [`Volume::map`] says where it lies. So whoever implements `Source` sees exactly which
-//! blocks an answer depends on, and can cache them and watch them for change.
+//! # Inside
+//!
+//! A [`Volume`] is what the superblock (and F2FS's checkpoint) says; it holds no cache and does no I/O of its own. Every method
+//! takes a [`Source`], through which it asks for *metadata blocks* and nothing else; [`Volume::map`] says where a regular
+//! file's data lie. Whoever implements `Source` sees exactly which blocks an answer depends on, and can cache and watch them.
 //!
 //! What a read passes through: `Volume::open` -> `lookup` per path component -> `inode` -> `map`.
 //!
-//! Nothing on the volume is trusted: every number is checked, every loop is bounded, and each [`Error`] says what
-//! was wrong and at which byte of the volume.
+//! Every number is checked, every loop is bounded, and each [`Error`] says what was wrong and at which byte of the volume.
 
 use std::ops::Deref;
 

@@ -1,5 +1,6 @@
-//! A flash translation layer: logical pages of 4 KiB anywhere on NAND flash that can only be programmed page
-//! by page and erased block by block.
+#![doc = include_str!("../README.md")]
+//!
+//! # Inside
 //!
 //! [`Flash`] is the drive's firmware over two things: an [`Array`], which is what the flash holds and all
 //! that a power cut leaves, and a [`nearside_media::nand::Nand`], which is the time its operations take. It
@@ -14,9 +15,7 @@
 //! After a power cut all is found again from the logical numbers and the sequence number that each unit
 //! carries (`recover.rs`).
 //!
-//! Operations on the flash take effect in the order in which they are issued; a power cut ends that order
-//! anywhere. What it does not do: pages that go bad, pairs of pages that lose each other's data in a power
-//! cut, a map that is itself on the flash.
+//! Operations on the flash take effect in the order in which they are issued; a power cut ends that order anywhere.
 
 mod array;
 mod cache;

@@ -1,5 +1,5 @@
 //! Data pointers: one command, right but for where it says that its data lie. A plain reading of the specification says
-//! which bytes it names ([`named`]); the drive must agree, move exactly these, and nothing else may change.
+//! which bytes it names (`named`); the drive must agree, move exactly these, and nothing else may change.
 //!
 //! ```text
 //! 0 command u8: read, write, compare, deallocate   1 PSDT u8   2 blocks less one u8 (deallocate: ranges)   3 first block u8

@@ -50,7 +50,7 @@ struct Finder<'a> {
     found: BTreeSet<(Kind, u64, Site)>,
 }
 
-/// The structures of a volume, at most [`ENOUGH`] of each kind, spread evenly.
+/// The structures of a volume, at most `ENOUGH` of each kind, spread evenly.
 pub fn find(bytes: &[u8], volume: &Volume) -> Vec<(Kind, Site)> {
     let source = Patched::logged(bytes);
     let is_f2fs = volume.info().file_system == "f2fs";

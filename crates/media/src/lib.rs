@@ -1,9 +1,9 @@
-//! When an operation ends that begins now: timing models of storage media.
+#![doc = include_str!("../README.md")]
 //!
-//! A [`Medium`] takes a request and the time, and gives the time at which a device of its kind would finish
-//! it. It moves no bytes, asks no clock, sleeps nowhere and allocates nothing once it has grown to its load,
-//! so that the same model paces a store in real time and a simulation in made-up time. What it draws at
-//! random comes from a seed: the same requests at the same times end at the same times.
+//! # Inside
+//!
+//! A [`Medium`] takes a request and the time, and gives the time at which a device of its kind would finish it. It allocates
+//! nothing once it has grown to its load. The same model paces a store in real time and a simulation in made-up time.
 
 mod delay;
 pub mod dram;

@@ -1,4 +1,6 @@
-//! Near-data operations over a file's bytes: search, count, checksum.
+#![doc = include_str!("../README.md")]
+//!
+//! # Inside
 //!
 //! This crate knows bytes only: no I/O, no file system, no wire. A file's bytes are *fed* in pieces and in order; results
 //! go to a [`Sink`] of the caller's. An operation is compiled once per command ([`Search::compile`]) and its state

@@ -1,10 +1,9 @@
-//! The words of near-data work: a request, its options, the records of its answer, and what it cost. The retriever, the operations over
-//! bytes, FSRLib and the codec ([`wire`]) share them, so that nothing is translated on the way.
+#![doc = include_str!("../README.md")]
 //!
-//! A [`Record`] borrows its bytes where it can: from the retriever's buffers on the way out, from the reply's on the way in. NVMe status
-//! covers carriage and form; what became of the files is in [`Reply::failure`] and the records.
+//! # Inside
 //!
-//! No I/O and no unsafe code.
+//! A [`Record`] borrows its bytes where it can: from the retriever's buffers on the way out, from the reply's on the way in. NVMe
+//! status covers carriage and form; what became of the files is in [`Reply::failure`] and the records. [`wire`] is the codec.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,6 @@
-//! Whole systems on simulated time: the same seed, the same result to the last byte.
+#![doc = include_str!("../README.md")]
+//!
+//! # Inside
 //!
 //! - [`drive`]: the real controller, the real driver and the real load generator on one thread, over a store at a medium's time.
 //! - [`bare`]: a medium alone behind the generator, where the host's queues are not the subject.

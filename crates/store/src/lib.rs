@@ -1,7 +1,9 @@
-//! Where a drive's bytes live.
+#![doc = include_str!("../README.md")]
 //!
-//! A [`Store`] is a flat range of bytes. Each reactor works through a [`Channel`] of its own. The contract
-//! that every store owes (`nearside-conformance` checks it):
+//! # The contract
+//!
+//! A [`Store`] is a flat range of bytes. Each reactor works through a [`Channel`] of its own. Every store owes
+//! (`nearside-conformance` checks it):
 //!
 //! 1. Offsets and lengths are multiples of [`Store::block_size`] and lie within [`Store::capacity`]; a
 //!    channel answers [`StoreError::OutOfRange`] otherwise and changes nothing.

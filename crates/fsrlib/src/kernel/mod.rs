@@ -3,7 +3,7 @@
 //!
 //! On a character device (`/dev/ngXnY`; `/dev/nvmeX` with its first namespace) the commands go by io_uring, several at once: `execute` and
 //! `result` are one round trip, and a wait can be given up. On a block device, and where there is no io_uring, an ioctl waits for each
-//! ([`device`]). A `result` waits in the drive for less than the kernel's own patience. Only a drive that says that it is Nearside's
+//! (`device`). A `result` waits in the drive for less than the kernel's own patience. Only a drive that says that it is Nearside's
 //! is asked.
 
 use std::io;

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# What can be said of the workspace beside its tests: documentation, packages, the oldest Rust, another processor, the dependencies, and a
+# minute of fuzzing. A check whose tool is missing is left out with a word, in CI too: setup.sh does not install every tool.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+step() { printf '\n== %s\n' "$*"; }
+without() { printf '\n== %s: left out, %s\n' "$1" "$2"; }
+
+step "documentation"
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --no-deps --locked -q
+
+step "packages"
+mapfile -t private < <(grep -l '^publish = false' crates/*/Cargo.toml | cut -d/ -f2)
+cargo package --workspace --no-verify --allow-dirty --offline -q "${private[@]/#/--exclude=nearside-}"
+rm -rf "${CARGO_TARGET_DIR:-target}/package"
+
+oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+installed=$(rustup toolchain list 2>/dev/null | sed -n "s/^\($oldest\(\.[0-9]*\)\?\)-.*/\1/p" | tail -1)
+if [ -n "$installed" ]; then
+  step "Rust $installed"; cargo "+$installed" check --workspace --locked -q
+else without "Rust $oldest" "that toolchain is not installed"; fi
+
+other=aarch64-unknown-linux-gnu
+if rustup target list --installed 2>/dev/null | grep -qx "$other"; then
+  step "$other"; cargo check --workspace --locked -q --target "$other"
+else without "$other" "that target is not installed"; fi
+
+if cargo deny --version >/dev/null 2>&1; then
+  step "licences and sources of dependencies"; cargo deny --locked check --hide-inclusion-graph bans licenses sources
+  cargo deny fetch db >/dev/null 2>&1 || true
+  if compgen -G "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs/*/.git" >/dev/null; then
+    step "advisories"; cargo deny --locked --offline check advisories
+  else without "advisories" "their database cannot be fetched"; fi
+else without "licences, sources and advisories of dependencies" "cargo-deny is not installed"; fi
+
+# Three targets a day, 20 s each: all in a week.
+if command -v cargo-fuzz >/dev/null && rustup toolchain list 2>/dev/null | grep -q ^nightly; then
+  step "fuzzing"
+  mapfile -t targets < <(cargo +nightly fuzz list)
+  today=()
+  for i in 0 1 2; do today+=("${targets[$(((10#$(date +%j) * 3 + i) % ${#targets[@]}))]}"); done
+  scripts/fuzz.sh 20 "${today[@]}"
+else without "fuzzing" "nightly or cargo-fuzz is not installed"; fi
