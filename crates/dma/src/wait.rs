@@ -9,6 +9,7 @@
 //! in user mode where CPUID shows them.
 
 use std::sync::OnceLock;
+#[cfg(target_arch = "x86_64")]
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Region;

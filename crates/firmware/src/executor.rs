@@ -2,7 +2,7 @@
 //!
 //! One boxed future per command, none per I/O. A task reads through [`StoreMedia`], which submits to the reactor's own access to
 //! the store with a pooled buffer; a read that is not done at once suspends the task until the store's completion wakes it. A task
-//! that computes asks [`Media::breathe`] between pieces of work, and yields when the slice is spent. Nothing here waits or sleeps.
+//! that computes asks [`Media::yield_now`] between pieces of work, and yields when the slice is spent. Nothing here waits or sleeps.
 //! Reads that are in flight when their task ends are the executor's to see to their end; where it goes itself, the namespace's.
 
 use std::collections::VecDeque;
@@ -23,10 +23,10 @@ use slab::Slab;
 use crate::helper::{self, Refused};
 use crate::meters::{Meters, SLICE_NS, down, up};
 
-/// Tasks stop at the first breath after this, so that the piece that they are at ends within the slice.
+/// Tasks stop at the first yield after this, so that the piece that they are at ends within the slice.
 const YIELD_NS: u64 = SLICE_NS * 5 / 8;
-/// Breaths in a slice, for clocks that stand still while a task runs.
-const BREATHS: u32 = 256;
+/// Yields in a slice, for clocks that stand still while a task runs.
+const YIELDS: u32 = 256;
 /// Until work that was handed to the helper is asked after.
 const OFFLOADED_NS: u64 = 20_000;
 /// Pooled buffers are this long: the provider's chunk and a block more on both sides.
@@ -243,7 +243,7 @@ impl<S: Store, O: Observer> Drop for PooledBuffer<S, O> {
 struct Slice {
     clock: Arc<dyn Clock>,
     end: AtomicU64,
-    breaths: AtomicU32,
+    yields: AtomicU32,
 }
 
 /// One task's way to the store.
@@ -315,11 +315,11 @@ impl<S: Store, O: Observer> Media for StoreMedia<S, O> {
         done.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    async fn breathe(&self) {
+    async fn yield_now(&self) {
         let slice = &self.slice;
         // One thread at a time works on a slice: its counters need no order.
-        let left = slice.breaths.load(Ordering::Relaxed);
-        slice.breaths.store(left.saturating_sub(1), Ordering::Relaxed);
+        let left = slice.yields.load(Ordering::Relaxed);
+        slice.yields.store(left.saturating_sub(1), Ordering::Relaxed);
         if left == 0 || slice.clock.now().0 >= slice.end.load(Ordering::Relaxed) {
             let mut yielded = false;
             poll_fn(|_| {
@@ -459,7 +459,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
         };
         Executor {
             io: Arc::new(Mutex::new(io)),
-            slice: Arc::new(Slice { clock, end: AtomicU64::new(0), breaths: AtomicU32::new(0) }),
+            slice: Arc::new(Slice { clock, end: AtomicU64::new(0), yields: AtomicU32::new(0) }),
             tasks: VecDeque::new(),
             offloaded: Arc::default(),
             len,
@@ -543,7 +543,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
         let begin = slice.clock.now();
         let end = begin + YIELD_NS;
         slice.end.store(end.0, Ordering::Relaxed);
-        slice.breaths.store(BREATHS, Ordering::Relaxed);
+        slice.yields.store(YIELDS, Ordering::Relaxed);
         let mut context = Context::from_waker(Waker::noop());
         let (mut time, mut polled, mut runnable) = (begin, false, false);
         for _ in 0..self.tasks.len() {
@@ -552,7 +552,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
                 self.tasks.push_back(task);
                 continue;
             }
-            if polled && (slice.breaths.load(Ordering::Relaxed) == 0 || time >= end) {
+            if polled && (slice.yields.load(Ordering::Relaxed) == 0 || time >= end) {
                 // Its turn comes first in the next slice.
                 self.tasks.push_front(task);
                 runnable = true;
@@ -625,13 +625,13 @@ mod tests {
         (namespace, executor, clock, meters)
     }
 
-    /// Works so long at a time, breathing between.
+    /// Works so long at a time, yielding between.
     async fn work<M: Media>(media: M, clock: SimClock, pieces: Vec<u64>) -> u32 {
         let mut done = 0;
         for ns in pieces {
             clock.advance(ns);
             done += 1;
-            media.breathe().await;
+            media.yield_now().await;
         }
         done
     }
@@ -640,7 +640,7 @@ mod tests {
     fn slices_are_counted_and_none_takes_longer_than_its_pieces_make_it() {
         let (_namespace, mut executor, clock, meters) = executor(0);
         let mut finished = Vec::new();
-        // Seven pieces of 4 us: each slice stops at the first breath after its time to yield.
+        // Seven pieces of 4 us: each slice stops at the first yield after its time to yield.
         let at = clock.clone();
         executor.spawn(1, |media| work(media, at, vec![4_000; 7]));
         let mut slices = 0;

@@ -17,7 +17,7 @@ use nearside_spec::log::{NearDataLog, door};
 use nearside_store::Store;
 
 use crate::executor::Executor;
-use crate::lanes::{Desk, FsrLane};
+use crate::lanes::{FsrLane, LaneHandle};
 use crate::mailbox::Mailbox;
 use crate::meters::{Held, Meters, Slices};
 use crate::tags::Tags;
@@ -51,7 +51,7 @@ pub struct Fsr {
     tags: Mutex<Tags>,
     crew: Option<Arc<Crew>>,
     /// The namespace's lane on each thread, while there is one.
-    lanes: Mutex<Vec<Weak<Desk>>>,
+    lanes: Mutex<Vec<Weak<LaneHandle>>>,
     meters: Mutex<BTreeMap<Place, Arc<Meters>>>,
     /// Of workers and of tasks.
     next: AtomicU64,
@@ -141,25 +141,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The lanes of a namespace, made where there are none.
-fn lanes<S: Store>(namespace: &Arc<Namespace<S, Fsr>>, crew: &Arc<Crew>) -> io::Result<Vec<Arc<Desk>>> {
+fn lanes<S: Store>(namespace: &Arc<Namespace<S, Fsr>>, crew: &Arc<Crew>) -> io::Result<Vec<Arc<LaneHandle>>> {
     let fsr = namespace.observer();
     let mut lanes = lock(&fsr.lanes);
     lanes.resize(crew.threads(), Weak::new());
-    let mut desks = Vec::new();
+    let mut handles = Vec::new();
     for (thread, lane) in lanes.iter_mut().enumerate() {
-        if let Some(desk) = lane.upgrade().filter(|desk| !desk.is_closed()) {
-            desks.push(desk);
+        if let Some(handle) = lane.upgrade().filter(|handle| !handle.is_closed()) {
+            handles.push(handle);
             continue;
         }
         let access = namespace.access(Arc::new(Memory::new()))?;
         let executor = Executor::new(access, fsr.clock.clone(), fsr.meters(Place::Thread(thread)));
-        let desk = Arc::new(Desk::new(crew.clone()));
-        *lane = Arc::downgrade(&desk);
+        let handle = Arc::new(LaneHandle::new(crew.clone()));
+        *lane = Arc::downgrade(&handle);
         let (running, finished) = (Vec::new(), Vec::new());
-        crew.give(thread, Box::new(FsrLane { desk: desk.clone(), executor, running, finished }));
-        desks.push(desk);
+        crew.give(thread, Box::new(FsrLane { handle: handle.clone(), executor, running, finished }));
+        handles.push(handle);
     }
-    Ok(desks)
+    Ok(handles)
 }
 
 impl Observer for Fsr {

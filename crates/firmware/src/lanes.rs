@@ -14,20 +14,20 @@ use crate::worker::Work;
 use crate::workers::{Crew, Lane};
 
 /// What a reactor orders.
-enum Order {
+enum LaneCommand {
     Start { key: u64, work: Box<Work>, to: Arc<Mailbox> },
     Cancel { key: u64 },
 }
 
 #[derive(Default)]
 struct Orders {
-    list: Vec<Order>,
+    list: Vec<LaneCommand>,
     /// The lane has come to its end: nothing is taken any more.
     closed: bool,
 }
 
 /// The reactors' end of a lane. It ends when no reactor has it any more.
-pub(crate) struct Desk {
+pub(crate) struct LaneHandle {
     crew: Arc<Crew>,
     full: AtomicBool,
     orders: Mutex<Orders>,
@@ -35,9 +35,9 @@ pub(crate) struct Desk {
     load: AtomicUsize,
 }
 
-impl Desk {
-    pub(crate) fn new(crew: Arc<Crew>) -> Desk {
-        Desk { crew, full: AtomicBool::new(false), orders: Mutex::default(), load: AtomicUsize::new(0) }
+impl LaneHandle {
+    pub(crate) fn new(crew: Arc<Crew>) -> LaneHandle {
+        LaneHandle { crew, full: AtomicBool::new(false), orders: Mutex::default(), load: AtomicUsize::new(0) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Orders> {
@@ -52,7 +52,7 @@ impl Desk {
         self.load.load(Ordering::Relaxed)
     }
 
-    fn order(&self, order: Order) -> Result<(), Order> {
+    fn order(&self, order: LaneCommand) -> Result<(), LaneCommand> {
         {
             let mut orders = self.lock();
             if orders.closed {
@@ -68,7 +68,7 @@ impl Desk {
     /// Runs it there. The reply, or that there is none, comes to the mailbox under the key.
     pub(crate) fn start(&self, key: u64, work: Box<Work>, to: Arc<Mailbox>) {
         self.load.fetch_add(1, Ordering::Relaxed);
-        if let Err(Order::Start { key, to, .. }) = self.order(Order::Start { key, work, to }) {
+        if let Err(LaneCommand::Start { key, to, .. }) = self.order(LaneCommand::Start { key, work, to }) {
             self.load.fetch_sub(1, Ordering::Relaxed);
             to.reply(key, None);
         }
@@ -76,13 +76,13 @@ impl Desk {
 
     /// Ends it there; no reply comes, or one that was on its way.
     pub(crate) fn cancel(&self, key: u64) {
-        let _ = self.order(Order::Cancel { key });
+        let _ = self.order(LaneCommand::Cancel { key });
     }
 
     /// Lets go of lanes, which may so come to their end.
-    pub(crate) fn release(desks: Vec<Arc<Desk>>) {
-        let crew = desks.first().map(|desk| desk.crew.clone());
-        drop(desks);
+    pub(crate) fn release(handles: Vec<Arc<LaneHandle>>) {
+        let crew = handles.first().map(|handle| handle.crew.clone());
+        drop(handles);
         if let Some(crew) = crew {
             crew.ring();
         }
@@ -91,7 +91,7 @@ impl Desk {
 
 /// The thread's end.
 pub(crate) struct FsrLane<S: Store> {
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) handle: Arc<LaneHandle>,
     pub(crate) executor: Executor<S, Fsr, Vec<u8>>,
     pub(crate) running: Vec<(u64, Arc<Mailbox>)>,
     pub(crate) finished: Finished<Vec<u8>>,
@@ -100,23 +100,23 @@ pub(crate) struct FsrLane<S: Store> {
 impl<S: Store> FsrLane<S> {
     fn ended(&mut self, key: u64) -> Option<Arc<Mailbox>> {
         let at = self.running.iter().position(|(other, _)| *other == key)?;
-        self.desk.load.fetch_sub(1, Ordering::Relaxed);
+        self.handle.load.fetch_sub(1, Ordering::Relaxed);
         Some(self.running.swap_remove(at).1)
     }
 
     fn take_orders(&mut self) {
         let orders = {
-            let mut orders = self.desk.lock();
-            self.desk.full.store(false, Ordering::Relaxed);
+            let mut orders = self.handle.lock();
+            self.handle.full.store(false, Ordering::Relaxed);
             std::mem::take(&mut orders.list)
         };
         for order in orders {
             match order {
-                Order::Start { key, work, to } => {
+                LaneCommand::Start { key, work, to } => {
                     self.running.push((key, to));
                     work.spawn(key, &mut self.executor);
                 }
-                Order::Cancel { key } => {
+                LaneCommand::Cancel { key } => {
                     self.executor.cancel(key);
                     self.ended(key);
                 }
@@ -126,18 +126,18 @@ impl<S: Store> FsrLane<S> {
 
     /// Whether nobody can order any more, and all that was ordered has ended; then nothing more is taken.
     fn is_over(&self) -> bool {
-        if !self.running.is_empty() || self.executor.in_flight() > 0 || Arc::strong_count(&self.desk) > 1 {
+        if !self.running.is_empty() || self.executor.in_flight() > 0 || Arc::strong_count(&self.handle) > 1 {
             return false;
         }
-        let mut orders = self.desk.lock();
-        orders.closed = orders.list.is_empty() && Arc::strong_count(&self.desk) == 1;
+        let mut orders = self.handle.lock();
+        orders.closed = orders.list.is_empty() && Arc::strong_count(&self.handle) == 1;
         orders.closed
     }
 }
 
 impl<S: Store> Lane for FsrLane<S> {
     fn step(&mut self, now: Nanos) -> Option<Progress> {
-        let ordered = self.desk.full.load(Ordering::Acquire);
+        let ordered = self.handle.full.load(Ordering::Acquire);
         if ordered {
             self.take_orders();
         }
@@ -154,7 +154,7 @@ impl<S: Store> Lane for FsrLane<S> {
     }
 
     fn is_quiet(&self) -> bool {
-        !self.desk.full.load(Ordering::Acquire)
+        !self.handle.full.load(Ordering::Acquire)
     }
 }
 
@@ -162,12 +162,12 @@ impl<S: Store> Lane for FsrLane<S> {
 impl<S: Store> Drop for FsrLane<S> {
     fn drop(&mut self) {
         let orders = {
-            let mut orders = self.desk.lock();
+            let mut orders = self.handle.lock();
             orders.closed = true;
             std::mem::take(&mut orders.list)
         };
         for order in orders {
-            if let Order::Start { key, to, .. } = order {
+            if let LaneCommand::Start { key, to, .. } = order {
                 to.reply(key, None);
             }
         }

@@ -39,7 +39,7 @@ pub(crate) struct Owner {
     pub(crate) queue: u16,
 }
 
-enum State {
+enum TagState {
     /// `execute` came, with a request of so many bytes.
     Request(Box<Request>, usize),
     /// `execute` failed, or its task did.
@@ -52,28 +52,28 @@ enum State {
     Reply(Vec<u8>),
 }
 
-impl State {
+impl TagState {
     /// Bytes that are kept for it.
     fn bytes(&self) -> usize {
         match self {
-            State::Request(_, bytes) => *bytes,
-            State::Reply(reply) => reply.len(),
-            State::Failed(_) | State::Running { .. } => 0,
+            TagState::Request(_, bytes) => *bytes,
+            TagState::Reply(reply) => reply.len(),
+            TagState::Failed(_) | TagState::Running { .. } => 0,
         }
     }
 }
 
-struct Entry<T> {
+struct TagEntry<T> {
     tag: T,
     /// Larger than those of all that were kept before, of every host.
     age: u64,
-    state: State,
+    state: TagState,
     owners: Vec<Owner>,
     /// When a `result` last asked.
     asked: Nanos,
 }
 
-impl<T> Entry<T> {
+impl<T> TagEntry<T> {
     fn own(&mut self, owner: Owner) {
         if !self.owners.contains(&owner) {
             self.owners.push(owner);
@@ -81,7 +81,7 @@ impl<T> Entry<T> {
     }
 
     fn is_running(&self) -> bool {
-        matches!(self.state, State::Running { .. })
+        matches!(self.state, TagState::Running { .. })
     }
 }
 
@@ -142,13 +142,13 @@ pub(crate) struct HostTags {
     workers: HashMap<u64, Arc<Mailbox>>,
     /// Of what was kept last, of every host.
     age: u64,
-    commands: VecDeque<Entry<u64>>,
-    features: VecDeque<Entry<u32>>,
+    commands: VecDeque<TagEntry<u64>>,
+    features: VecDeque<TagEntry<u32>>,
     waiters: Vec<Waiter>,
 }
 
 /// What a `result` finds.
-pub(crate) enum Meeting {
+pub(crate) enum Claim {
     Reply(Vec<u8>),
     Failed(Status),
     /// Run it.
@@ -165,7 +165,7 @@ pub(crate) enum Kept {
     Unknown,
 }
 
-fn make_room<T>(entries: &mut VecDeque<Entry<T>>) -> Result<(), Status> {
+fn make_room<T>(entries: &mut VecDeque<TagEntry<T>>) -> Result<(), Status> {
     if entries.len() < MOST {
         return Ok(());
     }
@@ -179,34 +179,34 @@ fn make_room<T>(entries: &mut VecDeque<Entry<T>>) -> Result<(), Status> {
 
 /// The task of that key has ended; `None`: without a reply. The entry, if there still is one.
 fn ended<T>(
-    entries: &mut VecDeque<Entry<T>>,
+    entries: &mut VecDeque<TagEntry<T>>,
     key: u64,
     age: u64,
     reply: Option<Vec<u8>>,
-) -> Option<&Entry<T>> {
-    let is = |e: &&mut Entry<T>| matches!(e.state, State::Running { key: other, .. } if other == key);
+) -> Option<&TagEntry<T>> {
+    let is = |e: &&mut TagEntry<T>| matches!(e.state, TagState::Running { key: other, .. } if other == key);
     let entry = entries.iter_mut().find(is)?;
     entry.age = age;
     entry.state = match reply {
         Some(mut reply) => {
             // What is kept is what is counted.
             reply.shrink_to_fit();
-            State::Reply(reply)
+            TagState::Reply(reply)
         }
-        None => State::Failed(Status::ABORT_REQUESTED),
+        None => TagState::Failed(Status::ABORT_REQUESTED),
     };
     Some(entry)
 }
 
 /// The age of the oldest that holds bytes.
-fn oldest<T>(entries: &VecDeque<Entry<T>>) -> Option<u64> {
+fn oldest<T>(entries: &VecDeque<TagEntry<T>>) -> Option<u64> {
     entries.iter().filter(|e| e.state.bytes() > 0).map(|e| e.age).min()
 }
 
 /// What is of that age loses its bytes.
-fn forget<T>(entries: &mut VecDeque<Entry<T>>, age: u64) {
+fn forget<T>(entries: &mut VecDeque<TagEntry<T>>, age: u64) {
     if let Some(entry) = entries.iter_mut().find(|e| e.age == age && e.state.bytes() > 0) {
-        entry.state = State::Failed(GONE);
+        entry.state = TagState::Failed(GONE);
     }
 }
 
@@ -258,11 +258,11 @@ impl HostTags {
         }
         make_room(&mut self.commands)?;
         let state = match request {
-            Ok(request) => State::Request(Box::new(request), bytes),
-            Err(status) => State::Failed(status),
+            Ok(request) => TagState::Request(Box::new(request), bytes),
+            Err(status) => TagState::Failed(status),
         };
         let age = self.next_age();
-        self.commands.push_back(Entry { tag, age, state, owners: vec![owner], asked: now });
+        self.commands.push_back(TagEntry { tag, age, state, owners: vec![owner], asked: now });
         self.wake(tag);
         Ok(())
     }
@@ -277,23 +277,23 @@ impl HostTags {
     }
 
     /// `result` came, for a buffer of `room` bytes, or looks again (`again`): then it is known, unless the tag was cancelled.
-    pub(crate) fn meet(
+    pub(crate) fn claim(
         &mut self,
         (tag, room): (u64, usize),
         (owner, token): (Owner, Token),
         key: u64,
         again: bool,
         now: Nanos,
-    ) -> Meeting {
+    ) -> Claim {
         let waits = |w: &Waiter| w.worker == owner.worker && w.token == token;
         if again && !self.waiters.iter().any(waits) {
-            return Meeting::Failed(Status::ABORT_REQUESTED);
+            return Claim::Failed(Status::ABORT_REQUESTED);
         }
         let wait = |waiters: &mut Vec<Waiter>, running| {
             if !again {
                 waiters.push(Waiter { tag, worker: owner.worker, token });
             }
-            Meeting::Wait(running)
+            Claim::Wait(running)
         };
         let Some(at) = self.commands.iter().position(|e| e.tag == tag) else {
             return wait(&mut self.waiters, false);
@@ -301,34 +301,34 @@ impl HostTags {
         let Some(entry) = self.commands.get_mut(at) else { return wait(&mut self.waiters, false) };
         entry.own(owner);
         entry.asked = now;
-        let running = State::Running { worker: owner.worker, key };
+        let running = TagState::Running { worker: owner.worker, key };
         match std::mem::replace(&mut entry.state, running) {
-            State::Request(request, _) => {
+            TagState::Request(request, _) => {
                 wait(&mut self.waiters, true);
-                Meeting::Start(request)
+                Claim::Start(request)
             }
-            running @ State::Running { .. } => {
+            running @ TagState::Running { .. } => {
                 entry.state = running;
                 wait(&mut self.waiters, true)
             }
-            State::Failed(status) => {
+            TagState::Failed(status) => {
                 self.commands.remove(at);
-                Meeting::Failed(status)
+                Claim::Failed(status)
             }
-            State::Reply(reply) if reply.len() > room => {
+            TagState::Reply(reply) if reply.len() > room => {
                 // Made for a larger buffer than this one.
                 self.commands.remove(at);
-                Meeting::Failed(Status::INVALID_FIELD.dnr())
+                Claim::Failed(Status::INVALID_FIELD.dnr())
             }
-            State::Reply(reply) => {
+            TagState::Reply(reply) => {
                 self.commands.remove(at);
-                Meeting::Reply(reply)
+                Claim::Reply(reply)
             }
         }
     }
 
     /// A `result` waits no longer. Whether another waits for the tag.
-    pub(crate) fn unwait(&mut self, tag: u64, worker: u64, token: Token) -> bool {
+    pub(crate) fn stop_waiting(&mut self, tag: u64, worker: u64, token: Token) -> bool {
         self.waiters.retain(|w| w.worker != worker || w.token != token);
         self.waiters.iter().any(|w| w.tag == tag)
     }
@@ -347,13 +347,14 @@ impl HostTags {
             let age = self.next_age();
             ended(&mut self.features, key, age, reply);
         } else {
-            self.features.retain(|e| !matches!(e.state, State::Running { key: other, .. } if other == key));
+            self.features
+                .retain(|e| !matches!(e.state, TagState::Running { key: other, .. } if other == key));
         }
     }
 
     /// A task that somebody runs shall end.
-    fn stop<T>(&self, entry: &Entry<T>) {
-        if let State::Running { worker, key } = entry.state
+    fn stop<T>(&self, entry: &TagEntry<T>) {
+        if let TagState::Running { worker, key } = entry.state
             && let Some(mailbox) = self.workers.get(&worker)
         {
             mailbox.cancel(key);
@@ -361,7 +362,7 @@ impl HostTags {
     }
 
     /// Whoever waits for a tag is answered that it was aborted.
-    fn unwait_all(&mut self, tag: u64) -> bool {
+    fn stop_waiting_all(&mut self, tag: u64) -> bool {
         self.wake(tag);
         let before = self.waiters.len();
         self.waiters.retain(|w| w.tag != tag);
@@ -374,7 +375,7 @@ impl HostTags {
         if let Some(entry) = &entry {
             self.stop(entry);
         }
-        self.unwait_all(tag) || entry.is_some()
+        self.stop_waiting_all(tag) || entry.is_some()
     }
 
     /// The host has left a queue, or all of a worker's (`None`): tags that came by it end.
@@ -388,8 +389,8 @@ impl HostTags {
             self.stop(entry);
             entry.owners.retain(|owner| !gone(owner));
             // Whoever else waits for it learns at once that it is no more; or whoever asks for it later.
-            entry.state = State::Failed(Status::ABORT_REQUESTED);
-            !self.unwait_all(entry.tag) && !entry.owners.is_empty()
+            entry.state = TagState::Failed(Status::ABORT_REQUESTED);
+            !self.stop_waiting_all(entry.tag) && !entry.owners.is_empty()
         });
         self.commands = commands;
         let mut features = std::mem::take(&mut self.features);
@@ -405,7 +406,7 @@ impl HostTags {
 
     /// A task that nobody has asked for in a long time ends. `None`: it may run on until then.
     pub(crate) fn give_up(&mut self, key: u64, now: Nanos) -> Option<Nanos> {
-        let is = |e: &&Entry<u64>| matches!(e.state, State::Running { key: other, .. } if other == key);
+        let is = |e: &&TagEntry<u64>| matches!(e.state, TagState::Running { key: other, .. } if other == key);
         let (tag, asked) = self.commands.iter().find(is).map(|e| (e.tag, e.asked))?;
         let due = asked + UNCLAIMED_NS;
         if now >= due && !self.waiters.iter().any(|w| w.tag == tag) {
@@ -423,9 +424,9 @@ impl HostTags {
             self.stop(&entry);
         }
         make_room(&mut self.features)?;
-        let state = State::Running { worker: owner.worker, key };
+        let state = TagState::Running { worker: owner.worker, key };
         let age = self.next_age();
-        self.features.push_back(Entry { tag, age, state, owners: vec![owner], asked: now });
+        self.features.push_back(TagEntry { tag, age, state, owners: vec![owner], asked: now });
         Ok(())
     }
 
@@ -433,12 +434,12 @@ impl HostTags {
     pub(crate) fn kept(&self, tag: u32, offset: u32, room: usize) -> Kept {
         match self.features.iter().find(|e| e.tag == tag).map(|e| &e.state) {
             None => Kept::Unknown,
-            Some(State::Reply(reply)) => {
+            Some(TagState::Reply(reply)) => {
                 let rest = reply.get(offset as usize..).unwrap_or_default();
                 Kept::Part(rest[..rest.len().min(room)].to_vec(), reply.len() as u32)
             }
             // Its reply could not be kept.
-            Some(State::Failed(_)) => Kept::Unknown,
+            Some(TagState::Failed(_)) => Kept::Unknown,
             Some(_) => Kept::Running,
         }
     }
@@ -458,8 +459,8 @@ mod tests {
         tags.with(host, |tags| tags.join(BY.worker, mailbox));
     }
 
-    fn meet(tags: &mut Tags, host: &Host, tag: u64) -> Meeting {
-        tags.with(host, |tags| tags.meet((tag, MAX_BUFFER), (BY, Token(0)), 1_000, false, Nanos(0)))
+    fn claim(tags: &mut Tags, host: &Host, tag: u64) -> Claim {
+        tags.with(host, |tags| tags.claim((tag, MAX_BUFFER), (BY, Token(0)), 1_000, false, Nanos(0)))
     }
 
     fn host(name: usize) -> Host {
@@ -477,8 +478,8 @@ mod tests {
     /// A reply kept under a tag of `execute` and `result`.
     fn reply(tags: &mut Tags, host: &Host, tag: u64) {
         tags.with(host, |tags| {
-            let state = State::Running { worker: BY.worker, key: tag };
-            tags.commands.push_back(Entry { tag, age: 0, state, owners: vec![BY], asked: Nanos(0) });
+            let state = TagState::Running { worker: BY.worker, key: tag };
+            tags.commands.push_back(TagEntry { tag, age: 0, state, owners: vec![BY], asked: Nanos(0) });
             tags.ended(tag, Some(vec![0; MAX_BUFFER]));
         });
     }
@@ -505,10 +506,10 @@ mod tests {
         }
         // The reply of `result` was the oldest; whoever asks for it is told.
         assert_eq!(kept(&mut tags, &one), (0..MOST as u32).collect::<Vec<_>>());
-        assert!(matches!(meet(&mut tags, &one, 99), Meeting::Failed(GONE)));
+        assert!(matches!(claim(&mut tags, &one, 99), Claim::Failed(GONE)));
         reply(&mut tags, &one, 100);
         assert_eq!(kept(&mut tags, &one), (1..MOST as u32).collect::<Vec<_>>());
-        assert!(matches!(meet(&mut tags, &one, 100), Meeting::Reply(r) if r.len() == MAX_BUFFER));
+        assert!(matches!(claim(&mut tags, &one, 100), Claim::Reply(r) if r.len() == MAX_BUFFER));
         assert_eq!(kept(&mut tags, &other), [0]);
         assert_eq!(tags.bytes, MOST * MAX_BUFFER);
     }

@@ -18,9 +18,9 @@ use nearside_store::{Store, Token};
 use crate::executor::{Executor, Finished};
 use crate::fsr::Fsr;
 use crate::identity;
-use crate::lanes::Desk;
+use crate::lanes::LaneHandle;
 use crate::mailbox::Mailbox;
-use crate::tags::{self, HostTags, Kept, Meeting, Owner};
+use crate::tags::{self, Claim, HostTags, Kept, Owner};
 
 /// Longest that a `result` waits.
 pub(crate) const MAX_WAIT_MS: u32 = 5_000;
@@ -80,7 +80,7 @@ impl Work {
 /// Where a reactor's tasks run.
 pub(crate) enum Site<S: Store> {
     Here(Executor<S, Fsr, Vec<u8>>),
-    Elsewhere(Vec<Arc<Desk>>),
+    Elsewhere(Vec<Arc<LaneHandle>>),
 }
 
 /// The near-data commands of one reactor.
@@ -151,10 +151,10 @@ impl<S: Store> FsrWorker<S> {
         let mut lane = 0;
         match &mut self.site {
             Site::Here(executor) => work.spawn(key, executor),
-            Site::Elsewhere(desks) => {
-                lane = (0..desks.len()).min_by_key(|&at| desks[at].load()).unwrap_or(0);
-                match desks.get(lane) {
-                    Some(desk) => desk.start(key, Box::new(work), self.mailbox.clone()),
+            Site::Elsewhere(handles) => {
+                lane = (0..handles.len()).min_by_key(|&at| handles[at].load()).unwrap_or(0);
+                match handles.get(lane) {
+                    Some(handle) => handle.start(key, Box::new(work), self.mailbox.clone()),
                     None => self.mailbox.reply(key, None),
                 }
             }
@@ -170,9 +170,9 @@ impl<S: Store> FsrWorker<S> {
             Site::Here(executor) => {
                 executor.cancel(key);
             }
-            Site::Elsewhere(desks) => {
-                if let Some(desk) = desks.get(lane) {
-                    desk.cancel(key);
+            Site::Elsewhere(handles) => {
+                if let Some(handle) = handles.get(lane) {
+                    handle.cancel(key);
                 }
             }
         }
@@ -196,10 +196,10 @@ impl<S: Store> FsrWorker<S> {
     fn result(&mut self, mut waiting: Waiting, again: bool, now: Nanos) -> Option<Outcome> {
         let Waiting { token, tag, room, until, .. } = waiting;
         let (owner, key) = (self.owner(waiting.queue), self.namespace.observer().next_key());
-        let ended = match self.tags(|tags| tags.meet((tag, room), (owner, token), key, again, now)) {
-            Meeting::Reply(reply) => replied(reply),
-            Meeting::Failed(status) => done(status, 0, Vec::new()),
-            Meeting::Start(request) => {
+        let ended = match self.tags(|tags| tags.claim((tag, room), (owner, token), key, again, now)) {
+            Claim::Reply(reply) => replied(reply),
+            Claim::Failed(status) => done(status, 0, Vec::new()),
+            Claim::Start(request) => {
                 self.run(key, *request, room, For::Tag);
                 self.claims = self.claims.min(now);
                 waiting.runs = true;
@@ -209,16 +209,16 @@ impl<S: Store> FsrWorker<S> {
                 }
                 done(Status::SUCCESS, 0, Vec::new())
             }
-            Meeting::Wait(runs) if now < until => {
+            Claim::Wait(runs) if now < until => {
                 waiting.runs = runs;
                 self.waiting.push(waiting);
                 return None;
             }
             // That it runs: success without bytes.
-            Meeting::Wait(true) => done(Status::SUCCESS, 0, Vec::new()),
-            Meeting::Wait(false) => done(Status::COMMAND_SEQUENCE_ERROR, 0, Vec::new()),
+            Claim::Wait(true) => done(Status::SUCCESS, 0, Vec::new()),
+            Claim::Wait(false) => done(Status::COMMAND_SEQUENCE_ERROR, 0, Vec::new()),
         };
-        self.tags(|tags| tags.unwait(tag, self.id, token));
+        self.tags(|tags| tags.stop_waiting(tag, self.id, token));
         Some(ended)
     }
 
@@ -250,8 +250,8 @@ impl<S: Store> Drop for FsrWorker<S> {
             self.stop(|r| r.key == key);
         }
         self.tags(|tags| tags.part(self.id));
-        if let Site::Elsewhere(desks) = &mut self.site {
-            Desk::release(std::mem::take(desks));
+        if let Site::Elsewhere(handles) = &mut self.site {
+            LaneHandle::release(std::mem::take(handles));
         }
     }
 }
@@ -349,7 +349,7 @@ impl<S: Store> Worker for FsrWorker<S> {
             let Waiting { tag, runs, .. } = self.waiting.swap_remove(at);
             // Its task goes along, unless another asks for it.
             self.tags(|tags| {
-                if !tags.unwait(tag, self.id, token) && runs {
+                if !tags.stop_waiting(tag, self.id, token) && runs {
                     tags.cancel(tag);
                 }
             });

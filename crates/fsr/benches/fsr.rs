@@ -79,7 +79,7 @@ impl Media for Dram {
     fn now_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
-    async fn breathe(&self) {
+    async fn yield_now(&self) {
         black_box(self.start.elapsed());
     }
 }

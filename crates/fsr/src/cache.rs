@@ -11,7 +11,7 @@ const FAR: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Cache<V> {
     table: HashTable<u32>,
-    slots: Vec<Slot<V>>,
+    slots: Vec<CacheSlot<V>>,
     free: Vec<u32>,
     hand: usize,
     weight: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Cache<V> {
 }
 
 #[derive(Debug)]
-struct Slot<V> {
+struct CacheSlot<V> {
     hash: u64,
     weight: usize,
     used: bool,
@@ -59,7 +59,7 @@ impl<V> Cache<V> {
         }
         self.weight += weight;
         // Not used yet: the hand has just been here, so it lives for a whole round all the same.
-        let slot = Slot { hash, weight, used: false, value: Some(value) };
+        let slot = CacheSlot { hash, weight, used: false, value: Some(value) };
         let index = match self.free.pop() {
             Some(index) => {
                 self.slots[index as usize] = slot;
@@ -88,9 +88,9 @@ impl<V> Cache<V> {
     }
 
     /// Takes all out, to be dropped in pieces.
-    pub(crate) fn take(&mut self) -> Leavings<V> {
+    pub(crate) fn drain(&mut self) -> Drained<V> {
         let taken = std::mem::replace(self, Cache::new(self.most));
-        Leavings { slots: taken.slots }
+        Drained { slots: taken.slots }
     }
 
     /// Takes all out.
@@ -125,11 +125,11 @@ impl<V> Cache<V> {
 
 /// What was in a cache. Freeing tens of thousands of entries takes longer than a slice.
 #[derive(Debug)]
-pub(crate) struct Leavings<V> {
-    slots: Vec<Slot<V>>,
+pub(crate) struct Drained<V> {
+    slots: Vec<CacheSlot<V>>,
 }
 
-impl<V> Leavings<V> {
+impl<V> Drained<V> {
     /// Frees some of it; whether there is more.
     pub(crate) fn free_some(&mut self) -> bool {
         self.slots.truncate(self.slots.len().saturating_sub(64));
@@ -195,9 +195,9 @@ mod tests {
         cache.insert(10_000, 1, 10_000);
         let passed = cache.slots.iter().filter(|slot| !slot.used).count();
         assert!((FAR..FAR + 3).contains(&passed), "{passed}");
-        let mut leavings = cache.take();
+        let mut drained = cache.drain();
         let mut pieces = 1;
-        while leavings.free_some() {
+        while drained.free_some() {
             pieces += 1;
         }
         assert_eq!((cache.len(), pieces), (0, 10_000_usize.div_ceil(64)));

@@ -18,10 +18,10 @@ use crate::cache::{Cache, hash};
 use crate::media::Media;
 use crate::model::{MAX_LINKS, of_view};
 use crate::monitor::{Deps, Monitor};
-use crate::permission::{AclState, EXECUTE, May, Owner, READ, may};
+use crate::permission::{AclState, EXECUTE, Owner, READ, Verdict, may};
 use crate::trace::Part;
 use crate::view::{Tally, View, bump};
-use crate::{Retriever, State};
+use crate::{Caches, Retriever};
 
 /// How often something is read again because it changed while it was read.
 const TRIES: u32 = 16;
@@ -156,7 +156,7 @@ impl Walk<'_> {
     /// Goes on as far as the caches know the way.
     fn advance(
         &mut self,
-        state: &mut State,
+        caches: &mut Caches,
         crawler: &Crawler<'_, impl Media>,
         hits: &mut u64,
     ) -> Result<Step, Failure> {
@@ -173,16 +173,16 @@ impl Walk<'_> {
             if self.at >= self.path.len() {
                 return Ok(Step::Done(self.current));
             }
-            let Some((_, here)) = node(&mut state.nodes, monitor, now, volume, self.current, hint) else {
+            let Some((_, here)) = node(&mut caches.nodes, monitor, now, volume, self.current, hint) else {
                 return Ok(Step::Node(self.current));
             };
             if here.owner.kind != FileKind::Directory {
                 return Err(Failure::NotADirectory);
             }
             match may(crawler.who, here.owner, &here.acl, EXECUTE) {
-                May::Yes => {}
-                May::No => return Err(Failure::PermissionDenied),
-                May::AskAcl => return Ok(Step::Acl(self.current)),
+                Verdict::Yes => {}
+                Verdict::No => return Err(Failure::PermissionDenied),
+                Verdict::AskAcl => return Ok(Step::Acl(self.current)),
             }
             let rest = &self.path[self.at..];
             let len = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
@@ -196,14 +196,14 @@ impl Walk<'_> {
                 continue;
             }
             let dir = self.current;
-            let Some(dentry) = dentry(&mut state.dentries, monitor, now, volume, dir, bytes) else {
+            let Some(dentry) = dentry(&mut caches.dentries, monitor, now, volume, dir, bytes) else {
                 return Ok(Step::Name(dir, name));
             };
             *hits += 1;
             let Some(child) = dentry.child else {
                 return Err(Failure::NotFound);
             };
-            let Some((at, there)) = node(&mut state.nodes, monitor, now, volume, child, Some(dentry.node))
+            let Some((at, there)) = node(&mut caches.nodes, monitor, now, volume, child, Some(dentry.node))
             else {
                 return Ok(Step::Node(child));
             };
@@ -302,7 +302,7 @@ macro_rules! steady {
             if tries >= TRIES {
                 break Err(Failure::ChangedDuringScan);
             }
-            crawler.media.breathe().await;
+            crawler.media.yield_now().await;
         }
     }};
 }
@@ -340,12 +340,12 @@ impl<M: Media> Crawler<'_, M> {
         let mut misses = 0u32;
         let result = loop {
             let step = {
-                let mut state = self.retriever.state();
-                match walk.advance(&mut state, self, &mut hits) {
+                let mut caches = self.retriever.caches();
+                match walk.advance(&mut caches, self, &mut hits) {
                     Ok(Step::Done(ino)) => {
                         let now = (self.retriever.seed, self.retriever.monitor.changes());
                         let monitor = &self.retriever.monitor;
-                        match node(&mut state.nodes, monitor, now, self.volume.id, ino, None) {
+                        match node(&mut caches.nodes, monitor, now, self.volume.id, ino, None) {
                             Some((_, n)) => break Ok(n.found()),
                             None => Step::Node(ino),
                         }
@@ -372,7 +372,7 @@ impl<M: Media> Crawler<'_, M> {
             if let Err(failure) = step {
                 break Err(failure);
             }
-            self.media.breathe().await;
+            self.media.yield_now().await;
         };
         bump(&self.tally.hits, hits);
         bump(&self.tally.misses, misses.into());
@@ -382,10 +382,10 @@ impl<M: Media> Crawler<'_, M> {
     /// The inode of a number that a directory gave.
     pub(crate) async fn inode(&self, ino: Ino) -> Result<Found, Failure> {
         {
-            let mut state = self.retriever.state();
+            let mut caches = self.retriever.caches();
             let now = (self.retriever.seed, self.retriever.monitor.changes());
             if let Some((_, n)) =
-                node(&mut state.nodes, &self.retriever.monitor, now, self.volume.id, ino, None)
+                node(&mut caches.nodes, &self.retriever.monitor, now, self.volume.id, ino, None)
             {
                 bump(&self.tally.hits, 1);
                 return Ok(n.found());
@@ -400,18 +400,18 @@ impl<M: Media> Crawler<'_, M> {
         let inode = &found.inode;
         for _ in 0..TRIES {
             let acl = {
-                let mut state = self.retriever.state();
+                let mut caches = self.retriever.caches();
                 let now = (self.retriever.seed, self.retriever.monitor.changes());
-                match node(&mut state.nodes, &self.retriever.monitor, now, self.volume.id, inode.ino, None) {
+                match node(&mut caches.nodes, &self.retriever.monitor, now, self.volume.id, inode.ino, None) {
                     Some((_, n)) => n.acl.clone(),
                     None if inode.may_have_acl => AclState::Unknown,
                     None => AclState::None,
                 }
             };
             match may(self.who, owner(inode), &acl, want) {
-                May::Yes => return Ok(()),
-                May::No => return Err(Failure::PermissionDenied),
-                May::AskAcl => self.load_acl(inode.ino).await?,
+                Verdict::Yes => return Ok(()),
+                Verdict::No => return Err(Failure::PermissionDenied),
+                Verdict::AskAcl => self.load_acl(inode.ino).await?,
             }
         }
         Err(Failure::ChangedDuringScan)
@@ -473,11 +473,11 @@ impl<M: Media> Crawler<'_, M> {
     async fn take_node(&self, ino: Ino) -> Result<Node, Failure> {
         for _ in 0..TRIES {
             {
-                let mut state = self.retriever.state();
+                let mut caches = self.retriever.caches();
                 let now = (self.retriever.seed, self.retriever.monitor.changes());
                 let monitor = &self.retriever.monitor;
-                if let Some((slot, _)) = node(&mut state.nodes, monitor, now, self.volume.id, ino, None)
-                    && let Some(node) = state.nodes.remove(slot)
+                if let Some((slot, _)) = node(&mut caches.nodes, monitor, now, self.volume.id, ino, None)
+                    && let Some(node) = caches.nodes.remove(slot)
                 {
                     return Ok(node);
                 }
@@ -488,13 +488,13 @@ impl<M: Media> Crawler<'_, M> {
     }
 
     fn put(&self, node: Node) {
-        let mut state = self.retriever.state();
+        let mut caches = self.retriever.caches();
         let key = node_key(self.retriever.seed, node.volume, node.ino);
         let is = |n: &Node| n.ino == node.ino && n.volume == node.volume;
-        if let Some((slot, _)) = state.nodes.find(key, is) {
-            state.nodes.remove(slot);
+        if let Some((slot, _)) = caches.nodes.find(key, is) {
+            caches.nodes.remove(slot);
         }
-        state.nodes.insert(key, 1, node);
+        caches.nodes.insert(key, 1, node);
     }
 
     async fn load_acl(&self, ino: Ino) -> Result<(), Failure> {
@@ -545,14 +545,14 @@ impl<M: Media> Crawler<'_, M> {
         let checked = if self.retriever.monitor.holds(&parent.deps) { checked } else { 0 };
         let volume = self.volume.id;
         let key = hash(self.retriever.seed, u64::from(volume) << 32 | u64::from(dir.0), &name);
-        let mut state = self.retriever.state();
+        let mut caches = self.retriever.caches();
         if let Some((slot, _)) =
-            state.dentries.find(key, |d| d.dir == dir && d.volume == volume && d.name == name)
+            caches.dentries.find(key, |d| d.dir == dir && d.volume == volume && d.name == name)
         {
-            state.dentries.remove(slot);
+            caches.dentries.remove(slot);
         }
         let dentry = Dentry { volume, dir, name, child, node: u32::MAX, deps, checked };
-        state.dentries.insert(key, 1, dentry);
+        caches.dentries.insert(key, 1, dentry);
         Ok(())
     }
 }
@@ -582,7 +582,7 @@ pub(crate) async fn open<M: Media>(
         if retriever.monitor.still_holds(&deps, media).await {
             return Ok((result, deps));
         }
-        media.breathe().await;
+        media.yield_now().await;
     }
     Err(Failure::ChangedDuringScan)
 }

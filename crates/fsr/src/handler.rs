@@ -24,7 +24,7 @@ use crate::walker::{Visit, Walker};
 
 /// A cursor of which only the totals are left to say.
 const AT_THE_END: u64 = u64::MAX;
-/// More than any number that an answer gives: so adding to a cursor's numbers never overflows.
+/// Continuation than any number that an answer gives: so adding to a cursor's numbers never overflows.
 const CURSOR_MOST: u64 = 1 << 62;
 
 /// What is done with each file.
@@ -110,10 +110,10 @@ impl Work {
     }
 }
 
-type More = Option<Cursor>;
+type Continuation = Option<Cursor>;
 
 impl<M: Media> Run<'_, M> {
-    async fn target<S: Sink>(&self, out: &mut Out<'_, S>) -> Result<More, Failure> {
+    async fn target<S: Sink>(&self, out: &mut Out<'_, S>) -> Result<Continuation, Failure> {
         let request = self.request;
         if let Operation::Info = request.operation {
             return self.info(out).await;
@@ -161,7 +161,7 @@ impl<M: Media> Run<'_, M> {
         Ok(None)
     }
 
-    async fn info<S: Sink>(&self, out: &mut Out<'_, S>) -> Result<More, Failure> {
+    async fn info<S: Sink>(&self, out: &mut Out<'_, S>) -> Result<Continuation, Failure> {
         let start = self.media.now_ns();
         let opened = self.volume().await?;
         out.counters.locate_ns += self.media.now_ns().saturating_sub(start);
@@ -201,7 +201,7 @@ impl<M: Media> Run<'_, M> {
     }
 
     /// One path.
-    async fn path<S: Sink>(&self, out: &mut Out<'_, S>, path: &[u8]) -> Result<More, Failure> {
+    async fn path<S: Sink>(&self, out: &mut Out<'_, S>, path: &[u8]) -> Result<Continuation, Failure> {
         let at = self.request.resume.clone().unwrap_or_default();
         let mut tries = 0;
         loop {
@@ -219,17 +219,17 @@ impl<M: Media> Run<'_, M> {
                 }
                 Ok(found) => {
                     out.counters.files += 1;
-                    self.one(out, &crawler, path, found, since, &at).await
+                    self.run_file(out, &crawler, path, found, since, &at).await
                 }
                 Err(failure) => Err(failure),
             };
             match result {
                 Ok(Ended::Done) => return Ok(None),
-                Ok(Ended::Full(cursor)) => return self.more(out, path, cursor).map(Some),
+                Ok(Ended::Full(cursor)) => return self.cursor_at(out, path, cursor).map(Some),
                 Err(Failure::ChangedDuringScan) if tries < self.retriever.config.tries => tries += 1,
                 Err(failure) => return Err(failure),
             }
-            self.media.breathe().await;
+            self.media.yield_now().await;
         }
     }
 
@@ -239,7 +239,7 @@ impl<M: Media> Run<'_, M> {
         out: &mut Out<'_, S>,
         path: &[u8],
         dir: Found,
-    ) -> Result<More, Failure> {
+    ) -> Result<Continuation, Failure> {
         {
             let volume = self.volume().await?;
             self.crawler(&volume).may_read(&dir).await?;
@@ -254,7 +254,7 @@ impl<M: Media> Run<'_, M> {
         out: &mut Out<'_, S>,
         root: &[u8],
         filter: Filter,
-    ) -> Result<More, Failure> {
+    ) -> Result<Continuation, Failure> {
         let mut tries = 0;
         let found = loop {
             let start = self.media.now_ns();
@@ -277,7 +277,7 @@ impl<M: Media> Run<'_, M> {
         found: Found,
         filter: Filter,
         names_only: bool,
-    ) -> Result<More, Failure> {
+    ) -> Result<Continuation, Failure> {
         let entries = matches!(out.work, Work::List | Work::Stat);
         let resume = self.request.resume.as_ref();
         let mut at = resume.cloned();
@@ -329,26 +329,26 @@ impl<M: Media> Run<'_, M> {
                         Some(cursor) if cursor.path == path => cursor,
                         _ => Cursor::default(),
                     };
-                    self.again(out, &crawler, shown, found, since, &here).await
+                    self.run_file_retrying(out, &crawler, shown, found, since, &here).await
                 }
             };
             any = true;
             match result {
                 Ok(Ended::Done) => {}
-                Ok(Ended::Full(cursor)) => return self.more(out, path, cursor).map(Some),
+                Ok(Ended::Full(cursor)) => return self.cursor_at(out, path, cursor).map(Some),
                 Err(failure) => {
                     let record = Record::Failed { path: shown.into(), failure };
                     if out.sink.push(record, path.len() + out.places.len()).is_err() {
-                        return self.more(out, path, Cursor::default()).map(Some);
+                        return self.cursor_at(out, path, Cursor::default()).map(Some);
                     }
                 }
             }
-            self.media.breathe().await;
+            self.media.yield_now().await;
         }
     }
 
     /// A cursor at that file.
-    fn more<S: Sink>(&self, out: &Out<'_, S>, path: &[u8], cursor: Cursor) -> Result<Cursor, Failure> {
+    fn cursor_at<S: Sink>(&self, out: &Out<'_, S>, path: &[u8], cursor: Cursor) -> Result<Cursor, Failure> {
         if out.sink.mark().1 == 0 {
             // Nothing fitted at all: the next answer would be no longer.
             return Err(too_small());
@@ -358,7 +358,7 @@ impl<M: Media> Run<'_, M> {
     }
 
     /// Runs one target; where the volume changed under it, once more with a fresh look at the volume.
-    async fn again<S: Sink>(
+    async fn run_file_retrying<S: Sink>(
         &self,
         out: &mut Out<'_, S>,
         crawler: &Crawler<'_, M>,
@@ -369,19 +369,19 @@ impl<M: Media> Run<'_, M> {
     ) -> Result<Ended, Failure> {
         let ino = found.inode.ino;
         let generation = found.inode.generation;
-        let mut result = self.one(out, crawler, path, found, since, at).await;
+        let mut result = self.run_file(out, crawler, path, found, since, at).await;
         for _ in 0..self.retriever.config.tries {
             if !matches!(result, Err(Failure::ChangedDuringScan)) {
                 break;
             }
-            self.media.breathe().await;
+            self.media.yield_now().await;
             let since = self.retriever.monitor.changes();
             let volume = self.volume().await?;
             let crawler = self.crawler(&volume);
             result = match crawler.inode(ino).await {
                 // Another file has its number now.
                 Ok(found) if found.inode.generation != generation => Err(Failure::ChangedDuringScan),
-                Ok(found) => self.one(out, &crawler, path, found, since, at).await,
+                Ok(found) => self.run_file(out, &crawler, path, found, since, at).await,
                 Err(failure) => Err(failure),
             };
         }
@@ -389,7 +389,7 @@ impl<M: Media> Run<'_, M> {
     }
 
     /// One file that was located at the monitor's count `since` or later.
-    async fn one<S: Sink>(
+    async fn run_file<S: Sink>(
         &self,
         out: &mut Out<'_, S>,
         crawler: &Crawler<'_, M>,
@@ -495,7 +495,7 @@ impl<M: Media> Run<'_, M> {
             if !monitor.still_holds(&crawler.volume.deps, self.media).await {
                 return Err(Failure::ChangedDuringScan);
             }
-            self.media.breathe().await;
+            self.media.yield_now().await;
             since = monitor.changes();
             let again = crawler.inode(found.inode.ino).await?;
             if again.inode.generation != found.inode.generation || again.inode.kind != FileKind::Regular {
@@ -551,7 +551,7 @@ impl<M: Media> Run<'_, M> {
                 }
             }
             from = from.saturating_add(len);
-            self.media.breathe().await;
+            self.media.yield_now().await;
         }
         if let Some((from, len, offset)) = run
             && sink.push(Record::Extent { from, len, offset }, path.len() + above).is_err()
@@ -576,7 +576,7 @@ impl<M: Media> Run<'_, M> {
         out: &mut Out<'_, S>,
         size: u64,
         ranges: &[BlockRange],
-    ) -> Result<More, Failure> {
+    ) -> Result<Continuation, Failure> {
         let Out { sink, work, counters, .. } = out;
         let Work::Bytes(bytes) = work else {
             return Err(Failure::InvalidRequest("the operation needs a path".to_owned()));
@@ -602,7 +602,7 @@ impl<M: Media> Run<'_, M> {
         counters.compute_ns += self.media.now_ns().saturating_sub(start);
         match ended {
             Ended::Done => Ok(None),
-            Ended::Full(cursor) => self.more(out, b"", cursor).map(Some),
+            Ended::Full(cursor) => self.cursor_at(out, b"", cursor).map(Some),
         }
     }
 }

@@ -37,7 +37,7 @@ pub use trace::{Breakdown, Part, Spent, Trace};
 use cache::Cache;
 use crawler::{Dentry, Node};
 use view::Block;
-use volume::Kept;
+use volume::CachedVolume;
 
 /// Bounds of the retriever's memory and patience.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,14 +83,14 @@ pub struct Retriever {
     pub(crate) config: Config,
     pub(crate) trace: Option<Arc<Trace>>,
     pub(crate) searches: Arc<searches::Searches>,
-    state: Mutex<State>,
+    caches: Mutex<Caches>,
 }
 
-pub(crate) struct State {
+pub(crate) struct Caches {
     pub blocks: Cache<Block>,
     pub dentries: Cache<Dentry>,
     pub nodes: Cache<Node>,
-    pub volumes: Vec<Kept>,
+    pub volumes: Vec<CachedVolume>,
 }
 
 impl Retriever {
@@ -103,7 +103,7 @@ impl Retriever {
             config,
             trace: None,
             searches: Arc::default(),
-            state: Mutex::new(State {
+            caches: Mutex::new(Caches {
                 blocks: Cache::new(config.block_bytes),
                 dentries: Cache::new(config.names),
                 nodes: Cache::new(config.inodes),
@@ -124,37 +124,37 @@ impl Retriever {
 
     /// Forgets all that is cached.
     pub fn forget(&self) {
-        let mut state = self.state();
-        state.blocks.clear();
-        state.dentries.clear();
-        state.nodes.clear();
-        state.volumes.clear();
+        let mut caches = self.caches();
+        caches.blocks.clear();
+        caches.dentries.clear();
+        caches.nodes.clear();
+        caches.volumes.clear();
         self.monitor.reset();
     }
 
-    /// The same, breathing between pieces: there may be much to free.
-    pub(crate) async fn forget_slowly(&self, media: &impl Media) {
+    /// Forgets all that is cached, yielding between pieces: there may be much to free.
+    pub(crate) async fn forget_yielding(&self, media: &impl Media) {
         let (mut blocks, mut dentries, mut nodes) = {
-            let mut state = self.state();
-            state.volumes.clear();
-            let taken = (state.blocks.take(), state.dentries.take(), state.nodes.take());
+            let mut caches = self.caches();
+            caches.volumes.clear();
+            let drained = (caches.blocks.drain(), caches.dentries.drain(), caches.nodes.drain());
             self.monitor.reset();
-            taken
+            drained
         };
         while blocks.free_some() || dentries.free_some() || nodes.free_some() {
-            media.breathe().await;
+            media.yield_now().await;
         }
     }
 
     /// Forgets names, inodes and blocks, and keeps the volumes open: what a drive knows that has just been started.
     pub fn forget_files(&self) {
-        let mut state = self.state();
-        state.blocks.clear();
-        state.dentries.clear();
-        state.nodes.clear();
+        let mut caches = self.caches();
+        caches.blocks.clear();
+        caches.dentries.clear();
+        caches.nodes.clear();
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    pub(crate) fn caches(&self) -> MutexGuard<'_, Caches> {
+        self.caches.lock().unwrap_or_else(|e| e.into_inner())
     }
 }

@@ -42,7 +42,7 @@ pub trait Media {
 
     /// Yields where the command's slice of time is spent; otherwise goes on at once. Called between pieces of work of
     /// 20 µs or less.
-    async fn breathe(&self);
+    async fn yield_now(&self);
 
     /// Does work that takes longer and cannot be cut (compiling a pattern) where no I/O waits for it. As it stands: here and at once, for a
     /// media that nobody else waits for.
@@ -72,12 +72,12 @@ pub trait Batch {
 pub struct MemoryMedia {
     bytes: Arc<RwLock<Vec<u8>>>,
     time: Arc<AtomicU64>,
-    breaths: Arc<Breaths>,
+    yields: Arc<Yields>,
 }
 
-/// How a command over a [`MemoryMedia`] has breathed.
+/// How a command over a [`MemoryMedia`] has yielded.
 #[derive(Debug, Default)]
-struct Breaths {
+struct Yields {
     count: AtomicU64,
     /// Bytes read since the last.
     since: AtomicU64,
@@ -88,7 +88,7 @@ struct Breaths {
 impl MemoryMedia {
     /// Over these bytes, of which those after the last whole 512 are out of reach.
     pub fn new(bytes: Vec<u8>) -> MemoryMedia {
-        MemoryMedia { bytes: Arc::new(RwLock::new(bytes)), time: Arc::default(), breaths: Arc::default() }
+        MemoryMedia { bytes: Arc::new(RwLock::new(bytes)), time: Arc::default(), yields: Arc::default() }
     }
 
     /// Changes bytes, as a host's write does; the caller tells the monitor before and after. Panics outside.
@@ -97,14 +97,14 @@ impl MemoryMedia {
         self.bytes.write().unwrap_or_else(|e| e.into_inner())[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// How often a command has breathed, and the most bytes that were read between two breaths: what a slice is at most, without a clock.
-    pub fn breaths(&self) -> (u64, u64) {
-        (self.breaths.count.load(Ordering::Relaxed), self.breaths.most.load(Ordering::Relaxed))
+    /// How often a command has yielded, and the most bytes that were read between two yields: what a slice is at most, without a clock.
+    pub fn yields(&self) -> (u64, u64) {
+        (self.yields.count.load(Ordering::Relaxed), self.yields.most.load(Ordering::Relaxed))
     }
 
     fn get(&self, offset: u64, len: usize) -> Result<Vec<u8>, MediaError> {
-        let since = self.breaths.since.fetch_add(len as u64, Ordering::Relaxed) + len as u64;
-        self.breaths.most.fetch_max(since, Ordering::Relaxed);
+        let since = self.yields.since.fetch_add(len as u64, Ordering::Relaxed) + len as u64;
+        self.yields.most.fetch_max(since, Ordering::Relaxed);
         self.time.fetch_add(len as u64, Ordering::Relaxed);
         let bytes = self.bytes.read().unwrap_or_else(|e| e.into_inner());
         let range = usize::try_from(offset).ok().and_then(|at| Some(at..at.checked_add(len)?));
@@ -139,9 +139,9 @@ impl Media for MemoryMedia {
         self.time.load(Ordering::Relaxed)
     }
 
-    async fn breathe(&self) {
-        self.breaths.count.fetch_add(1, Ordering::Relaxed);
-        self.breaths.since.store(0, Ordering::Relaxed);
+    async fn yield_now(&self) {
+        self.yields.count.fetch_add(1, Ordering::Relaxed);
+        self.yields.since.store(0, Ordering::Relaxed);
     }
 }
 

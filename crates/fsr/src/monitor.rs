@@ -285,7 +285,7 @@ impl Monitor {
                     .all(|dep| watch.units.get(dep.slot as usize).is_some_and(|u| u.version == dep.version))
     }
 
-    /// The same of much, breathing between the pieces: whether nothing had changed when this began.
+    /// Whether much still holds, yielding between the pieces: whether nothing had changed when this began.
     pub(crate) async fn still_holds(&self, deps: &Deps, media: &impl Media) -> bool {
         let mut pieces = deps.deps.chunks(PIECE).peekable();
         while let Some(piece) = pieces.next() {
@@ -298,7 +298,7 @@ impl Monitor {
                 }
             }
             if pieces.peek().is_some() {
-                media.breathe().await;
+                media.yield_now().await;
             }
         }
         true
@@ -474,7 +474,7 @@ mod tests {
             }
         };
         assert!(holds(&way) && holds(&Deps::default()));
-        assert_eq!(media.breaths().0, way.deps.len().div_ceil(PIECE) as u64 - 1);
+        assert_eq!(media.yields().0, way.deps.len().div_ceil(PIECE) as u64 - 1);
         monitor.begin(9_999 * 4096, 512);
         assert!(!holds(&way));
     }

@@ -27,13 +27,13 @@ fn failure(error: ndp::Error) -> Failure {
     }
 }
 
-/// Does ndp's work, which pauses at the end of each of its slices: there the command breathes.
+/// Does ndp's work, which pauses at the end of each of its slices: there the command yields.
 async fn in_slices<M: Media, T>(media: &M, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     loop {
         match poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
             Poll::Ready(done) => return done,
-            Poll::Pending => media.breathe().await,
+            Poll::Pending => media.yield_now().await,
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) enum AclState {
 
 /// An answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum May {
+pub(crate) enum Verdict {
     Yes,
     No,
     /// It depends on the access control list, which is not known yet.
@@ -42,12 +42,12 @@ fn in_group(who: &Credentials, gid: u32) -> bool {
 
 /// Whether `who` may do `want` (bits as in a mode).
 #[inline]
-pub(crate) fn may(who: &Credentials, owner: Owner, acl: &AclState, want: u8) -> May {
+pub(crate) fn may(who: &Credentials, owner: Owner, acl: &AclState, want: u8) -> Verdict {
     let bits = |shift: u32| (owner.mode >> shift) as u8 & 7;
     if who.uid == 0 {
         // CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: all but executing what nobody may execute.
         let executes_file = want & EXECUTE != 0 && owner.kind != FileKind::Directory;
-        return if executes_file && owner.mode & 0o111 == 0 { May::No } else { May::Yes };
+        return if executes_file && owner.mode & 0o111 == 0 { Verdict::No } else { Verdict::Yes };
     }
     let granted = if who.uid == owner.uid {
         bits(6)
@@ -55,14 +55,16 @@ pub(crate) fn may(who: &Credentials, owner: Owner, acl: &AclState, want: u8) -> 
         // Without any bit in the group class the list's mask is empty, and the kernel does not look at it.
         if bits(3) != 0 {
             match acl {
-                AclState::Unknown => return May::AskAcl,
+                AclState::Unknown => return Verdict::AskAcl,
                 AclState::None => {}
-                AclState::Some(acl) => return if by_acl(who, owner, acl, want) { May::Yes } else { May::No },
+                AclState::Some(acl) => {
+                    return if by_acl(who, owner, acl, want) { Verdict::Yes } else { Verdict::No };
+                }
             }
         }
         if in_group(who, owner.gid) { bits(3) } else { bits(0) }
     };
-    if want & !granted == 0 { May::Yes } else { May::No }
+    if want & !granted == 0 { Verdict::Yes } else { Verdict::No }
 }
 
 fn by_acl(who: &Credentials, owner: Owner, acl: &Acl, want: u8) -> bool {

@@ -36,7 +36,7 @@ pub(crate) trait Consumer {
     /// Bytes that it takes at once.
     fn piece(&self) -> usize;
 
-    /// Takes the bytes at `offset` of the file. What may take longer than a slice breathes.
+    /// Takes the bytes at `offset` of the file. What may take longer than a slice yields.
     async fn take<M: Media>(&mut self, media: &M, offset: u64, bytes: &[u8]) -> Result<Flow, Failure>;
 
     /// Takes zeros at `offset`, in time that does not grow with `len`, and says how many: none where it wants them as bytes.
@@ -195,7 +195,7 @@ impl<M: Media> Chunks<'_, '_, M> {
                 break;
             }
             chunk.len += run.len;
-            self.media.breathe().await;
+            self.media.yield_now().await;
         }
         chunk.len = chunk.len.min(left);
         if chunk.len > most {
@@ -282,7 +282,7 @@ impl<M: Media> Queue<'_, '_, '_, M> {
             self.readings.push_back(Some(Reading { chunk, skip: (at - start) as usize, buffer: None }));
             self.instant = self.batch.start(start, (end - start) as usize, tag);
             // The store may have copied all of it just now.
-            media.breathe().await;
+            media.yield_now().await;
         }
         Ok(())
     }
@@ -399,7 +399,7 @@ async fn hand_on<M: Media, C: Consumer>(
             }
             if taken > 0 {
                 done += taken as usize;
-                media.breathe().await;
+                media.yield_now().await;
                 continue;
             }
         }
@@ -416,7 +416,7 @@ async fn hand_on<M: Media, C: Consumer>(
             return Ok(flow);
         }
         done += n;
-        media.breathe().await;
+        media.yield_now().await;
     }
     Ok(Flow::More)
 }

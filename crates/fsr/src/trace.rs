@@ -77,7 +77,7 @@ impl Breakdown {
 }
 
 #[derive(Default)]
-struct State {
+struct TraceState {
     spent: Breakdown,
     /// The parts that have begun, the innermost last.
     open: Vec<Part>,
@@ -89,7 +89,7 @@ struct State {
 pub struct Trace {
     now_ns: Box<dyn Fn() -> u64 + Send + Sync>,
     work: Box<dyn Fn(Part, u64) + Send + Sync>,
-    state: Mutex<State>,
+    state: Mutex<TraceState>,
 }
 
 impl Trace {
@@ -116,12 +116,12 @@ impl Trace {
         Span { trace: self, part, units }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TraceState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 
-impl State {
+impl TraceState {
     /// The time up to now is the innermost part's, with so many units of it.
     fn book(&mut self, now_ns: u64, units: u64) {
         let ns = now_ns.saturating_sub(self.since_ns);

@@ -113,7 +113,7 @@ impl<M: Media> Source for View<'_, M> {
             return Err(fail("it lies outside the volume"));
         };
         // Whatever loops over metadata, and whether the cache has it: each block is a piece of work.
-        self.media.breathe().await;
+        self.media.yield_now().await;
         let part = if self.table.contains(&offset) { Part::ReadTable } else { self.part };
         let _span = self.tally.span(part, 1);
         let retriever = self.retriever;
@@ -121,19 +121,19 @@ impl<M: Media> Source for View<'_, M> {
         let is = |b: &Block| b.offset == at && b.bytes.len() == size;
         let changes = retriever.monitor.changes();
         {
-            let mut state = retriever.state();
-            if let Some((slot, block)) = state.blocks.find(key, is) {
+            let mut caches = retriever.caches();
+            if let Some((slot, block)) = caches.blocks.find(key, is) {
                 if block.checked == changes || retriever.monitor.holds(&block.deps) {
                     block.checked = changes;
                     self.note(&block.deps);
                     return Ok(block.bytes.clone());
                 }
-                state.blocks.remove(slot);
+                caches.blocks.remove(slot);
             }
         }
         let mut deps = Deps::default();
         if retriever.monitor.watch(at, len.into(), &mut deps).is_err() {
-            retriever.forget_slowly(self.media).await;
+            retriever.forget_yielding(self.media).await;
             deps = Deps::default();
             if retriever.monitor.watch(at, len.into(), &mut deps).is_err() {
                 return Err(fail("the monitor cannot watch it"));
@@ -142,13 +142,13 @@ impl<M: Media> Source for View<'_, M> {
         let bytes: Arc<[u8]> = read_bytes(self.media, at, size).await.map_err(|reason| fail(&reason))?;
         bump(&self.tally.blocks_read, 1);
         self.note(&deps);
-        let mut state = retriever.state();
-        if let Some((slot, _)) = state.blocks.find(key, is) {
-            state.blocks.remove(slot);
+        let mut caches = retriever.caches();
+        if let Some((slot, _)) = caches.blocks.find(key, is) {
+            caches.blocks.remove(slot);
         }
         let (weight, most) = (size + 128, retriever.config.block_bytes);
         if weight <= most {
-            state.blocks.insert(
+            caches.blocks.insert(
                 key,
                 weight,
                 Block { offset: at, bytes: bytes.clone(), deps, checked: changes },

@@ -18,7 +18,7 @@ use crate::view::{Tally, View};
 const MOST_OPEN: usize = 32;
 
 /// An open volume, by the number that a request gave.
-pub(crate) struct Kept {
+pub(crate) struct CachedVolume {
     asked: u32,
     checked: u64,
     volume: Arc<OpenVolume>,
@@ -36,24 +36,24 @@ impl Retriever {
     ) -> Result<Arc<OpenVolume>, Failure> {
         let changes = self.monitor.changes();
         {
-            let mut state = self.state();
-            let kept = state.volumes.iter_mut().find(|k| k.asked == asked);
+            let mut caches = self.caches();
+            let kept = caches.volumes.iter_mut().find(|k| k.asked == asked);
             if let Some(kept) = kept {
                 if kept.checked == changes || self.monitor.holds(&kept.volume.deps) {
                     kept.checked = changes;
                     return Ok(kept.volume.clone());
                 }
-                state.volumes.retain(|k| k.asked != asked);
+                caches.volumes.retain(|k| k.asked != asked);
             }
         }
         let volume = Arc::new(self.find_volume(media, tally, asked).await?);
-        let mut state = self.state();
-        state.volumes.retain(|k| k.asked != asked);
-        if state.volumes.len() >= MOST_OPEN {
-            state.volumes.remove(0);
+        let mut caches = self.caches();
+        caches.volumes.retain(|k| k.asked != asked);
+        if caches.volumes.len() >= MOST_OPEN {
+            caches.volumes.remove(0);
         }
         // Not known to be good at any count of changes: the next use looks.
-        state.volumes.push(Kept { asked, checked: 0, volume: volume.clone() });
+        caches.volumes.push(CachedVolume { asked, checked: 0, volume: volume.clone() });
         Ok(volume)
     }
 

@@ -73,7 +73,7 @@ pub(crate) struct Walker {
     /// A directory that was visited, to go down into.
     into: Option<Found>,
     names: usize,
-    agains: u32,
+    retries: u32,
 }
 
 impl Walker {
@@ -106,7 +106,7 @@ impl Walker {
             root: Some(root),
             into: None,
             names: 0,
-            agains: 0,
+            retries: 0,
         }
     }
 
@@ -149,7 +149,7 @@ impl Walker {
             if let Some(dir) = self.into.take()
                 && let Err(failure) = self.enter(dir.clone(), crawler).await
             {
-                if self.again(&failure) {
+                if self.should_retry(&failure) {
                     self.into = Some(dir);
                     return Some(Visit::Again);
                 }
@@ -167,7 +167,7 @@ impl Walker {
             if frame.more {
                 match self.fill(crawler).await {
                     Ok(()) => continue,
-                    Err(failure) if self.again(&failure) => return Some(Visit::Again),
+                    Err(failure) if self.should_retry(&failure) => return Some(Visit::Again),
                     Err(failure) => {
                         self.leave();
                         return Some(Visit::Failed(failure));
@@ -210,7 +210,7 @@ impl Walker {
             self.visited(place, name);
             return Some(Visit::Failed(Failure::NameTooLong));
         }
-        crawler.media.breathe().await;
+        crawler.media.yield_now().await;
         if !searchable {
             self.visited(place, name);
             let directory = kind == Some(FileKind::Directory);
@@ -218,7 +218,7 @@ impl Walker {
         }
         let found = match crawler.inode(ino).await {
             Ok(found) => found,
-            Err(failure) if self.again(&failure) => {
+            Err(failure) if self.should_retry(&failure) => {
                 if let Some(frame) = self.frames.last_mut() {
                     frame.names.push(DirEntry { name, ino, kind, place });
                     self.names += 1;
@@ -230,7 +230,7 @@ impl Walker {
                 return Some(Visit::Failed(failure));
             }
         };
-        self.agains = 0;
+        self.retries = 0;
         self.visited(place, name);
         if found.inode.kind != FileKind::Directory {
             return taken.then_some(Visit::Entry(found));
@@ -263,9 +263,9 @@ impl Walker {
     }
 
     /// Whether to try once more.
-    fn again(&mut self, failure: &Failure) -> bool {
-        self.agains += 1;
-        *failure == Failure::ChangedDuringScan && self.agains < 16
+    fn should_retry(&mut self, failure: &Failure) -> bool {
+        self.retries += 1;
+        *failure == Failure::ChangedDuringScan && self.retries < 16
     }
 
     async fn enter<M: Media>(&mut self, dir: Found, crawler: &Crawler<'_, M>) -> Result<(), Failure> {
@@ -393,7 +393,7 @@ async fn read_names<M: Media>(
                 names.truncate(room);
                 more = true;
             }
-            crawler.media.breathe().await;
+            crawler.media.yield_now().await;
         }
         let mut deps = view.into_deps();
         deps.extend(&dir.deps);

@@ -1,4 +1,4 @@
-//! No piece of work between two breaths grows with the volume: counted in blocks and bytes, without a clock.
+//! No piece of work between two yields grows with the volume: counted in blocks and bytes, without a clock.
 
 mod common;
 
@@ -19,15 +19,15 @@ fn names(dir: &std::path::Path) {
     std::fs::write(dir.join("long"), (0..2_000_000).map(|n| format!("{n}\n")).collect::<String>()).unwrap();
 }
 
-/// Breaths that a command took.
-fn breaths(
+/// Yields that a command took.
+fn yields(
     media: &MemoryMedia,
     retriever: &Retriever,
     request: &nearside_near_data::Request,
 ) -> (u64, Option<Failure>) {
-    let before = media.breaths().0;
+    let before = media.yields().0;
     let (_, answer) = ask(retriever, media, request);
-    (media.breaths().0 - before, answer.failure)
+    (media.yields().0 - before, answer.failure)
 }
 
 #[test]
@@ -46,11 +46,11 @@ fn directories_are_looked_through_block_by_block_cold_and_warm() {
         for name in ["one", "other", "third"] {
             // The second and the third find the blocks in the cache.
             let missing = request(path(&format!("/many/{name}")), Operation::Stat);
-            let (breaths, failure) = breaths(&media, &retriever, &missing);
+            let (yields, failure) = yields(&media, &retriever, &missing);
             assert_eq!(failure, Some(Failure::NotFound));
-            assert!(breaths >= blocks, "{breaths} breaths over {blocks} blocks");
+            assert!(yields >= blocks, "{yields} yields over {blocks} blocks");
         }
-        assert!(media.breaths().1 <= 4096, "{} bytes of metadata between two breaths", media.breaths().1);
+        assert!(media.yields().1 <= 4096, "{} bytes of metadata between two yields", media.yields().1);
     }
 }
 
@@ -71,11 +71,11 @@ fn files_are_read_and_worked_on_in_pieces() {
         (Operation::Checksum(Digest::Sha256), 64 << 10),
         (Operation::Read { offset: 0, len: u64::MAX }, 64 << 10),
     ] {
-        let (breaths, failure) = breaths(&media, &retriever, &request(path("/long"), operation));
+        let (yields, failure) = yields(&media, &retriever, &request(path("/long"), operation));
         assert_eq!(failure, None);
-        assert!(breaths >= bytes / piece + bytes / MOST, "{breaths}");
+        assert!(yields >= bytes / piece + bytes / MOST, "{yields}");
     }
-    assert!(media.breaths().1 <= MOST, "{} bytes between two breaths", media.breaths().1);
+    assert!(media.yields().1 <= MOST, "{} bytes between two yields", media.yields().1);
 }
 
 /// More metadata than the monitor may watch: all is forgotten, in pieces too, and the answers stay right.
@@ -92,10 +92,10 @@ fn forgetting_everything_is_work_in_pieces() {
     let roomy = Retriever::new(Config::default());
     let (expected, answer) = ask(&roomy, &media, &all);
     assert_eq!((expected.len(), answer.failure), (3001, None));
-    let before = media.breaths().0;
+    let before = media.yields().0;
     let tight = Retriever::new(Config { watched: 160, ..Config::default() });
     let (got, answer) = ask(&tight, &media, &all);
     assert_eq!((got, answer.failure), (expected, None));
-    assert!(media.breaths().0 > before + 3000);
-    assert!(media.breaths().1 <= 4096);
+    assert!(media.yields().0 > before + 3000);
+    assert!(media.yields().1 <= 4096);
 }

@@ -384,7 +384,7 @@ impl<'a, 's> Media for &'a Reads<'s> {
         self.session.borrow().now_ns()
     }
 
-    async fn breathe(&self) {}
+    async fn yield_now(&self) {}
 }
 
 /// Reads of a batch: done at once, in order.

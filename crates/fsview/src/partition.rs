@@ -130,7 +130,7 @@ fn le64(bytes: &[u8], at: usize) -> Option<u64> {
 
 /// One of the four entries of an MBR, its place in sectors of 512 bytes.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct MbrEntry {
     status: u8,
     kind: u8,
     start: u32,
@@ -141,11 +141,11 @@ fn is_extended(kind: u8) -> bool {
     matches!(kind, 0x05 | 0x0F | 0x85)
 }
 
-impl Slot {
-    fn parse(bytes: &[u8; 16]) -> Slot {
+impl MbrEntry {
+    fn parse(bytes: &[u8; 16]) -> MbrEntry {
         let [status, _, _, _, kind, _, _, _, a, b, c, d, e, f, g, h] = *bytes;
         let (start, sectors) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
-        Slot { status, kind, start, sectors }
+        MbrEntry { status, kind, start, sectors }
     }
 
     /// `base` is the sector that the entry counts from, `at` the byte at which its table lies.
@@ -169,13 +169,13 @@ fn checked(number: u32, offset: u64, len: u64, drive_len: u64, at: u64) -> Resul
 }
 
 /// The four entries of the MBR at a sector; `None` without its mark.
-async fn read_mbr<S: Source>(source: &S, sector: u64) -> Result<Option<[Slot; 4]>, Error> {
+async fn read_mbr<S: Source>(source: &S, sector: u64) -> Result<Option<[MbrEntry; 4]>, Error> {
     let raw = read(source, sector.saturating_mul(SECTOR), SECTOR).await?;
     if raw.get(510..512) != Some(&[0x55, 0xAA]) {
         return Ok(None);
     }
     let (entries, _) = raw.get(446..510).unwrap_or(&[]).as_chunks::<16>();
-    Ok(<&[[u8; 16]; 4]>::try_from(entries).ok().map(|entries| entries.each_ref().map(Slot::parse)))
+    Ok(<&[[u8; 16]; 4]>::try_from(entries).ok().map(|entries| entries.each_ref().map(MbrEntry::parse)))
 }
 
 /// The chain of tables in an extended partition: each has one logical partition and leads to the next table.

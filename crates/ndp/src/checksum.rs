@@ -7,16 +7,16 @@ use xxhash_rust::xxh3::Xxh3Default;
 /// A checksum of a file fed in order.
 #[derive(Debug)]
 pub struct Checksum {
-    state: State,
+    state: Hasher,
 }
 
-enum State {
+enum Hasher {
     Crc32c(u32),
     Xxh3(Box<Xxh3Default>),
     Sha256(Box<sha2::Sha256>),
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for Hasher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Crc32c(_) => "Crc32c",
@@ -31,9 +31,9 @@ impl Checksum {
     #[must_use]
     pub fn new(digest: Digest) -> Self {
         let state = match digest {
-            Digest::Crc32c => State::Crc32c(0),
-            Digest::Xxh3 => State::Xxh3(Box::default()),
-            Digest::Sha256 => State::Sha256(Box::default()),
+            Digest::Crc32c => Hasher::Crc32c(0),
+            Digest::Xxh3 => Hasher::Xxh3(Box::default()),
+            Digest::Sha256 => Hasher::Sha256(Box::default()),
         };
         Self { state }
     }
@@ -41,18 +41,18 @@ impl Checksum {
     /// Makes ready for the next file.
     pub fn begin(&mut self) {
         match &mut self.state {
-            State::Crc32c(crc) => *crc = 0,
-            State::Xxh3(hash) => hash.reset(),
-            State::Sha256(hash) => hash.reset(),
+            Hasher::Crc32c(crc) => *crc = 0,
+            Hasher::Xxh3(hash) => hash.reset(),
+            Hasher::Sha256(hash) => hash.reset(),
         }
     }
 
     /// Takes the next piece.
     pub fn feed(&mut self, piece: &[u8]) {
         match &mut self.state {
-            State::Crc32c(crc) => *crc = crc32c::crc32c_append(*crc, piece),
-            State::Xxh3(hash) => hash.update(piece),
-            State::Sha256(hash) => hash.update(piece),
+            Hasher::Crc32c(crc) => *crc = crc32c::crc32c_append(*crc, piece),
+            Hasher::Xxh3(hash) => hash.update(piece),
+            Hasher::Sha256(hash) => hash.update(piece),
         }
     }
 
@@ -60,9 +60,9 @@ impl Checksum {
     #[must_use]
     pub fn suggested_piece(&self) -> usize {
         match &self.state {
-            State::Crc32c(_) => 32 << 10,
-            State::Xxh3(_) => 64 << 10,
-            State::Sha256(_) => 4 << 10,
+            Hasher::Crc32c(_) => 32 << 10,
+            Hasher::Xxh3(_) => 64 << 10,
+            Hasher::Sha256(_) => 4 << 10,
         }
     }
 
@@ -70,9 +70,9 @@ impl Checksum {
     #[must_use]
     pub fn value(&self) -> Vec<u8> {
         match &self.state {
-            State::Crc32c(crc) => crc.to_be_bytes().to_vec(),
-            State::Xxh3(hash) => hash.digest().to_be_bytes().to_vec(),
-            State::Sha256(hash) => hash.as_ref().clone().finalize().to_vec(),
+            Hasher::Crc32c(crc) => crc.to_be_bytes().to_vec(),
+            Hasher::Xxh3(hash) => hash.digest().to_be_bytes().to_vec(),
+            Hasher::Sha256(hash) => hash.as_ref().clone().finalize().to_vec(),
         }
     }
 }

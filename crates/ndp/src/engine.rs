@@ -102,7 +102,7 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    pub(crate) fn one(longest: usize) -> Self {
+    pub(crate) fn single(longest: usize) -> Self {
         Self { longest, window: WINDOW, cost: 1 }
     }
 
@@ -230,7 +230,7 @@ impl Engine {
             Self::Never => return Poll::Ready(None),
             Self::Literal(finder) => {
                 let Cache { literal, seek, .. } = cache;
-                in_windows(seek, bytes, whole, Windows::one(finder.needle().len()), fuel, |shown| {
+                in_windows(seek, bytes, whole, Windows::single(finder.needle().len()), fuel, |shown| {
                     literal.find(finder, shown).map(|i| (i, ()))
                 })
             }
@@ -269,7 +269,7 @@ impl Engine {
                 Self::Literal(finder) => {
                     let len = finder.needle().len();
                     let found =
-                        in_windows(&mut cache.seek, hay, (from, to), Windows::one(len), fuel, |shown| {
+                        in_windows(&mut cache.seek, hay, (from, to), Windows::single(len), fuel, |shown| {
                             finder.find(shown).map(|i| (i, ()))
                         });
                     let Poll::Ready(found) = found else { return self.wait(cache, from) };

@@ -103,7 +103,7 @@ impl Inner {
     }
 
     pub(crate) fn windows(&self) -> Windows {
-        if self.several { Windows::several(self.longest) } else { Windows::one(self.longest) }
+        if self.several { Windows::several(self.longest) } else { Windows::single(self.longest) }
     }
 
     pub(crate) fn find(&self, hay: &[u8]) -> Option<usize> {

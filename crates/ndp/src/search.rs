@@ -9,7 +9,7 @@ use crate::engine::Cache;
 use crate::fuel::{Fuel, at_once};
 use crate::hay::Hay;
 use crate::pattern::Search;
-use crate::walk::{self, State};
+use crate::walk::{self, WalkState};
 use crate::{BINARY_PROBE, Error, Flow, MAX_LINE, Position, Sink};
 
 /// An unfinished line that grows beyond this gets all the room that a line can need, so that it is never moved again.
@@ -26,7 +26,7 @@ pub struct Searcher {
     cache: Cache,
     /// The unfinished line's bytes, or the file's first bytes while they are probed.
     carry: Vec<u8>,
-    state: State,
+    state: WalkState,
     /// The file's first [`BINARY_PROBE`] bytes are being collected.
     probing: bool,
     opening: Opening,
@@ -48,7 +48,7 @@ impl Searcher {
             search: Arc::clone(search),
             cache: search.engine.cache(),
             carry: Vec::new(),
-            state: State::default(),
+            state: WalkState::default(),
             probing: false,
             opening: Opening::Seen,
             hidden: 0,
@@ -103,7 +103,7 @@ impl Searcher {
         if self.done {
             return Ok(self.ended());
         }
-        self.opening.see(piece)?;
+        self.opening.observe(piece)?;
         if self.probing {
             if self.carry.is_empty() && piece.len() >= BINARY_PROBE {
                 self.probe(piece);
@@ -170,7 +170,7 @@ impl Searcher {
                 flow => Ok(flow),
             };
         }
-        self.opening.see(bytes)?;
+        self.opening.observe(bytes)?;
         if self.probing {
             self.probe(bytes);
         }
@@ -350,7 +350,7 @@ impl Searcher {
         if !self.in_parts && self.carry.len() + stand_in > MAX_LINE {
             return 0;
         }
-        if self.opening.see(&[0, 0][..stand_in.min(2)]).is_err() {
+        if self.opening.observe(&[0, 0][..stand_in.min(2)]).is_err() {
             return 0;
         }
         if self.in_parts {
@@ -408,7 +408,7 @@ pub(crate) enum Opening {
 
 impl Opening {
     /// Looks at the next piece.
-    pub(crate) fn see(&mut self, piece: &[u8]) -> Result<(), Error> {
+    pub(crate) fn observe(&mut self, piece: &[u8]) -> Result<(), Error> {
         let two = match (*self, piece) {
             (Self::Seen, _) | (_, []) => return Ok(()),
             (Self::Start, [one]) => {

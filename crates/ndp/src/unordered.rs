@@ -275,7 +275,7 @@ impl Unordered for CountLines {
 
     async fn scan(&mut self, offset: u64, bytes: &[u8]) -> Result<LinesFound, Error> {
         if offset == 0 && !self.search.options.text {
-            Opening::Start.see(bytes)?;
+            Opening::Start.observe(bytes)?;
         }
         self.fuel.spend_bytes(bytes.len()).await;
         let (Some(first), Some(last)) = (memchr::memchr(b'\n', bytes), memchr::memrchr(b'\n', bytes)) else {

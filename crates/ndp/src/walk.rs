@@ -26,7 +26,7 @@ struct Range {
 
 /// What a search remembers between runs of lines.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct WalkState {
     /// First byte of the file not yet searched; a line begins there.
     pub offset: u64,
     /// That line's number, where numbers are counted.
@@ -212,7 +212,7 @@ impl<'a> Selected<'a> {
 struct Run<'a, 's, S> {
     hay: Hay<'a>,
     numbers: bool,
-    state: &'s mut State,
+    state: &'s mut WalkState,
     sink: &'s mut S,
     fuel: &'s mut Fuel,
     counted: usize,
@@ -427,7 +427,7 @@ pub(crate) async fn deliver<S: Sink>(
     search: &Search,
     cache: &mut Cache,
     hay: Hay<'_>,
-    state: &mut State,
+    state: &mut WalkState,
     sink: &mut S,
     fuel: &mut Fuel,
 ) -> Flow {

@@ -4,12 +4,12 @@
 /// A hash function and the signedness of its characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version {
-    kind: Kind,
+    kind: HashKind,
     signed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum HashKind {
     Legacy,
     HalfMd4,
     Tea,
@@ -30,9 +30,9 @@ impl Version {
     /// From the byte in an index root; `unsigned` is the superblock's flag, which versions 0 to 2 heed.
     pub(super) fn new(version: u8, unsigned: bool) -> Option<Version> {
         let kind = match version {
-            0 | 3 => Kind::Legacy,
-            1 | 4 => Kind::HalfMd4,
-            2 | 5 => Kind::Tea,
+            0 | 3 => HashKind::Legacy,
+            1 | 4 => HashKind::HalfMd4,
+            2 | 5 => HashKind::Tea,
             _ => return None,
         };
         Some(Version { kind, signed: version < 3 && !unsigned })
@@ -41,8 +41,8 @@ impl Version {
     /// The hash of a name, its lowest bit clear (that bit marks continued collisions in an index).
     pub(super) fn hash(self, name: &[u8], seed: Seed) -> u32 {
         let hash = match self.kind {
-            Kind::Legacy => self.legacy(name),
-            Kind::HalfMd4 => {
+            HashKind::Legacy => self.legacy(name),
+            HashKind::HalfMd4 => {
                 let mut state = seed.0;
                 for chunk in Tails::<32>(name) {
                     half_md4(&mut state, self.words::<8>(chunk));
@@ -50,7 +50,7 @@ impl Version {
                 let [_, hash, _, _] = state;
                 hash
             }
-            Kind::Tea => {
+            HashKind::Tea => {
                 let mut state = seed.0;
                 for chunk in Tails::<16>(name) {
                     tea(&mut state, self.words::<4>(chunk));

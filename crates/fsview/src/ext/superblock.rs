@@ -42,13 +42,13 @@ pub(super) struct Superblock {
     pub(super) descriptor_crc16: Option<u16>,
     pub(super) hash_seed: Seed,
     pub(super) hash_unsigned: bool,
-    state: State,
+    state: VolumeState,
     label: String,
     uuid: [u8; 16],
 }
 
 #[derive(Clone, Debug)]
-struct State {
+struct VolumeState {
     clean: bool,
     errors: bool,
     error_count: u32,
@@ -118,10 +118,10 @@ fn units(raw: &[u8], features: Features) -> Result<(u32, u64), Error> {
     Ok((log_block.wrapping_add(10), 2u64.wrapping_shl(log_cluster)))
 }
 
-fn state(raw: &[u8], features: Features) -> Result<State, Error> {
+fn state(raw: &[u8], features: Features) -> Result<VolumeState, Error> {
     let state = u16_at(raw, 0x3A)?;
     let orphans = u32_at(raw, 0xE8)? != 0 || features.ro_compat(ro_compat::ORPHAN_PRESENT);
-    Ok(State {
+    Ok(VolumeState {
         clean: state & 1 != 0,
         errors: state & 2 != 0,
         error_count: u32_at(raw, 0x194)?,
