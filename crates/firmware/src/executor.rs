@@ -1,9 +1,11 @@
-//! The slice executor: near-data commands as tasks, polled by a reactor between its I/O or by a thread of their own.
+//! The slice executor: near-data commands as tasks, polled by a reactor between its I/O or by a thread of
+//! their own.
 //!
-//! One boxed future per command, none per I/O. A task reads through [`StoreMedia`], which submits to the reactor's own access to
-//! the store with a pooled buffer; a read that is not done at once suspends the task until the store's completion wakes it. A task
-//! that computes asks [`Media::yield_now`] between pieces of work, and yields when the slice is spent. Nothing here waits or sleeps.
-//! Reads that are in flight when their task ends are the executor's to see to their end; where it goes itself, the namespace's.
+//! One boxed future per command, none per I/O. A task reads through [`StoreMedia`], which submits to the
+//! reactor's own access to the store with a pooled buffer; a read that is not done at once suspends the task
+//! until the store's completion wakes it. A task that computes asks [`Media::yield_now`] between pieces of
+//! work, and yields when the slice is spent. Nothing here waits or sleeps. Reads that are in flight when
+//! their task ends are the executor's to see to their end; where it goes itself, the namespace's.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -33,9 +35,11 @@ const OFFLOADED_NS: u64 = 20_000;
 const POOLED: usize = (128 << 10) + 8192;
 /// Buffers kept.
 const POOL: usize = 64;
-/// Reads that the store has at a time, of all tasks together: what one operation keeps in flight, however many search.
+/// Reads that the store has at a time, of all tasks together: what one operation keeps in flight, however
+/// many search.
 const READS: usize = 8;
-/// Reads that the store has at a time while hosts' I/O comes to the medium: it waits there for no more of them than that.
+/// Reads that the store has at a time while hosts' I/O comes to the medium: it waits there for no more of
+/// them than that.
 const READS_BESIDE: usize = 2;
 /// How long after it that is.
 const BESIDE_NS: u64 = 1_000_000;
@@ -61,8 +65,8 @@ impl<S: Store, O> Drop for Io<S, O> {
     }
 }
 
-/// Reads by the batch that they are for: each has one read in its turn, so that one read does not wait for all of somebody else's. A
-/// task has a batch or two; how many tasks a host may have is bounded by `tags.rs`.
+/// Reads by the batch that they are for: each has one read in its turn, so that one read does not wait for
+/// all of somebody else's. A task has a batch or two; how many tasks a host may have is bounded by `tags.rs`.
 #[derive(Default)]
 struct Waiting {
     turns: VecDeque<VecDeque<Waiter>>,
@@ -501,8 +505,8 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
         ended > 0
     }
 
-    /// Takes what the store has finished, and runs tasks until they all wait or the slice is spent; where the turn has no slice left, they
-    /// wait for the next.
+    /// Takes what the store has finished, and runs tasks until they all wait or the slice is spent; where the
+    /// turn has no slice left, they wait for the next.
     pub(crate) fn step(&mut self, now: Nanos, turn: &mut Turn, finished: &mut Finished<T>) -> Progress {
         let mut progress = Progress::default();
         if self.tasks.is_empty() && self.in_flight() == 0 {
@@ -539,7 +543,8 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
     /// One slice: the tasks that can go on, each in its turn. Whether there are more.
     fn run(&mut self, finished: &mut Finished<T>) -> bool {
         let slice = self.slice.clone();
-        // By the clock, not by when the step began: I/O has run since, and the slice is the tasks' all the same.
+        // By the clock, not by when the step began: I/O has run since, and the slice is the tasks' all the
+        // same.
         let begin = slice.clock.now();
         let end = begin + YIELD_NS;
         slice.end.store(end.0, Ordering::Relaxed);

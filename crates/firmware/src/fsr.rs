@@ -1,5 +1,5 @@
-//! [`Fsr`], a drive's [`Firmware`]: it holds the [`Retriever`] that all reactors share, tells its monitor of every change of the
-//! namespace, and gives each reactor an [`FsrWorker`].
+//! [`Fsr`], a drive's [`Firmware`]: it holds the [`Retriever`] that all reactors share, tells its monitor of
+//! every change of the namespace, and gives each reactor an [`FsrWorker`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -81,8 +81,8 @@ impl Fsr {
         }
     }
 
-    /// This firmware with its tasks on these threads instead of the reactors. The threads have to outlive the drive's reactors; commands that they
-    /// leave are answered as aborted.
+    /// This firmware with its tasks on these threads instead of the reactors. The threads have to outlive the
+    /// drive's reactors; commands that they leave are answered as aborted.
     pub fn on(self, hands: Option<Hands>) -> Fsr {
         Fsr { crew: hands.map(|Hands(crew)| crew), ..self }
     }
@@ -112,8 +112,9 @@ impl Fsr {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Firmware over bytes that change behind the drive's back: no command takes anything that another has read for what it is now.
-    /// What changes while a command runs may still show in its answer as it was when it was read, or half of each.
+    /// Firmware over bytes that change behind the drive's back: no command takes anything that another has
+    /// read for what it is now. What changes while a command runs may still show in its answer as it was when
+    /// it was read, or half of each.
     pub fn distrusting(clock: Arc<dyn Clock>, config: Config) -> Fsr {
         Fsr { alone: Some(config), ..Fsr::new(clock, config) }
     }

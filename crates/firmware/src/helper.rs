@@ -1,7 +1,9 @@
-//! One thread beside all reactors, for work of near-data commands that cannot be cut into slices: compiling patterns.
+//! One thread beside all reactors, for work of near-data commands that cannot be cut into slices: compiling
+//! patterns.
 //!
-//! It is started with the first job, at a low priority, and takes one job after the other. A job whose command has gone is left out. The queue is
-//! short: where it is full, the command waits for a place. Under a simulated clock nothing is handed here, so that time stays simulated.
+//! It is started with the first job, at a low priority, and takes one job after the other. A job whose
+//! command has gone is left out. The queue is short: where it is full, the command waits for a place. Under a
+//! simulated clock nothing is handed here, so that time stays simulated.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

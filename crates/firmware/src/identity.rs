@@ -1,11 +1,11 @@
-//! Whom a drive takes the one who asks for. The uid and the gids in a request are the host's word; the controller's configuration
-//! says what it is worth.
+//! Whom a drive takes the one who asks for. The uid and the gids in a request are the host's word; the
+//! controller's configuration says what it is worth.
 
 use nearside_device::Identity;
 use nearside_near_data::Credentials;
 
-/// Changes the credentials as the policy says. Returns what an error that comes of it has to say: who they are now, and why.
-/// `Err`: such requests are refused.
+/// Changes the credentials as the policy says. Returns what an error that comes of it has to say: who they
+/// are now, and why. `Err`: such requests are refused.
 pub(crate) fn apply(policy: Identity, who: &mut Credentials) -> Result<Option<String>, String> {
     let asked = format!("user {} of this host", who.uid);
     match policy {

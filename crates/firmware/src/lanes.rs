@@ -1,4 +1,5 @@
-//! A namespace's tasks on one of the [`Workers`](crate::Workers)' threads: what reactors order, and the executor that runs it.
+//! A namespace's tasks on one of the [`Workers`](crate::Workers)' threads: what reactors order, and the
+//! executor that runs it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -2,9 +2,10 @@
 //!
 //! # Inside
 //!
-//! [`Fsr`] is what [`nearside_device`] is generic over: its worker on each reactor decodes a request ([`FsrWorker`]), the executor
-//! runs it in slices, on the reactor between looks at its I/O or on threads of their own ([`Workers`]), and the retriever's answer goes back
-//! through the controller, which knows where the host wants it.
+//! [`Fsr`] is what [`nearside_device`] is generic over: its worker on each reactor decodes a request
+//! ([`FsrWorker`]), the executor runs it in slices, on the reactor between looks at its I/O or on threads of
+//! their own ([`Workers`]), and the retriever's answer goes back through the controller, which knows where
+//! the host wants it.
 
 mod executor;
 mod fsr;

@@ -1,5 +1,5 @@
-//! What reaches a worker from elsewhere: the replies of tasks that run on threads of their own, and what other reactors do with tags
-//! that concern it.
+//! What reaches a worker from elsewhere: the replies of tasks that run on threads of their own, and what
+//! other reactors do with tags that concern it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

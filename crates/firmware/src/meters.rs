@@ -1,4 +1,5 @@
-//! What near-data work takes: how long its slices were, and what it holds at this moment. One for each place where tasks run.
+//! What near-data work takes: how long its slices were, and what it holds at this moment. One for each place
+//! where tasks run.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

@@ -1,14 +1,18 @@
-//! Where the two halves of a near-data command meet: under a tag of their host, shared by all reactors of its controllers.
+//! Where the two halves of a near-data command meet: under a tag of their host, shared by all reactors of its
+//! controllers.
 //!
-//! `execute` leaves its request; the first `result` takes it and runs it, because it knows the host's buffer; a `result`
-//! that comes again finds the reply. Set Features' requests run at once, and their replies stay until the tag is used again.
+//! `execute` leaves its request; the first `result` takes it and runs it, because it knows the host's buffer;
+//! a `result` that comes again finds the reply. Set Features' requests run at once, and their replies stay
+//! until the tag is used again.
 //!
-//! A host is its name and its identifier together: either alone is only what somebody says. At most [`MOST`] tags of a host are
-//! kept of each kind; the oldest that is not running goes first. What is kept under them is bounded in bytes, of a host and of all: the
-//! host over its share, or where all together are too many the one that keeps most, loses its oldest, whose `result` is told [`GONE`].
+//! A host is its name and its identifier together: either alone is only what somebody says. At most [`MOST`]
+//! tags of a host are kept of each kind; the oldest that is not running goes first. What is kept under them
+//! is bounded in bytes, of a host and of all: the host over its share, or where all together are too many the
+//! one that keeps most, loses its oldest, whose `result` is told [`GONE`].
 //!
-//! A tag is owned by the queues that it came by, and ends with any of them; a task belongs to the worker that runs it, and a `result` that
-//! waits to the worker that answers it. What one worker does to another's it says by its mailbox.
+//! A tag is owned by the queues that it came by, and ends with any of them; a task belongs to the worker that
+//! runs it, and a `result` that waits to the worker that answers it. What one worker does to another's it
+//! says by its mailbox.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -24,12 +28,14 @@ use crate::mailbox::Mailbox;
 
 /// Tags kept of each kind.
 const MOST: usize = 16;
-/// Bytes of requests and replies that are kept for one host, and for all. As many replies as may end at once always fit.
+/// Bytes of requests and replies that are kept for one host, and for all. As many replies as may end at once
+/// always fit.
 const MOST_BYTES: usize = MOST * MAX_BUFFER;
 const MOST_BYTES_OF_ALL: usize = 16 * MOST_BYTES;
 /// What a `result` is told whose reply could not be kept: not for good.
 const GONE: Status = Status::NAMESPACE_NOT_READY;
-/// How long a task under a tag runs on while no `result` asks for it: longer than any waits, so that a host that comes again finds it.
+/// How long a task under a tag runs on while no `result` asks for it: longer than any waits, so that a host
+/// that comes again finds it.
 pub(crate) const UNCLAIMED_NS: u64 = 10_000_000_000;
 
 /// A queue of a worker's.
@@ -276,7 +282,8 @@ impl HostTags {
         }
     }
 
-    /// `result` came, for a buffer of `room` bytes, or looks again (`again`): then it is known, unless the tag was cancelled.
+    /// `result` came, for a buffer of `room` bytes, or looks again (`again`): then it is known, unless the
+    /// tag was cancelled.
     pub(crate) fn claim(
         &mut self,
         (tag, room): (u64, usize),

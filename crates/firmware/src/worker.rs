@@ -1,8 +1,10 @@
-//! The near-data commands of one reactor. A command passes: [`FsrWorker::start`] (decodes the request, refuses what is not one) -> a task of
-//! the executor -> [`Retriever::run`] -> the reply's bytes -> the reactor, which copies them to the host.
+//! The near-data commands of one reactor. A command passes: [`FsrWorker::start`] (decodes the request,
+//! refuses what is not one) -> a task of the executor -> [`Retriever::run`] -> the reply's bytes -> the
+//! reactor, which copies them to the host.
 //!
-//! Every door leads to the same task. The bidirectional command and DAC'23's Get Features are one command each; `execute` and
-//! `result` meet under their tag in either order; Set Features keeps its reply for Get Features to fetch.
+//! Every door leads to the same task. The bidirectional command and DAC'23's Get Features are one command
+//! each; `execute` and `result` meet under their tag in either order; Set Features keeps its reply for Get
+//! Features to fetch.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
-//! Threads of near-data work's own, off the I/O reactors: where cores allow, a host's I/O then never waits for it.
+//! Threads of near-data work's own, off the I/O reactors: where cores allow, a host's I/O then never waits
+//! for it.
 //!
-//! A thread runs lanes: an executor of a namespace each, with what was ordered of it. It steps them in turn, spins shortly when there is
-//! nothing to do, then sleeps until somebody orders.
+//! A thread runs lanes: an executor of a namespace each, with what was ordered of it. It steps them in turn,
+//! spins shortly when there is nothing to do, then sleeps until somebody orders.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,7 +76,8 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// How many threads near-data work gets on this machine unless told otherwise: half of the cores from four on, else none.
+    /// How many threads near-data work gets on this machine unless told otherwise: half of the cores from
+    /// four on, else none.
     pub fn usual() -> usize {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         if cores < CORES { 0 } else { (cores / 2).min(MOST) }

@@ -1,4 +1,5 @@
-//! Who goes away stops costing: by every way in which a host can leave, its near-data work ends, and leaves no lock, buffer, tag or task.
+//! Who goes away stops costing: by every way in which a host can leave, its near-data work ends, and leaves
+//! no lock, buffer, tag or task.
 
 #[path = "../../device/tests/rig/mod.rs"]
 mod rig;
@@ -374,7 +375,8 @@ fn encode_padded(request: &[u8]) -> Vec<u8> {
     page
 }
 
-/// However many reactors a thread has, near-data work has one slice between two looks at their I/O, and each has its turn.
+/// However many reactors a thread has, near-data work has one slice between two looks at their I/O, and each
+/// has its turn.
 #[test]
 fn reactors_on_one_thread_share_a_slice() {
     let firmware = Fsr::new(Arc::new(SimClock::new()), FsrConfig::default());

@@ -1,4 +1,5 @@
-//! Near-data commands through the firmware's worker: every door, slow and fast stores, cancelling, and the monitor.
+//! Near-data commands through the firmware's worker: every door, slow and fast stores, cancelling, and the
+//! monitor.
 
 use std::fs;
 use std::path::Path;
@@ -323,7 +324,8 @@ fn a_cancel_by_another_reactor_ends_what_runs() {
     assert_eq!(drive.finish(result).status, Status::SUCCESS);
 }
 
-/// Two hosts with one identifier, one of which may only claim it: what is kept under a tag of the one is not there for the other.
+/// Two hosts with one identifier, one of which may only claim it: what is kept under a tag of the one is not
+/// there for the other.
 #[test]
 fn a_tag_is_of_its_host_s_name_and_identifier() {
     let Some(image) = image("a_tag_is_of_its_host_s_name_and_identifier", fill) else { return };
@@ -452,7 +454,8 @@ fn long_lines_come_in_parts_and_nothing_is_lost() {
 
 #[test]
 fn a_cursor_fits_after_any_name_and_small_buffers_say_so() {
-    // Short names, then long ones deep down: the path at which an answer goes on is longer than those before it.
+    // Short names, then long ones deep down: the path at which an answer goes on is longer than those before
+    // it.
     let deep = format!("dir/{}", ["d".repeat(200), "e".repeat(200)].join("/"));
     let store = image("a_cursor_fits_after_any_name_and_small_buffers_say_so", |dir| {
         fs::create_dir_all(dir.join(&deep)).unwrap();

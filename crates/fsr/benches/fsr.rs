@@ -1,5 +1,5 @@
-//! What the retriever costs beside memory: locating a warm path, searching a tree of small files and one large file, and the
-//! monitor's look at a write. `cargo bench -p nearside-fsr`.
+//! What the retriever costs beside memory: locating a warm path, searching a tree of small files and one
+//! large file, and the monitor's look at a write. `cargo bench -p nearside-fsr`.
 
 use std::future::Future;
 use std::hint::black_box;

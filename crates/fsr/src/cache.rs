@@ -1,10 +1,12 @@
 //! A bounded cache: a hash table over slots that are replaced by the clock algorithm (second chance).
 //!
-//! It allocates while it grows to its bound and never after. Hashes and equality are the caller's, so that a lookup needs no key of its own.
+//! It allocates while it grows to its bound and never after. Hashes and equality are the caller's, so that a
+//! lookup needs no key of its own.
 
 use hashbrown::HashTable;
 
-/// Entries that the hand of the clock passes at most for one that it takes out: a piece of work that a host's I/O may wait for.
+/// Entries that the hand of the clock passes at most for one that it takes out: a piece of work that a host's
+/// I/O may wait for.
 const FAR: usize = 256;
 
 /// A cache of `V`, bounded by the sum of the weights that its user gives.
@@ -52,7 +54,8 @@ impl<V> Cache<V> {
         slot.value.as_mut()
     }
 
-    /// Puts an entry in, in the place of others where there is no room. Its user has removed an older one of the same key.
+    /// Puts an entry in, in the place of others where there is no room. Its user has removed an older one of
+    /// the same key.
     pub(crate) fn insert(&mut self, hash: u64, weight: usize, value: V) -> u32 {
         while self.weight > 0 && self.weight.saturating_add(weight) > self.most {
             self.evict();
@@ -107,8 +110,8 @@ impl<V> Cache<V> {
         self.table.len()
     }
 
-    /// The hand of the clock goes on to an entry that was not used since it came by last, and takes it out; not far, though: where all
-    /// are in use, to the next there is.
+    /// The hand of the clock goes on to an entry that was not used since it came by last, and takes it out;
+    /// not far, though: where all are in use, to the next there is.
     fn evict(&mut self) {
         let mut seen = 0;
         loop {
@@ -137,7 +140,8 @@ impl<V> Drained<V> {
     }
 }
 
-/// Hashes bytes with a seed: eight bytes at a time, folded by a wide multiplication. Not for adversaries who see the seed.
+/// Hashes bytes with a seed: eight bytes at a time, folded by a wide multiplication. Not for adversaries who
+/// see the seed.
 #[inline]
 pub(crate) fn hash(seed: u64, key: u64, bytes: &[u8]) -> u64 {
     #[inline]

@@ -1,12 +1,13 @@
 //! The path crawler (DAC'23 III-B): from a path to an inode, with permission checked on the way.
 //!
-//! A [`Walk`] goes as far as the caches know the way, under one lock, with one hash lookup for each component of the path and
-//! no allocation. Where it meets something unknown it says what ([`Step`]), the crawler reads that through a
-//! [`View`], puts it into the cache with what it depends on, and the walk goes on from where it was. So a warm path costs no
-//! `await` and no checksum, and a cold one reads what the file system's own code would.
+//! A [`Walk`] goes as far as the caches know the way, under one lock, with one hash lookup for each component
+//! of the path and no allocation. Where it meets something unknown it says what ([`Step`]), the crawler reads
+//! that through a [`View`], puts it into the cache with what it depends on, and the walk goes on from where
+//! it was. So a warm path costs no `await` and no checksum, and a cold one reads what the file system's own
+//! code would.
 //!
-//! Paths are absolute. Symbolic links lead on inside the volume. What the kernel would do, it does: the order of errors,
-//! the 40 links, what a slash at the end means.
+//! Paths are absolute. Symbolic links lead on inside the volume. What the kernel would do, it does: the order
+//! of errors, the 40 links, what a slash at the end means.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -243,7 +244,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Goes on along the target of a link, of which the cache knows it; the link's name ends at `end` of the path.
+    /// Goes on along the target of a link, of which the cache knows it; the link's name ends at `end` of the
+    /// path.
     fn follow_link(
         &mut self,
         link: &Node,
@@ -313,7 +315,8 @@ impl<M: Media> Crawler<'_, M> {
         View::new(self.retriever, self.media, self.tally, self.volume.offset, self.volume.len)
     }
 
-    /// The inode that an absolute path leads to; of a symbolic link at its end, the link's own unless `follow`.
+    /// The inode that an absolute path leads to; of a symbolic link at its end, the link's own unless
+    /// `follow`.
     pub(crate) async fn locate(&self, path: &[u8], follow: bool) -> Result<Found, Failure> {
         if path.is_empty() {
             return Err(Failure::NotFound);
@@ -355,7 +358,8 @@ impl<M: Media> Crawler<'_, M> {
                 }
             };
             misses += 1;
-            // Each component needs few reads; more can only be a cache that forgets at once, or a host that changes all.
+            // Each component needs few reads; more can only be a cache that forgets at once, or a host that
+            // changes all.
             if misses as usize > 16 * MAX_PATH {
                 break Err(Failure::ChangedDuringScan);
             }
@@ -427,8 +431,9 @@ impl<M: Media> Crawler<'_, M> {
         self.may(found, EXECUTE).await
     }
 
-    /// Whether the user may have what lies in blocks of the volume beside inodes. Where these may be another file's by now, none but root
-    /// may, and whom the drive's owner lets: what the inode says of permission is then not said of those bytes.
+    /// Whether the user may have what lies in blocks of the volume beside inodes. Where these may be another
+    /// file's by now, none but root may, and whom the drive's owner lets: what the inode says of permission
+    /// is then not said of those bytes.
     pub(crate) fn may_have_content(&self) -> Result<(), Failure> {
         match self.volume.volume.info().stale {
             Some(why) if self.who.uid != 0 && !self.retriever.config.allow_unrecovered => {

@@ -1,8 +1,9 @@
 //! The handler: one entry for all near-data requests.
 //!
-//! [`Retriever::run`] makes the operation ready, finds the files that the target means, and gives each to the operation. A
-//! file's bytes count only if neither the file nor a block of it changed from before it was located until after the last
-//! byte was read; otherwise what was answered about it is taken back and it is read again, at most `Config::tries` times.
+//! [`Retriever::run`] makes the operation ready, finds the files that the target means, and gives each to the
+//! operation. A file's bytes count only if neither the file nor a block of it changed from before it was
+//! located until after the last byte was read; otherwise what was answered about it is taken back and it is
+//! read again, at most `Config::tries` times.
 
 use nearside_fsview::FileKind;
 use nearside_ndp::Flow;
@@ -49,8 +50,8 @@ struct Out<'a, S> {
     sink: &'a mut S,
     work: Work,
     counters: Counters,
-    /// Bytes that a cursor takes beside the path as it is shown: the path above the name where entries are shown by their names, and the
-    /// places on the way.
+    /// Bytes that a cursor takes beside the path as it is shown: the path above the name where entries are
+    /// shown by their names, and the places on the way.
     above: usize,
     /// For a cursor: the places on the way.
     places: Vec<u8>,
@@ -319,7 +320,8 @@ impl<M: Media> Run<'_, M> {
                     }
                 }
                 Some(Visit::Name(_)) => Err(Failure::PermissionDenied),
-                // Without a name of its own, what is not a regular file is no business of an operation on bytes.
+                // Without a name of its own, what is not a regular file is no business of an operation on
+                // bytes.
                 Some(Visit::Entry(found)) if !entries && found.inode.kind != FileKind::Regular => continue,
                 Some(Visit::Entry(found)) => {
                     out.counters.files += 1;

@@ -2,11 +2,13 @@
 //!
 //! # Inside
 //!
-//! A near-data request comes to the [`handler`](Retriever::run); the path crawler finds the file and checks permission; the data
-//! provider feeds its bytes to the operation; the metadata monitor ([`Monitor`]) sees every change that the host makes and keeps what the
-//! crawler has cached true. One [`Retriever`] serves a namespace: it holds the caches and the monitor, and all of the drive's reactors share it.
+//! A near-data request comes to the [`handler`](Retriever::run); the path crawler finds the file and checks
+//! permission; the data provider feeds its bytes to the operation; the metadata monitor ([`Monitor`]) sees
+//! every change that the host makes and keeps what the crawler has cached true. One [`Retriever`] serves a
+//! namespace: it holds the caches and the monitor, and all of the drive's reactors share it.
 //!
-//! It knows file systems through `fsview`, operations through `ndp`, and the drive as a [`Media`] to read from.
+//! It knows file systems through `fsview`, operations through `ndp`, and the drive as a [`Media`] to read
+//! from.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -56,8 +58,9 @@ pub struct Config {
     pub depth: usize,
     /// Reads of file data in flight for an operation that needs the bytes in order; 1: no read runs ahead.
     pub ahead: usize,
-    /// The drive owner's word that every user has the content of files by what home locations say of them, also where these are
-    /// older than the data: on a volume that is mounted, or was not unmounted cleanly. Without it, only root has content there.
+    /// The drive owner's word that every user has the content of files by what home locations say of them,
+    /// also where these are older than the data: on a volume that is mounted, or was not unmounted cleanly.
+    /// Without it, only root has content there.
     pub allow_unrecovered: bool,
 }
 
@@ -146,7 +149,8 @@ impl Retriever {
         }
     }
 
-    /// Forgets names, inodes and blocks, and keeps the volumes open: what a drive knows that has just been started.
+    /// Forgets names, inodes and blocks, and keeps the volumes open: what a drive knows that has just been
+    /// started.
     pub fn forget_files(&self) {
         let mut caches = self.caches();
         caches.blocks.clear();

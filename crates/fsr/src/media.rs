@@ -9,7 +9,8 @@ use std::sync::{Arc, RwLock};
 #[error("{0}")]
 pub struct MediaError(pub String);
 
-/// A namespace's bytes, and the drive's clock. One per near-data command; futures are polled by the drive's slice executor.
+/// A namespace's bytes, and the drive's clock. One per near-data command; futures are polled by the drive's
+/// slice executor.
 #[allow(async_fn_in_trait, reason = "used generically, never as a trait object")]
 pub trait Media {
     /// Bytes that were read; goes back to where it came from when dropped.
@@ -40,12 +41,12 @@ pub trait Media {
     /// Nanoseconds of the drive's clock.
     fn now_ns(&self) -> u64;
 
-    /// Yields where the command's slice of time is spent; otherwise goes on at once. Called between pieces of work of
-    /// 20 µs or less.
+    /// Yields where the command's slice of time is spent; otherwise goes on at once. Called between pieces of
+    /// work of 20 µs or less.
     async fn yield_now(&self);
 
-    /// Does work that takes longer and cannot be cut (compiling a pattern) where no I/O waits for it. As it stands: here and at once, for a
-    /// media that nobody else waits for.
+    /// Does work that takes longer and cannot be cut (compiling a pattern) where no I/O waits for it. As it
+    /// stands: here and at once, for a media that nobody else waits for.
     async fn offload<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         work()
     }
@@ -57,7 +58,8 @@ pub trait Batch {
     /// Bytes that were read; goes back to where it came from when dropped.
     type Buffer;
 
-    /// Starts a read, as [`Media::read`]. `true` where it is done already, so that to start more would only use more memory.
+    /// Starts a read, as [`Media::read`]. `true` where it is done already, so that to start more would only
+    /// use more memory.
     fn start(&mut self, offset: u64, len: usize, tag: u32) -> bool;
 
     /// The next that is done, with its tag; `None` where none is in flight.
@@ -67,7 +69,8 @@ pub trait Batch {
     fn in_flight(&self) -> usize;
 }
 
-/// Bytes in memory as a [`Media`]: for tests, tools and fuzzing. Always ready; its time is the number of bytes read.
+/// Bytes in memory as a [`Media`]: for tests, tools and fuzzing. Always ready; its time is the number of
+/// bytes read.
 #[derive(Clone, Debug)]
 pub struct MemoryMedia {
     bytes: Arc<RwLock<Vec<u8>>>,
@@ -97,7 +100,8 @@ impl MemoryMedia {
         self.bytes.write().unwrap_or_else(|e| e.into_inner())[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// How often a command has yielded, and the most bytes that were read between two yields: what a slice is at most, without a clock.
+    /// How often a command has yielded, and the most bytes that were read between two yields: what a slice is
+    /// at most, without a clock.
     pub fn yields(&self) -> (u64, u64) {
         (self.yields.count.load(Ordering::Relaxed), self.yields.most.load(Ordering::Relaxed))
     }

@@ -1,16 +1,21 @@
-//! The metadata monitor (DAC'23 III-D): sees every change that the host makes, and says what of the crawler's knowledge it touches.
+//! The metadata monitor (DAC'23 III-D): sees every change that the host makes, and says what of the crawler's
+//! knowledge it touches.
 //!
-//! The drive calls [`Monitor::begin`] before a range changes and [`Monitor::end`] after; both are wait-free and take a few
-//! nanoseconds for a range that nobody watches: one look into a bit filter per 4 KiB. Where the filter says "perhaps", an exact
-//! table is asked under a lock. A watched block has a version, which each change raises; whoever has made something of the
-//! block keeps the version that it had *before* it was read ([`Dep`]), and believes in what it made only while that is still the
-//! version. [`Monitor::changes`] counts the changes of all watched blocks, so that as long as it stands still nobody need look at
-//! single versions. The bytes themselves are read again from the store when they are next needed, never from the host's memory.
+//! The drive calls [`Monitor::begin`] before a range changes and [`Monitor::end`] after; both are wait-free
+//! and take a few nanoseconds for a range that nobody watches: one look into a bit filter per 4 KiB. Where
+//! the filter says "perhaps", an exact table is asked under a lock. A watched block has a version, which each
+//! change raises; whoever has made something of the block keeps the version that it had *before* it was read
+//! ([`Dep`]), and believes in what it made only while that is still the version. [`Monitor::changes`] counts
+//! the changes of all watched blocks, so that as long as it stands still nobody need look at single versions.
+//! The bytes themselves are read again from the store when they are next needed, never from the host's
+//! memory.
 //!
-//! Watching comes before reading, and the second look of `end` after the change, so that of a reader and a writer at the
-//! same time at least one sees the other: a block read before or during a write is out of date when the write has ended.
+//! Watching comes before reading, and the second look of `end` after the change, so that of a reader and a
+//! writer at the same time at least one sees the other: a block read before or during a write is out of date
+//! when the write has ended.
 //!
-//! Scans register the ranges they read ([`Monitor::scan`]) and learn at their end whether one of them was touched.
+//! Scans register the ranges they read ([`Monitor::scan`]) and learn at their end whether one of them was
+//! touched.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard};
@@ -53,7 +58,8 @@ impl Deps {
         }
         if self.generation == other.generation {
             for dep in &other.deps {
-                // What is looked at again and again was noted lately: the way to a file's next block leads over the same nodes.
+                // What is looked at again and again was noted lately: the way to a file's next block leads
+                // over the same nodes.
                 let lately = self.deps.len().saturating_sub(32);
                 if !self.deps[lately..].contains(dep) {
                     self.deps.push(*dep);
@@ -240,7 +246,8 @@ impl Monitor {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Watches `len` bytes at `offset`, which the caller reads *after* this, and notes in `deps` the versions they have now.
+    /// Watches `len` bytes at `offset`, which the caller reads *after* this, and notes in `deps` the versions
+    /// they have now.
     pub(crate) fn watch(&self, offset: u64, len: u64, deps: &mut Deps) -> Result<(), Overflow> {
         let (from, to) = (offset, offset.saturating_add(len));
         let mut watch = self.lock();

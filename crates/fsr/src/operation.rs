@@ -1,4 +1,5 @@
-//! What is done with a file's bytes: ndp's operations as consumers of the data provider, their results as records.
+//! What is done with a file's bytes: ndp's operations as consumers of the data provider, their results as
+//! records.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;

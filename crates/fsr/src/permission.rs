@@ -1,4 +1,5 @@
-//! Who may do what: the kernel's order of checks (owner; access control list; group; others; root's capabilities).
+//! Who may do what: the kernel's order of checks (owner; access control list; group; others; root's
+//! capabilities).
 
 use nearside_fsview::FileKind;
 use nearside_fsview::acl::{Acl, AclEntry};

@@ -1,10 +1,11 @@
 //! The data provider (DAC'23 III-C): a file's bytes for an operation, in the paper's two ways.
 //!
-//! *Unordered*: reads go to the medium in a batch, and each block is handed on as it arrives, so that all of the medium's
-//! units work at once. *Ordered*: the operation gets the bytes one after the other; some reads run ahead. Either way a file
-//! passes through [`Layout`] (where the bytes lie) -> [`Chunks`] (adjacent runs joined, then cut to [`CHUNK`] bytes) -> the
-//! medium -> the operation, in pieces that it scans within a slice. Holes and unwritten extents are zeros that nobody reads, and that
-//! operations take at once where they can: a search, a count and CRC-32C take time by their number, not by their length.
+//! *Unordered*: reads go to the medium in a batch, and each block is handed on as it arrives, so that all of
+//! the medium's units work at once. *Ordered*: the operation gets the bytes one after the other; some reads
+//! run ahead. Either way a file passes through [`Layout`] (where the bytes lie) -> [`Chunks`] (adjacent runs
+//! joined, then cut to [`CHUNK`] bytes) -> the medium -> the operation, in pieces that it scans within a
+//! slice. Holes and unwritten extents are zeros that nobody reads, and that operations take at once where
+//! they can: a search, a count and CRC-32C take time by their number, not by their length.
 //!
 //! Memory: the reads in flight, `depth` times [`CHUNK`] bytes, whatever the file's size.
 
@@ -39,7 +40,8 @@ pub(crate) trait Consumer {
     /// Takes the bytes at `offset` of the file. What may take longer than a slice yields.
     async fn take<M: Media>(&mut self, media: &M, offset: u64, bytes: &[u8]) -> Result<Flow, Failure>;
 
-    /// Takes zeros at `offset`, in time that does not grow with `len`, and says how many: none where it wants them as bytes.
+    /// Takes zeros at `offset`, in time that does not grow with `len`, and says how many: none where it wants
+    /// them as bytes.
     async fn zeros<M: Media>(&mut self, media: &M, offset: u64, len: u64) -> Result<(u64, Flow), Failure> {
         let _ = (media, offset, len);
         Ok((0, Flow::More))
@@ -287,7 +289,8 @@ impl<M: Media> Queue<'_, '_, '_, M> {
         Ok(())
     }
 
-    /// Takes one that can be handed on: the first, or any where the order does not matter. Zeros and inline bytes need no read.
+    /// Takes one that can be handed on: the first, or any where the order does not matter. Zeros and inline
+    /// bytes need no read.
     fn take(&mut self, unordered: bool) -> Option<Reading<M::Buffer>> {
         let is_here = |r: &Option<Reading<M::Buffer>>| {
             r.as_ref().is_some_and(|r| r.buffer.is_some() || !matches!(r.chunk.place, Where::Namespace(_)))
@@ -379,7 +382,8 @@ pub(crate) async fn feed<M: Media, C: Consumer>(
     }
 }
 
-/// Hands a chunk on in pieces. `bytes`: `None` for a hole, which most operations need not look at; it counts for nothing that was scanned.
+/// Hands a chunk on in pieces. `bytes`: `None` for a hole, which most operations need not look at; it counts
+/// for nothing that was scanned.
 async fn hand_on<M: Media, C: Consumer>(
     media: &M,
     chunk: Piece,

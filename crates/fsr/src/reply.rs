@@ -1,4 +1,5 @@
-//! An answer as the bytes of a reply: what the drive's firmware sends, and a host that does as the drive does.
+//! An answer as the bytes of a reply: what the drive's firmware sends, and a host that does as the drive
+//! does.
 
 use nearside_near_data::wire::ReplyWriter;
 use nearside_near_data::{Counters, Failure, MAX_PATH, Record};
@@ -32,8 +33,8 @@ impl WireSink {
         finished.unwrap_or_default()
     }
 
-    /// Bytes to keep for a cursor: at this path, or at whichever path comes next and finds no room. That one may be longer:
-    /// where the buffer is not small, the longest there is has room.
+    /// Bytes to keep for a cursor: at this path, or at whichever path comes next and finds no room. That one
+    /// may be longer: where the buffer is not small, the longest there is has room.
     fn reserve(&self, path_len: usize) -> usize {
         ReplyWriter::cursor_len(path_len.max(MAX_PATH.min(self.room / 4)))
     }

@@ -1,10 +1,11 @@
 //! Where a near-data command's time goes, part by part (DAC'23, tables I and II).
 //!
-//! Off by default. Without a trace, one `Option` is asked for each metadata block that is looked up, each name or inode that the crawler's
-//! caches do not know, and each piece of data; a warm path meets none of them.
+//! Off by default. Without a trace, one `Option` is asked for each metadata block that is looked up, each
+//! name or inode that the crawler's caches do not know, and each piece of data; a warm path meets none of
+//! them.
 //!
-//! Time is exclusive: while a block is read for a name, the time is the read's. Parts add up to the command's time in the firmware. One
-//! command at a time: those of two at once would mix.
+//! Time is exclusive: while a block is read for a name, the time is the read's. Parts add up to the command's
+//! time in the firmware. One command at a time: those of two at once would mix.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
@@ -12,7 +13,8 @@ use std::sync::{Mutex, MutexGuard};
 /// A part of a near-data command's work in the firmware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// Locating, apart from what is below: the walk along the path, opening the volume, permissions. One unit per path.
+    /// Locating, apart from what is below: the walk along the path, opening the volume, permissions. One unit
+    /// per path.
     Locate,
     /// Directory blocks: from the cache, the drive's buffer or the medium. One unit per block.
     ReadDirectory,
@@ -24,7 +26,8 @@ pub enum Part {
     FindEntry,
     /// Checking and decoding an inode. One unit each.
     ParseInode,
-    /// An operation on a file's bytes, apart from what is below: getting ready, finding out where they lie. One unit per file.
+    /// An operation on a file's bytes, apart from what is below: getting ready, finding out where they lie.
+    /// One unit per file.
     Operate,
     /// Waiting for a file's bytes.
     Supply,
@@ -93,8 +96,9 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// With the drive's clock in nanoseconds. `work` is told of each piece of work before its end is taken, with its units: on a simulated
-    /// clock it lets the time pass that the modelled processor takes; otherwise it does nothing.
+    /// With the drive's clock in nanoseconds. `work` is told of each piece of work before its end is taken,
+    /// with its units: on a simulated clock it lets the time pass that the modelled processor takes;
+    /// otherwise it does nothing.
     pub fn new(
         now_ns: impl Fn() -> u64 + Send + Sync + 'static,
         work: impl Fn(Part, u64) + Send + Sync + 'static,

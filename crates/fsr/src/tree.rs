@@ -63,7 +63,8 @@ impl Filter {
         })
     }
 
-    /// Of an absolute path with wildcards: where the walk begins, and what is meant below it. `None` where it has no wildcards.
+    /// Of an absolute path with wildcards: where the walk begins, and what is meant below it. `None` where it
+    /// has no wildcards.
     pub(crate) fn glob(glob: &[u8]) -> Result<Option<(Vec<u8>, Filter)>, Failure> {
         if !glob.starts_with(b"/") {
             return Err(Failure::NotAbsolute);

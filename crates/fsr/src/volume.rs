@@ -1,4 +1,5 @@
-//! Volumes of the namespace: which there are, and the open ones, opened again when what opening read has changed.
+//! Volumes of the namespace: which there are, and the open ones, opened again when what opening read has
+//! changed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,11 +1,13 @@
 //! The walk through a tree or over a glob's matches, from a cursor on.
 //!
-//! It keeps one frame for each directory on the way down. A directory of at most [`BY_NAME`] bytes is listed whole and visited in byte order
-//! of names. A larger one is visited in its own order, a block's names at a time, each at a *place* that stays what it is
-//! while others come and go (`fsview::DirCursor`): so its size costs neither memory nor time before its first entry, and no
-//! block of it is read twice but the one in which an answer ends. A cursor has the path, and for each directory on it the place.
+//! It keeps one frame for each directory on the way down. A directory of at most [`BY_NAME`] bytes is listed
+//! whole and visited in byte order of names. A larger one is visited in its own order, a block's names at a
+//! time, each at a *place* that stays what it is while others come and go (`fsview::DirCursor`): so its size
+//! costs neither memory nor time before its first entry, and no block of it is read twice but the one in
+//! which an answer ends. A cursor has the path, and for each directory on it the place.
 //!
-//! All frames together keep at most [`MOST_NAMES`] names: where there are more, parents read theirs again when the walk comes back to them.
+//! All frames together keep at most [`MOST_NAMES`] names: where there are more, parents read theirs again
+//! when the walk comes back to them.
 
 use nearside_fsview::{DirCursor, DirEntry, FileKind, Ino};
 use nearside_near_data::{Failure, MAX_PATH};
@@ -77,7 +79,8 @@ pub(crate) struct Walker {
 }
 
 impl Walker {
-    /// Below `root`, which was found at that path. `directories`: they are visited too. `resume`: a cursor's path and places.
+    /// Below `root`, which was found at that path. `directories`: they are visited too. `resume`: a cursor's
+    /// path and places.
     pub(crate) fn new(
         path: Vec<u8>,
         root: Found,
@@ -298,8 +301,8 @@ impl Walker {
         }
     }
 
-    /// Where the walk goes on in the directory at its path, which lies `depth` levels below the root, where that is on the resume path: a packed
-    /// place, and the name there.
+    /// Where the walk goes on in the directory at its path, which lies `depth` levels below the root, where
+    /// that is on the resume path: a packed place, and the name there.
     fn goes_on(&self, depth: usize) -> Option<(u64, &[u8])> {
         let resume = self.resume.as_ref()?;
         let here = self.path.get(self.root_len + 1..).unwrap_or_default();
@@ -350,8 +353,8 @@ impl Walker {
     }
 }
 
-/// The next of the wanted names, the first one last, and where there are more: the first `room` in byte order, or those of a block's worth from
-/// a place on.
+/// The next of the wanted names, the first one last, and where there are more: the first `room` in byte
+/// order, or those of a block's worth from a place on.
 async fn read_names<M: Media>(
     crawler: &Crawler<'_, M>,
     ino: Ino,

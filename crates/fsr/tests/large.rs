@@ -1,4 +1,5 @@
-//! Directories of many entries: every entry once, in time that grows with them and in memory that does not. What is read is counted.
+//! Directories of many entries: every entry once, in time that grows with them and in memory that does not.
+//! What is read is counted.
 
 mod common;
 
@@ -55,7 +56,8 @@ fn root_blocks(names: usize, directories: bool) -> Vec<Vec<u8>> {
     blocks
 }
 
-/// An ext4 volume without checksums, whose root has `names` entries: each its own empty directory, or all one empty file.
+/// An ext4 volume without checksums, whose root has `names` entries: each its own empty directory, or all one
+/// empty file.
 fn volume(names: usize, directories: bool) -> Vec<u8> {
     let blocks = root_blocks(names, directories);
     let inodes = 12 + if directories { names } else { 1 };

@@ -1,4 +1,5 @@
-//! Who may do what, by the kernel's answers for the same users on a loop mount of the same volume. Needs root.
+//! Who may do what, by the kernel's answers for the same users on a loop mount of the same volume. Needs
+//! root.
 
 mod common;
 
@@ -21,7 +22,8 @@ impl Drop for Mount {
     }
 }
 
-/// The user's side: this test as another user opens, lists and stats each path, and prints what the kernel said.
+/// The user's side: this test as another user opens, lists and stats each path, and prints what the kernel
+/// said.
 #[test]
 fn probe() {
     let Some(list) = std::env::var_os("NEARSIDE_PROBE") else { return };

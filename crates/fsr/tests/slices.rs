@@ -38,7 +38,8 @@ fn directories_are_looked_through_block_by_block_cold_and_warm() {
     }
     let dir = tempfile::tempdir().unwrap();
     names(dir.path());
-    // A directory without an index, whose every block is looked at for a name that is not there; and F2FS's by its hash.
+    // A directory without an index, whose every block is looked at for a name that is not there; and F2FS's
+    // by its hash.
     let linear = ext_image(dir.path(), 64, &["-t", "ext2", "-b", "1024", "-O", "^dir_index"]);
     for (image, blocks) in [(linear, 200), (f2fs_image(dir.path(), 128), 2)] {
         let media = MemoryMedia::new(image);

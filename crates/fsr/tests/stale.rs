@@ -1,4 +1,5 @@
-//! What is given of a volume whose home locations are older than its data, and to whom; and of a directory that may be read and not searched.
+//! What is given of a volume whose home locations are older than its data, and to whom; and of a directory
+//! that may be read and not searched.
 
 mod common;
 

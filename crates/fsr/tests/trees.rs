@@ -10,7 +10,8 @@ use common::*;
 use nearside_fsr::{Config, MemoryMedia, Retriever};
 use nearside_near_data::{Answer, Digest, Operation, SearchOptions};
 
-/// A tree with what trees have: depth, many names, large and empty files, holes, links, no newline at the end.
+/// A tree with what trees have: depth, many names, large and empty files, holes, links, no newline at the
+/// end.
 fn make_tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut put = |path: String, bytes: Vec<u8>| {

@@ -1,5 +1,5 @@
-//! POSIX access control lists as both file systems keep them (xattr `system.posix_acl_access`; S: fs/ext4/acl.c,
-//! fs/f2fs/acl.c: version 1, entries of 4 bytes, or 8 with an id).
+//! POSIX access control lists as both file systems keep them (xattr `system.posix_acl_access`; S:
+//! fs/ext4/acl.c, fs/f2fs/acl.c: version 1, entries of 4 bytes, or 8 with an id).
 
 /// An access ACL, as checked by [`Acl::parse`].
 #[derive(Clone, Debug, PartialEq, Eq)]

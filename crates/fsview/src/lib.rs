@@ -2,13 +2,15 @@
 //!
 //! # Inside
 //!
-//! A [`Volume`] is what the superblock (and F2FS's checkpoint) says; it holds no cache and does no I/O of its own. Every method
-//! takes a [`Source`], through which it asks for *metadata blocks* and nothing else; [`Volume::map`] says where a regular
-//! file's data lie. Whoever implements `Source` sees exactly which blocks an answer depends on, and can cache and watch them.
+//! A [`Volume`] is what the superblock (and F2FS's checkpoint) says; it holds no cache and does no I/O of its
+//! own. Every method takes a [`Source`], through which it asks for *metadata blocks* and nothing else;
+//! [`Volume::map`] says where a regular file's data lie. Whoever implements `Source` sees exactly which
+//! blocks an answer depends on, and can cache and watch them.
 //!
 //! What a read passes through: `Volume::open` -> `lookup` per path component -> `inode` -> `map`.
 //!
-//! Every number is checked, every loop is bounded, and each [`Error`] says what was wrong and at which byte of the volume.
+//! Every number is checked, every loop is bounded, and each [`Error`] says what was wrong and at which byte
+//! of the volume.
 
 use std::ops::Deref;
 
@@ -35,8 +37,8 @@ pub trait Source {
         self.len() == 0
     }
 
-    /// The metadata block of `len` bytes at byte `offset`. `len` is the volume's block size, or 1024 for an ext
-    /// superblock and 4096 before the block size is known.
+    /// The metadata block of `len` bytes at byte `offset`. `len` is the volume's block size, or 1024 for an
+    /// ext superblock and 4096 before the block size is known.
     ///
     /// # Errors
     /// [`Error::Read`]: what the source said.
@@ -88,8 +90,9 @@ impl Volume {
         either!(self, v => v.root())
     }
 
-    /// Bytes of the volume that say where inodes are and nothing else: F2FS's node address table, ext4's group descriptors where they lie
-    /// together. For measurements; what is read of them goes through the source as all else.
+    /// Bytes of the volume that say where inodes are and nothing else: F2FS's node address table, ext4's
+    /// group descriptors where they lie together. For measurements; what is read of them goes through the
+    /// source as all else.
     pub fn table(&self) -> std::ops::Range<u64> {
         either!(self, v => v.table())
     }
@@ -117,9 +120,10 @@ impl Volume {
         either!(self, v => v.lookup(source, dir, name).await)
     }
 
-    /// Appends entries from `cursor` on (one directory block's worth or more, without "." and "..", none of them before the cursor's
-    /// place), and says where to go on; `None` at the end. Begin with [`DirCursor::default`]. Entries of later calls have later places.
-    /// To begin in the middle costs no more than at the start.
+    /// Appends entries from `cursor` on (one directory block's worth or more, without "." and "..", none of
+    /// them before the cursor's place), and says where to go on; `None` at the end. Begin with
+    /// [`DirCursor::default`]. Entries of later calls have later places. To begin in the middle costs no more
+    /// than at the start.
     ///
     /// # Errors
     /// [`Error::NotADirectory`] where `dir` is none; [`Error::Read`] of the source, [`Error::Corrupt`] for
@@ -135,8 +139,8 @@ impl Volume {
         either!(self, v => v.read_dir(source, dir, cursor, entries).await)
     }
 
-    /// Where the bytes of a file lie from byte `from` on: one run, as long as the volume's structures show it at once
-    /// (adjacent runs need not be merged). `None` at or past the end of the file.
+    /// Where the bytes of a file lie from byte `from` on: one run, as long as the volume's structures show it
+    /// at once (adjacent runs need not be merged). `None` at or past the end of the file.
     ///
     /// # Errors
     /// [`Error::Read`] of the source, [`Error::Corrupt`] for structures that contradict themselves,
@@ -145,7 +149,8 @@ impl Volume {
         either!(self, v => v.map(source, inode, from).await)
     }
 
-    /// The bytes of a file whose content lives in its inode (`Run::place` is [`Place::Inline`]), from its first byte, `i_size` of them.
+    /// The bytes of a file whose content lives in its inode (`Run::place` is [`Place::Inline`]), from its
+    /// first byte, `i_size` of them.
     ///
     /// # Errors
     /// [`Error::WrongKind`] where the content lies elsewhere; [`Error::Read`] of the source,
@@ -165,13 +170,15 @@ impl Volume {
         either!(self, v => v.read_link(source, inode).await)
     }
 
-    /// Whether a link's target lies in its inode: to read it reads no block that may have become another file's.
+    /// Whether a link's target lies in its inode: to read it reads no block that may have become another
+    /// file's.
     pub fn link_in_inode(&self, inode: &Inode) -> bool {
         either!(self, v => v.link_in_inode(inode))
     }
 
-    /// Whether a directory's block that was freed, and used again for another file's bytes, is told from a directory's: by its checksum, which
-    /// knows the inode; in F2FS, blocks that the checkpoint names are not used again before the next one.
+    /// Whether a directory's block that was freed, and used again for another file's bytes, is told from a
+    /// directory's: by its checksum, which knows the inode; in F2FS, blocks that the checkpoint names are not
+    /// used again before the next one.
     pub fn tells_directories(&self) -> bool {
         match self {
             Volume::Ext(v) => v.tells_directories(),

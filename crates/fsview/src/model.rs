@@ -107,10 +107,12 @@ pub(crate) enum Body {
     F2fs(crate::f2fs::Body),
 }
 
-/// Where to go on in a directory: at the entries of this [`DirEntry::place`] and later. The default is the start.
+/// Where to go on in a directory: at the entries of this [`DirEntry::place`] and later. The default is the
+/// start.
 ///
-/// A place stays what it is while other entries come and go: in ext's indexed directories it is the name's hash, as in the kernel, in others
-/// where the entry lies. So whoever keeps the place and the name of the last entry that it has seen goes on after it, also much later.
+/// A place stays what it is while other entries come and go: in ext's indexed directories it is the name's
+/// hash, as in the kernel, in others where the entry lies. So whoever keeps the place and the name of the
+/// last entry that it has seen goes on after it, also much later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirCursor {
     /// The place.
@@ -169,10 +171,11 @@ pub struct VolumeInfo {
     pub inodes: Option<u64>,
     /// The names of its features, as mke2fs and mkfs.f2fs call them.
     pub features: Vec<String>,
-    /// Whether a journal or log holds what has not reached home locations: the view is then older than the last durable state.
+    /// Whether a journal or log holds what has not reached home locations: the view is then older than the
+    /// last durable state.
     pub needs_recovery: bool,
-    /// Why blocks that an inode names here may be another file's by now: the volume was not unmounted, and what has happened since is not all in
-    /// home locations. `None`: they are its own.
+    /// Why blocks that an inode names here may be another file's by now: the volume was not unmounted, and
+    /// what has happened since is not all in home locations. `None`: they are its own.
     pub stale: Option<&'static str>,
     /// What a user should know: recovery, errors recorded by the kernel, checkpoints disabled and the like.
     pub warnings: Vec<String>,

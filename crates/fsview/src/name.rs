@@ -1,7 +1,7 @@
 //! What may stand as a name and as a link's target on a volume: one rule for both file systems.
 //!
-//! The kernel's own calls take no other names, so that a volume that holds one was made by hand. Whoever joined it to a path
-//! would name, and follow, another file.
+//! The kernel's own calls take no other names, so that a volume that holds one was made by hand. Whoever
+//! joined it to a path would name, and follow, another file.
 
 /// Longest name in a directory, in bytes.
 pub(crate) const NAME_MAX: usize = 255;

@@ -1,7 +1,8 @@
 //! Partition tables: MBR with extended and logical partitions, and GPT with its backup.
 //!
-//! Here the source is the whole drive. What is read comes in aligned blocks of 4096 bytes (the last one shorter where the
-//! drive ends between). A table that contradicts itself or the drive is an error, not an absent table.
+//! Here the source is the whole drive. What is read comes in aligned blocks of 4096 bytes (the last one
+//! shorter where the drive ends between). A table that contradicts itself or the drive is an error, not an
+//! absent table.
 
 #![deny(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
 

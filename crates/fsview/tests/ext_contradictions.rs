@@ -1,5 +1,5 @@
-//! Structures that contradict themselves or each other, their checksums right or absent: refused, and said where. The kernel refuses
-//! them too (EIO, EUCLEAN).
+//! Structures that contradict themselves or each other, their checksums right or absent: refused, and said
+//! where. The kernel refuses them too (EIO, EUCLEAN).
 
 mod ext_images;
 
@@ -216,7 +216,8 @@ fn a_short_link_beside_a_large_attribute() {
         return;
     }
     let variant = |args| Variant { name: "links", args, after: "" };
-    // What the kernel leaves where it gives a short link an attribute of 20 KB: its blocks are counted as the link's.
+    // What the kernel leaves where it gives a short link an attribute of 20 KB: its blocks are counted as the
+    // link's.
     for (args, good) in
         [("-t ext4 -b 1024 -O ea_inode,^metadata_csum", true), ("-t ext4 -b 1024 -O ^metadata_csum", false)]
     {

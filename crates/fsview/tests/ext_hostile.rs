@@ -1,4 +1,5 @@
-//! Damaged volumes: a flipped bit is found or does not matter, hostile structures are refused by name, nothing loops.
+//! Damaged volumes: a flipped bit is found or does not matter, hostile structures are refused by name,
+//! nothing loops.
 
 mod ext_images;
 
@@ -19,7 +20,8 @@ fn variant(name: &str) -> Variant {
     *VARIANTS.iter().find(|v| v.name == name).unwrap()
 }
 
-/// A small volume with an indexed directory, an extent tree with nodes, inline or block ACLs as the variant has them.
+/// A small volume with an indexed directory, an extent tree with nodes, inline or block ACLs as the variant
+/// has them.
 fn small(dir: &Path, name: &str) -> Vec<u8> {
     let from = dir.join(format!("from-{name}"));
     std::fs::create_dir(&from).unwrap();

@@ -70,7 +70,8 @@ fn a_mended_volume_without_damage_opens() {
     assert_eq!(crc32(!0, b"123456789"), 0x340B_C6D9);
 }
 
-/// A node that names itself as the next, a directory that contains itself, NAT entries that all lead to one block.
+/// A node that names itself as the next, a directory that contains itself, NAT entries that all lead to one
+/// block.
 #[test]
 fn loops_end() {
     let image = Memory::new(decompressed("f2fs/fsynced.img.zst"));

@@ -1,4 +1,5 @@
-//! Names and targets that no path may hold, on volumes that a kernel wrote: refused, and said where, before anyone joins them to a path.
+//! Names and targets that no path may hold, on volumes that a kernel wrote: refused, and said where, before
+//! anyone joins them to a path.
 
 mod f2fs_support;
 
@@ -30,8 +31,8 @@ fn said(answer: Result<impl std::fmt::Debug, Error>) -> String {
     }
 }
 
-/// In blocks and in inodes, of volumes with inode checksums and without: the entries of blocks have none, and an inode's
-/// is not asked for again once the inode is known.
+/// In blocks and in inodes, of volumes with inode checksums and without: the entries of blocks have none, and
+/// an inode's is not asked for again once the inode is known.
 #[test]
 fn names_that_are_none() {
     for (volume_name, dir, name) in [

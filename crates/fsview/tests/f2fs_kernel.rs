@@ -1,5 +1,5 @@
-//! F2FS volumes that a stock kernel wrote (fixtures/f2fs, made by scripts/guest/remake.py), compared with what that
-//! kernel said was on them.
+//! F2FS volumes that a stock kernel wrote (fixtures/f2fs, made by scripts/guest/remake.py), compared with
+//! what that kernel said was on them.
 
 mod f2fs_support;
 
@@ -16,7 +16,8 @@ fn checkpoint_flags(image: &[u8]) -> u32 {
     word(newest + 132)
 }
 
-/// Opens a fixture and compares its tree with a manifest, and whole drives with the tree; `but` are paths that the manifest leaves out.
+/// Opens a fixture and compares its tree with a manifest, and whole drives with the tree; `but` are paths
+/// that the manifest leaves out.
 fn same(name: &str, but: &[&str]) -> (Volume, Memory) {
     let image = Memory::new(decompressed(&format!("f2fs/{name}.img.zst")));
     let volume = now(Volume::open(&image)).unwrap();

@@ -1,5 +1,6 @@
-//! Volumes with `cp_payload`: blocks of a checkpoint pack between its head and the rest, for version bitmaps that outgrow the head. mkfs.f2fs
-//! makes them from about 3.4 TB on; the NAT's bitmap then lies where the SIT's was, and the SIT's in the payload.
+//! Volumes with `cp_payload`: blocks of a checkpoint pack between its head and the rest, for version bitmaps
+//! that outgrow the head. mkfs.f2fs makes them from about 3.4 TB on; the NAT's bitmap then lies where the
+//! SIT's was, and the SIT's in the payload.
 
 mod f2fs_support;
 

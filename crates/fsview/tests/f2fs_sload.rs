@@ -169,8 +169,8 @@ fn compare(options: &[&str]) {
     let mut found = comparable(walk(&volume, &image, &[]).unwrap());
     let mut expected = comparable(expected(&tree));
     if options.iter().any(|o| o.contains("flexible_inline_xattr")) {
-        // sload.f2fs 1.15 spoils files larger than an inode's addresses here: from there on the volume does not hold
-        // what was loaded. What it holds instead, dump.f2fs says.
+        // sload.f2fs 1.15 spoils files larger than an inode's addresses here: from there on the volume does
+        // not hold what was loaded. What it holds instead, dump.f2fs says.
         let spoilt = |path: &Vec<u8>| path.starts_with(b"/size-378060");
         for path in expected.keys().filter(|path| spoilt(path)) {
             assert!(found.remove(path).is_some());

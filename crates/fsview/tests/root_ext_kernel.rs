@@ -1,5 +1,5 @@
-//! The machine's kernel is the oracle: it writes a tree on a loop mount, and the view of the image afterwards equals its
-//! next mount of the same image, in content and metadata.
+//! The machine's kernel is the oracle: it writes a tree on a loop mount, and the view of the image afterwards
+//! equals its next mount of the same image, in content and metadata.
 
 mod ext_images;
 
@@ -145,7 +145,8 @@ fn crowded(variant: Variant, mib: u64, files: usize, name_len: usize) {
     let fsck = run("e2fsck", &["-fyD", image.to_str().unwrap()]);
     assert!(fsck.as_ref().is_ok() || fsck.as_ref().is_err_and(|e| e.contains("exit status: 1")), "{fsck:?}");
     let view = compare(variant.name, &image, &mount);
-    // A block as large as the page, and three levels of small ones: the others differ from these in the view only.
+    // A block as large as the page, and three levels of small ones: the others differ from these in the view
+    // only.
     if matches!(variant.name, "ext4-4k" | "ext4-large_dir") {
         drive::suite(variant.name, &image, &view);
     }

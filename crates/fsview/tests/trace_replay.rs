@@ -1,5 +1,5 @@
-//! The recorded lives of volumes (fixtures/trace): every write that a stock kernel made, replayed; at each mark, after a
-//! sync, the view must equal what that kernel said was there; at the end so must whole drives.
+//! The recorded lives of volumes (fixtures/trace): every write that a stock kernel made, replayed; at each
+//! mark, after a sync, the view must equal what that kernel said was there; at the end so must whole drives.
 
 mod f2fs_support;
 

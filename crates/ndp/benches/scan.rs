@@ -1,8 +1,9 @@
 //! How fast the kernels are, beside the core's read bandwidth or ripgrep over the same bytes in the same run.
 //!
-//! `cargo bench -p nearside-ndp` searches 1 GiB (`FAST=1`: 256 MiB, fewer rounds; `SCAN_MIB` for another size); without `--bench` (as a
-//! test) a few MiB. Data is copied in 128 KiB pieces into a hot buffer and scanned there, as the drive does it. Each figure is the median of
-//! several rounds, taken in turns. `NEARSIDE_RECORD_FILE` names a file to which figures are added as JSON lines.
+//! `cargo bench -p nearside-ndp` searches 1 GiB (`FAST=1`: 256 MiB, fewer rounds; `SCAN_MIB` for another
+//! size); without `--bench` (as a test) a few MiB. Data is copied in 128 KiB pieces into a hot buffer and
+//! scanned there, as the drive does it. Each figure is the median of several rounds, taken in turns.
+//! `NEARSIDE_RECORD_FILE` names a file to which figures are added as JSON lines.
 
 use nearside_loadgen::record::Figure;
 use nearside_ndp::{
@@ -139,7 +140,8 @@ fn run(searcher: &mut Searcher, hot: &mut Hot, data: &[u8]) -> u64 {
     searcher.found()
 }
 
-/// What ripgrep needs for a file of `bytes` beside what it needs to start at all, in GB/s, and the lines it counts.
+/// What ripgrep needs for a file of `bytes` beside what it needs to start at all, in GB/s, and the lines it
+/// counts.
 fn ripgrep(path: &Path, bytes: usize, startup: Duration, arguments: &[&str]) -> Option<(f64, u64)> {
     let start = Instant::now();
     let out = Command::new("rg")

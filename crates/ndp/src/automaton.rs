@@ -1,9 +1,11 @@
-//! A regular expression's matcher that can be interrupted anywhere: a DFA that is made while it runs, over the library's NFA.
+//! A regular expression's matcher that can be interrupted anywhere: a DFA that is made while it runs, over
+//! the library's NFA.
 //!
-//! A state is the list of NFA states that the last byte led to, best first, before the empty steps behind them are taken. Those are taken for
-//! a state and a next byte together: then both sides of the place are known, and `^`, `$` and `\b` need no delay. What came out is
-//! kept in a table, so that the next time costs one look-up. Where nothing is kept yet, or where it cannot be kept (a list that is too
-//! long; a Unicode word boundary beside a byte that is not ASCII), the NFA is followed state by state, and can stop between
+//! A state is the list of NFA states that the last byte led to, best first, before the empty steps behind
+//! them are taken. Those are taken for a state and a next byte together: then both sides of the place are
+//! known, and `^`, `$` and `\b` need no delay. What came out is kept in a table, so that the next time costs
+//! one look-up. Where nothing is kept yet, or where it cannot be kept (a list that is too long; a Unicode
+//! word boundary beside a byte that is not ASCII), the NFA is followed state by state, and can stop between
 //! any two. So the cost of a byte is bounded by the size of the NFA, and the cost of a call by its fuel.
 
 use std::ops::Range;
@@ -197,8 +199,8 @@ impl Automaton {
         hay.get(at).copied()
     }
 
-    /// Searches a part of `hay`: to the right for the end of a match, in reverse from the part's end for the start of one. Pending: the fuel
-    /// is spent, and the same call goes on where it was.
+    /// Searches a part of `hay`: to the right for the end of a match, in reverse from the part's end for the
+    /// start of one. Pending: the fuel is spent, and the same call goes on where it was.
     pub(crate) fn find(
         &self,
         m: &mut Machine,
@@ -294,7 +296,8 @@ impl Automaton {
         row
     }
 
-    /// Follows the NFA from a state's list over a byte to the next list. Ready: the list is in [`Machine::next`].
+    /// Follows the NFA from a state's list over a byte to the next list. Ready: the list is in
+    /// [`Machine::next`].
     fn step(
         &self,
         m: &mut Machine,

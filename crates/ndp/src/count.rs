@@ -1,7 +1,8 @@
 //! Lines, words and bytes, as `LC_ALL=C wc` counts them.
 //!
-//! A word is a run of bytes other than white space (space, and 0x09 to 0x0d) that holds at least one printable ASCII byte: coreutils 9.1
-//! and before neither start nor end a word at a byte that the C locale cannot print.
+//! A word is a run of bytes other than white space (space, and 0x09 to 0x0d) that holds at least one
+//! printable ASCII byte: coreutils 9.1 and before neither start nor end a word at a byte that the C locale
+//! cannot print.
 
 use memchr::memchr_iter;
 
@@ -104,7 +105,8 @@ impl Words {
         }
     }
 
-    /// Where every byte is white or printable, words are the places where one follows the other: no branch per byte.
+    /// Where every byte is white or printable, words are the places where one follows the other: no branch
+    /// per byte.
     fn block(&mut self, block: &[u8; BLOCK]) {
         let mut space = [0u8; BLOCK];
         let mut plain = [0u8; BLOCK];
@@ -138,7 +140,8 @@ impl Counter {
         self.total = Counted::default();
     }
 
-    /// Bytes to feed at once so that a call takes 20 µs or less, also where bytes are neither white nor printable.
+    /// Bytes to feed at once so that a call takes 20 µs or less, also where bytes are neither white nor
+    /// printable.
     pub const SUGGESTED_PIECE: usize = 8 << 10;
 
     /// Takes the next piece.

@@ -1,8 +1,9 @@
 //! One matcher for all of a search's patterns, of whichever kind they are.
 //!
-//! Strings are looked for by the fastest means there are, in windows that fit a slice. What is not a set of strings is an [`Automaton`]; where
-//! its matches must hold strings that are rare, those are looked for first ([`Inner`]). A call that runs out of fuel is pending; the
-//! same call later goes on where it was, as what it has come to is in the [`Cache`].
+//! Strings are looked for by the fastest means there are, in windows that fit a slice. What is not a set of
+//! strings is an [`Automaton`]; where its matches must hold strings that are rare, those are looked for first
+//! ([`Inner`]). A call that runs out of fuel is pending; the same call later goes on where it was, as what it
+//! has come to is in the [`Cache`].
 
 use std::ops::Range;
 use std::task::Poll;
@@ -111,7 +112,8 @@ impl Windows {
     }
 }
 
-/// Looks for a string in windows: `find` gives the start of the first in the bytes that it is shown, and what else the caller needs.
+/// Looks for a string in windows: `find` gives the start of the first in the bytes that it is shown, and what
+/// else the caller needs.
 fn in_windows<T>(
     seek: &mut Option<usize>,
     hay: &[u8],
@@ -143,7 +145,8 @@ fn in_windows<T>(
     }
 }
 
-/// The dearest of the searches for several strings may look at many of them at one place: then a simpler one is taken.
+/// The dearest of the searches for several strings may look at many of them at one place: then a simpler one
+/// is taken.
 pub(crate) fn is_gentle(literals: &[impl AsRef<[u8]>]) -> bool {
     let long = literals.iter().filter(|l| l.as_ref().len() > 16);
     let mut heads: Vec<&[u8]> = long.filter_map(|l| l.as_ref().get(..8)).collect();
@@ -211,8 +214,8 @@ impl Engine {
         }
     }
 
-    /// A place inside the first line at or after `at` that matches: between its first byte and its newline, both
-    /// included. `at` is the start of a line.
+    /// A place inside the first line at or after `at` that matches: between its first byte and its newline,
+    /// both included. `at` is the start of a line.
     #[inline]
     pub(crate) fn find_line(
         &self,

@@ -1,8 +1,9 @@
 //! Work counted in units, so that it can be interrupted anywhere without a look at a clock.
 //!
-//! Whatever could take long takes units before or while it works, and pauses where the slice's are spent: its future is then pending, and
-//! goes on when it is polled again. One unit stands for about a nanosecond of the worst case, so that a slice stays well below 20 µs
-//! on a current core, whatever the pattern and the bytes. The count depends on the input alone: tests hold it without measuring time.
+//! Whatever could take long takes units before or while it works, and pauses where the slice's are spent: its
+//! future is then pending, and goes on when it is polled again. One unit stands for about a nanosecond of the
+//! worst case, so that a slice stays well below 20 µs on a current core, whatever the pattern and the bytes.
+//! The count depends on the input alone: tests hold it without measuring time.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;

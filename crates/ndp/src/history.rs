@@ -83,7 +83,8 @@ impl History {
         }
     }
 
-    /// The stretches with the last `wanted` lines: how many lines to skip in the first, and each as bytes and its lines.
+    /// The stretches with the last `wanted` lines: how many lines to skip in the first, and each as bytes and
+    /// its lines.
     pub(crate) fn last(&self, wanted: u64) -> (u64, impl Iterator<Item = (&[u8], u64)>) {
         let skip = self.lines.saturating_sub(wanted);
         (skip, self.stretches.iter().map(|s| (s.bytes.as_slice(), s.lines)))

@@ -1,7 +1,9 @@
-//! Literals that every match must hold, wherever in it: where they are rare, only the lines around them need the regex.
+//! Literals that every match must hold, wherever in it: where they are rare, only the lines around them need
+//! the regex.
 //!
-//! Looking for literals costs a fraction of a DFA's pass over all bytes. Where they turn out to be frequent, the look at single lines
-//! costs more than it saves: then the regex runs over everything, as without them, and after a while they are tried again.
+//! Looking for literals costs a fraction of a DFA's pass over all bytes. Where they turn out to be frequent,
+//! the look at single lines costs more than it saves: then the regex runs over everything, as without them,
+//! and after a while they are tried again.
 
 use aho_corasick::packed;
 use regex_automata::{MatchKind, util::prefilter::Prefilter};
@@ -34,7 +36,8 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 enum Means {
     Prefilter(Prefilter),
-    /// For several strings of two bytes, which a prefilter thinks too short: where they are frequent, the tally says so.
+    /// For several strings of two bytes, which a prefilter thinks too short: where they are frequent, the
+    /// tally says so.
     Pairs(packed::Searcher),
 }
 

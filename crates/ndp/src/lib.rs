@@ -2,36 +2,41 @@
 //!
 //! # Inside
 //!
-//! This crate knows bytes only: no I/O, no file system, no wire. A file's bytes are *fed* in pieces and in order; results
-//! go to a [`Sink`] of the caller's. An operation is compiled once per command ([`Search::compile`]) and its state
-//! ([`Searcher`], [`Counter`], [`Checksum`]) is made ready for the next file by `begin`, which allocates nothing.
+//! This crate knows bytes only: no I/O, no file system, no wire. A file's bytes are *fed* in pieces and in
+//! order; results go to a [`Sink`] of the caller's. An operation is compiled once per command
+//! ([`Search::compile`]) and its state ([`Searcher`], [`Counter`], [`Checksum`]) is made ready for the next
+//! file by `begin`, which allocates nothing.
 //!
-//! A search passes through: [`pattern`](Search) turns patterns into one expression that cannot match across lines; `engine` makes the matcher
-//! that suits it; `search` cuts pieces into whole lines and keeps what is left over; `walk` finds lines, context and numbers in
-//! a run of whole lines; the sink takes them. [`unordered`] does what can be done with blocks that arrive in any order.
-//! [`naive`] says the same slowly and plainly; property tests hold the two together.
+//! A search passes through: [`pattern`](Search) turns patterns into one expression that cannot match across
+//! lines; `engine` makes the matcher that suits it; `search` cuts pieces into whole lines and keeps what is
+//! left over; `walk` finds lines, context and numbers in a run of whole lines; the sink takes them.
+//! [`unordered`] does what can be done with blocks that arrive in any order. [`naive`] says the same slowly
+//! and plainly; property tests hold the two together.
 //!
 //! # Slices
 //!
-//! Nothing here looks at a clock. Work is counted in units, each about a nanosecond of the worst case, and the futures of a [`Searcher`] and
-//! of [`unordered`] are pending whenever [`SLICE`] of them are spent: at most [`STEP`] more where a step cannot be cut. That holds for every pattern and
-//! every line, where pieces are not longer than suggested. What is not counted: compiling ([`Search::is_cheap`] says where that takes no
-//! longer than a slice), a file's first probe, what the system takes to give and take back the memory of a long line, and the caller's sink.
-//! [`Counter`] and [`Checksum`] work for as long as the piece is: they suggest one that takes a slice or less.
+//! Nothing here looks at a clock. Work is counted in units, each about a nanosecond of the worst case, and
+//! the futures of a [`Searcher`] and of [`unordered`] are pending whenever [`SLICE`] of them are spent: at
+//! most [`STEP`] more where a step cannot be cut. That holds for every pattern and every line, where pieces
+//! are not longer than suggested. What is not counted: compiling ([`Search::is_cheap`] says where that takes
+//! no longer than a slice), a file's first probe, what the system takes to give and take back the memory of a
+//! long line, and the caller's sink. [`Counter`] and [`Checksum`] work for as long as the piece is: they
+//! suggest one that takes a slice or less.
 //!
 //! # Holes
 //!
-//! A file's holes are handed on as so many zeros ([`Searcher::zeros`], [`Gather::zeros`](unordered::Gather::zeros)). Counts and
-//! CRC-32C are put together without a look at them; a search looks at as many as its pattern can tell apart. A line with a hole
-//! is longer than [`MAX_LINE`] only where it must be shown. XXH3 and SHA-256 have no short way: their zeros are fed as bytes.
+//! A file's holes are handed on as so many zeros ([`Searcher::zeros`],
+//! [`Gather::zeros`](unordered::Gather::zeros)). Counts and CRC-32C are put together without a look at them;
+//! a search looks at as many as its pattern can tell apart. A line with a hole is longer than [`MAX_LINE`]
+//! only where it must be shown. XXH3 and SHA-256 have no short way: their zeros are fed as bytes.
 //!
 //! # Memory
 //!
-//! A searcher holds at most: one unfinished line ([`MAX_LINE`] bytes; a longer one is [`Error::LineTooLong`]) plus one
-//! piece; with context before, the lines that may still be wanted, at most [`MAX_HISTORY`] bytes (older lines of context are dropped beyond
-//! that); and the matcher's tables (some MiB). A searcher of strings that only counts or looks for the
-//! first match holds no more of an unfinished line than the longest string.
-//! Counters and checksums hold under a KiB.
+//! A searcher holds at most: one unfinished line ([`MAX_LINE`] bytes; a longer one is [`Error::LineTooLong`])
+//! plus one piece; with context before, the lines that may still be wanted, at most [`MAX_HISTORY`] bytes
+//! (older lines of context are dropped beyond that); and the matcher's tables (some MiB). A searcher of
+//! strings that only counts or looks for the first match holds no more of an unfinished line than the longest
+//! string. Counters and checksums hold under a KiB.
 
 mod automaton;
 mod checksum;
@@ -129,8 +134,8 @@ pub struct Position {
     pub line: u64,
     /// Lines found before it.
     pub found: u64,
-    /// [`Answer::Lines`]: lines of context after a match that are still owed. [`Answer::Matches`]: matches of this
-    /// line that were already delivered.
+    /// [`Answer::Lines`]: lines of context after a match that are still owed. [`Answer::Matches`]: matches of
+    /// this line that were already delivered.
     pub pending: u32,
 }
 

@@ -1,7 +1,7 @@
 //! The same answers, slowly and plainly: the twin that tests and fuzzers hold the fast kernels against.
 //!
-//! It takes a whole file, cuts it into lines, and asks about each line alone, with an engine that was compiled by another way
-//! (no rewriting of the pattern, no look at more than one line, no prefilter).
+//! It takes a whole file, cuts it into lines, and asks about each line alone, with an engine that was
+//! compiled by another way (no rewriting of the pattern, no look at more than one line, no prefilter).
 
 use crate::{Answer, BINARY_PROBE, SearchOptions};
 use regex_automata::nfa::thompson::{self, pikevm::PikeVM};

@@ -1,8 +1,9 @@
 //! From patterns to one expression whose matches lie inside lines.
 //!
-//! Each pattern is parsed by itself (so that an error names it and its flags stay its own), every way to match a newline is
-//! taken out of it, `\A` and `\z` become the line's ends, and the pieces become one alternation. Then a match found
-//! anywhere in a run of many lines is a match in the line around it, and no line without a match need be looked at.
+//! Each pattern is parsed by itself (so that an error names it and its flags stay its own), every way to
+//! match a newline is taken out of it, `\A` and `\z` become the line's ends, and the pieces become one
+//! alternation. Then a match found anywhere in a run of many lines is a match in the line around it, and no
+//! line without a match need be looked at.
 
 use nearside_near_data::{Answer, SearchOptions};
 use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition, literal};
@@ -37,8 +38,8 @@ pub struct Search {
 }
 
 impl Search {
-    /// Compiles patterns. Time and memory are bounded, by tenths of a second and tens of MiB; what needs more is an error. Cannot be interrupted:
-    /// see [`is_cheap`](Self::is_cheap).
+    /// Compiles patterns. Time and memory are bounded, by tenths of a second and tens of MiB; what needs more
+    /// is an error. Cannot be interrupted: see [`is_cheap`](Self::is_cheap).
     ///
     /// # Errors
     /// [`PatternError`]: an expression that is none, or that needs more than the bounds.
@@ -47,8 +48,9 @@ impl Search {
         Ok(Self { options, engine, holes })
     }
 
-    /// Whether [`compile`](Self::compile) takes no longer than a slice or so: for one short string. Whatever needs a parser and an
-    /// automaton takes a tenth of a millisecond and more, and has no place on a thread that others wait for.
+    /// Whether [`compile`](Self::compile) takes no longer than a slice or so: for one short string. Whatever
+    /// needs a parser and an automaton takes a tenth of a millisecond and more, and has no place on a thread
+    /// that others wait for.
     #[must_use]
     pub fn is_cheap(options: &SearchOptions) -> bool {
         let plain = options.fixed && !options.ignore_case && !options.word && !options.line;

@@ -12,14 +12,16 @@ use crate::pattern::Search;
 use crate::walk::{self, WalkState};
 use crate::{BINARY_PROBE, Error, Flow, MAX_LINE, Position, Sink};
 
-/// An unfinished line that grows beyond this gets all the room that a line can need, so that it is never moved again.
+/// An unfinished line that grows beyond this gets all the room that a line can need, so that it is never
+/// moved again.
 const LONG: usize = 128 << 10;
 
 /// Searches one file after another.
 ///
-/// For each file: [`begin`](Self::begin), then [`feed`](Self::feed) for its pieces in order, then [`finish`](Self::finish);
-/// or `begin` and [`whole`](Self::whole), which copies nothing. Each has a form in slices (`feed_sliced` and so on): a future that is pending, and wants no
-/// waker, whenever it has worked for [`SLICE`](crate::SLICE) units; whoever polls it decides when it goes on.
+/// For each file: [`begin`](Self::begin), then [`feed`](Self::feed) for its pieces in order, then
+/// [`finish`](Self::finish); or `begin` and [`whole`](Self::whole), which copies nothing. Each has a form in
+/// slices (`feed_sliced` and so on): a future that is pending, and wants no waker, whenever it has worked for
+/// [`SLICE`](crate::SLICE) units; whoever polls it decides when it goes on.
 #[derive(Debug)]
 pub struct Searcher {
     search: Arc<Search>,
@@ -61,8 +63,8 @@ impl Searcher {
         searcher
     }
 
-    /// Makes ready for a file, from its start (`Position::default()`) or from where an earlier search left off. Allocates
-    /// nothing.
+    /// Makes ready for a file, from its start (`Position::default()`) or from where an earlier search left
+    /// off. Allocates nothing.
     pub fn begin(&mut self, at: Position) {
         let options = &self.search.options;
         self.cache.begin();
@@ -150,7 +152,8 @@ impl Searcher {
         Ok(Flow::Done)
     }
 
-    /// A whole file (or all of it from where the search began) in one piece: `feed` and `finish` without keeping anything.
+    /// A whole file (or all of it from where the search began) in one piece: `feed` and `finish` without
+    /// keeping anything.
     ///
     /// # Errors
     /// Those of [`feed`](Self::feed).
@@ -189,8 +192,9 @@ impl Searcher {
         self.state.found
     }
 
-    /// Where a search can go on: after [`Flow::Full`] at the first line that was not delivered; else at the first line
-    /// that is not finished (at the first that may still become context, where context before is wanted).
+    /// Where a search can go on: after [`Flow::Full`] at the first line that was not delivered; else at the
+    /// first line that is not finished (at the first that may still become context, where context before is
+    /// wanted).
     #[must_use]
     pub fn position(&self) -> Position {
         if let Some(stopped) = self.state.stopped {
@@ -307,7 +311,8 @@ impl Searcher {
         Ok(flow)
     }
 
-    /// Searches a line with `hidden` zeros more than are there. It can be counted, or found to be binary; it cannot be shown.
+    /// Searches a line with `hidden` zeros more than are there. It can be counted, or found to be binary; it
+    /// cannot be shown.
     async fn end_shortened(&mut self, line: &[u8], hidden: u64, sink: &mut impl Sink) -> Result<Flow, Error> {
         let Self { search, cache, state, fuel, .. } = &mut *self;
         let options = &search.options;
@@ -329,8 +334,9 @@ impl Searcher {
         Ok(flow)
     }
 
-    /// Takes `len` zeros of the file, in time that does not grow with them, and says how many: all, or none where they are wanted as bytes
-    /// (a line that may have to be shown; the first bytes of a file; a pattern that counts NULs).
+    /// Takes `len` zeros of the file, in time that does not grow with them, and says how many: all, or none
+    /// where they are wanted as bytes (a line that may have to be shown; the first bytes of a file; a pattern
+    /// that counts NULs).
     pub fn zeros(&mut self, len: u64) -> u64 {
         if self.done {
             return len;
@@ -423,8 +429,8 @@ impl Opening {
     }
 }
 
-/// An unfinished line of a search that only counts literals: it is searched part by part, and no more of it is kept than
-/// a literal across the border of two parts needs.
+/// An unfinished line of a search that only counts literals: it is searched part by part, and no more of it
+/// is kept than a literal across the border of two parts needs.
 #[derive(Debug, Default)]
 struct LongLine {
     len: u64,

@@ -1,8 +1,9 @@
 //! A literal's finder, fitted to the bytes that it searches.
 //!
-//! The finder looks for two of the literal's bytes at their distance and compares the rest only there; it takes the two that are rare in
-//! text at large. In a log full of digits that may be a digit, and every second place where the look stops is in vain. So a sample of a
-//! long file says which bytes are rare in it, and the finder is made again.
+//! The finder looks for two of the literal's bytes at their distance and compares the rest only there; it
+//! takes the two that are rare in text at large. In a log full of digits that may be a digit, and every
+//! second place where the look stops is in vain. So a sample of a long file says which bytes are rare in it,
+//! and the finder is made again.
 
 use memchr::arch::all::packedpair::HeuristicFrequencyRank;
 use memchr::memmem::{Finder, FinderBuilder};

@@ -1,13 +1,14 @@
-//! Operations whose blocks may arrive in any order: the paper's data provider (DAC'23 III-C) hands blocks on as the medium
-//! delivers them, where the operation allows it.
+//! Operations whose blocks may arrive in any order: the paper's data provider (DAC'23 III-C) hands blocks on
+//! as the medium delivers them, where the operation allows it.
 //!
-//! Each block is scanned alone and leaves a summary; summaries of neighbours join, and joining is associative, so that
-//! the last summary is that of the file, whatever the order. [`Gather`] keeps those that wait for a neighbour.
-//! [`CountLines`] (the answers Count and First of a search), [`CountWords`] and [`SumCrc32c`] work this way; lines, matched parts,
-//! XXH3 and SHA-256 need their bytes in order.
+//! Each block is scanned alone and leaves a summary; summaries of neighbours join, and joining is
+//! associative, so that the last summary is that of the file, whatever the order. [`Gather`] keeps those that
+//! wait for a neighbour. [`CountLines`] (the answers Count and First of a search), [`CountWords`] and
+//! [`SumCrc32c`] work this way; lines, matched parts, XXH3 and SHA-256 need their bytes in order.
 //!
-//! Memory: a search keeps of each stretch without a missing block its first and its last line's bytes: at most twice
-//! [`MAX_LINE`] a stretch, and as many stretches as the caller lets blocks run ahead. The others keep some words.
+//! Memory: a search keeps of each stretch without a missing block its first and its last line's bytes: at
+//! most twice [`MAX_LINE`] a stretch, and as many stretches as the caller lets blocks run ahead. The others
+//! keep some words.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use crate::pattern::Search;
 use crate::search::Opening;
 use crate::{Counted, Error, Flow, MAX_LINE, walk, zeros};
 
-/// An operation over blocks in any order. Its futures are pending at the end of each slice, as those of a [`Searcher`](crate::Searcher).
+/// An operation over blocks in any order. Its futures are pending at the end of each slice, as those of a
+/// [`Searcher`](crate::Searcher).
 #[allow(async_fn_in_trait, reason = "used generically, never as a trait object")]
 pub trait Unordered {
     /// What a stretch of the file leaves behind.
@@ -35,7 +37,8 @@ pub trait Unordered {
     /// [`Error::LineTooLong`].
     async fn scan(&mut self, offset: u64, bytes: &[u8]) -> Result<Self::Summary, Error>;
 
-    /// What a stretch of so many zeros leaves, without a look at each; `None` where there is no way but to scan them.
+    /// What a stretch of so many zeros leaves, without a look at each; `None` where there is no way but to
+    /// scan them.
     fn zeros(&mut self, len: u64) -> Option<Self::Summary> {
         let _ = len;
         None
@@ -115,7 +118,8 @@ impl<O: Unordered> Gather<O> {
         self.add(place, summary).await
     }
 
-    /// Takes `len` zeros at `offset`, in time that does not grow with them. `None`: they are wanted as bytes, and none was taken.
+    /// Takes `len` zeros at `offset`, in time that does not grow with them. `None`: they are wanted as bytes,
+    /// and none was taken.
     ///
     /// # Errors
     /// Those of [`feed`](Self::feed).
@@ -133,7 +137,8 @@ impl<O: Unordered> Gather<O> {
         }
     }
 
-    /// Takes a hole of `len` bytes at `offset`, at once. The answer is that of [`zeros_sliced`](Self::zeros_sliced).
+    /// Takes a hole of `len` bytes at `offset`, at once. The answer is that of
+    /// [`zeros_sliced`](Self::zeros_sliced).
     ///
     /// # Errors
     /// Those of [`feed`](Self::feed).
@@ -207,7 +212,8 @@ impl<O: Unordered> Gather<O> {
     }
 }
 
-/// A search that answers how many lines are found ([`Answer::Count`]), or whether any is ([`Answer::Files`]: 0 or 1).
+/// A search that answers how many lines are found ([`Answer::Count`]), or whether any is ([`Answer::Files`]:
+/// 0 or 1).
 #[derive(Debug)]
 pub struct CountLines {
     search: Arc<Search>,

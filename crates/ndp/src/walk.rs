@@ -1,7 +1,8 @@
-//! Finding lines in a run of whole lines: the loop that goes from match to match, and the context around them.
+//! Finding lines in a run of whole lines: the loop that goes from match to match, and the context around
+//! them.
 //!
-//! It never looks at a line in which nothing can match: it asks the engine for the next match, then looks for the newlines on
-//! both sides of it. Counting does not even look to the left.
+//! It never looks at a line in which nothing can match: it asks the engine for the next match, then looks for
+//! the newlines on both sides of it. Counting does not even look to the left.
 
 use std::task::{Poll, ready};
 
@@ -159,7 +160,8 @@ impl<'a> Selected<'a> {
         }
     }
 
-    /// The next line, as far as the fuel goes. It is asked for every line: not a future, which costs more than a short line.
+    /// The next line, as far as the fuel goes. It is asked for every line: not a future, which costs more
+    /// than a short line.
     #[inline]
     fn poll_next(&mut self, cache: &mut Cache, fuel: &mut Fuel) -> Poll<Option<Range>> {
         if fuel.is_spent() {

@@ -1,8 +1,9 @@
 //! Long runs of zeros (holes), handled without looking at each of them.
 //!
-//! A matcher that has read enough NULs goes around in circles: whether a line matches depends then only on where in the circle
-//! it leaves. [`Holes`] knows from the expression how many NULs are enough and how long the circles are; so a run of any length is
-//! searched as one of the least length that no expression could tell from it. A CRC of zeros is put together from its halves.
+//! A matcher that has read enough NULs goes around in circles: whether a line matches depends then only on
+//! where in the circle it leaves. [`Holes`] knows from the expression how many NULs are enough and how long
+//! the circles are; so a run of any length is searched as one of the least length that no expression could
+//! tell from it. A CRC of zeros is put together from its halves.
 
 use regex_syntax::hir::{Class, Hir, HirKind};
 
@@ -31,8 +32,9 @@ impl Holes {
     pub(crate) fn of(hir: &Hir) -> Option<Holes> {
         let mut circles = Circles { period: 1, count: 0 };
         let longest = circles.longest(hir)?;
-        // By the way through the matcher: a path without circles, then circles, of which whole multiples of the period can be left
-        // out as long as fewer of each length would not do; one of each stays, since others may begin in it.
+        // By the way through the matcher: a path without circles, then circles, of which whole multiples of
+        // the period can be left out as long as fewer of each length would not do; one of each stays, since
+        // others may begin in it.
         let least = longest + CIRCLE * circles.period + CIRCLE * circles.count + 2;
         (least + circles.period <= MOST).then_some(Holes { least, period: circles.period })
     }
@@ -52,7 +54,8 @@ struct Circles {
 }
 
 impl Circles {
-    /// The most NULs on a way through the expression that goes around no circle twice; `None`: too many, or in too long circles.
+    /// The most NULs on a way through the expression that goes around no circle twice; `None`: too many, or
+    /// in too long circles.
     fn longest(&mut self, hir: &Hir) -> Option<u64> {
         let most = |len: u64| (len <= MOST).then_some(len);
         match hir.kind() {

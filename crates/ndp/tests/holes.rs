@@ -1,4 +1,5 @@
-//! Runs of zeros taken at once, against the same bytes one by one; and runs that no one could look at one by one.
+//! Runs of zeros taken at once, against the same bytes one by one; and runs that no one could look at one by
+//! one.
 
 use std::sync::Arc;
 
@@ -212,7 +213,8 @@ fn searched(pattern: &str, text: bool, answer: Answer, parts: &[Part]) -> (Vec<E
     (seen.0, result.map(|()| searcher.found()))
 }
 
-/// 16 TiB of zeros within a line: counted, told to be binary, passed over; an error only where the line would have to be shown.
+/// 16 TiB of zeros within a line: counted, told to be binary, passed over; an error only where the line would
+/// have to be shown.
 #[test]
 fn a_line_of_16_tib() {
     let parts = [&b"first\nopen"[..], b"closed\nthird end\n"].map(|bytes| Part::Bytes(bytes.to_vec()));

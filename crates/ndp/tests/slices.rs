@@ -1,4 +1,5 @@
-//! No slice is longer than promised, whatever the pattern and the line: counted in units of work, not in time.
+//! No slice is longer than promised, whatever the pattern and the line: counted in units of work, not in
+//! time.
 
 use nearside_ndp::unordered::{CountLines, Gather};
 use nearside_ndp::{
@@ -9,8 +10,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// Patterns of the kind that held a drive for a second each, for one line. None has strings that each match must hold: those are looked for
-/// first, and what does not hold them costs little.
+/// Patterns of the kind that held a drive for a second each, for one line. None has strings that each match
+/// must hold: those are looked for first, and what does not hold them costs little.
 const HOSTILE: [&str; 4] = [
     "(?:a{0,200}b?){0,200}[c-h]",
     "(?:[a-z]{0,90}[0-9]?){0,600}[A-Z]",

@@ -197,7 +197,8 @@ fn unicode_is_ripgreps() {
         r"[^\w\s]+",
         r"\w\B",
     ];
-    // Before 14, a word's match took the character before it as well (ripgrep's change log, 14.0.0: `-w` uses half boundaries).
+    // Before 14, a word's match took the character before it as well (ripgrep's change log, 14.0.0: `-w` uses
+    // half boundaries).
     let version = String::from_utf8(Command::new("rg").arg("--version").output().unwrap().stdout).unwrap();
     let major = version.split([' ', '.']).nth(1).and_then(|major| major.parse::<u32>().ok());
     let older = major.is_none_or(|major| major < 14);
@@ -372,7 +373,8 @@ fn first_difference(a: &str, b: &str) -> String {
     format!("line {at}: ours {:?}, theirs {:?}", a.lines().nth(at), b.lines().nth(at))
 }
 
-/// coreutils 9.5 and later take a byte that cannot be printed for a part of a word; 9.1, which we follow, did not.
+/// coreutils 9.5 and later take a byte that cannot be printed for a part of a word; 9.1, which we follow, did
+/// not.
 fn wc_counts_unprintable_words() -> bool {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), b"\x01").unwrap();

@@ -2,8 +2,9 @@
 //!
 //! # Inside
 //!
-//! A [`Record`] borrows its bytes where it can: from the retriever's buffers on the way out, from the reply's on the way in. NVMe
-//! status covers carriage and form; what became of the files is in [`Reply::failure`] and the records. [`wire`] is the codec.
+//! A [`Record`] borrows its bytes where it can: from the retriever's buffers on the way out, from the reply's
+//! on the way in. NVMe status covers carriage and form; what became of the files is in [`Reply::failure`] and
+//! the records. [`wire`] is the codec.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -29,7 +30,8 @@ pub const MAX_BUFFER: usize = 1024 * 1024;
 /// A near-data request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Which partition holds the volume: 0 the only one with a known file system (or the whole namespace), else its number.
+    /// Which partition holds the volume: 0 the only one with a known file system (or the whole namespace),
+    /// else its number.
     pub partition: u32,
     /// For whom permissions are checked.
     pub credentials: Credentials,
@@ -61,9 +63,11 @@ pub enum Target {
     Volume,
     /// One absolute path, as it is: no byte of it stands for anything else.
     Path(Vec<u8>),
-    /// All regular files (for `List`: all entries) below an absolute path, symbolic links not followed below it: in byte order of names, but
-    /// for directories of more than 128 KiB, whose entries come in the directory's own order. An optional glob restricts which files, matched against the base name (with '/', against the
-    /// path below the root of the tree); those that match `exclude` are left out, directories with all below them.
+    /// All regular files (for `List`: all entries) below an absolute path, symbolic links not followed below
+    /// it: in byte order of names, but for directories of more than 128 KiB, whose entries come in the
+    /// directory's own order. An optional glob restricts which files, matched against the base name (with
+    /// '/', against the path below the root of the tree); those that match `exclude` are left out,
+    /// directories with all below them.
     Tree {
         /// Root of the tree; a regular file is a tree of one.
         root: Vec<u8>,
@@ -74,9 +78,11 @@ pub enum Target {
         /// Deepest level: 0 is the root itself; `u32::MAX` for no limit.
         max_depth: u32,
     },
-    /// An absolute path with `*`, `?`, `[...]`, `{a,b}` and `**`, matched in the drive; after a backslash a byte is itself.
+    /// An absolute path with `*`, `?`, `[...]`, `{a,b}` and `**`, matched in the drive; after a backslash a
+    /// byte is itself.
     Glob(Vec<u8>),
-    /// The existing near-data path: the host has located the data. Ranges of the namespace in bytes, in file order; `None` offsets are holes.
+    /// The existing near-data path: the host has located the data. Ranges of the namespace in bytes, in file
+    /// order; `None` offsets are holes.
     Blocks {
         /// The file's size: ranges are cut there.
         size: u64,
@@ -125,15 +131,17 @@ pub enum Operation {
     List,
     /// Metadata of each target, as [`Record::Entry`].
     Stat,
-    /// Where the file's bytes lie: [`Record::Extent`]s, for `--locate host` done by asking the drive, and for tools.
+    /// Where the file's bytes lie: [`Record::Extent`]s, for `--locate host` done by asking the drive, and for
+    /// tools.
     Map,
 }
 
 /// A search, with grep's meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchOptions {
-    /// Patterns: a line that matches any is found; without any, no line is. The regex crate's syntax, with Unicode as ripgrep has it, `^`
-    /// and `$` at a line's ends. A pattern that is not UTF-8 is one over bytes.
+    /// Patterns: a line that matches any is found; without any, no line is. The regex crate's syntax, with
+    /// Unicode as ripgrep has it, `^` and `$` at a line's ends. A pattern that is not UTF-8 is one over
+    /// bytes.
     pub patterns: Vec<Vec<u8>>,
     /// Patterns are literals (`-F`). One that holds newlines is several, as in grep.
     pub fixed: bool,
@@ -151,8 +159,9 @@ pub struct SearchOptions {
     pub answer: Answer,
     /// Stop after that many lines in each file (`-m`).
     pub max_count: Option<u64>,
-    /// Do not look for NUL bytes (`-a`). Without it, a file with a NUL where it is probed, or before the end of a found line, answers
-    /// [`Record::BinaryMatches`] in place of that line. Counts are counts of lines either way.
+    /// Do not look for NUL bytes (`-a`). Without it, a file with a NUL where it is probed, or before the end
+    /// of a found line, answers [`Record::BinaryMatches`] in place of that line. Counts are counts of lines
+    /// either way.
     pub text: bool,
     /// Lines before a match that are also wanted (`-B`; [`Answer::Lines`]).
     pub before: u32,
@@ -160,7 +169,8 @@ pub struct SearchOptions {
     pub after: u32,
     /// Say nothing about files without a match; at the end one [`Record::Total`] counts them.
     pub only_matching_files: bool,
-    /// Count line numbers (`-n`; [`Answer::Lines`] and [`Answer::Matches`]): it costs a second look at every byte.
+    /// Count line numbers (`-n`; [`Answer::Lines`] and [`Answer::Matches`]): it costs a second look at every
+    /// byte.
     pub numbers: bool,
 }
 
@@ -213,7 +223,8 @@ pub struct Cursor {
     pub found: u64,
     /// Bytes of the line at `offset` that were delivered already (a line may be longer than a buffer).
     pub within: u64,
-    /// Lines of context still owed after the last match; of matched parts, those of the line at `offset` that were delivered.
+    /// Lines of context still owed after the last match; of matched parts, those of the line at `offset` that
+    /// were delivered.
     pub pending: u32,
     /// For [`Record::Total`], which the last reply carries.
     pub totals: SearchTotals,
@@ -282,7 +293,8 @@ pub enum Failure {
     Cancelled,
     /// Permission denied to the user whom the drive makes of the one who asks; whom, and why.
     DeniedAs(String),
-    /// Permission denied, since what the volume says of its files may be out of date, and their blocks another file's; why.
+    /// Permission denied, since what the volume says of its files may be out of date, and their blocks
+    /// another file's; why.
     NeedsRecovery(String),
 }
 
@@ -369,7 +381,8 @@ pub enum Record<'a> {
     },
     /// A file's metadata.
     Entry(Entry<'a>),
-    /// A name in a directory that the user may read but not search: of what it names there is no more to be had.
+    /// A name in a directory that the user may read but not search: of what it names there is no more to be
+    /// had.
     Name {
         /// Path (Stat, Tree) or name (List of a directory).
         path: Cow<'a, [u8]>,
@@ -423,7 +436,8 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// What is known of a name in a directory that may be read and not searched ([`Record::Name`]): its type, and nothing more.
+    /// What is known of a name in a directory that may be read and not searched ([`Record::Name`]): its type,
+    /// and nothing more.
     pub fn of_name(path: Cow<'a, [u8]>, kind: u16) -> Self {
         Self {
             path,

@@ -1,7 +1,7 @@
 //! Block maps, the way before extents: twelve direct blocks, then one, two and three levels of indirect ones.
 //!
-//! A zero at any level is a hole as large as what it would have covered. Pointers have no checksum; a block of them is
-//! believed only as a whole.
+//! A zero at any level is a hole as large as what it would have covered. Pointers have no checksum; a block
+//! of them is believed only as a whole.
 
 use super::Volume;
 use super::bytes::{index, le32};
@@ -49,8 +49,8 @@ impl Volume {
         }
     }
 
-    /// All pointers of a table, as the kernel does (`ext4_check_blockref`): one that leads out of the volume makes the others
-    /// unworthy of belief.
+    /// All pointers of a table, as the kernel does (`ext4_check_blockref`): one that leads out of the volume
+    /// makes the others unworthy of belief.
     fn check_pointers(&self, table: &[u8]) -> Result<(), String> {
         let (words, _) = table.as_chunks::<4>();
         let bad = |pointer: u64| pointer != 0 && !self.within(pointer, 1);

@@ -1,7 +1,8 @@
 //! The checksums: CRC32c chained from a seed (feature metadata_csum), and CRC16 (feature uninit_bg).
 //!
-//! The volume's seed is CRC32c of its UUID or a field of the superblock (metadata_csum_seed); each inode has its own,
-//! continued with its number and generation, for what belongs to it (inode, extent blocks, directory blocks).
+//! The volume's seed is CRC32c of its UUID or a field of the superblock (metadata_csum_seed); each inode has
+//! its own, continued with its number and generation, for what belongs to it (inode, extent blocks, directory
+//! blocks).
 
 /// A running CRC32c without the final inversion, as ext4 chains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! Directories: the entries of a block, linear lookup, listing.
 //!
-//! A directory is a file of blocks, each filled with entries of its own; index blocks look like one empty entry, so that
-//! reading every block in order is right for indexed directories too. An inline directory has two areas of entries in its
-//! inode, the first after its parent's number. An entry in use is only parsed here, never copied, until it is listed.
+//! A directory is a file of blocks, each filled with entries of its own; index blocks look like one empty
+//! entry, so that reading every block in order is right for indexed directories too. An inline directory has
+//! two areas of entries in its inode, the first after its parent's number. An entry in use is only parsed
+//! here, never copied, until it is listed.
 
 use super::bytes::{index, le16, le32, wide};
 use super::feature::{compat, incompat};
@@ -83,7 +84,8 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// Record lengths of 64 KiB blocks hold 18 bits in 16: the lowest two of 65536 and more are where multiples of 4 have none.
+/// Record lengths of 64 KiB blocks hold 18 bits in 16: the lowest two of 65536 and more are where multiples
+/// of 4 have none.
 fn record_len(raw: u16, block_size: u32) -> u32 {
     if block_size < 0x1_0000 {
         return u32::from(raw);
@@ -348,8 +350,8 @@ impl Volume {
         Ok((next < dir.blocks).then_some(DirCursor { place: next.wrapping_shl(self.sb.block_shift) }))
     }
 
-    /// Appends the entries of a block (or of an inline area), whose first byte is byte `base` of the directory. `dots`: it begins with
-    /// "." and "..".
+    /// Appends the entries of a block (or of an inline area), whose first byte is byte `base` of the
+    /// directory. `dots`: it begins with "." and "..".
     pub(super) fn list_block(
         &self,
         dir: &Directory<'_>,

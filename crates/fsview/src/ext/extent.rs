@@ -1,8 +1,10 @@
-//! Extent trees. The root is in the inode; a node holds indexes (depth above 0) or extents, sorted by file block.
+//! Extent trees. The root is in the inode; a node holds indexes (depth above 0) or extents, sorted by file
+//! block.
 //!
-//! A node is believed only as a whole: whoever asks for one of its blocks has all of its entries checked, as the kernel does
-//! (`__ext4_ext_check`): that they are in order and apart, lie within the volume, and begin where the parent says. A
-//! walk reads one node per level, at most five, each one level lower than the last: it cannot loop.
+//! A node is believed only as a whole: whoever asks for one of its blocks has all of its entries checked, as
+//! the kernel does (`__ext4_ext_check`): that they are in order and apart, lie within the volume, and begin
+//! where the parent says. A walk reads one node per level, at most five, each one level lower than the last:
+//! it cannot loop.
 
 use super::Volume;
 use super::bytes::{halves, le16, le32};

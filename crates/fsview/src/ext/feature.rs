@@ -130,7 +130,8 @@ impl Features {
         self.ro_compat & bit != 0
     }
 
-    /// Every name, in mke2fs's order of the words; a bit without a name is `FEATURE_C13`, `FEATURE_I20`, `FEATURE_R31`.
+    /// Every name, in mke2fs's order of the words; a bit without a name is `FEATURE_C13`, `FEATURE_I20`,
+    /// `FEATURE_R31`.
     pub(super) fn names(self) -> Vec<String> {
         let mut all = names(self.compat, COMPAT, 'C');
         all.extend(names(self.incompat, INCOMPAT, 'I'));

@@ -12,7 +12,8 @@ use crate::{Error, Source};
 impl Superblock {
     /// The volume's block in which descriptor block `nr` lies.
     fn descriptor_block(&self, nr: u32, per_block: u32) -> Option<u64> {
-        // The superblock's own block: 1 where a block is 1 KiB, else 0, also on bigalloc with its first data block 0.
+        // The superblock's own block: 1 where a block is 1 KiB, else 0, also on bigalloc with its first data
+        // block 0.
         let small = self.block_shift == 10;
         if !self.features.incompat(incompat::META_BG) || nr < self.first_meta_bg {
             return u64::from(small).checked_add(1)?.checked_add(u64::from(nr));
@@ -34,7 +35,8 @@ impl Superblock {
         u64::from(if meta { all.min(self.first_meta_bg) } else { all })
     }
 
-    /// Whether any of these blocks, which the volume has, belongs to the superblock, a copy, or the descriptors behind it.
+    /// Whether any of these blocks, which the volume has, belongs to the superblock, a copy, or the
+    /// descriptors behind it.
     pub(super) fn is_reserved(&self, start: u64, blocks: u64) -> bool {
         let per_group = u64::from(self.blocks_per_group);
         let descriptors = self.descriptor_blocks();

@@ -1,5 +1,5 @@
-//! The hashes of names that directory indexes are sorted by: legacy, half MD4 and TEA, each with signed or unsigned
-//! characters. (Siphash, version 6, belongs to encrypted casefolded directories, which are refused.)
+//! The hashes of names that directory indexes are sorted by: legacy, half MD4 and TEA, each with signed or
+//! unsigned characters. (Siphash, version 6, belongs to encrypted casefolded directories, which are refused.)
 
 /// A hash function and the signedness of its characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

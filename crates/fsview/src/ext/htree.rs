@@ -1,7 +1,8 @@
 //! Directory indexes (hash trees): from a name's hash to the one or few blocks that can hold it.
 //!
-//! The root is the directory's block 0, after its "." and ".."; inner nodes look like one free entry. Both hold pairs of
-//! {hash, block}, sorted, of which the first pair's hash is where the count is kept. At most three levels of nodes.
+//! The root is the directory's block 0, after its "." and ".."; inner nodes look like one free entry. Both
+//! hold pairs of {hash, block}, sorted, of which the first pair's hash is where the count is kept. At most
+//! three levels of nodes.
 
 use super::Volume;
 use super::bytes::{le16, le32};
@@ -50,7 +51,8 @@ pub(super) fn node_place(block: &[u8], form: Form) -> Option<Place> {
     is_root.then_some(ROOT)
 }
 
-/// Whether a node's checksum holds: it follows the last pair that there is room for and covers the pairs in use.
+/// Whether a node's checksum holds: it follows the last pair that there is room for and covers the pairs in
+/// use.
 pub(super) fn checksum_holds(block: &[u8], Place(at): Place, seed: Crc) -> bool {
     let holds = || {
         let limit = usize::from(le16(block, at)?);
@@ -160,8 +162,8 @@ impl Volume {
         Err(self.bad_entry(dir, dir.body.at, "its index loops"))
     }
 
-    /// The way through the index to the leaf of a hash, which is made of the index's hash function; `None` where there is no index that is
-    /// understood.
+    /// The way through the index to the leaf of a hash, which is made of the index's hash function; `None`
+    /// where there is no index that is understood.
     async fn descend_by<S: Source>(
         &self,
         source: &S,
@@ -204,7 +206,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Goes on to the next leaf; the hash from which it is, with the bit that says that it continues the one before.
+    /// Goes on to the next leaf; the hash from which it is, with the bit that says that it continues the one
+    /// before.
     async fn next_leaf<S: Source>(
         &self,
         source: &S,
@@ -227,8 +230,9 @@ impl Volume {
         Ok(Some(next))
     }
 
-    /// Appends the entries whose hashes are `from` or later and that lie in the leaf that this leads to, ordered by hash and name, and where to
-    /// go on. Leaves that continue one hash count as one. `None` where there is no index that is understood.
+    /// Appends the entries whose hashes are `from` or later and that lie in the leaf that this leads to,
+    /// ordered by hash and name, and where to go on. Leaves that continue one hash count as one. `None` where
+    /// there is no index that is understood.
     pub(super) async fn list_by_index<S: Source>(
         &self,
         source: &S,
@@ -268,7 +272,8 @@ impl Volume {
         let listed = entries.get_mut(first..).unwrap_or_default();
         for entry in &mut *listed {
             let hash = version.hash(&entry.name, self.sb.hash_seed);
-            // Nobody who looks the name up finds it there; and whoever goes on from it would come to another leaf.
+            // Nobody who looks the name up finds it there; and whoever goes on from it would come to another
+            // leaf.
             if hash < start || end.is_some_and(|end| hash >= end) {
                 return Err(bad("an entry lies in a block to which its index does not lead"));
             }
@@ -282,8 +287,8 @@ impl Volume {
         }
     }
 
-    /// Reads the inner node in the directory's block `nr` into the path, and says which block it leads to: by the hash,
-    /// or its first.
+    /// Reads the inner node in the directory's block `nr` into the path, and says which block it leads to: by
+    /// the hash, or its first.
     async fn descend<S: Source>(
         &self,
         source: &S,

@@ -263,7 +263,8 @@ impl Volume {
     }
 }
 
-/// Stored and computed checksum, where they differ. The stored one is 32 bits where the inode has room, else 16.
+/// Stored and computed checksum, where they differ. The stored one is 32 bits where the inode has room, else
+/// 16.
 fn checksum_mismatch(raw: &[u8], extra: u16, seed: Crc) -> Option<(u32, u32)> {
     let part = |from: usize, to: usize| raw.get(from..to).unwrap_or(&[]);
     let low = le16(raw, 0x7C).unwrap_or(0);

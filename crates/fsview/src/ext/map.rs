@@ -1,4 +1,5 @@
-//! From a byte of a file to where it lies, whichever way the inode keeps that; and links, whose content is so found.
+//! From a byte of a file to where it lies, whichever way the inode keeps that; and links, whose content is so
+//! found.
 
 use super::bytes::index;
 use super::feature::{incompat, ro_compat};
@@ -84,9 +85,9 @@ impl Volume {
             && start.checked_add(blocks).is_some_and(|end| end <= self.sb.blocks)
     }
 
-    /// Whether blocks of a file can lie there: within the volume, and clear of the superblock's copies and the group
-    /// descriptors behind them. (Where a group's bitmaps and inodes lie its descriptor says, whose block changes with every
-    /// allocation: a mapping is not to depend on that.)
+    /// Whether blocks of a file can lie there: within the volume, and clear of the superblock's copies and
+    /// the group descriptors behind them. (Where a group's bitmaps and inodes lie its descriptor says, whose
+    /// block changes with every allocation: a mapping is not to depend on that.)
     pub(super) fn holds(&self, start: u64, blocks: u64) -> bool {
         self.within(start, blocks) && !self.sb.is_reserved(start, blocks)
     }
@@ -133,7 +134,8 @@ impl Volume {
         mapped.min(counted).wrapping_shl(self.sb.block_shift)
     }
 
-    /// The target of a symbolic link: in the inode where it is short and has no blocks, else inline or in one block.
+    /// The target of a symbolic link: in the inode where it is short and has no blocks, else inline or in one
+    /// block.
     pub(super) async fn link_target<S: Source>(&self, source: &S, inode: &Inode) -> Result<Vec<u8>, Error> {
         if inode.kind != FileKind::Symlink {
             return Err(Error::WrongKind);
@@ -176,8 +178,9 @@ impl Volume {
         body.is_inline() || self.is_short_link(inode, body)
     }
 
-    /// Whether a link's target is in `i_block`: it is short, and no block is allocated but perhaps one of attributes. With
-    /// ea_inode, the blocks of large attributes are counted as the link's: then the size alone decides, as in the kernel.
+    /// Whether a link's target is in `i_block`: it is short, and no block is allocated but perhaps one of
+    /// attributes. With ea_inode, the blocks of large attributes are counted as the link's: then the size
+    /// alone decides, as in the kernel.
     fn is_short_link(&self, inode: &Inode, body: &Body) -> bool {
         if self.sb.features.incompat(incompat::EA_INODE) {
             return inode.size < 60;

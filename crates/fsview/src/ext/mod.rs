@@ -1,8 +1,9 @@
 //! ext2, ext3 and ext4.
 //!
-//! A read passes: `superblock` (once) -> `group` (where a group's inodes lie) -> `inode` -> for a name `htree` or `dir`, for
-//! bytes `extent` or `blockmap` (or the inode itself: inline data). `xattr` finds ACLs and the rest of inline data, `csum`
-//! and `hash` are arithmetic. Journals are not read: the view is that of home locations.
+//! A read passes: `superblock` (once) -> `group` (where a group's inodes lie) -> `inode` -> for a name
+//! `htree` or `dir`, for bytes `extent` or `blockmap` (or the inode itself: inline data). `xattr` finds ACLs
+//! and the rest of inline data, `csum` and `hash` are arithmetic. Journals are not read: the view is that of
+//! home locations.
 
 #![deny(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
 

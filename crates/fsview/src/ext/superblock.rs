@@ -1,8 +1,8 @@
 //! The superblock (1024 bytes at byte 1024): geometry, features, state.
 //!
-//! It is checked once, when the volume is opened; everything after that relies on what [`Superblock::parse`] holds true:
-//! sizes are powers of two within limits, the groups cover the inodes and the volume lies within the source.
-//! Backup superblocks are not used: a damaged primary is an error.
+//! It is checked once, when the volume is opened; everything after that relies on what [`Superblock::parse`]
+//! holds true: sizes are powers of two within limits, the groups cover the inodes and the volume lies within
+//! the source. Backup superblocks are not used: a damaged primary is an error.
 
 use super::bytes::{halves, le16, le32};
 use super::csum::{Crc, crc16};

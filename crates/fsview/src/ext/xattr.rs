@@ -1,4 +1,5 @@
-//! Extended attributes, in the inode's tail and in a block of their own: only as far as ACLs and inline data need them.
+//! Extended attributes, in the inode's tail and in a block of their own: only as far as ACLs and inline data
+//! need them.
 
 use super::bytes::{index, le16, le32, wide};
 use super::inode::{Body, RawInode};
@@ -27,8 +28,8 @@ fn entry_len(len: u8) -> usize {
     usize::from(len).wrapping_add(16).next_multiple_of(4)
 }
 
-/// What is wrong with an area, as the kernel checks it (`check_xattrs`): its entries end, their values lie behind them and
-/// within the area.
+/// What is wrong with an area, as the kernel checks it (`check_xattrs`): its entries end, their values lie
+/// behind them and within the area.
 fn check(area: &[u8], first: usize) -> Result<(), &'static str> {
     let mut end = first;
     loop {
@@ -70,8 +71,8 @@ fn check(area: &[u8], first: usize) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Looks for an attribute in an area of entries that begin at byte `first` of `area`; value offsets count from the
-/// area's start. The error says what is wrong with the area.
+/// Looks for an attribute in an area of entries that begin at byte `first` of `area`; value offsets count
+/// from the area's start. The error says what is wrong with the area.
 pub(super) fn find<'a>(
     area: &'a [u8],
     first: usize,
@@ -106,7 +107,8 @@ pub(super) fn find<'a>(
     }
 }
 
-/// The attribute area of an inode's tail, which follows the fields that `extra` counts; `None` where there is none.
+/// The attribute area of an inode's tail, which follows the fields that `extra` counts; `None` where there is
+/// none.
 pub(super) fn inode_area(raw: &[u8], extra: u16) -> Option<&[u8]> {
     let at = usize::from(extra).checked_add(128)?;
     if le32(raw, at)? != MAGIC {
@@ -168,7 +170,8 @@ impl Volume {
         Ok(block)
     }
 
-    /// The first bytes of inline content, 60 in the inode and the rest in its tail: two areas, the second possibly empty.
+    /// The first bytes of inline content, 60 in the inode and the rest in its tail: two areas, the second
+    /// possibly empty.
     pub(super) fn inline_areas<'a, B: std::ops::Deref<Target = [u8]>>(
         &self,
         raw: &'a RawInode<B>,

@@ -1,6 +1,6 @@
-//! The checkpoint (S: fs/f2fs/checkpoint.c): two packs, a segment apart. A pack is valid when its first and its last
-//! block are sound and carry the same version; of two valid packs the higher version counts. So a pack that is being
-//! written while we look does not count before its last block is there.
+//! The checkpoint (S: fs/f2fs/checkpoint.c): two packs, a segment apart. A pack is valid when its first and
+//! its last block are sound and carry the same version; of two valid packs the higher version counts. So a
+//! pack that is being written while we look does not count before its last block is there.
 
 use std::sync::Arc;
 

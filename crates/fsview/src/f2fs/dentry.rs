@@ -1,5 +1,5 @@
-//! Directory entries (S: include/linux/f2fs_fs.h): a bitmap of used slots, the slots' heads, the slots' names of eight
-//! bytes each; a longer name runs on into the next slots. In a block, or smaller, in the inode.
+//! Directory entries (S: include/linux/f2fs_fs.h): a bitmap of used slots, the slots' heads, the slots' names
+//! of eight bytes each; a longer name runs on into the next slots. In a block, or smaller, in the inode.
 
 use super::fields::{BLOCK, index, u8_at, u16_at, u32_at};
 use crate::FileKind;

@@ -1,6 +1,7 @@
-//! Looking a name up and listing a directory (S: fs/f2fs/dir.c). A directory's blocks are a hash table of levels: each
-//! has twice the buckets of the one above, a bucket has two blocks (four far down), and a name is in the bucket of its
-//! hash on one of them. So a look-up reads a few blocks per level; a listing reads all blocks in order.
+//! Looking a name up and listing a directory (S: fs/f2fs/dir.c). A directory's blocks are a hash table of
+//! levels: each has twice the buckets of the one above, a bucket has two blocks (four far down), and a name
+//! is in the bucket of its hash on one of them. So a look-up reads a few blocks per level; a listing reads
+//! all blocks in order.
 
 use super::checkpoint::Checkpoint;
 use super::dentry::Entries;

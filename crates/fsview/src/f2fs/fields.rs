@@ -34,7 +34,8 @@ pub(super) fn corrupt(what: impl Into<String>, at: u64) -> Error {
     Error::Corrupt { what: what.into(), at }
 }
 
-/// The byte at `offset`. Zero past the end, which a block of checked length and a constant offset do not reach.
+/// The byte at `offset`. Zero past the end, which a block of checked length and a constant offset do not
+/// reach.
 pub(super) fn u8_at(bytes: &[u8], offset: usize) -> u8 {
     bytes.get(offset).copied().unwrap_or(0)
 }

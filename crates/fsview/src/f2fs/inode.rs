@@ -1,6 +1,6 @@
-//! The inode (S: fs/f2fs/inode.c): a node block whose first 360 bytes are attributes, then, with `extra_attr`, more of
-//! them, then either addresses of blocks or, after one reserved word, the content itself; at the end of that area the
-//! inline extended attributes.
+//! The inode (S: fs/f2fs/inode.c): a node block whose first 360 bytes are attributes, then, with
+//! `extra_attr`, more of them, then either addresses of blocks or, after one reserved word, the content
+//! itself; at the end of that area the inline extended attributes.
 
 use super::checkpoint::Checkpoint;
 use super::fields::{BLOCK, Nid, checksum, corrupt, index, u8_at, u16_at, u32_at, u64_at};
@@ -202,7 +202,8 @@ fn is_inline(kind: FileKind, inline: u8) -> Result<bool, String> {
     Ok(held != 0)
 }
 
-/// Whether so many bytes are within what `count` addresses reach, or within the inode's own room where they are there.
+/// Whether so many bytes are within what `count` addresses reach, or within the inode's own room where they
+/// are there.
 fn check_size(size: u64, count: u32, room: Option<usize>) -> Result<(), String> {
     if size.div_ceil(4096) > node::most_blocks(count) {
         return Err(format!("{size} bytes"));
@@ -215,7 +216,8 @@ fn check_size(size: u64, count: u32, room: Option<usize>) -> Result<(), String> 
     }
 }
 
-/// Verifies the inode's checksum, which covers the volume's UUID, the number, the generation and the whole block.
+/// Verifies the inode's checksum, which covers the volume's UUID, the number, the generation and the whole
+/// block.
 fn check(block: &[u8], sb: &Superblock, ino: Ino) -> Result<(), String> {
     const FIELD: usize = INODE_ADDRESSES + 8;
     let found = u32_at(block, FIELD);

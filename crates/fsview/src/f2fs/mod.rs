@@ -1,11 +1,13 @@
 //! F2FS: from the superblock over the checkpoint and the node address table to nodes, entries and blocks.
 //!
-//! A [`Volume`] holds what the superblock and the newest checkpoint say: the areas, the NAT's version bitmap and its
-//! journal. `open` reads a handful of blocks (a superblock, both ends of both checkpoint packs, one summary, the head
-//! of the roll-forward chain) and is meant to be run again whenever one of them has been written. What it shows is the
-//! tree of that checkpoint; what fsync has added since is reported as `needs_recovery` and not shown.
+//! A [`Volume`] holds what the superblock and the newest checkpoint say: the areas, the NAT's version bitmap
+//! and its journal. `open` reads a handful of blocks (a superblock, both ends of both checkpoint packs, one
+//! summary, the head of the roll-forward chain) and is meant to be run again whenever one of them has been
+//! written. What it shows is the tree of that checkpoint; what fsync has added since is reported as
+//! `needs_recovery` and not shown.
 //!
-//! A look-up passes: `dir` (which block) -> `node` (where is it) -> `nat` (where is the node) -> `dentry` -> `inode`.
+//! A look-up passes: `dir` (which block) -> `node` (where is it) -> `nat` (where is the node) -> `dentry` ->
+//! `inode`.
 
 #![cfg_attr(
     not(test),

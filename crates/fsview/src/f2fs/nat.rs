@@ -1,5 +1,5 @@
-//! The node address table: where each node is now. An entry in the checkpoint's journal comes before the table's; of
-//! the table's two copies the checkpoint's bitmap says which counts, block by block.
+//! The node address table: where each node is now. An entry in the checkpoint's journal comes before the
+//! table's; of the table's two copies the checkpoint's bitmap says which counts, block by block.
 
 use super::checkpoint::Checkpoint;
 use super::fields::{Addr, Nid, corrupt, index, read, u32_at};

@@ -1,6 +1,6 @@
-//! Node blocks and the tree that they make (S: fs/f2fs/node.c): an inode holds addresses, then two direct nodes, two
-//! indirect ones and a double indirect one. Every node names its inode and its place in the tree in its footer; both
-//! are checked, so that a node cannot stand for another and no chain of them can loop.
+//! Node blocks and the tree that they make (S: fs/f2fs/node.c): an inode holds addresses, then two direct
+//! nodes, two indirect ones and a double indirect one. Every node names its inode and its place in the tree
+//! in its footer; both are checked, so that a node cannot stand for another and no chain of them can loop.
 
 use super::checkpoint::Checkpoint;
 use super::fields::{Addr, BLOCK, Nid, corrupt, index, read, u32_at, u64_at};
@@ -136,7 +136,8 @@ pub(super) fn most_blocks(in_inode: u32) -> u64 {
         .fold(u64::from(in_inode), |sum, blocks| sum.saturating_add(*blocks))
 }
 
-/// The way to a block beyond those in the inode: `block` counts from the first of these. `None` past the largest file.
+/// The way to a block beyond those in the inode: `block` counts from the first of these. `None` past the
+/// largest file.
 fn way(block: u64) -> Option<Way> {
     let per_node = PER_NODE_64;
     let direct = |entry, place| Step { entry, place, below: 1 };

@@ -1,5 +1,5 @@
-//! Whether fsync has left something newer than the checkpoint (S: fs/f2fs/recovery.c): a chain of node blocks in the
-//! warm node log that repeat the checkpoint's version. Only its beginning is read; it is not applied.
+//! Whether fsync has left something newer than the checkpoint (S: fs/f2fs/recovery.c): a chain of node blocks
+//! in the warm node log that repeat the checkpoint's version. Only its beginning is read; it is not applied.
 
 use super::checkpoint::{CRC_RECOVERY, Checkpoint, NOCRC_RECOVERY, UMOUNT};
 use super::fields::read;
@@ -7,7 +7,8 @@ use super::node::{FSYNC_FLAG, Footer};
 use super::superblock::Superblock;
 use crate::{Error, Source};
 
-/// Nodes of the chain that are looked at. A chain longer than this without an fsync among them counts as holding one.
+/// Nodes of the chain that are looked at. A chain longer than this without an fsync among them counts as
+/// holding one.
 const LOOKED_AT: u32 = 32;
 
 /// Whether a node was written after this checkpoint and before the next.

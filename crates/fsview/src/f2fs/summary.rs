@@ -1,5 +1,6 @@
-//! The NAT journal (S: fs/f2fs/segment.c, `restore_curseg_summaries`): node addresses newer than the table, kept in
-//! the hot data log's summary. Compact form: at the front of the block; normal form: behind 512 summary entries.
+//! The NAT journal (S: fs/f2fs/segment.c, `restore_curseg_summaries`): node addresses newer than the table,
+//! kept in the hot data log's summary. Compact form: at the front of the block; normal form: behind 512
+//! summary entries.
 
 use super::fields::{Addr, Nid, corrupt, index, number, u16_at, u32_at};
 use super::superblock::Superblock;

@@ -1,5 +1,6 @@
-//! The superblock (S: include/linux/f2fs_fs.h): two copies, 1024 bytes into the first two blocks. The first that is
-//! sound counts. It says where the areas lie; the relations between them are those the kernel insists on.
+//! The superblock (S: include/linux/f2fs_fs.h): two copies, 1024 bytes into the first two blocks. The first
+//! that is sound counts. It says where the areas lie; the relations between them are those the kernel insists
+//! on.
 
 use super::fields::{Addr, BLOCK, MAGIC, checksum, corrupt, read, u8_at, u16_at, u32_at, u64_at};
 use crate::{Error, Source};

@@ -1,5 +1,6 @@
-//! Extended attributes (S: fs/f2fs/xattr.c): one area, of which the first part may be at the end of the inode and the
-//! rest in a node of its own; a header, then entries to a zero word. Here only the access ACL is wanted.
+//! Extended attributes (S: fs/f2fs/xattr.c): one area, of which the first part may be at the end of the inode
+//! and the rest in a node of its own; a header, then entries to a zero word. Here only the access ACL is
+//! wanted.
 
 use super::checkpoint::Checkpoint;
 use super::fields::{Nid, corrupt, u8_at, u16_at, u32_at};

@@ -164,7 +164,8 @@ fn below(dir: &Path, name: &[u8]) -> PathBuf {
     dir.join(std::ffi::OsStr::from_bytes(name))
 }
 
-/// Fills a directory with what any user can make: files of telling sizes, links, deep paths, odd names, a hole.
+/// Fills a directory with what any user can make: files of telling sizes, links, deep paths, odd names, a
+/// hole.
 pub fn plant(root: &Path, seed: u64) -> std::io::Result<()> {
     let mut random = Random(seed);
     let sizes = root.join("sizes");
@@ -269,7 +270,8 @@ impl Drop for Mount {
     }
 }
 
-/// Adds what only root and a kernel can make: owners, devices, unwritten extents, access lists, fragments, odd times.
+/// Adds what only root and a kernel can make: owners, devices, unwritten extents, access lists, fragments,
+/// odd times.
 pub fn plant_as_root(root: &Path, block: u64, seed: u64) -> Result<(), String> {
     let mut random = Random(seed);
     plant_owners(root)?;

@@ -39,7 +39,8 @@ impl Damaged {
         Some(bytes)
     }
 
-    /// Makes the checksums of both checkpoint packs' blocks right again, so that damage in them is not merely refused.
+    /// Makes the checksums of both checkpoint packs' blocks right again, so that damage in them is not merely
+    /// refused.
     pub fn mend_checkpoints(&mut self) {
         let Some(superblock) = self.block(0, 4096) else { return };
         let cp = u64::from(u32::from_le_bytes(superblock[1024 + 76..][..4].try_into().unwrap())) * 4096;
@@ -84,8 +85,8 @@ impl Source for Damaged {
     }
 }
 
-/// Asks everything of a volume, taking errors as they come, until the tree or the budget ends. What it learns is not
-/// judged: only that it ends, without a panic.
+/// Asks everything of a volume, taking errors as they come, until the tree or the budget ends. What it learns
+/// is not judged: only that it ends, without a panic.
 pub fn exercise(source: &Damaged) {
     let Ok(volume) = now(Volume::open(source)) else { return };
     let _ = format!("{:?}", volume.info());

@@ -1,4 +1,5 @@
-//! What the F2FS tests share: images as sources, manifests as the guest writes them, and the walk that makes one.
+//! What the F2FS tests share: images as sources, manifests as the guest writes them, and the walk that makes
+//! one.
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub mod damage;
@@ -151,7 +152,8 @@ pub fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// Everything under the root except the content of `unread`, with the questions a drive asks: listed, then looked up by name, then read.
+/// Everything under the root except the content of `unread`, with the questions a drive asks: listed, then
+/// looked up by name, then read.
 pub fn walk<I: Image>(volume: &Volume, image: &I, unread: &[&str]) -> Result<Manifest, Error> {
     let mut found = Manifest::new();
     let mut todo = vec![(Vec::new(), volume.root())];

@@ -19,9 +19,9 @@
 //! item, record: type u16 (an item's bit 15: optional), flags u16, length u32, value, zeros up to 8
 //! ```
 //!
-//! A reply's records come first, then the status text, then the cursor, so that records can be written as they arise.
-//! An item that the drive does not know is refused by its number, or skipped where it is marked optional; required flags
-//! that it does not know are refused, optional ones are not looked at.
+//! A reply's records come first, then the status text, then the cursor, so that records can be written as
+//! they arise. An item that the drive does not know is refused by its number, or skipped where it is marked
+//! optional; required flags that it does not know are refused, optional ones are not looked at.
 //!
 //! Nothing here panics on any bytes, and nothing is allocated beyond what the bytes at hand hold.
 #![deny(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]

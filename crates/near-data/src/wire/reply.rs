@@ -104,8 +104,8 @@ pub struct ReplyWriter {
 }
 
 impl ReplyWriter {
-    /// A reply of at most `limit` bytes (a multiple of 8; what is over is not used). `None` below the header's length. The vector is
-    /// emptied and used.
+    /// A reply of at most `limit` bytes (a multiple of 8; what is over is not used). `None` below the
+    /// header's length. The vector is emptied and used.
     pub fn new(mut out: Vec<u8>, limit: usize) -> Option<ReplyWriter> {
         let limit = limit & !7;
         if limit < REPLY_HEADER {

@@ -255,7 +255,8 @@ struct Parts {
 
 /// Reads a request. Bytes after the length in its header are not looked at.
 ///
-/// Paths may be too long and patterns may not compile: that is for the drive's file semantics to answer, not a fault of form.
+/// Paths may be too long and patterns may not compile: that is for the drive's file semantics to answer, not
+/// a fault of form.
 ///
 /// # Errors
 /// [`WireError`]: the byte at which it is no request, and why.

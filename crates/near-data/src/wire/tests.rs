@@ -363,7 +363,8 @@ fn golden_search() {
         ..SearchOptions::default()
     };
     let bytes = encode_request(&Request { operation: Operation::Search(search), ..plain() });
-    // Behind the items of the plain request: the pattern, then flags, answer, context before and after, limit.
+    // Behind the items of the plain request: the pattern, then flags, answer, context before and after,
+    // limit.
     let golden = [
         10, 0, 0, 0, 2, 0, 0, 0, b'a', b'b', 0, 0, 0, 0, 0, 0, //
         11, 0, 0, 0, 24, 0, 0, 0, 0x81, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0,
