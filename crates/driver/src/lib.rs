@@ -1,4 +1,6 @@
-//! The host's side of the queues: a controller's initialisation, queue pairs, completion policies, initiators.
+#![doc = include_str!("../README.md")]
+//!
+//! # Inside
 //!
 //! - [`Transport`] is one queue, for one thread: submit, ring, poll. It never waits unless told to, and takes the time as a parameter.
 //!   [`Controller`] makes them, and passes admin commands. Two doors stand behind these: [`QueuePair`] and [`Driver`] over shared

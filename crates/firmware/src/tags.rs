@@ -395,7 +395,7 @@ impl HostTags {
             }
             self.stop(entry);
             entry.owners.retain(|owner| !gone(owner));
-            // Whoever else waits for it learns at once that it is no more; or whoever asks for it later.
+            // Others that wait for it learn at once that it is gone; those that ask later learn it then.
             entry.state = TagState::Failed(Status::ABORT_REQUESTED);
             !self.stop_waiting_all(entry.tag) && !entry.owners.is_empty()
         });

@@ -61,7 +61,7 @@ impl<V> Cache<V> {
             self.evict();
         }
         self.weight += weight;
-        // Not used yet: the hand has just been here, so it lives for a whole round all the same.
+        // Not used yet: the hand has just been here, so it still lives for a whole round.
         let slot = CacheSlot { hash, weight, used: false, value: Some(value) };
         let index = match self.free.pop() {
             Some(index) => {

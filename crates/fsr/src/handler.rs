@@ -407,7 +407,7 @@ impl<M: Media> Run<'_, M> {
             Work::Stat | Work::List => {
                 let link = match found.inode.kind {
                     FileKind::Symlink => match crawler.link(&found).await {
-                        // The link is there all the same.
+                        // The link itself is still shown.
                         Err(Failure::NeedsRecovery(_)) => None,
                         link => Some(link?),
                     },

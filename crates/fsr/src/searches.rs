@@ -9,7 +9,7 @@ const MOST: usize = 16;
 /// Bytes of all of them.
 const BYTES: usize = 32 << 20;
 
-/// The searches of late, the last one used at the end.
+/// The most recent searches, the last used at the end.
 #[derive(Default)]
 pub(crate) struct Searches {
     kept: Mutex<Vec<Arc<Search>>>,

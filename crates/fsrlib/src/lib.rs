@@ -1,4 +1,6 @@
-//! FSRLib (DAC'23 III-A): the host library for near-data commands.
+#![doc = include_str!("../README.md")]
+//!
+//! # Inside
 //!
 //! It has the three duties that the paper gives it: packaging the parameters of a near-data task, constructing the
 //! command, and sending it. A whole operation on a path is one command; what comes back is the answer.
@@ -10,9 +12,6 @@
 //! The same session also does what the paper compares with, over the same transport, so that what FSR saves can be
 //! measured ([`Route`]): the existing near-data path (the host locates the file by reading the file system's blocks, and
 //! sends the block list) and the operation wholly on the host.
-//!
-//! What it does not do: it opens no images and starts no drive (whoever has a transport does), and it holds no
-//! state of an answer: a cursor in the reply says where to go on.
 
 mod carrier;
 mod describe;

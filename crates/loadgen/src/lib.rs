@@ -1,4 +1,6 @@
-//! The load generator: its engines, and the parts that benchmarks use.
+#![doc = include_str!("../README.md")]
+//!
+//! # Inside
 //!
 //! A run passes so: a [`Plan`] (streams of a [`Workload`] with [`Arrivals`]) -> [`Generator`], a state machine that a runner of [`run`]
 //! steps in real or simulated time -> an [`Engine`] -> [`Outcome`], response times from when operations were due.

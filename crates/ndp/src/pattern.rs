@@ -42,7 +42,7 @@ impl Search {
     /// is an error. Cannot be interrupted: see [`is_cheap`](Self::is_cheap).
     ///
     /// # Errors
-    /// [`PatternError`]: an expression that is none, or that needs more than the bounds.
+    /// [`PatternError`]: an expression that is not valid, or that needs more than the bounds.
     pub fn compile(options: SearchOptions) -> Result<Self, PatternError> {
         let (engine, holes) = engine(&options)?;
         Ok(Self { options, engine, holes })
