@@ -9,10 +9,13 @@ without() { printf '\n== %s: left out, %s\n' "$1" "$2"; }
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --no-deps --locked -q
 
-step "packages"
-mapfile -t private < <(grep -l '^publish = false' crates/*/Cargo.toml | cut -d/ -f2)
-cargo package --workspace --no-verify --allow-dirty --offline -q "${private[@]/#/--exclude=nearside-}"
-rm -rf "${CARGO_TARGET_DIR:-target}/package"
+# All at once, since each wants the others: from cargo 1.90 on.
+if printf '1.90\n%s\n' "$(cargo --version | cut -d' ' -f2)" | sort -VC; then
+  step "packages"
+  mapfile -t private < <(grep -l '^publish = false' crates/*/Cargo.toml | cut -d/ -f2)
+  cargo package --workspace --no-verify --allow-dirty --offline -q "${private[@]/#/--exclude=nearside-}"
+  rm -rf "${CARGO_TARGET_DIR:-target}/package"
+else without "packages" "cargo is older than 1.90"; fi
 
 oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 installed=$(rustup toolchain list 2>/dev/null | sed -n "s/^\($oldest\(\.[0-9]*\)\?\)-.*/\1/p" | tail -1)
