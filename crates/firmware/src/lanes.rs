@@ -21,7 +21,7 @@ enum LaneCommand {
 }
 
 #[derive(Default)]
-struct Orders {
+struct LaneQueue {
     list: Vec<LaneCommand>,
     /// The lane has come to its end: nothing is taken any more.
     closed: bool,
@@ -31,7 +31,7 @@ struct Orders {
 pub(crate) struct LaneHandle {
     crew: Arc<Crew>,
     full: AtomicBool,
-    orders: Mutex<Orders>,
+    orders: Mutex<LaneQueue>,
     /// Tasks that it has.
     load: AtomicUsize,
 }
@@ -41,7 +41,7 @@ impl LaneHandle {
         LaneHandle { crew, full: AtomicBool::new(false), orders: Mutex::default(), load: AtomicUsize::new(0) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Orders> {
+    fn lock(&self) -> MutexGuard<'_, LaneQueue> {
         self.orders.lock().unwrap_or_else(|e| e.into_inner())
     }
 

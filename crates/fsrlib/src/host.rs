@@ -412,6 +412,9 @@ impl Batch for Done<'_, '_> {
 
 impl<T: Transport> Session<T> {
     /// Reads any bytes of the namespace by ordinary Reads of whole blocks, counting them.
+    ///
+    /// # Errors
+    /// [`Error`]: the drive refused or failed a Read.
     pub fn read_bytes(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
         let block = u64::from(self.transport.block_size()).max(512);
         let start = offset / block * block;

@@ -3,6 +3,9 @@
 use nearside_near_data::{Credentials, MAX_GROUPS};
 
 /// The effective user and group of this process, and its supplementary groups.
+///
+/// # Errors
+/// The system's.
 pub fn own_credentials() -> std::io::Result<Credentials> {
     let groups = rustix::process::getgroups()?;
     Ok(Credentials {

@@ -144,7 +144,7 @@ impl<T: Transport> Session<T> {
         self
     }
 
-    /// The same, from now on.
+    /// Whether the host keeps the metadata blocks that it read, from now on ([`Session::with_host_cache`]).
     pub fn set_host_cache(&mut self, cached: bool) {
         if self.host_cached != cached {
             // The host's view was opened for the other way.
@@ -187,18 +187,21 @@ impl<T: Transport> Session<T> {
         &self.transport
     }
 
-    /// The same, to change it.
+    /// The transport, to change it.
     pub fn transport_mut(&mut self) -> &mut T {
         &mut self.transport
     }
 
     /// Sends one request as exactly one command, and decodes what comes back. A refusal of the request as a whole is in
     /// [`Reply::failure`], not an error.
+    ///
+    /// # Errors
+    /// [`Error`]: the command did not reach the drive, or its answer is no reply.
     pub fn call(&mut self, request: &Request) -> Result<Reply<'_>, Error> {
         self.exchange(None, request)
     }
 
-    /// As [`Session::call`], by the drive or by the host in its stead.
+    /// Sends one request, to the drive or to the host in its stead.
     pub(crate) fn exchange(
         &mut self,
         host: Option<&mut Host>,
@@ -233,6 +236,9 @@ impl<T: Transport> Session<T> {
 
     /// Opens the host's own view of the volume, as mounting it would, where the route needs one and there is none: finds the volume and
     /// reads its superblock. Done by the first [`Session::stream`] otherwise.
+    ///
+    /// # Errors
+    /// [`Error`]: there is no volume, or the drive failed a Read.
     pub fn mount(&mut self) -> Result<(), Error> {
         if self.route != Route::Drive && self.host.is_none() {
             self.host = Some(Host::open(self, self.host_cached)?);
@@ -242,6 +248,9 @@ impl<T: Transport> Session<T> {
 
     /// Does an operation and hands each record to `sink` as it arrives, until there are no more or `sink` breaks.
     /// Answers of any length: memory is bounded by one reply.
+    ///
+    /// # Errors
+    /// [`Error`]: the request as a whole was refused, or the drive could not be asked.
     pub fn stream(
         &mut self,
         ask: &Ask,
@@ -316,6 +325,9 @@ impl<T: Transport> Session<T> {
     }
 
     /// A command that does nothing: what remains is the round trip.
+    ///
+    /// # Errors
+    /// [`Error`]: the drive refused, or could not be asked.
     pub fn nop(&mut self) -> Result<Summary, Error> {
         let ask = Ask { target: Target::Volume, operation: Operation::Nop, follow: true };
         let before = self.totals;

@@ -57,6 +57,9 @@ impl From<Error> for Ended {
 
 impl SocketTransport {
     /// Connects to the socket at `path` (without the prefix).
+    ///
+    /// # Errors
+    /// [`Error`]: nobody serves that socket, or no attached drive does.
     pub fn connect(path: &Path) -> Result<SocketTransport, Error> {
         let name = format!("{PREFIX}{}", path.display());
         let stream = UnixStream::connect(path).map_err(Error::io(name.clone()))?;
@@ -64,6 +67,9 @@ impl SocketTransport {
     }
 
     /// A drive at the other end of a stream that is connected already; `name` is for messages.
+    ///
+    /// # Errors
+    /// [`Error`]: the other end is no attached drive.
     pub fn over(stream: UnixStream, name: String) -> Result<SocketTransport, Error> {
         let hello = Hello { capacity: 0, block_size: 512 };
         let mut transport = SocketTransport { stream, name, path: None, hello };

@@ -107,7 +107,10 @@ fn denied(path: &Path) -> Error {
 }
 
 impl KernelTransport {
-    /// Looks what a device is. An error is one that a user should know of: the drive is Nearside's, and cannot be asked.
+    /// Looks what a device is.
+    ///
+    /// # Errors
+    /// [`Error`], which a user should know of: the drive is Nearside's, and cannot be asked.
     pub fn find(path: &Path) -> Result<Found, Error> {
         let ours_by_name = || model_in_sysfs(path).is_some_and(|model| model.starts_with(MODEL));
         let opened = |path: &Path, queue| match Device::open(path, queue) {
