@@ -34,7 +34,7 @@ impl CpuTimes {
 /// saw: exact in sum, by ticks in the split on kernels without precise accounting.
 ///
 /// # Errors
-/// As getrusage.
+/// Those of getrusage(2).
 pub fn thread_times() -> io::Result<CpuTimes> {
     times(libc::RUSAGE_THREAD)
 }
@@ -42,7 +42,7 @@ pub fn thread_times() -> io::Result<CpuTimes> {
 /// CPU times of the process, threads that have ended included.
 ///
 /// # Errors
-/// As getrusage.
+/// Those of getrusage(2).
 pub fn process_times() -> io::Result<CpuTimes> {
     times(libc::RUSAGE_SELF)
 }
@@ -63,7 +63,7 @@ fn times(who: libc::c_int) -> io::Result<CpuTimes> {
 /// (wait4). What its output pipes hold is to be read before.
 ///
 /// # Errors
-/// As wait4.
+/// Those of wait4(2).
 pub fn wait_with_peak(child: Child) -> io::Result<(ExitStatus, u64)> {
     let id = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
@@ -84,7 +84,7 @@ pub fn wait_with_peak(child: Child) -> io::Result<(ExitStatus, u64)> {
 /// CPU time of the calling thread, user and system together, to the nanosecond (CLOCK_THREAD_CPUTIME_ID).
 ///
 /// # Errors
-/// As clock_gettime.
+/// Those of clock_gettime(2).
 pub fn thread_cpu_ns() -> io::Result<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: clock_gettime writes one timespec, owned here.
@@ -97,7 +97,7 @@ pub fn thread_cpu_ns() -> io::Result<u64> {
 /// The cores that the calling thread may run on, in order.
 ///
 /// # Errors
-/// As sched_getaffinity.
+/// Those of sched_getaffinity(2).
 pub fn allowed_cores() -> io::Result<Vec<usize>> {
     let mut set = std::mem::MaybeUninit::<libc::cpu_set_t>::zeroed();
     // SAFETY: the kernel writes at most the size given to memory of that size, owned here.
@@ -116,7 +116,7 @@ pub fn allowed_cores() -> io::Result<Vec<usize>> {
 /// Keeps the calling thread on some cores.
 ///
 /// # Errors
-/// As sched_setaffinity; a core that the set cannot name is `InvalidInput`.
+/// Those of sched_setaffinity(2); a core that the set cannot name is `InvalidInput`.
 pub fn pin_to_cores(cores: &[usize]) -> io::Result<()> {
     let mut set = std::mem::MaybeUninit::<libc::cpu_set_t>::zeroed();
     for core in cores {
@@ -134,7 +134,7 @@ pub fn pin_to_cores(cores: &[usize]) -> io::Result<()> {
 /// Keeps the calling thread on one core.
 ///
 /// # Errors
-/// As [`pin_to_cores`].
+/// Those of [`pin_to_cores`].
 pub fn pin_to_core(core: usize) -> io::Result<()> {
     pin_to_cores(&[core])
 }
@@ -143,7 +143,7 @@ pub fn pin_to_core(core: usize) -> io::Result<()> {
 /// is preempted at once.
 ///
 /// # Errors
-/// As sched_setscheduler.
+/// Those of sched_setscheduler(2).
 pub fn be_idle_priority() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the kernel reads one sched_param, owned here; 0 is the calling thread.

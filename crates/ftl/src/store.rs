@@ -100,7 +100,7 @@ impl FlashStore {
     /// Cuts the power, gives it back and finds everything again. Nothing may be in flight.
     ///
     /// # Errors
-    /// As of [`Flash::recover`]. The store is then empty.
+    /// Those of [`Flash::recover`]. The store is then empty.
     pub fn recover(&self) -> io::Result<Recovered> {
         let mut shared = self.lock();
         let (drive, config) = (*shared.flash.drive(), shared.flash.config());

@@ -63,7 +63,7 @@ impl Simulated {
     /// Prepares the drive as ACT does: all of it written in large blocks; and on, until a flash drive collects as it will.
     ///
     /// # Errors
-    /// As [`Runner::run`].
+    /// Those of [`Runner::run`].
     pub fn prepare(&mut self, capacity: u64, bytes: u32, seed: u64) -> Result<(), RunError> {
         for (nth, rw, times) in [(0, Rw::Write, 1.0), (1, Rw::RandWrite, 1.5)] {
             let mut plan = Plan::new(Workload::new(rw, bytes, capacity), Arrivals::Closed { depth: 8 }, 0);

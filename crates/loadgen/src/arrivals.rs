@@ -46,7 +46,7 @@ pub struct Schedule {
     poisson: bool,
     /// Nanoseconds between arrivals in the mean.
     gap_ns: f64,
-    /// The same, times 2^20.
+    /// Nanoseconds between arrivals in the mean, times 2^20.
     gap: u64,
     /// The next arrival as if there were no ramp, times 2^20.
     next: u128,

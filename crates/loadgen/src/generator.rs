@@ -64,7 +64,7 @@ struct Flight {
     live: bool,
 }
 
-/// See the module.
+/// Starts the operations of a plan when they are due, and takes their times.
 pub struct Generator {
     streams: Vec<Running>,
     flights: Vec<Flight>,
@@ -78,7 +78,7 @@ pub struct Generator {
     from: Nanos,
     /// Nothing is due from here on.
     until: Nanos,
-    /// The same for the time in which operations were due: earlier where their number bounds the run and they were sent late.
+    /// The end of the time in which operations were due: earlier where their number bounds the run and they were sent late.
     due_until: Nanos,
     /// Operations still to be measured.
     left: u64,

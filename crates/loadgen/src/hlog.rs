@@ -20,7 +20,7 @@ const NS_PER_MS: f64 = 1e6;
 /// Writes response times slice by slice; a run of several streams has a tag for each. `began` is the date of the window's begin.
 ///
 /// # Errors
-/// As the writer's.
+/// The writer's.
 pub fn write(outcome: &Outcome, began: SystemTime, mut out: impl Write) -> Result<(), HlogError> {
     let wrong = |e: &dyn std::fmt::Display| HlogError(e.to_string());
     let mut serializer = V2DeflateSerializer::new();

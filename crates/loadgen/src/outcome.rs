@@ -100,7 +100,7 @@ pub struct Outcome {
     pub began: Nanos,
     /// The measured window's begin.
     pub from: Nanos,
-    /// And its end.
+    /// The measured window's end.
     pub until: Nanos,
     /// Its operations were due before this: the window's end, or earlier where their number bounded the run and they were sent late.
     pub due_until: Nanos,

@@ -84,7 +84,7 @@ impl Environment {
 /// Writes a record's lines; what is there is replaced, at once or not at all.
 ///
 /// # Errors
-/// As the file system's.
+/// The file system's.
 pub fn save(path: &Path, lines: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
@@ -243,7 +243,7 @@ impl Record {
         self.figures.iter().find(|figure| figure.name == name)
     }
 
-    /// As JSON lines.
+    /// The record as JSON lines.
     ///
     /// # Panics
     /// Never: the rows are plain data.
@@ -286,14 +286,14 @@ impl Record {
     /// Writes it under `root`; a record of the same day and name is replaced, at once or not at all.
     ///
     /// # Errors
-    /// As the file system's.
+    /// The file system's.
     pub fn write(&self, root: &Path, name: &str) -> io::Result<PathBuf> {
         let path = self.environment.record_path(root, name);
         save(&path, &self.to_lines())?;
         Ok(path)
     }
 
-    /// As a table for people.
+    /// The record as a table for people.
     #[must_use]
     pub fn table(&self) -> String {
         let e = &self.environment;

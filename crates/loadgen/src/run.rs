@@ -73,7 +73,7 @@ pub fn real<E: Engine + ?Sized>(
     watched(plan, engine, clock, pace, |_| true)
 }
 
-/// As [`real`]; `watch` sees the generator about ten times a second, and ends the run by `false`.
+/// Runs a plan in real time; `watch` sees the generator about ten times a second, and ends the run by `false`.
 ///
 /// # Errors
 /// What is wrong with the plan.

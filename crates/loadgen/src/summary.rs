@@ -293,7 +293,7 @@ impl Summary {
         }
     }
 
-    /// As one line of JSON.
+    /// The summary as one line of JSON.
     ///
     /// # Panics
     /// Never: it is plain data.

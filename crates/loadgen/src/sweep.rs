@@ -90,7 +90,7 @@ impl AsRef<Outcome> for Ran {
 const PARTS: [f64; 7] = [0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0];
 /// The capacity is narrowed to this part of itself.
 const NARROW: f64 = 0.04;
-/// And the knee to this part of the capacity.
+/// The knee is narrowed to this part of the capacity.
 const KNEE_WITHIN: f64 = 0.08;
 /// Operations that the guess takes.
 const GUESS: u64 = 20_000;

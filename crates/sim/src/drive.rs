@@ -146,7 +146,7 @@ impl<S: Store, F: Firmware<S>> Drive<S, F> {
     /// Shuts the drive down as a host does: what was written becomes durable.
     ///
     /// # Errors
-    /// As [`Driver::shut_down`].
+    /// Those of [`Driver::shut_down`].
     pub fn shut_down(mut self) -> Result<(), DriveError> {
         Ok(self.driver.shut_down(&mut Host::new(&self.clock, &mut self.peer))?)
     }

@@ -50,7 +50,7 @@ impl Dram {
     /// file after its last whole block is not taken.
     ///
     /// # Errors
-    /// As of [`Dram::new`], and those of opening and reading the file. All name it.
+    /// Those of [`Dram::new`], and those of opening and reading the file. All name it.
     pub fn from_file(path: impl AsRef<Path>, block_size: u32) -> io::Result<Dram> {
         let path = path.as_ref();
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));

@@ -34,7 +34,7 @@ impl Lossy {
     /// A store of `capacity` durable zero bytes: a multiple of `block_size`, which is 512 or 4096.
     ///
     /// # Errors
-    /// As of [`Dram::new`].
+    /// Those of [`Dram::new`].
     pub fn new(capacity: u64, block_size: u32) -> io::Result<Lossy> {
         let current = Dram::new(capacity, block_size)?;
         let bytes = Region::anonymous(capacity as usize)?;

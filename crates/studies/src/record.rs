@@ -139,7 +139,7 @@ impl Record {
     /// Writes it under `root` as a record of that name.
     ///
     /// # Errors
-    /// As the file system's.
+    /// The file system's.
     pub fn write(&self, root: &Path, name: &str) -> Result<PathBuf, Failure> {
         let path = self.environment.record_path(root, name);
         let said = |e: io::Error| format!("{}: {e}", path.display());

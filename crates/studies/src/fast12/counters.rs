@@ -83,7 +83,7 @@ impl Counter {
     /// What happened during `work`. Where the kernel gave the counter a part of the time, it is scaled up.
     ///
     /// # Errors
-    /// As the system's, in words.
+    /// The system's, in words.
     pub fn count<T>(&mut self, work: impl FnOnce() -> T) -> Result<(f64, T), String> {
         let said = |e: std::io::Error| e.to_string();
         let before = self.0.read_count_and_time().map_err(said)?;
