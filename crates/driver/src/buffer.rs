@@ -58,6 +58,9 @@ impl BufferPool {
     }
 
     /// A buffer of `len` bytes (at least one), page-aligned. What it holds is arbitrary.
+    ///
+    /// # Errors
+    /// [`Error`]: the pool has no room, or `len` is more than it has.
     pub fn take(&self, len: usize) -> Result<DmaBuffer, Error> {
         let none = || Error::NoMemory { len, pool: self.inner.region.len() };
         let size = len.max(1).checked_next_power_of_two().ok_or_else(none)?.max(PAGE_SIZE);
@@ -72,7 +75,10 @@ impl BufferPool {
         Ok(DmaBuffer { pool: self.inner.clone(), offset, len, class: class as u8 })
     }
 
-    /// As [`BufferPool::take`], zeroed.
+    /// A buffer of `len` bytes (at least one), page-aligned, of zeros.
+    ///
+    /// # Errors
+    /// [`Error`]: the pool has no room, or `len` is more than it has.
     pub fn zeroed(&self, len: usize) -> Result<DmaBuffer, Error> {
         let mut buffer = self.take(len)?;
         buffer.fill(0);

@@ -151,6 +151,9 @@ pub struct Driver {
 
 impl Driver {
     /// Brings a controller from any state to ready.
+    ///
+    /// # Errors
+    /// [`Error`]: what could not be had, or did not come up.
     pub fn start(
         function: Function,
         config: DriverConfig,
@@ -233,7 +236,7 @@ impl Driver {
         self.admin.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// As [`Controller::admin`], calling `meanwhile` at every turn.
+    /// Passes an admin command and waits for its end, calling `meanwhile` at every turn.
     fn admin_while(
         &self,
         name: &'static str,
@@ -263,6 +266,9 @@ impl Driver {
     }
 
     /// Leaves one asynchronous event request with the controller.
+    ///
+    /// # Errors
+    /// [`Error`]: the admin queue is full, or the controller is down.
     pub fn request_event(&self) -> Result<(), Error> {
         let mut guard = self.lock();
         let admin = guard.as_mut().filter(|a| a.queue.is_alive()).ok_or(Error::Stopped)?;
@@ -334,6 +340,9 @@ impl Driver {
     /// Disables the controller. Every queue pair of before is dead after it, and gives its outstanding buffers back at its next
     /// poll. Where the controller does not confirm within CAP.TO, buffers that it may still write to stay away:
     /// [`Failure::Unresponsive`], and an error here.
+    ///
+    /// # Errors
+    /// [`Error`]: the controller does not confirm within CAP.TO.
     pub fn stop(&self, host: &mut Host<impl Clock, impl Peer>) -> Result<(), Error> {
         self.stop_locked(&mut self.lock(), host)
     }
@@ -355,12 +364,18 @@ impl Driver {
     }
 
     /// Brings the controller up again after [`Driver::stop`]; queue pairs have to be made anew.
+    ///
+    /// # Errors
+    /// [`Error`]: the controller does not come up.
     pub fn restart(&mut self, host: &mut Host<impl Clock, impl Peer>) -> Result<(), Error> {
         self.stop(host)?;
         self.bring_up(host)
     }
 
     /// A normal shutdown (CC.SHN): the drive makes everything durable. Waits at most the command timeout.
+    ///
+    /// # Errors
+    /// [`Error`]: the controller does not confirm in time.
     pub fn shut_down(&self, host: &mut Host<impl Clock, impl Peer>) -> Result<(), Error> {
         let cc = Cc(self.shared.register(registers::CC)).with_shn(1);
         self.shared.set_register(registers::CC, cc.0);

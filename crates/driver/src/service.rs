@@ -110,6 +110,9 @@ impl<B> Clone for ServiceHandle<B> {
 impl Service {
     /// Starts the thread, with a queue pair of its own that has an interrupt. `at_start` runs first on it (to name or pin it). The
     /// drive must run on threads of its own.
+    ///
+    /// # Errors
+    /// [`Error`]: what could not be had, or did not come up.
     pub fn start<C: Clock + Clone + 'static>(
         driver: &Driver,
         depth: u16,

@@ -39,6 +39,9 @@ impl Address {
     }
 
     /// The discovery subsystem at `HOST[:PORT]`, an IPv6 address in brackets.
+    ///
+    /// # Errors
+    /// [`Error`]: the authority is no address.
     pub fn discovery(authority: &str) -> Result<Address, Error> {
         let (host, port) = host_and_port(authority, DISCOVERY_PORT)?;
         Ok(Address { host, port, subsystem: nqn::DISCOVERY.into(), nsid: None })

@@ -14,6 +14,9 @@ const MOST: u64 = 4096;
 const AGAIN: usize = 10;
 
 /// Reads the whole page, the same before and after. `at` is a discovery subsystem ([`Address::discovery`]).
+///
+/// # Errors
+/// [`Error`]: there is no connection, the target refused, or the page kept changing.
 pub fn discover(at: &Address, options: Options, clock: Arc<dyn Clock>) -> Result<Vec<DiscoveryEntry>, Error> {
     let options = Options { keep_alive_ms: 0, ..options };
     let mut host = Host::threaded(clock.clone());

@@ -42,6 +42,9 @@ impl Default for Options {
 
 impl Options {
     /// In the name of another host. One named by a UUID has that as its identifier.
+    ///
+    /// # Errors
+    /// [`Error`]: it is not an NQN.
     pub fn for_host(host_nqn: &str) -> Result<Options, Error> {
         nqn::check(host_nqn).map_err(|e| Error::Address(format!("{host_nqn}: {e}")))?;
         let own = Options::default();
@@ -57,7 +60,7 @@ fn uuid_in(name: &str) -> Option<[u8; 16]> {
     Some(number.to_be_bytes())
 }
 
-/// The same for a user on a machine each time, and another for each: a UUID (version 8) of a hash, so that the machine's own
+/// A host identifier that is the same for a user on a machine each time, and another for each: a UUID (version 8) of a hash, so that the machine's own
 /// identifier stays unknown to targets.
 fn own_uuid() -> [u8; 16] {
     let machine = std::fs::read("/etc/machine-id").or_else(|_| std::fs::read("/proc/sys/kernel/hostname"));

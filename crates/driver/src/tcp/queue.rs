@@ -33,7 +33,7 @@ struct Incoming {
     success: bool,
 }
 
-/// See the module.
+/// A queue over NVMe/TCP: a connection with its command slots.
 pub struct Queue {
     stream: Stream,
     /// Of PDUs to the host.

@@ -40,7 +40,7 @@ impl Buffers for () {
     fn sent(&mut self, _slot: usize, _bytes: usize) {}
 }
 
-/// See the module.
+/// A connection's bytes in both directions.
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: TcpStream,

@@ -67,7 +67,7 @@ pub struct Target {
     pub file: Arc<File>,
     /// Bytes.
     pub size: u64,
-    /// As opened.
+    /// How it was opened.
     pub mode: OpenMode,
 }
 
@@ -162,7 +162,7 @@ impl Buffers {
         if right { result } else { Err(Failure::Data) }
     }
 
-    /// As [`Buffers::put`], of an operation that was not sent.
+    /// Takes back the buffer of an operation that was not sent.
     pub(super) fn put_back(&mut self, token: u32, buffer: IoBuffer) {
         if let Some(verifier) = &mut self.verifier {
             verifier.withdraw(token);

@@ -119,7 +119,7 @@ pub(super) fn not_a_command(io: &Io, now: Nanos) -> Done {
     Done { token: io.token, at: now, result: Err(Failure::Errno(EINVAL)) }
 }
 
-/// See the module. An operation that is no command (blocks cut in two, longer than the buffers) ends in an error.
+/// An engine over a queue of a drive. An operation that is no command (blocks cut in two, longer than the buffers) ends in an error.
 pub struct Queue<P, C> {
     queue: QueuePair,
     driver: Driver,
