@@ -6,10 +6,16 @@ use crate::Error;
 /// does by itself.
 pub trait Transport {
     /// Sends one near-data command: `request` in wire form. The reply's bytes, at most `capacity`, replace those in `reply`.
+    ///
+    /// # Errors
+    /// [`Error`]: the command did not reach the drive, or failed there.
     fn near_data(&mut self, request: &[u8], capacity: usize, reply: &mut Vec<u8>) -> Result<(), Error>;
 
     /// An ordinary NVMe Read: fills `into` from byte `offset` of the namespace, both multiples of
     /// [`Transport::block_size`]. Returns how many commands it took.
+    ///
+    /// # Errors
+    /// [`Error`]: the drive refused or failed it.
     fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, Error>;
 
     /// Bytes in the namespace; 0 where this way to the drive cannot read.
@@ -25,6 +31,9 @@ pub trait Transport {
 
     /// The drive's own count of the near-data commands that it has taken (its log page D5h); `None` where this way to it has
     /// no admin commands.
+    ///
+    /// # Errors
+    /// [`Error`]: the drive failed the command.
     fn taken(&mut self) -> Result<Option<u64>, Error> {
         Ok(None)
     }
