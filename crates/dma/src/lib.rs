@@ -2,15 +2,16 @@
 //!
 //! # Inside
 //!
-//! Everything above reaches memory that another party (a driver, a drive, the kernel, a guest) writes at the same time only
-//! through these types:
+//! Everything above reaches memory that another party (a driver, a drive, the kernel, a guest) writes at the
+//! same time only through these types:
 //!
 //! - [`Region`]: a mapped piece of memory, shareable by file descriptor (memfd) or private;
 //! - [`Memory`]: the table that turns an IOVA (what a PRP or SGL holds) into a checked [`Span`];
 //! - [`IoBuffer`]: page-aligned memory with one owner, which moves into an operation and comes back with it;
 //! - [`EventFd`]: what [`Vector`] (an interrupt) and [`Wakeup`] (of a sleeping drive) rest on.
 //!
-//! Words on which two parties synchronise are reached as atomics; the compiler cannot read what was copied out a second time.
+//! Words on which two parties synchronise are reached as atomics; the compiler cannot read what was copied
+//! out a second time.
 
 pub mod accept;
 mod arming;

@@ -52,7 +52,8 @@ pub enum Completion {
     /// The kernel looks into the device's queues whenever it is asked (IORING_SETUP_IOPOLL). Reads and writes
     /// with O_DIRECT only.
     Polled,
-    /// The kernel looks into the queues as for `Polled`, after a sleep of half the mean time (IORING_SETUP_HYBRID_IOPOLL, Linux 6.13).
+    /// The kernel looks into the queues as for `Polled`, after a sleep of half the mean time
+    /// (IORING_SETUP_HYBRID_IOPOLL, Linux 6.13).
     Hybrid,
 }
 

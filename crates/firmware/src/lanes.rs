@@ -66,7 +66,8 @@ impl LaneHandle {
         Ok(())
     }
 
-    /// Runs the task on the lane. Its reply, or the word that there is none, goes to the mailbox under the key.
+    /// Runs the task on the lane. Its reply, or the word that there is none, goes to the mailbox under the
+    /// key.
     pub(crate) fn start(&self, key: u64, work: Box<Work>, to: Arc<Mailbox>) {
         self.load.fetch_add(1, Ordering::Relaxed);
         if let Err(LaneCommand::Start { key, to, .. }) = self.order(LaneCommand::Start { key, work, to }) {

@@ -192,7 +192,8 @@ fn is_usual(error: &io::Error) -> bool {
 /// Serves one connection to its end.
 ///
 /// # Errors
-/// `UnexpectedEof` where the peer ended it, else the line's own. A frame that is none is answered, and ends it well.
+/// `UnexpectedEof` where the peer ended it, else the line's own. A frame that is none is answered, and ends
+/// it well.
 pub fn serve(line: &mut impl Line, caller: &Caller, host: &Host) -> io::Result<()> {
     let mut head = [0; REQUEST_FRAME];
     let mut request = Vec::new();

@@ -15,7 +15,8 @@
 //! After a power cut all is found again from the logical numbers and the sequence number that each unit
 //! carries (`recover.rs`).
 //!
-//! Operations on the flash take effect in the order in which they are issued; a power cut ends that order anywhere.
+//! Operations on the flash take effect in the order in which they are issued; a power cut ends that order
+//! anywhere.
 
 mod array;
 mod cache;

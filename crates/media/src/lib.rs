@@ -2,8 +2,9 @@
 //!
 //! # Inside
 //!
-//! A [`Medium`] takes a request and the time, and gives the time at which a device of its kind would finish it. It allocates
-//! nothing once it has grown to its load. The same model paces a store in real time and a simulation in made-up time.
+//! A [`Medium`] takes a request and the time, and gives the time at which a device of its kind would finish
+//! it. It allocates nothing once it has grown to its load. The same model paces a store in real time and a
+//! simulation in made-up time.
 
 mod delay;
 pub mod dram;

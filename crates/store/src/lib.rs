@@ -2,8 +2,8 @@
 //!
 //! # The contract
 //!
-//! A [`Store`] is a flat range of bytes. Each reactor works through a [`Channel`] of its own. Every store owes
-//! (`nearside-conformance` checks it):
+//! A [`Store`] is a flat range of bytes. Each reactor works through a [`Channel`] of its own. Every store
+//! owes (`nearside-conformance` checks it):
 //!
 //! 1. Offsets and lengths are multiples of [`Store::block_size`] and lie within [`Store::capacity`]; a
 //!    channel answers [`StoreError::OutOfRange`] otherwise and changes nothing.

@@ -1,8 +1,8 @@
 //! NAND flash as time: dies behind channels, each with one operation at a time.
 //!
-//! A [`NandDrive`] is data: geometry, times, controller. [`Nand`] is its flash array: a timeline for each die and
-//! each channel. It knows nothing of logical addresses; a translation layer (`nearside-ftl`) says which unit
-//! of which die is read, programmed or erased, and [`Controller`] has the times of what lies around the
+//! A [`NandDrive`] is data: geometry, times, controller. [`Nand`] is its flash array: a timeline for each die
+//! and each channel. It knows nothing of logical addresses; a translation layer (`nearside-ftl`) says which
+//! unit of which die is read, programmed or erased, and [`Controller`] has the times of what lies around the
 //! array.
 //!
 //! A *unit* is what one program writes: one page of each plane of a die (multi-plane programming throughout).
@@ -134,9 +134,9 @@ const MIN_BLOCKS: u64 = 32;
 const MIN_PAGES: u32 = 16;
 
 impl NandDrive {
-    /// This drive with another capacity (in bytes), and flash for it: as many dies as before, blocks of as many
-    /// pages, and as many blocks as it takes. Where that would leave a die fewer than 32 blocks, blocks get
-    /// fewer pages (down to 16), and then the drive gets fewer dies.
+    /// This drive with another capacity (in bytes), and flash for it: as many dies as before, blocks of as
+    /// many pages, and as many blocks as it takes. Where that would leave a die fewer than 32 blocks, blocks
+    /// get fewer pages (down to 16), and then the drive gets fewer dies.
     pub fn sized(mut self, capacity: u64) -> NandDrive {
         self.capacity = capacity;
         let g = &mut self.geometry;
