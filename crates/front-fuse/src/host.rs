@@ -17,7 +17,7 @@ use std::time::Duration;
 use nearside_clock::{Clock, TscClock};
 use nearside_driver::{
     Command, Controller, DmaBuffer, Driver, Error, Failure, Finished, Handle, Initiator, InitiatorConfig,
-    NamespaceInfo, Policy, QueueConfig, Rejected, Threaded,
+    NamespaceInfo, Policy, QueueConfig, Threaded,
 };
 use nearside_near_data::MAX_BUFFER;
 use nearside_spec::Status;

@@ -24,7 +24,7 @@ use fuser::{Config, MountOption, Session, SessionACL};
 use nearside_clock::{RateLimits, TscClock};
 use nearside_dma::Function;
 use nearside_dma::system::{self, Termination};
-use nearside_driver::{Driver, DriverConfig, Policy, Threaded};
+use nearside_driver::{Driver, DriverConfig, Policy};
 
 pub use host::{Host, HostError};
 pub use line::{Limits, Line};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use nearside_clock::{Nanos, TscClock};
+use nearside_clock::TscClock;
 use nearside_driver::tcp::{Address, Association, Options as HostOptions, discover};
 use nearside_driver::{Command, Controller, Error, Failure, Host, Policy};
 use nearside_front_tcp::{Offer, Options, Server};
