@@ -134,7 +134,7 @@ impl Drive {
         (self.session.transport().capacity(), self.session.transport().block_size())
     }
 
-    /// Asks, and hands each record to `sink`. `Ok(Err(status))`: the drive refused, for a reason that concerns what was
+    /// Asks, and hands each record to `sink`. `Ok(Err(refusal))`: the drive refused, for a reason that concerns what was
     /// asked and not the drive or the volume.
     pub fn ask(
         &mut self,
@@ -143,8 +143,8 @@ impl Drive {
     ) -> Result<Result<(), Refusal>, Failure> {
         let Drive { session, warned, progress, places, .. } = self;
         let (target, back) = places.enter(&ask.target);
-        if let Some(status) = hopeless(&target) {
-            return Ok(Err(status));
+        if let Some(refusal) = hopeless(&target) {
+            return Ok(Err(refusal));
         }
         let ask = Ask { target, operation: ask.operation.clone(), follow: ask.follow };
         let mut failure = None;
@@ -176,15 +176,15 @@ impl Drive {
                 add(&mut self.counters, &summary.counters);
                 Ok(Ok(()))
             }
-            Err(Error::Refused(status)) if concerns_the_drive(&status) => {
-                Err(Failure::Message(format!("{}: {}", self.name(), describe(&status))))
+            Err(Error::Refused(refusal)) if concerns_the_drive(&refusal) => {
+                Err(Failure::Message(format!("{}: {}", self.name(), describe(&refusal))))
             }
-            Err(Error::Refused(status)) => Ok(Err(match status {
+            Err(Error::Refused(refusal)) => Ok(Err(match refusal {
                 // What is wrong with the volume is said of the drive as well as of the path.
                 Refusal::CorruptVolume(what) => Refusal::CorruptVolume(self.of_the_drive(&what)),
                 Refusal::MediumError(what) => Refusal::MediumError(self.of_the_drive(&what)),
                 Refusal::UnsupportedFeature(what) => Refusal::UnsupportedFeature(self.of_the_drive(&what)),
-                status => status,
+                refusal => refusal,
             })),
             Err(error) => Err(Failure::Message(format!("{}: {error}", self.name()))),
         }
@@ -203,8 +203,8 @@ impl Drive {
     ) -> Result<bool, Failure> {
         match self.ask(ask, sink)? {
             Ok(()) => Ok(true),
-            Err(status) => {
-                complain_about(path, &describe(&status));
+            Err(refusal) => {
+                complain_about(path, &describe(&refusal));
                 Ok(false)
             }
         }
@@ -295,8 +295,8 @@ fn hopeless(target: &Target) -> Option<Refusal> {
 }
 
 /// Whether the refusal would be the same for every path.
-fn concerns_the_drive(status: &Refusal) -> bool {
-    matches!(status, Refusal::NoVolume(_) | Refusal::InvalidPattern(_) | Refusal::InvalidRequest(_))
+fn concerns_the_drive(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::NoVolume(_) | Refusal::InvalidPattern(_) | Refusal::InvalidRequest(_))
 }
 
 /// What a path on the command line names: itself.

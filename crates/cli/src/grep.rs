@@ -215,9 +215,9 @@ pub fn run(mut args: GrepArgs) -> Outcome {
         if !args.quiet {
             printer.end_of_file(&mut out, &mut tally)?;
         }
-        if let Err(status) = answer {
+        if let Err(refusal) = answer {
             tally.failed = true;
-            complain(path.as_bytes(), &status, args.no_messages);
+            complain(path.as_bytes(), &refusal, args.no_messages);
         }
         if args.quiet && tally.found {
             break;
@@ -292,9 +292,9 @@ impl Printer {
     }
 }
 
-fn complain(path: &[u8], status: &Refusal, silent: bool) {
+fn complain(path: &[u8], refusal: &Refusal, silent: bool) {
     let of_the_file = matches!(
-        status,
+        refusal,
         Refusal::NotFound
             | Refusal::PermissionDenied
             | Refusal::DeniedAs(_)
@@ -302,7 +302,7 @@ fn complain(path: &[u8], status: &Refusal, silent: bool) {
             | Refusal::IsADirectory
     );
     if !(silent && of_the_file) {
-        complain_about(path, &describe(status));
+        complain_about(path, &describe(refusal));
     }
 }
 

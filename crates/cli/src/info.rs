@@ -41,8 +41,8 @@ pub fn run(args: InfoArgs) -> Outcome {
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    if let Err(status) = answer {
-        return Err(Failure::Message(format!("{}: {}", drive.name(), describe(&status))));
+    if let Err(refusal) = answer {
+        return Err(Failure::Message(format!("{}: {}", drive.name(), describe(&refusal))));
     }
     let (capacity, block_size) = drive.size();
     let completion = drive.completion();

@@ -162,8 +162,8 @@ fn leads_to_a_directory(drive: &mut Drive, path: &[u8]) -> Result<Option<bool>, 
     Ok(match answer {
         Ok(()) => Some(directory),
         Err(Refusal::NotFound) => Some(false),
-        Err(status) => {
-            complain_about(path, &nearside_fsrlib::describe(&status));
+        Err(refusal) => {
+            complain_about(path, &nearside_fsrlib::describe(&refusal));
             None
         }
     })

@@ -435,19 +435,28 @@ impl<M: Media> Crawler<'_, M> {
     /// file's by now, none but root may, and whom the drive's owner lets: what the inode says of permission
     /// is then not said of those bytes.
     pub(crate) fn may_have_content(&self) -> Result<(), Failure> {
-        match self.volume.volume.info().stale {
-            Some(why) if self.who.uid != 0 && !self.retriever.config.allow_unrecovered => {
-                Err(Failure::NeedsRecovery(format!(
-                    "the volume needs recovery: {why}; until then, what lies in blocks is given to root only, or with the drive owner's word"
-                )))
-            }
-            _ => Ok(()),
+        match self.withheld() {
+            Some(why) => Err(Failure::NeedsRecovery(format!(
+                "the volume needs recovery: {why}; until then, what lies in blocks is given to root only, or with the drive owner's word"
+            ))),
+            None => Ok(()),
         }
+    }
+
+    /// Why the user may not have it.
+    fn withheld(&self) -> Option<&'static str> {
+        let privileged = self.who.uid == 0 || self.retriever.config.allow_unrecovered;
+        self.volume.volume.info().stale.filter(|_| !privileged)
+    }
+
+    /// Whether the user may have a symbolic link's target.
+    pub(crate) fn may_have_link(&self, found: &Found) -> bool {
+        self.volume.volume.link_in_inode(&found.inode) || self.withheld().is_none()
     }
 
     /// A symbolic link's target.
     pub(crate) async fn link(&self, found: &Found) -> Result<Vec<u8>, Failure> {
-        if !self.volume.volume.link_in_inode(&found.inode) {
+        if !self.may_have_link(found) {
             self.may_have_content()?;
         }
         let (link, ..) =

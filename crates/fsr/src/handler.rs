@@ -406,11 +406,8 @@ impl<M: Media> Run<'_, M> {
             Work::Nop => crawler.may_read(&found).await.map(|()| Ended::Done),
             Work::Stat | Work::List => {
                 let link = match found.inode.kind {
-                    FileKind::Symlink => match crawler.link(&found).await {
-                        // The link itself is still shown.
-                        Err(Failure::NeedsRecovery(_)) => None,
-                        link => Some(link?),
-                    },
+                    FileKind::Symlink if crawler.may_have_link(&found) => Some(crawler.link(&found).await?),
+                    // A link whose target is withheld is there all the same.
                     _ => None,
                 };
                 let record = entry(path, &found.inode, link.as_deref());

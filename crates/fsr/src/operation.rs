@@ -74,6 +74,11 @@ impl SearchFiles {
         let gather = CountLines::new(&search).map(|count| Box::new(Gather::new(count)));
         Ok(Bytes::Search(Box::new(SearchFiles { searcher, totals }), gather))
     }
+
+    /// Whether the answer has the lines themselves.
+    fn shows(&self) -> bool {
+        self.searcher.search().options().answer.shows()
+    }
 }
 
 /// How it ended with a file.
@@ -209,10 +214,8 @@ impl<S: Sink> Feeding<'_, '_, S> {
         match self {
             Feeding::Lines { files, job, named, within, ended } => {
                 *ended = true;
-                let searcher = &mut files.searcher;
-                let mut lines =
-                    Lines { shows: searcher.search().options().answer.shows(), job, named, within };
-                in_slices(media, searcher.finish_sliced(&mut lines)).await.map_err(failure)
+                let mut lines = Lines { shows: files.shows(), job, named, within };
+                in_slices(media, files.searcher.finish_sliced(&mut lines)).await.map_err(failure)
             }
             _ => Ok(Flow::More),
         }
@@ -312,10 +315,8 @@ impl<S: Sink> Consumer for Feeding<'_, '_, S> {
     async fn take<M: Media>(&mut self, media: &M, offset: u64, bytes: &[u8]) -> Result<Flow, Failure> {
         match self {
             Feeding::Lines { files, job, named, within, .. } => {
-                let searcher = &mut files.searcher;
-                let mut lines =
-                    Lines { shows: searcher.search().options().answer.shows(), job, named, within };
-                in_slices(media, searcher.feed_sliced(bytes, &mut lines)).await.map_err(failure)
+                let mut lines = Lines { shows: files.shows(), job, named, within };
+                in_slices(media, files.searcher.feed_sliced(bytes, &mut lines)).await.map_err(failure)
             }
             Feeding::Lined { gather, .. } => {
                 in_slices(media, gather.feed_sliced(offset, bytes)).await.map_err(failure)
@@ -361,10 +362,8 @@ impl<S: Sink> Consumer for Feeding<'_, '_, S> {
         match self {
             Feeding::Lines { files, job, named, within, ended } => {
                 *ended = true;
-                let searcher = &mut files.searcher;
-                let mut lines =
-                    Lines { shows: searcher.search().options().answer.shows(), job, named, within };
-                in_slices(media, searcher.whole_sliced(bytes, &mut lines)).await.map_err(failure)
+                let mut lines = Lines { shows: files.shows(), job, named, within };
+                in_slices(media, files.searcher.whole_sliced(bytes, &mut lines)).await.map_err(failure)
             }
             _ => self.take(media, offset, bytes).await,
         }

@@ -151,10 +151,10 @@ impl Json {
     }
 
     /// A file that could not be searched.
-    pub fn failed(&mut self, path: &[u8], status: &Refusal, out: &mut Out) -> Result<(), Failure> {
+    pub fn failed(&mut self, path: &[u8], refusal: &Refusal, out: &mut Out) -> Result<(), Failure> {
         out.json(&json!({
             "type": "error",
-            "data": { "path": text(path), "code": errno_name(status), "message": describe(status) },
+            "data": { "path": text(path), "code": errno_name(refusal), "message": describe(refusal) },
         }))?;
         Ok(())
     }
