@@ -211,3 +211,35 @@ impl<S: Store> Firmware<S> for Fsr {
         page
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nearside_clock::SimClock;
+    use nearside_store::Dram;
+
+    use super::*;
+
+    #[test]
+    fn golden_page_of_capabilities() {
+        let fsr = Fsr::new(Arc::new(SimClock::new()), Config::default());
+        #[rustfmt::skip]
+        let mut page = [
+            b'N', b'D', b'C', b'P', 1, 0, 64, 0,
+            0, 0, 2, 0, // 131,072 bytes of request
+            0, 0, 0x10, 0, // 1,048,576 of buffer
+            0xff, 0x0f, 0, 0, // 4,095 of a path
+            0, 4, 0, 0, // 1,024 groups
+            0xff, 1, 0, 0, // nine operations
+            0x1f, 0, 0, 0, // five targets
+            0x0e, 0, 0, 0, // checksums 1 to 3
+            0x0f, 0, 0, 0, // four doors
+            0x88, 0x13, 0, 0, // 5,000 ms
+        ].to_vec();
+        page.resize(NearDataLog::SIZE, 0);
+        let capabilities = |fabric| Firmware::<Dram>::capabilities(&fsr, fabric).0;
+        assert_eq!(capabilities(false)[..], page);
+        // Over fabrics all but the bidirectional command.
+        page[36] = 0x0e;
+        assert_eq!(capabilities(true)[..], page);
+    }
+}

@@ -171,3 +171,107 @@ fn take_if_better(found: &literal::Seq, prefix: bool, best: &mut Option<Best>) {
         *best = Some(Best { worth, prefix, literals });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Notes a candidate `times` times over.
+    fn noted(tally: &mut Tally, times: u64, passed: usize, line: usize) {
+        (0..times).for_each(|_| tally.note(passed, line));
+    }
+
+    #[test]
+    fn candidates_pay_that_save_more_than_their_lines_and_themselves() {
+        for (passed, line, pays) in [(148, 100, true), (147, 100, false), (48, 0, true), (100, 100, false)] {
+            let mut tally = Tally::default();
+            noted(&mut tally, TRIAL - 1, passed, line);
+            assert!(tally.pays(), "no judgement before the trial's end");
+            noted(&mut tally, 1, passed, line);
+            assert_eq!(tally.pays(), pays, "{passed} bytes passed by lines of {line}");
+        }
+    }
+
+    #[test]
+    fn what_is_long_past_does_not_carry_what_is_bad_now() {
+        let mut tally = Tally::default();
+        noted(&mut tally, 1_000_000, 10_000, 100);
+        let mut bad = 0;
+        while tally.pays() {
+            tally.note(50, 50);
+            bad += 1;
+            assert!(bad < 100 * TRIAL);
+        }
+        assert!(bad > TRIAL);
+    }
+
+    #[test]
+    fn candidates_that_do_not_pay_are_tried_again_after_a_mebibyte() {
+        let mut tally = Tally::default();
+        noted(&mut tally, TRIAL, 10, 10);
+        for bytes in [1 << 19, (1 << 19) - 1] {
+            tally.note_alone(bytes);
+            assert!(!tally.pays());
+        }
+        tally.note_alone(1);
+        assert!(tally.pays());
+        noted(&mut tally, TRIAL, 10, 10);
+        assert!(!tally.pays());
+        tally.note_alone(1);
+        assert!(!tally.pays(), "the bytes before the trial count no more");
+    }
+
+    /// What is looked for, by spaces; whether every match begins with it.
+    fn picked(expression: &str) -> Option<(String, bool)> {
+        let hir = regex_syntax::parse(expression).unwrap();
+        let inner = Inner::of(&hir)?;
+        let mut best = None;
+        look(&hir, 0, &mut best);
+        let Best { prefix, literals, .. } = best.unwrap();
+        assert_eq!((inner.prefix, inner.several), (prefix, literals.len() > 1), "{expression}");
+        assert_eq!(Some(inner.longest), literals.iter().map(Vec::len).max(), "{expression}");
+        for literal in &literals {
+            assert_eq!(inner.find(&[b"~~", &literal[..]].concat()), Some(2), "{expression}");
+        }
+        assert_eq!(inner.find(b"~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~"), None, "{expression}");
+        let words: Vec<_> = literals.iter().map(|l| String::from_utf8_lossy(l)).collect();
+        Some((words.join(" "), prefix))
+    }
+
+    #[test]
+    fn the_longest_and_fewest_literals_are_picked() {
+        for (expression, literals, prefix) in [
+            ("error", "error", true),
+            // Ten are few enough to be one byte longer.
+            ("err[0-9]+", "err0 err1 err2 err3 err4 err5 err6 err7 err8 err9", true),
+            ("foo|bar", "foo bar", true),
+            ("(ab|cd)e[a-z]", "abe cde", true),
+            ("(foo)+z*", "foo", true),
+            ("[a-z]+foo", "foo", false),
+            ("[0-9]+(foo|quux)x", "foox quuxx", false),
+            (r"\w+\s+needle", "needle", false),
+            // Not what comes first, but what is longest; not what may be missing.
+            ("a.*longer", "longer", false),
+            ("x?needle", "needle", false),
+            // What is repeated is not asked whether it comes first.
+            ("(foo)+", "foo", false),
+            // Two bytes each, and single ones: three at most.
+            ("ab|cd", "ab cd", true),
+            ("[ab]c", "ac bc", true),
+            (r"a\b", "a", true),
+            ("a|b|c", "a b c", true),
+        ] {
+            assert_eq!(picked(expression), Some((literals.to_owned(), prefix)), "{expression}");
+        }
+        // Of a word in any case the first bytes, in all sixteen ways.
+        let (words, prefix) = picked("(?i)needlelong").unwrap();
+        assert!(prefix && words.split(' ').count() == 16 && words.split(' ').all(|word| word.len() == 4));
+    }
+
+    #[test]
+    fn what_every_match_need_not_hold_and_what_is_everywhere_is_not_looked_for() {
+        for expression in ["x*", ".*", "(foo)*z*", "[a-d]x*", "a|b|c|d", "foo|x?"] {
+            assert_eq!(picked(expression), None, "{expression}");
+        }
+    }
+}

@@ -294,6 +294,86 @@ mod tests {
         assert_eq!((entry.cdw[0], entry.nsid(), entry.psdt()), (0x1234_4202, u32::MAX, 1));
     }
 
+    /// The dwords of an entry in which a field has all its bits set.
+    fn bits<T: Bits>(field: Field<T>, ones: T) -> [u32; 16] {
+        SubmissionEntry::default().with(field, ones).cdw
+    }
+
+    #[test]
+    fn every_field_is_where_the_specification_has_it() {
+        const BYTE: u8 = u8::MAX;
+        const WORD: u16 = u16::MAX;
+        const ALL: u32 = u32::MAX;
+        for (name, found, dword, high, low) in [
+            // Base 2.0, figure 86.
+            ("FUSE", bits(common::FUSE, BYTE), 0, 9, 8),
+            ("PSDT", bits(common::PSDT, BYTE), 0, 15, 14),
+            ("NSID", bits(common::NSID, ALL), 1, 31, 0),
+            // Create I/O Completion Queue and Submission Queue; Delete has QID.
+            ("QID", bits(queue::QID, WORD), 10, 15, 0),
+            ("QSIZE", bits(queue::QSIZE_Z, WORD), 10, 31, 16),
+            ("PC", bits(queue::PC, true), 11, 0, 0),
+            ("IEN", bits(queue::IEN, true), 11, 1, 1),
+            ("IV", bits(queue::IV, WORD), 11, 31, 16),
+            ("CQID", bits(queue::CQID, WORD), 11, 31, 16),
+            // Abort.
+            ("SQID", bits(abort::SQID, WORD), 10, 15, 0),
+            ("CID", bits(abort::CID, WORD), 10, 31, 16),
+            // Identify.
+            ("CNS", bits(identify::CNS, BYTE), 10, 7, 0),
+            ("CSI", bits(identify::CSI, BYTE), 11, 31, 24),
+            // Get Log Page.
+            ("LID", bits(log_page::LID, BYTE), 10, 7, 0),
+            ("RAE", bits(log_page::RAE, true), 10, 15, 15),
+            ("NUMDL", bits(log_page::NUMDL_Z, WORD), 10, 31, 16),
+            ("NUMDU", bits(log_page::NUMDU, WORD), 11, 15, 0),
+            ("OT", bits(log_page::OT, true), 14, 23, 23),
+            // Get and Set Features.
+            ("FID", bits(features::FID, BYTE), 10, 7, 0),
+            ("SEL", bits(features::SEL, BYTE), 10, 10, 8),
+            ("SV", bits(features::SV, true), 10, 31, 31),
+            ("VALUE", bits(features::VALUE, ALL), 11, 31, 0),
+            ("PS", bits(features::PS, BYTE), 11, 4, 0),
+            ("TMPTH", bits(features::TMPTH, WORD), 11, 15, 0),
+            ("TMPSEL", bits(features::TMPSEL, BYTE), 11, 19, 16),
+            ("THSEL", bits(features::THSEL, BYTE), 11, 21, 20),
+            ("TMPSEL and THSEL", bits(features::TMPSEL_THSEL, BYTE), 11, 21, 16),
+            ("DULBE", bits(features::DULBE, true), 11, 16, 16),
+            ("WCE", bits(features::WCE, true), 11, 0, 0),
+            ("IV", bits(features::IV, WORD), 11, 15, 0),
+            ("CD", bits(features::CD, true), 11, 16, 16),
+            ("EXHID", bits(features::EXHID, true), 11, 0, 0),
+            ("NSQR", bits(features::NSQR_Z, WORD), 11, 15, 0),
+            ("NCQR", bits(features::NCQR_Z, WORD), 11, 31, 16),
+            // NVM Command Set 1.0: reads and writes; Dataset Management.
+            ("NLB", bits(transfer::NLB_Z, WORD), 12, 15, 0),
+            ("FUA", bits(transfer::FUA, true), 12, 30, 30),
+            ("NR", bits(dataset::NR_Z, BYTE), 10, 7, 0),
+            ("AD", bits(dataset::AD, true), 11, 2, 2),
+            // docs/NVME.md.
+            ("REQUEST", bits(near_data::REQUEST, ALL), 10, 31, 0),
+            ("BUFFER", bits(near_data::BUFFER, ALL), 11, 31, 0),
+            ("OVER", bits(near_data::OVER, true), 12, 0, 0),
+            ("WAIT_MS", bits(near_data::WAIT_MS, ALL), 14, 31, 0),
+            ("FEATURE_TAG", bits(near_data::FEATURE_TAG, ALL), 11, 31, 0),
+            ("FEATURE_OFFSET", bits(near_data::FEATURE_OFFSET, ALL), 12, 31, 0),
+            ("FEATURE_BYTES", bits(near_data::FEATURE_BYTES, ALL), 13, 31, 0),
+        ] {
+            let mut right = [0; 16];
+            right[dword] = ALL >> (31 - high) & ALL << low;
+            assert_eq!(found, right, "{name}");
+        }
+        for (name, found, dword) in [
+            ("LPO", bits(log_page::LPO, u64::MAX), 12),
+            ("SLBA", bits(transfer::SLBA, u64::MAX), 10),
+            ("TAG", bits(near_data::TAG, u64::MAX), 12),
+        ] {
+            let mut right = [0; 16];
+            right[dword..dword + 2].fill(ALL);
+            assert_eq!(found, right, "{name}");
+        }
+    }
+
     #[test]
     fn golden() {
         assert_eq!(get_log_page(2, 9, 0x1_0000_0004, 0x5_0000).cdw[10..], [0x3fff_0002, 1, 4, 1, 0, 0]);
