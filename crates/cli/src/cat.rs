@@ -5,6 +5,7 @@ use std::io::Write;
 
 use clap::Args;
 use nearside_fsrlib::{Operation, Record};
+use nearside_instrument::words;
 use serde_json::json;
 
 use crate::args::DriveArgs;
@@ -15,7 +16,7 @@ use crate::out::{self, Out};
 const EXAMPLES: &str = "\
 Examples:
   nearside cat -d disk.img /etc/passwd
-  nearside cat -d disk.img /var/log/syslog --offset 1048576 --len 4096
+  nearside cat -d disk.img /var/log/syslog --offset 1MiB --len 4k
   nearside cat -d disk.img --glob '/boot/vmlinuz*' > kernels
 
 --json prints each piece as {\"type\":\"data\",\"path\":...,\"offset\":N,\"bytes\":BASE64}.";
@@ -28,10 +29,10 @@ pub struct CatArgs {
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
     /// First byte
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "SIZE", default_value_t = 0, value_parser = words::offset)]
     offset: u64,
     /// Bytes at most
-    #[arg(long, value_name = "BYTES", default_value_t = u64::MAX, hide_default_value = true)]
+    #[arg(long, value_name = "SIZE", default_value_t = u64::MAX, hide_default_value = true, value_parser = words::offset)]
     len: u64,
     #[command(flatten)]
     drive: DriveArgs,

@@ -6,7 +6,7 @@
 //! BASE    = "dram:" (SIZE | PATH) | "file:" PATH | PATH | "model:" WORD ":" SIZE    WORD: see [`Model`]; a NAND drive's own size may be left out
 //! WRAPPER = "delayed:" OPTION ["," OPTION]...    a time (100ns, 10us, 5ms), units=N, stripe=SIZE, perkib=TIME, stall=TIME, every=N, seed=N
 //!         | "faulty:" OPTION ["," OPTION]...     permillion=N, after=N, times=N, seed=N, kind=any|reads|mutations|flushes, torn, full
-//! SIZE    = bytes, or with KiB, MiB, GiB, TiB
+//! SIZE    = bytes, or with k, m, g, t or KiB, MiB, GiB, TiB in any case
 //! ```
 
 use std::io;
@@ -259,7 +259,12 @@ mod tests {
     #[test]
     fn words_name_stores() {
         let open = |word: &str| AnyStore::open(word, FileOptions::serve());
-        assert!(matches!(open("dram:1MiB").unwrap(), AnyStore::Dram(d) if d.capacity() == 1 << 20));
+        for size in ["1m", "1M", "1MiB", "1024k", "1048576"] {
+            let dram = open(&format!("dram:{size}")).unwrap();
+            assert!(matches!(dram, AnyStore::Dram(dram) if dram.capacity() == 1 << 20), "{size}");
+            let model = open(&format!("delayed:5us,stripe={size}:model:optane-p4800x:{size}")).unwrap();
+            assert_eq!(model.capacity(), 1 << 20, "{size}");
+        }
         let image = tempfile::NamedTempFile::new().unwrap();
         image.as_file().set_len(8192).unwrap();
         let path = image.path().to_str().unwrap();
@@ -280,6 +285,7 @@ mod tests {
         AnyStore::open(path, FileOptions { beside: Beside::Anybody, ..FileOptions::read() }).unwrap();
         for (word, says) in [
             ("dram:1GB", "1GB"),
+            ("delayed:10:dram:1MiB", "\"10\""),
             ("dram:0", "dram:0"),
             ("file:", "names no file"),
             ("delayed:10us", "names no store"),

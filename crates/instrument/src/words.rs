@@ -1,22 +1,25 @@
 //! Numbers as people say them: `4k`, `50k`, `30s`. In bytes a k is 1,024, as in fio; in operations per second it is 1,000.
 
-/// `4k`, `4KiB`, `1G`, `512`, in bytes.
+use nearside_media::words::{size, split, time_ns};
+
+/// `4k`, `4KiB`, `1G`, `512`, in bytes: one or more.
 ///
 /// # Errors
 /// That it is none.
 pub fn bytes(word: &str) -> Result<u64, String> {
-    let wrong = || format!("{word:?} is no size in bytes (as 4k, 128KiB, 1G)");
-    let (number, unit) = split(word);
-    let shift = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "t" | "tib" => 40,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).ok_or_else(wrong)
+    offset(word).and_then(|bytes| if bytes > 0 { Ok(bytes) } else { Err(no_size(word)) })
+}
+
+/// The same, or 0.
+///
+/// # Errors
+/// That it is none.
+pub fn offset(word: &str) -> Result<u64, String> {
+    size(word).ok_or_else(|| no_size(word))
+}
+
+fn no_size(word: &str) -> String {
+    format!("{word:?} is no size in bytes (as 4k, 128KiB, 1G)")
 }
 
 /// `50k`, `1.2M`, `300`, per second; at most one per nanosecond.
@@ -41,20 +44,9 @@ pub fn rate(word: &str) -> Result<f64, String> {
 /// # Errors
 /// That it is none.
 pub fn time(word: &str) -> Result<u64, String> {
-    let wrong = || format!("{word:?} is no time (as 30s, 500ms, 2m)");
-    let (number, unit) = split(word);
-    let scale = match unit {
-        "ns" => 1.0,
-        "us" | "µs" => 1e3,
-        "ms" => 1e6,
-        "" | "s" => 1e9,
-        "m" | "min" => 60e9,
-        "h" => 3600e9,
-        _ => return Err(wrong()),
-    };
-    let number: f64 = number.parse().map_err(|_| wrong())?;
-    let ns = number * scale;
-    if (1.0..=1e18).contains(&ns) { Ok(ns as u64) } else { Err(wrong()) }
+    let ns = if split(word).1.is_empty() { time_ns(&format!("{word}s")) } else { time_ns(word) };
+    ns.filter(|ns| (1..=1_000_000_000_000_000_000).contains(ns))
+        .ok_or_else(|| format!("{word:?} is no time (as 30s, 500ms, 2m)"))
 }
 
 /// `99.999`, in per cent.
@@ -64,11 +56,6 @@ pub fn time(word: &str) -> Result<u64, String> {
 pub fn percent(word: &str) -> Result<f64, String> {
     let percent = word.parse::<f64>().ok().filter(|percent| (0.0..=99.999_999).contains(percent));
     percent.ok_or_else(|| format!("{word:?} is no percentile from 0 to 99.999999"))
-}
-
-fn split(word: &str) -> (&str, &str) {
-    let digits = word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len());
-    word.split_at(digits)
 }
 
 /// Nanoseconds with a unit that fits.

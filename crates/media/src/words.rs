@@ -24,38 +24,68 @@ impl fmt::Display for WordError {
 
 impl std::error::Error for WordError {}
 
-/// `4096`, `64KiB`, `1GiB`, in bytes.
+/// `512`, `64k`, `64KiB`, `1G`, `1GiB`, in bytes, with units in any case: a k is 1,024, as in fio.
 pub fn size(word: &str) -> Option<u64> {
     let (number, unit) = split(word);
-    let shift = match unit {
-        "" | "B" => 0,
-        "K" | "KiB" => 10,
-        "M" | "MiB" => 20,
-        "G" | "GiB" => 30,
-        "T" | "TiB" => 40,
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
         _ => return None,
     };
     number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// `100ns`, `10us`, `5ms`, in nanoseconds.
+/// `100ns`, `1.5us`, `5ms`, `30s`, `2m`, `1h`, in nanoseconds.
 pub fn time_ns(word: &str) -> Option<u64> {
     let (number, unit) = split(word);
     let scale = match unit {
         "ns" => 1,
-        "us" => 1_000,
+        "us" | "µs" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
+        "m" | "min" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
         _ => return None,
     };
-    number.parse::<u64>().ok()?.checked_mul(scale)
+    match number.parse::<u64>() {
+        Ok(number) => number.checked_mul(scale),
+        Err(_) => {
+            Some(number.parse::<f64>().ok()? * scale as f64).filter(|ns| *ns < 1e18).map(|ns| ns as u64)
+        }
+    }
 }
 
-fn split(word: &str) -> (&str, &str) {
-    word.split_at(word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len()))
+/// A number's digits, and the unit behind them.
+pub fn split(word: &str) -> (&str, &str) {
+    let digits = word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len());
+    word.split_at(digits)
 }
 
 /// A count that is at least `least` and at most 4096: of things of which a model keeps one each.
 pub(crate) fn count(word: &str, least: u32) -> Option<u32> {
     word.parse().ok().filter(|n| (least..=4096).contains(n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times() {
+        for mebibytes in ["64m", "64M", "64MiB", "64mib", "65536k", "65536KiB", "67108864", "67108864B"] {
+            assert_eq!(size(mebibytes), Some(64 << 20), "{mebibytes}");
+        }
+        assert_eq!(["0", "1G", "2T"].map(size), [Some(0), Some(1 << 30), Some(2 << 40)]);
+        assert_eq!(
+            ["0ns", "100ns", "1.5us", "10µs", "5ms", "30s", "2m", "0.5h"].map(|word| time_ns(word).unwrap()),
+            [0, 100, 1_500, 10_000, 5_000_000, 30_000_000_000, 120_000_000_000, 1_800_000_000_000]
+        );
+        let wrong = ["", "k", "4x", "4 k", "-1", "1e9", "1..2", "99999999999999999999", "NaN", "inf"];
+        assert!(wrong.iter().all(|word| size(word).is_none() && time_ns(word).is_none()));
+        assert!(size("1.5k").is_none() && size("16777216T").is_none());
+        assert!(["30", ".s", "6000000h", "9999999999.5h"].iter().all(|word| time_ns(word).is_none()));
+    }
 }

@@ -39,7 +39,6 @@ pub use lossy::{Lossy, LossyChannel};
 pub use modelled::{Delayed, Modelled, ModelledChannel};
 pub use null::Null;
 
-pub use nearside_media::words::size;
 pub use nearside_media::{Delay, Parametric};
 
 use nearside_clock::Nanos;

@@ -30,7 +30,7 @@ pub struct WorkArgs {
     #[arg(long, default_value_t = 70, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub rwmixread: u8,
     /// First byte
-    #[arg(long, default_value_t = 0, value_name = "BYTES", value_parser = offset)]
+    #[arg(long, default_value_t = 0, value_name = "SIZE", value_parser = words::offset)]
     pub offset: u64,
     /// Bytes from there [default: all; of a drive in memory, at most 1 GiB]
     #[arg(long, value_name = "SIZE", value_parser = words::bytes)]
@@ -81,10 +81,6 @@ fn block_size(word: &str) -> Result<u32, String> {
         .ok()
         .filter(|bytes| bytes.is_multiple_of(512) && *bytes <= 1 << 20)
         .ok_or_else(|| format!("{word}: an operation has whole blocks of 512 bytes, at most 1 MiB"))
-}
-
-fn offset(word: &str) -> Result<u64, String> {
-    if word == "0" { Ok(0) } else { words::bytes(word) }
 }
 
 fn distribution(word: &str) -> Result<Distribution, String> {

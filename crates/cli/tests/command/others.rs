@@ -240,9 +240,28 @@ fn cat_gives_every_byte() {
         let to = from.saturating_add(len).min(whole.len());
         assert!(volume.run("cat", &args).out == whole[from..to], "{offset} {len}");
     }
+    let args = ["--offset", "1MiB", "--len", "4k", "/large"];
+    assert!(volume.run("cat", &args).out == whole[1 << 20..(1 << 20) + 4096]);
     assert_eq!(volume.run("cat", &["/absolute"]).out, fs::read(volume.tree.join("logs/b.log")).unwrap());
     let json = volume.run("cat", &["--json", "/hello.txt"]).json().remove(0);
     assert!(json["bytes"].as_str().unwrap().starts_with("aGVsbG8gd29ybGQK"));
+}
+
+#[test]
+fn every_command_takes_sizes_and_times_alike() {
+    for (size, time) in
+        [("64m", "2m"), ("64M", "2min"), ("64MiB", "120s"), ("64mib", "0.5h"), ("67108864", "9ms")]
+    {
+        for line in [
+            format!("nearside cat -d disk.img /file --offset {size} --len {size}"),
+            format!("nearside bench run -d dram:{size} --size {size} --offset {size} --runtime {time}"),
+            format!("nearside bench curve -d delayed:{time},stripe={size}:dram:{size} --steady-state={time}"),
+            format!("nearside sim curve --media optane-p4800x --capacity {size} --software {time}"),
+            format!("nearside act -d model:optane-p4800x:{size} --simulated --software {time}"),
+        ] {
+            nearside_cli::understands(line.split(' ')).unwrap_or_else(|why| panic!("{line}\n{why}"));
+        }
+    }
 }
 
 #[test]
