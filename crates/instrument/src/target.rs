@@ -27,10 +27,9 @@ use nearside_driver::{
 };
 use nearside_embedded::{AnyStore, Loopback};
 use nearside_loadgen::engine::Engine;
+use nearside_loadgen::engine::blocking::Blocking;
 use nearside_loadgen::engine::file::{OpenMode, Target as File, TargetError};
 use nearside_loadgen::engine::initiator::Policed;
-use nearside_loadgen::engine::mapped::Mapped;
-use nearside_loadgen::engine::positioned::Positioned;
 use nearside_loadgen::engine::queue::Queue;
 use nearside_loadgen::engine::uring::Uring;
 use nearside_loadgen::safety::{Refusal, may_write};
@@ -248,8 +247,8 @@ impl Target {
             Call::Uring => Box::new(uring(Completion::Interrupt)?),
             Call::UringPolled => Box::new(uring(Completion::Polled)?),
             Call::UringHybrid => Box::new(uring(Completion::Hybrid)?),
-            Call::Positioned => Box::new(Positioned::new(&file, bytes, None, clock)?),
-            Call::Mapped => Box::new(Mapped::new(&file, bytes, None, clock)?),
+            Call::Positioned => Box::new(Blocking::positioned(&file, bytes, None, clock)?),
+            Call::Mapped => Box::new(Blocking::mapped(&file, bytes, None, clock)?),
         };
         let cached = if direct { "" } else { ", through the page cache" };
         Ok(Open {

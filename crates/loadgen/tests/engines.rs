@@ -11,10 +11,9 @@ use nearside_driver::{
     Controller, DriverConfig, Host, Initiator, InitiatorConfig, Policy, QueueConfig, Service, Threaded,
 };
 use nearside_embedded::Loopback;
+use nearside_loadgen::engine::blocking::Blocking;
 use nearside_loadgen::engine::file::{OpenMode, Target, TargetError};
 use nearside_loadgen::engine::initiator::Policed;
-use nearside_loadgen::engine::mapped::Mapped;
-use nearside_loadgen::engine::positioned::Positioned;
 use nearside_loadgen::engine::queue::Queue;
 use nearside_loadgen::engine::uring::Uring;
 use nearside_loadgen::engine::{Engine, Failure, Io, Submit};
@@ -76,10 +75,10 @@ fn files_by_system_calls_and_by_mapping() {
             Err(TargetError::NoDirect { .. }) => continue,
             other => other.unwrap(),
         };
-        works(&mut Positioned::new(&target, 16_384, verifier(), clock).unwrap(), Pace::default());
+        works(&mut Blocking::positioned(&target, 16_384, verifier(), clock).unwrap(), Pace::default());
     }
     let target = open(&path, false, true).unwrap();
-    works(&mut Mapped::new(&target, 16_384, verifier(), clock).unwrap(), Pace::default());
+    works(&mut Blocking::mapped(&target, 16_384, verifier(), clock).unwrap(), Pace::default());
 }
 
 #[test]
@@ -118,11 +117,12 @@ fn a_target_that_is_read_only_is_not_written() {
     let path = file(folder.path());
     let clock = TscClock::new();
     let target = open(&path, false, false).unwrap();
-    let mut positioned = Positioned::new(&target, 4096, None, clock).unwrap();
-    let mut mapped = Mapped::new(&target, 4096, None, clock).unwrap();
+    let mut positioned = Blocking::positioned(&target, 4096, None, clock).unwrap();
+    let mut mapped = Blocking::mapped(&target, 4096, None, clock).unwrap();
     let one = |engine: &mut dyn Engine, direction, offset| {
         let io = Io { token: 0, direction, offset, len: 4096 };
         assert_eq!(engine.submit(&io, clock.now()), Submit::Taken);
+        assert_eq!(engine.submit(&io, clock.now()), Submit::Full);
         let mut done = Vec::new();
         engine.poll(clock.now(), &mut done);
         done[0].result
@@ -145,7 +145,7 @@ fn wrong_data_is_found() {
     let path = file(folder.path());
     let clock = TscClock::new();
     let target = open(&path, false, true).unwrap();
-    let mut engine = Positioned::new(&target, 16_384, verifier(), clock).unwrap();
+    let mut engine = Blocking::positioned(&target, 16_384, verifier(), clock).unwrap();
     let ran = real(&plan(1), &mut engine, &clock, Pace::default()).unwrap();
     assert_eq!(ran.outcome.errors(), 0);
     // Behind its back.

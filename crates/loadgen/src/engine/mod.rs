@@ -1,10 +1,9 @@
 //! What carries operations out: the seam between the generator and a device.
 
+pub mod blocking;
 pub mod file;
 pub mod initiator;
-pub mod mapped;
 pub mod null;
-pub mod positioned;
 pub mod queue;
 pub mod uring;
 

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nearside_clock::TscClock;
+use nearside_loadgen::engine::blocking::Blocking;
 use nearside_loadgen::engine::file::{OpenMode, Target, TargetError};
-use nearside_loadgen::engine::positioned::Positioned;
 use nearside_loadgen::run::{Pace, real};
 use nearside_loadgen::{Arrivals, Plan, Rw, Workload};
 
@@ -26,7 +26,7 @@ pub fn target(folder: &Path) -> (PathBuf, bool) {
 pub fn round(path: &Path, direct: bool, ms: u64) -> (f64, f64) {
     let target = Target::open(path, OpenMode { direct, write: false }).unwrap();
     let clock = TscClock::new();
-    let mut engine = Positioned::new(&target, 4096, None, clock).unwrap();
+    let mut engine = Blocking::positioned(&target, 4096, None, clock).unwrap();
     let workload = Workload::new(Rw::RandRead, 4096, SIZE);
     let plan = Plan::new(workload, Arrivals::Constant { rate: f64::from(RATE) }, ms * 1_000_000);
     let ran = real(&plan, &mut engine, &clock, Pace::default()).unwrap();
