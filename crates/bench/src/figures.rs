@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nearside_bench::dataset::{self, NEEDLE, Shape};
 use nearside_clock::{Clock, TscClock};
 use nearside_device::Observer;
 use nearside_driver::Policy;
@@ -17,6 +18,7 @@ use nearside_instrument::near_data::{Drive, by_route, count_of, search, session}
 use nearside_instrument::volume::{self, Kind};
 use nearside_loadgen::floor::{self, Effort};
 use nearside_loadgen::record::Figure;
+use nearside_random::Rng;
 use nearside_store::Dram;
 
 /// Takes a figure as it is measured.

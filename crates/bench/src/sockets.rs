@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nearside_dma::cpu::pin_to_core;
-use nearside_loadgen::random::Random;
+use nearside_random::Random;
 
 /// Bytes of a command capsule.
 pub const UP: usize = 72;

@@ -17,8 +17,8 @@ use nearside_instrument::completion::{cores, pin, unpin};
 use nearside_instrument::dataset::{self, NEEDLE, Shape};
 use nearside_instrument::near_data::{count_of, search};
 use nearside_instrument::volume::{self, Kind};
-use nearside_loadgen::random::Random;
 use nearside_loadgen::record::Figure;
+use nearside_random::Random;
 use nearside_store::FileOptions;
 
 use crate::figures::Sink;

@@ -12,8 +12,8 @@ use nearside_driver::Policy;
 use nearside_instrument::act::config::Config;
 use nearside_instrument::act::{Certified, Largest, Load, Profile, Report, Rule, largest, page};
 use nearside_instrument::{Needs, Real, Runner, Simulated, Target, medium, words};
-use nearside_loadgen::random::of_run;
 use nearside_loadgen::{Rw, Workload};
+use nearside_random::of_run;
 use serde_json::json;
 
 use crate::args::{CompletionModel, HostArgs};

@@ -7,11 +7,12 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use nearside_conformance::needs;
-use nearside_conformance::random::Rng;
+use nearside_conformance::volume::{Mounted, ext};
+use nearside_random::Rng;
 use rustix::fs::XattrFlags;
 
 const USERS: [u32; 4] = [0, 1000, 1001, 1002];
@@ -150,24 +151,6 @@ fn answer(output: &Output, mount: &str, ordered: bool) -> Answer {
     Answer { code: output.status.code(), out, said }
 }
 
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _gone = Command::new("umount").arg(&self.0).status();
-    }
-}
-
-fn must(command: &mut Command) {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {output:?}");
-}
-
-fn mount(image: &Path, at: &Path, options: &str) -> Mounted {
-    must(Command::new("mount").args(["-o", options]).arg(image).arg(at));
-    Mounted(at.to_owned())
-}
-
 /// Trees on one volume.
 const AT_ONCE: usize = 10;
 
@@ -192,15 +175,16 @@ fn the_drive_the_host_and_the_kernel_give_one_answer() {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let (image, at) = (folder.path().join("image"), folder.path().join("mount"));
         fs::create_dir(&at).unwrap();
-        let features = ["", "-Oinline_data", "-O^metadata_csum", "-O^dir_index,^extents,^64bit"];
+        let features =
+            [&[][..], &["-Oinline_data"], &["-O^metadata_csum"], &["-O^dir_index,^extents,^64bit"]];
         let options = features[first / AT_ONCE % features.len()];
-        make_volume(&image, options);
+        ext(&image, 16, None, &[&["-t", "ext4", "-I", "256"], options].concat());
         let range = first..trees.min(first + AT_ONCE);
         let random = |n: usize| Rng(seed.wrapping_mul(1_000_003).wrapping_add(n as u64));
-        let mounted = mount(&image, &at, "loop");
+        let mounted = Mounted::new(&["-o", "loop"], &image, &at);
         let all: Vec<Vec<String>> = range.clone().map(|n| plant(&mut random(n), &at, n)).collect();
         drop(mounted);
-        let _mounted = mount(&image, &at, "loop,ro");
+        let _mounted = Mounted::new(&["-o", "loop,ro"], &image, &at);
         for (n, paths) in range.zip(&all) {
             let mut random = random(n + 1_000_000);
             let user = User::random(&mut random);
@@ -210,7 +194,7 @@ fn the_drive_the_host_and_the_kernel_give_one_answer() {
                     let given = by_us(&user, &image, words, way, *ordered);
                     compared += 1;
                     if given != known {
-                        let why = format!("tree {n} ({options}), {user:?}: {words:?} {way:?}");
+                        let why = format!("tree {n} ({options:?}), {user:?}: {words:?} {way:?}");
                         wrong.push(format!("{why}\n  the kernel {known:?}\n  here       {given:?}"));
                     }
                 }
@@ -220,13 +204,6 @@ fn the_drive_the_host_and_the_kernel_give_one_answer() {
     let shown = wrong[..wrong.len().min(12)].join("\n");
     assert!(wrong.is_empty(), "{} of {compared} differ (NEARSIDE_SEED={seed}):\n{shown}", wrong.len());
     eprintln!("{compared} answers over {trees} trees are the kernel's");
-}
-
-fn make_volume(image: &Path, options: &str) {
-    fs::File::create(image).unwrap().set_len(16 << 20).unwrap();
-    let mut mke2fs = Command::new(needs::tool("mke2fs").unwrap());
-    mke2fs.args(["-q", "-F", "-t", "ext4", "-I", "256"]).args((!options.is_empty()).then_some(options));
-    must(mke2fs.arg(image));
 }
 
 /// Makes the `n`th tree on the volume mounted `at`; its paths.

@@ -14,7 +14,7 @@ use nearside_fsrlib::{Ask, Counters, Digest, Operation, Reply, Request};
 use nearside_near_data::wire;
 use nearside_store::{Delay, Dram, Fault, Faulty, File, FileOptions, Kinds, Lossy, Modelled, Rule, Store};
 
-use crate::random::Rng;
+use nearside_random::Rng;
 
 /// How a front says no.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,6 +5,6 @@ pub mod drive;
 pub mod explore;
 pub mod front;
 pub mod needs;
-pub mod random;
 pub mod store;
 pub mod view;
+pub mod volume;

@@ -10,7 +10,7 @@ use nearside_clock::Nanos;
 use nearside_dma::{IoBuffer, Memory, Region, Span};
 use nearside_store::{Channel, Completion, Data, Operation, Store, StoreError, Submitted, Token};
 
-use crate::random::Rng;
+use nearside_random::Rng;
 
 /// Bytes of host memory that a [`Host`] has.
 pub const HOST_BYTES: usize = 1 << 20;

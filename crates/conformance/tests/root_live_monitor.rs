@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-use nearside_conformance::random::Rng;
 use nearside_dma::IoBuffer;
+use nearside_random::Rng;
 use rig::Rig;
 use workload::{Size, Workload};
 use xxhash_rust::xxh3::xxh3_64;

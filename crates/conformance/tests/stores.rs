@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use nearside_conformance::random::Rng;
 use nearside_conformance::store::{Host, model, suite};
+use nearside_random::Rng;
 use nearside_store::{
     Access, Backend, Data, Delay, Dram, Fault, Faulty, File, FileOptions, Kinds, Lossy, Modelled, Null,
     Operation, Rule,

@@ -21,6 +21,7 @@ use nearside_fsrlib::{Answer, Ask, Operation, Record, SearchOptions, Session, So
 use nearside_instrument::dataset::Rng;
 use nearside_instrument::report::Page;
 use nearside_instrument::volume::{self, Kind};
+use nearside_random::Rng;
 use nearside_store::Dram;
 
 use crate::replay::{TRACES, replay};

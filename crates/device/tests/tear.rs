@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use nearside_clock::{Clock, TscClock};
 use nearside_device::runner::{Rest, Threaded};
+use nearside_random::Rng;
 use nearside_spec::registers::{self as reg, Cc, csts};
 use rig::*;
 
@@ -75,13 +76,12 @@ fn a_block_is_never_torn() {
             let (memory, run) = (&memory, &run);
             scope.spawn(move || {
                 let at = 0x2_0000 + usize::from(queue) * 0x1_0000;
-                let mut seed = u64::from(queue);
+                let mut random = Rng(queue.into());
                 for nth in 0..OPERATIONS {
-                    seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                    let slba = (seed >> 40) % BLOCKS;
+                    let slba = random.below(BLOCKS);
                     let iova = BASE_IOVA + at as u64;
-                    if seed >> 63 == 0 {
-                        memory.fill(at, LBA as usize, (seed >> 50) as u8);
+                    if random.below(2) == 0 {
+                        memory.fill(at, LBA as usize, random.draw() as u8);
                         run(queue, nth, transfer(io::WRITE, slba, 1, iova, 0));
                     } else {
                         run(queue, nth, transfer(io::READ, slba, 1, iova, 0));

@@ -5,33 +5,19 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 use nearside_conformance::needs;
-use nearside_conformance::random::Rng;
+use nearside_conformance::volume::{Mounted, must, tool};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_embedded::{AnyStore, Loopback, firmware};
 use nearside_front_fuse::{AttachOptions, attach};
 use nearside_near_data::wire::{decode_reply, encode_request};
 use nearside_near_data::{Credentials, Failure, Operation, Record, Reply, Request, Target};
+use nearside_random::Rng;
 use nearside_spec::socket::{Kind, REPLY_FRAME, ReplyFrame, RequestFrame};
 use nearside_store::FileOptions;
-
-fn run(command: &mut Command) {
-    let out = command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
-}
-
-/// A mount, ended when dropped.
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).stderr(Stdio::null()).status();
-    }
-}
 
 /// One request over the socket.
 fn ask(stream: &mut UnixStream, uid: u32, target: Target, operation: Operation) -> Reply<'static> {
@@ -90,9 +76,8 @@ fn the_drive_sees_what_the_live_host_has_synced() {
     let store = AnyStore::open(image.to_str().unwrap(), FileOptions::serve()).unwrap();
     let drive = Loopback::threaded(store, firmware(), Config::default(), Rest::default()).unwrap();
     let attached = attach(drive.function.clone(), &AttachOptions::new(&drive_at)).unwrap();
-    run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(attached.file()));
-    run(Command::new("mount").args(["-o", "loop"]).arg(attached.file()).arg(&volume_at));
-    let mounted = Mounted(volume_at.clone());
+    must(tool("mkfs.ext4").args(["-q", "-F"]).arg(attached.file()));
+    let mounted = Mounted::new(&["-o", "loop"], &attached.file(), &volume_at);
     let mut stream = UnixStream::connect(attached.socket()).unwrap();
 
     let mut rng = Rng(3);
@@ -125,7 +110,7 @@ fn the_drive_sees_what_the_live_host_has_synced() {
             }
         }
         // Everything at home: committed, and what the commits left dirty on the block device written.
-        run(Command::new("sync").arg("-f").arg(&volume_at));
+        must(tool("sync").arg("-f").arg(&volume_at));
         for name in &live {
             let seen = content(&mut stream, name);
             let bytes = fs::read(volume_at.join(name)).unwrap();
@@ -138,7 +123,7 @@ fn the_drive_sees_what_the_live_host_has_synced() {
     // Whose file it is counts, for whoever may ask in another's name.
     let name = &live[0];
     fs::set_permissions(volume_at.join(name), fs::Permissions::from_mode(0o600)).unwrap();
-    run(Command::new("sync").arg("-f").arg(&volume_at));
+    must(tool("sync").arg("-f").arg(&volume_at));
     let reply = ask(&mut stream, 1000, path(name), Operation::Read { offset: 0, len: 10 });
     let failed = |r: &Record| matches!(r, Record::Failed { failure: Failure::PermissionDenied, .. });
     assert!(

@@ -9,6 +9,7 @@ use std::path::Path;
 use common::*;
 use nearside_fsr::{Config, MemoryMedia, Retriever};
 use nearside_near_data::{Answer, Digest, Operation, SearchOptions};
+use nearside_random::Rng;
 
 /// A tree with what trees have: depth, many names, large and empty files, holes, links, no newline at the
 /// end.
@@ -20,16 +21,12 @@ fn make_tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
         fs::write(at, &bytes).unwrap();
         files.insert(path, bytes);
     };
-    let mut seed = 7u64;
-    let mut random = || {
-        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        seed >> 33
-    };
+    let mut random = Rng(7);
     for n in 0..300u64 {
         let mut text = Vec::new();
-        for line in 0..random() % 400 {
-            text.extend(format!("line {line} of file {n} {:x}", random()).bytes());
-            if random() % 37 == 0 {
+        for line in 0..random.below(400) {
+            text.extend(format!("line {line} of file {n} {:x}", random.draw()).bytes());
+            if random.below(37) == 0 {
                 text.extend(b" ERROR here");
             }
             text.push(b'\n');

@@ -5,12 +5,11 @@ use std::net::TcpListener;
 use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command as Run;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nearside_clock::TscClock;
-use nearside_conformance::needs;
+use nearside_conformance::{needs, volume};
 use nearside_device::{Identity, Namespace, Subsystem};
 use nearside_driver::{Controller, Host};
 use nearside_embedded::Options;
@@ -24,6 +23,7 @@ use nearside_fsrlib::{
     Answer, Ask, Credentials, Error, Failure, Operation, Record, Route, SearchOptions, Session, TcpTransport,
     Transport, describe, own_credentials,
 };
+use nearside_random::Rng;
 use nearside_spec::Status;
 use nearside_store::{Dram, File, FileOptions, Store};
 
@@ -62,12 +62,7 @@ fn digests(header_digest: bool, data_digest: bool) -> HostOptions {
 }
 
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) as u8
-    };
-    (0..len).map(|_| next()).collect()
+    Rng(seed).bytes(len)
 }
 
 #[test]
@@ -153,21 +148,15 @@ fn an_association_is_kept_alive_and_missed_when_the_target_goes() {
     assert_eq!(read(&mut initiator).unwrap_err().reason, RejectReason::Dead);
 }
 
-fn image(folder: &Path) -> Option<std::path::PathBuf> {
+fn image(folder: &Path) -> std::path::PathBuf {
     let tree = folder.join("tree");
     std::fs::create_dir_all(tree.join("a/b/c")).unwrap();
     let text: String = (0..50_000).map(|i| format!("{i} {}\n", ["INFO", "ERROR", "WARN"][i % 3])).collect();
     std::fs::write(tree.join("a/b/c/log"), &text).unwrap();
     std::fs::write(tree.join("a/tiny"), "ERROR\n").unwrap();
     let image = folder.join("disk.img");
-    std::fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
-    let made = Run::new(needs::tool("mke2fs")?)
-        .args(["-q", "-F", "-t", "ext4", "-d"])
-        .args([&tree, &image])
-        .status()
-        .unwrap();
-    assert!(made.success());
-    Some(image)
+    volume::make("ext4", &image, 32, &tree);
+    image
 }
 
 fn records<T: Transport>(session: &mut Session<T>, ask: &Ask) -> Vec<Record<'static>> {
@@ -207,7 +196,7 @@ fn a_drive_answers_over_the_network_as_it_does_here() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let image = image(folder.path()).unwrap();
+    let image = image(folder.path());
     let here = nearside_embedded::image(&image, &Options::default()).unwrap();
     let mut here = Session::new(here, Arc::new(TscClock::new())).with_buffer(64 << 10);
     let store = File::open(&image, FileOptions::read()).unwrap();
@@ -242,7 +231,7 @@ fn what_a_hosts_word_is_worth_is_said_per_host() {
     std::fs::write(tree.join("secret"), "word\n").unwrap();
     std::fs::set_permissions(tree.join("secret"), std::fs::Permissions::from_mode(0o600)).unwrap();
     let owner = own_credentials().unwrap();
-    let image = image(folder.path()).unwrap();
+    let image = image(folder.path());
     let store = File::open(&image, FileOptions::read()).unwrap();
     let host = |name: &str| HostOptions::for_host(&format!("nqn.2014-08.org.example:{name}")).unwrap();
     let (_server, address) = serve_as(store, |offer| Offer {

@@ -8,11 +8,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use ext_images::{Random, VARIANTS, Variant, make, plant_small, run};
+use ext_images::{VARIANTS, Variant, make, plant_small, run};
 use nearside_conformance::explore::explore;
 use nearside_conformance::needs;
 use nearside_conformance::view::{Image, Tree, block_on, differences, read, resolve};
 use nearside_fsview::{Error, Place, Source, Volume};
+use nearside_random::Rng;
 
 const TOOLS: &[&str] = &["mke2fs", "tune2fs", "debugfs", "e2fsck"];
 
@@ -77,7 +78,7 @@ fn with_checksums_a_flipped_bit_is_found_or_does_not_matter() {
         let mut bytes = small(dir.path(), name);
         let whole = tree(&memory(&bytes)).unwrap();
         let asked = asked(&bytes);
-        let mut random = Random(7);
+        let mut random = Rng(7);
         let mut found = 0;
         for nr in 0..160 {
             let (block, len) = asked[nr % asked.len()];
@@ -109,7 +110,7 @@ fn damage_never_panics_and_always_ends() {
     {
         let clean = small(dir.path(), name);
         let asked = asked(&clean);
-        let mut random = Random(seed as u64 + 1000);
+        let mut random = Rng(seed as u64 + 1000);
         let mut errors = 0;
         for _ in 0..150 {
             let mut bytes = clean.clone();

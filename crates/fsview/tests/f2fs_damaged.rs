@@ -4,6 +4,7 @@ mod f2fs_support;
 
 use f2fs_support::damage::{Damaged, crc32, exercise};
 use f2fs_support::*;
+use nearside_random::Rng;
 
 /// The blocks that a walk of the whole volume reads.
 fn metadata(image: &Memory) -> Vec<u64> {
@@ -19,7 +20,7 @@ fn rounds(name: &str, seed: u64, count: usize) {
     assert!(blocks.len() > 30, "{}", blocks.len());
     // The first are the superblock, the checkpoints and the tables, on which everything hangs.
     let tables = blocks.iter().take_while(|b| **b < 4096 * 512 * 5).count();
-    let mut random = Random(seed);
+    let mut random = Rng(seed);
     for round in 0..count {
         let mut damaged = Damaged::new(&image, 3000);
         for _ in 0..1 + random.below(8) {

@@ -5,11 +5,11 @@
 mod f2fs_support;
 
 use std::fs::File;
-use std::process::{Command, Stdio};
 
 use f2fs_support::damage::crc32;
 use f2fs_support::*;
-use nearside_conformance::drive;
+use nearside_conformance::volume::{must, tool};
+use nearside_conformance::{drive, needs};
 use nearside_fsview::Volume;
 
 const BLOCK: usize = 4096;
@@ -62,10 +62,7 @@ fn with_payload(image: &mut [u8]) {
 }
 
 fn fsck(image: &std::path::Path) {
-    let output =
-        Command::new("/usr/sbin/fsck.f2fs").arg("--dry-run").arg(image).stdin(Stdio::null()).output();
-    let output = output.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    must(tool("fsck.f2fs").arg("--dry-run").arg(image));
 }
 
 #[test]
@@ -76,7 +73,7 @@ fn a_kernels_volumes_with_a_payload() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), &bytes).unwrap();
         // That it is such a volume is not only our opinion.
-        if have("fsck.f2fs", "f2fs_payload") {
+        if needs::tools("f2fs_payload", &["fsck.f2fs"]) {
             fsck(file.path());
         }
         let image = Memory::new(bytes);
@@ -92,20 +89,14 @@ fn a_kernels_volumes_with_a_payload() {
 #[test]
 fn a_volume_so_large_that_mkfs_makes_a_payload() {
     const TEST: &str = "f2fs_payload: a volume of 4 TiB";
-    if !have("mkfs.f2fs", TEST) || !have("fsck.f2fs", TEST) {
+    if !needs::tools(TEST, &["mkfs.f2fs", "fsck.f2fs"]) {
         return;
     }
     let file = tempfile::NamedTempFile::new().unwrap();
     if let Err(error) = file.as_file().set_len(4 << 40) {
-        return nearside_conformance::needs::left_out(TEST, &format!("a file of 4 TiB: {error}"));
+        return needs::left_out(TEST, &format!("a file of 4 TiB: {error}"));
     }
-    let made = Command::new("/usr/sbin/mkfs.f2fs")
-        .args(["-f", "-q", "-O", "extra_attr,lost_found,quota"])
-        .arg(file.path())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
+    must(tool("mkfs.f2fs").args(["-f", "-q", "-O", "extra_attr,lost_found,quota"]).arg(file.path()));
     let image = Disk(File::open(file.path()).unwrap());
     let mut superblock = vec![0; BLOCK];
     image.data(0, &mut superblock);

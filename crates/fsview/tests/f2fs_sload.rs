@@ -7,35 +7,18 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use f2fs_support::*;
-use nearside_conformance::drive;
+use nearside_conformance::volume::{self, tool};
+use nearside_conformance::{drive, needs};
 use nearside_fsview::Volume;
+use nearside_random::Rng;
 use sha2::{Digest as _, Sha256};
 
-/// Runs a tool, quietly, and panics with what it said where it fails.
-fn run(command: &mut Command) {
-    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
-    let output = command.env("PATH", path).stdin(Stdio::null()).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{command:?}: {}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
-/// Makes a volume of `bytes` with `options` and loads `tree` into it.
-fn volume(dir: &Path, tree: &Path, bytes: u64, options: &[&str]) -> Disk {
+/// Makes a volume of so many MiB with `options` and loads `tree` into it.
+fn made(dir: &Path, tree: &Path, mib: u64, options: &[&str]) -> Disk {
     let image = dir.join("f2fs.img");
-    File::create(&image).unwrap().set_len(bytes).unwrap();
-    run(Command::new("mkfs.f2fs").arg("-f").args(["-l", "tested"]).args(options).arg(&image));
-    // sload.f2fs ends with 0 or, having written, 1.
-    let output =
-        Command::new("/usr/sbin/sload.f2fs").args(["-P", "-f"]).arg(tree).arg(&image).output().unwrap();
-    assert!(output.status.code().is_some_and(|c| c <= 1), "{}", String::from_utf8_lossy(&output.stdout));
+    volume::f2fs(&image, mib, Some(tree), &[&["-l", "tested"], options].concat());
     Disk(File::open(image).unwrap())
 }
 
@@ -50,7 +33,7 @@ fn check(test: &str, dir: &Path, volume: &Volume, image: &Disk, tree: &Path) {
 fn dumped(dir: &Path, ino: u32, path: &str) -> Vec<u8> {
     let answer = dir.join("answer");
     fs::write(&answer, "y\n").unwrap();
-    let output = Command::new("/usr/sbin/dump.f2fs")
+    let output = tool("dump.f2fs")
         .args(["-i", &ino.to_string(), "f2fs.img"])
         .current_dir(dir)
         .stdin(File::open(answer).unwrap())
@@ -107,9 +90,9 @@ fn comparable(manifest: Manifest) -> Manifest {
 
 /// A tree of the things that the tool keeps: sizes around every boundary, links, long and odd names.
 fn seeded_tree(root: &Path) {
-    let mut random = Random(20_26);
-    let bytes = |random: &mut Random, len: usize| -> Vec<u8> {
-        (0..len).map(|_| random.next().to_le_bytes()[0]).collect()
+    let mut random = Rng(20_26);
+    let bytes = |random: &mut Rng, len: usize| -> Vec<u8> {
+        (0..len).map(|_| random.draw().to_le_bytes()[0]).collect()
     };
     fs::create_dir(root).unwrap();
     let sizes = [
@@ -147,13 +130,13 @@ fn seeded_tree(root: &Path) {
 
 fn compare(options: &[&str]) {
     let test = format!("f2fs_sload {options:?}");
-    if !have("mkfs.f2fs", &test) || !have("sload.f2fs", &test) || !have("dump.f2fs", &test) {
+    if !needs::tools(&test, &["mkfs.f2fs", "sload.f2fs", "dump.f2fs"]) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     let tree = dir.path().join("tree");
     seeded_tree(&tree);
-    let image = volume(dir.path(), &tree, 128 << 20, options);
+    let image = made(dir.path(), &tree, 128, options);
     let volume = now(Volume::open(&image)).unwrap();
     assert_eq!((volume.info().file_system, volume.info().label.as_str()), ("f2fs", "tested"));
     assert!(!volume.info().needs_recovery);
@@ -227,14 +210,14 @@ fn casefold_volume_with_plain_directories() {
 #[test]
 fn a_large_volume_whose_nat_bitmap_is_elsewhere() {
     let test = "f2fs_sload: large NAT bitmap";
-    if !have("mkfs.f2fs", test) || !have("sload.f2fs", test) {
+    if !needs::tools(test, volume::tools("f2fs")) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     let tree = dir.path().join("tree");
     seeded_tree(&tree);
     // Sparse. The extended bitmap lies behind the checksum, which is then at the front.
-    let image = volume(dir.path(), &tree, 16 << 30, &["-i"]);
+    let image = made(dir.path(), &tree, 16 << 10, &["-i"]);
     let volume = now(Volume::open(&image)).unwrap();
     check(test, dir.path(), &volume, &image, &tree);
 }
@@ -242,7 +225,7 @@ fn a_large_volume_whose_nat_bitmap_is_elsewhere() {
 #[test]
 fn twenty_thousand_files_and_a_large_directory() {
     let test = "f2fs_sload: 20,000 files";
-    if !have("mkfs.f2fs", test) || !have("sload.f2fs", test) {
+    if !needs::tools(test, volume::tools("f2fs")) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -256,7 +239,7 @@ fn twenty_thousand_files_and_a_large_directory() {
     for i in 0..12_000 {
         File::create(tree.join(format!("large/a rather long name, so that slots are shared: {i}"))).unwrap();
     }
-    let image = volume(dir.path(), &tree, 512 << 20, &[]);
+    let image = made(dir.path(), &tree, 512, &[]);
     let volume = now(Volume::open(&image)).unwrap();
     check(test, dir.path(), &volume, &image, &tree);
 }
@@ -264,7 +247,7 @@ fn twenty_thousand_files_and_a_large_directory() {
 #[test]
 fn a_file_of_many_nodes() {
     let test = "f2fs_sload: a large file";
-    if !have("mkfs.f2fs", test) || !have("sload.f2fs", test) {
+    if !needs::tools(test, volume::tools("f2fs")) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -289,7 +272,7 @@ fn a_file_of_many_nodes() {
         file.write_all(format!("block {at}").as_bytes()).unwrap();
     }
     file.set_len(12_001 * block + 17).unwrap();
-    let image = volume(dir.path(), &tree, 256 << 20, &[]);
+    let image = made(dir.path(), &tree, 256, &[]);
     let volume = now(Volume::open(&image)).unwrap();
     check(test, dir.path(), &volume, &image, &tree);
 }
@@ -297,13 +280,13 @@ fn a_file_of_many_nodes() {
 #[test]
 fn the_second_superblock_serves_when_the_first_is_damaged() {
     let test = "f2fs_sload: second superblock";
-    if !have("mkfs.f2fs", test) || !have("sload.f2fs", test) {
+    if !needs::tools(test, volume::tools("f2fs")) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     let tree = dir.path().join("tree");
     seeded_tree(&tree);
-    drop(volume(dir.path(), &tree, 128 << 20, &[]));
+    drop(made(dir.path(), &tree, 128, &[]));
     let file = File::options().read(true).write(true).open(dir.path().join("f2fs.img")).unwrap();
     file.write_all_at(&[0; 4096], 0).unwrap();
     let image = Disk(file);

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use nearside_ftl::{Config, Flash};
 use nearside_media::nand::presets;
-use nearside_media::{Delay, Medium, Request, draw};
+use nearside_media::{Delay, Medium, Request};
+use nearside_random::draw;
 
 const IOS: u64 = 2_000_000;
 

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use nearside_media::draw;
+use nearside_random::draw;
 
 use crate::trims::Bitmap;
 

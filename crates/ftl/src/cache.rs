@@ -1,7 +1,7 @@
 //! Which slots a drive's read buffer holds: sets of eight, the least recently used goes first. Only time
 //! depends on it.
 
-use nearside_media::draw;
+use nearside_random::draw;
 
 const WAYS: usize = 8;
 

@@ -1,6 +1,7 @@
 //! A drive without payload is a medium: times and no bytes.
 
-use nearside_media::{Medium, Request, RequestKind, draw};
+use nearside_media::{Medium, Request, RequestKind};
+use nearside_random::draw;
 
 use crate::{Flash, Halt, SLOT_BYTES};
 

@@ -5,8 +5,8 @@ mod common;
 
 use common::{drive, protected};
 use nearside_ftl::{Config, Cut, Flash, Halt, Policy};
-use nearside_media::draw;
 use nearside_media::nand::NandDrive;
+use nearside_random::draw;
 
 /// Of one slot: the value that was durable last, and all that were written since. 0 is zeros.
 #[derive(Clone, Default)]

@@ -10,7 +10,8 @@ use std::collections::BinaryHeap;
 use hdrhistogram::Histogram;
 use nearside_ftl::{Config, Flash};
 use nearside_media::nand::{NandDrive, cosmos_plus, p3600, p3700, s3700};
-use nearside_media::{Medium, Request, draw};
+use nearside_media::{Medium, Request};
+use nearside_random::draw;
 
 const CAPACITY: u64 = 16 << 30;
 /// PIEEE'17, section III: what system software and hardware add.

@@ -9,7 +9,8 @@ use nearside_clock::Nanos;
 use nearside_dma::{IoBuffer, Memory};
 use nearside_ftl::{Config, Flash, FlashStore, Policy};
 use nearside_media::nand::p3700;
-use nearside_media::{Medium, Request, draw};
+use nearside_media::{Medium, Request};
+use nearside_random::draw;
 use nearside_store::{Channel, Data, Operation, Store, Submitted, Token};
 
 /// Uniform random writes, blocks cleaned in the order of filling, many pages in a block: A = a / (a + W(-a

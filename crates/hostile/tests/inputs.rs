@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use nearside_conformance::random::Rng;
 use nearside_hostile::TARGETS;
+use nearside_random::Rng;
 
 /// Each finding has a file in `fuzz/regressions/TARGET`, named after what was wrong.
 #[test]

@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nearside_conformance::needs;
-use nearside_conformance::random::Rng;
 use nearside_fsview::{DirCursor, Error, FileKind, Ino, Inode, Place, Volume};
 use nearside_hostile::mend;
 use nearside_hostile::patched::{Patched, now};
 use nearside_hostile::sites::{Kind, Site};
 use nearside_hostile::volumes::{self, Image};
+use nearside_random::Rng;
 use xxhash_rust::xxh3::Xxh3;
 
 /// Mutations of one run of the tests.

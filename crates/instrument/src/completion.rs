@@ -13,10 +13,10 @@ use nearside_driver::{
 };
 use nearside_embedded::Loopback;
 use nearside_media::Medium;
+use nearside_random::Rng;
 use nearside_store::{Dram, Modelled};
 
 use crate::Failure;
-use crate::dataset::Rng;
 
 /// The three, in the order of every answer here.
 pub const POLICIES: [Policy; 3] = [Policy::Polled, Policy::Interrupt, Policy::Hybrid];

@@ -5,6 +5,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use nearside_random::Rng;
+
 /// The word that some lines of the dataset hold and a search looks for.
 pub const NEEDLE: &str = "needle-7f3a";
 
@@ -202,24 +204,6 @@ fn text(rng: &mut Rng, bytes: usize) -> (Vec<u8>, u64) {
     out.truncate(bytes - 1);
     out.push(b'\n');
     (out, needles)
-}
-
-/// SplitMix64: small, seeded, good enough for filling files and choosing among them.
-pub struct Rng(pub u64);
-
-impl Rng {
-    /// The next 64 bits.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    /// A number below `n` (1 or more).
-    pub fn below(&mut self, n: u64) -> u64 {
-        ((self.next_u64() as u128 * n as u128) >> 64) as u64
-    }
 }
 
 #[cfg(test)]

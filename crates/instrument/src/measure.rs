@@ -1,8 +1,8 @@
 //! How a curve is measured: closed loops at queue depths, then a [`sweep`] of offered load up to what the target carries.
 
-use nearside_loadgen::random::of_run;
 use nearside_loadgen::sweep::{Sweep, sweep};
 use nearside_loadgen::{Arrivals, Generator, Outcome, Plan, Workload};
+use nearside_random::of_run;
 
 use crate::curve::{Curve, Point};
 use crate::run::{RunError, Runner};

@@ -1,9 +1,9 @@
 //! What goes before measuring, as the SNIA Performance Test Specification has it: the target is written twice over, then works in rounds
 //! until it is steady. Nothing of it is measured.
 
-use nearside_loadgen::random::of_run;
 use nearside_loadgen::steady::{MOST_ROUNDS, Verdict, until_steady};
 use nearside_loadgen::{Arrivals, Plan, Workload, steady};
+use nearside_random::of_run;
 use serde::Serialize;
 
 use crate::measure::plan;

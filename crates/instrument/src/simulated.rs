@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nearside_clock::SimClock;
 use nearside_loadgen::engine::Engine;
-use nearside_loadgen::random::of_run;
 use nearside_loadgen::run::simulated;
 use nearside_loadgen::{Arrivals, Outcome, Plan, Rw, Summary, Workload};
 use nearside_media::Medium;
+use nearside_random::of_run;
 use nearside_sim::{Bare, Drive, DriveConfig, DriveError, Software};
 use nearside_store::{Modelled, Null};
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::random::Random;
+use nearside_random::Random;
 
 /// How the operations of a stream arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -15,8 +15,8 @@ use crate::arrivals::{Arrivals, Schedule};
 use crate::engine::{Done, Engine, Io, Next, Submit};
 use crate::outcome::{Outcome, StreamOutcome};
 use crate::plan::{Plan, PlanError};
-use crate::random::scatter;
 use crate::workload::{Direction, Places};
+use nearside_random::scatter;
 
 /// When to step again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

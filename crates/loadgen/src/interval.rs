@@ -60,7 +60,7 @@ pub fn beyond(samples: u64, percent: f64) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use nearside_random::Random;
 
     #[test]
     fn the_binomials_quantiles() {

@@ -21,7 +21,6 @@ pub mod hlog;
 pub mod interval;
 mod outcome;
 mod plan;
-pub mod random;
 pub mod record;
 pub mod run;
 pub mod safety;

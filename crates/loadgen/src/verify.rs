@@ -5,8 +5,8 @@
 //! a block that this run has not written may hold anything: neither is checked.
 
 use crate::engine::Io;
-use crate::random::scatter;
 use crate::workload::Direction;
+use nearside_random::scatter;
 
 /// Bytes that carry their own offset and sequence.
 pub const BLOCK: usize = 512;

@@ -8,8 +8,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::random::{Random, scatter};
 use crate::zipf::Zipf;
+use nearside_random::{Random, scatter};
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

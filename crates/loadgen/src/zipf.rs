@@ -1,6 +1,6 @@
 //! Zipf's distribution: rank `k` of `n` is drawn in proportion to `1 / k^theta`.
 
-use crate::random::Random;
+use nearside_random::Random;
 
 /// Draws ranks by rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone
 /// discrete distributions", 1996): no table, constant time for any `n`.

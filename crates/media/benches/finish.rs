@@ -4,7 +4,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use nearside_media::{Medium, PRESETS, Request, draw};
+use nearside_media::{Medium, PRESETS, Request};
+use nearside_random::draw;
 
 const ROUNDS: usize = 9;
 

@@ -8,8 +8,10 @@
 //!
 //! A flush and a deallocation move no bytes: `fixed_ns`, and no unit is busy with them.
 
+use nearside_random::draw;
+
 use crate::words::{WordError, count, size, time_ns};
-use crate::{Medium, Request, RequestKind, draw};
+use crate::{Medium, Request, RequestKind};
 
 /// How long requests take. All zero: no time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

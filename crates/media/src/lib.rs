@@ -76,12 +76,3 @@ impl<M: Medium + ?Sized> Medium for Box<M> {
 pub(crate) fn moving_ns(bytes: u64, byte_ps: u64) -> u64 {
     bytes.saturating_mul(byte_ps) / 1000
 }
-
-/// A seeded random number (splitmix64): the same seed, the same numbers.
-#[inline]
-pub fn draw(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}

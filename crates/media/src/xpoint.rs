@@ -19,8 +19,10 @@
 //!
 //! A flush has nothing to do, a deallocation changes a table: both take the path alone.
 
+use nearside_random::draw;
+
 use crate::words::{WordError, count, time_ns};
-use crate::{Medium, Request, RequestKind, draw, moving_ns};
+use crate::{Medium, Request, RequestKind, moving_ns};
 
 const BLOCK: u64 = 4096;
 

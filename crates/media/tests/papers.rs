@@ -3,11 +3,12 @@
 
 mod driver;
 
-use driver::{Rng, Run, act, closed, open};
+use driver::{Run, act, closed, open};
 use nearside_media::dram::{C_STATE_TABLE_NS, INTERRUPT_NS, Prototype};
 use nearside_media::platform::Interface;
 use nearside_media::xpoint::Device;
 use nearside_media::{Delay, Medium, Platform, Request};
+use nearside_random::Random;
 
 /// Prints what is compared, and holds it to `tolerance`, a part of the paper's value.
 fn near(what: &str, paper: f64, model: f64, tolerance: f64) {
@@ -22,13 +23,13 @@ fn near(what: &str, paper: f64, model: f64, tolerance: f64) {
 
 /// Reads of 4 KiB or 512 B at random places.
 fn reads(len: u64) -> impl FnMut() -> Request {
-    let mut rng = Rng(3);
+    let mut rng = Random::new(3);
     move || Request::read(rng.below((1 << 38) / len) * len, len)
 }
 
 /// Section IV's workload: 4 KiB at random, 70 % reads.
 fn mixed() -> impl FnMut() -> Request {
-    let mut rng = Rng(5);
+    let mut rng = Random::new(5);
     move || {
         let offset = rng.below(1 << 26) * 4096;
         if rng.below(10) < 7 { Request::read(offset, 4096) } else { Request::write(offset, 4096) }
@@ -182,7 +183,7 @@ fn the_same_seed_gives_the_same_times() {
 /// end.
 #[test]
 fn no_request_ends_before_it_begins() {
-    let mut rng = Rng(1);
+    let mut rng = Random::new(1);
     for preset in nearside_media::PRESETS {
         let mut medium = Platform::new(Interface::SAS, vec![preset.medium(), preset.medium()]);
         let mut now = 0;

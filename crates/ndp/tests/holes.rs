@@ -6,19 +6,7 @@ use std::sync::Arc;
 use nearside_ndp::naive::{self, Event, Matcher};
 use nearside_ndp::unordered::{CountLines, CountWords, Gather, SumCrc32c};
 use nearside_ndp::{Answer, Error, Flow, Line, Position, Search, SearchOptions, Searcher, Sink, Taken};
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ z >> 31) % n
-    }
-}
+use nearside_random::Rng;
 
 #[derive(Default)]
 struct Events(Vec<Event>);
@@ -67,7 +55,7 @@ fn feed(searcher: &mut Searcher, parts: &[Part], sink: &mut impl Sink) -> Result
     searcher.finish(sink).map(drop)
 }
 
-fn parts(random: &mut Random) -> Vec<Part> {
+fn parts(random: &mut Rng) -> Vec<Part> {
     let words = [&b"ab"[..], b"a", b"b", b"\n", b"\n\n", b"word", b"\0", b" b\n", b"xa\n"];
     (0..2 + random.below(14))
         .map(|_| match random.below(3) {
@@ -102,7 +90,7 @@ const PATTERNS: &[&str] = &[
 
 #[test]
 fn taken_at_once_or_one_by_one() {
-    let mut random = Random(9);
+    let mut random = Rng(9);
     for turn in 0..6000 {
         let parts = parts(&mut random);
         let file: Vec<u8> = parts
@@ -147,7 +135,7 @@ fn taken_at_once_or_one_by_one() {
 fn gathered<O: nearside_ndp::unordered::Unordered>(
     gather: &mut Gather<O>,
     parts: &[Part],
-    random: &mut Random,
+    random: &mut Rng,
     size: u64,
 ) -> O::Answer {
     let mut at = 0;
@@ -176,7 +164,7 @@ fn gathered<O: nearside_ndp::unordered::Unordered>(
 
 #[test]
 fn words_and_checksums() {
-    let mut random = Random(3);
+    let mut random = Rng(3);
     for _ in 0..300 {
         let parts = parts(&mut random);
         let mut file = Vec::new();

@@ -9,7 +9,7 @@ use nearside_clock::Nanos;
 use nearside_dma::{IoBuffer, Memory};
 
 use crate::{Channel, Completion, Data, Operation, Store, StoreError, Submitted, Token};
-use nearside_media::draw;
+use nearside_random::draw;
 
 /// Which kinds of operation a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

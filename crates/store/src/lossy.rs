@@ -14,7 +14,7 @@ use nearside_dma::{IoBuffer, Memory, Region};
 
 use crate::dram::DramChannel;
 use crate::{Channel, Completion, Data, Dram, Operation, Store, Submitted, Token};
-use nearside_media::draw;
+use nearside_random::draw;
 
 /// A store that a crash takes back. Clones share it.
 #[derive(Clone, Debug)]

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use nearside_conformance::volume as make;
+
 use crate::fixture::{nearside, on, small};
 
 #[test]
@@ -155,12 +157,9 @@ fn command_lines_that_make_no_sense() {
 
 #[test]
 fn a_volume_that_needs_recovery_opens_with_a_warning() {
-    use std::ffi::OsStr;
     let Some(volume) = small("a_volume_that_needs_recovery_opens_with_a_warning") else { return };
     let path = volume.folder.path().join("recover.img");
-    let words = ["-q", "-F", "-t", "ext4", "-O", "^metadata_csum", "-d"].map(OsStr::new);
-    let rest = [volume.tree.as_os_str(), path.as_os_str(), OsStr::new("64M")];
-    crate::fixture::must("mke2fs", &[&words[..], &rest].concat());
+    make::ext(&path, 64, Some(&volume.tree), &["-t", "ext4", "-O", "^metadata_csum"]);
     assert_eq!(on(&path, "cat", &["/hello.txt"]).err, "");
     // As a power cut leaves it: feature_incompat bit 2 (needs_recovery).
     let mut bytes = fs::read(&path).unwrap();

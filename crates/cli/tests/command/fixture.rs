@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use nearside_conformance::needs;
+use nearside_conformance::{needs, volume};
+use nearside_random::Rng;
 use tempfile::TempDir;
 
 /// What a run of a program gave.
@@ -108,20 +109,10 @@ pub fn nearside() -> Command {
     command
 }
 
-/// Runs a tool that has to do well.
-#[track_caller]
-pub fn must(tool: &str, args: &[&OsStr]) {
-    let path = needs::tool(tool).unwrap_or_else(|| tool.into());
-    let output = Command::new(path).args(args).env("LC_ALL", "C").output().unwrap();
-    assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// An ext4 volume of a tree, `megabytes` large.
-pub fn ext4(folder: TempDir, tree: PathBuf, megabytes: u32) -> Volume {
+/// An ext4 volume of a tree, `mib` large.
+pub fn ext4(folder: TempDir, tree: PathBuf, mib: u64) -> Volume {
     let image = folder.path().join("ext4.img");
-    let size = format!("{megabytes}M");
-    let words = ["-q", "-F", "-t", "ext4", "-L", "fixture", "-d"].map(OsStr::new);
-    must("mke2fs", &[&words[..], &[tree.as_os_str(), image.as_os_str(), OsStr::new(&size)]].concat());
+    volume::ext(&image, mib, Some(&tree), &["-t", "ext4", "-L", "fixture"]);
     Volume { folder, tree, image }
 }
 
@@ -144,13 +135,13 @@ fn make_small() -> Volume {
         fs::write(path, bytes).unwrap();
     };
     put("hello.txt", b"hello world\nHello again\n\ngoodbye\nhello, hello\n");
-    let log = |seed: u32, lines: u32| -> String {
-        let mut state = seed;
+    let log = |seed: u64, lines: u32| -> String {
+        let mut random = Rng(seed);
         let mut text = String::new();
         for i in 0..lines {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let level = ["INFO", "WARN", "ERROR", "debug"][(state >> 24) as usize % 4];
-            text.push_str(&format!("{i:06} {level} unit-{} took {} ms\n", state >> 28, state >> 20));
+            let level = random.one(&["INFO", "WARN", "ERROR", "debug"]);
+            let (unit, ms) = (random.below(16), random.below(4096));
+            text.push_str(&format!("{i:06} {level} unit-{unit} took {ms} ms\n"));
         }
         text
     };

@@ -1,10 +1,9 @@
 //! `nearside grep` against GNU grep and ripgrep, on the same tree.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::process::Command;
 
-use nearside_conformance::needs;
+use nearside_conformance::{needs, volume};
 
 use crate::fixture::{self, TEXTS, Volume, small};
 
@@ -94,9 +93,7 @@ fn counts_on_f2fs_equal_grep_and_ripgrep() {
         return;
     };
     let image = folder.path().join("f2fs.img");
-    std::fs::File::create(&image).unwrap().set_len(128 << 20).unwrap();
-    fixture::must("mkfs.f2fs", &[OsStr::new("-q"), image.as_os_str()]);
-    fixture::must("sload.f2fs", &[OsStr::new("-f"), tree.as_os_str(), image.as_os_str()]);
+    volume::make("f2fs", &image, 128, &tree);
     let volume = Volume { folder, tree, image };
     for (pattern, flags) in &PATTERNS[..4] {
         same_counts(&volume, pattern, flags);

@@ -10,11 +10,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use nearside_conformance::needs;
+use nearside_conformance::{needs, volume};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
-use crate::fixture::{Volume, must, nearside};
+use crate::fixture::{Volume, nearside};
 
 /// What a command writes to a terminal, and its exit status.
 fn on_a_terminal(command: &mut Command) -> (Vec<u8>, i32) {
@@ -70,7 +70,7 @@ const NAMES: [&[u8]; 19] = [
 /// Names that ls shows, and that turn what stands around them or cannot be seen.
 const STRICTER: [&str; 3] = ["bidi-\u{202e}gpj.exe", "isolate-\u{2067}x", "invisible-\u{200b}x"];
 
-const LABEL: &[u8] = b"lab\x1b[31m\x07";
+const LABEL: &str = "lab\x1b[31m\x07";
 const TARGET: &[u8] = b"\x1b[2Jaway";
 
 fn hostile(test: &str) -> Option<Volume> {
@@ -100,12 +100,7 @@ fn hostile(test: &str) -> Option<Volume> {
     let uid = std::os::unix::fs::MetadataExt::uid(&fs::metadata(&tree).unwrap());
     fs::write(tree.join("etc/passwd"), format!("ev\x1b[31mil:x:{uid}:0::/:/bin/sh\n")).unwrap();
     fs::write(tree.join("etc/group"), "gr\u{9b}oup:x:0:\n").unwrap();
-    let words = ["-q", "-F", "-t", "ext4", "-d"].map(OsStr::new);
-    let label = [OsStr::new("-L"), OsStr::from_bytes(LABEL)];
-    must(
-        "mke2fs",
-        &[&words[..], &[tree.as_os_str()], &label, &[image.as_os_str(), OsStr::new("32M")]].concat(),
-    );
+    volume::ext(&image, 32, Some(&tree), &["-t", "ext4", "-L", LABEL]);
     Some(Volume { folder, tree, image })
 }
 

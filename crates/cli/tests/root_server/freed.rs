@@ -6,8 +6,10 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
+use nearside_conformance::volume::{Mounted, ext};
+
+use crate::can_mount;
 use crate::in_use::nearside;
-use crate::{Mount, can_mount, ext4};
 
 /// Over half of what there is room for: one of the two takes blocks of the other.
 const BYTES: usize = 8 << 20;
@@ -29,8 +31,8 @@ fn one_round() -> u64 {
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let at = |name: &str| folder.path().join(name);
     let (image, place) = (at("disk.img"), at("mnt"));
-    ext4(&image, "16M");
-    let _mount = Mount::new(&["-o", "loop"], &image, &place);
+    ext(&image, 16, None, &["-t", "ext4"]);
+    let _mount = Mounted::new(&["-o", "loop"], &image, &place);
     fs::write(place.join("public"), "public\n".repeat(BYTES / 7)).unwrap();
     assert!(Command::new("sync").status().unwrap().success());
     fs::remove_file(place.join("public")).unwrap();

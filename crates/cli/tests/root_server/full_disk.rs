@@ -5,15 +5,16 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use nearside_conformance::needs;
+use nearside_conformance::volume::{Mounted, ext};
 use nearside_driver::{Command, Failure};
 use nearside_spec::Status;
 use nearside_store::{Access, Backend, FileOptions, Operation, Store, StoreError};
 
+use crate::Server;
 use crate::failed_sync::{Host, run};
-use crate::{Mount, Server, ext4};
 
 /// A tmpfs and an ext4, each in its own folder.
-fn small(test: &str, folder: &Path) -> Option<Vec<Mount>> {
+fn small(test: &str, folder: &Path) -> Option<Vec<Mounted>> {
     if !needs::root(test) || !needs::tools(test, &["mount", "umount", "mke2fs"]) {
         return None;
     }
@@ -22,17 +23,17 @@ fn small(test: &str, folder: &Path) -> Option<Vec<Mount>> {
         return None;
     }
     let image = folder.join("ext4.img");
-    ext4(&image, "16M");
+    ext(&image, 16, None, &["-t", "ext4"]);
     let tmpfs = ["-t", "tmpfs", "-o", "size=4m"];
     Some(vec![
-        Mount::new(&tmpfs, Path::new("none"), &folder.join("tmpfs")),
-        Mount::new(&["-o", "loop"], &image, &folder.join("ext4")),
+        Mounted::new(&tmpfs, Path::new("none"), &folder.join("tmpfs")),
+        Mounted::new(&["-o", "loop"], &image, &folder.join("ext4")),
     ])
 }
 
 /// A sparse file of 64 MiB whose first MiB has its room, and nothing else any; the file that takes the rest.
-fn fill(mount: &Mount) -> (String, std::path::PathBuf) {
-    let (disk, ballast) = (mount.0.join("disk.img"), mount.0.join("ballast"));
+fn fill(mount: &Mounted) -> (String, std::path::PathBuf) {
+    let (disk, ballast) = (mount.path().join("disk.img"), mount.path().join("ballast"));
     let mut file = File::create(&disk).unwrap();
     file.write_all(&vec![1; 1 << 20]).unwrap();
     file.set_len(64 << 20).unwrap();
@@ -51,8 +52,8 @@ fn fill(mount: &Mount) -> (String, std::path::PathBuf) {
 }
 
 /// A tmpfs knows no zeroes with room of their own: they become a hole.
-fn zeroes_take_room(mount: &Mount) -> bool {
-    mount.0.ends_with("ext4")
+fn zeroes_take_room(mount: &Mounted) -> bool {
+    mount.path().ends_with("ext4")
 }
 
 /// An LBA in the part without room.
@@ -81,7 +82,7 @@ fn a_host_of_a_full_disk_is_told_so_and_flushes_as_before() {
                 assert!(
                     matches!(ended, Err(Failure::Status(s)) if s.code() == Status::CAPACITY_EXCEEDED),
                     "{}: {ended:?}",
-                    mount.0.display()
+                    mount.path().display()
                 );
                 assert_eq!((host.flush(), host.write(round as u8), host.flush()), (Ok(()), Ok(()), Ok(())));
             }
@@ -131,7 +132,7 @@ fn a_file_store_on_a_full_disk_by_every_backend() {
                         assert!(
                             matches!(ended, Err(StoreError::Full { .. })),
                             "{} {backend:?} {access:?} {operation:?}: {ended:?}",
-                            mount.0.display()
+                            mount.path().display()
                         );
                         assert_eq!(run(&mut channel, Operation::Flush), Ok(()));
                     }

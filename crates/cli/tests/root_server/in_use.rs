@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nearside_conformance::needs;
+use nearside_conformance::volume::{Mounted, ext};
 
-use crate::{Mount, NQN, Server, can_mount, ext4};
+use crate::{NQN, Server, can_mount};
 
 pub fn nearside(args: &[&str]) -> (Option<i32>, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_nearside"))
@@ -47,10 +48,10 @@ fn a_mounted_image_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (image, link, place, drive) = (at("disk.img"), at("link.img"), at("mnt"), at("drive"));
-    ext4(Path::new(&image), "32M");
+    ext(Path::new(&image), 32, None, &["-t", "ext4"]);
     fs::hard_link(&image, &link).unwrap();
     fs::create_dir(&drive).unwrap();
-    let mount = Mount::new(&["-o", "loop"], Path::new(&image), Path::new(&place));
+    let mount = Mounted::new(&["-o", "loop"], Path::new(&image), Path::new(&place));
     fs::write(format!("{place}/public"), "one\n").unwrap();
     sync();
     let device =
@@ -114,7 +115,7 @@ fn a_served_image_is_refused() {
     if !needs::tools("root_server::in_use::a_served_image_is_refused", &["mke2fs"]) {
         return;
     }
-    ext4(&image, "16M");
+    ext(&image, 16, None, &["-t", "ext4"]);
     let image = image.to_str().unwrap();
     let writer = Server::start(image);
     let by = format!("process {} (nearside) has it locked", writer.child.id());

@@ -11,7 +11,7 @@ use nearside_device::runner::Rest;
 use nearside_driver::{Command, Policy};
 use nearside_embedded::Loopback;
 use nearside_front_fuse::{AttachOptions, attach};
-use nearside_loadgen::random::Random;
+use nearside_random::Random;
 use nearside_spec::command::transfer;
 use nearside_store::{File, FileOptions, Lossy};
 

@@ -1,7 +1,7 @@
 //! `nearside serve` on a file that is itself a drive, by FUSE, so that it can fail and forget as a test wants. Needs root.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
@@ -81,31 +81,6 @@ impl Server {
         std::io::Read::read_to_string(&mut self.child.stderr.take().unwrap(), &mut said).unwrap();
         (self.child.wait().unwrap(), said)
     }
-}
-
-/// A file system, mounted; unmounted when dropped.
-struct Mount(PathBuf);
-
-impl Mount {
-    fn new(options: &[&str], source: &Path, place: &Path) -> Mount {
-        std::fs::create_dir_all(place).unwrap();
-        let mounted = Command::new("mount").args(options).args([source, place]).output().unwrap();
-        assert!(mounted.status.success(), "{mounted:?}");
-        Mount(place.to_owned())
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
-
-/// A sparse file with an empty ext4 in it.
-fn ext4(path: &Path, size: &str) {
-    let mke2fs = needs::tool("mke2fs").unwrap();
-    let made = Command::new(mke2fs).args(["-q", "-F", "-t", "ext4"]).arg(path).arg(size).output().unwrap();
-    assert!(made.status.success(), "{made:?}");
 }
 
 impl Drop for Server {

@@ -8,6 +8,7 @@ use std::time::Instant;
 use nearside_clock::TscClock;
 use nearside_driver::tcp::{Address, Association, Options};
 use nearside_driver::{Command, Policy};
+use nearside_random::Rng;
 
 use crate::raw::NQN;
 use crate::server::Served;
@@ -65,22 +66,18 @@ pub fn run(served: &Served, nth: u64, over: &AtomicBool) -> Waited {
     let mut initiator = controller.initiator(32, Policy::Interrupt, TscClock::new()).unwrap();
     let first = VOLUME + nth * PART;
     let pieces = PART / SMALL;
-    let mut random = nth + 1;
-    let mut next = move |below: u64| {
-        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (random >> 33) % below
-    };
+    let mut random = Rng(nth);
     // Of the runs before nothing is known.
     let mut versions: Vec<Option<u64>> = vec![None; pieces as usize];
     let mut waited = Vec::new();
     while !over.load(Ordering::Relaxed) {
-        let count = if next(16) == 0 { LARGE / SMALL } else { 1 };
-        let at = next(pieces - count + 1);
+        let count = if random.below(16) == 0 { LARGE / SMALL } else { 1 };
+        let at = random.below(pieces - count + 1);
         let slba = (first + at * SMALL) / BLOCK;
         let blocks = (count * SMALL / BLOCK) as u32;
         let span = at..at + count;
         let begun = Instant::now();
-        match next(20) {
+        match random.below(20) {
             0 => {
                 let flushed = initiator.execute(&Command::flush(1), None).unwrap();
                 flushed.outcome.unwrap();

@@ -13,11 +13,10 @@ mod hostile;
 mod server;
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use nearside_conformance::needs;
+use nearside_conformance::{needs, volume};
 
 use honest::Waited;
 use server::{Kept, Served};
@@ -42,11 +41,7 @@ fn drive(folder: &Path) -> std::path::PathBuf {
     // One line that a pattern of nested repetitions takes long over.
     std::fs::write(tree.join("line"), "abab".repeat(1 << 20)).unwrap();
     std::fs::File::create(tree.join("hole")).unwrap().set_len(1 << 40).unwrap();
-    let mke2fs = needs::tool("mke2fs").unwrap();
-    let size = format!("{}k", VOLUME / 1024);
-    let mut make = Command::new(mke2fs);
-    let made = make.args(["-q", "-F", "-t", "ext4", "-d"]).arg(&tree).arg(&image).arg(size).output().unwrap();
-    assert!(made.status.success(), "{made:?}");
+    volume::make("ext4", &image, VOLUME >> 20, &tree);
     std::fs::File::options().write(true).open(&image).unwrap().set_len(BYTES).unwrap();
     image
 }

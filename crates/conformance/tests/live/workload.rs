@@ -6,7 +6,7 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
-use nearside_conformance::random::Rng;
+use nearside_random::Rng;
 use rustix::fs::FallocateFlags;
 
 /// What a search looks for.

@@ -8,6 +8,8 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use nearside_random::Rng;
+
 /// Runs a command; its output, or what it said.
 pub fn run(program: &str, args: &[&str]) -> Result<Vec<u8>, String> {
     let output = Command::new(program)
@@ -124,40 +126,14 @@ pub fn make(variant: &Variant, image: &Path, mib: u64, from: Option<&Path>) -> R
     Ok(true)
 }
 
-/// A small generator of numbers (SplitMix64), so that a seed says everything.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.number() % bound.max(1)
-    }
-
-    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(len + 8);
-        while bytes.len() < len {
-            bytes.extend(self.number().to_le_bytes());
-        }
-        bytes.truncate(len);
-        bytes
-    }
-
-    /// A name of any bytes but '/' and NUL.
-    pub fn name(&mut self, len: usize) -> Vec<u8> {
-        (0..len)
-            .map(|_| match self.below(255) as u8 + 1 {
-                b'/' => b'_',
-                byte => byte,
-            })
-            .collect()
-    }
+/// A name of any bytes but '/' and NUL.
+fn name(random: &mut Rng, len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|_| match random.below(255) as u8 + 1 {
+            b'/' => b'_',
+            byte => byte,
+        })
+        .collect()
 }
 
 fn below(dir: &Path, name: &[u8]) -> PathBuf {
@@ -167,7 +143,7 @@ fn below(dir: &Path, name: &[u8]) -> PathBuf {
 /// Fills a directory with what any user can make: files of telling sizes, links, deep paths, odd names, a
 /// hole.
 pub fn plant(root: &Path, seed: u64) -> std::io::Result<()> {
-    let mut random = Random(seed);
+    let mut random = Rng(seed);
     let sizes = root.join("sizes");
     fs::create_dir(&sizes)?;
     for size in
@@ -197,7 +173,7 @@ pub fn plant(root: &Path, seed: u64) -> std::io::Result<()> {
     let names = root.join("names");
     fs::create_dir(&names)?;
     for len in [1, 2, 3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 128, 254, 255] {
-        fs::write(below(&names, &random.name(len)), random.bytes(len))?;
+        fs::write(below(&names, &name(&mut random, len)), random.bytes(len))?;
     }
     fs::write(names.join("größe\n\t\\ "), "line")?;
     let mut deep = root.join("deep");
@@ -211,7 +187,7 @@ pub fn plant(root: &Path, seed: u64) -> std::io::Result<()> {
     fs::create_dir(&many)?;
     for n in 0..1500u64 {
         let len = random.below(60) as usize + 1;
-        let name = [&random.name(len)[..], format!("-{n}").as_bytes()].concat();
+        let name = [&name(&mut random, len)[..], format!("-{n}").as_bytes()].concat();
         fs::write(below(&many, &name), n.to_string())?;
     }
     let few = root.join("few");
@@ -273,7 +249,7 @@ impl Drop for Mount {
 /// Adds what only root and a kernel can make: owners, devices, unwritten extents, access lists, fragments,
 /// odd times.
 pub fn plant_as_root(root: &Path, block: u64, seed: u64) -> Result<(), String> {
-    let mut random = Random(seed);
+    let mut random = Rng(seed);
     plant_owners(root)?;
     plant_devices(root)?;
     plant_times(root)?;
@@ -328,7 +304,7 @@ fn plant_times(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn plant_extents(root: &Path, block: u64, random: &mut Random) -> Result<(), String> {
+fn plant_extents(root: &Path, block: u64, random: &mut Rng) -> Result<(), String> {
     // Unwritten extents, some of them written in the middle.
     let unwritten = root.join("unwritten");
     if run("fallocate", &["-l", "1000000", unwritten.to_str().unwrap()]).is_ok() {
@@ -359,7 +335,7 @@ fn plant_extents(root: &Path, block: u64, random: &mut Random) -> Result<(), Str
 }
 
 /// Content that grows out of the inode, and shrinks.
-fn plant_lengths(root: &Path, random: &mut Random) -> Result<(), String> {
+fn plant_lengths(root: &Path, random: &mut Rng) -> Result<(), String> {
     let grown = root.join("grown");
     for len in [50usize, 150, 5000] {
         let path = root.join(format!("cut from {len}"));
@@ -433,7 +409,7 @@ pub fn crowd(dir: &Path, files: usize, name_len: usize) -> std::io::Result<()> {
 
 /// Little, but of every structure: for volumes of a few MiB that are walked often.
 pub fn plant_small(root: &Path) -> std::io::Result<()> {
-    let mut random = Random(3);
+    let mut random = Rng(3);
     fs::write(root.join("plain"), random.bytes(3000))?;
     fs::write(root.join("neighbour"), random.bytes(9000))?;
     fs::write(root.join("tiny"), "tiny")?;

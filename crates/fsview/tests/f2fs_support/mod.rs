@@ -303,33 +303,3 @@ pub fn assert_same(found: &Manifest, expected: &Manifest, what: &str) {
         differences[..differences.len().min(10)].join("\n")
     );
 }
-
-/// A small generator, so that a seed makes the same tree everywhere.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ z >> 31
-    }
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
-
-/// Whether a tool is there; says what is left out where it is not, and fails so in CI.
-pub fn have(tool: &str, test: &str) -> bool {
-    let there = std::env::var_os("PATH").is_some_and(|path| {
-        std::env::split_paths(&path)
-            .chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")])
-            .any(|dir| dir.join(tool).is_file())
-    });
-    if !there {
-        assert!(std::env::var_os("CI").is_none(), "{test}: {tool} is missing");
-        eprintln!("LEFT OUT: {test}: {tool} is missing");
-    }
-    there
-}

@@ -114,7 +114,7 @@ pub(super) struct Buffers {
 impl Buffers {
     /// `depth` buffers of `bytes` each, of bytes that do not compress.
     pub(super) fn new(depth: usize, bytes: u32, verifier: Option<Verifier>) -> Result<Self, TargetError> {
-        let mut random = crate::random::Random::new(bytes.into());
+        let mut random = nearside_random::Random::new(bytes.into());
         let one = |_| {
             let mut buffer = IoBuffer::new(bytes as usize)?;
             buffer.chunks_mut(8).for_each(|word| {

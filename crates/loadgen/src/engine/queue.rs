@@ -27,7 +27,7 @@ impl<B: Buffer> Commands<B> {
         bytes: u32,
         verifier: Option<Verifier>,
     ) -> Result<Self, Error> {
-        let mut random = crate::random::Random::new(bytes.into());
+        let mut random = nearside_random::Random::new(bytes.into());
         let one = |_| {
             let mut buffer = controller.buffer(bytes as usize)?;
             (0..bytes as usize / 8).for_each(|word| buffer.write(word * 8, &random.bits().to_le_bytes()));

@@ -49,6 +49,8 @@ impl Calendar {
 
 #[cfg(test)]
 mod tests {
+    use nearside_random::draw;
+
     use super::*;
 
     #[test]
@@ -69,8 +71,8 @@ mod tests {
         // Against a plain bitmap of nanoseconds.
         let (mut calendar, mut bitmap, mut seed) = (Calendar::default(), vec![false; 4000], 1);
         for now in 0..300u64 {
-            let earliest = now + crate::draw(&mut seed) % 300;
-            let len = 1 + crate::draw(&mut seed) % 9;
+            let earliest = now + draw(&mut seed) % 300;
+            let len = 1 + draw(&mut seed) % 9;
             let free = |at: u64| (at..at + len).all(|t| !bitmap[t as usize]);
             let expected = (earliest..).find(|&at| free(at)).unwrap();
             assert_eq!(calendar.reserve(earliest, len, now), expected);

@@ -8,11 +8,12 @@
 //! whoever asks for the end of a queued operation ([`Nand::wait`], [`Nand::drain`]) has it placed before
 //! later reads.
 
+use nearside_random::draw;
+
 use std::collections::VecDeque;
 
 use super::calendar::Calendar;
 use super::{Geometry, Timings};
-use crate::draw;
 
 /// A queued program's place: to ask when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

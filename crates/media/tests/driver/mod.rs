@@ -4,22 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use nearside_media::{Medium, Request, draw};
-
-/// Seeded numbers.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn below(&mut self, n: u64) -> u64 {
-        draw(&mut self.0) % n
-    }
-
-    /// Exponentially distributed with this mean.
-    pub fn exponential(&mut self, mean: f64) -> f64 {
-        let uniform = ((draw(&mut self.0) >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
-        -mean * uniform.ln()
-    }
-}
+use nearside_media::{Medium, Request};
+use nearside_random::Random;
 
 /// What came of a run.
 pub struct Run {
@@ -78,9 +64,9 @@ pub fn open(
     seed: u64,
     mut next: impl FnMut() -> Request,
 ) -> Run {
-    let (mut rng, mut now, mut times) = (Rng(seed), 0.0, Vec::with_capacity(count));
+    let (mut rng, mut now, mut times) = (Random::new(seed), 0.0, Vec::with_capacity(count));
     for _ in 0..count {
-        now += rng.exponential(1e9 / rate);
+        now += rng.exponential() * 1e9 / rate;
         let at = now as u64;
         times.push(medium.finish(next(), at) - at);
     }
@@ -92,11 +78,11 @@ pub fn open(
 /// `scale` 2 is the tool's own 1x of 2,000 reads. The small reads' times.
 pub fn act(medium: &mut impl Medium, multiple: f64, scale: f64, seconds: f64, capacity: u64) -> Run {
     const LARGE: u64 = 128 << 10;
-    let mut rng = Rng(7);
+    let mut rng = Random::new(7);
     let (small_gap, large_gap) =
         (1e9 / (1000.0 * scale * multiple), LARGE as f64 * 1e9 / (1.536e6 * scale * multiple));
     let end = seconds * 1e9;
-    let (mut small, mut read, mut write) = (rng.exponential(small_gap), 0.0, large_gap / 2.0);
+    let (mut small, mut read, mut write) = (rng.exponential() * small_gap, 0.0, large_gap / 2.0);
     let mut times = Vec::new();
     loop {
         let now = small.min(read).min(write);
@@ -108,7 +94,7 @@ pub fn act(medium: &mut impl Medium, multiple: f64, scale: f64, seconds: f64, ca
         if now == small {
             let offset = rng.below((capacity - 1536) / 512) * 512;
             times.push(medium.finish(Request::read(offset, 1536), at) - at);
-            small += rng.exponential(small_gap);
+            small += rng.exponential() * small_gap;
         } else if now == read {
             medium.finish(Request::read(large, LARGE), at);
             read += large_gap;

@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use nearside_clock::Nanos;
 use nearside_driver::policy::{FOREVER, History, Path, Plan, Slept};
 use nearside_driver::{Kind, Policy};
-use nearside_loadgen::random::{Random, scatter};
 use nearside_loadgen::{Arrivals, Schedule};
 use nearside_media::{Medium, Request};
+use nearside_random::{Random, scatter};
 use nearside_store::TimerQueue;
 
 use super::outcome::{CpuTime, HostOutcome, ThreadOutcome};

@@ -168,7 +168,7 @@ fn transact(driver: &Driver, policy: Policy, count: usize) -> Result<(f64, Resul
                 let mut random = 0x1000 + nth as u64;
                 for _ in 0..count {
                     // Near TPC-C's mix: 45 new orders and 43 payments of a hundred, deliveries for the rest.
-                    match nearside_media::draw(&mut random) % 100 {
+                    match nearside_random::draw(&mut random) % 100 {
                         0..45 => new_order(&mut tables, locks, &mut random)?,
                         45..88 => payment(&mut tables, locks, &mut random)?,
                         _ => delivery(&mut tables, locks, &mut random)?,
@@ -190,7 +190,7 @@ fn transact(driver: &Driver, policy: Policy, count: usize) -> Result<(f64, Resul
 }
 
 fn below(random: &mut u64, bound: usize) -> usize {
-    (nearside_media::draw(random) % bound as u64) as usize
+    (nearside_random::draw(random) % bound as u64) as usize
 }
 
 /// An order of some items: the district's next number, the stock of each item, the order itself.

@@ -99,7 +99,7 @@ pub fn ring(bytes: usize) -> Vec<Line> {
     let mut order: Vec<usize> = (0..count).collect();
     let mut state = 7;
     for i in (1..count).rev() {
-        order.swap(i, (nearside_media::draw(&mut state) % (i as u64 + 1)) as usize);
+        order.swap(i, (nearside_random::draw(&mut state) % (i as u64 + 1)) as usize);
     }
     let mut lines = vec![[0; LINE / 8]; count];
     for (i, &at) in order.iter().enumerate() {

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use nearside_instrument::act::{Load, Profile, Report, Rule, largest};
 use nearside_instrument::{Runner, Simulated, medium};
-use nearside_loadgen::random::of_run;
+use nearside_random::of_run;
 
 use super::rig::SOFTWARE_NS;
 use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study};

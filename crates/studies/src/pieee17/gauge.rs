@@ -10,7 +10,7 @@ use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_dma::Memory;
 use nearside_instrument::completion::cores;
 use nearside_loadgen::engine::{Done, Engine, Io, Next, Submit};
-use nearside_media::draw;
+use nearside_random::draw;
 use nearside_store::{Channel, Completion, Data, Operation, Store, Submitted, Token};
 
 /// Counts what comes and goes.

@@ -7,10 +7,10 @@ use nearside_clock::TscClock;
 use nearside_dma::IoBuffer;
 use nearside_instrument::{Needs, Open};
 use nearside_loadgen::engine::Engine;
-use nearside_loadgen::random::of_run;
 use nearside_loadgen::run::{Pace, Ran, real};
 use nearside_loadgen::{Arrivals, Latency, Outcome, Plan, Rw, Workload};
 use nearside_media::Medium;
+use nearside_random::of_run;
 use nearside_store::{Channel, Data, Dram, Modelled, Operation, Store, Submitted, Token};
 
 use super::rig::{mean_us, percentile_us};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use nearside_instrument::{Runner, Simulated, medium};
-use nearside_loadgen::random::of_run;
 use nearside_loadgen::{Arrivals, Latency, Outcome, Plan, Rw, Workload};
+use nearside_random::of_run;
 
 use super::real::Real;
 use crate::{Failure, Run};

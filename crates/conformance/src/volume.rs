@@ -1,0 +1,108 @@
+//! Volumes as the file systems' own tools make them, and these tools run. That they are on the machine, [`needs::tools`] has said.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::needs;
+
+/// A tool of the machine, in the C locale and without input.
+pub fn tool(name: &str) -> Command {
+    let mut command = Command::new(needs::tool(name).unwrap_or_else(|| name.into()));
+    command.env("LC_ALL", "C").stdin(Stdio::null());
+    command
+}
+
+/// Runs what has to do well.
+#[track_caller]
+pub fn must(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let said = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy);
+    assert!(output.status.success(), "{command:?}: {}\n{}{}", output.status, said[0], said[1]);
+    output
+}
+
+/// The tools that make a volume of this kind: `ext2`, `ext3`, `ext4` or `f2fs`.
+pub fn tools(kind: &str) -> &'static [&'static str] {
+    if kind == "f2fs" { &["mkfs.f2fs", "sload.f2fs"] } else { &["mke2fs"] }
+}
+
+/// Makes a volume of this kind and of so many MiB in a new file `image`, which holds the tree.
+#[track_caller]
+pub fn make(kind: &str, image: &Path, mib: u64, tree: &Path) {
+    if kind == "f2fs" {
+        f2fs(image, mib, Some(tree), &[]);
+    } else {
+        ext(image, mib, Some(tree), &["-t", kind]);
+    }
+}
+
+/// Makes an ext volume of so many MiB by `mke2fs` with `options` in a new file `image`, which holds the tree if there is one.
+#[track_caller]
+pub fn ext(image: &Path, mib: u64, tree: Option<&Path>, options: &[&str]) {
+    sized(image, mib);
+    let mut command = tool("mke2fs");
+    command.args(["-q", "-F"]).args(options);
+    if let Some(tree) = tree {
+        command.arg("-d").arg(tree);
+    }
+    must(command.arg(image));
+}
+
+/// As [`ext`], an F2FS volume by `mkfs.f2fs` and `sload.f2fs`, with the tree's owners and modes.
+#[track_caller]
+pub fn f2fs(image: &Path, mib: u64, tree: Option<&Path>, options: &[&str]) {
+    sized(image, mib);
+    must(tool("mkfs.f2fs").args(["-q", "-f"]).args(options).arg(image));
+    if let Some(tree) = tree {
+        let loaded = tool("sload.f2fs").args(["-P", "-f"]).arg(tree).arg(image).output().unwrap();
+        // It ends with 0 or, having written, 1.
+        assert!(loaded.status.code().is_some_and(|code| code <= 1), "{loaded:?}");
+    }
+}
+
+#[track_caller]
+fn sized(image: &Path, mib: u64) {
+    File::create(image).and_then(|file| file.set_len(mib << 20)).unwrap();
+}
+
+/// A mount; it ends with this.
+pub struct Mounted(PathBuf);
+
+impl Mounted {
+    /// Mounts with `mount`'s own options (`-o loop` for a file) at `place`, which is made where it is missing.
+    #[track_caller]
+    pub fn new(options: &[&str], source: &Path, place: &Path) -> Mounted {
+        std::fs::create_dir_all(place).unwrap();
+        must(tool("mount").args(options).arg(source).arg(place));
+        Mounted(place.to_owned())
+    }
+
+    /// One that another has made.
+    pub fn of_another(place: PathBuf) -> Mounted {
+        Mounted(place)
+    }
+
+    /// Where.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Ends it, which nothing may hinder.
+    #[track_caller]
+    pub fn end(self) {
+        must(tool("umount").arg(&self.0));
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        for options in [&[][..], &["-l"]] {
+            let ended = tool("umount").args(options).arg(&self.0).stderr(Stdio::null()).status();
+            if ended.is_ok_and(|status| status.success()) {
+                break;
+            }
+        }
+    }
+}
