@@ -3,20 +3,15 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use nearside_conformance::needs;
+use nearside_conformance::volume::{ext, must};
 
 fn nearside() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nearside"));
     command.env_remove("NEARSIDE_DRIVE").env("LC_ALL", "C").stdin(Stdio::null());
     command
-}
-
-fn must(command: &mut Command) -> Output {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    output
 }
 
 /// The serving process. Dropped, it ends: by its mounts first, by force last.
@@ -57,9 +52,7 @@ fn a_live_volume_is_searched_by_the_socket() {
     let (image, drive, volume) = (at("disk.img"), at("drive"), at("volume"));
     fs::create_dir(&drive).unwrap();
     fs::create_dir(&volume).unwrap();
-    must(
-        Command::new(needs::tool("mke2fs").unwrap()).args(["-q", "-F", "-t", "ext4"]).arg(&image).arg("32M"),
-    );
+    ext(&image, 32, None, &["-t", "ext4"]);
 
     let store = format!("file:{}", image.display());
     let child = nearside()

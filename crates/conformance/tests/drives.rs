@@ -1,9 +1,8 @@
 //! Whole drives over volumes of several kinds at once.
 
 use std::fs;
-use std::process::Command;
 
-use nearside_conformance::{drive, needs};
+use nearside_conformance::{drive, needs, volume};
 
 /// Two volumes in partitions of one drive, with the same name for files of their own.
 #[test]
@@ -13,26 +12,14 @@ fn an_unreadable_volume_is_not_taken_for_none() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let run = |command: &mut Command| {
-        let out = command.output().unwrap();
-        // sload.f2fs ends with 0 or, having written, 1.
-        assert!(out.status.code().is_some_and(|c| c <= 1), "{command:?}: {out:?}");
-    };
-    let tool = |name: &str| Command::new(needs::tool(name).unwrap());
-    let volume = |kind: &str, mib: u64, content: &str| {
+    let made = |kind: &str, mib: u64, content: &str| {
         let (tree, image) = (dir.path().join(content), dir.path().join(format!("{content}.img")));
         fs::create_dir(&tree).unwrap();
         fs::write(tree.join("file"), content).unwrap();
-        fs::File::create(&image).unwrap().set_len(mib << 20).unwrap();
-        if kind == "f2fs" {
-            run(tool("mkfs.f2fs").args(["-q", "-f"]).arg(&image));
-            run(tool("sload.f2fs").arg("-f").arg(&tree).arg(&image));
-        } else {
-            run(tool("mke2fs").args(["-q", "-F", "-t", kind, "-d"]).arg(&tree).arg(&image));
-        }
+        volume::make(kind, &image, mib, &tree);
         fs::read(image).unwrap()
     };
-    let volumes = [volume("ext4", 8, "one"), volume("f2fs", 64, "two"), volume("ext2", 8, "three")];
+    let volumes = [made("ext4", 8, "one"), made("f2fs", 64, "two"), made("ext2", 8, "three")];
     for pair in [[0, 2], [2, 1], [1, 0]] {
         let mut drive = vec![0; 1 << 20];
         for (entry, volume) in pair.into_iter().enumerate() {

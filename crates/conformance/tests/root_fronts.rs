@@ -6,12 +6,11 @@ mod fuse;
 mod looped;
 
 use std::path::Path;
-use std::process::Command;
 
 use fuse::Fuse;
 use looped::Looped;
 use nearside_conformance::front::{answers, suite};
-use nearside_conformance::needs;
+use nearside_conformance::{needs, volume};
 
 fn ready(name: &str, tools: &[&str]) -> bool {
     let fuse = Path::new("/dev/fuse").exists();
@@ -46,12 +45,7 @@ fn every_front_gives_the_same_answers() {
     for n in 0..50 {
         std::fs::write(tree.join(format!("a/b/{n}")), vec![n; 700 * n as usize]).unwrap();
     }
-    std::fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
-    let made = Command::new(needs::tool("mke2fs").unwrap())
-        .args(["-q", "-F", "-t", "ext4", "-d"])
-        .args([&tree, &image])
-        .status();
-    assert!(made.unwrap().success());
+    volume::make("ext4", &image, 16, &tree);
     let right = answers(&Looped { lba_size: 512, reactors: 0 }, &image);
     assert!(right[0].records.len() > 50, "{right:?}");
     assert_eq!(answers(&Looped { lba_size: 4096, reactors: 0 }, &image), right);

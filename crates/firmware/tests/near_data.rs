@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use nearside_clock::{Clock, Nanos, SimClock};
+use nearside_conformance::{needs, volume};
 use nearside_device::Namespace;
 use nearside_device::firmware::{Door, Firmware, Job, Outcome, Seat, Turn, Worker};
 use nearside_dma::{IoBuffer, Memory, Wakeup};
@@ -21,21 +21,13 @@ use nearside_spec::Status;
 use nearside_store::{Data, Delay, Dram, Modelled, Store, Submitted, Token};
 
 fn image(test: &str, fill: impl FnOnce(&Path)) -> Option<tempfile::NamedTempFile> {
-    let found = ["/sbin/mke2fs", "/usr/sbin/mke2fs"].iter().any(|p| Path::new(p).exists());
-    if !found {
-        assert!(std::env::var_os("CI").is_none(), "{test} needs mke2fs");
-        eprintln!("LEFT OUT: {test}: there is no mke2fs");
+    if !needs::tools(test, &["mke2fs"]) {
         return None;
     }
     let dir = tempfile::tempdir().unwrap();
     fill(dir.path());
     let image = tempfile::NamedTempFile::new().unwrap();
-    image.as_file().set_len(64 << 20).unwrap();
-    let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
-    let mut command = Command::new("mke2fs");
-    command.env("PATH", path).args(["-q", "-F", "-t", "ext4", "-b", "4096", "-d"]);
-    let output = command.arg(dir.path()).arg(image.path()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    volume::ext(image.path(), 64, Some(dir.path()), &["-t", "ext4", "-b", "4096"]);
     Some(image)
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use nearside_conformance::needs;
+use nearside_conformance::volume::{Mounted, must, tool};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_dma::system::Termination;
@@ -15,35 +16,6 @@ use nearside_driver::Threaded;
 use nearside_embedded::{AnyStore, Loopback};
 use nearside_front_fuse::{AttachError, AttachOptions, Attached, attach};
 use nearside_store::FileOptions;
-
-/// Runs a command to its end; panics with what it said where it fails.
-fn run(command: &mut Command) -> String {
-    let out = command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success(), "{command:?}: {}\n{text}", out.status);
-    text
-}
-
-/// A mount, ended when dropped.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    fn looped(file: &Path, at: &Path, options: &str) -> Mounted {
-        run(Command::new("mount").arg("-o").arg(format!("loop,{options}")).arg(file).arg(at));
-        Mounted(at.to_owned())
-    }
-
-    fn end(self) {
-        run(Command::new("umount").arg(&self.0));
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).stderr(Stdio::null()).status();
-    }
-}
 
 struct Place {
     dir: tempfile::TempDir,
@@ -146,15 +118,15 @@ fn a_live_host_keeps_a_volume_on_it() {
     let place = Place::new(128 << 20);
     let serving = Serving::start(&place);
     let file = serving.attached().file();
-    run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&file));
-    let volume = Mounted::looped(&file, &place.volume(), "rw");
+    must(tool("mkfs.ext4").args(["-q", "-F"]).arg(&file));
+    let volume = Mounted::new(&["-o", "loop,rw"], &file, &place.volume());
     write_tree(&place.volume(), 1);
     let written = tree(&place.volume());
     assert!(written.len() > 200);
-    run(Command::new("fstrim").arg(place.volume()));
+    must(tool("fstrim").arg(place.volume()));
     volume.end();
-    run(Command::new("e2fsck").args(["-f", "-n"]).arg(&file));
-    let volume = Mounted::looped(&file, &place.volume(), "ro");
+    must(tool("e2fsck").args(["-f", "-n"]).arg(&file));
+    let volume = Mounted::new(&["-o", "loop,ro"], &file, &place.volume());
     assert!(tree(&place.volume()) == written, "another tree after a second mount");
     // In use: it does not end, and goes on.
     let mut serving = serving;
@@ -166,8 +138,8 @@ fn a_live_host_keeps_a_volume_on_it() {
     serving.detach();
     assert!(!file.exists(), "the mount is still there");
     // Without the drive: the image is the volume.
-    run(Command::new("e2fsck").args(["-f", "-n"]).arg(&place.image));
-    let volume = Mounted::looped(&place.image, &place.volume(), "ro");
+    must(tool("e2fsck").args(["-f", "-n"]).arg(&place.image));
+    let volume = Mounted::new(&["-o", "loop,ro"], &place.image, &place.volume());
     assert!(tree(&place.volume()) == written, "another tree on the image");
     volume.end();
 }
@@ -218,7 +190,7 @@ impl Process {
     }
 
     fn signal(&self, name: &str) {
-        run(Command::new("kill").arg(format!("-{name}")).arg(self.0.id().to_string()));
+        must(tool("kill").arg(format!("-{name}")).arg(self.0.id().to_string()));
     }
 }
 
@@ -238,11 +210,11 @@ fn what_was_synced_survives_the_drives_death() {
         return;
     }
     let place = Place::new(64 << 20);
-    let _drive_mount = Mounted(place.drive());
+    let _drive_mount = Mounted::of_another(place.drive());
     let mut process = Process::start(&place);
     let file = place.drive().join(nearside_front_fuse::FILE_NAME);
-    run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&file));
-    let volume = Mounted::looped(&file, &place.volume(), "rw");
+    must(tool("mkfs.ext4").args(["-q", "-F"]).arg(&file));
+    let volume = Mounted::new(&["-o", "loop,rw"], &file, &place.volume());
     let mut expected = BTreeMap::new();
     for n in 0..40u8 {
         let path = place.volume().join(format!("file{n}"));
@@ -261,12 +233,12 @@ fn what_was_synced_survives_the_drives_death() {
     // The lock of the dead process is gone, its socket is replaced; ext4 recovers from its journal.
     let serving = Serving::start(&place);
     let file = serving.attached().file();
-    let volume = Mounted::looped(&file, &place.volume(), "rw");
+    let volume = Mounted::new(&["-o", "loop,rw"], &file, &place.volume());
     for (name, bytes) in &expected {
         assert!(fs::read(place.volume().join(name)).unwrap() == *bytes, "{name}");
     }
     volume.end();
-    run(Command::new("e2fsck").args(["-f", "-n"]).arg(&file));
+    must(tool("e2fsck").args(["-f", "-n"]).arg(&file));
     serving.detach();
 }
 
@@ -276,7 +248,7 @@ fn a_signal_ends_it() {
         return;
     }
     let place = Place::new(4 << 20);
-    let _drive_mount = Mounted(place.drive());
+    let _drive_mount = Mounted::of_another(place.drive());
     for signal in ["TERM", "INT"] {
         let mut process = Process::start(&place);
         process.signal(signal);
@@ -286,7 +258,7 @@ fn a_signal_ends_it() {
     }
     // So does umount; and a signal in use is refused once.
     let mut process = Process::start(&place);
-    run(Command::new("umount").arg(place.drive()));
+    must(tool("umount").arg(place.drive()));
     process.says("ended");
     let mut process = Process::start(&place);
     let held = fs::File::open(place.drive().join(nearside_front_fuse::FILE_NAME)).unwrap();
@@ -337,30 +309,32 @@ fn fio_verifies() {
     let serving = Serving::start(&place);
     let file = serving.attached().file();
     for (engine, rw) in [("psync", "randwrite"), ("libaio", "randrw")] {
-        run(Command::new("fio")
-            .current_dir(place.dir.path())
-            .args([
-                "--name=verify",
-                "--direct=1",
-                "--bsrange=512-64k",
-                "--blockalign=512",
-                "--size=32m",
-                "--iodepth=16",
-            ])
-            .args([
-                "--verify=crc32c",
-                "--verify_fatal=1",
-                "--numjobs=1",
-                "--randseed=42",
-                "--fsync=64",
-                "--verify_state_save=0",
-                "--allow_file_create=0",
-            ])
-            .args([
-                format!("--rw={rw}"),
-                format!("--ioengine={engine}"),
-                format!("--filename={}", file.display()),
-            ]));
+        must(
+            tool("fio")
+                .current_dir(place.dir.path())
+                .args([
+                    "--name=verify",
+                    "--direct=1",
+                    "--bsrange=512-64k",
+                    "--blockalign=512",
+                    "--size=32m",
+                    "--iodepth=16",
+                ])
+                .args([
+                    "--verify=crc32c",
+                    "--verify_fatal=1",
+                    "--numjobs=1",
+                    "--randseed=42",
+                    "--fsync=64",
+                    "--verify_state_save=0",
+                    "--allow_file_create=0",
+                ])
+                .args([
+                    format!("--rw={rw}"),
+                    format!("--ioengine={engine}"),
+                    format!("--filename={}", file.display()),
+                ]),
+        );
     }
     serving.detach();
 }

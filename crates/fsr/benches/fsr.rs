@@ -4,12 +4,12 @@
 use std::future::Future;
 use std::hint::black_box;
 use std::pin::pin;
-use std::process::Command;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 use std::{fs, mem};
 
+use nearside_conformance::{needs, volume};
 use nearside_fsr::{Batch, Config, Full, Mark, Media, MediaError, Retriever, Sink};
 use nearside_near_data::{Answer, Credentials, Operation, Record, Request, SearchOptions, Target};
 
@@ -128,19 +128,15 @@ fn best(name: &str, per: f64, unit: &str, runs: usize, mut work: impl FnMut()) -
 }
 
 fn image(fill: impl FnOnce(&std::path::Path), mib: u64) -> Option<Vec<u8>> {
+    if !needs::tools("fsr", &["mke2fs"]) {
+        return None;
+    }
     let dir = tempfile::tempdir().unwrap();
-    let source = dir.path().join("source");
+    let (source, image) = (dir.path().join("source"), dir.path().join("image"));
     fs::create_dir(&source).unwrap();
     fill(&source);
-    let image = dir.path().join("image");
-    fs::File::create(&image).unwrap().set_len(mib << 20).unwrap();
-    let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
-    let mut command = Command::new("mke2fs");
-    command.env("PATH", path).args(["-q", "-F", "-t", "ext4", "-b", "4096", "-d"]);
-    match command.arg(&source).arg(&image).status() {
-        Ok(status) if status.success() => Some(fs::read(&image).unwrap()),
-        _ => None,
-    }
+    volume::ext(&image, mib, Some(&source), &["-t", "ext4", "-b", "4096"]);
+    Some(fs::read(image).unwrap())
 }
 
 fn media(image: Vec<u8>) -> Dram {
@@ -174,10 +170,7 @@ fn main() {
     let fast = std::env::var_os("FAST").is_some() || std::env::args().any(|a| a == "--test");
     let files = if fast { 2_000 } else { 20_000 };
     let deep: String = (0..19).map(|n| format!("/level{n:02}")).collect();
-    let Some(small) = small_files(&deep[1..], files, if fast { 128 } else { 512 }) else {
-        println!("LEFT OUT: there is no mke2fs");
-        return;
-    };
+    let Some(small) = small_files(&deep[1..], files, if fast { 128 } else { 512 }) else { return };
     let drive = media(small);
     let retriever = Retriever::new(Config::default());
     let path = format!("{deep}/d007/file00400").into_bytes();

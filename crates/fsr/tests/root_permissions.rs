@@ -279,12 +279,11 @@ fn permissions_are_the_kernels() {
 }
 
 fn set_lists(dir: &Path, image: &Path, acls: &BTreeMap<String, Vec<u8>>) {
-    let tools = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
     for (path, value) in acls {
         let file = dir.join("value");
         fs::write(&file, value).unwrap();
         let command = format!("ea_set -f {} {path} system.posix_acl_access", file.display());
-        run(Command::new("debugfs").env("PATH", &tools).args(["-w", "-R", &command]).arg(image));
+        must(tool("debugfs").args(["-w", "-R", &command]).arg(image));
     }
 }
 

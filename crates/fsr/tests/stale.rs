@@ -6,7 +6,6 @@ mod common;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Command;
 
 use common::*;
 use nearside_fsr::{Config, FileKind, MemoryMedia, Retriever};
@@ -29,8 +28,7 @@ fn marked(test: &str, options: &[&str], mark: &str, make: impl FnOnce(&Path)) ->
     let image = dir.path().join("image");
     fs::write(&image, ext_image(&source, 16, options)).unwrap();
     if !mark.is_empty() {
-        let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
-        run(Command::new("debugfs").env("PATH", path).args(["-w", "-R", mark]).arg(&image));
+        must(tool("debugfs").args(["-w", "-R", mark]).arg(&image));
     }
     Some(MemoryMedia::new(fs::read(&image).unwrap()))
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use nearside_conformance::needs;
+use nearside_conformance::{needs, volume};
 
 /// Where cargo has put the static library of this build.
 fn library() -> PathBuf {
@@ -24,12 +24,9 @@ fn run(command: &mut Command) -> (i32, String, String) {
 }
 
 /// An ext4 volume of a tree.
-fn volume(folder: &Path, tree: &Path) -> PathBuf {
+fn image(folder: &Path, tree: &Path) -> PathBuf {
     let image = folder.join("disk.img");
-    let mke2fs = needs::tool("mke2fs").unwrap();
-    let made =
-        run(Command::new(mke2fs).args(["-q", "-F", "-t", "ext4", "-d"]).arg(tree).arg(&image).arg("16M"));
-    assert_eq!(made.0, 0, "{}", made.2);
+    volume::make("ext4", &image, 16, tree);
     image
 }
 
@@ -57,7 +54,7 @@ fn a_callback_may_come_back_to_its_session() {
     let tree = folder.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
     std::fs::write(tree.join("text"), "one\ntwo\nsix\n").unwrap();
-    let image = volume(folder.path(), &tree);
+    let image = image(folder.path(), &tree);
     let ran = run(Command::new(built(folder.path(), "tests/inside.c")).arg(image));
     assert_eq!(ran, (0, "done\n".to_owned(), String::new()));
 }
@@ -72,7 +69,7 @@ fn the_c_example_searches_by_one_command() {
     std::fs::create_dir_all(tree.join("var/log")).unwrap();
     let log = "one\ntwo ERROR here\nthree\nfour ERROR there\n".to_owned() + &"filler\n".repeat(100_000);
     std::fs::write(tree.join("var/log/app.log"), log).unwrap();
-    let image = volume(folder.path(), &tree);
+    let image = image(folder.path(), &tree);
     let search = built(folder.path(), "examples/search.c");
     let search = |path: &str, pattern: &str| run(Command::new(&search).arg(&image).args([path, pattern]));
     let (code, out, err) = search("/var/log/app.log", "ERR[O]R");

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use nearside_clock::TscClock;
-use nearside_conformance::needs;
+use nearside_conformance::{needs, volume};
 use nearside_embedded::Options;
 use nearside_fsrlib::{
     Answer, Ask, Digest, Encoding, Operation, Record, Route, SearchOptions, Session, Summary, Transport,
@@ -14,8 +14,7 @@ use nearside_fsrlib::{
 use tempfile::TempDir;
 
 fn image(test: &str, kind: &str) -> Option<(TempDir, PathBuf)> {
-    let tools: &[&str] = if kind == "f2fs" { &["mkfs.f2fs", "sload.f2fs"] } else { &["mke2fs"] };
-    if !needs::tools(test, tools) {
+    if !needs::tools(test, volume::tools(kind)) {
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -29,25 +28,9 @@ fn image(test: &str, kind: &str) -> Option<(TempDir, PathBuf)> {
     let sparse = std::fs::File::create(tree.join("a/sparse")).unwrap();
     sparse.set_len(3 << 20).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&sparse, b"\nERROR\n", 2 << 20).unwrap();
-    let image = volume(folder.path(), kind);
+    let image = folder.path().join("disk.img");
+    volume::make(kind, &image, 96, &tree);
     Some((folder, image))
-}
-
-/// A volume of the folder's tree.
-fn volume(folder: &Path, kind: &str) -> PathBuf {
-    let (tree, image) = (folder.join("tree"), folder.join("disk.img"));
-    std::fs::File::create(&image).unwrap().set_len(96 << 20).unwrap();
-    let run = |tool: &str, args: &[&str], paths: &[&Path]| {
-        let output = Command::new(needs::tool(tool).unwrap()).args(args).args(paths).output().unwrap();
-        assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
-    };
-    if kind == "f2fs" {
-        run("mkfs.f2fs", &["-q"], &[&image]);
-        run("sload.f2fs", &["-f"], &[&tree, &image]);
-    } else {
-        run("mke2fs", &["-q", "-F", "-t", kind, "-d"], &[&tree, &image]);
-    }
-    image
 }
 
 fn session(image: &Path) -> Session<impl Transport> {
@@ -152,7 +135,8 @@ fn a_file_of_more_runs_than_a_request_names_is_the_same_by_every_route() {
         std::os::unix::fs::FileExt::write_all_at(&file, &text.as_bytes()[..4096], run * 8192).unwrap();
     }
     file.set_len(6_000 * 8192).unwrap();
-    let image = volume(folder.path(), "ext4");
+    let image = folder.path().join("disk.img");
+    volume::make("ext4", &image, 96, &folder.path().join("tree"));
     let mut session = session(&image);
     session.set_route(Route::Drive);
     let (map, _) = ask(&mut session, &Ask::path("/runs", Operation::Map));
@@ -213,58 +197,6 @@ fn get_features_gives_the_same_answer() {
     let (by_vendor, _) = ask(&mut vendor, &asked);
     assert_eq!(by_paper, by_vendor);
     assert_eq!(paper.transport_mut().taken().unwrap(), Some(summary.moved.near_data_commands));
-}
-
-/// Names, inodes and blocks that one command has read are not what they were once somebody else has written: here another volume, with
-/// the same inode numbers, in the place of the first.
-#[test]
-fn beside_a_writer_nothing_that_was_read_is_relied_on() {
-    let test = "beside_a_writer_nothing_that_was_read_is_relied_on";
-    if !needs::tools(test, &["mke2fs"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let volume = |name: &str, text: &str| {
-        let tree = folder.path().join(format!("{name}.tree"));
-        std::fs::create_dir(&tree).unwrap();
-        std::fs::write(tree.join("public"), text).unwrap();
-        let image = folder.path().join(name);
-        let made = Command::new(needs::tool("mke2fs").unwrap())
-            .args(["-q", "-F", "-t", "ext4", "-d"])
-            .args([&tree, &image])
-            .arg("8M")
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{made:?}");
-        image
-    };
-    let (first, second) = (volume("first", "one\n"), volume("second", "two and more\n"));
-    let serve = nearside_store::FileOptions::serve();
-    let writer = nearside_store::File::open(&first, serve).unwrap();
-    let drive = nearside_embedded::image(&first, &Options::default()).unwrap();
-    // A child that another test starts has the lock too, until it becomes another program: then it is named behind.
-    let said = drive.namespace().store().writer().unwrap_or_default().to_owned();
-    assert!(said.starts_with("this process") && said.ends_with(" has it locked"), "{said}");
-    let mut session = Session::new(drive, Arc::new(TscClock::new()));
-    let read = Ask::path(b"/public", Operation::Read { offset: 0, len: 100 });
-    let content = |session: &mut Session<_>| {
-        let (records, _) = ask(session, &read);
-        records.into_iter().find_map(|r| if let Record::Data { bytes, .. } = r { Some(bytes) } else { None })
-    };
-    for _ in 0..2 {
-        assert_eq!(content(&mut session).as_deref(), Some(&b"one\n"[..]));
-    }
-    let bytes = std::fs::read(&second).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(
-        &std::fs::File::options().write(true).open(&first).unwrap(),
-        &bytes,
-        0,
-    )
-    .unwrap();
-    assert_eq!(content(&mut session).as_deref(), Some(&b"two and more\n"[..]));
-    drop(writer);
-    let alone = nearside_embedded::image(&first, &Options::default()).unwrap();
-    assert_eq!(alone.namespace().store().writer(), None);
 }
 
 #[test]

@@ -8,11 +8,11 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use nearside_clock::TscClock;
 use nearside_conformance::needs;
+use nearside_conformance::volume::{Mounted, must, tool};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_driver::Threaded;
@@ -38,23 +38,6 @@ pub fn ready(name: &str) -> bool {
             }
             there
         })
-}
-
-fn run(command: &mut Command) {
-    let out = command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let text = [out.stdout, out.stderr].concat();
-    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&text));
-}
-
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let ended = Command::new("umount").arg(&self.0).status();
-        if !ended.is_ok_and(|s| s.success()) {
-            let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-        }
-    }
 }
 
 /// The drive, its attachment and the mount; they end in this order.
@@ -144,9 +127,8 @@ impl Rig {
         let file = attached.file();
         // All at once: nothing is initialised while the rounds run.
         let eager = "lazy_itable_init=0,lazy_journal_init=0";
-        run(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4", "-E", eager]).args(options).arg(&file));
-        run(Command::new("mount").args(["-o", mount]).arg(&file).arg(&volume_at));
-        let mounted = Some(Mounted(volume_at));
+        must(tool("mke2fs").args(["-q", "-F", "-t", "ext4", "-E", eager]).args(options).arg(&file));
+        let mounted = Some(Mounted::new(&["-o", mount], &file, &volume_at));
         let transport = SocketTransport::connect(attached.socket()).unwrap();
         let session = Session::new(transport, Arc::new(TscClock::new()));
         Rig { mounted, attached: Some(attached), drive, folder, session, hits: 0, misses: 0 }
@@ -176,8 +158,7 @@ impl Rig {
     pub fn compare_remounted(&mut self) -> Result<usize, String> {
         drop(self.mounted.take());
         let file = self.attached.as_ref().unwrap().file();
-        run(Command::new("mount").args(["-o", "loop,noatime"]).arg(file).arg(self.mount()));
-        self.mounted = Some(Mounted(self.mount()));
+        self.mounted = Some(Mounted::new(&["-o", "loop,noatime"], &file, &self.mount()));
         self.compare_all()
     }
 
@@ -185,7 +166,7 @@ impl Rig {
     pub fn end(mut self) {
         drop(self.mounted.take());
         let attached = self.attached.take().unwrap();
-        run(Command::new("e2fsck").args(["-f", "-n"]).arg(attached.file()));
+        must(tool("e2fsck").args(["-f", "-n"]).arg(attached.file()));
         attached.detach().map_err(|(e, _)| e).unwrap();
     }
 

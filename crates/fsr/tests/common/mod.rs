@@ -5,9 +5,11 @@ use std::fs;
 use std::future::Future;
 use std::path::Path;
 use std::pin::pin;
-use std::process::Command;
 use std::task::{Context, Poll, Waker};
 
+use nearside_conformance::needs;
+use nearside_conformance::volume;
+pub use nearside_conformance::volume::{Mounted, must, tool};
 use nearside_fsr::{Full, Mark, Media, Outcome, Retriever, Sink};
 use nearside_near_data::{
     Counters, Credentials, Cursor, Failure, Operation, Record, Request, SearchTotals, Target,
@@ -172,42 +174,21 @@ pub fn cursor(request: &Request, cursor: Cursor) -> Request {
     Request { resume: Some(cursor), ..request.clone() }
 }
 
-/// Whether a tool is there; says so where not (and fails in CI).
+/// Whether a tool is there; otherwise leaves the test out.
 pub fn has(test: &str, tool: &str) -> bool {
-    let found = std::env::var_os("PATH").is_some_and(|p| {
-        std::env::split_paths(&p).chain(["/sbin".into(), "/usr/sbin".into()]).any(|d| d.join(tool).exists())
-    });
-    if !found {
-        assert!(std::env::var_os("CI").is_none(), "{test} needs {tool}");
-        eprintln!("LEFT OUT: {test}: there is no {tool}");
-    }
-    found
-}
-
-pub fn run(command: &mut Command) {
-    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    needs::tools(test, &[tool])
 }
 
 /// An ext image of a directory's tree.
 pub fn ext_image(from: &Path, mib: u64, options: &[&str]) -> Vec<u8> {
-    let dir = tempfile::tempdir().unwrap();
-    let image = dir.path().join("image");
-    fs::File::create(&image).unwrap().set_len(mib << 20).unwrap();
-    let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
-    let mut command = Command::new("mke2fs");
-    command.env("PATH", path).args(["-q", "-F"]).args(options).arg("-d").arg(from).arg(&image);
-    run(&mut command);
-    fs::read(&image).unwrap()
+    let image = tempfile::NamedTempFile::new().unwrap();
+    volume::ext(image.path(), mib, Some(from), options);
+    fs::read(image.path()).unwrap()
 }
 
 /// An F2FS image of a directory's tree.
 pub fn f2fs_image(from: &Path, mib: u64) -> Vec<u8> {
-    let dir = tempfile::tempdir().unwrap();
-    let image = dir.path().join("image");
-    fs::File::create(&image).unwrap().set_len(mib << 20).unwrap();
-    let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
-    run(Command::new("mkfs.f2fs").env("PATH", &path).arg("-q").arg("-f").arg(&image));
-    run(Command::new("sload.f2fs").env("PATH", &path).arg("-P").arg("-f").arg(from).arg(&image));
-    fs::read(&image).unwrap()
+    let image = tempfile::NamedTempFile::new().unwrap();
+    volume::make("f2fs", image.path(), mib, from);
+    fs::read(image.path()).unwrap()
 }
