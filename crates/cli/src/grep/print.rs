@@ -21,6 +21,15 @@ pub struct Print {
     partial: Vec<u8>,
 }
 
+/// A line, or the next part of one, as the drive gave it.
+struct Found<'a> {
+    number: u64,
+    offset: u64,
+    bytes: &'a [u8],
+    context: bool,
+    continues: bool,
+}
+
 struct Current {
     path: Vec<u8>,
     matches: u64,
@@ -54,10 +63,11 @@ impl Print {
                 if !context {
                     tally.found = true;
                 }
+                let found = Found { number, offset, bytes: &bytes, context, continues };
                 if self.style.only_parts() {
-                    self.only_parts(number, offset, &bytes, context, continues, out)?;
+                    self.only_parts(&found, out)?;
                 } else {
-                    self.line(number, offset, &bytes, context, continues, out)?;
+                    self.line(&found, out)?;
                 }
             }
             Record::Matches(n) => {
@@ -106,20 +116,13 @@ impl Print {
         Ok(())
     }
 
-    fn line(
-        &mut self,
-        number: u64,
-        offset: u64,
-        bytes: &[u8],
-        context: bool,
-        continues: bool,
-        out: &mut Out,
-    ) -> Result<(), Failure> {
+    fn line(&mut self, found: &Found<'_>, out: &mut Out) -> Result<(), Failure> {
+        let &Found { number, bytes, context, continues, .. } = found;
         let Some(mut file) = self.file.take() else { return Ok(()) };
         let goes_on = file.continues && file.last == Some(number);
         if !goes_on {
             self.group(&file, number, out)?;
-            self.head(&file.path, number, offset, context, out)?;
+            self.head(&file.path, found, found.offset, out)?;
         }
         file.named = true;
         file.last = Some(number);
@@ -143,15 +146,8 @@ impl Print {
     }
 
     /// The parts of a line that match, each on a line of its own. Found lines have some, or with `-v` those of the context, as in GNU grep.
-    fn only_parts(
-        &mut self,
-        number: u64,
-        offset: u64,
-        bytes: &[u8],
-        context: bool,
-        continues: bool,
-        out: &mut Out,
-    ) -> Result<(), Failure> {
+    fn only_parts(&mut self, found: &Found<'_>, out: &mut Out) -> Result<(), Failure> {
+        let &Found { number, offset, bytes, context, continues } = found;
         let Some(mut file) = self.file.take() else { return Ok(()) };
         if !(file.continues && file.last == Some(number)) {
             self.group(&file, number, out)?;
@@ -168,7 +164,7 @@ impl Print {
             && let Some(mut highlight) = self.highlight.take()
         {
             for (from, to) in highlight.ranges(&line) {
-                self.head(&file.path, number, start + from as u64, context, out)?;
+                self.head(&file.path, found, start + from as u64, out)?;
                 let part = line.get(from..to).unwrap_or_default();
                 if self.style.color {
                     highlight.all(part, out)?;
@@ -193,22 +189,15 @@ impl Print {
         Ok(())
     }
 
-    /// What stands before a line.
-    fn head(
-        &self,
-        path: &[u8],
-        number: u64,
-        offset: u64,
-        context: bool,
-        out: &mut Out,
-    ) -> Result<(), Failure> {
-        let separator = if context { b'-' } else { b':' };
+    /// What stands before a line, or a part of one from `offset` on.
+    fn head(&self, path: &[u8], found: &Found<'_>, offset: u64, out: &mut Out) -> Result<(), Failure> {
+        let separator = if found.context { b'-' } else { b':' };
         if self.style.names {
             self.name(path, out)?;
             self.after_name(separator, out)?;
         }
         if self.style.numbers {
-            self.paint("32", number.to_string().as_bytes(), out)?;
+            self.paint("32", found.number.to_string().as_bytes(), out)?;
             self.separator(separator, out)?;
         }
         if self.style.offsets {
