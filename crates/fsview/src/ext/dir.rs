@@ -150,7 +150,7 @@ impl Volume {
     }
 
     /// The inode that `name` has in a directory.
-    pub(super) async fn find<S: Source>(
+    pub(crate) async fn lookup<S: Source>(
         &self,
         source: &S,
         inode: &Inode,
@@ -315,7 +315,7 @@ impl Volume {
     }
 
     /// Appends the entries from `cursor` on: those of an index's leaf, or of the first block that is there.
-    pub(super) async fn list<S: Source>(
+    pub(crate) async fn read_dir<S: Source>(
         &self,
         source: &S,
         inode: &Inode,

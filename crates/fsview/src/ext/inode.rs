@@ -92,7 +92,7 @@ fn extra_size(raw: &[u8]) -> Option<u16> {
 
 impl Volume {
     /// Reads and checks an inode.
-    pub(super) async fn read_inode<S: Source>(&self, source: &S, ino: Ino) -> Result<Inode, Error> {
+    pub(crate) async fn inode<S: Source>(&self, source: &S, ino: Ino) -> Result<Inode, Error> {
         let reserved = ino.0 < self.sb.first_inode && ino != self.root();
         if reserved || self.sb.hidden.contains(&ino.0) {
             let what = format!("inode {} belongs to the file system itself", ino.0);

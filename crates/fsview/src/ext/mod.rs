@@ -7,8 +7,7 @@
 
 #![deny(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
 
-use crate::acl::Acl;
-use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, Run, Source, VolumeInfo};
+use crate::{Error, FileKind, Ino, Inode, Run, Source, VolumeInfo};
 
 mod blockmap;
 mod bytes;
@@ -66,29 +65,6 @@ impl Volume {
         from..from.saturating_add(bytes.next_multiple_of(u64::from(self.sb.block_size())))
     }
 
-    pub(crate) async fn inode<S: Source>(&self, source: &S, ino: Ino) -> Result<Inode, Error> {
-        self.read_inode(source, ino).await
-    }
-
-    pub(crate) async fn lookup<S: Source>(
-        &self,
-        source: &S,
-        dir: &Inode,
-        name: &[u8],
-    ) -> Result<Option<Ino>, Error> {
-        self.find(source, dir, name).await
-    }
-
-    pub(crate) async fn read_dir<S: Source>(
-        &self,
-        source: &S,
-        dir: &Inode,
-        cursor: DirCursor,
-        entries: &mut Vec<DirEntry>,
-    ) -> Result<Option<DirCursor>, Error> {
-        self.list(source, dir, cursor, entries).await
-    }
-
     pub(crate) async fn map<S: Source>(
         &self,
         source: &S,
@@ -108,20 +84,12 @@ impl Volume {
         self.inline_bytes(source, inode, body(inode)?).await
     }
 
-    pub(crate) async fn read_link<S: Source>(&self, source: &S, inode: &Inode) -> Result<Vec<u8>, Error> {
-        self.link_target(source, inode).await
-    }
-
     pub(crate) fn link_in_inode(&self, inode: &Inode) -> bool {
         body(inode).is_ok_and(|body| self.link_in_inode_of(inode, body))
     }
 
     pub(crate) fn tells_directories(&self) -> bool {
         self.sb.features.ro_compat(feature::ro_compat::METADATA_CSUM)
-    }
-
-    pub(crate) async fn acl<S: Source>(&self, source: &S, inode: &Inode) -> Result<Option<Acl>, Error> {
-        self.access_acl(source, inode).await
     }
 
     /// A block of the volume, checked to lie within it. `what` names the structure in errors.

@@ -119,11 +119,7 @@ pub(super) fn inode_area(raw: &[u8], extra: u16) -> Option<&[u8]> {
 
 impl Volume {
     /// The access ACL: in the inode's tail, else in its attribute block.
-    pub(super) async fn access_acl<S: Source>(
-        &self,
-        source: &S,
-        inode: &Inode,
-    ) -> Result<Option<Acl>, Error> {
+    pub(crate) async fn acl<S: Source>(&self, source: &S, inode: &Inode) -> Result<Option<Acl>, Error> {
         if !inode.may_have_acl {
             return Ok(None);
         }
