@@ -1,35 +1,9 @@
 //! Patterns, options, a file and its cutting, all of any bytes: the search agrees with its naive twin, and a search that is
 //! interrupted by a full sink goes on where it was.
 
-use nearside_ndp::naive::{self, Event};
-use nearside_ndp::{Answer, Flow, Line, Position, Search, SearchOptions, Searcher, Sink, Taken};
+use nearside_ndp::naive::{self, Events};
+use nearside_ndp::{Answer, Flow, Position, Search, SearchOptions, Searcher};
 use std::sync::Arc;
-
-struct Events {
-    events: Vec<Event>,
-    room: usize,
-}
-
-impl Events {
-    fn push(&mut self, event: Event) -> Taken {
-        if self.events.len() >= self.room {
-            return Taken::Full;
-        }
-        self.events.push(event);
-        Taken::Yes
-    }
-}
-
-impl Sink for Events {
-    fn line(&mut self, line: Line<'_>) -> Taken {
-        let Line { number, offset, bytes, context } = line;
-        self.push(Event::Line { number, offset, bytes: bytes.to_vec(), context })
-    }
-
-    fn binary(&mut self) -> Taken {
-        self.push(Event::Binary)
-    }
-}
 
 /// Runs an input.
 pub fn run(data: &[u8]) {

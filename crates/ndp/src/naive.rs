@@ -3,7 +3,7 @@
 //! It takes a whole file, cuts it into lines, and asks about each line alone, with an engine that was
 //! compiled by another way (no rewriting of the pattern, no look at more than one line, no prefilter).
 
-use crate::{Answer, BINARY_PROBE, SearchOptions};
+use crate::{Answer, BINARY_PROBE, Line, SearchOptions, Sink, Taken};
 use regex_automata::nfa::thompson::{self, pikevm::PikeVM};
 use regex_automata::util::syntax;
 
@@ -23,6 +23,42 @@ pub enum Event {
     },
     /// The file is binary: [`Sink::binary`](crate::Sink::binary).
     Binary,
+}
+
+/// Keeps what a search finds, up to so many.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Events {
+    /// In the order in which they came.
+    pub events: Vec<Event>,
+    /// It takes no more than that.
+    pub room: usize,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self { events: Vec::new(), room: usize::MAX }
+    }
+}
+
+impl Events {
+    fn push(&mut self, event: Event) -> Taken {
+        if self.events.len() >= self.room {
+            return Taken::Full;
+        }
+        self.events.push(event);
+        Taken::Yes
+    }
+}
+
+impl Sink for Events {
+    fn line(&mut self, line: Line<'_>) -> Taken {
+        let Line { number, offset, bytes, context } = line;
+        self.push(Event::Line { number, offset, bytes: bytes.to_vec(), context })
+    }
+
+    fn binary(&mut self) -> Taken {
+        self.push(Event::Binary)
+    }
 }
 
 /// A plain matcher of one line.

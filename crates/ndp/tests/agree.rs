@@ -1,42 +1,14 @@
 //! The fast kernels and their naive twins agree, over random files, options and cuttings.
 
 use nearside_ndp::{
-    Answer, Error, Flow, Line, Position, STEP, Search, SearchOptions, Searcher, Sink, Taken,
-    naive::{self, Event},
+    Answer, Error, Flow, Position, STEP, Search, SearchOptions, Searcher,
+    naive::{self, Events},
 };
 use proptest::prelude::*;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-
-#[derive(Default)]
-struct Events {
-    events: Vec<Event>,
-    /// Takes no more than that.
-    room: Option<usize>,
-}
-
-impl Events {
-    fn push(&mut self, event: Event) -> Taken {
-        if self.room.is_some_and(|room| self.events.len() >= room) {
-            return Taken::Full;
-        }
-        self.events.push(event);
-        Taken::Yes
-    }
-}
-
-impl Sink for Events {
-    fn line(&mut self, line: Line<'_>) -> Taken {
-        let Line { number, offset, bytes, context } = line;
-        self.push(Event::Line { number, offset, bytes: bytes.to_vec(), context })
-    }
-
-    fn binary(&mut self) -> Taken {
-        self.push(Event::Binary)
-    }
-}
 
 /// The same file, searched in slices of so many units; nothing takes more than a step beyond one.
 fn in_slices(searcher: &mut Searcher, file: &[u8], slice: u64, cuts: &[usize], sink: &mut Events) -> usize {
@@ -132,7 +104,7 @@ fn check_sliced(options: &SearchOptions, file: &[u8], cuts: &[usize], room: usiz
         let mut all = Vec::new();
         let mut at = Position::default();
         loop {
-            let mut sink = Events { events: Vec::new(), room: Some(room) };
+            let mut sink = Events { events: Vec::new(), room };
             let flow = drive(&mut searcher, file, at, cuts, &mut sink);
             all.append(&mut sink.events);
             if flow == Flow::Done {

@@ -3,26 +3,10 @@
 
 use std::sync::Arc;
 
-use nearside_ndp::naive::{self, Event, Matcher};
+use nearside_ndp::naive::{self, Event, Events, Matcher};
 use nearside_ndp::unordered::{CountLines, CountWords, Gather, SumCrc32c};
-use nearside_ndp::{Answer, Error, Flow, Line, Position, Search, SearchOptions, Searcher, Sink, Taken};
+use nearside_ndp::{Answer, Error, Flow, Position, Search, SearchOptions, Searcher, Sink};
 use nearside_random::Rng;
-
-#[derive(Default)]
-struct Events(Vec<Event>);
-
-impl Sink for Events {
-    fn line(&mut self, line: Line<'_>) -> Taken {
-        let Line { number, offset, bytes, context } = line;
-        self.0.push(Event::Line { number, offset, bytes: bytes.to_vec(), context });
-        Taken::Yes
-    }
-
-    fn binary(&mut self) -> Taken {
-        self.0.push(Event::Binary);
-        Taken::Yes
-    }
-}
 
 /// A part of a file.
 enum Part {
@@ -122,7 +106,7 @@ fn taken_at_once_or_one_by_one() {
         let mut seen = Events::default();
         feed(&mut searcher, &parts, &mut seen).unwrap();
         let what = format!("turn {turn}, {options:?}, {} bytes", file.len());
-        assert_eq!(seen.0, events, "{what}");
+        assert_eq!(seen.events, events, "{what}");
         assert_eq!(searcher.found(), found, "{what}");
         if let Some(count) = CountLines::new(&search) {
             let mut gather = Gather::new(count);
@@ -198,7 +182,7 @@ fn searched(pattern: &str, text: bool, answer: Answer, parts: &[Part]) -> (Vec<E
     let mut searcher = Searcher::new(&search);
     let mut seen = Events::default();
     let result = feed(&mut searcher, parts, &mut seen);
-    (seen.0, result.map(|()| searcher.found()))
+    (seen.events, result.map(|()| searcher.found()))
 }
 
 /// 16 TiB of zeros within a line: counted, told to be binary, passed over; an error only where the line would

@@ -1,10 +1,9 @@
 //! No slice is longer than promised, whatever the pattern and the line: counted in units of work, not in
 //! time.
 
+use nearside_ndp::naive::{self, Events};
 use nearside_ndp::unordered::{CountLines, Gather};
-use nearside_ndp::{
-    Answer, Flow, Line, Position, SLICE, STEP, Search, SearchOptions, Searcher, Sink, Taken, naive,
-};
+use nearside_ndp::{Answer, Flow, Line, Position, SLICE, STEP, Search, SearchOptions, Searcher, Sink, Taken};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -176,24 +175,8 @@ fn context_that_is_kept_is_what_grep_shows() {
                 assert_eq!(searcher.feed(piece, &mut sink), Ok(Flow::More));
             }
             assert_eq!(searcher.finish(&mut sink), Ok(Flow::Done));
-            assert!(sink.0 == events, "{before} lines before, pieces of {piece}");
+            assert!(sink.events == events, "{before} lines before, pieces of {piece}");
         }
-    }
-}
-
-#[derive(Default)]
-struct Events(Vec<naive::Event>);
-
-impl Sink for Events {
-    fn line(&mut self, line: Line<'_>) -> Taken {
-        let Line { number, offset, bytes, context } = line;
-        self.0.push(naive::Event::Line { number, offset, bytes: bytes.to_vec(), context });
-        Taken::Yes
-    }
-
-    fn binary(&mut self) -> Taken {
-        self.0.push(naive::Event::Binary);
-        Taken::Yes
     }
 }
 
@@ -257,7 +240,7 @@ fn strings_and_expressions_of_strings_agree() {
         });
         let mut sink = Events::default();
         assert_eq!(searcher.whole(&file, &mut sink), Ok(Flow::Done));
-        sink.0
+        sink.events
     };
     for (strings, expression) in [
         ("hay|haystack|needle", "(?:ha[y]|h[a]ystack|need[l]e)|x{900}"),
