@@ -27,10 +27,7 @@ fn grep(image: &Path, arguments: &[&str]) -> (String, u64) {
 #[test]
 fn a_terabyte_takes_no_more_than_64_mib() {
     const NAME: &str = "memory::a_terabyte_takes_no_more_than_64_mib";
-    if !needs::tools(NAME, &["mke2fs"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    let Some(folder) = needs::folder(NAME, &["mke2fs"]) else { return };
     let (tree, image) = (folder.path().join("tree"), folder.path().join("disk.img"));
     fs::create_dir(&tree).unwrap();
     fs::write(tree.join("small"), "one\nneedle\ntwo\n").unwrap();

@@ -4,6 +4,8 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use tempfile::TempDir;
+
 /// Says that `test` is left out and why: on stderr and in the file that `NEARSIDE_LEFT_OUT` names.
 /// Panics where the environment has `CI`.
 pub fn left_out(test: &str, why: &str) {
@@ -23,6 +25,11 @@ pub fn tools(test: &str, names: &[&str]) -> bool {
         left_out(test, &format!("not on this machine: {}", missing.join(", ")));
     }
     missing.is_empty()
+}
+
+/// A folder for a test whose tools are all on the machine; otherwise leaves the test out.
+pub fn folder(test: &str, names: &[&str]) -> Option<TempDir> {
+    tools(test, names).then(|| tempfile::tempdir().unwrap())
 }
 
 /// Whether the test runs as root; otherwise leaves it out.

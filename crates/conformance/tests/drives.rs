@@ -8,10 +8,7 @@ use nearside_conformance::{drive, needs, volume};
 #[test]
 fn an_unreadable_volume_is_not_taken_for_none() {
     const NAME: &str = "drives::an_unreadable_volume_is_not_taken_for_none";
-    if !needs::tools(NAME, &["mke2fs", "mkfs.f2fs", "sload.f2fs"]) {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder(NAME, &["mke2fs", "mkfs.f2fs", "sload.f2fs"]) else { return };
     let made = |kind: &str, mib: u64, content: &str| {
         let (tree, image) = (dir.path().join(content), dir.path().join(format!("{content}.img")));
         fs::create_dir(&tree).unwrap();

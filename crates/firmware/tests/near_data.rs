@@ -21,10 +21,7 @@ use nearside_spec::Status;
 use nearside_store::{Data, Delay, Dram, Modelled, Store, Submitted, Token};
 
 fn image(test: &str, fill: impl FnOnce(&Path)) -> Option<tempfile::NamedTempFile> {
-    if !needs::tools(test, &["mke2fs"]) {
-        return None;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = needs::folder(test, &["mke2fs"])?;
     fill(dir.path());
     let image = tempfile::NamedTempFile::new().unwrap();
     volume::ext(image.path(), 64, Some(dir.path()), &["-t", "ext4", "-b", "4096"]);

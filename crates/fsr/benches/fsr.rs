@@ -128,10 +128,7 @@ fn best(name: &str, per: f64, unit: &str, runs: usize, mut work: impl FnMut()) -
 }
 
 fn image(fill: impl FnOnce(&std::path::Path), mib: u64) -> Option<Vec<u8>> {
-    if !needs::tools("fsr", &["mke2fs"]) {
-        return None;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = needs::folder("fsr", &["mke2fs"])?;
     let (source, image) = (dir.path().join("source"), dir.path().join("image"));
     fs::create_dir(&source).unwrap();
     fill(&source);

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::*;
+use nearside_conformance::needs;
+use nearside_conformance::volume::{must, tool};
 use nearside_fsr::{Config, MemoryMedia, Retriever};
 use nearside_near_data::{Credentials, Failure, Operation, Request, Target};
 
@@ -209,12 +211,7 @@ fn permissions_are_the_kernels() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         return needs_ci("it needs root");
     }
-    for tool in ["mke2fs", "debugfs", "setpriv", "mount"] {
-        if !has(test, tool) {
-            return;
-        }
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder(test, &["mke2fs", "debugfs", "setpriv", "mount"]) else { return };
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let source = dir.path().join("source");
     fs::create_dir(&source).unwrap();

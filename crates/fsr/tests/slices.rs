@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use nearside_conformance::needs;
 
 use nearside_fsr::{Config, MemoryMedia, Retriever};
 use nearside_near_data::{Digest, Failure, Operation};
@@ -33,10 +34,7 @@ fn yields(
 #[test]
 fn directories_are_looked_through_block_by_block_cold_and_warm() {
     let test = "directories_are_looked_through_block_by_block_cold_and_warm";
-    if !has(test, "mke2fs") || !has(test, "sload.f2fs") {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder(test, &["mke2fs", "mkfs.f2fs", "sload.f2fs"]) else { return };
     names(dir.path());
     // A directory without an index, whose every block is looked at for a name that is not there; and F2FS's
     // by its hash.
@@ -58,10 +56,7 @@ fn directories_are_looked_through_block_by_block_cold_and_warm() {
 #[test]
 fn files_are_read_and_worked_on_in_pieces() {
     let test = "files_are_read_and_worked_on_in_pieces";
-    if !has(test, "mke2fs") {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder(test, &["mke2fs"]) else { return };
     names(dir.path());
     let media = MemoryMedia::new(ext_image(dir.path(), 64, &["-t", "ext4", "-b", "4096"]));
     let retriever = Retriever::new(Config::default());
@@ -83,10 +78,7 @@ fn files_are_read_and_worked_on_in_pieces() {
 #[test]
 fn forgetting_everything_is_work_in_pieces() {
     let test = "forgetting_everything_is_work_in_pieces";
-    if !has(test, "mke2fs") {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder(test, &["mke2fs"]) else { return };
     names(dir.path());
     let media = MemoryMedia::new(ext_image(dir.path(), 64, &["-t", "ext4", "-b", "1024"]));
     let all = request(tree("/many"), Operation::Stat);

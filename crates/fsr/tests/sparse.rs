@@ -5,7 +5,8 @@ mod common;
 use std::fs;
 use std::os::unix::fs::FileExt;
 
-use common::{Got, ask, ext_image, has, path, request};
+use common::{Got, ask, ext_image, path, request};
+use nearside_conformance::needs;
 use nearside_fsr::{Config, MemoryMedia, Retriever};
 use nearside_ndp::unordered::{Gather, SumCrc32c};
 use nearside_near_data::{Answer, Digest, Failure, Operation, SearchOptions};
@@ -16,10 +17,7 @@ const AT: u64 = 5 << 36;
 /// "open", a hole of 320 GiB, " closed", a hole to the last line's end: at most some blocks are looked at.
 #[test]
 fn a_file_of_one_tib_costs_what_its_extents_do() {
-    if !has("a_file_of_one_tib_costs_what_its_extents_do", "mke2fs") {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder("a_file_of_one_tib_costs_what_its_extents_do", &["mke2fs"]) else { return };
     let file = fs::File::create(dir.path().join("sparse")).unwrap();
     file.write_all_at(b"first line\nopen", 0).unwrap();
     file.write_all_at(b" closed\nthird\n", AT).unwrap();
@@ -84,10 +82,7 @@ fn a_file_of_one_tib_costs_what_its_extents_do() {
 /// Only the line that would have to be shown is too long.
 #[test]
 fn a_line_is_too_long_where_it_must_be_shown() {
-    if !has("a_line_is_too_long_where_it_must_be_shown", "mke2fs") {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder("a_line_is_too_long_where_it_must_be_shown", &["mke2fs"]) else { return };
     let file = fs::File::create(dir.path().join("sparse")).unwrap();
     file.write_all_at(b"open", 0).unwrap();
     file.write_all_at(b" closed\nthird\n", AT).unwrap();

@@ -8,6 +8,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use common::*;
+use nearside_conformance::needs;
+use nearside_conformance::volume::{must, tool};
 use nearside_fsr::{Config, FileKind, MemoryMedia, Retriever};
 use nearside_near_data::{Answer, Credentials, Digest, Failure, Operation, Request, SearchOptions, Target};
 
@@ -18,10 +20,7 @@ fn nobody(target: Target, operation: Operation) -> Request {
 
 /// A volume as a live mount leaves it in home locations: marked, with its tree.
 fn marked(test: &str, options: &[&str], mark: &str, make: impl FnOnce(&Path)) -> Option<MemoryMedia> {
-    if !has(test, "mke2fs") || !has(test, "debugfs") {
-        return None;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = needs::folder(test, &["mke2fs", "debugfs"])?;
     let source = dir.path().join("source");
     fs::create_dir(&source).unwrap();
     make(&source);

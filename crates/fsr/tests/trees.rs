@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use common::*;
+use nearside_conformance::needs;
 use nearside_fsr::{Config, MemoryMedia, Retriever};
 use nearside_near_data::{Answer, Digest, Operation, SearchOptions};
 use nearside_random::Rng;
@@ -221,31 +222,25 @@ impl Tree<'_> {
     }
 }
 
+fn check_ext(test: &str, options: &[&str]) {
+    let Some(dir) = needs::folder(test, &["mke2fs"]) else { return };
+    let files = make_tree(dir.path());
+    check_all(&files, ext_image(dir.path(), 64, options));
+}
+
 #[test]
 fn ext4_of_4k_blocks() {
-    if has("ext4_of_4k_blocks", "mke2fs") {
-        let dir = tempfile::tempdir().unwrap();
-        let files = make_tree(dir.path());
-        check_all(&files, ext_image(dir.path(), 64, &["-t", "ext4", "-b", "4096"]));
-    }
+    check_ext("ext4_of_4k_blocks", &["-t", "ext4", "-b", "4096"]);
 }
 
 #[test]
 fn ext4_of_1k_blocks_with_inline_data() {
-    if has("ext4_of_1k_blocks_with_inline_data", "mke2fs") {
-        let dir = tempfile::tempdir().unwrap();
-        let files = make_tree(dir.path());
-        check_all(&files, ext_image(dir.path(), 64, &["-t", "ext4", "-b", "1024", "-O", "inline_data"]));
-    }
+    check_ext("ext4_of_1k_blocks_with_inline_data", &["-t", "ext4", "-b", "1024", "-O", "inline_data"]);
 }
 
 #[test]
 fn ext2() {
-    if has("ext2", "mke2fs") {
-        let dir = tempfile::tempdir().unwrap();
-        let files = make_tree(dir.path());
-        check_all(&files, ext_image(dir.path(), 64, &["-t", "ext2"]));
-    }
+    check_ext("ext2", &["-t", "ext2"]);
 }
 
 #[test]
@@ -263,14 +258,12 @@ fn a_request_can_move_between_threads() {
 
 #[test]
 fn f2fs() {
-    if has("f2fs", "mkfs.f2fs") && has("f2fs", "sload.f2fs") {
-        let dir = tempfile::tempdir().unwrap();
-        let mut files = make_tree(dir.path());
-        // sload.f2fs writes no holes; and a name with a newline is beyond it.
-        fs::remove_file(dir.path().join("odd name \u{e4}\n")).unwrap();
-        files.remove("/odd name \u{e4}\n");
-        check_all(&files, f2fs_image(dir.path(), 128));
-    }
+    let Some(dir) = needs::folder("f2fs", &["mkfs.f2fs", "sload.f2fs"]) else { return };
+    let mut files = make_tree(dir.path());
+    // sload.f2fs writes no holes; and a name with a newline is beyond it.
+    fs::remove_file(dir.path().join("odd name \u{e4}\n")).unwrap();
+    files.remove("/odd name \u{e4}\n");
+    check_all(&files, f2fs_image(dir.path(), 128));
 }
 
 /// Puts volumes behind a partition table: an MBR of primary partitions.
@@ -291,10 +284,7 @@ fn partitioned(volumes: &[&[u8]]) -> Vec<u8> {
 
 #[test]
 fn partitions_are_found_or_listed() {
-    if !has("partitions_are_found_or_listed", "mke2fs") {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder("partitions_are_found_or_listed", &["mke2fs"]) else { return };
     fs::write(dir.path().join("one"), "ERROR\n").unwrap();
     let first = ext_image(dir.path(), 4, &["-t", "ext4"]);
     fs::write(dir.path().join("two"), "ERROR\n").unwrap();
@@ -327,10 +317,7 @@ fn partitions_are_found_or_listed() {
 
 #[test]
 fn globs_mean_what_a_shell_means() {
-    if !has("globs_mean_what_a_shell_means", "mke2fs") {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder("globs_mean_what_a_shell_means", &["mke2fs"]) else { return };
     for path in [
         "var/log/a.log",
         "var/log/b.txt",
@@ -383,10 +370,7 @@ fn globs_mean_what_a_shell_means() {
 
 #[test]
 fn a_path_is_that_path() {
-    if !has("a_path_is_that_path", "mke2fs") {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder("a_path_is_that_path", &["mke2fs"]) else { return };
     let names = ["[", "[id].tsx", "i.tsx", "a*", "ab", "{x,y}", "x", "b\\?", "b?"];
     for name in names {
         fs::write(dir.path().join(name), name).unwrap();

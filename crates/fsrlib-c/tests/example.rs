@@ -47,10 +47,9 @@ fn built(folder: &Path, source: &str) -> PathBuf {
 
 #[test]
 fn a_callback_may_come_back_to_its_session() {
-    if !needs::tools("a_callback_may_come_back_to_its_session", &["cc", "mke2fs"]) {
+    let Some(folder) = needs::folder("a_callback_may_come_back_to_its_session", &["cc", "mke2fs"]) else {
         return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    };
     let tree = folder.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
     std::fs::write(tree.join("text"), "one\ntwo\nsix\n").unwrap();
@@ -61,10 +60,9 @@ fn a_callback_may_come_back_to_its_session() {
 
 #[test]
 fn the_c_example_searches_by_one_command() {
-    if !needs::tools("the_c_example_searches_by_one_command", &["cc", "mke2fs"]) {
+    let Some(folder) = needs::folder("the_c_example_searches_by_one_command", &["cc", "mke2fs"]) else {
         return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    };
     let tree = folder.path().join("tree");
     std::fs::create_dir_all(tree.join("var/log")).unwrap();
     let log = "one\ntwo ERROR here\nthree\nfour ERROR there\n".to_owned() + &"filler\n".repeat(100_000);

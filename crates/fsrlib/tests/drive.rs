@@ -14,10 +14,7 @@ use nearside_fsrlib::{
 use tempfile::TempDir;
 
 fn image(test: &str, kind: &str) -> Option<(TempDir, PathBuf)> {
-    if !needs::tools(test, volume::tools(kind)) {
-        return None;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    let folder = needs::folder(test, volume::tools(kind))?;
     let tree = folder.path().join("tree");
     let deep = tree.join("a/b/c/d/e/f/g/h/i/j/k/l/m/n/o/p/q/r/s");
     std::fs::create_dir_all(&deep).unwrap();
@@ -124,10 +121,7 @@ fn routes_agree_on_f2fs() {
 /// Twelve thousand runs, data and holes in turn, where a request of 128 KiB names eight thousand.
 #[test]
 fn a_file_of_more_runs_than_a_request_names_is_the_same_by_every_route() {
-    if !needs::tools("a_file_of_more_runs_than_a_request_names", &["mke2fs"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    let Some(folder) = needs::folder("a_file_of_more_runs_than_a_request_names", &["mke2fs"]) else { return };
     std::fs::create_dir(folder.path().join("tree")).unwrap();
     let file = std::fs::File::create(folder.path().join("tree/runs")).unwrap();
     for run in 0..6_000u64 {

@@ -192,10 +192,9 @@ fn asks() -> Vec<Ask> {
 
 #[test]
 fn a_drive_answers_over_the_network_as_it_does_here() {
-    if !needs::tools("a_drive_answers_over_the_network_as_it_does_here", &["mke2fs"]) {
+    let Some(folder) = needs::folder("a_drive_answers_over_the_network_as_it_does_here", &["mke2fs"]) else {
         return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    };
     let image = image(folder.path());
     let here = nearside_embedded::image(&image, &Options::default()).unwrap();
     let mut here = Session::new(here, Arc::new(TscClock::new())).with_buffer(64 << 10);
@@ -222,10 +221,9 @@ fn a_drive_answers_over_the_network_as_it_does_here() {
 
 #[test]
 fn what_a_hosts_word_is_worth_is_said_per_host() {
-    if !needs::tools("what_a_hosts_word_is_worth_is_said_per_host", &["mke2fs"]) {
+    let Some(folder) = needs::folder("what_a_hosts_word_is_worth_is_said_per_host", &["mke2fs"]) else {
         return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    };
     let tree = folder.path().join("tree/a");
     std::fs::create_dir_all(&tree).unwrap();
     std::fs::write(tree.join("secret"), "word\n").unwrap();

@@ -15,10 +15,7 @@ use nearside_store::{File, FileOptions};
 #[test]
 fn beside_a_writer_nothing_that_was_read_is_relied_on() {
     let test = "beside_a_writer_nothing_that_was_read_is_relied_on";
-    if !needs::tools(test, &["mke2fs"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    let Some(folder) = needs::folder(test, &["mke2fs"]) else { return };
     let made = |name: &str, text: &str| {
         let tree = folder.path().join(format!("{name}.tree"));
         std::fs::create_dir(&tree).unwrap();

@@ -70,10 +70,9 @@ fn asked(bytes: &[u8]) -> Vec<(u64, u32)> {
 
 #[test]
 fn with_checksums_a_flipped_bit_is_found_or_does_not_matter() {
-    if !needs::tools("with_checksums_a_flipped_bit_is_found_or_does_not_matter", TOOLS) {
+    let Some(dir) = needs::folder("with_checksums_a_flipped_bit_is_found_or_does_not_matter", TOOLS) else {
         return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    };
     for name in ["ext4-1k", "ext4-inline-1k-512", "ext4-seed"] {
         let mut bytes = small(dir.path(), name);
         let whole = tree(&memory(&bytes)).unwrap();
@@ -101,10 +100,7 @@ fn with_checksums_a_flipped_bit_is_found_or_does_not_matter() {
 
 #[test]
 fn damage_never_panics_and_always_ends() {
-    if !needs::tools("damage_never_panics_and_always_ends", TOOLS) {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder("damage_never_panics_and_always_ends", TOOLS) else { return };
     for (seed, name) in
         ["ext4-nocsum", "ext2-1k", "ext4-inline-nocsum", "ext4-noextent", "ext4-4k"].iter().enumerate()
     {
@@ -132,10 +128,7 @@ fn damage_never_panics_and_always_ends() {
 
 #[test]
 fn a_volume_cut_short_is_refused() {
-    if !needs::tools("a_volume_cut_short_is_refused", TOOLS) {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder("a_volume_cut_short_is_refused", TOOLS) else { return };
     let bytes = small(dir.path(), "ext4-1k");
     for len in [0, 1, 1023, 1024, 1080, 2047] {
         assert_eq!(block_on(Volume::open(&memory(&bytes[..len]))).err(), Some(Error::NoFileSystem), "{len}");
@@ -171,10 +164,7 @@ fn first_run(bytes: &[u8], path: &str) -> Result<Option<Place>, Error> {
 
 #[test]
 fn hostile_extents_are_refused_by_name() {
-    if !needs::tools("hostile_extents_are_refused_by_name", TOOLS) {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder("hostile_extents_are_refused_by_name", TOOLS) else { return };
     let clean = small(dir.path(), "ext4-nocsum");
     let block = u64::from(block_on(Volume::open(&memory(&clean))).unwrap().info().block_size);
     let at = inode_at(&dir.path().join("ext4-nocsum"), "/plain", block);
@@ -232,10 +222,9 @@ fn a_directory_within_itself_is_seen() {
 
 #[test]
 fn features_that_are_not_understood_are_refused_by_name() {
-    if !needs::tools("features_that_are_not_understood_are_refused_by_name", TOOLS) {
+    let Some(dir) = needs::folder("features_that_are_not_understood_are_refused_by_name", TOOLS) else {
         return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    };
     let clean = small(dir.path(), "ext4-nocsum");
     let with = |at: usize, bit: u32| {
         let mut bytes = clean.clone();
@@ -259,10 +248,9 @@ fn features_that_are_not_understood_are_refused_by_name() {
 
 #[test]
 fn an_encrypted_inode_is_refused_and_its_neighbours_are_not() {
-    if !needs::tools("an_encrypted_inode_is_refused_and_its_neighbours_are_not", TOOLS) {
+    let Some(dir) = needs::folder("an_encrypted_inode_is_refused_and_its_neighbours_are_not", TOOLS) else {
         return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    };
     let mut bytes = small(dir.path(), "ext4-nocsum");
     let image = dir.path().join("ext4-nocsum");
     let block = u64::from(block_on(Volume::open(&memory(&bytes))).unwrap().info().block_size);
@@ -282,10 +270,7 @@ fn an_encrypted_inode_is_refused_and_its_neighbours_are_not() {
 
 #[test]
 fn casefolded_directories_answer_exact_names_only() {
-    if !needs::tools("casefolded_directories_answer_exact_names_only", TOOLS) {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder("casefolded_directories_answer_exact_names_only", TOOLS) else { return };
     small(dir.path(), "ext4-casefold");
     let image = dir.path().join("ext4-casefold");
     for (path, flags) in [("/indexed", "0x40081000"), ("/a", "0x40080000")] {
@@ -304,10 +289,7 @@ fn casefolded_directories_answer_exact_names_only() {
 /// An ACL that another inode holds is not understood, and so must not be taken for none.
 #[test]
 fn an_acl_in_another_inode_denies() {
-    if !needs::tools("an_acl_in_another_inode_denies", TOOLS) {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder("an_acl_in_another_inode_denies", TOOLS) else { return };
     let mut bytes = small(dir.path(), "ext4-nocsum");
     let image = dir.path().join("ext4-nocsum");
     let block = u64::from(block_on(Volume::open(&memory(&bytes))).unwrap().info().block_size);

@@ -9,10 +9,9 @@ use nearside_fsview::{FileKind, Volume};
 
 #[test]
 fn equals_the_source_directory() {
-    if !needs::tools("equals_the_source_directory", &["mke2fs", "tune2fs", "debugfs"]) {
+    let Some(dir) = needs::folder("equals_the_source_directory", &["mke2fs", "tune2fs", "debugfs"]) else {
         return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    };
     let from = dir.path().join("from");
     std::fs::create_dir(&from).unwrap();
     plant(&from, 1).unwrap();

@@ -130,10 +130,7 @@ fn seeded_tree(root: &Path) {
 
 fn compare(options: &[&str]) {
     let test = format!("f2fs_sload {options:?}");
-    if !needs::tools(&test, &["mkfs.f2fs", "sload.f2fs", "dump.f2fs"]) {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder(&test, &["mkfs.f2fs", "sload.f2fs", "dump.f2fs"]) else { return };
     let tree = dir.path().join("tree");
     seeded_tree(&tree);
     let image = made(dir.path(), &tree, 128, options);
@@ -210,10 +207,7 @@ fn casefold_volume_with_plain_directories() {
 #[test]
 fn a_large_volume_whose_nat_bitmap_is_elsewhere() {
     let test = "f2fs_sload: large NAT bitmap";
-    if !needs::tools(test, volume::tools("f2fs")) {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder(test, volume::tools("f2fs")) else { return };
     let tree = dir.path().join("tree");
     seeded_tree(&tree);
     // Sparse. The extended bitmap lies behind the checksum, which is then at the front.
@@ -225,10 +219,7 @@ fn a_large_volume_whose_nat_bitmap_is_elsewhere() {
 #[test]
 fn twenty_thousand_files_and_a_large_directory() {
     let test = "f2fs_sload: 20,000 files";
-    if !needs::tools(test, volume::tools("f2fs")) {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder(test, volume::tools("f2fs")) else { return };
     let tree = dir.path().join("tree");
     let deep = (0..20).fold(tree.join("deep"), |p, level| p.join(format!("d{level}")));
     fs::create_dir_all(&deep).unwrap();
@@ -247,10 +238,7 @@ fn twenty_thousand_files_and_a_large_directory() {
 #[test]
 fn a_file_of_many_nodes() {
     let test = "f2fs_sload: a large file";
-    if !needs::tools(test, volume::tools("f2fs")) {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder(test, volume::tools("f2fs")) else { return };
     let tree = dir.path().join("tree");
     fs::create_dir(&tree).unwrap();
     // Past the two direct nodes, with a piece of data at each boundary of the tree.
@@ -280,10 +268,7 @@ fn a_file_of_many_nodes() {
 #[test]
 fn the_second_superblock_serves_when_the_first_is_damaged() {
     let test = "f2fs_sload: second superblock";
-    if !needs::tools(test, volume::tools("f2fs")) {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = needs::folder(test, volume::tools("f2fs")) else { return };
     let tree = dir.path().join("tree");
     seeded_tree(&tree);
     drop(made(dir.path(), &tree, 128, &[]));

@@ -367,10 +367,7 @@ fn selected_lines_decide_the_exit_status_also_where_nothing_is_printed() {
 #[test]
 fn characters_are_matched_unless_bytes_are_asked_for() {
     let test = "characters_are_matched_unless_bytes_are_asked_for";
-    if !needs::tools(test, &["mke2fs"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    let Some(folder) = needs::folder(test, &["mke2fs"]) else { return };
     let tree = folder.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
     std::fs::write(tree.join("text"), "a héllo b\n").unwrap();

@@ -74,10 +74,7 @@ const LABEL: &str = "lab\x1b[31m\x07";
 const TARGET: &[u8] = b"\x1b[2Jaway";
 
 fn hostile(test: &str) -> Option<Volume> {
-    if !needs::tools(test, &["mke2fs"]) {
-        return None;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    let folder = needs::folder(test, &["mke2fs"])?;
     let (tree, image) = (folder.path().join("tree"), folder.path().join("hostile.img"));
     let within = |folder: &str, name: &[u8]| tree.join(folder).join(OsStr::from_bytes(name));
     for folder in ["same", "strict", "links", "etc", "shut"] {

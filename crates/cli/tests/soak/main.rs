@@ -86,10 +86,7 @@ fn while_honest(served: &Served, time: Duration, beside: &[(&str, hostile::Act)]
 
 #[test]
 fn honest_hosts_beside_hostile_ones() {
-    if !needs::tools("soak::honest_hosts_beside_hostile_ones", &["mke2fs"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    let Some(folder) = needs::folder("soak::honest_hosts_beside_hostile_ones", &["mke2fs"]) else { return };
     let image = drive(folder.path());
     let served = Served::start(&image, folder.path());
     // In turns, since what else the machine does changes by the minute.

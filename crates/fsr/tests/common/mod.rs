@@ -7,9 +7,7 @@ use std::path::Path;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use nearside_conformance::needs;
 use nearside_conformance::volume;
-pub use nearside_conformance::volume::{Mounted, must, tool};
 use nearside_fsr::{Full, Mark, Media, Outcome, Retriever, Sink};
 use nearside_near_data::{
     Counters, Credentials, Cursor, Failure, Operation, Record, Request, SearchTotals, Target,
@@ -172,11 +170,6 @@ pub fn ask_in_parts<M: Media>(
 
 pub fn cursor(request: &Request, cursor: Cursor) -> Request {
     Request { resume: Some(cursor), ..request.clone() }
-}
-
-/// Whether a tool is there; otherwise leaves the test out.
-pub fn has(test: &str, tool: &str) -> bool {
-    needs::tools(test, &[tool])
 }
 
 /// An ext image of a directory's tree.
