@@ -1,9 +1,7 @@
-//! Seeded random numbers: the same seed gives the same run on every machine, and with every version of this crate. Figures are recorded
-//! by their seeds and tests found again by theirs, so that no number may change; other crates' generators promise none of this.
-//!
-//! [`Random`] is for loads: four words, and draws as a load needs them. [`draw`] and [`Rng`] are for models, data and tests: one word.
+#![doc = include_str!("../README.md")]
 
-/// xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2021), seeded by splitmix64.
+/// xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2021), seeded by
+/// splitmix64.
 #[derive(Clone, Debug)]
 pub struct Random([u64; 4]);
 
@@ -49,8 +47,9 @@ impl Random {
     }
 }
 
-/// The seed of the `nth` of several runs on one drive. With one seed for all, each run would write the places of the run before: a
-/// flash drive would find its garbage all in the same blocks, and look better from run to run.
+/// The seed of the `nth` of several runs on one drive. With one seed for all, each run would write the
+/// places of the run before: a flash drive would find its garbage all in the same blocks, and look better
+/// from run to run.
 #[must_use]
 pub fn of_run(seed: u64, nth: u64) -> u64 {
     scatter(seed ^ scatter(nth.wrapping_add(GOLDEN)))

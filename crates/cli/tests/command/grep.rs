@@ -100,6 +100,15 @@ fn counts_on_f2fs_equal_grep_and_ripgrep() {
     }
 }
 
+/// Our output and exit status are those of the machine's own grep; what each says on standard error, in our name.
+#[track_caller]
+fn as_grep(volume: &Volume, syntax: &str, args: &[&str]) -> (String, String) {
+    let ours = volume.run("grep", args);
+    let grep = volume.tool("grep", &[&[syntax], args].concat());
+    assert_eq!((ours.text(), ours.code), (grep.text(), grep.code), "{args:?}: {}", ours.err);
+    (ours.err, grep.err.replace("grep: ", "nearside: "))
+}
+
 #[test]
 fn output_is_that_of_grep() {
     let Some(volume) = small("output_is_that_of_grep") else { return };
@@ -144,10 +153,7 @@ fn output_is_that_of_grep() {
     for flags in flag_sets {
         for pattern in ["ERROR", "hello", "h?ello|unit-[0-3] ", "nothing at all", "x*"] {
             let files = [&["--", pattern][..], &TEXTS[..]].concat();
-            let ours = volume.run("grep", &[flags, &files[..]].concat());
-            let grep = volume.tool("grep", &[&["-E"], flags, &files[..]].concat());
-            let shown = String::from_utf8_lossy(&grep.out).into_owned();
-            assert_eq!((ours.text(), ours.code), (shown, grep.code), "{flags:?} {pattern}: {}", ours.err);
+            as_grep(volume, "-E", &[flags, &files[..]].concat());
         }
     }
 }
@@ -169,13 +175,8 @@ fn one_file_has_no_name_and_a_binary_one_no_lines() {
         &["-q", "hello", "/hello.txt"],
         &["hello", "/link"],
     ] {
-        let ours = volume.run("grep", args);
-        let syntax = if args.contains(&"-F") { "-F" } else { "-E" };
-        let args = [&[syntax][..], args].concat();
-        let grep = volume.tool("grep", &args);
-        let shown = String::from_utf8_lossy(&grep.out).into_owned();
-        assert_eq!((ours.text(), ours.code), (shown, grep.code), "{args:?}: {}", ours.err);
-        assert_eq!(ours.err, grep.err.replace("grep: ", "nearside: "), "{args:?}");
+        let (ours, grep) = as_grep(volume, if args.contains(&"-F") { "-F" } else { "-E" }, args);
+        assert_eq!(ours, grep, "{args:?}");
     }
 }
 
@@ -193,10 +194,8 @@ fn messages_and_exit_status_are_those_of_grep() {
         &["x", "/loop-a"],
         &["x", "/dangling"],
     ] {
-        let ours = volume.run("grep", args);
-        let grep = volume.tool("grep", &[&["-E"], args].concat());
-        assert_eq!(ours.code, grep.code, "{args:?}: {}", ours.err);
-        assert_eq!(ours.err, grep.err.replace("grep: ", "nearside: "), "{args:?}");
+        let (ours, grep) = as_grep(volume, "-E", args);
+        assert_eq!(ours, grep, "{args:?}");
     }
 }
 
@@ -356,10 +355,7 @@ fn selected_lines_decide_the_exit_status_also_where_nothing_is_printed() {
     for flags in [&["-ox"][..], &["-o"], &["-o", "-v"], &["-ow"], &["-oc"], &["-o", "-A1"], &["-oq"]] {
         for pattern in ["x*", "z*", "absent"] {
             let args = [flags, &[pattern, "/hello.txt", "/no-newline"]].concat();
-            let ours = volume.run("grep", &args);
-            let grep = volume.tool("grep", &[&["-E"], &args[..]].concat());
-            let shown = String::from_utf8_lossy(&grep.out).into_owned();
-            assert_eq!((ours.text(), ours.code), (shown, grep.code), "{args:?}: {}", ours.err);
+            as_grep(volume, "-E", &args);
         }
     }
 }
