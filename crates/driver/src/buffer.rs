@@ -210,6 +210,8 @@ impl std::fmt::Debug for DmaBuffer {
 
 #[cfg(test)]
 mod tests {
+    use nearside_random::Rng;
+
     use super::*;
 
     #[test]
@@ -217,12 +219,11 @@ mod tests {
         let memory = Arc::new(Memory::new());
         let pool = BufferPool::new(&memory, 1 << 20).unwrap();
         let mut held: Vec<DmaBuffer> = Vec::new();
-        let mut seed = 7u64;
+        let mut random = Rng(7);
         for _ in 0..20_000 {
-            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            if seed >> 63 == 0 && !held.is_empty() {
-                held.swap_remove((seed >> 33) as usize % held.len());
-            } else if let Ok(buffer) = pool.take((seed >> 40) as usize % 70_000) {
+            if random.below(2) == 0 && !held.is_empty() {
+                held.swap_remove(random.index(held.len()));
+            } else if let Ok(buffer) = pool.take(random.index(70_000)) {
                 let (a, b) = (buffer.iova(), buffer.iova() + buffer.capacity() as u64);
                 assert!(held.iter().all(|h| h.iova() >= b || h.iova() + h.capacity() as u64 <= a));
                 assert!(memory.resolve(a, buffer.capacity()).is_ok());

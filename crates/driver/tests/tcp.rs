@@ -13,6 +13,7 @@ use nearside_driver::{
     Command, Completed, Controller, Error, Failure, Host, Policy, QueueConfig, RejectReason, Threaded,
     Transport,
 };
+use nearside_random::Rng;
 use nearside_spec::fabrics::capsule::CapsuleData;
 use nearside_spec::fabrics::command::FabricsCommand;
 use nearside_spec::fabrics::pdu::{DataHeader, Fatal, FatalStatus, Pdu, Side, TerminateRequest};
@@ -70,12 +71,7 @@ fn serve(wire: &mut Wire, pieces: usize, success: bool) {
 }
 
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    let mut next = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) as u8
-    };
-    (0..len).map(|_| next()).collect()
+    Rng(seed).bytes(len)
 }
 
 fn blocks(command: fn(u32, u64, u32) -> Command, slba: u64, bytes: usize) -> Command {

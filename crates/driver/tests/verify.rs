@@ -10,6 +10,7 @@ use nearside_clock::{Clock, TscClock};
 use nearside_device::{Config, runner::Rest};
 use nearside_driver::*;
 use nearside_embedded::Loopback;
+use nearside_random::{Rng, scatter};
 use nearside_store::{Delay, Dram, Modelled, Store};
 
 const POLICIES: [Policy; 3] = [Policy::Polled, Policy::Interrupt, Policy::Hybrid];
@@ -18,26 +19,10 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
-/// Seeded (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn new(salt: u64) -> Random {
-        let seed = number("NEARSIDE_SEED", 0x5eed);
-        println!("seed {seed:#x}, salt {salt}");
-        Random((seed ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1))
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        (self.next() >> 11) % n
-    }
+fn seeded(salt: u64) -> Rng {
+    let seed = number("NEARSIDE_SEED", 0x5eed);
+    println!("seed {seed:#x}, salt {salt}");
+    Rng(scatter(seed ^ scatter(salt)))
 }
 
 /// What should be in a range of blocks that one thread alone uses.
@@ -98,7 +83,7 @@ impl Model {
     /// A random command on blocks that no command in `busy` touches.
     fn draw(
         &mut self,
-        random: &mut Random,
+        random: &mut Rng,
         busy: &[Option<Out>],
         pool: &BufferPool,
         max_blocks: usize,
@@ -112,7 +97,7 @@ impl Model {
         let (slba, count) = (self.first + at as u64, blocks as u32);
         let range = at..at + blocks;
         let len = blocks * self.block;
-        let written = |model: &mut Model, random: &mut Random| {
+        let written = |model: &mut Model, random: &mut Rng| {
             let mut buffer = pool.take(len).ok()?;
             let mut bytes = vec![0; model.block];
             for i in 0..blocks {
@@ -172,7 +157,7 @@ impl Model {
 fn work<P: Peer, C: Clock>(
     io: &mut Initiator<P, C>,
     model: &mut Model,
-    random: &mut Random,
+    random: &mut Rng,
     commands: u64,
     switch: bool,
 ) {
@@ -260,7 +245,7 @@ fn inline_all_policies_both_formats() {
             let config = InitiatorConfig { policy, ..Default::default() };
             let mut io = Initiator::new(&driver, config, clock, &mut drive.peer, None).unwrap();
             let mut model = Model::new(0, info.blocks as usize, lba_size as usize);
-            work(&mut io, &mut model, &mut Random::new(u64::from(lba_size)), commands, false);
+            work(&mut io, &mut model, &mut seeded(u64::from(lba_size)), commands, false);
             sweep(&mut io, &model);
             io.close().unwrap();
         }
@@ -284,7 +269,7 @@ fn threads_over<S: Store>(store: S, lba_size: u32, reactors: usize, commands: u6
                 let config = InitiatorConfig { policy: POLICIES[t as usize], ..Default::default() };
                 let mut io = Initiator::new(driver, config, clock, Threaded, Some(service)).unwrap();
                 let mut model = Model::new(t * each, each as usize, lba_size as usize);
-                work(&mut io, &mut model, &mut Random::new(100 + t), commands / threads, true);
+                work(&mut io, &mut model, &mut seeded(100 + t), commands / threads, true);
                 sweep(&mut io, &model);
                 io.close().unwrap();
             });
@@ -324,7 +309,7 @@ fn queues_are_deleted_under_load() {
     std::thread::scope(|scope| {
         let (driver, deleted) = (&driver, &deleted);
         scope.spawn(move || {
-            let mut random = Random::new(7);
+            let mut random = seeded(7);
             // Of each block, the versions that it may have.
             let mut may: HashMap<u64, Vec<u32>> = HashMap::new();
             let mut version = 0u32;
@@ -383,7 +368,7 @@ fn queues_are_deleted_under_load() {
         scope.spawn(move || {
             let mut io = Initiator::new(driver, InitiatorConfig::default(), clock, Threaded, None).unwrap();
             let mut model = Model::new(8192, 8192, 512);
-            work(&mut io, &mut model, &mut Random::new(8), 5_000, true);
+            work(&mut io, &mut model, &mut seeded(8), 5_000, true);
             sweep(&mut io, &model);
         });
     });
