@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nearside_bench::dataset::{self, NEEDLE, Shape};
 use nearside_clock::{Clock, TscClock};
 use nearside_device::Observer;
 use nearside_driver::Policy;
@@ -12,7 +11,7 @@ use nearside_embedded::{Embedded, Options, firmware};
 use nearside_fsrlib::{Ask, Operation, Route, Session};
 use nearside_instrument::Failure;
 use nearside_instrument::completion::{cores, pin, unpin};
-use nearside_instrument::dataset::{self, NEEDLE, Rng, Shape};
+use nearside_instrument::dataset::{self, NEEDLE, Shape};
 use nearside_instrument::kernel::{LoopMount, ripgrep, start_of_a_process, warm_stat_ns};
 use nearside_instrument::near_data::{Drive, by_route, count_of, search, session};
 use nearside_instrument::volume::{self, Kind};

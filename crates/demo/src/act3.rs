@@ -18,7 +18,6 @@ use nearside_device::runner::Rest;
 use nearside_embedded::{Loopback, firmware};
 use nearside_front_fuse::{AttachOptions, attach};
 use nearside_fsrlib::{Answer, Ask, Operation, Record, SearchOptions, Session, SocketTransport};
-use nearside_instrument::dataset::Rng;
 use nearside_instrument::report::Page;
 use nearside_instrument::volume::{self, Kind};
 use nearside_random::Rng;

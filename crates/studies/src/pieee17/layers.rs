@@ -19,7 +19,6 @@ use nearside_driver::{
 };
 use nearside_embedded::Loopback;
 use nearside_instrument::completion::{pin, unpin};
-use nearside_instrument::dataset::Rng;
 use nearside_media::Medium;
 use nearside_random::Rng;
 use nearside_store::{Channel, Completion, Data, Dram, Modelled, Operation, Store, Submitted, Token};
