@@ -222,7 +222,8 @@ pub fn drive(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     idle(fast, sink)
 }
 
-/// Nanoseconds that the monitor adds to a write of a block that it does not watch, while it watches a warm cache's.
+/// Nanoseconds that the monitor adds to a write of a block that it does not watch,
+/// while it watches a warm cache's.
 fn monitor(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     let folder = tempfile::tempdir_in("target")?;
     let tree = folder.path().join("tree");

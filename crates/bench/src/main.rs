@@ -1,5 +1,5 @@
-//! `make bench`: measures the figures that Nearside promises, each beside its floor or peer in the same run, writes a
-//! record and prints it as a table.
+//! `make bench`: measures the figures that Nearside promises, each beside its floor or peer in the same run,
+//! writes a record and prints it as a table.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -15,7 +15,8 @@ mod paths;
 mod sockets;
 mod tcp;
 
-/// Measures the figures, each beside its floor or peer; writes studies/record/MACHINE/DATE-NAME.jsonl and prints a table.
+/// Measures the figures, each beside its floor or peer;
+/// writes studies/record/MACHINE/DATE-NAME.jsonl and prints a table.
 #[derive(Parser)]
 #[command(after_help = "Examples:\n  nearside-bench --fast\n  nearside-bench --only near-data --name try")]
 struct Args {
@@ -54,7 +55,8 @@ fn run(args: &Args) -> Result<(), Failure> {
             record.add(figure);
         }
     }
-    // The I/O path's, the scanner's and the generator's benchmarks stand beside their code; they hand their figures over in a file.
+    // The I/O path's, the scanner's and the generator's benchmarks stand beside their code;
+    // they hand their figures over in a file.
     let benches = [
         ("io", "nearside-driver", "io_path"),
         ("scan", "nearside-ndp", "scan"),

@@ -1,9 +1,11 @@
-//! How punctual a modelled medium is in real time: a drive on one core over an XPoint, its caller polling on the other.
+//! How punctual a modelled medium is in real time:
+//! a drive on one core over an XPoint, its caller polling on the other.
 //!
-//! The medium notes the time that it gave. The drive's own lateness is what the clock says beyond it when the store hands the operation
-//! back to the reactor; the caller's is what it says when it has the completion, and holds the entry's way to the other core and the
-//! driver's work besides. Beside that stands the same difference of a drive that answers at once: what the way and the copy of
-//! 4 KiB cost where there is no time to meet.
+//! The medium notes the time that it gave. The drive's own lateness is what the clock says beyond
+//! it when the store hands the operation back to the reactor; the caller's is what it says when it
+//! has the completion, and holds the entry's way to the other core and the driver's work besides.
+//! Beside that stands the same difference of a drive that answers at once: what the way and the
+//! copy of 4 KiB cost where there is no time to meet.
 
 use std::io;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The completion paths: over device times from 0 to 100 µs, and the hybrid under injected stalls at each size from
-//! 512 B to 1 MiB.
+//! The completion paths: over device times from 0 to 100 µs,
+//! and the hybrid under injected stalls at each size from 512 B to 1 MiB.
 
 use nearside_instrument::Failure;
 use nearside_instrument::completion::{self, Bench, Cost, POLICIES, unpin};
@@ -55,8 +55,8 @@ fn over_device_times(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One read in 200 stalls for 5 ms more; device time 2 µs and 0.1 ns a byte. Stalls are few and random: each policy's are put at the
-/// same number, so that what is compared is how it deals with them.
+/// One read in 200 stalls for 5 ms more; device time 2 µs and 0.1 ns a byte. Stalls are few and random: each
+/// policy's are put at the same number, so that what is compared is how it deals with them.
 fn under_stalls(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     let delay = Delay { per_kib_ns: 100, stall_every: 200, stall_ns: 5_000_000, ..Delay::fixed(2_000) };
     let (rounds, count, step) = if fast { (3, 300, 4) } else { (9, 600, 1) };

@@ -1,7 +1,8 @@
-//! What the network itself gives, between two bare programs that know nothing of NVMe: a ping-pong, the messages of reads, a stream.
+//! What the network itself gives, between two bare programs that know nothing of NVMe:
+//! a ping-pong, the messages of reads, a stream.
 //!
-//! Both ends spin on nonblocking sockets, each on a core of its own. What is sent for a read lies at a random place of a
-//! memory as large as the drive that it stands beside.
+//! Both ends spin on nonblocking sockets, each on a core of its own. What is sent for a read lies at a random
+//! place of a memory as large as the drive that it stands beside.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,5 @@
-//! NVMe/TCP on loopback, target on one core and initiator on another, beside what two bare socket programs do with the same messages.
+//! NVMe/TCP on loopback, target on one core and initiator on another,
+//! beside what two bare socket programs do with the same messages.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -107,7 +108,8 @@ impl Load {
         Ok(done as f64 * 1e9 / now.since(begun) as f64)
     }
 
-    /// Writes the whole drive once: memory that was never written is one page of zeros, which stays in the cache.
+    /// Writes the whole drive once: memory that was never written is one page of zeros,
+    /// which stays in the cache.
     fn fill(&mut self) -> Result<(), Failure> {
         let mut buffer = vec![0; self.bytes];
         (0..self.bytes / 8)

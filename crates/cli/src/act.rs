@@ -1,5 +1,5 @@
-//! `nearside act`: Aerospike's certification of a drive. One run for each multiple of the unit load; the rules are looked up in what each run
-//! showed, so that one run serves all of them.
+//! `nearside act`: Aerospike's certification of a drive. One run for each multiple of the unit load; the
+//! rules are looked up in what each run showed, so that one run serves all of them.
 
 use std::collections::BTreeMap;
 use std::io::Write;

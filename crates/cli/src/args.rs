@@ -31,12 +31,13 @@ pub struct DriveArgs {
     /// Partition that holds the volume, where the drive has several
     #[arg(long, value_name = "N")]
     pub partition: Option<u32>,
-    /// Paths are patterns of the drive's: *, ?, [...], {a,b}, ** for directories of any depth, and \ before what stands for itself.
-    /// Without this a path is that path, whatever its name
+    /// Paths are patterns of the drive's: *, ?, [...], {a,b}, ** for directories of any depth, and \ before
+    /// what stands for itself. Without this a path is that path, whatever its name
     #[arg(long)]
     pub glob: bool,
-    /// Give what lies in blocks to every user whom home locations allow it, also on a volume that is mounted elsewhere or was not unmounted
-    /// cleanly, where freed blocks may be another file's: the word of whoever owns the image
+    /// Give what lies in blocks to every user whom home locations allow it, also on a volume that
+    /// is mounted elsewhere or was not unmounted cleanly, where freed blocks may be another
+    /// file's: the word of whoever owns the image
     #[arg(long)]
     pub allow_unrecovered: bool,
     /// Check permissions for this user and these groups instead of the caller's own

@@ -1,6 +1,8 @@
-//! `nearside attach`: a drive that stays: its namespace as a file for `mount -o loop`, and a socket for the other commands.
+//! `nearside attach`: a drive that stays: its namespace as a file for `mount -o loop`,
+//! and a socket for the other commands.
 //!
-//! The drive runs on threads of its own ([`Loopback::threaded`]); [`nearside_front_fuse::attach`] is its host.
+//! The drive runs on threads of its own ([`Loopback::threaded`]);
+//! [`nearside_front_fuse::attach`] is its host.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -38,8 +40,8 @@ nothing is said), info or debug.";
 #[derive(Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{}", models_help()))]
 pub struct AttachArgs {
-    /// What holds the drive's bytes: file:PATH (an image or a block device), dram:SIZE or dram:IMAGE, or model:NAME:SIZE, a device
-    /// with its own response times (listed below)
+    /// What holds the drive's bytes: file:PATH (an image or a block device), dram:SIZE or dram:IMAGE, or
+    /// model:NAME:SIZE, a device with its own response times (listed below)
     #[arg(long, value_name = "STORE")]
     store: String,
     /// Where the socket is made
@@ -51,14 +53,17 @@ pub struct AttachArgs {
     /// Bytes of a logical block
     #[arg(long, value_name = "512|4096", default_value_t = 512)]
     block_size: u32,
-    /// Threads of near-data work's own; 0: it runs between the I/O of the drive's thread [default: half of the cores from four on, else 0]
+    /// Threads of near-data work's own; 0: it runs between the I/O of the drive's thread [default:
+    /// half of the cores from four on, else 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=16))]
     near_data_threads: Option<u8>,
-    /// Write to an image although it is mounted or a loop device lies over it: both write, and what is on it may be destroyed
+    /// Write to an image although it is mounted or a loop device lies over it:
+    /// both write, and what is on it may be destroyed
     #[arg(long)]
     risk_corruption: bool,
-    /// Give what lies in blocks of a volume to every user whom home locations allow it, also while it is mounted or not recovered, where
-    /// freed blocks may be another file's. Without this, only root has content there
+    /// Give what lies in blocks of a volume to every user whom home locations allow it, also
+    /// while it is mounted or not recovered, where freed blocks may be another file's.
+    /// Without this, only root has content there
     #[arg(long)]
     allow_unrecovered: bool,
     /// An empty directory

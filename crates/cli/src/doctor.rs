@@ -29,8 +29,8 @@ pub struct DoctorArgs {
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
-    /// Measure what submission, completion, interrupts, wake-ups and switches cost here, and write it as the parameters of the
-    /// model of the host's CPUs (crate nearside-sim)
+    /// Measure what submission, completion, interrupts, wake-ups and switches cost here, and write it as the
+    /// parameters of the model of the host's CPUs (crate nearside-sim)
     #[arg(long, value_name = "FILE")]
     calibrate: Option<PathBuf>,
 }

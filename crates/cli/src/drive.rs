@@ -35,8 +35,8 @@ pub struct Drive {
 }
 
 impl Drive {
-    /// Opens the drive that the arguments name, or on which the paths are mounted. Paths that are meant as patterns become those that
-    /// they match.
+    /// Opens the drive that the arguments name, or on which the paths are mounted. Paths that are meant as
+    /// patterns become those that they match.
     pub fn open_for(args: &DriveArgs, paths: &mut Vec<OsString>) -> Result<Drive, Failure> {
         let mut args = args.clone();
         let places = mounted::resolve(&mut args, paths)?;
@@ -47,7 +47,8 @@ impl Drive {
         Ok(drive)
     }
 
-    /// Expands patterns as a shell does: what matches nothing stays as it is, and the command says that it is not there.
+    /// Expands patterns as a shell does: what matches nothing stays as it is,
+    /// and the command says that it is not there.
     fn expand(&mut self, paths: &mut Vec<OsString>) -> Result<(), Failure> {
         for pattern in std::mem::take(paths) {
             let target = Target::Glob(pattern.as_bytes().to_vec());
@@ -134,8 +135,8 @@ impl Drive {
         (self.session.transport().capacity(), self.session.transport().block_size())
     }
 
-    /// Asks, and hands each record to `sink`. `Ok(Err(refusal))`: the drive refused, for a reason that concerns what was
-    /// asked and not the drive or the volume.
+    /// Asks, and hands each record to `sink`. `Ok(Err(refusal))`: the drive refused, for a reason that
+    /// concerns what was asked and not the drive or the volume.
     pub fn ask(
         &mut self,
         ask: &Ask,
@@ -210,8 +211,8 @@ impl Drive {
         }
     }
 
-    /// Does an operation on each path, or on every regular file below it, and hands each result to `sink` with its file's name. What fails
-    /// is said on standard error; the exit status.
+    /// Does an operation on each path, or on every regular file below it, and hands each result to `sink`
+    /// with its file's name. What fails is said on standard error; the exit status.
     pub fn each_file(
         &mut self,
         paths: &[OsString],

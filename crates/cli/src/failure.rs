@@ -13,7 +13,8 @@ pub const INTERRUPTED: u8 = 130;
 pub enum Failure {
     /// Said on standard error as "nearside: ..."; exit status 2.
     Message(String),
-    /// Whoever read the output has gone. A Unix tool ends without a word, by SIGPIPE; the exit status is the one that a shell shows for it.
+    /// Whoever read the output has gone. A Unix tool ends without a word, by SIGPIPE;
+    /// the exit status is the one that a shell shows for it.
     Pipe,
     /// The user's signal, and the drive knows it. Nothing is said.
     Interrupted,

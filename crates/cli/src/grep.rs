@@ -260,7 +260,8 @@ impl Printer {
                 tally.found = true;
                 Ok(())
             }
-            // A line that was selected counts, also where only empty parts of it match and nothing is printed.
+            // A line that was selected counts, also where only empty
+            // parts of it match and nothing is printed.
             Record::Total(totals) => {
                 tally.found |= totals.matches > 0;
                 Ok(())

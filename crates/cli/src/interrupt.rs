@@ -1,8 +1,8 @@
 //! The user's end of a command: SIGINT, SIGTERM and SIGHUP.
 //!
-//! Most commands end at once, as programs do, and their work with them: a drive in this process ends, one behind a socket or a network sees
-//! its peer go. A drive behind this host's kernel sees nothing: it has to be told first ([`to_cancel`]). What measures shows what it has
-//! ([`until_told`]).
+//! Most commands end at once, as programs do, and their work with them: a drive in this process ends, one
+//! behind a socket or a network sees its peer go. A drive behind this host's kernel sees nothing: it has to
+//! be told first ([`to_cancel`]). What measures shows what it has ([`until_told`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -36,8 +36,8 @@ fn end() -> ! {
     std::process::exit(INTERRUPTED.into())
 }
 
-/// Set by a signal: the run ends, and what was measured so far is shown. A second one ends the program. Call it before any other thread
-/// is there.
+/// Set by a signal: the run ends, and what was measured so far is shown. A second one ends the program. Call
+/// it before any other thread is there.
 pub fn until_told() -> Result<Arc<AtomicBool>, Failure> {
     listen(|again| {
         if again {
@@ -46,8 +46,8 @@ pub fn until_told() -> Result<Arc<AtomicBool>, Failure> {
     })
 }
 
-/// Set by a signal: what is under way is cancelled, and the program ends; by itself after a second, as it may be waiting for who reads its
-/// output. Call it before any other thread is there.
+/// Set by a signal: what is under way is cancelled, and the program ends; by itself after a second, as it may
+/// be waiting for who reads its output. Call it before any other thread is there.
 pub fn to_cancel() -> Result<Arc<AtomicBool>, Failure> {
     listen(|_| {
         std::thread::sleep(GRACE);

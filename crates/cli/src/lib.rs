@@ -1,7 +1,8 @@
 //! The `nearside` command. [`main`] is the map of the program: one match, one module per command.
 //!
-//! How a command passes: `words`, then clap (`Cli`) -> the command's module builds an `Ask` -> `drive` opens the drive (embedded, over
-//! the network, or behind a socket) and carries it by FSRLib -> the module prints the records as they arrive through `out`.
+//! How a command passes: `words`, then clap (`Cli`) -> the command's module builds an `Ask` -> `drive` opens
+//! the drive (embedded, over the network, or behind a socket) and carries it by FSRLib -> the module prints
+//! the records as they arrive through `out`.
 
 use std::process::ExitCode;
 
@@ -43,10 +44,11 @@ mod words;
 
 /// Searches, lists and hashes files by path inside the drive that holds them, without mounting.
 ///
-/// DRIVE is an image file or a block device (opened read-only, in a drive embedded in this process); unix:PATH, the
-/// socket of a drive that `nearside attach` serves; nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID, a namespace over the network; or
-/// /dev/ngXnY (by io_uring) or /dev/nvmeXnY (by ioctl), a Nearside drive that this host's kernel is connected to (as root; without
-/// --as, permissions are checked for whom sudo was called by). With --mounted, paths are this host's, and the drive is found.
+/// DRIVE is an image file or a block device (opened read-only, in a drive embedded in this process);
+/// unix:PATH, the socket of a drive that `nearside attach` serves; nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID, a
+/// namespace over the network; or /dev/ngXnY (by io_uring) or /dev/nvmeXnY (by ioctl), a Nearside drive that
+/// this host's kernel is connected to (as root; without --as, permissions are checked for whom sudo was
+/// called by). With --mounted, paths are this host's, and the drive is found.
 #[derive(Parser)]
 #[command(
     name = "nearside",

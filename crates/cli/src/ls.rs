@@ -148,8 +148,8 @@ pub fn stat(
     Ok((found, good))
 }
 
-/// Whether a link leads to a directory, which is then listed in its place. One that leads nowhere is shown itself; what else
-/// is wrong with it is said (`None`).
+/// Whether a link leads to a directory, which is then listed in its place. One that leads nowhere is shown
+/// itself; what else is wrong with it is said (`None`).
 fn leads_to_a_directory(drive: &mut Drive, path: &[u8]) -> Result<Option<bool>, Failure> {
     let ask = Ask { target: Target::Path(path.to_vec()), operation: Operation::Stat, follow: true };
     let mut directory = false;

@@ -1,5 +1,6 @@
-//! `--mounted`: paths of this host instead of paths of a volume. From the mount that a path lies on follow the drive below it, the
-//! partition, and the path within the volume. What the drive says of its paths is said of this host's again ([`Places`]).
+//! `--mounted`: paths of this host instead of paths of a volume. From the mount that a path lies on follow
+//! the drive below it, the partition, and the path within the volume. What the drive says of its paths is
+//! said of this host's again ([`Places`]).
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -53,7 +54,8 @@ fn mounts(table: &str) -> Vec<Mount> {
     table.lines().filter_map(mount).collect()
 }
 
-/// The mount that holds an absolute path without links, and the path within the volume. Of several at one place, the last.
+/// The mount that holds an absolute path without links, and the path within the volume.
+/// Of several at one place, the last.
 fn place<'a>(mounts: &'a [Mount], path: &Path) -> Option<(&'a Mount, PathBuf)> {
     let holds = |mount: &&Mount| path.starts_with(&mount.point);
     let depth = |mount: &&Mount| mount.point.components().count();
@@ -82,8 +84,8 @@ fn drive(device: &str) -> Result<(OsString, Option<u32>), String> {
     Ok((Path::new("/dev").join(name).into_os_string(), partition))
 }
 
-/// The drive of a loop device's file: that which `nearside attach` serves it from (its socket lies beside the mount point), or the
-/// file as an image.
+/// The drive of a loop device's file: that which `nearside attach` serves it from (its socket lies beside the
+/// mount point), or the file as an image.
 fn behind(file: &Path) -> OsString {
     let socket = file.parent().map(|folder| {
         let mut socket = folder.as_os_str().to_owned();

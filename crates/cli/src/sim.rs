@@ -1,4 +1,5 @@
-//! `nearside sim`: the same curves in simulated time, for models of media. The same seed gives the same bytes.
+//! `nearside sim`: the same curves in simulated time, for models of media.
+//! The same seed gives the same bytes.
 
 use clap::{Args, Subcommand};
 use nearside_instrument::{Ask, Curve, Simulated, medium, words};

@@ -1,4 +1,5 @@
-//! `nearside status` and `nearside namespace`: what a server does, and namespaces added to it and taken from it while it runs.
+//! `nearside status` and `nearside namespace`:
+//! what a server does, and namespaces added to it and taken from it while it runs.
 
 use std::io::Write;
 use std::path::PathBuf;

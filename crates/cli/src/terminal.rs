@@ -1,9 +1,10 @@
 //! What a terminal is given, and whether there is one: decided here, for all commands.
 //!
-//! What comes from a volume or from a peer (names, labels, link targets, the texts of errors) may hold control sequences, line ends and
-//! characters that turn the writing around. To a file or a pipe it goes as it is; on a terminal names are quoted as GNU ls quotes
-//! them there ([`quoted`], which a shell understands), and texts have their unprintable characters escaped ([`escaped`]). What a
-//! file holds (`cat`, the lines of `grep`) is printed as `cat` and `grep` do: as it is.
+//! What comes from a volume or from a peer (names, labels, link targets, the texts of errors) may hold
+//! control sequences, line ends and characters that turn the writing around. To a file or a pipe it goes as
+//! it is; on a terminal names are quoted as GNU ls quotes them there ([`quoted`], which a shell understands),
+//! and texts have their unprintable characters escaped ([`escaped`]). What a file holds (`cat`, the lines of
+//! `grep`) is printed as `cat` and `grep` do: as it is.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -33,8 +34,9 @@ fn utf8() -> bool {
     })
 }
 
-/// Whether a character shows itself and nothing else: no control (C0, C1), no character of format (those that turn the direction
-/// of writing among them, which GNU ls lets pass), no line or paragraph separator, none that is not assigned.
+/// Whether a character shows itself and nothing else: no control (C0, C1), no character of format
+/// (those that turn the direction of writing among them, which GNU ls lets pass), no line or
+/// paragraph separator, none that is not assigned.
 pub fn printable(c: char) -> bool {
     match c {
         ' '..='~' => true,
@@ -43,7 +45,8 @@ pub fn printable(c: char) -> bool {
         c if c.is_control() => false,
         c if c.is_whitespace() => true,
         c => {
-            // Not at the beginning: there the standard library escapes what combines with a character before it.
+            // Not at the beginning: there the standard library escapes
+            // what combines with a character before it.
             let mut both = [0; 5];
             both[0] = b'a';
             let end = 1 + c.encode_utf8(&mut both[1..]).len();
@@ -88,8 +91,8 @@ fn escape(byte: u8, to: &mut Vec<u8>) {
     }
 }
 
-/// A name for a terminal, as GNU ls shows it there (quoting style `shell-escape`): as it is where a shell would take it for one word, else in
-/// quotes, with what cannot be shown as `$'\033'`.
+/// A name for a terminal, as GNU ls shows it there (quoting style `shell-escape`): as it is where a shell
+/// would take it for one word, else in quotes, with what cannot be shown as `$'\033'`.
 pub fn quoted(name: &[u8]) -> Cow<'_, [u8]> {
     quoted_for(name, utf8(), b"")
 }
@@ -196,7 +199,8 @@ impl Write for Lines {
     }
 }
 
-/// JSON for a terminal: in strings, what cannot be shown stands as `\u` and four digits, which means the same.
+/// JSON for a terminal: in strings, what cannot be shown stands as `\u` and four digits,
+/// which means the same.
 pub struct JsonForTerminal;
 
 impl serde_json::ser::Formatter for JsonForTerminal {

@@ -1,5 +1,5 @@
-//! Names of users and groups: the volume's own, or this host's, where they are asked for. Otherwise numbers, since the numbers of a
-//! volume of another machine mean that machine's users.
+//! Names of users and groups: the volume's own, or this host's, where they are asked for. Otherwise numbers,
+//! since the numbers of a volume of another machine mean that machine's users.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

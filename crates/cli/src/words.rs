@@ -1,7 +1,9 @@
-//! The command line's words before clap has them: what its own reading of a single dash would turn into something else.
+//! The command line's words before clap has them:
+//! what its own reading of a single dash would turn into something else.
 //!
-//! clap takes `-delete` for `-d elete`, a drive of that name, as getopt does. So `-d` stands alone, in every command ([`of`]
-//! refuses the rest); and the words of `find`, which have one dash, are set apart for its own parser ([`crate::find::expression`]).
+//! clap takes `-delete` for `-d elete`, a drive of that name, as getopt does. So `-d` stands alone, in every
+//! command ([`of`] refuses the rest); and the words of `find`, which have one dash, are set apart for its own
+//! parser ([`crate::find::expression`]).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

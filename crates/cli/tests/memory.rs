@@ -1,4 +1,5 @@
-//! A drive's memory does not grow with the volume: files of a 1 TiB sparse image are searched in less than 64 MiB.
+//! A drive's memory does not grow with the volume:
+//! files of a 1 TiB sparse image are searched in less than 64 MiB.
 
 use std::fs::{self, File};
 use std::io::Read;

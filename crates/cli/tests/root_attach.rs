@@ -118,7 +118,8 @@ fn another_user_asks_in_its_own_name(folder: &Path, volume: &Path, socket: &str)
         let output = run.env("LC_ALL", "C").output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    // The volume is mounted: blocks that home locations name may be another file's, and only root is given them.
+    // The volume is mounted: blocks that home locations name may be another file's,
+    // and only root is given them.
     let (code, err) = other(&["/logs/old.log"]);
     assert!(code == Some(2) && err.contains("the volume needs recovery"), "{err}");
     let (code, err) = other(&["/private"]);

@@ -1,8 +1,10 @@
-//! One answer, whoever gives it: `ls`, `cat`, `find` and `grep -r` by the drive, by the host that locates itself, and by the kernel with the
-//! machine's own tools on a mount, for random trees, modes, access control lists and users: the output, what is said of which
-//! path on standard error, and the exit status. Needs root.
+//! One answer, whoever gives it: `ls`, `cat`, `find` and `grep -r` by the drive, by the host
+//! that locates itself, and by the kernel with the machine's own tools on a mount, for random
+//! trees, modes, access control lists and users: the output, what is said of which path on
+//! standard error, and the exit status. Needs root.
 //!
-//! `NEARSIDE_TREES` says how many trees (2,000 is a long run), `NEARSIDE_SEED` where the random numbers begin.
+//! `NEARSIDE_TREES` says how many trees (2,000 is a long run),
+//! `NEARSIDE_SEED` where the random numbers begin.
 
 use std::fmt::Write as _;
 use std::fs;

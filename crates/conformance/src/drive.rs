@@ -1,14 +1,15 @@
-//! What a whole drive owes of the files on its volume, whatever its store does: controller, firmware, driver and FSRLib over
-//! a store that is fast, one that is slow, and one that fails.
+//! What a whole drive owes of the files on its volume, whatever its store does: controller, firmware, driver
+//! and FSRLib over a store that is fast, one that is slow, and one that fails.
 //!
-//! [`suite`] takes an image of a volume and the tree that the volume's view gave, which its caller has compared with whoever made the
-//! volume. It asks the same questions of three drives:
+//! [`suite`] takes an image of a volume and the tree that the volume's view gave, which its caller has
+//! compared with whoever made the volume. It asks the same questions of three drives:
 //!
 //! - over the store itself: its lists and checksums are the tree;
-//! - over a delayed one, eight units that finish reads out of order and stall, and that are at times too busy to take one: commands
-//!   suspend, eight at a time, and every answer is the same, cold and warm;
-//! - over [`Faulty`] below the same delays: every answer is the same as far as it goes, and where it does not go on it says
-//!   that the medium failed, of that path. Once the faults stop, every answer is the same again, by what the cache has kept.
+//! - over a delayed one, eight units that finish reads out of order and stall, and that are at times too busy
+//!   to take one: commands suspend, eight at a time, and every answer is the same, cold and warm;
+//! - over [`Faulty`] below the same delays: every answer is the same as far as it goes, and where it
+//!   does not go on it says that the medium failed, of that path. Once the faults stop, every answer is
+//!   the same again, by what the cache has kept.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::ControlFlow;
@@ -48,7 +49,8 @@ const TIMEOUT_MS: u64 = 60_000;
 /// Reads that fail, of a million.
 const FAULTS: u64 = 20_000;
 
-/// Holds three drives over the volume in `image` to the tree. Panics where one does not keep what it owes; `name` is said then.
+/// Holds three drives over the volume in `image` to the tree. Panics where one does not keep what it owes;
+/// `name` is said then.
 pub fn suite(name: &str, image: &Path, tree: &Tree) {
     let store = store(image);
     let questions = questions(tree);
@@ -97,8 +99,9 @@ pub fn suite(name: &str, image: &Path, tree: &Tree) {
     same(&format!("{name}: after the faults"), &questions, &after, &right);
 }
 
-/// One after the other, each of the reads by which a drive comes to know its volume fails once: a part of the volume that could not
-/// be read must not be taken for one that is not there. The question after that finds nothing amiss.
+/// One after the other, each of the reads by which a drive comes to know its volume fails
+/// once: a part of the volume that could not be read must not be taken for one that is not
+/// there. The question after that finds nothing amiss.
 fn first_reads(name: &str, store: &AnyStore, questions: &[Question], right: &[Answered], tree: &Tree) {
     let (questions, right) = (&questions[..questions.len().min(6)], &right[..right.len().min(6)]);
     for nth in 0..READS {

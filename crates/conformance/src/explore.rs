@@ -1,8 +1,9 @@
 //! Asks a volume everything, whatever it answers: for damaged volumes, in tests and under fuzzers.
 //!
-//! Errors are what is expected; what must not come is a panic, a loop without end, a run outside the volume, a mapping that says
-//! one thing of a byte and later another (entries out of order, overlapping), a size that nothing can map, or a name or target
-//! that no path may hold. Knows only the view itself, so that a fuzzer can take this file without the rest.
+//! Errors are what is expected; what must not come is a panic, a loop without end, a run outside the volume,
+//! a mapping that says one thing of a byte and later another (entries out of order, overlapping), a size that
+//! nothing can map, or a name or target that no path may hold. Knows only the view itself, so that a fuzzer
+//! can take this file without the rest.
 
 use std::collections::HashSet;
 
@@ -133,7 +134,8 @@ async fn runs<S: Source>(volume: &Volume, source: &S, inode: &Inode, bounds: Bou
         if let Place::Volume(at) = run.place {
             assert!(at.checked_add(run.len).is_some_and(|end| end <= source.len()), "{run:?}");
         }
-        // Asked again from its middle and its last byte, it is the same run: nothing later in the tree says otherwise.
+        // Asked again from its middle and its last byte, it is the same run:
+        // nothing later in the tree says otherwise.
         for inside in [run.len / 2, run.len - 1] {
             let again = note(met, volume.map(source, inode, from + inside).await).flatten();
             assert!(again.is_some_and(|again| same(run, inside, again)), "{run:?} from {inside}: {again:?}");

@@ -1,9 +1,10 @@
 //! What every front owes: whoever reaches a drive by it has a disk, and near-data commands beside.
 //!
-//! A [`Fronts`] makes a drive over any store and a [`Front`] to it; [`suite`] puts that to every obligation: bytes that were written
-//! are read; what was flushed, or written so as to be durable, survives a crash of the store; the store's errors and
-//! limits become the front's own; blocks are never torn; what is no command is refused; who leaves takes nobody along;
-//! and a front that is ended ends whoever uses it, by an error. [`answers`] is for comparing fronts with each other.
+//! A [`Fronts`] makes a drive over any store and a [`Front`] to it; [`suite`] puts that to every obligation:
+//! bytes that were written are read; what was flushed, or written so as to be durable, survives a crash of
+//! the store; the store's errors and limits become the front's own; blocks are never torn; what is no command
+//! is refused; who leaves takes nobody along; and a front that is ended ends whoever uses it, by an error.
+//! [`answers`] is for comparing fronts with each other.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -113,7 +114,8 @@ pub fn reads_what_was_written(fronts: &impl Fronts) {
     assert!(all == model);
 }
 
-/// A crash takes nothing that was flushed or written durably; and it takes something, or the test says nothing.
+/// A crash takes nothing that was flushed or written durably;
+/// and it takes something, or the test says nothing.
 pub fn keeps_what_was_flushed(fronts: &impl Fronts) {
     let mut lost = 0;
     for seed in 0..6 {

@@ -1,5 +1,5 @@
-//! What a test needs of the machine: root, a tool, a device. A test that lacks it is left out by name, and in CI, where
-//! nothing may be left out, it fails.
+//! What a test needs of the machine: root, a tool, a device. A test that lacks it is left out by name, and in
+//! CI, where nothing may be left out, it fails.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! What every store owes: the six points of `nearside-store`'s contract, each as a check that any [`Store`] can be put to, and
-//! a seeded run of random operations against a model.
+//! What every store owes: the six points of `nearside-store`'s contract, each as a check that any [`Store`]
+//! can be put to, and a seeded run of random operations against a model.
 //!
 //! The checks run on made-up time: between polls it goes on to the deadline that the channel named.
 
@@ -118,7 +118,8 @@ impl<C: Channel> Host<C> {
     }
 }
 
-/// All checks, on fresh stores of at least 1 MiB that `make` gives; the model runs for `seeds` times `operations`.
+/// All checks, on fresh stores of at least 1 MiB that `make` gives;
+/// the model runs for `seeds` times `operations`.
 pub fn suite<S: Store>(seeds: u64, operations: usize, make: impl Fn() -> S) {
     ranges(&make());
     tokens(&make());
@@ -440,8 +441,9 @@ impl Model {
     }
 }
 
-/// Random operations, several in flight, against a model that knows which values each block may hold. Failures (of a
-/// [`nearside_store::Faulty`] below, say) may leave each block old or new. Answers how many operations failed.
+/// Random operations, several in flight, against a model that knows which values each block
+/// may hold. Failures (of a [`nearside_store::Faulty`] below, say) may leave each block old
+/// or new. Answers how many operations failed.
 pub fn model<S: Store>(store: &S, seed: u64, operations: usize) -> usize {
     let block_size = u64::from(store.block_size());
     let blocks = (1 << 18) / block_size;

@@ -1,9 +1,10 @@
 //! What every file-system view owes, and whole trees to compare.
 //!
-//! [`read`] walks a volume as the drive's firmware would and returns its [`Tree`]; on the way it holds the volume to its
-//! contract: runs cover a file exactly and lie within the volume, `lookup` agrees with `read_dir`, an entry's kind with
-//! its inode's, no name comes twice, no directory contains itself. [`read_host`] makes the same tree from a directory of
-//! this machine, for instance a kernel's mount of the same image. [`differences`] compares the two.
+//! [`read`] walks a volume as the drive's firmware would and returns its [`Tree`]; on the way it holds the
+//! volume to its contract: runs cover a file exactly and lie within the volume, `lookup` agrees with
+//! `read_dir`, an entry's kind with its inode's, no name comes twice, no directory contains itself.
+//! [`read_host`] makes the same tree from a directory of this machine, for instance a kernel's mount of the
+//! same image. [`differences`] compares the two.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;

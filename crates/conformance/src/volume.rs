@@ -1,4 +1,5 @@
-//! Volumes as the file systems' own tools make them, and these tools run. That they are on the machine, [`needs::tools`] has said.
+//! Volumes as the file systems' own tools make them, and these tools run.
+//! That they are on the machine, [`needs::tools`] has said.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,8 @@ pub fn make(kind: &str, image: &Path, mib: u64, tree: &Path) {
     }
 }
 
-/// Makes an ext volume of so many MiB by `mke2fs` with `options` in a new file `image`, which holds the tree if there is one.
+/// Makes an ext volume of so many MiB by `mke2fs` with `options` in a new file `image`,
+/// which holds the tree if there is one.
 #[track_caller]
 pub fn ext(image: &Path, mib: u64, tree: Option<&Path>, options: &[&str]) {
     sized(image, mib);
@@ -70,7 +72,8 @@ fn sized(image: &Path, mib: u64) {
 pub struct Mounted(PathBuf);
 
 impl Mounted {
-    /// Mounts with `mount`'s own options (`-o loop` for a file) at `place`, which is made where it is missing.
+    /// Mounts with `mount`'s own options (`-o loop` for a file) at `place`,
+    /// which is made where it is missing.
     #[track_caller]
     pub fn new(options: &[&str], source: &Path, place: &Path) -> Mounted {
         std::fs::create_dir_all(place).unwrap();

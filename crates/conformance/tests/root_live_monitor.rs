@@ -1,5 +1,6 @@
-//! The metadata monitor under a live host (DAC'23 III-C): a drive attached, this machine's ext4 mounted on it, and after every `sync` the
-//! drive's answers, given from a warm cache, equal to the mount's. Needs root, FUSE and loop devices.
+//! The metadata monitor under a live host (DAC'23 III-C): a drive attached, this machine's ext4
+//! mounted on it, and after every `sync` the drive's answers, given from a warm cache, equal to the
+//! mount's. Needs root, FUSE and loop devices.
 
 #[path = "live/rig.rs"]
 mod rig;
@@ -20,7 +21,8 @@ const SIZE: Size = Size { write: 40_000, file: 300_000, files: 300, names: 1_500
 /// Everything is compared in every so-manieth round, in the others what was touched and a sample of the rest.
 const EVERYTHING: usize = 100;
 
-/// Rounds of work, `sync` and comparison; how many kinds of work there were. An error names the seed and the round.
+/// Rounds of work, `sync` and comparison; how many kinds of work there were.
+/// An error names the seed and the round.
 fn rounds(rig: &mut Rig, seed: u64, rounds: usize, size: Size) -> Result<usize, String> {
     let mut work = Workload::new(&rig.mount(), seed, size);
     let mut rng = Rng(!seed);
@@ -55,7 +57,8 @@ fn right(seed: u64, count: usize, size: Size, options: &[&str]) {
     }
     let seen = rig.retriever().monitor().counters();
     assert!(seen.invalidated > count as u64, "{seen:?}");
-    // Most misses are the large directories': a block of inodes that changed is read again for all inodes in it.
+    // Most misses are the large directories':
+    // a block of inodes that changed is read again for all inodes in it.
     assert!(rig.hits > 20 * count as u64, "no warm cache: {} hits, {} misses", rig.hits, rig.misses);
     eprintln!("seed {seed}: {count} rounds; {} hits, {} misses; {seen:?}", rig.hits, rig.misses);
     rig.end();

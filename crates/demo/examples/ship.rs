@@ -1,5 +1,5 @@
-//! Makes the small volumes that ship with the demo: `cargo run --release -p nearside-demo --example ship`, from the root of
-//! the checkout. Needs mke2fs, mkfs.f2fs, sload.f2fs and zstd.
+//! Makes the small volumes that ship with the demo: `cargo run --release -p nearside-demo --example ship`,
+//! from the root of the checkout. Needs mke2fs, mkfs.f2fs, sload.f2fs and zstd.
 
 use std::path::Path;
 use std::process::Command;

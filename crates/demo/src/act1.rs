@@ -1,5 +1,5 @@
-//! Act 1, FAST'12: reads completed synchronously, asynchronously and by the hybrid, beside the machine's floor; then over
-//! device times, where the order of the two reverses.
+//! Act 1, FAST'12: reads completed synchronously, asynchronously and by the hybrid, beside the machine's
+//! floor; then over device times, where the order of the two reverses.
 
 use nearside_instrument::completion::cores;
 use nearside_instrument::completion::{Bench, Cost, POLICIES, compare};

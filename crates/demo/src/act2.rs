@@ -1,5 +1,5 @@
-//! Act 2, DAC'23: a string search by path on an F2FS and an ext4 volume, done by FSR, by the existing near-data path and
-//! wholly on the host.
+//! Act 2, DAC'23: a string search by path on an F2FS and an ext4 volume, done by FSR, by the existing
+//! near-data path and wholly on the host.
 
 use std::time::Instant;
 

@@ -1,8 +1,9 @@
-//! Act 3, DAC'23's metadata monitor: files are created, renamed, appended to and removed on the live volume between searches,
-//! and every search is right.
+//! Act 3, DAC'23's metadata monitor: files are created, renamed, appended to and removed on the live volume
+//! between searches, and every search is right.
 //!
-//! As root the host is this machine's own kernel: the drive's namespace appears as a file through FUSE, and the volume on it is
-//! mounted. Otherwise recorded traces of a real kernel's block writes are replayed ([`replay`]).
+//! As root the host is this machine's own kernel: the drive's namespace appears as a file
+//! through FUSE, and the volume on it is mounted. Otherwise recorded traces of a real
+//! kernel's block writes are replayed ([`replay`]).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -165,7 +166,8 @@ impl Drop for Mounted {
     }
 }
 
-/// Rounds of seeded changes and searches on an ext4 that this machine's kernel has mounted on an attached drive.
+/// Rounds of seeded changes and searches on an ext4 that this
+/// machine's kernel has mounted on an attached drive.
 pub fn live(work: &Path, rounds: usize, seed: u64, tick: &mut dyn FnMut(usize)) -> Result<Score, Failure> {
     let folder = tempfile::tempdir_in(work)?;
     let image = folder.path().join("live.img");

@@ -1,7 +1,9 @@
-//! A recorded life of a volume, replayed: every block write that a stock kernel made on an ext4 and an F2FS volume, as
-//! writes to the drive; at each mark, after a sync, the drive's answers must equal what that kernel said was there.
+//! A recorded life of a volume, replayed: every block write that a stock kernel made on an ext4
+//! and an F2FS volume, as writes to the drive; at each mark, after a sync, the drive's answers
+//! must equal what that kernel said was there.
 //!
-//! The traces ship with the program (`fixtures/trace`; their form is in `fixtures/README.md`), so this needs no root.
+//! The traces ship with the program (`fixtures/trace`;
+//! their form is in `fixtures/README.md`), so this needs no root.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -45,8 +47,8 @@ type Embed = Embedded<Dram, nearside_firmware::Fsr>;
 /// SHA-256 by path, of every regular file.
 type Files = BTreeMap<String, String>;
 
-/// Replays a trace; an answer that differs from the manifest is an error. With `monitor` off the drive keeps believing its
-/// cache.
+/// Replays a trace; an answer that differs from the manifest is an error.
+/// With `monitor` off the drive keeps believing its cache.
 pub fn replay(trace: &Trace, monitor: bool) -> Result<Score, Failure> {
     let image = unpack(trace.image)?;
     let events = unpack(trace.trace)?;

@@ -1,8 +1,10 @@
-//! The polled I/O path beside its floor: the drive's queue pairs and a bare shared-memory ring, in turns, in one process, between the
-//! same two cores, over the same kinds of memory. Prints medians of rounds, their ratio and their spread.
+//! The polled I/O path beside its floor: the drive's queue pairs and a bare shared-memory ring, in
+//! turns, in one process, between the same two cores, over the same kinds of memory. Prints
+//! medians of rounds, their ratio and their spread.
 //!
-//! `cargo bench -p nearside-driver --bench io_path` for figures; run without `--bench`, as `cargo test` does, it makes a
-//! small run that only has to end. `FAST=1` shortens. `NEARSIDE_RECORD_FILE` names a file to which figures are added as JSON lines.
+//! `cargo bench -p nearside-driver --bench io_path` for figures; run without `--bench`, as `cargo test`
+//! does, it makes a small run that only has to end. `FAST=1` shortens. `NEARSIDE_RECORD_FILE` names a file
+//! to which figures are added as JSON lines.
 
 mod common;
 

@@ -1,8 +1,9 @@
-//! An application that asks which completion model holds, and adapts its reading to it (FAST'12, section 4: a "query [of the] underlying
-//! completion model should help applications decide the best I/O strategy").
+//! An application that asks which completion model holds, and adapts its reading to it (FAST'12, section 4: a
+//! "query [of the] underlying completion model should help applications decide the best I/O strategy").
 //!
-//! It adds up a file of records. Where a read completes within its own call sooner than anything useful could be done meanwhile, it reads each
-//! block when it needs it: reading ahead "becomes far less effective and could even hurt". Where reads complete asynchronously, it keeps some out.
+//! It adds up a file of records. Where a read completes within its own call sooner than anything useful could
+//! be done meanwhile, it reads each block when it needs it: reading ahead "becomes far less effective and
+//! could even hurt". Where reads complete asynchronously, it keeps some out.
 //!
 //!     cargo run -p nearside-driver --example adapt
 
@@ -76,7 +77,8 @@ pub fn add_up<P: Peer, C: Clock>(io: &mut Initiator<P, C>, blocks: u64) -> Resul
     Ok((sum, strategy))
 }
 
-/// The application over a drive that takes `device_ns` for a read: its sum, how it read at the end, and how long a block took.
+/// The application over a drive that takes `device_ns` for a read:
+/// its sum, how it read at the end, and how long a block took.
 pub fn over(policy: Policy, device_ns: u64, blocks: u64) -> Result<(u64, Strategy, u64), Failure> {
     let clock = TscClock::new();
     let store = Modelled::new(Dram::new(16 << 20, 512)?, Delay::fixed(device_ns).medium());

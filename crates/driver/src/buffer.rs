@@ -1,8 +1,8 @@
 //! Memory that the drive can reach: one shared region in the IOVA table, handed out in pieces.
 //!
-//! One mapping holds every queue, PRP list and buffer of a driver, so that the drive's lookups stay short. Pieces are powers
-//! of two of pages (a buddy allocator). A [`DmaBuffer`] moves into a command and comes back with its completion, so
-//! whoever holds one may be sure that no command of this driver is writing to it.
+//! One mapping holds every queue, PRP list and buffer of a driver, so that the drive's lookups stay short.
+//! Pieces are powers of two of pages (a buddy allocator). A [`DmaBuffer`] moves into a command and comes back
+//! with its completion, so whoever holds one may be sure that no command of this driver is writing to it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -35,8 +35,8 @@ impl Drop for Inner {
 }
 
 impl BufferPool {
-    /// A pool of `bytes`, rounded up to a power of two of pages, mapped into `memory` at the first place that is free.
-    /// Pages take room only once they are touched.
+    /// A pool of `bytes`, rounded up to a power of two of pages, mapped into `memory` at the first place that
+    /// is free. Pages take room only once they are touched.
     pub(crate) fn new(memory: &Arc<Memory>, bytes: usize) -> Result<BufferPool, Error> {
         let bytes = bytes.max(PAGE_SIZE).next_power_of_two();
         let system = |source| Error::System { what: "shared memory for buffers", source };
@@ -162,7 +162,8 @@ impl DmaBuffer {
         bytes
     }
 
-    /// The memory behind it and where it begins there: for queues, for copies between regions and for atomics.
+    /// The memory behind it and where it begins there:
+    /// for queues, for copies between regions and for atomics.
     pub fn region(&self) -> (&Arc<Region>, usize) {
         (&self.pool.region, self.offset)
     }

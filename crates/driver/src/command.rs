@@ -1,4 +1,5 @@
-//! Commands as the driver takes them: a submission entry without its identifier and data pointer, which the queue fills in.
+//! Commands as the driver takes them: a submission entry without its identifier and data pointer,
+//! which the queue fills in.
 
 use nearside_spec::command::{Bits, Field, dataset, near_data, transfer};
 use nearside_spec::data::DsmRange;
@@ -37,7 +38,8 @@ impl Kind {
 /// A command. The data pointer comes from the buffer given with it: the whole of its length.
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
-    /// The entry; CID, PSDT and DPTR are the queue's to fill in (DPTR only where a buffer comes with the command).
+    /// The entry; CID, PSDT and DPTR are the queue's to fill in (DPTR
+    /// only where a buffer comes with the command).
     pub entry: SubmissionEntry,
     /// How it is counted.
     pub kind: Kind,
@@ -98,8 +100,8 @@ impl Command {
         Command::raw(opcode::io::FLUSH, nsid)
     }
 
-    /// Deallocate ranges of (first block, blocks); they are written to `buffer`, whose length is set. At most 256, and at
-    /// least one; panics otherwise.
+    /// Deallocate ranges of (first block, blocks); they are written to `buffer`, whose length is set. At most
+    /// 256, and at least one; panics otherwise.
     pub fn deallocate(nsid: u32, ranges: &[(u64, u32)], buffer: &mut DmaBuffer) -> Command {
         assert!((1..=256).contains(&ranges.len()), "deallocate takes 1 to 256 ranges");
         buffer.set_len(DsmRange::SIZE * ranges.len());
@@ -113,7 +115,8 @@ impl Command {
             .with(dataset::AD, true)
     }
 
-    /// Near-data work: `request` bytes at the buffer's start are the request; the reply overwrites the buffer.
+    /// Near-data work: `request` bytes at the buffer's start are the request;
+    /// the reply overwrites the buffer.
     pub fn near_data(nsid: u32, request: u32, buffer: &DmaBuffer) -> Command {
         let command = Command::raw(opcode::io::NEAR_DATA, nsid)
             .with(near_data::REQUEST, request)

@@ -1,9 +1,10 @@
 //! A controller: from reset to ready, its admin queue, and its end.
 //!
-//! [`Driver::start`] walks the initialisation of Base 2.0, 3.5.1: disable, set the admin queue, enable, wait for CSTS.RDY
-//! within CAP.TO, identify, ask for queues. Then [`Driver::queue`] makes queue pairs and [`Driver::admin`] passes admin commands.
-//! Where something fails for good, [`Driver::stop`] disables the controller: after it every queue pair gives its
-//! outstanding buffers back. All waits are bounded by the caller's clock; while waiting, the caller's peer is pumped.
+//! [`Driver::start`] walks the initialisation of Base 2.0, 3.5.1: disable, set the admin queue, enable, wait
+//! for CSTS.RDY within CAP.TO, identify, ask for queues. Then [`Driver::queue`] makes queue pairs and
+//! [`Driver::admin`] passes admin commands. Where something fails for good, [`Driver::stop`] disables the
+//! controller: after it every queue pair gives its outstanding buffers back. All waits are bounded by the
+//! caller's clock; while waiting, the caller's peer is pumped.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -44,7 +45,8 @@ impl Default for DriverConfig {
 pub struct QueueConfig {
     /// Commands that can be out at a time (1 to what the controller's queues hold).
     pub depth: u16,
-    /// Whether its completion queue gets an interrupt: the vector of its own number, where the controller has that many.
+    /// Whether its completion queue gets an interrupt:
+    /// the vector of its own number, where the controller has that many.
     pub interrupt: bool,
 }
 
@@ -337,9 +339,9 @@ impl Driver {
         Ok(queue)
     }
 
-    /// Disables the controller. Every queue pair of before is dead after it, and gives its outstanding buffers back at its next
-    /// poll. Where the controller does not confirm within CAP.TO, buffers that it may still write to stay away:
-    /// [`Failure::Unresponsive`], and an error here.
+    /// Disables the controller. Every queue pair of before is dead after it, and gives its outstanding
+    /// buffers back at its next poll. Where the controller does not confirm within CAP.TO, buffers that it
+    /// may still write to stay away: [`Failure::Unresponsive`], and an error here.
     ///
     /// # Errors
     /// [`Error`]: the controller does not confirm within CAP.TO.
@@ -440,7 +442,8 @@ impl Controller for Driver {
         made
     }
 
-    /// Commands that were out come back completed, aborted by the controller, or as [`Failure::QueueDeleted`].
+    /// Commands that were out come back completed, aborted by the controller,
+    /// or as [`Failure::QueueDeleted`].
     fn delete(
         &self,
         mut queue: QueuePair,
@@ -470,7 +473,8 @@ impl Controller for Driver {
         Ok(())
     }
 
-    // Stops the controller if nobody has since `queue` was made, so that its commands can be given up; then gives them up.
+    // Stops the controller if nobody has since `queue` was made, so that its commands can be given up;
+    // then gives them up.
     fn rescue(
         &self,
         queue: &mut QueuePair,

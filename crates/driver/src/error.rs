@@ -15,7 +15,8 @@ pub enum Failure {
     /// The queue was deleted while the command was out; what became of it is unknown.
     #[error("the queue was deleted while the command was outstanding")]
     QueueDeleted,
-    /// The controller neither answers nor stops. The buffer does not come back: the controller may still write to it.
+    /// The controller neither answers nor stops. The buffer does not come back:
+    /// the controller may still write to it.
     #[error("the controller neither answers nor stops")]
     Unresponsive,
     /// The connection ended while the command was out; what became of it is unknown.

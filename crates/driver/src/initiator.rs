@@ -1,12 +1,14 @@
-//! One thread's door to a drive: submit now, wait or poll later, over whichever completion path the policy chooses.
+//! One thread's door to a drive: submit now, wait or poll later,
+//! over whichever completion path the policy chooses.
 //!
-//! A command passes so: [`Initiator::submit`] asks the [`History`] for a plan. On the synchronous path the caller's own queue pair takes
-//! the command and rings; [`Initiator::wait`] spins on the completion queue, with a sleep before where the plan has one, and after the
-//! spin budget arms the interrupt and sleeps. On the asynchronous path the request goes to the [`Service`](crate::Service) and
-//! the caller sleeps until it is woken.
+//! A command passes so: [`Initiator::submit`] asks the [`History`] for a plan. On the synchronous
+//! path the caller's own queue pair takes the command and rings; [`Initiator::wait`] spins on the
+//! completion queue, with a sleep before where the plan has one, and after the spin budget arms the
+//! interrupt and sleeps. On the asynchronous path the request goes to the
+//! [`Service`](crate::Service) and the caller sleeps until it is woken.
 //!
-//! Where no service is attached (drive and driver on one thread: there is no other context to hand a request to) the
-//! asynchronous path's waits end by the interrupt on the caller's own queue pair.
+//! Where no service is attached (drive and driver on one thread: there is no other context to hand a request
+//! to) the asynchronous path's waits end by the interrupt on the caller's own queue pair.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -66,7 +68,8 @@ pub struct Account {
     pub synchronous: u64,
     /// Commands that ended on the asynchronous path.
     pub asynchronous: u64,
-    /// Spent spinning for completions: FAST'12's "spinning I/O wait", which the system's figures count as user time.
+    /// Spent spinning for completions: FAST'12's "spinning I/O wait",
+    /// which the system's figures count as user time.
     pub spin_ns: u64,
     /// Spent asleep (no CPU time).
     pub sleep_ns: u64,
@@ -123,7 +126,8 @@ struct Entry<B> {
 struct Commands<B> {
     entries: Vec<Entry<B>>,
     free: Vec<u32>,
-    /// Handles as they were submitted; those that are not out any more go when they come first, or are too many.
+    /// Handles as they were submitted; those that are not out any more go when they come first,
+    /// or are too many.
     order: VecDeque<Handle>,
     /// Handles as they ended; those that were taken back go in the same way.
     done: VecDeque<Handle>,
@@ -174,7 +178,8 @@ impl<B: Buffer> Commands<B> {
         None
     }
 
-    /// A completion was seen at `now`. `exact`: the caller has been looking all the time, so that this is when it came.
+    /// A completion was seen at `now`. `exact`:
+    /// the caller has been looking all the time, so that this is when it came.
     fn end(&mut self, done: Completed<B>, now: Nanos, exact: bool) {
         let handle = Handle { index: done.cookie as u32, generation: (done.cookie >> 32) as u32 };
         let Some(entry) = self.entries.get_mut(handle.index()) else { return };
@@ -245,8 +250,8 @@ pub struct Initiator<P, C, K: Controller = Driver> {
 }
 
 impl<P: Peer, C: Clock, K: Controller> Initiator<P, C, K> {
-    /// With a queue of its own. `peer` runs the drive where it runs on this thread ([`crate::Threaded`] otherwise);
-    /// `service` is the asynchronous path.
+    /// With a queue of its own. `peer` runs the drive where it runs on this thread ([`crate::Threaded`]
+    /// otherwise); `service` is the asynchronous path.
     ///
     /// # Errors
     /// As [`Controller::queue`].
@@ -345,7 +350,8 @@ impl<P: Peer, C: Clock, K: Controller> Initiator<P, C, K> {
         self.commands.history.expectation(self.policy, kind, bytes, self.host.clock.now())
     }
 
-    /// Sends a command and returns at once; over a network it goes with the next look. The buffer comes back through the handle.
+    /// Sends a command and returns at once; over a network it goes with the next look.
+    /// The buffer comes back through the handle.
     ///
     /// # Errors
     /// As many are out as can be; the queue is dead; the buffer does not fit.
@@ -429,8 +435,9 @@ impl<P: Peer, C: Clock, K: Controller> Initiator<P, C, K> {
         }
     }
 
-    /// Waits, as the oldest command's plan says, until any has ended, or until `at`, or (always allowed) less; not at all where none is
-    /// out. For a caller who has more to do than to wait: [`Initiator::take_any`] then tells what has ended.
+    /// Waits, as the oldest command's plan says, until any has ended, or until `at`, or (always allowed)
+    /// less; not at all where none is out. For a caller who has more to do than to wait:
+    /// [`Initiator::take_any`] then tells what has ended.
     pub fn wait_any(&mut self, at: Nanos) {
         if let Some(handle) = self.commands.oldest() {
             self.wait_for(Until { handle, ended: self.commands.ended, at });
@@ -448,9 +455,10 @@ impl<P: Peer, C: Clock, K: Controller> Initiator<P, C, K> {
         }
     }
 
-    /// Asks the controller to end a command that is out (Abort). It is answered by its own completion, and soon where this says true; where
-    /// not, the controller has not fetched it yet, has answered it already, or does not abort such: ask again if it does not end.
-    /// Commands of the asynchronous path's service are not aborted.
+    /// Asks the controller to end a command that is out (Abort). It is answered by its own
+    /// completion, and soon where this says true; where not, the controller has not fetched it yet,
+    /// has answered it already, or does not abort such: ask again if it does not end. Commands of the
+    /// asynchronous path's service are not aborted.
     ///
     /// # Errors
     /// As [`Controller::admin`].

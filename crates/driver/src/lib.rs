@@ -2,16 +2,18 @@
 //!
 //! # Inside
 //!
-//! - [`Transport`] is one queue, for one thread: submit, ring, poll. It never waits unless told to, and takes the time as a parameter.
-//!   [`Controller`] makes them, and passes admin commands. Two doors stand behind these: [`QueuePair`] and [`Driver`] over shared
-//!   memory, a connection and an association over NVMe/TCP ([`tcp`]).
+//! - [`Transport`] is one queue, for one thread: submit, ring, poll. It never waits unless told
+//!   to, and takes the time as a parameter. [`Controller`] makes them, and passes admin commands.
+//!   Two doors stand behind these: [`QueuePair`] and [`Driver`] over shared memory, a connection
+//!   and an association over NVMe/TCP ([`tcp`]).
 //! - [`policy`] decides how to wait: pure functions of operation, size, history and now.
-//! - [`Initiator`] is one thread's way over both of FAST'12's completion paths, over any transport; [`Service`] is the asynchronous
-//!   path's other contexts.
+//! - [`Initiator`] is one thread's way over both of FAST'12's completion paths, over any transport;
+//!   [`Service`] is the asynchronous path's other contexts.
 //! - [`Peer`] is the drive, where it runs on the caller's thread; [`Host`] is that with the clock.
 //!
-//! A read passes so: `Initiator::submit` -> `History::decide` -> `Transport::submit` and `ring` -> the drive -> `Transport::poll` ->
-//! `Initiator::wait` returns the buffer. The driver knows the wire, shared memory and time; it knows no drive.
+//! A read passes so: `Initiator::submit` -> `History::decide` -> `Transport::submit` and `ring` -> the
+//! drive -> `Transport::poll` -> `Initiator::wait` returns the buffer. The driver knows the wire,
+//! shared memory and time; it knows no drive.
 
 mod buffer;
 mod command;

@@ -7,8 +7,8 @@ use nearside_clock::Nanos;
 pub enum Turn {
     /// The drive did something; it may have more to do at once.
     Worked,
-    /// The drive, on this thread, has nothing to do before the given time (`None`: before it is given work, or before
-    /// something outside tells it).
+    /// The drive, on this thread, has nothing to do before the given time (`None`: before it is given work,
+    /// or before something outside tells it).
     Idle {
         /// When it next has something to do.
         until: Option<Nanos>,
@@ -17,13 +17,15 @@ pub enum Turn {
     Elsewhere,
 }
 
-/// The other side of the queues, as far as this thread has to run it. The driver gives it turns while it waits.
+/// The other side of the queues, as far as this thread has to run it.
+/// The driver gives it turns while it waits.
 pub trait Peer {
     /// One turn at time `now`.
     fn pump(&mut self, now: Nanos) -> Turn;
 
-    /// After [`Turn::Idle`], where the completion policy is not to spin: rest until shortly before `until` or until something outside
-    /// tells the drive (or not at all). A runner on real time may sleep here; one on simulated time lets it pass.
+    /// After [`Turn::Idle`], where the completion policy is not to spin: rest until shortly before
+    /// `until` or until something outside tells the drive (or not at all). A runner on real time may
+    /// sleep here; one on simulated time lets it pass.
     fn rest(&mut self, _now: Nanos, _until: Option<Nanos>) {
         std::hint::spin_loop();
     }

@@ -1,22 +1,26 @@
-//! Which completion path a command takes, and how long it may spin: pure decisions over (operation, size, history, now).
+//! Which completion path a command takes, and how long it may spin:
+//! pure decisions over (operation, size, history, now).
 //!
-//! FAST'12 measures two paths and proposes a third policy over both (section 4): "the synchronous path is the fast path
-//! for small transfers and often used, whereas the asynchronous path is the slow fallback path for large transfers or
-//! hardware stalls". What makes a transfer large is the time that it takes, so the hybrid keeps, for each operation and
-//! each power of two of bytes, the mean response time with its deviation. (Linux had a hybrid polling from 4.10 to 6.3 with
-//! such buckets; it slept half the mean, which is too little for steady devices and too much for unsteady ones.)
-//! Three zones follow from the mean `m` and from what a sleep costs here (`wake_ns`, learned):
+//! FAST'12 measures two paths and proposes a third policy over both (section 4): "the synchronous path is the
+//! fast path for small transfers and often used, whereas the asynchronous path is the slow fallback path for
+//! large transfers or hardware stalls". What makes a transfer large is the time that it takes, so the hybrid
+//! keeps, for each operation and each power of two of bytes, the mean response time with its deviation.
+//! (Linux had a hybrid polling from 4.10 to 6.3 with such buckets; it slept half the mean, which is too
+//! little for steady devices and too much for unsteady ones.) Three zones follow from the mean `m` and from
+//! what a sleep costs here (`wake_ns`, learned):
 //!
 //! - `m` up to twice a wake-up: **spin at once**. Sleeping would end after the completion.
-//! - up to twenty wake-ups: **sleep, then poll**. It sleeps `m` less two deviations, less the expected oversleep, times a factor that
-//!   adapts by the outcome alone, as in PAS, the sleeping part of DPAS (FAST'26): woke after the completion, and the factor shrinks by a fifth;
-//!   woke before, and it grows by a fiftieth. The rest is spun.
+//! - up to twenty wake-ups: **sleep, then poll**. It sleeps `m` less two deviations, less the
+//!   expected oversleep, times a factor that adapts by the outcome alone, as in PAS, the sleeping
+//!   part of DPAS (FAST'26): woke after the completion, and the factor shrinks by a fifth; woke
+//!   before, and it grows by a fiftieth. The rest is spun.
 //! - beyond: **the asynchronous path**; the wake-up is less than a twentieth of the whole.
 //!
-//! **A stall** is a command that outlasts its spin budget: then the caller arms the interrupt and sleeps. The budget is
-//! four times the mean but at least one wake-up, so that a stall never costs more than twice what knowing it beforehand
-//! would have. A stall does not move the mean (it would push the next commands to the wrong zone) unless four come in a row. A
-//! bucket unused for a second is asked anew: rare commands have no history, and spin only a small default.
+//! **A stall** is a command that outlasts its spin budget: then the caller arms the interrupt and sleeps. The
+//! budget is four times the mean but at least one wake-up, so that a stall never costs more than twice what
+//! knowing it beforehand would have. A stall does not move the mean (it would push the next commands to the
+//! wrong zone) unless four come in a row. A bucket unused for a second is asked anew: rare commands have no
+//! history, and spin only a small default.
 
 use nearside_clock::Nanos;
 
@@ -165,7 +169,8 @@ impl History {
         (b.samples > 0 && now.since(b.last) < STALE_NS).then_some((b.mean_ns, b.deviation_ns))
     }
 
-    /// Takes in a response time. `exact` is false where the caller looked late, so that it is only an upper bound.
+    /// Takes in a response time. `exact` is false where the caller looked late,
+    /// so that it is only an upper bound.
     pub fn record(&mut self, kind: Kind, bytes: usize, latency_ns: u64, exact: bool, now: Nanos) {
         let b = &mut self.buckets[kind as usize][size_bucket(bytes)];
         let fresh = b.samples == 0 || now.since(b.last) >= STALE_NS;

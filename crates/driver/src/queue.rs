@@ -1,11 +1,13 @@
 //! A queue pair, as its one owner drives it: entries, phase tags, doorbells, command identifiers, PRPs.
 //!
-//! A command passes so: [`QueuePair::submit`] takes a slot (whose number is the CID), writes the entry and, where it needs one,
-//! the slot's PRP list, and keeps the buffer; [`QueuePair::ring`] writes the tail doorbell once for all entries since the last
-//! ring and wakes a sleeping drive; [`QueuePair::reap`] finds the completion by its phase tag and gives the buffer back.
+//! A command passes so: [`QueuePair::submit`] takes a slot (whose number is the CID), writes the entry and,
+//! where it needs one, the slot's PRP list, and keeps the buffer; [`QueuePair::ring`] writes the tail
+//! doorbell once for all entries since the last ring and wakes a sleeping drive; [`QueuePair::reap`] finds
+//! the completion by its phase tag and gives the buffer back.
 //!
-//! It takes `now` and never waits. The head doorbell is written late on a polled queue (the drive needs it only before its
-//! completion queue is full), and at once on one whose interrupt is in use. It does not choose how to wait; see [`crate::Initiator`].
+//! It takes `now` and never waits. The head doorbell is written late on a polled queue (the drive needs it
+//! only before its completion queue is full), and at once on one whose interrupt is in use. It does not
+//! choose how to wait; see [`crate::Initiator`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -102,7 +104,8 @@ impl QueuePair {
             rung: 0,
             head: 0,
             head_told: 0,
-            // A polled drive may lag as long as completions of all slots still find room beyond what was not told.
+            // A polled drive may lag as long as completions of all slots
+            // still find room beyond what was not told.
             head_lag: (entries - 1).saturating_sub(u32::from(depth)).min(entries / 4),
             phase: 1,
             free: (0..depth).rev().collect(),
@@ -137,7 +140,8 @@ impl QueuePair {
         &self.shared.pool
     }
 
-    /// The interrupt of its completion queue, where it was created with one. Masked unless the owner unmasks it.
+    /// The interrupt of its completion queue, where it was created with one.
+    /// Masked unless the owner unmasks it.
     pub fn vector(&self) -> Option<&Vector> {
         self.shared.function.vectors.get(usize::from(self.vector?))
     }
@@ -172,7 +176,8 @@ impl QueuePair {
     pub fn reap(&mut self) -> Option<Completed<DmaBuffer>> {
         loop {
             let at = self.cq + self.head as usize * CQE;
-            // Acquire: as in `is_ready`. One load of dwords 2 and 3, so that the phase tag and the rest agree.
+            // Acquire: as in `is_ready`. One load of dwords 2 and 3,
+            // so that the phase tag and the rest agree.
             let word = self.memory.word64(at + 8).load(Ordering::Acquire);
             if word >> 48 & 1 != self.phase {
                 return None;
@@ -238,7 +243,8 @@ impl QueuePair {
         }
     }
 
-    /// Ends every outstanding command: the drive will not touch their buffers any more (or `failure` says that it may).
+    /// Ends every outstanding command: the drive will not touch their buffers
+    /// any more (or `failure` says that it may).
     pub(crate) fn give_up(&mut self, failure: Failure, mut sink: impl FnMut(Completed<DmaBuffer>)) -> usize {
         let mut count = 0;
         for (cid, slot) in self.slots.iter_mut().enumerate().filter(|(_, s)| s.live) {
@@ -260,7 +266,8 @@ impl QueuePair {
         count
     }
 
-    /// After a creation that failed: where the controller refused or is disabled, it knows nothing of the memory, which goes back.
+    /// After a creation that failed: where the controller refused or is disabled,
+    /// it knows nothing of the memory, which goes back.
     pub(crate) fn abandon(&mut self, error: &Error) {
         if matches!(error, Error::Command { .. } | Error::Stopped) {
             self.rings = None;
@@ -341,7 +348,8 @@ impl Transport for QueuePair {
         if self.tail != self.rung {
             self.rung = self.tail;
             self.counts.calls += 1;
-            // Release: the drive's acquiring load of the doorbell makes it see the entries and lists written before.
+            // Release: the drive's acquiring load of the doorbell makes it
+            // see the entries and lists written before.
             self.registers.word32(sq_tail_doorbell(self.id)).store(self.tail, Ordering::Release);
             self.shared.function.wakeup.wake();
         }

@@ -1,10 +1,11 @@
-//! The asynchronous path's other contexts (FAST'12, section 2): a thread that submits what callers queue, and that the interrupt
-//! wakes to reap completions and to wake the callers.
+//! The asynchronous path's other contexts (FAST'12, section 2): a thread that submits what callers queue, and
+//! that the interrupt wakes to reap completions and to wake the callers.
 //!
-//! A request passes so: the caller puts it into the request queue and rings; the service thread takes it and submits it on the
-//! queue pair that it owns (the submission context); the drive raises the vector; the service thread wakes (the handler context),
-//! reaps, puts the completion into the caller's mailbox and wakes the caller. As in the paper's driver, submission and completion
-//! run in the same context, distinct from the caller's. It never spins: with nothing to do it arms the interrupt and sleeps.
+//! A request passes so: the caller puts it into the request queue and rings; the service thread takes it and
+//! submits it on the queue pair that it owns (the submission context); the drive raises the vector; the
+//! service thread wakes (the handler context), reaps, puts the completion into the caller's mailbox and wakes
+//! the caller. As in the paper's driver, submission and completion run in the same context, distinct from the
+//! caller's. It never spins: with nothing to do it arms the interrupt and sleeps.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -90,7 +91,8 @@ pub struct ServiceCounts {
     pub completed: u64,
 }
 
-/// A running service: one thread with one queue pair. Callers of any number share it by its [`ServiceHandle`]s.
+/// A running service: one thread with one queue pair.
+/// Callers of any number share it by its [`ServiceHandle`]s.
 pub struct Service {
     inner: Arc<Inner<DmaBuffer>>,
     thread: Option<JoinHandle<()>>,
@@ -108,8 +110,8 @@ impl<B> Clone for ServiceHandle<B> {
 }
 
 impl Service {
-    /// Starts the thread, with a queue pair of its own that has an interrupt. `at_start` runs first on it (to name or pin it). The
-    /// drive must run on threads of its own.
+    /// Starts the thread, with a queue pair of its own that has an interrupt. `at_start` runs first on it (to
+    /// name or pin it). The drive must run on threads of its own.
     ///
     /// # Errors
     /// [`Error`]: what could not be had, or did not come up.
@@ -181,7 +183,8 @@ impl Drop for Service {
 }
 
 impl<B> ServiceHandle<B> {
-    /// Queues a request; the completion arrives in `mailbox`. Gives the buffer back where the service has ended.
+    /// Queues a request; the completion arrives in `mailbox`.
+    /// Gives the buffer back where the service has ended.
     pub(crate) fn send(
         &self,
         command: &Command,

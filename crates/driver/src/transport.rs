@@ -1,9 +1,11 @@
 //! The seam between what waits for commands and what carries them.
 //!
-//! A [`Transport`] is one queue, for one thread: it takes commands, tells the drive of them, finds what has ended, and can be watched or
-//! slept on. A [`Controller`] makes such queues and passes admin commands; Identify, features and logs are here once for
-//! all. Over shared memory they are [`QueuePair`](crate::QueuePair) and [`Driver`](crate::Driver), over NVMe/TCP
-//! [`tcp::Queue`](crate::tcp::Queue) and [`tcp::Association`](crate::tcp::Association). Both are chosen when compiled: no call is dynamic.
+//! A [`Transport`] is one queue, for one thread: it takes commands, tells the drive of them, finds
+//! what has ended, and can be watched or slept on. A [`Controller`] makes such queues and passes admin
+//! commands; Identify, features and logs are here once for all. Over shared memory they are
+//! [`QueuePair`](crate::QueuePair) and [`Driver`](crate::Driver), over NVMe/TCP
+//! [`tcp::Queue`](crate::tcp::Queue) and [`tcp::Association`](crate::tcp::Association). Both are
+//! chosen when compiled: no call is dynamic.
 
 use std::time::Duration;
 
@@ -27,7 +29,8 @@ pub trait Buffer {
     }
     /// Bytes that it can hold.
     fn capacity(&self) -> usize;
-    /// Sets how much a command transfers; what was beyond the length before is arbitrary. Panics beyond the capacity.
+    /// Sets how much a command transfers; what was beyond the length before is arbitrary.
+    /// Panics beyond the capacity.
     fn set_len(&mut self, len: usize);
     /// Copies bytes in. Panics outside the length.
     fn write(&mut self, at: usize, from: &[u8]);
@@ -63,7 +66,8 @@ pub struct Completed<B = crate::DmaBuffer> {
     pub outcome: Result<u64, Failure>,
     /// The buffer. `None` where none was given, or where the failure is [`Failure::Unresponsive`].
     pub buffer: Option<B>,
-    /// Bytes of the buffer that were moved, in either direction, as far as the transport tells; all of them over shared memory.
+    /// Bytes of the buffer that were moved, in either direction, as far as the transport tells;
+    /// all of them over shared memory.
     pub moved: usize,
     /// When it was submitted.
     pub submitted: Nanos,
@@ -78,16 +82,19 @@ pub struct QueueCounts {
     pub completed: u64,
     /// Writes of the tail doorbell; over a network, calls of the system that read or wrote the socket.
     pub calls: u64,
-    /// Completions for no command that is out: the drive's error. (A network's peer loses its connection for the first.)
+    /// Completions for no command that is out: the drive's error.
+    /// (A network's peer loses its connection for the first.)
     pub spurious: u64,
 }
 
-/// One queue of a controller, owned by one thread. It never waits unless told to, and takes the time as a parameter.
+/// One queue of a controller, owned by one thread.
+/// It never waits unless told to, and takes the time as a parameter.
 pub trait Transport {
     /// What commands carry.
     type Buffer: Buffer;
 
-    /// Whether telling the drive costs so little that it is told of each command at once, rather than of all since the last look.
+    /// Whether telling the drive costs so little that it is told of each command at once,
+    /// rather than of all since the last look.
     const RINGS_AT_ONCE: bool;
 
     /// Commands that it can have out.
@@ -102,7 +109,8 @@ pub trait Transport {
     /// What happened on it so far.
     fn counts(&self) -> QueueCounts;
 
-    /// Takes a command. It reaches the drive with the next [`ring`](Transport::ring) or [`poll`](Transport::poll).
+    /// Takes a command. It reaches the drive with the next
+    /// [`ring`](Transport::ring) or [`poll`](Transport::poll).
     ///
     /// # Errors
     /// The queue is full or dead, or the buffer does not fit: it comes back.
@@ -123,10 +131,12 @@ pub trait Transport {
     /// Why nothing ends any more: [`Controller::rescue`] then ends what is out.
     fn poll(&mut self, now: Nanos, sink: impl FnMut(Completed<Self::Buffer>)) -> Result<usize, Error>;
 
-    /// When [`Transport::poll`] next has to be called though nothing came: to find a timeout. `None` where nothing is out.
+    /// When [`Transport::poll`] next has to be called though nothing came: to find a timeout.
+    /// `None` where nothing is out.
     fn deadline(&self) -> Option<Nanos>;
 
-    /// A short pause within a spin, by the CPU's own wait for what shows the next completion, where it can be waited for so.
+    /// A short pause within a spin, by the CPU's own wait for what shows the next completion,
+    /// where it can be waited for so.
     fn watch(&mut self, wait: WaitKind);
 
     /// Sleeps until something came, or (always allowed) less, at most `timeout`. Ring before.
@@ -230,7 +240,8 @@ pub trait Controller: Clone {
         Ok(ids.take_while(|&id| id != 0).collect())
     }
 
-    /// Size and format of a namespace; without an identifier, of the one that the controller's name means, or of the first.
+    /// Size and format of a namespace; without an identifier, of the one that the controller's name means,
+    /// or of the first.
     ///
     /// # Errors
     /// There is none; its format cannot be used; as [`Controller::identify`].
@@ -310,7 +321,8 @@ pub trait Controller: Clone {
         Ok(bytes)
     }
 
-    /// Abort: whether the command was aborted (dword 0 bit 0 clear). Its own completion comes by its queue either way.
+    /// Abort: whether the command was aborted (dword 0 bit 0 clear).
+    /// Its own completion comes by its queue either way.
     ///
     /// # Errors
     /// As [`Controller::admin`].
@@ -387,8 +399,8 @@ pub(crate) fn not_taken<B>(rejected: &Rejected<B>) -> Error {
     }
 }
 
-/// Waits until CSTS.RDY is as wanted, at most CAP.TO (and at least 500 ms). `status` reads CSTS; when it does so again, it gives others their
-/// turn before.
+/// Waits until CSTS.RDY is as wanted, at most CAP.TO (and at least 500 ms). `status` reads CSTS; when it does
+/// so again, it gives others their turn before.
 pub(crate) fn await_ready<C: Clock, P: Peer>(
     wanted: bool,
     cap: Cap,
@@ -414,7 +426,8 @@ pub(crate) fn await_ready<C: Clock, P: Peer>(
     }
 }
 
-/// Bytes of the largest transfer: what MDTS allows (in units of the smallest page), and what the driver has room for.
+/// Bytes of the largest transfer: what MDTS allows (in units of the smallest page),
+/// and what the driver has room for.
 pub(crate) fn max_transfer(identity: &IdentifyController, page: usize, most: usize) -> usize {
     match identity.mdts() {
         0 => most,

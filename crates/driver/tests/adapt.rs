@@ -1,4 +1,5 @@
-//! The example application, `examples/adapt.rs`: it adds up right however it reads, and reads as the completion model asks.
+//! The example application, `examples/adapt.rs`:
+//! it adds up right however it reads, and reads as the completion model asks.
 
 #[path = "../examples/adapt.rs"]
 mod adapt;

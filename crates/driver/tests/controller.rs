@@ -1,4 +1,5 @@
-//! The driver against a controller's double: initialisation, every command's form, and each way in which a controller fails.
+//! The driver against a controller's double:
+//! initialisation, every command's form, and each way in which a controller fails.
 
 mod double;
 
@@ -63,7 +64,8 @@ fn moves_bytes_of_every_size() {
     }
 }
 
-/// The queues wrap many times, full and not, and the completion queue never overflows though its head is told late.
+/// The queues wrap many times, full and not, and the completion queue
+/// never overflows though its head is told late.
 #[test]
 fn wraps_with_any_depth() {
     for (mqes_z, depth) in [(1, 1), (2, 2), (7, 3), (7, 7), (255, 128)] {

@@ -1,5 +1,5 @@
-//! The host's end of NVMe/TCP against a target that keeps to a script: honest with every combination of digests and alignment,
-//! and hostile. Nothing that a target sends may do more than end its connection.
+//! The host's end of NVMe/TCP against a target that keeps to a script: honest with every combination of
+//! digests and alignment, and hostile. Nothing that a target sends may do more than end its connection.
 
 mod scripted;
 
@@ -150,8 +150,8 @@ fn until_over(queue: &mut Queue) -> (Error, Vec<Completed<Vec<u8>>>) {
     }
 }
 
-/// A queue with a read of 8 KiB and a write of 64 KiB out (identifiers in that order), and a target that answers as told.
-/// Its commands may take a minute: only a target that never answers runs into that.
+/// A queue with a read of 8 KiB and a write of 64 KiB out (identifiers in that order), and a target that
+/// answers as told. Its commands may take a minute: only a target that never answers runs into that.
 fn provoked(
     digests: bool,
     script: impl Fn(&mut Wire, u16, u16) + Send + Sync + 'static,
@@ -401,8 +401,8 @@ fn nobody_and_someone_silent() {
     assert!(matches!(error, Error::System { what: "connecting", .. }), "{error}");
 }
 
-/// The target grants four I/O queues. Six dials end at once, six Connects are refused, four are good; after two of those have gone there is
-/// room for two, of which one is not over for the target yet.
+/// The target grants four I/O queues. Six dials end at once, six Connects are refused, four are good; after
+/// two of those have gone there is room for two, of which one is not over for the target yet.
 #[test]
 fn an_identifier_comes_back_when_its_connection_was_not_made_or_has_ended() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,5 +1,6 @@
-//! Random reads and writes with verification, over the real controller: every block carries its own address and the version that
-//! was last written to it. All policies, both block formats, both runners, several queues, policy switches and queue deletion under load.
+//! Random reads and writes with verification, over the real controller: every block carries its own address
+//! and the version that was last written to it. All policies, both block formats, both runners, several
+//! queues, policy switches and queue deletion under load.
 //!
 //! The seed is printed; `NEARSIDE_SEED` sets it, `NEARSIDE_COMMANDS` how many commands each test makes.
 
@@ -153,7 +154,8 @@ impl Model {
     }
 }
 
-/// Runs `commands` commands of one thread through an initiator, at random depths, with waits, polls and policy switches.
+/// Runs `commands` commands of one thread through an initiator, at random depths, with waits,
+/// polls and policy switches.
 fn work<P: Peer, C: Clock>(
     io: &mut Initiator<P, C>,
     model: &mut Model,
@@ -252,7 +254,8 @@ fn inline_all_policies_both_formats() {
     }
 }
 
-/// Several threads, each with a queue pair, over one or two reactors, with a shared asynchronous path and policy switches.
+/// Several threads, each with a queue pair, over one or two reactors,
+/// with a shared asynchronous path and policy switches.
 fn threads_over<S: Store>(store: S, lba_size: u32, reactors: usize, commands: u64) {
     let clock = TscClock::new();
     let rest = Rest { idle_ns: 20_000, ..Rest::default() };
@@ -295,7 +298,8 @@ fn threads_over_a_device_that_stalls() {
     threads_over(store, 512, 1, number("NEARSIDE_COMMANDS", 30_000));
 }
 
-/// Queues come and go while commands are out on them and on others. A write whose fate is unknown leaves the old or the new version.
+/// Queues come and go while commands are out on them and on others.
+/// A write whose fate is unknown leaves the old or the new version.
 #[test]
 fn queues_are_deleted_under_load() {
     let clock = TscClock::new();
@@ -376,7 +380,8 @@ fn queues_are_deleted_under_load() {
     assert_eq!(driver.pool().capacity(), 64 << 20);
 }
 
-/// The controller is stopped by another thread while commands are out everywhere: all buffers come back, nobody hangs.
+/// The controller is stopped by another thread while commands are out everywhere:
+/// all buffers come back, nobody hangs.
 #[test]
 fn a_reset_under_load_gives_everything_back() {
     let clock = TscClock::new();

@@ -1,11 +1,14 @@
-//! A store named by a word, for the command line: `dram:1GiB`, `dram:IMAGE`, `file:PATH` or a plain path, a modelled device
-//! (`model:nand-p3700:16GiB`), with a delay or faults before it where a study wants them.
+//! A store named by a word, for the command line: `dram:1GiB`, `dram:IMAGE`, `file:PATH` or a plain path, a
+//! modelled device (`model:nand-p3700:16GiB`), with a delay or faults before it where a study wants them.
 //!
 //! ```text
 //! STORE   = [WRAPPER ":"]... BASE
-//! BASE    = "dram:" (SIZE | PATH) | "file:" PATH | PATH | "model:" WORD ":" SIZE    WORD: see [`Model`]; a NAND drive's own size may be left out
-//! WRAPPER = "delayed:" OPTION ["," OPTION]...    a time (100ns, 10us, 5ms), units=N, stripe=SIZE, perkib=TIME, stall=TIME, every=N, seed=N
-//!         | "faulty:" OPTION ["," OPTION]...     permillion=N, after=N, times=N, seed=N, kind=any|reads|mutations|flushes, torn, full
+//! BASE    = "dram:" (SIZE | PATH) | "file:" PATH | PATH
+//!         | "model:" WORD ":" SIZE             WORD: see [`Model`]; a NAND drive's own size may be left out
+//! WRAPPER = "delayed:" OPTION ["," OPTION]...  a time (100ns, 10us, 5ms), units=N, stripe=SIZE,
+//!                                              perkib=TIME, stall=TIME, every=N, seed=N
+//!         | "faulty:" OPTION ["," OPTION]...   permillion=N, after=N, times=N, seed=N,
+//!                                              kind=any|reads|mutations|flushes, torn, full
 //! SIZE    = bytes, or with k, m, g, t or KiB, MiB, GiB, TiB in any case
 //! ```
 

@@ -5,9 +5,9 @@
 //! MODEL = NAME ["," OPTION]...        nand-p3700,seed=7,policy=cost-benefit
 //! ```
 //!
-//! The names and options of a plain medium are [`AnyMedium`]'s; a NAND drive has `seed=N`, `physical=N` (physical over
-//! logical bytes, in thousandths), `policy=greedy|cost-benefit`, `wear=N` (how far erase counts may lie apart), `suspend=TIME` (programs and erases
-//! let reads through, which costs this much).
+//! The names and options of a plain medium are [`AnyMedium`]'s; a NAND drive has `seed=N`, `physical=N`
+//! (physical over logical bytes, in thousandths), `policy=greedy|cost-benefit`, `wear=N` (how far erase
+//! counts may lie apart), `suspend=TIME` (programs and erases let reads through, which costs this much).
 
 use nearside_ftl::{Config, Flash, Policy};
 use nearside_media::nand::{self, NandDrive};
@@ -77,7 +77,8 @@ impl Nand {
 }
 
 impl Model {
-    /// The device of so many bytes that a word names; the error names the part of the word that is wrong, and the models there are.
+    /// The device of so many bytes that a word names;
+    /// the error names the part of the word that is wrong, and the models there are.
     ///
     /// # Errors
     /// Which part of the word is wrong, and the models there are.

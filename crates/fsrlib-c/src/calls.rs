@@ -14,7 +14,8 @@ use crate::types::*;
 
 /// An open drive.
 pub struct nearside {
-    // C may come back to it from a callback, while a call holds the session: nothing here is reached but through a shared reference.
+    // C may come back to it from a callback, while a call holds the session:
+    // nothing here is reached but through a shared reference.
     /// Borrowed for as long as a call lasts.
     session: RefCell<Session<Box<dyn Transport>>>,
     error: RefCell<CString>,
@@ -77,8 +78,9 @@ unsafe fn bytes<'a>(text: *const c_char) -> Result<&'a [u8], Stop> {
     Ok(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
-/// Opens a drive: an image file or a block device (a drive embedded in this process, read-only), or `unix:PATH`, the socket of a
-/// drive that `nearside attach` serves. `options` may be null. Returns null where it fails: `nearside_error(NULL)` says why.
+/// Opens a drive: an image file or a block device (a drive embedded in this process, read-only), or
+/// `unix:PATH`, the socket of a drive that `nearside attach` serves. `options` may be null. Returns null
+/// where it fails: `nearside_error(NULL)` says why.
 ///
 /// # Safety
 /// `drive` is a terminated string; `options` is null or valid, its `groups` valid for `groups_len` numbers.
@@ -121,8 +123,8 @@ pub unsafe extern "C" fn nearside_open(
     }
 }
 
-/// Closes a drive. Null is nothing. From a callback: when the call that it is in returns, to which the callback should then return
-/// something other than 0.
+/// Closes a drive. Null is nothing. From a callback: when the call that it is in returns, to which the
+/// callback should then return something other than 0.
 ///
 /// # Safety
 /// `drive` comes from `nearside_open`, is not used by another thread, and is not used again.
@@ -137,12 +139,14 @@ pub unsafe extern "C" fn nearside_close(drive: *mut nearside) {
         }
     });
     if !drive.is_null() && !in_a_call {
-        // SAFETY: it came from `Box::into_raw` in `nearside_open`, the caller gives it up, and no call holds it.
+        // SAFETY: it came from `Box::into_raw` in `nearside_open`, the caller gives it up,
+        // and no call holds it.
         drop(unsafe { Box::from_raw(drive) });
     }
 }
 
-/// Why the last call on this session failed; for null, why the last `nearside_open` of this thread did. Valid until the next call.
+/// Why the last call on this session failed; for null, why the last `nearside_open` of this thread did.
+/// Valid until the next call.
 ///
 /// # Safety
 /// `drive` is null or an open session.
@@ -158,7 +162,8 @@ pub unsafe extern "C" fn nearside_error(drive: *const nearside) -> *const c_char
 /// Runs a call's body and turns what stops it into a negated errno.
 ///
 /// # Safety
-/// `drive` is null or what [`nearside_open`] returned and [`nearside_close`] has not had, and no other thread uses it now.
+/// `drive` is null or what [`nearside_open`] returned and [`nearside_close`] has not had,
+/// and no other thread uses it now.
 unsafe fn call(
     drive: *mut nearside,
     body: impl FnOnce(&mut Session<Box<dyn Transport>>) -> Result<i64, Stop>,
@@ -170,7 +175,8 @@ unsafe fn call(
     let result = body(&mut session).unwrap_or_else(|stop| i64::from(open.fail(stop)));
     drop(session);
     if open.closed.get() {
-        // SAFETY: as in `nearside_close`, which a callback called: this call was the only one, and `open` is used no more.
+        // SAFETY: as in `nearside_close`, which a callback called:
+        // this call was the only one, and `open` is used no more.
         drop(unsafe { Box::from_raw(drive) });
     }
     result
@@ -188,13 +194,15 @@ fn target(path: &[u8], recursive: bool) -> Target {
     }
 }
 
-/// Searches the file at `path` for `pattern` (the regex crate's syntax; `flags`: NEARSIDE_FIXED and so on), in the drive, by one
-/// command. Each line goes to `callback`, which may be null. Returns how many lines were found.
+/// Searches the file at `path` for `pattern` (the regex crate's syntax; `flags`:
+/// NEARSIDE_FIXED and so on), in the drive, by one command. Each line goes to `callback`,
+/// which may be null. Returns how many lines were found.
 ///
 /// With NEARSIDE_RECURSIVE, files that cannot be read are passed over.
 ///
 /// # Safety
-/// `drive` is an open session; `path` and `pattern` are terminated strings; `callback` may be called with `user`.
+/// `drive` is an open session; `path` and `pattern` are terminated strings;
+/// `callback` may be called with `user`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nearside_grep(
     drive: *mut nearside,
@@ -325,7 +333,8 @@ pub unsafe extern "C" fn nearside_count(
     unsafe { call(drive, body) }
 }
 
-/// A checksum (`digest`: NEARSIDE_CRC32C and so on) over a file, in the drive: its bytes go to `value`, which has room for `room`. Returns how many there are.
+/// A checksum (`digest`: NEARSIDE_CRC32C and so on) over a file, in the drive: its bytes go to `value`, which
+/// has room for `room`. Returns how many there are.
 ///
 /// # Safety
 /// `drive` is an open session, `path` a terminated string, `value` valid for writing `room` bytes.
@@ -405,8 +414,8 @@ pub unsafe extern "C" fn nearside_stat(
     unsafe { call(drive, body) }
 }
 
-/// Entries of a directory, without "." and "..", in byte order of names, or in the directory's own where it has more than 128 KiB.
-/// Returns how many the callback had.
+/// Entries of a directory, without "." and "..", in byte order of names, or in the directory's own where it
+/// has more than 128 KiB. Returns how many the callback had.
 ///
 /// # Safety
 /// `drive` is an open session, `path` a terminated string; `callback` may be called with `user`.
@@ -441,7 +450,8 @@ pub unsafe extern "C" fn nearside_list(
     unsafe { call(drive, body) }
 }
 
-/// Bytes `offset` to `offset + len` of a file, cut at its end, handed to the callback piece by piece. Returns how many.
+/// Bytes `offset` to `offset + len` of a file, cut at its end, handed to the callback piece by piece.
+/// Returns how many.
 ///
 /// # Safety
 /// `drive` is an open session, `path` a terminated string; `callback` may be called with `user`.

@@ -10,7 +10,8 @@ use nearside_driver::Policy;
 use nearside_embedded::Options;
 use nearside_fsrlib::{Session, SocketTransport, Transport, socket};
 
-/// Opens an image, a block device, or the socket of an attached drive. `completion`: 0 polled, 1 interrupt, 2 hybrid.
+/// Opens an image, a block device, or the socket of an attached drive. `completion`:
+/// 0 polled, 1 interrupt, 2 hybrid.
 pub(crate) fn open(drive: &[u8], completion: u32) -> Result<Session<Box<dyn Transport>>, String> {
     let transport: Box<dyn Transport> = match drive.strip_prefix(socket::PREFIX.as_bytes()) {
         Some(path) => {

@@ -34,8 +34,8 @@ pub struct nearside_options {
     pub partition: u32,
     /// How completions are awaited: 0 polled, 1 interrupt, 2 hybrid.
     pub completion: u32,
-    /// Whether `uid`, `gid` and `groups` say for whom permissions are checked; 0: for the calling process, by its effective
-    /// ids and its groups.
+    /// Whether `uid`, `gid` and `groups` say for whom permissions are checked; 0:
+    /// for the calling process, by its effective ids and its groups.
     pub has_credentials: u32,
     /// User.
     pub uid: u32,
@@ -85,12 +85,13 @@ pub struct nearside_counts {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nearside_entry {
-    /// Its path (`nearside_stat`) or name (`nearside_list`); not terminated by a zero byte; valid during the callback only, and
-    /// null from `nearside_stat`.
+    /// Its path (`nearside_stat`) or name (`nearside_list`); not terminated by a zero byte; valid during the
+    /// callback only, and null from `nearside_stat`.
     pub name: *const c_char,
     /// The name's length.
     pub name_len: usize,
-    /// Inode number; 0 from `nearside_list` in a directory that may be read but not searched: there is only the type in `mode`.
+    /// Inode number; 0 from `nearside_list` in a directory that may be read but not searched:
+    /// there is only the type in `mode`.
     pub ino: u64,
     /// Type and permission bits, as `st_mode`.
     pub mode: u32,
@@ -124,7 +125,8 @@ pub type nearside_data_fn =
 pub struct nearside_traffic {
     /// Near-data commands sent.
     pub near_data_commands: u64,
-    /// The drive's own count of the near-data commands that it has taken, from whomever; `UINT64_MAX` behind a socket.
+    /// The drive's own count of the near-data commands that it has taken, from whomever;
+    /// `UINT64_MAX` behind a socket.
     pub drive_commands: u64,
     /// Ordinary reads sent.
     pub read_commands: u64,

@@ -1,5 +1,6 @@
-//! Programs in C, built with the machine's C compiler against the header and the static library, on small volumes: `examples/search.c`,
-//! whose search is one near-data command that reads no block, and `tests/inside.c`, whose callbacks use the session that calls them.
+//! Programs in C, built with the machine's C compiler against the header and the static library, on small
+//! volumes: `examples/search.c`, whose search is one near-data command that reads no block, and
+//! `tests/inside.c`, whose callbacks use the session that calls them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! The committed header is what cbindgen makes of the sources now. `NEARSIDE_BLESS=1 cargo test -p nearside-fsrlib-c` writes it anew.
+//! The committed header is what cbindgen makes of the sources now.
+//! `NEARSIDE_BLESS=1 cargo test -p nearside-fsrlib-c` writes it anew.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Searches one file in a volume by its path: one command to the drive, and only the lines that match come back.
+//! Searches one file in a volume by its path:
+//! one command to the drive, and only the lines that match come back.
 //!
 //!     cargo run -p nearside-fsrlib --example search -- disk.img /var/log/syslog ERROR
 

@@ -1,8 +1,9 @@
-//! Near-data work and reads over a way whose commands move data in one direction: NVMe over Fabrics, and a kernel's passthrough.
+//! Near-data work and reads over a way whose commands move data in one direction:
+//! NVMe over Fabrics, and a kernel's passthrough.
 //!
-//! A near-data operation is two commands: `execute` carries the request under a tag, `result` the reply. Both are sent at once and
-//! meet in the drive: one round trip. A `result` that comes back empty says that the drive is still at work, and is posted again; an
-//! operation that fails or is given up is cancelled.
+//! A near-data operation is two commands: `execute` carries the request under a tag, `result` the reply. Both
+//! are sent at once and meet in the drive: one round trip. A `result` that comes back empty says that the
+//! drive is still at work, and is posted again; an operation that fails or is given up is cancelled.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -80,7 +81,8 @@ pub(crate) trait Carrier {
     /// Sends a command. `data` are its data, whole dwords.
     fn send(&mut self, command: &Command, data: Vec<u8>, cookie: u64) -> Result<(), Error>;
 
-    /// Waits until one of those that are out has ended, or (always allowed) less. An error: nothing ends any more.
+    /// Waits until one of those that are out has ended, or (always allowed) less. An error:
+    /// nothing ends any more.
     fn wait(&mut self, sink: impl FnMut(Ended)) -> Result<(), Error>;
 
     /// Commands that are out.
@@ -100,7 +102,8 @@ pub(crate) fn half(opcode: u8, nsid: u32, tag: u64) -> Command {
     Command { kind: Kind::NearData, ..Command::raw(opcode, nsid).with(near_data::TAG, tag) }
 }
 
-/// Sends `request` under a tag and puts its reply in `reply`. `buffer` is what the reply may fill; it comes back for the next.
+/// Sends `request` under a tag and puts its reply in `reply`. `buffer` is what the reply may fill;
+/// it comes back for the next.
 pub(crate) fn near_data(
     carrier: &mut impl Carrier,
     nsid: u32,

@@ -1,11 +1,13 @@
 //! What the host does without the drive's knowledge of files: the paths that DAC'23 compares FSR with.
 //!
-//! The host runs the drive's own retriever, over a [`Media`] that reads the namespace by ordinary Reads: so names, links, permissions, globs and
-//! errors are one thing, wherever they are found. [`Route::Host`]: all is done so. [`Route::Blocks`], the existing near-data path: the
-//! host locates the file by reading the volume's metadata, and sends the block list with the operation; the drive computes.
+//! The host runs the drive's own retriever, over a [`Media`] that reads the namespace by ordinary Reads: so
+//! names, links, permissions, globs and errors are one thing, wherever they are found. [`Route::Host`]: all
+//! is done so. [`Route::Blocks`], the existing near-data path: the host locates the file by reading the
+//! volume's metadata, and sends the block list with the operation; the drive computes.
 //!
-//! A host with a warm cache keeps what it read of metadata; an uncached one begins each operation with nothing and keeps no blocks. Nothing
-//! here watches for changes: a session that is to see a volume change is opened without cache.
+//! A host with a warm cache keeps what it read of metadata; an uncached one begins each
+//! operation with nothing and keeps no blocks. Nothing here watches for changes: a session that
+//! is to see a volume change is opened without cache.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -87,7 +89,8 @@ impl Host {
         }
     }
 
-    /// One answer, in the wire's form. For every transport the same code: there is one walk in a program, not one for each.
+    /// One answer, in the wire's form. For every transport the same code:
+    /// there is one walk in a program, not one for each.
     pub(crate) fn answer(&mut self, session: &mut dyn Blocks, request: &Request) -> Result<Vec<u8>, Error> {
         if !self.cached && request.resume.is_none() {
             self.retriever.forget_files();

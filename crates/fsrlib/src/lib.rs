@@ -2,16 +2,18 @@
 //!
 //! # Inside
 //!
-//! It has the three duties that the paper gives it: packaging the parameters of a near-data task, constructing the
-//! command, and sending it. A whole operation on a path is one command; what comes back is the answer.
+//! It has the three duties that the paper gives it: packaging the parameters of a
+//! near-data task, constructing the command, and sending it. A whole operation on a path
+//! is one command; what comes back is the answer.
 //!
-//! How a request passes: [`Session::stream`] (or [`Session::records`]) builds a [`Request`] -> its wire form ->
-//! [`Transport::near_data`] (a queue pair of the driver, a connection over NVMe/TCP, or a socket to an attached drive) -> the reply is decoded and its
-//! records handed on -> where the reply says that there is more, the next command goes on from there.
+//! How a request passes: [`Session::stream`] (or [`Session::records`]) builds a [`Request`] -> its wire form
+//! -> [`Transport::near_data`] (a queue pair of the driver, a connection over NVMe/TCP, or a socket to an
+//! attached drive) -> the reply is decoded and its records handed on -> where the reply says that there is
+//! more, the next command goes on from there.
 //!
-//! The same session also does what the paper compares with, over the same transport, so that what FSR saves can be
-//! measured ([`Route`]): the existing near-data path (the host locates the file by reading the file system's blocks, and
-//! sends the block list) and the operation wholly on the host.
+//! The same session also does what the paper compares with, over the same transport, so that what FSR saves
+//! can be measured ([`Route`]): the existing near-data path (the host locates the file by reading the file
+//! system's blocks, and sends the block list) and the operation wholly on the host.
 
 mod carrier;
 mod describe;

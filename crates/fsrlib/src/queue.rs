@@ -1,4 +1,5 @@
-//! The way to a drive through the driver: a queue and its completion policy, over shared memory here, over NVMe/TCP in `tcp.rs`.
+//! The way to a drive through the driver: a queue and its completion policy, over shared memory here,
+//! over NVMe/TCP in `tcp.rs`.
 
 use std::collections::HashMap;
 
@@ -124,7 +125,8 @@ impl<P: Peer, C: Clock> QueueTransport<P, C> {
         ended("a near-data command", finished)
     }
 
-    /// The whole buffer is read as the request (its header says where that ends), then written. The tag and the offset stay 0.
+    /// The whole buffer is read as the request (its header says where that ends), then written.
+    /// The tag and the offset stay 0.
     fn get_features(&mut self, buffer: DmaBuffer) -> Result<DmaBuffer, Error> {
         let command = Command::raw(opcode::admin::GET_FEATURES, self.namespace.nsid)
             .with(features::FID, opcode::FEATURE_NEAR_DATA)

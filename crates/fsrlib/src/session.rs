@@ -16,10 +16,12 @@ use crate::{Error, Totals, Transport};
 /// How an operation is done. The three that DAC'23 compares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Route {
-    /// FSR: the path goes to the drive, which locates and computes. One command (and one more per full buffer of answer).
+    /// FSR: the path goes to the drive, which locates and computes.
+    /// One command (and one more per full buffer of answer).
     #[default]
     Drive,
-    /// The existing near-data path: the host locates by reading metadata blocks, sends the block list; the drive computes.
+    /// The existing near-data path: the host locates by reading metadata blocks, sends the block list;
+    /// the drive computes.
     Blocks,
     /// Wholly on the host: it locates, reads the data and computes.
     Host,
@@ -95,7 +97,8 @@ impl Seen {
 }
 
 impl<T: Transport> Session<T> {
-    /// A session in root's name on the only volume of the drive; see the `with_` methods. The clock measures round trips.
+    /// A session in root's name on the only volume of the drive; see the `with_` methods.
+    /// The clock measures round trips.
     pub fn new(transport: T, clock: Arc<dyn Clock>) -> Session<T> {
         let buffer = transport.max_buffer().min(256 * 1024);
         Session {
@@ -138,7 +141,8 @@ impl<T: Transport> Session<T> {
         self.host = None;
     }
 
-    /// Whether the host keeps the metadata blocks that it read ([`Route::Blocks`], [`Route::Host`]). Off by default.
+    /// Whether the host keeps the metadata blocks that it read ([`Route::Blocks`], [`Route::Host`]).
+    /// Off by default.
     pub fn with_host_cache(mut self, cached: bool) -> Self {
         self.set_host_cache(cached);
         self
@@ -153,15 +157,17 @@ impl<T: Transport> Session<T> {
         self.host_cached = cached;
     }
 
-    /// Whether the host, where it locates, gives every user what lies in blocks of a volume that is mounted elsewhere or was not unmounted
-    /// cleanly, by the word of whoever owns it. The drive has an option of its own for what it does.
+    /// Whether the host, where it locates, gives every user what lies in blocks of a volume that is
+    /// mounted elsewhere or was not unmounted cleanly, by the word of whoever owns it. The drive
+    /// has an option of its own for what it does.
     pub fn with_allow_unrecovered(mut self, allow: bool) -> Self {
         self.allow_unrecovered = allow;
         self.host = None;
         self
     }
 
-    /// Bytes of the buffer that a near-data command's reply may fill; 4 KiB to the transport's most. The default is 256 KiB.
+    /// Bytes of the buffer that a near-data command's reply may fill; 4 KiB to the transport's most.
+    /// The default is 256 KiB.
     pub fn with_buffer(mut self, bytes: usize) -> Self {
         self.buffer = bytes.clamp(4096, self.transport.max_buffer());
         self
@@ -192,8 +198,8 @@ impl<T: Transport> Session<T> {
         &mut self.transport
     }
 
-    /// Sends one request as exactly one command, and decodes what comes back. A refusal of the request as a whole is in
-    /// [`Reply::failure`], not an error.
+    /// Sends one request as exactly one command, and decodes what comes back. A refusal of the request as a
+    /// whole is in [`Reply::failure`], not an error.
     ///
     /// # Errors
     /// [`Error`]: the command did not reach the drive, or its answer is no reply.
@@ -234,8 +240,8 @@ impl<T: Transport> Session<T> {
         Ok(())
     }
 
-    /// Opens the host's own view of the volume, as mounting it would, where the route needs one and there is none: finds the volume and
-    /// reads its superblock. Done by the first [`Session::stream`] otherwise.
+    /// Opens the host's own view of the volume, as mounting it would, where the route needs one and there is
+    /// none: finds the volume and reads its superblock. Done by the first [`Session::stream`] otherwise.
     ///
     /// # Errors
     /// [`Error`]: there is no volume, or the drive failed a Read.
@@ -246,8 +252,8 @@ impl<T: Transport> Session<T> {
         Ok(())
     }
 
-    /// Does an operation and hands each record to `sink` as it arrives, until there are no more or `sink` breaks.
-    /// Answers of any length: memory is bounded by one reply.
+    /// Does an operation and hands each record to `sink` as it arrives, until there are no more or `sink`
+    /// breaks. Answers of any length: memory is bounded by one reply.
     ///
     /// # Errors
     /// [`Error`]: the request as a whole was refused, or the drive could not be asked.
@@ -270,7 +276,8 @@ impl<T: Transport> Session<T> {
         Ok(Summary { counters, moved: self.totals.since(&before) })
     }
 
-    /// Answers by as many commands as it takes. The records are the reply's own bytes; the counters count however it ends.
+    /// Answers by as many commands as it takes. The records are the reply's own bytes;
+    /// the counters count however it ends.
     pub(crate) fn each(
         &mut self,
         mut host: Option<&mut Host>,
@@ -299,8 +306,8 @@ impl<T: Transport> Session<T> {
         self.route
     }
 
-    /// Does an operation in the drive and gives its records one by one; the next command is sent when those of the last
-    /// have been taken.
+    /// Does an operation in the drive and gives its records one by one;
+    /// the next command is sent when those of the last have been taken.
     pub fn records(&mut self, ask: &Ask) -> Records<'_, T> {
         Records {
             request: self.request(ask),
@@ -384,7 +391,8 @@ pub(crate) fn on_from(
     more: Option<Cursor>,
 ) -> Result<Option<Cursor>, Error> {
     match (failure, more) {
-        // An answer goes on because what there was found no room: a drive that sends a cursor and nothing else would be asked for ever.
+        // An answer goes on because what there was found no room:
+        // a drive that sends a cursor and nothing else would be asked for ever.
         (_, Some(more)) if !any => Err(Error::Form { what: "reply", reason: stuck(&more) }),
         (Some(failure), _) => Err(Error::Refused(failure)),
         (None, more) => Ok(more),

@@ -1,7 +1,8 @@
 //! The way to a drive that another process serves (`nearside attach`): a unix socket.
 //!
-//! One request frame and its bytes, one reply frame and its bytes (`nearside_spec::socket` has the form). A server lets connections go that
-//! say nothing for long where others want to come: the next request then connects anew.
+//! One request frame and its bytes, one reply frame and its bytes (`nearside_spec::socket` has
+//! the form). A server lets connections go that say nothing for long where others want to
+//! come: the next request then connects anew.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;

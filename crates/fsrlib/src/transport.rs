@@ -2,10 +2,11 @@
 
 use crate::Error;
 
-/// Carries near-data requests to a drive and replies back, one command each, and ordinary reads for what the host
-/// does by itself.
+/// Carries near-data requests to a drive and replies back, one command each,
+/// and ordinary reads for what the host does by itself.
 pub trait Transport {
-    /// Sends one near-data command: `request` in wire form. The reply's bytes, at most `capacity`, replace those in `reply`.
+    /// Sends one near-data command: `request` in wire form.
+    /// The reply's bytes, at most `capacity`, replace those in `reply`.
     ///
     /// # Errors
     /// [`Error`]: the command did not reach the drive, or failed there.
@@ -29,8 +30,8 @@ pub trait Transport {
         nearside_near_data::MAX_BUFFER
     }
 
-    /// The drive's own count of the near-data commands that it has taken (its log page D5h); `None` where this way to it has
-    /// no admin commands.
+    /// The drive's own count of the near-data commands that it has taken (its log page D5h); `None` where
+    /// this way to it has no admin commands.
     ///
     /// # Errors
     /// [`Error`]: the drive failed the command.

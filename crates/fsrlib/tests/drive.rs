@@ -1,4 +1,5 @@
-//! A session with a whole embedded drive: the drive's own count of commands, and the three routes of DAC'23 agree.
+//! A session with a whole embedded drive: the drive's own count of commands,
+//! and the three routes of DAC'23 agree.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

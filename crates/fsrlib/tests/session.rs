@@ -1,4 +1,5 @@
-//! A session against a drive of a few lines: one command per operation, cursors followed, hostile replies refused.
+//! A session against a drive of a few lines:
+//! one command per operation, cursors followed, hostile replies refused.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -136,7 +137,8 @@ fn a_reply_that_is_none_is_an_error() {
     }
 }
 
-/// A drive at a socket: connection after connection, each of a drive of so many bytes that closes it after so many requests.
+/// A drive at a socket: connection after connection, each of a drive of so many
+/// bytes that closes it after so many requests.
 fn drive_at(path: &Path, connections: Vec<(u64, usize)>) -> std::thread::JoinHandle<()> {
     let listener = UnixListener::bind(path).unwrap();
     std::thread::spawn(move || {

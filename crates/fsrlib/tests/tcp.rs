@@ -1,5 +1,5 @@
-//! A drive over NVMe/TCP: our initiator against our target. The same answers as the drive gives without a network, whatever was
-//! agreed on; blocks of every size; what is refused.
+//! A drive over NVMe/TCP: our initiator against our target. The same answers as the drive gives without a
+//! network, whatever was agreed on; blocks of every size; what is refused.
 
 use std::net::TcpListener;
 use std::ops::ControlFlow;

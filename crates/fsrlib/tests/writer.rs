@@ -1,5 +1,5 @@
-//! A volume that another program writes while a drive has it. A child that another test starts has every lock too, until it becomes
-//! another program: no other test stands here.
+//! A volume that another program writes while a drive has it. A child that another test starts has every lock
+//! too, until it becomes another program: no other test stands here.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use nearside_embedded::{self as embedded, Options};
 use nearside_fsrlib::{Ask, Operation, Record, Session};
 use nearside_store::{File, FileOptions};
 
-/// Names, inodes and blocks that one command has read are not what they were once somebody else has written: here another volume, with
-/// the same inode numbers, in the place of the first.
+/// Names, inodes and blocks that one command has read are not what they were once somebody else has written:
+/// here another volume, with the same inode numbers, in the place of the first.
 #[test]
 fn beside_a_writer_nothing_that_was_read_is_relied_on() {
     let test = "beside_a_writer_nothing_that_was_read_is_relied_on";

@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Waker};
 
 use nearside_fsview::{Error, Source};
 
-/// Blocks that one input may ask for. The volumes have a twentieth of that: whoever asks for more is in a loop.
+/// Blocks that one input may ask for. The volumes have a twentieth of that:
+/// whoever asks for more is in a loop.
 const ASKS_MAX: u32 = 500_000;
 
 /// A source in memory.

@@ -1,8 +1,10 @@
-//! Data pointers: one command, right but for where it says that its data lie. A plain reading of the specification says
-//! which bytes it names (`named`); the drive must agree, move exactly these, and nothing else may change.
+//! Data pointers: one command, right but for where it says that its data lie. A plain reading
+//! of the specification says which bytes it names (`named`); the drive must agree, move
+//! exactly these, and nothing else may change.
 //!
 //! ```text
-//! 0 command u8: read, write, compare, deallocate   1 PSDT u8   2 blocks less one u8 (deallocate: ranges)   3 first block u8
+//! 0 command u8: read, write, compare, deallocate   1 PSDT u8
+//! 2 blocks less one u8 (deallocate: ranges)   3 first block u8
 //! 4.. zeros   8 PRP 1, or the descriptor's address u64   16 PRP 2, or its length and identifier u64
 //! 24.. data memory from its beginning: lists, segments, ranges
 //! ```
@@ -169,8 +171,8 @@ fn named(memory: &[u8], entry: &SubmissionEntry, len: usize, from_host: bool) ->
     }
 }
 
-/// Base 2.0, 4.1.1: the first entry may begin within a page, the second is a page or a list, a full list's last entry
-/// leads to the next.
+/// Base 2.0, 4.1.1: the first entry may begin within a page, the second is a page or a list,
+/// a full list's last entry leads to the next.
 fn prp(memory: &[u8], prp1: u64, prp2: u64, len: usize) -> Option<Vec<Piece>> {
     let page = |iova: u64, len: usize| place(iova, len).map(|at| Piece::Memory(at, len));
     let aligned = |iova: u64| iova.is_multiple_of(PAGE as u64);
@@ -209,8 +211,9 @@ fn prp(memory: &[u8], prp1: u64, prp2: u64, len: usize) -> Option<Vec<Piece>> {
     Some(pieces)
 }
 
-/// Base 2.0, 4.1.2: data blocks and bit buckets; a segment's last descriptor may lead to the next. More than is wanted may
-/// be described, less not; of descriptors a command may have 4096, as they are fetched: by pages.
+/// Base 2.0, 4.1.2: data blocks and bit buckets; a segment's last descriptor may lead to
+/// the next. More than is wanted may be described, less not; of descriptors a command may
+/// have 4096, as they are fetched: by pages.
 fn sgl(memory: &[u8], first: SglDescriptor, len: usize, from_host: bool) -> Option<Vec<Piece>> {
     let mut pieces = Vec::new();
     let mut left = len;
@@ -271,7 +274,8 @@ fn sgl(memory: &[u8], first: SglDescriptor, len: usize, from_host: bool) -> Opti
     }
 }
 
-/// Right pointers of every form: one page, two, lists, chained lists; data blocks, buckets, segments that lead on.
+/// Right pointers of every form: one page, two, lists, chained lists;
+/// data blocks, buckets, segments that lead on.
 pub fn seeds() -> Vec<Vec<u8>> {
     let page = |nr: u64| DATA + nr * PAGE as u64;
     let seed = |command: u8, psdt: u8, blocks: u8, first: u64, second: u64, memory: &[(usize, Vec<u8>)]| {

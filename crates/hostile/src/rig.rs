@@ -1,7 +1,9 @@
-//! A drive and a host that writes raw submission entries. One rig serves many inputs: [`Rig::renew`] resets the controller
-//! and puts memory and store back to what they were, so that an input meets the same drive as on its own.
+//! A drive and a host that writes raw submission entries. One rig serves many inputs:
+//! [`Rig::renew`] resets the controller and puts memory and store back to what they were, so that
+//! an input meets the same drive as on its own.
 //!
-//! The host's memory: queues at [`QUEUES`], everything else at [`DATA`], and behind it a region whose mapping was taken away.
+//! The host's memory: queues at [`QUEUES`], everything else at [`DATA`],
+//! and behind it a region whose mapping was taken away.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -152,7 +154,8 @@ impl Rig {
         doorbell.store(self.tails[usize::from(queue)], Ordering::Release);
     }
 
-    /// Steps until nothing happens any more; time goes on to whatever the drive waits for, up to `limit_ns` from now.
+    /// Steps until nothing happens any more;
+    /// time goes on to whatever the drive waits for, up to `limit_ns` from now.
     pub fn settle(&mut self, limit_ns: u64) {
         let end = self.now + limit_ns;
         for _ in 0..1_000_000 {

@@ -1,5 +1,5 @@
-//! Patterns, options, a file and its cutting, all of any bytes: the search agrees with its naive twin, and a search that is
-//! interrupted by a full sink goes on where it was.
+//! Patterns, options, a file and its cutting, all of any bytes: the search agrees with its naive twin, and a
+//! search that is interrupted by a full sink goes on where it was.
 
 use nearside_ndp::naive::{self, Events};
 use nearside_ndp::{Answer, Flow, Position, Search, SearchOptions, Searcher};

@@ -12,7 +12,8 @@ use crate::patched::{Patched, now};
 pub enum Kind {
     /// A superblock; for ext the descriptors of its groups as well.
     Superblock,
-    /// What an F2FS volume is opened by, and where its nodes are: checkpoints, summaries, the node address table.
+    /// What an F2FS volume is opened by, and where its nodes are:
+    /// checkpoints, summaries, the node address table.
     Checkpoint,
     /// An inode.
     Inode,

@@ -1,10 +1,12 @@
 //! Both ends of an attached drive's socket.
 //!
-//! `socket_peer`: what someone who connects sends, to the server's own loop over a real drive. First byte: bit 0 the peer is
-//! not trusted, bit 1 it hangs up in the middle of what it is told. The rest is what it sends.
+//! `socket_peer`: what someone who connects sends, to the server's own loop over a real
+//! drive. First byte: bit 0 the peer is not trusted, bit 1 it hangs up in the middle of
+//! what it is told. The rest is what it sends.
 //!
-//! `drive_reply`: what a drive answers, to FSRLib. First byte: bit 0 through a socket, bits 1 and 2 the route; second: the
-//! question. Then, through a socket, all that the drive sends; else replies, each after its length as u16.
+//! `drive_reply`: what a drive answers, to FSRLib. First byte: bit 0 through a socket, bits 1
+//! and 2 the route; second: the question. Then, through a socket, all that the drive sends;
+//! else replies, each after its length as u16.
 
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
@@ -88,8 +90,9 @@ const UID: u32 = 1000;
 /// Most that is told to one peer.
 const TOLD_MAX: usize = 4 << 20;
 
-/// Runs an input of `socket_peer`: each request is answered by one reply of at most the room asked for, in order; a peer
-/// without privilege gets no blocks and no answer in another's name; a frame that is none ends it.
+/// Runs an input of `socket_peer`: each request is answered by one reply of at most the
+/// room asked for, in order; a peer without privilege gets no blocks and no answer in
+/// another's name; a frame that is none ends it.
 pub fn peer(input: &[u8]) {
     let Some((&how, sent)) = input.split_first() else { return };
     let trusted = how & 1 == 0;

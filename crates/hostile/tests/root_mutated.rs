@@ -1,9 +1,9 @@
-//! Mutated metadata of ext volumes, checksums made right again: what the view answers is what the machine's kernel answers on a
-//! read-only mount of the same bytes. Either may refuse where the other answers, for reasons that are listed here one by one; two
-//! different answers are a failure.
+//! Mutated metadata of ext volumes, checksums made right again: what the view answers is what the machine's
+//! kernel answers on a read-only mount of the same bytes. Either may refuse where the other answers, for
+//! reasons that are listed here one by one; two different answers are a failure.
 //!
-//! A seeded sample by default; `MUTATIONS=20000 cargo test -p nearside-hostile --test root_mutated` for a longer run, `MUTATIONS_SEED=7`
-//! for another.
+//! A seeded sample by default; `MUTATIONS=20000 cargo test -p nearside-hostile --test root_mutated` for a
+//! longer run, `MUTATIONS_SEED=7` for another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -34,26 +34,32 @@ const NAMES: usize = 80;
 
 /// What is refused here and answered by the kernel: each with its reason.
 const STRICTER: &[(&str, &str)] = &[
-    // The kernel leaves out the names of a directory's bad block, logs that, and goes on: the list looks whole and is not.
+    // The kernel leaves out the names of a directory's bad block, logs that, and goes on:
+    // the list looks whole and is not.
     ("list", "directory, inode"),
-    // Names with a slash end the kernel's listing with an error; those with a NUL are cut, and two names then look alike.
+    // Names with a slash end the kernel's listing with an error;
+    // those with a NUL are cut, and two names then look alike.
     ("list", "an entry has"),
     // One look-up is answered from a hash tree in which another's name would not be found.
     ("lookup", "directory, inode"),
     ("stat", "directory, inode"),
-    // One pointer of a block of them leads out of the volume: the kernel looks at the others only where it has not read the block before.
+    // One pointer of a block of them leads out of the volume:
+    // the kernel looks at the others only where it has not read the block before.
     ("content", "a pointer to block"),
 ];
 
 /// What is answered here and refused by the kernel.
 const LOOSER: &[(&str, &str)] = &[
-    // A file's blocks among a group's bitmaps or inodes, which only its descriptor tells (see `fsview::ext`, `holds`): asked for again below.
+    // A file's blocks among a group's bitmaps or inodes, which only its descriptor tells (see `fsview::ext`,
+    // `holds`): asked for again below.
     ("content", IN_ZONE),
     ("list", IN_ZONE),
     ("lookup", IN_ZONE),
-    // The kernel lists an indexed directory along its index. Its blocks are read here in order, their checksums verified.
+    // The kernel lists an indexed directory along its index.
+    // Its blocks are read here in order, their checksums verified.
     ("list", "errno 117 along an index"),
-    // A directory that an entry below it names: walks end there (`Retriever`'s trees remember their ancestors).
+    // A directory that an entry below it names:
+    // walks end there (`Retriever`'s trees remember their ancestors).
     ("lookup", "errno 40"),
     // A flag of a verified file, and a kernel without fs-verity.
     ("content", "errno 95"),
@@ -330,8 +336,8 @@ impl Compared {
         None
     }
 
-    /// Names of one directory. The kernel lists an indexed directory along its index, this reader all of its blocks in order: of a damaged
-    /// index the kernel's list is short, or has names twice.
+    /// Names of one directory. The kernel lists an indexed directory along its index, this reader all of its
+    /// blocks in order: of a damaged index the kernel's list is short, or has names twice.
     fn lists(&mut self, path: &[u8], names: &BTreeSet<Vec<u8>>, others: &BTreeSet<Vec<u8>>) {
         if names == others {
             return;
@@ -475,7 +481,8 @@ impl Drop for Mounted<'_> {
             let mut umount = Command::new("umount");
             umount.args(flag).arg(self.0).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
         };
-        // Where its root is damaged, umount may know it by no name: then it is asked of the kernel whether it is there.
+        // Where its root is damaged, umount may know it by no name:
+        // then it is asked of the kernel whether it is there.
         let mounts = || fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let there = || mounts().contains(&format!(" {} ", self.0.display()));
         assert!(gone(&[]) || gone(&["-l"]) || !there(), "{} stays mounted", self.0.display());
@@ -504,7 +511,8 @@ fn mutated_volumes_are_answered_as_by_the_kernel() {
         let mut bytes = Vec::new();
         let whole = source.get(0, image.bytes.len()).unwrap();
         (&whole[..]).read_to_end(&mut bytes).unwrap();
-        // Names of its own: another's mount namespace may keep the last one's mount, and its blocks, for a while.
+        // Names of its own: another's mount namespace may keep the last one's mount, and its blocks,
+        // for a while.
         let (file, mount) = (dir.path().join(format!("image-{nr}")), dir.path().join(format!("mount-{nr}")));
         fs::write(&file, &bytes).unwrap();
         fs::create_dir(&mount).unwrap();

@@ -1,4 +1,5 @@
-//! This machine's costs, and the completion paths by the model fed with them beside the same measured: 4 KiB reads over a device time.
+//! This machine's costs, and the completion paths by the model fed with them beside the same measured:
+//! 4 KiB reads over a device time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,21 +1,21 @@
 //! The costs of this machine's host software, for the model of the host's CPUs in `nearside-sim`.
 //!
-//! What is measured: our driver's submission and completion; raising an eventfd, waiting on one, the wake-up with its switch on
-//! one core; the wake-up from another core. What the parameters are made of:
+//! What is measured: our driver's submission and completion; raising an eventfd, waiting on one, the wake-up
+//! with its switch on one core; the wake-up from another core. What the parameters are made of:
 //!
 //! | parameter | here |
 //! | --- | --- |
-//! | `submit`, `complete` | the driver's queue pair: entry and doorbell; phase tag and buffer. No system call |
+//! | `submit`, `complete` | the queue pair: entry and doorbell; phase tag and buffer. No system call |
 //! | `queue` | one signal to the submission context |
 //! | `context` | switch to it, its wait returns, submission |
 //! | `delivery` | wake-up from another core, less switch and return, which are the handler's |
 //! | `handler` | switch to it, its wait returns, completion |
 //! | `wake` | one signal to the caller |
 //! | `back` | the caller's wait returns |
-//! | `switch`, `resume` | the wake-up's switch: the driver's contexts are threads, so that even a lone caller is switched back to from one |
+//! | `switch`, `resume` | the wake-up's switch: even a lone caller is switched back to from a thread |
 //!
-//! Idle states are within `delivery`: the other core sleeps while the wake-up is measured. The slice is Linux's default, not
-//! measured.
+//! Idle states are within `delivery`: the other core sleeps while the wake-up is measured.
+//! The slice is Linux's default, not measured.
 
 use nearside_clock::{Clock, TscClock};
 use nearside_device::Config;
@@ -44,8 +44,9 @@ pub struct Calibration {
 /// EEVDF's base slice on a machine of several cores, in nanoseconds.
 const SLICE_NS: u64 = 3_000_000;
 
-/// Measures this machine, in about a second with [`Effort::FAST`]. With one core there is no other to wake from: the interrupt's delivery
-/// is then taken to be one signal. `environment` is the machine's, from [`Environment::gather`].
+/// Measures this machine, in about a second with [`Effort::FAST`]. With one core there is no
+/// other to wake from: the interrupt's delivery is then taken to be one signal. `environment` is
+/// the machine's, from [`Environment::gather`].
 ///
 /// # Errors
 /// What the machine does not give: threads, memory, eventfds.

@@ -1,8 +1,9 @@
-//! FAST'12's two completion paths and the hybrid over a device time: response times, and CPU time per command split into
-//! user, system and spinning.
+//! FAST'12's two completion paths and the hybrid over a device time: response times, and CPU time per command
+//! split into user, system and spinning.
 //!
-//! One drive on one core, the caller (and the asynchronous path's context) on the other. The policies take turns in
-//! short rounds on the same queue pair, so that what the machine does meanwhile falls on all of them.
+//! One drive on one core, the caller (and the asynchronous path's context) on the other.
+//! The policies take turns in short rounds on the same queue pair, so that what the
+//! machine does meanwhile falls on all of them.
 
 use nearside_clock::TscClock;
 use nearside_device::Config;
@@ -28,8 +29,8 @@ const PIECE: usize = 1 << 20;
 pub struct Cost {
     /// Response times in nanoseconds, sorted.
     pub latencies_ns: Vec<u64>,
-    /// CPU nanoseconds per command in user mode, spinning taken off. The caller's and the asynchronous context's; the
-    /// drive's own are not counted, as a device's are not.
+    /// CPU nanoseconds per command in user mode, spinning taken off. The caller's and the asynchronous
+    /// context's; the drive's own are not counted, as a device's are not.
     pub user_ns: f64,
     /// In the kernel.
     pub system_ns: f64,
@@ -82,7 +83,8 @@ pub struct Bench<M: Medium> {
 }
 
 impl<M: Medium> Bench<M> {
-    /// Starts the drive on the first core; the caller is pinned to the second. It has queue pairs for others beside.
+    /// Starts the drive on the first core; the caller is pinned to the second.
+    /// It has queue pairs for others beside.
     pub fn new(medium: M) -> Result<Bench<M>, Failure> {
         let clock = TscClock::new();
         pin(0);
@@ -122,8 +124,8 @@ impl<M: Medium> Bench<M> {
         self.io.controller()
     }
 
-    /// `count` random reads of `bytes` by a policy, one at a time; what they cost is added to `cost` (whose CPU figures
-    /// are then of the last round).
+    /// `count` random reads of `bytes` by a policy, one at a time; what they cost is added to `cost` (whose
+    /// CPU figures are then of the last round).
     pub fn round(
         &mut self,
         policy: Policy,
@@ -181,7 +183,8 @@ pub fn rounds<M: Medium>(
     Ok(costs)
 }
 
-/// Measures the policies one after another, all rounds of a policy in one; the CPU figures are means over the rounds.
+/// Measures the policies one after another, all rounds of a policy in one;
+/// the CPU figures are means over the rounds.
 pub fn compare<M: Medium>(
     bench: &mut Bench<M>,
     bytes: usize,

@@ -1,5 +1,5 @@
-//! The trees that the demo's volumes hold: DAC'23's kind of dataset (IV-C: deep directories of 50 to 60 entries), and
-//! a real tree of the machine.
+//! The trees that the demo's volumes hold: DAC'23's kind of dataset (IV-C: deep directories of 50 to 60
+//! entries), and a real tree of the machine.
 
 use std::fs;
 use std::io::{self, Write};
@@ -74,7 +74,8 @@ pub fn write_deep(root: &Path, shape: Shape, seed: u64, mut tick: impl FnMut(u64
     Ok(written)
 }
 
-/// A deep tree as DAC'23 (IV-C) has it: directories, one in the other, each with 50 to 60 sub-directories and files.
+/// A deep tree as DAC'23 (IV-C) has it: directories, one in the other,
+/// each with 50 to 60 sub-directories and files.
 #[derive(Clone, Debug)]
 pub struct Chain {
     /// Directories.
@@ -94,8 +95,8 @@ impl Chain {
     }
 }
 
-/// Writes a chain below `root`, from the top down: so an F2FS made of it numbers its inodes. The same seed writes the same bytes. No file's
-/// text holds the [`NEEDLE`] but in its last line.
+/// Writes a chain below `root`, from the top down: so an F2FS made of it numbers its inodes. The same seed
+/// writes the same bytes. No file's text holds the [`NEEDLE`] but in its last line.
 pub fn write_chain(root: &Path, shape: &Chain, seed: u64) -> io::Result<()> {
     let mut rng = Rng(seed);
     for depth in 1..=shape.depth {
@@ -123,7 +124,8 @@ pub fn write_chain(root: &Path, shape: &Chain, seed: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies documentation or headers of the machine to `root/real`, up to `limit` bytes: regular files only, in byte order of names.
+/// Copies documentation or headers of the machine to `root/real`, up to `limit` bytes:
+/// regular files only, in byte order of names.
 pub fn write_real(root: &Path, limit: u64) -> io::Result<Written> {
     let source = ["/usr/share/doc", "/usr/include", "/usr/share/perl", "/etc"]
         .into_iter()

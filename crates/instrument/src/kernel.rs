@@ -60,8 +60,9 @@ pub enum Locating {
     Fiemap,
 }
 
-/// Time per path until the kernel has located it, in nanoseconds, each asked once. Warm: all of them asked once before. Cold: the kernel's
-/// caches dropped before (needs root), so that it reads the mount's blocks again.
+/// Time per path until the kernel has located it, in nanoseconds, each asked once. Warm:
+/// all of them asked once before. Cold: the kernel's caches dropped before (needs root),
+/// so that it reads the mount's blocks again.
 pub fn locate_ns(paths: &[PathBuf], by: Locating, warm: bool) -> io::Result<f64> {
     let each = || -> io::Result<()> {
         for path in paths {
@@ -83,7 +84,8 @@ pub fn locate_ns(paths: &[PathBuf], by: Locating, warm: bool) -> io::Result<f64>
     Ok(start.elapsed().as_nanos() as f64 / paths.len().max(1) as f64)
 }
 
-/// How long `rg -c` with one thread takes over a file or tree, and how many lines it counts. `None` without ripgrep.
+/// How long `rg -c` with one thread takes over a file or tree, and how many lines it counts.
+/// `None` without ripgrep.
 pub fn ripgrep(pattern: &str, at: &Path) -> io::Result<Option<(Duration, u64)>> {
     let Some(rg) = tool("rg") else { return Ok(None) };
     let start = Instant::now();

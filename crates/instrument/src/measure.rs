@@ -1,4 +1,5 @@
-//! How a curve is measured: closed loops at queue depths, then a [`sweep`] of offered load up to what the target carries.
+//! How a curve is measured: closed loops at queue depths, then a [`sweep`] of
+//! offered load up to what the target carries.
 
 use nearside_loadgen::sweep::{Sweep, sweep};
 use nearside_loadgen::{Arrivals, Generator, Outcome, Plan, Workload};

@@ -1,5 +1,6 @@
-//! The page with the pictures of Proc. IEEE 2017: response time against load (Fig. 8), latency (Fig. 7), IOPS at queue depth (Fig. 5);
-//! percentile spectrum, response time over time, CPU per I/O; and the tables behind them.
+//! The page with the pictures of Proc. IEEE 2017: response time against load (Fig. 8),
+//! latency (Fig. 7), IOPS at queue depth (Fig. 5); percentile spectrum, response time over
+//! time, CPU per I/O; and the tables behind them.
 
 use nearside_loadgen::Summary;
 use nearside_loadgen::summary::Times;
@@ -112,7 +113,8 @@ fn bars(page: &mut Page, curves: &[Curve]) {
     page.grouped_bars("Response time at the lowest load, as Fig. 7", &Axis::log(RESPONSE), &parts, &bars);
 }
 
-/// Names that fit below bars, one for each curve: without what all of them begin and end with, where they are too long.
+/// Names that fit below bars, one for each curve:
+/// without what all of them begin and end with, where they are too long.
 fn short_names(curves: &[Curve]) -> Vec<String> {
     let room = (84 / curves.len().max(1)).max(6);
     let names: Vec<&str> = curves.iter().map(|curve| curve.name.as_str()).collect();

@@ -1,5 +1,5 @@
-//! What goes before measuring, as the SNIA Performance Test Specification has it: the target is written twice over, then works in rounds
-//! until it is steady. Nothing of it is measured.
+//! What goes before measuring, as the SNIA Performance Test Specification has it: the target is written twice
+//! over, then works in rounds until it is steady. Nothing of it is measured.
 
 use nearside_loadgen::steady::{MOST_ROUNDS, Verdict, until_steady};
 use nearside_loadgen::{Arrivals, Plan, Workload, steady};
@@ -51,7 +51,8 @@ pub fn precondition(runner: &mut dyn Runner, workload: &Workload, watch: Watch<'
     point.first_error().map_or(Ok(()), Err)
 }
 
-/// Rounds of the workload in a closed loop at a queue depth, each so long, until they are steady, fail or are stopped.
+/// Rounds of the workload in a closed loop at a queue depth, each so long, until they are steady,
+/// fail or are stopped.
 ///
 /// # Errors
 /// What is wrong with the plan.

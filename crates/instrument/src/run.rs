@@ -50,8 +50,8 @@ pub struct Real {
 }
 
 impl Real {
-    /// On an open target of that name. Measures the generator's own cost first. `stop` ends the run that is under way, whose
-    /// measurements so far count.
+    /// On an open target of that name. Measures the generator's own cost first. `stop` ends the run that is
+    /// under way, whose measurements so far count.
     #[must_use]
     pub fn new(
         target: String,
@@ -71,7 +71,8 @@ impl Real {
         &self.open
     }
 
-    /// Writes the range of a workload once from begin to end, so that no read finds a page that was never written.
+    /// Writes the range of a workload once from begin to end,
+    /// so that no read finds a page that was never written.
     ///
     /// # Errors
     /// What is wrong with the plan, or the first error of the target.

@@ -1,4 +1,5 @@
-//! Runs in simulated time: a medium behind a whole drive with its driver, or alone. The same seed, the same bytes.
+//! Runs in simulated time: a medium behind a whole drive with its driver, or alone.
+//! The same seed, the same bytes.
 //!
 //! `stop` ends a curve between two runs.
 
@@ -30,8 +31,8 @@ pub struct Simulated {
 const DEPTH: u16 = 1024;
 
 impl Simulated {
-    /// A drive of `capacity` bytes over `medium`, without payload, with its driver; operations of up to `bytes`.
-    /// The application has each completion `software_ns` after the driver.
+    /// A drive of `capacity` bytes over `medium`, without payload, with its driver; operations of up to
+    /// `bytes`. The application has each completion `software_ns` after the driver.
     ///
     /// # Errors
     /// Why there can be no such drive.
@@ -60,7 +61,8 @@ impl Simulated {
     /// Runs of [`Simulated::prepare`]: those after it take seeds from this number on.
     pub const PREPARING: u64 = 2;
 
-    /// Prepares the drive as ACT does: all of it written in large blocks; and on, until a flash drive collects as it will.
+    /// Prepares the drive as ACT does: all of it written in large blocks;
+    /// and on, until a flash drive collects as it will.
     ///
     /// # Errors
     /// Those of [`Runner::run`].

@@ -1,4 +1,5 @@
-//! Curves and runs as tables for a terminal. A `?` stands behind a percentile that fewer than ten samples lie beyond.
+//! Curves and runs as tables for a terminal.
+//! A `?` stands behind a percentile that fewer than ten samples lie beyond.
 
 use std::fmt::Write as _;
 

@@ -2,13 +2,15 @@
 //!
 //! ```text
 //! TARGET = ENGINE ":" PATH | REMOTE | STORE
-//! ENGINE = "uring" | "uring-iopoll" | "uring-hybrid" | "pread" | "mmap"      a file or block device by the host's own calls
-//! REMOTE = nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID                             a namespace of a target, by our own initiator
-//! STORE  = dram:1GiB, model:..., file:PATH, PATH, ...                        a drive in this process over that store
+//! ENGINE = "uring" | "uring-iopoll" | "uring-hybrid" | "pread" | "mmap"
+//!                                                      a file or block device by the host's own calls
+//! REMOTE = nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID     a namespace of a target, by our own initiator
+//! STORE  = dram:1GiB, model:..., file:PATH, PATH, ...  a drive in this process over that store
 //! ```
 //!
-//! A file or block device is opened for reading only, unless the run writes; one that is used or not empty must then be given up by name. A
-//! plain path is what it is for the other commands: a drive in this process over it.
+//! A file or block device is opened for reading only, unless the run writes; one that is used
+//! or not empty must then be given up by name. A plain path is what it is for the other
+//! commands: a drive in this process over it.
 
 use std::any::Any;
 use std::fmt;
@@ -308,7 +310,8 @@ impl Open {
         let block_size = config.lba_size;
         let started = |source| OpenError::Drive { target: word.to_owned(), source };
         let driven = |source| OpenError::Driver { target: word.to_owned(), source };
-        // One page of list for each command beside its buffer, twice: a drive with a service has two queue pairs.
+        // One page of list for each command beside its buffer, twice:
+        // a drive with a service has two queue pairs.
         let depth = usize::from(needs.depth);
         let buffers = depth * (needs.bytes.next_power_of_two().max(4096) as usize + 2 * 8192);
         let driver_config = DriverConfig { pool_bytes: buffers + QUEUES, ..DriverConfig::default() };

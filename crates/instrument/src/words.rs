@@ -1,4 +1,5 @@
-//! Numbers as people say them: `4k`, `50k`, `30s`. In bytes a k is 1,024, as in fio; in operations per second it is 1,000.
+//! Numbers as people say them: `4k`, `50k`, `30s`. In bytes a k is 1,024, as in fio;
+//! in operations per second it is 1,000.
 
 use nearside_media::words::{size, split, time_ns};
 

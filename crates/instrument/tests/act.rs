@@ -57,7 +57,8 @@ fn every_second_is_a_slice_and_has_its_reads() {
 
 #[test]
 fn a_server_passes_until_it_is_full() {
-    // A multiple costs 1,000 reads of 10.15 us and 23.4 large ones of 22.8 us a second: 10.7 ms. 93 of them fill the second.
+    // A multiple costs 1,000 reads of 10.15 us and 23.4 large ones of 22.8 us a second: 10.7 ms.
+    // 93 of them fill the second.
     let find = |rule: &Rule| largest::<Infallible>(1, 400, |m| Ok(rule.judge(&run(m, 4, 10_000)))).unwrap();
     let standard = find(&Rule::standard());
     assert!((88..=94).contains(&standard.multiple), "{standard:?}");

@@ -36,7 +36,8 @@ fn the_knee_and_the_limit_are_found() {
     assert!((one.throughput - 100_000.0).abs() < 500.0, "{}", one.throughput);
     assert!(one.all.response.mean_ns < 10_100.0, "{}", one.all.response.mean_ns);
     assert_eq!(curve.loads.len(), 12);
-    // Random arrivals at one of eight units: power is greatest at half of what it can do (M/D/1: a little above).
+    // Random arrivals at one of eight units: power is greatest at half of what it can do (M/D/1:
+    // a little above).
     let knee = curve.knee.unwrap();
     assert!((350_000.0..650_000.0).contains(&knee), "{knee}");
     assert!(curve.carried().all(|point| point.summary.offered < 810_000.0));

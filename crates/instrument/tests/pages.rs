@@ -1,4 +1,5 @@
-//! The pages and tables of curves whose distribution is known, in simulated time, and the page of a certification; as Chromium shows them.
+//! The pages and tables of curves whose distribution is known, in simulated time, and the page of a
+//! certification; as Chromium shows them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use nearside_loadgen::engine::null::Null;
 use nearside_loadgen::run::simulated;
 use nearside_loadgen::{Arrivals, Plan, Rw, Summary, Workload};
 
-/// A device with eight places, each busy for `service_ns`; one operation in a thousand takes twenty times as long.
+/// A device with eight places, each busy for `service_ns`;
+/// one operation in a thousand takes twenty times as long.
 fn device(service_ns: u64) -> Null {
     let (mut free_at, mut count) = ([0u64; 8], 0u64);
     Null::with_service(512, move |io, now| {

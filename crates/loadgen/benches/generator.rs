@@ -1,8 +1,9 @@
-//! The generator's own cost with the engine that does nothing, the rate that an open loop holds on one core, and its times of a file
-//! beside fio's.
+//! The generator's own cost with the engine that does nothing, the rate that an open loop holds on one core,
+//! and its times of a file beside fio's.
 //!
-//! `cargo bench -p nearside-loadgen --bench generator` for figures; run without `--bench`, as `cargo test` does, it makes a small
-//! run. `FAST=1` shortens. `NEARSIDE_RECORD_FILE` names a file to which figures are added as JSON lines.
+//! `cargo bench -p nearside-loadgen --bench generator` for figures; run without `--bench`, as
+//! `cargo test` does, it makes a small run. `FAST=1` shortens. `NEARSIDE_RECORD_FILE` names a file
+//! to which figures are added as JSON lines.
 
 #[path = "../tests/beside_fio/mod.rs"]
 mod beside_fio;
@@ -93,7 +94,8 @@ fn open_loop(figures: &mut Vec<Figure>, rounds: usize, ns: u64, clock: &TscClock
         for _ in 0..rounds {
             let ran = real(&plan(arrivals, ns), &mut Null::new(128), clock, Pace::default()).unwrap();
             let stream = &ran.outcome.streams[0];
-            // What was due is drawn; what ended in the window must be that, less what is in flight at its end.
+            // What was due is drawn; what ended in the window must be that,
+            // less what is in flight at its end.
             reached.push(stream.ended_within as f64 / stream.offered as f64 * 100.0);
             medians.push(ran.outcome.both().response.percentile(50.0).ns as f64);
         }

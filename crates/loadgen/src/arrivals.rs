@@ -38,8 +38,9 @@ impl Arrivals {
 
 /// The due times of one open-loop stream, in nanoseconds from its start, one after another.
 ///
-/// Kept to 2^-20 ns, so that rounding adds up to nothing: a rate is held exactly over any time. With a ramp the rate rises in a straight
-/// line from 0 over its length: a process without one is stretched in time, which for a Poisson process is exact.
+/// Kept to 2^-20 ns, so that rounding adds up to nothing: a rate is held exactly over any time. With a ramp
+/// the rate rises in a straight line from 0 over its length: a process without one is stretched in time,
+/// which for a Poisson process is exact.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     random: Random,
@@ -75,7 +76,8 @@ impl Schedule {
         if self.ramp_ns == 0 {
             return plain;
         }
-        // With the rate r*t/R before R, n = t*t/(2R) arrivals' worth of plain time have passed at t; after it n = t - R/2.
+        // With the rate r*t/R before R, n = t*t/(2R) arrivals' worth of plain time have passed at t;
+        // after it n = t - R/2.
         if plain < self.ramp_ns / 2 {
             (2.0 * self.ramp_ns as f64 * plain as f64).sqrt() as u64
         } else {

@@ -12,7 +12,8 @@ use crate::workload::{Rw, Workload};
 /// The generator's own cost on this machine, now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GeneratorCost {
-    /// Nanoseconds for one operation from its start to its histogram, clock readings included, as fast as it goes.
+    /// Nanoseconds for one operation from its start to its histogram, clock readings included,
+    /// as fast as it goes.
     pub ns_per_io: f64,
 }
 

@@ -1,8 +1,9 @@
 //! fio's job files, for the words that apply here.
 //!
-//! A job is one stream; several jobs run side by side, as in fio. A word that means something else here, or nothing, is a warning that
-//! names it; a word that this does not know is an error with its line: none is passed over in silence. Numbers have fio's meaning (with
-//! its default `kb_base=1024`: `k` is 1,024 and `ki` is 1,000; times are seconds without a unit).
+//! A job is one stream; several jobs run side by side, as in fio. A word that means something else here, or
+//! nothing, is a warning that names it; a word that this does not know is an error with its line: none is
+//! passed over in silence. Numbers have fio's meaning (with its default `kb_base=1024`: `k` is 1,024 and `ki`
+//! is 1,000; times are seconds without a unit).
 
 use crate::arrivals::Arrivals;
 use crate::plan::{Plan, Stream};

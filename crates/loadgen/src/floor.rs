@@ -1,7 +1,8 @@
 //! Floors: what the machine itself costs, measured in the same run as the figures that stand beside them.
 //!
 //! Each function measures one thing several times and gives a [`Figure`]. They take the cores to use; they
-//! start threads of their own and leave the caller's thread where it was. What a machine cannot show (two cores on a machine of one) is `None`.
+//! start threads of their own and leave the caller's thread where it was. What a machine cannot show (two
+//! cores on a machine of one) is `None`.
 
 use crate::record::Figure;
 use nearside_clock::{Clock, TscClock};
@@ -99,7 +100,8 @@ pub fn counter_read(effort: Effort) -> Figure {
     each(effort, "counter read", || _ = black_box(tsc::read()))
 }
 
-/// Offsets of the two words: each on a line of its own, and not on neighbouring lines, which some CPUs fetch in pairs.
+/// Offsets of the two words: each on a line of its own, and not on neighbouring lines,
+/// which some CPUs fetch in pairs.
 const PING: usize = 0;
 const PONG: usize = 1024;
 
@@ -203,9 +205,9 @@ pub fn wake_up(effort: Effort, core: usize, other: usize) -> io::Result<Option<F
     Ok(Some(Figure::of(name, "ns", &runs)))
 }
 
-/// What a thread pays to wake another and to be woken, on one core, by eventfds: raising one that nobody waits on; waiting for one
-/// that is raised already; and what a wake-up with the switch to the woken thread takes beside these two, as half a round trip between
-/// two threads less both calls. In this order.
+/// What a thread pays to wake another and to be woken, on one core, by eventfds: raising one that nobody
+/// waits on; waiting for one that is raised already; and what a wake-up with the switch to the woken thread
+/// takes beside these two, as half a round trip between two threads less both calls. In this order.
 ///
 /// # Errors
 /// Where threads or eventfds cannot be had, or a wake-up is lost.
@@ -265,8 +267,8 @@ pub fn switch(effort: Effort, core: usize) -> io::Result<[Figure; 3]> {
     asked?
 }
 
-/// Copies of 4 KiB and 512 B from random places to a hot buffer: one after another as fast as they go, and each only when
-/// the one before is done.
+/// Copies of 4 KiB and 512 B from random places to a hot buffer: one after another as fast as they go, and
+/// each only when the one before is done.
 ///
 /// # Errors
 /// Where memory cannot be had.
@@ -304,8 +306,8 @@ pub fn copies(effort: Effort) -> io::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Reading and copying memory beyond the caches, in GB/s of bytes read: a scan, memcpy from memory to memory, and pieces of
-/// 128 KiB copied to a hot buffer (how near-data work gets its bytes).
+/// Reading and copying memory beyond the caches, in GB/s of bytes read: a scan, memcpy from memory to memory,
+/// and pieces of 128 KiB copied to a hot buffer (how near-data work gets its bytes).
 #[must_use]
 pub fn bandwidths(effort: Effort) -> Vec<Figure> {
     let clock = TscClock::new();

@@ -1,8 +1,9 @@
 //! The generator: a state machine that starts operations when they are due and takes their times.
 //!
-//! A runner calls [`Generator::step`] with the time and an engine until it is [`Wake::Over`]; real and simulated time differ in the
-//! runner only. In an open loop arrivals are drawn beforehand and none is ever skipped: where the engine is full or the thread was
-//! held up, operations start late, and their response time runs from when they were due (no coordinated omission).
+//! A runner calls [`Generator::step`] with the time and an engine until it is [`Wake::Over`]; real and
+//! simulated time differ in the runner only. In an open loop arrivals are drawn beforehand and none is ever
+//! skipped: where the engine is full or the thread was held up, operations start late, and their response
+//! time runs from when they were due (no coordinated omission).
 //!
 //! A step starts at most one operation, so that each is dated by a time of its own.
 
@@ -25,8 +26,8 @@ pub enum Wake {
     Now,
     /// Nothing happens before this time.
     At(Nanos),
-    /// Something in flight may end at any time: poll, or let the engine wait, until the time at the latest (`None`: no operation
-    /// is due before one ends).
+    /// Something in flight may end at any time: poll, or let the engine wait, until the time at the latest
+    /// (`None`: no operation is due before one ends).
     Poll(Option<Nanos>),
     /// The run has ended.
     Over,
@@ -78,7 +79,8 @@ pub struct Generator {
     from: Nanos,
     /// Nothing is due from here on.
     until: Nanos,
-    /// The end of the time in which operations were due: earlier where their number bounds the run and they were sent late.
+    /// The end of the time in which operations were due:
+    /// earlier where their number bounds the run and they were sent late.
     due_until: Nanos,
     /// Operations still to be measured.
     left: u64,
@@ -377,7 +379,8 @@ impl Generator {
         self.stopping = true;
     }
 
-    /// What was measured. A run that is not over yet is taken as it stands; its window ends with the last operation that ended.
+    /// What was measured. A run that is not over yet is taken as it stands;
+    /// its window ends with the last operation that ended.
     #[must_use]
     pub fn outcome(self) -> Outcome {
         let until = if self.stopping { self.until } else { self.until.min(self.last) };

@@ -42,8 +42,8 @@ impl Latency {
         Self { histogram }
     }
 
-    /// Adds a time. In an open loop it runs from when the operation was due, not from when it was sent: else a stall hides
-    /// what waited behind it (coordinated omission).
+    /// Adds a time. In an open loop it runs from when the operation was due, not from when it was sent: else
+    /// a stall hides what waited behind it (coordinated omission).
     #[inline]
     pub fn record(&mut self, ns: u64) {
         self.histogram.saturating_record(ns);
@@ -116,8 +116,8 @@ impl Latency {
         self.histogram.value_at_quantile((rank.min(count) as f64 - 0.5) / count as f64)
     }
 
-    /// [`PERCENTILES`], less those that too few samples were taken for: a percentile whose rank is that of the last sample is only the
-    /// longest time under another name.
+    /// [`PERCENTILES`], less those that too few samples were taken for: a percentile whose rank is that of
+    /// the last sample is only the longest time under another name.
     #[must_use]
     pub fn percentiles(&self) -> Vec<Percentile> {
         let rests_on = |percent: f64| self.count() as f64 * (100.0 - percent) / 100.0;

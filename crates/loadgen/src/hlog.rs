@@ -1,4 +1,5 @@
-//! HdrHistogram logs (`.hlog`), which the reference tools read: one interval for each slice of a run, histograms in V2 compressed form.
+//! HdrHistogram logs (`.hlog`), which the reference tools read:
+//! one interval for each slice of a run, histograms in V2 compressed form.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime};
@@ -17,7 +18,8 @@ pub struct HlogError(String);
 /// The reference tools show times in milliseconds: values are nanoseconds.
 const NS_PER_MS: f64 = 1e6;
 
-/// Writes response times slice by slice; a run of several streams has a tag for each. `began` is the date of the window's begin.
+/// Writes response times slice by slice; a run of several streams has a tag for each.
+/// `began` is the date of the window's begin.
 ///
 /// # Errors
 /// The writer's.

@@ -1,9 +1,10 @@
 //! Confidence intervals of percentiles, free of any assumption on the distribution.
 //!
-//! Of `n` independent samples the number beyond the true percentile `p` is binomial with `n` and `1 - p`, whatever is measured. The
-//! interval between two order statistics therefore covers the true percentile with a chance that the binomial gives (e.g. Hahn and
-//! Meeker, "Statistical Intervals", 5.2). Response times under load are not independent: what waits behind one stall is slow
-//! together, and the true interval is then wider.
+//! Of `n` independent samples the number beyond the true percentile `p` is binomial with `n` and
+//! `1 - p`, whatever is measured. The interval between two order statistics therefore covers the
+//! true percentile with a chance that the binomial gives (e.g. Hahn and Meeker, "Statistical
+//! Intervals", 5.2). Response times under load are not independent: what waits behind one stall is
+//! slow together, and the true interval is then wider.
 
 /// The level of every interval here, in per cent.
 pub const LEVEL: f64 = 95.0;
@@ -14,7 +15,8 @@ const EXACT: f64 = 4_000.0;
 /// The normal distribution's quantile at 1 - [`TAIL`].
 const Z: f64 = 1.959_964;
 
-/// The least and the greatest number of samples beyond the true percentile that the level allows; `percent` from 0 to 100.
+/// The least and the greatest number of samples beyond the true percentile that the level allows;
+/// `percent` from 0 to 100.
 #[must_use]
 pub fn beyond(samples: u64, percent: f64) -> (u64, u64) {
     let q = (1.0 - percent / 100.0).clamp(0.0, 1.0);
@@ -24,7 +26,8 @@ pub fn beyond(samples: u64, percent: f64) -> (u64, u64) {
         let half = Z * variance.sqrt();
         return ((mean - half).floor().max(0.0) as u64, ((mean + half).ceil() as u64).min(samples));
     }
-    // Chances relative to the mode's, outwards until nothing is left; then from both ends inwards up to the tails.
+    // Chances relative to the mode's, outwards until nothing is left;
+    // then from both ends inwards up to the tails.
     let ratio = |k: f64| (n - k) / (k + 1.0) * (q / (1.0 - q));
     let mode = ((n + 1.0) * q).floor().min(n);
     let (mut down, mut up) = (vec![1.0], Vec::new());

@@ -2,13 +2,16 @@
 //!
 //! # Inside
 //!
-//! A run passes so: a [`Plan`] (streams of a [`Workload`] with [`Arrivals`]) -> [`Generator`], a state machine that a runner of [`run`]
-//! steps in real or simulated time -> an [`Engine`] -> [`Outcome`], response times from when operations were due.
+//! A run passes so: a [`Plan`] (streams of a [`Workload`] with [`Arrivals`]) -> [`Generator`], a state
+//! machine that a runner of [`run`] steps in real or simulated time -> an [`Engine`] -> [`Outcome`], response
+//! times from when operations were due.
 //!
-//! A benchmark measures its [`floor`]s in the same run (a cache-line round trip, a raw copy, a wake-up), keeps response times in a
-//! [`Latency`] histogram, and writes what came out as a [`record`]: JSON lines by machine and date, and a table.
+//! A benchmark measures its [`floor`]s in the same run (a cache-line round trip, a raw copy, a
+//! wake-up), keeps response times in a [`Latency`] histogram, and writes what came out as a [`record`]:
+//! JSON lines by machine and date, and a table.
 //!
-//! Logic here takes time from a [`Clock`](nearside_clock::Clock) that the caller hands in; the date comes from the caller as well.
+//! Logic here takes time from a [`Clock`](nearside_clock::Clock) that the caller hands in;
+//! the date comes from the caller as well.
 
 mod arrivals;
 pub mod cost;

@@ -28,8 +28,9 @@ impl Tally {
 
 /// One stream's part.
 ///
-/// Only operations that were due in the measured window count. All of them are in the response times: an operation that was never
-/// sent, or not answered, is there with the time that it had waited when the run gave up, a lower bound.
+/// Only operations that were due in the measured window count. All of them are in the response
+/// times: an operation that was never sent, or not answered, is there with the time that it had
+/// waited when the run gave up, a lower bound.
 #[derive(Clone, Debug)]
 pub struct StreamOutcome {
     /// The stream's name.
@@ -46,7 +47,8 @@ pub struct StreamOutcome {
     pub offered: u64,
     /// Operations that ended within it, whenever they were due.
     pub ended_within: u64,
-    /// Of those due, started later than the plan's `late_ns`, though the engine had room: the generator was held up.
+    /// Of those due, started later than the plan's `late_ns`, though the engine had room:
+    /// the generator was held up.
     pub late: u64,
     /// Started late because the engine was full: the device is behind.
     pub queued: u64,
@@ -102,7 +104,8 @@ pub struct Outcome {
     pub from: Nanos,
     /// The measured window's end.
     pub until: Nanos,
-    /// Its operations were due before this: the window's end, or earlier where their number bounded the run and they were sent late.
+    /// Its operations were due before this: the window's end,
+    /// or earlier where their number bounded the run and they were sent late.
     pub due_until: Nanos,
     /// When the last operation had ended.
     pub ended: Nanos,

@@ -16,7 +16,8 @@ pub struct Stream {
     pub arrivals: Arrivals,
 }
 
-/// A run. Times are nanoseconds. It takes `ramp_ns`, then `warm_up_ns` that are not measured, then the measured window.
+/// A run. Times are nanoseconds. It takes `ramp_ns`, then `warm_up_ns` that are not measured,
+/// then the measured window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// What is done; at least one.
@@ -44,7 +45,8 @@ pub struct Plan {
 }
 
 impl Default for Plan {
-    /// No streams, no bound; slices of a second, late after 1 µs, a second to drain, a minute's patience, errors end it.
+    /// No streams, no bound; slices of a second, late after 1 µs, a second to drain, a minute's patience,
+    /// errors end it.
     fn default() -> Self {
         Self {
             streams: Vec::new(),

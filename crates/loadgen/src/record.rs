@@ -1,8 +1,9 @@
 //! Records: what a run measured, where and when, as JSON lines and as a table.
 //!
-//! A record is `studies/record/MACHINE/DATE-NAME.jsonl`: an environment line (`"kind":"environment"`), then one line per figure
-//! (`"kind":"figure"`). MACHINE is a slug of the CPU model and the number of cores. A reader passes over other kinds of lines and over
-//! fields that it does not know: the papers' studies add some.
+//! A record is `studies/record/MACHINE/DATE-NAME.jsonl`: an environment line
+//! (`"kind":"environment"`), then one line per figure (`"kind":"figure"`). MACHINE is a slug of the
+//! CPU model and the number of cores. A reader passes over other kinds of lines and over fields that
+//! it does not know: the papers' studies add some.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -34,7 +35,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Asks the machine. `unix_seconds` is now: this crate asks no clock for the date. What cannot be known is "unknown".
+    /// Asks the machine. `unix_seconds` is now: this crate asks no clock for the date.
+    /// What cannot be known is "unknown".
     #[must_use]
     pub fn gather(unix_seconds: u64) -> Self {
         let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -156,7 +158,8 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// From the values of several runs. Without runs, or where one is not a number, `value` and `spread` are 0.
+    /// From the values of several runs. Without runs, or where one is not a number,
+    /// `value` and `spread` are 0.
     #[must_use]
     pub fn of(name: &str, unit: &str, runs: &[f64]) -> Self {
         let mut sorted: Vec<f64> = runs.to_vec();

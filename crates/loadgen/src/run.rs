@@ -13,10 +13,11 @@ use crate::stall::{StallLog, Taken};
 /// How to run in real time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
-    /// Lets an engine that can sleep do so (the thread's timers then stay sharp); else the thread spins, which dates completions best.
+    /// Lets an engine that can sleep do so (the thread's timers then stay sharp);
+    /// else the thread spins, which dates completions best.
     pub may_sleep: bool,
-    /// It sleeps only where the next operation is due later than this, and wakes this much before, in nanoseconds: a thread that
-    /// sleeps until the very moment starts late.
+    /// It sleeps only where the next operation is due later than this, and wakes this much before, in
+    /// nanoseconds: a thread that sleeps until the very moment starts late.
     pub early_ns: u64,
     /// Gaps above this are stalls, in nanoseconds.
     pub stall_ns: u64,
@@ -73,7 +74,8 @@ pub fn real<E: Engine + ?Sized>(
     watched(plan, engine, clock, pace, |_| true)
 }
 
-/// Runs a plan in real time; `watch` sees the generator about ten times a second, and ends the run by `false`.
+/// Runs a plan in real time; `watch` sees the generator about ten times a second,
+/// and ends the run by `false`.
 ///
 /// # Errors
 /// What is wrong with the plan.
@@ -139,7 +141,8 @@ pub fn watched<E: Engine + ?Sized>(
 /// How often a run is looked at.
 const LOOK_NS: u64 = 100_000_000;
 
-/// CPU time by what it was for. What the loop and the engine spun, and the device's time, were user time of the thread.
+/// CPU time by what it was for. What the loop and the engine spun, and the device's time,
+/// were user time of the thread.
 fn split(own: CpuTimes, before: EngineCost, after: EngineCost, spin_ns: u64, idle_ns: u64) -> Cpu {
     let threads = after.threads.since(before.threads);
     let spin_ns = spin_ns + (after.spin_ns - before.spin_ns);
@@ -176,7 +179,8 @@ pub fn simulated<E: Engine + ?Sized>(
 ) -> Result<Outcome, SimError> {
     let mut now = clock.now();
     let mut generator = Generator::new(plan, engine.depth(), now)?;
-    // Looks in a row at one moment without anything happening: an engine may need one more to see what has ended.
+    // Looks in a row at one moment without anything happening:
+    // an engine may need one more to see what has ended.
     let mut idle = 0;
     loop {
         let step = generator.step(now, engine);

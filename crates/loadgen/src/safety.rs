@@ -2,9 +2,10 @@
 //!
 //! A target is **in use** where this machine has it mounted or otherwise in use ([`nearside_dma::in_use`]).
 //!
-//! A target is **not empty** where any byte is not zero in its first MiB, its last MiB, or 256 probes of 4 KiB spread evenly over the rest.
-//! The first and the last MiB hold every known signature: partition tables (MBR, GPT and its copy), ext, XFS, F2FS, Btrfs (at 64 KiB),
-//! LVM, LUKS, swap, RAID (0.9 and 1.0 lie near the end), ZFS (labels at both ends). A file of no bytes is empty.
+//! A target is **not empty** where any byte is not zero in its first MiB, its last MiB, or 256 probes of 4
+//! KiB spread evenly over the rest. The first and the last MiB hold every known signature: partition tables
+//! (MBR, GPT and its copy), ext, XFS, F2FS, Btrfs (at 64 KiB), LVM, LUKS, swap, RAID (0.9 and 1.0 lie near
+//! the end), ZFS (labels at both ends). A file of no bytes is empty.
 
 use std::fs::{self, File};
 use std::io;
@@ -49,8 +50,8 @@ const END: u64 = 1 << 20;
 const PROBES: u64 = 256;
 const PROBE: u64 = 4096;
 
-/// Whether `path` may be written. `destroy`: its content may go; a block device that is in use is then still refused when it is opened
-/// (O_EXCL).
+/// Whether `path` may be written. `destroy`: its content may go;
+/// a block device that is in use is then still refused when it is opened (O_EXCL).
 ///
 /// # Errors
 /// Why not.

@@ -1,7 +1,8 @@
 //! The stall log: when the core was taken away, seen from the generator's own readings of the clock.
 //!
-//! A spinning generator reads the clock every fraction of a microsecond. A gap between two readings in which it did nothing is time
-//! that the scheduler, an interrupt or the hypervisor took; a gap in which it worked is the engine's (a system call, say) or that.
+//! A spinning generator reads the clock every fraction of a microsecond. A gap between two readings in which
+//! it did nothing is time that the scheduler, an interrupt or the hypervisor took; a gap in which it worked
+//! is the engine's (a system call, say) or that.
 
 use nearside_clock::Nanos;
 use serde::{Deserialize, Serialize};

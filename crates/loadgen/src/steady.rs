@@ -1,8 +1,9 @@
-//! Steady state, as the SNIA Solid State Storage Performance Test Specification (PTS) has it, and the writing that leads there.
+//! Steady state, as the SNIA Solid State Storage Performance Test Specification (PTS) has it,
+//! and the writing that leads there.
 //!
-//! The PTS runs rounds of the workload until, over a window of five, one tracked figure satisfies both: its greatest and least value
-//! differ by no more than 20 % of its average, and the ends of its least-squares line by no more than 10 %. After 25 rounds without
-//! it reports what it has.
+//! The PTS runs rounds of the workload until, over a window of five, one tracked figure satisfies both: its
+//! greatest and least value differ by no more than 20 % of its average, and the ends of its least-squares
+//! line by no more than 10 %. After 25 rounds without it reports what it has.
 
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +54,8 @@ pub fn judge(rounds: &[f64]) -> Option<Verdict> {
     Some(Verdict { steady: range <= RANGE && slope.abs() <= SLOPE, average, range, slope })
 }
 
-/// Runs rounds until the figure that they give is steady, or [`MOST_ROUNDS`]; all figures, and the last window's verdict.
+/// Runs rounds until the figure that they give is steady, or [`MOST_ROUNDS`];
+/// all figures, and the last window's verdict.
 ///
 /// # Errors
 /// The first of `round`'s.
@@ -73,7 +75,8 @@ pub fn until_steady<E>(
 /// Bytes of a write of [`precondition`].
 pub const PRECONDITION_BYTES: u32 = 128 << 10;
 
-/// Workload-independent preconditioning: sequential writes of 128 KiB, twice over `size` bytes from `offset` (PTS, 3.3).
+/// Workload-independent preconditioning: sequential writes of 128 KiB,
+/// twice over `size` bytes from `offset` (PTS, 3.3).
 #[must_use]
 pub fn precondition(offset: u64, size: u64, depth: u32) -> Plan {
     let bs = u64::from(PRECONDITION_BYTES).min(size) as u32;

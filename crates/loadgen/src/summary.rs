@@ -24,7 +24,8 @@ pub struct Point {
     pub beyond: u64,
     /// Fewer than ten lie beyond: an anecdote.
     pub few: bool,
-    /// The interval that covers the true percentile at [`interval::LEVEL`], if samples are independent: from here
+    /// The interval that covers the true percentile at [`interval::LEVEL`], if samples are independent:
+    /// from here
     pub low_ns: u64,
     /// to here; `None` where there are too few samples to bound it.
     pub high_ns: Option<u64>,
@@ -84,7 +85,8 @@ impl Point {
     }
 }
 
-/// Reads or writes, or both. Response times run from when operations were due, service times from when they were submitted.
+/// Reads or writes, or both. Response times run from when operations were due,
+/// service times from when they were submitted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Response times.
@@ -204,9 +206,11 @@ pub struct Machine {
     pub cpu: CpuPerIo,
     /// When the core was taken away.
     pub stalls: StallLog,
-    /// The thread's wait for a core while it could run, in nanoseconds, as the scheduler counts it; `None` where it does not.
+    /// The thread's wait for a core while it could run, in nanoseconds, as the scheduler counts it;
+    /// `None` where it does not.
     pub scheduler_wait_ns: Option<u64>,
-    /// Time that the hypervisor gave to others on any of the machine's cores, in nanoseconds (to a tick, 10 ms).
+    /// Time that the hypervisor gave to others on any of the machine's cores, in nanoseconds (to a tick,
+    /// 10 ms).
     pub stolen_ns: Option<u64>,
     /// What the generator itself costs.
     pub generator: GeneratorCost,

@@ -1,14 +1,16 @@
 //! A sweep of offered load: response time against load up to saturation, and where the knee is.
 //!
-//! 1. A closed loop at the engine's depth says roughly what the device can do: its throughput is the first guess of the capacity.
+//! 1. A closed loop at the engine's depth says roughly what the device can do:
+//!    its throughput is the first guess of the capacity.
 //! 2. Open-loop points at parts of it; if even the last one is carried, higher ones until one is not.
 //! 3. The capacity is narrowed between the highest load that was carried and the lowest that was not.
-//! 4. The knee is narrowed between its neighbours. What points are left go where the curve bends most: between the neighbours
-//!    whose p99 differ by the greatest factor.
+//! 4. The knee is narrowed between its neighbours. What points are left go where the curve bends most:
+//!    between the neighbours whose p99 differ by the greatest factor.
 //!
-//! A load is not carried (saturated) where operations were never sent, or more than 1 % of those due in the window, and more than
-//! the engine holds, had not ended at its end. The knee is the carried point of greatest power: throughput over mean response time
-//! (Kleinrock, "Power and deterministic rules of thumb for probabilistic problems in computer communications", 1979).
+//! A load is not carried (saturated) where operations were never sent, or more than 1 % of those due in the
+//! window, and more than the engine holds, had not ended at its end. The knee is the carried point of
+//! greatest power: throughput over mean response time (Kleinrock, "Power and deterministic rules of thumb for
+//! probabilistic problems in computer communications", 1979).
 //!
 //! It runs over anything that runs a plan, in real or simulated time.
 
@@ -25,7 +27,8 @@ pub const KNEE: &str = "the carried load of greatest throughput over mean respon
 /// How to sweep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sweep {
-    /// What each point runs. The rates of its open-loop streams are their shares; streams of a closed loop run beside as they are.
+    /// What each point runs. The rates of its open-loop streams are their shares;
+    /// streams of a closed loop run beside as they are.
     pub plan: Plan,
     /// Operations in flight while the capacity is guessed; what the engine holds.
     pub depth: u32,
@@ -229,7 +232,8 @@ fn is_saturated(outcome: &Outcome, depth: u32) -> bool {
     sum(|stream| stream.unsent + stream.unanswered) > 0 || behind > (offered / 100).max(u64::from(depth))
 }
 
-/// Between which neighbours the curve bends most: the middle of the two whose p99 differ by the greatest factor.
+/// Between which neighbours the curve bends most:
+/// the middle of the two whose p99 differ by the greatest factor.
 fn bend<R: AsRef<Outcome>>(points: &[Load<R>]) -> Option<f64> {
     let carried: Vec<(f64, f64)> = carried(points)
         .iter()

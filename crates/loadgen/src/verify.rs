@@ -1,8 +1,9 @@
 //! Checking that what is read is what was written: each block carries its offset and a sequence number.
 //!
-//! A read must find a block no older than the last write of it that had ended when the read began. Of writes of one block that were in
-//! flight together either may have won, so both are right. What a read finds while a write of the same block is in flight may be torn, and
-//! a block that this run has not written may hold anything: neither is checked.
+//! A read must find a block no older than the last write of it that had ended when the read began. Of
+//! writes of one block that were in flight together either may have won, so both are right. What a read
+//! finds while a write of the same block is in flight may be torn, and a block that this run has not
+//! written may hold anything: neither is checked.
 
 use crate::engine::Io;
 use crate::workload::Direction;

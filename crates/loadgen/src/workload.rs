@@ -1,7 +1,7 @@
 //! What is done where: fio's words for a workload, and the places that they stand for, one after another.
 //!
-//! A [`Workload`] is plain data. [`Workload::places`] checks it and gives the [`Places`] of a run, which are the same for the same
-//! seed. Random places are drawn independently (fio's `norandommap`).
+//! A [`Workload`] is plain data. [`Workload::places`] checks it and gives the [`Places`] of a run, which are
+//! the same for the same seed. Random places are drawn independently (fio's `norandommap`).
 
 use std::fmt;
 use std::str::FromStr;

@@ -2,8 +2,8 @@
 
 use nearside_random::Random;
 
-/// Draws ranks by rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone
-/// discrete distributions", 1996): no table, constant time for any `n`.
+/// Draws ranks by rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from
+/// monotone discrete distributions", 1996): no table, constant time for any `n`.
 #[derive(Clone, Debug)]
 pub struct Zipf {
     n: f64,
@@ -24,7 +24,8 @@ impl Zipf {
         zipf
     }
 
-    /// The integral of the density; `(x^(1-theta) - 1) / (1 - theta)`, which is the logarithm where theta is 1.
+    /// The integral of the density; `(x^(1-theta) - 1) / (1 - theta)`,
+    /// which is the logarithm where theta is 1.
     fn integral(&self, x: f64) -> f64 {
         let log = x.ln();
         let power = (1.0 - self.theta) * log;

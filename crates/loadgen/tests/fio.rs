@@ -1,5 +1,5 @@
-//! Beside fio on the same file at the same rate: the comparison as the benchmark makes it. How the medians compare is a record's affair,
-//! since it is the machine's: here both are found.
+//! Beside fio on the same file at the same rate: the comparison as the benchmark makes it. How the medians
+//! compare is a record's affair, since it is the machine's: here both are found.
 
 mod beside_fio;
 

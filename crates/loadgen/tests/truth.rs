@@ -1,5 +1,5 @@
-//! Checks of truth: an engine whose times are known beforehand comes back as it is, in simulated time to the histogram's error at every
-//! percentile, in real time to p99.9.
+//! Checks of truth: an engine whose times are known beforehand comes back as it is, in simulated time to the
+//! histogram's error at every percentile, in real time to p99.9.
 
 use nearside_clock::{Nanos, SimClock, TscClock};
 use nearside_loadgen::engine::null::Null;
@@ -71,7 +71,8 @@ fn a_pause_every_second_is_felt_by_all_that_was_due_in_it() {
 
 #[test]
 fn a_pause_with_one_operation_in_flight_is_felt_by_all_that_queued_behind_it() {
-    // The device takes one at a time: what a closed loop would see as one slow operation in a second is a tenth of all here.
+    // The device takes one at a time: what a closed loop would see as one slow
+    // operation in a second is a tenth of all here.
     let mut null = Null::with_service(1, |_, now| Nanos(paused(now.0)) + 20_000);
     let outcome = simulated(&plan(5 * SECOND), &mut null, &SimClock::new()).unwrap();
     let mut free = 0;
@@ -84,8 +85,8 @@ fn a_pause_with_one_operation_in_flight_is_felt_by_all_that_queued_behind_it() {
     assert!(outcome.both().response.percentile(99.0).ns > 80_000_000);
 }
 
-/// What a generator that was held up by `stalls` must find: an operation that is due in a stall starts at its end, and one that ends in a
-/// stall is seen to have ended at its end.
+/// What a generator that was held up by `stalls` must find: an operation that is due in a stall starts at its
+/// end, and one that ends in a stall is seen to have ended at its end.
 fn seen_through(stalls: &[Stall], due: u64, service: impl Fn(u64) -> u64) -> u64 {
     let after = |at: u64| {
         let held = stalls.partition_point(|stall| stall.at_ns + stall.ns <= at);
@@ -94,8 +95,9 @@ fn seen_through(stalls: &[Stall], due: u64, service: impl Fn(u64) -> u64) -> u64
     after(service(after(due))) - due
 }
 
-/// To p99.9 the times are those that the stall log explains, to 2 % and 100 us, and none is below the truth. A rank may be off by a
-/// twentieth of what lies beyond it: at a step of the distribution the percentile falls to either side.
+/// To p99.9 the times are those that the stall log explains, to 2 % and 100 us, and none is below
+/// the truth. A rank may be off by a twentieth of what lies beyond it: at a step of the
+/// distribution the percentile falls to either side.
 fn explained(ran: &Ran, ns: u64, service: impl Fn(u64) -> u64) {
     assert!(ran.stalls.count as usize == ran.stalls.stalls.len(), "all stalls are kept");
     let mut truth: Vec<u64> = due(ns).map(|at| service(at) - at).collect();
@@ -124,7 +126,8 @@ fn explained(ran: &Ran, ns: u64, service: impl Fn(u64) -> u64) {
 fn known_times_in_real_time() {
     let clock = TscClock::new();
     let ns = 2 * SECOND;
-    // Shorter ones hide in what `explained` allows, and are more than the log keeps where the machine does much else.
+    // Shorter ones hide in what `explained` allows, and are more than the
+    // log keeps where the machine does much else.
     let pace = Pace { stall_ns: 10_000, ..Pace::default() };
     let mut constant = Null::with_service(2_000, |_, now| now + 73_000);
     let ran = real(&plan(ns), &mut constant, &clock, pace).unwrap();

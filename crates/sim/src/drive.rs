@@ -1,8 +1,9 @@
 //! The whole drive behind the load generator, on one thread and on simulated time.
 //!
-//! An operation passes as in real time: the driver's [`QueuePair`] builds the entry and rings, the controller's reactor takes it,
-//! parses it and hands it to the store, whose medium says when it ends; then the reactor posts the completion and the driver reaps it.
-//! The drive is stepped when it is rung and when its own next time has come, at no other time: nothing could happen.
+//! An operation passes as in real time: the driver's [`QueuePair`] builds the entry and rings, the
+//! controller's reactor takes it, parses it and hands it to the store, whose medium says when it ends; then
+//! the reactor posts the completion and the driver reaps it. The drive is stepped when it is rung and when
+//! its own next time has come, at no other time: nothing could happen.
 //!
 //! What the host's software takes is zero here. [`crate::cpu`] models that.
 
@@ -24,7 +25,8 @@ const NSID: u32 = 1;
 /// What the drive and the driver are like.
 #[derive(Clone, Debug)]
 pub struct DriveConfig {
-    /// Operations in flight at most; what comes beyond waits in the generator. 1 to 2,047 with the controller's own queue size.
+    /// Operations in flight at most; what comes beyond waits in the generator.
+    /// 1 to 2,047 with the controller's own queue size.
     pub depth: u16,
     /// The largest operation in bytes.
     pub largest: usize,
@@ -151,8 +153,8 @@ impl<S: Store, F: Firmware<S>> Drive<S, F> {
         Ok(self.driver.shut_down(&mut Host::new(&self.clock, &mut self.peer))?)
     }
 
-    /// Steps the drive until it has nothing more to do at this moment. After reads and writes a step's next time is exact, so that
-    /// no further step is needed to find it.
+    /// Steps the drive until it has nothing more to do at this moment. After reads and writes a step's next
+    /// time is exact, so that no further step is needed to find it.
     #[inline]
     fn turn(&mut self, now: Nanos) {
         loop {

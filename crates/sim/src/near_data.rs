@@ -1,10 +1,11 @@
-//! Near-data commands on simulated time: the real drive with its firmware and FSRLib on one thread, over a medium's time, with what the
-//! drive's processor and the host's software take as numbers.
+//! Near-data commands on simulated time: the real drive with its firmware and FSRLib on one thread, over a
+//! medium's time, with what the drive's processor and the host's software take as numbers.
 //!
-//! A search passes as in real time: FSRLib packs the command, the driver rings, the reactor hands it to the firmware, whose task
-//! crawls, reads and searches. Three things take time: the medium, as for every simulated drive; each piece of the firmware's work, by
-//! [`Core`], told by the trace points of `nearside-fsr`; each command of the host, by `host_ns`. The firmware's processor is one
-//! core: while it works, nothing else does but the medium.
+//! A search passes as in real time: FSRLib packs the command, the driver rings, the reactor hands it to the
+//! firmware, whose task crawls, reads and searches. Three things take time: the medium, as for every
+//! simulated drive; each piece of the firmware's work, by [`Core`], told by the trace points of
+//! `nearside-fsr`; each command of the host, by `host_ns`. The firmware's processor is one core: while it
+//! works, nothing else does but the medium.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use nearside_store::{Channel, Data, Operation, Store, Submitted, Token};
 
 use crate::drive::{DriveError, Passing};
 
-/// What the drive's processor takes for the firmware's work, in nanoseconds. The medium's own time (which has the copy of a block out of the
-/// drive's buffer in it) comes on top.
+/// What the drive's processor takes for the firmware's work, in nanoseconds. The medium's own time (which has
+/// the copy of a block out of the drive's buffer in it) comes on top.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Core {
     /// To locate a path, once.
@@ -58,8 +59,8 @@ impl Core {
 pub struct NearDataConfig {
     /// The drive's processor.
     pub core: Core,
-    /// What a command costs beside the medium and the firmware's own work: the host's software, and the drive taking and
-    /// answering it.
+    /// What a command costs beside the medium and the firmware's own work:
+    /// the host's software, and the drive taking and answering it.
     pub host_ns: u64,
     /// The firmware's bounds.
     pub firmware: FsrConfig,
@@ -128,12 +129,14 @@ impl<S: Store> NearData<S> {
         self.trace.take()
     }
 
-    /// The firmware forgets names, inodes and blocks: what it wants it reads again, from the drive's buffer or the medium.
+    /// The firmware forgets names, inodes and blocks:
+    /// what it wants it reads again, from the drive's buffer or the medium.
     pub fn forget(&self) {
         self.session.transport().namespace.observer().retriever().forget_files();
     }
 
-    /// Reads those bytes of the namespace, so that the drive's buffer holds them and little else. DAC'23 (IV-B) empties it so.
+    /// Reads those bytes of the namespace, so that the drive's buffer holds them and little else.
+    /// DAC'23 (IV-B) empties it so.
     ///
     /// # Errors
     /// What the store says.
@@ -179,7 +182,8 @@ impl<S: Store> Transport for Way<S> {
     }
 }
 
-/// Writes an image into a store before a drive has it, blocks of zeros left out. Returns when the last write ended.
+/// Writes an image into a store before a drive has it, blocks of zeros left out.
+/// Returns when the last write ended.
 ///
 /// # Errors
 /// What the image or the store says.

@@ -1,13 +1,16 @@
-//! The model of the host's CPUs: fed with FAST'12's measurements of 4 KiB, it has to predict the paper's others.
+//! The model of the host's CPUs: fed with FAST'12's measurements of 4 KiB,
+//! it has to predict the paper's others.
 //!
-//! Tolerance 10 % throughout; nothing was tuned to the values below. What the paper shows only as a picture is not here.
+//! Tolerance 10 % throughout; nothing was tuned to the values below.
+//! What the paper shows only as a picture is not here.
 
 use nearside_driver::Policy;
 use nearside_loadgen::Arrivals;
 use nearside_media::{Medium, Request, RequestKind};
 use nearside_sim::cpu::{Costs, Host, HostError, HostOutcome, IdleState, IoProgram, Thread};
 
-/// FAST'12's prototype as the host sees it by polling: a time until the completion is there, and a most of operations per second.
+/// FAST'12's prototype as the host sees it by polling:
+/// a time until the completion is there, and a most of operations per second.
 #[derive(Clone)]
 struct Prototype {
     latency_ns: u64,
@@ -116,7 +119,8 @@ fn the_projection_helps_the_synchronous_path_only() {
 
 #[test]
 fn below_t_b_no_time_is_recovered() {
-    // T_d, the device's time as the asynchronous path sees it, holds the delivery of the interrupt: 1.2 µs of it.
+    // T_d, the device's time as the asynchronous path sees it, holds the delivery of the interrupt:
+    // 1.2 µs of it.
     let useful = |t_d: u64| {
         let outcome = with_second_process(t_d - Costs::fast12().delivery_ns);
         per_io(&outcome, outcome.threads[1].time.user_ns)
@@ -142,8 +146,8 @@ fn figure_3s_shape() {
         assert!(busy > 0.999, "one thread keeps its CPU busy");
         let expected = (one * cpus as f64).min(2e6);
         assert!((sync / expected - 1.0).abs() < 0.05, "{cpus}: {sync} against {expected}");
-        // The paper needed up to 8 threads for a full CPU; here two do, for want of the delays that it does not name.
-        // "I/O threads are added until the utilization of each CPU reaches 100%."
+        // The paper needed up to 8 threads for a full CPU; here two do, for want of the delays that it does
+        // not name. "I/O threads are added until the utilization of each CPU reaches 100%."
         let full = (1..=8).map(|threads| (threads, iops(Policy::Interrupt, cpus, threads)));
         let (threads, (most, _)) = full.into_iter().find(|(_, (_, busy))| *busy > 0.99).unwrap();
         let share = most / (one * cpus as f64);
@@ -191,7 +195,8 @@ fn all_time_is_accounted_for() {
 
 #[test]
 fn response_times_run_from_the_intended_start() {
-    // 4.38 µs each, offered every 4 µs: the line grows, and the response times with it; the calls stay what they are.
+    // 4.38 µs each, offered every 4 µs: the line grows, and the response times with it;
+    // the calls stay what they are.
     let program = IoProgram {
         arrivals: Arrivals::Constant { rate: 250_000.0 },
         ..IoProgram::reads(Policy::Polled, 4096)
@@ -255,7 +260,8 @@ fn a_host_that_cannot_be_is_refused() {
     assert_eq!(prototype(5).finish(Request { kind: RequestKind::Read, offset: 0, len: 1 }, 1), 6);
 }
 
-/// Section 3.4: threads are added "to compensate for the larger per-I/O latency" of more processors. Nothing is given but whose the interrupts are.
+/// Section 3.4: threads are added "to compensate for the larger per-I/O latency" of more processors. Nothing
+/// is given but whose the interrupts are.
 #[test]
 fn one_cpu_that_takes_all_interrupts_makes_the_others_wait() {
     let run = |cpus, threads, interrupted| {

@@ -1,12 +1,14 @@
-//! Where the fields of commands lie in their dwords, as data (Base 2.0, 5 and 7; NVM Command Set 1.0, 3; docs/NVME.md for near-data
-//! commands): the host sets a field by its name and the controller reads it, and a refusal names its place.
+//! Where the fields of commands lie in their dwords, as data (Base 2.0, 5 and 7; NVM Command Set
+//! 1.0, 3; docs/NVME.md for near-data commands): the host sets a field by its name and the
+//! controller reads it, and a refusal names its place.
 
 use core::marker::PhantomData;
 
 use crate::SubmissionEntry;
 use crate::opcode::admin;
 
-/// A field of a submission queue entry: some bits of one dword, or two whole dwords. Zero-based fields end in `_Z`.
+/// A field of a submission queue entry: some bits of one dword, or two whole dwords.
+/// Zero-based fields end in `_Z`.
 #[derive(Clone, Copy, Debug)]
 pub struct Field<T> {
     dword: u8,

@@ -133,7 +133,8 @@ pub mod event {
 /// Most namespaces that [`lid::CHANGED_NAMESPACES`] names.
 pub const MAX_CHANGED: usize = 1024;
 
-/// The Changed Namespace List, 5.16.1.5: identifiers in ascending order; where there are more than [`MAX_CHANGED`], FFFFFFFFh alone.
+/// The Changed Namespace List, 5.16.1.5: identifiers in ascending order;
+/// where there are more than [`MAX_CHANGED`], FFFFFFFFh alone.
 pub fn changed_namespaces(nsids: &[u32]) -> [u8; 4096] {
     let mut list = [0; 4096];
     let all = [u32::MAX];
@@ -145,7 +146,8 @@ pub fn changed_namespaces(nsids: &[u32]) -> [u8; 4096] {
 }
 
 layout! {
-    /// Page D5h ([`crate::opcode::LOG_NEAR_DATA`]): what near-data work a drive can do, and how much it has done.
+    /// Page D5h ([`crate::opcode::LOG_NEAR_DATA`]):
+    /// what near-data work a drive can do, and how much it has done.
     NearDataLog, 72 {
         /// [`NearDataLog::MAGIC`].
         magic(set_magic): [u8; 4] = 0;

@@ -4,8 +4,8 @@
 pub const CAP: usize = 0x00;
 /// Version, 32 bits.
 pub const VS: usize = 0x08;
-/// Interrupt Mask Set, 32 bits. In shared memory nothing traps a write, so the controller takes it at its next step:
-/// set bits with an atomic OR and never by a plain store of fewer bits.
+/// Interrupt Mask Set, 32 bits. In shared memory nothing traps a write, so the controller takes it at its
+/// next step: set bits with an atomic OR and never by a plain store of fewer bits.
 pub const INTMS: usize = 0x0c;
 /// Interrupt Mask Clear, 32 bits: write ones by an atomic OR. Reads as what the controller has yet to take
 /// (the specification lets it read as the mask; [`INTMS`] does).
@@ -45,8 +45,9 @@ pub const fn cq_head_doorbell(qid: u16) -> usize {
 pub struct Cap(pub u64);
 
 impl Cap {
-    /// A memory-based controller with contiguous queues, round robin, NVM commands, 4 KiB pages, and ready with media
-    /// (CQR, CSS.NVM, CRMS.CRWMS set). `mqes_z`: entries per queue, zero-based; `to`: the ready timeout in 500 ms.
+    /// A memory-based controller with contiguous queues, round robin, NVM commands, 4 KiB pages,
+    /// and ready with media (CQR, CSS.NVM, CRMS.CRWMS set). `mqes_z`: entries per queue,
+    /// zero-based; `to`: the ready timeout in 500 ms.
     pub const fn new(mqes_z: u16, to: u8) -> Cap {
         Cap(mqes_z as u64 | 1 << 16 | (to as u64) << 24 | 1 << 37 | 1 << 59)
     }
@@ -79,7 +80,8 @@ pub struct Cc(pub u32);
 impl Cc {
     /// EN.
     pub const EN: u32 = 1;
-    /// IOSQES for 64-byte entries and IOCQES for 16-byte entries, 4 KiB pages, the NVM command set, round robin; not enabled.
+    /// IOSQES for 64-byte entries and IOCQES for 16-byte entries, 4 KiB pages, the NVM command set,
+    /// round robin; not enabled.
     pub const DEFAULTS: Cc = Cc(6 << 16 | 4 << 20);
 
     /// EN.

@@ -1,6 +1,7 @@
 //! Status codes (Base 2.0, 3.3.3.2.1; NVM Command Set 1.0, 3.1).
 
-/// The status field of a completion, without the phase tag: bits 7:0 SC, 10:8 SCT, 12:11 CRD, 13 More, 14 Do Not Retry.
+/// The status field of a completion, without the phase tag:
+/// bits 7:0 SC, 10:8 SCT, 12:11 CRD, 13 More, 14 Do Not Retry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(pub u16);
 

@@ -52,12 +52,14 @@ impl From<&str> for Place {
     }
 }
 
-/// One quantity: the paper's, the model's in simulated time, this machine's in real time. Any of them may be missing.
+/// One quantity: the paper's, the model's in simulated time, this machine's in real time.
+/// Any of them may be missing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// The study's number.
     pub study: String,
-    /// This machine's, with runs and spread; without runs it was not measured. `ratio` is this machine's over what it stands beside.
+    /// This machine's, with runs and spread; without runs it was not measured.
+    /// `ratio` is this machine's over what it stands beside.
     #[serde(flatten)]
     pub figure: Figure,
     /// The paper's.
@@ -129,7 +131,8 @@ impl Finding {
         Finding { point: Some(point), ..self }
     }
 
-    /// This machine's place in the picture's line, where it is not the model's. Comes after [`Finding::point`].
+    /// This machine's place in the picture's line, where it is not the model's.
+    /// Comes after [`Finding::point`].
     pub fn machine_at(mut self, x: f64) -> Finding {
         if let Some(point) = &mut self.point {
             point.machine_at = Some(x);

@@ -1,9 +1,10 @@
-//! The papers' tables and figures, one file each: the paper's published values beside the model's in simulated time and this machine's in
-//! real time.
+//! The papers' tables and figures, one file each: the paper's published values beside the model's in
+//! simulated time and this machine's in real time.
 //!
-//! A [`Study`] is a plain function that is given a [`Run`] and tells it what it finds ([`finding`]): values, claims, pictures, remarks. What
-//! it told is a [`Record`], JSON lines in the format of `make bench`; the page ([`page`]) and the table ([`table`]) are made from
-//! those lines and from nothing else. What a paper's text does not state is left out: most of its figures are pictures.
+//! A [`Study`] is a plain function that is given a [`Run`] and tells it what it finds ([`finding`]): values,
+//! claims, pictures, remarks. What it told is a [`Record`], JSON lines in the format of `make bench`; the
+//! page ([`page`]) and the table ([`table`]) are made from those lines and from nothing else. What a paper's
+//! text does not state is left out: most of its figures are pictures.
 
 pub mod criteria;
 pub mod dac23;

@@ -173,7 +173,8 @@ fn draw(page: &mut Page, chart: &Chart, findings: &[&Finding]) {
                 let bars: Vec<Bar> = places
                     .iter()
                     .filter(|place| names.iter().any(|name| at(name, place, source).is_some()))
-                    // A paper that does not state all parts states no bar. Of what was measured, a part that is missing is none.
+                    // A paper that does not state all parts states no bar.
+                    // Of what was measured, a part that is missing is none.
                     .filter(|place| {
                         !matches!(source, Source::Paper)
                             || names.iter().all(|name| at(name, place, source).is_some())

@@ -1,7 +1,8 @@
 //! The record of a run: lines of JSON, the first the environment, each other one what a study found.
 //!
-//! It is a record as `make bench` writes it ([`nearside_loadgen::record`]): a finding is one of its figures with the paper's and the model's
-//! values as further fields, and a reader of figures passes over the kinds of lines that it does not know.
+//! It is a record as `make bench` writes it ([`nearside_loadgen::record`]): a finding is one of its
+//! figures with the paper's and the model's values as further fields, and a reader of figures passes over
+//! the kinds of lines that it does not know.
 
 use std::io;
 use std::path::{Path, PathBuf};

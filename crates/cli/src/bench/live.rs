@@ -68,7 +68,8 @@ impl Live {
         self.shown.operations.store(operations, Ordering::Relaxed);
     }
 
-    /// How far a curve is; `before` runs of other curves on the picture went before, and there are `all` of them.
+    /// How far a curve is; `before` runs of other curves on the picture went before,
+    /// and there are `all` of them.
     pub fn event(&self, event: &Event<'_>, name: &str, before: usize, all: usize) {
         match event {
             Event::Begins(step, steps, words) => {

@@ -66,7 +66,8 @@ pub struct ReachArgs {
     /// A file or block device through the page cache
     #[arg(long)]
     pub buffered: bool,
-    /// Leave memory that was never written as it is: reads of it find one page of zeros, which stays in the CPU's cache
+    /// Leave memory that was never written as it is:
+    /// reads of it find one page of zeros, which stays in the CPU's cache
     #[arg(long)]
     pub no_fill: bool,
     #[command(flatten)]

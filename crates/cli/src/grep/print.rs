@@ -10,7 +10,8 @@ use super::{Style, Tally};
 use crate::failure::{Failure, complain_about};
 use crate::out::Out;
 
-/// The printer. Records of one file come together; each file is ended by the next or by [`Print::end_of_file`].
+/// The printer. Records of one file come together;
+/// each file is ended by the next or by [`Print::end_of_file`].
 pub struct Print {
     style: Style,
     file: Option<Current>,
@@ -145,7 +146,8 @@ impl Print {
         Ok(())
     }
 
-    /// The parts of a line that match, each on a line of its own. Found lines have some, or with `-v` those of the context, as in GNU grep.
+    /// The parts of a line that match, each on a line of its own.
+    /// Found lines have some, or with `-v` those of the context, as in GNU grep.
     fn only_parts(&mut self, found: &Found<'_>, out: &mut Out) -> Result<(), Failure> {
         let &Found { number, offset, bytes, context, continues } = found;
         let Some(mut file) = self.file.take() else { return Ok(()) };

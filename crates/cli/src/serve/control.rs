@@ -1,5 +1,5 @@
-//! The control socket of a server: one JSON object per line, asked and answered. `nearside status` and `nearside namespace` speak it; only the
-//! server's own user may.
+//! The control socket of a server: one JSON object per line, asked and answered. `nearside status` and
+//! `nearside namespace` speak it; only the server's own user may.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,7 +1,8 @@
-//! A server's small doors (control, metrics): whoever connects asks one thing, is answered, and the connection ends.
+//! A server's small doors (control, metrics):
+//! whoever connects asks one thing, is answered, and the connection ends.
 //!
-//! Each is answered on a thread of its own, so that a slow one keeps nobody else waiting; at most [`MOST`] at a time, of which the oldest
-//! gives way to who comes; and all that a peer takes, it takes within one time.
+//! Each is answered on a thread of its own, so that a slow one keeps nobody else waiting; at most [`MOST`] at
+//! a time, of which the oldest gives way to who comes; and all that a peer takes, it takes within one time.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

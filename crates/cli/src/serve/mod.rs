@@ -1,7 +1,7 @@
 //! `nearside serve`: a drive on the network, as an NVMe/TCP target.
 //!
-//! Flags or a file become a [`plan::Plan`]; [`drive::Drive`] opens its stores and offers its subsystems; then the target's threads serve until
-//! a signal comes.
+//! Flags or a file become a [`plan::Plan`]; [`drive::Drive`] opens its stores and offers its subsystems; then
+//! the target's threads serve until a signal comes.
 
 use std::path::PathBuf;
 
@@ -36,8 +36,9 @@ taken is finished and made durable first. NEARSIDE_LOG=info says on standard err
 #[derive(Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{}", models_help()))]
 pub struct ServeArgs {
-    /// What holds a namespace's bytes: file:PATH (an image or a block device), dram:SIZE or dram:IMAGE, or model:NAME:SIZE, a device
-    /// with its own response times (listed below). Given several times: namespaces 1, 2 and so on
+    /// What holds a namespace's bytes: file:PATH (an image or a block device), dram:SIZE or
+    /// dram:IMAGE, or model:NAME:SIZE, a device with its own response times (listed below).
+    /// Given several times: namespaces 1, 2 and so on
     #[arg(long, value_name = "STORE", required_unless_present = "config")]
     store: Vec<String>,
     /// Where hosts are awaited; port 4420 unless given
@@ -52,8 +53,9 @@ pub struct ServeArgs {
     /// Another address for discovery; port 8009 unless given. Every address answers it
     #[arg(long, value_name = "ADDR")]
     discovery: Vec<String>,
-    /// What hosts that ask discovery are told in the place of the address listened at, as behind a port forward; its port unless given. Given
-    /// several times: for each --listen, then each --discovery, in order
+    /// What hosts that ask discovery are told in the place of the address listened at, as
+    /// behind a port forward; its port unless given. Given several times: for each
+    /// --listen, then each --discovery, in order
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Vec<String>,
     /// All of this, several subsystems and more, from a file
@@ -64,8 +66,9 @@ pub struct ServeArgs {
     read_only: bool,
     #[command(flatten)]
     in_use: InUse,
-    /// Give what lies in blocks of a volume to every user whom home locations allow it, also while it is mounted or not recovered, where
-    /// freed blocks may be another file's. Without this, only root has content there
+    /// Give what lies in blocks of a volume to every user whom home locations allow it, also
+    /// while it is mounted or not recovered, where freed blocks may be another file's.
+    /// Without this, only root has content there
     #[arg(long)]
     allow_unrecovered: bool,
     /// Bytes of a logical block
@@ -74,8 +77,8 @@ pub struct ServeArgs {
     /// Threads that serve
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
-    /// Threads of near-data work's own; 0: it runs between the I/O of the threads that serve [default: half of the cores from four on,
-    /// else 0]
+    /// Threads of near-data work's own; 0: it runs between the I/O of the threads that serve [default:
+    /// half of the cores from four on, else 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=16))]
     near_data_threads: Option<u8>,
     /// Believe hosts that root asks, where they say so
@@ -87,7 +90,8 @@ pub struct ServeArgs {
     /// OpenMetrics at this address
     #[arg(long, value_name = "ADDR")]
     metrics: Option<String>,
-    /// Where `nearside status` and `nearside namespace` find the server [default: nearside-PORT.sock in XDG_RUNTIME_DIR or /run]
+    /// Where `nearside status` and `nearside namespace` find the server [default:
+    /// nearside-PORT.sock in XDG_RUNTIME_DIR or /run]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     /// Answer no near-data requests
@@ -98,7 +102,8 @@ pub struct ServeArgs {
 /// Where metrics are asked for unless a port is said.
 const METRICS_PORT: u16 = 9420;
 
-/// Says on standard error what NEARSIDE_LOG asks for (error, warn, info, debug, trace, off); warnings, if nothing.
+/// Says on standard error what NEARSIDE_LOG asks for (error, warn, info, debug, trace, off);
+/// warnings, if nothing.
 pub(crate) fn listen_to_logs() -> Result<(), Failure> {
     let word = std::env::var("NEARSIDE_LOG").unwrap_or_else(|_| "warn".into());
     let level = word

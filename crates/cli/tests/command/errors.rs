@@ -1,4 +1,5 @@
-//! What is wrong is said: what, and where; no panic, and exit status 2 (1 for the commands whose models do so).
+//! What is wrong is said: what, and where; no panic, and exit status
+//! 2 (1 for the commands whose models do so).
 
 use std::fs;
 

@@ -61,8 +61,8 @@ impl Volume {
         on(&self.image, command, args)
     }
 
-    /// Runs a tool of the machine in the C locale, with `/` at the beginning of an argument meaning the tree. In what it
-    /// prints, the tree is gone again.
+    /// Runs a tool of the machine in the C locale, with `/` at the beginning of an argument meaning the tree.
+    /// In what it prints, the tree is gone again.
     pub fn tool(&self, tool: &str, args: &[&str]) -> Ran {
         let tree = self.tree.to_str().unwrap();
         let mut command = Command::new(tool);

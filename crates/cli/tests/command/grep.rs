@@ -100,7 +100,8 @@ fn counts_on_f2fs_equal_grep_and_ripgrep() {
     }
 }
 
-/// Our output and exit status are those of the machine's own grep; what each says on standard error, in our name.
+/// Our output and exit status are those of the machine's own grep;
+/// what each says on standard error, in our name.
 #[track_caller]
 fn as_grep(volume: &Volume, syntax: &str, args: &[&str]) -> (String, String) {
     let ours = volume.run("grep", args);

@@ -165,7 +165,8 @@ fn ls_lists_as_ls_does() {
     ] {
         assert_eq!(volume.run("ls", args).good(), volume.tool("ls", args).text(), "{args:?}");
     }
-    // The long form: mode, links, owner, group, size and name of each. (The volume has allocated other blocks than the tree.)
+    // The long form: mode, links, owner, group, size and name of each.
+    // (The volume has allocated other blocks than the tree.)
     for args in [&["-ln", "/logs"][..], &["-lnA", "/logs"], &["-ln", "/hello.txt"], &["-ln", "/link"]] {
         let ours = volume.run("ls", args).good();
         let ls = volume.tool("ls", &[&["--time-style=long-iso"], args].concat()).text();
@@ -292,7 +293,8 @@ fn checksums_are_those_of_sha256sum() {
     assert_eq!(volume.run("cksum", &files).good(), volume.tool("sha256sum", &files).text());
     let tagged = [&["--tag"], &files[..]].concat();
     assert_eq!(volume.run("cksum", &tagged).good(), volume.tool("sha256sum", &tagged).text());
-    // RFC 3720, B.4: thirty-two bytes of zeros and the check value of the nine digits are in ndp's tests; here, that hosts agree.
+    // RFC 3720, B.4: thirty-two bytes of zeros and the check value of the nine digits are in ndp's tests;
+    // here, that hosts agree.
     for algorithm in ["crc32c", "xxh3", "sha256"] {
         let drive = volume.run("cksum", &["-a", algorithm, "-r", "/"]).good();
         let host = volume

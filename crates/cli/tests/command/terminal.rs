@@ -1,5 +1,5 @@
-//! What reaches a terminal: names, labels, link targets and texts of volumes whose makers mean ill, on a pseudo-terminal; GNU ls says how
-//! names are quoted there. To a pipe, bytes go as they are.
+//! What reaches a terminal: names, labels, link targets and texts of volumes whose makers mean ill, on a
+//! pseudo-terminal; GNU ls says how names are quoted there. To a pipe, bytes go as they are.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -199,7 +199,8 @@ fn names_are_quoted_as_gnu_ls_quotes_them() {
             written.iter().map(|l| String::from_utf8_lossy(l).into_owned()).collect::<Vec<_>>()
         };
         assert_eq!(text(&lines(&shown)), text(&lines(&theirs)), "{locale}");
-        // Long lines: aligned, and targets quoted as well. From the time on, since owners and dates are others.
+        // Long lines: aligned, and targets quoted as well.
+        // From the time on, since owners and dates are others.
         for folder in ["same", "links"] {
             let theirs = ls(&["-l", "--time-style=long-iso"], folder);
             let (shown, _) = on_a_terminal(&mut ours(&volume, locale, "ls", &["-l", &format!("/{folder}")]));

@@ -1,5 +1,6 @@
-//! A file whose fsync fails once, and would succeed again: whether bytes are durable that were written before, nobody knows. No flush
-//! and no write with FUA is told as good from then on, to no host, until the file is opened anew.
+//! A file whose fsync fails once, and would succeed again: whether bytes are durable that were
+//! written before, nobody knows. No flush and no write with FUA is told as good from then on,
+//! to no host, until the file is opened anew.
 
 use std::sync::{Arc, Mutex};
 

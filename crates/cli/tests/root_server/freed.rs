@@ -1,5 +1,5 @@
-//! A live ext4 whose freed blocks are another file's by now, while home locations still name them for the file that is gone: the kernel's
-//! own doing, seen through the image beside the mount.
+//! A live ext4 whose freed blocks are another file's by now, while home locations still name them for the
+//! file that is gone: the kernel's own doing, seen through the image beside the mount.
 
 use std::fs;
 use std::io::Write;
@@ -25,7 +25,8 @@ fn a_freed_block_is_nobodys_to_read() {
     assert!(shown, "in none of the rounds a freed block was another file's");
 }
 
-/// How many lines of the other file the deleted one's name gives where the image's owner wants them; nobody else gets one.
+/// How many lines of the other file the deleted one's name gives where the image's owner wants them;
+/// nobody else gets one.
 fn one_round() -> u64 {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -1,4 +1,5 @@
-//! A drive in a sparse file on a file system that is full: what finds no room is told so, and nothing else is worse for it.
+//! A drive in a sparse file on a file system that is full:
+//! what finds no room is told so, and nothing else is worse for it.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};

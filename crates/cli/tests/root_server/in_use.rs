@@ -1,5 +1,6 @@
-//! Images that are in use: mounted by this machine, or served already. Who would write them is refused, and who would read them beside a
-//! writer, with the reason and what to do; the options that go on all the same do.
+//! Images that are in use: mounted by this machine, or served already. Who would write
+//! them is refused, and who would read them beside a writer, with the reason and what to
+//! do; the options that go on all the same do.
 
 use std::fs;
 use std::path::Path;
@@ -79,7 +80,8 @@ fn a_mounted_image_is_refused() {
     assert_eq!((code, out.as_str()), (Some(0), "one\n"), "{err}");
     assert!(err.contains("lies over it") && err.contains(&mounted), "{err}");
 
-    // A reader that relies on nothing: the block of a file that is gone is not shown under its name, nor a new file missed.
+    // A reader that relies on nothing: the block of a file that is gone is not shown under its name,
+    // nor a new file missed.
     let server = Server::with(&image, &["--read-only", "--shared-image", "--trust"]);
     let remote = format!("nvme+tcp://127.0.0.1:{}/{NQN}/1", server.port);
     let cat = |path: &str| nearside(&["cat", "-d", &remote, path]);

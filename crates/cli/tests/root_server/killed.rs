@@ -1,5 +1,5 @@
-//! `nearside serve` killed under load, a hundred times, on a file that then loses what was not synchronised: every write that was flushed, or had FUA, and was
-//! acknowledged is there.
+//! `nearside serve` killed under load, a hundred times, on a file that then loses what was not synchronised:
+//! every write that was flushed, or had FUA, and was acknowledged is there.
 
 use std::process::Command as Process;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,8 @@ const SECTOR: usize = 512;
 /// Writes out at once.
 const WINDOW: u64 = 8;
 
-/// What is known of each block: the newest version that was sent, that was acknowledged, and that has to survive.
+/// What is known of each block: the newest version that was sent, that was acknowledged,
+/// and that has to survive.
 #[derive(Clone, Copy, Default)]
 struct Known {
     sent: u64,
@@ -143,7 +144,8 @@ fn nothing_that_was_acknowledged_as_durable_is_lost() {
         lost > 100 && flushes > KILLS,
         "{lost} blocks lost something, {flushes} flushes: the test tests nothing"
     );
-    // The kernel ends a killed server's io_uring after the server: until then its lock is held, and the mount is busy.
+    // The kernel ends a killed server's io_uring after the server:
+    // until then its lock is held, and the mount is busy.
     drop(File::open(&file, FileOptions::serve()).unwrap());
     attached.detach().map_err(|(e, _)| e).unwrap();
 }

@@ -1,4 +1,5 @@
-//! `nearside serve` on a file that is itself a drive, by FUSE, so that it can fail and forget as a test wants. Needs root.
+//! `nearside serve` on a file that is itself a drive, by FUSE,
+//! so that it can fail and forget as a test wants. Needs root.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

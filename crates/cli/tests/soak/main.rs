@@ -1,9 +1,11 @@
-//! Honest hosts, which verify what they read, beside hostile ones, each of which does over and over again what once took the drive away
-//! from the others. Nothing that an honest host wrote is lost or another's, and when the hostile ones have gone nothing of theirs is left: no
-//! connection, descriptor, task, buffer or tag, no memory, and no work.
+//! Honest hosts, which verify what they read, beside hostile ones, each of which does over and over
+//! again what once took the drive away from the others. Nothing that an honest host wrote is lost or
+//! another's, and when the hostile ones have gone nothing of theirs is left: no connection, descriptor,
+//! task, buffer or tag, no memory, and no work.
 //!
-//! `NEARSIDE_SOAK_S=600 cargo test --test soak -- --nocapture` is the long form; `NEARSIDE_SOAK_ONLY=deaf,slow` names some. What the honest ones waited, alone and beside the
-//! hostile ones, is printed and judged by nobody here.
+//! `NEARSIDE_SOAK_S=600 cargo test --test soak -- --nocapture` is the long form;
+//! `NEARSIDE_SOAK_ONLY=deaf,slow` names some. What the honest ones waited, alone and beside the hostile ones,
+//! is printed and judged by nobody here.
 
 #[path = "../../../front-tcp/tests/raw/mod.rs"]
 mod raw;
@@ -46,7 +48,8 @@ fn drive(folder: &Path) -> std::path::PathBuf {
     image
 }
 
-/// Honest hosts for a while, beside what `beside` does over and over, each to its end at least once; what they waited for their commands.
+/// Honest hosts for a while, beside what `beside` does over and over, each to its end at least once;
+/// what they waited for their commands.
 fn while_honest(served: &Served, time: Duration, beside: &[(&str, hostile::Act)]) -> Waited {
     let over = AtomicBool::new(false);
     let done: Vec<AtomicBool> = beside.iter().map(|_| AtomicBool::new(false)).collect();

@@ -109,7 +109,8 @@ fn connect(socket: &Path) -> Result<UnixStream, Refusal> {
 }
 
 impl Mounted {
-    /// One exchange, on a connection that is there or on a new one: who has one keeps it, also while all that there may be are taken.
+    /// One exchange, on a connection that is there or on a new one:
+    /// who has one keeps it, also while all that there may be are taken.
     fn exchange(&self, frame: RequestFrame, bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
         let idle = self.idle.lock().unwrap().pop();
         let mut stream = idle.map_or_else(|| connect(&self.socket), Ok)?;

@@ -1,7 +1,5 @@
 //! How long things are, and that whoever silences a lint says why.
 
-use std::collections::BTreeSet;
-
 use proc_macro2::{Delimiter, TokenTree};
 
 use crate::sources::{between, is_mark, levels, sources, word};
@@ -61,42 +59,17 @@ fn function(tokens: &[TokenTree]) -> Option<(String, usize)> {
     Some((name, body.span_close().end().line - first.span().start().line + 1))
 }
 
-/// Crates with comments that are too wide today: each goes from here when it has none.
-const WIDE: &[&str] = &[
-    "crates/bench",
-    "crates/cli",
-    "crates/conformance",
-    "crates/demo",
-    "crates/driver",
-    "crates/embedded",
-    "crates/fsrlib",
-    "crates/fsrlib-c",
-    "crates/hostile",
-    "crates/instrument",
-    "crates/loadgen",
-    "crates/sim",
-    "crates/spec",
-    "crates/studies",
-];
-
 #[test]
 fn comments_are_not_wider_than_code() {
     let mut wrong = Vec::new();
-    let mut needed = BTreeSet::new();
     for source in sources() {
         for (at, line) in source.text.lines().enumerate() {
             let comment = line.trim_start().starts_with("//") || line.contains(" // ");
             if comment && line.chars().count() > COLUMNS_OF_A_COMMENT {
-                match WIDE.iter().find(|home| **home == source.home()) {
-                    Some(home) => _ = needed.insert(*home),
-                    None => wrong.push(format!("{}:{}", source.path, at + 1)),
-                }
+                wrong.push(format!("{}:{}", source.path, at + 1));
             }
         }
     }
-    wrong.extend(
-        WIDE.iter().filter(|w| !needed.contains(*w)).map(|w| format!("{w} need not be listed any more")),
-    );
     assert!(
         wrong.is_empty(),
         "a comment ends at column {COLUMNS_OF_A_COMMENT}, as code does: say it shorter, or wrap it\n{}",

@@ -1,4 +1,5 @@
-//! A drive over memory, attached, with an ext4 of this machine's kernel mounted on it; and what both say of a path.
+//! A drive over memory, attached, with an ext4 of this machine's kernel mounted on it;
+//! and what both say of a path.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -148,13 +149,14 @@ impl Rig {
         self.mount().join(path.trim_start_matches('/'))
     }
 
-    /// What the host has done so far is at home on the drive: committed, and what the commits left dirty on the block device written.
+    /// What the host has done so far is at home on the drive:
+    /// committed, and what the commits left dirty on the block device written.
     pub fn sync(&self) {
         rustix::fs::syncfs(fs::File::open(self.mount()).unwrap()).unwrap();
     }
 
-    /// Mounts anew, with nothing in the page cache, and compares everything: whether a difference is the drive's, or between
-    /// the host's memory and its disk.
+    /// Mounts anew, with nothing in the page cache, and compares everything: whether a difference is the
+    /// drive's, or between the host's memory and its disk.
     pub fn compare_remounted(&mut self) -> Result<usize, String> {
         drop(self.mounted.take());
         let file = self.attached.as_ref().unwrap().file();
@@ -224,7 +226,8 @@ impl Rig {
         (xxh3_64(&bytes).to_be_bytes().to_vec(), lines as u64)
     }
 
-    /// Compares what the drive says of one path with what the mount does: metadata, then the bytes or the names.
+    /// Compares what the drive says of one path with what the mount does:
+    /// metadata, then the bytes or the names.
     pub fn compare(&mut self, path: &str) -> Result<(), String> {
         let here = match Meta::host(&self.at(path)) {
             Ok(meta) => Said::Is(Box::new(meta)),

@@ -1,5 +1,5 @@
-//! A seeded workload on a mounted volume: what hosts do to files and directories, kind by kind. It keeps only names; what they
-//! hold is asked of the mount.
+//! A seeded workload on a mounted volume: what hosts do to files and directories, kind by kind. It keeps only
+//! names; what they hold is asked of the mount.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -23,8 +23,9 @@ pub struct Size {
     pub files: usize,
     /// Names in each large directory.
     pub names: u64,
-    /// Holes are punched and blocks preallocated. (Not with data in inodes: there fallocate of Linux 6.18 leaves the page cache and
-    /// the disk with different bytes. After the next mount the host reads what the drive said all the time.)
+    /// Holes are punched and blocks preallocated. (Not with data in inodes: there fallocate of
+    /// Linux 6.18 leaves the page cache and the disk with different bytes. After the next mount the
+    /// host reads what the drive said all the time.)
     pub fallocate: bool,
 }
 

@@ -1,8 +1,9 @@
 //! An association: the admin queue of a dynamic controller, kept alive, and what its I/O queues need to know.
 //!
-//! [`Association::connect`] walks Base 2.0, 3.5.2: connection, Connect on the admin queue, CAP, enable, CSTS.RDY within CAP.TO,
-//! Identify, the number of queues. A thread sends Keep Alive in half the time that the target allows, and knows when it is gone.
-//! With the last clone of it the controller is shut down; queues of it are then over.
+//! [`Association::connect`] walks Base 2.0, 3.5.2: connection, Connect on the admin queue, CAP,
+//! enable, CSTS.RDY within CAP.TO, Identify, the number of queues. A thread sends Keep Alive in half
+//! the time that the target allows, and knows when it is gone. With the last clone of it the
+//! controller is shut down; queues of it are then over.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -36,7 +37,8 @@ const MAX_TRANSFER: usize = 4 << 20;
 /// How long a farewell may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// An association with a controller. Clones share it; with the last of them and of the initiators over them it ends.
+/// An association with a controller. Clones share it;
+/// with the last of them and of the initiators over them it ends.
 #[derive(Clone)]
 pub struct Association {
     session: Arc<Session>,

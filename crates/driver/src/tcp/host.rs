@@ -60,8 +60,8 @@ fn uuid_in(name: &str) -> Option<[u8; 16]> {
     Some(number.to_be_bytes())
 }
 
-/// A host identifier that is the same for a user on a machine each time, and another for each: a UUID (version 8) of a hash, so that the machine's own
-/// identifier stays unknown to targets.
+/// A host identifier that is the same for a user on a machine each time, and another for each: a UUID
+/// (version 8) of a hash, so that the machine's own identifier stays unknown to targets.
 fn own_uuid() -> [u8; 16] {
     let machine = std::fs::read("/etc/machine-id").or_else(|_| std::fs::read("/proc/sys/kernel/hostname"));
     let (uid, _) = nearside_dma::system::effective_ids();

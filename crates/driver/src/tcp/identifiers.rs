@@ -1,4 +1,5 @@
-//! Identifiers of a controller's I/O queues: each is in use as long as its connection, or the attempt to make one.
+//! Identifiers of a controller's I/O queues:
+//! each is in use as long as its connection, or the attempt to make one.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,8 +35,8 @@ impl Identifiers {
         Identifiers { most, free: Arc::default() }
     }
 
-    /// A free one; `None`: all are in use. Those that never were come first, since a connection that has ended may not be over for the
-    /// target yet.
+    /// A free one; `None`: all are in use. Those that never were come first, since a connection that has
+    /// ended may not be over for the target yet.
     pub(super) fn take(&self) -> Option<Identifier> {
         let mut free = lock(&self.free);
         let number = if free.used < self.most {

@@ -1,16 +1,20 @@
 //! NVMe/TCP, the host's end: an association with a controller, and queues that are connections.
 //!
-//! - [`Address`] is the name of a target (`nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID`), [`Options`] what a host says of itself.
+//! - [`Address`] is the name of a target (`nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID`),
+//!   [`Options`] what a host says of itself.
 //! - [`Association`] is the [`crate::Controller`] here: its admin queue is kept alive by a thread.
 //! - [`Queue`] is the [`crate::Transport`]: a connection.
-//! - [`Initiator`] waits on one as a [`crate::Policy`] says: spinning on the socket, asleep until the kernel wakes it, or by history.
+//! - [`Initiator`] waits on one as a [`crate::Policy`] says:
+//!   spinning on the socket, asleep until the kernel wakes it, or by history.
 //! - [`discover`] reads a discovery controller's log page.
 //!
-//! A read passes so: `Initiator::submit` -> `Queue::submit` puts a capsule into the outbox -> `Queue::ring` writes it to the socket -> the
-//! target -> `Queue::poll` reads PDUs into the inbox, copies (or reads) the data into the command's buffer, and hands on the completion.
+//! A read passes so: `Initiator::submit` -> `Queue::submit` puts a capsule into the outbox -> `Queue::ring`
+//! writes it to the socket -> the target -> `Queue::poll` reads PDUs into the inbox, copies (or reads) the
+//! data into the command's buffer, and hands on the completion.
 //!
-//! Nothing of the target is trusted: a PDU that does not decode, names a command that is not out, or moves data that were not asked for
-//! ends the connection with the specified termination request; every command then ends as [`crate::Failure::Lost`].
+//! Nothing of the target is trusted: a PDU that does not decode, names a command that is not out, or moves
+//! data that were not asked for ends the connection with the specified termination request; every command
+//! then ends as [`crate::Failure::Lost`].
 
 mod address;
 mod association;

@@ -1,4 +1,5 @@
-//! The beginning and the end of a connection: ICReq and ICResp, termination requests, and what stands around a PDU's data.
+//! The beginning and the end of a connection:
+//! ICReq and ICResp, termination requests, and what stands around a PDU's data.
 
 use nearside_clock::Clock;
 use nearside_spec::fabrics::pdu::{self, DIGEST, Fatal, HEAD, Head, Initialize, Pdu, Side, Terms};

@@ -1,8 +1,8 @@
 //! One queue: a connection with its command slots, owned by one thread.
 //!
-//! A command's identifier is its slot with a count that changes each time, so that a late answer is known as such. Data of the
-//! controller come in order and lie within the command's buffer; data of the host go in the capsule where they fit, else when and
-//! as the controller asks (R2T).
+//! A command's identifier is its slot with a count that changes each time, so that a late answer is known as
+//! such. Data of the controller come in order and lie within the command's buffer; data of the host go in the
+//! capsule where they fit, else when and as the controller asks (R2T).
 
 use std::time::Duration;
 
@@ -66,8 +66,8 @@ pub(super) const MAX_DEPTH: u16 = SLOTS - 1;
 const LOOKS: usize = 64;
 
 impl Queue {
-    /// Connects and initialises: ICReq and ICResp (TCP Transport 1.0, 3.1). `in_capsule`: bytes of data that a capsule may have;
-    /// `max_transfer`: of a command.
+    /// Connects and initialises: ICReq and ICResp (TCP Transport 1.0, 3.1). `in_capsule`: bytes of data that
+    /// a capsule may have; `max_transfer`: of a command.
     pub(super) fn open(
         mut stream: Stream,
         options: &Options,
@@ -536,7 +536,8 @@ impl Transport for Queue {
         }
     }
 
-    /// Sends what waits, receives what is there. With an error the connection is over: every command that was out has been handed on.
+    /// Sends what waits, receives what is there. With an error the connection is over:
+    /// every command that was out has been handed on.
     fn poll(&mut self, now: Nanos, mut sink: impl FnMut(Completed<Vec<u8>>)) -> Result<usize, Error> {
         if !self.alive {
             return Ok(0);

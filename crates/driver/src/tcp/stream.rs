@@ -1,4 +1,5 @@
-//! A connection's bytes: what waits to be sent, what was received and not yet understood. The socket is nonblocking.
+//! A connection's bytes: what waits to be sent, what was received and not yet understood.
+//! The socket is nonblocking.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -170,8 +171,8 @@ impl Stream {
         }
     }
 
-    /// Reads what is there. Where nothing is left in the inbox and `wanted` is long, into that first: how many bytes of it came.
-    /// The second value is whether more may be there.
+    /// Reads what is there. Where nothing is left in the inbox and `wanted` is long, into that first: how
+    /// many bytes of it came. The second value is whether more may be there.
     pub(super) fn receive(&mut self, wanted: &mut [u8]) -> io::Result<(usize, bool)> {
         if self.start > 0 {
             self.inbox.copy_within(self.start..self.end, 0);

@@ -1,5 +1,5 @@
-//! A controller's double: the least that a driver can talk to, with faults on demand. It shares no code with the real
-//! controller, so that a mistake made on both sides of the wire shows.
+//! A controller's double: the least that a driver can talk to, with faults on demand. It shares no code with
+//! the real controller, so that a mistake made on both sides of the wire shows.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::sync::Arc;

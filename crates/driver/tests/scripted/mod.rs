@@ -1,4 +1,5 @@
-//! A target made of `nearside-spec`'s PDUs: honest where a controller is brought up, and what a test says where an I/O queue is.
+//! A target made of `nearside-spec`'s PDUs: honest where a controller is brought up,
+//! and what a test says where an I/O queue is.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

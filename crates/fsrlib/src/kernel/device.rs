@@ -1,4 +1,5 @@
-//! A device of the kernel's driver as a carrier: by io_uring commands, many at once, or by ioctls, of which each waits for its own.
+//! A device of the kernel's driver as a carrier:
+//! by io_uring commands, many at once, or by ioctls, of which each waits for its own.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +16,8 @@ use crate::carrier::{Carrier, DEPTH, Ended, RESULT, Stop, WAIT_MS, what};
 
 /// How long the kernel waits for a command.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a wait looks whether it was given up. An ioctl cannot be left: what it waits for waits no longer.
+/// How often a wait looks whether it was given up. An ioctl cannot be left:
+/// what it waits for waits no longer.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// How commands reach the kernel.
@@ -42,8 +44,8 @@ impl Device {
         Ok(Device { way, queue, path: path.to_owned(), stop: Stop::default() })
     }
 
-    /// By io_uring from now on, if this system, the device and the user can: `harmless` is sent that way and has to end in any way that
-    /// is the drive's.
+    /// By io_uring from now on, if this system, the device and the user can: `harmless` is sent that way and
+    /// has to end in any way that is the drive's.
     pub(super) fn prefer_ring(&mut self, harmless: &Command, data: Vec<u8>) {
         let characters = || std::fs::metadata(&self.path).is_ok_and(|m| m.file_type().is_char_device());
         let Way::Ioctl(file, _) = &self.way else { return };

@@ -1,10 +1,10 @@
-//! The way to a drive that the host's own kernel drives: near-data commands passed through it, beside whatever file system the host has
-//! mounted there.
+//! The way to a drive that the host's own kernel drives: near-data commands passed through it, beside
+//! whatever file system the host has mounted there.
 //!
-//! On a character device (`/dev/ngXnY`; `/dev/nvmeX` with its first namespace) the commands go by io_uring, several at once: `execute` and
-//! `result` are one round trip, and a wait can be given up. On a block device, and where there is no io_uring, an ioctl waits for each
-//! (`device`). A `result` waits in the drive for less than the kernel's own patience. Only a drive that says that it is Nearside's
-//! is asked.
+//! On a character device (`/dev/ngXnY`; `/dev/nvmeX` with its first namespace) the commands go by io_uring,
+//! several at once: `execute` and `result` are one round trip, and a wait can be given up. On a block device,
+//! and where there is no io_uring, an ioctl waits for each (`device`). A `result` waits in the drive for less
+//! than the kernel's own patience. Only a drive that says that it is Nearside's is asked.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -74,7 +74,8 @@ fn model_in_sysfs(path: &Path) -> Option<String> {
     Some(places.into_iter().find_map(model)?.trim().to_owned())
 }
 
-/// The character device of a controller's first namespace. With several paths to a namespace it is its subsystem's.
+/// The character device of a controller's first namespace.
+/// With several paths to a namespace it is its subsystem's.
 fn first_namespace(controller: &Path) -> Option<PathBuf> {
     let name = name_of(controller)?;
     let subsystems = std::fs::read_dir("/sys/class/nvme-subsystem").into_iter().flatten().flatten();
@@ -87,8 +88,8 @@ fn first_namespace(controller: &Path) -> Option<PathBuf> {
     Some(Path::new("/dev").join(first))
 }
 
-/// Most bytes that the kernel takes for one command of a namespace's device: its block device has the limits. Each page may be a
-/// segment, and a buffer that begins within a page has one more.
+/// Most bytes that the kernel takes for one command of a namespace's device: its block device has the limits.
+/// Each page may be a segment, and a buffer that begins within a page has one more.
 fn most_of(device: &Path) -> usize {
     let name = name_of(device).unwrap_or_default();
     let block = name.strip_prefix("ng").map_or(name.clone(), |rest| format!("nvme{rest}"));
@@ -147,7 +148,8 @@ impl KernelTransport {
         Ok(Found::Drive(Box::new(KernelTransport { io, admin, namespace, most, spare: Vec::new(), tags })))
     }
 
-    /// Gives up (with an error) what is under way once the flag is set, within some 20 ms: the drive is told to cancel it.
+    /// Gives up (with an error) what is under way once the flag is set, within some 20 ms:
+    /// the drive is told to cancel it.
     pub fn set_stop(&mut self, stop: Arc<AtomicBool>) {
         self.io.stop = Stop(Some(stop));
     }

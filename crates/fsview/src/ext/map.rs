@@ -134,7 +134,8 @@ impl Volume {
         mapped.min(counted).wrapping_shl(self.sb.block_shift)
     }
 
-    /// The target of a symbolic link: in the inode where it is short and has no blocks, else inline or in one block.
+    /// The target of a symbolic link: in the inode where it is short and has no blocks,
+    /// else inline or in one block.
     pub(crate) async fn read_link<S: Source>(&self, source: &S, inode: &Inode) -> Result<Vec<u8>, Error> {
         if inode.kind != FileKind::Symlink {
             return Err(Error::WrongKind);

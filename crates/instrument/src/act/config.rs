@@ -1,7 +1,8 @@
 //! ACT's own configuration files (act_storage): `key: value`, a line each, `#` begins a comment.
 //!
-//! What shapes the load is taken. What only concerns ACT's own threads and files is named among [`Config::ignored`]; what would change
-//! the load in a way that is not built here is an error, as is a key that ACT does not know.
+//! What shapes the load is taken. What only concerns ACT's own threads and files is named
+//! among [`Config::ignored`]; what would change the load in a way that is not built here is an
+//! error, as is a key that ACT does not know.
 
 use super::load::Load;
 
@@ -129,8 +130,9 @@ impl Config {
 }
 
 impl Keys {
-    /// act_storage's arithmetic: a write of a client becomes one on each replica; its records fill large blocks, which are rewritten when
-    /// only `defrag_lwm_pct` of them is in use; an update reads its record first.
+    /// act_storage's arithmetic: a write of a client becomes one on each replica; its
+    /// records fill large blocks, which are rewritten when only `defrag_lwm_pct` of them is
+    /// in use; an update reads its record first.
     fn config(self, devices: Vec<String>, ignored: Vec<String>) -> Result<Config, String> {
         if self.record_bytes_max != 0 && self.record_bytes_max < self.record_bytes {
             return Err("record-bytes-rmx is below record-bytes".to_owned());

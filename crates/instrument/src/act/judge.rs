@@ -139,8 +139,8 @@ pub struct Report {
 const BOUNDS: [u64; 5] = [100_000, 128_000, 1_000_000, 8_000_000, 64_000_000];
 
 impl Report {
-    /// Of a run of [`super::Load::plan`]. What was left of the run after its last whole slice counts with that slice where it is less than half
-    /// of one.
+    /// Of a run of [`super::Load::plan`]. What was left of the run after its last whole slice counts with
+    /// that slice where it is less than half of one.
     pub fn of(outcome: &Outcome, max_lag_ns: u64) -> Report {
         let whole = (outcome.window_ns() / outcome.slice_ns.max(1)) as usize;
         let reads = outcome.streams.first();

@@ -1,7 +1,7 @@
 //! The load: three streams at fixed rates.
 //!
-//! ACT's many threads keep time each by itself; their sum comes near to independent arrivals, which is what users are. So arrivals are
-//! drawn (Poisson), where evenly spaced ones would never meet.
+//! ACT's many threads keep time each by itself; their sum comes near to independent arrivals, which is what
+//! users are. So arrivals are drawn (Poisson), where evenly spaced ones would never meet.
 
 use nearside_loadgen::{Arrivals, Plan, Rw, Stream, Workload};
 use serde::{Deserialize, Serialize};
@@ -13,8 +13,8 @@ pub enum Profile {
     /// The paper's (V-B): 1,000 reads of 1.5 KB a second, 1.536 MB/s of 128 KiB reads and as much of writes.
     #[default]
     Pieee17,
-    /// Today's ACT: 2,000 reads of 1.5 KB a second, and 1,000 writes whose records go to the drive in large blocks, twice over with
-    /// defragmentation at half-full blocks.
+    /// Today's ACT: 2,000 reads of 1.5 KB a second, and 1,000 writes whose records go to the drive in large
+    /// blocks, twice over with defragmentation at half-full blocks.
     Act6,
 }
 
@@ -72,7 +72,8 @@ impl Load {
     pub fn times(profile: Profile, multiple: u32) -> Load {
         let (reads, bytes_per_second) = match profile {
             Profile::Pieee17 => (1000.0, 1.536e6),
-            // 1,000 records of 1,536 bytes a second; each block is half full when it is defragmented, so all is written twice.
+            // 1,000 records of 1,536 bytes a second;
+            // each block is half full when it is defragmented, so all is written twice.
             Profile::Act6 => (2000.0, 1000.0 * f64::from(RECORD) * 2.0),
         };
         // The paper's 1.536 MB/s is what 1,000 records are; both count large blocks as 128 KiB.
@@ -88,7 +89,8 @@ impl Load {
         }
     }
 
-    /// The plan of a run: `runtime_ns` long with slices of `slice_ns`, on a drive of `capacity` bytes in blocks of `block_size`.
+    /// The plan of a run: `runtime_ns` long with slices of `slice_ns`,
+    /// on a drive of `capacity` bytes in blocks of `block_size`.
     ///
     /// # Errors
     /// [`LoadError`]: the drive holds not one large block, or the load has no reads.

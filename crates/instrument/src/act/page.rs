@@ -1,4 +1,5 @@
-//! The certification as a page: the largest multiple by each rule (the paper's Fig. 11), and the shares behind it.
+//! The certification as a page: the largest multiple by each rule (the paper's Fig.
+//! 11), and the shares behind it.
 
 use std::collections::BTreeMap;
 

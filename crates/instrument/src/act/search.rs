@@ -1,5 +1,5 @@
-//! The largest multiple that passes: doubled until one fails, then halved between. A drive that passes at some multiple is taken to pass
-//! below it, as ACT takes it.
+//! The largest multiple that passes: doubled until one fails, then halved between. A drive that passes at
+//! some multiple is taken to pass below it, as ACT takes it.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,5 @@
-//! The pictures. Axes are linear, logarithmic or in nines; all three are linear in what is drawn, the labels say what it means.
+//! The pictures. Axes are linear, logarithmic or in nines;
+//! all three are linear in what is drawn, the labels say what it means.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -43,7 +44,8 @@ impl Axis {
         Axis { title: title.to_owned(), scale: Scale::Log }
     }
 
-    /// Percentiles, each further nine as far again: 90, 99, 99.9, ... Values are percentiles from 0 up to, not with, 100.
+    /// Percentiles, each further nine as far again: 90, 99, 99.9, ...
+    /// Values are percentiles from 0 up to, not with, 100.
     pub fn nines() -> Axis {
         Axis { title: "percentile".to_owned(), scale: Scale::Nines }
     }
@@ -58,7 +60,8 @@ impl Axis {
         (value.is_finite() && at.is_finite()).then_some(at)
     }
 
-    /// The ends of the axis around these places. Those of powers of ten are whole, so that each has its label.
+    /// The ends of the axis around these places.
+    /// Those of powers of ten are whole, so that each has its label.
     fn ends(&self, places: impl Iterator<Item = f64>) -> (f64, f64) {
         let (low, high) = places.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), p| (l.min(p), h.max(p)));
         if low > high {

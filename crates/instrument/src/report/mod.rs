@@ -1,7 +1,7 @@
 //! One self-contained HTML page: text, tables and pictures (SVG by plotters), no script, no outside file.
 //!
-//! A [`Page`] is written from top to bottom; [`Page::finish`] gives the whole. Pictures are drawn by `chart`, from numbers that are
-//! already what the reader is to see: nothing is measured or computed here.
+//! A [`Page`] is written from top to bottom; [`Page::finish`] gives the whole. Pictures are drawn by `chart`,
+//! from numbers that are already what the reader is to see: nothing is measured or computed here.
 
 mod chart;
 

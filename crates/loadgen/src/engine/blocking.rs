@@ -1,9 +1,9 @@
-//! One operation at a time, in the caller's thread, over a file or block device: by positioned reads and writes
-//! (pread, pwrite), or by a mapping, from and to which bytes are copied.
+//! One operation at a time, in the caller's thread, over a file or block device: by positioned reads and
+//! writes (pread, pwrite), or by a mapping, from and to which bytes are copied.
 //!
-//! A page of a mapping that is not in memory is read by the fault that the copy takes: this is the third usage
-//! model of Proc. IEEE 2017 as far as a file gives it. Its writes are not made durable. A file that is shortened
-//! meanwhile ends the process.
+//! A page of a mapping that is not in memory is read by the fault that the copy takes: this is the third
+//! usage model of Proc. IEEE 2017 as far as a file gives it. Its writes are not made durable. A file that is
+//! shortened meanwhile ends the process.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -18,7 +18,8 @@ use crate::workload::Direction;
 pub struct OpenMode {
     /// Past the page cache (O_DIRECT).
     pub direct: bool,
-    /// For writing too, and then for this process alone: by a lock, and a block device with O_EXCL, which a mounted one refuses.
+    /// For writing too, and then for this process alone:
+    /// by a lock, and a block device with O_EXCL, which a mounted one refuses.
     pub write: bool,
 }
 
@@ -127,7 +128,8 @@ impl Buffers {
         Ok(Self { buffers, verifier })
     }
 
-    /// The buffer of an operation that begins; `None` where the token is in use or the operation is longer than a buffer.
+    /// The buffer of an operation that begins;
+    /// `None` where the token is in use or the operation is longer than a buffer.
     #[inline]
     pub(super) fn take(&mut self, io: &Io) -> Option<IoBuffer> {
         let place = self.buffers.get_mut(io.token as usize)?;
@@ -139,7 +141,8 @@ impl Buffers {
         Some(buffer)
     }
 
-    /// Takes the buffer of an operation that has ended back; what became of the operation, which moved so many bytes or failed.
+    /// Takes the buffer of an operation that has ended back;
+    /// what became of the operation, which moved so many bytes or failed.
     #[inline]
     pub(super) fn put(
         &mut self,

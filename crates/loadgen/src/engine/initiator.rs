@@ -1,7 +1,8 @@
-//! A drive through an [`Initiator`]: any completion policy of the driver over any transport, with what it costs.
+//! A drive through an [`Initiator`]: any completion policy of the driver over any transport,
+//! with what it costs.
 //!
-//! While operations are in flight the runner lets it wait ([`Engine::wait`]): by interrupt, spinning, or asleep first, as the policy plans
-//! for the oldest of them.
+//! While operations are in flight the runner lets it wait ([`Engine::wait`]): by interrupt, spinning, or
+//! asleep first, as the policy plans for the oldest of them.
 
 use nearside_clock::{Clock, Nanos};
 use nearside_driver::{BufferOf, Controller, Driver, Error, Initiator, NamespaceInfo, Peer, Service};
@@ -10,7 +11,8 @@ use super::queue::{Commands, not_a_command};
 use super::{Done, Engine, EngineCost, Io, Next, Submit};
 use crate::verify::Verifier;
 
-/// An engine with a completion policy. An operation that is no command (blocks cut in two, longer than the buffers) ends in an error.
+/// An engine with a completion policy. An operation that is no command (blocks cut in two,
+/// longer than the buffers) ends in an error.
 pub struct Policed<P, C, K: Controller = Driver> {
     initiator: Initiator<P, C, K>,
     /// The asynchronous path's other contexts; their CPU time counts.

@@ -96,8 +96,9 @@ pub struct EngineCost {
 
 /// A device, for one thread.
 ///
-/// Times are the caller's: an engine over real time that blocks or makes system calls reads a clock of its own with the same
-/// origin for [`Done::at`], so that a completion is not dated before the call that found it.
+/// Times are the caller's: an engine over real time that blocks or makes system calls
+/// reads a clock of its own with the same origin for [`Done::at`], so that a completion
+/// is not dated before the call that found it.
 pub trait Engine {
     /// Operations that it holds at most.
     fn depth(&self) -> usize;
@@ -111,15 +112,15 @@ pub trait Engine {
     /// What it waits for, after a poll.
     fn next(&self) -> Next;
 
-    /// Waits until something may have ended, or until `until`, or (always allowed) less. An engine that is polled only pauses;
-    /// one with interrupts sleeps.
+    /// Waits until something may have ended, or until `until`, or (always allowed) less. An engine that is
+    /// polled only pauses; one with interrupts sleeps.
     fn wait(&mut self, until: Option<Nanos>) {
         let _ = until;
         std::hint::spin_loop();
     }
 
-    /// Whether [`Engine::submit`], [`Engine::poll`] or [`Engine::wait`] may block or sleep, so that a gap in the caller's
-    /// readings of the clock is not the scheduler's doing.
+    /// Whether [`Engine::submit`], [`Engine::poll`] or [`Engine::wait`] may block or sleep, so that a gap in
+    /// the caller's readings of the clock is not the scheduler's doing.
     fn blocks(&self) -> bool {
         false
     }

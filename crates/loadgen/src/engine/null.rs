@@ -1,5 +1,5 @@
-//! The engine that does nothing: what remains is the generator's own cost. It may take its time, so that what is measured can be
-//! known beforehand.
+//! The engine that does nothing: what remains is the generator's own cost. It may take its time, so that what
+//! is measured can be known beforehand.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

@@ -1,5 +1,5 @@
-//! A drive through its queue pair, polled: the caller's looks at the completion queue are the completions. The drive may run on this
-//! thread (its [`Peer`] is given a turn at each poll), in real or simulated time.
+//! A drive through its queue pair, polled: the caller's looks at the completion queue are the completions.
+//! The drive may run on this thread (its [`Peer`] is given a turn at each poll), in real or simulated time.
 
 use nearside_clock::{Clock, Nanos};
 use nearside_driver::{
@@ -37,7 +37,8 @@ impl<B: Buffer> Commands<B> {
         Ok(Self { buffers, namespace, verifier })
     }
 
-    /// The command and its buffer; `None` where the operation is not made of whole blocks or longer than a buffer.
+    /// The command and its buffer; `None` where the operation is not
+    /// made of whole blocks or longer than a buffer.
     #[inline]
     pub(super) fn take(&mut self, io: &Io) -> Option<(Command, B)> {
         let NamespaceInfo { nsid, block_size, .. } = self.namespace;
@@ -119,7 +120,8 @@ pub(super) fn not_a_command(io: &Io, now: Nanos) -> Done {
     Done { token: io.token, at: now, result: Err(Failure::Errno(EINVAL)) }
 }
 
-/// An engine over a queue of a drive. An operation that is no command (blocks cut in two, longer than the buffers) ends in an error.
+/// An engine over a queue of a drive. An operation that is no command (blocks cut in two,
+/// longer than the buffers) ends in an error.
 pub struct Queue<P, C> {
     queue: QueuePair,
     driver: Driver,

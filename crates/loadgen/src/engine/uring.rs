@@ -26,7 +26,8 @@ pub struct Uring<C> {
 const PATIENCE_NS: u64 = 5_000_000_000;
 
 impl<C: Clock> Uring<C> {
-    /// For `depth` operations of up to `bytes` each. A polled ring reads the first bytes once, to see whether the device can be polled.
+    /// For `depth` operations of up to `bytes` each.
+    /// A polled ring reads the first bytes once, to see whether the device can be polled.
     ///
     /// # Errors
     /// Where the kernel or the device refuses.

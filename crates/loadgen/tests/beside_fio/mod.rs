@@ -22,7 +22,8 @@ pub fn target(folder: &Path) -> (PathBuf, bool) {
     (path, direct)
 }
 
-/// Medians of one round of `ms`, in nanoseconds: this load generator's service times, fio's completion latencies.
+/// Medians of one round of `ms`, in nanoseconds:
+/// this load generator's service times, fio's completion latencies.
 pub fn round(path: &Path, direct: bool, ms: u64) -> (f64, f64) {
     let target = Target::open(path, OpenMode { direct, write: false }).unwrap();
     let clock = TscClock::new();

@@ -1,7 +1,8 @@
 //! The machine: CPUs, threads and a device as discrete events. See the module above for what it models.
 //!
-//! A CPU is in one piece of [`Work`] at a time, which ends by an event of its own unless something comes before; the event carries the
-//! piece's number, so that one that was cut short ends nothing. Time is booked whenever a piece ends or is cut.
+//! A CPU is in one piece of [`Work`] at a time, which ends by an event of its own unless something
+//! comes before; the event carries the piece's number, so that one that was cut short ends nothing.
+//! Time is booked whenever a piece ends or is cut.
 
 use std::collections::VecDeque;
 
@@ -103,7 +104,8 @@ struct Runner {
     stage: Stage,
     /// Of the segment, where it was cut.
     left: u64,
-    /// When the operation was meant to start; when the application asked; when the doorbell was rung; when the device is done.
+    /// When the operation was meant to start; when the application asked; when the doorbell was rung;
+    /// when the device is done.
     due: u64,
     called: u64,
     rung: u64,

@@ -6,12 +6,14 @@ use nearside_loadgen::Latency;
 use nearside_loadgen::summary::Times;
 use serde::{Deserialize, Serialize};
 
-/// Where a CPU's or a thread's time went, in nanoseconds. Spinning is apart from the system's time, as FAST'12 section 4 asks.
+/// Where a CPU's or a thread's time went, in nanoseconds.
+/// Spinning is apart from the system's time, as FAST'12 section 4 asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuTime {
     /// User mode.
     pub user_ns: u64,
-    /// The kernel: for a thread its own calls; for a CPU submission contexts, handlers, wake-ups and switches as well.
+    /// The kernel: for a thread its own calls;
+    /// for a CPU submission contexts, handlers, wake-ups and switches as well.
     pub system_ns: u64,
     /// Waiting for a completion, busily.
     pub spin_ns: u64,
@@ -47,8 +49,8 @@ pub struct ThreadOutcome {
     pub response: Latency,
     /// From when the application asked.
     pub call: Latency,
-    /// From the doorbell until the completion was seen: by the spinning thread, or by the handler's first instruction. What FAST'12's
-    /// Table 1 shows.
+    /// From the doorbell until the completion was seen: by the spinning thread, or by the handler's first
+    /// instruction. What FAST'12's Table 1 shows.
     pub device: Latency,
     /// Operations that went the synchronous way to their end.
     pub synchronous: u64,

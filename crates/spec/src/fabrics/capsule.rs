@@ -1,7 +1,8 @@
 //! Where the data of a command capsule are: its one SGL descriptor (Base 2.0, 4.1.2; TCP Transport 1.0, 3.4).
 //!
-//! Host data either come in the capsule (a data block whose address is an offset) or are asked for by R2T; controller data go
-//! out in C2HData (the transport data block, which names no place: the host knows it by the command).
+//! Host data either come in the capsule (a data block whose address is an offset) or are asked
+//! for by R2T; controller data go out in C2HData (the transport data block, which names no
+//! place: the host knows it by the command).
 
 use crate::data::SglDescriptor;
 use crate::{Status, SubmissionEntry};

@@ -1,4 +1,5 @@
-//! NVMe qualified names (Base 2.0, 4.5): UTF-8, at most 223 bytes, `nqn.YYYY-MM.REVERSED.DOMAIN:ANY` or the form with a UUID.
+//! NVMe qualified names (Base 2.0, 4.5): UTF-8, at most 223 bytes,
+//! `nqn.YYYY-MM.REVERSED.DOMAIN:ANY` or the form with a UUID.
 
 use alloc::format;
 use alloc::string::String;

@@ -6,10 +6,11 @@
 //! 2 HLEN  3 PDO  4 PLEN u32                                                           up to PLEN
 //! ```
 //!
-//! A receiver reads [`HEAD`] bytes, [`Head::decode`]s them, reads on up to [`Head::header_len`], decodes the [`Pdu`], and then
-//! knows where its data are ([`Head::data`]). All lengths are checked against each other and against what both sides agreed on
-//! ([`Terms`]); an error is the [`Fatal`] that the termination request carries back. The digests are CRC-32C, little-endian, HDGST
-//! over HLEN bytes and DDGST over the data; they are the reader's to compute.
+//! A receiver reads [`HEAD`] bytes, [`Head::decode`]s them, reads on up to [`Head::header_len`], decodes
+//! the [`Pdu`], and then knows where its data are ([`Head::data`]). All lengths are checked against each
+//! other and against what both sides agreed on ([`Terms`]); an error is the [`Fatal`] that the
+//! termination request carries back. The digests are CRC-32C, little-endian, HDGST over HLEN bytes and
+//! DDGST over the data; they are the reader's to compute.
 
 use crate::{CompletionEntry, SubmissionEntry};
 
@@ -203,8 +204,8 @@ pub struct Head {
 }
 
 impl Head {
-    /// From a PDU's first bytes, as `to` receives them. Before the connection is initialised, the terms are the default ones. A
-    /// type that only the other side may receive is a sequence error.
+    /// From a PDU's first bytes, as `to` receives them. Before the connection is initialised, the terms are
+    /// the default ones. A type that only the other side may receive is a sequence error.
     ///
     /// # Errors
     /// [`Fatal`]: with what the connection is to be terminated.
@@ -304,7 +305,8 @@ impl Head {
 pub struct Initialize {
     /// PFV: 0.
     pub version: u16,
-    /// HPDA or CPDA: what the sender wants data that it receives to be aligned to; see [`Terms::alignment_z`].
+    /// HPDA or CPDA: what the sender wants data that it receives to be aligned to;
+    /// see [`Terms::alignment_z`].
     pub alignment_z: u8,
     /// Header digests asked for, or granted.
     pub header_digest: bool,
@@ -372,7 +374,8 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl Pdu {
-    /// From a header whose common part was decoded; `bytes` are at least its HLEN bytes (missing ones count as zero).
+    /// From a header whose common part was decoded;
+    /// `bytes` are at least its HLEN bytes (missing ones count as zero).
     ///
     /// # Errors
     /// [`Fatal`]: with what the connection is to be terminated.

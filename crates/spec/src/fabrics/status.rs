@@ -1,5 +1,5 @@
-//! Command-specific status of Fabrics commands (Base 2.0, figure 98). The codes overlap with the I/O command sets' own: their
-//! meaning hangs on the command.
+//! Command-specific status of Fabrics commands (Base 2.0, figure 98). The codes overlap with the I/O command
+//! sets' own: their meaning hangs on the command.
 
 use crate::Status;
 
@@ -28,7 +28,8 @@ statuses! {
     AUTHENTICATION_REQUIRED = 0x91, "Authentication Required";
 }
 
-/// DW0 of a completion with [`INVALID_PARAMETERS`] (figure 388): the offending byte, in the entry or in the data.
+/// DW0 of a completion with [`INVALID_PARAMETERS`] (figure 388):
+/// the offending byte, in the entry or in the data.
 pub const fn invalid_parameter(offset: u16, in_data: bool) -> u32 {
     offset as u32 | (in_data as u32) << 16
 }

@@ -1,7 +1,9 @@
-//! Fig. 2: where the time of an existing near-data search goes. The host locates the file and sends the block list; the drive computes.
+//! Fig. 2: where the time of an existing near-data search goes.
+//! The host locates the file and sends the block list; the drive computes.
 //!
-//! The paper says neither how deep the path was nor how large the file. Its locating takes 3,161 us more on a miss than on a hit, and its
-//! crawler at depth 5 3,191 us more (tables I and II): 13 pages of the flash. So depth 5 is taken here; 16 KiB is an assumption.
+//! The paper says neither how deep the path was nor how large the file. Its locating takes 3,161 us more on a
+//! miss than on a hit, and its crawler at depth 5 3,191 us more (tables I and II): 13 pages of the flash. So
+//! depth 5 is taken here; 16 KiB is an assumption.
 
 use nearside_instrument::dataset::Chain;
 use nearside_instrument::volume::Kind;

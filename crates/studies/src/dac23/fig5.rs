@@ -1,7 +1,9 @@
-//! Fig. 5: locating a file: FSR against the host, depths 5 to 40, with the buffer hit and missed; and the host's three ways side by side.
+//! Fig. 5: locating a file: FSR against the host, depths 5 to 40, with the buffer hit and missed;
+//! and the host's three ways side by side.
 //!
-//! On this machine the drive is in memory and the host reaches it over a queue pair; beside it the kernel locates the same paths on a loop
-//! mount of the same image. The kernel here has ext4 and no F2FS: where it stands beside, the volume is ext4.
+//! On this machine the drive is in memory and the host reaches it over a queue pair; beside it the
+//! kernel locates the same paths on a loop mount of the same image. The kernel here has ext4 and no
+//! F2FS: where it stands beside, the volume is ext4.
 
 use std::path::Path;
 
@@ -98,7 +100,8 @@ fn model(run: &mut Run<'_>, data: &Dataset, depths: &[usize]) -> Result<(), Fail
     Ok(())
 }
 
-/// This machine: each depth's FSR (crawling, and warm), the host's own parser (uncached, and cached), the kernel.
+/// This machine: each depth's FSR (crawling, and warm), the host's own parser (uncached, and cached),
+/// the kernel.
 fn machine(run: &mut Run<'_>, data: &Dataset, depths: &[usize], kind: Kind) -> Result<(), Failure> {
     let mut machine = Machine::new(data)?;
     let rounds = run.sized(4, 200);

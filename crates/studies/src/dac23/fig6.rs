@@ -1,7 +1,8 @@
-//! Fig. 6: string search: FSR against the existing near-data path, by depth of the path and size of the file, buffer hit and missed.
+//! Fig. 6: string search: FSR against the existing near-data path, by depth of the path and size of the file,
+//! buffer hit and missed.
 //!
-//! Sizes double from 4 KiB until FSR's saving has fallen below 10 %. On a hit the file's metadata are in the drive's buffer; of a file larger
-//! than the buffer only the end can be.
+//! Sizes double from 4 KiB until FSR's saving has fallen below 10 %. On a hit the file's metadata are in the
+//! drive's buffer; of a file larger than the buffer only the end can be.
 
 use nearside_instrument::dataset::Chain;
 use nearside_instrument::volume::Kind;

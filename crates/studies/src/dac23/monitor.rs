@@ -1,7 +1,9 @@
-//! Section III-D: what the metadata monitor costs a write: in the common case, and where the write changes what the crawler has cached.
+//! Section III-D: what the metadata monitor costs a write:
+//! in the common case, and where the write changes what the crawler has cached.
 //!
-//! Measured on this machine, by calls of the monitor as the drive makes them. Scaled to the paper's 1 GHz core by the crawler's own time on
-//! both: how much longer Table I's took than this machine's crawler for the same path.
+//! Measured on this machine, by calls of the monitor as the drive makes them. Scaled to the
+//! paper's 1 GHz core by the crawler's own time on both: how much longer Table I's took than
+//! this machine's crawler for the same path.
 
 use std::hint::black_box;
 

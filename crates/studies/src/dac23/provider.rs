@@ -1,7 +1,9 @@
-//! Section III-C: the data provider's two ways over the flash's channels: unordered (blocks are handed on as they arrive) and ordered.
+//! Section III-C: the data provider's two ways over the flash's channels:
+//! unordered (blocks are handed on as they arrive) and ordered.
 //!
-//! One file, fragmented by its order on the flash or not, read by an operation that needs no order (CRC-32C) and by one that does (SHA-256),
-//! with more and more reads in flight. The model's processor takes no time for either, so that only the supply differs.
+//! One file, fragmented by its order on the flash or not, read by an operation that needs no order (CRC-32C)
+//! and by one that does (SHA-256), with more and more reads in flight. The model's processor takes no time
+//! for either, so that only the supply differs.
 
 use nearside_fsrlib::{Digest, Operation, Route};
 use nearside_instrument::dataset::Chain;

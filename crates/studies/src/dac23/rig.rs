@@ -1,7 +1,9 @@
-//! What DAC'23's studies share: its dataset, its drive as a model and on this machine, and one operation by each way.
+//! What DAC'23's studies share: its dataset, its drive as a model and on this machine,
+//! and one operation by each way.
 //!
-//! The model is Cosmos+ in simulated time: `nearside-sim`'s near-data drive over `nearside-ftl`'s flash. Its numbers are data ([`cosmos`] and
-//! [`cosmos_plus`]), each with the row of the paper that it was taken from; every other row is a prediction.
+//! The model is Cosmos+ in simulated time: `nearside-sim`'s near-data drive over `nearside-ftl`'s flash.
+//! Its numbers are data ([`cosmos`] and [`cosmos_plus`]), each with the row of the paper that it was
+//! taken from; every other row is a prediction.
 
 use std::fs::File;
 use std::io::Write;
@@ -25,14 +27,17 @@ use nearside_store::FileOptions;
 
 use crate::{Failure, Run};
 
-/// Cosmos+ OpenSSD behind the paper's host, beside its flash ([`cosmos_plus`]): a 1 GHz Cortex-A9, and what a command of the host costs. The
-/// paper's depth d means d directories above the file: d + 1 names, d + 2 inodes.
+/// Cosmos+ OpenSSD behind the paper's host, beside its flash ([`cosmos_plus`]): a 1 GHz
+/// Cortex-A9, and what a command of the host costs. The paper's depth d means d directories
+/// above the file: d + 1 names, d + 2 inodes.
 ///
-/// - Finding a name: Table I, depth 5 and 20: 39 us for 6, 125 us for 21. The node address table: 9 us for 7, 39 us for 22. An inode: what
-///   Table I's total has beyond its three parts, 75 us for 7 and 232 us for 22. Each is the geometric mean of the two.
+/// - Finding a name: Table I, depth 5 and 20: 39 us for 6, 125 us for 21. The node address table: 9 us for 7,
+///   39 us for 22. An inode: what Table I's total has beyond its three parts, 75 us for 7 and 232 us for 22.
+///   Each is the geometric mean of the two.
 /// - Nothing of Table II is used beyond what the flash's preset takes from it: how long one page takes.
 /// - The host: Fig. 5(a), the lower end of its range: FSR is 78.1 % faster, taken as that of depth 5.
-/// - Computing: Fig. 2's 700 us once for each search, and 4 cycles for each byte, assumed of a loop over bytes on an in-order core.
+/// - Computing: Fig. 2's 700 us once for each search, and 4 cycles for each byte,
+///   assumed of a loop over bytes on an in-order core.
 pub fn cosmos() -> NearDataConfig {
     let core = Core {
         locate_ns: 0,
@@ -123,7 +128,8 @@ pub trait Bed {
     /// Where the firmware's time went.
     fn parts(&self) -> Breakdown;
 
-    /// One operation on a path. What the firmware knows of files is forgotten before, so that it crawls as the paper's does.
+    /// One operation on a path. What the firmware knows of files is forgotten before,
+    /// so that it crawls as the paper's does.
     fn once(&mut self, path: &str, operation: &Operation, buffer: Buffer) -> Result<Took, Failure> {
         let ask = Ask::path(path, operation.clone());
         self.session().mount()?;
@@ -141,8 +147,8 @@ pub trait Bed {
         Ok(Took { total, locating: counters.locate_ns, parts: self.parts(), commands: moved.commands() })
     }
 
-    /// Locating a path as the host sees it, by each way: FSR's one command that does nothing more, and what the existing path spends
-    /// before it can send its block list.
+    /// Locating a path as the host sees it, by each way: FSR's one command that does nothing more, and what
+    /// the existing path spends before it can send its block list.
     fn locate(&mut self, path: &str, buffer: Buffer) -> Result<[Took; 2], Failure> {
         self.session().set_route(Route::Drive);
         let fsr = self.once(path, &Operation::Nop, buffer)?;
@@ -208,8 +214,8 @@ impl Bed for Model {
     }
 }
 
-/// This machine: the drive in memory on one thread with its driver, in real time. There is no slow medium: what it reads is always at
-/// hand, as in a buffer that was hit.
+/// This machine: the drive in memory on one thread with its driver, in real time. There is no slow medium:
+/// what it reads is always at hand, as in a buffer that was hit.
 pub struct Machine {
     session: Session<Drive>,
     trace: Arc<Trace>,

@@ -1,15 +1,17 @@
-//! The processor's event counters (perf_event_open(2)): what the calling thread does in user mode, and nobody else.
+//! The processor's event counters (perf_event_open(2)):
+//! what the calling thread does in user mode, and nobody else.
 //!
-//! A counter that cannot be had says why, and so does one that counts nothing where it must ([`Counter::open`] tries it): virtual machines
-//! show counters that read 0.
+//! A counter that cannot be had says why, and so does one that counts nothing where it must
+//! ([`Counter::open`] tries it): virtual machines show counters that read 0.
 
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Hardware};
 use perf_event::{Builder, CountAndTime};
 
 use super::second::{ring, steps};
 
-/// What a counter counts. Which cache the kernel means by some of them is the processor's affair (man perf-list): with AMD's Zen
-/// references are what the first level asks of the second, misses what the second has not.
+/// What a counter counts. Which cache the kernel means by some of them is the
+/// processor's affair (man perf-list): with AMD's Zen references are what the first
+/// level asks of the second, misses what the second has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Instructions that retired.

@@ -17,7 +17,8 @@ pub const STUDY: Study = Study {
     run,
 };
 
-/// What the text states of the whole, in microseconds: synchronous and asynchronous with 4 KiB on Gen2; synchronous as projected.
+/// What the text states of the whole, in microseconds: synchronous and asynchronous with 4 KiB on Gen2;
+/// synchronous as projected.
 fn published(finding: Finding, policy: Policy, bus: usize, bytes: u32) -> Finding {
     match (policy, bus, bytes) {
         (Policy::Polled, 0, 4096) => finding.paper(4.38, "3.3"),

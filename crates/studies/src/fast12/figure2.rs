@@ -1,8 +1,9 @@
-//! Fig. 2: where the time of an asynchronous read goes, found by a second process on the same CPU; and the device time below which the
-//! interrupt gives nobody anything.
+//! Fig. 2: where the time of an asynchronous read goes, found by a second process on the same CPU; and the
+//! device time below which the interrupt gives nobody anything.
 //!
-//! T_d is the time from the doorbell until the handler begins, T_u what the second process gets of it, T_b = T_d - T_u what the switches to it and
-//! back take, T_a the rest of the path. On this machine T_d is Table 1's: until a thread that the interrupt wakes runs, measured beside the
+//! T_d is the time from the doorbell until the handler begins, T_u what the second process gets of
+//! it, T_b = T_d - T_u what the switches to it and back take, T_a the rest of the path. On this
+//! machine T_d is Table 1's: until a thread that the interrupt wakes runs, measured beside the
 //! second process on a queue pair of its own.
 
 use nearside_driver::Policy;

@@ -1,8 +1,10 @@
-//! Fig. 3: reads of 512 B per second with CPUs. Synchronous: one thread on each; asynchronous: threads are added until each CPU is full.
+//! Fig. 3: reads of 512 B per second with CPUs. Synchronous: one thread on each; asynchronous:
+//! threads are added until each CPU is full.
 //!
-//! The model has the prototype's limit of 2 million a second, and goes to 16 CPUs. It has two forms of the asynchronous path: each CPU takes the
-//! interrupts of its own reads, or one CPU takes those of all, as Linux 2.6 delivers the one interrupt of a device. The paper does not say which
-//! its prototype had; it names "the larger per-I/O latency" with more processors. On this machine the drive has one core, and the CPUs are the
+//! The model has the prototype's limit of 2 million a second, and goes to 16 CPUs. It has two forms of the
+//! asynchronous path: each CPU takes the interrupts of its own reads, or one CPU takes those of all, as Linux
+//! 2.6 delivers the one interrupt of a device. The paper does not say which its prototype had; it names "the
+//! larger per-I/O latency" with more processors. On this machine the drive has one core, and the CPUs are the
 //! others; there is nothing beyond them to scale to.
 
 use std::sync::Barrier;
@@ -107,7 +109,8 @@ struct Model {
     off: f64,
     /// Asynchronous over synchronous, below the limit.
     shares: Vec<f64>,
-    /// Threads on each CPU for a full one, at most, up to the limit: each CPU with its own interrupts, and one with those of all.
+    /// Threads on each CPU for a full one, at most, up to the limit:
+    /// each CPU with its own interrupts, and one with those of all.
     own: usize,
     threads: usize,
     /// The latter on one CPU alone.

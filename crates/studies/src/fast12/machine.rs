@@ -1,4 +1,5 @@
-//! This machine's side of the studies: the real drive on one core, the paths on another, the second process beside them.
+//! This machine's side of the studies: the real drive on one core, the paths on another,
+//! the second process beside them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -141,8 +142,8 @@ pub struct Parts {
     pub useful_ns: u64,
 }
 
-/// `count` reads by the asynchronous path while the second process runs on the same core; the median of each part. None where the
-/// machine has one core.
+/// `count` reads by the asynchronous path while the second process runs on the same core; the median of each
+/// part. None where the machine has one core.
 pub fn beside_second<M: Medium>(
     run: &Run<'_>,
     bench: &Bench<M>,
@@ -172,8 +173,9 @@ pub fn beside_second<M: Medium>(
 /// Commands before those that count.
 const WARM: usize = 50;
 
-/// The time of one read, software excluded, as Table 1 has it: from the doorbell until the completion is seen by a thread that spins, or by
-/// one that the interrupt wakes. The median of `count` reads, one at a time, in nanoseconds.
+/// The time of one read, software excluded, as Table 1 has it: from the doorbell until the
+/// completion is seen by a thread that spins, or by one that the interrupt wakes. The median of
+/// `count` reads, one at a time, in nanoseconds.
 pub fn device_time(driver: &Driver, bytes: u32, interrupt: bool, count: usize) -> Result<u64, Failure> {
     let clock = TscClock::new();
     let mut queue = driver.queue(QueueConfig { depth: 4, interrupt: true }, &mut Host::threaded(&clock))?;

@@ -1,8 +1,10 @@
-//! A TPC-C-like run (section 3.5: the driver "has withstood many hours of TPC-C benchmark run"): several threads, each with queue pairs of its
-//! own, do new-order, payment and delivery transactions on blocks of the drive under locks of their own; then all is read and checked as
-//! TPC-C's consistency conditions ask (clause 3.3.2).
+//! A TPC-C-like run (section 3.5: the driver "has withstood many hours of TPC-C benchmark run"):
+//! several threads, each with queue pairs of its own, do new-order, payment and delivery transactions
+//! on blocks of the drive under locks of their own; then all is read and checked as TPC-C's
+//! consistency conditions ask (clause 3.3.2).
 //!
-//! Like TPC-C are the transactions' mix and the conditions; the tables are one block a row, and nothing is said about its metric.
+//! Like TPC-C are the transactions' mix and the conditions;
+//! the tables are one block a row, and nothing is said about its metric.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,9 +1,9 @@
-//! Cache and TLB pollution (section 3.4), by a neighbour in the slots that asynchronous reads leave: what a step of its walk through memory
-//! takes and misses, alone and there.
+//! Cache and TLB pollution (section 3.4), by a neighbour in the slots that asynchronous reads leave: what a
+//! step of its walk through memory takes and misses, alone and there.
 //!
-//! A walk that fits the nearest cache shows what the switches cost it; a larger one what it loses of its cache besides. Time is the
-//! neighbour's own CPU time, taken without counters; then each counter is read in runs of its own, since every switch saves and restores
-//! those that are open.
+//! A walk that fits the nearest cache shows what the switches cost it; a larger one what it loses of its
+//! cache besides. Time is the neighbour's own CPU time, taken without counters; then each counter is read in
+//! runs of its own, since every switch saves and restores those that are open.
 
 use nearside_clock::{Clock, TscClock};
 use nearside_driver::{Driver, Policy};
@@ -86,8 +86,8 @@ fn slow_down(run: &mut Run<'_>, rig: &Rig<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An event's counts for 1,000 steps, alone and in the slots; the ratio by working set. None, and a remark why, where this machine does
-/// not count it.
+/// An event's counts for 1,000 steps, alone and in the slots; the ratio by working set. None, and a remark
+/// why, where this machine does not count it.
 fn counted(run: &mut Run<'_>, rig: &Rig<'_>, event: Event) -> Result<Option<Vec<f64>>, Failure> {
     let (rounds, millis) = run.sized((1, 60), (5, 150));
     let word = event.name();

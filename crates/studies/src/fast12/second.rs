@@ -1,10 +1,11 @@
-//! The paper's second process (section 3.3): scheduled to run on the CPU of the I/O, it "continuously checked CPU timestamps to detect its
-//! scheduled period at a sub-microsecond granularity".
+//! The paper's second process (section 3.3): scheduled to run on the CPU of the I/O, it "continuously checked
+//! CPU timestamps to detect its scheduled period at a sub-microsecond granularity".
 //!
 //! (The other work that it can be given is a neighbour's: see [`Walk`].)
 //!
-//! It runs at idle priority, so that whoever has I/O to do gets the CPU at once, and reads the counter without pause; two readings that lie far apart
-//! are the end of one period and the beginning of the next. The parent takes the periods from its standard output when it is told to stop.
+//! It runs at idle priority, so that whoever has I/O to do gets the CPU at once, and reads the counter
+//! without pause; two readings that lie far apart are the end of one period and the beginning of the next.
+//! The parent takes the periods from its standard output when it is told to stop.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -17,12 +18,14 @@ use serde::{Deserialize, Serialize};
 use super::counters::{Counter, Event};
 use crate::Failure;
 
-/// Two readings further apart than this were interrupted: some hundred nanoseconds are what a reading with all around it takes at worst.
+/// Two readings further apart than this were interrupted:
+/// some hundred nanoseconds are what a reading with all around it takes at worst.
 const GAP_NS: u64 = 400;
 /// Periods that it remembers.
 const MOST: usize = 4_000_000;
 
-/// A period in which it ran: ticks of the time-stamp counter within the process, nanoseconds of [`TscClock`] in its parent.
+/// A period in which it ran: ticks of the time-stamp counter within the process,
+/// nanoseconds of [`TscClock`] in its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// Its first reading.
@@ -31,7 +34,8 @@ pub struct Slot {
     pub to: u64,
 }
 
-/// The process's whole work, until its standard input ends: `slots CORE GAP_TICKS`, or `walk CORE BYTES [EVENT]`.
+/// The process's whole work, until its standard input ends:
+/// `slots CORE GAP_TICKS`, or `walk CORE BYTES [EVENT]`.
 ///
 /// # Errors
 /// Words that are none, a core that it may not use.
@@ -76,7 +80,8 @@ fn ready(out: &mut impl Write) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-/// A neighbour that walks through memory of its own, one dependent load after another: what its cache keeps shows in how long a step takes.
+/// A neighbour that walks through memory of its own, one dependent load after another:
+/// what its cache keeps shows in how long a step takes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Walk {
     /// Loads.
@@ -160,7 +165,8 @@ pub struct Second {
 }
 
 impl Second {
-    /// One that notes its slots, on `core`; `helper` is a command that makes it call [`main`] with the words added here. Ready when this returns.
+    /// One that notes its slots, on `core`; `helper` is a command that makes it call [`main`] with the words
+    /// added here. Ready when this returns.
     pub fn slots(mut helper: Command, core: usize) -> Result<Second, Failure> {
         let gap = TscClock::new().ticks(GAP_NS);
         helper.args(["slots".to_owned(), core.to_string(), gap.to_string()]);

@@ -1,4 +1,5 @@
-//! Section 3.4: what interrupts cost beside the path: their rate, coalescing, a neighbour's cache, idle states.
+//! Section 3.4: what interrupts cost beside the path:
+//! their rate, coalescing, a neighbour's cache, idle states.
 
 use nearside_clock::{Clock, TscClock};
 use nearside_dma::cpu::thread_cpu_ns;
@@ -73,8 +74,8 @@ struct Coalesced {
 /// A medium that ends one read each so many nanoseconds, so that completions come one by one.
 const EACH_NS: u64 = 20_000;
 
-/// Latency and CPU time by how many completions share an interrupt. The controller's own feature (Interrupt Coalescing, Base 2.0, 5.27.1.6):
-/// a threshold, and 1 ms after which it interrupts however few there are.
+/// Latency and CPU time by how many completions share an interrupt. The controller's own feature (Interrupt
+/// Coalescing, Base 2.0, 5.27.1.6): a threshold, and 1 ms after which it interrupts however few there are.
 fn coalescing(run: &mut Run<'_>, driver: &Driver) -> Result<(), Failure> {
     run.chart(Chart::lines(
         "coalescing",
@@ -157,7 +158,8 @@ fn coalesced(driver: &Driver, count: usize) -> Result<Coalesced, Failure> {
     Ok(Coalesced { latency_ns: median(latencies.into_iter()), cpu_ns, reads })
 }
 
-/// An asynchronous read where its thread is the only one on the CPU, and where a second process keeps the CPU awake.
+/// An asynchronous read where its thread is the only one on the CPU,
+/// and where a second process keeps the CPU awake.
 fn idle(run: &mut Run<'_>, driver: &Driver) -> Result<(), Failure> {
     run.say("an idle CPU beside one that is kept awake");
     let mean = |costs: &Costs| -> Result<f64, Failure> {

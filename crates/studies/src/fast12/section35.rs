@@ -1,11 +1,13 @@
 //! Section 3.5: whether B reaches the device after A where a client asks for A and then for B, by both paths.
 //!
-//! The drive logs the order in which commands reach its medium. A and B go by two queue pairs, as of a host with a queue for each CPU; the
-//! asynchronous path has a submission context for each, on CPUs of their own. Nothing but the client's own waiting orders the two: there is no barrier.
-//! "Non-blocking" over synchronous completion is what the paper describes: the operating system "already completes the I/O upon the return from a
-//! non-blocking I/O submission call".
+//! The drive logs the order in which commands reach its medium. A and B go by two queue pairs, as of a host
+//! with a queue for each CPU; the asynchronous path has a submission context for each, on CPUs of their own.
+//! Nothing but the client's own waiting orders the two: there is no barrier. "Non-blocking" over synchronous
+//! completion is what the paper describes: the operating system "already completes the I/O upon the return
+//! from a non-blocking I/O submission call".
 //!
-//! The model of both paths ([`super::interleavings`]) is checked in every state: 1 where B can come first, 0 where it cannot.
+//! The model of both paths ([`super::interleavings`]) is checked in every state:
+//! 1 where B can come first, 0 where it cannot.
 
 use std::sync::mpsc::channel;
 
@@ -136,8 +138,8 @@ fn command(number: u64) -> Command {
 /// Blocks that commands are told apart by.
 const BLOCKS: u64 = 100_000;
 
-/// Asks for `pairs` of A and B, A by the first door and B by the second. With two threads the second one asks when the first has returned from its
-/// call: the client's own synchronisation.
+/// Asks for `pairs` of A and B, A by the first door and B by the second. With two threads the second one asks
+/// when the first has returned from its call: the client's own synchronisation.
 fn ask(driver: &Driver, policy: Policy, blocking: bool, threads: usize, pairs: u64) -> Result<(), Failure> {
     let (mut services, mut doors) = (Vec::new(), Vec::new());
     for side in 0..2 {

@@ -1,9 +1,10 @@
-//! Section 4: the hybrid of both paths over sizes and stalls, beside two other rules; what non-blocking calls cost over synchronous completion; an
-//! application that asks which completion model holds (`crates/driver/examples/adapt.rs`).
+//! Section 4: the hybrid of both paths over sizes and stalls, beside two other rules; what non-blocking calls
+//! cost over synchronous completion; an application that asks which completion model holds
+//! (`crates/driver/examples/adapt.rs`).
 //!
-//! The model books what the rules cost with the parameters of [`Costs::fast12`], a sleep's overshoot being a wake-up's; this machine sleeps and
-//! spins. The device takes 2 µs and 0.1 ns a byte; with stalls, one read in 200 takes 5 ms more (in
-//! a small run, one in 50).
+//! The model books what the rules cost with the parameters of [`Costs::fast12`], a sleep's overshoot being a
+//! wake-up's; this machine sleeps and spins. The device takes 2 µs and 0.1 ns a byte; with stalls, one read
+//! in 200 takes 5 ms more (in a small run, one in 50).
 
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_dma::cpu::thread_cpu_ns;
@@ -38,7 +39,8 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
 /// What a stall adds.
 const STALL_NS: u64 = 5_000_000;
 
-/// What a rule costs: a read's mean time and CPU time, and what of the time was the device's own, in nanoseconds.
+/// What a rule costs: a read's mean time and CPU time, and what of the time was the device's own,
+/// in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     time_ns: f64,
@@ -218,7 +220,8 @@ fn simulated(mut rule: Rule, bytes: usize, delay: Delay) -> Cost {
     Cost { time_ns, cpu_ns, device_ns }
 }
 
-/// The rule in real time. The means are put at the rate of stalls that the device has: those that a short round meets are few.
+/// The rule in real time. The means are put at the rate of stalls that the device has:
+/// those that a short round meets are few.
 fn measured(
     bench: &Bench<Parametric>,
     rule: Rule,
@@ -325,7 +328,8 @@ fn sleep(clock: &TscClock, queue: &QueuePair, ns: u64) -> Slept {
     Slept { asked_ns: ns, took_ns: clock.now().since(from), late: queue.is_ready() }
 }
 
-/// What a non-blocking call adds where the operating system has the result when it returns: submit, ask, take, beside one call.
+/// What a non-blocking call adds where the operating system has the result when it returns:
+/// submit, ask, take, beside one call.
 fn non_blocking(run: &mut Run<'_>) -> Result<(), Failure> {
     run.say("non-blocking calls over synchronous completion");
     let (rounds, count) = run.sized((3, 3_000), (15, 30_000));
@@ -373,7 +377,8 @@ fn non_blocking(run: &mut Run<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An application's asynchronous loop over synchronous completion: completions are filed as the calls return and asked for afterwards.
+/// An application's asynchronous loop over synchronous completion:
+/// completions are filed as the calls return and asked for afterwards.
 fn queued(caller: &mut Caller, count: usize) -> Result<f64, Failure> {
     let clock = TscClock::new();
     let mut completions = std::collections::VecDeque::new();

@@ -1,8 +1,9 @@
 //! Table 1: the device's time by polling and by interrupt, software excluded.
 //!
-//! On this machine: from the doorbell until the completion is seen by a thread that spins, or by one that the interrupt wakes. The
-//! interrupt is an eventfd here, whose waiter the kernel has to schedule, so that the row holds a wake-up. The C-state's row is that of a CPU
-//! that has nothing else to do, the row above that of one which a second process keeps awake.
+//! On this machine: from the doorbell until the completion is seen by a thread that spins, or by one that the
+//! interrupt wakes. The interrupt is an eventfd here, whose waiter the kernel has to schedule, so that the
+//! row holds a wake-up. The C-state's row is that of a CPU that has nothing else to do, the row above that of
+//! one which a second process keeps awake.
 
 use nearside_driver::Policy;
 use nearside_instrument::completion::Bench;
@@ -116,7 +117,8 @@ impl Times {
         Ok(Times { bench: Bench::new(bus.medium())?, rounds, count })
     }
 
-    /// Medians of each round in microseconds: polling, interrupt with the CPU kept awake, interrupt with the CPU idle.
+    /// Medians of each round in microseconds:
+    /// polling, interrupt with the CPU kept awake, interrupt with the CPU idle.
     fn measure(&self, run: &Run<'_>, bytes: u32) -> Result<[Vec<f64>; 3], Failure> {
         let us = |bytes, interrupt| -> Result<f64, Failure> {
             Ok(device_time(self.bench.driver(), bytes, interrupt, self.count)? as f64 / 1e3)

@@ -1,6 +1,8 @@
-//! Fig. 11: the largest multiples of ACT's load that three SSDs pass, by the standard rule and by tightened ones. In simulated time.
+//! Fig. 11: the largest multiples of ACT's load that three SSDs pass,
+//! by the standard rule and by tightened ones. In simulated time.
 //!
-//! The paper ran each multiple for two hours; here it is seconds, and the drives are smaller, with as many dies.
+//! The paper ran each multiple for two hours;
+//! here it is seconds, and the drives are smaller, with as many dies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,8 @@
-//! Fig. 2: what contributes to the time of an I/O, layer by layer: application, driver, queue, device, medium.
+//! Fig. 2: what contributes to the time of an I/O, layer by layer:
+//! application, driver, queue, device, medium.
 //!
-//! The model's software is FAST'12's (the only measured split of a stack that is known here), its device the paper's "less than 8 us".
+//! The model's software is FAST'12's (the only measured split of a stack that is known here),
+//! its device the paper's "less than 8 us".
 
 use nearside_driver::Policy;
 use nearside_media::AnyMedium;
@@ -70,7 +72,8 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the trace points cost: the same reads without those in the drive, with those before the medium, with that of the answer too, in turn.
+/// What the trace points cost: the same reads without those in the drive, with those before the medium,
+/// with that of the answer too, in turn.
 fn cost(run: &mut Run<'_>, batches: usize, count: usize) -> Result<(), Failure> {
     let (mut none, mut some, mut all) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..batches {

@@ -1,7 +1,8 @@
-//! Fig. 3: 99.99th percentile of response time, media excluded, against IOPS, for three interfaces: SATA adapter, SAS adapter, PCIe.
+//! Fig. 3: 99.99th percentile of response time, media excluded, against IOPS, for three interfaces:
+//! SATA adapter, SAS adapter, PCIe.
 //!
-//! Drives without any time stand behind each interface, as many as saturate it, so that what is left is the interface's. This machine has
-//! no such adapters: the real drive takes their models' time.
+//! Drives without any time stand behind each interface, as many as saturate it, so that what is left is the
+//! interface's. This machine has no such adapters: the real drive takes their models' time.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

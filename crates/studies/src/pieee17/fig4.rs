@@ -1,7 +1,7 @@
 //! Fig. 4: latency from the application and at the device, for the Optane SSD beside a NAND NVMe SSD.
 //!
-//! The model's host software is FAST'12's asynchronous path, so that the sum is a prediction. On this machine the drive takes the
-//! model's time in real time, and its host is the driver here, polled.
+//! The model's host software is FAST'12's asynchronous path, so that the sum is a prediction. On this machine
+//! the drive takes the model's time in real time, and its host is the driver here, polled.
 
 use nearside_driver::Policy;
 use nearside_embedded::Model;
@@ -47,7 +47,8 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     rig.reads(count)?;
     let reads = (0..batches).map(|_| rig.reads(count)).collect::<Result<Vec<_>, _>>()?;
     drop(rig);
-    // The drive's own work comes on top of the modelled device's, which is a whole drive's: it counts as the system's here.
+    // The drive's own work comes on top of the modelled device's, which is a whole drive's:
+    // it counts as the system's here.
     let medium = medians_us(&reads, Read::medium);
     let system = medians_us(&reads, |read| read.total() - read.medium());
     for ((name, (device, added)), measured) in

@@ -1,7 +1,8 @@
-//! Fig. 6: why queue depth misleads. Three cases of the same host: a slow SSD, a fast one, a fast one under more load.
+//! Fig. 6: why queue depth misleads. Three cases of the same host:
+//! a slow SSD, a fast one, a fast one under more load.
 //!
-//! The system adds 10 us to every I/O. The queue depth is counted by adding up how long the SSD has each request; in real time, on the real
-//! drive, also by looking from another thread.
+//! The system adds 10 us to every I/O. The queue depth is counted by adding up how long the SSD has each
+//! request; in real time, on the real drive, also by looking from another thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! Fig. 7: latency at minimal load, mean and quality of service to the 99.999th percentile, NAND beside Optane.
+//! Fig. 7: latency at minimal load, mean and quality of service to the 99.999th percentile,
+//! NAND beside Optane.
 
 use nearside_loadgen::Arrivals;
 

@@ -1,5 +1,5 @@
-//! Fig. 8: response time against load, mean, 99th and 99.999th percentile, NAND beside Optane: the paper's closed loops of Fig. 5, and
-//! arrivals that wait for nobody.
+//! Fig. 8: response time against load, mean, 99th and 99.999th percentile, NAND beside Optane: the paper's
+//! closed loops of Fig. 5, and arrivals that wait for nobody.
 
 use nearside_loadgen::Arrivals;
 

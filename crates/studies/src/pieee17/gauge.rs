@@ -1,5 +1,5 @@
-//! How many operations are at a place, in real time, in two ways that share nothing but the count: by adding up how long each is there, and
-//! by looking, from another thread, at moments drawn at random.
+//! How many operations are at a place, in real time, in two ways that share nothing but the count: by adding
+//! up how long each is there, and by looking, from another thread, at moments drawn at random.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ pub struct Gauge(Arc<Counts>);
 struct Counts {
     inside: AtomicU64,
     left: AtomicU64,
-    /// The times of all that left less those of all that came, modulo 2^64: once nothing is inside, the time that all were.
+    /// The times of all that left less those of all that came, modulo 2^64:
+    /// once nothing is inside, the time that all were.
     ns: AtomicU64,
 }
 
@@ -148,8 +149,8 @@ impl<C: Channel> Channel for GaugedChannel<C> {
 /// The least and the greatest time between two looks.
 const APART_NS: [u64; 2] = [3_000, 40_000];
 
-/// Does `work`, and looks at the gauges meanwhile from a thread of its own: how many were inside each in the mean of all looks. None where there is
-/// no core for it.
+/// Does `work`, and looks at the gauges meanwhile from a thread of its own: how many were inside each in the
+/// mean of all looks. None where there is no core for it.
 pub fn sampled<const N: usize, T>(gauges: [&Gauge; N], work: impl FnOnce() -> T) -> (T, Option<[f64; N]>) {
     if cores().len() < 2 {
         return (work(), None);

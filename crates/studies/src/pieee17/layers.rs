@@ -1,8 +1,9 @@
 //! Trace points: one time for each layer that a read passes, on its way there and back.
 //!
-//! Off, they cost nothing: the drive's are types of their own, a store ([`Traced`]) that stands before the medium and a firmware
-//! ([`Answers`]) that is told when a completion is posted, both only where layers are measured; the driver's are taken by the caller between
-//! the driver's own calls. On, each costs one reading of the time-stamp counter; Fig. 2 measures what they add.
+//! Off, they cost nothing: the drive's are types of their own, a store ([`Traced`]) that stands before the
+//! medium and a firmware ([`Answers`]) that is told when a completion is posted, both only where layers are
+//! measured; the driver's are taken by the caller between the driver's own calls. On, each costs one reading
+//! of the time-stamp counter; Fig. 2 measures what they add.
 
 use std::any::Any;
 use std::io;
@@ -35,7 +36,8 @@ struct Stamps {
     answered: AtomicU64,
 }
 
-/// A store that notes when the drive has fetched a read, when the medium begins with it and when it has ended.
+/// A store that notes when the drive has fetched a read, when the
+/// medium begins with it and when it has ended.
 #[derive(Clone)]
 pub struct Traced<S> {
     inner: S,
@@ -247,7 +249,8 @@ impl Rig {
         let [fetched, begun, ended, answered] =
             [&self.stamps.fetched, &self.stamps.begun, &self.stamps.ended, &self.stamps.answered]
                 .map(|at| at.load(Ordering::Acquire));
-        // The drive may have fetched before the caller's own clock was read: a layer ends where the next begins.
+        // The drive may have fetched before the caller's own clock was read:
+        // a layer ends where the next begins.
         let fetched = fetched.clamp(asked, ready);
         let rung = rung.min(fetched);
         let begun = begun.clamp(fetched, ready);

@@ -1,7 +1,9 @@
-//! This machine's side of section IV: the real drive with its driver, on one thread, over memory that takes a modelled drive's time.
+//! This machine's side of section IV: the real drive with its driver, on one thread,
+//! over memory that takes a modelled drive's time.
 //!
-//! What comes on top of the model's time is this machine's own software, not the paper's 3.9 us; what one core cannot do is not reached.
-//! A virtual machine takes the core away some hundred times a second, which the far percentiles show.
+//! What comes on top of the model's time is this machine's own software, not the paper's 3.9 us;
+//! what one core cannot do is not reached. A virtual machine takes the core away some hundred times
+//! a second, which the far percentiles show.
 
 use nearside_clock::TscClock;
 use nearside_dma::IoBuffer;
@@ -132,7 +134,8 @@ impl Measured {
         self.response.iter().map(mean_us).collect()
     }
 
-    /// A percentile in microseconds: of each run where ten samples lie beyond it, of all runs together where they do only there, else none.
+    /// A percentile in microseconds: of each run where ten samples lie beyond it,
+    /// of all runs together where they do only there, else none.
     pub fn percentile_us(&self, percent: f64) -> Vec<f64> {
         let enough = |latency: &Latency| latency.count() as f64 * (1.0 - percent / 100.0) >= 9.99;
         if self.response.iter().all(enough) {

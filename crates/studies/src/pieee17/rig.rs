@@ -40,7 +40,8 @@ impl Drive {
     }
 }
 
-/// What the host's software adds to each operation, and nobody waits for: the paper's "less than 4 us" (III-B).
+/// What the host's software adds to each operation, and nobody waits for:
+/// the paper's "less than 4 us" (III-B).
 pub const SOFTWARE_NS: u64 = 3_900;
 
 /// A model of a drive behind the paper's host; the paper's mixed load.
@@ -74,7 +75,8 @@ impl Bed {
     }
 }
 
-/// A drive's model in real time on this machine; the load stays within a part of it where there are seconds only.
+/// A drive's model in real time on this machine;
+/// the load stays within a part of it where there are seconds only.
 pub fn real(run: &Run<'_>, drive: Drive) -> Result<Real, Failure> {
     run.say(&format!("{} in real time ...", drive.word()));
     const CAPACITY: u64 = 2 << 30;
