@@ -219,6 +219,8 @@ fn admit<S: Store, F: Firmware<S>>(
 }
 
 /// A new controller for a host, and its reactors.
+type Associated<S, F> = (Arc<Association<S, F>>, Vec<Reactor<S, F>>);
+
 fn associate<S: Store, F: Firmware<S>>(
     from: Connecting<'_>,
     connect: &Connect,
@@ -226,7 +228,7 @@ fn associate<S: Store, F: Firmware<S>>(
     subnqn: &str,
     hostnqn: &str,
     target: &Target<S, F>,
-) -> Result<(Arc<Association<S, F>>, Vec<Reactor<S, F>>), Refusal> {
+) -> Result<Associated<S, F>, Refusal> {
     if data.cntlid() < ANY_CONTROLLER - 1 {
         // Controllers here are dynamic: a host cannot choose.
         return Err(data_field(at::CNTLID));

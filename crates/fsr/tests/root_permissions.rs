@@ -104,10 +104,13 @@ fn make_modes(root: &Path, paths: &mut Vec<String>) {
     }
 }
 
+/// Of an access list: tag, permissions, number.
+type AclEntry = (u16, u16, u32);
+
 fn make_lists(root: &Path, paths: &mut Vec<String>) -> BTreeMap<String, Vec<u8>> {
     let mut acls = BTreeMap::new();
     // Lists: (name, mode, entries): 1 owner, 2 user, 4 owning group, 8 group, 16 mask, 32 others.
-    let lists: [(&str, &[(u16, u16, u32)]); 9] = [
+    let lists: [(&str, &[AclEntry]); 9] = [
         ("user", &[(1, 6, NONE), (2, 5, 1001), (4, 0, NONE), (16, 5, NONE), (32, 0, NONE)]),
         ("user-masked", &[(1, 6, NONE), (2, 5, 1001), (4, 4, NONE), (16, 1, NONE), (32, 5, NONE)]),
         ("user-denied", &[(1, 6, NONE), (2, 0, 1001), (4, 5, NONE), (16, 5, NONE), (32, 5, NONE)]),

@@ -317,7 +317,7 @@ fn still_has(guest: &mut Guest, connect: &str, before: &[String; 2]) {
 fn serves_two_hosts(guest: &mut Guest, folder: &Path, port: u16, connect: &str, trusting: &[&str]) {
     let control = folder.join("control");
     let control = control.to_str().unwrap();
-    let server = Server::start(port, &[&trusting[..], &["--control", control]].concat());
+    let server = Server::start(port, &[trusting, &["--control", control]].concat());
     guest.sh(connect);
     guest.until("[ -b /dev/nvme0n2 ]");
     let drive = format!("nvme+tcp://127.0.0.1:{port}/{NQN}/1");
@@ -359,15 +359,13 @@ fn serves_two_hosts(guest: &mut Guest, folder: &Path, port: u16, connect: &str, 
 /// A host that is not on the list, and one that is.
 fn knows_its_hosts(guest: &mut Guest, port: u16, connect: &str, stores: &[&str]) {
     let mine = guest.sh("cat /etc/nvme/hostnqn").trim().to_owned();
-    let server = Server::start(
-        port,
-        &[&stores[..], &["--allow-host", "nqn.2026-11.dev.nearside:someone-else"]].concat(),
-    );
+    let server =
+        Server::start(port, &[stores, &["--allow-host", "nqn.2026-11.dev.nearside:someone-else"]].concat());
     let refused = guest.refused(connect);
     assert!(!refused.is_empty());
     guest.refused("[ -b /dev/nvme0n1 ]");
     server.stop();
-    let server = Server::start(port, &[&stores[..], &["--allow-host", &mine]].concat());
+    let server = Server::start(port, &[stores, &["--allow-host", &mine]].concat());
     guest.sh(connect);
     guest.until("[ -b /dev/nvme0n1 ]");
     // Root of a host that is not trusted is nobody.

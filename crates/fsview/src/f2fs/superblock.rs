@@ -155,7 +155,7 @@ impl Areas {
         if next.saturating_mul(4096) > len {
             return Err(format!("superblock: {blocks} blocks, but the volume has {len} bytes"));
         }
-        let is_pairs = |segments: u32| segments >= 2 && segments % 2 == 0;
+        let is_pairs = |segments: u32| segments >= 2 && segments.is_multiple_of(2);
         if ckpt_segs != 2 || !is_pairs(sit_segs) || !is_pairs(nat_segs) || main_segs == 0 {
             return Err(format!(
                 "superblock: segments: checkpoint {ckpt_segs}, SIT {sit_segs}, NAT {nat_segs}, main {main_segs}"

@@ -27,7 +27,7 @@ pub struct Blocking<C> {
 
 /// How an operation's bytes are moved.
 enum Way {
-    Calls { target: Target, memory: Memory, scratch: Box<Scratch> },
+    Calls { target: Target, memory: Box<Memory>, scratch: Box<Scratch> },
     Mapping { region: Region, size: u64, writable: bool },
 }
 
@@ -42,7 +42,8 @@ impl<C: Clock> Blocking<C> {
         verifier: Option<Verifier>,
         clock: C,
     ) -> Result<Self, TargetError> {
-        let way = Way::Calls { target: target.clone(), memory: Memory::new(), scratch: Box::default() };
+        let way =
+            Way::Calls { target: target.clone(), memory: Box::new(Memory::new()), scratch: Box::default() };
         Ok(Self { way, buffers: Buffers::new(1, bytes, verifier)?, done: None, clock })
     }
 
