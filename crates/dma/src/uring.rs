@@ -171,7 +171,7 @@ impl Uring {
         self.push_on(None, call, bytes, skip, user)
     }
 
-    /// Queues a call as [`Ring::push`] does, on the descriptor `other` where one is given.
+    /// Queues a call as [`Uring::push`] does, on the descriptor `other` where one is given.
     ///
     /// # Errors
     /// The memory, given back: the ring is full.

@@ -160,9 +160,8 @@ impl<B: Buffer> Commands<B> {
         self.free.pop();
         self.entries[handle.index()].place = place;
         if self.order.len() == self.order.capacity() {
-            let mut order = std::mem::take(&mut self.order);
-            order.retain(|&earlier| self.is_out(earlier));
-            self.order = order;
+            let entries = &self.entries;
+            self.order.retain(|earlier| entries[earlier.index()].generation == earlier.generation);
         }
         self.order.push_back(handle);
     }

@@ -10,7 +10,7 @@ use regex_automata::util::syntax;
 /// A result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A line: what [`Sink::line`](crate::Sink::line) is given.
+    /// A line: what [`Sink::line`] is given.
     Line {
         /// From 1; 0 without numbers.
         number: u64,
@@ -21,7 +21,7 @@ pub enum Event {
         /// Not a match itself.
         context: bool,
     },
-    /// The file is binary: [`Sink::binary`](crate::Sink::binary).
+    /// The file is binary: [`Sink::binary`].
     Binary,
 }
 

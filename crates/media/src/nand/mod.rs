@@ -111,7 +111,7 @@ pub struct NandDrive {
     pub name: &'static str,
     /// What it is, in a few words.
     pub about: &'static str,
-    /// Its flash, as large as [`Drive::sized`] made it.
+    /// Its flash, as large as [`NandDrive::sized`] made it.
     pub geometry: Geometry,
     /// The flash's times.
     pub timings: Timings,
