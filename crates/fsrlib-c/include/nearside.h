@@ -53,8 +53,8 @@ struct nearside_options {
   uint32_t partition;
   // How completions are awaited: 0 polled, 1 interrupt, 2 hybrid.
   uint32_t completion;
-  // Whether `uid`, `gid` and `groups` say for whom permissions are checked; 0: for the calling process, by its effective
-  // ids and its groups.
+  // Whether `uid`, `gid` and `groups` say for whom permissions are checked; 0:
+  // for the calling process, by its effective ids and its groups.
   uint32_t has_credentials;
   // User.
   uint32_t uid;
@@ -97,12 +97,13 @@ struct nearside_counts {
 
 // Metadata of a file.
 struct nearside_entry {
-  // Its path (`nearside_stat`) or name (`nearside_list`); not terminated by a zero byte; valid during the callback only, and
-  // null from `nearside_stat`.
+  // Its path (`nearside_stat`) or name (`nearside_list`); not terminated by a zero byte; valid during the
+  // callback only, and null from `nearside_stat`.
   const char *name;
   // The name's length.
   size_t name_len;
-  // Inode number; 0 from `nearside_list` in a directory that may be read but not searched: there is only the type in `mode`.
+  // Inode number; 0 from `nearside_list` in a directory that may be read but not searched:
+  // there is only the type in `mode`.
   uint64_t ino;
   // Type and permission bits, as `st_mode`.
   uint32_t mode;
@@ -132,7 +133,8 @@ typedef int (*nearside_data_fn)(void *user, uint64_t offset, const char *bytes, 
 struct nearside_traffic {
   // Near-data commands sent.
   uint64_t near_data_commands;
-  // The drive's own count of the near-data commands that it has taken, from whomever; `UINT64_MAX` behind a socket.
+  // The drive's own count of the near-data commands that it has taken, from whomever;
+  // `UINT64_MAX` behind a socket.
   uint64_t drive_commands;
   // Ordinary reads sent.
   uint64_t read_commands;
@@ -158,34 +160,38 @@ struct nearside_completion {
 extern "C" {
 #endif // __cplusplus
 
-// Opens a drive: an image file or a block device (a drive embedded in this process, read-only), or `unix:PATH`, the socket of a
-// drive that `nearside attach` serves. `options` may be null. Returns null where it fails: `nearside_error(NULL)` says why.
+// Opens a drive: an image file or a block device (a drive embedded in this process, read-only), or
+// `unix:PATH`, the socket of a drive that `nearside attach` serves. `options` may be null. Returns null
+// where it fails: `nearside_error(NULL)` says why.
 //
 // # Safety
 // `drive` is a terminated string; `options` is null or valid, its `groups` valid for `groups_len` numbers.
 struct nearside *nearside_open(const char *drive,
                                const struct nearside_options *options);
 
-// Closes a drive. Null is nothing. From a callback: when the call that it is in returns, to which the callback should then return
-// something other than 0.
+// Closes a drive. Null is nothing. From a callback: when the call that it is in returns, to which the
+// callback should then return something other than 0.
 //
 // # Safety
 // `drive` comes from `nearside_open`, is not used by another thread, and is not used again.
 void nearside_close(struct nearside *drive);
 
-// Why the last call on this session failed; for null, why the last `nearside_open` of this thread did. Valid until the next call.
+// Why the last call on this session failed; for null, why the last `nearside_open` of this thread did.
+// Valid until the next call.
 //
 // # Safety
 // `drive` is null or an open session.
 const char *nearside_error(const struct nearside *drive);
 
-// Searches the file at `path` for `pattern` (the regex crate's syntax; `flags`: NEARSIDE_FIXED and so on), in the drive, by one
-// command. Each line goes to `callback`, which may be null. Returns how many lines were found.
+// Searches the file at `path` for `pattern` (the regex crate's syntax; `flags`:
+// NEARSIDE_FIXED and so on), in the drive, by one command. Each line goes to `callback`,
+// which may be null. Returns how many lines were found.
 //
 // With NEARSIDE_RECURSIVE, files that cannot be read are passed over.
 //
 // # Safety
-// `drive` is an open session; `path` and `pattern` are terminated strings; `callback` may be called with `user`.
+// `drive` is an open session; `path` and `pattern` are terminated strings;
+// `callback` may be called with `user`.
 int64_t nearside_grep(struct nearside *drive,
                       const char *path,
                       const char *pattern,
@@ -199,7 +205,8 @@ int64_t nearside_grep(struct nearside *drive,
 // `drive` is an open session, `path` a terminated string, `counts` valid for writing.
 int64_t nearside_count(struct nearside *drive, const char *path, struct nearside_counts *counts);
 
-// A checksum (`digest`: NEARSIDE_CRC32C and so on) over a file, in the drive: its bytes go to `value`, which has room for `room`. Returns how many there are.
+// A checksum (`digest`: NEARSIDE_CRC32C and so on) over a file, in the drive: its bytes go to `value`, which
+// has room for `room`. Returns how many there are.
 //
 // # Safety
 // `drive` is an open session, `path` a terminated string, `value` valid for writing `room` bytes.
@@ -218,8 +225,8 @@ int64_t nearside_stat(struct nearside *drive,
                       int follow,
                       struct nearside_entry *stat);
 
-// Entries of a directory, without "." and "..", in byte order of names, or in the directory's own where it has more than 128 KiB.
-// Returns how many the callback had.
+// Entries of a directory, without "." and "..", in byte order of names, or in the directory's own where it
+// has more than 128 KiB. Returns how many the callback had.
 //
 // # Safety
 // `drive` is an open session, `path` a terminated string; `callback` may be called with `user`.
@@ -228,7 +235,8 @@ int64_t nearside_list(struct nearside *drive,
                       nearside_entry_fn callback,
                       void *user);
 
-// Bytes `offset` to `offset + len` of a file, cut at its end, handed to the callback piece by piece. Returns how many.
+// Bytes `offset` to `offset + len` of a file, cut at its end, handed to the callback piece by piece.
+// Returns how many.
 //
 // # Safety
 // `drive` is an open session, `path` a terminated string; `callback` may be called with `user`.

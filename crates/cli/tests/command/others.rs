@@ -255,7 +255,9 @@ fn every_command_takes_sizes_and_times_alike() {
     {
         for line in [
             format!("nearside cat -d disk.img /file --offset {size} --len {size}"),
-            format!("nearside bench run -d dram:{size} --size {size} --offset {size} --runtime {time}"),
+            format!(
+                "nearside bench run -d dram:{size} --size {size} --offset {size} --runtime {time} --iodepth 1"
+            ),
             format!("nearside bench curve -d delayed:{time},stripe={size}:dram:{size} --steady-state={time}"),
             format!("nearside sim curve --media optane-p4800x --capacity {size} --software {time}"),
             format!("nearside act -d model:optane-p4800x:{size} --simulated --software {time}"),
