@@ -25,6 +25,7 @@ pub mod policy;
 mod queue;
 mod service;
 pub mod tcp;
+mod timeout;
 mod transport;
 
 pub use buffer::{BufferPool, DmaBuffer};

@@ -19,6 +19,7 @@ use nearside_spec::Status;
 use nearside_spec::registers::{cq_head_doorbell, sq_tail_doorbell};
 
 use crate::controller::Shared;
+use crate::timeout::CommandTimeout;
 use crate::{
     BufferPool, Command, Completed, DmaBuffer, Error, Failure, QueueCounts, RejectReason, Rejected, Transport,
 };
@@ -62,8 +63,7 @@ pub struct QueuePair {
     slots: Box<[Slot]>,
     vector: Option<u16>,
     max_transfer: usize,
-    timeout_ns: u64,
-    look_at: Nanos,
+    timeout: CommandTimeout,
     counts: QueueCounts,
 }
 
@@ -114,8 +114,7 @@ impl QueuePair {
                 .collect(),
             vector,
             max_transfer: shared.max_transfer(),
-            timeout_ns,
-            look_at: Nanos(u64::MAX),
+            timeout: CommandTimeout::new(timeout_ns),
             counts: QueueCounts::default(),
             rings: Some(rings),
             shared: shared.clone(),
@@ -227,20 +226,7 @@ impl QueuePair {
     fn look(&mut self, now: Nanos) -> Result<(), Error> {
         self.shared.check()?;
         let oldest = self.slots.iter().filter(|s| s.live).map(|s| s.submitted).min();
-        match oldest {
-            Some(at) if now.since(at) >= self.timeout_ns => {
-                Err(Error::TimedOut { command: "a command", timeout_ms: self.timeout_ns / 1_000_000 })
-            }
-            Some(at) => {
-                // Look for a fatal status meanwhile.
-                self.look_at = (at + self.timeout_ns).min(now + self.timeout_ns / 8 + 1);
-                Ok(())
-            }
-            None => {
-                self.look_at = Nanos(u64::MAX);
-                Ok(())
-            }
-        }
+        self.timeout.look(oldest, now)
     }
 
     /// Ends every outstanding command: the drive will not touch their buffers
@@ -337,9 +323,7 @@ impl Transport for QueuePair {
         self.memory.write_words(self.sq + self.tail as usize * SQE, &entry.cdw);
         self.tail = if self.tail + 1 == self.entries { 0 } else { self.tail + 1 };
         self.counts.submitted += 1;
-        if self.look_at == Nanos(u64::MAX) {
-            self.look_at = now + self.timeout_ns;
-        }
+        self.timeout.begin(now);
         Ok(())
     }
 
@@ -369,7 +353,7 @@ impl Transport for QueuePair {
             if self.born != self.shared.stops() {
                 return Ok(self.give_up(self.shared.failure(), sink));
             }
-            if now >= self.look_at {
+            if now >= self.timeout.look_at() {
                 self.look(now)?;
             }
         }
@@ -381,7 +365,7 @@ impl Transport for QueuePair {
     }
 
     fn deadline(&self) -> Option<Nanos> {
-        (self.outstanding() > 0).then_some(self.look_at)
+        (self.outstanding() > 0).then_some(self.timeout.look_at())
     }
 
     /// Some looks at the phase tag, with the CPU's own wait between them.

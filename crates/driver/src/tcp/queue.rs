@@ -17,6 +17,7 @@ use super::identifiers::Identifier;
 use super::open::{initialize, lost, put_digest, put_header, refuse};
 use super::slot::{Direction, Slot, direction};
 use super::stream::Stream;
+use crate::timeout::CommandTimeout;
 use crate::transport::{Answer, answered, not_taken};
 use crate::{Command, Completed, Error, Failure, Kind, QueueCounts, RejectReason, Rejected, Transport};
 
@@ -49,8 +50,7 @@ pub struct Queue {
     /// Commands that have ended, but for bytes that are still to be sent.
     held: usize,
     alive: bool,
-    timeout_ns: u64,
-    look_at: Nanos,
+    timeout: CommandTimeout,
     counts: QueueCounts,
     /// Free again when the connection, which is dropped before it, has ended.
     identifier: Option<Identifier>,
@@ -96,8 +96,7 @@ impl Queue {
             incoming: None,
             held: 0,
             alive: true,
-            timeout_ns: options.timeout_ms.saturating_mul(1_000_000),
-            look_at: Nanos(u64::MAX),
+            timeout: CommandTimeout::new(options.timeout_ms.saturating_mul(1_000_000)),
             counts: QueueCounts::default(),
             identifier: None,
         })
@@ -114,7 +113,7 @@ impl Queue {
     }
 
     pub(super) fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.timeout = CommandTimeout::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
     }
 
     pub(super) fn set_limits(&mut self, in_capsule: usize, max_transfer: usize) {
@@ -137,7 +136,7 @@ impl Queue {
                 break;
             }
         }
-        if count == 0 && self.outstanding() > 0 && now >= self.look_at {
+        if count == 0 && self.outstanding() > 0 && now >= self.timeout.look_at() {
             self.look(now)?;
         }
         Ok(count)
@@ -395,19 +394,7 @@ impl Queue {
     #[cold]
     fn look(&mut self, now: Nanos) -> Result<(), Error> {
         let oldest = self.slots.iter().filter(|s| s.live).map(|s| s.submitted).min();
-        match oldest {
-            Some(at) if now.since(at) >= self.timeout_ns => {
-                Err(Error::TimedOut { command: "a command", timeout_ms: self.timeout_ns / 1_000_000 })
-            }
-            Some(at) => {
-                self.look_at = at + self.timeout_ns;
-                Ok(())
-            }
-            None => {
-                self.look_at = Nanos(u64::MAX);
-                Ok(())
-            }
-        }
+        self.timeout.look(oldest, now)
     }
 
     /// Ends the connection, and every command that is out.
@@ -523,9 +510,7 @@ impl Transport for Queue {
             put_digest(&mut self.stream, &self.up, bytes);
         }
         self.counts.submitted += 1;
-        if self.look_at == Nanos(u64::MAX) {
-            self.look_at = now + self.timeout_ns;
-        }
+        self.timeout.begin(now);
         Ok(())
     }
 
@@ -552,7 +537,7 @@ impl Transport for Queue {
     }
 
     fn deadline(&self) -> Option<Nanos> {
-        (self.outstanding() > 0 && self.alive).then_some(self.look_at)
+        (self.outstanding() > 0 && self.alive).then_some(self.timeout.look_at())
     }
 
     /// Each poll looks at the socket itself.
