@@ -84,6 +84,26 @@ fn ask(bytes: &[u8], path: &str) -> Result<(Inode, Vec<Place>), Error> {
     Ok((inode, places))
 }
 
+/// The names in a directory.
+fn listed(bytes: &[u8], path: &str) -> Result<Vec<Vec<u8>>, Error> {
+    let image = memory(bytes);
+    let volume = block_on(Volume::open(&image))?;
+    let dir = resolve(&volume, &image, path.as_bytes())?.unwrap();
+    let (mut entries, mut cursor) = (Vec::new(), Some(Default::default()));
+    while let Some(at) = cursor {
+        cursor = block_on(volume.read_dir(&image, &dir, at, &mut entries))?;
+    }
+    Ok(entries.into_iter().map(|entry| entry.name).collect())
+}
+
+/// That a directory is refused for this reason, when it is listed.
+fn not_listed(bytes: &[u8], path: &str, what: &str) {
+    match listed(bytes, path) {
+        Err(Error::Corrupt { what: said, .. }) => assert!(said.contains(what), "{path}: {said}, not {what}"),
+        other => panic!("{path}: {what}: {other:?}"),
+    }
+}
+
 /// That a question is refused for this reason, and where.
 fn refused(bytes: &[u8], path: &str, what: &str, where_: usize) {
     match ask(bytes, path) {
@@ -278,23 +298,11 @@ fn names_that_are_none() {
         return;
     }
     let small = Small::named("ext4-nocsum");
-    let listed = |bytes: &[u8]| {
-        let image = memory(bytes);
-        let volume = block_on(Volume::open(&image)).unwrap();
-        let root = block_on(volume.inode(&image, volume.root())).unwrap();
-        let (mut entries, mut cursor) = (Vec::new(), Some(Default::default()));
-        while let Some(at) = cursor {
-            cursor = block_on(volume.read_dir(&image, &root, at, &mut entries))?;
-        }
-        Ok::<_, Error>(entries)
-    };
+    let listed = |bytes: &[u8]| listed(bytes, "");
     assert!(listed(&small.bytes).is_ok());
     let at = small.bytes.windows(9).position(|w| w == b"neighbour").unwrap();
     for (name, what) in [(&b"neigh/our"[..], "slash"), (b"neighb\0ur", "NUL")] {
-        match listed(&small.with(|bytes| put(bytes, at, name))) {
-            Err(Error::Corrupt { what: said, .. }) => assert!(said.contains(what), "{said}"),
-            other => panic!("{what}: {other:?}"),
-        }
+        not_listed(&small.with(|bytes| put(bytes, at, name)), "", what);
     }
     // Shortened to one or two dots: the directory's own names, at another place.
     for dots in [&b"."[..], b".."] {
@@ -302,9 +310,113 @@ fn names_that_are_none() {
             bytes[at - 2] = dots.len() as u8;
             put(bytes, at, dots);
         });
-        match listed(&bytes) {
-            Err(Error::Corrupt { what, .. }) => assert!(what.contains("out of its place"), "{what}"),
-            other => panic!("{other:?}"),
+        not_listed(&bytes, "", "out of its place");
+    }
+}
+
+#[test]
+fn flags_that_no_inode_has() {
+    if !ready("flags_that_no_inode_has") {
+        return;
+    }
+    const CASEFOLD: u32 = 0x4000_0000;
+    for name in ["ext4-nocsum", "ext2-1k"] {
+        let small = Small::named(name);
+        let flagged = |path: &str, flags: u32| {
+            let at = small.inode(path) + 0x20;
+            let old = small.word(at) as u32;
+            small.with(|bytes| put(bytes, at, &(old | flags).to_le_bytes()))
+        };
+        for path in ["plain", "short link", "a"] {
+            let inode = small.inode(&format!("\"/{path}\""));
+            refused(&flagged(&format!("\"/{path}\""), CASEFOLD), path, "casefolding", inode);
         }
+        for (path, flag) in [("short link", 0x10), ("long link", 0x20)] {
+            let quoted = format!("\"/{path}\"");
+            refused(&flagged(&quoted, flag), path, "immutable", small.inode(&quoted));
+        }
+        // As chattr sets them.
+        assert!(ask(&flagged("/plain", 0x30), "plain").is_ok());
+    }
+}
+
+#[test]
+fn blocks_that_are_the_file_system_s_own() {
+    if !ready("blocks_that_are_the_file_system_s_own") {
+        return;
+    }
+    // Room for descriptors of a larger volume, behind those that there are.
+    for name in ["ext2-1k", "ext4-nocsum"] {
+        let small = Small::named(name);
+        let kept = small.half(1024 + 0xCE);
+        let last = 1024 / small.block + 1 + kept;
+        assert!(kept > 0, "{name}: the volume can grow");
+        let (inode, comb) = (small.inode("/plain"), small.inode("/comb"));
+        let map = inode + 0x28;
+        let extents = small.word(inode + 0x20) & 0x8_0000 != 0;
+        for block in [last, last + 1] {
+            let word = (block as u32).to_le_bytes();
+            let bytes = small.with(|bytes| put(bytes, map + if extents { 12 + 8 } else { 4 }, &word));
+            // The block behind them is the first bitmap, which its descriptor tells.
+            match block == last {
+                true => refused(&bytes, "plain", &format!("block {block}"), inode),
+                false => assert!(ask(&bytes, "plain").is_ok(), "{name}: block {block}"),
+            }
+        }
+        if extents {
+            continue;
+        }
+        // Of a block of pointers, one that nobody asks for.
+        let indirect = small.word(comb + 0x28 + 48) * small.block;
+        let bytes = small.with(|bytes| put(bytes, indirect + small.block - 4, &(last as u32).to_le_bytes()));
+        refused(&bytes, "comb", "belongs to the file system", indirect);
+        // More of them than one block of pointers names, with which the kernel does not mount it.
+        let many = small.with(|bytes| put(bytes, 1024 + 0xCE, &(small.block as u16 / 4 + 1).to_le_bytes()));
+        let opened = block_on(Volume::open(&memory(&many))).map(drop);
+        assert!(matches!(opened, Err(Error::Corrupt { .. })), "{opened:?}");
+    }
+    // Groups 1 and 31 of 32 hold a copy of their descriptors, which no superblock precedes in 31.
+    let args = "-t ext4 -b 1024 -O meta_bg,^resize_inode,^metadata_csum,^flex_bg -g 256";
+    let small = Small::new(Variant { name: "meta-bg", args, after: "" });
+    let at = small.inode("/plain") + 0x28 + 12 + 8;
+    let own = |group: usize| (1 + group * 256) as u32;
+    for (group, reserved) in [(31, true), (30, false), (2, false), (1, true)] {
+        let bytes = small.with(|bytes| put(bytes, at, &own(group).to_le_bytes()));
+        match reserved {
+            true => refused(&bytes, "plain", &format!("block {}", own(group)), small.inode("/plain")),
+            false => assert!(ask(&bytes, "plain").is_ok(), "group {group}"),
+        }
+    }
+}
+
+#[test]
+fn directories_whose_own_entries_are_damaged() {
+    if !ready("directories_whose_own_entries_are_damaged") {
+        return;
+    }
+    let small = Small::named("ext4-nocsum");
+    let inode = small.inode("/a/b");
+    let block = small.word(inode + 0x28 + 12 + 8) * small.block;
+    assert_eq!(listed(&small.bytes, "a/b"), Ok(vec![b"c".to_vec()]));
+    assert_eq!(&small.bytes[block + 20..block + 22], b"..");
+    // A parent that is no inode: the kernel passes the rest of the block over.
+    let parent = small.with(|bytes| put(bytes, block + 12, &u32::MAX.to_le_bytes()));
+    not_listed(&parent, "a/b", "an entry names inode");
+    // A free entry whose name is longer than its record.
+    let free = small.with(|bytes| {
+        put(bytes, block + 12, &0u32.to_le_bytes());
+        bytes[block + 18] = 9;
+    });
+    not_listed(&free, "a/b", "name reaches past");
+    // Its block, as if it were its second.
+    let hole = small.with(|bytes| put(bytes, inode + 0x28 + 12, &1u32.to_le_bytes()));
+    let longer = |bytes: &mut [u8]| put(bytes, inode + 4, &(2 * small.block as u32).to_le_bytes());
+    for bytes in [hole.clone(), {
+        let mut hole = hole;
+        longer(&mut hole);
+        hole
+    }] {
+        not_listed(&bytes, "a/b", "its first block is missing");
+        refused(&bytes, "a/b/c", "its first block is missing", inode);
     }
 }

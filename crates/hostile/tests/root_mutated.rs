@@ -3,9 +3,7 @@
 //! reasons that are listed here one by one; two different answers are a failure.
 //!
 //! A seeded sample by default; `MUTATIONS=20000 cargo test -p nearside-hostile --test root_mutated` for a
-//! longer run, `MUTATIONS_SEED=7` for another. Not all of them pass: seeds 1, 2 and 4 show eight mutations
-//! that the kernel refuses, or lists shorter, and the view answers (inodes of an indexed directory's files,
-//! one pointer of an ext2 map, an entry of a small directory, the root's inode).
+//! longer run, `MUTATIONS_SEED=7` for another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -501,7 +499,7 @@ fn mutated_volumes_are_answered_as_by_the_kernel() {
         return needs::left_out(TEST, "no loop devices");
     }
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    let (count, seed) = (number("MUTATIONS").unwrap_or(SAMPLE), number("MUTATIONS_SEED").unwrap_or(3));
+    let (count, seed) = (number("MUTATIONS").unwrap_or(SAMPLE), number("MUTATIONS_SEED").unwrap_or(1));
     let dir = tempfile::tempdir().unwrap();
     let mut total = Compared::default();
     let mut refused = 0;

@@ -39,27 +39,30 @@ impl Pointers<'_> {
 impl Volume {
     /// What is wrong with the direct pointers of an inode.
     pub(super) fn check_direct(&self, map: &[u8]) -> Result<(), String> {
-        let direct = map.get(..48).unwrap_or(&[]);
-        self.check_pointers(direct)?;
-        let (words, _) = direct.as_chunks::<4>();
-        let pointers = words.iter().map(|word| u64::from(u32::from_le_bytes(*word)));
-        match pointers.filter(|pointer| *pointer != 0).find(|pointer| !self.holds(*pointer, 1)) {
-            None => Ok(()),
-            Some(pointer) => Err(format!("a pointer to block {pointer}, which belongs to the file system")),
-        }
+        self.check_pointers(map.get(..48).unwrap_or(&[]))
     }
 
-    /// All pointers of a table, as the kernel does (`ext4_check_blockref`): one that leads out of the volume
-    /// makes the others unworthy of belief.
+    /// All pointers of a table, as the kernel does (`ext4_check_blockref`): one that leads out of the volume,
+    /// or to what is the file system's own, makes the others unworthy of belief.
     fn check_pointers(&self, table: &[u8]) -> Result<(), String> {
-        let (words, _) = table.as_chunks::<4>();
-        let bad = |pointer: u64| pointer != 0 && !self.within(pointer, 1);
-        match words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).find(|pointer| bad(*pointer)) {
-            None => Ok(()),
-            Some(pointer) => {
-                Err(format!("a pointer to block {pointer}, the volume has {} blocks", self.sb.blocks))
+        let table = Pointers(table);
+        let mut at = 0u64;
+        while table.get(at).is_some() {
+            let Span { blocks, start } = table.span(at);
+            if let Some(start) = start
+                && !self.holds(start, blocks)
+            {
+                // The first bad one of them.
+                let bad = (0..blocks).map(|n| start.wrapping_add(n)).find(|block| !self.holds(*block, 1));
+                let (bad, all) = (bad.unwrap_or(start), self.sb.blocks);
+                return Err(match bad < all {
+                    true => format!("a pointer to block {bad}, which belongs to the file system"),
+                    false => format!("a pointer to block {bad}, the volume has {all} blocks"),
+                });
             }
+            at = at.wrapping_add(blocks);
         }
+        Ok(())
     }
 
     pub(super) async fn mapped_span<S: Source>(

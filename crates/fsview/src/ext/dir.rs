@@ -60,12 +60,12 @@ impl<'a> Entries<'a> {
         if record > rest.len() {
             return Err("a directory entry reaches past its block");
         }
-        let name = if ino == 0 {
-            &[]
-        } else {
-            let name = rest.get(8..record).and_then(|room| room.get(..usize::from(len)));
-            name.ok_or("a directory entry's name reaches past its record")?
-        };
+        // As the kernel, whose lengths have 8 bits: a free entry's is to fit, too. (The type of one that is
+        // a checksum stands in the other 8.)
+        let len = if ino == 0 { len & 0xFF } else { len };
+        let name = rest.get(8..record).and_then(|room| room.get(..usize::from(len)));
+        let name = name.ok_or("a directory entry's name reaches past its record")?;
+        let name = if ino == 0 { &[] } else { name };
         Ok(Entry { ino, name, kind, record })
     }
 }
@@ -228,7 +228,8 @@ impl Volume {
         Error::Corrupt { what: format!("directory, inode {}: {what}", dir.inode.ino.0), at }
     }
 
-    /// The first mapped blocks from `next` on: the directory's block and what maps it. Holes are passed over.
+    /// The first mapped blocks from `next` on: the directory's block and what maps it. Holes are passed over,
+    /// but for the first block: it holds the directory's own entry, so that there is no directory without.
     async fn next_block<S: Source>(
         &self,
         source: &S,
@@ -247,6 +248,9 @@ impl Volume {
             }
             if let Place::Volume(at) = run.place {
                 return Ok(Some((next, Mapped { start: at.wrapping_shr(self.sb.block_shift), blocks })));
+            }
+            if next == 0 {
+                return Err(self.bad_entry(dir, dir.body.at, "its first block is missing"));
             }
             next = next.saturating_add(blocks);
         }
@@ -373,11 +377,12 @@ impl Volume {
                 12 if dots && entry.name == b".." => true,
                 _ => false,
             };
-            if entry.ino == 0 || dot {
-                continue;
-            }
+            // As the kernel: also of the parent, which is not listed.
             if entry.ino > self.sb.inodes {
                 return Err(bad(&format!("an entry names inode {} of {}", entry.ino, self.sb.inodes)));
+            }
+            if entry.ino == 0 || dot {
+                continue;
             }
             name::check(entry.name).map_err(|what| bad(&format!("an entry has {what}")))?;
             if entry.ino == dir.inode.ino.0 {

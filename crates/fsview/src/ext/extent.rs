@@ -191,7 +191,7 @@ impl Volume {
     }
 
     fn extent_root<'a>(&self, map: &'a [u8]) -> Result<Node<'a>, String> {
-        Node::parse(map, None, |start, len| self.within(start, len)).map_err(|what| format!("extent {what}"))
+        Node::parse(map, None, |start, len| self.holds(start, len)).map_err(|what| format!("extent {what}"))
     }
 
     pub(super) async fn extent_span<S: Source>(
@@ -225,7 +225,7 @@ impl Volume {
                         return Err(corrupt("node's checksum does not match".into(), at));
                     }
                     let parent = Some(Expected { depth, first });
-                    let node = Node::parse(&bytes, parent, |start, len| self.within(start, len))
+                    let node = Node::parse(&bytes, parent, |start, len| self.holds(start, len))
                         .map_err(|what| corrupt(what, at))?;
                     step = node.step(block, end).map_err(|what| corrupt(what, at))?;
                 }

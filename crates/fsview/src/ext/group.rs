@@ -26,30 +26,51 @@ impl Superblock {
         first.checked_add(u64::from(self.has_super(group)))?.checked_add(u64::from(boot))
     }
 
-    /// Blocks of group descriptors behind the superblock and each of its copies.
-    pub(super) fn descriptor_blocks(&self) -> u64 {
+    fn descriptors_per_block(&self) -> u32 {
+        self.block_size().checked_div(u32::from(self.descriptor_size)).unwrap_or(1).max(1)
+    }
+
+    /// Blocks behind the superblock and each of its copies: descriptors, and room for more of them.
+    fn descriptor_blocks(&self) -> u64 {
         let groups = self.inodes.checked_div(self.inodes_per_group).unwrap_or(0);
-        let per_block = self.block_size().checked_div(u32::from(self.descriptor_size)).unwrap_or(1).max(1);
-        let all = groups.div_ceil(per_block);
+        let all = groups.div_ceil(self.descriptors_per_block());
         let meta = self.features.incompat(incompat::META_BG);
-        u64::from(if meta { all.min(self.first_meta_bg) } else { all })
+        let here = if meta { all.min(self.first_meta_bg) } else { all };
+        u64::from(here).wrapping_add(u64::from(self.reserved_descriptor_blocks))
+    }
+
+    /// Blocks with which a group begins that belong to the file system itself, as the kernel counts them
+    /// (`ext4_num_base_meta_blocks`). `descriptors`: of [`Superblock::descriptor_blocks`].
+    fn head_blocks(&self, group: u32, descriptors: u64) -> u64 {
+        let copy = u64::from(self.has_super(group));
+        let per_block = self.descriptors_per_block();
+        let meta_group = group.checked_div(per_block).unwrap_or(0);
+        if self.features.incompat(incompat::META_BG) && meta_group >= self.first_meta_bg {
+            // A block of descriptors lies in the first two groups and the last of those that it describes.
+            let inside = group.checked_rem(per_block).unwrap_or(0);
+            return copy.wrapping_add(u64::from(inside <= 1 || inside == per_block.wrapping_sub(1)));
+        }
+        // The superblock is in block 1 of a volume of 1 KiB blocks whose groups begin at block 0.
+        let shifted = u64::from(group == 0 && self.block_shift == 10 && self.first_data_block == 0);
+        if copy == 0 { 0 } else { copy.wrapping_add(shifted).wrapping_add(descriptors) }
     }
 
     /// Whether any of these blocks, which the volume has, belongs to the superblock, a copy, or the
     /// descriptors behind it.
     pub(super) fn is_reserved(&self, start: u64, blocks: u64) -> bool {
         let per_group = u64::from(self.blocks_per_group);
-        let descriptors = self.descriptor_blocks();
-        // The superblock is in block 1 of a volume of 1 KiB blocks whose groups begin at block 0.
-        let shifted = u64::from(self.block_shift == 10 && self.first_data_block == 0);
         let inside = start.saturating_sub(u64::from(self.first_data_block));
         let last = inside.saturating_add(blocks).saturating_sub(1);
         let group = |block: u64| block.checked_div(per_group).unwrap_or(0);
+        let descriptors = self.descriptor_blocks();
         // An extent of the most blocks spans few groups of any size that mke2fs makes.
-        (group(inside)..=group(last)).take(64).any(|group| {
-            let head = group.saturating_mul(per_group);
-            let end = head.saturating_add(descriptors).saturating_add(if group == 0 { shifted } else { 0 });
-            inside <= end && head <= last && u32::try_from(group).is_ok_and(|group| self.has_super(group))
+        (group(inside)..=group(last)).take(64).any(|nr| {
+            let head = nr.saturating_mul(per_group);
+            let from = inside.max(head).saturating_sub(head);
+            // No head is longer than a superblock, one block that shifts it, one of a meta group, and these:
+            // mostly no more is asked.
+            from < descriptors.wrapping_add(3)
+                && u32::try_from(nr).is_ok_and(|nr| from < self.head_blocks(nr, descriptors))
         })
     }
 

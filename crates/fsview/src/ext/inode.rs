@@ -2,13 +2,15 @@
 
 use super::bytes::{halves, index, le16, le32, wide};
 use super::csum::{Crc, low_half};
-use super::feature::{incompat, ro_compat};
+use super::feature::{compat, incompat, ro_compat};
 use super::xattr;
 use super::{Volume, body};
 use crate::{Error, FileKind, Ino, Inode, Source, Timestamp};
 
 /// `i_flags` that matter here.
 mod flag {
+    pub(super) const IMMUTABLE: u32 = 0x10;
+    pub(super) const APPEND: u32 = 0x20;
     pub(super) const ENCRYPT: u32 = 0x800;
     pub(super) const INDEX: u32 = 0x1000;
     pub(super) const HUGE_FILE: u32 = 0x4_0000;
@@ -182,6 +184,29 @@ impl Volume {
         Ok(wide(head.len()).wrapping_add(wide(rest.len())))
     }
 
+    /// What is wrong with an inode's flags: the kernel takes none with these (`__ext4_iget`).
+    fn impossible_flags(&self, kind: FileKind, flags: u32) -> Option<&'static str> {
+        let has = |flag: u32| flags & flag != 0;
+        let features = self.sb.features;
+        match () {
+            () if has(flag::EA_INODE) => Some("it holds an attribute's value, and no file"),
+            () if has(flag::CASEFOLD) && !features.incompat(incompat::CASEFOLD) => {
+                Some("casefolding on a volume without that feature")
+            }
+            () if kind == FileKind::Symlink && has(flag::IMMUTABLE | flag::APPEND) => {
+                Some("a symbolic link that is immutable or append-only")
+            }
+            // An index looks like empty entries to who does not know of it, and its checksums like none.
+            () if has(flag::INDEX)
+                && features.ro_compat(ro_compat::METADATA_CSUM)
+                && !features.compat(compat::DIR_INDEX) =>
+            {
+                Some("an index on a volume without that feature")
+            }
+            () => None,
+        }
+    }
+
     /// `None` where the bytes are too few.
     fn parse_inode<B: std::ops::Deref<Target = [u8]>>(
         &self,
@@ -195,8 +220,8 @@ impl Volume {
         let Some(kind) = FileKind::from_mode(mode) else { return corrupt(format!("mode {mode:o}")) };
         let extra = extra_size(raw)?;
         let flags = le32(raw, 0x20)?;
-        if flags & flag::EA_INODE != 0 {
-            return corrupt("it holds an attribute's value, and no file".into());
+        if let Some(what) = self.impossible_flags(kind, flags) {
+            return corrupt(what.into());
         }
         let (map, _) = raw.get(0x28..)?.split_first_chunk::<60>()?;
 

@@ -80,13 +80,13 @@ impl Volume {
     }
 
     /// Whether the volume has these blocks, behind its superblock.
-    pub(super) fn within(&self, start: u64, blocks: u64) -> bool {
+    fn within(&self, start: u64, blocks: u64) -> bool {
         start > u64::from(self.sb.first_data_block)
             && start.checked_add(blocks).is_some_and(|end| end <= self.sb.blocks)
     }
 
-    /// Whether blocks of a file can lie there: within the volume, and clear of the superblock's copies and
-    /// the group descriptors behind them. (Where a group's bitmaps and inodes lie its descriptor says, whose
+    /// Whether blocks of a file can lie there: within the volume, and clear of the superblock's copies, the
+    /// group descriptors and the room behind them for more. (Where a group's bitmaps and inodes lie its descriptor says, whose
     /// block changes with every allocation: a mapping is not to depend on that.)
     pub(super) fn holds(&self, start: u64, blocks: u64) -> bool {
         self.within(start, blocks) && !self.sb.is_reserved(start, blocks)

@@ -30,6 +30,8 @@ pub(super) struct Superblock {
     /// Bytes in a group descriptor: a power of two from 32 to 1024.
     pub(super) descriptor_size: u16,
     pub(super) first_meta_bg: u32,
+    /// Room behind the descriptors, for those of a larger volume.
+    pub(super) reserved_descriptor_blocks: u16,
     pub(super) backup_groups: [u32; 2],
     pub(super) first_inode: u32,
     /// 512-byte units in the smallest allocation: a block, or a cluster with bigalloc.
@@ -167,6 +169,7 @@ impl Superblock {
             descriptor_size: if high { u16_at(raw, 0xFE)? } else { 32 },
             cluster_sectors,
             first_meta_bg: u32_at(raw, 0x104)?,
+            reserved_descriptor_blocks: if dynamic { u16_at(raw, 0xCE)? } else { 0 },
             backup_groups: [u32_at(raw, 0x24C)?, u32_at(raw, 0x250)?],
             first_inode: if dynamic { u32_at(raw, 0x54)? } else { 11 },
             hidden: [u32_at(raw, 0x240)?, u32_at(raw, 0x244)?, u32_at(raw, 0x26C)?, u32_at(raw, 0x280)?],
@@ -198,6 +201,10 @@ impl Superblock {
         let size = self.descriptor_size;
         if !size.is_power_of_two() || !(32..=1024).contains(&size) {
             return Err(corrupt(format!("group descriptor size of {size} bytes")));
+        }
+        let reserved = u32::from(self.reserved_descriptor_blocks);
+        if reserved > block_size.wrapping_shr(2) {
+            return Err(corrupt(format!("{reserved} blocks are kept for group descriptors")));
         }
         // A group's bitmaps are one block each: of inodes always, of clusters (at most 2^30 bytes each) else.
         let (inodes, per_group) = (self.inodes, self.inodes_per_group);
