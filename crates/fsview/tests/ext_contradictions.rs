@@ -164,7 +164,7 @@ fn entries_out_of_order_overlapping_or_past_their_node() {
     refused(&longer, "comb", "overlaps", leaf);
     let last = small.half(leaf + 2) - 1;
     let past = small.with(|bytes| put(bytes, entry(last) + 4, &100u16.to_le_bytes()));
-    refused(&past, "comb", "reaches past its node", leaf);
+    refused(&past, "comb", "past its node", leaf);
     let none = small.with(|bytes| put(bytes, entry(3) + 4, &0u16.to_le_bytes()));
     refused(&none, "comb", "no blocks", leaf);
     let far = small.with(|bytes| put(bytes, entry(3) + 8, &u32::MAX.to_le_bytes()));
@@ -404,10 +404,14 @@ fn directories_whose_own_entries_are_damaged() {
     not_listed(&parent, "a/b", "an entry names inode");
     // A free entry whose name is longer than its record.
     let free = small.with(|bytes| {
-        put(bytes, block + 12, &0u32.to_le_bytes());
-        bytes[block + 18] = 9;
+        put(bytes, block + 24, &[0, 0, 0, 0, 12, 0, 9]);
     });
     not_listed(&free, "a/b", "name reaches past");
+    for (at, what) in [(8, b"/"), (20, b"L")] {
+        let renamed = small.with(|bytes| put(bytes, block + at, what));
+        not_listed(&renamed, "a/b", "itself and its parent");
+        refused(&renamed, "a/b/c", "itself and its parent", block);
+    }
     // Its block, as if it were its second.
     let hole = small.with(|bytes| put(bytes, inode + 0x28 + 12, &1u32.to_le_bytes()));
     let longer = |bytes: &mut [u8]| put(bytes, inode + 4, &(2 * small.block as u32).to_le_bytes());
@@ -418,5 +422,58 @@ fn directories_whose_own_entries_are_damaged() {
     }] {
         not_listed(&bytes, "a/b", "its first block is missing");
         refused(&bytes, "a/b/c", "its first block is missing", inode);
+    }
+}
+
+#[test]
+fn what_lies_before_the_first_index_and_past_the_last_leaf() {
+    if !ready("what_lies_before_the_first_index_and_past_the_last_leaf") {
+        return;
+    }
+    let small = Small::named("ext4-nocsum");
+    let root = small.inode("/comb") + 0x28;
+    let indexes = small.half(root + 2);
+    let leaf = |nr: usize| small.word(root + 12 + nr * 12 + 4) * small.block;
+    assert!(indexes >= 2);
+    // One index is left, which begins later than its leaf: of what is before it, too, the leaf is asked.
+    let later = small.with(|bytes| {
+        put(bytes, root + 2, &1u16.to_le_bytes());
+        put(bytes, root + 12, &0x2F_0000u32.to_le_bytes());
+    });
+    refused(&later, "comb", "by its parent at", leaf(0));
+    // A leaf's last extent where no other follows it, and beyond what the next index maps.
+    let last = leaf(0) + 12 * small.half(leaf(0) + 2);
+    let far = small.with(|bytes| bytes[last + 2] = 4);
+    refused(&far, "comb", "past its node", leaf(0));
+}
+
+#[test]
+fn attributes_that_are_none() {
+    if !ready("attributes_that_are_none") {
+        return;
+    }
+    let small = Small::named("ext4-inline-nocsum");
+    let path = "rather small";
+    let inode = small.inode("\"/rather small\"");
+    let entry = inode + 128 + small.half(inode + 0x80) + 4;
+    assert_eq!(&small.bytes[entry + 16..entry + 20], b"data");
+    assert!(ask(&small.bytes, path).is_ok());
+    for (at, bytes, what) in [
+        (0, &[0xAF][..], "cut short"),
+        (4, &[1, 0, 0, 0], "in an inode, on a volume without"),
+        (11, &[1], "longer than any"),
+        (17, &[0], "has a NUL"),
+        (2, &[0xE8, 0], "lies outside"),
+    ] {
+        let damaged = small.with(|volume| put(volume, entry + at, bytes));
+        refused(&damaged, path, what, inode);
+        // Also where nobody asks for an attribute.
+        let plain = small.with(|volume| {
+            volume[inode + 0x23] &= !0x10;
+            volume[inode + 0x22] &= !8;
+            put(volume, inode + 0x28, &[0; 60]);
+            put(volume, entry + at, bytes);
+        });
+        refused(&plain, path, what, inode);
     }
 }

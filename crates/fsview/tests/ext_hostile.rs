@@ -302,6 +302,7 @@ fn an_acl_in_another_inode_denies() {
         entry.extend(field.to_le_bytes());
     }
     put(&mut bytes, area, &entry);
+    bytes[1024 + 0x61] |= 4; // ea_inode
     let source = memory(&bytes);
     let volume = block_on(Volume::open(&source)).unwrap();
     let inode = resolve(&volume, &source, b"plain").unwrap().unwrap();

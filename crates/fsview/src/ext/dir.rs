@@ -285,16 +285,30 @@ impl Volume {
         at: u64,
     ) -> Result<S::Block, Error> {
         let block = self.block(source, at, "directory block").await?;
-        let Some(seed) = dir.body.seed else { return Ok(block) };
-        let holds = match htree::node_place(&block, self.form()) {
+        let holds = |seed| match htree::node_place(&block, self.form()) {
             Some(place) if nr == 0 || place.is_inner() => htree::checksum_holds(&block, place, seed),
             _ => leaf_checksum_holds(&block, seed),
         };
-        if !holds {
+        if !dir.body.seed.is_none_or(holds) {
             let what = format!("the checksum of its block {nr} does not match");
             return Err(self.bad_entry(dir, self.byte_of(at), &what));
         }
+        if nr == 0 && !self.begins_with_dots(dir, &block) {
+            return Err(self.bad_entry(
+                dir,
+                self.byte_of(at),
+                "it does not begin with itself and its parent",
+            ));
+        }
         Ok(block)
+    }
+
+    /// Whether the first two entries of a directory's first block are "." and "..".
+    fn begins_with_dots(&self, dir: &Directory<'_>, block: &[u8]) -> bool {
+        let mut entries = Entries::new(block, self.form());
+        let (first, second) = (entries.next(), entries.next());
+        matches!((first, second), (Some(Ok(own)), Some(Ok(parent)))
+            if own.name == b"." && own.record == 12 && own.ino == dir.inode.ino.0 && parent.name == b"..")
     }
 
     async fn find_inline<S: Source>(

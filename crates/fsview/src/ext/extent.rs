@@ -3,7 +3,7 @@
 //!
 //! A node is believed only as a whole: whoever asks for one of its blocks has all of its entries checked, as
 //! the kernel does (`__ext4_ext_check`): that they are in order and apart, lie within the volume, and begin
-//! where the parent says. A walk reads one node per level, at most five, each one level lower than the last:
+//! where the parent says; and that they end where the parent's next begins. A walk reads one node per level, at most five, each one level lower than the last:
 //! it cannot loop.
 
 use super::Volume;
@@ -26,6 +26,8 @@ struct Expected {
     depth: u16,
     /// The file block at which its first entry begins.
     first: u64,
+    /// The file block at which what it maps has ended.
+    end: u64,
 }
 
 /// One node, checked.
@@ -104,12 +106,12 @@ impl<'a> Node<'a> {
             _ => {}
         }
         let node = Node { entries, depth };
-        node.check(within)?;
+        node.check(parent.map_or(FILE_BLOCKS, |parent| parent.end), within)?;
         Ok(node)
     }
 
-    /// Its entries: in order, apart, and within the volume.
-    fn check(&self, within: impl Fn(u64, u64) -> bool) -> Result<(), String> {
+    /// Its entries: in order, apart, before `end`, and within the volume.
+    fn check(&self, end: u64, within: impl Fn(u64, u64) -> bool) -> Result<(), String> {
         let mut free = 0;
         for entry in self.entries {
             let at = first(entry);
@@ -137,35 +139,35 @@ impl<'a> Node<'a> {
                 return Err(format!("at file block {at}: {len} blocks at block {start} of the volume"));
             }
         }
-        Ok(())
+        // The kernel does not look, and takes what the next node maps for a hole.
+        match free > end {
+            true => Err(format!("reaches to file block {free} past its node, which ends at {end}")),
+            false => Ok(()),
+        }
     }
 
     /// Follows `block`; nothing of this node reaches `end`.
-    fn step(&self, block: u64, end: u64) -> Result<Step, String> {
+    fn step(&self, block: u64, end: u64) -> Step {
         let after = self.entries.partition_point(|entry| first(entry) <= block);
-        let end = match self.entries.get(after) {
-            Some(next) => end.min(first(next)),
-            None => end,
-        };
-        let hole = Step::Here(Span { blocks: end.saturating_sub(block).max(1), start: None });
-        let Some(entry) = after.checked_sub(1).and_then(|at| self.entries.get(at)) else { return Ok(hole) };
+        let next = self.entries.get(after).map_or(end, |next| end.min(first(next)));
+        let hole = Step::Here(Span { blocks: next.saturating_sub(block).max(1), start: None });
+        let before = after.checked_sub(1);
         if self.depth > 0 {
-            return Ok(Step::Down { block: child(entry), first: first(entry), end });
+            // As the kernel: of a block before all of them, the first is to tell.
+            let at = before.unwrap_or(0);
+            let end = self.entries.get(at.wrapping_add(1)).map_or(end, |next| end.min(first(next)));
+            let entry = self.entries.get(at);
+            let down = entry.map(|entry| Step::Down { block: child(entry), first: first(entry), end });
+            return down.unwrap_or(hole);
         }
+        let Some(entry) = before.and_then(|at| self.entries.get(at)) else { return hole };
         let extent = Extent::of(entry);
-        if extent.end() > end {
-            // The next node's range, which its parent gave.
-            return Err(format!(
-                "of {} blocks at file block {} reaches past its node",
-                extent.len, extent.first
-            ));
-        }
         if block >= extent.end() {
-            return Ok(hole);
+            return hole;
         }
         let start = extent.start.wrapping_add(block.wrapping_sub(extent.first)); // of 49 bits
         let blocks = extent.end().wrapping_sub(block);
-        Ok(Step::Here(Span { blocks, start: extent.written.then_some(start) }))
+        Step::Here(Span { blocks, start: extent.written.then_some(start) })
     }
 }
 
@@ -208,7 +210,7 @@ impl Volume {
         let root = self.extent_root(&body.map).map_err(|what| corrupt(what, body.at))?;
         let corrupt = |what: String, at: u64| corrupt(format!("extent {what}"), at);
         let mut depth = root.depth;
-        let mut step = root.step(block, FILE_BLOCKS).map_err(|what| corrupt(what, body.at))?;
+        let mut step = root.step(block, FILE_BLOCKS);
         loop {
             match step {
                 Step::Here(span)
@@ -224,10 +226,10 @@ impl Volume {
                     if body.seed.is_some_and(|seed| !checksum_holds(&bytes, seed)) {
                         return Err(corrupt("node's checksum does not match".into(), at));
                     }
-                    let parent = Some(Expected { depth, first });
+                    let parent = Some(Expected { depth, first, end });
                     let node = Node::parse(&bytes, parent, |start, len| self.holds(start, len))
                         .map_err(|what| corrupt(what, at))?;
-                    step = node.step(block, end).map_err(|what| corrupt(what, at))?;
+                    step = node.step(block, end);
                 }
             }
         }
@@ -274,7 +276,7 @@ mod tests {
     }
 
     fn span(bytes: &[u8], block: u64) -> Result<Span, String> {
-        match parse(bytes, None)?.step(block, FILE_BLOCKS)? {
+        match parse(bytes, None)?.step(block, FILE_BLOCKS) {
             Step::Here(span) => Ok(span),
             Step::Down { block, .. } => Err(format!("down to {block}")),
         }
@@ -319,7 +321,8 @@ mod tests {
     #[test]
     fn a_node_contradicts_its_parent() {
         let leaf = node(0, &[extent(8, 2, 10), extent(12, 4, 20)]);
-        let at = |depth, first| parse(&leaf, Some(Expected { depth, first }));
+        let ends = |depth, first, end| parse(&leaf, Some(Expected { depth, first, end }));
+        let at = |depth, first| ends(depth, first, FILE_BLOCKS);
         assert!(at(0, 8).is_ok());
         for (depth, first, what) in
             [(1, 8, "depth 0"), (0, 0, "by its parent at 0"), (0, 9, "by its parent at 9")]
@@ -328,8 +331,8 @@ mod tests {
             assert!(found.contains(what), "{found}");
         }
         // The last extent reaches into what the parent's next index names.
-        assert!(at(0, 8).unwrap().step(12, 16).is_ok());
-        assert!(at(0, 8).unwrap().step(12, 15).err().unwrap().contains("reaches past its node"));
-        assert!(parse(&empty(0), Some(Expected { depth: 0, first: 0 })).is_err());
+        assert!(ends(0, 8, 16).is_ok());
+        assert!(ends(0, 8, 15).err().unwrap().contains("past its node"));
+        assert!(parse(&empty(0), Some(Expected { depth: 0, first: 0, end: 1 })).is_err());
     }
 }

@@ -243,7 +243,10 @@ impl Volume {
             // As the kernel's stat has it: such a file takes up at least a sector.
             sectors = sectors.saturating_add(size.div_ceil(512));
         }
-        let tail_acl = area.is_some_and(|area| !matches!(xattr::find(area, 0, xattr::ACL_ACCESS), Ok(None)));
+        let tail_acl = match area.map_or(Ok(None), |area| self.sb.attribute(area, 0, xattr::ACL_ACCESS)) {
+            Ok(found) => found.is_some(),
+            Err(what) => return corrupt(what.into()),
+        };
 
         let time = |seconds: usize, extra_at: usize| {
             let low = le32(raw, seconds)?;

@@ -86,8 +86,8 @@ impl Volume {
     }
 
     /// Whether blocks of a file can lie there: within the volume, and clear of the superblock's copies, the
-    /// group descriptors and the room behind them for more. (Where a group's bitmaps and inodes lie its descriptor says, whose
-    /// block changes with every allocation: a mapping is not to depend on that.)
+    /// group descriptors and the room behind them for more. (Where a group's bitmaps and inodes lie its
+    /// descriptor says, whose block changes with every allocation: a mapping is not to depend on that.)
     pub(super) fn holds(&self, start: u64, blocks: u64) -> bool {
         self.within(start, blocks) && !self.sb.is_reserved(start, blocks)
     }
@@ -103,10 +103,10 @@ impl Volume {
             return Err(format!("its attribute block is block {} of the volume", body.attribute_block));
         }
         let largest = self.largest_file(body.has_extents());
-        if inode.kind == FileKind::Regular && inode.size > largest {
+        if inode.size > largest {
             return Err(format!("a size of {} bytes, of which {largest} can be mapped", inode.size));
         }
-        if !mapped || body.is_inline() || body.is_encrypted() {
+        if !mapped || body.is_inline() {
             return Ok(());
         }
         match body.has_extents() {

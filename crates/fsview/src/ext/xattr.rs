@@ -2,7 +2,9 @@
 //! need them.
 
 use super::bytes::{index, le16, le32, wide};
+use super::feature::incompat;
 use super::inode::{Body, RawInode};
+use super::superblock::Superblock;
 use super::{Volume, body};
 use crate::acl::Acl;
 use crate::{Error, Inode, Source};
@@ -23,93 +25,125 @@ pub(super) enum Value<'a> {
     Inode(u32),
 }
 
-/// Bytes of an entry whose name has `len`.
-fn entry_len(len: u8) -> usize {
-    usize::from(len).wrapping_add(16).next_multiple_of(4)
+/// Most bytes of a value (`EXT4_XATTR_SIZE_MAX`).
+const VALUE_MAX: u32 = 1 << 24;
+
+/// An entry of an area.
+struct Entry<'a> {
+    name: (u8, &'a [u8]),
+    offset: usize,
+    /// The inode that holds the value; 0 where the area does.
+    inode: u32,
+    size: u32,
 }
 
-/// What is wrong with an area, as the kernel checks it (`check_xattrs`): its entries end, their values lie
-/// behind them and within the area.
-fn check(area: &[u8], first: usize) -> Result<(), &'static str> {
-    let mut end = first;
-    loop {
-        match le32(area, end) {
-            None => return Err("the attribute entries do not end"),
-            Some(0) => break,
-            Some(_) => {
-                let len = area.get(end).copied().unwrap_or(0);
-                end = end.wrapping_add(entry_len(len)); // at most 272 more, and end < area.len()
-            }
-        }
-    }
-    let values = end.wrapping_add(4);
-    let mut at = first;
-    while at < end {
-        let entry = area.get(at..end).unwrap_or(&[]);
-        let cut = "an attribute entry is cut short";
-        let (Some(&len), Some(offset), Some(inode), Some(size)) =
-            (entry.first(), le16(entry, 2), le32(entry, 4), le32(entry, 8))
-        else {
-            return Err(cut);
-        };
-        let name = entry.get(16..usize::from(len).wrapping_add(16)).ok_or(cut)?;
-        if name.contains(&0) {
-            return Err("an attribute's name has a NUL in it");
-        }
-        if inode == 0 && size != 0 {
-            let (offset, size) = (usize::from(offset), index(u64::from(size)));
-            let padded = size.checked_next_multiple_of(4).and_then(|size| offset.checked_add(size));
-            if padded.is_none_or(|end| end > area.len()) {
-                return Err("an attribute's value lies outside its area");
-            }
-            if offset < values {
-                return Err("an attribute's value lies in the attribute entries");
-            }
-        }
-        at = at.wrapping_add(entry_len(len));
-    }
-    Ok(())
-}
-
-/// Looks for an attribute in an area of entries that begin at byte `first` of `area`; value offsets count
-/// from the area's start. The error says what is wrong with the area.
-pub(super) fn find<'a>(
+/// The entries of an area, which begin at byte `first`; an error ends it.
+struct Entries<'a> {
     area: &'a [u8],
-    first: usize,
-    (name_index, name): (u8, &[u8]),
-) -> Result<Option<Value<'a>>, &'static str> {
-    check(area, first)?;
-    let mut at = first;
-    loop {
-        // Four zero bytes end the list.
-        let Some(entry) = area.get(at..).filter(|_| le32(area, at).is_some_and(|word| word != 0)) else {
-            return Ok(None);
+    at: usize,
+}
+
+impl<'a> Entries<'a> {
+    fn parse(&self) -> Option<Entry<'a>> {
+        let entry = self.area.get(self.at..)?;
+        let (len, name_index) = (*entry.first()?, *entry.get(1)?);
+        let name = entry.get(16..usize::from(len).wrapping_add(16))?;
+        let offset = usize::from(le16(entry, 2)?);
+        Some(Entry { name: (name_index, name), offset, inode: le32(entry, 4)?, size: le32(entry, 8)? })
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<Entry<'a>, &'static str>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match le32(self.area, self.at) {
+            // Four zero bytes end the list.
+            Some(0) => return None,
+            None if self.at == usize::MAX => return None,
+            None => {
+                self.at = usize::MAX;
+                return Some(Err("the attribute entries do not end"));
+            }
+            Some(_) => {}
+        }
+        let Some(entry) = self.parse() else {
+            self.at = usize::MAX;
+            return Some(Err("an attribute entry is cut short"));
         };
-        let cut = "an attribute entry is cut short";
-        let (Some(&len), Some(&entry_index)) = (entry.first(), entry.get(1)) else { return Err(cut) };
-        let end = usize::from(len).wrapping_add(16);
-        let entry_name = entry.get(16..end).ok_or(cut)?;
-        if entry_index == name_index && entry_name == name {
-            let (Some(offset), Some(inode), Some(size)) = (le16(entry, 2), le32(entry, 4), le32(entry, 8))
-            else {
-                return Err(cut);
-            };
-            if inode != 0 {
-                return Ok(Some(Value::Inode(inode)));
+        let len = entry.name.1.len().wrapping_add(16).next_multiple_of(4);
+        self.at = self.at.wrapping_add(len); // at most 272 more
+        Some(Ok(entry))
+    }
+}
+
+impl Superblock {
+    /// What is wrong with an area, as the kernel checks it (`check_xattrs`): its entries end, their values lie
+    /// behind them and within the area, or in inodes that can be.
+    fn check_attributes(&self, area: &[u8], first: usize) -> Result<(), &'static str> {
+        let mut entries = Entries { area, at: first };
+        for entry in &mut entries {
+            if entry?.name.1.contains(&0) {
+                return Err("an attribute's name has a NUL in it");
             }
-            if size == 0 {
-                return Ok(Some(Value::Bytes(&[])));
+        }
+        let values = entries.at.wrapping_add(4);
+        for entry in (Entries { area, at: first }) {
+            let Entry { offset, inode, size, .. } = entry?;
+            if inode != 0 && !self.features.incompat(incompat::EA_INODE) {
+                return Err("an attribute's value is in an inode, on a volume without that feature");
             }
-            let value = area.get(usize::from(offset)..).and_then(|v| v.get(..index(u64::from(size))));
+            if inode != 0 && (inode < self.first_inode || inode > self.inodes) {
+                return Err("an attribute's value is in an inode that is none");
+            }
+            if size > VALUE_MAX {
+                return Err("an attribute's value is longer than any");
+            }
+            if inode == 0 && size != 0 {
+                let padded = index(u64::from(size)).next_multiple_of(4); // of at most 2^24
+                if offset.wrapping_add(padded) > area.len() {
+                    return Err("an attribute's value lies outside its area");
+                }
+                if offset < values {
+                    return Err("an attribute's value lies in the attribute entries");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for an attribute in an area of entries that begin at byte `first` of `area`; value offsets count
+    /// from the area's start. The error says what is wrong with the area.
+    pub(super) fn attribute<'a>(
+        &self,
+        area: &'a [u8],
+        first: usize,
+        name: (u8, &[u8]),
+    ) -> Result<Option<Value<'a>>, &'static str> {
+        self.check_attributes(area, first)?;
+        for entry in (Entries { area, at: first }) {
+            let entry = entry?;
+            if entry.name != name {
+                continue;
+            }
+            if entry.inode != 0 {
+                return Ok(Some(Value::Inode(entry.inode)));
+            }
+            let len = index(u64::from(entry.size));
+            let value =
+                if len == 0 { Some(&[][..]) } else { area.get(entry.offset..).and_then(|v| v.get(..len)) };
             return value.map(Value::Bytes).map(Some).ok_or("an attribute's value lies outside its area");
         }
-        at = at.wrapping_add(entry_len(len));
+        Ok(None)
     }
 }
 
 /// The attribute area of an inode's tail, which follows the fields that `extra` counts; `None` where there is
 /// none.
 pub(super) fn inode_area(raw: &[u8], extra: u16) -> Option<&[u8]> {
+    if extra == 0 {
+        return None;
+    }
     let at = usize::from(extra).checked_add(128)?;
     if le32(raw, at)? != MAGIC {
         return None;
@@ -127,8 +161,10 @@ impl Volume {
         let ino = inode.ino.0;
         let raw = self.raw_inode(source, inode.ino).await?;
         if let Some(area) = raw.attributes() {
-            let found =
-                find(area, 0, ACL_ACCESS).map_err(|what| raw.corrupt(format!("inode {ino}: {what}")))?;
+            let found = self
+                .sb
+                .attribute(area, 0, ACL_ACCESS)
+                .map_err(|what| raw.corrupt(format!("inode {ino}: {what}")))?;
             if let Some(value) = found {
                 return parse_acl(value, ino, raw.at).map(Some);
             }
@@ -138,7 +174,9 @@ impl Volume {
         }
         let block = self.attribute_block(source, body, ino).await?;
         let at = self.byte_of(body.attribute_block);
-        let found = find(&block, 32, ACL_ACCESS)
+        let found = self
+            .sb
+            .attribute(&block, 32, ACL_ACCESS)
             .map_err(|what| Error::Corrupt { what: format!("attribute block of inode {ino}: {what}"), at })?;
         found.map(|value| parse_acl(value, ino, at)).transpose()
     }
@@ -174,7 +212,7 @@ impl Volume {
     ) -> Result<(&'a [u8], &'a [u8]), Error> {
         let head = raw.bytes().get(0x28..0x64).unwrap_or(&[]);
         let corrupt = |what: &str| raw.corrupt(format!("inode {}: {what}", raw.ino.0));
-        match raw.attributes().map_or(Ok(None), |area| find(area, 0, INLINE_DATA)) {
+        match raw.attributes().map_or(Ok(None), |area| self.sb.attribute(area, 0, INLINE_DATA)) {
             // Also content that the first area holds alone has the attribute, with an empty value.
             Ok(None) => Err(corrupt("inline data without the attribute system.data")),
             Ok(Some(Value::Bytes(rest))) => Ok((head, rest)),
