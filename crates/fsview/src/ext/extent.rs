@@ -3,8 +3,8 @@
 //!
 //! A node is believed only as a whole: whoever asks for one of its blocks has all of its entries checked, as
 //! the kernel does (`__ext4_ext_check`): that they are in order and apart, lie within the volume, and begin
-//! where the parent says; and that they end where the parent's next begins. A walk reads one node per level, at most five, each one level lower than the last:
-//! it cannot loop.
+//! where the parent says; and that they end where the parent's next begins. A walk reads one node per level,
+//! at most five, each one level lower than the last: it cannot loop.
 
 use super::Volume;
 use super::bytes::{halves, le16, le32};

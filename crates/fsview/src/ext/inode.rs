@@ -227,9 +227,6 @@ impl Volume {
 
         let wide_size = kind == FileKind::Regular || features.incompat(incompat::LARGE_DIR);
         let size = halves(le32(raw, 0x04)?, if wide_size { le32(raw, 0x6C)? } else { 0 });
-        if i64::try_from(size).is_err() {
-            return corrupt(format!("size of {size} bytes"));
-        }
         let high_block = if features.incompat(incompat::BIT64) { le16(raw, 0x76)? } else { 0 };
         let attribute_block = halves(le32(raw, 0x68)?, u32::from(high_block));
 

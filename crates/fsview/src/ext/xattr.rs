@@ -78,8 +78,8 @@ impl<'a> Iterator for Entries<'a> {
 }
 
 impl Superblock {
-    /// What is wrong with an area, as the kernel checks it (`check_xattrs`): its entries end, their values lie
-    /// behind them and within the area, or in inodes that can be.
+    /// What is wrong with an area, as the kernel checks it (`check_xattrs`): its entries end, their values
+    /// lie behind them and within the area, or in inodes that can be.
     fn check_attributes(&self, area: &[u8], first: usize) -> Result<(), &'static str> {
         let mut entries = Entries { area, at: first };
         for entry in &mut entries {
