@@ -35,10 +35,10 @@ impl Drop for Inner {
 }
 
 impl BufferPool {
-    /// A pool of `bytes`, rounded up to a power of two of pages, mapped into `memory` at the first place that
-    /// is free. Pages take room only once they are touched.
+    /// A pool of `bytes`, rounded up to a power of two of pages (at most 2^31), mapped into `memory` where
+    /// first is room. Pages take memory only once they are touched.
     pub(crate) fn new(memory: &Arc<Memory>, bytes: usize) -> Result<BufferPool, Error> {
-        let bytes = bytes.max(PAGE_SIZE).next_power_of_two();
+        let bytes = bytes.clamp(PAGE_SIZE, PAGE_SIZE << 31).next_power_of_two();
         let system = |source| Error::System { what: "shared memory for buffers", source };
         let region = Arc::new(Region::shared("nearside-driver", bytes).map_err(system)?);
         let mut iova = POOL_IOVA;
@@ -72,7 +72,8 @@ impl BufferPool {
             free[lower].insert(offset + (PAGE_SIZE << lower));
         }
         drop(free);
-        Ok(DmaBuffer { pool: self.inner.clone(), offset, len, class: class as u8 })
+        let page = (offset / PAGE_SIZE) as u32; // of a pool of at most 2^32 pages
+        Ok(DmaBuffer { pool: self.inner.clone(), len, page, class: class as u8 })
     }
 
     /// A buffer of `len` bytes (at least one), page-aligned, of zeros.
@@ -104,12 +105,18 @@ impl BufferPool {
 /// A piece of the pool with one owner. Dropping it gives it back.
 pub struct DmaBuffer {
     pool: Arc<Inner>,
-    offset: usize,
     len: usize,
+    /// Where it begins in the pool. 32 bits hold it, with which a completion fits a cache line.
+    page: u32,
     class: u8,
 }
 
 impl DmaBuffer {
+    #[inline]
+    fn offset(&self) -> usize {
+        self.page as usize * PAGE_SIZE
+    }
+
     /// Bytes that a command transfers.
     pub fn len(&self) -> usize {
         self.len
@@ -133,26 +140,26 @@ impl DmaBuffer {
 
     /// Where the drive finds it. Page-aligned, contiguous.
     pub fn iova(&self) -> u64 {
-        self.pool.iova + self.offset as u64
+        self.pool.iova + self.offset() as u64
     }
 
     /// Copies bytes out. Panics outside the buffer's length.
     #[inline]
     pub fn read(&self, at: usize, into: &mut [u8]) {
         self.check(at, into.len());
-        self.pool.region.read(self.offset + at, into);
+        self.pool.region.read(self.offset() + at, into);
     }
 
     /// Copies bytes in. Panics outside the buffer's length.
     #[inline]
     pub fn write(&mut self, at: usize, from: &[u8]) {
         self.check(at, from.len());
-        self.pool.region.write(self.offset + at, from);
+        self.pool.region.write(self.offset() + at, from);
     }
 
     /// Sets all bytes.
     pub fn fill(&mut self, byte: u8) {
-        self.pool.region.fill(self.offset, self.len, byte);
+        self.pool.region.fill(self.offset(), self.len, byte);
     }
 
     /// A copy of all bytes.
@@ -165,7 +172,7 @@ impl DmaBuffer {
     /// The memory behind it and where it begins there:
     /// for queues, for copies between regions and for atomics.
     pub fn region(&self) -> (&Arc<Region>, usize) {
-        (&self.pool.region, self.offset)
+        (&self.pool.region, self.offset())
     }
 
     fn check(&self, at: usize, len: usize) {
@@ -194,7 +201,7 @@ impl Buffer for DmaBuffer {
 impl Drop for DmaBuffer {
     fn drop(&mut self) {
         let mut free = self.pool.free.lock().unwrap_or_else(|e| e.into_inner());
-        let (mut offset, mut class) = (self.offset, usize::from(self.class));
+        let (mut offset, mut class) = (self.offset(), usize::from(self.class));
         while class + 1 < free.len() && free[class].remove(&(offset ^ (PAGE_SIZE << class))) {
             offset &= !(PAGE_SIZE << class);
             class += 1;

@@ -73,6 +73,9 @@ pub struct Completed<B = crate::DmaBuffer> {
     pub submitted: Nanos,
 }
 
+const _: () =
+    assert!(size_of::<Completed>() <= 64, "a completion fits a cache line: every command moves one");
+
 /// How often something happened on a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounts {

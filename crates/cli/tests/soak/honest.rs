@@ -1,13 +1,15 @@
 //! A host that writes, reads and flushes one command after another, and knows what must be where.
 
 use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use nearside_clock::TscClock;
 use nearside_driver::tcp::{Address, Association, Options};
-use nearside_driver::{Command, Policy};
+use nearside_driver::{Command, Initiator, Policy, Threaded};
 use nearside_random::Rng;
 
 use crate::raw::NQN;
@@ -57,13 +59,67 @@ fn content(nth: u64, at: u64, version: u64) -> Vec<u8> {
     }
 }
 
+/// How a host reaches the drive. What fails panics.
+pub trait Reach {
+    fn write(&mut self, at: u64, bytes: Vec<u8>);
+    fn read(&mut self, at: u64, len: u64) -> Vec<u8>;
+    fn flush(&mut self);
+}
+
+/// A queue of an association of its own.
+pub struct Tcp(Initiator<Threaded, TscClock, Association>);
+
+impl Tcp {
+    pub fn connect(served: &Served, nth: u64) -> Tcp {
+        let (host, port) = (served.address.ip().to_string(), served.address.port());
+        let address = Address { host, port, subsystem: NQN.into(), nsid: None };
+        let options = Options::for_host(&format!("nqn.2026-11.dev.nearside:honest{nth}")).unwrap();
+        let controller = Association::connect(&address, options, Arc::new(TscClock::new())).unwrap();
+        Tcp(controller.initiator(32, Policy::Interrupt, TscClock::new()).unwrap())
+    }
+
+    fn execute(&mut self, command: Command, buffer: Option<Vec<u8>>) -> Option<Vec<u8>> {
+        let done = self.0.execute(&command, buffer).unwrap();
+        done.outcome.unwrap();
+        done.buffer
+    }
+}
+
+impl Reach for Tcp {
+    fn write(&mut self, at: u64, bytes: Vec<u8>) {
+        let blocks = (bytes.len() as u64 / BLOCK) as u32;
+        self.execute(Command::write(1, at / BLOCK, blocks), Some(bytes));
+    }
+
+    fn read(&mut self, at: u64, len: u64) -> Vec<u8> {
+        let command = Command::read(1, at / BLOCK, (len / BLOCK) as u32);
+        self.execute(command, Some(vec![0; len as usize])).unwrap()
+    }
+
+    fn flush(&mut self) {
+        self.execute(Command::flush(1), None);
+    }
+}
+
+/// The namespace as a file, which `attach` shows: nothing is cached on the way.
+impl Reach for File {
+    fn write(&mut self, at: u64, bytes: Vec<u8>) {
+        self.write_all_at(&bytes, at).unwrap();
+    }
+
+    fn read(&mut self, at: u64, len: u64) -> Vec<u8> {
+        let mut bytes = vec![0; len as usize];
+        self.read_exact_at(&mut bytes, at).unwrap();
+        bytes
+    }
+
+    fn flush(&mut self) {
+        self.sync_all().unwrap();
+    }
+}
+
 /// The `nth` host, until it is over.
-pub fn run(served: &Served, nth: u64, over: &AtomicBool) -> Waited {
-    let (host, port) = (served.address.ip().to_string(), served.address.port());
-    let address = Address { host, port, subsystem: NQN.into(), nsid: None };
-    let options = Options::for_host(&format!("nqn.2026-11.dev.nearside:honest{nth}")).unwrap();
-    let controller = Association::connect(&address, options, Arc::new(TscClock::new())).unwrap();
-    let mut initiator = controller.initiator(32, Policy::Interrupt, TscClock::new()).unwrap();
+pub fn run(mut drive: impl Reach, nth: u64, over: &AtomicBool) -> Waited {
     let first = VOLUME + nth * PART;
     let pieces = PART / SMALL;
     let mut random = Rng(nth);
@@ -73,27 +129,18 @@ pub fn run(served: &Served, nth: u64, over: &AtomicBool) -> Waited {
     while !over.load(Ordering::Relaxed) {
         let count = if random.below(16) == 0 { LARGE / SMALL } else { 1 };
         let at = random.below(pieces - count + 1);
-        let slba = (first + at * SMALL) / BLOCK;
-        let blocks = (count * SMALL / BLOCK) as u32;
+        let (byte, len) = (first + at * SMALL, count * SMALL);
         let span = at..at + count;
         let begun = Instant::now();
         match random.below(20) {
-            0 => {
-                let flushed = initiator.execute(&Command::flush(1), None).unwrap();
-                flushed.outcome.unwrap();
-            }
+            0 => drive.flush(),
             1..10 => {
                 let version = |at: u64| versions[at as usize].unwrap_or(0) + 1;
-                let bytes: Vec<u8> = span.clone().flat_map(|at| content(nth, at, version(at))).collect();
-                let written = initiator.execute(&Command::write(1, slba, blocks), Some(bytes)).unwrap();
-                written.outcome.unwrap();
+                drive.write(byte, span.clone().flat_map(|at| content(nth, at, version(at))).collect());
                 span.for_each(|at| versions[at as usize] = Some(versions[at as usize].unwrap_or(0) + 1));
             }
             _ => {
-                let room = vec![0; (count * SMALL) as usize];
-                let read = initiator.execute(&Command::read(1, slba, blocks), Some(room)).unwrap();
-                read.outcome.unwrap();
-                let read = read.buffer.unwrap();
+                let read = drive.read(byte, len);
                 for (at, read) in span.zip(read.chunks(SMALL as usize)) {
                     if let Some(version) = versions[at as usize] {
                         assert!(read == content(nth, at, version), "host {nth}, {at} of {pieces}");

@@ -11,15 +11,21 @@ use nearside_spec::fabrics::pdu::{DataHeader, Pdu};
 use nearside_spec::opcode::io;
 use nearside_spec::{Status, SubmissionEntry};
 
+use crate::Act;
 use crate::raw::{PLAIN, Raw, transfer};
 use crate::server::{Served, nearside};
 
-/// What one does, over and over.
-pub type Act = fn(&Served);
+/// Those that `NEARSIDE_SOAK_ONLY` names, where it is set.
+pub fn chosen(mut all: Vec<Act<'_>>) -> Vec<Act<'_>> {
+    if let Ok(only) = std::env::var("NEARSIDE_SOAK_ONLY") {
+        all.retain(|(name, _)| only.split(',').any(|word| word == *name));
+    }
+    all
+}
 
-/// All of them by name; those that `NEARSIDE_SOAK_ONLY` names, where it is set.
-pub fn acts() -> Vec<(&'static str, Act)> {
-    let all: [(&'static str, Act); 8] = [
+/// All of them by name.
+pub fn acts(served: &Served) -> Vec<Act<'_>> {
+    let all: [(&str, fn(&Served)); 8] = [
         ("leaves", goes_while_it_searches),
         ("patterns", asks_what_takes_long),
         ("killed", is_killed),
@@ -29,9 +35,7 @@ pub fn acts() -> Vec<(&'static str, Act)> {
         ("connects", connects_and_connects),
         ("nonsense", sends_anything),
     ];
-    let only = std::env::var("NEARSIDE_SOAK_ONLY").ok();
-    let wanted = |name: &str| only.as_ref().is_none_or(|only| only.split(',').any(|word| word == name));
-    all.into_iter().filter(|(name, _)| wanted(name)).collect()
+    chosen(all.into_iter().map(|(name, act)| (name, Box::new(move || act(served)) as _)).collect())
 }
 
 /// Hostile hosts share a name: one quota is theirs.
@@ -88,16 +92,20 @@ fn asks_what_takes_long(served: &Served) {
     std::thread::sleep(Duration::from_millis(500));
 }
 
-/// The command itself, in the middle: by SIGKILL, or as Ctrl-C does it.
 fn is_killed(served: &Served) {
     let mut grep = nearside();
     grep.args(["grep", "-d", &served.drive(), "-r", "-c", "[a-c]+[s-z]", "/"]);
-    let mut grep = grep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    killed(&mut grep, Duration::from_millis(100));
+}
+
+/// A command that is ended after a while, in the middle: by SIGKILL, or as Ctrl-C does it.
+pub fn killed(command: &mut Command, after: Duration) {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(after);
     let interrupt = std::time::UNIX_EPOCH.elapsed().is_ok_and(|now| now.as_millis() % 2 == 0);
     let signal = if interrupt { "-INT" } else { "-KILL" };
-    let _ = Command::new("kill").args([signal, &grep.id().to_string()]).status();
-    let _ = grep.wait();
+    let _ = Command::new("kill").args([signal, &child.id().to_string()]).status();
+    let _ = child.wait();
 }
 
 fn searches_all_at_once(served: &Served) {

@@ -10,10 +10,12 @@
 #[path = "../../../front-tcp/tests/raw/mod.rs"]
 mod raw;
 
+mod attached;
 mod honest;
 mod hostile;
 mod server;
 
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -48,21 +50,27 @@ fn drive(folder: &Path) -> std::path::PathBuf {
     image
 }
 
-/// Honest hosts for a while, beside what `beside` does over and over, each to its end at least once;
+/// What a hostile host does, over and over, and its name.
+type Act<'a> = (&'a str, Box<dyn Fn() + Sync + 'a>);
+
+/// What an honest host does until it is over.
+type Honest<'a> = dyn Fn(u64, &AtomicBool) -> Waited + Sync + 'a;
+
+/// Two honest hosts for a while, beside what `beside` does over and over, each to its end at least once;
 /// what they waited for their commands.
-fn while_honest(served: &Served, time: Duration, beside: &[(&str, hostile::Act)]) -> Waited {
+fn while_honest(honest: &Honest<'_>, time: Duration, beside: &[Act<'_>]) -> Waited {
     let over = AtomicBool::new(false);
     let done: Vec<AtomicBool> = beside.iter().map(|_| AtomicBool::new(false)).collect();
     std::thread::scope(|threads| {
         let (over, done) = (&over, &done);
-        let honest = [0, 1].map(|nth| threads.spawn(move || honest::run(served, nth, over)));
+        let honest = [0, 1].map(|nth| threads.spawn(move || honest(nth, over)));
         for ((_, hostile), done) in beside.iter().zip(done) {
             threads.spawn(move || {
                 // A host elsewhere has cores of its own: here it has what the others leave.
                 let _ = rustix::process::nice(19);
                 while !over.load(Ordering::Relaxed) {
                     // Where the server lets go of it in the middle it begins again.
-                    match std::panic::catch_unwind(|| hostile(served)) {
+                    match std::panic::catch_unwind(AssertUnwindSafe(hostile)) {
                         Ok(()) => done.store(true, Ordering::Relaxed),
                         Err(_) => hostile::pause(),
                     }
@@ -87,25 +95,22 @@ fn while_honest(served: &Served, time: Duration, beside: &[(&str, hostile::Act)]
     })
 }
 
-#[test]
-fn honest_hosts_beside_hostile_ones() {
-    let Some(folder) = needs::folder("soak::honest_hosts_beside_hostile_ones", &["mke2fs"]) else { return };
-    let image = drive(folder.path());
-    let served = Served::start(&image, folder.path());
+/// Honest hosts alone and beside hostile ones in turns. `at_rest` waits until nothing is left of these, with
+/// no more descriptors than given, and says what is kept.
+fn soak(honest: &Honest<'_>, beside: &[Act<'_>], at_rest: impl Fn(Option<usize>) -> Kept) {
     // In turns, since what else the machine does changes by the minute.
     let rounds = (seconds() / 20).max(2) as u32;
     let part = Duration::from_secs(seconds()) / rounds / 5;
     let (mut before, mut ratios) = (None, Vec::new());
     for round in 0..rounds {
-        let alone = while_honest(&served, part * 2, &[]);
+        let alone = while_honest(honest, part * 2, &[]);
         println!("alone:           {alone}");
-        let beside = while_honest(&served, part * 3, &hostile::acts());
+        let beside = while_honest(honest, part * 3, beside);
         println!("beside hostile:  {beside}");
         ratios.push(beside.p999() / alone.p999());
         // From the second time on everything that grows once has grown.
-        let most = before.map(|first: Kept| first.descriptors);
-        let kept = served.until_nothing_is_left(most);
-        println!("after round {round}:   {kept:?}, slices {}", served.slices());
+        let kept = at_rest(before.map(|first: Kept| first.descriptors));
+        println!("after round {round}:   {kept:?}");
         let first = *before.get_or_insert(kept);
         // The staging buffers' 64 MiB become resident as they are first used.
         assert!(kept.resident <= first.resident + (96 << 20), "{first:?}, then {kept:?}");
@@ -117,12 +122,18 @@ fn honest_hosts_beside_hostile_ones() {
         ratios[0],
         ratios[ratios.len() - 1]
     );
-    // At rest it does nothing: what it spends is counted by its own CPU time, which no other load changes.
-    let (cpu, begun) = (served.cpu(), Instant::now());
-    std::thread::sleep(Duration::from_secs(2));
-    let (spent, passed) = (served.cpu() - cpu, begun.elapsed());
-    assert!(spent < passed / 10, "at rest it spent {spent:?} of {passed:?}");
-    let (exit, said) = served.stop();
+}
+
+#[test]
+fn honest_hosts_beside_hostile_ones() {
+    let Some(folder) = needs::folder("soak::honest_hosts_beside_hostile_ones", &["mke2fs"]) else { return };
+    let image = drive(folder.path());
+    let served = Served::start(&image, folder.path());
+    let honest = |nth, over: &AtomicBool| honest::run(honest::Tcp::connect(&served, nth), nth, over);
+    soak(&honest, &hostile::acts(&served), |most| served.until_nothing_is_left(most));
+    println!("slices: {}", served.slices());
+    served.program.rests();
+    let (exit, said) = served.program.stop();
     assert_eq!(exit, Some(0), "{said}");
 }
 
@@ -133,7 +144,7 @@ fn what_a_shutdown_gives_up_is_said_by_its_exit() {
     std::fs::File::create(&image).unwrap().set_len(BYTES).unwrap();
     let served = Served::start(&image, folder.path());
     let _held = hostile::owes_data(&served);
-    let (exit, said) = served.stop();
+    let (exit, said) = served.program.stop();
     assert_eq!(exit, Some(2), "{said}");
     assert!(said.contains("given up: 1 commands whose hosts did not let them end"), "{said}");
 }
