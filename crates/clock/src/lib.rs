@@ -8,7 +8,7 @@ mod rate;
 mod sim;
 mod tsc;
 
-pub use rate::RateLimits;
+pub use rate::{RateLimits, Suppressed};
 pub use sim::SimClock;
 pub use tsc::{CALIBRATION_NS, TscClock};
 

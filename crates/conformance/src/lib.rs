@@ -2,6 +2,7 @@
 
 pub mod browser;
 pub mod drive;
+pub mod events;
 pub mod explore;
 pub mod front;
 pub mod needs;

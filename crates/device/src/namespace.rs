@@ -12,7 +12,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use nearside_clock::{Nanos, RateLimits, event_at};
+use nearside_clock::{Nanos, RateLimits, Suppressed, event_at};
 use nearside_dma::Memory;
 use nearside_spec::Status;
 use nearside_store::{Channel, Completion, Data, Operation, Store, StoreError, Submitted, Token};
@@ -171,7 +171,7 @@ impl<S: Store, O: Observer> Namespace<S, O> {
 
     /// Whether the log is told of a failure of that status now, and how many like it were not since the last.
     #[cold]
-    pub(crate) fn may_report(&self, status: Status, now: Nanos) -> Option<u64> {
+    pub(crate) fn may_report(&self, status: Status, now: Nanos) -> Option<Suppressed> {
         self.reports.lock().unwrap_or_else(|e| e.into_inner()).admit(status, now)
     }
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use nearside_clock::{Nanos, RateLimits};
+use nearside_clock::{Nanos, RateLimits, Suppressed};
 use nearside_store::Store;
 
 use crate::Namespace;
@@ -71,7 +71,7 @@ impl<S: Store, F> Subsystem<S, F> {
 
     /// Whether the log is told now, and how many like it were not since the last.
     #[cold]
-    pub(crate) fn may_report(&self, trouble: Trouble, now: Nanos) -> Option<u64> {
+    pub(crate) fn may_report(&self, trouble: Trouble, now: Nanos) -> Option<Suppressed> {
         self.reports.lock().unwrap_or_else(|e| e.into_inner()).admit(trouble, now)
     }
 

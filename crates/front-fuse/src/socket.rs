@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use nearside_clock::{Clock, RateLimits, TscClock};
+use nearside_clock::{Clock, RateLimits, Suppressed, TscClock};
 use nearside_dma::accept;
 use nearside_dma::local::{self, Access};
 use nearside_dma::system::{self, Peer};
@@ -75,7 +75,7 @@ enum Trouble {
 impl Shared {
     /// Tells the log by `say`, with how many like it were not told since the last; not if that was just
     /// before.
-    fn report(&self, trouble: Trouble, say: impl FnOnce(u64)) {
+    fn report(&self, trouble: Trouble, say: impl FnOnce(Suppressed)) {
         let mut reports = self.reports.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(suppressed) = reports.admit(trouble, self.clock.now()) {
             say(suppressed);

@@ -44,11 +44,13 @@ impl Unidentified {
         if self.count >= options.connections.div_ceil(2) {
             return false;
         }
-        let here = self.by_network.entry(network(peer)).or_default();
-        if *here >= options.per_address {
+        let network = network(peer);
+        let here = self.by_network.get(&network).copied().unwrap_or(0);
+        if here >= options.per_address {
             return false;
         }
-        (*here, self.count) = (*here + 1, self.count + 1);
+        self.by_network.insert(network, here + 1);
+        self.count += 1;
         true
     }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use nearside_clock::{Nanos, RateLimits};
+use nearside_clock::{Nanos, RateLimits, Suppressed};
 use nearside_device::{Config, Fabric, Firmware, Host, Identity, Subsystem};
 use nearside_dma::{Region, Wakeup};
 use nearside_spec::fabrics::ADMIN_IN_CAPSULE;
@@ -220,7 +220,7 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
     }
 
     /// Whether the log is told of something now, and how many like it were not since the last.
-    pub(crate) fn may_report(&self, what: &'static str, now: Nanos) -> Option<u64> {
+    pub(crate) fn may_report(&self, what: &'static str, now: Nanos) -> Option<Suppressed> {
         lock(&self.reports).admit(what, now)
     }
 

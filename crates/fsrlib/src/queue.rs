@@ -1,8 +1,6 @@
 //! The way to a drive through the driver: a queue and its completion policy, over shared memory here,
 //! over NVMe/TCP in `tcp.rs`.
 
-use std::collections::HashMap;
-
 use nearside_clock::Clock;
 use nearside_driver::{
     Buffer, BufferOf, Command, Controller, DmaBuffer, Driver, Failure, Finished, Handle, Initiator, Kind,
@@ -39,8 +37,8 @@ pub struct QueueTransport<P, C, K: Controller = Driver> {
     /// What an operation's two commands meet under, where one cannot do.
     pub(crate) tags: Tags,
     pub(crate) stop: Stop,
-    /// What its commands are called that are out.
-    pub(crate) cookies: HashMap<Handle, u64>,
+    /// What its commands are called that are out: few.
+    pub(crate) cookies: Vec<(Handle, u64)>,
 }
 
 /// How a controller's queues carry near-data requests and reads.
@@ -88,7 +86,7 @@ impl<P: Peer, C: Clock, K: Carrying> QueueTransport<P, C, K> {
             spare: None,
             tags: Tags::default(),
             stop: Stop::default(),
-            cookies: HashMap::new(),
+            cookies: Vec::new(),
         })
     }
 

@@ -86,7 +86,7 @@ impl<P: Peer, C: Clock> Carrier for QueueTransport<P, C, Association> {
         let data = Some(data).filter(|data| !data.is_empty());
         match self.initiator.submit(command, data) {
             Ok(handle) => {
-                self.cookies.insert(handle, cookie);
+                self.cookies.push((handle, cookie));
                 Ok(())
             }
             Err(rejected) => Err(self.lost(&rejected.to_string())),
@@ -100,7 +100,8 @@ impl<P: Peer, C: Clock> Carrier for QueueTransport<P, C, Association> {
         };
         self.initiator.wait_any(at);
         while let Some((handle, done)) = self.initiator.take_any() {
-            if let Some(cookie) = self.cookies.remove(&handle) {
+            if let Some(at) = self.cookies.iter().position(|(out, _)| *out == handle) {
+                let (_, cookie) = self.cookies.swap_remove(at);
                 sink(self.ended(cookie, done));
             }
         }

@@ -48,7 +48,7 @@ pub fn serve_by<S: Store, F: Firmware<S>>(
 }
 
 /// Waits for what other threads do.
-pub fn until(what: &str, done: impl Fn() -> bool) {
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = std::time::Instant::now();
     while !done() {
         assert!(begun.elapsed() < Duration::from_secs(120), "{what}");
