@@ -1,5 +1,6 @@
-//! The instrument: response time against load, what `nearside bench`, `nearside sim` and `nearside act` do.
-//! The load generator that it measures with is [`nearside_loadgen`].
+#![doc = include_str!("../README.md")]
+//!
+//! # Inside
 //!
 //! A curve passes so: a [`Target`] opens to an engine of the load generator ([`Open`]) -> [`measure`] runs
 //! one plan after another on it, in real time ([`Real`]) or simulated ([`Simulated`]) -> [`Curve`] ->
