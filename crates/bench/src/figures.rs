@@ -70,18 +70,32 @@ fn on_small_files(
     };
     let mut session = session(&format!("dram:{}", image.display()), &Options::default())?;
     let sample: Vec<String> = written.files.iter().step_by(23).cloned().collect();
+    sink(locating(name, &mut session, &sample, mount.as_ref(), rounds)?);
+    sink(searching(name, &mut session, written, mount.as_ref(), rounds)?);
+    drop(mount);
+    let few: Vec<String> = written.files.iter().step_by(97).cloned().collect();
+    by_routes(name, session, &few, rounds, sink)
+}
 
+/// Locating a sample of paths, beside the kernel's stat of them.
+fn locating(
+    name: &str,
+    session: &mut Session<Drive>,
+    sample: &[String],
+    mount: Option<&LoopMount>,
+    rounds: usize,
+) -> Result<Figure, Failure> {
     let mut located = Vec::new();
     let mut stat = Vec::new();
     let relative: Vec<PathBuf> = sample.iter().map(|p| PathBuf::from(p.trim_start_matches('/'))).collect();
     let home = std::env::current_dir()?;
     for round in 0..=rounds {
-        let ns = locate_ns(&mut session, &sample)?;
+        let ns = locate_ns(session, sample)?;
         // The first round warms the crawler's cache, as the kernel's.
         if round > 0 {
             located.push(ns);
         }
-        if let Some(mount) = &mount {
+        if let Some(mount) = mount {
             std::env::set_current_dir(mount.path("/"))?;
             let ns = warm_stat_ns(&relative);
             std::env::set_current_dir(&home)?;
@@ -89,19 +103,28 @@ fn on_small_files(
         }
     }
     let located = figure(format!("{name}: locate at depth 20, warm"), "ns", &located);
-    sink(match mount {
+    Ok(match mount {
         Some(_) => located.beside(&figure("kernel's warm stat of the same paths".into(), "ns", &stat)),
         None => located,
-    });
+    })
+}
 
+/// Searching all files, beside ripgrep on a mount.
+fn searching(
+    name: &str,
+    session: &mut Session<Drive>,
+    written: &dataset::Written,
+    mount: Option<&LoopMount>,
+    rounds: usize,
+) -> Result<Figure, Failure> {
     let ask = Ask::tree("/deep", count_of(NEEDLE));
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     let startup = start_of_a_process()?;
     for _ in 0..=rounds {
-        let (found, _, ns) = search(&mut session, &ask)?;
+        let (found, _, ns) = search(session, &ask)?;
         same(found, written.needles, name)?;
         ours.push(ns as f64 / 1e3 / written.files.len() as f64);
-        if let Some(mount) = &mount
+        if let Some(mount) = mount
             && let Some((took, lines)) = ripgrep(NEEDLE, &mount.path("/deep"))?
         {
             same(lines, written.needles, "ripgrep")?;
@@ -109,22 +132,29 @@ fn on_small_files(
         }
     }
     let searched = figure(format!("{name}: search in 20,000 files, per file"), "us", &ours[1..]);
-    sink(match theirs.get(1..) {
+    Ok(match theirs.get(1..) {
         Some(theirs) if !theirs.is_empty() => {
             searched.beside(&figure("ripgrep -j1 on a warm kernel mount".into(), "us", theirs))
         }
         _ => searched,
-    });
-    drop(mount);
+    })
+}
 
-    let few: Vec<String> = written.files.iter().step_by(97).cloned().collect();
+/// A search in one file by the drive, and by the host with block lists.
+fn by_routes(
+    name: &str,
+    mut session: Session<Drive>,
+    few: &[String],
+    rounds: usize,
+    sink: Sink<'_>,
+) -> Result<(), Failure> {
     let mut costs: Vec<[Vec<f64>; 2]> = vec![Default::default(); 3];
     let routes = [(Route::Drive, false), (Route::Blocks, false), (Route::Blocks, true)];
     for round in 0..=rounds {
         for (i, (route, cached)) in routes.into_iter().enumerate() {
             // A route begins with whatever cache it keeps filled by one pass.
-            let (_, warm) = by_route(session, route, cached, &few, NEEDLE)?;
-            let (cost, next) = by_route(warm, route, cached, &few, NEEDLE)?;
+            let (_, warm) = by_route(session, route, cached, few, NEEDLE)?;
+            let (cost, next) = by_route(warm, route, cached, few, NEEDLE)?;
             session = next;
             if round > 0 {
                 costs[i][0].push(cost.locate_ns / 1e3);

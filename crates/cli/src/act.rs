@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::{Args, ValueEnum};
 use nearside_driver::Policy;
 use nearside_instrument::act::config::Config;
-use nearside_instrument::act::{Certified, Largest, Load, Profile, Report, Rule, largest, page};
+use nearside_instrument::act::{
+    Certified, Failed, Largest, Load, Profile, Report, Rule, Tried, largest, page,
+};
 use nearside_instrument::{Needs, Real, Runner, Simulated, Target, medium, words};
 use nearside_loadgen::{Rw, Workload};
 use nearside_random::of_run;
@@ -215,7 +217,6 @@ fn certify(args: &ActArgs, unit: &Unit, mut drive: Drive, live: Live, stop: &Ato
         (None, Some(_)) => (1, 1),
         (None, None) => (8, args.most),
     };
-    let mut out = Out::new();
     let mut runs: BTreeMap<u32, Report> = BTreeMap::new();
     let mut one = |multiple: u32| -> Result<Report, Ended> {
         if let Some(report) = runs.get(&multiple) {
@@ -240,17 +241,7 @@ fn certify(args: &ActArgs, unit: &Unit, mut drive: Drive, live: Live, stop: &Ato
     let mut ended = None;
     for rule in rules {
         let judged = |multiple| Ok(rule.judge(&one(multiple)?));
-        let search = if first == most {
-            let mut judged = judged;
-            judged(first).map(|verdict: Result<(), _>| Largest {
-                multiple: if verdict.is_ok() { first } else { 0 },
-                at_least: verdict.is_ok(),
-                tried: vec![nearside_instrument::act::Tried { multiple: first, failed: verdict.err() }],
-            })
-        } else {
-            largest(first, most, judged)
-        };
-        match search {
+        match if first == most { only(first, judged) } else { largest(first, most, judged) } {
             Ok(largest) => found.push((rule, largest)),
             Err(end) => {
                 ended = Some(end);
@@ -262,33 +253,58 @@ fn certify(args: &ActArgs, unit: &Unit, mut drive: Drive, live: Live, stop: &Ato
     if let Some(Ended::Failed(error)) = ended {
         return Err(Failure::Message(format!("{}: {error}", args.target)));
     }
+    certified(args, unit, drive.about, &runs, &found, first == most)?;
+    if ended.is_some() || stop.load(Ordering::Relaxed) {
+        return Ok(INTERRUPTED);
+    }
+    Ok(u8::from(found.iter().all(|(_, largest)| largest.multiple == 0)))
+}
+
+/// The one multiple that is to be tried.
+fn only(
+    multiple: u32,
+    mut judged: impl FnMut(u32) -> Result<Result<(), Failed>, Ended>,
+) -> Result<Largest, Ended> {
+    let verdict = judged(multiple)?;
+    let passed = verdict.is_ok();
+    let tried = vec![Tried { multiple, failed: verdict.err() }];
+    Ok(Largest { multiple: if passed { multiple } else { 0 }, at_least: passed, tried })
+}
+
+/// What was found: as JSON, or in words and on a page.
+fn certified(
+    args: &ActArgs,
+    unit: &Unit,
+    about: &str,
+    runs: &BTreeMap<u32, Report>,
+    found: &[(Rule, Largest)],
+    single: bool,
+) -> Result<(), Failure> {
+    let mut out = Out::new();
     if args.json {
-        for (multiple, report) in &runs {
+        for (multiple, report) in runs {
             out.json(&json!({"type": "run", "multiple": multiple, "load": (unit.load)(*multiple), "report": report}))?;
         }
-        for (rule, largest) in &found {
+        for (rule, largest) in found {
             out.json(&json!({"type": "verdict", "rule": rule, "largest": largest}))?;
         }
     } else {
         let seconds = unit.runtime_ns as f64 / 1e9;
-        let about = format!("Unit load {}, {seconds} s for each multiple, {}.", unit.name, drive.about);
+        let about = format!("Unit load {}, {seconds} s for each multiple, {about}.", unit.name);
         let name = args.target.to_string();
-        let page = page(&Certified { name: &name, about: &about, runs: &runs, found: &found });
+        let page = page(&Certified { name: &name, about: &about, runs, found });
         let path = args.out.join("act.html");
         let failed = |e: std::io::Error| Failure::Message(format!("{}: {e}", path.display()));
         std::fs::create_dir_all(&args.out).map_err(failed)?;
         std::fs::write(&path, page).map_err(failed)?;
         writeln!(out, "{name}: {about}")?;
-        for (rule, largest) in &found {
-            show(&mut out, rule, largest, &runs, first == most)?;
+        for (rule, largest) in found {
+            show(&mut out, rule, largest, runs, single)?;
         }
         writeln!(out, "the page with the pictures: {}", path.display())?;
     }
     out.flush()?;
-    if ended.is_some() || stop.load(Ordering::Relaxed) {
-        return Ok(INTERRUPTED);
-    }
-    Ok(u8::from(found.iter().all(|(_, largest)| largest.multiple == 0)))
+    Ok(())
 }
 
 /// What a rule found, with ACT's table of the run that passed, or of the only one.

@@ -19,30 +19,20 @@ fn files_hold_one_idea() {
     }
 }
 
-/// Too long today: each goes from here when it is split.
-const LONG: &[(&str, &str)] =
-    &[("crates/bench/src/figures.rs", "on_small_files"), ("crates/cli/src/act.rs", "certify")];
-
 /// Tests and benchmarks as well: what is too long to read is so wherever it stands.
 #[test]
 fn functions_are_read_at_one_glance() {
     let mut wrong = Vec::new();
-    let mut needed = Vec::new();
     for source in sources() {
         source.levels(|_, tokens| {
             for at in 0..tokens.len() {
                 let Some((name, lines)) = function(&tokens[at..]) else { continue };
                 if lines > LINES_OF_A_FUNCTION {
-                    match LONG.iter().find(|long| **long == (source.path.as_str(), name.as_str())) {
-                        Some(long) => needed.push(*long),
-                        None => wrong.push(format!("{}: {name} has {lines} lines", source.path)),
-                    }
+                    wrong.push(format!("{}: {name} has {lines} lines", source.path));
                 }
             }
         });
     }
-    let idle = LONG.iter().filter(|long| !needed.contains(*long));
-    wrong.extend(idle.map(|(path, name)| format!("{path}: {name} need not be listed any more")));
     assert!(
         wrong.is_empty(),
         "a function of more than {LINES_OF_A_FUNCTION} lines has parts that want a name:\n{}",
