@@ -91,7 +91,8 @@ impl Model {
             let name = model.split(',').next().unwrap_or_default();
             if !PRESETS.iter().any(|preset| preset.name == name) {
                 let names: Vec<&str> = models().map(|m| m.name).collect();
-                return Err(format!("{name:?} is no model: there are {}", names.join(", ")));
+                let names = names.join(", ");
+                return Err(format!("{name:?} is no model: there are {names}; own,50us takes a fixed time"));
             }
             return AnyMedium::parse(word).map(Model::Medium).map_err(|e| e.to_string());
         };

@@ -203,7 +203,7 @@ impl<S: Store> Firmware<S> for Fsr {
             .set_max_buffer(MAX_BUFFER as u32)
             .set_max_path(MAX_PATH as u32)
             .set_max_groups(MAX_GROUPS as u32)
-            .set_operations(0b1_1111_1111)
+            .set_operations(nearside_near_data::wire::OPERATIONS)
             .set_targets(0b1_1111)
             .set_checksums(0b1110)
             .set_doors(if fabric { doors } else { doors | door::COMMAND })

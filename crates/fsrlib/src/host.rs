@@ -112,11 +112,7 @@ impl Host {
         counters: &mut Counters,
         sink: &mut impl FnMut(Record<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let computes = matches!(
-            ask.operation,
-            Operation::Search(_) | Operation::Count | Operation::Checksum(_) | Operation::Read { .. }
-        );
-        if session.route() == Route::Blocks && computes {
+        if session.route() == Route::Blocks && ask.operation.computes() {
             let answering = Answering { ask, sink, counters, total: SearchTotals::default() };
             return answering.by_blocks(self, session);
         }

@@ -85,6 +85,8 @@ pub struct Generator {
     /// Operations still to be measured.
     left: u64,
     slice_ns: u64,
+    /// The slice after the window: what ends later counts in it, however late.
+    last_slice: usize,
     late_ns: u64,
     drain_ns: u64,
     patience_ns: u64,
@@ -96,7 +98,7 @@ pub struct Generator {
 
 /// The end of time, for a run that a number of operations bounds.
 const NEVER: Nanos = Nanos(u64::MAX);
-/// Slices kept apart; what ends later counts in the last.
+/// Slices kept apart at most.
 const MOST_SLICES: usize = 1 << 16;
 
 impl Generator {
@@ -157,6 +159,9 @@ impl Generator {
             due_until: NEVER,
             left: plan.count.unwrap_or(u64::MAX),
             slice_ns: plan.slice_ns,
+            last_slice: plan
+                .runtime_ns
+                .map_or(MOST_SLICES, |ns| ns.div_ceil(plan.slice_ns).min(MOST_SLICES as u64) as usize),
             late_ns: plan.late_ns,
             drain_ns: plan.drain_ns,
             patience_ns: plan.patience_ns,
@@ -340,7 +345,7 @@ impl Generator {
             return;
         }
         let response = done.at.since(flight.due);
-        let slice = ((done.at.since(self.from) / self.slice_ns) as usize).min(MOST_SLICES);
+        let slice = ((done.at.since(self.from) / self.slice_ns) as usize).min(self.last_slice);
         if outcome.slices.len() <= slice {
             outcome.slices.resize_with(slice + 1, Latency::new);
         }

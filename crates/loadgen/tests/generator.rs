@@ -83,6 +83,16 @@ fn what_was_never_sent_is_counted_with_what_it_waited() {
     assert!(outcome.ended.0 < 12 * SECOND / 10);
 }
 
+#[test]
+fn what_ends_after_the_window_makes_one_slice_however_late() {
+    let mut plan = reads(Arrivals::Constant { rate: 10_000.0 });
+    (plan.runtime_ns, plan.slice_ns) = (Some(SECOND / 1000), SECOND / 200_000);
+    let outcome = run(&plan, &mut fixed(1024, SECOND / 2));
+    let slices = &outcome.streams[0].slices;
+    assert_eq!(slices.len(), 201, "each takes 200 KB");
+    assert_eq!(slices[200].count(), outcome.both().response.count());
+}
+
 /// Takes operations and never ends them.
 struct Silent(usize);
 

@@ -38,7 +38,7 @@ const PROTOTYPE: &str = "path, command, byte-ps";
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "own",
-        about: "a device of one's own: no time until options give it one",
+        about: "a device of one's own: a fixed time for each operation (own,50us), and what options add",
         options: "a time, units, stripe, perkib, stall, every, seed",
         numbers: Numbers::Delay(Delay {
             fixed_ns: 0,

@@ -136,6 +136,17 @@ pub enum Operation {
     Map,
 }
 
+impl Operation {
+    /// Whether it computes over a file's bytes, so that a list of the file's blocks is all it needs.
+    #[must_use]
+    pub const fn computes(&self) -> bool {
+        match self {
+            Operation::Search(_) | Operation::Count | Operation::Checksum(_) | Operation::Read { .. } => true,
+            Operation::Nop | Operation::Info | Operation::List | Operation::Stat | Operation::Map => false,
+        }
+    }
+}
+
 /// A search, with grep's meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchOptions {

@@ -10,13 +10,14 @@
 use nearside_clock::{Nanos, SimClock};
 use nearside_device::{Config, Firmware, Reactor};
 use nearside_driver::{
-    Command, Completed, Controller, DmaBuffer, Driver, DriverConfig, Host, Peer, QueueConfig, QueuePair,
-    Transport, Turn,
+    Completed, Controller, DmaBuffer, Driver, DriverConfig, Host, Peer, QueueConfig, QueuePair, Transport,
+    Turn,
 };
 use nearside_embedded::{Loopback, Runner};
-use nearside_loadgen::engine::{Done, Engine, Failure, Io, Next, Submit};
+use nearside_loadgen::engine::queue::{Commands, not_a_command};
+use nearside_loadgen::engine::{Done, Engine, Io, Next, Submit};
 use nearside_loadgen::run::{SimError, simulated};
-use nearside_loadgen::{Direction, Outcome, Plan};
+use nearside_loadgen::{Outcome, Plan};
 use nearside_store::Store;
 
 /// The namespace that is worked on.
@@ -62,9 +63,7 @@ pub struct Drive<S: Store, F: Firmware<S> = ()> {
     queue: QueuePair,
     driver: Driver,
     peer: Passing<Runner<S, F>>,
-    /// One for each token; `None` while the drive has it.
-    buffers: Vec<Option<DmaBuffer>>,
-    block_shift: u32,
+    commands: Commands<DmaBuffer>,
     /// When the drive has to be stepped.
     step_at: Option<Nanos>,
     /// Operations that the drive refused at once.
@@ -115,19 +114,10 @@ impl<S: Store, F: Firmware<S>> Drive<S, F> {
         let driver = drive.driver(driver_config, &clock)?;
         let queue = QueueConfig { depth: config.depth, interrupt: false };
         let queue = driver.queue(queue, &mut drive.host(&clock))?;
-        let largest = config.largest.min(driver.max_transfer());
-        let buffers =
-            (0..queue.depth()).map(|_| driver.pool().take(largest).map(Some)).collect::<Result<_, _>>()?;
-        Ok(Self {
-            queue,
-            driver,
-            buffers,
-            block_shift: config.controller.lba_size.trailing_zeros(),
-            peer: drive.peer,
-            step_at: None,
-            refused: Vec::new(),
-            clock,
-        })
+        let largest = config.largest.min(driver.max_transfer()) as u32;
+        let namespace = driver.namespace(Some(NSID), &mut drive.host(&clock))?;
+        let commands = Commands::new(&driver, namespace, queue.depth(), largest, None)?;
+        Ok(Self { queue, driver, commands, peer: drive.peer, step_at: None, refused: Vec::new(), clock })
     }
 
     /// The clock that it runs on.
@@ -170,60 +160,38 @@ impl<S: Store, F: Firmware<S>> Drive<S, F> {
     /// The controller failed: what is out comes back with an error.
     #[cold]
     fn give_up(&mut self, done: &mut Vec<Done>, now: Nanos) {
-        let Self { queue, driver, peer, clock, buffers, .. } = self;
+        let Self { queue, driver, peer, clock, commands, .. } = self;
         let mut host = Host::new(&*clock, peer);
-        driver.rescue(queue, &mut host, |completed| done.push(ended(completed, buffers, now)));
+        driver.rescue(queue, &mut host, |completed| done.push(ended(completed, commands, now)));
     }
 }
 
-/// What came of a command; its buffer goes back to its place.
+/// What came of a command.
 #[inline]
-fn ended(completed: Completed, buffers: &mut [Option<DmaBuffer>], now: Nanos) -> Done {
+fn ended(completed: Completed, commands: &mut Commands<DmaBuffer>, now: Nanos) -> Done {
     let token = completed.cookie as u32;
-    if let Some(place) = buffers.get_mut(token as usize) {
-        *place = completed.buffer;
-    }
-    let result = completed.outcome.map(drop).map_err(|failure| match failure {
-        nearside_driver::Failure::Status(status) => Failure::Status(status.code().0),
-        _ => Failure::Gone,
-    });
-    Done { token, at: now, result }
+    Done { token, at: now, result: commands.put(token, completed.buffer, completed.outcome) }
 }
 
 impl<S: Store, F: Firmware<S>> Engine for Drive<S, F> {
     fn depth(&self) -> usize {
-        self.buffers.len()
+        self.queue.depth()
     }
 
     #[inline]
     fn submit(&mut self, io: &Io, now: Nanos) -> Submit {
-        let (slba, blocks) = (io.offset >> self.block_shift, io.len >> self.block_shift);
-        let Some(mut buffer) = self.buffers.get_mut(io.token as usize).and_then(Option::take) else {
-            return Submit::Full;
-        };
-        let partial = (io.offset | u64::from(io.len)) & ((1 << self.block_shift) - 1) != 0;
-        if partial || !(1..=0x1_0000).contains(&blocks) || io.len as usize > buffer.capacity() {
-            self.buffers[io.token as usize] = Some(buffer);
-            let result = Err(Failure::Short { moved: 0 });
-            self.refused.push(Done { token: io.token, at: now, result });
+        let Some((command, buffer)) = self.commands.take(io) else {
+            self.refused.push(not_a_command(io, now));
             return Submit::Taken;
-        }
-        buffer.set_len(io.len as usize);
-        let command = match io.direction {
-            Direction::Read => Command::read(NSID, slba, blocks),
-            Direction::Write => Command::write(NSID, slba, blocks),
         };
-        match self.queue.submit(&command, Some(buffer), u64::from(io.token), now) {
+        match self.queue.submit(&command, Some(buffer), io.token.into(), now) {
             Ok(()) => {
                 self.queue.ring();
                 self.turn(now);
+                Submit::Taken
             }
-            Err(rejected) => {
-                self.buffers[io.token as usize] = rejected.buffer;
-                self.refused.push(Done { token: io.token, at: now, result: Err(Failure::Gone) });
-            }
+            Err(rejected) => self.commands.rejected(io, now, rejected, &mut self.refused),
         }
-        Submit::Taken
     }
 
     #[inline]
@@ -232,8 +200,8 @@ impl<S: Store, F: Firmware<S>> Engine for Drive<S, F> {
         if self.step_at.is_some_and(|at| at <= now) {
             self.turn(now);
         }
-        let buffers = &mut self.buffers;
-        if self.queue.poll(now, |completed| done.push(ended(completed, buffers, now))).is_err() {
+        let commands = &mut self.commands;
+        if self.queue.poll(now, |completed| done.push(ended(completed, commands, now))).is_err() {
             self.give_up(done, now);
         }
     }

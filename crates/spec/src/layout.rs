@@ -1,5 +1,5 @@
 //! How a fixed structure of the wire is written down: a byte array, with a getter and a setter for each field
-//! by its offset. Offsets are checked at compile time against the structure's size.
+//! by its offset. Offsets are checked at compile time against each other and the structure's size.
 
 /// A value that has a place in a structure, little-endian.
 pub trait Wire: Sized {
@@ -63,9 +63,14 @@ macro_rules! layout {
         #[derive(Clone, Copy, PartialEq, Eq)]
         pub struct $name(pub [u8; $size]);
 
-        #[allow(clippy::int_plus_one, reason = "a place may be 0")]
+        #[allow(unused_comparisons, unused_assignments, reason = "a place may be 0, and the last has an end")]
         const _: () = {
-            $(assert!($at + <$t as $crate::layout::Wire>::LEN <= $size);)*
+            let mut end = 0;
+            $(
+                assert!($at >= end, "fields are written down as they lie, and apart");
+                end = $at + <$t as $crate::layout::Wire>::LEN;
+                assert!(end <= $size);
+            )*
             assert!(size_of::<$name>() == $size);
         };
 

@@ -116,6 +116,11 @@ pub enum Submitted {
     Pending,
 }
 
+/// Where an operation was, in words; a flush is of no bytes.
+fn place(len: u64, offset: u64) -> String {
+    if len == 0 { String::new() } else { format!(" of {len} bytes at {offset}") }
+}
+
 /// Why an operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
@@ -130,7 +135,7 @@ pub enum StoreError {
         capacity: u64,
     },
     /// The medium (or the kernel below it) failed.
-    #[error("{operation} of {len} bytes at {offset} failed: {reason}")]
+    #[error("{operation}{} failed: {reason}", place(*len, *offset))]
     Medium {
         /// Which operation.
         operation: &'static str,
@@ -143,7 +148,7 @@ pub enum StoreError {
     },
     /// What holds the bytes has no room for these: its file system is full, or a quota is. Nothing that was
     /// acknowledged is lost.
-    #[error("{operation} of {len} bytes at {offset} found no room: {reason}")]
+    #[error("{operation}{} found no room: {reason}", place(*len, *offset))]
     Full {
         /// Which operation.
         operation: &'static str,

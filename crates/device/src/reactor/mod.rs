@@ -390,7 +390,16 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let (mut fault, level) = fault::of_store(error, operation);
         if let Some(suppressed) = self.attached.at(place).access.namespace().may_report(fault.status, now) {
             let (operation, status) = (operation.name(), fault.status);
-            event_at!(level, nsid, operation, %error, ?status, suppressed, "the store failed a command");
+            match owner {
+                Owner::Host(_) => {
+                    event_at!(level, nsid, operation, %error, ?status, suppressed, "the store failed a command");
+                }
+                // No status of a shutdown tells the host of it (Base 2.0, 3.6).
+                Owner::Shutdown => event_at!(
+                    level, nsid, %error, suppressed,
+                    "the store failed the flush of a shutdown: what its host wrote and did not flush may be lost"
+                ),
+            }
         }
         if let Operation::Read { offset, .. }
         | Operation::Write { offset, .. }

@@ -44,8 +44,8 @@ pub enum Failure {
     /// The kernel's error number.
     #[error("{}", std::io::Error::from_raw_os_error(*.0))]
     Errno(i32),
-    /// The drive's status (NVMe: status code type and code).
-    #[error("the drive answered with status {0:#x}")]
+    /// The drive's status, as a completion has it (NVMe Base 2.0, 4.6.1, Status Field without the phase tag).
+    #[error("the drive answered: {}", nearside_spec::Status(*.0))]
     Status(u16),
     /// Fewer bytes moved than asked for.
     #[error("{moved} bytes moved")]

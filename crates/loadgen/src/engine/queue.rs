@@ -11,8 +11,8 @@ use super::{Done, Engine, Failure, Io, Next, Submit};
 use crate::verify::Verifier;
 use crate::workload::Direction;
 
-/// Buffers by token, for commands on one namespace.
-pub(super) struct Commands<B> {
+/// Buffers by token, for commands on one namespace: what every engine over a driver's queue needs.
+pub struct Commands<B> {
     buffers: Vec<Option<B>>,
     namespace: NamespaceInfo,
     verifier: Option<Verifier>,
@@ -20,7 +20,10 @@ pub(super) struct Commands<B> {
 
 impl<B: Buffer> Commands<B> {
     /// `depth` buffers of `bytes`, filled with what does not compress.
-    pub(super) fn new(
+    ///
+    /// # Errors
+    /// The driver has no memory for them.
+    pub fn new(
         controller: &impl Controller<Queue: Transport<Buffer = B>>,
         namespace: NamespaceInfo,
         depth: usize,
@@ -40,7 +43,8 @@ impl<B: Buffer> Commands<B> {
     /// The command and its buffer; `None` where the operation is not
     /// made of whole blocks or longer than a buffer.
     #[inline]
-    pub(super) fn take(&mut self, io: &Io) -> Option<(Command, B)> {
+    #[must_use]
+    pub fn take(&mut self, io: &Io) -> Option<(Command, B)> {
         let NamespaceInfo { nsid, block_size, .. } = self.namespace;
         let (slba, blocks) = (io.offset / u64::from(block_size), io.len / block_size);
         let whole = io.offset.is_multiple_of(block_size.into()) && io.len.is_multiple_of(block_size);
@@ -60,13 +64,12 @@ impl<B: Buffer> Commands<B> {
         Some((command, buffer))
     }
 
+    /// What came of a command, whose buffer goes back to its place.
+    ///
+    /// # Errors
+    /// The drive's, or that the data are not those that were written.
     #[inline]
-    pub(super) fn put(
-        &mut self,
-        token: u32,
-        buffer: Option<B>,
-        outcome: Result<u64, Ended>,
-    ) -> Result<(), Failure> {
+    pub fn put(&mut self, token: u32, buffer: Option<B>, outcome: Result<u64, Ended>) -> Result<(), Failure> {
         let result = match outcome {
             Ok(_) => Ok(()),
             Err(Ended::Status(status)) => Err(Failure::Status(status.0)),
@@ -86,7 +89,7 @@ impl<B: Buffer> Commands<B> {
     }
 
     /// Of an operation that was not taken: its buffer is back.
-    pub(super) fn rejected(
+    pub fn rejected(
         &mut self,
         io: &Io,
         now: Nanos,
@@ -115,7 +118,8 @@ impl<B: Buffer> Commands<B> {
 }
 
 /// What an operation ends in that is no command: the system's word for an invalid argument.
-pub(super) fn not_a_command(io: &Io, now: Nanos) -> Done {
+#[must_use]
+pub fn not_a_command(io: &Io, now: Nanos) -> Done {
     const EINVAL: i32 = 22;
     Done { token: io.token, at: now, result: Err(Failure::Errno(EINVAL)) }
 }

@@ -32,7 +32,7 @@ mod reply;
 mod request;
 
 pub use reply::{Full, REPLY_HEADER, ReplyWriter, decode_reply, encode_reply, reply_len};
-pub use request::{REQUEST_HEADER, decode_request, encode_request};
+pub use request::{OPERATIONS, REQUEST_HEADER, decode_request, encode_request};
 
 /// The version that this codec speaks.
 pub const VERSION: u16 = 1;

@@ -41,6 +41,17 @@ mod operation {
     pub const MAP: u16 = 8;
 }
 
+/// The operations that there are, a bit for each number: what log page D5h says of them.
+pub const OPERATIONS: u32 = 1 << operation::NOP
+    | 1 << operation::INFO
+    | 1 << operation::SEARCH
+    | 1 << operation::COUNT
+    | 1 << operation::CHECKSUM
+    | 1 << operation::READ
+    | 1 << operation::LIST
+    | 1 << operation::STAT
+    | 1 << operation::MAP;
+
 mod target {
     pub const VOLUME: u16 = 0;
     pub const PATH: u16 = 1;

@@ -387,6 +387,19 @@ fn with_item(number: u16) -> Vec<u8> {
 }
 
 #[test]
+fn the_operations_that_there_are() {
+    for number in 0..u32::BITS as u16 {
+        let mut bytes = encode_request(&plain());
+        bytes[16..18].copy_from_slice(&number.to_le_bytes());
+        let unknown = matches!(
+            decode_request(&bytes),
+            Err(WireError { what: Fault::Unknown("operation", named), .. }) if named == u32::from(number)
+        );
+        assert_eq!(unknown, OPERATIONS & 1 << number == 0, "{number}");
+    }
+}
+
+#[test]
 fn unknown_items_are_refused_by_number_or_skipped() {
     assert_eq!(
         decode_request(&with_item(0x123)),

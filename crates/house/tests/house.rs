@@ -21,6 +21,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("dma", &[]),
     ("clock", &["dma"]),
     ("random", &[]),
+    ("house", &[]),
     ("media", &["random"]),
     ("store", &["dma", "clock", "random", "media"]),
     ("ftl", &["dma", "clock", "random", "media", "store"]),
@@ -39,7 +40,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("fsrlib", &["spec", "dma", "clock", "near-data", "fsr", "driver"]),
     ("embedded", &["dma", "clock", "media", "store", "ftl", "device", "firmware", "driver", "fsrlib"]),
     ("fsrlib-c", &["clock", "driver", "fsrlib", "embedded"]),
-    ("loadgen", &["dma", "clock", "random", "driver"]),
+    ("loadgen", &["spec", "dma", "clock", "random", "driver"]),
     ("sim", &[
         "dma", "clock", "random", "media", "store", "device", "firmware", "driver", "fsrlib", "embedded",
         "loadgen",
