@@ -83,10 +83,10 @@ pub fn run(args: AttachArgs) -> Outcome {
     let capacity = store.capacity();
     let threads = args.near_data_threads.map_or_else(Workers::usual, usize::from);
     let workers = Workers::start(threads, clock).map_err(|e| words(&e))?;
-    let hands = workers.as_ref().map(Workers::hands);
+    let handle = workers.as_ref().map(Workers::handle);
     let config =
         firmware::Config { allow_unrecovered: args.allow_unrecovered, ..firmware::Config::default() };
-    let firmware = Fsr::new(Arc::new(clock), config).on(hands);
+    let firmware = Fsr::new(Arc::new(clock), config).on(handle);
     let config = Config { lba_size: args.block_size, ..Config::default() };
     let drive = Loopback::threaded(store, firmware, config, Rest::default()).map_err(|e| words(&e))?;
     let options = AttachOptions {

@@ -32,7 +32,7 @@ pub struct Namespace<S: Store, O = ()> {
     nguid: [u8; 16],
     protected: bool,
     stripes: Option<Stripes>,
-    orphans: Mutex<Vec<Way<S>>>,
+    orphans: Mutex<Vec<OpenChannel<S>>>,
     /// Operations in flight of `orphans`.
     orphans_in_flight: AtomicUsize,
     /// Operations of hosts so far that the medium did not end at once.
@@ -47,17 +47,17 @@ pub struct Namespace<S: Store, O = ()> {
 struct Apart(AtomicU64);
 
 /// A channel of the store, and what is in flight on it.
-struct Way<S: Store> {
+struct OpenChannel<S: Store> {
     channel: S::Channel,
     pending: Slab<Pending>,
 }
 
 impl<S: Store, O> Namespace<S, O> {
-    /// A way whose owner goes, with operations in flight.
-    fn keep_orphans(&self, way: Way<S>) {
-        let in_flight = way.pending.len();
+    /// A channel whose owner goes, with operations in flight.
+    fn keep_orphans(&self, open: OpenChannel<S>) {
+        let in_flight = open.pending.len();
         let mut orphans = self.orphans.lock().unwrap_or_else(|e| e.into_inner());
-        orphans.push(way);
+        orphans.push(open);
         self.orphans_in_flight.fetch_add(in_flight, Ordering::Relaxed);
     }
 }
@@ -159,8 +159,8 @@ impl<S: Store, O: Observer> Namespace<S, O> {
     /// The store's: it gives no channel.
     pub fn access(self: &Arc<Self>, memory: Arc<Memory>) -> io::Result<Access<S, O>> {
         let channel = self.store.channel(memory)?;
-        let way = Some(Way { channel, pending: Slab::new() });
-        Ok(Access { namespace: self.clone(), way, near_data: false })
+        let open = Some(OpenChannel { channel, pending: Slab::new() });
+        Ok(Access { namespace: self.clone(), open, near_data: false })
     }
 
     /// Operations so far that hosts have waited for at the medium. What it ends at once is not counted: that
@@ -211,13 +211,13 @@ impl<S: Store, O: Observer> Namespace<S, O> {
             Err(TryLockError::WouldBlock) => return Some(now),
         };
         let mut next: Option<Nanos> = None;
-        orphans.retain_mut(|way| {
-            let before = way.pending.len();
-            let due = way.poll(self, now, false, &mut |_, _| {});
-            let ended = before - way.pending.len();
+        orphans.retain_mut(|open| {
+            let before = open.pending.len();
+            let due = open.poll(self, now, false, &mut |_, _| {});
+            let ended = before - open.pending.len();
             let left = self.orphans_in_flight.fetch_sub(ended, Ordering::Relaxed);
             assert!(ended <= left, "{ended} operations ended, of {left} that were left");
-            if way.pending.is_empty() {
+            if open.pending.is_empty() {
                 return false;
             }
             next = match (next, due) {
@@ -236,22 +236,22 @@ impl<S: Store, O: Observer> Namespace<S, O> {
 pub struct Access<S: Store, O> {
     namespace: Arc<Namespace<S, O>>,
     /// There until it is dropped.
-    way: Option<Way<S>>,
+    open: Option<OpenChannel<S>>,
     /// Its operations are the firmware's own.
     near_data: bool,
 }
 
 impl<S: Store, O> Drop for Access<S, O> {
     fn drop(&mut self) {
-        if let Some(way) = self.way.take()
-            && !way.pending.is_empty()
+        if let Some(open) = self.open.take()
+            && !open.pending.is_empty()
         {
-            self.namespace.keep_orphans(way);
+            self.namespace.keep_orphans(open);
         }
     }
 }
 
-impl<S: Store> Way<S> {
+impl<S: Store> OpenChannel<S> {
     #[inline]
     fn poll<O: Observer>(
         &mut self,
@@ -260,7 +260,7 @@ impl<S: Store> Way<S> {
         near_data: bool,
         sink: &mut impl FnMut(Token, Completion),
     ) -> Option<Nanos> {
-        let Way { channel, pending } = self;
+        let OpenChannel { channel, pending } = self;
         let next = channel.poll(now, &mut |Token(key), completion| {
             let Some(Pending { token, operation, ticket, buffer }) = pending.try_remove(key as usize) else {
                 panic!("the store completed an operation twice, or one that was never submitted: {key}");
@@ -322,9 +322,9 @@ impl<S: Store, O: Observer> Access<S, O> {
     }
 
     #[inline]
-    fn way(&mut self) -> &mut Way<S> {
-        match &mut self.way {
-            Some(way) => way,
+    fn open(&mut self) -> &mut OpenChannel<S> {
+        match &mut self.open {
+            Some(open) => open,
             None => panic!("an access is used after its end"),
         }
     }
@@ -349,8 +349,8 @@ impl<S: Store, O: Observer> Access<S, O> {
         } else if operation == Operation::Flush {
             ticket = self.namespace.observer.flush_begins();
         }
-        let way = self.way();
-        match way.channel.submit(operation, data, Token(way.pending.vacant_key() as u64), now) {
+        let open = self.open();
+        match open.channel.submit(operation, data, Token(open.pending.vacant_key() as u64), now) {
             Submitted::Done(completion) => {
                 if self.near_data
                     && let Err(error) = &completion.result
@@ -362,7 +362,7 @@ impl<S: Store, O: Observer> Access<S, O> {
                 Submitted::Done(completion)
             }
             Submitted::Pending => {
-                way.pending.insert(Pending { token, operation, ticket, buffer });
+                open.pending.insert(Pending { token, operation, ticket, buffer });
                 if !self.near_data {
                     self.namespace.host_operations.0.fetch_add(1, Ordering::Relaxed);
                 }
@@ -374,21 +374,21 @@ impl<S: Store, O: Observer> Access<S, O> {
     /// Hands over what is finished; see [`Channel::poll`].
     #[inline]
     pub fn poll(&mut self, now: Nanos, sink: &mut impl FnMut(Token, Completion)) -> Option<Nanos> {
-        let Access { namespace, way, near_data } = self;
-        way.as_mut()?.poll(namespace, now, *near_data, sink)
+        let Access { namespace, open, near_data } = self;
+        open.as_mut()?.poll(namespace, now, *near_data, sink)
     }
 
     /// Operations in flight.
     #[inline]
     pub fn in_flight(&self) -> usize {
-        self.way.as_ref().map_or(0, |way| way.pending.len())
+        self.open.as_ref().map_or(0, |open| open.pending.len())
     }
 
     /// See [`Channel::prefetch`].
     #[inline]
     pub fn prefetch(&self, offset: u64, len: u64) {
-        if let Some(way) = &self.way {
-            way.channel.prefetch(offset, len);
+        if let Some(open) = &self.open {
+            open.channel.prefetch(offset, len);
         }
     }
 

@@ -108,18 +108,18 @@ pub fn image(path: &Path, options: &Options) -> Result<Embedded<File, Fsr>, Erro
         Some(_) => Fsr::distrusting(clock, config),
         None => Fsr::new(clock, config),
     };
-    let firmware = firmware.on(workers.as_ref().map(Workers::hands));
+    let firmware = firmware.on(workers.as_ref().map(Workers::handle));
     let mut embedded = Embedded::start(store, firmware, options)?;
     embedded._workers = workers;
     Ok(embedded)
 }
 
 /// The way to an embedded drive.
-pub type Way = QueueTransport<Box<dyn Peer>, TscClock>;
+pub type EmbeddedTransport = QueueTransport<Box<dyn Peer>, TscClock>;
 
 /// A drive with its driver. Dropping it stops both: first the host, then the drive.
 pub struct Embedded<S: Store, F: Firmware<S>> {
-    way: Way,
+    way: EmbeddedTransport,
     driver: Driver,
     service: Option<Service>,
     namespace: Arc<Namespace<S, F>>,
@@ -157,7 +157,7 @@ impl<S: Store, F: Firmware<S>> Embedded<S, F> {
     }
 
     /// The queue pair, for ordinary reads and writes.
-    pub fn way(&mut self) -> &mut Way {
+    pub fn way(&mut self) -> &mut EmbeddedTransport {
         &mut self.way
     }
 

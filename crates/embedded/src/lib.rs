@@ -32,6 +32,6 @@ mod model;
 
 pub use any::{AnyChannel, AnyStore};
 pub use drive::{Count, Drive, Line};
-pub use embedded::{Embedded, Error, Options, Way, firmware, image};
+pub use embedded::{Embedded, EmbeddedTransport, Error, Options, firmware, image};
 pub use loopback::{Loopback, Runner};
 pub use model::{Model, ModelHelp, models, models_help};

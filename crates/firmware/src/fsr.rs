@@ -22,7 +22,7 @@ use crate::mailbox::Mailbox;
 use crate::meters::{Held, Meters, Slices};
 use crate::tags::Tags;
 use crate::worker::{FsrWorker, MAX_WAIT_MS, Site};
-use crate::workers::{Crew, Hands};
+use crate::workers::{WorkerHandle, WorkerPool};
 
 /// Where tasks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +49,7 @@ pub struct Fsr {
     alone: Option<Config>,
     clock: Arc<dyn Clock>,
     tags: Mutex<Tags>,
-    crew: Option<Arc<Crew>>,
+    pool: Option<Arc<WorkerPool>>,
     /// The namespace's lane on each thread, while there is one.
     lanes: Mutex<Vec<Weak<LaneHandle>>>,
     meters: Mutex<BTreeMap<Place, Arc<Meters>>>,
@@ -74,7 +74,7 @@ impl Fsr {
             alone: None,
             clock,
             tags: Mutex::default(),
-            crew: None,
+            pool: None,
             lanes: Mutex::default(),
             meters: Mutex::default(),
             next: AtomicU64::new(0),
@@ -83,8 +83,8 @@ impl Fsr {
 
     /// This firmware with its tasks on these threads instead of the reactors. The threads have to outlive the
     /// drive's reactors; commands that they leave are answered as aborted.
-    pub fn on(self, hands: Option<Hands>) -> Fsr {
-        Fsr { crew: hands.map(|Hands(crew)| crew), ..self }
+    pub fn on(self, handle: Option<WorkerHandle>) -> Fsr {
+        Fsr { pool: handle.map(|WorkerHandle(pool)| pool), ..self }
     }
 
     /// Slices so far, by where they ran.
@@ -142,10 +142,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The lanes of a namespace, made where there are none.
-fn lanes<S: Store>(namespace: &Arc<Namespace<S, Fsr>>, crew: &Arc<Crew>) -> io::Result<Vec<Arc<LaneHandle>>> {
+fn lanes<S: Store>(
+    namespace: &Arc<Namespace<S, Fsr>>,
+    pool: &Arc<WorkerPool>,
+) -> io::Result<Vec<Arc<LaneHandle>>> {
     let fsr = namespace.observer();
     let mut lanes = lock(&fsr.lanes);
-    lanes.resize(crew.threads(), Weak::new());
+    lanes.resize(pool.threads(), Weak::new());
     let mut handles = Vec::new();
     for (thread, lane) in lanes.iter_mut().enumerate() {
         if let Some(handle) = lane.upgrade().filter(|handle| !handle.is_closed()) {
@@ -154,10 +157,10 @@ fn lanes<S: Store>(namespace: &Arc<Namespace<S, Fsr>>, crew: &Arc<Crew>) -> io::
         }
         let access = namespace.access(Arc::new(Memory::new()))?;
         let executor = Executor::new(access, fsr.clock.clone(), fsr.meters(Place::Thread(thread)));
-        let handle = Arc::new(LaneHandle::new(crew.clone()));
+        let handle = Arc::new(LaneHandle::new(pool.clone()));
         *lane = Arc::downgrade(&handle);
         let (running, finished) = (Vec::new(), Vec::new());
-        crew.give(thread, Box::new(FsrLane { handle: handle.clone(), executor, running, finished }));
+        pool.give(thread, Box::new(FsrLane { handle: handle.clone(), executor, running, finished }));
         handles.push(handle);
     }
     Ok(handles)
@@ -180,8 +183,8 @@ impl<S: Store> Firmware<S> for Fsr {
 
     fn worker(namespace: &Arc<Namespace<S, Fsr>>, seat: &Seat<'_>) -> io::Result<FsrWorker<S>> {
         let fsr = namespace.observer();
-        let site = match fsr.crew.as_ref().filter(|crew| !crew.is_stopped()) {
-            Some(crew) => Site::Elsewhere(lanes(namespace, crew)?),
+        let site = match fsr.pool.as_ref().filter(|pool| !pool.is_stopped()) {
+            Some(pool) => Site::Elsewhere(lanes(namespace, pool)?),
             None => {
                 let access = namespace.access(seat.memory.clone())?;
                 let meters = fsr.meters(Place::Reactor(seat.reactor));

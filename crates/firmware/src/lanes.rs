@@ -12,7 +12,7 @@ use crate::executor::{Executor, Finished};
 use crate::fsr::Fsr;
 use crate::mailbox::Mailbox;
 use crate::worker::Work;
-use crate::workers::{Crew, Lane};
+use crate::workers::{Lane, WorkerPool};
 
 /// What a reactor orders.
 enum LaneCommand {
@@ -29,7 +29,7 @@ struct LaneQueue {
 
 /// The reactors' end of a lane. It ends when no reactor has it any more.
 pub(crate) struct LaneHandle {
-    crew: Arc<Crew>,
+    pool: Arc<WorkerPool>,
     full: AtomicBool,
     orders: Mutex<LaneQueue>,
     /// Tasks that it has.
@@ -37,8 +37,8 @@ pub(crate) struct LaneHandle {
 }
 
 impl LaneHandle {
-    pub(crate) fn new(crew: Arc<Crew>) -> LaneHandle {
-        LaneHandle { crew, full: AtomicBool::new(false), orders: Mutex::default(), load: AtomicUsize::new(0) }
+    pub(crate) fn new(pool: Arc<WorkerPool>) -> LaneHandle {
+        LaneHandle { pool, full: AtomicBool::new(false), orders: Mutex::default(), load: AtomicUsize::new(0) }
     }
 
     fn lock(&self) -> MutexGuard<'_, LaneQueue> {
@@ -46,7 +46,7 @@ impl LaneHandle {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.lock().closed || self.crew.is_stopped()
+        self.lock().closed || self.pool.is_stopped()
     }
 
     pub(crate) fn load(&self) -> usize {
@@ -62,7 +62,7 @@ impl LaneHandle {
             orders.list.push(order);
             self.full.store(true, Ordering::Release);
         }
-        self.crew.ring();
+        self.pool.ring();
         Ok(())
     }
 
@@ -83,10 +83,10 @@ impl LaneHandle {
 
     /// Lets go of lanes, which may so come to their end.
     pub(crate) fn release(handles: Vec<Arc<LaneHandle>>) {
-        let crew = handles.first().map(|handle| handle.crew.clone());
+        let pool = handles.first().map(|handle| handle.pool.clone());
         drop(handles);
-        if let Some(crew) = crew {
-            crew.ring();
+        if let Some(pool) = pool {
+            pool.ring();
         }
     }
 }

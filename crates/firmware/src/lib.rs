@@ -22,4 +22,4 @@ pub use fsr::{Fsr, Place};
 pub use meters::{Held, SLICE_NS, Slices};
 pub use nearside_fsr::{Breakdown, Config, Part, Trace};
 pub use worker::FsrWorker;
-pub use workers::{Hands, Workers};
+pub use workers::{WorkerHandle, Workers};

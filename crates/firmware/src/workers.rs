@@ -34,14 +34,14 @@ pub(crate) trait Lane: Send {
 type Lanes = Vec<Box<dyn Lane>>;
 
 /// Where lanes are given to threads.
-pub(crate) struct Crew {
+pub(crate) struct WorkerPool {
     stop: AtomicBool,
     wakeup: Wakeup,
     /// For each thread those that it has not begun.
     given: Box<[Mutex<Lanes>]>,
 }
 
-impl Crew {
+impl WorkerPool {
     pub(crate) fn threads(&self) -> usize {
         self.given.len()
     }
@@ -67,11 +67,11 @@ impl Crew {
 
 /// The threads, as a firmware is told of them ([`crate::Fsr::on`]).
 #[derive(Clone)]
-pub struct Hands(pub(crate) Arc<Crew>);
+pub struct WorkerHandle(pub(crate) Arc<WorkerPool>);
 
 /// The threads. Dropped, it stops and joins them; commands that they run are then answered as aborted.
 pub struct Workers {
-    crew: Arc<Crew>,
+    pool: Arc<WorkerPool>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -91,45 +91,45 @@ impl Workers {
         if threads == 0 {
             return Ok(None);
         }
-        let crew = Arc::new(Crew {
+        let pool = Arc::new(WorkerPool {
             stop: AtomicBool::new(false),
             wakeup: Wakeup::for_sleepers(threads)?,
             given: (0..threads).map(|_| Mutex::default()).collect(),
         });
-        let mut workers = Workers { crew: crew.clone(), threads: Vec::new() };
+        let mut workers = Workers { pool: pool.clone(), threads: Vec::new() };
         for index in 0..threads {
-            let (crew, clock) = (crew.clone(), clock.clone());
+            let (pool, clock) = (pool.clone(), clock.clone());
             let builder = std::thread::Builder::new().name(format!("near-data{index}"));
-            workers.threads.push(builder.spawn(move || run(index, &crew, &clock))?);
+            workers.threads.push(builder.spawn(move || run(index, &pool, &clock))?);
         }
         Ok(Some(workers))
     }
 
     /// For the firmware of the namespaces whose work they do.
-    pub fn hands(&self) -> Hands {
-        Hands(self.crew.clone())
+    pub fn handle(&self) -> WorkerHandle {
+        WorkerHandle(self.pool.clone())
     }
 }
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        self.crew.stop.store(true, Ordering::SeqCst);
-        self.crew.wakeup.wake();
+        self.pool.stop.store(true, Ordering::SeqCst);
+        self.pool.wakeup.wake();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() && !std::thread::panicking() {
                 panic!("a thread of near-data work panicked");
             }
         }
         // What was given to a thread that had stopped.
-        (0..self.crew.threads()).for_each(|thread| self.crew.given(thread).clear());
+        (0..self.pool.threads()).for_each(|thread| self.pool.given(thread).clear());
     }
 }
 
-fn run(index: usize, crew: &Crew, clock: &impl Clock) {
+fn run(index: usize, pool: &WorkerPool, clock: &impl Clock) {
     let mut lanes = Lanes::new();
     let mut last_work = clock.now();
-    while !crew.is_stopped() {
-        lanes.append(&mut crew.given(index));
+    while !pool.is_stopped() {
+        lanes.append(&mut pool.given(index));
         let now = clock.now();
         let (mut worked, mut next) = (false, None);
         lanes.retain_mut(|lane| {
@@ -152,7 +152,7 @@ fn run(index: usize, crew: &Crew, clock: &impl Clock) {
         // A store that waits for the kernel says `now`: the kernel's interrupt wakes nobody here.
         let timeout = next.map(|next| Duration::from_nanos(next.since(now).max(LOOK_NS)));
         let quiet =
-            || !crew.is_stopped() && crew.given(index).is_empty() && lanes.iter().all(|l| l.is_quiet());
-        crew.wakeup.sleep_as(index, timeout, quiet);
+            || !pool.is_stopped() && pool.given(index).is_empty() && lanes.iter().all(|l| l.is_quiet());
+        pool.wakeup.sleep_as(index, timeout, quiet);
     }
 }

@@ -417,7 +417,7 @@ fn reactors_on_one_thread_share_a_slice() {
 fn tasks_on_threads_of_their_own_answer_and_leave_nothing() {
     let clock = nearside_clock::TscClock::new();
     let threads = Workers::start(2, clock).unwrap().unwrap();
-    let firmware = Fsr::new(Arc::new(clock), FsrConfig::default()).on(Some(threads.hands()));
+    let firmware = Fsr::new(Arc::new(clock), FsrConfig::default()).on(Some(threads.handle()));
     let mut bench = Bench::of(firmware, SimClock::new(), 100_000, 2);
     let begun = clock.now();
     let patience = || assert!(clock.now().since(begun) < 120_000_000_000, "no end");
@@ -469,7 +469,7 @@ fn tasks_on_threads_of_their_own_answer_and_leave_nothing() {
 fn threads_that_go_first_answer_what_they_had() {
     let clock = nearside_clock::TscClock::new();
     let threads = Workers::start(1, clock).unwrap().unwrap();
-    let firmware = Fsr::new(Arc::new(clock), FsrConfig::default()).on(Some(threads.hands()));
+    let firmware = Fsr::new(Arc::new(clock), FsrConfig::default()).on(Some(threads.handle()));
     // Each read takes an hour.
     let mut bench = Bench::of(firmware, SimClock::new(), 3_600_000_000_000, 1);
     bench.start(0, 1, 6, Door::Command, request(4 << 20));

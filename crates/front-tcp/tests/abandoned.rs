@@ -46,7 +46,7 @@ fn a_hundred_abandoned_searches_leave_no_block_locked() {
         let workers = Workers::start(own, clock).unwrap();
         let store = Modelled::new(Dram::new(BYTES, 512).unwrap(), Delay::units(1, 20_000).medium());
         let firmware = Fsr::new(Arc::new(clock), Config::default());
-        let firmware = firmware.on(workers.as_ref().map(Workers::hands));
+        let firmware = firmware.on(workers.as_ref().map(Workers::handle));
         let namespace = Arc::new(Namespace::new(store, firmware, 512, [1; 16], true).unwrap());
         let subsystem = Subsystem::new();
         subsystem.add(1, namespace.clone()).unwrap();

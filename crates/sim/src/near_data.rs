@@ -68,13 +68,13 @@ pub struct NearDataConfig {
 
 /// A near-data drive on simulated time.
 pub struct NearData<S: Store> {
-    session: Session<Way<S>>,
+    session: Session<SimTransport<S>>,
     clock: SimClock,
     trace: Arc<Trace>,
 }
 
 /// The host's way to it: each command costs what the host's software takes.
-pub struct Way<S: Store> {
+pub struct SimTransport<S: Store> {
     inner: QueueTransport<Passing<Runner<S, Fsr>>, SimClock>,
     namespace: Arc<Namespace<S, Fsr>>,
     clock: SimClock,
@@ -110,12 +110,12 @@ impl<S: Store> NearData<S> {
         let initiator = Initiator::new(&driver, initiator, clock.clone(), drive.peer, None)?;
         let inner = QueueTransport::new(initiator, None).map_err(std::io::Error::other)?;
         let (namespace, host_ns) = (drive.namespace, config.host_ns);
-        let way = Way { inner, namespace, clock: clock.clone(), host_ns };
+        let way = SimTransport { inner, namespace, clock: clock.clone(), host_ns };
         Ok(NearData { session: Session::new(way, Arc::new(clock.clone())), clock, trace })
     }
 
     /// The host's session with it.
-    pub fn session(&mut self) -> &mut Session<Way<S>> {
+    pub fn session(&mut self) -> &mut Session<SimTransport<S>> {
         &mut self.session
     }
 
@@ -149,7 +149,7 @@ impl<S: Store> NearData<S> {
     }
 }
 
-impl<S: Store> Transport for Way<S> {
+impl<S: Store> Transport for SimTransport<S> {
     fn near_data(&mut self, request: &[u8], capacity: usize, reply: &mut Vec<u8>) -> Result<(), Error> {
         self.clock.advance(self.host_ns);
         self.inner.near_data(request, capacity, reply)

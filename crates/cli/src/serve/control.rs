@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use nearside_dma::local::{self, Access};
 use nearside_firmware::Fsr;
-use nearside_firmware::Hands;
+use nearside_firmware::WorkerHandle;
 use nearside_spec::fabrics::PORT;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -46,18 +46,23 @@ pub fn usual_path(port: u16) -> PathBuf {
 
 impl Control {
     /// Listens at `path` and answers for the target, on threads of its own.
-    pub fn start(path: &Path, target: Arc<AnyTarget>, hands: Option<Hands>) -> Result<Control, String> {
+    pub fn start(
+        path: &Path,
+        target: Arc<AnyTarget>,
+        handle: Option<WorkerHandle>,
+    ) -> Result<Control, String> {
         let (listener, name) = local::bind(path, Access::Owner).map_err(|e| format!("control socket {e}"))?;
-        door::open("control", listener, PATIENCE, move |peer| answer(peer, &target, hands.as_ref()))
+        door::open("control", listener, PATIENCE, move |peer| answer(peer, &target, handle.as_ref()))
             .map_err(|e| format!("control socket {}: {e}", path.display()))?;
         Ok(Control { _name: name })
     }
 }
 
-fn answer(peer: &mut dyn Peer, target: &AnyTarget, hands: Option<&Hands>) -> std::io::Result<()> {
+fn answer(peer: &mut dyn Peer, target: &AnyTarget, handle: Option<&WorkerHandle>) -> std::io::Result<()> {
     let mut line = String::new();
     BufReader::new(&mut *peer).take(LONGEST).read_line(&mut line)?;
-    let done = serde_json::from_str(&line).map_err(|e| e.to_string()).and_then(|r| execute(r, target, hands));
+    let done =
+        serde_json::from_str(&line).map_err(|e| e.to_string()).and_then(|r| execute(r, target, handle));
     let reply = match done {
         Ok(value) => json!({ "ok": value }),
         Err(why) => json!({ "error": why }),
@@ -81,7 +86,7 @@ pub fn ask(path: Option<&Path>, request: &Request) -> Result<Value, String> {
     }
 }
 
-fn execute(request: Request, target: &AnyTarget, hands: Option<&Hands>) -> Result<Value, String> {
+fn execute(request: Request, target: &AnyTarget, handle: Option<&WorkerHandle>) -> Result<Value, String> {
     match request {
         Request::Status => Ok(status(target)),
         Request::AddNamespace { subsystem, namespace } => {
@@ -89,7 +94,7 @@ fn execute(request: Request, target: &AnyTarget, hands: Option<&Hands>) -> Resul
             if offer.subsystem.namespace(namespace.nsid).is_some() {
                 return Err(format!("there is a namespace {} already", namespace.nsid));
             }
-            let opened = open(&offer.nqn, &namespace, hands.cloned())?;
+            let opened = open(&offer.nqn, &namespace, handle.cloned())?;
             offer.subsystem.add(namespace.nsid, opened).map_err(|e| e.to_string())?;
             Ok(Value::Null)
         }

@@ -11,7 +11,7 @@ use nearside_dma::Memory;
 use nearside_embedded::AnyStore;
 use nearside_firmware as firmware;
 use nearside_firmware::Fsr;
-use nearside_firmware::{Hands, Workers};
+use nearside_firmware::{WorkerHandle, Workers};
 use nearside_front_tcp::{Offer, Options, Server, Target};
 use nearside_store::{Data, FileOptions, Operation, Submitted, Token};
 
@@ -36,7 +36,7 @@ pub struct Drive {
 pub fn open(
     nqn: &str,
     plan: &NamespacePlan,
-    hands: Option<Hands>,
+    handle: Option<WorkerHandle>,
 ) -> Result<Arc<Namespace<AnyStore, Fsr>>, String> {
     let options = if plan.read_only { FileOptions::read() } else { FileOptions::serve() };
     let failed = |why: String| format!("namespace {} of {nqn}: {why}", plan.nsid);
@@ -50,7 +50,7 @@ pub fn open(
         true => Fsr::distrusting(Arc::new(TscClock::new()), config),
         false => Fsr::new(Arc::new(TscClock::new()), config),
     }
-    .on(hands);
+    .on(handle);
     let names = names::identifiers(nqn, plan.nsid, &plan.store);
     // Several controllers reach it, each on its own.
     let namespace = Namespace::new(store, firmware, plan.block_size, names.uuid, true)
@@ -66,12 +66,12 @@ impl Drive {
         let target = AnyTarget::new(options).map_err(|e| e.to_string())?;
         let threads = plan.near_data_threads.unwrap_or_else(Workers::usual);
         let workers = Workers::start(threads, TscClock::new()).map_err(|e| e.to_string())?;
-        let hands = workers.as_ref().map(Workers::hands);
+        let handle = workers.as_ref().map(Workers::handle);
         let mut notes: Vec<String> = limits::raise_descriptors(connections).into_iter().collect();
         for plan in &plan.subsystem {
             let subsystem = Subsystem::new();
             for namespace in &plan.namespace {
-                let opened = open(&plan.nqn, namespace, hands.clone())?;
+                let opened = open(&plan.nqn, namespace, handle.clone())?;
                 notes.extend_from_slice(opened.store().notes());
                 subsystem.add(namespace.nsid, opened).map_err(|e| format!("{}: {e}", plan.nqn))?;
             }
@@ -102,8 +102,8 @@ impl Drive {
     }
 
     /// Who does near-data work, where it has threads of its own.
-    pub fn hands(&self) -> Option<Hands> {
-        self.workers.as_ref().map(Workers::hands)
+    pub fn handle(&self) -> Option<WorkerHandle> {
+        self.workers.as_ref().map(Workers::handle)
     }
 
     /// The port of the first address.

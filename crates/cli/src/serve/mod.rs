@@ -120,11 +120,11 @@ pub(crate) fn listen_to_logs() -> Result<(), Failure> {
 
 /// The control socket. Where none was asked for and none can be made, the server goes without.
 fn control_socket(plan: &plan::Plan, drive: &mut drive::Drive) -> Result<Option<control::Control>, Failure> {
-    let (target, hands) = (drive.target().clone(), drive.hands());
+    let (target, handle) = (drive.target().clone(), drive.handle());
     if let Some(path) = &plan.control {
-        return Ok(Some(control::Control::start(path, target, hands)?));
+        return Ok(Some(control::Control::start(path, target, handle)?));
     }
-    match control::Control::start(&control::usual_path(drive.port()), target, hands) {
+    match control::Control::start(&control::usual_path(drive.port()), target, handle) {
         Ok(control) => Ok(Some(control)),
         Err(why) => {
             drive.note(format!("no control socket: {why}"));

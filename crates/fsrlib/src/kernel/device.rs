@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// How commands reach the kernel.
 #[derive(Debug)]
-enum Way {
+enum Interface {
     /// What has ended, until it is waited for.
     Ioctl(File, Vec<passthrough::Ended>),
     Ring(Box<CommandRing>),
@@ -31,7 +31,7 @@ enum Way {
 /// A device, and the queue that its commands go to.
 #[derive(Debug)]
 pub(super) struct Device {
-    way: Way,
+    way: Interface,
     queue: Queue,
     path: PathBuf,
     pub(super) stop: Stop,
@@ -40,7 +40,7 @@ pub(super) struct Device {
 impl Device {
     /// By ioctl.
     pub(super) fn open(path: &Path, queue: Queue) -> io::Result<Device> {
-        let way = Way::Ioctl(File::open(path)?, Vec::new());
+        let way = Interface::Ioctl(File::open(path)?, Vec::new());
         Ok(Device { way, queue, path: path.to_owned(), stop: Stop::default() })
     }
 
@@ -48,30 +48,30 @@ impl Device {
     /// has to end in any way that is the drive's.
     pub(super) fn prefer_ring(&mut self, harmless: &Command, data: Vec<u8>) {
         let characters = || std::fs::metadata(&self.path).is_ok_and(|m| m.file_type().is_char_device());
-        let Way::Ioctl(file, _) = &self.way else { return };
+        let Interface::Ioctl(file, _) = &self.way else { return };
         let ring = || CommandRing::new(file.try_clone()?, DEPTH.into());
         let Some(mut ring) = characters().then(ring).and_then(Result::ok) else { return };
         if ring.send(self.queue, &passed_through(harmless), data, 0).is_ok()
             && ring.wait(None).is_ok()
             && let Some(passthrough::Ended { passed: Ok(_), .. }) = ring.take()
         {
-            self.way = Way::Ring(Box::new(ring));
+            self.way = Interface::Ring(Box::new(ring));
         }
     }
 
     /// The way in words.
     pub(super) fn words(&self) -> &'static str {
         match self.way {
-            Way::Ring(_) => "sleeps in io_uring, several commands at once",
-            Way::Ioctl(..) => "sleeps in an ioctl, one command at a time",
+            Interface::Ring(_) => "sleeps in io_uring, several commands at once",
+            Interface::Ioctl(..) => "sleeps in an ioctl, one command at a time",
         }
     }
 
     /// The namespace that the device is.
     pub(super) fn namespace(&self) -> Option<u32> {
         match &self.way {
-            Way::Ioctl(file, _) => passthrough::namespace_of(file).ok(),
-            Way::Ring(_) => None,
+            Interface::Ioctl(file, _) => passthrough::namespace_of(file).ok(),
+            Interface::Ring(_) => None,
         }
     }
 
@@ -95,8 +95,8 @@ impl Device {
     fn give(&mut self, command: &Command, mut data: Vec<u8>, user: u64) -> io::Result<()> {
         let command = passed_through(command);
         match &mut self.way {
-            Way::Ring(ring) => ring.send(self.queue, &command, data, user),
-            Way::Ioctl(file, ended) => {
+            Interface::Ring(ring) => ring.send(self.queue, &command, data, user),
+            Interface::Ioctl(file, ended) => {
                 let passed = Ok(pass(file, self.queue, &command, &mut data)?);
                 ended.push(passthrough::Ended { user, passed, data });
                 Ok(())
@@ -106,15 +106,15 @@ impl Device {
 
     fn take(&mut self) -> Option<passthrough::Ended> {
         match &mut self.way {
-            Way::Ring(ring) => ring.take(),
-            Way::Ioctl(_, ended) => ended.pop(),
+            Interface::Ring(ring) => ring.take(),
+            Interface::Ioctl(_, ended) => ended.pop(),
         }
     }
 
     fn rest(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         match &mut self.way {
-            Way::Ring(ring) => ring.wait(timeout),
-            Way::Ioctl(..) => Ok(()),
+            Interface::Ring(ring) => ring.wait(timeout),
+            Interface::Ioctl(..) => Ok(()),
         }
     }
 
@@ -147,13 +147,13 @@ impl Carrier for Device {
         self.give(command, data, cookie).map_err(|e| self.io(what(cookie), e))?;
         match &mut self.way {
             // What failed in an ioctl is known before anything is sent that would wait for it.
-            Way::Ioctl(_, ended) => {
+            Interface::Ioctl(_, ended) => {
                 let failed = ended.pop_if(|ended| {
                     !ended.passed.as_ref().is_ok_and(|passed| Status(passed.status).is_success())
                 });
                 failed.map_or(Ok(()), |failed| self.ended(failed).moved.map(drop))
             }
-            Way::Ring(_) => Ok(()),
+            Interface::Ring(_) => Ok(()),
         }
     }
 
@@ -168,14 +168,14 @@ impl Carrier for Device {
 
     fn outstanding(&self) -> usize {
         match &self.way {
-            Way::Ring(ring) => ring.in_flight(),
-            Way::Ioctl(_, ended) => ended.len(),
+            Interface::Ring(ring) => ring.in_flight(),
+            Interface::Ioctl(_, ended) => ended.len(),
         }
     }
 
     fn wait_ms(&self) -> u32 {
         match self.way {
-            Way::Ioctl(..) if self.stop.is_possible() => LOOK.as_millis() as u32,
+            Interface::Ioctl(..) if self.stop.is_possible() => LOOK.as_millis() as u32,
             _ => WAIT_MS,
         }
     }

@@ -121,7 +121,7 @@ struct Step {
 
 /// The way from an inode to the direct node over a block of the file, and the block's number below each node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Way {
+struct NodePath {
     /// Which of the inode's five node identifiers comes first: the entry of the first step.
     steps: [Option<Step>; 3],
     /// The block, counted from the first below the first node.
@@ -138,14 +138,14 @@ pub(super) fn most_blocks(in_inode: u32) -> u64 {
 
 /// The way to a block beyond those in the inode: `block` counts from the first of these. `None` past the
 /// largest file.
-fn way(block: u64) -> Option<Way> {
+fn way(block: u64) -> Option<NodePath> {
     let per_node = PER_NODE_64;
     let direct = |entry, place| Step { entry, place, below: 1 };
     let child = |block: u64| u32::try_from(block / PER_NODE_64 % PER_NODE_64).ok();
     let mut rest = block;
     for (entry, place) in [(0, 1), (1, 2)] {
         if rest < per_node {
-            return Some(Way { steps: [Some(direct(entry, place)), None, None], block: rest });
+            return Some(NodePath { steps: [Some(direct(entry, place)), None, None], block: rest });
         }
         rest = rest.checked_sub(per_node)?;
     }
@@ -154,7 +154,7 @@ fn way(block: u64) -> Option<Way> {
             let entry_below = child(rest)?;
             let place_below = place.checked_add(1)?.checked_add(entry_below)?;
             let top = Step { entry, place, below: per_node };
-            return Some(Way {
+            return Some(NodePath {
                 steps: [Some(top), Some(direct(entry_below, place_below)), None],
                 block: rest,
             });
@@ -169,7 +169,7 @@ fn way(block: u64) -> Option<Way> {
     let middle_place = place.checked_add(1)?.checked_add(middle.checked_mul(PER_NODE.checked_add(1)?)?)?;
     let last = child(rest)?;
     let last_place = middle_place.checked_add(1)?.checked_add(last)?;
-    Some(Way {
+    Some(NodePath {
         steps: [
             Some(Step { entry: 4, place, below: PER_INDIRECT }),
             Some(Step { entry: middle, place: middle_place, below: per_node }),

@@ -19,14 +19,14 @@ use crate::workload::Direction;
 
 /// Does an operation in [`Engine::submit`].
 pub struct Blocking<C> {
-    way: Way,
+    method: Method,
     buffers: Buffers,
     done: Option<Done>,
     clock: C,
 }
 
 /// How an operation's bytes are moved.
-enum Way {
+enum Method {
     Calls { target: Target, memory: Box<Memory>, scratch: Box<Scratch> },
     Mapping { region: Region, size: u64, writable: bool },
 }
@@ -42,9 +42,12 @@ impl<C: Clock> Blocking<C> {
         verifier: Option<Verifier>,
         clock: C,
     ) -> Result<Self, TargetError> {
-        let way =
-            Way::Calls { target: target.clone(), memory: Box::new(Memory::new()), scratch: Box::default() };
-        Ok(Self { way, buffers: Buffers::new(1, bytes, verifier)?, done: None, clock })
+        let method = Method::Calls {
+            target: target.clone(),
+            memory: Box::new(Memory::new()),
+            scratch: Box::default(),
+        };
+        Ok(Self { method, buffers: Buffers::new(1, bytes, verifier)?, done: None, clock })
     }
 
     /// By a mapping, for operations of up to `bytes`.
@@ -66,19 +69,19 @@ impl<C: Clock> Blocking<C> {
         } else {
             Region::view(&target.file, len)
         };
-        let way = Way::Mapping { region: region.map_err(fail)?, size: target.size, writable };
-        Ok(Self { way, buffers: Buffers::new(1, bytes, verifier)?, done: None, clock })
+        let method = Method::Mapping { region: region.map_err(fail)?, size: target.size, writable };
+        Ok(Self { method, buffers: Buffers::new(1, bytes, verifier)?, done: None, clock })
     }
 }
 
-impl Way {
+impl Method {
     /// Moves an operation's bytes; how many it were.
     fn transfer(&mut self, io: &Io, buffer: &mut IoBuffer) -> io::Result<usize> {
         match self {
-            Way::Calls { target, memory, scratch } => {
+            Method::Calls { target, memory, scratch } => {
                 run(&target.file, memory, call(io), Transfer::Buffer(buffer), 0, false, scratch)
             }
-            Way::Mapping { region, size, writable } => copy(region, *size, *writable, io, buffer),
+            Method::Mapping { region, size, writable } => copy(region, *size, *writable, io, buffer),
         }
     }
 }
@@ -110,7 +113,7 @@ impl<C: Clock> Engine for Blocking<C> {
             return Submit::Full;
         }
         let Some(mut buffer) = self.buffers.take(io) else { return Submit::Full };
-        let moved = self.way.transfer(io, &mut buffer);
+        let moved = self.method.transfer(io, &mut buffer);
         let at = self.clock.now();
         self.done = Some(Done { token: io.token, at, result: self.buffers.put(io.token, buffer, moved) });
         Submit::Taken

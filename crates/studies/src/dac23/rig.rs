@@ -17,7 +17,7 @@ use nearside_instrument::dataset::{self, Chain, NEEDLE};
 use nearside_instrument::near_data::{Drive, count_of, search};
 use nearside_instrument::volume::{self, Kind};
 
-use nearside_fsrlib::{Ask, Operation, Route, Session, Transport};
+use nearside_fsrlib::{Ask, Operation, Route, Session};
 use nearside_ftl::FlashStore;
 use nearside_media::nand::cosmos_plus;
 use nearside_sim::near_data::{Core, NearData, NearDataConfig, load};
@@ -118,9 +118,9 @@ pub struct Took {
 /// A drive that near-data commands can be measured on.
 pub trait Bed {
     /// The way to it.
-    type Way: Transport;
+    type Transport: nearside_fsrlib::Transport;
     /// The session.
-    fn session(&mut self) -> &mut Session<Self::Way>;
+    fn session(&mut self) -> &mut Session<Self::Transport>;
     /// The firmware forgets what it knows of files.
     fn forget(&mut self);
     /// The drive's buffer is filled with unrelated data.
@@ -195,9 +195,9 @@ impl Model {
 }
 
 impl Bed for Model {
-    type Way = nearside_sim::near_data::Way<FlashStore>;
+    type Transport = nearside_sim::near_data::SimTransport<FlashStore>;
 
-    fn session(&mut self) -> &mut Session<Self::Way> {
+    fn session(&mut self) -> &mut Session<Self::Transport> {
         self.drive.session()
     }
 
@@ -241,7 +241,7 @@ impl Machine {
 }
 
 impl Bed for Machine {
-    type Way = Drive;
+    type Transport = Drive;
 
     fn session(&mut self) -> &mut Session<Drive> {
         &mut self.session

@@ -25,7 +25,7 @@ pub enum Rule {
 
 /// What to do with one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct Decision {
     /// Ask the asynchronous path.
     pub asynchronous: bool,
     /// Else sleep so long before spinning.
@@ -53,12 +53,12 @@ impl Rule {
     }
 
     /// What to do with a read of so many bytes.
-    pub fn decide(&self, bytes: usize, now: Nanos) -> Way {
+    pub fn decide(&self, bytes: usize, now: Nanos) -> Decision {
         match self {
             Rule::Own(policy, history) => {
                 let plan = history.decide(*policy, Kind::Read, bytes, now);
                 let asynchronous = plan.path == Path::Asynchronous;
-                Way { asynchronous, sleep_ns: plan.sleep_ns, spin_ns: plan.spin_budget_ns }
+                Decision { asynchronous, sleep_ns: plan.sleep_ns, spin_ns: plan.spin_budget_ns }
             }
             Rule::HalfMean { mean_ns } => spin_after(mean_ns / 2.0),
             Rule::Adaptive { sleep_ns } => spin_after(*sleep_ns),
@@ -85,6 +85,6 @@ impl Rule {
     }
 }
 
-fn spin_after(sleep_ns: f64) -> Way {
-    Way { asynchronous: false, sleep_ns: sleep_ns as u64, spin_ns: u64::MAX }
+fn spin_after(sleep_ns: f64) -> Decision {
+    Decision { asynchronous: false, sleep_ns: sleep_ns as u64, spin_ns: u64::MAX }
 }
