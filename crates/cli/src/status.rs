@@ -96,6 +96,11 @@ pub fn run(args: StatusArgs) -> Outcome {
                 "  namespace {}: {} bytes in blocks of {}{kept}",
                 n["nsid"], n["bytes"], n["block_size"]
             )?;
+            if let failures @ 1.. = n["store_failures"].as_u64().unwrap_or(0) {
+                let last = word(&n["last_store_failure"]);
+                out.text(&format!("    {failures} operations of its store failed, the last so: {last}"))?;
+                out.line(b"")?;
+            }
         }
     }
     for host in list(&status["hosts"]) {

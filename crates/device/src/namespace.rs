@@ -37,8 +37,16 @@ pub struct Namespace<S: Store, O = ()> {
     orphans_in_flight: AtomicUsize,
     /// Operations of hosts so far that the medium did not end at once.
     host_operations: Apart,
-    /// What the log was told of failures, by their status.
-    reports: Mutex<RateLimits<Status>>,
+    failures: Mutex<Failures>,
+}
+
+/// Operations that the store failed.
+#[derive(Debug)]
+struct Failures {
+    count: u64,
+    last: Option<StoreError>,
+    /// What the log was told of them, by the status.
+    reports: RateLimits<Status>,
 }
 
 /// On cache lines of its own: it is written where what lies around it is only read.
@@ -97,7 +105,11 @@ impl<S: Store, O: Observer> Namespace<S, O> {
             orphans: Mutex::default(),
             orphans_in_flight: AtomicUsize::new(0),
             host_operations: Apart::default(),
-            reports: Mutex::new(RateLimits::new(REPORT_EVERY_NS)),
+            failures: Mutex::new(Failures {
+                count: 0,
+                last: None,
+                reports: RateLimits::new(REPORT_EVERY_NS),
+            }),
         })
     }
 
@@ -169,17 +181,26 @@ impl<S: Store, O: Observer> Namespace<S, O> {
         self.host_operations.0.load(Ordering::Relaxed)
     }
 
-    /// Whether the log is told of a failure of that status now, and how many like it were not since the last.
+    /// Operations that the store failed so far, and the last of their errors.
+    pub fn failures(&self) -> (u64, Option<StoreError>) {
+        let failures = self.failures.lock().unwrap_or_else(|e| e.into_inner());
+        (failures.count, failures.last.clone())
+    }
+
+    /// Notes a failure: whether the log is told of it now, and how many like it were not since the last.
     #[cold]
-    pub(crate) fn may_report(&self, status: Status, now: Nanos) -> Option<Suppressed> {
-        self.reports.lock().unwrap_or_else(|e| e.into_inner()).admit(status, now)
+    pub(crate) fn failed(&self, status: Status, error: &StoreError, now: Nanos) -> Option<Suppressed> {
+        let mut failures = self.failures.lock().unwrap_or_else(|e| e.into_inner());
+        failures.count += 1;
+        failures.last = Some(error.clone());
+        failures.reports.admit(status, now)
     }
 
     /// A read for near-data work failed: no command of a host says so.
     #[cold]
     fn near_data_failed(&self, operation: &Operation, error: &StoreError, now: Nanos) {
         let (fault, level) = fault::of_store(error, operation);
-        if let Some(suppressed) = self.may_report(fault.status, now) {
+        if let Some(suppressed) = self.failed(fault.status, error, now) {
             event_at!(level, operation = operation.name(), %error, suppressed, "the store failed near-data work");
         }
     }

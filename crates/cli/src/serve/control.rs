@@ -146,9 +146,11 @@ pub fn status(target: &AnyTarget) -> Value {
     let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let subsystems = target.offers().into_iter().map(|offer| {
         let namespaces = offer.subsystem.namespaces().into_iter().map(|(nsid, n)| {
+            let (failures, last) = n.failures();
             json!({
                 "nsid": nsid, "bytes": n.bytes(), "block_size": 1u64 << n.lba_shift(), "read_only": n.read_only(),
                 "uuid": hex(n.uuid()), "nguid": hex(n.nguid()), "near_data": near_data(n.observer()),
+                "store_failures": failures, "last_store_failure": last.map(|error| error.to_string()),
             })
         });
         json!({ "nqn": offer.nqn, "serial": offer.serial, "hosts": offer.hosts,

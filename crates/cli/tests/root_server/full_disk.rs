@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use nearside_conformance::needs;
-use nearside_conformance::volume::{Mounted, ext};
+use nearside_conformance::volume::{Mounted, ext, must};
 use nearside_driver::{Command, Failure};
 use nearside_spec::Status;
 use nearside_store::{Access, Backend, FileOptions, Operation, Store, StoreError};
@@ -66,9 +66,16 @@ fn a_host_of_a_full_disk_is_told_so_and_flushes_as_before() {
     let test = "root_server::full_disk::a_host_of_a_full_disk_is_told_so_and_flushes_as_before";
     for mount in small(test, folder.path()).into_iter().flatten() {
         let (disk, ballast) = fill(&mount);
-        let server = Server::start(&disk);
+        let control = folder.path().join("control").display().to_string();
+        let server = Server::with(&disk, &["--control", &control]);
+        let status = || {
+            let mut ask = std::process::Command::new(env!("CARGO_BIN_EXE_nearside"));
+            let said = must(ask.args(["status", "--control", &control]));
+            String::from_utf8(said.stdout).unwrap()
+        };
         let mut host = Host::new(server.port);
         let bytes = || Some(vec![7; 4096]);
+        assert!(!status().contains("failed, the last"), "{}", status());
         assert_eq!((host.write(3), host.flush()), (Ok(()), Ok(())));
         for round in 0..3 {
             let zeroes = (Command::write_zeroes(1, FAR + round * 8, 8).fua(), None);
@@ -88,6 +95,9 @@ fn a_host_of_a_full_disk_is_told_so_and_flushes_as_before() {
                 assert_eq!((host.flush(), host.write(round as u8), host.flush()), (Ok(()), Ok(()), Ok(())));
             }
         }
+        let told = status();
+        assert!(told.contains("of its store failed, the last so: write"), "{told}");
+        assert!(told.contains("found no room: No space left on device"), "{told}");
         assert_eq!(
             host.run(Command::write(1, 16, 8).fua(), bytes()).map(drop),
             Ok(()),

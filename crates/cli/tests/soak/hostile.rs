@@ -98,12 +98,13 @@ fn is_killed(served: &Served) {
     killed(&mut grep, Duration::from_millis(100));
 }
 
-/// A command that is ended after a while, in the middle: by SIGKILL, or as Ctrl-C does it.
+/// A command that is ended after a while, in the middle: by SIGKILL, or as Ctrl-C does it. (By SIGTERM, which
+/// ends it alike: a shell's jobs in the background ignore SIGINT, and so do their children.)
 pub fn killed(command: &mut Command, after: Duration) {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     std::thread::sleep(after);
-    let interrupt = std::time::UNIX_EPOCH.elapsed().is_ok_and(|now| now.as_millis() % 2 == 0);
-    let signal = if interrupt { "-INT" } else { "-KILL" };
+    let term = std::time::UNIX_EPOCH.elapsed().is_ok_and(|now| now.as_millis() % 2 == 0);
+    let signal = if term { "-TERM" } else { "-KILL" };
     let _ = Command::new("kill").args([signal, &child.id().to_string()]).status();
     let _ = child.wait();
 }

@@ -388,7 +388,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             add(&self.shared.counters[self.id].media_errors, 1);
         }
         let (mut fault, level) = fault::of_store(error, operation);
-        if let Some(suppressed) = self.attached.at(place).access.namespace().may_report(fault.status, now) {
+        if let Some(suppressed) = self.attached.at(place).access.namespace().failed(fault.status, error, now)
+        {
             let (operation, status) = (operation.name(), fault.status);
             match owner {
                 Owner::Host(_) => {
