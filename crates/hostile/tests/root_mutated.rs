@@ -129,7 +129,7 @@ impl Side for View<'_> {
     }
 
     fn names(&self, dir: &Ino) -> Answer<BTreeSet<Vec<u8>>> {
-        let dir = self.inode(*dir)?;
+        let dir = self.permitted(*dir)?;
         let (mut entries, mut cursor) = (Vec::new(), Some(DirCursor::default()));
         while let Some(at) = cursor {
             cursor = now(self.volume.read_dir(self.source, &dir, at, &mut entries)).map_err(text)?;
@@ -138,7 +138,7 @@ impl Side for View<'_> {
     }
 
     fn child(&self, dir: &Ino, name: &[u8]) -> Answer<Ino> {
-        let dir = self.inode(*dir)?;
+        let dir = self.permitted(*dir)?;
         let found = now(self.volume.lookup(self.source, &dir, name)).map_err(text)?;
         let found = found.ok_or("no such name")?;
         // As the kernel's: a name of no inode is not found.
@@ -156,7 +156,7 @@ impl Side for View<'_> {
     }
 
     fn content(&self, file: &Ino, size: u64) -> Answer<u64> {
-        let inode = self.inode(*file)?;
+        let inode = self.permitted(*file)?;
         let mut hash = Xxh3::new();
         for (mut from, to) in parts(size) {
             while from < to {
@@ -187,7 +187,8 @@ impl Side for View<'_> {
         let block = u64::from(self.volume.info().block_size);
         let raw = mend::ext_inode_at(self.original, file.0) as u64;
         let word = |at: u64| u64::from(self.source.word(raw + at));
-        let pointers = (0..15).map(|nr| (word(0x28 + nr * 4), 1));
+        // The attribute block among them.
+        let pointers = (0..15).map(|nr| (word(0x28 + nr * 4), 1)).chain([(word(0x68), 1)]);
         let extents = (1..5).map(|nr| (word(0x30 + nr * 12), word(0x2C + nr * 12) & 0x7FFF));
         let within = |at: u64, len: u64| zones.iter().any(|(start, end)| at < *end && *start < at + len);
         let mut inside = pointers.chain(extents).any(|(at, len)| within(at * block, len * block));
@@ -219,6 +220,15 @@ fn zones(volume: &Patched<'_>) -> Vec<(u64, u64)> {
 impl View<'_> {
     fn inode(&self, ino: Ino) -> Answer<Inode> {
         now(self.volume.inode(self.source, ino)).map_err(text)
+    }
+
+    /// One that is opened: of another's the kernel reads the ACL, though root is let by whatever it says.
+    fn permitted(&self, ino: Ino) -> Answer<Inode> {
+        let inode = self.inode(ino)?;
+        if inode.uid != 0 && inode.mode & 0o070 != 0 {
+            now(self.volume.acl(self.source, &inode)).map_err(text)?;
+        }
+        Ok(inode)
     }
 }
 

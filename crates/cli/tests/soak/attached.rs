@@ -33,6 +33,8 @@ impl Drop for Attached<'_> {
     }
 }
 
+type Deed = fn(&Attached<'_>);
+
 /// Users that are nobody's.
 const USERS: [u32; 4] = [12345, 12346, 12347, 12348];
 
@@ -47,7 +49,7 @@ impl Attached<'_> {
 
     /// What users do. Root asks meanwhile, and is answered.
     fn acts(&self) -> Vec<Act<'_>> {
-        let all: [(&str, fn(&Attached<'_>)); 6] = [
+        let all: [(&str, Deed); 6] = [
             ("killed", is_killed),
             ("patterns", asks_what_takes_long),
             ("searches", searches_all_at_once),

@@ -23,9 +23,11 @@ pub fn chosen(mut all: Vec<Act<'_>>) -> Vec<Act<'_>> {
     all
 }
 
+type Deed = fn(&Served);
+
 /// All of them by name.
 pub fn acts(served: &Served) -> Vec<Act<'_>> {
-    let all: [(&str, fn(&Served)); 8] = [
+    let all: [(&str, Deed); 8] = [
         ("leaves", goes_while_it_searches),
         ("patterns", asks_what_takes_long),
         ("killed", is_killed),
