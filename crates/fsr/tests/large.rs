@@ -36,8 +36,10 @@ fn root_blocks(names: usize, directories: bool) -> Vec<Vec<u8>> {
         bytes
     };
     let mut blocks: Vec<Vec<u8>> = Vec::new();
-    let mut block: Vec<u8> = Vec::new();
-    let mut last = 0;
+    // The root itself, and its parent, which it is.
+    let mut block =
+        [[2, 0, 0, 0, 12, 0, 1, 2, b'.', 0, 0, 0], [2, 0, 0, 0, 12, 0, 2, 2, b'.', b'.', 0, 0]].concat();
+    let mut last = 12;
     let close = |block: &mut Vec<u8>, last: usize| {
         let len = BLOCK - last;
         block.resize(BLOCK, 0);
