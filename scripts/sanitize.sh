@@ -26,13 +26,15 @@ thread() {
 }
 
 # Memory errors, over the rest. The programs that tests start are left to `make test`.
-address() {
+address() (
   say "AddressSanitizer"
-  RUSTFLAGS="-Zsanitizer=address" ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS="suppressions=$PWD/scripts/leak.supp" \
-    cargo +nightly test --target "$host" --no-fail-fast --lib --test '*' \
+  export RUSTFLAGS="-Zsanitizer=address" ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS="suppressions=$PWD/scripts/leak.supp"
+  # A test runs it.
+  cargo +nightly build --target "$host" --example search -p nearside-fsrlib
+  cargo +nightly test --target "$host" --no-fail-fast --lib --test '*' \
     -p nearside-dma -p nearside-device -p nearside-driver -p nearside-fsrlib -p nearside-front-tcp -p nearside-firmware \
     -p nearside-embedded -p nearside-store -p nearside-near-data -p nearside-ndp -p nearside-fsr -p nearside-fsview
-}
+)
 
 rustup component add --toolchain nightly miri rust-src >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal -c miri -c rust-src
 [ $# -gt 0 ] || set -- miri thread address
