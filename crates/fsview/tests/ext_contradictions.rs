@@ -341,6 +341,27 @@ fn flags_that_no_inode_has() {
 }
 
 #[test]
+fn an_index_that_the_volume_does_not_know() {
+    if !ready("an_index_that_the_volume_does_not_know") {
+        return;
+    }
+    // Without checksums it is passed over, as empty entries.
+    for (args, refuses) in [("-t ext4 -O ^dir_index", true), ("-t ext4 -O ^dir_index,^metadata_csum", false)]
+    {
+        let small = Small::new(Variant { name: "no-index", args, after: "" });
+        let image = small.dir.path().join("image");
+        assert_eq!(listed(&small.bytes, "a"), Ok(vec![b"b".to_vec()]), "{args}");
+        // debugfs makes the inode's checksum right.
+        run("debugfs", &["-w", "-R", "sif /a flags 0x81000", image.to_str().unwrap()]).unwrap();
+        let bytes = std::fs::read(&image).unwrap();
+        match refuses {
+            true => refused(&bytes, "a", "an index on a volume without that feature", small.inode("/a")),
+            false => assert_eq!(listed(&bytes, "a"), Ok(vec![b"b".to_vec()])),
+        }
+    }
+}
+
+#[test]
 fn blocks_that_are_the_file_system_s_own() {
     if !ready("blocks_that_are_the_file_system_s_own") {
         return;

@@ -37,7 +37,7 @@ struct Entry<'a> {
     size: u32,
 }
 
-/// The entries of an area, which begin at byte `first`; an error ends it.
+/// The entries of an area from byte `at` on; an error ends it.
 struct Entries<'a> {
     area: &'a [u8],
     at: usize,
