@@ -34,6 +34,8 @@ address() (
   cargo +nightly test --target "$host" --no-fail-fast --lib --test '*' \
     -p nearside-dma -p nearside-device -p nearside-driver -p nearside-fsrlib -p nearside-front-tcp -p nearside-firmware \
     -p nearside-embedded -p nearside-store -p nearside-near-data -p nearside-ndp -p nearside-fsr -p nearside-fsview
+  # Its other tests mount.
+  cargo +nightly test --target "$host" --lib -p nearside-front-fuse
 )
 
 rustup component add --toolchain nightly miri rust-src >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal -c miri -c rust-src

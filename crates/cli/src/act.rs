@@ -241,7 +241,8 @@ fn certify(args: &ActArgs, unit: &Unit, mut drive: Drive, live: Live, stop: &Ato
     let mut ended = None;
     for rule in rules {
         let judged = |multiple| Ok(rule.judge(&one(multiple)?));
-        match if first == most { only(first, judged) } else { largest(first, most, judged) } {
+        let search = if first == most { only(first, judged) } else { largest(first, most, judged) };
+        match search {
             Ok(largest) => found.push((rule, largest)),
             Err(end) => {
                 ended = Some(end);

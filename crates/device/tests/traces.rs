@@ -38,6 +38,20 @@ fn a_store_that_fails_is_reported_by_kind_and_not_each_time() {
 }
 
 #[test]
+fn a_flush_that_fails_in_a_shutdown_is_told_from_a_hosts() {
+    logged(|log| {
+        let faulty = Faulty::new(dram(1 << 20), 1, [Rule::new(Kinds::Flushes, Fault::Error)]);
+        let mut host = Host::ready(faulty, Config::default());
+        host.run(1, transfer(io::WRITE, 8, 8, FREE, 0));
+        host.set_register(reg::CC, Cc::DEFAULTS.0 | Cc::EN | 1 << 14);
+        host.settle(1_000_000);
+        let said = log.lines();
+        one(&said, &["ERROR", "nsid=1", "the flush of a shutdown", "may be lost"]);
+        assert!(!said[0].contains("failed a command"), "{said:?}");
+    });
+}
+
+#[test]
 fn a_reset_is_reported_unless_it_follows_a_shutdown() {
     logged(|log| {
         let mut host = Host::ready(dram(1 << 20), Config::default());
