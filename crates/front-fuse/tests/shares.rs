@@ -113,6 +113,15 @@ impl Drive {
     }
 }
 
+/// Ends what waits for it, also where the test fails: a scope waits for its threads.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 const ROOT: User = User { uid: 0, trusted: true };
 
 fn user(uid: u32) -> User {
@@ -125,6 +134,7 @@ fn searches_without_end_leave_the_host_and_the_others_their_part() {
     let (host, seen) = (&drive.host, &drive.seen);
     let (gone, second_gone) = (&AtomicBool::new(false), &AtomicBool::new(false));
     std::thread::scope(|scope| {
+        let _ends = (Ends(gone), Ends(second_gone));
         let ask = |who: User, mark: u8, gone| {
             let one =
                 move || host.near_data(who, &[mark; 64], 4096, || AtomicBool::load(gone, Ordering::SeqCst));
@@ -144,10 +154,12 @@ fn searches_without_end_leave_the_host_and_the_others_their_part() {
         host.zero(0, 1 << 20, true).unwrap();
         assert_eq!(seen.running(), [1, 1]);
         // Another user, and root, before the first one's backlog.
+        let of = |mark: u8| seen.running().iter().filter(|m| **m == mark).count();
         let second = ask(user(2), 2, second_gone);
+        // Root would take what nobody else has asked for yet.
+        seen.until("the second user's share", |_| of(2) == 2);
         let root = ask(ROOT, 9, gone);
         seen.until("all shares", |seen| seen.running().len() == 8);
-        let of = |mark: u8| seen.running().iter().filter(|m| **m == mark).count();
         assert_eq!((of(1), of(2), of(9)), (2, 2, 4), "{:?}", seen.running());
         host.read(0, &mut [0; 4096]).unwrap();
         // Who goes away leaves its places, also those that it waits for.
@@ -167,6 +179,7 @@ fn searches_without_end_leave_the_host_and_the_others_their_part() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let stop = &stop;
+        let _ends = Ends(stop);
         for mark in 1..=4 {
             for _ in 0..2 {
                 let who = user(u32::from(mark));
@@ -174,7 +187,6 @@ fn searches_without_end_leave_the_host_and_the_others_their_part() {
             }
         }
         seen.until("what the users may have", |seen| seen.running().len() == 6);
-        stop.store(true, Ordering::SeqCst);
     });
     assert!(seen.running().is_empty());
 }
@@ -271,8 +283,9 @@ fn who_says_nothing_or_half_of_it_or_never_listens_is_let_go() {
     let short = Duration::from_millis(50);
     let served = Served::start(Limits { greeting: short, ..Limits::default() });
     closed(served.connect());
-    let served =
-        Served::start(Limits { transfer: short, greeting: Duration::from_secs(3600), ..Limits::default() });
+    // Long enough that a loaded machine's server reads in time what is there.
+    let transfer = Duration::from_secs(1);
+    let served = Served::start(Limits { transfer, greeting: Duration::from_secs(3600), ..Limits::default() });
     let hello = RequestFrame { kind: Kind::Hello, len: 0, room: 64, offset: 0 }.encode();
     let mut half = served.connect();
     half.write_all(&hello[..10]).unwrap();
