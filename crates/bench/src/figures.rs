@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use nearside_clock::{Clock, TscClock};
 use nearside_device::Observer;
+use nearside_dma::cpu::CpuClock;
 use nearside_driver::Policy;
 use nearside_embedded::{Embedded, Options, firmware};
 use nearside_fsrlib::{Ask, Operation, Route, Session};
@@ -303,10 +304,10 @@ fn idle(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     let period = Duration::from_secs(if fast { 2 } else { 10 });
     let mut runs = Vec::new();
     for _ in 0..if fast { 2 } else { 3 } {
-        let before = nearside_dma::cpu::process_times()?;
+        let before = CpuClock::process().now_ns()?;
         let start = Instant::now();
         std::thread::sleep(period);
-        let used = nearside_dma::cpu::process_times()?.since(before).total_ns() as f64;
+        let used = (CpuClock::process().now_ns()? - before) as f64;
         runs.push(100.0 * used / start.elapsed().as_nanos() as f64);
     }
     session.nop()?;

@@ -30,15 +30,18 @@ fn over_device_times(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
                 Figure::of(name, "us", &runs)
             };
             let median: fn(&Cost) -> f64 = |cost| cost.percentile_ns(0.5) as f64;
+            let cpu: fn(&Cost) -> f64 = |cost| cost.cpu_ns;
+            let resolution = costs[0].first().map_or(0.0, |cost| cost.resolution_ns / 1e3);
             let at = format!("read {bytes} B, device time {time} us");
             let names = ["synchronous", "asynchronous", "hybrid"];
             for (ours, theirs) in [(0, 1), (2, 0)] {
-                for (what, of) in [("median", median), ("CPU", Cost::cpu_ns)] {
+                for (what, of) in [("median", median), ("CPU", cpu)] {
                     let name = format!("{at}: {what}, {}", names[ours]);
-                    sink(figure(&name, ours, of).beside(&figure(names[theirs], theirs, of)));
+                    let figure = figure(&name, ours, of).beside(&figure(names[theirs], theirs, of));
+                    sink(if what == "CPU" { figure.resolved_to(resolution) } else { figure });
                 }
             }
-            let cpu = |policy| figure("", policy, Cost::cpu_ns).value;
+            let cpu = |policy| figure("", policy, cpu).value;
             if crossing.is_none() && cpu(1) < cpu(0) {
                 crossing = Some(time);
             }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_device::{Namespace, Subsystem};
+use nearside_dma::cpu::CpuClock;
 use nearside_driver::tcp::{Address, Association, Initiator, Options as HostOptions};
 use nearside_driver::{Command, Controller, Host, Policy, QueueConfig};
 use nearside_embedded::{AnyStore, firmware};
@@ -201,10 +202,10 @@ fn idle(serving: &Serving, first: &Association, fast: bool, sink: Sink<'_>) -> R
     let period = Duration::from_secs(if fast { 1 } else { 5 });
     let mut runs = Vec::new();
     for _ in 0..3 {
-        let before = nearside_dma::cpu::process_times()?;
+        let before = CpuClock::process().now_ns()?;
         let start = Instant::now();
         std::thread::sleep(period);
-        let used = nearside_dma::cpu::process_times()?.since(before).total_ns() as f64;
+        let used = (CpuClock::process().now_ns()? - before) as f64;
         runs.push(100.0 * used / start.elapsed().as_nanos() as f64);
     }
     sink(Figure::of("TCP: CPU of an idle server with 64 queues, part of one core", "%", &runs));

@@ -30,18 +30,28 @@ pub fn play(stage: &Stage, page: &mut Page) -> Result<(), Failure> {
         let costs = compare(&mut bench, bytes, 5, 1500)?;
         for ((name, short), cost) in NAMES.iter().zip(["sync", "async", "hybrid"]).zip(&costs) {
             rows.push(row(bytes, name, cost, floor_ns));
-            let parts = vec![cost.user_ns / 1e3, cost.system_ns / 1e3, cost.spin_ns / 1e3];
+            let parts = vec![cost.software_ns() / 1e3, cost.spin_ns / 1e3];
             bars.push(Bar::new(format!("{bytes} B, {short}"), parts));
         }
         progress.inc(1);
     }
-    let head =
-        ["read", "completion", "p50 µs", "p99", "p99.9", "/ floor", "user µs", "system", "spinning", "CPU"];
+    let head = [
+        "read",
+        "completion",
+        "p50 µs",
+        "p99",
+        "p99.9",
+        "/ floor",
+        "software µs",
+        "spinning",
+        "CPU",
+        "resolved to",
+    ];
     let caption =
         "Random reads at queue depth 1; the floor is a copy of as many bytes and one cache-line round trip";
     table(caption, &head, &rows);
     page.table(caption, &head, &rows);
-    page.stacked_bars("CPU time per read", "µs", &["user", "system", "spinning"], &bars);
+    page.stacked_bars("CPU time per read", "µs", &["software", "spinning"], &bars);
 
     let mut latency = NAMES.map(|_| Vec::new());
     let mut cpu = NAMES.map(|_| Vec::new());
@@ -50,7 +60,7 @@ pub fn play(stage: &Stage, page: &mut Page) -> Result<(), Failure> {
         let costs = compare(&mut bench, 4096, 3, (400 - time * 2) as usize)?;
         for (i, cost) in costs.iter().enumerate() {
             latency[i].push((time as f64, cost.percentile_ns(0.5) as f64 / 1e3));
-            cpu[i].push((time as f64, cost.cpu_ns() / 1e3));
+            cpu[i].push((time as f64, cost.cpu_ns / 1e3));
         }
         progress.inc(1);
     }
@@ -84,10 +94,10 @@ fn row(bytes: usize, name: &str, cost: &Cost, floor_ns: f64) -> Vec<String> {
         us(cost.percentile_ns(0.99) as f64),
         us(cost.percentile_ns(0.999) as f64),
         format!("{:.1}", p50 / floor_ns),
-        us(cost.user_ns),
-        us(cost.system_ns),
+        us(cost.software_ns()),
         us(cost.spin_ns),
-        us(cost.cpu_ns()),
+        us(cost.cpu_ns),
+        format!("{:.3}", cost.resolution_ns / 1e3),
     ]
 }
 

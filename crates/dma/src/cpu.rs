@@ -2,61 +2,80 @@
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
+use std::os::unix::thread::JoinHandleExt;
 use std::process::{Child, ExitStatus};
+use std::sync::OnceLock;
+use std::thread::JoinHandle;
 
-/// CPU time of a thread or a process, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CpuTimes {
-    /// In user mode.
-    pub user_ns: u64,
-    /// In the kernel.
-    pub system_ns: u64,
-}
+/// A CPU clock of the scheduler: how long a thread, or the process, has run so far, user and system time
+/// together, in nanoseconds. (getrusage(2) brings its sums up to date at ticks only, steps of 1 to 10 ms, and
+/// splits them by what each tick met.)
+#[derive(Clone, Copy, Debug)]
+pub struct CpuClock(libc::clockid_t);
 
-impl CpuTimes {
-    /// What was used since an earlier reading.
-    #[must_use]
-    pub fn since(self, earlier: CpuTimes) -> CpuTimes {
-        CpuTimes {
-            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
-            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
+impl CpuClock {
+    /// The process's, threads that have ended included.
+    pub fn process() -> CpuClock {
+        CpuClock(libc::CLOCK_PROCESS_CPUTIME_ID)
+    }
+
+    /// Another thread's, for as long as it runs (pthread_getcpuclockid).
+    ///
+    /// # Errors
+    /// Those of pthread_getcpuclockid(3).
+    pub fn of<T>(thread: &JoinHandle<T>) -> io::Result<CpuClock> {
+        let mut id = 0;
+        // SAFETY: a thread that nobody has joined yet keeps its handle valid; the clock's id is owned here.
+        match unsafe { libc::pthread_getcpuclockid(thread.as_pthread_t(), &mut id) } {
+            0 => Ok(CpuClock(id)),
+            error => Err(io::Error::from_raw_os_error(error)),
         }
     }
 
-    /// Both together.
-    #[must_use]
-    pub fn total_ns(self) -> u64 {
-        self.user_ns.saturating_add(self.system_ns)
+    /// Nanoseconds so far.
+    ///
+    /// # Errors
+    /// Those of clock_gettime(2): the thread has ended.
+    pub fn now_ns(self) -> io::Result<u64> {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: clock_gettime writes one timespec, owned here.
+        if unsafe { libc::clock_gettime(self.0, &mut time) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
     }
 }
 
-/// CPU times of the calling thread (getrusage with RUSAGE_THREAD). The kernel splits by what its accounting
-/// saw: exact in sum, by ticks in the split on kernels without precise accounting.
+/// CPU time of the calling thread in nanoseconds (CLOCK_THREAD_CPUTIME_ID).
 ///
 /// # Errors
-/// Those of getrusage(2).
-pub fn thread_times() -> io::Result<CpuTimes> {
-    times(libc::RUSAGE_THREAD)
+/// Those of clock_gettime(2).
+pub fn thread_cpu_ns() -> io::Result<u64> {
+    CpuClock(libc::CLOCK_THREAD_CPUTIME_ID).now_ns()
 }
 
-/// CPU times of the process, threads that have ended included.
-///
-/// # Errors
-/// Those of getrusage(2).
-pub fn process_times() -> io::Result<CpuTimes> {
-    times(libc::RUSAGE_SELF)
-}
-
-fn times(who: libc::c_int) -> io::Result<CpuTimes> {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: getrusage writes one rusage to memory that is large enough and owned here.
-    if unsafe { libc::getrusage(who, usage.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: zeroed, which is valid for a struct of integers, and then written.
-    let usage = unsafe { usage.assume_init() };
-    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
-    Ok(CpuTimes { user_ns: ns(usage.ru_utime), system_ns: ns(usage.ru_stime) })
+/// The least time in nanoseconds that two readings of a thread's CPU clock tell apart on this machine: the
+/// median distance of readings in a row, so what one of them takes, or the clock's step where that is longer.
+/// Found once.
+pub fn cpu_clock_resolution_ns() -> u64 {
+    static FOUND: OnceLock<u64> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        // Where the clock moves in steps, readings that see none are left out.
+        let mut steps = Vec::with_capacity(101);
+        let mut last = thread_cpu_ns().unwrap_or(0);
+        for _ in 0..100_000 {
+            let now = thread_cpu_ns().unwrap_or(0);
+            if now > last {
+                steps.push(now - last);
+            }
+            last = now;
+            if steps.len() == 101 {
+                break;
+            }
+        }
+        steps.sort_unstable();
+        steps.get(steps.len() / 2).copied().unwrap_or(u64::MAX)
+    })
 }
 
 /// Waits for a child to end; with its status the most memory that it had resident at a time, in bytes
@@ -79,19 +98,6 @@ pub fn wait_with_peak(child: Child) -> io::Result<(ExitStatus, u64)> {
     // SAFETY: zeroed, which is valid for a struct of integers, and then written.
     let usage = unsafe { usage.assume_init() };
     Ok((ExitStatus::from_raw(status), u64::try_from(usage.ru_maxrss).unwrap_or(0).saturating_mul(1024)))
-}
-
-/// CPU time of the calling thread, user and system together, to the nanosecond (CLOCK_THREAD_CPUTIME_ID).
-///
-/// # Errors
-/// Those of clock_gettime(2).
-pub fn thread_cpu_ns() -> io::Result<u64> {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: clock_gettime writes one timespec, owned here.
-    if unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 /// The cores that the calling thread may run on, in order.
@@ -188,16 +194,34 @@ mod tests {
 
     #[test]
     fn cpu_time_grows_with_work_and_belongs_to_its_thread() {
-        let before = thread_cpu_ns().unwrap();
-        let idle = std::thread::spawn(thread_cpu_ns);
+        let (go, told) = std::sync::mpsc::channel();
+        let idle = std::thread::spawn(move || told.recv());
+        let clock = CpuClock::of(&idle).unwrap();
+        let (before, process) = (thread_cpu_ns().unwrap(), CpuClock::process().now_ns().unwrap());
         let mut sum = 0u64;
         while thread_cpu_ns().unwrap() < before + 3_000_000 {
             sum = std::hint::black_box(sum + 1);
         }
-        assert!(process_times().unwrap().total_ns() > 0);
-        assert!(
-            thread_times().unwrap().total_ns() >= thread_times().unwrap().since(CpuTimes::default()).user_ns
-        );
-        assert!(idle.join().unwrap().unwrap() < thread_cpu_ns().unwrap());
+        assert!(CpuClock::process().now_ns().unwrap() >= process + 3_000_000);
+        assert!(clock.now_ns().unwrap() < 3_000_000);
+        go.send(()).unwrap();
+        idle.join().unwrap().unwrap();
+        assert!(clock.now_ns().is_err());
+    }
+
+    /// The counter that stood here before moved at ticks: a thread that worked for a tenth of one had used
+    /// nothing, or a whole one.
+    #[test]
+    fn short_work_is_told_from_none() {
+        let resolution = cpu_clock_resolution_ns();
+        let begin = thread_cpu_ns().unwrap();
+        let mut last = begin;
+        let mut steps = 0;
+        while last < begin + 1_000_000 {
+            let now = thread_cpu_ns().unwrap();
+            steps += u32::from(now > last);
+            last = now;
+        }
+        assert!(resolution < 100_000 && steps > 10, "{steps} steps in a millisecond; {resolution} ns");
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use nearside_clock::{Clock, Nanos};
 use nearside_dma::Wakeup;
-use nearside_dma::cpu::{CpuTimes, thread_times};
+use nearside_dma::cpu::CpuClock;
 
 use crate::{
     Command, Completed, Controller, DmaBuffer, Driver, Error, Failure, Host, QueueConfig, QueuePair,
@@ -75,12 +75,7 @@ struct Inner<B> {
     closed: AtomicBool,
     wakes: AtomicU64,
     completed: AtomicU64,
-    user_ns: AtomicU64,
-    system_ns: AtomicU64,
 }
-
-/// Sleeps between two readings of the thread's CPU times.
-const READING: u64 = 32;
 
 /// What the service did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,6 +91,7 @@ pub struct ServiceCounts {
 pub struct Service {
     inner: Arc<Inner<DmaBuffer>>,
     thread: Option<JoinHandle<()>>,
+    cpu: CpuClock,
 }
 
 /// A caller's way to a service.
@@ -135,8 +131,6 @@ impl Service {
             closed: false.into(),
             wakes: 0.into(),
             completed: 0.into(),
-            user_ns: 0.into(),
-            system_ns: 0.into(),
         });
         let context = Context { inner: inner.clone(), queue, driver: driver.clone(), host, out: Vec::new() };
         let thread = std::thread::Builder::new()
@@ -146,7 +140,8 @@ impl Service {
                 context.run();
             })
             .map_err(system)?;
-        Ok(Service { inner, thread: Some(thread) })
+        let cpu = CpuClock::of(&thread).map_err(system)?;
+        Ok(Service { inner, thread: Some(thread), cpu })
     }
 
     /// A way in.
@@ -162,12 +157,9 @@ impl Service {
         }
     }
 
-    /// CPU times of the thread, as of some sleeps ago.
-    pub fn cpu_times(&self) -> CpuTimes {
-        CpuTimes {
-            user_ns: self.inner.user_ns.load(Ordering::Relaxed),
-            system_ns: self.inner.system_ns.load(Ordering::Relaxed),
-        }
+    /// CPU time of the thread so far, in nanoseconds.
+    pub fn cpu_ns(&self) -> u64 {
+        self.cpu.now_ns().unwrap_or(0)
     }
 }
 
@@ -308,12 +300,7 @@ impl<C: Clock> Context<C> {
             && !(self.inner.stop.load(Ordering::Acquire) && self.queue.outstanding() == 0);
         if idle {
             vector.event().wait_either(self.inner.wake.event(), Some(timeout));
-            if self.inner.wakes.fetch_add(1, Ordering::Relaxed).is_multiple_of(READING)
-                && let Ok(times) = thread_times()
-            {
-                self.inner.user_ns.store(times.user_ns, Ordering::Relaxed);
-                self.inner.system_ns.store(times.system_ns, Ordering::Relaxed);
-            }
+            self.inner.wakes.fetch_add(1, Ordering::Relaxed);
         }
         vector.mask();
         self.inner.wake.disarm();

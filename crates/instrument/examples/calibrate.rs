@@ -28,7 +28,7 @@ fn main() -> Result<(), Failure> {
                 "{device_ns} ns, {}: response {model} ns, measured {}; CPU {cpu} ns, measured {:.0}",
                 policy.name(),
                 measured.percentile_ns(0.5),
-                measured.cpu_ns()
+                measured.cpu_ns
             );
         }
     }

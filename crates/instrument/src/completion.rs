@@ -1,5 +1,5 @@
 //! FAST'12's two completion paths and the hybrid over a device time: response times, and CPU time per command
-//! split into user, system and spinning.
+//! split into software and spinning.
 //!
 //! One drive on one core, the caller (and the asynchronous path's context) on the other.
 //! The policies take turns in short rounds on the same queue pair, so that what the
@@ -8,7 +8,7 @@
 use nearside_clock::TscClock;
 use nearside_device::Config;
 use nearside_device::runner::Rest;
-use nearside_dma::cpu::{CpuTimes, allowed_cores, pin_to_core, thread_times};
+use nearside_dma::cpu::{allowed_cores, cpu_clock_resolution_ns, pin_to_core, thread_cpu_ns};
 use nearside_driver::{
     Command, DmaBuffer, Driver, DriverConfig, Initiator, InitiatorConfig, Policy, Service, Threaded,
 };
@@ -29,13 +29,13 @@ const PIECE: usize = 1 << 20;
 pub struct Cost {
     /// Response times in nanoseconds, sorted.
     pub latencies_ns: Vec<u64>,
-    /// CPU nanoseconds per command in user mode, spinning taken off. The caller's and the asynchronous
-    /// context's; the drive's own are not counted, as a device's are not.
-    pub user_ns: f64,
-    /// In the kernel.
-    pub system_ns: f64,
-    /// Spinning.
+    /// CPU nanoseconds per command of the caller and of the asynchronous context, by the scheduler's clock.
+    /// The drive's own are not counted, as a device's are not.
+    pub cpu_ns: f64,
+    /// Of these, spinning.
     pub spin_ns: f64,
+    /// What that clock tells apart, per command.
+    pub resolution_ns: f64,
 }
 
 impl Cost {
@@ -45,9 +45,9 @@ impl Cost {
         self.latencies_ns.get((last as f64 * p) as usize).copied().unwrap_or(0)
     }
 
-    /// All CPU time per command.
-    pub fn cpu_ns(&self) -> f64 {
-        self.user_ns + self.system_ns + self.spin_ns
+    /// CPU time per command that is no spinning, the kernel's part included.
+    pub fn software_ns(&self) -> f64 {
+        self.cpu_ns - self.spin_ns
     }
 }
 
@@ -135,8 +135,8 @@ impl<M: Medium> Bench<M> {
     ) -> Result<(), Failure> {
         self.io.set_policy(policy);
         let blocks = (bytes / 512) as u32;
-        let service = self.service.cpu_times();
-        let (own, spun) = (thread_times().unwrap_or_default(), self.io.account().spin_ns);
+        let spun = self.io.account().spin_ns;
+        let (own, service) = (thread_cpu_ns()?, self.service.cpu_ns());
         for _ in 0..count {
             let mut buffer = self.buffer.take().ok_or("the buffer was lost")?;
             buffer.set_len(bytes);
@@ -149,14 +149,14 @@ impl<M: Medium> Bench<M> {
             cost.latencies_ns.push(done.latency_ns);
             self.buffer = done.buffer;
         }
-        let own = thread_times().unwrap_or_default().since(own);
+        let used = thread_cpu_ns()? - own;
         // Spinning is booked by the clock: a thread that was preempted meanwhile did not spin for all of it.
-        let spin = (self.io.account().spin_ns - spun).min(own.total_ns()) as f64;
-        let service: CpuTimes = self.service.cpu_times().since(service);
+        let spin = (self.io.account().spin_ns - spun).min(used) as f64;
         let n = count as f64;
-        cost.user_ns = ((own.user_ns + service.user_ns) as f64 - spin).max(0.0) / n;
-        cost.system_ns = (own.system_ns + service.system_ns) as f64 / n;
+        cost.cpu_ns = (used + self.service.cpu_ns().saturating_sub(service)) as f64 / n;
         cost.spin_ns = spin / n;
+        // Two clocks, the caller's and the context's.
+        cost.resolution_ns = 2.0 * cpu_clock_resolution_ns() as f64 / n;
         Ok(())
     }
 }
@@ -196,9 +196,9 @@ pub fn compare<M: Medium>(
         let mut all = Cost::default();
         for cost in costs {
             all.latencies_ns.extend(cost.latencies_ns);
-            all.user_ns += cost.user_ns / n;
-            all.system_ns += cost.system_ns / n;
+            all.cpu_ns += cost.cpu_ns / n;
             all.spin_ns += cost.spin_ns / n;
+            all.resolution_ns = all.resolution_ns.max(cost.resolution_ns);
         }
         all.latencies_ns.sort_unstable();
         all

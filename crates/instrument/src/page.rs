@@ -240,11 +240,11 @@ fn at_depth(page: &mut Page, curves: &[Curve]) {
 }
 
 /// Parts of the CPU time.
-const CPU: [&str; 5] = ["user", "system", "spinning for I/O", "device", "waiting for the next"];
+const CPU: [&str; 4] = ["software", "spinning for I/O", "device", "waiting for the next"];
 
-fn cpu_parts(summary: &Summary) -> Option<[f64; 5]> {
+fn cpu_parts(summary: &Summary) -> Option<[f64; 4]> {
     let cpu = summary.machine.as_ref()?.cpu;
-    Some([cpu.user_ns, cpu.system_ns, cpu.spin_ns, cpu.device_ns, cpu.idle_ns])
+    Some([cpu.software_ns, cpu.spin_ns, cpu.device_ns, cpu.idle_ns])
 }
 
 fn cpu(page: &mut Page, curves: &[Curve]) {
@@ -254,7 +254,7 @@ fn cpu(page: &mut Page, curves: &[Curve]) {
         .filter_map(|(curve, name)| {
             let point = curve.near(0.7)?;
             // What the generator waits for the next operation is its own affair.
-            let parts: Vec<f64> = cpu_parts(&point.summary)?.iter().take(4).map(|ns| ns / 1e3).collect();
+            let parts: Vec<f64> = cpu_parts(&point.summary)?.iter().take(3).map(|ns| ns / 1e3).collect();
             Some(Bar::new(if curves.len() > 1 { name } else { point.load() }, parts))
         })
         .collect();
@@ -265,7 +265,7 @@ fn cpu(page: &mut Page, curves: &[Curve]) {
     page.text(
         "Of the generator's thread and of the engine's own. Device: the embedded drive's work, where it runs on the generator's thread.",
     );
-    page.stacked_bars("CPU time per I/O at about 70 % of the knee", "µs", &CPU[..4], &bars);
+    page.stacked_bars("CPU time per I/O at about 70 % of the knee", "µs", &CPU[..3], &bars);
 }
 
 fn cell(text: String, faint: bool) -> Cell {

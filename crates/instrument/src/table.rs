@@ -107,13 +107,14 @@ fn counts(summary: &Summary, text: &mut String) {
     let cpu = machine.cpu;
     let _ = writeln!(
         text,
-        "CPU time per I/O: user {}, system {}, spinning for I/O {}, device {}; waiting for the next {}; the generator's own {}",
-        show_time(cpu.user_ns),
-        show_time(cpu.system_ns),
+        "CPU time per I/O: software {}, spinning for I/O {}, device {}; waiting for the next {}; the generator's own {}; \
+         resolved to {}",
+        show_time(cpu.software_ns),
         show_time(cpu.spin_ns),
         show_time(cpu.device_ns),
         show_time(cpu.idle_ns),
-        show_time(machine.generator.ns_per_io)
+        show_time(machine.generator.ns_per_io),
+        show_time(cpu.resolution_ns)
     );
     let stalls = &machine.stalls;
     let optional = |ns: Option<u64>| ns.map_or("unknown".to_owned(), |ns| show_time(ns as f64));

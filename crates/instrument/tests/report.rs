@@ -25,7 +25,7 @@ fn page() -> String {
     page.heading("Bars");
     let bars = ["512 B, sync", "512 B, async", "4096 B, sync", "4096 B, async"]
         .map(|n| Bar::new(n, vec![1.0, 20.0, 300.0]));
-    page.stacked_bars("Stacked", "µs", &["user", "system", "spinning"], &bars);
+    page.stacked_bars("Stacked", "µs", &["software", "copy", "spinning"], &bars);
     page.grouped_bars("Grouped", &Axis::log("µs"), &["average", "p99", "p99.999"], &bars);
     let row = (0..14)
         .map(|i| if i % 3 == 0 { Cell::faint(format!("{i}.123")) } else { Cell::from(format!("cell {i}")) });

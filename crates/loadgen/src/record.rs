@@ -155,6 +155,9 @@ pub struct Figure {
     pub runs: usize,
     /// Least and greatest of them.
     pub spread: [f64; 2],
+    /// What its clock or counter tells apart, in its unit, where that is not far below what is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolution: Option<f64>,
 }
 
 impl Figure {
@@ -176,7 +179,20 @@ impl Figure {
             ratio: None,
             runs: runs.len(),
             spread: [at(0), at(last)],
+            resolution: None,
         }
+    }
+
+    /// With what its clock or counter tells apart, in its unit.
+    #[must_use]
+    pub fn resolved_to(self, resolution: f64) -> Self {
+        Self { resolution: Some(resolution), ..self }
+    }
+
+    /// ", resolved to ..." behind a spread; nothing where it is not known.
+    #[must_use]
+    pub fn resolved(&self) -> String {
+        self.resolution.map_or(String::new(), |r| format!(", resolved to {}", number(r)))
     }
 
     /// Puts it beside another figure of the same run and unit.
@@ -311,7 +327,7 @@ impl Record {
                 f.name.clone(),
                 number(f.value),
                 f.unit.clone(),
-                format!("{} to {}", number(f.spread[0]), number(f.spread[1])),
+                format!("{} to {}", number(f.spread[0]), number(f.spread[1])) + &f.resolved(),
                 f.runs.to_string(),
                 f.ratio.map(|r| format!("{r:.2}")).unwrap_or_default(),
                 f.beside.clone().unwrap_or_default(),
@@ -377,13 +393,14 @@ mod tests {
         assert!(record.environment.cores > 0 && !record.environment.kernel.is_empty());
         let floor = record.add(Figure::of("bare ring", "ns", &[110.0, 100.0, 105.0]));
         assert_eq!((floor.value, floor.spread, floor.runs), (105.0, [100.0, 110.0], 3));
-        let figure = record.add(Figure::of("drive, \"QD1\"", "ns", &[126.0]).beside(&floor));
+        let figure = record.add(Figure::of("drive, \"QD1\"", "ns", &[126.0]).beside(&floor).resolved_to(0.5));
         assert_eq!(figure.ratio, Some(1.2));
         let folder = tempfile::tempdir().unwrap();
         let path = record.write(folder.path(), "bench").unwrap();
         assert!(path.ends_with(format!("{}/2026-11-20-bench.jsonl", record.environment.machine())));
         assert_eq!(Record::from_lines(&fs::read_to_string(&path).unwrap()).unwrap(), record);
         assert!(record.table().contains("drive, \"QD1\"") && record.table().contains("1.20"));
+        assert!(record.table().contains("126 to 126, resolved to 0.50"), "{}", record.table());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The runners: they let time pass between a generator's steps, real or simulated.
 
 use nearside_clock::{Clock, Nanos, SimClock};
-use nearside_dma::cpu::{CpuTimes, thread_times};
+use nearside_dma::cpu::{cpu_clock_resolution_ns, thread_cpu_ns};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Engine, EngineCost};
@@ -32,16 +32,17 @@ impl Default for Pace {
 /// CPU time that a run took, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// User mode, spinning and running a device taken off.
-    pub user_ns: u64,
-    /// The kernel.
-    pub system_ns: u64,
+    /// Software, the kernel's part included: all that is none of the others. (The scheduler's clock does not
+    /// tell user from system time.)
+    pub software_ns: u64,
     /// Spinning for completions while operations were in flight.
     pub spin_ns: u64,
     /// Spinning until the next operation was due, with none in flight: the generator's own waiting.
     pub idle_ns: u64,
     /// Running a device on the generator's thread.
     pub device_ns: u64,
+    /// What the scheduler's clock tells apart.
+    pub resolution_ns: u64,
 }
 
 /// A run in real time.
@@ -88,7 +89,7 @@ pub fn watched<E: Engine + ?Sized>(
 ) -> Result<Ran, PlanError> {
     let mut stalls = StallLog::new(pace.stall_ns);
     let taken = Taken::now();
-    let (times, cost) = (thread_times().unwrap_or_default(), engine.cost());
+    let (cpu_ns, cost) = (thread_cpu_ns().unwrap_or(0), engine.cost());
     let began = clock.now();
     let mut generator = Generator::new(plan, engine.depth(), began)?;
     let (mut operations, mut spin_ns, mut idle_ns) = (0, 0, 0);
@@ -132,8 +133,8 @@ pub fn watched<E: Engine + ?Sized>(
             }
         }
     }
-    let own = thread_times().unwrap_or_default().since(times);
-    let cpu = split(own, cost, engine.cost(), spin_ns, idle_ns);
+    let own_ns = thread_cpu_ns().unwrap_or(0).saturating_sub(cpu_ns);
+    let cpu = split(own_ns, cost, engine.cost(), spin_ns, idle_ns);
     let Taken { scheduler_wait_ns, stolen_ns } = Taken::now().since(taken);
     Ok(Ran { outcome: generator.outcome(), cpu, stalls, operations, scheduler_wait_ns, stolen_ns })
 }
@@ -142,19 +143,14 @@ pub fn watched<E: Engine + ?Sized>(
 const LOOK_NS: u64 = 100_000_000;
 
 /// CPU time by what it was for. What the loop and the engine spun, and the device's time,
-/// were user time of the thread.
-fn split(own: CpuTimes, before: EngineCost, after: EngineCost, spin_ns: u64, idle_ns: u64) -> Cpu {
-    let threads = after.threads.since(before.threads);
+/// were time of the thread.
+fn split(own_ns: u64, before: EngineCost, after: EngineCost, spin_ns: u64, idle_ns: u64) -> Cpu {
+    let threads_ns = after.threads_ns.saturating_sub(before.threads_ns);
     let spin_ns = spin_ns + (after.spin_ns - before.spin_ns);
     let device_ns = after.device_ns - before.device_ns;
     let other = spin_ns + idle_ns + device_ns;
-    Cpu {
-        user_ns: (own.user_ns + threads.user_ns).saturating_sub(other),
-        system_ns: own.system_ns + threads.system_ns,
-        spin_ns,
-        idle_ns,
-        device_ns,
-    }
+    let software_ns = (own_ns + threads_ns).saturating_sub(other);
+    Cpu { software_ns, spin_ns, idle_ns, device_ns, resolution_ns: cpu_clock_resolution_ns() }
 }
 
 /// Why a simulated run cannot go on.

@@ -187,16 +187,16 @@ impl StreamSummary {
 /// CPU time per operation in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuPerIo {
-    /// User mode, less the others below.
-    pub user_ns: f64,
-    /// The kernel.
-    pub system_ns: f64,
+    /// Software, the kernel's part included: all that is none of the others.
+    pub software_ns: f64,
     /// Spinning for completions.
     pub spin_ns: f64,
     /// The generator's own spinning until the next operation was due.
     pub idle_ns: f64,
     /// Running the device on the generator's thread.
     pub device_ns: f64,
+    /// What the scheduler's clock tells apart over the whole run, for each operation.
+    pub resolution_ns: f64,
 }
 
 /// What only a run in real time has.
@@ -277,11 +277,11 @@ impl Summary {
     ) -> Self {
         let per = |ns: u64| ns as f64 / ran.operations.max(1) as f64;
         let cpu = CpuPerIo {
-            user_ns: per(ran.cpu.user_ns),
-            system_ns: per(ran.cpu.system_ns),
+            software_ns: per(ran.cpu.software_ns),
             spin_ns: per(ran.cpu.spin_ns),
             idle_ns: per(ran.cpu.idle_ns),
             device_ns: per(ran.cpu.device_ns),
+            resolution_ns: per(ran.cpu.resolution_ns),
         };
         let machine = Machine {
             cpu,

@@ -108,6 +108,11 @@ impl Finding {
         Finding { figure, ..self }
     }
 
+    /// What this machine's clock or counter tells apart, in the finding's unit.
+    pub fn resolved_to(self, resolution: f64) -> Finding {
+        Finding { figure: self.figure.resolved_to(resolution), ..self }
+    }
+
     /// This machine's value, where it was measured.
     pub fn measured(&self) -> Option<f64> {
         (self.figure.runs > 0).then_some(self.figure.value)

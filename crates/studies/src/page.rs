@@ -89,7 +89,9 @@ pub(crate) fn holds(verdict: Option<bool>) -> &'static str {
 fn finding(f: &Finding) -> Vec<String> {
     let or_dash = |value: Option<f64>| value.map_or("–".to_owned(), number);
     let ratio = |value: Option<f64>| value.map_or("–".to_owned(), |r| format!("{r:.2}"));
-    let spread = |v: [f64; 2]| format!("{} to {} ({})", number(v[0]), number(v[1]), f.figure.runs);
+    let spread = |v: [f64; 2]| {
+        format!("{} to {} ({}){}", number(v[0]), number(v[1]), f.figure.runs, f.figure.resolved())
+    };
     vec![
         f.figure.name.clone(),
         f.figure.unit.clone(),

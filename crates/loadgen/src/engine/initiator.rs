@@ -101,7 +101,7 @@ impl<P: Peer, C: Clock, K: Controller> Engine for Policed<P, C, K> {
     fn cost(&self) -> EngineCost {
         let account = self.initiator.account();
         EngineCost {
-            threads: self.service.as_ref().map(Service::cpu_times).unwrap_or_default(),
+            threads_ns: self.service.as_ref().map_or(0, Service::cpu_ns),
             spin_ns: account.spin_ns,
             device_ns: account.drive_ns,
         }

@@ -10,7 +10,6 @@ pub mod uring;
 use std::time::Duration;
 
 use nearside_clock::{Clock, Nanos};
-use nearside_dma::cpu::CpuTimes;
 use serde::{Deserialize, Serialize};
 
 use crate::workload::Direction;
@@ -86,8 +85,8 @@ pub enum Next {
 /// What an engine's own contexts have cost so far, apart from the thread that calls it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineCost {
-    /// CPU times of its own threads.
-    pub threads: CpuTimes,
+    /// CPU time of its own threads in nanoseconds.
+    pub threads_ns: u64,
     /// Nanoseconds that it spun within calls (the calling thread's and its own threads').
     pub spin_ns: u64,
     /// [`Engine::device_ns`].

@@ -135,17 +135,20 @@ fn cpu(
     machine: &[(Policy, Vec<Cost>); 2],
 ) -> Result<(), Failure> {
     let size = if bytes == 512 { "512 B" } else { "4 KiB" };
-    let cost = |at: usize| machine[at].1.iter().map(|c| c.cpu_ns() / 1e3).collect::<Vec<_>>();
+    let cost = |at: usize| machine[at].1.iter().map(|c| c.cpu_ns / 1e3).collect::<Vec<_>>();
+    let resolution = machine[0].1.first().map_or(0.0, |c| c.resolution_ns / 1e3);
     let costs = Costs::fast12();
     let sync = alone(&costs, Policy::Polled, bytes, bus.medium())?;
     let spent = Finding::new(format!("CPU time of a synchronous read, {size}"), "us")
         .model(sync.time().total_ns() as f64 / 1e3 / sync.ended() as f64)
-        .machine(&cost(0));
+        .machine(&cost(0))
+        .resolved_to(resolution);
     let spent = run.finding(if bytes == 4096 { spent.paper(4.38, "3.3") } else { spent });
     let software = with_second(&costs, bytes, bus.medium())?.software_us();
     let other = Finding::new(format!("CPU time of an asynchronous read, {size}"), "us")
         .model(software)
-        .machine(&cost(1));
+        .machine(&cost(1))
+        .resolved_to(resolution);
     let other = if bytes == 4096 { other.paper(6.3, "3.3") } else { other };
     let other = run.finding(other.beside(&spent));
     let claim =

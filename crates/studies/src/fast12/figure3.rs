@@ -265,8 +265,7 @@ pub(super) fn measure(
             })
         };
         let threads: Vec<_> = readers.into_iter().map(reader).collect();
-        // What the asynchronous contexts take is known from some sleeps ago: little beside the whole.
-        let served = || services.iter().map(|s| s.cpu_times().total_ns()).sum::<u64>();
+        let served = || services.iter().map(|s| s.cpu_ns()).sum::<u64>();
         start.wait();
         let woken = || services.iter().map(|s| s.counts().wakes).sum::<u64>();
         let (from, before, wakes) = (clock.now(), served(), woken());

@@ -103,9 +103,9 @@ impl Caller {
         Ok(())
     }
 
-    /// CPU time of the asynchronous context, as of some sleeps ago, in nanoseconds.
+    /// CPU time of the asynchronous context, in nanoseconds.
     pub fn served_ns(&self) -> u64 {
-        self.service.cpu_times().total_ns()
+        self.service.cpu_ns()
     }
 
     /// Gives its queue pairs back.
