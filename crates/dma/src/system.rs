@@ -1,6 +1,7 @@
 //! What a program that stays needs of the system beyond the standard library: termination signals,
 //! unmounting, and who is at the other end of a socket.
 
+use std::cell::Cell;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
@@ -139,10 +140,15 @@ pub fn serve_writeback() -> bool {
 }
 
 /// Lets this thread's timed sleeps end when asked (PR_SET_TIMERSLACK): by default the kernel may add 50 us to
-/// each.
-pub fn sharp_sleeps() -> bool {
-    // SAFETY: no memory is involved.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) == 0 }
+/// each. Asks the kernel once for each thread.
+pub fn sharp_sleeps() {
+    thread_local! {
+        static ASKED: Cell<bool> = const { Cell::new(false) };
+    }
+    if !ASKED.replace(true) {
+        // SAFETY: no memory is involved. Where it is refused, sleeps are as long as they were.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
+    }
 }
 
 #[cfg(test)]
@@ -155,5 +161,20 @@ mod tests {
         let peer = peer(&one).unwrap();
         assert_eq!((peer.uid, peer.gid), effective_ids());
         assert!(unmount(Path::new("/nonexistent"), false).is_err());
+    }
+
+    #[test]
+    fn sleeps_are_sharp_where_asked_for_and_only_there() {
+        // SAFETY: no memory is involved.
+        let slack = || unsafe { libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0) };
+        let before = slack();
+        std::thread::spawn(move || {
+            assert_eq!(slack(), before);
+            sharp_sleeps();
+            assert_eq!(slack(), 1);
+        })
+        .join()
+        .unwrap();
+        assert_eq!(slack(), before);
     }
 }

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use nearside_clock::{Clock, Nanos};
 use nearside_dma::WaitKind;
+use nearside_dma::system::sharp_sleeps;
 
 use crate::policy::{Expectation, FOREVER, History, Path, Plan, Policy, Slept};
 use crate::service::{LOOK, Mailbox};
@@ -544,6 +545,8 @@ impl<P: Peer, C: Clock, K: Controller> Initiator<P, C, K> {
         let mut now = begin;
         let asleep = plan.sleep_ns.saturating_sub(now.since(submitted)).min(until.at.since(now));
         if asleep > 0 && self.queue.outstanding() == 1 && self.host.peer.pump(now) == Turn::Elsewhere {
+            // With the slack that a thread has by default, no sleep of tens of microseconds pays.
+            sharp_sleeps();
             std::thread::sleep(Duration::from_nanos(asleep));
             now = self.host.clock.now();
             let took_ns = now.since(begin);

@@ -9,7 +9,9 @@
 //! little for steady devices and too much for unsteady ones.) Three zones follow from the mean `m` and from
 //! what a sleep costs here (`wake_ns`, learned):
 //!
-//! - `m` up to twice a wake-up: **spin at once**. Sleeping would end after the completion.
+//! - `m` up to twice a wake-up: **spin at once**. Sleeping would end after the completion. But what a
+//!   wake-up costs is learned by sleeping only: one command in [`EXPLORE`] sleeps a little, so that a first
+//!   guess that is too long, or a time at which cores were busy, does not keep it spinning for ever.
 //! - up to twenty wake-ups: **sleep, then poll**. It sleeps `m` less two deviations, less the
 //!   expected oversleep, times a factor that adapts by the outcome alone, as in PAS, the sleeping
 //!   part of DPAS (FAST'26): woke after the completion, and the factor shrinks by a fifth; woke
@@ -85,6 +87,10 @@ pub const FOREVER: u64 = u64::MAX;
 const STALE_NS: u64 = 1_000_000_000;
 /// Sleeps shorter than this are not worth their two context switches.
 const MIN_SLEEP_NS: u64 = 5_000;
+/// One command in so many sleeps where the others spin, if it is expected to take [`WORTH_NS`] at least.
+const EXPLORE: u64 = 256;
+/// Less than this is spun everywhere: no machine wakes a thread up in half of it.
+const WORTH_NS: u64 = 10_000;
 /// Size buckets: 512 B and less, then each power of two, to 1 MiB and more.
 pub const SIZES: usize = 12;
 
@@ -241,7 +247,8 @@ impl History {
         };
         let budget = mean.saturating_mul(4).max(self.wake_ns);
         if mean <= self.wake_ns.saturating_mul(2) {
-            return spin(0, budget);
+            let explores = mean >= WORTH_NS && self.bucket(kind, bytes).samples % EXPLORE == EXPLORE - 1;
+            return spin(if explores { mean / 4 } else { 0 }, budget);
         }
         if mean > self.wake_ns.saturating_mul(20) {
             return Plan { path: Path::Asynchronous, sleep_ns: 0, spin_budget_ns: 0 };
@@ -335,6 +342,43 @@ mod tests {
             );
         }
         assert!(sleep(&history) > shorter);
+    }
+
+    #[test]
+    fn a_wake_up_that_was_taken_for_costly_is_tried_again() {
+        // Commands of 50 us, a first guess of 30 us for a wake-up that takes 8: it would spin for ever.
+        let mut history = History::new(30_000);
+        let mut slept = 0;
+        for _ in 0..20_000 {
+            let now = after(&mut history, Kind::Read, 4096, &[50_000]);
+            let plan = history.decide(Policy::Hybrid, Kind::Read, 4096, now);
+            if plan.sleep_ns > 0 {
+                slept += 1;
+                let took_ns = plan.sleep_ns + 8_000;
+                let late = took_ns > 50_000;
+                history.slept(Kind::Read, 4096, Slept { asked_ns: plan.sleep_ns, took_ns, late });
+            }
+        }
+        assert!(slept > 15_000 && history.wake_ns() < 10_000, "{slept} slept, {} ns", history.wake_ns());
+        // Where it is costly indeed, nearly all go on spinning.
+        let mut history = History::new(30_000);
+        let mut slept = 0;
+        for _ in 0..20_000 {
+            let now = after(&mut history, Kind::Read, 4096, &[50_000]);
+            let plan = history.decide(Policy::Hybrid, Kind::Read, 4096, now);
+            if plan.sleep_ns > 0 {
+                slept += 1;
+                let took_ns = plan.sleep_ns + 60_000;
+                history.slept(Kind::Read, 4096, Slept { asked_ns: plan.sleep_ns, took_ns, late: true });
+            }
+        }
+        assert!((1..=20_000 / EXPLORE).contains(&slept), "{slept}");
+        // Nor is it tried with what takes a few microseconds only.
+        let mut history = History::new(30_000);
+        for _ in 0..1_000 {
+            let now = after(&mut history, Kind::Read, 512, &[3_000]);
+            assert_eq!(history.decide(Policy::Hybrid, Kind::Read, 512, now).sleep_ns, 0);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! time, CPU per I/O; and the tables behind them.
 
 use nearside_loadgen::Summary;
-use nearside_loadgen::summary::Times;
+use nearside_loadgen::summary::{Point as Percentile, Times};
 use nearside_loadgen::sweep::KNEE;
 
 use crate::curve::{Curve, Point};
@@ -311,7 +311,7 @@ fn intervals(page: &mut Page, curve: &Curve) {
                 Cell::from(point.load()),
                 cell(format!("p{}", p.percent), p.few),
                 cell(show_time(p.ns as f64), p.few),
-                cell(interval(p.low_ns, p.high_ns), p.few),
+                cell(interval(p), p.few),
                 cell(p.beyond.to_string(), p.few),
             ]);
         }
@@ -322,10 +322,12 @@ fn intervals(page: &mut Page, curve: &Curve) {
     page.table(&format!("{}: what the percentiles rest on", curve.name), &head, &rows);
 }
 
-/// From where to where; an end that the samples do not bound is left open.
-pub(crate) fn interval(low_ns: u64, high_ns: Option<u64>) -> String {
-    let high = high_ns.map_or("…".to_owned(), |ns| show_time(ns as f64));
-    format!("{} to {high}", show_time(low_ns as f64))
+/// From where to where; words where the samples do not bound it.
+pub(crate) fn interval(point: &Percentile) -> String {
+    match (point.low_ns, point.high_ns) {
+        (Some(low), Some(high)) => format!("{} to {}", show_time(low as f64), show_time(high as f64)),
+        _ => "too short a run".to_owned(),
+    }
 }
 
 /// What the machine took, beside the tail.

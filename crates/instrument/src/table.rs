@@ -62,7 +62,7 @@ pub fn run(point: &Point) -> String {
             rows.push(vec![
                 format!("p{}", p.percent),
                 marked(show_time(p.ns as f64), p.few),
-                interval(p.low_ns, p.high_ns),
+                interval(p),
                 p.beyond.to_string(),
             ]);
         }

@@ -237,7 +237,8 @@ impl Generator {
             }
             let outcome = &mut self.streams[flight.stream as usize].outcome;
             outcome.unanswered += 1;
-            tally(outcome, flight.io.direction).response.record(now.since(flight.due));
+            let at_ns = flight.due.since(self.from);
+            tally(outcome, flight.io.direction).respond(at_ns, now.since(flight.due));
         }
         self.stopping = true;
         Wake::Over
@@ -351,7 +352,7 @@ impl Generator {
         }
         outcome.slices[slice].record(response);
         let tally = tally(outcome, flight.io.direction);
-        tally.response.record(response);
+        tally.respond(flight.due.since(self.from), response);
         tally.service.record(done.at.since(flight.submitted));
         tally.bytes += u64::from(flight.io.len);
     }
@@ -372,7 +373,7 @@ impl Generator {
             if due >= self.from {
                 stream.outcome.offered += 1;
                 stream.outcome.unsent += 1;
-                tally(&mut stream.outcome, direction).response.record(now.since(due));
+                tally(&mut stream.outcome, direction).respond(due.since(self.from), now.since(due));
             }
         }
     }

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 
 /// Longest time kept apart, in nanoseconds: longer ones count as this.
-const LONGEST_NS: u64 = 100_000_000_000;
+pub(crate) const LONGEST_NS: u64 = 100_000_000_000;
 
 /// The percentiles that reports show (Proc. IEEE 2017 shows response times to the fifth nine).
 pub const PERCENTILES: [f64; 7] = [50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 100.0];

@@ -1,10 +1,12 @@
 //! Confidence intervals of percentiles, free of any assumption on the distribution.
 //!
-//! Of `n` independent samples the number beyond the true percentile `p` is binomial with `n` and
-//! `1 - p`, whatever is measured. The interval between two order statistics therefore covers the
-//! true percentile with a chance that the binomial gives (e.g. Hahn and Meeker, "Statistical
-//! Intervals", 5.2). Response times under load are not independent: what waits behind one stall is
-//! slow together, and the true interval is then wider.
+//! Of `n` independent samples the number beyond the true percentile `p` is binomial with `n` and `1 - p`,
+//! whatever is measured. The interval between two order statistics therefore covers the true percentile
+//! with a chance that the binomial gives (e.g. Hahn and Meeker, "Statistical Intervals", 5.2). Response
+//! times under load are not independent: [`batches`](crate::batches) finds how many independent ones say as
+//! much as those that there are.
+
+use crate::Latency;
 
 /// The level of every interval here, in per cent.
 pub const LEVEL: f64 = 95.0;
@@ -15,10 +17,24 @@ const EXACT: f64 = 4_000.0;
 /// The normal distribution's quantile at 1 - [`TAIL`].
 const Z: f64 = 1.959_964;
 
+/// From where to where the true percentile may lie, in nanoseconds, if the samples say as much as
+/// `independent` ones; `None` where these do not bound it.
+#[must_use]
+pub fn of(latency: &Latency, percent: f64, independent: u64) -> Option<(u64, u64)> {
+    let (least, most) = beyond(independent, percent);
+    let count = latency.count();
+    // By parts of the samples: there are more of them than independent ones.
+    let rank = |beyond: u64| (1.0 - beyond as f64 / independent as f64) * count as f64;
+    // The histogram tells a bucket's highest value; the interval takes its buckets whole.
+    let low = latency.histogram().lowest_equivalent(latency.rank((rank(most).floor() as u64).max(1)));
+    let high = latency.rank((rank(least) + 1.0).ceil() as u64);
+    (least > 0 && most < independent).then_some((low, high))
+}
+
 /// The least and the greatest number of samples beyond the true percentile that the level allows;
 /// `percent` from 0 to 100.
 #[must_use]
-pub fn beyond(samples: u64, percent: f64) -> (u64, u64) {
+fn beyond(samples: u64, percent: f64) -> (u64, u64) {
     let q = (1.0 - percent / 100.0).clamp(0.0, 1.0);
     let (n, mean) = (samples as f64, samples as f64 * q);
     let variance = mean * (1.0 - q);

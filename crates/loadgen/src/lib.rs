@@ -14,6 +14,7 @@
 //! the date comes from the caller as well.
 
 mod arrivals;
+pub mod batches;
 pub mod cost;
 pub mod engine;
 pub mod fio_job;

@@ -4,6 +4,7 @@ use nearside_clock::Nanos;
 
 use crate::Latency;
 use crate::arrivals::Arrivals;
+use crate::batches::Batches;
 use crate::engine::Failure;
 
 /// Times of the operations of one stream in one direction.
@@ -11,6 +12,8 @@ use crate::engine::Failure;
 pub struct Tally {
     /// From when each was due: what a user waits.
     pub response: Latency,
+    /// The same by when each was due, from the window's begin: what their percentiles are worth.
+    pub batches: Batches,
     /// From when each was submitted: what the device takes.
     pub service: Latency,
     /// Bytes moved.
@@ -18,9 +21,17 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Adds a response time of an operation that was due `at_ns` from the window's begin.
+    #[inline]
+    pub fn respond(&mut self, at_ns: u64, ns: u64) {
+        self.response.record(ns);
+        self.batches.record(at_ns, ns);
+    }
+
     /// Adds another's.
     pub fn merge(&mut self, other: &Tally) {
         self.response.merge(&other.response);
+        self.batches.merge(&other.batches);
         self.service.merge(&other.service);
         self.bytes += other.bytes;
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::arrivals::Arrivals;
+use crate::batches::Batches;
 use crate::cost::GeneratorCost;
 use crate::engine::Failure;
 use crate::interval;
@@ -24,11 +25,15 @@ pub struct Point {
     pub beyond: u64,
     /// Fewer than ten lie beyond: an anecdote.
     pub few: bool,
-    /// The interval that covers the true percentile at [`interval::LEVEL`], if samples are independent:
-    /// from here
-    pub low_ns: u64,
-    /// to here; `None` where there are too few samples to bound it.
+    /// The interval that covers the true percentile at [`interval::LEVEL`], from here
+    #[serde(default)]
+    pub low_ns: Option<u64>,
+    /// to here; both `None` where the run is too short to say ([`Batches::independent`]).
+    #[serde(default)]
     pub high_ns: Option<u64>,
+    /// Independent samples that would say as much: what the interval rests on.
+    #[serde(default)]
+    pub independent: Option<u64>,
 }
 
 /// A histogram's figures. Times are nanoseconds.
@@ -47,16 +52,21 @@ pub struct Times {
 }
 
 impl Times {
-    /// Of a histogram.
+    /// Of a histogram, without intervals: what it holds says nothing of how samples depend on each other.
     #[must_use]
     pub fn of(latency: &Latency) -> Self {
+        Self::with(latency, None)
+    }
+
+    /// Of a histogram and the same times in batches.
+    fn with(latency: &Latency, batches: Option<&Batches>) -> Self {
         let percents = hist::PERCENTILES.into_iter().filter(|percent| *percent < 100.0);
         Self {
             count: latency.count(),
             mean_ns: latency.mean_ns(),
             min_ns: latency.min_ns(),
             max_ns: latency.max_ns(),
-            percentiles: percents.map(|percent| Point::of(latency, percent)).collect(),
+            percentiles: percents.map(|percent| Point::of(latency, batches, percent)).collect(),
         }
     }
 
@@ -68,19 +78,18 @@ impl Times {
 }
 
 impl Point {
-    /// Of a histogram.
-    #[must_use]
-    pub fn of(latency: &Latency, percent: f64) -> Self {
-        let count = latency.count();
+    fn of(latency: &Latency, batches: Option<&Batches>, percent: f64) -> Self {
         let hist::Percentile { ns, beyond, .. } = latency.percentile(percent);
-        let (least, most) = interval::beyond(count, percent);
+        let independent = batches.and_then(|batches| batches.independent(percent, ns));
+        let interval = independent.and_then(|n| interval::of(latency, percent, n));
         Self {
             percent,
             ns,
             beyond,
             few: beyond < 10,
-            low_ns: latency.rank(count - most),
-            high_ns: (least > 0).then(|| latency.rank(count - least + 1)),
+            low_ns: interval.map(|(low, _)| low),
+            high_ns: interval.map(|(_, high)| high),
+            independent: interval.and(independent),
         }
     }
 }
@@ -101,7 +110,11 @@ impl Measured {
     /// Of a tally.
     #[must_use]
     pub fn of(tally: &Tally) -> Self {
-        Self { response: Times::of(&tally.response), service: Times::of(&tally.service), bytes: tally.bytes }
+        Self {
+            response: Times::with(&tally.response, Some(&tally.batches)),
+            service: Times::of(&tally.service),
+            bytes: tally.bytes,
+        }
     }
 }
 
@@ -310,20 +323,27 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nearside_random::scatter;
 
     #[test]
     fn percentiles_carry_their_intervals() {
         let mut latency = Latency::new();
         (1..=1000).for_each(|ns| latency.record(ns));
         let times = Times::of(&latency);
-        let median = times.at(50.0).unwrap();
-        assert_eq!((median.ns, median.beyond, median.few), (500, 500, false));
-        // 469 to 531 beyond: ranks 469 and 532.
-        assert_eq!((median.low_ns, median.high_ns), (469, Some(532)));
-        let far = times.at(99.9).unwrap();
-        assert!(far.few && far.high_ns.is_none() && far.low_ns < 1000, "{far:?}");
-        assert!(times.at(99.0).unwrap().high_ns.is_some());
+        // A histogram alone gives none.
+        assert_eq!(times.at(50.0).map(|p| (p.ns, p.beyond, p.low_ns)), Some((500, 500, None)));
+        let mut tally = Tally::default();
+        (1..=1000u64).for_each(|n| tally.respond(n * 1000, scatter(n) % 1000 + 1));
+        let response = Measured::of(&tally).response;
+        let median = response.at(50.0).unwrap();
+        let (low, high, n) = (median.low_ns.unwrap(), median.high_ns.unwrap(), median.independent.unwrap());
+        assert!(low < 480 && low > 430 && high > 520 && high < 570 && n <= 1000, "{median:?}");
+        let far = response.at(99.9).unwrap();
+        assert!(far.few && far.low_ns.is_none() && far.high_ns.is_none(), "{far:?}");
         let empty = Times::of(&Latency::new());
-        assert!(empty.count == 0 && empty.percentiles.iter().all(|p| p.few && p.high_ns.is_none()));
+        assert!(
+            empty.count == 0
+                && empty.percentiles.iter().all(|p| p.few && p.high_ns.is_none() && p.low_ns.is_none())
+        );
     }
 }
