@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
-use nearside_studies::{Paper, Setting, Size, Study, fast12, page, table};
+use nearside_studies::{Paper, Record, Setting, Size, Study, fast12, page, table};
 
 use crate::failure::{Failure, Outcome, complain};
 use crate::out::Out;
@@ -19,6 +19,7 @@ Examples:
   nearside study fast12 --figure 3          # Fig. 3 only
   nearside study fast12 --figure table1     # Table 1 only
   nearside study all                        # what `make studies` runs
+  nearside study dac23 --from studies/record/amd-epyc-2c/2026-11-22-study-dac23.jsonl   # the page of a record
 
 A paper's record goes to studies/record/MACHINE/DATE-study-PAPER.jsonl (of a part, or of a fast run, below OUT/record), its page to
 OUT/PAPER.html. Paper, model and machine are three columns; a ratio stands beside each where the paper argues from one.";
@@ -39,6 +40,9 @@ pub struct StudyArgs {
     /// Seconds for each, with wider spreads
     #[arg(long)]
     fast: bool,
+    /// Make the page and the table of a record that is there; nothing is run
+    #[arg(long, value_name = "RECORD", conflicts_with_all = ["fast", "figure", "list", "record"])]
+    from: Option<PathBuf>,
     /// Print the record's lines instead of the table
     #[arg(long)]
     json: bool,
@@ -94,6 +98,20 @@ pub fn run(args: StudyArgs) -> Outcome {
         out.flush()?;
         return Ok(0);
     }
+    if let Some(from) = &args.from {
+        let [paper] = papers else {
+            return Err(Failure::Message("--from: a record is of one paper: say which".into()));
+        };
+        let said = |e: &dyn std::fmt::Display| Failure::Message(format!("{}: {e}", from.display()));
+        let lines = std::fs::read_to_string(from).map_err(|e| said(&e))?;
+        let record = Record::from_lines(&lines).map_err(|e| said(&e))?;
+        if let Some(head) = record.heads().find(|head| paper.study(&head.number).is_none()) {
+            return Err(said(&format!("{} is no study of {}", head.number, paper.name())));
+        }
+        let shown = show(&args, *paper, &record, &mut out)?;
+        complain(&format!("{}: the page is {}", paper.name(), shown.display()));
+        return Ok(0);
+    }
     for paper in papers {
         let studies: Vec<&Study> = match &args.figure {
             None => paper.studies().iter().collect(),
@@ -138,15 +156,22 @@ fn one(args: &StudyArgs, paper: Paper, studies: &[&Study], out: &mut Out) -> Res
         None => PathBuf::from("studies/record"),
     };
     let path = record.write(&root, &name).map_err(|e| stopped(&e))?;
+    let shown = show(args, paper, &record, out)?;
+    complain(&format!("{}: the record is {}, the page {}", paper.name(), path.display(), shown.display()));
+    Ok(())
+}
+
+/// Writes a record's page, and prints its table or lines; where the page is.
+fn show(args: &StudyArgs, paper: Paper, record: &Record, out: &mut Out) -> Result<PathBuf, Failure> {
+    let stopped = |e: &dyn std::fmt::Display| Failure::Message(format!("{}: {e}", paper.name()));
     let shown = args.out.join(format!("{}.html", paper.name()));
     std::fs::create_dir_all(&args.out)
-        .and_then(|()| std::fs::write(&shown, page::page(paper.title(), &record)))
+        .and_then(|()| std::fs::write(&shown, page::page(paper.title(), record)))
         .map_err(|e| stopped(&format!("{}: {e}", shown.display())))?;
     match args.json {
         true => out.write_all(record.to_lines().map_err(|e| stopped(&e))?.as_bytes())?,
-        false => out.write_all(table::table(&record).as_bytes())?,
+        false => out.write_all(table::table(record).as_bytes())?,
     }
     out.flush()?;
-    complain(&format!("{}: the record is {}, the page {}", paper.name(), path.display(), shown.display()));
-    Ok(())
+    Ok(shown)
 }

@@ -27,8 +27,24 @@ fn a_study_leaves_a_record_and_a_page() {
     let record = fs::read_dir(folder.path().join("record")).unwrap().next().unwrap().unwrap().path();
     let record = fs::read_dir(record).unwrap().next().unwrap().unwrap().path();
     assert!(record.to_str().unwrap().ends_with("study-fast12-2.jsonl"), "{record:?}");
-    assert_eq!(fs::read(record).unwrap(), ran.out);
-    assert!(fs::read_to_string(folder.path().join("fast12.html")).unwrap().contains("<svg"));
+    assert_eq!(fs::read(&record).unwrap(), ran.out);
+    let page = fs::read_to_string(folder.path().join("fast12.html")).unwrap();
+    assert!(page.contains("<svg"));
+    // The same page comes of the record alone, without a run.
+    let again = tempfile::tempdir().unwrap();
+    let record = record.to_str().unwrap();
+    let table = study(&again, &["fast12", "--from", record]).good();
+    assert!(table.contains("T_u"), "{table}");
+    assert_eq!(fs::read_to_string(again.path().join("fast12.html")).unwrap(), page);
+    assert_eq!(study(&again, &["fast12", "--from", record, "--json"]).out, ran.out);
+    for (args, says) in [
+        (["pieee17", "--from", "missing-line.jsonl"], "missing-line.jsonl"),
+        (["all", "--from", record], "say which"),
+        (["fast12", "--from", "nowhere.jsonl"], "nowhere.jsonl: No such file"),
+    ] {
+        let refused = study(&again, &args);
+        assert!(refused.code == 2 && refused.err.contains(says), "{args:?}: {}", refused.err);
+    }
 }
 
 #[test]
