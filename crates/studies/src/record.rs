@@ -271,6 +271,18 @@ mod tests {
             let cells = page.matches(&format!(">{name}</td>")).count();
             assert!(cells >= 1, "{name}: {page}");
         }
+        // The picture is the one without the bound: it is no point of the paper's line.
+        let mut unbounded = record();
+        for row in &mut unbounded.rows {
+            if let Row::Figure(finding) = row
+                && finding.figure.name == "far"
+            {
+                finding.paper = None;
+            }
+        }
+        let drawn =
+            |page: &str| page.split("<svg").nth(1).map(|rest| rest.split("</svg>").next().map(str::to_owned));
+        assert_eq!(drawn(&page), drawn(&crate::page::page("title", &unbounded)));
         // This machine's values stand where they came out.
         let mut moved = record();
         for row in &mut moved.rows {

@@ -156,7 +156,8 @@ fn crossing(run: &mut Run<'_>, model_ns: u64, found: &[(f64, f64)]) {
     );
     if most.measured().is_none() && t_b.is_some() {
         run.note(
-            "No medium here was below T_b: even with none the interrupt's waiter takes longer to wake than the switches do. So this machine              says nothing of a device time below T_b.",
+            "No medium here was below T_b: even with none the interrupt's waiter takes longer to wake than the switches do. So this machine \
+             says nothing of a device time below T_b.",
         );
     }
     if t_b.is_none() {

@@ -162,7 +162,8 @@ mod tests {
     /// A read alone on its CPU depends on the numbers that its value names, and on no others.
     #[test]
     fn values_name_what_they_depend_on() {
-        let more: [(&str, fn(&mut Costs)); 11] = [
+        type More = fn(&mut Costs);
+        let more: [(&str, More); 11] = [
             ("submit_ns", |c| c.submit_ns += 100),
             ("complete_ns", |c| c.complete_ns += 100),
             ("queue_ns", |c| c.queue_ns += 100),

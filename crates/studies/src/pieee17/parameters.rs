@@ -84,7 +84,7 @@ fn optane(model: &'static str, device: Device) -> Vec<Parameter> {
 const P3700_SHEET: &str = "Intel 330566, CH29AE41AB0, AnandTech's review";
 
 fn of_p3700() -> [Entry<'static>; 6] {
-    // Together they decide these; none of the paper's other numbers was looked at.
+    // Together they decide these.
     const DECIDE: &[crate::finding::Stated] = &[NAND_128, NAND_FAR, OVER_NAND[0], OPTANE[0]];
     [
         (
