@@ -170,7 +170,7 @@ pub enum Kind {
     Given,
     /// The model was fitted to it.
     Fitted,
-    /// Sums and products of numbers that are the paper's, or were fitted to others of its values.
+    /// Sums and products of numbers that went in, some of them a paper's or fitted to others of its.
     Arithmetic,
     /// None of these.
     Predicted,
@@ -235,8 +235,7 @@ pub fn kind(finding: &Finding, table: &Table<'_>) -> Option<Kind> {
     if parameters.iter().any(|p| rests(&p)) {
         return Some(Kind::Fitted);
     }
-    let given = |p: &&Parameter| !matches!(p.source, Source::DataSheet | Source::Measured);
-    let sums = basis.relation == Relation::Arithmetic && parameters.iter().all(given);
+    let sums = basis.relation == Relation::Arithmetic && parameters.iter().any(|p| !p.cells.is_empty());
     Some(if sums { Kind::Arithmetic } else { Kind::Predicted })
 }
 
@@ -293,7 +292,8 @@ mod tests {
         assert_eq!(of(Some(B), Simulated, &["m.b"]), Some(Kind::Fitted));
         assert_eq!(of(Some(B), Arithmetic, &["m.a", "m.c"]), Some(Kind::Arithmetic));
         assert_eq!(of(Some(B), Simulated, &["m.a"]), Some(Kind::Predicted));
-        assert_eq!(of(Some(B), Arithmetic, &["m.a", "m.d"]), Some(Kind::Predicted));
+        assert_eq!(of(Some(B), Arithmetic, &["m.a", "m.d"]), Some(Kind::Arithmetic));
+        assert_eq!(of(Some(B), Arithmetic, &["m.c", "m.d"]), Some(Kind::Predicted), "nothing of the paper's");
         assert_eq!(
             of(Some(A), Arithmetic, &["m.b"]),
             Some(Kind::Arithmetic),
