@@ -1,19 +1,129 @@
-//! What a study finds: values, claims, pictures and remarks. Each is a line of the record.
+//! What a study finds: values, pictures and remarks, and what the paper states of them. Each is a line of the
+//! record.
 
 use nearside_instrument::report::Axis;
 use nearside_loadgen::record::Figure;
 use serde::{Deserialize, Serialize};
 
-/// A value that the paper's text states.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+use crate::claim::Quantity;
+use crate::source::{Basis, Relation};
+
+/// What the paper's text says of a value: the number itself, or a bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Says {
+    /// It is that.
+    #[default]
+    Equal,
+    /// It is about that.
+    About,
+    /// It is less.
+    Below,
+    /// It is more.
+    Above,
+}
+
+impl Says {
+    /// Whether it is a bound, which is no value that one could be so many percent off.
+    pub fn is_bound(self) -> bool {
+        matches!(self, Says::Below | Says::Above)
+    }
+
+    fn is_equal(&self) -> bool {
+        *self == Says::Equal
+    }
+}
+
+/// A number that a paper's text, table or caption states: one place for each, which studies, parameters and
+/// claims refer to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stated {
+    /// Where it stands, a colon, and what it is of: no other of the three papers is called so.
+    pub cell: &'static str,
+    /// The number; the least, where it is a range.
+    pub value: f64,
+    /// The greatest.
+    pub to: Option<f64>,
+    /// What the text says of it.
+    pub says: Says,
+}
+
+impl Stated {
+    const fn new(cell: &'static str, value: f64, to: Option<f64>, says: Says) -> Stated {
+        Stated { cell, value, to, says }
+    }
+
+    /// The number itself.
+    pub const fn equal(cell: &'static str, value: f64) -> Stated {
+        Stated::new(cell, value, None, Says::Equal)
+    }
+
+    /// From one number to another.
+    pub const fn range(cell: &'static str, from: f64, to: f64) -> Stated {
+        Stated::new(cell, from, Some(to), Says::Equal)
+    }
+
+    /// About so much.
+    pub const fn about(cell: &'static str, value: f64) -> Stated {
+        Stated::new(cell, value, None, Says::About)
+    }
+
+    /// Less.
+    pub const fn below(cell: &'static str, value: f64) -> Stated {
+        Stated::new(cell, value, None, Says::Below)
+    }
+
+    /// More.
+    pub const fn above(cell: &'static str, value: f64) -> Stated {
+        Stated::new(cell, value, None, Says::Above)
+    }
+}
+
+/// What the paper states of a value, as a record has it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Published {
     /// The value; the least, where it states a range.
     pub value: f64,
     /// The greatest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<f64>,
+    /// What the text says of it.
+    #[serde(default, skip_serializing_if = "Says::is_equal")]
+    pub says: Says,
     /// Where it stands: a section, a table, a caption.
     pub section: String,
+    /// The whole name of the cell.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cell: String,
+}
+
+impl From<&Stated> for Published {
+    fn from(stated: &Stated) -> Published {
+        // "FAST'12 3.4: the prototype's limit": the paper is the page's.
+        let place = stated.cell.split(':').next().unwrap_or_default();
+        let section = place.split_once(' ').map_or(place, |(_, section)| section).to_owned();
+        let Stated { cell, value, to, says } = *stated;
+        Published { value, to, says, section, cell: cell.to_owned() }
+    }
+}
+
+impl Published {
+    /// Whether it is one number, which others may be compared with.
+    pub fn is_number(&self) -> bool {
+        self.to.is_none() && !self.says.is_bound()
+    }
+}
+
+/// What a value would be by other numbers of the same paper: computed here, and not in its text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reckoned {
+    /// The value.
+    pub value: f64,
+    /// What the text says of the numbers that it is made of.
+    #[serde(default, skip_serializing_if = "Says::is_equal")]
+    pub says: Says,
+    /// Of which cells.
+    pub cells: Vec<String>,
 }
 
 /// Where a finding stands in a picture.
@@ -65,10 +175,16 @@ pub struct Finding {
     /// The paper's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<Published>,
+    /// By other numbers of the paper.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reckoned: Option<Reckoned>,
     /// The model's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<f64>,
-    /// The paper's over what it stands beside, or as its text states the ratio.
+    /// From what the model's value was computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+    /// The paper's over what it stands beside: computed, of two of its numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper_ratio: Option<f64>,
     /// The model's.
@@ -85,16 +201,22 @@ impl Finding {
         Finding { figure: Figure::of(&name.into(), unit, &[]), ..Finding::default() }
     }
 
-    /// What the paper states, and where.
-    pub fn paper(self, value: f64, section: &str) -> Finding {
-        let section = section.to_owned();
-        Finding { paper: Some(Published { value, to: None, section }), ..self }
+    /// What the paper states.
+    pub fn paper(self, stated: &Stated) -> Finding {
+        Finding { paper: Some(stated.into()), ..self }
     }
 
-    /// A range that the paper states.
-    pub fn paper_range(self, [value, to]: [f64; 2], section: &str) -> Finding {
-        let section = section.to_owned();
-        Finding { paper: Some(Published { value, to: Some(to), section }), ..self }
+    /// What other numbers of the paper come to.
+    pub fn reckoned(self, value: f64, cells: &[Stated]) -> Finding {
+        let says = cells.iter().map(|stated| stated.says).find(|says| says.is_bound()).unwrap_or_default();
+        let cells = cells.iter().map(|stated| stated.cell.to_owned()).collect();
+        Finding { reckoned: Some(Reckoned { value, says, cells }), ..self }
+    }
+
+    /// From which parameters the model's value is computed, and how: `model.name`, or all of a `model`.
+    pub fn from(self, relation: Relation, parameters: &[&str]) -> Finding {
+        let parameters = parameters.iter().map(|name| (*name).to_owned()).collect();
+        Finding { basis: Some(Basis { relation, parameters }), ..self }
     }
 
     /// What the model says.
@@ -121,12 +243,17 @@ impl Finding {
     /// Puts it beside another: the ratios of all columns that both have. Comes after the values.
     pub fn beside(mut self, other: &Finding) -> Finding {
         let ratio = |own: Option<f64>, other: Option<f64>| Some(own? / other.filter(|v| *v != 0.0)?);
-        let single = |f: &Finding| f.paper.as_ref().filter(|p| p.to.is_none()).map(|p| p.value);
+        let single = |f: &Finding| f.paper.as_ref().filter(|p| p.is_number()).map(|p| p.value);
         self.paper_ratio = ratio(single(&self), single(other));
         self.model_ratio = ratio(self.model, other.model);
         self.figure.ratio = ratio(self.measured(), other.measured());
         self.figure.beside = Some(other.figure.name.clone());
         self
+    }
+
+    /// It over what it stands beside, for a claim.
+    pub fn ratio(&self) -> Quantity {
+        Quantity::from(self).over(Quantity::named(self.figure.beside.clone().unwrap_or_default()))
     }
 
     /// Its place in a picture.
@@ -143,52 +270,6 @@ impl Finding {
             point.machine_at = Some(x);
         }
         self
-    }
-}
-
-/// A statement of the paper, checked.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Claim {
-    /// The study's number.
-    pub study: String,
-    /// The statement.
-    pub text: String,
-    /// Where the paper states it.
-    pub section: String,
-    /// Whether it holds on the model; `None` where that says nothing about it.
-    pub model: Option<bool>,
-    /// Whether it holds on this machine.
-    pub machine: Option<bool>,
-    /// The numbers that decided.
-    pub because: String,
-}
-
-impl Claim {
-    /// A statement and where the paper makes it.
-    pub fn new(text: &str, section: &str) -> Claim {
-        Claim {
-            study: String::new(),
-            text: text.to_owned(),
-            section: section.to_owned(),
-            model: None,
-            machine: None,
-            because: String::new(),
-        }
-    }
-
-    /// Whether it holds on the model.
-    pub fn model(self, holds: bool) -> Claim {
-        Claim { model: Some(holds), ..self }
-    }
-
-    /// Whether it holds on this machine.
-    pub fn machine(self, holds: bool) -> Claim {
-        Claim { machine: Some(holds), ..self }
-    }
-
-    /// The numbers that decided.
-    pub fn because(self, because: impl Into<String>) -> Claim {
-        Claim { because: because.into(), ..self }
     }
 }
 

@@ -2,25 +2,31 @@
 //! simulated time and this machine's in real time.
 //!
 //! A [`Study`] is a plain function that is given a [`Run`] and tells it what it finds ([`finding`]): values,
-//! claims, pictures, remarks. What it told is a [`Record`], JSON lines in the format of `make bench`; the
-//! page ([`page`]) and the table ([`table`]) are made from those lines and from nothing else. What a paper's
-//! text does not state is left out: most of its figures are pictures.
+//! pictures, remarks, and claims ([`claim`]), which say what of the values decides and carry no verdict. What
+//! the papers state and what the models' numbers rest on are data ([`source`]), one list for each paper; what
+//! a model's agreement is worth follows from them. What it told is a [`Record`], JSON lines in the format of
+//! `make bench`; the page ([`page`]) and the table ([`table`]) are made from those lines and from nothing
+//! else. What a paper's text does not state is left out: most of its figures are pictures.
 
-pub mod criteria;
+pub mod claim;
 pub mod dac23;
 pub mod fast12;
 pub mod finding;
+mod flash;
 pub mod page;
 pub mod pieee17;
 pub mod record;
 mod run;
+pub mod source;
 pub mod table;
 
-pub use finding::{Chart, Claim, Finding, Scale};
+pub use claim::{Bound, Claim, Column, Quantity};
+pub use finding::{Chart, Finding, Scale, Stated};
 use nearside_dma::cpu;
 pub use nearside_instrument::Failure;
 pub use record::Record;
 pub use run::{Run, Setting, Size};
+pub use source::{Kind, Parameter, Relation};
 
 /// One of the three papers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +72,15 @@ impl Paper {
         }
     }
 
+    /// The numbers of its studies' models, with where each comes from.
+    pub fn parameters(self) -> Vec<Parameter> {
+        match self {
+            Paper::Fast12 => fast12::parameters::all(),
+            Paper::Pieee17 => pieee17::parameters::all(),
+            Paper::Dac23 => dac23::parameters::all(),
+        }
+    }
+
     /// The study of that number: `3`, `fig3`, `Fig. 3`; `table1`; `3.4` for a section.
     pub fn study(self, number: &str) -> Option<&'static Study> {
         let wanted = plain(number);
@@ -107,7 +122,30 @@ pub fn run(studies: &[&Study], setting: &Setting<'_>, unix_seconds: u64) -> Resu
         ran.map_err(|e| format!("{}: {e}", study.number))?;
         record.rows.extend(run.into_rows());
     }
+    let all: Vec<Parameter> = Paper::ALL.into_iter().flat_map(Paper::parameters).collect();
+    let used = used(&record, &all)?;
+    record.rows.extend(used.into_iter().map(record::Row::Parameter));
     Ok(record)
+}
+
+/// The parameters that the record's values rest on.
+///
+/// # Errors
+/// A model's value that names none, or one that is in no list: nobody could say what it is worth.
+fn used(record: &Record, all: &[Parameter]) -> Result<Vec<Parameter>, Failure> {
+    let table = source::by_name(all);
+    let mut names = std::collections::BTreeSet::new();
+    for head in record.heads() {
+        for finding in record.findings(&head.number).filter(|f| f.model.is_some()) {
+            let named = finding.basis.as_ref().map(|basis| basis.resolve(&table)).unwrap_or_default();
+            if named.is_empty() {
+                let (study, name) = (&head.number, &finding.figure.name);
+                return Err(format!("{study}: {name}: no known parameters of the model's value").into());
+            }
+            names.extend(named.iter().map(|p| (&*p.model, &*p.name)));
+        }
+    }
+    Ok(all.iter().filter(|p| names.contains(&(&*p.model, &*p.name))).cloned().collect())
 }
 
 #[cfg(test)]
@@ -126,6 +164,36 @@ mod tests {
             Setting { size: Size::Small, say: &|_| (), helper: &|| std::process::Command::new("true") };
         super::run(&[&study], &setting, 0).unwrap();
         assert_eq!(cpu::allowed_cores().unwrap(), before);
+    }
+
+    #[test]
+    fn a_value_that_rests_on_nothing_is_refused() {
+        fn tells(run: &mut Run<'_>) -> Result<(), Failure> {
+            run.finding(Finding::new("value", "").model(1.0));
+            Ok(())
+        }
+        fn misnames(run: &mut Run<'_>) -> Result<(), Failure> {
+            run.finding(Finding::new("value", "").model(1.0).from(Relation::Arithmetic, &["nobody"]));
+            Ok(())
+        }
+        let setting =
+            Setting { size: Size::Small, say: &|_| (), helper: &|| std::process::Command::new("true") };
+        for run in [tells, misnames] {
+            let study = Study { number: "Fig. 0", title: "tells", section: "0", run };
+            let refused = super::run(&[&study], &setting, 0).unwrap_err().to_string();
+            assert_eq!(refused, "Fig. 0: value: no known parameters of the model's value");
+        }
+    }
+
+    #[test]
+    fn parameters_and_cells_have_names_of_their_own() {
+        let all: Vec<Parameter> = Paper::ALL.into_iter().flat_map(Paper::parameters).collect();
+        assert_eq!(source::by_name(&all).len(), all.len(), "a name is there twice");
+        for p in &all {
+            let rests = matches!(p.source, source::Source::Paper | source::Source::Fitted);
+            assert!(!rests || !p.cells.is_empty(), "{}.{} names no cell", p.model, p.name);
+            assert!(!p.how.is_empty(), "{}.{} does not say how", p.model, p.name);
+        }
     }
 
     #[test]

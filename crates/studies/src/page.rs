@@ -1,10 +1,14 @@
 //! The page of a record: for each study its claims, its pictures, its remarks and every number.
 
-use nearside_instrument::report::{Bar, Line, Page};
+use std::collections::BTreeMap;
+
+use nearside_instrument::report::{Bar, Cell, Line, Page};
 use nearside_loadgen::record::number;
 
-use crate::finding::{Chart, Claim, Drawn, Finding, Place, Published};
+use crate::claim::{Claim, Column};
+use crate::finding::{Chart, Drawn, Finding, Place, Published, Reckoned, Says};
 use crate::record::{Head, Record};
+use crate::source::{Kind, Parameter, Table, kind};
 use crate::table::percent;
 
 /// Makes it.
@@ -15,6 +19,7 @@ pub fn page(title: &str, record: &Record) -> String {
     for head in record.heads() {
         study(&mut page, record, head);
     }
+    deviations(&mut page, record);
     page.heading("Where it was measured");
     let e = &record.environment;
     let rows = [
@@ -36,12 +41,17 @@ fn study(page: &mut Page, record: &Record, head: &Head) {
     page.heading(&format!("{}: {}", head.number, head.title));
     let size = if head.small { " A small run: seconds, with wide spreads." } else { "" };
     page.text(&format!("The paper's section {}.{size}", head.section));
-    let rows: Vec<Vec<String>> = record.claims(&head.number).map(claim).collect();
+    let rows: Vec<Vec<Cell>> = record.claims(&head.number).map(|c| claim(record, c)).collect();
     if !rows.is_empty() {
-        page.table("What the paper claims", &["claim", "section", "model", "this machine"], &rows);
+        let columns = ["claim", "section", "model", "the model's agreement is", "this machine"];
+        page.table("What the paper claims", &columns, &rows);
     }
-    for claim in record.claims(&head.number).filter(|c| !c.because.is_empty()) {
-        page.text(&format!("{}: {}", claim.text, claim.because));
+    let figures = record.figures(&head.number);
+    for claim in record.claims(&head.number) {
+        let decided = claim.decided(&figures);
+        if !decided.is_empty() {
+            page.text(&format!("{}: {decided}.", claim.text));
+        }
     }
     for chart in record.charts(&head.number) {
         let drawn = |f: &&Finding| f.point.as_ref().is_some_and(|p| p.chart == chart.name);
@@ -50,31 +60,98 @@ fn study(page: &mut Page, record: &Record, head: &Head) {
     for note in record.notes(&head.number) {
         page.text(note);
     }
-    let rows: Vec<Vec<String>> = record.findings(&head.number).map(finding).collect();
+    values(page, record, head);
+    parameters(page, record, head);
+}
+
+fn values(page: &mut Page, record: &Record, head: &Head) {
+    let table = record.table();
+    let rows: Vec<Vec<String>> = record.findings(&head.number).map(|f| finding(f, &table)).collect();
+    if rows.is_empty() {
+        return;
+    }
+    let columns = [
+        "what",
+        "unit",
+        "paper",
+        "by its other numbers",
+        "model",
+        "which is",
+        "this machine",
+        "spread (runs)",
+        "beside",
+        "paper",
+        "model",
+        "machine",
+    ];
+    page.table("Every value; the last three columns are ratios to what it stands beside", &columns, &rows);
+}
+
+/// What the study's model's values rest on.
+fn parameters(page: &mut Page, record: &Record, head: &Head) {
+    let table = record.table();
+    let of_study = record.findings(&head.number).filter_map(|f| f.basis.as_ref());
+    let used: Vec<String> = of_study.flat_map(|basis| basis.resolve(&table)).map(whole_name).collect();
+    let row = |p: &Parameter| {
+        let from = if p.cells.is_empty() { String::new() } else { format!(": {}", p.cells.join("; ")) };
+        vec![whole_name(p), p.value.to_string(), format!("{}{from}", p.source.name()), p.how.clone()]
+    };
+    let rows: Vec<Vec<String>> =
+        record.parameters().filter(|p| used.contains(&whole_name(p))).map(row).collect();
     if !rows.is_empty() {
-        let columns = [
-            "what",
-            "unit",
-            "paper",
-            "model",
-            "this machine",
-            "spread (runs)",
-            "beside",
-            "paper",
-            "model",
-            "machine",
-        ];
         page.table(
-            "Every value; the last three columns are ratios to what it stands beside",
-            &columns,
+            "The model's numbers, and where each comes from",
+            &["parameter", "value", "source", "how"],
             &rows,
         );
     }
 }
 
-fn claim(claim: &Claim) -> Vec<String> {
+fn whole_name(p: &Parameter) -> String {
+    format!("{}.{}", p.model, p.name)
+}
+
+/// How far the model is from the paper's numbers, by what its agreement is worth: what went in beside what
+/// came out.
+fn deviations(page: &mut Page, record: &Record) {
+    let table = record.table();
+    // A number that several studies have is one number.
+    let mut by_kind: BTreeMap<Kind, BTreeMap<&str, f64>> = BTreeMap::new();
+    for f in record.heads().flat_map(|head| record.findings(&head.number)) {
+        let number = f.paper.as_ref().filter(|p| p.is_number() && p.value != 0.0);
+        if let (Some(paper), Some(model), Some(kind)) = (number, f.model, kind(f, &table)) {
+            let off = by_kind.entry(kind).or_default().entry(&paper.cell).or_default();
+            *off = off.max((model / paper.value - 1.0).abs() * 100.0);
+        }
+    }
+    let row = |(kind, off): (&Kind, &BTreeMap<&str, f64>)| {
+        let most = off.values().copied().fold(0.0, f64::max);
+        let mean = off.values().sum::<f64>() / off.len() as f64;
+        vec![kind.name().to_owned(), off.len().to_string(), format!("{mean:.1} %"), format!("{most:.1} %")]
+    };
+    let rows: Vec<Vec<String>> = by_kind.iter().map(row).collect();
+    if !rows.is_empty() {
+        page.heading("How far the model is from the paper's numbers");
+        let columns = ["the model's value is", "numbers", "off in the mean", "at most"];
+        page.table("By what the agreement is worth; bounds and ranges are not in it", &columns, &rows);
+    }
+}
+
+fn claim(record: &Record, claim: &Claim) -> Vec<Cell> {
+    let verdict = |column| {
+        let verdict = record.verdict(claim, column);
+        let replayed = column == Column::Machine && claim.in_models_time && verdict.is_some();
+        let text = holds(verdict).to_owned() + if replayed { ", in the model's time" } else { "" };
+        if verdict == Some(false) { Cell::miss(text) } else { Cell::from(text) }
+    };
     // A line of a table is not broken: long statements are, by hand.
-    vec![claim.text.clone(), claim.section.clone(), holds(claim.model).into(), holds(claim.machine).into()]
+    vec![
+        claim.text.clone().into(),
+        claim.section.clone().into(),
+        verdict(Column::Model),
+        record.kind(claim).map_or("–", Kind::name).into(),
+        verdict(Column::Machine),
+    ]
 }
 
 /// A verdict in words.
@@ -86,7 +163,7 @@ pub(crate) fn holds(verdict: Option<bool>) -> &'static str {
     }
 }
 
-fn finding(f: &Finding) -> Vec<String> {
+fn finding(f: &Finding, table: &Table<'_>) -> Vec<String> {
     let or_dash = |value: Option<f64>| value.map_or("–".to_owned(), number);
     let ratio = |value: Option<f64>| value.map_or("–".to_owned(), |r| format!("{r:.2}"));
     let spread = |v: [f64; 2]| {
@@ -96,7 +173,9 @@ fn finding(f: &Finding) -> Vec<String> {
         f.figure.name.clone(),
         f.figure.unit.clone(),
         f.paper.as_ref().map_or("–".to_owned(), |p| format!("{} ({})", published(p), p.section)),
+        f.reckoned.as_ref().map_or("–".to_owned(), reckoned),
         or_dash(f.model) + &percent(f).map(|p| format!(" ({p})")).unwrap_or_default(),
+        kind(f, table).map_or("–", Kind::name).to_owned(),
         or_dash(f.measured()),
         f.measured().map_or("–".to_owned(), |_| spread(f.figure.spread)),
         f.figure.beside.clone().unwrap_or_default(),
@@ -106,9 +185,23 @@ fn finding(f: &Finding) -> Vec<String> {
     ]
 }
 
-/// A published value or range.
+/// What the paper says: a number, a range or a bound.
 pub(crate) fn published(p: &Published) -> String {
-    p.to.map_or(number(p.value), |to| format!("{} to {}", number(p.value), number(to)))
+    let value = p.to.map_or(number(p.value), |to| format!("{} to {}", number(p.value), number(to)));
+    format!("{}{value}", sign(p.says))
+}
+
+fn reckoned(r: &Reckoned) -> String {
+    format!("{}{} ({})", sign(r.says), number(r.value), r.cells.join("; "))
+}
+
+fn sign(says: Says) -> &'static str {
+    match says {
+        Says::Equal => "",
+        Says::About => "about ",
+        Says::Below => "< ",
+        Says::Above => "> ",
+    }
 }
 
 /// Whose value.
@@ -124,7 +217,8 @@ const SOURCES: [(Source, &str); 3] =
 
 fn value(f: &Finding, source: Source) -> Option<f64> {
     match source {
-        Source::Paper => f.paper.as_ref().map(|p| p.value),
+        // A bound or a range is no point and no bar: the caption has it.
+        Source::Paper => f.paper.as_ref().filter(|p| p.is_number()).map(|p| p.value),
         Source::Model => f.model,
         Source::Machine => f.measured(),
     }
@@ -140,7 +234,21 @@ fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     })
 }
 
+/// A picture's caption, with what the paper's text bounds in it.
+fn caption(chart: &Chart, findings: &[&Finding]) -> String {
+    let bounds: Vec<String> = findings
+        .iter()
+        .filter_map(|f| Some((f, f.paper.as_ref().filter(|p| !p.is_number())?)))
+        .map(|(f, p)| format!("{} {}", f.figure.name, published(p)))
+        .collect();
+    match bounds.is_empty() {
+        true => chart.caption.clone(),
+        false => format!("{}. The paper's text: {}", chart.caption, bounds.join("; ")),
+    }
+}
+
 fn draw(page: &mut Page, chart: &Chart, findings: &[&Finding]) {
+    let caption = caption(chart, findings);
     let points = || findings.iter().filter_map(|f| Some((*f, f.point.as_ref()?)));
     let names = distinct(points().map(|(_, p)| &*p.line));
     let places = distinct(points().map(|(_, p)| &p.at));
@@ -168,7 +276,7 @@ fn draw(page: &mut Page, chart: &Chart, findings: &[&Finding]) {
                     }
                 }
             }
-            page.lines(&chart.caption, &x.axis(), &y.axis(), &lines);
+            page.lines(&caption, &x.axis(), &y.axis(), &lines);
         }
         Drawn::Stacked { y } => {
             for (source, word) in SOURCES {
@@ -187,7 +295,7 @@ fn draw(page: &mut Page, chart: &Chart, findings: &[&Finding]) {
                     })
                     .collect();
                 if !bars.is_empty() {
-                    page.stacked_bars(&format!("{}: {word}", chart.caption), y, &names, &bars);
+                    page.stacked_bars(&format!("{caption}: {word}"), y, &names, &bars);
                 }
             }
         }
@@ -209,7 +317,7 @@ fn draw(page: &mut Page, chart: &Chart, findings: &[&Finding]) {
                 })
                 .collect();
             let words: Vec<&str> = parts.iter().map(|(word, _, _)| &**word).collect();
-            page.grouped_bars(&chart.caption, &y.axis(), &words, &bars);
+            page.grouped_bars(&caption, &y.axis(), &words, &bars);
         }
     }
 }

@@ -11,7 +11,9 @@ use nearside_loadgen::record::{Environment, save};
 use serde::{Deserialize, Serialize};
 
 use crate::Failure;
-use crate::finding::{Chart, Claim, Finding};
+use crate::claim::{Claim, Column, Figures};
+use crate::finding::{Chart, Finding};
+use crate::source::{Kind, Parameter, Table, by_name, claim_kind};
 
 /// Which study the lines that follow are of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,13 +46,15 @@ pub enum Row {
     /// A study begins.
     Study(Head),
     /// A value.
-    Figure(Finding),
+    Figure(Box<Finding>),
     /// A checked statement.
     Claim(Claim),
     /// A picture.
     Chart(Chart),
     /// A remark.
     Note(Note),
+    /// A number of a model.
+    Parameter(Parameter),
 }
 
 /// What studies found, where and when.
@@ -76,13 +80,38 @@ impl Record {
     /// The findings of a study.
     pub fn findings<'a>(&'a self, number: &'a str) -> impl Iterator<Item = &'a Finding> {
         let findings =
-            self.rows.iter().filter_map(|row| if let Row::Figure(f) = row { Some(f) } else { None });
+            self.rows.iter().filter_map(|row| if let Row::Figure(f) = row { Some(&**f) } else { None });
         findings.filter(move |f| f.study == number)
     }
 
     /// The finding of that name in any study.
     pub fn get(&self, name: &str) -> Option<&Finding> {
         self.heads().flat_map(|head| self.findings(&head.number)).find(|f| f.figure.name == name)
+    }
+
+    /// The findings of a study by name.
+    pub fn figures<'a>(&'a self, number: &'a str) -> Figures<'a> {
+        self.findings(number).map(|f| (&*f.figure.name, f)).collect()
+    }
+
+    /// Whether a claim holds in a column, by the figures of its study.
+    pub fn verdict(&self, claim: &Claim, column: Column) -> Option<bool> {
+        claim.verdict(&self.figures(&claim.study), column)
+    }
+
+    /// What the model's verdict is worth.
+    pub fn kind(&self, claim: &Claim) -> Option<Kind> {
+        claim_kind(claim, &self.figures(&claim.study), &self.table())
+    }
+
+    /// The numbers of the models that the studies used.
+    pub fn parameters(&self) -> impl Iterator<Item = &Parameter> {
+        self.rows.iter().filter_map(|row| if let Row::Parameter(p) = row { Some(p) } else { None })
+    }
+
+    /// The same by name.
+    pub fn table(&self) -> Table<'_> {
+        by_name(self.parameters())
     }
 
     /// The claims of a study.
@@ -152,30 +181,46 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Scale;
+    use crate::finding::Stated;
+    use crate::source::Parameters;
+    use crate::{Bound, Relation, Scale};
 
     fn record() -> Record {
         let study = || "Fig. 1".to_owned();
         let head = Head { number: study(), title: "t".into(), section: "3".into(), small: false };
         let chart =
             Chart { study: study(), ..Chart::lines("c", "caption", Scale::linear("x"), Scale::log("y")) };
-        let floor = Finding { study: study(), ..Finding::new("floor", "us").paper(2.0, "3").model(2.5) };
-        let finding = Finding::new("value", "us").paper(3.0, "3").model(5.0).machine(&[7.0, 8.0, 6.0]);
-        let finding =
-            Finding { study: study(), ..finding.beside(&floor).point("c", "line", 4.0).machine_at(4.5) };
-        let range = Finding { study: study(), ..Finding::new("share", "").paper_range([0.6, 0.7], "3.4") };
-        let claim = Claim { study: study(), ..Claim::new("it is so", "3").model(true).because("5 > 2") };
+        let [floor, value, share, far] = [
+            Stated::equal("P 3: floor", 2.0),
+            Stated::equal("P 3: value", 3.0),
+            Stated::range("P 3.4: share", 0.6, 0.7),
+            Stated::below("P 3.5: far", 8.0),
+        ];
+        let of = |finding: Finding| Finding { study: study(), ..finding.from(Relation::Simulated, &["m"]) };
+        let floor = of(Finding::new("floor", "us").paper(&floor).model(2.5));
+        let finding = Finding::new("value", "us").paper(&value).model(5.0).machine(&[7.0, 8.0, 6.0]);
+        let finding = of(finding.beside(&floor).point("c", "line", 4.0).machine_at(4.5));
+        let range = of(Finding::new("share", "").paper(&share));
+        let far = of(Finding::new("far", "us").paper(&far).model(9.0).point("c", "line", 5.0));
+        let far = far.reckoned(6.5, &[value]);
+        let mut claim = Claim::new("it is so", "3").both(finding.ratio(), Bound::Above(1.5)).because("5 > 2");
+        let mut miss = Claim::new("it is near", "3").model(&far, Bound::Below(8.0));
+        (claim.study, miss.study) = (study(), study());
+        let parameter = Parameters::of("m").fitted("a_ns", 4u64, &[value], "somehow").list().remove(0);
         let note = Note { study: study(), text: "a <remark>".into() };
         Record {
             environment: Environment::gather(0),
             rows: vec![
                 Row::Study(head),
                 Row::Chart(chart),
-                Row::Figure(floor),
-                Row::Figure(finding),
-                Row::Figure(range),
+                Row::Figure(Box::new(floor)),
+                Row::Figure(Box::new(finding)),
+                Row::Figure(Box::new(range)),
+                Row::Figure(Box::new(far)),
                 Row::Claim(claim),
+                Row::Claim(miss),
                 Row::Note(note),
+                Row::Parameter(parameter),
             ],
         }
     }
@@ -190,7 +235,7 @@ mod tests {
         assert_eq!(record.get("floor").unwrap().measured(), None);
         // Whoever reads figures reads these.
         let figures = nearside_loadgen::record::Record::from_lines(&lines).unwrap().figures;
-        assert_eq!(figures.iter().map(|f| &*f.name).collect::<Vec<_>>(), ["floor", "value", "share"]);
+        assert_eq!(figures.iter().map(|f| &*f.name).collect::<Vec<_>>(), ["floor", "value", "share", "far"]);
         assert_eq!((figures[1].value, figures[1].runs), (7.0, 3));
         assert!(Record::from_lines("").is_err() && Record::from_lines(&lines[1..]).is_err());
         let (_, headless) = lines.split_once('\n').unwrap();
@@ -208,6 +253,13 @@ mod tests {
             "6.00 to 8.00 (3)",
             "1.50",
             "holds",
+            // A miss stands in its claim's own row.
+            "<td>it is near</td><td class=n>3</td><td class=miss>does not hold</td><td>predicted</td>",
+            // A bound is a bound: no percentage, no point, but words below the picture.
+            "<td>&lt; 8.00 (3.5)</td><td class=n>6.50 (P 3: value)</td><td class=n>9.00</td><td>predicted</td>",
+            "caption. The paper's text: far &lt; 8.00",
+            "<td>m.a_ns</td><td class=n>4</td><td>fitted: P 3: value</td><td>somehow</td>",
+            "model: (value) over (floor) 2.00 (above 1.50). 5 &gt; 2.",
             "a &lt;remark&gt;",
             "line, paper",
             "line, model",
@@ -219,18 +271,35 @@ mod tests {
             let cells = page.matches(&format!(">{name}</td>")).count();
             assert!(cells >= 1, "{name}: {page}");
         }
+        // The picture is the one without the bound: it is no point of the paper's line.
+        let mut unbounded = record();
+        for row in &mut unbounded.rows {
+            if let Row::Figure(finding) = row
+                && finding.figure.name == "far"
+            {
+                finding.paper = None;
+            }
+        }
+        let drawn =
+            |page: &str| page.split("<svg").nth(1).map(|rest| rest.split("</svg>").next().map(str::to_owned));
+        assert_eq!(drawn(&page), drawn(&crate::page::page("title", &unbounded)));
         // This machine's values stand where they came out.
         let mut moved = record();
         for row in &mut moved.rows {
-            if let Row::Figure(Finding { point: Some(point), .. }) = row {
+            if let Row::Figure(finding) = row
+                && let Some(point) = &mut finding.point
+            {
                 point.machine_at = None;
             }
         }
         assert_ne!(crate::page::page("title", &moved), page);
         let table = crate::table::table(&record());
-        assert!(table.contains("it is so (3): model: holds [5 > 2]"), "{table}");
+        let so = "it is so (3): model: holds (fitted) [model: (value) over (floor) 2.00 (above 1.50). 5 > 2]";
+        assert!(table.contains(so), "{table}");
+        let near = "it is near (3): model: does not hold (predicted) [model: far 9.00 (below 8.00: a miss)]";
+        assert!(table.contains(near), "{table}");
         assert!(table.contains("2.50 us (+25 %)"), "{table}");
         // A line's points are left to the page.
-        assert!(table.contains("floor") && !table.contains("value"), "{table}");
+        assert!(table.contains("\n  floor") && !table.contains("\n  value"), "{table}");
     }
 }

@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use crate::Study;
-use crate::finding::{Chart, Claim, Finding};
+use crate::claim::Claim;
+use crate::finding::{Chart, Finding};
 use crate::record::{Head, Note, Row};
 
 /// How much is measured.
@@ -75,13 +76,13 @@ impl<'a> Run<'a> {
     /// A value was found. It is given back, for others to stand beside.
     pub fn finding(&mut self, finding: Finding) -> Finding {
         let finding = Finding { study: self.number(), ..finding };
-        self.rows.push(Row::Figure(finding.clone()));
+        self.rows.push(Row::Figure(Box::new(finding.clone())));
         finding
     }
 
     /// A statement was checked.
-    pub fn claim(&mut self, claim: Claim) {
-        let claim = Claim { study: self.number(), ..claim };
+    pub fn claim(&mut self, mut claim: Claim) {
+        claim.study = self.number();
         self.rows.push(Row::Claim(claim));
     }
 

@@ -2,6 +2,7 @@
 
 use nearside_loadgen::record::number;
 
+use crate::claim::Column;
 use crate::finding::{Drawn, Finding};
 use crate::page::{holds, published};
 use crate::record::Record;
@@ -25,14 +26,16 @@ pub fn table(record: &Record) -> String {
             out += &set(&rows);
         }
         for claim in record.claims(&head.number) {
-            let verdicts: Vec<String> = [("model", claim.model), ("machine", claim.machine)]
+            let worth = record.kind(claim).map(|kind| format!(" ({})", kind.name())).unwrap_or_default();
+            let verdicts: Vec<String> = [(Column::Model, "model", &*worth), (Column::Machine, "machine", "")]
                 .into_iter()
-                .filter(|(_, verdict)| verdict.is_some())
-                .map(|(who, verdict)| format!("{who}: {}", holds(verdict)))
+                .map(|(column, who, worth)| (record.verdict(claim, column), who, worth))
+                .filter(|(verdict, ..)| verdict.is_some())
+                .map(|(verdict, who, worth)| format!("{who}: {}{worth}", holds(verdict)))
                 .collect();
             out += &format!("  {} ({}): {}", claim.text, claim.section, verdicts.join(", "));
-            out +=
-                &if claim.because.is_empty() { "\n".to_owned() } else { format!(" [{}]\n", claim.because) };
+            let decided = claim.decided(&record.figures(&head.number));
+            out += &if decided.is_empty() { "\n".to_owned() } else { format!(" [{decided}]\n") };
         }
     }
     out
@@ -81,7 +84,7 @@ fn set(rows: &[[String; 8]]) -> String {
 
 /// How far the model is from the paper.
 pub(crate) fn percent(f: &Finding) -> Option<String> {
-    let paper = f.paper.as_ref().filter(|p| p.to.is_none() && p.value != 0.0)?;
+    let paper = f.paper.as_ref().filter(|p| p.is_number() && p.value != 0.0)?;
     // Rounded first: there is no "-0".
     let percent = ((f.model? / paper.value - 1.0) * 100.0).round() as i64;
     Some(format!("{percent:+} %"))

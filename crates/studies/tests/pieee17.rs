@@ -7,15 +7,20 @@ mod small;
 use std::sync::{Mutex, PoisonError};
 
 use nearside_studies::Paper::Pieee17;
-use nearside_studies::Record;
+use nearside_studies::{Column, Record};
 use small::{holds_on_the_model, measured, small};
 
 /// One at a time: two that measure in real time would take the core from each other.
 fn study(number: &str) -> Record {
+    missing(number, &[])
+}
+
+/// The same, with the claims that are known not to hold in a small run: see docs/STUDIES.md.
+fn missing(number: &str, misses: &[&str]) -> Record {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let record = small(Pieee17, number);
-    holds_on_the_model(&record, number, &[]);
+    holds_on_the_model(&record, number, misses);
     record
 }
 
@@ -27,7 +32,7 @@ fn model(record: &Record, name: &str) -> f64 {
 #[test]
 fn figs_2_and_4() {
     let record = study("Fig. 2");
-    assert!(record.claims("Fig. 2").all(|c| c.machine.is_some()));
+    assert!(record.claims("Fig. 2").all(|c| record.verdict(c, Column::Machine).is_some()));
     for medium in ["memory", "Optane", "NAND read"] {
         let of = |name: &str| measured(&record, &format!("{medium}: {name}"));
         for layer in ["application", "driver", "queue", "device", "medium", "all layers"] {
@@ -61,13 +66,18 @@ fn fig_3() {
 
 #[test]
 fn fig_5() {
-    let record = study("Fig. 5");
+    let record = missing(
+        "Fig. 5",
+        &["NAND reaches about 300,000 at a queue depth of 128, Optane a similar number at 4"],
+    );
     for drive in ["Optane", "NAND"] {
         for depth in [1, 8, 128] {
             measured(&record, &format!("{drive}, queue depth {depth}"));
         }
     }
-    assert!(record.claims("Fig. 5").all(|c| c.machine.is_some()));
+    // What the drive does in the model's own time is said to be that, and is no second witness.
+    let judged = |c: &&nearside_studies::Claim| record.verdict(c, Column::Machine).is_some();
+    assert!(record.claims("Fig. 5").filter(judged).all(|c| c.in_models_time));
 }
 
 #[test]
@@ -95,16 +105,26 @@ fn figs_7_and_8() {
     let record = study("Fig. 7");
     measured(&record, "NAND's mean over Optane's");
     let record = study("Fig. 8");
-    for (drive, most) in [("Optane", 6), ("NAND", 128)] {
-        for depth in [1, most] {
-            measured(&record, &format!("{drive}: mean at queue depth {depth}"));
+    for drive in ["Optane", "NAND"] {
+        for at in ["queue depth 1", "the highest load"] {
+            measured(&record, &format!("{drive}: mean at {at}"));
         }
+        // Some seconds have no 99.999th percentile: the claim of it is not judged by another.
+        assert_eq!(record.get(&format!("{drive}: p99.999 at the highest load")).unwrap().model, None);
+        assert!(model(&record, &format!("{drive}: p99.9 at the highest load")) > 0.0);
     }
+    let far = record.claims("Fig. 8").find(|c| c.text.contains("stays under 100 us")).unwrap();
+    assert_eq!(record.verdict(far, Column::Model), None);
 }
 
 #[test]
 fn fig_11() {
-    let record = study("Fig. 11");
+    // A second of load finds another multiple for NAND than ten do.
+    let misses = [
+        "Optane passes 150x by the standard rule, 3.75 times as much as NAND",
+        "and 125x by the tightened one, where NAND passes 8x: 15 times as much",
+    ];
+    let record = missing("Fig. 11", &misses);
     let optane = model(&record, "Optane: standard");
     assert!((120.0..180.0).contains(&optane), "{optane}");
 }

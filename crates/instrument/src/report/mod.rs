@@ -20,18 +20,24 @@ pub struct Page {
 pub struct Cell {
     text: String,
     faint: bool,
+    miss: bool,
 }
 
 impl Cell {
     /// A value that rests on too little to be relied on: shown grey.
     pub fn faint(text: impl Into<String>) -> Cell {
-        Cell { text: text.into(), faint: true }
+        Cell { text: text.into(), faint: true, miss: false }
+    }
+
+    /// What ought to be otherwise: shown red.
+    pub fn miss(text: impl Into<String>) -> Cell {
+        Cell { text: text.into(), faint: false, miss: true }
     }
 }
 
 impl<T: Into<String>> From<T> for Cell {
     fn from(text: T) -> Cell {
-        Cell { text: text.into(), faint: false }
+        Cell { text: text.into(), faint: false, miss: false }
     }
 }
 
@@ -62,13 +68,15 @@ impl Page {
         for row in rows {
             self.body.push_str("</tr><tr>");
             for cell in row {
-                let Cell { text, faint } = cell.clone().into();
+                let Cell { text, faint, miss } = cell.clone().into();
                 let number = text.starts_with(|c: char| c.is_ascii_digit());
-                let class = match (number, faint) {
-                    (false, false) => "",
-                    (true, false) => " class=n",
-                    (false, true) => " class=faint",
-                    (true, true) => " class=\"n faint\"",
+                let classes = [("n", number), ("faint", faint), ("miss", miss)];
+                let classes: Vec<&str> =
+                    classes.iter().filter(|(_, is)| *is).map(|(class, _)| *class).collect();
+                let class = match &classes[..] {
+                    [] => String::new(),
+                    [one] => format!(" class={one}"),
+                    more => format!(" class=\"{}\"", more.join(" ")),
                 };
                 let _ = write!(self.body, "<td{class}>{}</td>", escape(&text));
             }
@@ -115,7 +123,7 @@ impl Page {
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;color:#1a1a1a;background:#fff;margin:0}\
 main{max-width:820px;margin:0 auto;padding:24px}h1{font-size:28px;margin:8px 0}h2{margin-top:40px;border-top:1px solid #ddd;padding-top:20px}\
 .about{color:#555}.wide{overflow-x:auto}table{border-collapse:collapse;margin:18px 0;font-size:14px;width:100%}caption{text-align:left;font-weight:600;padding-bottom:6px}\
-th,td{padding:4px 10px;border-bottom:1px solid #e4e4e4;text-align:left;white-space:nowrap}.n{text-align:right;font-variant-numeric:tabular-nums}.faint{color:#999}\
+th,td{padding:4px 10px;border-bottom:1px solid #e4e4e4;text-align:left;white-space:nowrap}.n{text-align:right;font-variant-numeric:tabular-nums}.faint{color:#999}.miss{color:#b00020;font-weight:600}\
 figure{margin:18px 0}figure svg{max-width:100%;height:auto}figcaption{color:#555;font-size:14px}";
 
 fn escape(text: &str) -> String {
@@ -133,10 +141,11 @@ mod tests {
         page.lines("curve", &x, &y, &[Line::new("one", vec![(0.0, 1.0), (5.0, 2.0)])]);
         page.stacked_bars("bars", "µs", &["p", "q"], &[Bar::new("left", vec![1.0, 2.0])]);
         page.grouped_bars("bars", &y, &["p", "q"], &[Bar::new("left", vec![1.0, 200.0])]);
-        page.table("t", &["a", "b"], &[vec![Cell::from("x"), Cell::faint("1.5")]]);
+        page.table("t", &["a", "b"], &[vec![Cell::from("x"), Cell::faint("1.5"), Cell::miss("no")]]);
         let html = page.finish();
         assert_eq!(html.matches("<svg").count(), 3);
         assert!(html.contains("a &lt; b") && html.contains("<td class=\"n faint\">1.5</td>"));
+        assert!(html.contains("<td class=miss>no</td>"));
         assert_eq!(html.matches("http").count(), html.matches("http://www.w3.org").count());
     }
 

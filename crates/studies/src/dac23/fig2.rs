@@ -8,9 +8,11 @@
 use nearside_instrument::dataset::Chain;
 use nearside_instrument::volume::Kind;
 
+use super::parameters::ALL;
 use super::rig::{ABOUT, Bed, Buffer, Machine, Model, dataset, saved, us};
-use super::tables;
-use crate::{Chart, Claim, Failure, Finding, Run, Study};
+use super::stated::{COMPUTING, IMPROVES, LOCATING, SHARE, TABLES, TOTAL};
+use crate::Relation::Simulated;
+use crate::{Bound, Chart, Claim, Failure, Finding, Run, Study};
 
 /// DAC'23, Fig. 2: where the time of an existing near-data search goes.
 pub const STUDY: Study =
@@ -18,10 +20,6 @@ pub const STUDY: Study =
 
 const DEPTH: usize = 5;
 const BYTES: usize = 16 << 10;
-/// The paper's, in microseconds: on a hit and on a miss.
-pub(super) const LOCATING: [f64; 2] = [739.0, 3900.0];
-const COMPUTING: f64 = 700.0;
-
 fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     // The tree is as deep as the paper's: how far apart a path's blocks lie depends on what else there is.
     let depth = run.sized(20, 40);
@@ -30,7 +28,6 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     run.chart(Chart::stacked("parts", "An existing near-data search: F2FS, depth 5, 16 KiB", "us"));
     let mut machine = Machine::new(&data)?;
     let mut model = Model::new(&data)?;
-    let mut share = [0.0; 2];
     for (i, buffer) in Buffer::BOTH.into_iter().enumerate() {
         let [fsr, host] = model.search(&path, buffer)?;
         let [fsr, locating, computing] =
@@ -38,10 +35,12 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         let mut parts = [
             Finding::new(format!("locating, {}", buffer.name()), "us")
                 .model(locating)
-                .paper(LOCATING[i], "II-B"),
+                .from(Simulated, &ALL)
+                .paper(&LOCATING[i]),
             Finding::new(format!("computing, {}", buffer.name()), "us")
                 .model(computing)
-                .paper(COMPUTING, "II-B"),
+                .from(Simulated, &ALL)
+                .paper(&COMPUTING),
         ];
         if buffer == Buffer::Hit {
             let mut runs = Vec::new();
@@ -57,29 +56,34 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         for (part, line) in parts.into_iter().zip(["locating", "computing"]) {
             run.finding(part.point("parts", line, buffer.name()));
         }
-        share[i] = 100.0 * locating / (locating + computing);
+        let whole = locating + computing;
+        let share = Finding::new(format!("locating's share, {}", buffer.name()), "%");
+        let share = share.model(100.0 * locating / whole).from(Simulated, &ALL);
         // What the paper's own tables come to at this depth.
-        let [crawled, located] = [tables::PAPER[i][0][3], LOCATING[i]];
+        let [crawled, located] = [TABLES[i][0][TOTAL], LOCATING[i]];
         let saving = Finding::new(format!("FSR saves of the whole search, {}", buffer.name()), "%");
-        let saving = saving.paper(saved(crawled + COMPUTING, located + COMPUTING), "II-B with IV-B's tables");
-        run.finding(saving.model(saved(fsr, locating + computing)));
-        if buffer == Buffer::Hit {
-            run.claim(
-                Claim::new("Locating in the drive may improve the search by more than 48 %", "II-B")
-                    .model(saved(fsr, locating + computing) > 48.0)
-                    .because(format!(
-                        "model: {:.0} %; the paper's own crawler at depth 5 instead of its locating saves {:.0} %",
-                        saved(fsr, locating + computing),
-                        saved(crawled + COMPUTING, located + COMPUTING)
-                    )),
-            );
+        let own = saved(crawled.value + COMPUTING.value, located.value + COMPUTING.value);
+        let saving = saving.reckoned(own, &[crawled, located, COMPUTING]);
+        let saving = saving.model(saved(fsr, whole)).from(Simulated, &ALL);
+        match buffer {
+            Buffer::Hit => {
+                run.finding(share);
+                let saving = run.finding(saving.paper(&IMPROVES));
+                run.claim(
+                    Claim::new("Locating in the drive may improve the search by more than 48 %", "II-B")
+                        .model(&saving, Bound::stated(&IMPROVES)),
+                );
+            }
+            Buffer::Miss => {
+                run.finding(saving);
+                let share = run.finding(share.paper(&SHARE));
+                run.claim(
+                    Claim::new("Locating takes up to 84.6 % of an existing near-data operation", "I")
+                        .model(&share, Bound::Between([SHARE.value * 0.95, SHARE.value * 1.05])),
+                );
+            }
         }
     }
-    run.claim(
-        Claim::new("Locating takes up to 84.6 % of an existing near-data operation", "I")
-            .model((share[1] - 84.6).abs() < 5.0)
-            .because(format!("model: {:.1} % on a hit, {:.1} % on a miss", share[0], share[1])),
-    );
     run.note(ABOUT);
     run.note(
         "The paper says neither how deep its path was nor how large its file. What its locating takes more on a miss, 3,161 us, is what its crawler \

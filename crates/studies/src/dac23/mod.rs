@@ -5,8 +5,10 @@ mod fig2;
 mod fig5;
 mod fig6;
 mod monitor;
+pub mod parameters;
 mod provider;
 pub mod rig;
+mod stated;
 mod tables;
 
 use crate::Study;

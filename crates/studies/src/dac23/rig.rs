@@ -2,8 +2,7 @@
 //! and one operation by each way.
 //!
 //! The model is Cosmos+ in simulated time: `nearside-sim`'s near-data drive over `nearside-ftl`'s flash.
-//! Its numbers are data ([`cosmos`] and [`cosmos_plus`]), each with the row of the paper that it was
-//! taken from; every other row is a prediction.
+//! Its numbers are data ([`super::parameters`]), each with the cells of the paper that it was taken from.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,35 +19,13 @@ use nearside_instrument::volume::{self, Kind};
 use nearside_fsrlib::{Ask, Operation, Route, Session};
 use nearside_ftl::FlashStore;
 use nearside_media::nand::cosmos_plus;
-use nearside_sim::near_data::{Core, NearData, NearDataConfig, load};
+use nearside_sim::near_data::{NearData, NearDataConfig, load};
 
 use nearside_embedded::AnyStore;
 use nearside_store::FileOptions;
 
+use super::parameters::cosmos;
 use crate::{Failure, Run};
-
-/// Cosmos+ OpenSSD behind the paper's host, beside its flash ([`cosmos_plus`]): a 1 GHz
-/// Cortex-A9, and what a command of the host costs. The paper's depth d means d directories
-/// above the file: d + 1 names, d + 2 inodes.
-///
-/// - Finding a name: Table I, depth 5 and 20: 39 us for 6, 125 us for 21. The node address table: 9 us for 7,
-///   39 us for 22. An inode: what Table I's total has beyond its three parts, 75 us for 7 and 232 us for 22.
-///   Each is the geometric mean of the two.
-/// - Nothing of Table II is used beyond what the flash's preset takes from it: how long one page takes.
-/// - The host: Fig. 5(a), the lower end of its range: FSR is 78.1 % faster, taken as that of depth 5.
-/// - Computing: Fig. 2's 700 us once for each search, and 4 cycles for each byte,
-///   assumed of a loop over bytes on an in-order core.
-pub fn cosmos() -> NearDataConfig {
-    let core = Core {
-        locate_ns: 0,
-        table_ns: 1_510,
-        entry_ns: 6_220,
-        inode_ns: 10_630,
-        compute_ns: 700_000,
-        compute_ns_per_kib: 4_096,
-    };
-    NearDataConfig { core, host_ns: 25_500, ..NearDataConfig::default() }
-}
 
 /// Bytes of the modelled drive: enough for all of its 64 dies.
 const DRIVE_BYTES: u64 = 1 << 30;
@@ -271,10 +248,9 @@ pub fn saved(less: f64, more: f64) -> f64 {
 }
 
 /// What a page says of the model once.
-pub const ABOUT: &str = "The model is Cosmos+ in simulated time with the real drive, firmware, driver and FSRLib. Its numbers come from Table I \
-                         (depth 5 and 20), what Table II's NAT column has beyond Table I's, the lower end of Fig. 5(a) and Fig. 2's computing; 4 cycles a byte of a search \
-                         are assumed. All else is predicted. What the firmware's own caches hold is forgotten before each command, so that it \
-                         crawls as the paper's does; a hit is a hit in the flash's buffer. This machine's drive is in memory: it has no miss.";
+pub const ABOUT: &str = "The model is Cosmos+ in simulated time with the real drive, firmware, driver and FSRLib. What the firmware's own caches hold is \
+                         forgotten before each command, so that it crawls as the paper's does; a hit is a hit in the flash's buffer. This machine's \
+                         drive is in memory: it has no miss.";
 
 /// The search for the dataset's needle.
 pub fn needle() -> Operation {

@@ -1,7 +1,7 @@
 //! When Poll is Better than Interrupt (Yang, Minturn, Hady; FAST 2012).
 //!
-//! The model is that of the host's CPUs ([`nearside_sim::cpu`]), fed with what the paper measured with 4 KiB
-//! and nothing else, over the prototype's medium ([`nearside_media::dram`]). This machine runs the real drive
+//! The model is that of the host's CPUs ([`nearside_sim::cpu`]) over the prototype's medium
+//! ([`nearside_media::dram`]); [`parameters`] has what was put into both. This machine runs the real drive
 //! over the same medium in real time, on one core, and the driver on another; what one path costs beside the
 //! other is compared, not what either costs beside a kernel's of 2010.
 
@@ -19,12 +19,14 @@ mod figure3;
 mod interleavings;
 mod machine;
 mod orders;
+pub mod parameters;
 mod pollution;
 mod rules;
 pub mod second;
 mod section34;
 mod section35;
 mod section4;
+mod stated;
 mod table1;
 
 /// Its tables, figures and sections, in its order.

@@ -9,20 +9,28 @@ use nearside_media::AnyMedium;
 use nearside_sim::cpu::{Costs, Host, IoProgram};
 
 use super::layers::{LAYERS, Read, half_traced, medians_us, plain, traced};
-use crate::{Chart, Claim, Failure, Finding, Run, Study, criteria};
+use super::parameters::{NAND_READ, P4800X};
+use crate::Relation::Arithmetic;
+use crate::fast12::parameters::SYNC;
+use crate::{Bound, Chart, Claim, Failure, Finding, Quantity, Run, Study};
 
 /// PIEEE'17, Fig. 2: the layers of an I/O.
 pub const STUDY: Study =
     Study { number: "Fig. 2", title: "Where an I/O's time goes, layer by layer", section: "III", run };
 
 /// Media by the paper's kinds: none, Optane's, a NAND drive's single read.
-const MEDIA: [(&str, &str); 3] = [("memory", "own"), ("Optane", "optane-p4800x"), ("NAND read", "own,101us")];
+/// Each with its word and its model's numbers.
+const MEDIA: [(&str, &str, &[&str]); 3] = [
+    ("memory", "own", &SYNC),
+    ("Optane", "optane-p4800x", &[SYNC[0], SYNC[1], P4800X]),
+    ("NAND read", "own,101us", &[SYNC[0], SYNC[1], NAND_READ]),
+];
 
 fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     run.chart(Chart::stacked("layers", "A read of 4 KiB by layer, polled", "us"));
     let (batches, count) = run.sized((3, 300), (15, 3000));
-    let mut shares = Vec::new();
-    for (name, word) in MEDIA {
+    let mut shares: Vec<Finding> = Vec::new();
+    for (name, word, numbers) in MEDIA {
         run.say(&format!("{name}: reads ..."));
         let mut rig = traced(AnyMedium::parse(word)?)?;
         rig.reads(count)?;
@@ -37,8 +45,8 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
                 Finding::new(format!("{name}: {layer}"), "us").machine(&medians_us(&reads, |r| r.layer(i)));
             // The model knows software and device, not what is within them.
             match layer {
-                "driver" => finding = finding.model(software),
-                "medium" => finding = finding.model(response - software),
+                "driver" => finding = finding.model(software).from(Arithmetic, &SYNC),
+                "medium" => finding = finding.model(response - software).from(Arithmetic, numbers),
                 _ => {}
             }
             run.finding(finding.point("layers", layer, name));
@@ -53,17 +61,14 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
             Finding::new(format!("{name}: all layers"), "us").machine(&medians_us(&reads, Read::total)),
         );
         let medium = Finding::new(String::new(), "us").machine(&medians_us(&reads, Read::medium));
-        shares.push(100.0 * medium.measured().unwrap_or(0.0) / all.measured().unwrap_or(1.0));
+        let share = 100.0 * medium.figure.value / all.figure.value;
+        shares.push(run.finding(Finding::new(format!("{name}: the medium's share"), "%").machine(&[share])));
     }
     cost(run, batches, count)?;
-    run.claim(
-        Claim::new("The faster the medium, the more of an I/O's time is the system's", "III")
-            .machine(criteria::rise(&shares))
-            .because(format!(
-                "the medium's share: {:.0} % in memory, {:.0} % Optane, {:.0} % NAND",
-                shares[0], shares[1], shares[2]
-            )),
-    );
+    let claim = Claim::new("The faster the medium, the more of an I/O's time is the system's", "III");
+    run.claim(shares.windows(2).fold(claim, |claim, pair| {
+        claim.machine(Quantity::from(&pair[1]).over(&pair[0]), Bound::Above(1.0))
+    }));
     run.note(
         "A layer's time is what it does before and after the layers below it. Queue: from the doorbell until the drive has fetched and checked the \
          command, and from the completion's posting until the driver sees it. Device: from there to the medium, and from the medium's end until \

@@ -2,16 +2,17 @@
 
 use nearside_loadgen::Arrivals;
 
+use super::parameters::SOFTWARE;
 use super::real::{ITS_OWN, Length, median};
 use super::rig::{Bed, Drive, real};
-use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
+use super::stated::{NAND_128, OPTANE_4};
+use crate::Relation::Simulated;
+use crate::claim::WITHIN;
+use crate::{Bound, Chart, Claim, Failure, Finding, Quantity, Run, Scale, Study};
 
 /// PIEEE'17, Fig. 5: IOPS at queue depths.
 pub const STUDY: Study =
     Study { number: "Fig. 5", title: "IOPS at queue depths, NAND beside Optane", section: "IV", run };
-
-/// Thousands of operations per second by queue depth.
-use crate::criteria::Line;
 
 fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     run.chart(Chart::lines(
@@ -23,54 +24,61 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     let count = run.sized(60_000, 400_000);
     let depths: &[u32] = run.sized(&[1, 4, 8, 32, 128], &[1, 2, 3, 4, 6, 7, 8, 16, 32, 64, 128, 256]);
     let (rounds, length) = (3, Length::Time(run.sized(50_000_000, 300_000_000)));
-    let (mut found, mut machine) = (Vec::new(), Vec::new());
     for drive in Drive::BOTH {
         let mut bed = Bed::new(run, drive)?;
         let mut real = real(run, drive)?;
-        let (mut line, mut own) = (Vec::new(), Vec::new());
+        let (mut line, mut own): (Vec<f64>, Vec<f64>) = Default::default();
+        let numbers = [drive.word(), SOFTWARE];
         for &depth in depths {
             let iops = bed.mixed(Arrivals::Closed { depth }, count)?.throughput() / 1e3;
             let measured = real.runs(rounds, Arrivals::Closed { depth }, length)?.kiops();
-            let name = format!("{}, queue depth {depth}", drive.name());
-            let mut finding = Finding::new(name, "kIOPS").model(iops).machine(&measured);
-            if (drive, depth) == (Drive::Optane, 4) || (drive, depth) == (Drive::Nand, 128) {
-                finding = finding.paper(300.0, "IV: about");
-            }
+            let finding = Finding::new(at(drive, depth), "kIOPS").model(iops).from(Simulated, &numbers);
+            let finding = finding.machine(&measured);
+            let finding = match (drive, depth) {
+                (Drive::Optane, 4) => finding.paper(&OPTANE_4),
+                (Drive::Nand, 128) => finding.paper(&NAND_128),
+                _ => finding,
+            };
             run.finding(finding.point("iops", drive.name(), f64::from(depth)));
-            line.push((depth, iops));
-            own.push((depth, median(&measured)));
+            line.push(iops);
+            own.push(median(&measured));
         }
         real.away(run, drive.name());
-        found.push(line);
-        machine.push(own);
+        let [most, own] = [line, own].map(|line| line.into_iter().fold(0.0, f64::max));
+        let finding = Finding::new(format!("{}: most", drive.name()), "kIOPS").model(most).machine(&[own]);
+        run.finding(finding.from(Simulated, &numbers));
     }
-    let at = |line: &Line, depth| line.iter().find(|(d, _)| *d == depth).map_or(0.0, |(_, iops)| *iops);
-    let most = |line: &Line| line.iter().map(|(_, iops)| *iops).fold(0.0, f64::max);
-    let both = [[&found[0], &found[1]], [&machine[0], &machine[1]]];
-    let holds = |claim: Claim, holds: &dyn Fn(&Line, &Line) -> bool| {
-        let [model, machine] = both.map(|[optane, nand]| holds(optane, nand));
-        claim.model(model).machine(machine)
-    };
-    let said = |of: &dyn Fn(&Line, &Line) -> String| {
-        let [model, machine] = both.map(|[optane, nand]| of(optane, nand));
-        format!("{model}; this machine: {machine}")
-    };
-    let claim = Claim::new("Optane reaches at a queue depth of 4 what NAND reaches at 128", "IV");
-    run.claim(
-        holds(claim, &criteria::four_is_as_good)
-            .because(said(&|optane, nand| format!("{:.0} and {:.0} thousand", at(optane, 4), at(nand, 128)))),
-    );
-    let claim = Claim::new("Optane is at its most at a queue depth of only 8", "IV");
-    run.claim(
-        holds(claim, &|optane, _| criteria::most_at_eight(optane))
-            .because(said(&|optane, _| format!("{:.0} of {:.0} thousand", at(optane, 8), most(optane)))),
-    );
-    let claim = Claim::new("NAND needs high queue depths", "IV");
-    run.claim(
-        holds(claim, &|_, nand| criteria::needs_depth(nand)).because(said(&|_, nand| {
-            format!("{:.0} thousand at 8, {:.0} at 128", at(nand, 8), at(nand, 128))
-        })),
-    );
+    claims(run);
     run.note(ITS_OWN);
     Ok(())
+}
+
+/// A finding's name.
+fn at(drive: Drive, depth: u32) -> String {
+    format!("{}, queue depth {depth}", drive.name())
+}
+
+fn claims(run: &mut Run<'_>) {
+    let of = |drive, depth| Quantity::named(at(drive, depth));
+    let (optane, nand) = (of(Drive::Optane, 4), of(Drive::Nand, 128));
+    run.claim(
+        Claim::new("NAND reaches about 300,000 at a queue depth of 128, Optane a similar number at 4", "IV")
+            .model(nand.clone(), Bound::stated(&NAND_128))
+            .model(optane.clone(), Bound::stated(&OPTANE_4)),
+    );
+    run.claim(
+        Claim::new("Optane reaches at a queue depth of 4 what NAND reaches at 128", "IV")
+            .both(optane.over(nand.clone()), Bound::AtLeast(1.0 - WITHIN))
+            .in_models_time(),
+    );
+    run.claim(
+        Claim::new("Optane is at its most at a queue depth of only 8", "IV")
+            .both(of(Drive::Optane, 8).over(Quantity::named("Optane: most")), Bound::AtLeast(0.95))
+            .in_models_time(),
+    );
+    run.claim(
+        Claim::new("NAND needs high queue depths", "IV")
+            .both(of(Drive::Nand, 8).over(nand), Bound::Below(0.5))
+            .in_models_time(),
+    );
 }

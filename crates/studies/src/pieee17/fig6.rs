@@ -15,15 +15,18 @@ use nearside_sim::Software;
 use nearside_store::{Dram, Modelled};
 
 use super::gauge::{Gauge, GaugedEngine, GaugedStore, sampled};
-use super::real::{Length, Real, median};
+use super::parameters::FIG_6;
+use super::real::{Length, Real};
 use super::rig::{mean_us, percentile_us};
-use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
+use super::stated::{DELAYS, DEPTH_OF_ALL, DEPTHS, EVERY};
+use crate::Relation::Arithmetic;
+use crate::{Bound, Chart, Claim, Failure, Finding, Quantity, Run, Scale, Stated, Study};
 
 /// PIEEE'17, Fig. 6: why queue depth misleads.
 pub const STUDY: Study =
     Study { number: "Fig. 6", title: "Queue depth is a poor measure: three cases", section: "IV", run };
 
-const SYSTEM_NS: u64 = 10_000;
+const SYSTEM_NS: u64 = ns(DELAYS[0]);
 const CAPACITY: u64 = 1 << 30;
 
 struct Case {
@@ -32,13 +35,32 @@ struct Case {
     every_ns: u64,
     ssd_ns: u64,
     /// The paper's queue depth at the SSD.
-    paper: f64,
+    paper: Stated,
+}
+
+const fn ns(us: Stated) -> u64 {
+    (us.value * 1e3) as u64
 }
 
 const CASES: [Case; 3] = [
-    Case { name: "(a) an I/O every 20 us, an SSD of 100 us", every_ns: 20_000, ssd_ns: 100_000, paper: 5.0 },
-    Case { name: "(b) an I/O every 20 us, an SSD of 10 us", every_ns: 20_000, ssd_ns: 10_000, paper: 0.5 },
-    Case { name: "(c) an I/O every 4 us, an SSD of 10 us", every_ns: 4_000, ssd_ns: 10_000, paper: 2.5 },
+    Case {
+        name: "(a) an I/O every 20 us, an SSD of 100 us",
+        every_ns: ns(EVERY[0]),
+        ssd_ns: ns(DELAYS[1]),
+        paper: DEPTHS[0],
+    },
+    Case {
+        name: "(b) an I/O every 20 us, an SSD of 10 us",
+        every_ns: ns(EVERY[0]),
+        ssd_ns: ns(DELAYS[2]),
+        paper: DEPTHS[1],
+    },
+    Case {
+        name: "(c) an I/O every 4 us, an SSD of 10 us",
+        every_ns: ns(EVERY[1]),
+        ssd_ns: ns(DELAYS[2]),
+        paper: DEPTHS[2],
+    },
 ];
 
 /// Adds up how long requests are in it.
@@ -62,7 +84,6 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         "Mean queue depth of the whole system and of the SSD",
         Scale::linear("queue depth"),
     ));
-    let (mut found, mut machine) = (Vec::new(), Vec::new());
     for case in CASES {
         let Case { name, every_ns, ssd_ns, paper } = case;
         let ns = Arc::new(AtomicU64::new(0));
@@ -90,46 +111,44 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         let short = &name[..3];
         run.say(&format!("{name}, in real time ..."));
         let own = measure(run, &case)?;
-        let finding =
-            Finding::new(format!("{name}: queue depth at the SSD"), "").model(at_ssd).paper(paper, "IV");
+        let finding = Finding::new(format!("{name}: queue depth at the SSD"), "").model(at_ssd).paper(&paper);
+        let finding = finding.from(Arithmetic, &[FIG_6]);
         let by_times = run.finding(finding.machine(&own.at_ssd).point("depth", "at the SSD", short));
         let finding = Finding::new(format!("{name}: queue depth at the SSD, by looking"), "");
         run.finding(finding.machine(&own.seen_at_ssd).beside(&by_times));
         let finding = Finding::new(format!("{name}: queue depth of the system"), "").model(all);
-        let finding = if short == "(c)" { finding.paper(5.0, "IV") } else { finding };
+        let finding = finding.from(Arithmetic, &[FIG_6]);
+        let finding = if short == "(c)" { finding.paper(&DEPTH_OF_ALL) } else { finding };
         let by_times = run.finding(finding.machine(&own.in_system).point("depth", "of the system", short));
         let finding = Finding::new(format!("{name}: queue depth of the system, by looking"), "");
         run.finding(finding.machine(&own.seen_in_system).beside(&by_times));
         let finding = Finding::new(format!("{name}: response time"), "us").model(response);
-        run.finding(finding.machine(&own.response_us));
-        found.push((at_ssd, all, response));
-        machine.push((median(&own.at_ssd), median(&own.in_system), median(&own.response_us)));
+        run.finding(finding.from(Arithmetic, &[FIG_6]).machine(&own.response_us));
     }
-    let paper = CASES.map(|case| case.paper);
-    run.claim(
-        Claim::new("The same load is a queue depth of 5 at a slow SSD and of 0.5 at a fast one; 5 in the system is 2.5 at the fast one", "IV")
-            .model(criteria::depths_are(&found, &paper, 0.05))
-            .machine(criteria::depths_are(&machine, &paper, 0.25))
-            .because(format!(
-                "at the SSD: {:.2}, {:.2}, {:.2}; this machine, where 25 % off still holds: {:.2}, {:.2}, {:.2}",
-                found[0].0, found[1].0, found[2].0, machine[0].0, machine[1].0, machine[2].0
-            )),
-    );
-    run.claim(
-        Claim::new("Equal queue depths do not make the comparison fair: they hide the wait", "IV")
-            .model(criteria::unfair(&found))
-            .machine(criteria::unfair(&machine))
-            .because(format!(
-                "(a) and (c) have {:.1} and {:.1} in the system, and {:.0} and {:.0} us of response time; this machine: {:.1} and {:.1}, {:.0} and {:.0} us",
-                found[0].1, found[2].1, found[0].2, found[2].2, machine[0].1, machine[2].1, machine[0].2, machine[2].2
-            )),
-    );
+    claims(run);
     run.note(
         "This machine: the real drive and its driver over memory that takes the SSD's time, and 10 us after each completion until the application \
          has it. A queue depth is the mean time of an I/O at the place times the rate (Little's law); by looking, the mean of what another thread \
          saw there at moments drawn at random, where there is a core for it. Its response times are medians: means have in them what the core was away.",
     );
     Ok(())
+}
+
+fn claims(run: &mut Run<'_>) {
+    let of = |case: usize, what: &str| Quantity::named(format!("{}: {what}", CASES[case].name));
+    let claim = "The same load is a queue depth of 5 at a slow SSD and of 0.5 at a fast one; 5 in the system is 2.5 at the fast one";
+    let mut claim = Claim::new(claim, "IV").in_models_time();
+    for (case, stated) in DEPTHS.iter().enumerate() {
+        claim = claim.both(of(case, "queue depth at the SSD"), Bound::stated(stated));
+    }
+    run.claim(claim.both(of(2, "queue depth of the system"), Bound::stated(&DEPTH_OF_ALL)));
+    let (depth, time) = ("queue depth of the system", "response time");
+    run.claim(
+        Claim::new("Equal queue depths do not make the comparison fair: they hide the wait", "IV")
+            .both(of(0, depth).over(of(2, depth)), Bound::Between([0.8, 1.25]))
+            .both(of(0, time).over(of(2, time)), Bound::Above(4.0))
+            .in_models_time(),
+    );
 }
 
 /// What the cases' runs in real time measured.

@@ -3,9 +3,12 @@
 
 use nearside_loadgen::Arrivals;
 
+use super::parameters::SOFTWARE;
 use super::real::{ITS_OWN, Length, median};
 use super::rig::{Bed, Drive, mean_us, percentile_us, real};
-use crate::{Chart, Claim, Failure, Finding, Run, Scale, Study, criteria};
+use super::stated::MEANS;
+use crate::Relation::Simulated;
+use crate::{Bound, Chart, Claim, Failure, Finding, Quantity, Run, Scale, Study};
 
 /// PIEEE'17, Fig. 7: latency at minimal load.
 pub const STUDY: Study =
@@ -19,7 +22,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     // With fewer samples a percentile would rest on less than ten.
     let percents = &PERCENTS[..run.sized(2, 4)];
     let (rounds, length) = (run.sized(3, 5), run.sized([50, 100], [2_500, 4_000]));
-    let (mut all, mut machine) = (Vec::new(), Vec::new());
+    let (mut means, mut own) = (Vec::new(), Vec::new());
     for (drive, millis) in Drive::BOTH.into_iter().zip(length) {
         let response = Bed::new(run, drive)?.mixed(Arrivals::Closed { depth: 1 }, count)?.both().response;
         let mut real = real(run, drive)?;
@@ -32,29 +35,27 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         );
         for (bar, value, measured) in &bars {
             let finding = Finding::new(format!("{}: {bar}", drive.name()), "us").model(*value);
+            let finding = finding.from(Simulated, &[drive.word(), SOFTWARE]);
             run.finding(finding.machine(measured).point("latency", drive.name(), bar.as_str()));
         }
         real.away(run, drive.name());
-        machine.push(median(&bars[0].2));
-        all.push(bars);
+        means.push(bars[0].1);
+        own.push(median(&bars[0].2));
     }
-    let (ratio, own) = (all[1][0].1 / all[0][0].1, machine[1] / machine[0]);
-    let finding = Finding::new("NAND's mean over Optane's", "x").model(ratio).machine(&[own]);
-    run.finding(finding.paper(10.0, "IV: about"));
+    let finding = Finding::new("NAND's mean over Optane's", "x").model(means[1] / means[0]).paper(&MEANS);
+    let finding = finding.from(Simulated, &[Drive::Optane.word(), Drive::Nand.word(), SOFTWARE]);
+    let ratio = run.finding(finding.machine(&[own[1] / own[0]]));
     run.claim(
         Claim::new("NAND incurs about 10 times the latency of Optane", "IV")
-            .model(criteria::about_ten(ratio))
-            .machine(criteria::about_ten(own))
-            .because(format!("{ratio:.1} times; this machine: {own:.1}")),
+            .both(&ratio, Bound::stated(&MEANS))
+            .in_models_time(),
     );
     let apart =
-        all[0].iter().zip(&all[1]).skip(1).all(|((_, optane, _), (_, nand, _))| *nand > 10.0 * optane);
-    run.claim(Claim::new("Outliers lie farther apart than means", "IV").model(apart).because(format!(
-        "{} of NAND: {:.0} us, of Optane: {:.0} us",
-        all[0][percents.len()].0,
-        all[1][percents.len()].1,
-        all[0][percents.len()].1
-    )));
+        |bar: &str| Quantity::named(format!("NAND: {bar}")).over(Quantity::named(format!("Optane: {bar}")));
+    let claim = Claim::new("Outliers lie farther apart than means", "IV");
+    run.claim(percents.iter().fold(claim, |claim, percent| {
+        claim.model(apart(&format!("p{percent}")).over(apart("mean")), Bound::Above(1.0))
+    }));
     run.note(ITS_OWN);
     run.note(
         "A percentile of this machine rests on ten samples beyond it, or is left out. Its outliers are the core's being taken away as much as \

@@ -10,8 +10,10 @@ mod fig7;
 mod fig8;
 mod gauge;
 mod layers;
+pub mod parameters;
 mod real;
 mod rig;
+mod stated;
 
 use crate::Study;
 
