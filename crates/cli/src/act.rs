@@ -33,9 +33,10 @@ Examples:
   nearside act -d uring:/dev/nvme0n1 --destroy --runtime 24h   # as a certification asks: 24 hours, hour by hour
   nearside act -d dram:1GiB --config actconfig_3x_1d.txt       # the load of ACT's own configuration file
 
-A configuration file's rates are totals over the devices that it names; the drive takes its share of them. Reads begin
-when they are due, whatever is in flight; writes are as the target has them, without O_DSYNC. The verdict is on the time
-of the I/O alone, as ACT's; beside it stands the time since each read was due, and what the host took meanwhile.
+A run passes if in each slice less than 5 % of the reads take 1 ms or longer, less than 1 % 8 ms, less than 0.1 % 64 ms, by
+the time of the I/O alone, as ACT has it. Beside it stands the time since each read was due, and what the host took meanwhile.
+A configuration file needs its devices, its duration and a rate. Its rates are totals over the devices; the drive takes its
+share. Operations begin when they are due, whatever is in flight; writes are as the target has them, without O_DSYNC.
 
 A drive of one's own should be written over in large blocks before (as ACT's act_prep does); a simulated one is.
 A certification takes 24 hours or more for each multiple; the paper took 2. The default is enough to compare drives, not to certify one.
@@ -109,8 +110,10 @@ impl From<ProfileName> for Profile {
     }
 }
 
-/// Operations in flight at most; what waits beyond them is late, and its wait counts.
-const DEPTH: u16 = 512;
+/// Operations in flight at most; what waits beyond them is late, and that shows from the due moment.
+const DEPTH: u32 = 512;
+/// Fewer where their buffers would take more than this many bytes together.
+const BUFFERS: u32 = 512 << 20;
 /// The host's stalls are told from this length on: the shortest time that a rule bounds.
 const STALL_NS: u64 = 100_000;
 /// Each multiple runs this long unless one says otherwise.
@@ -198,8 +201,8 @@ fn simulated(args: &ActArgs, unit: &Unit, stop: &Arc<AtomicBool>) -> Result<Driv
 fn real(args: &ActArgs, unit: &Unit, stop: &Arc<AtomicBool>, live: &Live) -> Result<Drive, Failure> {
     let completion = args.completion.map(Policy::from);
     let bytes = (unit.load)(1).largest_bytes(4096);
-    let needs =
-        Needs { depth: DEPTH, bytes, write: true, destroy: args.destroy, completion, buffered: false };
+    let depth = (BUFFERS / bytes).min(DEPTH) as u16;
+    let needs = Needs { depth, bytes, write: true, destroy: args.destroy, completion, buffered: false };
     let mut target = args.target.clone();
     target.set_options(args.host.options()?);
     let open = target.open(needs).map_err(|e| Failure::Message(e.to_string()))?;

@@ -119,7 +119,7 @@ impl Generator {
             return Err(PlanError::NoSlice);
         }
         let mut streams = Vec::with_capacity(plan.streams.len());
-        let mut users = 0u64;
+        let (mut users, mut constant) = (0u64, 0u64);
         for (index, stream) in plan.streams.iter().enumerate() {
             let name = || stream.name.clone();
             let seed = |what: u64| scatter(plan.seed ^ scatter(2 * index as u64 + what + 1));
@@ -132,7 +132,10 @@ impl Generator {
                         return Err(PlanError::Rate { stream: name(), rate });
                     }
                     let poisson = matches!(stream.arrivals, Arrivals::Poisson { .. });
-                    Source::Open(Schedule::new(rate, poisson, plan.ramp_ns, seed(1)))
+                    let schedule = Schedule::new(rate, poisson, plan.ramp_ns, seed(1));
+                    let later_ns = if poisson { 0 } else { constant.saturating_mul(plan.apart_ns) };
+                    constant += u64::from(!poisson);
+                    Source::Open(schedule.later(later_ns))
                 }
                 Arrivals::Closed { depth: asked } => {
                     users += u64::from(asked);

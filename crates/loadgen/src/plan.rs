@@ -40,6 +40,9 @@ pub struct Plan {
     /// A closed stream's user begins its next operation so long after the answer to the one before.
     #[serde(default)]
     pub think_ns: u64,
+    /// Streams at a constant rate begin so long one after another, so that those of one rate need not meet.
+    #[serde(default)]
+    pub apart_ns: u64,
     /// A start later than this is counted.
     pub late_ns: u64,
     /// How long after the window's end operations that were due in it are still sent.
@@ -64,6 +67,7 @@ impl Default for Plan {
             slice_ns: 1_000_000_000,
             service_slices: false,
             think_ns: 0,
+            apart_ns: 0,
             late_ns: 1_000,
             drain_ns: 1_000_000_000,
             patience_ns: 60_000_000_000,

@@ -111,6 +111,20 @@ fn service_times_have_slices_of_their_own_where_they_are_asked_for() {
 }
 
 #[test]
+fn constant_streams_of_one_rate_may_begin_apart() {
+    let mut plan = reads(Arrivals::Constant { rate: 10_000.0 });
+    plan.streams.push(Stream { name: "others".into(), ..plan.streams[0].clone() });
+    // One at a time: where both are due at once, one of them waits.
+    let waited = |plan: &Plan| {
+        let outcome = run(plan, &mut fixed(1, 30_000));
+        outcome.streams.iter().map(|stream| stream.queued).collect::<Vec<_>>()
+    };
+    assert_eq!(waited(&plan), [0, 9_999]);
+    plan.apart_ns = 40_000;
+    assert_eq!(waited(&plan), [0, 0]);
+}
+
+#[test]
 fn a_user_thinks_before_the_next_operation() {
     let mut plan = reads(Arrivals::Closed { depth: 2 });
     let count = |plan: &Plan| run(plan, &mut fixed(2, 100_000)).both().response.count();

@@ -39,18 +39,16 @@ fn a_configuration_file_is_one_load() {
     assert!(ran.err.contains("service-threads does not apply"), "{}", ran.err);
     assert!(ran.err.contains("of 2 devices: this drive takes its share, 1 / 2"), "{}", ran.err);
     let text = ran.text();
-    for says in [
-        "standard: 1x passes",
-        "as a stress test: 1x passes",
-        "large-block-reads-per-sec: 800.00\n",
-        "slice    0.1  0.128      1      2      4      8     16     32     64",
-    ] {
+    for says in ["standard: 1x passes", "as a stress test: 1x passes", "large-block-reads-per-sec: 800.00\n"]
+    {
         assert!(text.contains(says), "{says}\n{text}");
     }
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     for heads in [["reads", "reads-from-due"], ["large-block-reads", "large-block-writes"]] {
         assert!(rows.iter().any(|row| *row == heads), "{heads:?}\n{text}");
     }
+    let columns = ["slice", "0.1", "0.128", "1", "2", "4", "8", "16", "32", "64"];
+    assert!(rows.iter().any(|row| row.starts_with(&columns)), "{text}");
     let ran = act(&folder, &[&words[..], &["--json"]].concat());
     let lines = ran.json();
     assert_eq!(lines[0]["type"], "config");
@@ -62,8 +60,9 @@ fn a_configuration_file_is_one_load() {
     assert_eq!(names, ["reads", "large-block-reads", "large-block-writes"]);
     assert_eq!(tables[1]["io"][0]["count"], 19);
     fs::write(&config, format!("{file}microsecond-histograms: yes\n")).unwrap();
-    let text = act(&folder, &words).good();
-    assert!(text.contains("%>(us)") && text.contains("slice      1      2      4"), "{text}");
+    let ran = act(&folder, &words);
+    let text = ran.text();
+    assert!(text.contains("%>(us)") && text.contains("slice        1      2      4"), "{text}");
     for (wrong, says) in [("speed: 1\n", "line 5: speed"), ("max-lag-sec: x\n", "line 5: max-lag-sec")] {
         fs::write(&config, format!("{file}{wrong}")).unwrap();
         let ran = act(&folder, &words);

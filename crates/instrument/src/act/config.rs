@@ -44,7 +44,7 @@ pub struct ConfigError {
 }
 
 /// Keys without an influence on the load that a drive sees from here, and why.
-const WITHOUT: [(&[&str], &str); 4] = [
+const WITHOUT: [(&[&str], &str); 5] = [
     (
         &[
             "service-threads",
@@ -54,17 +54,18 @@ const WITHOUT: [(&[&str], &str); 4] = [
             "threads-per-queue",
             "queue-per-device",
             "max-reqs-queued",
+            "use-valloc",
         ],
         "operations start when they are due, not when one of ACT's threads is free",
     ),
     (&["disable-odsync"], "writes are as the target has them, without O_DSYNC"),
     (&["scheduler-mode"], "the block device keeps its scheduler"),
     (&["file-size-mbytes"], "the target has its own size"),
+    (&["num-write-buffers"], "what is written does not compress"),
 ];
 
 /// Of earlier programs, with another idea of a load.
-const FIRST: [&str; 4] =
-    ["large-block-ops-per-sec", "read-req-num-512-blocks", "use-valloc", "num-write-buffers"];
+const FIRST: [&str; 2] = ["large-block-ops-per-sec", "read-req-num-512-blocks"];
 
 /// Of act_index.
 const INDEX: [&str; 2] = ["cache-threads", "num-cache-threads"];
@@ -214,7 +215,7 @@ impl Keys<'_> {
             // 0 is ACT's word for five to each core.
             "service-threads" => self.service_threads = number(value, 0, u64::from(u32::MAX))?,
             "disable-odsync" => self.disable_odsync = yes(value)?,
-            "queue-per-device" => drop(yes(value)?),
+            "queue-per-device" | "use-valloc" => drop(yes(value)?),
             "scheduler-mode" => {}
             _ => {
                 let known = WITHOUT.iter().any(|(keys, _)| keys.contains(&key));
@@ -335,12 +336,13 @@ mod tests {
         let config = read(
             "read-reqs-per-sec: 1000\nservice-threads: 40\ncompress-pct: 50\ndisable-odsync: yes\n\
              scheduler-mode: noop\nfile-size-mbytes: 100\nqueue-per-device: yes\nmax-reqs-queued: 100000\n\
-             num-queues: 8\nthreads-per-queue: 4\ntransaction-queues: 1\ntransaction-threads: 4\n",
+             num-queues: 8\nthreads-per-queue: 4\ntransaction-queues: 1\ntransaction-threads: 4\n\
+             use-valloc: no\nnum-write-buffers: 16\n",
         )
         .unwrap();
-        assert_eq!(config.notes.len(), 11, "{:?}", config.notes);
+        assert_eq!(config.notes.len(), 13, "{:?}", config.notes);
         assert!(config.notes[0].starts_with("service-threads does not apply here: operations start"));
-        assert!(config.notes[10].starts_with("compress-pct does not apply"));
+        assert!(config.notes[12].starts_with("compress-pct does not apply"));
         let config = read("read-reqs-per-sec: 1000\ncompress-pct: 100\nmax-lag-sec: 0\n").unwrap();
         assert_eq!((config.notes.len(), config.load.max_lag_ns), (0, 0));
     }
@@ -403,6 +405,12 @@ mod tests {
         assert!(missing.to_string().starts_with("no device-names"), "{missing}");
         let many = error(&format!("device-names: {}\n", "/dev/a,".repeat(129)));
         assert!(many.to_string().starts_with("line 1: device-names: more than 128"), "{many}");
+    }
+
+    #[test]
+    fn records_that_are_only_read_need_fit_no_block() {
+        let config = read("read-reqs-per-sec: 10\nrecord-bytes: 300000\n").unwrap();
+        assert_eq!((config.load.record_bytes, config.load.large_writes), (300_000, 0.0));
     }
 
     #[test]

@@ -118,11 +118,11 @@ impl Asked {
         let most = self.record_bytes_range_max.next_multiple_of(RBLOCK).max(stored);
         // Sizes between the two are all as likely.
         let per_block = self.large_block_op_bytes / ((stored + most) / 2);
-        if per_block == 0 {
+        if per_block == 0 && self.write_reqs_per_sec > 0 {
             return wrong("large-block-op-kbytes", "not one record of the mean size fits a large block");
         }
         let replicated = self.write_reqs_per_sec * self.replication_factor;
-        let written = replicated as f64 / per_block as f64;
+        let written = replicated as f64 / per_block.max(1) as f64;
         let amplification = 100.0 / (100 - self.defrag_lwm_pct) as f64;
         let large = written * amplification;
         let committed = self.commit_to_device;

@@ -51,6 +51,8 @@ pub struct Load {
     pub large_writes: f64,
     /// Size of a large one.
     pub large_bytes: u32,
+    /// Each large read comes so many nanoseconds after a large write; 0: both come at once.
+    pub large_apart_ns: u64,
     /// The tomb raider reads the drive from end to end in large blocks, over and over, with so many
     /// nanoseconds between two; none without.
     pub tomb_raider_ns: Option<u64>,
@@ -76,6 +78,8 @@ pub enum LoadError {
 
 /// The paper's and ACT's large block.
 const LARGE: u32 = 128 << 10;
+/// ACT kept its large operations apart in the paper's time (its versions 3 and 4); today's begins both at once.
+const APART_NS: u64 = 500_000;
 /// ACT's max-lag-sec.
 pub(super) const MAX_LAG_NS: u64 = 10_000_000_000;
 
@@ -86,6 +90,8 @@ pub(super) mod names {
     pub const LARGE_READS: &str = "large-block-reads";
     pub const LARGE_WRITES: &str = "large-block-writes";
     pub const TOMB_RAIDER: &str = "tomb-raider";
+    /// In ACT's order.
+    pub const ALL: [&str; 5] = [READS, WRITES, LARGE_READS, LARGE_WRITES, TOMB_RAIDER];
 }
 
 impl Load {
@@ -109,6 +115,7 @@ impl Load {
                     large_reads: large,
                     large_writes: large,
                     large_bytes: LARGE,
+                    large_apart_ns: APART_NS,
                     tomb_raider_ns: None,
                     max_lag_ns: MAX_LAG_NS,
                 }
@@ -137,6 +144,7 @@ impl Load {
             large_reads: each(derived.large_block_reads_per_sec),
             large_writes: each(derived.large_block_writes_per_sec),
             large_bytes,
+            large_apart_ns: 0,
             tomb_raider_ns: None,
             max_lag_ns: MAX_LAG_NS,
         }
@@ -182,8 +190,8 @@ impl Load {
         let mut streams = vec![
             records(names::READS, Rw::RandRead, block, self.reads),
             records(names::WRITES, Rw::RandWrite, self.commit_bytes.max(block), self.writes),
-            large(names::LARGE_READS, Rw::RandRead, reads),
             large(names::LARGE_WRITES, Rw::RandWrite, writes),
+            large(names::LARGE_READS, Rw::RandRead, reads),
         ];
         streams.retain(|s| s.arrivals.rate() > Some(0.0));
         if self.tomb_raider_ns.is_some() {
@@ -199,6 +207,7 @@ impl Load {
             slice_ns,
             service_slices: true,
             think_ns: self.tomb_raider_ns.unwrap_or(0),
+            apart_ns: self.large_apart_ns,
             drain_ns: self.max_lag_ns,
             ..Plan::default()
         })
@@ -244,7 +253,8 @@ mod tests {
     #[test]
     fn large_operations_come_at_a_constant_rate_and_reads_as_they_will() {
         let plan = Load::times(Profile::Act6, 1).plan(1 << 30, 512, 1, 1, 1).unwrap();
-        let [reads, large_reads, large_writes] = &plan.streams[..] else { panic!("{plan:?}") };
+        assert_eq!((plan.apart_ns, Load::times(Profile::Pieee17, 1).large_apart_ns), (0, 500_000));
+        let [reads, large_writes, large_reads] = &plan.streams[..] else { panic!("{plan:?}") };
         assert_eq!(reads.arrivals, Arrivals::Poisson { rate: 2000.0 });
         assert_eq!(large_reads.arrivals, Arrivals::Constant { rate: 1000.0 / 85.0 * 2.0 });
         assert_eq!(large_writes.arrivals, large_reads.arrivals);

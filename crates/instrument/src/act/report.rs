@@ -156,7 +156,8 @@ impl Report {
             io: slices(&stream.service_slices),
             due: slices(&stream.slices),
         });
-        let tables = tables.collect();
+        let mut tables: Vec<Table> = tables.collect();
+        tables.sort_by_key(|table| names::ALL.iter().position(|name| *name == table.name));
         let streams = &outcome.streams;
         // The tomb raider has no rate, so nothing to fall behind of.
         let rated = || streams.iter().filter(|s| !matches!(s.arrivals, Arrivals::Closed { .. }));

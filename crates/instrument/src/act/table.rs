@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::load::names;
-use super::report::{Report, Slice, columns};
+use super::report::{Host, Report, Slice, columns};
 
 /// A histogram's name and its slices.
 type Column<'a> = (String, &'a [Slice]);
@@ -17,11 +17,11 @@ impl Report {
         bounds.extend(more);
         bounds.sort_unstable();
         bounds.dedup();
-        let mut out = String::new();
+        let mut parts = Vec::new();
         for table in self.tables.iter().filter(|table| table.judged) {
             let due = format!("{}-from-due", table.name);
-            out += &self.beside(&[(table.name.clone(), &table.io), (due, &table.due)], &bounds, microseconds);
-            out.push('\n');
+            let both = [(table.name.clone(), &table.io[..]), (due, &table.due)];
+            parts.push(self.beside(&both, &bounds, microseconds));
         }
         let large: Vec<Column<'_>> = [names::LARGE_READS, names::LARGE_WRITES, names::TOMB_RAIDER]
             .iter()
@@ -29,10 +29,10 @@ impl Report {
             .map(|table| (table.name.clone(), &table.io[..]))
             .collect();
         if !large.is_empty() {
-            out += &self.beside(&large, &columns(microseconds), microseconds);
-            out.push('\n');
+            parts.push(self.beside(&large, &columns(microseconds), microseconds));
         }
-        out + &self.host_text()
+        parts.extend(self.host.as_ref().map(Host::text));
+        parts.join("\n")
     }
 
     /// Tables side by side, a line for each slice.
@@ -69,32 +69,33 @@ impl Report {
         });
         out
     }
+}
 
-    /// What the host took, in a few lines; nothing in simulated time.
-    fn host_text(&self) -> String {
-        let Some(host) = &self.host else { return String::new() };
-        let (ms, all) = (|ns: u64| ns as f64 / 1e6, &host.all);
+impl Host {
+    /// What the host took, in a few lines.
+    fn text(&self) -> String {
+        let (ms, all) = (|ns: u64| ns as f64 / 1e6, &self.all);
         let mut out = format!(
             "host: {} stalls above {} us ({} while only waiting), {:.1} ms together, {:.3} ms the longest",
             all.count,
-            host.threshold_ns as f64 / 1e3,
-            host.spinning,
+            self.threshold_ns as f64 / 1e3,
+            self.spinning,
             ms(all.total_ns),
             ms(all.longest_ns),
         );
-        if let Some(ns) = host.scheduler_wait_ns {
+        if let Some(ns) = self.scheduler_wait_ns {
             let _ = write!(out, "; {:.1} ms without a core", ms(ns));
         }
-        if let Some(ns) = host.stolen_ns {
+        if let Some(ns) = self.stolen_ns {
             let _ = write!(out, "; {:.0} ms stolen by the hypervisor", ms(ns));
         }
         out.push('\n');
-        if host.slices.len() > 1 {
-            for (index, slice) in host.slices.iter().enumerate().filter(|(_, slice)| slice.count > 0) {
+        if self.slices.len() > 1 {
+            for (index, slice) in self.slices.iter().enumerate().filter(|(_, slice)| slice.count > 0) {
                 let (count, total, longest) = (slice.count, ms(slice.total_ns), ms(slice.longest_ns));
                 let _ = writeln!(out, "  slice {}: {count}, {total:.1} ms, {longest:.3} ms", index + 1);
             }
-            if host.overflowed {
+            if self.overflowed {
                 out += "  there were more stalls than were kept: later slices have too few\n";
             }
         }
@@ -104,7 +105,7 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{Host, Stalled, known};
+    use super::super::report::{Stalled, known};
     use super::*;
 
     #[test]
