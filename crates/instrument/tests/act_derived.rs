@@ -11,8 +11,8 @@
 //! - W: large blocks filled per second = write-reqs-per-sec x replication-factor / B
 //! - A: amplification = 100 / (100 - defrag-lwm-pct)
 //! - L: large reads = large writes = W x A
-//! - C: with commit-to-device, single writes = write-reqs-per-sec x replication-factor, large writes = W x (A
-//!   - 1)
+//! - C: with commit-to-device, single writes = write-reqs-per-sec x replication-factor, and of the large
+//!   writes only those of defragmentation = W x (A - 1)
 //! - N: with no-defrag-reads, large reads = 0
 //! - D: of each device, the total divided by their number
 

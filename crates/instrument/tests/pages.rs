@@ -101,7 +101,7 @@ fn tables_mark_what_rests_on_few_samples() {
 fn a_browser_shows_a_certification() {
     let mut runs = BTreeMap::new();
     for multiple in [1, 2, 4, 8, 16, 32, 40, 48, 64] {
-        let above = [60, 50, 12, 3, 1].map(|n| n * u64::from(multiple * multiple) / 16).to_vec();
+        let above = [60, 50, 12, 3, 1].map(|n| n * u64::from(multiple * multiple) / 17).to_vec();
         let io = vec![Slice { count: 1000 * u64::from(multiple), above }];
         let report = Report {
             bounds: vec![100_000, 128_000, 1_000_000, 8_000_000, 64_000_000],

@@ -101,8 +101,11 @@ pub enum Failed {
         percent: f64,
     },
     /// An operation failed.
-    #[error("an operation failed: {0}")]
-    Error(String),
+    #[error("an operation failed: {error}")]
+    Error {
+        /// Which, and how.
+        error: String,
+    },
     /// A slice without operations: the run was too short for its load.
     #[error("a slice has no {table}: the run is too short")]
     NothingMeasured {
@@ -120,7 +123,7 @@ impl Failed {
         match self {
             Failed::Above { ns, .. } => format!("fails: {} ms", *ns as f64 / 1e6),
             Failed::Behind { .. } | Failed::NotKept { .. } => "fails: behind".to_owned(),
-            Failed::Error(_) => "fails: error".to_owned(),
+            Failed::Error { .. } => "fails: error".to_owned(),
             Failed::NothingMeasured { .. } => "nothing measured".to_owned(),
             Failed::NothingJudged => "nothing judged".to_owned(),
         }
@@ -193,6 +196,22 @@ mod tests {
         }
         assert!(fails(Report { unanswered: 1, max_lag_ns: 0, ..good.clone() }).contains("never done"));
         assert!(fails(Report { error: Some("reads at byte 7: x".into()), ..good }).contains("byte 7"));
+    }
+
+    #[test]
+    fn every_failure_has_its_json() {
+        for (failed, why) in [
+            (Failed::Error { error: "reads at byte 7: x".into() }, "error"),
+            (Failed::NothingMeasured { table: "reads".into() }, "nothing_measured"),
+            (Failed::NothingJudged, "nothing_judged"),
+            (Failed::NotKept { percent: 2.0 }, "not_kept"),
+            (Failed::Behind { lag_ns: 1, unsent: 2 }, "behind"),
+            (Failed::Above { table: "reads".into(), slice: 1, ns: 2, percent: 3.0, most: 4.0 }, "above"),
+        ] {
+            let json = serde_json::to_value(&failed).unwrap();
+            assert_eq!(json["why"], why);
+            assert_eq!(serde_json::from_value::<Failed>(json).unwrap(), failed);
+        }
     }
 
     #[test]

@@ -78,7 +78,8 @@ pub enum LoadError {
 
 /// The paper's and ACT's large block.
 const LARGE: u32 = 128 << 10;
-/// ACT kept its large operations apart in the paper's time (its versions 3 and 4); today's begins both at once.
+/// ACT kept its large operations apart in the paper's time (its versions 3 and 4); today's begins both at
+/// once.
 const APART_NS: u64 = 500_000;
 /// ACT's max-lag-sec.
 pub(super) const MAX_LAG_NS: u64 = 10_000_000_000;

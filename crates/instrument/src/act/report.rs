@@ -212,7 +212,7 @@ impl Report {
     /// [`Failed::Error`], [`Failed::Behind`] or [`Failed::NotKept`].
     pub fn completes(&self) -> Result<(), Failed> {
         if let Some(error) = &self.error {
-            return Err(Failed::Error(error.clone()));
+            return Err(Failed::Error { error: error.clone() });
         }
         let limited = self.max_lag_ns != 0;
         let undone = self.unanswered + if limited { self.unsent } else { 0 };
