@@ -93,7 +93,7 @@ pub struct Report {
     pub host: Option<Host>,
 }
 
-/// The last column of ACT's tables is 2 to the power of this.
+/// Columns of ACT's tables.
 const COLUMNS: u32 = 7;
 
 /// Every bound that a rule or a table names, in rising order.
@@ -125,7 +125,7 @@ impl Slice {
     }
 }
 
-/// The whole slices of a window. What ended after the window was due in its last slice and counts there,
+/// The whole slices of a window. What was due in the window and ended after it counts in the last slice,
 /// unless the window ends with a part of a slice: that is left out, as act_latency.py leaves it out.
 fn whole(times: &[Latency], bounds: &[u64], window_ns: u64, slice_ns: u64) -> Vec<Slice> {
     let count = (window_ns / slice_ns) as usize;
