@@ -14,6 +14,7 @@ use nearside_instrument::act::{
     Certified, Failed, Largest, Load, Profile, Report, Rule, Tried, largest, page,
 };
 use nearside_instrument::{Needs, Real, Runner, Simulated, Target, medium, words};
+use nearside_loadgen::run::Pace;
 use nearside_loadgen::{Rw, Workload};
 use nearside_random::of_run;
 use serde_json::json;
@@ -32,6 +33,11 @@ Examples:
   nearside act -d uring:/dev/nvme0n1 --destroy --runtime 24h   # as a certification asks: 24 hours, hour by hour
   nearside act -d dram:1GiB --config actconfig_3x_1d.txt       # the load of ACT's own configuration file
 
+A run passes if in each slice less than 5 % of the reads take 1 ms or longer, less than 1 % 8 ms, less than 0.1 % 64 ms, by
+the time of the I/O alone, as ACT has it. Beside it stands the time since each read was due, and what the host took meanwhile.
+A configuration file needs its devices, its duration and a rate. Its rates are totals over the devices; the drive takes its
+share. Operations begin when they are due, whatever is in flight; writes are as the target has them, without O_DSYNC.
+
 A drive of one's own should be written over in large blocks before (as ACT's act_prep does); a simulated one is.
 A certification takes 24 hours or more for each multiple; the paper took 2. The default is enough to compare drives, not to certify one.
 Exit status: 0 if something passed, 1 if nothing did, 2 on an error.";
@@ -46,7 +52,7 @@ pub struct ActArgs {
     /// The unit load: the paper's, or today's
     #[arg(long, value_enum, default_value_t, value_name = "NAME")]
     profile: ProfileName,
-    /// The load of one of ACT's own configuration files, once
+    /// The load of one of act_storage's own configuration files, once
     #[arg(long, value_name = "FILE", conflicts_with_all = ["profile", "multiple", "most"])]
     config: Option<PathBuf>,
     /// This multiple only, without a search
@@ -58,7 +64,7 @@ pub struct ActArgs {
     /// How long each multiple runs [default: 10s, of a configuration file its own]
     #[arg(long, value_name = "TIME", value_parser = words::time)]
     runtime: Option<u64>,
-    /// Every slice of this length has to pass; the whole run where it is shorter
+    /// Every whole slice of this length has to pass; the run where it is shorter
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = words::time)]
     slice: u64,
     /// In simulated time, for a TARGET that is model:NAME[:SIZE]: the same seed gives the same answer
@@ -104,8 +110,12 @@ impl From<ProfileName> for Profile {
     }
 }
 
-/// Operations in flight at most; what waits beyond them is late, and its wait counts.
-const DEPTH: u16 = 512;
+/// Operations in flight at most; what waits beyond them is late, and that shows from the due moment.
+const DEPTH: u32 = 512;
+/// Fewer where their buffers would take more than this many bytes together.
+const BUFFERS: u32 = 512 << 20;
+/// The host's stalls are told from this length on: the shortest time that a rule bounds.
+const STALL_NS: u64 = 100_000;
 /// Each multiple runs this long unless one says otherwise.
 const RUNTIME_NS: u64 = 10_000_000_000;
 
@@ -114,6 +124,9 @@ struct Unit {
     load: Box<dyn Fn(u32) -> Load>,
     name: String,
     runtime_ns: u64,
+    slice_ns: u64,
+    /// The file that it came from.
+    config: Option<Config>,
 }
 
 impl Unit {
@@ -122,17 +135,27 @@ impl Unit {
             let profile = Profile::from(args.profile);
             let runtime_ns = args.runtime.unwrap_or(RUNTIME_NS);
             let load = Box::new(move |multiple| Load::times(profile, multiple));
-            return Ok(Unit { load, name: profile.name().to_owned(), runtime_ns });
+            let (name, slice_ns) = (profile.name().to_owned(), args.slice.min(runtime_ns));
+            return Ok(Unit { load, name, runtime_ns, slice_ns, config: None });
         };
         let failed = |e: &dyn std::fmt::Display| Failure::Message(format!("{}: {e}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|e| failed(&e))?;
         let config = Config::parse(&text).map_err(|e| failed(&e))?;
-        for key in &config.ignored {
-            complain(&format!("{}: {key} does not apply here", path.display()));
+        for note in &config.notes {
+            complain(&format!("{}: {note}", path.display()));
+        }
+        if config.devices.len() > 1 {
+            let devices = config.devices.len();
+            let share = format!("of {devices} devices: this drive takes its share, 1 / {devices}");
+            complain(&format!("{}: {share}", path.display()));
         }
         let runtime_ns = args.runtime.unwrap_or(config.seconds * 1_000_000_000);
-        let load = Box::new(move |_| config.load);
-        Ok(Unit { load, name: path.display().to_string(), runtime_ns })
+        // A slice is a number of whole observations, as act_latency.py has it.
+        let interval_ns = config.report_interval_sec * 1_000_000_000;
+        let slice_ns = args.slice.checked_next_multiple_of(interval_ns).unwrap_or(u64::MAX).min(runtime_ns);
+        let load = config.load;
+        let name = path.display().to_string();
+        Ok(Unit { load: Box::new(move |_| load), name, runtime_ns, slice_ns, config: Some(config) })
     }
 }
 
@@ -155,11 +178,6 @@ pub fn run(args: ActArgs) -> Outcome {
     certify(&args, &unit, drive, live, &stop)
 }
 
-/// Bytes of the largest operation.
-fn largest_bytes(load: &Load) -> u32 {
-    load.large_bytes.max(load.read_bytes).next_multiple_of(4096)
-}
-
 /// A drive that a model names, in simulated time.
 fn simulated(args: &ActArgs, unit: &Unit, stop: &Arc<AtomicBool>) -> Result<Drive, Failure> {
     let word = args.target.to_string();
@@ -172,7 +190,7 @@ fn simulated(args: &ActArgs, unit: &Unit, stop: &Arc<AtomicBool>) -> Result<Driv
         None => (rest, 16 << 30),
     };
     let medium = medium(name, capacity, true, args.seed).map_err(|e| failed(&e))?;
-    let bytes = largest_bytes(&(unit.load)(1));
+    let bytes = (unit.load)(1).largest_bytes(4096);
     let mut runner = Simulated::drive(&word, medium, capacity, bytes, args.software, stop.clone())
         .map_err(|e| failed(&e))?;
     runner.prepare(capacity, bytes, args.seed).map_err(|e| failed(&e))?;
@@ -182,9 +200,9 @@ fn simulated(args: &ActArgs, unit: &Unit, stop: &Arc<AtomicBool>) -> Result<Driv
 /// The drive in real time.
 fn real(args: &ActArgs, unit: &Unit, stop: &Arc<AtomicBool>, live: &Live) -> Result<Drive, Failure> {
     let completion = args.completion.map(Policy::from);
-    let bytes = largest_bytes(&(unit.load)(1));
-    let needs =
-        Needs { depth: DEPTH, bytes, write: true, destroy: args.destroy, completion, buffered: false };
+    let bytes = (unit.load)(1).largest_bytes(4096);
+    let depth = (BUFFERS / bytes).min(DEPTH) as u16;
+    let needs = Needs { depth, bytes, write: true, destroy: args.destroy, completion, buffered: false };
     let mut target = args.target.clone();
     target.set_options(args.host.options()?);
     let open = target.open(needs).map_err(|e| Failure::Message(e.to_string()))?;
@@ -192,7 +210,7 @@ fn real(args: &ActArgs, unit: &Unit, stop: &Arc<AtomicBool>, live: &Live) -> Res
         complain(note);
     }
     let (capacity, block_size, fresh) = (open.capacity, open.block_size, open.fresh);
-    let pace = work::pace(&args.target, completion);
+    let pace = Pace { stall_ns: STALL_NS, ..work::pace(&args.target, completion) };
     let mut drive = Real::new(args.target.to_string(), open, pace, work::environment(), stop.clone());
     if fresh {
         live.begins(0, 1, "filling the drive's memory".to_owned());
@@ -211,7 +229,6 @@ enum Ended {
 
 fn certify(args: &ActArgs, unit: &Unit, mut drive: Drive, live: Live, stop: &AtomicBool) -> Outcome {
     let rules = [Rule::standard(), Rule::tightened(), Rule::tightened_caption()];
-    let slice_ns = args.slice.min(unit.runtime_ns);
     let (first, most) = match (args.multiple, &args.config) {
         (Some(multiple), _) => (multiple, multiple),
         (None, Some(_)) => (1, 1),
@@ -226,14 +243,18 @@ fn certify(args: &ActArgs, unit: &Unit, mut drive: Drive, live: Live, stop: &Ato
         let load = (unit.load)(multiple);
         let seed = of_run(args.seed, Simulated::PREPARING + runs.len() as u64);
         let plan = load
-            .plan(drive.capacity, drive.block_size, unit.runtime_ns, slice_ns, seed)
+            .plan(drive.capacity, drive.block_size, unit.runtime_ns, unit.slice_ns, seed)
             .map_err(|e| Ended::Failed(e.to_string()))?;
         let run = drive.runner.run(&plan, &mut |generator| live.runs(generator));
-        let (_, outcome) = run.map_err(|e| Ended::Failed(e.to_string()))?;
+        let (point, outcome) = run.map_err(|e| Ended::Failed(e.to_string()))?;
         if stop.load(Ordering::Relaxed) {
             return Err(Ended::Told);
         }
         let report = Report::of(&outcome, load.max_lag_ns);
+        let report = match &point.summary.machine {
+            Some(machine) => report.with_host(machine),
+            None => report,
+        };
         runs.insert(multiple, report.clone());
         Ok(report)
     };
@@ -283,8 +304,17 @@ fn certified(
 ) -> Result<(), Failure> {
     let mut out = Out::new();
     if args.json {
+        if let Some(config) = &unit.config {
+            let Config { devices, derived, seconds, notes, .. } = config;
+            out.json(&json!({
+                "type": "config", "devices": devices, "derived": derived, "test-duration-sec": seconds, "notes": notes,
+            }))?;
+        }
         for (multiple, report) in runs {
-            out.json(&json!({"type": "run", "multiple": multiple, "load": (unit.load)(*multiple), "report": report}))?;
+            out.json(&json!({
+                "type": "run", "multiple": multiple, "load": (unit.load)(*multiple), "report": report,
+                "completes": report.completes().is_ok(),
+            }))?;
         }
         for (rule, largest) in found {
             out.json(&json!({"type": "verdict", "rule": rule, "largest": largest}))?;
@@ -299,35 +329,49 @@ fn certified(
         std::fs::create_dir_all(&args.out).map_err(failed)?;
         std::fs::write(&path, page).map_err(failed)?;
         writeln!(out, "{name}: {about}")?;
-        for (rule, largest) in found {
-            show(&mut out, rule, largest, runs, single)?;
+        if let Some(config) = &unit.config {
+            writeln!(out, "\nof all devices together:\n{}", config.derived)?;
         }
-        writeln!(out, "the page with the pictures: {}", path.display())?;
+        show(&mut out, unit, runs, found, single)?;
+        writeln!(out, "\nthe page with the pictures: {}", path.display())?;
     }
     out.flush()?;
     Ok(())
 }
 
-/// What a rule found, with ACT's table of the run that passed, or of the only one.
+/// What each rule found, then ACT's tables of the runs that passed, or of the only one.
 fn show(
     out: &mut Out,
-    rule: &Rule,
-    largest: &Largest,
+    unit: &Unit,
     runs: &BTreeMap<u32, Report>,
+    found: &[(Rule, Largest)],
     single: bool,
 ) -> Result<(), Failure> {
-    let failed = largest.tried.iter().find_map(|t| Some((t.multiple, t.failed.as_ref()?)));
-    let Largest { multiple, at_least, .. } = *largest;
-    match failed {
-        Some((at, why)) if single => writeln!(out, "\n{}: {at}x fails: {why}", rule.name)?,
-        _ if single => writeln!(out, "\n{}: {multiple}x passes", rule.name)?,
-        _ if multiple == 0 => writeln!(out, "\n{}: not even 1x passes", rule.name)?,
-        _ if at_least => writeln!(out, "\n{}: {multiple}x passes, and the search ended there", rule.name)?,
-        _ => writeln!(out, "\n{}: {multiple}x is the largest multiple that passes", rule.name)?,
+    let mut shown: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    writeln!(out)?;
+    for (rule, largest) in found {
+        let failed = largest.tried.iter().find_map(|t| Some((t.multiple, t.failed.as_ref()?)));
+        let (multiple, at_least, name) = (largest.multiple, largest.at_least, &rule.name);
+        match failed {
+            Some((at, why)) if single => writeln!(out, "{name}: {at}x fails: {why}")?,
+            _ if single => writeln!(out, "{name}: {multiple}x passes")?,
+            _ if multiple == 0 => writeln!(out, "{name}: not even 1x passes")?,
+            _ if at_least => writeln!(out, "{name}: {multiple}x passes, and the search ended there")?,
+            _ => writeln!(out, "{name}: {multiple}x is the largest multiple that passes")?,
+        }
+        let multiple = if multiple > 0 { multiple } else { largest.tried.last().map_or(0, |t| t.multiple) };
+        shown.entry(multiple).or_default().extend(rule.bounds.iter().map(|(ns, _)| *ns));
     }
-    let shown = if multiple > 0 { multiple } else { largest.tried.last().map_or(0, |t| t.multiple) };
-    if let Some(report) = runs.get(&shown) {
-        write!(out, "{}", report.table(rule))?;
+    let microseconds = unit.config.as_ref().is_some_and(|config| config.microsecond_histograms);
+    for (multiple, bounds) in shown {
+        let Some(report) = runs.get(&multiple) else { continue };
+        if single {
+            match report.completes() {
+                Ok(()) => writeln!(out, "as a stress test: {multiple}x passes")?,
+                Err(why) => writeln!(out, "as a stress test: {multiple}x fails: {why}")?,
+            }
+        }
+        write!(out, "\n{multiple}x:\n{}", report.text(&bounds, microseconds))?;
     }
     Ok(())
 }

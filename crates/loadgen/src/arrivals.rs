@@ -68,6 +68,13 @@ impl Schedule {
         schedule
     }
 
+    /// All of them so much later.
+    #[must_use]
+    pub fn later(mut self, ns: u64) -> Self {
+        self.next = self.next.saturating_add(u128::from(ns) << FRACTION);
+        self
+    }
+
     /// When the next is due.
     #[inline]
     #[must_use]
@@ -112,6 +119,13 @@ mod tests {
         // A gap of 333.33 ns: rounded to whole nanoseconds it would be a thousandth too short.
         let times = times(Schedule::new(3e6, false, 0, 1), 2_000_000_000);
         assert!(times.len().abs_diff(6_000_000) <= 1, "{}", times.len());
+    }
+
+    #[test]
+    fn a_schedule_may_begin_later() {
+        let whole = times(Schedule::new(1e4, false, 0, 1), 1_000_000);
+        let later = times(Schedule::new(1e4, false, 0, 1).later(30_000), 1_030_000);
+        assert_eq!(later, whole.iter().map(|ns| ns + 30_000).collect::<Vec<_>>());
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub struct Step {
 
 enum Source {
     Open(Schedule),
-    /// Users without an operation, by when their last one ended.
+    /// Users without an operation, by when each begins its next.
     Closed(VecDeque<Nanos>),
 }
 
@@ -85,6 +85,8 @@ pub struct Generator {
     /// Operations still to be measured.
     left: u64,
     slice_ns: u64,
+    service_slices: bool,
+    think_ns: u64,
     /// The slice after the window: what ends later counts in it, however late.
     last_slice: usize,
     late_ns: u64,
@@ -117,7 +119,7 @@ impl Generator {
             return Err(PlanError::NoSlice);
         }
         let mut streams = Vec::with_capacity(plan.streams.len());
-        let mut users = 0u64;
+        let (mut users, mut constant) = (0u64, 0u64);
         for (index, stream) in plan.streams.iter().enumerate() {
             let name = || stream.name.clone();
             let seed = |what: u64| scatter(plan.seed ^ scatter(2 * index as u64 + what + 1));
@@ -130,7 +132,10 @@ impl Generator {
                         return Err(PlanError::Rate { stream: name(), rate });
                     }
                     let poisson = matches!(stream.arrivals, Arrivals::Poisson { .. });
-                    Source::Open(Schedule::new(rate, poisson, plan.ramp_ns, seed(1)))
+                    let schedule = Schedule::new(rate, poisson, plan.ramp_ns, seed(1));
+                    let later_ns = if poisson { 0 } else { constant.saturating_mul(plan.apart_ns) };
+                    constant += u64::from(!poisson);
+                    Source::Open(schedule.later(later_ns))
                 }
                 Arrivals::Closed { depth: asked } => {
                     users += u64::from(asked);
@@ -159,6 +164,8 @@ impl Generator {
             due_until: NEVER,
             left: plan.count.unwrap_or(u64::MAX),
             slice_ns: plan.slice_ns,
+            service_slices: plan.service_slices,
+            think_ns: plan.think_ns,
             last_slice: plan
                 .runtime_ns
                 .map_or(MOST_SLICES, |ns| ns.div_ceil(plan.slice_ns).min(MOST_SLICES as u64) as usize),
@@ -330,7 +337,7 @@ impl Generator {
         self.last = self.last.max(done.at);
         let stream = &mut self.streams[flight.stream as usize];
         if let Source::Closed(free) = &mut stream.source {
-            free.push_back(done.at);
+            free.push_back(done.at + self.think_ns);
         }
         let outcome = &mut stream.outcome;
         if let Err(failure) = done.result {
@@ -351,9 +358,16 @@ impl Generator {
             outcome.slices.resize_with(slice + 1, Latency::new);
         }
         outcome.slices[slice].record(response);
+        let service = done.at.since(flight.submitted);
+        if self.service_slices {
+            if outcome.service_slices.len() <= slice {
+                outcome.service_slices.resize_with(slice + 1, Latency::new);
+            }
+            outcome.service_slices[slice].record(service);
+        }
         let tally = tally(outcome, flight.io.direction);
         tally.respond(flight.due.since(self.from), response);
-        tally.service.record(done.at.since(flight.submitted));
+        tally.service.record(service);
         tally.bytes += u64::from(flight.io.len);
     }
 

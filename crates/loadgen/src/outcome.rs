@@ -54,6 +54,8 @@ pub struct StreamOutcome {
     pub writes: Tally,
     /// Response times by when the operations ended, in slices of the plan's length from the window's begin.
     pub slices: Vec<Latency>,
+    /// Service times in the same slices; none where the plan does not ask for them.
+    pub service_slices: Vec<Latency>,
     /// Operations that were due in the window.
     pub offered: u64,
     /// Operations that ended within it, whenever they were due.
@@ -83,6 +85,7 @@ impl StreamOutcome {
             reads: Tally::default(),
             writes: Tally::default(),
             slices: Vec::new(),
+            service_slices: Vec::new(),
             offered: 0,
             ended_within: 0,
             late: 0,

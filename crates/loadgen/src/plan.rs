@@ -34,6 +34,15 @@ pub struct Plan {
     pub count: Option<u64>,
     /// Length of the slices of response time over time.
     pub slice_ns: u64,
+    /// Slices of service time too, at as much memory again.
+    #[serde(default)]
+    pub service_slices: bool,
+    /// A closed stream's user begins its next operation so long after the answer to the one before.
+    #[serde(default)]
+    pub think_ns: u64,
+    /// Streams at a constant rate begin so long one after another, so that those of one rate need not meet.
+    #[serde(default)]
+    pub apart_ns: u64,
     /// A start later than this is counted.
     pub late_ns: u64,
     /// How long after the window's end operations that were due in it are still sent.
@@ -56,6 +65,9 @@ impl Default for Plan {
             runtime_ns: None,
             count: None,
             slice_ns: 1_000_000_000,
+            service_slices: false,
+            think_ns: 0,
+            apart_ns: 0,
             late_ns: 1_000,
             drain_ns: 1_000_000_000,
             patience_ns: 60_000_000_000,

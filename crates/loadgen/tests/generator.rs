@@ -93,6 +93,46 @@ fn what_ends_after_the_window_makes_one_slice_however_late() {
     assert_eq!(slices[200].count(), outcome.both().response.count());
 }
 
+#[test]
+fn service_times_have_slices_of_their_own_where_they_are_asked_for() {
+    // One at a time, each 150 us, offered every 100 us, in slices of a tenth of the second.
+    let mut plan = reads(Arrivals::Constant { rate: 10_000.0 });
+    (plan.drain_ns, plan.slice_ns) = (10 * SECOND, SECOND / 10);
+    assert!(run(&plan, &mut fixed(1, 150_000)).streams[0].service_slices.is_empty());
+    plan.service_slices = true;
+    let outcome = run(&plan, &mut fixed(1, 150_000));
+    let stream = &outcome.streams[0];
+    assert_eq!(stream.service_slices.len(), stream.slices.len());
+    for (service, response) in stream.service_slices.iter().zip(&stream.slices) {
+        assert_eq!(service.count(), response.count());
+        assert!(service.max_ns().abs_diff(150_000) < 200, "{}", service.max_ns());
+    }
+    assert!(stream.slices[9].min_ns() > 100 * 150_000, "these waited");
+}
+
+#[test]
+fn constant_streams_of_one_rate_may_begin_apart() {
+    let mut plan = reads(Arrivals::Constant { rate: 10_000.0 });
+    plan.streams.push(Stream { name: "others".into(), ..plan.streams[0].clone() });
+    // One at a time: where both are due at once, one of them waits.
+    let waited = |plan: &Plan| {
+        let outcome = run(plan, &mut fixed(1, 30_000));
+        outcome.streams.iter().map(|stream| stream.queued).collect::<Vec<_>>()
+    };
+    assert_eq!(waited(&plan), [0, 9_999]);
+    plan.apart_ns = 40_000;
+    assert_eq!(waited(&plan), [0, 0]);
+}
+
+#[test]
+fn a_user_thinks_before_the_next_operation() {
+    let mut plan = reads(Arrivals::Closed { depth: 2 });
+    let count = |plan: &Plan| run(plan, &mut fixed(2, 100_000)).both().response.count();
+    assert!(count(&plan).abs_diff(20_000) <= 2);
+    plan.think_ns = 300_000;
+    assert!(count(&plan).abs_diff(5_000) <= 2);
+}
+
 /// Takes operations and never ends them.
 struct Silent(usize);
 

@@ -230,7 +230,7 @@ fn fixture() -> TempDir {
     .unwrap();
     fs::write(
         at("actconfig_3x_1d.txt"),
-        "read-reqs-per-sec: 300\nwrite-reqs-per-sec: 100\ntest-duration-sec: 1\n",
+        "device-names: sdb\nread-reqs-per-sec: 300\nwrite-reqs-per-sec: 100\ntest-duration-sec: 1\n",
     )
     .unwrap();
     folder

@@ -36,8 +36,10 @@ pub fn page(certified: &Certified<'_>) -> String {
     let mut bounds: Vec<(u64, f64)> = strictest.copied().collect();
     bounds.sort_by_key(|b| b.0);
     bounds.dedup_by_key(|b| b.0);
-    let worst =
-        |report: &Report, ns| report.slices.iter().map(|s| report.percent_above(s, ns)).fold(0.0, f64::max);
+    let worst = |report: &Report, ns| {
+        let judged = report.tables.iter().filter(|table| table.judged);
+        judged.map(|table| report.worst(&table.io, ns)).fold(0.0, f64::max)
+    };
     let mut lines: Vec<Line> = bounds
         .iter()
         .map(|(ns, _)| {
@@ -49,15 +51,17 @@ pub fn page(certified: &Certified<'_>) -> String {
     let mut limits: Vec<f64> = bounds.iter().map(|b| b.1).collect();
     limits.dedup();
     lines.extend(limits.iter().map(|l| Line::new(format!("{l} % may"), vec![(0.0, *l), (far, *l)]).dashed()));
-    let caption = "Share of the reads above each bound in the worst slice; a share of nothing is not drawn";
+    let caption = "Share of the reads above each bound in the worst slice, by the time of the I/O alone; a share of nothing is not drawn";
     page.lines(caption, &Axis::linear("multiple of the unit load"), &Axis::log("% of reads"), &lines);
+    let over = |(ns, _): &(u64, f64)| format!("% > {} ms", *ns as f64 / 1e6);
     let mut head = vec!["multiple".to_owned(), "reads".to_owned()];
-    head.extend(bounds.iter().map(|(ns, _)| format!("% > {} ms", *ns as f64 / 1e6)));
+    head.extend(bounds.iter().map(over));
     head.extend(found.iter().map(|(rule, _)| rule.name.clone()));
     let rows: Vec<Vec<String>> = runs
         .iter()
         .map(|(multiple, report)| {
-            let reads: u64 = report.slices.iter().map(|s| s.reads).sum();
+            let judged = report.tables.iter().filter(|table| table.judged);
+            let reads: u64 = judged.flat_map(|table| &table.io).map(|slice| slice.count).sum();
             let mut row = vec![multiple.to_string(), reads.to_string()];
             row.extend(bounds.iter().map(|(ns, _)| format!("{:.3}", worst(report, *ns))));
             row.extend(found.iter().map(|(rule, _)| match rule.judge(report) {
@@ -69,5 +73,27 @@ pub fn page(certified: &Certified<'_>) -> String {
         .collect();
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
     page.table("Every multiple that was run", &head, &rows);
+    let mut head = vec!["multiple".to_owned(), "histogram".to_owned()];
+    head.extend(bounds.iter().map(over));
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    let beside = beside(runs, &bounds);
+    page.table("From the due moment, and the large operations: the worst slice", &head, &beside);
     page.finish()
+}
+
+/// What no rule looks at: the judged operations from when they were due, and the others by their I/O.
+fn beside(runs: &BTreeMap<u32, Report>, bounds: &[(u64, f64)]) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    for (multiple, report) in runs {
+        for table in &report.tables {
+            let (name, slices) = match table.judged {
+                true => (format!("{}-from-due", table.name), &table.due),
+                false => (table.name.clone(), &table.io),
+            };
+            let mut row = vec![multiple.to_string(), name];
+            row.extend(bounds.iter().map(|(ns, _)| format!("{:.3}", report.worst(slices, *ns))));
+            rows.push(row);
+        }
+    }
+    rows
 }

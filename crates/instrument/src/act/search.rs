@@ -64,7 +64,7 @@ mod tests {
         for limit in [0u32, 1, 2, 7, 40, 150, 999, 1000] {
             for first in [1, 10, 150, 1000] {
                 let found = largest::<()>(first, 1000, |m| {
-                    Ok(if m <= limit { Ok(()) } else { Err(Failed::NothingMeasured) })
+                    Ok(if m <= limit { Ok(()) } else { Err(Failed::NothingJudged) })
                 })
                 .unwrap();
                 assert_eq!((found.multiple, found.at_least), (limit, limit == 1000), "from {first}");
