@@ -13,7 +13,7 @@ const TAIL: f64 = 0.025;
 /// Above this variance the normal distribution stands in for the binomial.
 const EXACT: f64 = 4_000.0;
 /// The normal distribution's quantile at 1 - [`TAIL`].
-const Z: f64 = 1.959_964;
+pub const Z: f64 = 1.959_964;
 
 /// The least and the greatest number of samples beyond the true percentile that the level allows;
 /// `percent` from 0 to 100.

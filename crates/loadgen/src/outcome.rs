@@ -5,6 +5,7 @@ use nearside_clock::Nanos;
 use crate::Latency;
 use crate::arrivals::Arrivals;
 use crate::engine::Failure;
+use crate::trace::TraceError;
 
 /// Times of the operations of one stream in one direction.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +27,9 @@ impl Tally {
     }
 }
 
+/// Ranges of the number of operations in flight, each twice the one before (those of fio's `iodepth_level`).
+pub const DEPTH_LEVELS: usize = 7;
+
 /// One stream's part.
 ///
 /// Only operations that were due in the measured window count. All of them are in the response
@@ -45,6 +49,9 @@ pub struct StreamOutcome {
     pub slices: Vec<Latency>,
     /// Operations that were due in the window.
     pub offered: u64,
+    /// Of those that were sent, how many had so many of the stream in flight then, themselves included:
+    /// 1, 2 to 3, 4 to 7, ... 64 and more.
+    pub depths: [u64; DEPTH_LEVELS],
     /// Operations that ended within it, whenever they were due.
     pub ended_within: u64,
     /// Of those due, started later than the plan's `late_ns`, though the engine had room:
@@ -62,6 +69,8 @@ pub struct StreamOutcome {
     pub errors: u64,
     /// The first error, and the first byte of its operation.
     pub first_error: Option<(Failure, u64)>,
+    /// What is wrong with the trace that it follows: what stands after that was not done.
+    pub trace_error: Option<TraceError>,
 }
 
 impl StreamOutcome {
@@ -73,6 +82,7 @@ impl StreamOutcome {
             writes: Tally::default(),
             slices: Vec::new(),
             offered: 0,
+            depths: [0; DEPTH_LEVELS],
             ended_within: 0,
             late: 0,
             queued: 0,
@@ -81,6 +91,7 @@ impl StreamOutcome {
             unanswered: 0,
             errors: 0,
             first_error: None,
+            trace_error: None,
         }
     }
 

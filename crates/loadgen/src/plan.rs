@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::arrivals::Arrivals;
+use crate::trace::TraceError;
 use crate::workload::{Workload, WorkloadError};
 
 /// One flow of operations; a run may have several (Aerospike's ACT has three).
@@ -93,6 +94,28 @@ pub enum PlanError {
         depth: u64,
         /// The engine's.
         most: usize,
+    },
+    /// Think time in an open loop, after no operation, or with more spinning than there is of it.
+    #[error(
+        "{stream}: think time is for a closed loop, after 1 operation or more, and spinning is a part of it"
+    )]
+    Think {
+        /// Which stream.
+        stream: String,
+    },
+    /// Recorded arrivals of nothing.
+    #[error("{stream}: recorded arrivals need a trace")]
+    NoTrace {
+        /// Which stream.
+        stream: String,
+    },
+    /// The trace.
+    #[error("{stream}: {source}")]
+    Trace {
+        /// Which stream.
+        stream: String,
+        /// What is wrong.
+        source: TraceError,
     },
     /// The workload.
     #[error("{stream}: {source}")]
