@@ -126,6 +126,7 @@ fn mapped(line: &str, served: &Served) -> String {
         ("bench curve", "bench curve --runtime 20ms --loads 1 --depths 1 --out pages"),
         ("bench compare", "bench compare --runtime 20ms --loads 1 --depths 1 --out pages"),
         ("bench run", "bench run --runtime 20ms --out pages"),
+        ("bench replay", "bench replay --out pages"),
         ("sim curve", "sim curve --capacity 256MiB --percentile 90 --loads 1 --depths 1 --out pages"),
         ("nearside act", "nearside act --runtime 50ms --most 4 --out pages"),
     ] {
@@ -228,6 +229,12 @@ fn fixture() -> TempDir {
         "[global]\nfilename=disk.img\nioengine=io_uring\nruntime=100ms\n[reads]\nrw=randread\nbs=4k\n",
     )
     .unwrap();
+    fs::write(at("trace.log"), "fio version 3 iolog\n1 f read 0 4096\n9 f write 4096 512\n").unwrap();
+    fs::write(at("trace.csv"), "7,hm,0,Read,0,4096,1\n9,hm,0,Write,512,512,1\n").unwrap();
+    let records = root().join("studies/record/amd-epyc-2c");
+    for name in ["before.jsonl", "after.jsonl"] {
+        fs::copy(records.join("2026-11-21-bench.jsonl"), at(name)).unwrap();
+    }
     fs::write(
         at("actconfig_3x_1d.txt"),
         "read-reqs-per-sec: 300\nwrite-reqs-per-sec: 100\ntest-duration-sec: 1\n",
