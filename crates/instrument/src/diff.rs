@@ -14,7 +14,7 @@
 //! B is better or worse than A where their intervals do not touch, and the values differ by more than was
 //! asked for. Intervals of a single run say nothing of how much one run differs from the next.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nearside_loadgen::record::{Record, number};
 use nearside_loadgen::{Arrivals, Summary, interval};
@@ -117,7 +117,7 @@ impl Side {
         let line: serde_json::Value = serde_json::from_str(first).map_err(|e| format!("line 1: {e}"))?;
         if line.get("kind").is_some() {
             let record = Record::from_lines(text).map_err(|e| e.to_string())?;
-            return Ok(Side { figures: record.figures.iter().map(of_record).collect() });
+            return Ok(Side { figures: numbered(record.figures.iter().map(of_record)) });
         }
         let mut runs = Vec::new();
         for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -134,6 +134,20 @@ impl Side {
         }
         Ok(of_runs(&runs))
     }
+}
+
+/// A record may have several figures of one name, table by table: the second is found as the second.
+fn numbered(figures: impl Iterator<Item = Figure>) -> Vec<Figure> {
+    let mut seen: BTreeMap<(String, String), u32> = BTreeMap::new();
+    let number = |mut figure: Figure| {
+        let times = seen.entry((figure.name.clone(), figure.unit.clone())).or_insert(0);
+        *times += 1;
+        if *times > 1 {
+            figure.name = format!("{} ({times})", figure.name);
+        }
+        figure
+    };
+    figures.map(number).collect()
 }
 
 fn of_record(figure: &nearside_loadgen::record::Figure) -> Figure {
@@ -366,6 +380,16 @@ mod tests {
         let diff = Diff::of(&a, &b, 0.0);
         assert_eq!((diff.rows.len(), diff.worse()), (1, false));
         assert_eq!((diff.only_a, diff.only_b), (vec!["x".to_owned()], vec!["x".to_owned(), "z".to_owned()]));
+    }
+
+    #[test]
+    fn figures_of_one_name_are_compared_in_their_order() {
+        let twice = record(&[("depth 5", "us", [1.0; 3]), ("depth 5", "us", [9.0; 3])]);
+        let diff = Diff::of(&twice, &twice, 0.0);
+        assert_eq!(diff.rows.iter().map(|row| row.a.value).collect::<Vec<_>>(), [1.0, 9.0]);
+        assert!(diff.rows.iter().all(|row| row.verdict == Verdict::Same), "{diff:?}");
+        let later = record(&[("depth 5", "us", [1.0; 3]), ("depth 5", "us", [10.0; 3])]);
+        assert!(Diff::of(&twice, &later, 0.0).worse());
     }
 
     #[test]

@@ -204,10 +204,9 @@ impl Generator {
             let places = stream.workload.places(seed(0));
             let places = places.map_err(|source| PlanError::Workload { stream: name(), source })?;
             let closed = matches!(stream.arrivals, Arrivals::Closed { .. });
-            if let Some(think) = stream.workload.think {
-                if !closed || think.blocks == 0 || think.spin_ns > think.time_ns {
-                    return Err(PlanError::Think { stream: name() });
-                }
+            let wrong = |think: Think| !closed || think.blocks == 0 || think.spin_ns > think.time_ns;
+            if stream.workload.think.is_some_and(wrong) {
+                return Err(PlanError::Think { stream: name() });
             }
             let mut source = match stream.arrivals {
                 Arrivals::Poisson { rate } | Arrivals::Constant { rate } => {

@@ -336,6 +336,9 @@ fn offsets_are_mapped_by_rule() {
     assert_eq!(offsets(Mapping::Scale), [gib / 2, gib - 512, gib / 2 - 512]);
     let error = arrivals(source.clone(), onto(Mapping::Fail)).unwrap_err().to_string();
     assert!(error.contains("line 2: it ends at byte 2147483648, and the target has 1073741824"), "{error}");
+    let tiny = Onto { capacity: 2048, ..onto(Mapping::Wrap) };
+    let error = arrivals(source.clone(), tiny).unwrap_err().to_string();
+    assert!(error.contains("an operation of 4096 bytes, and the target has 2048"), "{error}");
     // Whole blocks, and no more at once than the target takes.
     let path = file(&folder, "0,h,0,Write,1000,20000,1\n");
     let small = Onto { block_size: 4096, largest: 8192, ..onto(Mapping::Fail) };
@@ -354,7 +357,7 @@ fn replayed(path: &Path, scale: f64, service_ns: u64) -> (Vec<u64>, Outcome) {
         seen.borrow_mut().push(now.0);
         now + service_ns
     });
-    let outcome = simulated(&trace.plan(&found), &mut engine, &SimClock::new()).unwrap();
+    let outcome = simulated(&trace.plan(&found, None), &mut engine, &SimClock::new()).unwrap();
     let starts = starts.borrow().iter().map(|at| at - outcome.began.0).collect();
     (starts, outcome)
 }
@@ -383,6 +386,19 @@ fn operations_start_when_they_were_recorded() {
 }
 
 #[test]
+fn a_part_of_a_trace_waits_no_longer_than_the_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, "fio version 3 iolog\n0 x read 0 512\n50 x read 0 512\n99000000 x read 0 512\n");
+    let found = surveyed(&path).unwrap();
+    let trace = Trace::new(source(&path), &found, onto(Mapping::Fail)).unwrap();
+    assert_eq!(trace.plan(&found, None).drain_ns, 99_000_000_001);
+    let plan = trace.plan(&found, Some(60_000));
+    assert_eq!((plan.runtime_ns, plan.drain_ns), (Some(60_000), 10_000_000_000));
+    let outcome = simulated(&plan, &mut Null::new(4), &SimClock::new()).unwrap();
+    assert_eq!((outcome.streams[0].offered, outcome.window_ns()), (2, 60_000));
+}
+
+#[test]
 fn a_device_that_cannot_follow_leaves_operations_unsent_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let lines: String = (0..100).map(|us| format!("{us} x write 0 4096\n")).collect();
@@ -402,7 +418,7 @@ fn a_trace_that_changes_meanwhile_is_said() {
     let found = surveyed(&path).unwrap();
     let trace = Trace::new(source(&path), &found, onto(Mapping::Fail)).unwrap();
     fs::write(&path, "0,h,0,Read,0,512,1\nwhat,h,0,Read,0,512,1\n").unwrap();
-    let outcome = simulated(&trace.plan(&found), &mut Null::new(4), &SimClock::new()).unwrap();
+    let outcome = simulated(&trace.plan(&found, None), &mut Null::new(4), &SimClock::new()).unwrap();
     let error = outcome.streams[0].trace_error.as_ref().unwrap().to_string();
     assert!(error.contains("line 2: \"what\" is no timestamp"), "{error}");
 }

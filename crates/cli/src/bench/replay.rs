@@ -153,10 +153,7 @@ pub fn run(args: ReplayArgs) -> Outcome {
     };
     let onto = Onto { scale: args.scale, mapping, capacity, block_size, largest };
     let trace = Trace::new(source, &found, onto).map_err(failed)?;
-    let mut plan = trace.plan(&found);
-    if let (Some(most), Some(ns)) = (args.runtime, plan.runtime_ns) {
-        plan.runtime_ns = Some(ns.min(most));
-    }
+    let plan = trace.plan(&found, args.runtime);
     let name = args.target.to_string();
     let range = Workload::new(Rw::Write, block_size, touched(&trace, &found));
     if real.open().fresh && !args.reach.no_fill {

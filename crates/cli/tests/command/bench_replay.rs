@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::fixture::{Ran, nearside};
+use crate::fixture::{Ran, nearside, record};
 
 fn bench(folder: &Path, words: &[&str]) -> Ran {
     Ran::from(nearside().arg("bench").args(words).current_dir(folder).output().unwrap())
@@ -170,16 +170,20 @@ fn two_records_side_by_side() {
     assert!(
         ran.code == 1 && ran.text().lines().any(|line| line.contains("errors") && line.contains("WORSE"))
     );
-    // Records of figures.
-    let records = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/record/amd-epyc-2c");
-    let record = records.join("2026-11-21-bench.jsonl");
-    let text = diff(record.to_str().unwrap(), record.to_str().unwrap(), &[]).good();
-    assert!(text.lines().count() > 20 && !text.contains("WORSE"), "{text}");
+    // Records of figures, with spreads of one to each side.
+    for (name, value) in [("then", 100.0), ("now", 101.5), ("later", 103.0)] {
+        fs::write(at.join(name), record(value)).unwrap();
+    }
+    assert!(diff("then", "now", &[]).good().contains("the same"));
+    let ran = diff("then", "later", &[]);
+    assert!(ran.code == 1 && ran.text().contains("WORSE"), "{}", ran.text());
+    assert!(diff("later", "then", &[]).good().contains("better"));
+    assert!(diff("then", "later", &["--within", "5"]).good().contains("the same"));
     fs::write(at.join("words"), "hello\n").unwrap();
     for (a, b, says) in [
         ("a", "none", "none: No such file"),
         ("a", "words", "words: line 1"),
-        ("a", record.to_str().unwrap(), "no figure in common"),
+        ("a", "then", "no figure in common"),
     ] {
         let ran = diff(a, b, &[]);
         assert!(ran.code == 2 && ran.err.contains(says), "{}", ran.err);

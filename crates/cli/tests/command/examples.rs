@@ -13,7 +13,7 @@ use nearside_conformance::needs;
 use nearside_near_data::wire::decode_request;
 use tempfile::TempDir;
 
-use crate::fixture::{Ran, ext4, nearside};
+use crate::fixture::{Ran, ext4, nearside, record};
 
 /// A line of shell, and where it stands.
 #[derive(Clone, Debug)]
@@ -231,9 +231,8 @@ fn fixture() -> TempDir {
     .unwrap();
     fs::write(at("trace.log"), "fio version 3 iolog\n1 f read 0 4096\n9 f write 4096 512\n").unwrap();
     fs::write(at("trace.csv"), "7,hm,0,Read,0,4096,1\n9,hm,0,Write,512,512,1\n").unwrap();
-    let records = root().join("studies/record/amd-epyc-2c");
     for name in ["before.jsonl", "after.jsonl"] {
-        fs::copy(records.join("2026-11-21-bench.jsonl"), at(name)).unwrap();
+        fs::write(at(name), record(100.0)).unwrap();
     }
     fs::write(
         at("actconfig_3x_1d.txt"),

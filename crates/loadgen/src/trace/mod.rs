@@ -295,6 +295,10 @@ impl Trace {
         if block_size == 0 || u64::from(block_size) > capacity || largest < block_size {
             return Err(failed(format!("a target of {capacity} bytes in blocks of {block_size}")));
         }
+        if found.largest > capacity {
+            let largest = found.largest;
+            return Err(failed(format!("an operation of {largest} bytes, and the target has {capacity}")));
+        }
         let (first_ns, span) = (found.first_ns, found.span);
         let trace = Trace { source, scale, mapping, first_ns, span, capacity, block_size, largest };
         if mapping == Mapping::Fail {
@@ -303,10 +307,10 @@ impl Trace {
         Ok(trace)
     }
 
-    /// The plan of its replay: one stream, for as long as the trace is, and as long again, 10 s at least,
-    /// for what the target is behind.
+    /// The plan of its replay: one stream, for as long as the trace is, `most_ns` at most, and as long again,
+    /// 10 s at least, for what the target is behind.
     #[must_use]
-    pub fn plan(&self, found: &Survey) -> Plan {
+    pub fn plan(&self, found: &Survey, most_ns: Option<u64>) -> Plan {
         let rw = match (found.reads, found.writes) {
             (_, 0) => Rw::RandRead,
             (0, _) => Rw::RandWrite,
@@ -319,6 +323,7 @@ impl Trace {
             (u128::from(found.reads) * 100 / u128::from(found.reads + found.writes).max(1)) as u8;
         workload.trace = Some(Box::new(self.clone()));
         let runtime_ns = self.due_ns(found.last_ns).saturating_add(1);
+        let runtime_ns = most_ns.map_or(runtime_ns, |most| runtime_ns.min(most));
         let mut plan = Plan::new(workload, Arrivals::Recorded { scale: self.scale }, runtime_ns);
         plan.slice_ns = (runtime_ns / 50).max(1_000);
         plan.drain_ns = runtime_ns.max(10_000_000_000);
