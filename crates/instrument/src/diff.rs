@@ -169,7 +169,11 @@ fn load(run: &Summary) -> String {
             Arrivals::Closed { depth } => format!("QD {depth}"),
             Arrivals::Poisson { rate } => format!("{}/s", show_rate(rate)),
             Arrivals::Constant { rate } => format!("{}/s even", show_rate(rate)),
-            Arrivals::Recorded { scale } => format!("trace x{scale}"),
+            Arrivals::Recorded { scale } => {
+                let trace = stream.workload.trace.as_ref();
+                let path = trace.map(|trace| trace.source.path.display().to_string()).unwrap_or_default();
+                format!("{path} x{scale}")
+            }
         };
         format!("{} {} {when}", stream.workload.rw, sizes.join("+"))
     };

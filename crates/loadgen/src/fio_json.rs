@@ -250,22 +250,32 @@ fn way(of: &Of<'_>, tally: &Tally, alone: bool) -> Way {
 
 /// What changed from slice to slice of the window; the last one, which may be cut short, aside.
 fn slices(of: &Of<'_>, way: &mut Way) {
-    let whole = (of.outcome.window_ns() / of.outcome.slice_ns) as usize;
-    let per_second = |slice: &Latency| slice.count() as f64 * 1e9 / of.outcome.slice_ns as f64;
-    let rates: Vec<f64> = of.measured.slices.iter().take(whole).map(per_second).collect();
+    let whole = (of.outcome.window_ns() / of.outcome.slice_ns).min(1 << 16) as usize;
+    // In a slice that is not there nothing ended.
+    let count = |slice: usize| of.measured.slices.get(slice).map_or(0, Latency::count);
+    let rates: Vec<f64> =
+        (0..whole).map(|slice| count(slice) as f64 * 1e9 / of.outcome.slice_ns as f64).collect();
     let Some((mean, deviation)) = spread(&rates) else { return };
     let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
     let most = rates.iter().copied().fold(0.0, f64::max);
     way.iops_samples = rates.len() as u64;
     (way.iops_min, way.iops_max) = (least as u64, most as u64);
     (way.iops_mean, way.iops_stddev) = (mean, deviation);
-    if let [(size, _)] = of.stream.workload.bs[..] {
+    if let Some(size) = one_size(of.stream) {
         let kib = f64::from(size) / 1024.0;
         way.bw_samples = way.iops_samples;
         (way.bw_min, way.bw_max) = ((least * kib) as u64, (most * kib) as u64);
         (way.bw_mean, way.bw_dev) = (mean * kib, deviation * kib);
         // The job is alone in its group, or the group's others are not known here.
         way.bw_agg = 100.0;
+    }
+}
+
+/// The size of all operations; none where they differ, as a trace's may.
+fn one_size(stream: &Stream) -> Option<u32> {
+    match stream.workload.bs[..] {
+        [(size, _)] if stream.workload.trace.is_none() => Some(size),
+        _ => None,
     }
 }
 
@@ -334,9 +344,9 @@ fn options(summary: &Summary, plan: &Plan, stream: &Stream) -> Ordered<String> {
     let workload = &stream.workload;
     let mut words = vec![("name", stream.name.clone()), ("filename", summary.target.clone())];
     words.push(("rw", workload.rw.to_string()));
-    if let [(size, _)] = workload.bs[..] {
+    if let Some(size) = one_size(stream) {
         words.push(("bs", size.to_string()));
-    } else {
+    } else if workload.trace.is_none() {
         let parts: Vec<String> = workload.bs.iter().map(|(size, share)| format!("{size}/{share}")).collect();
         words.push(("bssplit", parts.join(":")));
     }
@@ -370,4 +380,61 @@ fn options(summary: &Summary, plan: &Plan, stream: &Stream) -> Ordered<String> {
     }
     words.push(("randseed", plan.seed.to_string()));
     Ordered(words.into_iter().map(|(word, value)| (word.to_owned(), value)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::null::Null;
+    use crate::run::simulated;
+    use crate::workload::{Rw, Workload};
+    use nearside_clock::SimClock;
+
+    #[test]
+    fn what_waited_and_what_the_device_took_stay_apart() {
+        // One at a time, each 150 us, offered every 100 us for 10 ms: ended within it are 66 of 100.
+        let workload = Workload::new(Rw::RandRead, 4096, 1 << 20);
+        let mut plan = Plan::new(workload, Arrivals::Constant { rate: 10_000.0 }, 10_000_000);
+        plan.slice_ns = 1_000_000;
+        let mut engine = Null::with_service(1, |_, now| now + 150_000);
+        let outcome = simulated(&plan, &mut engine, &SimClock::new()).unwrap();
+        let summary = Summary::simulated("x", "null", &plan, &outcome);
+        let job = &jobs(&summary, &outcome, 3, Detail::Percentiles)[0];
+        assert_eq!((job.groupid, job.error, job.usr_cpu), (3, 0, None));
+        let read = &job.read;
+        let near = |value: f64, expected: f64| (value / expected - 1.0).abs() < 0.01;
+        assert_eq!((read.total_ios, read.io_bytes), (99, 99 * 4096));
+        assert!(near(read.clat_ns.mean, 150_000.0) && read.clat_ns.stddev < 1.0, "{:?}", read.clat_ns);
+        // The n-th waits 50 us for each one before it.
+        assert!(near(read.lat_ns.mean, 150_000.0 + 49.0 * 50_000.0), "{:?}", read.lat_ns);
+        // Until the last has ended: 99 of them, and 100 us before the first. In the first slice five ended.
+        assert_eq!((read.runtime, read.iops as u64), (15, 6_622));
+        assert_eq!((read.iops_samples, read.iops_min, read.iops_max), (10, 5_000, 7_000));
+        assert_eq!((read.bw_min, read.bw_max, read.clat_ns.bins.is_none()), (20_000, 28_000, true));
+        assert_eq!((job.write.total_ios, job.write.clat_ns.percentile.is_none()), (0, true));
+        let level = |name: &str| job.iodepth_level.0.iter().find(|(n, _)| n == name).unwrap().1;
+        assert_eq!((level("1"), level("2")), (100.0, 0.0));
+    }
+
+    #[test]
+    fn a_time_is_in_the_range_that_fio_puts_it_in() {
+        for (ns, unit, name) in [
+            (1, 0, "2"),
+            (2, 0, "4"),
+            (999, 0, "1000"),
+            (1_000, 1, "2"),
+            (3_999, 1, "4"),
+            (4_000, 1, "10"),
+            (999_000, 1, "1000"),
+            (1_000_000, 2, "2"),
+            (1_500_000_000, 2, "2000"),
+            (3_000_000_000, 2, ">=2000"),
+        ] {
+            let mut latency = Latency::new();
+            latency.record(ns);
+            let found = ranges(&latency);
+            let part = found[unit].0.iter().find(|(n, _)| n == name).unwrap().1;
+            assert_eq!(part, 100.0, "{ns}: {found:?}");
+        }
+    }
 }

@@ -58,7 +58,7 @@ fn write(due_ns: u64, offset: u64, len: u32) -> Arrival {
 /// blkparse's default output, with what else stands in it: other events, a flush, a discard, a message,
 /// statistics. Lines as blkparse(1) and blktrace's guide show them.
 const BLKPARSE: &str = "\
-  8,0    3        1     1.000000000   697  G   W 223490 + 8 [kjournald]
+  8,0    3        1     1.000000000   697  G   W 223490 + 8 [a,b,c,d,e,f]
   8,0    3        2     1.000001829   697  P   R [kjournald]
   8,0    3        3     1.000002197   697  Q   W 223490 + 8 [kjournald]
   8,0    3        4     1.000005533   697  M   W 223498 + 8 [kjournald]

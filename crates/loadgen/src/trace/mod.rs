@@ -228,10 +228,11 @@ fn sniff(begin: &[u8]) -> Option<Format> {
     if line.starts_with("fio version ") {
         return Some(Format::FioIolog);
     }
-    if line.split(',').count() == 7 {
-        return Some(Format::Msr);
+    // Before commas are counted: the name of a process may have some.
+    if text::device(line.split_ascii_whitespace().next()?).is_some() {
+        return Some(Format::Blkparse);
     }
-    text::device(line.split_ascii_whitespace().next()?).map(|_| Format::Blkparse)
+    (line.split(',').count() == 7).then_some(Format::Msr)
 }
 
 /// Reads a trace to its end; `watch` sees how many operations there were so far, and ends it by `false`.
