@@ -1,7 +1,9 @@
 //! Traces: files of the tools that make them, what is wrong with others, and replays in simulated time.
 
 use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
@@ -13,7 +15,7 @@ use nearside_loadgen::run::simulated;
 use nearside_loadgen::trace::{
     Arrival, Event, Feed, Format, Mapping, Onto, Source, Survey, Trace, TraceError, survey,
 };
-use nearside_loadgen::{Direction, Outcome};
+use nearside_loadgen::{Direction, Outcome, Summary};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -308,6 +310,19 @@ fn what_is_wrong_is_said_with_its_line() {
     // It is read twice.
     let error = Source::find(Path::new("/dev/zero"), None, Event::Queue, None).unwrap_err().to_string();
     assert!(error.contains("/dev/zero: not a regular file"), "{error}");
+}
+
+#[test]
+fn a_path_of_any_bytes_is_no_obstacle_to_a_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(OsStr::from_bytes(b"trace-\xff"));
+    fs::write(&path, "5,h,0,Read,0,512,1\n").unwrap();
+    let found = surveyed(&path).unwrap();
+    let trace = Trace::new(source(&path), &found, onto(Mapping::Fail)).unwrap();
+    let plan = trace.plan(&found, None);
+    let outcome = simulated(&plan, &mut Null::new(1), &SimClock::new()).unwrap();
+    let line = Summary::simulated("x", "null", &plan, &outcome).to_line();
+    assert!(line.contains("trace-\u{fffd}"), "{line}");
 }
 
 #[test]

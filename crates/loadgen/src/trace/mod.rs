@@ -26,7 +26,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 pub use feed::{Arrival, Feed};
 use sorted::Sorted;
@@ -116,6 +116,7 @@ pub enum TraceError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// The file.
+    #[serde(serialize_with = "shown")]
     pub path: PathBuf,
     /// Its format.
     pub format: Format,
@@ -123,6 +124,11 @@ pub struct Source {
     pub event: Event,
     /// The only device that counts; without it there may be no more than one.
     pub device: Option<String>,
+}
+
+/// A path may be any bytes, and a record is text.
+fn shown<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&path.to_string_lossy())
 }
 
 /// A trace, and how it goes onto a target.
