@@ -65,6 +65,15 @@ impl Out {
         }
     }
 
+    /// Whole lines of text that holds such words.
+    pub fn lines(&mut self, text: &str) -> io::Result<()> {
+        for line in text.lines() {
+            self.text(line)?;
+            self.line(b"")?;
+        }
+        Ok(())
+    }
+
     /// Bytes and the line's end.
     pub fn line(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write_all(bytes)?;

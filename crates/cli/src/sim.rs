@@ -9,11 +9,10 @@ use nearside_loadgen::steady::PRECONDITION_BYTES;
 use crate::bench::curve::in_order;
 use crate::bench::live::Live;
 use crate::bench::prepare::PrepareArgs;
-use crate::bench::report::{self, OutputArgs};
+use crate::bench::report::{self, OutputArgs, Results};
 use crate::bench::work::{Process, WorkArgs};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::until_told;
-use crate::out::Out;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -111,12 +110,11 @@ fn curve(args: &CurveArgs) -> Outcome {
         loads: args.loads.into(),
         seed: args.work.seed,
     };
-    let mut out = Out::new();
+    let mut results = Results::new(&args.output);
     let live = Live::new();
-    let steady =
-        args.prepare.prepare(&mut runner, name, &ask.workload, ask.seed, &args.output, (&mut out, &live))?;
-    let curve = report::curve(&mut runner, name, &ask, &args.output, &mut out, &live, (0, 1))?;
+    let steady = args.prepare.prepare(&mut runner, name, &ask.workload, ask.seed, (&mut results, &live))?;
+    let curve = report::curve(&mut runner, name, &ask, &mut results, &live, (0, 1))?;
     drop(live);
     let curve = Curve { steady, ..curve };
-    report::show(&[curve], "sim.html", &format!("{name} in simulated time"), &args.output, &mut out)
+    report::show(&[curve], "sim.html", &format!("{name} in simulated time"), results)
 }

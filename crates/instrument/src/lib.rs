@@ -14,8 +14,10 @@
 pub mod act;
 pub mod calibrate;
 pub mod completion;
+pub mod csv;
 mod curve;
 pub mod dataset;
+pub mod diff;
 pub mod kernel;
 mod measure;
 mod medium;

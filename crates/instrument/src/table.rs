@@ -136,7 +136,7 @@ fn marked(text: String, few: bool) -> String {
 }
 
 /// Columns to the right, but the first.
-fn aligned(rows: &[Vec<String>]) -> String {
+pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let mut widths = vec![0; columns];
     for row in rows {

@@ -23,6 +23,11 @@ pub enum Arrivals {
         /// Operations in flight.
         depth: u32,
     },
+    /// Open loop, as a trace recorded them ([`crate::trace`]).
+    Recorded {
+        /// Recorded times are divided by this.
+        scale: f64,
+    },
 }
 
 impl Arrivals {
@@ -31,7 +36,7 @@ impl Arrivals {
     pub fn rate(&self) -> Option<f64> {
         match *self {
             Arrivals::Poisson { rate } | Arrivals::Constant { rate } => Some(rate),
-            Arrivals::Closed { .. } => None,
+            Arrivals::Closed { .. } | Arrivals::Recorded { .. } => None,
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::arrivals::Arrivals;
 use crate::plan::{Plan, Stream};
-use crate::workload::{Distribution, Rw, Workload};
+use crate::workload::{Distribution, Rw, Think, Trigger, Workload};
 
 /// fio's `ioengine`, as far as it applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +65,11 @@ struct Job {
     poisson: bool,
     depth: u32,
     copies: u32,
+    /// `thinktime` in nanoseconds; 0: none.
+    think_ns: u64,
+    spin_ns: u64,
+    think_blocks: u32,
+    trigger: Trigger,
 }
 
 #[derive(Clone, Copy)]
@@ -103,6 +108,10 @@ pub fn parse(text: &str, capacity: u64) -> Result<FioJob, FioError> {
         poisson: false,
         depth: 1,
         copies: 1,
+        think_ns: 0,
+        spin_ns: 0,
+        think_blocks: 1,
+        trigger: Trigger::Complete,
     };
     let (mut jobs, mut whole, mut warnings) = (Vec::<Job>::new(), Whole::default(), Vec::new());
     let mut section = false;
@@ -166,6 +175,9 @@ fn set(
         },
         "iodepth" => job.depth = number(given()?)?,
         "numjobs" => job.copies = number(given()?)?,
+        "thinktime" | "thinktime_spin" | "thinktime_blocks" | "thinktime_blocks_type" => {
+            set_think(job, word, given()?)?;
+        }
         "name" => given()?.clone_into(&mut job.name),
         "filename" => match (&whole.filename, given()?) {
             (_, name) if name.contains(':') => return Err("filename: one target only".to_owned()),
@@ -252,6 +264,7 @@ fn build(jobs: Vec<Job>, whole: Whole, warnings: Vec<String>, capacity: u64) -> 
         if job.copies == 0 || job.depth == 0 || job.copies > 1024 {
             return Err(fail("numjobs is 1 to 1,024, and iodepth at least 1".to_owned()));
         }
+        job.workload.think = think(&job, rate.is_some()).map_err(fail)?;
         job.workload.places(0).map_err(|e| fail(e.to_string()))?;
         deepest = deepest.max(job.depth);
         for copy in 0..job.copies {
@@ -286,6 +299,38 @@ fn build(jobs: Vec<Job>, whole: Whole, warnings: Vec<String>, capacity: u64) -> 
         verify: whole.verify,
         warnings,
     })
+}
+
+fn set_think(job: &mut Job, word: &str, value: &str) -> Result<(), String> {
+    match (word, value) {
+        ("thinktime", _) => job.think_ns = microseconds(value)?,
+        ("thinktime_spin", _) => job.spin_ns = microseconds(value)?,
+        ("thinktime_blocks", _) => job.think_blocks = number(value)?,
+        (_, "complete") => job.trigger = Trigger::Complete,
+        (_, "issue") => job.trigger = Trigger::Issue,
+        _ => return Err(format!("{word}={value}: complete or issue")),
+    }
+    Ok(())
+}
+
+/// The pauses of a job.
+fn think(job: &Job, open: bool) -> Result<Option<Think>, String> {
+    if job.think_ns == 0 {
+        let alone = job.spin_ns > 0 || job.think_blocks != 1;
+        return if alone {
+            Err("thinktime_spin and thinktime_blocks need thinktime".to_owned())
+        } else {
+            Ok(None)
+        };
+    }
+    if open {
+        return Err("thinktime with rate_iops: arrivals of an open loop wait for nobody".to_owned());
+    }
+    if job.think_blocks == 0 || job.spin_ns > job.think_ns {
+        return Err("thinktime_blocks is at least 1, and thinktime_spin a part of thinktime".to_owned());
+    }
+    let (time_ns, spin_ns, blocks) = (job.think_ns, job.spin_ns, job.think_blocks);
+    Ok(Some(Think { time_ns, spin_ns, blocks, trigger: job.trigger }))
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
@@ -360,11 +405,21 @@ fn rate(text: &str) -> Result<f64, String> {
 }
 
 fn time(text: &str) -> Result<u64, String> {
+    time_in(text, 1_000_000_000)
+}
+
+/// A time that is microseconds without a unit.
+fn microseconds(text: &str) -> Result<u64, String> {
+    time_in(text, 1_000)
+}
+
+fn time_in(text: &str, usual_ns: u64) -> Result<u64, String> {
     let (digits, unit) = parts(text);
     let ns: u64 = match unit.as_str() {
+        "" => usual_ns,
         "us" | "usec" => 1_000,
         "ms" | "msec" => 1_000_000,
-        "" | "s" | "sec" => 1_000_000_000,
+        "s" | "sec" => 1_000_000_000,
         "m" | "min" => 60_000_000_000,
         "h" => 3_600_000_000_000,
         "d" => 86_400_000_000_000,
@@ -415,6 +470,21 @@ mod tests {
     }
 
     #[test]
+    fn pauses_have_fios_units_and_defaults() {
+        let think = |words: &str| {
+            let text = format!("[a]\nruntime=1\n{words}");
+            parse(&text, CAPACITY).map(|job| job.plan.streams[0].workload.think)
+        };
+        let usual = Think { time_ns: 250_000, spin_ns: 0, blocks: 1, trigger: Trigger::Complete };
+        assert_eq!(think("thinktime=250\n"), Ok(Some(usual)), "microseconds without a unit");
+        let asked = Think { time_ns: 2_000_000, spin_ns: 50_000, blocks: 8, trigger: Trigger::Issue };
+        let words =
+            "thinktime=2ms\nthinktime_spin=50\nthinktime_blocks=8\nthinktime_blocks_type=issue\niodepth=4\n";
+        assert_eq!(think(words), Ok(Some(asked)));
+        assert_eq!(think("thinktime=0\nrate_iops=5\n"), Ok(None));
+    }
+
+    #[test]
     fn no_word_is_passed_over() {
         let wrong = |text: &str| parse(text, CAPACITY).unwrap_err();
         for (text, line, what) in [
@@ -432,6 +502,13 @@ mod tests {
             ("[a]\nbssplit=4k/50:8k/20\n", 2, "70 %"),
             ("[a]\nrandom_distribution=pareto:0.2\n", 2, "pareto"),
             ("[a]\ntime_based=0\n", 2, "runtime"),
+            ("[a]\nthinktime=1x\n", 2, "not a time"),
+            ("[a]\nthinktime_blocks_type=some\n", 2, "complete or issue"),
+            ("[a]\nthinktime_iotime=1\n", 2, "thinktime_iotime"),
+            ("[a]\nthinktime=5\nthinktime_blocks=0\n", 1, "at least 1"),
+            ("[a]\nthinktime=5\nthinktime_spin=6\n", 1, "a part of"),
+            ("[a]\nthinktime_spin=6\n", 1, "need thinktime"),
+            ("[a]\nthinktime=5\nrate_iops=100\n", 1, "wait for nobody"),
             ("[a]\n[b]\n", 0, "runtime"),
             ("[global]\nrw=read\n", 0, "no job"),
         ] {

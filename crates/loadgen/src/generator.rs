@@ -14,9 +14,10 @@ use nearside_clock::Nanos;
 use crate::Latency;
 use crate::arrivals::{Arrivals, Schedule};
 use crate::engine::{Done, Engine, Io, Next, Submit};
-use crate::outcome::{Outcome, StreamOutcome};
+use crate::outcome::{DEPTH_LEVELS, Outcome, StreamOutcome};
 use crate::plan::{Plan, PlanError};
-use crate::workload::{Direction, Places};
+use crate::trace::{Arrival, Feed};
+use crate::workload::{Direction, Places, Think, Trigger};
 use nearside_random::scatter;
 
 /// When to step again.
@@ -46,14 +47,93 @@ pub struct Step {
 
 enum Source {
     Open(Schedule),
-    /// Users without an operation, by when each begins its next.
-    Closed(VecDeque<Nanos>),
+    Closed(Users),
+    Recorded(Recorded),
+}
+
+/// The operations of a trace.
+struct Recorded {
+    feed: Feed,
+    next: Option<Arrival>,
+}
+
+impl Recorded {
+    /// On to the next one; what is wrong with the trace ends it.
+    fn advance(&mut self, outcome: &mut StreamOutcome) {
+        self.next = self.feed.take();
+        if self.next.is_none() {
+            outcome.trace_error = self.feed.error().cloned();
+        }
+    }
+}
+
+/// A closed loop.
+struct Users {
+    /// Users without an operation, by when their next one is due.
+    free: VecDeque<Nanos>,
+    think: Option<Think>,
+    /// Operations since the last pause.
+    since: u32,
+    /// Nothing is started until all in flight have ended: then the pause begins.
+    quiescing: bool,
+    /// Of the pause, CPU time is burnt until then.
+    spins_until: Nanos,
+}
+
+impl Users {
+    fn new(users: u32, think: Option<Think>, now: Nanos) -> Users {
+        let free = vec![now; users as usize].into();
+        Users { free, think, since: 0, quiescing: false, spins_until: Nanos(0) }
+    }
+
+    fn due(&self) -> Option<Nanos> {
+        self.free.front().copied().filter(|_| !self.quiescing)
+    }
+
+    /// Operations that end while it quiesces count for the next pause, as fio counts them.
+    fn count(&mut self, at: Trigger) {
+        let Some(think) = self.think else { return };
+        self.since += u32::from(think.trigger == at);
+        if self.since >= think.blocks && !self.quiescing {
+            (self.quiescing, self.since) = (true, 0);
+        }
+    }
+
+    fn started(&mut self) {
+        self.free.pop_front();
+        self.count(Trigger::Issue);
+    }
+
+    fn ended(&mut self, at: Nanos, in_flight: u32) {
+        self.free.push_back(at);
+        self.count(Trigger::Complete);
+        if let Some(think) = self.think.filter(|_| self.quiescing && in_flight == 0) {
+            self.quiescing = false;
+            self.spins_until = at + think.spin_ns;
+            self.free.iter_mut().for_each(|due| *due = at + think.time_ns);
+        }
+    }
 }
 
 struct Running {
     places: Places,
     source: Source,
     outcome: StreamOutcome,
+    /// Operations of its own in flight.
+    in_flight: u32,
+}
+
+impl Running {
+    /// The operation that is due next.
+    #[inline]
+    fn draw(&mut self) -> (Direction, u64, u32) {
+        match &self.source {
+            Source::Recorded(Recorded { next: Some(arrival), .. }) => {
+                (arrival.direction, arrival.offset, arrival.len)
+            }
+            _ => self.places.draw(),
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -86,7 +166,6 @@ pub struct Generator {
     left: u64,
     slice_ns: u64,
     service_slices: bool,
-    think_ns: u64,
     /// The slice after the window: what ends later counts in it, however late.
     last_slice: usize,
     late_ns: u64,
@@ -125,7 +204,12 @@ impl Generator {
             let seed = |what: u64| scatter(plan.seed ^ scatter(2 * index as u64 + what + 1));
             let places = stream.workload.places(seed(0));
             let places = places.map_err(|source| PlanError::Workload { stream: name(), source })?;
-            let source = match stream.arrivals {
+            let closed = matches!(stream.arrivals, Arrivals::Closed { .. });
+            let wrong = |think: Think| !closed || think.blocks == 0 || think.spin_ns > think.time_ns;
+            if stream.workload.think.is_some_and(wrong) {
+                return Err(PlanError::Think { stream: name() });
+            }
+            let mut source = match stream.arrivals {
                 Arrivals::Poisson { rate } | Arrivals::Constant { rate } => {
                     // At most one per nanosecond, at least one in a quarter of an hour.
                     if !(1e-3..=1e9).contains(&rate) {
@@ -142,11 +226,21 @@ impl Generator {
                     if asked == 0 || users > depth as u64 {
                         return Err(PlanError::Depth { stream: name(), depth: users, most: depth });
                     }
-                    Source::Closed(vec![now; asked as usize].into())
+                    Source::Closed(Users::new(asked, stream.workload.think, now))
+                }
+                Arrivals::Recorded { .. } => {
+                    let trace = stream.workload.trace.as_ref();
+                    let trace = trace.ok_or_else(|| PlanError::NoTrace { stream: name() })?;
+                    let feed = Feed::open(trace);
+                    let feed = feed.map_err(|source| PlanError::Trace { stream: name(), source })?;
+                    Source::Recorded(Recorded { feed, next: None })
                 }
             };
-            let outcome = StreamOutcome::new(&stream.name, stream.arrivals);
-            streams.push(Running { places, source, outcome });
+            let mut outcome = StreamOutcome::new(&stream.name, stream.arrivals);
+            if let Source::Recorded(trace) = &mut source {
+                trace.advance(&mut outcome);
+            }
+            streams.push(Running { places, source, outcome, in_flight: 0 });
         }
         let from = now + plan.ramp_ns + plan.warm_up_ns;
         let io = Io { token: 0, direction: Direction::Read, offset: 0, len: 0 };
@@ -165,7 +259,6 @@ impl Generator {
             left: plan.count.unwrap_or(u64::MAX),
             slice_ns: plan.slice_ns,
             service_slices: plan.service_slices,
-            think_ns: plan.think_ns,
             last_slice: plan
                 .runtime_ns
                 .map_or(MOST_SLICES, |ns| ns.div_ceil(plan.slice_ns).min(MOST_SLICES as u64) as usize),
@@ -183,6 +276,16 @@ impl Generator {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.flights.len() - self.free.len()
+    }
+
+    /// Until when a pause of think time burns CPU time, so that a runner does not sleep before.
+    #[must_use]
+    pub fn spins_until(&self) -> Nanos {
+        let until = |stream: &Running| match &stream.source {
+            Source::Closed(users) => users.spins_until,
+            Source::Open(_) | Source::Recorded(_) => Nanos(0),
+        };
+        self.streams.iter().map(until).max().unwrap_or(Nanos(0))
     }
 
     /// What was measured so far, for a display of progress: when the window begins, and the streams.
@@ -264,8 +367,12 @@ impl Generator {
         for (index, stream) in self.streams.iter().enumerate() {
             let due = match &stream.source {
                 Source::Open(schedule) => self.began + schedule.due_ns(),
-                Source::Closed(free) => match free.front() {
-                    Some(at) => *at,
+                Source::Recorded(trace) => match &trace.next {
+                    Some(arrival) => self.began + arrival.due_ns,
+                    None => continue,
+                },
+                Source::Closed(users) => match users.due() {
+                    Some(at) => at,
                     None => continue,
                 },
             };
@@ -282,7 +389,7 @@ impl Generator {
         let io = match self.waiting {
             Some((_, _, io)) => io,
             None => {
-                let (direction, offset, len) = self.streams[index].places.draw();
+                let (direction, offset, len) = self.streams[index].draw();
                 Io { token: 0, direction, offset, len }
             }
         };
@@ -302,13 +409,17 @@ impl Generator {
             self.flights[token as usize].live = true;
         }
         let stream = &mut self.streams[index];
+        stream.in_flight += 1;
         match &mut stream.source {
             Source::Open(schedule) => schedule.advance(),
-            Source::Closed(free) => drop(free.pop_front()),
+            Source::Closed(users) => users.started(),
+            Source::Recorded(trace) => trace.advance(&mut stream.outcome),
         }
         let late = now.since(due);
         if due >= self.from {
             stream.outcome.offered += 1;
+            let level = stream.in_flight.ilog2().min(DEPTH_LEVELS as u32 - 1);
+            stream.outcome.depths[level as usize] += 1;
             if late > self.late_ns {
                 stream.outcome.lateness.record(late);
                 *(if self.behind { &mut stream.outcome.queued } else { &mut stream.outcome.late }) += 1;
@@ -336,8 +447,9 @@ impl Generator {
         self.free.push(done.token);
         self.last = self.last.max(done.at);
         let stream = &mut self.streams[flight.stream as usize];
-        if let Source::Closed(free) = &mut stream.source {
-            free.push_back(done.at + self.think_ns);
+        stream.in_flight -= 1;
+        if let Source::Closed(users) = &mut stream.source {
+            users.ended(done.at, stream.in_flight);
         }
         let outcome = &mut stream.outcome;
         if let Err(failure) = done.result {
@@ -377,12 +489,13 @@ impl Generator {
         while let Some((index, due)) = self.due() {
             let direction = match self.waiting.take() {
                 Some((_, _, io)) => io.direction,
-                None => self.streams[index].places.draw().0,
+                None => self.streams[index].draw().0,
             };
             let stream = &mut self.streams[index];
             match &mut stream.source {
                 Source::Open(schedule) => schedule.advance(),
-                Source::Closed(free) => drop(free.pop_front()),
+                Source::Closed(users) => drop(users.free.pop_front()),
+                Source::Recorded(trace) => trace.advance(&mut stream.outcome),
             }
             if due >= self.from {
                 stream.outcome.offered += 1;

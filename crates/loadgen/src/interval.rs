@@ -15,7 +15,7 @@ const TAIL: f64 = 0.025;
 /// Above this variance the normal distribution stands in for the binomial.
 const EXACT: f64 = 4_000.0;
 /// The normal distribution's quantile at 1 - [`TAIL`].
-const Z: f64 = 1.959_964;
+pub const Z: f64 = 1.959_964;
 
 /// From where to where the true percentile may lie, in nanoseconds, if the samples say as much as
 /// `independent` ones; `None` where these do not bound it.

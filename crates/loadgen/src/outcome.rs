@@ -6,6 +6,7 @@ use crate::Latency;
 use crate::arrivals::Arrivals;
 use crate::batches::Batches;
 use crate::engine::Failure;
+use crate::trace::TraceError;
 
 /// Times of the operations of one stream in one direction.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +38,9 @@ impl Tally {
     }
 }
 
+/// Ranges of the number of operations in flight, each twice the one before (those of fio's `iodepth_level`).
+pub const DEPTH_LEVELS: usize = 7;
+
 /// One stream's part.
 ///
 /// Only operations that were due in the measured window count. All of them are in the response
@@ -58,6 +62,9 @@ pub struct StreamOutcome {
     pub service_slices: Vec<Latency>,
     /// Operations that were due in the window.
     pub offered: u64,
+    /// Of those that were sent, how many had so many of the stream in flight then, themselves included:
+    /// 1, 2 to 3, 4 to 7, ... 64 and more.
+    pub depths: [u64; DEPTH_LEVELS],
     /// Operations that ended within it, whenever they were due.
     pub ended_within: u64,
     /// Of those due, started later than the plan's `late_ns`, though the engine had room:
@@ -75,6 +82,8 @@ pub struct StreamOutcome {
     pub errors: u64,
     /// The first error, and the first byte of its operation.
     pub first_error: Option<(Failure, u64)>,
+    /// What is wrong with the trace that it follows: what stands after that was not done.
+    pub trace_error: Option<TraceError>,
 }
 
 impl StreamOutcome {
@@ -87,6 +96,7 @@ impl StreamOutcome {
             slices: Vec::new(),
             service_slices: Vec::new(),
             offered: 0,
+            depths: [0; DEPTH_LEVELS],
             ended_within: 0,
             late: 0,
             queued: 0,
@@ -95,6 +105,7 @@ impl StreamOutcome {
             unanswered: 0,
             errors: 0,
             first_error: None,
+            trace_error: None,
         }
     }
 

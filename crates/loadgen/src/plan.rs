@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::arrivals::Arrivals;
+use crate::trace::TraceError;
 use crate::workload::{Workload, WorkloadError};
 
 /// One flow of operations; a run may have several (Aerospike's ACT has three).
@@ -37,9 +38,6 @@ pub struct Plan {
     /// Slices of service time too, at as much memory again.
     #[serde(default)]
     pub service_slices: bool,
-    /// A closed stream's user begins its next operation so long after the answer to the one before.
-    #[serde(default)]
-    pub think_ns: u64,
     /// Streams at a constant rate begin so long one after another, so that those of one rate need not meet.
     #[serde(default)]
     pub apart_ns: u64,
@@ -66,7 +64,6 @@ impl Default for Plan {
             count: None,
             slice_ns: 1_000_000_000,
             service_slices: false,
-            think_ns: 0,
             apart_ns: 0,
             late_ns: 1_000,
             drain_ns: 1_000_000_000,
@@ -105,6 +102,28 @@ pub enum PlanError {
         depth: u64,
         /// The engine's.
         most: usize,
+    },
+    /// Think time in an open loop, after no operation, or with more spinning than there is of it.
+    #[error(
+        "{stream}: think time is for a closed loop, after 1 operation or more, and spinning is a part of it"
+    )]
+    Think {
+        /// Which stream.
+        stream: String,
+    },
+    /// Recorded arrivals of nothing.
+    #[error("{stream}: recorded arrivals need a trace")]
+    NoTrace {
+        /// Which stream.
+        stream: String,
+    },
+    /// The trace.
+    #[error("{stream}: {source}")]
+    Trace {
+        /// Which stream.
+        stream: String,
+        /// What is wrong.
+        source: TraceError,
     },
     /// The workload.
     #[error("{stream}: {source}")]

@@ -110,7 +110,8 @@ pub fn watched<E: Engine + ?Sized>(
             Wake::At(at) => Some(at),
             Wake::Poll(until) => Some(until.unwrap_or(now + LOOK_NS)),
         };
-        let until = until.filter(|until| pace.may_sleep && until.since(now) > pace.early_ns);
+        let may_sleep = pace.may_sleep && now >= generator.spins_until();
+        let until = until.filter(|until| may_sleep && until.since(now) > pace.early_ns);
         if let Some(until) = until {
             engine.wait(Some(Nanos(until.0.saturating_sub(pace.early_ns))));
         } else if step.wake != Wake::Now {

@@ -191,7 +191,7 @@ impl Sweep {
         for stream in &mut plan.streams {
             match &mut stream.arrivals {
                 Arrivals::Poisson { rate: own } | Arrivals::Constant { rate: own } => *own *= rate / total,
-                Arrivals::Closed { .. } => {}
+                Arrivals::Closed { .. } | Arrivals::Recorded { .. } => {}
             }
         }
         let enough = self.beyond as f64 / (1.0 - self.percent / 100.0).max(1e-9);

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::trace::Trace;
 use crate::zipf::Zipf;
 use nearside_random::{Random, scatter};
 
@@ -107,6 +108,37 @@ pub struct Workload {
     pub align: u32,
     /// How random places are spread.
     pub distribution: Distribution,
+    /// Pauses of a closed loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub think: Option<Think>,
+    /// Of a replay: its operations are these, whatever else stands here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Box<Trace>>,
+}
+
+/// fio's `thinktime`: after so many operations a closed loop starts nothing until all in flight have
+/// ended, and then nothing for a time. The next operations are due when that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Think {
+    /// How long, in nanoseconds.
+    pub time_ns: u64,
+    /// Of this, how long CPU time is burnt first, in nanoseconds (fio's `thinktime_spin`).
+    pub spin_ns: u64,
+    /// After how many operations (fio's `thinktime_blocks`).
+    pub blocks: u32,
+    /// Which ones count.
+    pub trigger: Trigger,
+}
+
+/// fio's `thinktime_blocks_type`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Trigger {
+    /// Operations that have ended: up to the queue depth may be in flight until one does.
+    #[default]
+    Complete,
+    /// Operations that were started.
+    Issue,
 }
 
 /// What is wrong with a workload.
@@ -141,7 +173,17 @@ impl Workload {
     #[must_use]
     pub fn new(rw: Rw, bs: u32, size: u64) -> Self {
         let distribution = Distribution::Uniform;
-        Self { rw, bs: vec![(bs, 100)], rwmixread: 50, offset: 0, size, align: 0, distribution }
+        Self {
+            rw,
+            bs: vec![(bs, 100)],
+            rwmixread: 50,
+            offset: 0,
+            size,
+            align: 0,
+            distribution,
+            think: None,
+            trace: None,
+        }
     }
 
     /// The largest block in bytes; 0 without any.

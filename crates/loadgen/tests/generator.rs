@@ -124,15 +124,6 @@ fn constant_streams_of_one_rate_may_begin_apart() {
     assert_eq!(waited(&plan), [0, 0]);
 }
 
-#[test]
-fn a_user_thinks_before_the_next_operation() {
-    let mut plan = reads(Arrivals::Closed { depth: 2 });
-    let count = |plan: &Plan| run(plan, &mut fixed(2, 100_000)).both().response.count();
-    assert!(count(&plan).abs_diff(20_000) <= 2);
-    plan.think_ns = 300_000;
-    assert!(count(&plan).abs_diff(5_000) <= 2);
-}
-
 /// Takes operations and never ends them.
 struct Silent(usize);
 

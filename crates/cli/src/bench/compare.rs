@@ -7,12 +7,11 @@ use nearside_instrument::Target;
 
 use super::curve::{self, SweepArgs};
 use super::live::Live;
-use super::report::{self, OutputArgs};
+use super::report::{self, OutputArgs, Results};
 use super::work::{self, ReachArgs, WorkArgs};
 use crate::args::CompletionModel;
 use crate::failure::Outcome;
 use crate::interrupt::until_told;
-use crate::out::Out;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -72,7 +71,7 @@ impl CompareArgs {
 pub fn run(args: CompareArgs) -> Outcome {
     let stop = until_told()?;
     let environment = work::environment();
-    let mut out = Out::new();
+    let mut results = Results::new(&args.output);
     let pairs = args.pairs();
     let live = Live::new();
     let mut curves = Vec::new();
@@ -81,11 +80,11 @@ pub fn run(args: CompareArgs) -> Outcome {
             work::open_for(target, &args.work, &args.reach, *model, &environment, &stop)?;
         let what = (workload, &args.work, &args.sweep, &args.reach);
         let nth = (index, pairs.len());
-        curves.push(curve::one(&mut real, name, what, &args.output, (&mut out, &live), nth)?);
+        curves.push(curve::one(&mut real, name, what, (&mut results, &live), nth)?);
         if stop.load(Ordering::Relaxed) {
             break;
         }
     }
     drop(live);
-    report::show(&curves, "compare.html", "Response time against load", &args.output, &mut out)
+    report::show(&curves, "compare.html", "Response time against load", results)
 }

@@ -6,12 +6,11 @@ use nearside_loadgen::Workload;
 
 use super::live::Live;
 use super::prepare::fill;
-use super::report::{self, OutputArgs};
+use super::report::{self, OutputArgs, Results};
 use super::work::{self, Process, ReachArgs, WorkArgs};
 use crate::args::CompletionModel;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::until_told;
-use crate::out::Out;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -96,19 +95,18 @@ pub fn run(args: CurveArgs) -> Outcome {
     let environment = work::environment();
     let (mut real, workload) =
         work::open_for(&args.target, &args.work, &args.reach, args.completion, &environment, &stop)?;
-    let mut out = Out::new();
+    let mut results = Results::new(&args.output);
     let name = args.target.to_string();
     let live = Live::new();
     let curve = one(
         &mut real,
         &name,
         (workload, &args.work, &args.sweep, &args.reach),
-        &args.output,
-        (&mut out, &live),
+        (&mut results, &live),
         (0, 1),
     )?;
     drop(live);
-    report::show(&[curve], "curve.html", "Response time against load", &args.output, &mut out)
+    report::show(&[curve], "curve.html", "Response time against load", results)
 }
 
 /// Prepares a target and measures its curve, the `nth` of so many.
@@ -116,14 +114,13 @@ pub fn one(
     real: &mut Real,
     name: &str,
     (workload, work, sweep, reach): (Workload, &WorkArgs, &SweepArgs, &ReachArgs),
-    output: &OutputArgs,
-    (out, live): (&mut Out, &Live),
+    (results, live): (&mut Results<'_>, &Live),
     nth: (usize, usize),
 ) -> Result<Curve, Failure> {
     if real.open().fresh && !reach.no_fill {
         fill(real, &workload, live);
     }
-    let steady = reach.prepare.prepare(real, name, &workload, work.seed, output, (out, live))?;
-    let curve = report::curve(real, name, &sweep.ask(workload, work), output, out, live, nth)?;
+    let steady = reach.prepare.prepare(real, name, &workload, work.seed, (&mut *results, live))?;
+    let curve = report::curve(real, name, &sweep.ask(workload, work), results, live, nth)?;
     Ok(Curve { steady, ..curve })
 }

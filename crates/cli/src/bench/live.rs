@@ -61,11 +61,16 @@ impl Live {
         *self.shown.words.lock().unwrap_or_else(PoisonError::into_inner) = words;
     }
 
+    /// How many operations there were so far.
+    pub fn counts(&self, operations: u64) {
+        self.shown.operations.store(operations, Ordering::Relaxed);
+    }
+
     /// How far a run is.
     pub fn runs(&self, generator: &Generator) {
         let (_, streams) = generator.progress();
         let operations = streams.map(|s| s.reads.response.count() + s.writes.response.count()).sum();
-        self.shown.operations.store(operations, Ordering::Relaxed);
+        self.counts(operations);
     }
 
     /// How far a curve is; `before` runs of other curves on the picture went before,

@@ -7,8 +7,10 @@
 
 mod compare;
 pub mod curve;
+mod diff;
 pub mod live;
 pub mod prepare;
+mod replay;
 pub mod report;
 mod run;
 pub mod work;
@@ -45,6 +47,10 @@ enum What {
     Curve(curve::CurveArgs),
     /// One load, in fio's words
     Run(run::RunArgs),
+    /// A trace at the times at which it was recorded
+    Replay(replay::ReplayArgs),
+    /// Two records side by side: better, worse or the same
+    Diff(diff::DiffArgs),
     /// Several targets, or completion models, on one picture
     Compare(compare::CompareArgs),
 }
@@ -53,6 +59,8 @@ pub fn run(args: BenchArgs) -> Outcome {
     match args.what {
         What::Curve(a) => curve::run(a),
         What::Run(a) => run::run(a),
+        What::Replay(a) => replay::run(a),
+        What::Diff(a) => diff::run(&a),
         What::Compare(a) => compare::run(a),
     }
 }

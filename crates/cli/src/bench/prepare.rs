@@ -6,9 +6,8 @@ use nearside_loadgen::Workload;
 use serde_json::json;
 
 use super::live::Live;
-use super::report::OutputArgs;
+use super::report::Results;
 use crate::failure::{Failure, complain};
-use crate::out::Out;
 
 /// Before the measuring.
 #[derive(Args, Clone, Debug)]
@@ -42,8 +41,7 @@ impl PrepareArgs {
         name: &str,
         workload: &Workload,
         seed: u64,
-        output: &OutputArgs,
-        (out, live): (&mut Out, &Live),
+        (results, live): (&mut Results<'_>, &Live),
     ) -> Result<Option<Steady>, Failure> {
         if self.precondition {
             live.begins(0, 1, format!("{name}: writing it twice over"));
@@ -57,9 +55,9 @@ impl PrepareArgs {
         let watch = &mut |generator: &_| live.runs(generator);
         let steady = settle(runner, workload, self.steady_depth, round_ns, seed, begins, watch)
             .map_err(|e| Failure::Message(format!("{name}: --steady-state: {e}")))?;
-        if output.json {
-            out.json(&json!({"type": "steady", "target": name, "rounds": steady.rounds, "verdict": steady.verdict}))?;
-        }
+        results.json(
+            &json!({"type": "steady", "target": name, "rounds": steady.rounds, "verdict": steady.verdict}),
+        )?;
         Ok(Some(steady))
     }
 }

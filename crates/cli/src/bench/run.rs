@@ -1,27 +1,27 @@
 //! `nearside bench run`: one load.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use clap::{ArgGroup, Args};
-use nearside_instrument::{Call, Curve, Runner, Target, plan, table, words};
+use clap::{ArgGroup, Args, ValueEnum};
+use nearside_instrument::{Call, Runner, Target, plan, words};
 use nearside_loadgen::fio_job::{self, FioEngine, FioJob};
-use nearside_loadgen::{Arrivals, Plan, Rw, Workload};
+use nearside_loadgen::{Arrivals, Plan, Rw, Think, Trigger, Workload};
 
 use super::live::Live;
 use super::prepare::fill;
-use super::report::{self, OutputArgs};
+use super::report::{OutputArgs, Results};
 use super::work::{self, DEPTH, Process, ReachArgs, Touch, WorkArgs};
 use crate::args::CompletionModel;
 use crate::failure::{Failure, Outcome, complain};
 use crate::interrupt::until_told;
-use crate::out::Out;
 
 const EXAMPLES: &str = "\
 Examples:
   nearside bench run -d dram:1GiB --rate 50k --runtime 30s          # open loop: 50,000 operations per second, come what may
   nearside bench run -d dram:1GiB --iodepth 32                      # closed loop: the next when one is done
   nearside bench run -d disk.img --rate 1k --completion hybrid
+  nearside bench run -d dram:1GiB --iodepth 1 --thinktime 1ms       # one user who thinks between two operations
+  nearside bench run -d dram:1GiB --iodepth 32 --output-format fio-json | jq '.jobs[0].read.clat_ns.percentile'
   nearside bench run --fio-job job.fio                              # filename and ioengine from the file
   nearside bench run -d dram:1GiB --fio-job job.fio                 # the same on another target
   nearside bench run -d pread:disk.img --iodepth 1 --bs 128k --rw read
@@ -48,8 +48,10 @@ pub struct RunArgs {
     #[arg(long, group = "load", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
     iodepth: Option<u32>,
     /// What fio would do with this job file, in place of the workload's words
-    #[arg(long, group = "load", value_name = "FILE", conflicts_with_all = ["rw", "bs", "rwmixread", "offset", "size", "random_distribution", "rate_process", "seed", "runtime", "steady_state"])]
+    #[arg(long, group = "load", value_name = "FILE", conflicts_with_all = ["rw", "bs", "rwmixread", "offset", "size", "random_distribution", "rate_process", "seed", "runtime", "steady_state", "thinktime"])]
     fio_job: Option<PathBuf>,
+    #[command(flatten)]
+    think: ThinkArgs,
     /// How long it is measured
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = words::time)]
     runtime: u64,
@@ -64,6 +66,43 @@ pub struct RunArgs {
     output: OutputArgs,
 }
 
+/// fio's think time.
+#[derive(Args)]
+struct ThinkArgs {
+    /// Pause so long after an operation has ended; the next is due when the pause is over
+    #[arg(long, requires = "iodepth", conflicts_with = "rate", value_name = "TIME", value_parser = words::time)]
+    thinktime: Option<u64>,
+    /// Of the pause, burn CPU time first for so long (where the target is polled, the whole pause is)
+    #[arg(long, requires = "thinktime", value_name = "TIME", value_parser = words::time)]
+    thinktime_spin: Option<u64>,
+    /// Pause after so many operations, when all in flight have ended [default: 1]
+    #[arg(long, requires = "thinktime", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    thinktime_blocks: Option<u32>,
+    /// Which operations count for that [default: complete]
+    #[arg(long, requires = "thinktime", value_enum, value_name = "WHICH")]
+    thinktime_blocks_type: Option<BlocksType>,
+}
+
+/// fio's `thinktime_blocks_type`.
+#[derive(Clone, Copy, ValueEnum)]
+enum BlocksType {
+    /// Those that have ended
+    Complete,
+    /// Those that were started
+    Issue,
+}
+
+impl ThinkArgs {
+    fn think(&self) -> Option<Think> {
+        let trigger = match self.thinktime_blocks_type {
+            Some(BlocksType::Issue) => Trigger::Issue,
+            Some(BlocksType::Complete) | None => Trigger::Complete,
+        };
+        let (spin_ns, blocks) = (self.thinktime_spin.unwrap_or(0), self.thinktime_blocks.unwrap_or(1));
+        self.thinktime.map(|time_ns| Think { time_ns, spin_ns, blocks, trigger })
+    }
+}
+
 pub fn run(args: RunArgs) -> Outcome {
     let stop = until_told()?;
     let environment = work::environment();
@@ -73,7 +112,7 @@ pub fn run(args: RunArgs) -> Outcome {
         (None, Some(job)) => job.target()?,
         (None, None) => return Err(Failure::Message("no target (-d TARGET)".to_owned())),
     };
-    let mut out = Out::new();
+    let mut results = Results::new(&args.output);
     let live = Live::new();
     let (mut real, plan, range) = match &job {
         Some(job) => {
@@ -88,6 +127,7 @@ pub fn run(args: RunArgs) -> Outcome {
         None => {
             let (real, workload) =
                 work::open_for(&target, &args.work, &args.reach, args.completion, &environment, &stop)?;
+            let workload = Workload { think: args.think.think(), ..workload };
             (real, plan(&workload, arrivals(&args), args.runtime, args.work.seed), workload)
         }
     };
@@ -96,34 +136,13 @@ pub fn run(args: RunArgs) -> Outcome {
         fill(&mut real, &range, &live);
     }
     let prepare = &args.reach.prepare;
-    let steady =
-        prepare.prepare(&mut real, &name, &range, args.work.seed, &args.output, (&mut out, &live))?;
+    let steady = prepare.prepare(&mut real, &name, &range, args.work.seed, (&mut results, &live))?;
     live.begins(0, 1, name.clone());
     let (point, outcome) = real
         .run(&plan, &mut |generator| live.runs(generator))
         .map_err(|e| Failure::Message(format!("{name}: {e}")))?;
     drop(live);
-    args.output.run(&point, &outcome, &mut out)?;
-    if let Some(first) = point.first_error() {
-        complain(&format!("{name}: {first}"));
-    }
-    let mut text = table::run(&point);
-    if let Some(steady) = &steady {
-        text.push_str(&format!("{}\n", steady.words()));
-    }
-    let mut curve = Curve { name, steady, ..Curve::default() };
-    if point.depth().is_some() {
-        curve.depths.push(point);
-    } else {
-        curve.loads.push(point);
-    }
-    let curves = [curve];
-    let page = report::write_page(&args.output.out, "run.html", "Response time", &curves)?;
-    if !args.output.json {
-        writeln!(out, "{text}the page with the pictures: {}", page.display())?;
-    }
-    out.flush()?;
-    Ok(report::status(&curves))
+    results.one((point, outcome), steady, "", "run.html")
 }
 
 fn arrivals(args: &RunArgs) -> Arrivals {

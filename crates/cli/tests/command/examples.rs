@@ -13,7 +13,7 @@ use nearside_conformance::needs;
 use nearside_near_data::wire::decode_request;
 use tempfile::TempDir;
 
-use crate::fixture::{Ran, ext4, nearside};
+use crate::fixture::{Ran, ext4, nearside, record};
 
 /// A line of shell, and where it stands.
 #[derive(Clone, Debug)]
@@ -126,6 +126,7 @@ fn mapped(line: &str, served: &Served) -> String {
         ("bench curve", "bench curve --runtime 20ms --loads 1 --depths 1 --out pages"),
         ("bench compare", "bench compare --runtime 20ms --loads 1 --depths 1 --out pages"),
         ("bench run", "bench run --runtime 20ms --out pages"),
+        ("bench replay", "bench replay --out pages"),
         ("sim curve", "sim curve --capacity 256MiB --percentile 90 --loads 1 --depths 1 --out pages"),
         ("nearside act", "nearside act --runtime 50ms --most 4 --out pages"),
     ] {
@@ -228,6 +229,11 @@ fn fixture() -> TempDir {
         "[global]\nfilename=disk.img\nioengine=io_uring\nruntime=100ms\n[reads]\nrw=randread\nbs=4k\n",
     )
     .unwrap();
+    fs::write(at("trace.log"), "fio version 3 iolog\n1 f read 0 4096\n9 f write 4096 512\n").unwrap();
+    fs::write(at("trace.csv"), "7,hm,0,Read,0,4096,1\n9,hm,0,Write,512,512,1\n").unwrap();
+    for name in ["before.jsonl", "after.jsonl"] {
+        fs::write(at(name), record(100.0)).unwrap();
+    }
     fs::write(
         at("actconfig_3x_1d.txt"),
         "device-names: sdb\nread-reqs-per-sec: 300\nwrite-reqs-per-sec: 100\ntest-duration-sec: 1\n",

@@ -204,3 +204,16 @@ fn copy(from: &Path, to: &Path, budget: &mut (usize, usize)) {
         }
     }
 }
+
+/// A record as `studies/record` keeps them: its environment and one figure, in nanoseconds.
+pub fn record(value: f64) -> String {
+    let environment = serde_json::json!({
+        "kind": "environment", "cpu": "x", "cores": 2, "kernel": "6", "memory_mib": 1, "governor": "none",
+        "hypervisor": "none", "date": "2026-11-23", "commit": "x", "rustc": "x",
+    });
+    let spread = [value - 1.0, value + 1.0];
+    let figure = serde_json::json!({
+        "kind": "figure", "name": "read", "value": value, "unit": "ns", "runs": 3, "spread": spread,
+    });
+    format!("{environment}\n{figure}\n")
+}

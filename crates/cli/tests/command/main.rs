@@ -3,6 +3,8 @@
 
 mod act;
 mod bench;
+mod bench_formats;
+mod bench_replay;
 mod errors;
 mod examples;
 mod fixture;

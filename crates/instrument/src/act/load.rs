@@ -5,7 +5,7 @@
 //! would never meet. Large operations come at a constant rate, as from ACT's one thread for each kind; the
 //! tomb raider reads one large block after another.
 
-use nearside_loadgen::{Arrivals, Plan, Rw, Stream, Workload};
+use nearside_loadgen::{Arrivals, Plan, Rw, Stream, Think, Trigger, Workload};
 use serde::{Deserialize, Serialize};
 
 use super::derive::{Asked, Derived};
@@ -195,8 +195,10 @@ impl Load {
             large(names::LARGE_READS, Rw::RandRead, reads),
         ];
         streams.retain(|s| s.arrivals.rate() > Some(0.0));
-        if self.tomb_raider_ns.is_some() {
-            streams.push(large(names::TOMB_RAIDER, Rw::Read, Arrivals::Closed { depth: 1 }));
+        if let Some(time_ns) = self.tomb_raider_ns {
+            let think = Think { time_ns, spin_ns: 0, blocks: 1, trigger: Trigger::Complete };
+            let workload = Workload { think: Some(think), ..Workload::new(Rw::Read, large_bytes, size) };
+            streams.push(stream(names::TOMB_RAIDER, workload, Arrivals::Closed { depth: 1 }));
         }
         if streams.is_empty() {
             return Err(LoadError::Nothing);
@@ -207,7 +209,6 @@ impl Load {
             runtime_ns: Some(runtime_ns),
             slice_ns,
             service_slices: true,
-            think_ns: self.tomb_raider_ns.unwrap_or(0),
             apart_ns: self.large_apart_ns,
             drain_ns: self.max_lag_ns,
             ..Plan::default()
@@ -285,7 +286,7 @@ mod tests {
             (&[(1024, 1), (2048, 1)][..], Rw::RandWrite)
         );
         assert_eq!((raider.workload.rw, raider.arrivals), (Rw::Read, Arrivals::Closed { depth: 1 }));
-        assert_eq!((raider.workload.largest(), plan.think_ns), (128 << 10, 7));
+        assert_eq!((raider.workload.largest(), raider.workload.think.unwrap().time_ns), (128 << 10, 7));
         // A record may be longer than a large block is.
         let long = Load { record_bytes_max: 300_000, ..load };
         assert_eq!(long.largest_bytes(512), 300_032);

@@ -195,6 +195,8 @@ impl Host {
             }
             let sound = match io.arrivals {
                 Arrivals::Closed { depth } => depth == 1,
+                // A thread has no trace to follow.
+                Arrivals::Recorded { .. } => false,
                 Arrivals::Poisson { rate } | Arrivals::Constant { rate } => (1e-9..=1e9).contains(&rate),
             };
             if !sound {
