@@ -24,6 +24,7 @@ mod page;
 mod prepare;
 pub mod report;
 mod run;
+pub mod sheet;
 mod simulated;
 pub mod table;
 mod target;
