@@ -378,7 +378,7 @@ mod tests {
             for nth in 0..2_000 {
                 let request = match nth % 2 {
                     0 => crate::Request::write(nth << 30, 1 << 40),
-                    _ => crate::Request::read(nth << 30, u64::MAX >> nth % 60),
+                    _ => crate::Request::read(nth << 30, u64::MAX >> (nth % 60)),
                 };
                 crate::Medium::finish(&mut medium, request, nth << 50);
             }
