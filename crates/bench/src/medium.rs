@@ -33,7 +33,7 @@ pub fn punctuality(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     // At the drive, at the caller, and at the caller without time to meet; median and p99 of each round.
     let mut late: [[Vec<f64>; 2]; 3] = Default::default();
     for _ in 0..rounds {
-        let [drive, caller] = lateness_ns(xpoint::Device::P4800X.medium(), count)?;
+        let [drive, caller] = lateness_ns(xpoint::Device::p4800x().medium(), count)?;
         let [_, at_once] = lateness_ns(Delay::fixed(0).medium(), count)?;
         for (late, times) in late.iter_mut().zip([drive, caller, at_once]) {
             late[0].push(times[count / 2] as f64);

@@ -27,6 +27,7 @@ mod in_use;
 mod info;
 mod interrupt;
 mod ls;
+mod models;
 mod mounted;
 mod open;
 mod out;
@@ -102,6 +103,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Measure models of media in simulated time
     Sim(sim::SimArgs),
+    /// The models of media: their names, their files, and their data sheets beside them
+    Models(models::ModelsArgs),
     /// Aerospike's certification: how many times the unit load a drive can take
     Act(act::ActArgs),
     /// The papers' tables and figures: paper beside model beside this machine
@@ -133,6 +136,7 @@ pub fn main() -> ExitCode {
         Command::Demo(a) => demo::run(a),
         Command::Bench(a) => bench::run(a),
         Command::Sim(a) => sim::run(a),
+        Command::Models(a) => models::run(a),
         Command::Act(a) => act::run(a),
         Command::Study(a) => study::run(a),
     })

@@ -4,7 +4,8 @@
 //! ```text
 //! STORE   = [WRAPPER ":"]... BASE
 //! BASE    = "dram:" (SIZE | PATH) | "file:" PATH | PATH
-//!         | "model:" WORD ":" SIZE             WORD: see [`Model`]; a NAND drive's own size may be left out
+//!         | "model:" WORD ":" SIZE             WORD: see [`Model`], a name or a file (mine.toml); a NAND
+//!                                              drive's own size may be left out
 //! WRAPPER = "delayed:" OPTION ["," OPTION]...  a time (100ns, 10us, 5ms), units=N, stripe=SIZE,
 //!                                              perkib=TIME, stall=TIME, every=N, seed=N
 //!         | "faulty:" OPTION ["," OPTION]...   permillion=N, after=N, times=N, seed=N,
@@ -25,7 +26,7 @@ use nearside_store::{
     Operation, Rule, Store, Submitted, Token,
 };
 
-use crate::model::{Model, Nand};
+use crate::model::{Model, Named};
 
 /// Any store.
 #[derive(Clone, Debug)]
@@ -136,17 +137,18 @@ fn model(rest: &str, block_size: u32) -> Result<AnyStore, String> {
         }
         None => (rest, None),
     };
-    let nand = Nand::parse(word)?;
-    let Some(bytes) = named.or(nand.map(|nand| nand.drive.capacity)) else {
-        // Says first what is wrong with the model.
-        Model::parse(word, 1 << 30)?;
-        return Err(format!("a size is missing (as model:{word}:16GiB)"));
+    // Says first what is wrong with the model.
+    let device = Named::parse(word)?;
+    let own = match &device {
+        Named::Nand(nand) => Some(nand.drive.capacity),
+        Named::Behind(..) | Named::Medium(_) => None,
     };
-    if let Some(nand) = nand {
+    let bytes = named.or(own).ok_or_else(|| format!("a size is missing (as model:{word}:16GiB)"))?;
+    if let Named::Nand(nand) = device {
         let store = FlashStore::new(nand.drive.sized(bytes), nand.config, block_size);
         return store.map(AnyStore::Flash).map_err(|e| e.to_string());
     }
-    let medium = Model::parse(word, bytes)?;
+    let medium = device.sized(bytes)?;
     let dram = Dram::new(bytes, block_size).map_err(|e| e.to_string())?;
     Ok(AnyStore::Modelled(Box::new(Modelled::new(dram, medium))))
 }

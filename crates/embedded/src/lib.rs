@@ -34,4 +34,4 @@ pub use any::{AnyChannel, AnyStore};
 pub use drive::{Count, Drive, Line};
 pub use embedded::{Embedded, EmbeddedTransport, Error, Options, firmware, image};
 pub use loopback::{Loopback, Runner};
-pub use model::{Model, ModelHelp, models, models_help};
+pub use model::{Model, ModelHelp, model_file, models, models_help, read_model};

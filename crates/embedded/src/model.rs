@@ -2,18 +2,22 @@
 //!
 //! ```text
 //! WORD  = [INTERFACE "/"] MODEL
-//! MODEL = NAME ["," OPTION]...        nand-p3700,seed=7,policy=cost-benefit
+//! MODEL = (NAME | FILE) ["," OPTION]...        nand-p3700,seed=7,policy=cost-benefit      ./mine.toml
 //! ```
 //!
-//! The names and options of a plain medium are [`AnyMedium`]'s; a NAND drive has `seed=N`, `physical=N`
-//! (physical over logical bytes, in thousandths), `policy=greedy|cost-benefit`, `wear=N` (how far erase
-//! counts may lie apart), `suspend=TIME` (programs and erases let reads through, which costs this much).
+//! Names, files and the options of a plain medium are [`nearside_media`]'s; a NAND drive has `seed=N`,
+//! `physical=N` (physical over logical bytes, in thousandths), `policy=greedy|cost-benefit`, `wear=N` (how
+//! far erase counts may lie apart), `suspend=TIME` (programs and erases let reads through, which costs this
+//! much).
+
+use std::path::Path;
 
 use nearside_ftl::{Config, Flash, Policy};
-use nearside_media::nand::{self, NandDrive};
+use nearside_media::file::{ModelFile, Parameters};
+use nearside_media::nand::NandDrive;
 use nearside_media::platform::Interface;
 use nearside_media::words::time_ns;
-use nearside_media::{AnyMedium, Medium, PRESETS, Platform, Request};
+use nearside_media::{AnyMedium, Chosen, Medium, PRESETS, Platform, Preset, Request, behind};
 
 /// A device that a word names, without bytes.
 #[derive(Clone, Debug)]
@@ -34,17 +38,16 @@ pub(crate) struct Nand {
 }
 
 impl Nand {
-    /// None where the word names no NAND drive; the error names the option.
+    /// None where what was chosen is no NAND drive; the error names the option.
     ///
     /// # Errors
     /// Which option of the word is wrong.
-    pub fn parse(word: &str) -> Result<Option<Nand>, String> {
-        let mut words = word.split(',');
-        let Some(drive) = nand::preset(words.next().unwrap_or_default()) else { return Ok(None) };
+    fn of(chosen: &Chosen<'_>) -> Result<Option<Nand>, String> {
+        let Parameters::Nand(drive) = chosen.parameters else { return Ok(None) };
         let mut nand = Nand { drive, config: Config::default() };
-        for option in words {
+        for option in &chosen.options {
             nand.set(option).ok_or_else(|| {
-                format!("{option:?} is no option of {} ({OPTIONS}), or has no such value", drive.name)
+                format!("{option:?} is no option of {} ({OPTIONS}), or has no such value", chosen.name)
             })?;
         }
         Ok(Some(nand))
@@ -76,6 +79,56 @@ impl Nand {
     }
 }
 
+/// What a word names, before it has a size.
+pub(crate) enum Named {
+    /// A NAND drive by itself.
+    Nand(Nand),
+    /// NAND drives behind an interface.
+    Behind(Interface, u32, Nand),
+    /// A medium, alone or behind one.
+    Medium(AnyMedium),
+}
+
+impl Named {
+    /// # Errors
+    /// Which part of the word is wrong, and the models there are.
+    pub fn parse(word: &str) -> Result<Named, String> {
+        let (interface, model) = behind(word);
+        let chosen = Chosen::parse(model).map_err(|e| e.to_string())?;
+        let nand = Nand::of(&chosen)?;
+        let Some(interface) = interface else {
+            return match nand {
+                Some(nand) => Ok(Named::Nand(nand)),
+                None => chosen.medium().map(Named::Medium).map_err(|e| e.to_string()),
+            };
+        };
+        let (interface, drives) = Interface::parse(interface).map_err(|e| e.to_string())?;
+        match nand {
+            Some(nand) => Ok(Named::Behind(interface, drives, nand)),
+            None => {
+                let drive = chosen.medium().map_err(|e| e.to_string())?;
+                let platform = Platform::new(interface, vec![drive; drives as usize]);
+                Ok(Named::Medium(AnyMedium::Platform(Box::new(platform))))
+            }
+        }
+    }
+
+    /// The device of so many bytes.
+    ///
+    /// # Errors
+    /// That there can be no flash drive of this size.
+    pub fn sized(self, capacity: u64) -> Result<Model, String> {
+        match self {
+            Named::Nand(nand) => Ok(Model::Flash(Box::new(nand.flash(capacity)?))),
+            Named::Behind(interface, drives, nand) => {
+                let flash = nand.flash(capacity)?;
+                Ok(Model::Behind(Box::new(Platform::new(interface, vec![flash; drives as usize]))))
+            }
+            Named::Medium(medium) => Ok(Model::Medium(medium)),
+        }
+    }
+}
+
 impl Model {
     /// The device of so many bytes that a word names;
     /// the error names the part of the word that is wrong, and the models there are.
@@ -83,23 +136,7 @@ impl Model {
     /// # Errors
     /// Which part of the word is wrong, and the models there are.
     pub fn parse(word: &str, capacity: u64) -> Result<Model, String> {
-        let (interface, model) = match word.split_once('/') {
-            Some((interface, model)) => (Some(interface), model),
-            None => (None, word),
-        };
-        let Some(nand) = Nand::parse(model)? else {
-            let name = model.split(',').next().unwrap_or_default();
-            if !PRESETS.iter().any(|preset| preset.name == name) {
-                let names: Vec<&str> = models().map(|m| m.name).collect();
-                let names = names.join(", ");
-                return Err(format!("{name:?} is no model: there are {names}; own,50us takes a fixed time"));
-            }
-            return AnyMedium::parse(word).map(Model::Medium).map_err(|e| e.to_string());
-        };
-        let flash = nand.flash(capacity)?;
-        let Some(interface) = interface else { return Ok(Model::Flash(Box::new(flash))) };
-        let (interface, drives) = Interface::parse(interface).map_err(|e| e.to_string())?;
-        Ok(Model::Behind(Box::new(Platform::new(interface, vec![flash; drives as usize]))))
+        Named::parse(word)?.sized(capacity)
     }
 }
 
@@ -127,17 +164,36 @@ pub struct ModelHelp {
 
 const OPTIONS: &str = "seed, physical, policy, wear, suspend";
 
-/// Every model that a word can name.
+/// Every model that a word can name without a file.
 pub fn models() -> impl Iterator<Item = ModelHelp> {
-    let media = PRESETS.iter().map(|p| ModelHelp { name: p.name, about: p.about, options: p.options });
-    let drives = nand::presets();
-    media.chain(drives.into_iter().map(|d| ModelHelp { name: d.name, about: d.about, options: OPTIONS }))
+    PRESETS.iter().map(|preset| ModelHelp {
+        name: preset.name,
+        about: &preset.file.about,
+        options: match &preset.file.parameters {
+            Parameters::Nand(_) => OPTIONS,
+            other => other.options(),
+        },
+    })
+}
+
+/// The text of a preset's file, and what it says.
+pub fn model_file(name: &str) -> Option<(&'static str, &'static ModelFile)> {
+    Preset::named(name).map(|preset| (preset.toml, &preset.file))
+}
+
+/// The text of a file, and what it says.
+///
+/// # Errors
+/// That it cannot be read, or what is wrong with it, in which line.
+pub fn read_model(path: &Path) -> Result<(String, ModelFile), String> {
+    ModelFile::read(path).map_err(|e| e.to_string())
 }
 
 /// The listing, for `--help`.
 pub fn models_help() -> String {
     let mut text = String::from(
-        "Models (--store model:NAME[,OPTION=VALUE...]:SIZE, [INTERFACE/]NAME with pcie, ahci or sas):\n",
+        "Models (--store model:NAME[,OPTION=VALUE...]:SIZE, [INTERFACE/]NAME with pcie, ahci or sas), or one's own\n\
+         in a file (model:FILE.toml:SIZE; nearside models NAME prints one to begin with):\n",
     );
     for model in models() {
         text.push_str(&format!(

@@ -6,7 +6,8 @@ use nearside_clock::TscClock;
 use nearside_conformance::store::suite;
 use nearside_device::Config;
 use nearside_driver::{Command, DriverConfig, Initiator, InitiatorConfig};
-use nearside_embedded::{AnyStore, Loopback};
+use nearside_embedded::{AnyStore, Loopback, Model};
+use nearside_media::{Medium, Request};
 use nearside_store::FileOptions;
 
 fn open(word: &str) -> AnyStore {
@@ -66,4 +67,43 @@ fn drives_take_their_devices_time() {
         let device = Duration::from_micros(device_us);
         assert!(median > device * 3 / 4, "{word}: {median:?}");
     }
+}
+
+/// A file's numbers at their bounds, all at once, and a size that is not the file's: no sum leaves its type.
+#[test]
+fn a_file_of_the_largest_numbers_is_a_drive() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("slow.toml");
+    let (text, _) = nearside_embedded::model_file("nand-p3700").unwrap();
+    let device = &text[..text.find("[[figures]]").unwrap()];
+    let lines = device.lines().map(|line| {
+        let key = line.split(' ').next().unwrap_or_default();
+        let value = match key {
+            "patience_ns" => "3_600_000_000_000",
+            "read_ns" | "program_ns" if line.contains('[') => "[1_000_000_000, 1_000_000_000]",
+            _ if key.ends_with("_per_kib") || key == "retry_per_million" => "1_000_000",
+            _ if key.ends_with("_ns") => "1_000_000_000",
+            "spread_permille" => "1000",
+            "channels" | "ways" => "64",
+            _ => return line.to_owned(),
+        };
+        format!("{key} = {value}")
+    });
+    std::fs::write(&path, lines.collect::<Vec<_>>().join("\n") + "\n").unwrap();
+    let word = path.to_str().unwrap();
+    for (word, capacity) in [(word.to_owned(), 4 << 20), (format!("sas/{word},suspend=1s"), 64 << 20)] {
+        let mut model = Model::parse(&word, capacity).unwrap();
+        let mut now = 0;
+        for nth in 0..4_000u64 {
+            let request = match nth % 8 {
+                0 => Request::read(nth << 13, u64::MAX >> (nth % 60)),
+                1 => Request::FLUSH,
+                _ => Request::write((nth << 12) % capacity, nth * 512 % 100_000),
+            };
+            now = model.finish(request, now).max(now);
+        }
+        assert!(now > 1_000_000_000_000, "a thousand seconds and more: {now}");
+    }
+    // Beyond what any number of slots can name.
+    assert!(Model::parse(word, u64::MAX).is_err() && Model::parse(word, 0).is_err());
 }

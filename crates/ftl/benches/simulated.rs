@@ -6,8 +6,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use nearside_ftl::{Config, Flash};
-use nearside_media::nand::presets;
-use nearside_media::{Delay, Medium, Request};
+use nearside_media::file::Parameters;
+use nearside_media::{Delay, Medium, PRESETS, Request};
 use nearside_random::draw;
 
 const IOS: u64 = 2_000_000;
@@ -40,7 +40,8 @@ fn main() {
     let capacity = (gib * f64::from(1 << 30)) as u64 / 4096 * 4096;
     let floor = rate(&mut Delay::units(144, 100_000).medium(), capacity / 4096, 10_000);
     println!("{:<20} {floor:6.2} M/s   (144 units that wait: the floor)", "delayed");
-    for drive in presets() {
+    for preset in PRESETS.iter() {
+        let Parameters::Nand(drive) = preset.file.parameters else { continue };
         let mut flash: Flash<()> = Flash::new(drive.sized(capacity), Config::default()).expect("a preset");
         flash.precondition(2.0, 1);
         // Below what the drive can do, so that its queues are as long as in use.
@@ -48,7 +49,7 @@ fn main() {
         let amplification = flash.stats().write_amplification();
         println!(
             "{:<20} {rate:6.2} M/s   {:4.2} of the floor, write amplification {amplification:.2}",
-            drive.name,
+            preset.name,
             rate / floor
         );
     }

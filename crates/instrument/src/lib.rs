@@ -26,6 +26,7 @@ mod page;
 mod prepare;
 pub mod report;
 mod run;
+pub mod sheet;
 mod simulated;
 pub mod table;
 mod target;

@@ -9,24 +9,32 @@
 //! A flush and a deallocation move no bytes: `fixed_ns`, and no unit is busy with them.
 
 use nearside_random::draw;
+use serde::Deserialize;
 
+use crate::file::bounds;
 use crate::words::{WordError, count, size, time_ns};
 use crate::{Medium, Request, RequestKind};
 
 /// How long requests take. All zero: no time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Delay {
     /// Per request, or per stripe touched where there are units, in nanoseconds.
+    #[serde(deserialize_with = "bounds::time")]
     pub fixed_ns: u64,
     /// Per 1024 bytes, in nanoseconds.
+    #[serde(deserialize_with = "bounds::time")]
     pub per_kib_ns: u64,
     /// Devices side by side; 0: no request waits for another.
+    #[serde(deserialize_with = "bounds::between::<_, u32, 0, 4096>")]
     pub units: u32,
     /// Bytes that lie together on one unit; under 512 counts as 512.
+    #[serde(rename = "stripe_bytes", deserialize_with = "bounds::between::<_, u64, 512, { 1 << 40 }>")]
     pub stripe: u64,
     /// One request in so many stalls; 0: none.
     pub stall_every: u64,
     /// How long a stall is, in nanoseconds.
+    #[serde(deserialize_with = "bounds::time")]
     pub stall_ns: u64,
     /// Of the draw that picks the requests that stall.
     pub seed: u64,

@@ -15,6 +15,9 @@
 //! What an interrupt adds is time of the host, not of the device: [`INTERRUPT_NS`] and the rest are for a
 //! model of the host's CPUs.
 
+use serde::Deserialize;
+
+use crate::file::bounds;
 use crate::words::{WordError, time_ns};
 use crate::{Medium, Request, RequestKind};
 
@@ -27,13 +30,17 @@ pub const INTERRUPT_NS: [u64; 2] = [1_100, 1_200];
 pub const C_STATE_TABLE_NS: [u64; 2] = [700, 500];
 
 /// The prototype's numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Prototype {
     /// From doorbell to completion without the bytes, in nanoseconds.
+    #[serde(deserialize_with = "bounds::time")]
     pub path_ns: u64,
     /// How long a command occupies the front, in nanoseconds.
+    #[serde(deserialize_with = "bounds::time")]
     pub command_ns: u64,
     /// Bytes on the bus, in picoseconds each.
+    #[serde(deserialize_with = "bounds::byte")]
     pub byte_ps: u64,
 }
 

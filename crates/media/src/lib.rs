@@ -8,6 +8,7 @@
 
 mod delay;
 pub mod dram;
+pub mod file;
 pub mod nand;
 pub mod platform;
 mod preset;
@@ -16,7 +17,7 @@ pub mod xpoint;
 
 pub use delay::{Delay, Parametric};
 pub use platform::Platform;
-pub use preset::{AnyMedium, PRESETS, Preset};
+pub use preset::{AnyMedium, Chosen, PRESETS, Preset, behind};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

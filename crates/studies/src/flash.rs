@@ -10,16 +10,7 @@ pub type Entry<'a> = (&'a [&'a str], Source, &'a [Stated], &'a str);
 
 /// All of a drive's numbers. The structures are taken apart whole: none is left out.
 fn numbers(drive: &NandDrive) -> Vec<(&'static str, f64)> {
-    let NandDrive {
-        name: _,
-        about: _,
-        geometry,
-        timings,
-        controller,
-        capacity: _,
-        physical_permille,
-        seed: _,
-    } = *drive;
+    let NandDrive { geometry, timings, controller, capacity: _, physical_permille, seed: _ } = *drive;
     let Geometry { channels, ways, planes, blocks: _, pages, page_bytes } = geometry;
     let Timings {
         read_ns,

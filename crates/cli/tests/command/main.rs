@@ -9,6 +9,7 @@ mod errors;
 mod examples;
 mod fixture;
 mod grep;
+mod models;
 mod network;
 mod others;
 mod study;

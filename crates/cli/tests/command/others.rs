@@ -357,6 +357,7 @@ fn every_command_has_help_with_examples() {
         "namespace",
         "doctor",
         "demo",
+        "models",
         "act",
         "study",
     ] {

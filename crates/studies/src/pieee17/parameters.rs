@@ -6,9 +6,7 @@ use nearside_media::platform::Interface;
 use nearside_media::xpoint::Device;
 
 use super::rig::SOFTWARE_NS;
-use super::stated::{
-    ADAPTER, DELAYS, DEVICE, EVERY, NAND, NAND_128, NAND_FAR, OPTANE, OVER_NAND, PCIE, SYSTEM,
-};
+use super::stated::{ADAPTER, DELAYS, DEVICE, EVERY, NAND, NAND_FAR, OPTANE, OVER_NAND, PCIE, SYSTEM};
 use crate::flash::{self, Entry};
 use crate::source::{Parameter, Parameters, Source};
 
@@ -46,7 +44,8 @@ pub fn all() -> Vec<Parameter> {
         .list();
     let flash =
         [flash::parameters(P3700, &p3700(), &of_p3700()), flash::parameters(S3700, &s3700(), &of_s3700())];
-    let all = [software, case, read, optane(P4800X, Device::P4800X), optane(PROTOTYPE, Device::PROTOTYPE)];
+    let all =
+        [software, case, read, optane(P4800X, Device::p4800x()), optane(PROTOTYPE, Device::prototype())];
     all.into_iter().chain(flash).chain(interfaces()).flatten().collect()
 }
 
@@ -54,8 +53,10 @@ fn optane(model: &'static str, device: Device) -> Vec<Parameter> {
     let Device {
         channels,
         spread,
+        command_ns,
         read_ns,
         write_ns,
+        turn_ns,
         partial_ns,
         byte_ps,
         path_ns,
@@ -74,6 +75,16 @@ fn optane(model: &'static str, device: Device) -> Vec<Parameter> {
         .assumed("vary_ns", vary_ns, "some spread")
         .assumed("retry_every", retry_every, "so that the 99.999th percentile has retries in it")
         .data_sheet("retry_ns", retry_ns, "AnandTech's review (2017): p99.999 of 37 us at queue depth 1");
+    let all = match command_ns + turn_ns {
+        0 => all.assumed("command_ns", command_ns, "of the controller's limit nothing is known").assumed(
+            "turn_ns",
+            turn_ns,
+            "of turning between reads and writes nothing is known",
+        ),
+        _ => all
+            .data_sheet("command_ns", command_ns, "Intel's product brief: 550,000 random reads in a second")
+            .data_sheet("turn_ns", turn_ns, "Intel's product brief: 500,000 in a second with 70 % reads"),
+    };
     let all = match partial_ns {
         0 => all.assumed("partial_ns", partial_ns, "nothing"),
         _ => all.fitted("partial_ns", partial_ns, &OPTANE[..1], "what makes 150x the most"),
@@ -85,7 +96,7 @@ const P3700_SHEET: &str = "Intel 330566, CH29AE41AB0, AnandTech's review";
 
 fn of_p3700() -> [Entry<'static>; 6] {
     // Together they decide these.
-    const DECIDE: &[crate::finding::Stated] = &[NAND_128, NAND_FAR, OVER_NAND[0], OPTANE[0]];
+    const DECIDE: &[crate::finding::Stated] = &[NAND_FAR, OVER_NAND[0], OPTANE[0]];
     [
         (
             &[
@@ -112,10 +123,10 @@ fn of_p3700() -> [Entry<'static>; 6] {
             "Intel 330566: a random read takes 115 us; its parts are assumed",
         ),
         (
-            &["lower_program_ns", "upper_program_ns", "patience_ns"],
+            &["lower_program_ns", "upper_program_ns", "patience_ns", "erase_ns"],
             Source::Fitted,
             DECIDE,
-            "one choice that meets NAND's most, its 99.999th percentile and ACT's 40x (150 / 3.75) within 15 %",
+            "one choice between the data sheet's writes, the 99.999th percentile and ACT's 40x (150 / 3.75)",
         ),
         (
             &["spread_permille"],
@@ -123,12 +134,7 @@ fn of_p3700() -> [Entry<'static>; 6] {
             &[NAND],
             "how many reads of an upper page take longer than 128 us, which decides the tightened multiple",
         ),
-        (
-            &["erase_ns", "suspend_ns", "move_busy_ns", "retry_per_million"],
-            Source::Assumed,
-            &[],
-            "20 nm MLC of 2013",
-        ),
+        (&["suspend_ns", "move_busy_ns", "retry_per_million"], Source::Assumed, &[], "20 nm MLC of 2013"),
         (
             &["write_buffer_bytes", "read_buffer_bytes", "whole_units"],
             Source::Assumed,
