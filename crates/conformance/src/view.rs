@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use nearside_fsview::acl::Acl;
-use nearside_fsview::{DirCursor, Error, FileKind, Ino, Inode, Place, Source, Volume};
+use nearside_fsview::{DirCursor, Error, FileKind, Ino, Inode, RunPlace, Source, Volume};
 use xxhash_rust::xxh3::Xxh3;
 
 /// Drives a future to its end on this thread; over an [`Image`] it is ready at once.
@@ -186,7 +186,7 @@ pub fn read<S: Content>(volume: &Volume, image: &S) -> Result<Tree, Broken> {
 pub fn read_within<S: Content>(volume: &Volume, image: &S, bounds: Bounds) -> Result<Tree, Broken> {
     let mut walk =
         Walk { volume, image, bounds, content: 0, tree: Tree::new(), contents: Default::default() };
-    block_on(walk.all())?;
+    block_on(walk.whole_tree())?;
     Ok(walk.tree)
 }
 
@@ -201,7 +201,7 @@ struct Walk<'a, S> {
 }
 
 impl<S: Content> Walk<'_, S> {
-    async fn all(&mut self) -> Result<(), Broken> {
+    async fn whole_tree(&mut self) -> Result<(), Broken> {
         let (volume, image) = (self.volume, self.image);
         let mut seen = HashSet::from([volume.root()]);
         let mut stack = vec![(Vec::new(), volume.root())];
@@ -342,17 +342,17 @@ impl<S: Content> Walk<'_, S> {
                 return Err(broken(path, format!("more than {} bytes of content", self.bounds.content)));
             }
             match run.place {
-                Place::Inline => {
+                RunPlace::Inline => {
                     let all = volume.inline_data(image, inode).await.map_err(|e| broken(path, e))?;
                     let here = all.get(from as usize..(from + run.len) as usize);
                     hash.update(here.ok_or_else(|| broken(path, format!("{run:?} of {} bytes", all.len())))?);
                 }
-                Place::Zeros | Place::Volume(_) => {
+                RunPlace::Zeros | RunPlace::Volume(_) => {
                     let mut done = 0;
                     while done < run.len {
                         let len = (run.len - done).min(buffer.len() as u64) as usize;
                         match run.place {
-                            Place::Volume(at) => image
+                            RunPlace::Volume(at) => image
                                 .content(at + done, &mut buffer[..len])
                                 .await
                                 .map_err(|e| broken(path, format!("{run:?}: {e}")))?,

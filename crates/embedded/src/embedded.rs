@@ -1,4 +1,4 @@
-//! The whole: a store, a controller over it with its firmware, a runner, a driver, and a way for FSRLib.
+//! The whole: a store, a controller over it with its firmware, a runner, a driver, and FSRLib's transport.
 
 use std::fmt;
 use std::io;
@@ -74,7 +74,7 @@ pub enum Error {
     Drive(io::Error),
     /// The driver.
     Driver(nearside_driver::Error),
-    /// FSRLib's way to it.
+    /// FSRLib's transport to it.
     Library(nearside_fsrlib::Error),
 }
 
@@ -114,12 +114,12 @@ pub fn image(path: &Path, options: &Options) -> Result<Embedded<File, Fsr>, Erro
     Ok(embedded)
 }
 
-/// The way to an embedded drive.
+/// The transport to an embedded drive.
 pub type EmbeddedTransport = QueueTransport<Box<dyn Peer>, TscClock>;
 
 /// A drive with its driver. Dropping it stops both: first the host, then the drive.
 pub struct Embedded<S: Store, F: Firmware<S>> {
-    way: EmbeddedTransport,
+    transport: EmbeddedTransport,
     driver: Driver,
     service: Option<Service>,
     namespace: Arc<Namespace<S, F>>,
@@ -151,14 +151,14 @@ impl<S: Store, F: Firmware<S>> Embedded<S, F> {
         let config = InitiatorConfig { queue, policy: options.policy };
         let handle = service.as_ref().map(Service::handle);
         let initiator = Initiator::new(&driver, config, clock, drive.peer, handle).map_err(Error::Driver)?;
-        let way = QueueTransport::new(initiator, None).map_err(Error::Library)?;
+        let transport = QueueTransport::new(initiator, None).map_err(Error::Library)?;
         let (namespace, _threads) = (drive.namespace, drive._threads);
-        Ok(Embedded { way, driver, service, namespace, _threads, _workers: None })
+        Ok(Embedded { transport, driver, service, namespace, _threads, _workers: None })
     }
 
     /// The queue pair, for ordinary reads and writes.
-    pub fn way(&mut self) -> &mut EmbeddedTransport {
-        &mut self.way
+    pub fn transport(&mut self) -> &mut EmbeddedTransport {
+        &mut self.transport
     }
 
     /// The controller as the host sees it, for more queue pairs.
@@ -184,30 +184,30 @@ impl<S: Store, F: Firmware<S>> Transport for Embedded<S, F> {
         capacity: usize,
         reply: &mut Vec<u8>,
     ) -> Result<(), nearside_fsrlib::Error> {
-        self.way.near_data(request, capacity, reply)
+        self.transport.near_data(request, capacity, reply)
     }
 
     fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, nearside_fsrlib::Error> {
-        self.way.read(offset, into)
+        self.transport.read(offset, into)
     }
 
     fn capacity(&self) -> u64 {
-        self.way.capacity()
+        self.transport.capacity()
     }
 
     fn block_size(&self) -> u32 {
-        self.way.block_size()
+        self.transport.block_size()
     }
 
     fn max_buffer(&self) -> usize {
-        self.way.max_buffer()
+        self.transport.max_buffer()
     }
 
     fn taken(&mut self) -> Result<Option<u64>, nearside_fsrlib::Error> {
-        self.way.taken()
+        self.transport.taken()
     }
 
     fn completion(&self) -> Completion {
-        self.way.completion()
+        self.transport.completion()
     }
 }

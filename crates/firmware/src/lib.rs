@@ -18,8 +18,8 @@ mod tags;
 mod worker;
 mod workers;
 
-pub use fsr::{Fsr, Place};
+pub use fsr::{Fsr, TaskPlace};
 pub use meters::{Held, SLICE_NS, Slices};
-pub use nearside_fsr::{Breakdown, Config, Part, Trace};
+pub use nearside_fsr::{Breakdown, Config, Trace, TracePart};
 pub use worker::FsrWorker;
 pub use workers::{WorkerHandle, Workers};

@@ -74,7 +74,7 @@ impl Namespace {
     }
 }
 
-/// What a failure means: what the caller is told, and how loud the operator is.
+/// What a failure means: the caller's errno, and the level of the operator's log.
 fn told(error: &HostError) -> (Errno, Level) {
     let status = match error {
         HostError::OutOfRange { .. } => return (Errno::ENOSPC, Level::WARN),

@@ -34,7 +34,7 @@ pub use model::{Full, MAX_LINKS, Mark, Outcome, Sink};
 pub use monitor::{Monitor, MonitorCounters};
 pub use nearside_fsview::{FileKind, Inode, Timestamp, VolumeInfo};
 pub use reply::WireSink;
-pub use trace::{Breakdown, Part, Spent, Trace};
+pub use trace::{Breakdown, Spent, Trace, TracePart};
 
 use cache::Cache;
 use crawler::{Dentry, Node};

@@ -33,7 +33,7 @@ pub use identity::own_credentials;
 pub use kernel::KernelTransport;
 pub use nearside_driver as driver;
 pub use nearside_near_data::{
-    Answer, BlockRange, Counters, Credentials, Cursor, Digest, Entry, Failure, MAX_GROUPS, MAX_PATH,
+    Answer, BlockRange, Counters, Credentials, Cursor, Digest, Failure, FileEntry, MAX_GROUPS, MAX_PATH,
     Operation, Record, Reply, Request, SearchOptions, SearchTotals, Target, VolumeRecord,
 };
 pub use queue::{Encoding, QueueTransport};

@@ -149,7 +149,7 @@ impl Volume {
         either!(self, v => v.map(source, inode, from).await)
     }
 
-    /// The bytes of a file whose content lives in its inode (`Run::place` is [`Place::Inline`]), from its
+    /// The bytes of a file whose content lives in its inode (`Run::place` is [`RunPlace::Inline`]), from its
     /// first byte, `i_size` of them.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use nearside_clock::{Clock, SimClock};
-use nearside_device::firmware::{Door, Firmware, Job, Outcome, Seat, Turn, Worker};
+use nearside_device::firmware::{Firmware, Job, NearDataCommand, Outcome, Seat, Turn, Worker};
 use nearside_device::{Host, Namespace};
 use nearside_dma::{IoBuffer, Memory, Wakeup};
 use nearside_firmware::Fsr;
@@ -22,13 +22,13 @@ const STEPS: usize = 100_000;
 /// Commands that one answer is fetched by.
 const PARTS: usize = 8;
 
-struct Drive {
+struct FirmwareDrive {
     worker: <Fsr as Firmware<Dram>>::Worker,
     clock: SimClock,
 }
 
 thread_local! {
-    static DRIVE: RefCell<Option<Drive>> = const { RefCell::new(None) };
+    static DRIVE: RefCell<Option<FirmwareDrive>> = const { RefCell::new(None) };
 }
 
 /// The small volume in memory.
@@ -45,8 +45,8 @@ pub fn store() -> std::io::Result<Dram> {
     }
 }
 
-impl Drive {
-    fn new() -> std::io::Result<Drive> {
+impl FirmwareDrive {
+    fn new() -> std::io::Result<FirmwareDrive> {
         let store = store()?;
         let clock = SimClock::new();
         let firmware = Fsr::new(Arc::new(clock.clone()), Default::default());
@@ -54,12 +54,17 @@ impl Drive {
         let (memory, wakeup) = (Arc::new(Memory::new()), Arc::new(Wakeup::new()?));
         let seat = Seat { memory: &memory, wakeup: &wakeup, host: &Host::default(), reactor: 0 };
         let worker = <Fsr as Firmware<Dram>>::worker(&namespace, &seat)?;
-        Ok(Drive { worker, clock })
+        Ok(FirmwareDrive { worker, clock })
     }
 
     fn run(&mut self, request: Vec<u8>, room: usize) -> Option<Outcome> {
         let now = self.clock.now();
-        self.worker.start(Job { token: Token(0), queue: 1, door: Door::Command, request, room }, now).ok()?;
+        self.worker
+            .start(
+                Job { token: Token(0), queue: 1, command: NearDataCommand::Bidirectional, request, room },
+                now,
+            )
+            .ok()?;
         for _ in 0..STEPS {
             let mut outcome = None;
             self.worker.step(now, &mut Turn::new(), &mut |_, o| outcome = Some(o));
@@ -149,8 +154,8 @@ fn compose(bytes: &[u8]) -> Option<Request> {
 /// Runs an input.
 pub fn run(input: &[u8]) {
     DRIVE.with_borrow_mut(|drive| {
-        let drive =
-            drive.get_or_insert_with(|| Drive::new().unwrap_or_else(|e| panic!("a drive in memory: {e}")));
+        let drive = drive
+            .get_or_insert_with(|| FirmwareDrive::new().unwrap_or_else(|e| panic!("a drive in memory: {e}")));
         match input.split_first() {
             Some((which, rest)) if which % 2 == 1 => raw(drive, rest),
             Some((_, rest)) => composed(drive, rest),
@@ -159,7 +164,7 @@ pub fn run(input: &[u8]) {
     });
 }
 
-fn raw(drive: &mut Drive, bytes: &[u8]) {
+fn raw(drive: &mut FirmwareDrive, bytes: &[u8]) {
     if let Ok(request) = decode_request(bytes) {
         assert_eq!(decode_request(&encode_request(&request)), Ok(request));
     }
@@ -169,7 +174,7 @@ fn raw(drive: &mut Drive, bytes: &[u8]) {
     }
 }
 
-fn composed(drive: &mut Drive, bytes: &[u8]) {
+fn composed(drive: &mut FirmwareDrive, bytes: &[u8]) {
     let Some((room, rest)) = bytes.split_first() else { return };
     let Some(mut request) = compose(rest) else { return };
     let room = 96 + usize::from(*room) * 40;
@@ -256,7 +261,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
 
 /// What a drive answers to a question, part by part.
 pub fn replies(ask: &nearside_fsrlib::Ask) -> Vec<Vec<u8>> {
-    let mut drive = Drive::new().unwrap_or_else(|e| panic!("a drive in memory: {e}"));
+    let mut drive = FirmwareDrive::new().unwrap_or_else(|e| panic!("a drive in memory: {e}"));
     let mut request = Request {
         partition: 0,
         credentials: Credentials::default(),

@@ -78,7 +78,7 @@ impl Rng {
     }
 
     /// One of these, which are some.
-    pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
+    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.index(of.len())]
     }
 

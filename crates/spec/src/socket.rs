@@ -1,5 +1,5 @@
 //! Frames on the socket of an attached drive (`unix:PATH`):
-//! the near-data door for processes other than the drive's.
+//! near-data access for processes other than the drive's.
 //!
 //! The caller sends a request frame and its bytes; the drive answers with one reply frame and its bytes;
 //! then the next may come. Little-endian.
@@ -25,7 +25,7 @@ pub const HELLO: usize = 16;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RequestKind {
     /// Nothing follows; the reply is a [`Hello`].
     Hello,
     /// A near-data request follows; the reply is a near-data reply.
@@ -39,7 +39,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestFrame {
     /// What is asked.
-    pub kind: Kind,
+    pub kind: RequestKind,
     /// Bytes that follow.
     pub len: u32,
     /// Bytes that the reply may have.
@@ -83,9 +83,9 @@ impl RequestFrame {
     /// On the wire.
     pub fn encode(&self) -> [u8; REQUEST_FRAME] {
         let kind: u32 = match self.kind {
-            Kind::Hello => 0,
-            Kind::NearData => 1,
-            Kind::Read => 2,
+            RequestKind::Hello => 0,
+            RequestKind::NearData => 1,
+            RequestKind::Read => 2,
         };
         let mut bytes = [0; REQUEST_FRAME];
         bytes[0..4].copy_from_slice(&REQUEST_MAGIC.to_le_bytes());
@@ -102,9 +102,9 @@ impl RequestFrame {
             return None;
         }
         let kind = match word(bytes, 4)? {
-            0 => Kind::Hello,
-            1 => Kind::NearData,
-            2 => Kind::Read,
+            0 => RequestKind::Hello,
+            1 => RequestKind::NearData,
+            2 => RequestKind::Read,
             _ => return None,
         };
         Some(RequestFrame { kind, len: word(bytes, 8)?, room: word(bytes, 12)?, offset: quad(bytes, 16)? })
@@ -151,14 +151,14 @@ mod tests {
 
     #[test]
     fn frames_come_back_and_others_are_refused() {
-        for kind in [Kind::Hello, Kind::NearData, Kind::Read] {
+        for kind in [RequestKind::Hello, RequestKind::NearData, RequestKind::Read] {
             let frame = RequestFrame { kind, len: 7, room: 1 << 20, offset: u64::MAX - 511 };
             assert_eq!(RequestFrame::decode(&frame.encode()), Some(frame));
         }
         let reply = ReplyFrame { status: 0x4002, len: 9 };
         assert_eq!(ReplyFrame::decode(&reply.encode()), Some(reply));
         assert_eq!(ReplyFrame::decode(&[0; REPLY_FRAME]), None);
-        let mut unknown = RequestFrame { kind: Kind::Read, len: 0, room: 0, offset: 0 }.encode();
+        let mut unknown = RequestFrame { kind: RequestKind::Read, len: 0, room: 0, offset: 0 }.encode();
         unknown[4] = 9;
         assert_eq!(RequestFrame::decode(&unknown), None);
         let hello = Hello { capacity: 1 << 40, block_size: 512 };

@@ -15,12 +15,12 @@ use super::identify::notices;
 use super::{Admin, Answer, receive, send};
 use crate::config::Config;
 use crate::fault::Fault;
-use crate::firmware::{Door, Firmware};
+use crate::firmware::{Firmware, NearDataCommand};
 use crate::io::BROADCAST;
 use crate::pointer::Pointer;
 use crate::queue::CompletionSlot;
 use crate::reactor::Reactor;
-use crate::shared::Shared;
+use crate::shared::ControllerShared;
 
 /// Kelvins. A drive in software has no sensor: it always says 25 °C, and its thresholds are compared with
 /// that.
@@ -173,7 +173,7 @@ const FEATURES: [(u8, bool, bool); 15] = [
 
 /// Those of a controller: near-data work where there is firmware, interrupts where there is no fabric.
 pub(super) fn supported<S: Store, F: Firmware<S>>(
-    shared: &Shared<S, F>,
+    shared: &ControllerShared<S, F>,
 ) -> impl Iterator<Item = (u8, bool, bool)> {
     let (near_data, config) = (shared.firmware().is_some(), &shared.config);
     FEATURES.into_iter().filter(move |(id, ..)| match *id {
@@ -185,13 +185,13 @@ pub(super) fn supported<S: Store, F: Firmware<S>>(
     })
 }
 
-/// SMART / health critical warnings that there are: bits 7:0 of Asynchronous Event Configuration; 7 and 6 are
+/// The SMART / health critical warnings that exist: bits 7:0 of Asynchronous Event Configuration; 7 and 6 are
 /// reserved.
 const CRITICAL_WARNINGS: u32 = 0x3f;
 
 /// Bits of CDW11 that Set Features takes for a feature; the others are reserved, or stand for what there is
 /// not.
-fn settable<S: Store, F: Firmware<S>>(shared: &Shared<S, F>, id: u8) -> u32 {
+fn settable<S: Store, F: Firmware<S>>(shared: &ControllerShared<S, F>, id: u8) -> u32 {
     match id {
         fid::ARBITRATION => 0xffff_ff07,
         fid::POWER_MANAGEMENT => 0xff,
@@ -277,11 +277,11 @@ impl Admin {
         }
         if id == FEATURE_NEAR_DATA {
             let bytes = near_data_bytes(entry)?;
-            let door = Door::Feature {
+            let command = NearDataCommand::Feature {
                 tag: entry.get(near_data::FEATURE_TAG),
                 offset: entry.get(near_data::FEATURE_OFFSET),
             };
-            return self.near_data(reactor, slot, door, entry, bytes, bytes, now);
+            return self.near_data(reactor, slot, command, entry, bytes, bytes, now);
         }
         let defaults;
         let features = match select {
@@ -307,7 +307,7 @@ impl Admin {
         &mut self,
         reactor: &mut Reactor<S, F>,
         slot: &mut Option<CompletionSlot>,
-        door: Door,
+        command: NearDataCommand,
         entry: &SubmissionEntry,
         request: usize,
         room: usize,
@@ -316,7 +316,7 @@ impl Admin {
         let pointer = Pointer::of(entry)?;
         let place = reactor.look_up(entry.nsid())?;
         let Some(taken) = slot.take() else { return Ok(Answer::Later) };
-        match reactor.near_data(taken, place, door, request, room, &pointer, now) {
+        match reactor.near_data(taken, place, command, request, room, &pointer, now) {
             Ok(()) => Ok(Answer::Later),
             Err((back, fault)) => {
                 *slot = Some(back);
@@ -363,7 +363,7 @@ impl Admin {
     /// The features whose value lies in the host's memory.
     fn set_from_data<S: Store, F: Firmware<S>>(
         &mut self,
-        shared: &Shared<S, F>,
+        shared: &ControllerShared<S, F>,
         entry: &SubmissionEntry,
         now: Nanos,
     ) -> Result<(), Fault> {
@@ -464,8 +464,8 @@ impl Admin {
             }
             FEATURE_NEAR_DATA => {
                 let bytes = near_data_bytes(entry)?;
-                let door = Door::SetFeature { tag: value };
-                return self.near_data(reactor, slot, door, entry, bytes, 0, now);
+                let command = NearDataCommand::SetFeature { tag: value };
+                return self.near_data(reactor, slot, command, entry, bytes, 0, now);
             }
             _ => return Err(Fault::field(features::FID)),
         }

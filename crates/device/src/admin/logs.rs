@@ -17,7 +17,7 @@ use crate::firmware::Firmware;
 use crate::io::BROADCAST;
 use crate::pointer::{self, Layout, Pointer};
 use crate::reactor::Reactor;
-use crate::shared::{Counters, Shared};
+use crate::shared::{ControllerShared, Counters};
 
 impl Admin {
     pub(super) fn get_log_page<S: Store, F: Firmware<S>>(
@@ -64,7 +64,12 @@ impl Admin {
         Ok(Answer::Now(0))
     }
 
-    fn page<S: Store, F: Firmware<S>>(&self, shared: &Shared<S, F>, log: u8, now: Nanos) -> Option<Vec<u8>> {
+    fn page<S: Store, F: Firmware<S>>(
+        &self,
+        shared: &ControllerShared<S, F>,
+        log: u8,
+        now: Nanos,
+    ) -> Option<Vec<u8>> {
         let firmware = shared.firmware();
         let fabric = shared.config.fabric.is_some();
         let page = match log {
@@ -120,7 +125,7 @@ impl Admin {
         Some(page)
     }
 
-    fn smart<S: Store, F: Firmware<S>>(&self, shared: &Shared<S, F>, now: Nanos) -> Smart {
+    fn smart<S: Store, F: Firmware<S>>(&self, shared: &ControllerShared<S, F>, now: Nanos) -> Smart {
         let sum = |counter: fn(&Counters) -> &AtomicU64| -> u128 {
             shared.counters.iter().map(|c| u128::from(counter(c).load(Ordering::Relaxed))).sum()
         };

@@ -11,7 +11,7 @@ use super::htree::{self, Indexed};
 use super::inode::Body;
 use super::{Volume, body};
 use crate::name;
-use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, Place, Source};
+use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, RunPlace, Source};
 
 /// How a volume writes entries.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Form {
 
 /// An entry as it lies there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry<'a> {
+pub(super) struct RawEntry<'a> {
     /// 0 where it is free.
     pub(super) ino: u32,
     pub(super) name: &'a [u8],
@@ -45,7 +45,7 @@ impl<'a> Entries<'a> {
         Entries { bytes, at: 0, form }
     }
 
-    fn parse(&self, rest: &'a [u8]) -> Result<Entry<'a>, &'static str> {
+    fn parse(&self, rest: &'a [u8]) -> Result<RawEntry<'a>, &'static str> {
         let cut = "a directory entry is cut short";
         let (Some(ino), Some(record), Some(len), Some(&kind)) =
             (le32(rest, 0), le16(rest, 4), le16(rest, 6), rest.get(7))
@@ -66,12 +66,12 @@ impl<'a> Entries<'a> {
         let name = rest.get(8..record).and_then(|room| room.get(..usize::from(len)));
         let name = name.ok_or("a directory entry's name reaches past its record")?;
         let name = if ino == 0 { &[] } else { name };
-        Ok(Entry { ino, name, kind, record })
+        Ok(RawEntry { ino, name, kind, record })
     }
 }
 
 impl<'a> Iterator for Entries<'a> {
-    type Item = Result<Entry<'a>, &'static str>;
+    type Item = Result<RawEntry<'a>, &'static str>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
@@ -246,7 +246,7 @@ impl Volume {
             if blocks == 0 {
                 break;
             }
-            if let Place::Volume(at) = run.place {
+            if let RunPlace::Volume(at) = run.place {
                 return Ok(Some((next, Mapped { start: at.wrapping_shr(self.sb.block_shift), blocks })));
             }
             if next == 0 {

@@ -22,19 +22,19 @@ pub(super) enum Indexed {
 
 /// Where in a node's block its pairs begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(usize);
+pub(super) struct PairsStart(usize);
 
-const INNER: Place = Place(8);
-const ROOT: Place = Place(32);
+const INNER: PairsStart = PairsStart(8);
+const ROOT: PairsStart = PairsStart(32);
 
-impl Place {
+impl PairsStart {
     pub(super) fn is_inner(self) -> bool {
         self == INNER
     }
 }
 
 /// Where a block has its pairs; `None` if it is no node. Only block 0 can be a root.
-pub(super) fn node_place(block: &[u8], form: Form) -> Option<Place> {
+pub(super) fn node_place(block: &[u8], form: Form) -> Option<PairsStart> {
     let mut entries = Entries::new(block, form);
     let first = entries.next()?.ok()?;
     if first.record == block.len() {
@@ -53,7 +53,7 @@ pub(super) fn node_place(block: &[u8], form: Form) -> Option<Place> {
 
 /// Whether a node's checksum holds: it follows the last pair that there is room for and covers the pairs in
 /// use.
-pub(super) fn checksum_holds(block: &[u8], Place(at): Place, seed: Crc) -> bool {
+pub(super) fn checksum_holds(block: &[u8], PairsStart(at): PairsStart, seed: Crc) -> bool {
     let holds = || {
         let limit = usize::from(le16(block, at)?);
         let count = usize::from(le16(block, at.checked_add(2)?)?);
@@ -68,14 +68,14 @@ pub(super) fn checksum_holds(block: &[u8], Place(at): Place, seed: Crc) -> bool 
 /// A node on the way down.
 struct Node<B> {
     block: B,
-    place: Place,
+    place: PairsStart,
     count: usize,
     /// The pair that was followed.
     at: usize,
 }
 
 impl<B: std::ops::Deref<Target = [u8]>> Node<B> {
-    fn new(block: B, place: Place) -> Result<Node<B>, &'static str> {
+    fn new(block: B, place: PairsStart) -> Result<Node<B>, &'static str> {
         let field = |at: usize| usize::from(le16(&block, place.0.wrapping_add(at)).unwrap_or(0));
         let (limit, count) = (field(0), field(2));
         let room = block.len().saturating_sub(place.0).wrapping_shr(3);
@@ -200,7 +200,7 @@ impl Volume {
     }
 
     fn check_leaf(&self, dir: &Directory<'_>, leaf: &[u8], at: u64) -> Result<(), Error> {
-        if node_place(leaf, self.form()).is_some_and(Place::is_inner) && dir.body.seed.is_some() {
+        if node_place(leaf, self.form()).is_some_and(PairsStart::is_inner) && dir.body.seed.is_some() {
             return Err(self.bad_entry(dir, self.byte_of(at), "an index node where a leaf should be"));
         }
         Ok(())

@@ -320,7 +320,7 @@ fn put_time(out: &mut Vec<u8>, (seconds, nanoseconds): (i64, u32)) {
     out.extend_from_slice(&nanoseconds.to_le_bytes());
 }
 
-fn encode_entry(e: &Entry<'_>, out: &mut Vec<u8>) -> u16 {
+fn encode_entry(e: &FileEntry<'_>, out: &mut Vec<u8>) -> u16 {
     put_numbers(out, &[e.ino, e.size, e.sectors]);
     for n in [e.mode.into(), e.links, e.uid, e.gid, e.rdev.0, e.rdev.1] {
         out.extend_from_slice(&n.to_le_bytes());
@@ -493,7 +493,7 @@ fn time(v: &mut Reader<'_>) -> Result<(i64, u32), WireError> {
     Ok((v.i64()?, v.u32()?))
 }
 
-fn decode_entry<'a>(flags: u16, v: &mut Reader<'a>) -> Result<Entry<'a>, WireError> {
+fn decode_entry<'a>(flags: u16, v: &mut Reader<'a>) -> Result<FileEntry<'a>, WireError> {
     let (ino, size, sectors) = (v.u64()?, v.u64()?, v.u64()?);
     let at = v.at;
     let mode =
@@ -505,7 +505,7 @@ fn decode_entry<'a>(flags: u16, v: &mut Reader<'a>) -> Result<Entry<'a>, WireErr
     let (path_len, link_len) = (v.len()?, v.len()?);
     let path = v.bytes(path_len)?.into();
     let link = v.bytes(link_len)?.into();
-    Ok(Entry {
+    Ok(FileEntry {
         path,
         ino,
         mode,

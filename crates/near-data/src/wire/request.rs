@@ -41,7 +41,7 @@ mod operation {
     pub const MAP: u16 = 8;
 }
 
-/// The operations that there are, a bit for each number: what log page D5h says of them.
+/// All operations, a bit for each number: what log page D5h says of them.
 pub const OPERATIONS: u32 = 1 << operation::NOP
     | 1 << operation::INFO
     | 1 << operation::SEARCH

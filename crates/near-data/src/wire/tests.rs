@@ -128,7 +128,7 @@ fn failure() -> impl Strategy<Value = Failure> {
     ]
 }
 
-fn entry() -> impl Strategy<Value = Entry<'static>> {
+fn entry() -> impl Strategy<Value = FileEntry<'static>> {
     (
         blob(50),
         any::<[u64; 3]>(),
@@ -138,7 +138,7 @@ fn entry() -> impl Strategy<Value = Entry<'static>> {
         any::<Option<(i64, u32)>>(),
         proptest::option::of(blob(30)),
     )
-        .prop_map(|(path, n, mode, w, times, birth, link)| Entry {
+        .prop_map(|(path, n, mode, w, times, birth, link)| FileEntry {
             path,
             ino: n[0],
             mode,
