@@ -1,5 +1,7 @@
 //! Suites that every store, every front and every file-system view must pass
 
+#![warn(clippy::missing_errors_doc)]
+
 pub mod browser;
 pub mod drive;
 pub mod events;

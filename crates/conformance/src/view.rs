@@ -51,6 +51,9 @@ pub enum Image {
 
 impl Image {
     /// A whole file.
+    ///
+    /// # Errors
+    /// The file cannot be opened for reading, or has no metadata to be had.
     pub fn open(path: &Path) -> std::io::Result<Image> {
         let file = File::open(path)?;
         let len = file.metadata()?.len();
@@ -178,11 +181,18 @@ impl Default for Bounds {
 const LOOKUPS: usize = 4096;
 
 /// Walks a volume, checks what it owes, and returns its tree.
+///
+/// # Errors
+/// As [`read_within`], within the usual [`Bounds`].
 pub fn read<S: Content>(volume: &Volume, image: &S) -> Result<Tree, Broken> {
     read_within(volume, image, Bounds::default())
 }
 
-/// Reads the whole tree, within bounds; passing them is [`Broken`].
+/// Reads the whole tree, within bounds.
+///
+/// # Errors
+/// The first thing that the volume or the view does not keep, with its path: an error of a read, answers that
+/// contradict one another, more files or content than `bounds`.
 pub fn read_within<S: Content>(volume: &Volume, image: &S, bounds: Bounds) -> Result<Tree, Broken> {
     let mut walk =
         Walk { volume, image, bounds, content: 0, tree: Tree::new(), contents: Default::default() };
@@ -384,7 +394,10 @@ async fn acl<S: Source>(volume: &Volume, image: &S, inode: &Inode) -> Result<Opt
     Ok(acl)
 }
 
-/// The inode at a path of names from the root, without following links.
+/// The inode at a path of names from the root, without following links; `None` where a name is not there.
+///
+/// # Errors
+/// What the view says of a volume that is damaged or cannot be read on that path.
 pub fn resolve<S: Source>(volume: &Volume, image: &S, path: &[u8]) -> Result<Option<Inode>, Error> {
     block_on(async {
         let mut inode = volume.inode(image, volume.root()).await?;
@@ -399,6 +412,9 @@ pub fn resolve<S: Source>(volume: &Volume, image: &S, path: &[u8]) -> Result<Opt
 }
 
 /// The tree under a directory of this machine, without crossing into other file systems.
+///
+/// # Errors
+/// The system's, of the first file or directory that cannot be read.
 pub fn read_host(root: &Path) -> std::io::Result<Tree> {
     let device = std::fs::symlink_metadata(root)?.dev();
     let mut tree = Tree::new();

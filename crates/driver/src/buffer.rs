@@ -132,7 +132,10 @@ impl DmaBuffer {
         PAGE_SIZE << self.class
     }
 
-    /// Sets how much a command transfers. Panics beyond the capacity.
+    /// Sets how much a command transfers.
+    ///
+    /// # Panics
+    /// Beyond the capacity.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity(), "{len} bytes of a buffer of {}", self.capacity());
         self.len = len;

@@ -101,8 +101,10 @@ impl Command {
         Command::raw(opcode::io::FLUSH, nsid)
     }
 
-    /// Deallocate ranges of (first block, blocks); they are written to `buffer`, whose length is set. At most
-    /// 256, and at least one; panics otherwise.
+    /// Deallocate ranges of (first block, blocks); they are written to `buffer`, whose length is set.
+    ///
+    /// # Panics
+    /// With no range, with more than 256, or where the buffer's capacity is less than 16 bytes for each.
     pub fn deallocate(nsid: u32, ranges: &[(u64, u32)], buffer: &mut DmaBuffer) -> Command {
         assert!((1..=256).contains(&ranges.len()), "deallocate takes 1 to 256 ranges");
         buffer.set_len(DsmRange::SIZE * ranges.len());

@@ -15,6 +15,8 @@
 //! drive -> `Transport::poll` -> `Initiator::wait` returns the buffer. The driver knows the wire,
 //! shared memory and time; it knows no drive.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 mod buffer;
 mod command;
 mod controller;

@@ -93,7 +93,12 @@ impl std::error::Error for Error {}
 
 /// A drive that understands files over an image file or a block device, which is read through the page cache
 /// and never written. Where somebody else writes it ([`File::writer`] says who), no command relies on what
-/// another has read. Errors do not name the path.
+/// another has read.
+///
+/// # Errors
+/// [`Error::Store`], the only one that names the path: it cannot be opened for reading, is neither a file nor
+/// a block device, or is smaller than a block. [`Error::Drive`]: no threads for near-data work. Else those of
+/// [`Embedded::start`].
 pub fn image(path: &Path, options: &Options) -> Result<Embedded<File, Fsr>, Error> {
     let beside = FileOptions { beside: Beside::Anybody, ..FileOptions::read() };
     let store = File::open(path, beside).map_err(Error::Store)?;
@@ -130,6 +135,11 @@ pub struct Embedded<S: Store, F: Firmware<S>> {
 
 impl<S: Store, F: Firmware<S>> Embedded<S, F> {
     /// Starts a drive over `store` and attaches to it.
+    ///
+    /// # Errors
+    /// [`Error::Drive`]: no memory, descriptors or thread for the controller, or it refuses the options.
+    /// [`Error::Driver`]: it does not become ready, or gives no queue of that depth. [`Error::Library`]: its
+    /// namespace cannot be identified.
     pub fn start(store: S, firmware: F, options: &Options) -> Result<Self, Error> {
         let clock = TscClock::new();
         let threaded = options.has_threads();

@@ -7,6 +7,8 @@
 //! their own ([`Workers`]), and the retriever's answer goes back through the controller, which knows where
 //! the host wants it.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 mod executor;
 mod fsr;
 mod helper;

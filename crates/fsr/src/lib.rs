@@ -10,6 +10,8 @@
 //! It knows file systems through `fsview`, operations through `ndp`, and the drive as a [`Media`] to read
 //! from.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 use std::sync::{Arc, Mutex, MutexGuard};
 
 mod cache;

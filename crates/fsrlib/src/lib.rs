@@ -15,6 +15,8 @@
 //! can be measured ([`Route`]): the existing near-data path (the host locates the file by reading the file
 //! system's blocks, and sends the block list) and the operation wholly on the host.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 mod carrier;
 mod describe;
 mod error;

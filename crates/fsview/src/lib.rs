@@ -12,6 +12,8 @@
 //! Every number is checked, every loop is bounded, and each [`Error`] says what was wrong and at which byte
 //! of the volume.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 use std::ops::Deref;
 
 pub mod acl;

@@ -32,6 +32,9 @@ thread_local! {
 }
 
 /// The small volume in memory.
+///
+/// # Errors
+/// No memory for the store or the buffer; or the store did not take the volume at once.
 pub fn store() -> std::io::Result<Dram> {
     let image = tiny();
     let store = Dram::new(image.len() as u64, 512)?;

@@ -38,6 +38,8 @@
 //! strings that only counts or looks for the first match holds no more of an unfinished line than the longest
 //! string. Counters and checksums hold under a KiB.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 mod automaton;
 mod checksum;
 mod count;

@@ -7,6 +7,7 @@
 //! the records. [`wire`] is the codec.
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 extern crate alloc;
 
