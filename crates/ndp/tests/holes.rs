@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use nearside_ndp::naive::{self, Event, Events, Matcher};
+use nearside_conformance::naive::{self, Event, Events, Matcher};
 use nearside_ndp::unordered::{CountLines, CountWords, Gather, SumCrc32c};
 use nearside_ndp::{Answer, Error, Flow, Position, Search, SearchOptions, Searcher, Sink};
 use nearside_random::Rng;
