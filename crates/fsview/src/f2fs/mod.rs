@@ -112,7 +112,7 @@ impl Volume {
         dir: &Inode,
         name: &[u8],
     ) -> Result<Option<Ino>, Error> {
-        Dir::new(&self.sb, &self.cp, dir, own(dir)?)?.lookup(source, name).await
+        Dir::new(source, &self.sb, &self.cp, dir, own(dir)?)?.lookup(name).await
     }
 
     pub(crate) async fn read_dir<S: Source>(
@@ -122,7 +122,7 @@ impl Volume {
         cursor: DirCursor,
         entries: &mut Vec<DirEntry>,
     ) -> Result<Option<DirCursor>, Error> {
-        Dir::new(&self.sb, &self.cp, dir, own(dir)?)?.list(source, cursor, entries).await
+        Dir::new(source, &self.sb, &self.cp, dir, own(dir)?)?.list(cursor, entries).await
     }
 
     pub(crate) async fn map<S: Source>(
