@@ -347,10 +347,10 @@ impl Admin {
         }
         sq.in_flight += count;
         for entry in entries.iter().take(count as usize) {
-            let slot = CompletionSlot { sq: 0, cid: entry.cid() };
-            let mut slot = Some(slot);
-            let answer = self.execute(reactor, &mut slot, entry, now);
-            match (answer, slot) {
+            let slot = Some(CompletionSlot { sq: 0, cid: entry.cid() });
+            let mut command = AdminCommand { admin: self, reactor, slot, entry, now };
+            let answer = command.execute();
+            match (answer, command.slot) {
                 (Ok(Answer::Now(result)), Some(slot)) => {
                     reactor.queues.answer(slot, result.into(), Status::SUCCESS, now);
                 }
@@ -362,40 +362,6 @@ impl Admin {
             }
         }
         count as usize
-    }
-
-    /// One admin command. Who answers later takes the slot.
-    fn execute<S: Store, F: Firmware<S>>(
-        &mut self,
-        reactor: &mut Reactor<S, F>,
-        slot: &mut Option<CompletionSlot>,
-        entry: &SubmissionEntry,
-        now: Nanos,
-    ) -> Result<Answer, Fault> {
-        if entry.get(common::FUSE) != 0 {
-            return Err(Fault::field(common::FUSE));
-        }
-        // Base 2.0, figure 88: admin commands of memory-based controllers use PRPs, those over fabrics SGLs.
-        if entry.psdt() != 0 && reactor.shared.config.fabric.is_none() {
-            return Err(Fault::field(common::PSDT));
-        }
-        match entry.opcode() {
-            admin::IDENTIFY => identify::identify(reactor, entry),
-            admin::GET_LOG_PAGE => self.get_log_page(reactor, entry, now),
-            admin::GET_FEATURES => self.get_features(reactor, slot, entry, now),
-            admin::SET_FEATURES => self.set_features(reactor, slot, entry, now),
-            admin::CREATE_CQ => self.create_cq(reactor, slot, entry),
-            admin::CREATE_SQ => self.create_sq(reactor, slot, entry),
-            admin::DELETE_CQ => self.delete_cq(reactor, slot, entry),
-            admin::DELETE_SQ => self.delete_sq(reactor, slot, entry),
-            admin::ABORT => self.abort(reactor, slot, entry, now),
-            admin::ASYNC_EVENT_REQUEST => self.events.request(reactor, slot),
-            admin::KEEP_ALIVE => {
-                self.alive = now;
-                Ok(Answer::Now(0))
-            }
-            _ => Err(Fault::new(Status::INVALID_OPCODE).at(0, 0)),
-        }
     }
 
     /// Something that another reactor says.
@@ -472,6 +438,46 @@ impl Admin {
             }
         }
         found
+    }
+}
+
+/// An admin command that is being executed.
+struct AdminCommand<'a, S: Store, F: Firmware<S>> {
+    admin: &'a mut Admin,
+    reactor: &'a mut Reactor<S, F>,
+    /// Its place in the completion queue; who answers later takes it.
+    slot: Option<CompletionSlot>,
+    entry: &'a SubmissionEntry,
+    now: Nanos,
+}
+
+impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
+    /// One admin command. Who answers later takes the slot.
+    fn execute(&mut self) -> Result<Answer, Fault> {
+        if self.entry.get(common::FUSE) != 0 {
+            return Err(Fault::field(common::FUSE));
+        }
+        // Base 2.0, figure 88: admin commands of memory-based controllers use PRPs, those over fabrics SGLs.
+        if self.entry.psdt() != 0 && self.reactor.shared.config.fabric.is_none() {
+            return Err(Fault::field(common::PSDT));
+        }
+        match self.entry.opcode() {
+            admin::IDENTIFY => identify::identify(self.reactor, self.entry),
+            admin::GET_LOG_PAGE => self.get_log_page(),
+            admin::GET_FEATURES => self.get_features(),
+            admin::SET_FEATURES => self.set_features(),
+            admin::CREATE_CQ => self.create_cq(),
+            admin::CREATE_SQ => self.create_sq(),
+            admin::DELETE_CQ => self.delete_cq(),
+            admin::DELETE_SQ => self.delete_sq(),
+            admin::ABORT => self.abort(),
+            admin::ASYNC_EVENT_REQUEST => self.admin.events.request(self.reactor, &mut self.slot),
+            admin::KEEP_ALIVE => {
+                self.admin.alive = self.now;
+                Ok(Answer::Now(0))
+            }
+            _ => Err(Fault::new(Status::INVALID_OPCODE).at(0, 0)),
+        }
     }
 }
 
