@@ -95,11 +95,6 @@ pub fn size_bucket(bytes: usize) -> usize {
     (log2.saturating_sub(9) as usize).min(SIZES - 1)
 }
 
-/// The largest size of a bucket (the last holds all beyond as well).
-pub fn bucket_bytes(bucket: usize) -> usize {
-    512 << bucket.min(SIZES - 1)
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     samples: u64,
@@ -273,7 +268,7 @@ mod tests {
         assert_eq!(size_bucket(4096), 3);
         assert_eq!(size_bucket(1 << 20), 11);
         assert_eq!(size_bucket(usize::MAX), 11);
-        assert!((0..SIZES).all(|b| size_bucket(bucket_bytes(b)) == b));
+        assert!((0..SIZES).all(|b| size_bucket(512 << b) == b));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The whole: a store, a controller over it with its firmware, a runner, a driver, and FSRLib's transport.
 
-use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -66,30 +65,21 @@ pub fn firmware() -> Fsr {
 }
 
 /// Why the drive could not be made.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The store.
+    #[error("{0}")]
     Store(io::Error),
     /// The controller or its threads.
+    #[error("the drive could not be started: {0}")]
     Drive(io::Error),
     /// The driver.
+    #[error("the driver could not start the drive: {0}")]
     Driver(nearside_driver::Error),
     /// FSRLib's transport to it.
+    #[error("the drive has nothing to work on: {0}")]
     Library(nearside_fsrlib::Error),
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Store(e) => e.fmt(f),
-            Error::Drive(e) => write!(f, "the drive could not be started: {e}"),
-            Error::Driver(e) => write!(f, "the driver could not start the drive: {e}"),
-            Error::Library(e) => write!(f, "the drive has nothing to work on: {e}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// A drive that understands files over an image file or a block device, which is read through the page cache
 /// and never written. Where somebody else writes it ([`File::writer`] says who), no command relies on what

@@ -28,7 +28,7 @@ pub fn pdu(input: &[u8]) {
             Err(fatal) => return refuse(to, fatal, rest),
         };
         let span = head.data();
-        assert!(head.plen as usize >= head.header_len() && head.header_len() <= MAX_HEADER);
+        assert!(head.plen as usize >= head.header_len() && head.header_len() <= 128 + DIGEST);
         let end = u64::from(span.offset) + u64::from(span.len) + if span.digest { DIGEST as u64 } else { 0 };
         assert_eq!(end, u64::from(head.plen), "{head:?}");
         let Some(header) = rest.get(..head.header_len()) else { return };

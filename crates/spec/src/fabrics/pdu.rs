@@ -22,8 +22,6 @@ pub use terminate::{Fatal, FatalStatus, MAX_TERMINATE, TerminateRequest};
 pub const HEAD: usize = 8;
 /// Bytes of either digest.
 pub const DIGEST: usize = 4;
-/// Longest header with its digest.
-pub const MAX_HEADER: usize = 128 + DIGEST;
 /// Least value of MAXH2CDATA.
 pub const MIN_H2C_DATA: u32 = 4096;
 
@@ -49,23 +47,23 @@ pub enum Side {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PduType {
     /// ICReq.
-    InitializeRequest,
+    InitializeRequest = 0x00,
     /// ICResp.
-    InitializeResponse,
+    InitializeResponse = 0x01,
     /// H2CTermReq.
-    HostTerminate,
+    HostTerminate = 0x02,
     /// C2HTermReq.
-    ControllerTerminate,
+    ControllerTerminate = 0x03,
     /// CapsuleCmd.
-    Command,
+    Command = 0x04,
     /// CapsuleResp.
-    Response,
+    Response = 0x05,
     /// H2CData.
-    HostData,
+    HostData = 0x06,
     /// C2HData.
-    ControllerData,
+    ControllerData = 0x07,
     /// R2T.
-    ReadyToTransfer,
+    ReadyToTransfer = 0x09,
 }
 
 impl PduType {
@@ -83,34 +81,13 @@ impl PduType {
     ];
 
     /// From the field.
-    pub const fn from_field(value: u8) -> Option<PduType> {
-        Some(match value {
-            0x00 => PduType::InitializeRequest,
-            0x01 => PduType::InitializeResponse,
-            0x02 => PduType::HostTerminate,
-            0x03 => PduType::ControllerTerminate,
-            0x04 => PduType::Command,
-            0x05 => PduType::Response,
-            0x06 => PduType::HostData,
-            0x07 => PduType::ControllerData,
-            0x09 => PduType::ReadyToTransfer,
-            _ => return None,
-        })
+    pub fn from_field(value: u8) -> Option<PduType> {
+        PduType::ALL.into_iter().find(|kind| kind.to_field() == value)
     }
 
     /// The field.
     pub const fn to_field(self) -> u8 {
-        match self {
-            PduType::InitializeRequest => 0x00,
-            PduType::InitializeResponse => 0x01,
-            PduType::HostTerminate => 0x02,
-            PduType::ControllerTerminate => 0x03,
-            PduType::Command => 0x04,
-            PduType::Response => 0x05,
-            PduType::HostData => 0x06,
-            PduType::ControllerData => 0x07,
-            PduType::ReadyToTransfer => 0x09,
-        }
+        self as u8
     }
 
     /// HLEN: each type has one.
