@@ -399,6 +399,30 @@ fn the_operations_that_there_are() {
     }
 }
 
+/// Of a request and of a reply, the field of the header that is another's.
+#[test]
+fn a_header_of_another_kind_is_refused_at_its_field() {
+    let request = encode_request(&plain());
+    let reply = ReplyWriter::new(Vec::new(), 4096).unwrap().finish(None, &Counters::default(), None).unwrap();
+    assert!(decode_request(&request).is_ok() && decode_reply(&reply).is_ok());
+    for (at, byte, what) in [
+        (0, b'X', Fault::Magic),
+        (4, 2, Fault::Version(2)),
+        (6, 8, Fault::Invalid("header length")),
+        (8, 8, Fault::Invalid("length")),
+    ] {
+        let changed = |bytes: &[u8]| {
+            let mut bytes = bytes.to_vec();
+            bytes[at] = byte;
+            bytes
+        };
+        let refused = WireError { at, what };
+        assert_eq!(decode_request(&changed(&request)).unwrap_err(), refused);
+        assert_eq!(decode_reply(&changed(&reply)).unwrap_err(), refused);
+        assert_eq!(reply_len(&changed(&reply)).unwrap_err(), refused);
+    }
+}
+
 #[test]
 fn unknown_items_are_refused_by_number_or_skipped() {
     assert_eq!(
