@@ -11,7 +11,7 @@ use nearside_device::firmware::{Firmware, Job, NearDataCommand, Outcome, Seat, T
 use nearside_device::{Host, Namespace};
 use nearside_dma::{IoBuffer, Memory, Wakeup};
 use nearside_firmware::Fsr;
-use nearside_near_data::wire::{decode_reply, decode_request, encode_request};
+use nearside_near_data::wire::{OPERATIONS, decode_reply, decode_request, encode_request};
 use nearside_near_data::*;
 use nearside_store::{Channel, Completion, Data, Dram, Operation as StoreOperation, Store, Submitted, Token};
 
@@ -112,7 +112,7 @@ fn compose(bytes: &[u8]) -> Option<Request> {
                     .collect(),
             },
         },
-        operation: match operation % 9 {
+        operation: match operation % (OPERATIONS.count_ones() as u8) {
             0 => Operation::Nop,
             1 => Operation::Info,
             2 => Operation::Search(SearchOptions {
@@ -253,7 +253,7 @@ pub fn requests() -> Vec<Vec<u8>> {
 /// Those requests, and what composes alike.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = requests().into_iter().map(|r| [vec![1], r].concat()).collect();
-    for operation in 0..9u8 {
+    for operation in 0..OPERATIONS.count_ones() as u8 {
         for target in 0..4u8 {
             let head = [0, 60, operation, target, 2, 0, 9, 0];
             seeds.push([&head[..], b"\xff*\xfft\xffplain"].concat());
@@ -284,4 +284,23 @@ pub fn replies(ask: &nearside_fsrlib::Ask) -> Vec<Vec<u8>> {
         }
     }
     replies
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The operations of requests, by their numbers on the wire.
+    fn operations<'a>(requests: impl IntoIterator<Item = &'a Vec<u8>>) -> u32 {
+        requests.into_iter().fold(0, |bits, request| bits | 1 << request[16])
+    }
+
+    #[test]
+    fn every_operation_is_among_the_seeds() {
+        assert_eq!(operations(&requests()), OPERATIONS);
+        let composed = seeds().into_iter().filter(|seed| seed[0] & 1 == 0);
+        let composed: Vec<_> =
+            composed.map(|seed| encode_request(&compose(&seed[2..]).expect("a request"))).collect();
+        assert_eq!(operations(&composed), OPERATIONS);
+    }
 }
