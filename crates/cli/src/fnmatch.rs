@@ -14,7 +14,7 @@ pub fn fnmatch(pattern: &[u8], name: &[u8], ignore_case: bool) -> bool {
                 p += 1;
                 continue;
             }
-            (Some(_), Some(&byte)) => one(&pattern[p..], byte, ignore_case),
+            (Some(_), Some(&byte)) => match_element(&pattern[p..], byte, ignore_case),
             _ => None,
         };
         match (step, star) {
@@ -33,7 +33,7 @@ pub fn fnmatch(pattern: &[u8], name: &[u8], ignore_case: bool) -> bool {
 }
 
 /// Matches the first element of a pattern (no star) against a byte: its length where it matches.
-fn one(pattern: &[u8], byte: u8, ignore_case: bool) -> Option<usize> {
+fn match_element(pattern: &[u8], byte: u8, ignore_case: bool) -> Option<usize> {
     let same = |a: u8, b: u8| a == b || ignore_case && a.eq_ignore_ascii_case(&b);
     match *pattern {
         [b'?', ..] => Some(1),

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use nearside_fsrlib::Entry;
+use nearside_fsrlib::FileEntry;
 use serde_json::{Value, json};
 
 use crate::out::text;
@@ -28,7 +28,7 @@ pub fn letter(mode: u16) -> char {
 }
 
 /// "regular file" and so on, as stat says; an empty regular file is one of its own.
-pub fn kind_name(entry: &Entry) -> &'static str {
+pub fn kind_name(entry: &FileEntry) -> &'static str {
     match kind(entry.mode) {
         (0o100_000, ..) if entry.size == 0 => "regular empty file",
         (_, _, name) => name,
@@ -115,7 +115,7 @@ impl Times {
 }
 
 /// Metadata as a JSON object. Times are seconds and nanoseconds since 1970.
-pub fn entry_json(path: &[u8], entry: &Entry) -> Value {
+pub fn entry_json(path: &[u8], entry: &FileEntry) -> Value {
     let time = |(s, ns): (i64, u32)| json!({ "seconds": s, "nanoseconds": ns });
     let [atime, mtime, ctime] = entry.times.map(time);
     json!({

@@ -4,6 +4,8 @@
 //! the drive (embedded, over the network, or behind a socket) and carries it by FSRLib -> the module prints
 //! the records as they arrive through `out`.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -147,7 +149,11 @@ pub fn definitions() -> clap::Command {
     Cli::command()
 }
 
-/// Whether a command line, the program's name first, can be understood; otherwise why not.
+/// Whether a command line, the program's name first, can be understood.
+///
+/// # Errors
+/// The text for standard error: an unknown command or option, a value that cannot be read, one that is
+/// missing. `--help` and `--version` are among them, as clap has it.
 pub fn understands<W: Into<std::ffi::OsString>>(words: impl IntoIterator<Item = W>) -> Result<(), String> {
     let words =
         words::of(definitions(), words.into_iter().map(Into::into)).map_err(|failure| match failure {

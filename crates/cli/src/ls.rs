@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use nearside_fsrlib::{Ask, Entry, Failure as Refusal, Operation, Record, Target};
+use nearside_fsrlib::{Ask, Failure as Refusal, FileEntry, Operation, Record, Target};
 
 use crate::args::DriveArgs;
 use crate::drive::{self, Drive};
@@ -108,7 +108,7 @@ pub fn run(mut args: LsArgs) -> Outcome {
         }
     }
     for list in [&mut files, &mut directories] {
-        list.sort_by(|a: &Entry, b| a.path.cmp(&b.path));
+        list.sort_by(|a: &FileEntry, b| a.path.cmp(&b.path));
     }
     listing.entries(&files, false)?;
     // As GNU ls: also before a directory that then cannot be opened.
@@ -129,14 +129,14 @@ pub fn stat(
     drive: &mut Drive,
     path: &OsString,
     follow: bool,
-) -> Result<(Vec<Entry<'static>>, bool), Failure> {
+) -> Result<(Vec<FileEntry<'static>>, bool), Failure> {
     let ask = Ask { target: drive::target(path), operation: Operation::Stat, follow };
     let mut found = Vec::new();
     let mut good = true;
     good &= drive.ask_about(path.as_bytes(), &ask, |record| {
         match record {
             Record::Entry(entry) => found.push(entry.into_owned()),
-            Record::Name { path, kind } => found.push(Entry::of_name(path, kind).into_owned()),
+            Record::Name { path, kind } => found.push(FileEntry::of_name(path, kind).into_owned()),
             Record::Failed { path, failure } => {
                 good = false;
                 complain_about(&path, &nearside_fsrlib::describe(&failure));
@@ -179,7 +179,7 @@ impl Listing {
             let good = drive.ask_about(&path, &ask, |record| {
                 match record {
                     Record::Entry(entry) => entries.push(entry.into_owned()),
-                    Record::Name { path, kind } => entries.push(Entry::of_name(path, kind).into_owned()),
+                    Record::Name { path, kind } => entries.push(FileEntry::of_name(path, kind).into_owned()),
                     Record::Failed { path: name, failure } => {
                         failed = true;
                         complain_about(&join(&path, &name), &nearside_fsrlib::describe(&failure));
@@ -208,11 +208,11 @@ impl Listing {
             if self.args.all {
                 for name in ["..", "."] {
                     let ask = Ask::path(join(&path, name.as_bytes()), Operation::Stat);
-                    let mut entry = Entry::of_name(name.as_bytes().into(), 0o040_000);
+                    let mut entry = FileEntry::of_name(name.as_bytes().into(), 0o040_000);
                     // Where it may not be looked up, its name is all there is of it.
                     let _refused = drive.ask(&ask, |record| {
                         if let Record::Entry(found) = record {
-                            entry = Entry { path: name.as_bytes().into(), ..found.into_owned() };
+                            entry = FileEntry { path: name.as_bytes().into(), ..found.into_owned() };
                         }
                         Ok(ControlFlow::Continue(()))
                     })?;
@@ -255,7 +255,7 @@ impl Listing {
     }
 
     /// Inode number, mode, links, user, group, size and time, as far as they are asked for.
-    fn row(&self, e: &Entry) -> [String; 7] {
+    fn row(&self, e: &FileEntry) -> [String; 7] {
         let unknown = e.is_name_alone();
         let inode = match self.args.inode {
             true if unknown => "?".into(),
@@ -281,7 +281,7 @@ impl Listing {
         [inode, format::mode(e.mode), e.links.to_string(), user, group, size, self.times.short(e.times[1])]
     }
 
-    fn entries(&mut self, entries: &[Entry], total: bool) -> Result<(), Failure> {
+    fn entries(&mut self, entries: &[FileEntry], total: bool) -> Result<(), Failure> {
         if self.args.drive.json {
             for entry in entries {
                 self.out.json(&json(&entry.path, entry))?;
@@ -306,7 +306,7 @@ impl Listing {
             }
         }
         // As ls aligns long lines on a terminal: a name without quotes begins where those within quotes do.
-        let quotes = |e: &Entry| *self.out.shown(&e.path) != e.path[..];
+        let quotes = |e: &FileEntry| *self.out.shown(&e.path) != e.path[..];
         let some_quoted = self.args.long && entries.iter().any(quotes);
         for (entry, row) in entries.iter().zip(&rows) {
             for (column, cell) in row.iter().enumerate().filter(|(c, _)| wide[*c] > 0) {
@@ -334,6 +334,6 @@ impl Listing {
 }
 
 /// What is known of an entry, as JSON.
-pub fn json(path: &[u8], entry: &Entry) -> serde_json::Value {
+pub fn json(path: &[u8], entry: &FileEntry) -> serde_json::Value {
     if entry.is_name_alone() { format::name_json(path, entry.mode) } else { format::entry_json(path, entry) }
 }

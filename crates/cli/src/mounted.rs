@@ -104,14 +104,14 @@ fn behind(file: &Path) -> OsString {
 
 /// A path as the user named it, and where that is in the volume.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct MountedPath {
     shown: Vec<u8>,
     volume: Vec<u8>,
 }
 
 /// Where the paths of a command line are; none without `--mounted`.
 #[derive(Debug, Default)]
-pub struct Places(Vec<Place>);
+pub struct Places(Vec<MountedPath>);
 
 /// What of a path lies below a root; `None`: it does not. An empty root holds what is relative.
 fn below<'a>(path: &'a [u8], root: &[u8]) -> Option<&'a [u8]> {
@@ -148,7 +148,7 @@ impl Places {
 }
 
 /// The way back from the volume's paths to this host's.
-pub struct Back<'a>(&'a Place);
+pub struct Back<'a>(&'a MountedPath);
 
 impl Back<'_> {
     /// Names the file of a record as the user would. Names without a path stay.
@@ -199,7 +199,7 @@ pub fn resolve(args: &mut DriveArgs, paths: &[OsString]) -> Result<Places, Failu
             false => (whole, &*within),
         };
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
-        places.push(Place { shown: bytes(shown), volume: bytes(volume) });
+        places.push(MountedPath { shown: bytes(shown), volume: bytes(volume) });
     }
     if let Some((drive, partition)) = found {
         args.drive = drive;
@@ -246,8 +246,10 @@ mod tests {
     #[test]
     fn what_the_drive_says_is_named_as_it_was_asked_for() {
         let places = |pairs: &[(&str, &str)]| {
-            let place =
-                |(shown, volume): &(&str, &str)| Place { shown: (*shown).into(), volume: (*volume).into() };
+            let place = |(shown, volume): &(&str, &str)| MountedPath {
+                shown: (*shown).into(),
+                volume: (*volume).into(),
+            };
             Places(pairs.iter().map(place).collect())
         };
         let through = |places: &Places, asked: &str, said: &str| {

@@ -133,7 +133,7 @@ pub fn transport(args: &DriveArgs) -> Result<Box<dyn Transport>, Failure> {
         ));
     }
     if args.get_features {
-        drive.way().set_encoding(Encoding::GetFeatures);
+        drive.transport().set_encoding(Encoding::GetFeatures);
     }
     Ok(Box::new(drive))
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use clap::Args;
-use nearside_fsrlib::Entry;
+use nearside_fsrlib::FileEntry;
 
 use crate::args::DriveArgs;
 use crate::drive::Drive;
@@ -61,14 +61,14 @@ pub fn run(mut args: StatArgs) -> Outcome {
     Ok(code)
 }
 
-fn print(entry: &Entry, users: &Users, times: &Times, out: &mut Out) -> Result<(), Failure> {
+fn print(entry: &FileEntry, users: &Users, times: &Times, out: &mut Out) -> Result<(), Failure> {
     out.write_all(b"  File: ")?;
     out.name(&entry.path)?;
     if let Some(link) = &entry.link {
         out.write_all(b" -> ")?;
         out.name(link)?;
     }
-    let Entry { size, sectors, ino, links, mode, uid, gid, .. } = *entry;
+    let FileEntry { size, sectors, ino, links, mode, uid, gid, .. } = *entry;
     writeln!(out, "\n  Size: {size:<10}\tBlocks: {sectors:<10} {}", format::kind_name(entry))?;
     write!(out, "Inode: {ino:<11} Links: {links}")?;
     if format::is_device(mode) {

@@ -56,23 +56,23 @@ pub fn printable(c: char) -> bool {
 }
 
 /// A part of a name.
-enum Part {
+enum NamePart {
     /// One character that can be shown, by its length in bytes.
     Shown(char),
     /// A byte that cannot.
     Hidden(u8),
 }
 
-fn parts(bytes: &[u8], utf8: bool) -> impl Iterator<Item = Part> {
+fn parts(bytes: &[u8], utf8: bool) -> impl Iterator<Item = NamePart> {
     let shown = move |c: char| printable(c) && (utf8 || c.is_ascii());
     bytes.utf8_chunks().flat_map(move |chunk| {
         let valid = chunk.valid().chars().flat_map(move |c| {
             let mut bytes = [0; 4];
             let len = if shown(c) { 0 } else { c.encode_utf8(&mut bytes).len() };
-            let hidden = bytes.into_iter().take(len).map(Part::Hidden);
-            shown(c).then_some(Part::Shown(c)).into_iter().chain(hidden)
+            let hidden = bytes.into_iter().take(len).map(NamePart::Hidden);
+            shown(c).then_some(NamePart::Shown(c)).into_iter().chain(hidden)
         });
-        valid.chain(chunk.invalid().iter().map(|b| Part::Hidden(*b)))
+        valid.chain(chunk.invalid().iter().map(|b| NamePart::Hidden(*b)))
     })
 }
 
@@ -109,8 +109,10 @@ fn quoted_for<'a>(name: &'a [u8], utf8: bool, also: &[u8]) -> Cow<'a, [u8]> {
     let plain = !name.is_empty()
         && !matches!(name, [b'#' | b'~', ..] | b"{" | b"}")
         && parts(name, utf8).all(|part| match part {
-            Part::Shown(c) => !c.is_ascii() || !SPECIAL.contains(&(c as u8)) && !also.contains(&(c as u8)),
-            Part::Hidden(_) => false,
+            NamePart::Shown(c) => {
+                !c.is_ascii() || !SPECIAL.contains(&(c as u8)) && !also.contains(&(c as u8))
+            }
+            NamePart::Hidden(_) => false,
         });
     if plain {
         return Cow::Borrowed(name);
@@ -127,18 +129,18 @@ fn quoted_for<'a>(name: &'a [u8], utf8: bool, also: &[u8]) -> Cow<'a, [u8]> {
     let mut escaping = false;
     for part in parts(name, utf8) {
         match part {
-            Part::Hidden(byte) => {
+            NamePart::Hidden(byte) => {
                 if !escaping {
                     text.extend(b"'$'");
                 }
                 escaping = true;
                 escape(byte, &mut text);
             }
-            Part::Shown('\'') => {
+            NamePart::Shown('\'') => {
                 text.extend(b"'\\''");
                 escaping = false;
             }
-            Part::Shown(c) => {
+            NamePart::Shown(c) => {
                 if escaping {
                     text.extend(b"''");
                 }
@@ -157,14 +159,14 @@ pub fn escaped(text: &[u8]) -> Cow<'_, [u8]> {
 }
 
 fn escaped_for(text: &[u8], utf8: bool) -> Cow<'_, [u8]> {
-    if parts(text, utf8).all(|part| matches!(part, Part::Shown(_))) {
+    if parts(text, utf8).all(|part| matches!(part, NamePart::Shown(_))) {
         return Cow::Borrowed(text);
     }
     let mut out = Vec::with_capacity(text.len() + 8);
     for part in parts(text, utf8) {
         match part {
-            Part::Shown(c) => out.extend(c.encode_utf8(&mut [0; 4]).as_bytes()),
-            Part::Hidden(byte) => escape(byte, &mut out),
+            NamePart::Shown(c) => out.extend(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            NamePart::Hidden(byte) => escape(byte, &mut out),
         }
     }
     Cow::Owned(out)

@@ -30,18 +30,18 @@ enum Meaning {
 }
 
 impl Options {
-    fn all(&self) -> impl Iterator<Item = &Arg> {
+    fn known(&self) -> impl Iterator<Item = &Arg> {
         self.command.get_arguments().chain(self.above.iter().filter(|a| a.is_global_set()))
     }
 
     fn long(&self, name: &str) -> Option<&Arg> {
-        self.all().find(|a| {
+        self.known().find(|a| {
             a.get_long() == Some(name) || a.get_all_aliases().is_some_and(|all| all.contains(&name))
         })
     }
 
     fn short(&self, letter: char) -> Option<&Arg> {
-        self.all().find(|a| {
+        self.known().find(|a| {
             a.get_short() == Some(letter)
                 || a.get_all_short_aliases().is_some_and(|all| all.contains(&letter))
         })

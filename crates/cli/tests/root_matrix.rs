@@ -32,9 +32,9 @@ struct User {
 impl User {
     fn random(random: &mut Rng) -> User {
         // Root is the dull case.
-        let uid = if random.in_of(1, 12) { 0 } else { random.one(&USERS[1..]) };
-        let groups = (0..random.index(3)).map(|_| random.one(&GROUPS[1..])).collect();
-        User { uid, gid: random.one(&GROUPS[1..]), groups }
+        let uid = if random.in_of(1, 12) { 0 } else { random.pick(&USERS[1..]) };
+        let groups = (0..random.index(3)).map(|_| random.pick(&GROUPS[1..])).collect();
+        User { uid, gid: random.pick(&GROUPS[1..]), groups }
     }
 
     fn list(&self) -> String {
@@ -44,7 +44,7 @@ impl User {
 
 /// An access control list as setxattr takes it, with what it says of the mode.
 fn acl(random: &mut Rng) -> (Vec<u8>, u32) {
-    let bits = |random: &mut Rng| random.one(&[0u16, 1, 4, 5, 5, 7]);
+    let bits = |random: &mut Rng| random.pick(&[0u16, 1, 4, 5, 5, 7]);
     let (owner, group, mask, others) = (bits(random), bits(random), bits(random), bits(random));
     let mut entries = vec![(1u16, owner, NONE)];
     let mut users: Vec<u32> = USERS[1..].iter().copied().filter(|_| random.in_of(1, 2)).collect();
@@ -66,10 +66,10 @@ fn acl(random: &mut Rng) -> (Vec<u8>, u32) {
 
 /// Owner, mode and perhaps a list of a file or directory that is made.
 fn dress(random: &mut Rng, path: &Path, directory: bool) {
-    chown(path, Some(random.one(&USERS)), Some(random.one(&GROUPS))).unwrap();
+    chown(path, Some(random.pick(&USERS)), Some(random.pick(&GROUPS))).unwrap();
     let often = if directory { 0o755 } else { 0o644 };
     let odd = [0o700, 0o070, 0o007, 0o750, 0o744, 0o711, 0o604, 0o640, 0o000, 0o444, 0o111, 0o055, 0o505];
-    let mode = if random.in_of(1, 2) { often } else { random.one(&odd) };
+    let mode = if random.in_of(1, 2) { often } else { random.pick(&odd) };
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     if random.in_of(1, 4) {
         let (value, _) = acl(random);
@@ -99,15 +99,15 @@ fn make(random: &mut Rng, root: &Path, at: &Path, depth: usize, paths: &mut Vec<
                     0 => "nowhere".to_owned(),
                     1 => name.to_owned(),
                     2 => "..".to_owned(),
-                    3 => format!("../{}", random.one(&NAMES)),
-                    _ => format!("{}{}", "./".repeat(random.one(&[0, 1, 40])), random.one(&NAMES)),
+                    3 => format!("../{}", random.pick(&NAMES)),
+                    _ => format!("{}{}", "./".repeat(random.pick(&[0, 1, 40])), random.pick(&NAMES)),
                 };
                 symlink(target, &path).unwrap();
             }
             _ => {
                 let mut text = String::new();
                 for n in 0..random.index(6) {
-                    let word = random.one(&["needle", "hay"]);
+                    let word = random.pick(&["needle", "hay"]);
                     writeln!(text, "line {n}: {word}").unwrap();
                 }
                 fs::write(&path, text).unwrap();
@@ -214,14 +214,14 @@ fn plant(random: &mut Rng, at: &Path, n: usize) -> Vec<String> {
     fs::create_dir(&top).unwrap();
     let mut paths = Vec::new();
     make(random, at, &top, 0, &mut paths);
-    let mode = random.one(&[0o755, 0o755, 0o755, 0o744, 0o711]);
+    let mode = random.pick(&[0o755, 0o755, 0o755, 0o744, 0o711]);
     fs::set_permissions(&top, fs::Permissions::from_mode(mode)).unwrap();
     paths
 }
 
 /// Words of commands, and whether the order of lines is the tool's.
 fn asks(random: &mut Rng, top: &str, paths: &[String]) -> [(Vec<String>, bool); 8] {
-    let mut some = || random.one(&paths.iter().map(String::as_str).collect::<Vec<_>>()).to_owned();
+    let mut some = || random.pick(&paths.iter().map(String::as_str).collect::<Vec<_>>()).to_owned();
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let paths = [some(), some(), some(), format!("{top}/nothing")];
     let top = vec![top.to_owned()];

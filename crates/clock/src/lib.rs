@@ -4,6 +4,8 @@
 //!
 //! Logic takes `now` as a parameter; only thin runners ask a [`Clock`].
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 mod rate;
 mod sim;
 mod tsc;

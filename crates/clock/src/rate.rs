@@ -13,11 +13,11 @@ pub type Suppressed = Option<NonZeroU64>;
 #[derive(Debug)]
 pub struct RateLimits<K> {
     interval_ns: u64,
-    kinds: Vec<Kind<K>>,
+    kinds: Vec<RateLimit<K>>,
 }
 
 #[derive(Debug)]
-struct Kind<K> {
+struct RateLimit<K> {
     kind: K,
     said: Nanos,
     suppressed: u64,
@@ -32,7 +32,7 @@ impl<K: PartialEq> RateLimits<K> {
     /// Whether one of a kind may be said now: then, how many like it were suppressed since the last.
     pub fn admit(&mut self, kind: K, now: Nanos) -> Option<Suppressed> {
         let Some(known) = self.kinds.iter_mut().find(|known| known.kind == kind) else {
-            self.kinds.push(Kind { kind, said: now, suppressed: 0 });
+            self.kinds.push(RateLimit { kind, said: now, suppressed: 0 });
             return Some(None);
         };
         if now.since(known.said) < self.interval_ns {

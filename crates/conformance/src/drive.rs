@@ -21,7 +21,7 @@ use nearside_driver::{Command, DriverConfig, Finished, Handle};
 use nearside_embedded::{AnyStore, Embedded, Options};
 use nearside_firmware::Fsr;
 use nearside_fsrlib::{
-    Answer, Ask, Credentials, Digest, Entry, Error, Failure, Operation, Record, Request, SearchOptions,
+    Answer, Ask, Credentials, Digest, Error, Failure, FileEntry, Operation, Record, Request, SearchOptions,
     Session, Target,
 };
 use nearside_fsview::{FileKind, Volume};
@@ -54,7 +54,7 @@ const FAULTS: u64 = 20_000;
 pub fn suite(name: &str, image: &Path, tree: &Tree) {
     let store = store(image);
     let questions = questions(tree);
-    let mut plain = Drive::new(store.clone(), nearside_fsr::Config::default());
+    let mut plain = FileDrive::new(store.clone(), nearside_fsr::Config::default());
     let right: Vec<Answered> = plain.ask_all(&questions);
     let shown = shown(&right[0], &right[1], tree).unwrap_or_else(|e| panic!("{name}: {e}"));
     let found = differences(&shown, tree, &|node| {
@@ -67,7 +67,7 @@ pub fn suite(name: &str, image: &Path, tree: &Tree) {
 
     let busy = Rule { per_million: 20_000, ..Rule::new(Kinds::Reads, Fault::Busy) };
     let faulty = Faulty::new(store.clone(), 1, [busy]);
-    let mut slow = Drive::new(delayed(faulty, 1), nearside_fsr::Config::default());
+    let mut slow = FileDrive::new(delayed(faulty, 1), nearside_fsr::Config::default());
     for cache in ["cold", "warm"] {
         let answers = slow.ask_all(&questions);
         same(&format!("{name}: slow, {cache}"), &questions, &answers, &right);
@@ -85,7 +85,7 @@ pub fn suite(name: &str, image: &Path, tree: &Tree) {
     // Little is kept, so that metadata is read again and again.
     let small =
         nearside_fsr::Config { block_bytes: 128 << 10, names: 128, inodes: 128, ..Default::default() };
-    let mut drive = Drive::new(delayed(faulty, seed), small);
+    let mut drive = FileDrive::new(delayed(faulty, seed), small);
     let answers = drive.ask_all(&questions);
     let failed = plan.lock().unwrap().failed();
     let mut bad = 0;
@@ -107,7 +107,7 @@ fn first_reads(name: &str, store: &AnyStore, questions: &[Question], right: &[An
     for nth in 0..READS {
         let once = Rule { after: nth, times: Some(1), ..Rule::new(Kinds::Reads, Fault::Error) };
         let store = AnyStore::Faulty(Box::new(Faulty::new(store.clone(), 1, [once])));
-        let mut drive = Drive::new(store, nearside_fsr::Config::default());
+        let mut drive = FileDrive::new(store, nearside_fsr::Config::default());
         for (question, right) in questions.iter().zip(right) {
             let got = drive.together(std::slice::from_ref(question)).remove(0);
             judge(&got, right, tree).unwrap_or_else(|e| panic!("{name}: read {nth} fails: {question}: {e}"));
@@ -122,7 +122,7 @@ pub fn several_volumes(name: &str, image: &Path) {
     let store = store(image);
     let (ask, tree) = (Ask::path("/", Operation::List), Tree::new());
     let questions = [Question { ask, uid: 0 }];
-    let right = Drive::new(store.clone(), nearside_fsr::Config::default()).together(&questions);
+    let right = FileDrive::new(store.clone(), nearside_fsr::Config::default()).together(&questions);
     assert!(matches!(right[0].end, Err(Failure::NoVolume(_))), "{name}: {:?}", right[0]);
     first_reads(name, &store, &questions, &right, &tree);
 }
@@ -302,7 +302,7 @@ fn shown(list: &Answered, sums: &Answered, tree: &Tree) -> Result<Tree, String> 
     Ok(shown)
 }
 
-fn node(entry: &Entry) -> Result<Node, String> {
+fn node(entry: &FileEntry) -> Result<Node, String> {
     let [_, (seconds, nanoseconds), _] = entry.times;
     Ok(Node {
         kind: FileKind::from_mode(entry.mode).ok_or_else(|| format!("no kind: {entry:?}"))?,
@@ -426,17 +426,17 @@ fn known(tree: &Tree, path: &[u8]) -> bool {
 }
 
 /// A drive that understands files over a store, on this thread; and how it is asked.
-struct Drive {
+struct FileDrive {
     session: Session<Embedded<AnyStore, Fsr>>,
 }
 
-impl Drive {
-    fn new(store: AnyStore, config: nearside_fsr::Config) -> Drive {
+impl FileDrive {
+    fn new(store: AnyStore, config: nearside_fsr::Config) -> FileDrive {
         let clock = TscClock::new();
         let driver = DriverConfig { timeout_ms: TIMEOUT_MS, ..DriverConfig::default() };
         let options = Options { depth: 2 * TOGETHER as u16, driver, ..Options::default() };
         let drive = Embedded::start(store, Fsr::new(Arc::new(clock), config), &options).unwrap();
-        Drive { session: Session::new(drive, Arc::new(clock)).with_buffer(BUFFER) }
+        FileDrive { session: Session::new(drive, Arc::new(clock)).with_buffer(BUFFER) }
     }
 
     /// Trees asked by root one after the other through the session; the rest together.
@@ -464,7 +464,7 @@ impl Drive {
     }
 
     fn together(&mut self, questions: &[Question]) -> Vec<Answered> {
-        let initiator = self.session.transport_mut().way().initiator();
+        let initiator = self.session.transport_mut().transport().initiator();
         let mut waiting: VecDeque<usize> = (0..questions.len()).collect();
         let mut requests: Vec<Request> = questions.iter().map(Question::request).collect();
         let mut answers = vec![Answered { records: Vec::new(), end: Ok(()) }; questions.len()];

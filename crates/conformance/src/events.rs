@@ -1,4 +1,4 @@
-//! What the operator hears, for a test to read.
+//! What the operator's log says, for a test to read.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};

@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use nearside_fsview::{DirCursor, DirEntry, FileKind, Ino, Inode, Place, Run, Source, Volume};
+use nearside_fsview::{DirCursor, DirEntry, FileKind, Ino, Inode, Run, RunPlace, Source, Volume};
 
 /// What an exploration met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,7 +131,7 @@ async fn runs<S: Source>(volume: &Volume, source: &S, inode: &Inode, bounds: Bou
         let Some(Some(run)) = note(met, volume.map(source, inode, from).await) else { return };
         assert_eq!(run.from, from);
         assert!(run.len > 0 && run.len <= inode.size - from, "{run:?} of {}", inode.size);
-        if let Place::Volume(at) = run.place {
+        if let RunPlace::Volume(at) = run.place {
             assert!(at.checked_add(run.len).is_some_and(|end| end <= source.len()), "{run:?}");
         }
         // Asked again from its middle and its last byte, it is the same run:
@@ -150,7 +150,7 @@ async fn runs<S: Source>(volume: &Volume, source: &S, inode: &Inode, bounds: Bou
 /// Whether `again`, asked `inside` a run, says what the run said of that byte.
 fn same(run: Run, inside: u64, again: Run) -> bool {
     let place = match (run.place, again.place) {
-        (Place::Volume(at), Place::Volume(then)) => at + inside == then,
+        (RunPlace::Volume(at), RunPlace::Volume(then)) => at + inside == then,
         (one, other) => one == other,
     };
     place && again.from == run.from + inside && again.len > 0

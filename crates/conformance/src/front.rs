@@ -37,14 +37,30 @@ pub trait Front: Send + Sync {
     /// What offsets and lengths are multiples of.
     fn unit(&self) -> u64;
     /// Reads bytes.
+    ///
+    /// # Errors
+    /// What the front says of it: out of range, the store failed, the drive has ended.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Refusal>;
     /// Writes bytes; `durable`: they are safe when it returns.
+    ///
+    /// # Errors
+    /// As [`Front::read`]; and the namespace cannot be written, the store is full.
     fn write(&self, offset: u64, bytes: &[u8], durable: bool) -> Result<(), Refusal>;
     /// Makes all durable that was written.
+    ///
+    /// # Errors
+    /// The store failed, now or in a write before; the drive has ended.
     fn flush(&self) -> Result<(), Refusal>;
     /// Makes bytes zeros; `free`: they need no room any more.
+    ///
+    /// # Errors
+    /// As [`Front::write`].
     fn zero(&self, offset: u64, len: u64, free: bool) -> Result<(), Refusal>;
     /// One near-data command: the reply's bytes.
+    ///
+    /// # Errors
+    /// The request is not well-formed or too large, `room` has no place for a reply, the drive has ended.
+    /// What a file is refused for stands in the reply.
     fn near_data(&self, request: &[u8], room: usize) -> Result<Vec<u8>, Refusal>;
     /// Sends what is no command; panics where that is not refused.
     fn nonsense(&self);

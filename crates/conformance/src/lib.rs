@@ -1,10 +1,14 @@
-//! Suites that every store, every front and every file-system view must pass
+//! Suites that every store, every front and every file-system view must pass, and the twin of every
+//! search.
+
+#![warn(clippy::missing_errors_doc)]
 
 pub mod browser;
 pub mod drive;
 pub mod events;
 pub mod explore;
 pub mod front;
+pub mod naive;
 pub mod needs;
 pub mod store;
 pub mod view;

@@ -42,6 +42,9 @@ impl<C: Channel> Host<C> {
     }
 
     /// Starts an operation; true where it was taken (it may be done already).
+    ///
+    /// # Errors
+    /// [`StoreError::Busy`] where the channel has no room; every other error is the completion's.
     pub fn start(&mut self, operation: Operation, data: Data<'_>, token: Token) -> Result<(), StoreError> {
         assert!(!self.pending.contains_key(&token) && !self.done.contains_key(&token));
         match self.channel.submit(operation, data, token, self.now) {
@@ -92,6 +95,9 @@ impl<C: Channel> Host<C> {
     }
 
     /// Reads into a fresh buffer.
+    ///
+    /// # Errors
+    /// The completion's: what the store says of the read.
     pub fn read(&mut self, offset: u64, len: u64) -> Result<IoBuffer, StoreError> {
         let mut buffer = IoBuffer::new(len as usize).unwrap();
         buffer.fill(0xee);
@@ -102,6 +108,9 @@ impl<C: Channel> Host<C> {
     }
 
     /// Writes one byte value over a range.
+    ///
+    /// # Errors
+    /// The completion's: what the store says of the write.
     pub fn write(&mut self, offset: u64, len: u64, byte: u8, fua: bool) -> Result<(), StoreError> {
         let mut buffer = IoBuffer::new(len as usize).unwrap();
         buffer.fill(byte);

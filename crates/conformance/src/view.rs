@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use nearside_fsview::acl::Acl;
-use nearside_fsview::{DirCursor, Error, FileKind, Ino, Inode, Place, Source, Volume};
+use nearside_fsview::{DirCursor, Error, FileKind, Ino, Inode, RunPlace, Source, Volume};
 use xxhash_rust::xxh3::Xxh3;
 
 /// Drives a future to its end on this thread; over an [`Image`] it is ready at once.
@@ -51,6 +51,9 @@ pub enum Image {
 
 impl Image {
     /// A whole file.
+    ///
+    /// # Errors
+    /// The file cannot be opened for reading, or has no metadata to be had.
     pub fn open(path: &Path) -> std::io::Result<Image> {
         let file = File::open(path)?;
         let len = file.metadata()?.len();
@@ -178,15 +181,22 @@ impl Default for Bounds {
 const LOOKUPS: usize = 4096;
 
 /// Walks a volume, checks what it owes, and returns its tree.
+///
+/// # Errors
+/// As [`read_within`], within the usual [`Bounds`].
 pub fn read<S: Content>(volume: &Volume, image: &S) -> Result<Tree, Broken> {
     read_within(volume, image, Bounds::default())
 }
 
-/// Reads the whole tree, within bounds; passing them is [`Broken`].
+/// Reads the whole tree, within bounds.
+///
+/// # Errors
+/// The first thing that the volume or the view does not keep, with its path: an error of a read, answers that
+/// contradict one another, more files or content than `bounds`.
 pub fn read_within<S: Content>(volume: &Volume, image: &S, bounds: Bounds) -> Result<Tree, Broken> {
     let mut walk =
         Walk { volume, image, bounds, content: 0, tree: Tree::new(), contents: Default::default() };
-    block_on(walk.all())?;
+    block_on(walk.whole_tree())?;
     Ok(walk.tree)
 }
 
@@ -201,7 +211,7 @@ struct Walk<'a, S> {
 }
 
 impl<S: Content> Walk<'_, S> {
-    async fn all(&mut self) -> Result<(), Broken> {
+    async fn whole_tree(&mut self) -> Result<(), Broken> {
         let (volume, image) = (self.volume, self.image);
         let mut seen = HashSet::from([volume.root()]);
         let mut stack = vec![(Vec::new(), volume.root())];
@@ -342,17 +352,17 @@ impl<S: Content> Walk<'_, S> {
                 return Err(broken(path, format!("more than {} bytes of content", self.bounds.content)));
             }
             match run.place {
-                Place::Inline => {
+                RunPlace::Inline => {
                     let all = volume.inline_data(image, inode).await.map_err(|e| broken(path, e))?;
                     let here = all.get(from as usize..(from + run.len) as usize);
                     hash.update(here.ok_or_else(|| broken(path, format!("{run:?} of {} bytes", all.len())))?);
                 }
-                Place::Zeros | Place::Volume(_) => {
+                RunPlace::Zeros | RunPlace::Volume(_) => {
                     let mut done = 0;
                     while done < run.len {
                         let len = (run.len - done).min(buffer.len() as u64) as usize;
                         match run.place {
-                            Place::Volume(at) => image
+                            RunPlace::Volume(at) => image
                                 .content(at + done, &mut buffer[..len])
                                 .await
                                 .map_err(|e| broken(path, format!("{run:?}: {e}")))?,
@@ -384,7 +394,10 @@ async fn acl<S: Source>(volume: &Volume, image: &S, inode: &Inode) -> Result<Opt
     Ok(acl)
 }
 
-/// The inode at a path of names from the root, without following links.
+/// The inode at a path of names from the root, without following links; `None` where a name is not there.
+///
+/// # Errors
+/// What the view says of a volume that is damaged or cannot be read on that path.
 pub fn resolve<S: Source>(volume: &Volume, image: &S, path: &[u8]) -> Result<Option<Inode>, Error> {
     block_on(async {
         let mut inode = volume.inode(image, volume.root()).await?;
@@ -399,6 +412,9 @@ pub fn resolve<S: Source>(volume: &Volume, image: &S, path: &[u8]) -> Result<Opt
 }
 
 /// The tree under a directory of this machine, without crossing into other file systems.
+///
+/// # Errors
+/// The system's, of the first file or directory that cannot be read.
 pub fn read_host(root: &Path) -> std::io::Result<Tree> {
     let device = std::fs::symlink_metadata(root)?.dev();
     let mut tree = Tree::new();

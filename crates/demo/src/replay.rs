@@ -105,7 +105,7 @@ pub fn replay(trace: &Trace, monitor: bool) -> Result<Score, Failure> {
 
 /// A write as a host makes it: NVMe commands.
 fn write(session: &mut Session<Embed>, offset: u64, data: &[u8]) -> Result<(), Failure> {
-    let way = session.transport_mut().way();
+    let way = session.transport_mut().transport();
     let block = u64::from(way.block_size());
     let nsid = way.namespace().nsid;
     for (i, piece) in data.chunks(64 << 10).enumerate() {

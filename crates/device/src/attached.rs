@@ -10,7 +10,7 @@ use nearside_store::{Data, Operation, Store, Submitted, Token};
 use crate::firmware::{Firmware, Seat, Worker};
 use crate::io::Limits;
 use crate::namespace::{Access, Namespace};
-use crate::shared::Shared;
+use crate::shared::ControllerShared;
 
 /// A reactor's way into a namespace.
 pub(crate) struct Attached<S: Store, F: Firmware<S>> {
@@ -26,7 +26,7 @@ impl<S: Store, F: Firmware<S>> Attached<S, F> {
     pub(crate) fn new(
         nsid: u32,
         namespace: &Arc<Namespace<S, F>>,
-        shared: &Shared<S, F>,
+        shared: &ControllerShared<S, F>,
         reactor: usize,
     ) -> io::Result<Attached<S, F>> {
         let (memory, wakeup) = (&shared.function.memory, &shared.function.wakeup);

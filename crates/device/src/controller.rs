@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::firmware::Firmware;
 use crate::namespace::Namespace;
 use crate::reactor::Reactor;
-use crate::shared::{Counters, ErrorLog, Interrupts, Mailbox, Shared};
+use crate::shared::{ControllerShared, Counters, ErrorLog, Interrupts, Mailbox};
 use crate::subsystem::Subsystem;
 
 /// A controller of a subsystem. Its reactors go to a runner ([`crate::runner`]), its function to a front.
@@ -65,7 +65,7 @@ impl<S: Store, F: Firmware<S>> Controller<S, F> {
             vectors: vectors?.into(),
             wakeup,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ControllerShared {
             subsystem: subsystem.clone(),
             function: function.clone(),
             mailboxes: (0..config.reactors).map(|_| Mailbox::default()).collect(),

@@ -37,7 +37,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     ///
     /// # Errors
     /// The NVMe status: Invalid Queue Identifier where the number is 0, too large or taken; that of the
-    /// ring where its memory is not mapped or its size is wrong.
+    /// queue where its memory is not mapped or its size is wrong.
     pub fn open_pair(&mut self, pair: &Pair) -> Result<(), Status> {
         let Pair { id, entries, .. } = *pair;
         if id == 0 || usize::from(id) >= MAX_QUEUES || self.has_pair(id) {

@@ -49,7 +49,7 @@ impl Fault {
     }
 }
 
-/// What a store's error means: what the host is told, and how loud the operator is.
+/// What a store's error means: the host's status, and the level of the operator's log.
 pub(crate) fn of_store(error: &StoreError, operation: &Operation) -> (Fault, Level) {
     match (error, operation) {
         // The command's range was checked: the store and its namespace do not agree.

@@ -124,7 +124,7 @@ pub trait Worker: Send + 'static {
 }
 
 /// One look at the I/O of all hosts that a thread serves. Near-data work on that thread has one slice (at
-/// most 20 µs) until the next look, however many reactors, namespaces and commands there are: whoever steps
+/// most 20 µs) until the next look, however many reactors, namespaces and commands exist: whoever steps
 /// several reactors makes one `Turn` for all.
 #[derive(Debug)]
 pub struct Turn {
@@ -179,8 +179,8 @@ pub struct Job {
     /// The submission queue that it came by.
     pub queue: u16,
     /// By which command it came.
-    pub door: Door,
-    /// The data that the host gave; for [`Door::Feature`] the whole buffer.
+    pub command: NearDataCommand,
+    /// The data that the host gave; for [`NearDataCommand::Feature`] the whole buffer.
     pub request: Vec<u8>,
     /// Bytes that a reply may have; 0 where the command carries none back.
     pub room: usize,
@@ -188,9 +188,9 @@ pub struct Job {
 
 /// By which NVMe command near-data work came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
+pub enum NearDataCommand {
     /// The bidirectional I/O command ([`nearside_spec::opcode::io::NEAR_DATA`]): request in, reply over it.
-    Command,
+    Bidirectional,
     /// `execute` of a tag (CDW12 and CDW13).
     Execute {
         /// Which.
@@ -209,7 +209,7 @@ pub enum Door {
         tag: u64,
     },
     /// Get Features D5h: DAC'23's encoding (the buffer is a request, the reply overwrites it), or the reply
-    /// of what [`Door::SetFeature`] began.
+    /// of what [`NearDataCommand::SetFeature`] began.
     Feature {
         /// CDW11: a tag.
         tag: u32,

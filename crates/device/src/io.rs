@@ -9,7 +9,7 @@ use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::Operation;
 
 use crate::fault::Fault;
-use crate::firmware::Door;
+use crate::firmware::NearDataCommand;
 use crate::pointer::Pointer;
 
 /// Largest buffer of a near-data command.
@@ -74,7 +74,7 @@ pub(crate) enum Request {
         pointer: Pointer,
     },
     NearData {
-        door: Door,
+        command: NearDataCommand,
         request: usize,
         room: usize,
         pointer: Pointer,
@@ -180,24 +180,26 @@ fn near_data_request(entry: &SubmissionEntry) -> Result<Request, Fault> {
     let pointer = Pointer::of(entry)?;
     let (request, room) = (entry.get(near_data::REQUEST), entry.get(near_data::BUFFER));
     let tag = entry.get(near_data::TAG);
-    let (door, request, room) = match entry.opcode() {
+    let (command, request, room) = match entry.opcode() {
         io::NEAR_DATA => {
             if !entry.get(near_data::OVER) {
                 return Err(Fault::field(near_data::OVER));
             }
-            (Door::Command, request, room)
+            (NearDataCommand::Bidirectional, request, room)
         }
-        io::NEAR_DATA_EXECUTE => (Door::Execute { tag }, request, 0),
-        io::NEAR_DATA_RESULT => (Door::Result { tag, wait_ms: entry.get(near_data::WAIT_MS) }, 0, room),
-        _ => (Door::Cancel { tag }, 0, 0),
+        io::NEAR_DATA_EXECUTE => (NearDataCommand::Execute { tag }, request, 0),
+        io::NEAR_DATA_RESULT => {
+            (NearDataCommand::Result { tag, wait_ms: entry.get(near_data::WAIT_MS) }, 0, room)
+        }
+        _ => (NearDataCommand::Cancel { tag }, 0, 0),
     };
-    if request > MAX_NEAR_DATA || (door == Door::Command && request > room) {
+    if request > MAX_NEAR_DATA || (command == NearDataCommand::Bidirectional && request > room) {
         return Err(Fault::field(near_data::REQUEST));
     }
     if room > MAX_NEAR_DATA {
         return Err(Fault::field(near_data::BUFFER));
     }
-    Ok(Request::NearData { door, request: request as usize, room: room as usize, pointer })
+    Ok(Request::NearData { command, request: request as usize, room: room as usize, pointer })
 }
 
 #[inline]

@@ -7,6 +7,8 @@
 //! [`nearside_store::Store`]) and no file system (it sees a [`Firmware`]). It never waits, sleeps or asks a
 //! clock: a [`runner`] does.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 mod admin;
 mod attached;
 mod config;

@@ -1,4 +1,4 @@
-//! The namespace: the store, its logical blocks, and who is told of every change.
+//! The namespace: the store, its logical blocks, and the observer of every change.
 //!
 //! All fronts reach the store through an [`Access`]: it takes the stripe locks where several reactors run,
 //! tells the [`Observer`] before and after each mutation, and passes the operation on. It checks no ranges:
@@ -155,7 +155,7 @@ impl<S: Store, O: Observer> Namespace<S, O> {
         &self.store
     }
 
-    /// Who is told of changes: the firmware.
+    /// The observer of changes: the firmware.
     pub fn observer(&self) -> &O {
         &self.observer
     }
@@ -187,7 +187,7 @@ impl<S: Store, O: Observer> Namespace<S, O> {
         (failures.count, failures.last.clone())
     }
 
-    /// Notes a failure: whether the log is told of it now, and how many like it were not since the last.
+    /// Notes a failure: whether it is logged now, and how many like it were not since the last.
     #[cold]
     pub(crate) fn failed(&self, status: Status, error: &StoreError, now: Nanos) -> Option<Suppressed> {
         let mut failures = self.failures.lock().unwrap_or_else(|e| e.into_inner());

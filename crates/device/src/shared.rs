@@ -21,7 +21,7 @@ use crate::subsystem::Subsystem;
 /// Entries that the error log keeps.
 pub(crate) const ERROR_LOG_ENTRIES: usize = 64;
 
-pub(crate) struct Shared<S: Store, F> {
+pub(crate) struct ControllerShared<S: Store, F> {
     pub(crate) config: Config,
     pub(crate) subsystem: Arc<Subsystem<S, F>>,
     pub(crate) function: Function,
@@ -33,7 +33,7 @@ pub(crate) struct Shared<S: Store, F> {
     pub(crate) write_through: AtomicBool,
 }
 
-impl<S: Store, F: Firmware<S>> Shared<S, F> {
+impl<S: Store, F: Firmware<S>> ControllerShared<S, F> {
     /// A namespace with firmware: where there is one, all have it.
     pub(crate) fn firmware(&self) -> Option<Arc<Namespace<S, F>>> {
         let all = self.subsystem.namespaces();
@@ -41,7 +41,7 @@ impl<S: Store, F: Firmware<S>> Shared<S, F> {
     }
 }
 
-impl<S: Store, F> Shared<S, F> {
+impl<S: Store, F> ControllerShared<S, F> {
     pub(crate) fn registers(&self) -> &Region {
         &self.function.registers
     }

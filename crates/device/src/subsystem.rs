@@ -1,7 +1,7 @@
 //! An NVM subsystem: the namespaces that its controllers share, and the controllers that hear of their
 //! changes.
 //!
-//! Namespaces come and go while controllers run. A controller takes those that there are when it is made;
+//! Namespaces come and go while controllers run. A controller takes those that exist when it is made;
 //! each later change reaches it as a message to its reactors, which attach to the new namespace, or let go of
 //! the old one once its commands have ended.
 
@@ -12,7 +12,7 @@ use nearside_clock::{Nanos, RateLimits, Suppressed};
 use nearside_store::Store;
 
 use crate::Namespace;
-use crate::shared::{Message, Shared};
+use crate::shared::{ControllerShared, Message};
 
 /// The largest namespace identifier (NN of Identify Controller).
 pub const MAX_NSID: u32 = 1024;
@@ -20,7 +20,7 @@ pub const MAX_NSID: u32 = 1024;
 /// How often the log says the same of one subsystem, and of one namespace.
 pub(crate) const REPORT_EVERY_NS: u64 = 10_000_000_000;
 
-/// What a host does that the operator is told of.
+/// What a host does that is logged for the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     Doorbell,
@@ -31,13 +31,13 @@ pub(crate) enum Trouble {
 
 /// Namespaces by their identifiers, and who uses them.
 pub struct Subsystem<S: Store, F = ()> {
-    inner: Mutex<Inner<S, F>>,
+    inner: Mutex<SubsystemState<S, F>>,
     reports: Mutex<RateLimits<Trouble>>,
 }
 
-struct Inner<S: Store, F> {
+struct SubsystemState<S: Store, F> {
     namespaces: BTreeMap<u32, Arc<Namespace<S, F>>>,
-    controllers: Vec<Weak<Shared<S, F>>>,
+    controllers: Vec<Weak<ControllerShared<S, F>>>,
     pages: BTreeMap<u8, Arc<[u8]>>,
 }
 
@@ -54,7 +54,8 @@ pub enum AddError {
 
 impl<S: Store, F> Default for Subsystem<S, F> {
     fn default() -> Self {
-        let inner = Inner { namespaces: BTreeMap::new(), controllers: Vec::new(), pages: BTreeMap::new() };
+        let inner =
+            SubsystemState { namespaces: BTreeMap::new(), controllers: Vec::new(), pages: BTreeMap::new() };
         Subsystem { inner: Mutex::new(inner), reports: Mutex::new(RateLimits::new(REPORT_EVERY_NS)) }
     }
 }
@@ -65,11 +66,11 @@ impl<S: Store, F> Subsystem<S, F> {
         Arc::default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner<S, F>> {
+    fn lock(&self) -> MutexGuard<'_, SubsystemState<S, F>> {
         self.inner.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Whether the log is told now, and how many like it were not since the last.
+    /// Whether it is logged now, and how many like it were not since the last.
     #[cold]
     pub(crate) fn may_report(&self, trouble: Trouble, now: Nanos) -> Option<Suppressed> {
         self.reports.lock().unwrap_or_else(|e| e.into_inner()).admit(trouble, now)
@@ -129,14 +130,14 @@ impl<S: Store, F> Subsystem<S, F> {
     }
 
     /// A controller that will hear of every change after this.
-    pub(crate) fn join(&self, controller: &Arc<Shared<S, F>>) {
+    pub(crate) fn join(&self, controller: &Arc<ControllerShared<S, F>>) {
         let mut inner = self.lock();
         inner.controllers.retain(|c| c.strong_count() > 0);
         inner.controllers.push(Arc::downgrade(controller));
     }
 }
 
-impl<S: Store, F> Inner<S, F> {
+impl<S: Store, F> SubsystemState<S, F> {
     fn broadcast(&mut self, message: impl Fn() -> Message) {
         self.controllers.retain(|controller| {
             let Some(controller) = controller.upgrade() else { return false };

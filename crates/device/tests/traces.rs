@@ -1,4 +1,4 @@
-//! What the operator hears: each trouble at its level, the same no more than once in ten seconds.
+//! What the operator's log says: each trouble at its level, the same no more than once in ten seconds.
 
 mod rig;
 

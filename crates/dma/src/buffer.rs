@@ -20,7 +20,10 @@ impl IoBuffer {
         Ok(IoBuffer { region: Region::anonymous(len.max(1).next_multiple_of(PAGE_SIZE))?, len })
     }
 
-    /// Shortens or lengthens the visible part, up to [`IoBuffer::capacity`]. Panics beyond.
+    /// Shortens or lengthens the visible part, up to [`IoBuffer::capacity`].
+    ///
+    /// # Panics
+    /// Beyond the capacity.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.region.len());
         self.len = len;

@@ -84,8 +84,8 @@ impl Vector {
     }
 }
 
-/// A drive that has found nothing for a while arms this and sleeps; whoever gives it work rings. A drive with
-/// several threads has a sleeper for each; a ring wakes all that sleep.
+/// A drive that has found nothing for a while arms this and sleeps; whoever gives it work wakes it. A drive
+/// with several threads has a sleeper for each; one wake is for all that sleep.
 #[derive(Debug)]
 pub struct Wakeup {
     sleepers: Box<[Sleeper]>,

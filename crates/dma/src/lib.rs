@@ -13,6 +13,8 @@
 //! Words on which two parties synchronise are reached as atomics; the compiler cannot read what was copied
 //! out a second time.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 pub mod accept;
 mod arming;
 mod buffer;

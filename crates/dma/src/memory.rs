@@ -146,14 +146,20 @@ impl Memory {
         Err(MemoryError::Unmapped { iova, len })
     }
 
-    /// Copies a span's bytes out. Panics if `into` is not of its length.
+    /// Copies a span's bytes out.
+    ///
+    /// # Panics
+    /// `into` has another length than the span, or the span is of another table.
     #[inline]
     pub fn read(&self, span: Span, into: &mut [u8]) {
         assert_eq!(span.len(), into.len());
         self.region(span).read(span.offset as usize, into);
     }
 
-    /// Copies bytes into a span. Panics if `from` is not of its length.
+    /// Copies bytes into a span.
+    ///
+    /// # Panics
+    /// `from` has another length than the span, or the span is of another table.
     #[inline]
     pub fn write(&self, span: Span, from: &[u8]) {
         assert_eq!(span.len(), from.len());

@@ -94,8 +94,10 @@ impl Region {
         self.fd.as_ref().map(AsFd::as_fd)
     }
 
-    /// The aligned 32-bit word at `offset`. Panics outside the region or unaligned: offsets are ours, never a
-    /// peer's.
+    /// The aligned 32-bit word at `offset`.
+    ///
+    /// # Panics
+    /// Outside the region or unaligned: offsets are ours, never a peer's.
     #[inline]
     pub fn word32(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4) && offset <= self.len - 4, "word32 at {offset} of {}", self.len);
@@ -104,7 +106,10 @@ impl Region {
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// The aligned 64-bit word at `offset`; panics as [`Region::word32`].
+    /// The aligned 64-bit word at `offset`.
+    ///
+    /// # Panics
+    /// As [`Region::word32`].
     #[inline]
     pub fn word64(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset <= self.len - 8, "word64 at {offset} of {}", self.len);

@@ -14,7 +14,7 @@ use crate::Region;
 
 /// Bytes to send.
 #[derive(Clone, Copy, Debug)]
-pub enum Piece<'a> {
+pub enum SendPiece<'a> {
     /// Of ours.
     Bytes(&'a [u8]),
     /// Of a region: where, and how many.
@@ -30,15 +30,18 @@ pub const MAX_PIECES: usize = 128;
 ///
 /// # Errors
 /// `WouldBlock` where the socket has no room; else the system's.
-pub fn send<'a>(socket: impl AsFd, pieces: impl Iterator<Item = Piece<'a>>) -> io::Result<(usize, usize)> {
+pub fn send<'a>(
+    socket: impl AsFd,
+    pieces: impl Iterator<Item = SendPiece<'a>>,
+) -> io::Result<(usize, usize)> {
     let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_PIECES];
     let (mut count, mut given) = (0, 0);
     for (vector, piece) in vectors.iter_mut().zip(pieces) {
         let piece = match piece {
-            Piece::Bytes(bytes) => {
+            SendPiece::Bytes(bytes) => {
                 libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
             }
-            Piece::Region(region, offset, len) => {
+            SendPiece::Region(region, offset, len) => {
                 libc::iovec { iov_base: region.pointer(offset, len).cast(), iov_len: len }
             }
         };
@@ -172,7 +175,7 @@ mod tests {
         let (a, b) = UnixStream::pair().unwrap();
         let region = Region::anonymous(8192).unwrap();
         region.write(100, b"region");
-        let pieces = [Piece::Bytes(b"ab"), Piece::Region(&region, 100, 6), Piece::Bytes(b"c")];
+        let pieces = [SendPiece::Bytes(b"ab"), SendPiece::Region(&region, 100, 6), SendPiece::Bytes(b"c")];
         assert_eq!(send(&a, pieces.into_iter()).unwrap(), (9, 9));
         let mut rest = [0; 16];
         assert_eq!(receive(&b, &region, 4000, 5, &mut rest).unwrap(), 9);

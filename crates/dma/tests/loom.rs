@@ -53,7 +53,7 @@ fn no_interrupt_is_lost() {
         arming.arm();
         let seen = work.load(Ordering::Acquire);
         let signals = publisher.join().unwrap();
-        // What was not seen by the last look is told by a signal.
+        // What the last look did not see is signalled.
         assert!(seen + signals >= 2, "{seen} seen, {signals} signals");
     });
 }
@@ -78,7 +78,7 @@ fn without_the_fence_it_is_lost() {
     });
 }
 
-/// A queue pair of two entries: the words of both rings, both doorbells.
+/// A queue pair of two entries: the words of both queues, both doorbells.
 struct Queues {
     entries: [AtomicU32; 2],
     tail: AtomicU32,

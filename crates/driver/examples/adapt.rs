@@ -14,8 +14,8 @@ use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_driver::policy::Path;
 use nearside_driver::{
-    Command, DmaBuffer, DriverConfig, Finished, Initiator, InitiatorConfig, Kind, Peer, Policy, Service,
-    Threaded,
+    Command, CommandKind, DmaBuffer, DriverConfig, Finished, Initiator, InitiatorConfig, Peer, Policy,
+    Service, Threaded,
 };
 use nearside_embedded::Loopback;
 use nearside_store::{Delay, Dram, Modelled};
@@ -38,7 +38,7 @@ const AHEAD: usize = 8;
 
 /// What the driver's answer means for this application.
 pub fn choose<P: Peer, C: Clock>(io: &Initiator<P, C>) -> Strategy {
-    let expected = io.expectation(Kind::Read, BLOCK);
+    let expected = io.expectation(CommandKind::Read, BLOCK);
     match expected.plan.path {
         // It spins from the start: the read is over before this thread could have done anything else.
         Path::Synchronous if expected.plan.sleep_ns == 0 => Strategy::OnDemand,

@@ -17,10 +17,10 @@ pub(crate) const POOL_IOVA: u64 = 0x1_0000_0000;
 /// The memory of one driver. Clones share it.
 #[derive(Clone)]
 pub struct BufferPool {
-    inner: Arc<Inner>,
+    inner: Arc<PoolMemory>,
 }
 
-struct Inner {
+struct PoolMemory {
     region: Arc<Region>,
     memory: Arc<Memory>,
     iova: u64,
@@ -28,7 +28,7 @@ struct Inner {
     free: Mutex<Vec<BTreeSet<usize>>>,
 }
 
-impl Drop for Inner {
+impl Drop for PoolMemory {
     fn drop(&mut self) {
         let _ = self.memory.unmap(self.iova);
     }
@@ -53,7 +53,7 @@ impl BufferPool {
         let mut free = vec![BTreeSet::new(); classes];
         free[classes - 1].insert(0);
         Ok(BufferPool {
-            inner: Arc::new(Inner { region, memory: memory.clone(), iova, free: Mutex::new(free) }),
+            inner: Arc::new(PoolMemory { region, memory: memory.clone(), iova, free: Mutex::new(free) }),
         })
     }
 
@@ -104,7 +104,7 @@ impl BufferPool {
 
 /// A piece of the pool with one owner. Dropping it gives it back.
 pub struct DmaBuffer {
-    pool: Arc<Inner>,
+    pool: Arc<PoolMemory>,
     len: usize,
     /// Where it begins in the pool. 32 bits hold it, with which a completion fits a cache line.
     page: u32,
@@ -132,7 +132,10 @@ impl DmaBuffer {
         PAGE_SIZE << self.class
     }
 
-    /// Sets how much a command transfers. Panics beyond the capacity.
+    /// Sets how much a command transfers.
+    ///
+    /// # Panics
+    /// Beyond the capacity.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity(), "{len} bytes of a buffer of {}", self.capacity());
         self.len = len;

@@ -9,7 +9,7 @@ use crate::DmaBuffer;
 
 /// What kind of work a command is, as history and models count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum CommandKind {
     /// Read.
     Read,
     /// Write.
@@ -20,17 +20,18 @@ pub enum Kind {
     NearData,
 }
 
-impl Kind {
+impl CommandKind {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Kind; 4] = [Kind::Read, Kind::Write, Kind::Other, Kind::NearData];
+    pub const ALL: [CommandKind; 4] =
+        [CommandKind::Read, CommandKind::Write, CommandKind::Other, CommandKind::NearData];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Read => "read",
-            Kind::Write => "write",
-            Kind::Other => "other",
-            Kind::NearData => "near-data",
+            CommandKind::Read => "read",
+            CommandKind::Write => "write",
+            CommandKind::Other => "other",
+            CommandKind::NearData => "near-data",
         }
     }
 }
@@ -42,18 +43,18 @@ pub struct Command {
     /// only where a buffer comes with the command).
     pub entry: SubmissionEntry,
     /// How it is counted.
-    pub kind: Kind,
+    pub kind: CommandKind,
 }
 
 impl Command {
     /// A command whose entry is made.
     pub const fn of(entry: SubmissionEntry) -> Command {
-        Command { entry, kind: Kind::Other }
+        Command { entry, kind: CommandKind::Other }
     }
 
     /// Any command by opcode, for commands that this module does not name.
     pub const fn raw(opcode: u8, nsid: u32) -> Command {
-        Command { entry: SubmissionEntry::new(opcode, 0, nsid), kind: Kind::Other }
+        Command { entry: SubmissionEntry::new(opcode, 0, nsid), kind: CommandKind::Other }
     }
 
     /// The command with a field set.
@@ -62,7 +63,7 @@ impl Command {
         self
     }
 
-    fn ranged(opcode: u8, nsid: u32, slba: u64, blocks: u32, kind: Kind) -> Command {
+    fn ranged(opcode: u8, nsid: u32, slba: u64, blocks: u32, kind: CommandKind) -> Command {
         let mut entry = SubmissionEntry::new(opcode, 0, nsid);
         entry.set(transfer::SLBA, slba);
         assert!((1..=0x1_0000).contains(&blocks), "a command carries 1 to 65,536 blocks");
@@ -72,22 +73,22 @@ impl Command {
 
     /// Read `blocks` (1 to 65,536, panics otherwise) from `slba` into the buffer.
     pub fn read(nsid: u32, slba: u64, blocks: u32) -> Command {
-        Command::ranged(opcode::io::READ, nsid, slba, blocks, Kind::Read)
+        Command::ranged(opcode::io::READ, nsid, slba, blocks, CommandKind::Read)
     }
 
     /// Write the buffer; as [`Command::read`].
     pub fn write(nsid: u32, slba: u64, blocks: u32) -> Command {
-        Command::ranged(opcode::io::WRITE, nsid, slba, blocks, Kind::Write)
+        Command::ranged(opcode::io::WRITE, nsid, slba, blocks, CommandKind::Write)
     }
 
     /// Compare with the buffer; as [`Command::read`].
     pub fn compare(nsid: u32, slba: u64, blocks: u32) -> Command {
-        Command::ranged(opcode::io::COMPARE, nsid, slba, blocks, Kind::Other)
+        Command::ranged(opcode::io::COMPARE, nsid, slba, blocks, CommandKind::Other)
     }
 
     /// Set to zeros, without data; as [`Command::read`].
     pub fn write_zeroes(nsid: u32, slba: u64, blocks: u32) -> Command {
-        Command::ranged(opcode::io::WRITE_ZEROES, nsid, slba, blocks, Kind::Other)
+        Command::ranged(opcode::io::WRITE_ZEROES, nsid, slba, blocks, CommandKind::Other)
     }
 
     /// The same command with force unit access: durable when it completes.
@@ -100,8 +101,10 @@ impl Command {
         Command::raw(opcode::io::FLUSH, nsid)
     }
 
-    /// Deallocate ranges of (first block, blocks); they are written to `buffer`, whose length is set. At most
-    /// 256, and at least one; panics otherwise.
+    /// Deallocate ranges of (first block, blocks); they are written to `buffer`, whose length is set.
+    ///
+    /// # Panics
+    /// With no range, with more than 256, or where the buffer's capacity is less than 16 bytes for each.
     pub fn deallocate(nsid: u32, ranges: &[(u64, u32)], buffer: &mut DmaBuffer) -> Command {
         assert!((1..=256).contains(&ranges.len()), "deallocate takes 1 to 256 ranges");
         buffer.set_len(DsmRange::SIZE * ranges.len());
@@ -122,6 +125,6 @@ impl Command {
             .with(near_data::REQUEST, request)
             .with(near_data::BUFFER, buffer.len() as u32)
             .with(near_data::OVER, true);
-        Command { kind: Kind::NearData, ..command }
+        Command { kind: CommandKind::NearData, ..command }
     }
 }

@@ -64,7 +64,7 @@ impl Default for QueueConfig {
 }
 
 /// What all parts of one driver share.
-pub(crate) struct Shared {
+pub(crate) struct ControllerShared {
     pub(crate) function: Function,
     pub(crate) pool: BufferPool,
     /// How often the controller was stopped: a queue pair of an earlier count is dead.
@@ -79,7 +79,7 @@ pub(crate) struct Shared {
     taken: Mutex<Vec<bool>>,
 }
 
-impl Shared {
+impl ControllerShared {
     #[inline]
     pub(crate) fn stops(&self) -> u64 {
         self.stops.load(Ordering::Acquire)
@@ -143,7 +143,7 @@ const ADMIN_DEPTH: u16 = 16;
 /// A handle to a running controller. Clones share it; any thread may use one.
 #[derive(Clone)]
 pub struct Driver {
-    shared: Arc<Shared>,
+    shared: Arc<ControllerShared>,
     admin: Arc<Mutex<Option<Admin>>>,
     config: DriverConfig,
     cap: Cap,
@@ -172,7 +172,7 @@ impl Driver {
             return Err(Error::Unsupported("its queues hold less than two entries"));
         }
         let pool = BufferPool::new(&function.memory, config.pool_bytes)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ControllerShared {
             function,
             pool,
             stops: AtomicU64::new(0),

@@ -1,4 +1,4 @@
-//! One thread's door to a drive: submit now, wait or poll later,
+//! One thread's access to a drive: submit now, wait or poll later,
 //! over whichever completion path the policy chooses.
 //!
 //! A command passes so: [`Initiator::submit`] asks the [`History`] for a plan. On the synchronous
@@ -21,8 +21,8 @@ use nearside_dma::system::sharp_sleeps;
 use crate::policy::{Expectation, FOREVER, History, Path, Plan, Policy, Slept};
 use crate::service::{LOOK, Mailbox};
 use crate::{
-    Buffer, BufferOf, Command, Completed, Controller, DmaBuffer, Driver, Error, Failure, Host, Kind, Peer,
-    QueueConfig, RejectReason, Rejected, ServiceHandle, Transport, Turn,
+    Buffer, BufferOf, Command, CommandKind, Completed, Controller, DmaBuffer, Driver, Error, Failure, Host,
+    Peer, QueueConfig, RejectReason, Rejected, ServiceHandle, Transport, Turn,
 };
 
 /// The name of a command that was submitted and not yet taken back.
@@ -112,20 +112,20 @@ struct Until {
     at: Nanos,
 }
 
-enum Place<B> {
+enum CommandState<B> {
     Free,
-    Out { kind: Kind, bytes: usize, plan: Plan, served: bool, submitted: Nanos },
+    Out { kind: CommandKind, bytes: usize, plan: Plan, served: bool, submitted: Nanos },
     Done(Finished<B>),
 }
 
-struct Entry<B> {
+struct CommandEntry<B> {
     generation: u32,
-    place: Place<B>,
+    place: CommandState<B>,
 }
 
 /// The commands of one initiator, and what is learned from how they end.
 struct Commands<B> {
-    entries: Vec<Entry<B>>,
+    entries: Vec<CommandEntry<B>>,
     free: Vec<u32>,
     /// Handles as they were submitted; those that are not out any more go when they come first,
     /// or are too many.
@@ -141,7 +141,7 @@ struct Commands<B> {
 impl<B: Buffer> Commands<B> {
     fn new(depth: usize) -> Self {
         Commands {
-            entries: (0..depth).map(|_| Entry { generation: 0, place: Place::Free }).collect(),
+            entries: (0..depth).map(|_| CommandEntry { generation: 0, place: CommandState::Free }).collect(),
             free: (0..depth as u32).rev().collect(),
             order: VecDeque::with_capacity(2 * depth),
             done: VecDeque::with_capacity(2 * depth),
@@ -153,11 +153,11 @@ impl<B: Buffer> Commands<B> {
 
     fn is_out(&self, handle: Handle) -> bool {
         let entry = &self.entries[handle.index()];
-        entry.generation == handle.generation && matches!(entry.place, Place::Out { .. })
+        entry.generation == handle.generation && matches!(entry.place, CommandState::Out { .. })
     }
 
     /// A command was sent.
-    fn begin(&mut self, handle: Handle, place: Place<B>) {
+    fn begin(&mut self, handle: Handle, place: CommandState<B>) {
         self.free.pop();
         self.entries[handle.index()].place = place;
         if self.order.len() == self.order.capacity() {
@@ -183,7 +183,7 @@ impl<B: Buffer> Commands<B> {
     fn end(&mut self, done: Completed<B>, now: Nanos, exact: bool) {
         let handle = Handle { index: done.cookie as u32, generation: (done.cookie >> 32) as u32 };
         let Some(entry) = self.entries.get_mut(handle.index()) else { return };
-        let Place::Out { kind, bytes, plan, .. } = &entry.place else { return };
+        let CommandState::Out { kind, bytes, plan, .. } = &entry.place else { return };
         let latency_ns = now.since(done.submitted);
         self.ended += 1;
         if done.outcome.is_ok() {
@@ -195,7 +195,7 @@ impl<B: Buffer> Commands<B> {
             Path::Asynchronous => self.account.asynchronous += 1,
         }
         let Completed { outcome, buffer, moved, .. } = done;
-        entry.place = Place::Done(Finished { outcome, buffer, moved, at: now, latency_ns, path });
+        entry.place = CommandState::Done(Finished { outcome, buffer, moved, at: now, latency_ns, path });
         if self.done.len() == self.done.capacity() {
             let entries = &self.entries;
             self.done.retain(|earlier| entries[earlier.index()].generation == earlier.generation);
@@ -206,8 +206,8 @@ impl<B: Buffer> Commands<B> {
     fn take(&mut self, handle: Handle) -> Option<Finished<B>> {
         let entry = &mut self.entries[handle.index()];
         assert_eq!(entry.generation, handle.generation, "a handle that was taken already");
-        match std::mem::replace(&mut entry.place, Place::Free) {
-            Place::Done(finished) => {
+        match std::mem::replace(&mut entry.place, CommandState::Free) {
+            CommandState::Done(finished) => {
                 entry.generation = entry.generation.wrapping_add(1);
                 self.free.push(handle.index);
                 if self.done.front() == Some(&handle) {
@@ -215,7 +215,7 @@ impl<B: Buffer> Commands<B> {
                 }
                 Some(finished)
             }
-            Place::Free => panic!("a handle of another initiator"),
+            CommandState::Free => panic!("a handle of another initiator"),
             out => {
                 entry.place = out;
                 None
@@ -234,7 +234,7 @@ impl<B: Buffer> Commands<B> {
     }
 }
 
-/// One thread's door to a controller `K`: a queue of its own with a completion policy.
+/// One thread's access to a controller `K`: a queue of its own with a completion policy.
 pub struct Initiator<P, C, K: Controller = Driver> {
     // The queue before the controller: an association ends last.
     queue: K::Queue,
@@ -346,7 +346,7 @@ impl<P: Peer, C: Clock, K: Controller> Initiator<P, C, K> {
     }
 
     /// What to expect of a command.
-    pub fn expectation(&self, kind: Kind, bytes: usize) -> Expectation {
+    pub fn expectation(&self, kind: CommandKind, bytes: usize) -> Expectation {
         self.commands.history.expectation(self.policy, kind, bytes, self.host.clock.now())
     }
 
@@ -386,7 +386,7 @@ impl<P: Peer, C: Clock, K: Controller> Initiator<P, C, K> {
                 false
             }
         };
-        let place = Place::Out { kind: command.kind, bytes, plan, served, submitted: now };
+        let place = CommandState::Out { kind: command.kind, bytes, plan, served, submitted: now };
         self.commands.begin(handle, place);
         Ok(handle)
     }
@@ -446,8 +446,8 @@ impl<P: Peer, C: Clock, K: Controller> Initiator<P, C, K> {
 
     fn wait_for(&mut self, until: Until) {
         match &self.commands.entries[until.handle.index()].place {
-            Place::Out { served: true, .. } => self.wait_served(until),
-            Place::Out { plan, submitted, .. } => {
+            CommandState::Out { served: true, .. } => self.wait_served(until),
+            CommandState::Out { plan, submitted, .. } => {
                 let (plan, submitted) = (*plan, *submitted);
                 self.wait_own(until, plan, submitted);
             }
@@ -552,7 +552,9 @@ impl<P: Peer, C: Clock, K: Controller> Initiator<P, C, K> {
             let took_ns = now.since(begin);
             self.commands.account.sleeps += 1;
             self.commands.account.sleep_ns += took_ns;
-            let Place::Out { kind, bytes, .. } = self.commands.entries[handle.index()].place else { return };
+            let CommandState::Out { kind, bytes, .. } = self.commands.entries[handle.index()].place else {
+                return;
+            };
             let late = self.collect(false);
             self.commands.history.slept(kind, bytes, Slept { asked_ns: asleep, took_ns, late });
         }

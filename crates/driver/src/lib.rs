@@ -4,7 +4,7 @@
 //!
 //! - [`Transport`] is one queue, for one thread: submit, ring, poll. It never waits unless told
 //!   to, and takes the time as a parameter. [`Controller`] makes them, and passes admin commands.
-//!   Two doors stand behind these: [`QueuePair`] and [`Driver`] over shared memory, a connection
+//!   Two transports implement it: [`QueuePair`] and [`Driver`] over shared memory, a connection
 //!   and an association over NVMe/TCP ([`tcp`]).
 //! - [`policy`] decides how to wait: pure functions of operation, size, history and now.
 //! - [`Initiator`] is one thread's way over both of FAST'12's completion paths, over any transport;
@@ -14,6 +14,8 @@
 //! A read passes so: `Initiator::submit` -> `History::decide` -> `Transport::submit` and `ring` -> the
 //! drive -> `Transport::poll` -> `Initiator::wait` returns the buffer. The driver knows the wire,
 //! shared memory and time; it knows no drive.
+
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod buffer;
 mod command;
@@ -29,7 +31,7 @@ mod timeout;
 mod transport;
 
 pub use buffer::{BufferPool, DmaBuffer};
-pub use command::{Command, Kind};
+pub use command::{Command, CommandKind};
 pub use controller::{Driver, DriverConfig, QueueConfig, is_status};
 pub use error::{Error, Failure, RejectReason, Rejected};
 pub use initiator::{Account, CompletionModel, Finished, Handle, Initiator, InitiatorConfig};

@@ -26,7 +26,7 @@
 
 use nearside_clock::Nanos;
 
-use crate::command::Kind;
+use crate::command::CommandKind;
 
 /// How completions are awaited. Switchable while commands are out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,11 +101,6 @@ pub fn size_bucket(bytes: usize) -> usize {
     (log2.saturating_sub(9) as usize).min(SIZES - 1)
 }
 
-/// The largest size of a bucket (the last holds all beyond as well).
-pub fn bucket_bytes(bucket: usize) -> usize {
-    512 << bucket.min(SIZES - 1)
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     samples: u64,
@@ -165,19 +160,19 @@ impl History {
         self.wake_ns
     }
 
-    fn bucket(&self, kind: Kind, bytes: usize) -> &Bucket {
+    fn bucket(&self, kind: CommandKind, bytes: usize) -> &Bucket {
         &self.buckets[kind as usize][size_bucket(bytes)]
     }
 
     /// Mean and mean deviation of the response time, where known and recent.
-    pub fn expected(&self, kind: Kind, bytes: usize, now: Nanos) -> Option<(u64, u64)> {
+    pub fn expected(&self, kind: CommandKind, bytes: usize, now: Nanos) -> Option<(u64, u64)> {
         let b = self.bucket(kind, bytes);
         (b.samples > 0 && now.since(b.last) < STALE_NS).then_some((b.mean_ns, b.deviation_ns))
     }
 
     /// Takes in a response time. `exact` is false where the caller looked late,
     /// so that it is only an upper bound.
-    pub fn record(&mut self, kind: Kind, bytes: usize, latency_ns: u64, exact: bool, now: Nanos) {
+    pub fn record(&mut self, kind: CommandKind, bytes: usize, latency_ns: u64, exact: bool, now: Nanos) {
         let b = &mut self.buckets[kind as usize][size_bucket(bytes)];
         let fresh = b.samples == 0 || now.since(b.last) >= STALE_NS;
         b.last = now;
@@ -207,7 +202,7 @@ impl History {
     }
 
     /// Takes in how a sleep before polling went.
-    pub fn slept(&mut self, kind: Kind, bytes: usize, slept: Slept) {
+    pub fn slept(&mut self, kind: CommandKind, bytes: usize, slept: Slept) {
         let b = &mut self.buckets[kind as usize][size_bucket(bytes)];
         b.factor = if slept.late { (b.factor - b.factor / 5).max(100) } else { (b.factor + 20).min(1000) };
         self.learn_wake(slept.took_ns.saturating_sub(slept.asked_ns));
@@ -221,7 +216,7 @@ impl History {
     }
 
     /// What to expect of a command.
-    pub fn expectation(&self, policy: Policy, kind: Kind, bytes: usize, now: Nanos) -> Expectation {
+    pub fn expectation(&self, policy: Policy, kind: CommandKind, bytes: usize, now: Nanos) -> Expectation {
         let expected = self.expected(kind, bytes, now);
         Expectation {
             plan: self.decide(policy, kind, bytes, now),
@@ -231,7 +226,7 @@ impl History {
     }
 
     /// The decision.
-    pub fn decide(&self, policy: Policy, kind: Kind, bytes: usize, now: Nanos) -> Plan {
+    pub fn decide(&self, policy: Policy, kind: CommandKind, bytes: usize, now: Nanos) -> Plan {
         match policy {
             Policy::Polled => Plan { path: Path::Synchronous, sleep_ns: 0, spin_budget_ns: FOREVER },
             Policy::Interrupt => Plan { path: Path::Asynchronous, sleep_ns: 0, spin_budget_ns: 0 },
@@ -239,7 +234,7 @@ impl History {
         }
     }
 
-    fn hybrid(&self, kind: Kind, bytes: usize, now: Nanos) -> Plan {
+    fn hybrid(&self, kind: CommandKind, bytes: usize, now: Nanos) -> Plan {
         let spin = |sleep_ns, spin_budget_ns| Plan { path: Path::Synchronous, sleep_ns, spin_budget_ns };
         let Some((mean, deviation)) = self.expected(kind, bytes, now) else {
             // One wake-up, and a nanosecond per byte: what memory would take several times over.
@@ -263,7 +258,7 @@ impl History {
 mod tests {
     use super::*;
 
-    fn after(history: &mut History, kind: Kind, bytes: usize, latencies: &[u64]) -> Nanos {
+    fn after(history: &mut History, kind: CommandKind, bytes: usize, latencies: &[u64]) -> Nanos {
         let mut now = Nanos(1_000_000);
         for &l in latencies {
             now = now + l;
@@ -280,63 +275,68 @@ mod tests {
         assert_eq!(size_bucket(4096), 3);
         assert_eq!(size_bucket(1 << 20), 11);
         assert_eq!(size_bucket(usize::MAX), 11);
-        assert!((0..SIZES).all(|b| size_bucket(bucket_bytes(b)) == b));
+        assert!((0..SIZES).all(|b| size_bucket(512 << b) == b));
     }
 
     #[test]
     fn polled_and_interrupt_do_not_look_at_history() {
         let mut history = History::new(20_000);
-        let now = after(&mut history, Kind::Read, 4096, &[1_000_000_000; 3]);
-        assert_eq!(history.decide(Policy::Polled, Kind::Read, 4096, now).spin_budget_ns, FOREVER);
-        assert_eq!(history.decide(Policy::Interrupt, Kind::Read, 512, now).path, Path::Asynchronous);
+        let now = after(&mut history, CommandKind::Read, 4096, &[1_000_000_000; 3]);
+        assert_eq!(history.decide(Policy::Polled, CommandKind::Read, 4096, now).spin_budget_ns, FOREVER);
+        assert_eq!(history.decide(Policy::Interrupt, CommandKind::Read, 512, now).path, Path::Asynchronous);
     }
 
     #[test]
     fn three_zones() {
         let mut history = History::new(20_000);
-        let now = after(&mut history, Kind::Read, 4096, &[1_000; 50]);
+        let now = after(&mut history, CommandKind::Read, 4096, &[1_000; 50]);
         assert_eq!(
-            history.decide(Policy::Hybrid, Kind::Read, 4096, now),
+            history.decide(Policy::Hybrid, CommandKind::Read, 4096, now),
             Plan { path: Path::Synchronous, sleep_ns: 0, spin_budget_ns: 20_000 }
         );
-        let now = after(&mut history, Kind::Read, 65536, &[200_000; 50]);
-        let plan = history.decide(Policy::Hybrid, Kind::Read, 65536, now);
+        let now = after(&mut history, CommandKind::Read, 65536, &[200_000; 50]);
+        let plan = history.decide(Policy::Hybrid, CommandKind::Read, 65536, now);
         assert_eq!(plan.path, Path::Synchronous);
         assert!((100_000..180_000).contains(&plan.sleep_ns), "{plan:?}");
-        let now = after(&mut history, Kind::Read, 1 << 20, &[2_000_000; 50]);
-        assert_eq!(history.decide(Policy::Hybrid, Kind::Read, 1 << 20, now).path, Path::Asynchronous);
+        let now = after(&mut history, CommandKind::Read, 1 << 20, &[2_000_000; 50]);
+        assert_eq!(history.decide(Policy::Hybrid, CommandKind::Read, 1 << 20, now).path, Path::Asynchronous);
         // Other operations and sizes know nothing of it.
-        assert_eq!(history.decide(Policy::Hybrid, Kind::Write, 1 << 20, now).path, Path::Synchronous);
+        assert_eq!(history.decide(Policy::Hybrid, CommandKind::Write, 1 << 20, now).path, Path::Synchronous);
         // And it is forgotten.
         let later = now + 2 * STALE_NS;
-        assert_eq!(history.decide(Policy::Hybrid, Kind::Read, 1 << 20, later).path, Path::Synchronous);
+        assert_eq!(history.decide(Policy::Hybrid, CommandKind::Read, 1 << 20, later).path, Path::Synchronous);
     }
 
     #[test]
     fn a_stall_does_not_change_the_zone_but_a_change_does() {
         let mut history = History::new(20_000);
-        let now = after(&mut history, Kind::Read, 512, &[1_000; 50]);
-        let before = history.decide(Policy::Hybrid, Kind::Read, 512, now);
-        let now = after(&mut history, Kind::Read, 512, &[5_000_000, 1_000, 5_000_000, 5_000_000, 1_000]);
-        assert_eq!(history.decide(Policy::Hybrid, Kind::Read, 512, now), before);
-        let now = after(&mut history, Kind::Read, 512, &[5_000_000; 4]);
-        assert_eq!(history.decide(Policy::Hybrid, Kind::Read, 512, now).path, Path::Asynchronous);
-        let now = after(&mut history, Kind::Read, 512, &[1_000; 100]);
-        assert_eq!(history.decide(Policy::Hybrid, Kind::Read, 512, now), before);
+        let now = after(&mut history, CommandKind::Read, 512, &[1_000; 50]);
+        let before = history.decide(Policy::Hybrid, CommandKind::Read, 512, now);
+        let now =
+            after(&mut history, CommandKind::Read, 512, &[5_000_000, 1_000, 5_000_000, 5_000_000, 1_000]);
+        assert_eq!(history.decide(Policy::Hybrid, CommandKind::Read, 512, now), before);
+        let now = after(&mut history, CommandKind::Read, 512, &[5_000_000; 4]);
+        assert_eq!(history.decide(Policy::Hybrid, CommandKind::Read, 512, now).path, Path::Asynchronous);
+        let now = after(&mut history, CommandKind::Read, 512, &[1_000; 100]);
+        assert_eq!(history.decide(Policy::Hybrid, CommandKind::Read, 512, now), before);
     }
 
     #[test]
     fn oversleeping_shortens_the_sleep_and_undersleeping_lengthens_it() {
         let mut history = History::new(20_000);
-        let now = after(&mut history, Kind::Write, 65536, &[150_000; 50]);
-        let sleep = |h: &History| h.decide(Policy::Hybrid, Kind::Write, 65536, now).sleep_ns;
+        let now = after(&mut history, CommandKind::Write, 65536, &[150_000; 50]);
+        let sleep = |h: &History| h.decide(Policy::Hybrid, CommandKind::Write, 65536, now).sleep_ns;
         let first = sleep(&history);
-        history.slept(Kind::Write, 65536, Slept { asked_ns: first, took_ns: first + 20_000, late: true });
+        history.slept(
+            CommandKind::Write,
+            65536,
+            Slept { asked_ns: first, took_ns: first + 20_000, late: true },
+        );
         let shorter = sleep(&history);
         assert!(shorter < first);
         for _ in 0..50 {
             history.slept(
-                Kind::Write,
+                CommandKind::Write,
                 65536,
                 Slept { asked_ns: first, took_ns: first + 20_000, late: false },
             );
@@ -350,13 +350,13 @@ mod tests {
         let mut history = History::new(30_000);
         let mut slept = 0;
         for _ in 0..20_000 {
-            let now = after(&mut history, Kind::Read, 4096, &[50_000]);
-            let plan = history.decide(Policy::Hybrid, Kind::Read, 4096, now);
+            let now = after(&mut history, CommandKind::Read, 4096, &[50_000]);
+            let plan = history.decide(Policy::Hybrid, CommandKind::Read, 4096, now);
             if plan.sleep_ns > 0 {
                 slept += 1;
                 let took_ns = plan.sleep_ns + 8_000;
                 let late = took_ns > 50_000;
-                history.slept(Kind::Read, 4096, Slept { asked_ns: plan.sleep_ns, took_ns, late });
+                history.slept(CommandKind::Read, 4096, Slept { asked_ns: plan.sleep_ns, took_ns, late });
             }
         }
         assert!(slept > 15_000 && history.wake_ns() < 10_000, "{slept} slept, {} ns", history.wake_ns());
@@ -364,30 +364,34 @@ mod tests {
         let mut history = History::new(30_000);
         let mut slept = 0;
         for _ in 0..20_000 {
-            let now = after(&mut history, Kind::Read, 4096, &[50_000]);
-            let plan = history.decide(Policy::Hybrid, Kind::Read, 4096, now);
+            let now = after(&mut history, CommandKind::Read, 4096, &[50_000]);
+            let plan = history.decide(Policy::Hybrid, CommandKind::Read, 4096, now);
             if plan.sleep_ns > 0 {
                 slept += 1;
                 let took_ns = plan.sleep_ns + 60_000;
-                history.slept(Kind::Read, 4096, Slept { asked_ns: plan.sleep_ns, took_ns, late: true });
+                history.slept(
+                    CommandKind::Read,
+                    4096,
+                    Slept { asked_ns: plan.sleep_ns, took_ns, late: true },
+                );
             }
         }
         assert!((1..=20_000 / EXPLORE).contains(&slept), "{slept}");
         // Nor is it tried with what takes a few microseconds only.
         let mut history = History::new(30_000);
         for _ in 0..1_000 {
-            let now = after(&mut history, Kind::Read, 512, &[3_000]);
-            assert_eq!(history.decide(Policy::Hybrid, Kind::Read, 512, now).sleep_ns, 0);
+            let now = after(&mut history, CommandKind::Read, 512, &[3_000]);
+            assert_eq!(history.decide(Policy::Hybrid, CommandKind::Read, 512, now).sleep_ns, 0);
         }
     }
 
     #[test]
     fn a_late_look_only_lowers() {
         let mut history = History::new(20_000);
-        let now = after(&mut history, Kind::Read, 512, &[10_000; 10]);
-        history.record(Kind::Read, 512, 900_000, false, now);
-        assert_eq!(history.expected(Kind::Read, 512, now).unwrap().0, 10_000);
-        history.record(Kind::Read, 512, 2_000, false, now);
-        assert!(history.expected(Kind::Read, 512, now).unwrap().0 < 10_000);
+        let now = after(&mut history, CommandKind::Read, 512, &[10_000; 10]);
+        history.record(CommandKind::Read, 512, 900_000, false, now);
+        assert_eq!(history.expected(CommandKind::Read, 512, now).unwrap().0, 10_000);
+        history.record(CommandKind::Read, 512, 2_000, false, now);
+        assert!(history.expected(CommandKind::Read, 512, now).unwrap().0 < 10_000);
     }
 }

@@ -18,7 +18,7 @@ use nearside_dma::{PAGE_SIZE, Region, Vector, WaitKind, rest};
 use nearside_spec::Status;
 use nearside_spec::registers::{cq_head_doorbell, sq_tail_doorbell};
 
-use crate::controller::Shared;
+use crate::controller::ControllerShared;
 use crate::timeout::CommandTimeout;
 use crate::{
     BufferPool, Command, Completed, DmaBuffer, Error, Failure, QueueCounts, RejectReason, Rejected, Transport,
@@ -32,7 +32,7 @@ pub(crate) const MAX_TRANSFER: usize = LIST_ENTRIES * PAGE_SIZE;
 const SQE: usize = 64;
 const CQE: usize = 16;
 
-struct Slot {
+struct CommandSlot {
     buffer: Option<DmaBuffer>,
     cookie: u64,
     submitted: Nanos,
@@ -42,12 +42,12 @@ struct Slot {
 /// One submission queue with its completion queue, owned by one thread.
 pub struct QueuePair {
     id: u16,
-    shared: Arc<Shared>,
+    shared: Arc<ControllerShared>,
     born: u64,
     registers: Arc<Region>,
     memory: Arc<Region>,
-    /// Rings and PRP lists; held so that the pool does not hand them out.
-    rings: Option<DmaBuffer>,
+    /// Both queues and the PRP lists; held so that the pool does not hand them out.
+    queues: Option<DmaBuffer>,
     sq: usize,
     cq: usize,
     lists: usize,
@@ -60,7 +60,7 @@ pub struct QueuePair {
     head_lag: u32,
     phase: u64,
     free: Vec<u16>,
-    slots: Box<[Slot]>,
+    slots: Box<[CommandSlot]>,
     vector: Option<u16>,
     max_transfer: usize,
     timeout: CommandTimeout,
@@ -78,15 +78,15 @@ impl QueuePair {
     /// A queue pair of `depth` slots in fresh memory; nothing is told to the controller yet.
     pub(crate) fn allocate(
         id: u16,
-        shared: &Arc<Shared>,
+        shared: &Arc<ControllerShared>,
         entries: u32,
         depth: u16,
         vector: Option<u16>,
         timeout_ns: u64,
     ) -> Result<QueuePair, Error> {
         let (cq, lists, bytes) = layout(entries, depth);
-        let rings = shared.pool.zeroed(bytes)?;
-        let (memory, base) = rings.region();
+        let queues = shared.pool.zeroed(bytes)?;
+        let (memory, base) = queues.region();
         if let Some(v) = vector.and_then(|v| shared.function.vectors.get(usize::from(v))) {
             v.mask();
         }
@@ -98,7 +98,7 @@ impl QueuePair {
             sq: base,
             cq: base + cq,
             lists: base + lists,
-            lists_iova: rings.iova() + lists as u64,
+            lists_iova: queues.iova() + lists as u64,
             entries,
             tail: 0,
             rung: 0,
@@ -110,19 +110,19 @@ impl QueuePair {
             phase: 1,
             free: (0..depth).rev().collect(),
             slots: (0..depth)
-                .map(|_| Slot { buffer: None, cookie: 0, submitted: Nanos(0), live: false })
+                .map(|_| CommandSlot { buffer: None, cookie: 0, submitted: Nanos(0), live: false })
                 .collect(),
             vector,
             max_transfer: shared.max_transfer(),
             timeout: CommandTimeout::new(timeout_ns),
             counts: QueueCounts::default(),
-            rings: Some(rings),
+            queues: Some(queues),
             shared: shared.clone(),
         })
     }
 
     pub(crate) fn sq_iova(&self) -> u64 {
-        self.rings.as_ref().map_or(0, DmaBuffer::iova)
+        self.queues.as_ref().map_or(0, DmaBuffer::iova)
     }
 
     pub(crate) fn cq_iova(&self) -> u64 {
@@ -256,13 +256,13 @@ impl QueuePair {
     /// it knows nothing of the memory, which goes back.
     pub(crate) fn abandon(&mut self, error: &Error) {
         if matches!(error, Error::Command { .. } | Error::Stopped) {
-            self.rings = None;
+            self.queues = None;
         }
     }
 
     /// After its deletion: no more commands, and the memory goes back.
     pub(crate) fn close(&mut self) {
-        self.rings = None;
+        self.queues = None;
         if self.id != 0 {
             self.shared.release_queue(self.id);
         }
@@ -298,10 +298,10 @@ impl Transport for QueuePair {
     ) -> Result<(), Rejected<DmaBuffer>> {
         let reject = |buffer, reason| Err(Rejected { buffer, reason });
         let Some(&slot) = self.free.last() else {
-            let reason = if self.rings.is_none() { RejectReason::Dead } else { RejectReason::Full };
+            let reason = if self.queues.is_none() { RejectReason::Dead } else { RejectReason::Full };
             return reject(buffer, reason);
         };
-        if self.born != self.shared.stops() || self.rings.is_none() {
+        if self.born != self.shared.stops() || self.queues.is_none() {
             return reject(buffer, RejectReason::Dead);
         }
         let mut entry = command.entry;
@@ -361,7 +361,7 @@ impl Transport for QueuePair {
     }
 
     fn is_alive(&self) -> bool {
-        self.rings.is_some() && self.born == self.shared.stops()
+        self.queues.is_some() && self.born == self.shared.stops()
     }
 
     fn deadline(&self) -> Option<Nanos> {
@@ -400,12 +400,12 @@ impl Transport for QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         let stopped = self.born != self.shared.stops() && self.shared.failure() != Failure::Unresponsive;
-        if !stopped && self.rings.is_some() {
-            // The drive may still use the rings and the buffers: they stay taken until it is stopped.
+        if !stopped && self.queues.is_some() {
+            // The drive may still use the queues and the buffers: they stay taken until it is stopped.
             for slot in &mut self.slots {
                 self.shared.quarantine(slot.buffer.take());
             }
-            self.shared.quarantine(self.rings.take());
+            self.shared.quarantine(self.queues.take());
         }
     }
 }

@@ -67,7 +67,7 @@ struct Request<B> {
     mailbox: Arc<Mailbox<B>>,
 }
 
-struct Inner<B> {
+struct ServiceShared<B> {
     requests: Mutex<VecDeque<Request<B>>>,
     wake: Wakeup,
     stop: AtomicBool,
@@ -89,14 +89,14 @@ pub struct ServiceCounts {
 /// A running service: one thread with one queue pair.
 /// Callers of any number share it by its [`ServiceHandle`]s.
 pub struct Service {
-    inner: Arc<Inner<DmaBuffer>>,
+    inner: Arc<ServiceShared<DmaBuffer>>,
     thread: Option<JoinHandle<()>>,
     cpu: CpuClock,
 }
 
 /// A caller's way to a service.
 pub struct ServiceHandle<B = DmaBuffer> {
-    inner: Arc<Inner<B>>,
+    inner: Arc<ServiceShared<B>>,
 }
 
 impl<B> Clone for ServiceHandle<B> {
@@ -124,7 +124,7 @@ impl Service {
             driver.delete(queue, &mut host, drop)?;
             return Err(Error::Unsupported("it has too few interrupt vectors for the asynchronous path"));
         }
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(ServiceShared {
             requests: Mutex::default(),
             wake: Wakeup::new().map_err(system)?,
             stop: false.into(),
@@ -203,7 +203,7 @@ impl<B> ServiceHandle<B> {
 }
 
 struct Context<C> {
-    inner: Arc<Inner<DmaBuffer>>,
+    inner: Arc<ServiceShared<DmaBuffer>>,
     queue: QueuePair,
     driver: Driver,
     host: Host<C, Threaded>,

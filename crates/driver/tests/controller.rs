@@ -65,7 +65,7 @@ fn moves_bytes_of_every_size() {
 }
 
 /// The queues wrap many times, full and not, and the completion queue
-/// never overflows though its head is told late.
+/// never overflows though its head is written late.
 #[test]
 fn wraps_with_any_depth() {
     for (mqes_z, depth) in [(1, 1), (2, 2), (7, 3), (7, 7), (255, 128)] {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use nearside_clock::TscClock;
 use nearside_firmware::Fsr;
-use nearside_fsrlib::{Ask, Digest, Entry, Error, Operation, Record, SearchOptions, Session};
+use nearside_fsrlib::{Ask, Digest, Error, FileEntry, Operation, Record, SearchOptions, Session};
 use nearside_store::File;
 
 use crate::{Embedded, Options, image};
@@ -96,7 +96,7 @@ impl Drive {
     ///
     /// # Errors
     /// A directory that cannot be read.
-    pub fn ls(&mut self, path: impl AsRef<Path>) -> Result<Vec<Entry<'static>>, Error> {
+    pub fn ls(&mut self, path: impl AsRef<Path>) -> Result<Vec<FileEntry<'static>>, Error> {
         self.entries(&Ask::path(bytes(&path), Operation::List))
     }
 
@@ -104,7 +104,7 @@ impl Drive {
     ///
     /// # Errors
     /// A path that leads nowhere.
-    pub fn stat(&mut self, path: impl AsRef<Path>) -> Result<Entry<'static>, Error> {
+    pub fn stat(&mut self, path: impl AsRef<Path>) -> Result<FileEntry<'static>, Error> {
         let ask = Ask { follow: false, ..Ask::path(bytes(&path), Operation::Stat) };
         self.entries(&ask)?.pop().ok_or_else(nothing)
     }
@@ -113,7 +113,7 @@ impl Drive {
     ///
     /// # Errors
     /// A directory that cannot be read.
-    pub fn find(&mut self, root: impl AsRef<Path>) -> Result<Vec<Entry<'static>>, Error> {
+    pub fn find(&mut self, root: impl AsRef<Path>) -> Result<Vec<FileEntry<'static>>, Error> {
         self.entries(&Ask { follow: false, ..Ask::tree(bytes(&root), Operation::List) })
     }
 
@@ -145,7 +145,7 @@ impl Drive {
         sum.ok_or_else(nothing)
     }
 
-    fn entries(&mut self, ask: &Ask) -> Result<Vec<Entry<'static>>, Error> {
+    fn entries(&mut self, ask: &Ask) -> Result<Vec<FileEntry<'static>>, Error> {
         let mut entries = Vec::new();
         self.each(ask, |record| {
             if let Record::Entry(entry) = record {

@@ -1,6 +1,5 @@
-//! The whole: a store, a controller over it with its firmware, a runner, a driver, and a way for FSRLib.
+//! The whole: a store, a controller over it with its firmware, a runner, a driver, and FSRLib's transport.
 
-use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -66,34 +65,30 @@ pub fn firmware() -> Fsr {
 }
 
 /// Why the drive could not be made.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The store.
+    #[error("{0}")]
     Store(io::Error),
     /// The controller or its threads.
+    #[error("the drive could not be started: {0}")]
     Drive(io::Error),
     /// The driver.
+    #[error("the driver could not start the drive: {0}")]
     Driver(nearside_driver::Error),
-    /// FSRLib's way to it.
+    /// FSRLib's transport to it.
+    #[error("the drive has nothing to work on: {0}")]
     Library(nearside_fsrlib::Error),
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Store(e) => e.fmt(f),
-            Error::Drive(e) => write!(f, "the drive could not be started: {e}"),
-            Error::Driver(e) => write!(f, "the driver could not start the drive: {e}"),
-            Error::Library(e) => write!(f, "the drive has nothing to work on: {e}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
 /// A drive that understands files over an image file or a block device, which is read through the page cache
 /// and never written. Where somebody else writes it ([`File::writer`] says who), no command relies on what
-/// another has read. Errors do not name the path.
+/// another has read.
+///
+/// # Errors
+/// [`Error::Store`], the only one that names the path: it cannot be opened for reading, is neither a file nor
+/// a block device, or is smaller than a block. [`Error::Drive`]: no threads for near-data work. Else those of
+/// [`Embedded::start`].
 pub fn image(path: &Path, options: &Options) -> Result<Embedded<File, Fsr>, Error> {
     let beside = FileOptions { beside: Beside::Anybody, ..FileOptions::read() };
     let store = File::open(path, beside).map_err(Error::Store)?;
@@ -114,12 +109,12 @@ pub fn image(path: &Path, options: &Options) -> Result<Embedded<File, Fsr>, Erro
     Ok(embedded)
 }
 
-/// The way to an embedded drive.
+/// The transport to an embedded drive.
 pub type EmbeddedTransport = QueueTransport<Box<dyn Peer>, TscClock>;
 
 /// A drive with its driver. Dropping it stops both: first the host, then the drive.
 pub struct Embedded<S: Store, F: Firmware<S>> {
-    way: EmbeddedTransport,
+    transport: EmbeddedTransport,
     driver: Driver,
     service: Option<Service>,
     namespace: Arc<Namespace<S, F>>,
@@ -130,6 +125,11 @@ pub struct Embedded<S: Store, F: Firmware<S>> {
 
 impl<S: Store, F: Firmware<S>> Embedded<S, F> {
     /// Starts a drive over `store` and attaches to it.
+    ///
+    /// # Errors
+    /// [`Error::Drive`]: no memory, descriptors or thread for the controller, or it refuses the options.
+    /// [`Error::Driver`]: it does not become ready, or gives no queue of that depth. [`Error::Library`]: its
+    /// namespace cannot be identified.
     pub fn start(store: S, firmware: F, options: &Options) -> Result<Self, Error> {
         let clock = TscClock::new();
         let threaded = options.has_threads();
@@ -151,14 +151,14 @@ impl<S: Store, F: Firmware<S>> Embedded<S, F> {
         let config = InitiatorConfig { queue, policy: options.policy };
         let handle = service.as_ref().map(Service::handle);
         let initiator = Initiator::new(&driver, config, clock, drive.peer, handle).map_err(Error::Driver)?;
-        let way = QueueTransport::new(initiator, None).map_err(Error::Library)?;
+        let transport = QueueTransport::new(initiator, None).map_err(Error::Library)?;
         let (namespace, _threads) = (drive.namespace, drive._threads);
-        Ok(Embedded { way, driver, service, namespace, _threads, _workers: None })
+        Ok(Embedded { transport, driver, service, namespace, _threads, _workers: None })
     }
 
     /// The queue pair, for ordinary reads and writes.
-    pub fn way(&mut self) -> &mut EmbeddedTransport {
-        &mut self.way
+    pub fn transport(&mut self) -> &mut EmbeddedTransport {
+        &mut self.transport
     }
 
     /// The controller as the host sees it, for more queue pairs.
@@ -184,30 +184,30 @@ impl<S: Store, F: Firmware<S>> Transport for Embedded<S, F> {
         capacity: usize,
         reply: &mut Vec<u8>,
     ) -> Result<(), nearside_fsrlib::Error> {
-        self.way.near_data(request, capacity, reply)
+        self.transport.near_data(request, capacity, reply)
     }
 
     fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, nearside_fsrlib::Error> {
-        self.way.read(offset, into)
+        self.transport.read(offset, into)
     }
 
     fn capacity(&self) -> u64 {
-        self.way.capacity()
+        self.transport.capacity()
     }
 
     fn block_size(&self) -> u32 {
-        self.way.block_size()
+        self.transport.block_size()
     }
 
     fn max_buffer(&self) -> usize {
-        self.way.max_buffer()
+        self.transport.max_buffer()
     }
 
     fn taken(&mut self) -> Result<Option<u64>, nearside_fsrlib::Error> {
-        self.way.taken()
+        self.transport.taken()
     }
 
     fn completion(&self) -> Completion {
-        self.way.completion()
+        self.transport.completion()
     }
 }

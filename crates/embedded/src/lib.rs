@@ -1,5 +1,5 @@
 //! A drive in this process: what stores can be named ([`AnyStore`]), the drive with who runs it
-//! ([`Loopback`]), and the whole with its firmware, its driver and a way for FSRLib ([`Embedded`]). The
+//! ([`Loopback`]), and the whole with its firmware, its driver and FSRLib's transport ([`Embedded`]). The
 //! command, the C library, the instrument, the demo and the tests all begin here; [`Drive`] is for whoever
 //! wants only the files of an image:
 //!
@@ -23,6 +23,8 @@
 //! # Ok(())
 //! # }
 //! ```
+
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod any;
 mod drive;

@@ -121,7 +121,7 @@ struct Inbox {
     awake: Arc<AtomicBool>,
 }
 
-type Shared<S, O> = Arc<Mutex<Io<S, O>>>;
+type SharedIo<S, O> = Arc<Mutex<Io<S, O>>>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
@@ -224,7 +224,7 @@ impl Inbox {
 /// A buffer with bytes that were read; it goes back to the pool.
 pub(crate) struct PooledBuffer<S: Store, O: Observer> {
     buffer: Option<IoBuffer>,
-    io: Shared<S, O>,
+    io: SharedIo<S, O>,
 }
 
 impl<S: Store, O: Observer> AsRef<[u8]> for PooledBuffer<S, O> {
@@ -252,7 +252,7 @@ struct Slice {
 
 /// One task's way to the store.
 pub(crate) struct StoreMedia<S: Store, O> {
-    io: Shared<S, O>,
+    io: SharedIo<S, O>,
     slice: Arc<Slice>,
     awake: Arc<AtomicBool>,
     /// Tasks that wait for the helper.
@@ -341,7 +341,7 @@ impl<S: Store, O: Observer> Media for StoreMedia<S, O> {
 
 /// Reads in flight for one task. Dropped, it leaves them to the store; their buffers go back to the pool.
 pub(crate) struct StoreBatch<S: Store, O: Observer> {
-    io: Shared<S, O>,
+    io: SharedIo<S, O>,
     slice: Arc<Slice>,
     /// Made for the first read that is not done at once.
     inbox: Option<Arc<Inbox>>,
@@ -434,7 +434,7 @@ struct Task<T> {
 
 /// Tasks of one reactor, and their way to the store.
 pub(crate) struct Executor<S: Store, O: Observer, T> {
-    io: Shared<S, O>,
+    io: SharedIo<S, O>,
     slice: Arc<Slice>,
     tasks: VecDeque<Task<T>>,
     offloaded: Arc<AtomicUsize>,

@@ -13,7 +13,7 @@ use nearside_device::firmware::{Firmware, Observer, Seat};
 use nearside_dma::Memory;
 use nearside_fsr::{Config, Retriever, Trace};
 use nearside_near_data::{MAX_BUFFER, MAX_GROUPS, MAX_PATH, MAX_REQUEST};
-use nearside_spec::log::{NearDataLog, door};
+use nearside_spec::log::{NearDataLog, encoding};
 use nearside_store::Store;
 
 use crate::executor::Executor;
@@ -26,18 +26,18 @@ use crate::workers::{WorkerHandle, WorkerPool};
 
 /// Where tasks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum TaskPlace {
     /// On the reactors of that number of all controllers, between their I/O.
     Reactor(usize),
     /// On that thread of the [`Workers`](crate::Workers).
     Thread(usize),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TaskPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Reactor(index) => write!(f, "reactor {index}"),
-            Place::Thread(index) => write!(f, "thread {index}"),
+            TaskPlace::Reactor(index) => write!(f, "reactor {index}"),
+            TaskPlace::Thread(index) => write!(f, "thread {index}"),
         }
     }
 }
@@ -52,7 +52,7 @@ pub struct Fsr {
     pool: Option<Arc<WorkerPool>>,
     /// The namespace's lane on each thread, while there is one.
     lanes: Mutex<Vec<Weak<LaneHandle>>>,
-    meters: Mutex<BTreeMap<Place, Arc<Meters>>>,
+    meters: Mutex<BTreeMap<TaskPlace, Arc<Meters>>>,
     /// Of workers and of tasks.
     next: AtomicU64,
 }
@@ -88,7 +88,7 @@ impl Fsr {
     }
 
     /// Slices so far, by where they ran.
-    pub fn slices(&self) -> Vec<(Place, Slices)> {
+    pub fn slices(&self) -> Vec<(TaskPlace, Slices)> {
         lock(&self.meters).iter().map(|(place, meters)| (*place, meters.slices())).collect()
     }
 
@@ -104,7 +104,7 @@ impl Fsr {
         self.tags().len()
     }
 
-    fn meters(&self, place: Place) -> Arc<Meters> {
+    fn meters(&self, place: TaskPlace) -> Arc<Meters> {
         lock(&self.meters).entry(place).or_default().clone()
     }
 
@@ -156,7 +156,7 @@ fn lanes<S: Store>(
             continue;
         }
         let access = namespace.access(Arc::new(Memory::new()))?;
-        let executor = Executor::new(access, fsr.clock.clone(), fsr.meters(Place::Thread(thread)));
+        let executor = Executor::new(access, fsr.clock.clone(), fsr.meters(TaskPlace::Thread(thread)));
         let handle = Arc::new(LaneHandle::new(pool.clone()));
         *lane = Arc::downgrade(&handle);
         let (running, finished) = (Vec::new(), Vec::new());
@@ -187,7 +187,7 @@ impl<S: Store> Firmware<S> for Fsr {
             Some(pool) => Site::Elsewhere(lanes(namespace, pool)?),
             None => {
                 let access = namespace.access(seat.memory.clone())?;
-                let meters = fsr.meters(Place::Reactor(seat.reactor));
+                let meters = fsr.meters(TaskPlace::Reactor(seat.reactor));
                 Site::Here(Executor::new(access, fsr.clock.clone(), meters))
             }
         };
@@ -198,7 +198,7 @@ impl<S: Store> Firmware<S> for Fsr {
 
     fn capabilities(&self, fabric: bool) -> NearDataLog {
         let mut page = NearDataLog::default();
-        let doors = door::TAG | door::GET_FEATURE | door::SET_FEATURE;
+        let encodings = encoding::TAG | encoding::GET_FEATURE | encoding::SET_FEATURE;
         page.set_magic(NearDataLog::MAGIC)
             .set_version(1)
             .set_length(64)
@@ -209,7 +209,7 @@ impl<S: Store> Firmware<S> for Fsr {
             .set_operations(nearside_near_data::wire::OPERATIONS)
             .set_targets(0b1_1111)
             .set_checksums(0b1110)
-            .set_doors(if fabric { doors } else { doors | door::COMMAND })
+            .set_encodings(if fabric { encodings } else { encodings | encoding::COMMAND })
             .set_max_wait_ms(MAX_WAIT_MS);
         page
     }
@@ -235,7 +235,7 @@ mod tests {
             0xff, 1, 0, 0, // nine operations
             0x1f, 0, 0, 0, // five targets
             0x0e, 0, 0, 0, // checksums 1 to 3
-            0x0f, 0, 0, 0, // four doors
+            0x0f, 0, 0, 0, // four commands
             0x88, 0x13, 0, 0, // 5,000 ms
         ].to_vec();
         page.resize(NearDataLog::SIZE, 0);

@@ -1,4 +1,4 @@
-//! Whom a drive takes the one who asks for. The uid and the gids in a request are the host's word; the
+//! Which user a drive takes the caller for. The uid and the gids in a request are the host's word; the
 //! controller's configuration says what it is worth.
 
 use nearside_device::Identity;

@@ -62,7 +62,7 @@ impl LaneHandle {
             orders.list.push(order);
             self.full.store(true, Ordering::Release);
         }
-        self.pool.ring();
+        self.pool.wake();
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl LaneHandle {
         let pool = handles.first().map(|handle| handle.pool.clone());
         drop(handles);
         if let Some(pool) = pool {
-            pool.ring();
+            pool.wake();
         }
     }
 }

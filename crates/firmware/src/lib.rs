@@ -7,6 +7,8 @@
 //! their own ([`Workers`]), and the retriever's answer goes back through the controller, which knows where
 //! the host wants it.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 mod executor;
 mod fsr;
 mod helper;
@@ -18,8 +20,8 @@ mod tags;
 mod worker;
 mod workers;
 
-pub use fsr::{Fsr, Place};
+pub use fsr::{Fsr, TaskPlace};
 pub use meters::{Held, SLICE_NS, Slices};
-pub use nearside_fsr::{Breakdown, Config, Part, Trace};
+pub use nearside_fsr::{Breakdown, Config, Trace, TracePart};
 pub use worker::FsrWorker;
 pub use workers::{WorkerHandle, Workers};

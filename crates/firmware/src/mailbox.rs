@@ -31,7 +31,7 @@ impl Mailbox {
         self.mail.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The receiver that is about to sleep sees either `full` or the ring.
+    /// The receiver that is about to sleep sees either `full` or the wake.
     fn arrived(&self) {
         self.full.store(true, Ordering::Release);
         self.wakeup.wake();

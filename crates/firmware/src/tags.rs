@@ -32,7 +32,7 @@ const MOST: usize = 16;
 /// always fit.
 const MOST_BYTES: usize = MOST * MAX_BUFFER;
 const MOST_BYTES_OF_ALL: usize = 16 * MOST_BYTES;
-/// What a `result` is told whose reply could not be kept: not for good.
+/// The answer to a `result` whose reply could not be kept: not for good.
 const GONE: Status = Status::NAMESPACE_NOT_READY;
 /// How long a task under a tag runs on while no `result` asks for it: longer than any waits, so that a host
 /// that comes again finds it.

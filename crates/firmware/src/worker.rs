@@ -2,14 +2,14 @@
 //! refuses what is not one) -> a task of the executor -> [`Retriever::run`] -> the reply's bytes -> the
 //! reactor, which copies them to the host.
 //!
-//! Every door leads to the same task. The bidirectional command and DAC'23's Get Features are one command
+//! Every command leads to the same task. The bidirectional command and DAC'23's Get Features are one command
 //! each; `execute` and `result` meet under their tag in either order; Set Features keeps its reply for Get
 //! Features to fetch.
 
 use std::sync::Arc;
 
 use nearside_clock::Nanos;
-use nearside_device::firmware::{Door, Job, Outcome, Progress, Turn, Worker};
+use nearside_device::firmware::{Job, NearDataCommand, Outcome, Progress, Turn, Worker};
 use nearside_device::{Host, Identity, Namespace};
 use nearside_fsr::{Retriever, WireSink};
 use nearside_near_data::wire::{REPLY_HEADER, decode_request};
@@ -260,32 +260,34 @@ impl<S: Store> Drop for FsrWorker<S> {
 
 impl<S: Store> Worker for FsrWorker<S> {
     fn start(&mut self, job: Job, now: Nanos) -> Result<(), Status> {
-        let Job { token, queue, door, request, room } = job;
+        let Job { token, queue, command, request, room } = job;
         let key = self.namespace.observer().next_key();
-        let outcome = match door {
-            Door::Command => {
+        let outcome = match command {
+            NearDataCommand::Bidirectional => {
                 let request = checked(&request, room)?;
                 self.run(key, request, room, For::Command(token));
                 return Ok(());
             }
-            Door::Feature { .. } if request.starts_with(b"NDRQ") => {
+            NearDataCommand::Feature { .. } if request.starts_with(b"NDRQ") => {
                 let request = checked(&request, room)?;
                 self.run(key, request, room, For::Command(token));
                 return Ok(());
             }
-            Door::Feature { tag, offset } => match self.tags(|tags| tags.kept(tag, offset, room)) {
-                Kept::Part(part, len) => done(Status::SUCCESS, len, part),
-                Kept::Running => done(Status::SUCCESS, 0, Vec::new()),
-                Kept::Unknown => return Err(Status::COMMAND_SEQUENCE_ERROR.dnr()),
-            },
-            Door::SetFeature { tag } => {
+            NearDataCommand::Feature { tag, offset } => {
+                match self.tags(|tags| tags.kept(tag, offset, room)) {
+                    Kept::Part(part, len) => done(Status::SUCCESS, len, part),
+                    Kept::Running => done(Status::SUCCESS, 0, Vec::new()),
+                    Kept::Unknown => return Err(Status::COMMAND_SEQUENCE_ERROR.dnr()),
+                }
+            }
+            NearDataCommand::SetFeature { tag } => {
                 let request = checked(&request, MAX_BUFFER)?;
                 let owner = self.owner(queue);
                 self.tags(|tags| tags.keep(tag, key, owner, now))?;
                 self.run(key, request, MAX_BUFFER, For::Feature);
                 done(Status::SUCCESS, 0, Vec::new())
             }
-            Door::Execute { tag } => {
+            NearDataCommand::Execute { tag } => {
                 let parsed = checked(&request, MAX_BUFFER);
                 let status = parsed.as_ref().err().copied().unwrap_or(Status::SUCCESS);
                 let owner = self.owner(queue);
@@ -293,7 +295,7 @@ impl<S: Store> Worker for FsrWorker<S> {
                 // A failed `execute` fails its `result` as well.
                 done(status, 0, Vec::new())
             }
-            Door::Result { tag, wait_ms } => {
+            NearDataCommand::Result { tag, wait_ms } => {
                 let until = now + u64::from(wait_ms.min(MAX_WAIT_MS)) * 1_000_000;
                 if room < REPLY_HEADER {
                     return Err(Status::INVALID_FIELD.dnr());
@@ -304,7 +306,7 @@ impl<S: Store> Worker for FsrWorker<S> {
                     None => return Ok(()),
                 }
             }
-            Door::Cancel { tag } => {
+            NearDataCommand::Cancel { tag } => {
                 let known = self.tags(|tags| tags.cancel(tag));
                 done(Status::SUCCESS, u32::from(known), Vec::new())
             }

@@ -51,7 +51,7 @@ impl WorkerPool {
         self.stop.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn ring(&self) {
+    pub(crate) fn wake(&self) {
         self.wakeup.wake();
     }
 
@@ -65,7 +65,7 @@ impl WorkerPool {
     }
 }
 
-/// The threads, as a firmware is told of them ([`crate::Fsr::on`]).
+/// The threads, as a firmware gets them ([`crate::Fsr::on`]).
 #[derive(Clone)]
 pub struct WorkerHandle(pub(crate) Arc<WorkerPool>);
 

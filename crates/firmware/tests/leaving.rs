@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use nearside_clock::{Clock, Nanos, SimClock};
 use nearside_device::Namespace;
-use nearside_device::firmware::{Door, Firmware, Job, Outcome, Seat, Turn, Worker};
+use nearside_device::firmware::{Firmware, Job, NearDataCommand, Outcome, Seat, Turn, Worker};
 use nearside_dma::{IoBuffer, Memory, Wakeup};
 use nearside_firmware::Fsr;
-use nearside_firmware::{Held, Place, Workers};
+use nearside_firmware::{Held, TaskPlace, Workers};
 use nearside_fsr::Config as FsrConfig;
 use nearside_near_data::wire::{decode_reply, encode_request};
 use nearside_near_data::{BlockRange, Credentials, Digest, MAX_BUFFER, Operation, Request, Target};
@@ -68,9 +68,9 @@ impl Bench {
     }
 
     /// By which worker and which queue.
-    fn start(&mut self, at: usize, queue: u16, token: u64, door: Door, request: Vec<u8>) {
+    fn start(&mut self, at: usize, queue: u16, token: u64, command: NearDataCommand, request: Vec<u8>) {
         let now = self.clock.now();
-        let job = Job { token: Token(token), queue, door, request, room: MAX_BUFFER };
+        let job = Job { token: Token(token), queue, command, request, room: MAX_BUFFER };
         self.workers[at].start(job, now).unwrap();
     }
 
@@ -144,18 +144,18 @@ fn a_write_that_was_left_ends_and_lets_go_of_its_blocks() {
 #[test]
 fn a_cancel_ends_a_result_at_another_reactor_whose_execute_never_came() {
     let mut bench = Bench::new(50_000, 2);
-    bench.start(1, 2, 7, Door::Result { tag: 5, wait_ms: WAIT }, vec![]);
+    bench.start(1, 2, 7, NearDataCommand::Result { tag: 5, wait_ms: WAIT }, vec![]);
     assert_eq!(bench.step(1), []);
     assert!(bench.workers[1].is_quiet());
-    bench.start(0, 1, 8, Door::Cancel { tag: 5 }, vec![]);
+    bench.start(0, 1, 8, NearDataCommand::Cancel { tag: 5 }, vec![]);
     assert_eq!(bench.step(0), [(8, Status::SUCCESS, 0)]);
     assert!(!bench.workers[1].is_quiet(), "it is woken");
     assert_eq!(bench.step(1), [(7, Status::ABORT_REQUESTED, 0)]);
     bench.nothing_left();
     // And one that comes late finds what it waits for, also from elsewhere, without looking for it in vain.
-    bench.start(1, 2, 9, Door::Result { tag: 5, wait_ms: WAIT }, vec![]);
+    bench.start(1, 2, 9, NearDataCommand::Result { tag: 5, wait_ms: WAIT }, vec![]);
     assert_eq!(bench.step(1), []);
-    bench.start(0, 1, 10, Door::Execute { tag: 5 }, request(4096));
+    bench.start(0, 1, 10, NearDataCommand::Execute { tag: 5 }, request(4096));
     assert!(!bench.workers[1].is_quiet(), "it is woken");
     assert_eq!(bench.step(0), [(10, Status::SUCCESS, 0)]);
     let (token, status, len) = bench.finish(1);
@@ -167,10 +167,10 @@ fn a_cancel_ends_a_result_at_another_reactor_whose_execute_never_came() {
 fn what_came_by_a_queue_ends_with_it_wherever_it_runs() {
     for gone in 0..4 {
         let mut bench = Bench::new(50_000, 2);
-        bench.start(0, 1, 1, Door::Execute { tag: 5 }, request(4 << 20));
+        bench.start(0, 1, 1, NearDataCommand::Execute { tag: 5 }, request(4 << 20));
         assert_eq!(bench.step(0), [(1, Status::SUCCESS, 0)]);
         let wait_ms = if gone == 3 { 0 } else { WAIT };
-        bench.start(1, 2, 2, Door::Result { tag: 5, wait_ms }, vec![]);
+        bench.start(1, 2, 2, NearDataCommand::Result { tag: 5, wait_ms }, vec![]);
         let said = bench.step(1);
         assert_eq!((said.len(), bench.tasks()), (usize::from(gone == 3), 1));
         match gone {
@@ -198,7 +198,7 @@ fn what_came_by_a_queue_ends_with_it_wherever_it_runs() {
                 assert_eq!(bench.step(1), []);
                 assert_eq!(bench.tasks(), 0);
                 // Whoever comes with the other half's queue is told at once.
-                bench.start(0, 1, 3, Door::Result { tag: 5, wait_ms: WAIT }, vec![]);
+                bench.start(0, 1, 3, NearDataCommand::Result { tag: 5, wait_ms: WAIT }, vec![]);
                 assert_eq!(bench.step(0), [(3, Status::ABORT_REQUESTED, 0)]);
             }
         }
@@ -210,9 +210,9 @@ fn what_came_by_a_queue_ends_with_it_wherever_it_runs() {
 #[test]
 fn an_aborted_result_takes_its_task_along_unless_another_waits() {
     let mut bench = Bench::new(50_000, 1);
-    bench.start(0, 1, 1, Door::Execute { tag: 5 }, request(4 << 20));
+    bench.start(0, 1, 1, NearDataCommand::Execute { tag: 5 }, request(4 << 20));
     for token in [2, 3] {
-        bench.start(0, 1, token, Door::Result { tag: 5, wait_ms: WAIT }, vec![]);
+        bench.start(0, 1, token, NearDataCommand::Result { tag: 5, wait_ms: WAIT }, vec![]);
     }
     assert_eq!(bench.step(0), [(1, Status::SUCCESS, 0)]);
     bench.workers[0].cancel(Token(2));
@@ -228,16 +228,16 @@ fn an_aborted_result_takes_its_task_along_unless_another_waits() {
 fn what_nobody_asks_for_any_more_ends() {
     // Each read takes a minute.
     let mut bench = Bench::new(60_000_000_000, 1);
-    bench.start(0, 1, 1, Door::Execute { tag: 5 }, request(4 << 20));
-    bench.start(0, 1, 2, Door::Result { tag: 5, wait_ms: 0 }, vec![]);
+    bench.start(0, 1, 1, NearDataCommand::Execute { tag: 5 }, request(4 << 20));
+    bench.start(0, 1, 2, NearDataCommand::Result { tag: 5, wait_ms: 0 }, vec![]);
     assert_eq!(bench.step(0).len(), 2);
     for token in 3..6 {
         bench.clock.advance(9_000_000_000);
-        bench.start(0, 1, token, Door::Result { tag: 5, wait_ms: 0 }, vec![]);
+        bench.start(0, 1, token, NearDataCommand::Result { tag: 5, wait_ms: 0 }, vec![]);
         assert_eq!(bench.step(0), [(token, Status::SUCCESS, 0)]);
         assert_eq!(bench.tasks(), 1);
     }
-    bench.start(0, 1, 9, Door::SetFeature { tag: 1 }, request(4096));
+    bench.start(0, 1, 9, NearDataCommand::SetFeature { tag: 1 }, request(4096));
     bench.step(0);
     bench.clock.advance(9_000_000_000);
     bench.step(0);
@@ -256,9 +256,9 @@ fn what_nobody_asks_for_any_more_ends() {
 #[test]
 fn a_feature_s_task_that_another_reactor_replaces_ends_and_its_reply_is_not_the_other_s() {
     let mut bench = Bench::new(50_000, 2);
-    bench.start(0, 0, 1, Door::SetFeature { tag: 3 }, request(4 << 20));
+    bench.start(0, 0, 1, NearDataCommand::SetFeature { tag: 3 }, request(4 << 20));
     bench.step(0);
-    bench.start(1, 0, 2, Door::SetFeature { tag: 3 }, request(8192));
+    bench.start(1, 0, 2, NearDataCommand::SetFeature { tag: 3 }, request(8192));
     bench.step(1);
     assert_eq!(bench.tasks(), 2);
     bench.step(0);
@@ -268,8 +268,8 @@ fn a_feature_s_task_that_another_reactor_replaces_ends_and_its_reply_is_not_the_
         bench.step(1);
     }
     let job = |token| {
-        let door = Door::Feature { tag: 3, offset: 0 };
-        Job { token: Token(token), queue: 0, door, request: vec![], room: MAX_BUFFER }
+        let command = NearDataCommand::Feature { tag: 3, offset: 0 };
+        Job { token: Token(token), queue: 0, command, request: vec![], room: MAX_BUFFER }
     };
     bench.workers[1].start(job(4), bench.clock.now()).unwrap();
     assert!(bench.step(1)[0].2 > 0);
@@ -409,7 +409,9 @@ fn reactors_on_one_thread_share_a_slice() {
             assert!(each.iter().max().unwrap() - each.iter().min().unwrap() <= 1, "{each:?}");
         }
     }
-    assert!(slices().iter().all(|(place, slices)| matches!(place, Place::Reactor(_)) && slices.count > 1));
+    assert!(
+        slices().iter().all(|(place, slices)| matches!(place, TaskPlace::Reactor(_)) && slices.count > 1)
+    );
 }
 
 /// On threads of their own: tasks end there with their answers, by cancelling, and when the threads go.
@@ -435,23 +437,24 @@ fn tasks_on_threads_of_their_own_answer_and_leave_nothing() {
         }
     };
     for at in 0..2 {
-        bench.start(at, 1, 1, Door::Command, request(1 << 20));
+        bench.start(at, 1, 1, NearDataCommand::Bidirectional, request(1 << 20));
         let (token, outcome) = await_outcome(&mut bench, at);
         assert_eq!((token, outcome.status), (1, Status::SUCCESS));
         assert_eq!(decode_reply(&outcome.reply).unwrap().failure, None);
     }
     // By the two halves, at two reactors.
-    bench.start(0, 1, 2, Door::Execute { tag: 1 }, request(1 << 20));
-    bench.start(1, 1, 3, Door::Result { tag: 1, wait_ms: WAIT }, vec![]);
+    bench.start(0, 1, 2, NearDataCommand::Execute { tag: 1 }, request(1 << 20));
+    bench.start(1, 1, 3, NearDataCommand::Result { tag: 1, wait_ms: WAIT }, vec![]);
     assert_eq!(await_outcome(&mut bench, 0).1.status, Status::SUCCESS);
     assert!(!await_outcome(&mut bench, 1).1.reply.is_empty());
-    let places: Vec<Place> = bench.namespace.observer().slices().iter().map(|(place, _)| *place).collect();
-    assert_eq!(places, [Place::Thread(0), Place::Thread(1)]);
+    let places: Vec<TaskPlace> =
+        bench.namespace.observer().slices().iter().map(|(place, _)| *place).collect();
+    assert_eq!(places, [TaskPlace::Thread(0), TaskPlace::Thread(1)]);
     // Abandoned: by an abort, and with its reactor.
-    bench.start(0, 1, 4, Door::Command, request(4 << 20));
+    bench.start(0, 1, 4, NearDataCommand::Bidirectional, request(4 << 20));
     bench.workers[0].cancel(Token(4));
     assert_eq!(await_outcome(&mut bench, 0).1.status, Status::ABORT_REQUESTED);
-    bench.start(1, 1, 5, Door::Command, request(4 << 20));
+    bench.start(1, 1, 5, NearDataCommand::Bidirectional, request(4 << 20));
     bench.workers.truncate(1);
     let settled = |bench: &Bench| {
         while bench.namespace.observer().held() != Held::default()
@@ -472,10 +475,10 @@ fn threads_that_go_first_answer_what_they_had() {
     let firmware = Fsr::new(Arc::new(clock), FsrConfig::default()).on(Some(threads.handle()));
     // Each read takes an hour.
     let mut bench = Bench::of(firmware, SimClock::new(), 3_600_000_000_000, 1);
-    bench.start(0, 1, 6, Door::Command, request(4 << 20));
+    bench.start(0, 1, 6, NearDataCommand::Bidirectional, request(4 << 20));
     drop(threads);
     assert_eq!(bench.step(0), [(6, Status::ABORT_REQUESTED, 0)]);
-    bench.start(0, 1, 7, Door::Command, request(4096));
+    bench.start(0, 1, 7, NearDataCommand::Bidirectional, request(4096));
     assert_eq!(bench.step(0), [(7, Status::ABORT_REQUESTED, 0)]);
     bench.workers.clear();
     assert_eq!(bench.namespace.poll_orphans(Nanos(u64::MAX)), None);

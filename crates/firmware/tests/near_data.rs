@@ -1,4 +1,4 @@
-//! Near-data commands through the firmware's worker: every door, slow and fast stores, cancelling, and the
+//! Near-data commands through the firmware's worker: every command, slow and fast stores, cancelling, and the
 //! monitor.
 
 use std::fs;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use nearside_clock::{Clock, Nanos, SimClock};
 use nearside_conformance::{needs, volume};
 use nearside_device::Namespace;
-use nearside_device::firmware::{Door, Firmware, Job, Outcome, Seat, Turn, Worker};
+use nearside_device::firmware::{Firmware, Job, NearDataCommand, Outcome, Seat, Turn, Worker};
 use nearside_dma::{IoBuffer, Memory, Wakeup};
 use nearside_firmware::Fsr;
 use nearside_fsr::Config;
@@ -46,7 +46,7 @@ fn of_host<S: Store>(
     <Fsr as Firmware<S>>::worker(namespace, &seat).unwrap()
 }
 
-struct Drive<S: Store> {
+struct WorkerDrive<S: Store> {
     namespace: Arc<Namespace<S, Fsr>>,
     worker: <Fsr as Firmware<S>>::Worker,
     clock: SimClock,
@@ -54,24 +54,24 @@ struct Drive<S: Store> {
     next: u64,
 }
 
-impl<S: Store> Drive<S> {
-    fn new(store: S) -> Drive<S> {
-        Drive::with(store, Config::default())
+impl<S: Store> WorkerDrive<S> {
+    fn new(store: S) -> WorkerDrive<S> {
+        WorkerDrive::with(store, Config::default())
     }
 
-    fn with(store: S, config: Config) -> Drive<S> {
+    fn with(store: S, config: Config) -> WorkerDrive<S> {
         let clock = SimClock::new();
         let firmware = Fsr::new(Arc::new(clock.clone()), config);
         let namespace = Arc::new(Namespace::new(store, firmware, 512, [1; 16], false).unwrap());
         let memory = Arc::new(Memory::new());
         let worker = another(&namespace, &memory);
-        Drive { namespace, worker, clock, memory, next: 0 }
+        WorkerDrive { namespace, worker, clock, memory, next: 0 }
     }
 
-    fn start(&mut self, door: Door, request: Vec<u8>, room: usize) -> Result<Token, Status> {
+    fn start(&mut self, command: NearDataCommand, request: Vec<u8>, room: usize) -> Result<Token, Status> {
         let token = Token(self.next);
         self.next += 1;
-        self.worker.start(Job { token, queue: 1, door, request, room }, self.clock.now()).map(|()| token)
+        self.worker.start(Job { token, queue: 1, command, request, room }, self.clock.now()).map(|()| token)
     }
 
     /// Steps until that command is answered; time goes on to what the worker waits for.
@@ -95,7 +95,7 @@ impl<S: Store> Drive<S> {
     }
 
     fn ask(&mut self, request: &Request) -> Reply<'static> {
-        let token = self.start(Door::Command, encode_request(request), MAX_BUFFER).unwrap();
+        let token = self.start(NearDataCommand::Bidirectional, encode_request(request), MAX_BUFFER).unwrap();
         let outcome = self.finish(token);
         assert_eq!(outcome.status, Status::SUCCESS);
         assert_eq!(outcome.result as usize, outcome.reply.len());
@@ -148,7 +148,7 @@ fn fill(dir: &Path) {
 #[test]
 fn a_search_by_every_door_gives_the_same_bytes() {
     let Some(image) = image("a_search_by_every_door_gives_the_same_bytes", fill) else { return };
-    let mut drive = Drive::new(Dram::from_file(image.path(), 512).unwrap());
+    let mut drive = WorkerDrive::new(Dram::from_file(image.path(), 512).unwrap());
     let asked = request(tree("/a"), grep("two"));
     let bytes = encode_request(&asked);
     let reply = drive.ask(&asked);
@@ -165,24 +165,24 @@ fn a_search_by_every_door_gives_the_same_bytes() {
     // DAC'23's: the buffer of a Get Features, longer than the request.
     let mut buffer = bytes.clone();
     buffer.resize(4096, 0);
-    let token = drive.start(Door::Feature { tag: 0, offset: 0 }, buffer, 4096).unwrap();
+    let token = drive.start(NearDataCommand::Feature { tag: 0, offset: 0 }, buffer, 4096).unwrap();
     same(drive.finish(token));
     // Execute first, and result first.
-    let token = drive.start(Door::Execute { tag: 7 }, bytes.clone(), 0).unwrap();
+    let token = drive.start(NearDataCommand::Execute { tag: 7 }, bytes.clone(), 0).unwrap();
     assert_eq!(drive.finish(token).status, Status::SUCCESS);
-    let token = drive.start(Door::Result { tag: 7, wait_ms: 100 }, vec![], 4096).unwrap();
+    let token = drive.start(NearDataCommand::Result { tag: 7, wait_ms: 100 }, vec![], 4096).unwrap();
     same(drive.finish(token));
-    let result = drive.start(Door::Result { tag: 8, wait_ms: 100 }, vec![], 4096).unwrap();
-    let execute = drive.start(Door::Execute { tag: 8 }, bytes.clone(), 0).unwrap();
+    let result = drive.start(NearDataCommand::Result { tag: 8, wait_ms: 100 }, vec![], 4096).unwrap();
+    let execute = drive.start(NearDataCommand::Execute { tag: 8 }, bytes.clone(), 0).unwrap();
     assert_eq!(drive.finish(execute).status, Status::SUCCESS);
     same(drive.finish(result));
     // Set Features, then Get Features in pieces.
-    let token = drive.start(Door::SetFeature { tag: 3 }, bytes, 0).unwrap();
+    let token = drive.start(NearDataCommand::SetFeature { tag: 3 }, bytes, 0).unwrap();
     assert_eq!(drive.finish(token).status, Status::SUCCESS);
     let mut whole = Vec::new();
     loop {
-        let door = Door::Feature { tag: 3, offset: whole.len() as u32 };
-        let token = drive.start(door, vec![0; 100], 100).unwrap();
+        let command = NearDataCommand::Feature { tag: 3, offset: whole.len() as u32 };
+        let token = drive.start(command, vec![0; 100], 100).unwrap();
         let outcome = drive.finish(token);
         whole.extend(&outcome.reply);
         if outcome.result > 0 && whole.len() == outcome.result as usize {
@@ -194,26 +194,26 @@ fn a_search_by_every_door_gives_the_same_bytes() {
 
 #[test]
 fn what_is_not_a_request_is_refused_by_its_status() {
-    let mut drive = Drive::new(Dram::new(1 << 20, 512).unwrap());
+    let mut drive = WorkerDrive::new(Dram::new(1 << 20, 512).unwrap());
     let invalid = Err(Status::INVALID_FIELD.dnr());
-    assert_eq!(drive.start(Door::Command, vec![0; 64], 4096), invalid);
+    assert_eq!(drive.start(NearDataCommand::Bidirectional, vec![0; 64], 4096), invalid);
     let asked = encode_request(&request(tree("/"), grep("x")));
-    assert_eq!(drive.start(Door::Command, asked.clone(), 95), invalid);
-    assert_eq!(drive.start(Door::Command, asked[..80].to_vec(), 4096), invalid);
+    assert_eq!(drive.start(NearDataCommand::Bidirectional, asked.clone(), 95), invalid);
+    assert_eq!(drive.start(NearDataCommand::Bidirectional, asked[..80].to_vec(), 4096), invalid);
     // The shortest buffer holds an answer, if only that it is too short.
-    let token = drive.start(Door::Command, asked.clone(), 96).unwrap();
+    let token = drive.start(NearDataCommand::Bidirectional, asked.clone(), 96).unwrap();
     assert!(decode_reply(&drive.finish(token).reply).is_ok());
     // A namespace without a file system is an answer, not a fault.
     let reply = drive.ask(&request(tree("/"), grep("x")));
     assert!(matches!(reply.failure, Some(Failure::NoVolume(_))));
     // A result that nobody executes ends when its time is over.
-    let token = drive.start(Door::Result { tag: 1, wait_ms: 50 }, vec![], 4096).unwrap();
+    let token = drive.start(NearDataCommand::Result { tag: 1, wait_ms: 50 }, vec![], 4096).unwrap();
     assert_eq!(drive.finish(token).status, Status::COMMAND_SEQUENCE_ERROR);
     assert_eq!(drive.clock.now(), Nanos(50_000_000));
     // An execute that is no request fails, and so does its result.
-    let token = drive.start(Door::Execute { tag: 2 }, vec![1, 2, 3], 0).unwrap();
+    let token = drive.start(NearDataCommand::Execute { tag: 2 }, vec![1, 2, 3], 0).unwrap();
     assert_eq!(drive.finish(token).status, Status::INVALID_FIELD.dnr());
-    let token = drive.start(Door::Result { tag: 2, wait_ms: 50 }, vec![], 4096).unwrap();
+    let token = drive.start(NearDataCommand::Result { tag: 2, wait_ms: 50 }, vec![], 4096).unwrap();
     assert_eq!(drive.finish(token).status, Status::INVALID_FIELD.dnr());
 }
 
@@ -230,7 +230,7 @@ fn unordered_reading_uses_all_units_and_ordered_reading_does_not() {
     let took = |units, config, operation: &Operation| {
         let delay = Delay { units, stripe: 128 << 10, ..Delay::fixed(1_000_000) };
         let store = Modelled::new(Dram::from_file(image.path(), 512).unwrap(), delay.medium());
-        let mut drive = Drive::with(store, config);
+        let mut drive = WorkerDrive::with(store, config);
         let asked = request(Target::Path(b"/big".to_vec()), operation.clone());
         drive.ask(&asked);
         let before = drive.clock.now();
@@ -265,17 +265,17 @@ fn unordered_reading_uses_all_units_and_ordered_reading_does_not() {
 fn a_cancelled_command_is_answered_and_leaves_nothing() {
     let Some(image) = image("a_cancelled_command_is_answered_and_leaves_nothing", fill) else { return };
     let store = Dram::from_file(image.path(), 512).unwrap();
-    let mut drive = Drive::new(Modelled::new(store, Delay::fixed(50_000).medium()));
+    let mut drive = WorkerDrive::new(Modelled::new(store, Delay::fixed(50_000).medium()));
     let bytes = encode_request(&request(tree("/"), grep("line")));
-    let token = drive.start(Door::Command, bytes.clone(), MAX_BUFFER).unwrap();
+    let token = drive.start(NearDataCommand::Bidirectional, bytes.clone(), MAX_BUFFER).unwrap();
     let now = drive.clock.now();
     drive.worker.step(now, &mut Turn::new(), &mut |_, _| panic!("too early"));
     drive.worker.cancel(token);
     assert_eq!(drive.finish(token).status, Status::ABORT_REQUESTED);
-    let token = drive.start(Door::Execute { tag: 5 }, bytes, 0).unwrap();
+    let token = drive.start(NearDataCommand::Execute { tag: 5 }, bytes, 0).unwrap();
     drive.finish(token);
-    let result = drive.start(Door::Result { tag: 5, wait_ms: 1000 }, vec![], MAX_BUFFER).unwrap();
-    let cancel = drive.start(Door::Cancel { tag: 5 }, vec![], 0).unwrap();
+    let result = drive.start(NearDataCommand::Result { tag: 5, wait_ms: 1000 }, vec![], MAX_BUFFER).unwrap();
+    let cancel = drive.start(NearDataCommand::Cancel { tag: 5 }, vec![], 0).unwrap();
     let mut outcomes = Vec::new();
     let now = drive.clock.now();
     drive.worker.step(now, &mut Turn::new(), &mut |t, o| outcomes.push((t, o.status)));
@@ -290,15 +290,21 @@ fn a_cancelled_command_is_answered_and_leaves_nothing() {
 fn a_cancel_by_another_reactor_ends_what_runs() {
     let Some(image) = image("a_cancel_by_another_reactor_ends_what_runs", fill) else { return };
     let store = Dram::from_file(image.path(), 512).unwrap();
-    let mut drive = Drive::new(Modelled::new(store, Delay::fixed(50_000).medium()));
+    let mut drive = WorkerDrive::new(Modelled::new(store, Delay::fixed(50_000).medium()));
     let mut other = another(&drive.namespace, &drive.memory);
     let bytes = encode_request(&request(tree("/"), grep("line")));
-    let token = drive.start(Door::Execute { tag: 5 }, bytes.clone(), 0).unwrap();
+    let token = drive.start(NearDataCommand::Execute { tag: 5 }, bytes.clone(), 0).unwrap();
     drive.finish(token);
-    let result = drive.start(Door::Result { tag: 5, wait_ms: 1000 }, vec![], MAX_BUFFER).unwrap();
+    let result = drive.start(NearDataCommand::Result { tag: 5, wait_ms: 1000 }, vec![], MAX_BUFFER).unwrap();
     let now = drive.clock.now();
     drive.worker.step(now, &mut Turn::new(), &mut |_, _| panic!("too early"));
-    let cancel = Job { token: Token(99), queue: 1, door: Door::Cancel { tag: 5 }, request: vec![], room: 0 };
+    let cancel = Job {
+        token: Token(99),
+        queue: 1,
+        command: NearDataCommand::Cancel { tag: 5 },
+        request: vec![],
+        room: 0,
+    };
     other.start(cancel, now).unwrap();
     let mut said = None;
     other.step(now, &mut Turn::new(), &mut |token, outcome| {
@@ -307,9 +313,9 @@ fn a_cancel_by_another_reactor_ends_what_runs() {
     assert_eq!(said, Some((Token(99), Status::SUCCESS, 1)));
     assert_eq!(drive.finish(result).status, Status::ABORT_REQUESTED);
     // The tag is free again, and what runs under it is not taken for what was cancelled.
-    let token = drive.start(Door::Execute { tag: 5 }, bytes, 0).unwrap();
+    let token = drive.start(NearDataCommand::Execute { tag: 5 }, bytes, 0).unwrap();
     drive.finish(token);
-    let result = drive.start(Door::Result { tag: 5, wait_ms: 1000 }, vec![], MAX_BUFFER).unwrap();
+    let result = drive.start(NearDataCommand::Result { tag: 5, wait_ms: 1000 }, vec![], MAX_BUFFER).unwrap();
     assert_eq!(drive.finish(result).status, Status::SUCCESS);
 }
 
@@ -318,8 +324,8 @@ fn a_cancel_by_another_reactor_ends_what_runs() {
 #[test]
 fn a_tag_is_of_its_host_s_name_and_identifier() {
     let Some(image) = image("a_tag_is_of_its_host_s_name_and_identifier", fill) else { return };
-    let mut drive = Drive::new(Dram::from_file(image.path(), 512).unwrap());
-    let worker = |name: &str, drive: &Drive<Dram>| {
+    let mut drive = WorkerDrive::new(Dram::from_file(image.path(), 512).unwrap());
+    let worker = |name: &str, drive: &WorkerDrive<Dram>| {
         let host = nearside_device::Host { nqn: name.to_owned(), identifier: [7; 16], ..Default::default() };
         of_host(&drive.namespace, &drive.memory, &host)
     };
@@ -328,18 +334,18 @@ fn a_tag_is_of_its_host_s_name_and_identifier() {
     let mut other = worker("nqn.2026-11.dev.nearside:other", &drive);
     let bytes = encode_request(&request(tree("/"), grep("line")));
     // By `execute` and `result`, and by Set and Get Features.
-    let token = drive.start(Door::Execute { tag: 5 }, bytes.clone(), 0).unwrap();
+    let token = drive.start(NearDataCommand::Execute { tag: 5 }, bytes.clone(), 0).unwrap();
     assert_eq!(drive.finish(token).status, Status::SUCCESS);
-    let token = drive.start(Door::Result { tag: 5, wait_ms: 0 }, vec![], MAX_BUFFER).unwrap();
+    let token = drive.start(NearDataCommand::Result { tag: 5, wait_ms: 0 }, vec![], MAX_BUFFER).unwrap();
     assert_eq!(drive.finish(token).reply.len(), 0, "it runs, and its reply stays");
-    let token = drive.start(Door::SetFeature { tag: 5 }, bytes, 0).unwrap();
+    let token = drive.start(NearDataCommand::SetFeature { tag: 5 }, bytes, 0).unwrap();
     drive.finish(token);
     for _ in 0..10_000 {
         drive.worker.step(drive.clock.now(), &mut Turn::new(), &mut |_, _| {});
     }
     let now = drive.clock.now();
-    let ask = |worker: &mut <Fsr as Firmware<Dram>>::Worker, door| {
-        let job = Job { token: Token(99), queue: 1, door, request: vec![], room: MAX_BUFFER };
+    let ask = |worker: &mut <Fsr as Firmware<Dram>>::Worker, command| {
+        let job = Job { token: Token(99), queue: 1, command, request: vec![], room: MAX_BUFFER };
         worker.start(job, now).map(|()| {
             let mut said = None;
             let mut done = |_, outcome: Outcome| said = Some((outcome.status, outcome.reply.len()));
@@ -347,13 +353,13 @@ fn a_tag_is_of_its_host_s_name_and_identifier() {
             said.unwrap()
         })
     };
-    let feature = Door::Feature { tag: 5, offset: 0 };
+    let feature = NearDataCommand::Feature { tag: 5, offset: 0 };
     assert_eq!(ask(&mut other, feature), Err(Status::COMMAND_SEQUENCE_ERROR.dnr()));
-    let result = Door::Result { tag: 5, wait_ms: 0 };
+    let result = NearDataCommand::Result { tag: 5, wait_ms: 0 };
     assert_eq!(ask(&mut other, result), Ok((Status::COMMAND_SEQUENCE_ERROR, 0)));
-    assert_eq!(ask(&mut other, Door::Cancel { tag: 5 }), Ok((Status::SUCCESS, 0)));
-    for door in [feature, result] {
-        let (status, len) = ask(&mut same, door).unwrap();
+    assert_eq!(ask(&mut other, NearDataCommand::Cancel { tag: 5 }), Ok((Status::SUCCESS, 0)));
+    for command in [feature, result] {
+        let (status, len) = ask(&mut same, command).unwrap();
         assert!(status.is_success() && len > 0);
     }
 }
@@ -368,12 +374,13 @@ fn the_monitor_sees_writes_and_an_unrelated_one_invalidates_nothing() {
     }) else {
         return;
     };
-    let mut drive = Drive::new(Dram::from_file(image.path(), 512).unwrap());
+    let mut drive = WorkerDrive::new(Dram::from_file(image.path(), 512).unwrap());
     let asked = request(tree("/a"), grep("two"));
     assert_eq!(drive.ask(&asked).records.len(), 3);
     let map = drive.ask(&request(Target::Path(b"/big".to_vec()), Operation::Map));
     let Some(Record::Extent { offset, .. }) = map.records.get(1) else { panic!("{map:?}") };
-    let invalidated = |d: &Drive<Dram>| d.namespace.observer().retriever().monitor().counters().invalidated;
+    let invalidated =
+        |d: &WorkerDrive<Dram>| d.namespace.observer().retriever().monitor().counters().invalidated;
     let before = invalidated(&drive);
     drive.write(*offset, &[b'x'; 65536]);
     assert_eq!(invalidated(&drive), before);
@@ -402,12 +409,12 @@ fn long_lines_come_in_parts_and_nothing_is_lost() {
     else {
         return;
     };
-    let mut drive = Drive::new(Dram::from_file(image.path(), 512).unwrap());
+    let mut drive = WorkerDrive::new(Dram::from_file(image.path(), 512).unwrap());
     for room in [512, 4096, 65536] {
         let mut asked = request(Target::Path(b"/f".to_vec()), grep("needle"));
         let mut got: Vec<(u64, Vec<u8>, bool)> = Vec::new();
         loop {
-            let token = drive.start(Door::Command, encode_request(&asked), room).unwrap();
+            let token = drive.start(NearDataCommand::Bidirectional, encode_request(&asked), room).unwrap();
             let outcome = drive.finish(token);
             assert!(outcome.reply.len() <= room);
             let reply = decode_reply(&outcome.reply).unwrap().into_owned();
@@ -454,7 +461,7 @@ fn a_cursor_fits_after_any_name_and_small_buffers_say_so() {
         }
     });
     let Some(store) = store else { return };
-    let mut drive = Drive::new(Dram::from_file(store.path(), 512).unwrap());
+    let mut drive = WorkerDrive::new(Dram::from_file(store.path(), 512).unwrap());
     let list = |target: Target| request(target, Operation::List);
     let asks = [
         (list(Target::Path(format!("/{deep}").into_bytes())), 400),
@@ -467,7 +474,7 @@ fn a_cursor_fits_after_any_name_and_small_buffers_say_so() {
             let mut ask = ask.clone();
             let mut seen = 0;
             loop {
-                let token = drive.start(Door::Command, encode_request(&ask), room).unwrap();
+                let token = drive.start(NearDataCommand::Bidirectional, encode_request(&ask), room).unwrap();
                 let reply = decode_reply(&drive.finish(token).reply).unwrap().into_owned();
                 assert_eq!(reply.failure, None, "{room} bytes");
                 let counts = |r: &&Record| matches!(r, Record::Entry(_) | Record::Digest { .. });
@@ -482,7 +489,9 @@ fn a_cursor_fits_after_any_name_and_small_buffers_say_so() {
     }
     // Where not even the cursor fits, the answer is a refusal, never nothing.
     for room in (104..900).step_by(8) {
-        let Ok(token) = drive.start(Door::Command, encode_request(&asks[0].0), room) else { continue };
+        let Ok(token) = drive.start(NearDataCommand::Bidirectional, encode_request(&asks[0].0), room) else {
+            continue;
+        };
         let reply = decode_reply(&drive.finish(token).reply).unwrap().into_owned();
         let refused = matches!(reply.failure, Some(Failure::InvalidRequest(_)));
         assert!(refused || reply.more.is_some(), "{room} bytes: {reply:?}");

@@ -8,6 +8,8 @@
 //!
 //! This crate is a host of the drive it is given, running on threads of its own; it makes none.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 mod host;
 mod line;
 mod mount;

@@ -74,7 +74,7 @@ impl Namespace {
     }
 }
 
-/// What a failure means: what the caller is told, and how loud the operator is.
+/// What a failure means: the caller's errno, and the level of the operator's log.
 fn told(error: &HostError) -> (Errno, Level) {
     let status = match error {
         HostError::OutOfRange { .. } => return (Errno::ENOSPC, Level::WARN),
@@ -257,5 +257,43 @@ impl Filesystem for Namespace {
             }
         }
         reply.ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nearside_conformance::events::{logged, one};
+    use nearside_device::Config;
+    use nearside_device::runner::Rest;
+    use nearside_driver::{DriverConfig, Policy};
+    use nearside_embedded::Loopback;
+    use nearside_store::{Dram, Fault, Faulty, Kinds, Rule};
+
+    /// The first of each level; what comes soon after is the rate limit's.
+    #[test]
+    fn a_failure_has_its_errno_and_its_level() {
+        logged(|log| {
+            let store = Dram::new(1 << 20, 512).unwrap();
+            let faulty = Faulty::new(store, 1, [Rule::new(Kinds::Reads, Fault::Error)]);
+            let mut drive = Loopback::threaded(faulty, (), Config::default(), Rest::default()).unwrap();
+            let driver = drive.driver(DriverConfig::default(), &TscClock::new()).unwrap();
+            let host = Arc::new(Host::new(driver, Policy::Hybrid, 2).unwrap());
+            let mount = Namespace {
+                host: host.clone(),
+                owner: (0, 0),
+                since: SystemTime::UNIX_EPOCH,
+                clock: TscClock::new(),
+                reports: Mutex::new(RateLimits::new(crate::REPORT_EVERY_NS)),
+            };
+            let lost = host.read(0, &mut [0; 4096]).unwrap_err();
+            assert_eq!(mount.errno(&lost).code(), libc::EIO);
+            one(&log.lines(), &["ERROR", "a request of the kernel's failed", "nrecovered Read Error"]);
+            let outside = host.write(1 << 20, &[0; 512], false).unwrap_err();
+            assert_eq!(mount.errno(&outside).code(), libc::ENOSPC);
+            one(&log.lines(), &[" WARN", "a request of the kernel's failed"]);
+            assert_eq!(mount.errno(&HostError::Gone).code(), libc::EIO);
+            one(&log.lines(), &["DEBUG", "a request of the kernel's failed"]);
+        });
     }
 }

@@ -113,7 +113,7 @@ mod tests {
 
     /// Connections whose streams are their numbers, and which were closed.
     #[derive(Default)]
-    struct Door {
+    struct Acceptor {
         peers: Peers<usize>,
         closed: Mutex<Vec<usize>>,
         next: usize,
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    impl Door {
+    impl Acceptor {
         fn come(&mut self, user: User, times: usize) -> Vec<Option<Arc<AtomicBool>>> {
             (0..times)
                 .map(|_| {
@@ -138,32 +138,32 @@ mod tests {
 
     #[test]
     fn four_users_with_all_their_connections_lock_nobody_out() {
-        let mut door = Door::default();
+        let mut acceptor = Acceptor::default();
         for uid in 1..=4 {
-            let entered = door.come(user(uid), 40);
+            let entered = acceptor.come(user(uid), 40);
             assert_eq!(entered.iter().flatten().count(), MAX_OF_ONE_USER, "user {uid}");
             // All work but one.
             entered.iter().flatten().skip(1).for_each(|busy| busy.store(true, Ordering::Relaxed));
         }
         // Root, and the drive's own user.
-        assert!(door.come(ROOT, 10).iter().all(Option::is_some));
-        assert!(door.come(User { uid: 77, trusted: true }, 10).iter().all(Option::is_some));
-        assert!(door.closed.lock().unwrap().is_empty());
+        assert!(acceptor.come(ROOT, 10).iter().all(Option::is_some));
+        assert!(acceptor.come(User { uid: 77, trusted: true }, 10).iter().all(Option::is_some));
+        assert!(acceptor.closed.lock().unwrap().is_empty());
         // A fifth user: those that rest make room first, one user after another; then those that came last.
-        assert!(door.come(user(5), 6).iter().all(Option::is_some));
-        assert_eq!(*door.closed.lock().unwrap(), [1, 41, 81, 121, 136, 96]);
+        assert!(acceptor.come(user(5), 6).iter().all(Option::is_some));
+        assert_eq!(*acceptor.closed.lock().unwrap(), [1, 41, 81, 121, 136, 96]);
         // Nobody gains by it in the end.
-        let entered = door.come(user(5), 20);
+        let entered = acceptor.come(user(5), 20);
         assert!(entered.iter().flatten().count() < 10, "{}", entered.iter().flatten().count());
         for uid in 1..=4 {
-            let left = door.peers.open().iter().filter(|peer| peer.user.uid == uid).count();
+            let left = acceptor.peers.open().iter().filter(|peer| peer.user.uid == uid).count();
             assert!((12..=13).contains(&left), "user {uid}: {left}");
         }
         // And trusted ones have a bound as well.
-        assert_eq!(door.come(ROOT, 100).iter().flatten().count(), MAX_CONNECTIONS - 20);
-        assert_eq!(door.peers.open().len(), 2 * MAX_CONNECTIONS);
-        door.peers.leave(1);
-        door.peers.end(|_| ());
-        assert!(door.peers.open().is_empty());
+        assert_eq!(acceptor.come(ROOT, 100).iter().flatten().count(), MAX_CONNECTIONS - 20);
+        assert_eq!(acceptor.peers.open().len(), 2 * MAX_CONNECTIONS);
+        acceptor.peers.leave(1);
+        acceptor.peers.end(|_| ());
+        assert!(acceptor.peers.open().is_empty());
     }
 }

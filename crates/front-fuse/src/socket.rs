@@ -22,7 +22,7 @@ use nearside_dma::system::{self, Peer};
 use nearside_near_data::wire::decode_request;
 use nearside_near_data::{MAX_BUFFER, MAX_REQUEST, Target};
 use nearside_spec::Status;
-use nearside_spec::socket::{Hello, Kind, REQUEST_FRAME, ReplyFrame, RequestFrame};
+use nearside_spec::socket::{Hello, REQUEST_FRAME, ReplyFrame, RequestFrame, RequestKind};
 
 use crate::REPORT_EVERY_NS;
 use crate::host::{Host, HostError};
@@ -47,13 +47,13 @@ impl Caller {
 
 /// A socket that is being served. Dropping it closes it and removes its file.
 pub struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
     listener: Arc<UnixListener>,
     accepting: Option<std::thread::JoinHandle<()>>,
     name: local::Name,
 }
 
-struct Shared {
+struct ServerShared {
     host: Arc<Host>,
     owner: u32,
     limits: Limits,
@@ -72,7 +72,7 @@ enum Trouble {
     Broke,
 }
 
-impl Shared {
+impl ServerShared {
     /// Tells the log by `say`, with how many like it were not told since the last; not if that was just
     /// before.
     fn report(&self, trouble: Trouble, say: impl FnOnce(Suppressed)) {
@@ -96,7 +96,7 @@ impl Server {
         let owner = system::effective_ids().0;
         let (clock, ends, peers) = (TscClock::new(), AtomicBool::new(false), Peers::new());
         let reports = Mutex::new(RateLimits::new(REPORT_EVERY_NS));
-        let shared = Arc::new(Shared { host, owner, limits, clock, ends, peers, reports });
+        let shared = Arc::new(ServerShared { host, owner, limits, clock, ends, peers, reports });
         let accepting = std::thread::Builder::new().name("socket".into()).spawn({
             let (shared, listener) = (shared.clone(), listener.clone());
             move || accept(&listener, &shared)
@@ -126,7 +126,7 @@ impl Drop for Server {
     }
 }
 
-fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
+fn accept(listener: &UnixListener, shared: &Arc<ServerShared>) {
     let mut id = 0;
     accept::accept_each(
         listener,
@@ -146,7 +146,7 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
 }
 
 /// Someone has connected.
-fn begin(id: usize, stream: UnixStream, shared: &Arc<Shared>) -> io::Result<()> {
+fn begin(id: usize, stream: UnixStream, shared: &Arc<ServerShared>) -> io::Result<()> {
     let peer = system::peer(&stream)?;
     let trusted = peer.uid == 0 || peer.uid == shared.owner;
     let caller = Caller { peer, trusted };
@@ -230,15 +230,15 @@ fn execute(
     let refused = Status::INVALID_FIELD.dnr();
     let trusted = caller.trusted;
     let room = frame.room as usize;
-    if room > MAX_BUFFER || (frame.kind != Kind::NearData && !request.is_empty()) {
+    if room > MAX_BUFFER || (frame.kind != RequestKind::NearData && !request.is_empty()) {
         return Err(refused);
     }
     match frame.kind {
-        Kind::Hello => {
+        RequestKind::Hello => {
             let hello = Hello { capacity: host.capacity(), block_size: host.info().block_size };
             Ok(hello.encode().to_vec())
         }
-        Kind::Read => {
+        RequestKind::Read => {
             let aligned =
                 (frame.offset | u64::from(frame.room)).is_multiple_of(u64::from(host.info().block_size));
             if !trusted || !aligned {
@@ -248,7 +248,7 @@ fn execute(
             host.read_for_another(frame.offset, &mut bytes).map_err(|e| status(&e))?;
             Ok(bytes)
         }
-        Kind::NearData => {
+        RequestKind::NearData => {
             if !trusted && !may_ask(&caller.peer, request) {
                 return Err(refused);
             }

@@ -17,20 +17,20 @@ use nearside_embedded::{AnyStore, Loopback};
 use nearside_front_fuse::{AttachError, AttachOptions, Attached, attach};
 use nearside_store::FileOptions;
 
-struct Place {
+struct TestFolder {
     dir: tempfile::TempDir,
     image: PathBuf,
 }
 
-impl Place {
+impl TestFolder {
     /// A folder with an image of so many bytes, a mount point for the drive and one for the volume.
-    fn new(bytes: u64) -> Place {
+    fn new(bytes: u64) -> TestFolder {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let image = dir.path().join("disk.img");
         fs::File::create(&image).unwrap().set_len(bytes).unwrap();
         fs::create_dir(dir.path().join("drive")).unwrap();
         fs::create_dir(dir.path().join("volume")).unwrap();
-        Place { dir, image }
+        TestFolder { dir, image }
     }
 
     fn drive(&self) -> PathBuf {
@@ -49,7 +49,7 @@ struct Serving {
 }
 
 impl Serving {
-    fn start(place: &Place) -> Serving {
+    fn start(place: &TestFolder) -> Serving {
         let store = AnyStore::open(place.image.to_str().unwrap(), FileOptions::serve()).unwrap();
         let drive = Loopback::threaded(store, (), Config::default(), Rest::default()).unwrap();
         let attached = attach(drive.function.clone(), &AttachOptions::new(place.drive())).unwrap();
@@ -115,7 +115,7 @@ fn a_live_host_keeps_a_volume_on_it() {
     ) {
         return;
     }
-    let place = Place::new(128 << 20);
+    let place = TestFolder::new(128 << 20);
     let serving = Serving::start(&place);
     let file = serving.attached().file();
     must(tool("mkfs.ext4").args(["-q", "-F"]).arg(&file));
@@ -164,7 +164,7 @@ fn serves_when_told() {
 struct Process(Child, BufReader<std::process::ChildStdout>);
 
 impl Process {
-    fn start(place: &Place) -> Process {
+    fn start(place: &TestFolder) -> Process {
         // The signals that it waits for are blocked in all of its threads, the test harness's own as well.
         let mut child = Command::new("env")
             .arg("--block-signal=INT,TERM,HUP")
@@ -209,7 +209,7 @@ fn what_was_synced_survives_the_drives_death() {
     ) {
         return;
     }
-    let place = Place::new(64 << 20);
+    let place = TestFolder::new(64 << 20);
     let _drive_mount = Mounted::of_another(place.drive());
     let mut process = Process::start(&place);
     let file = place.drive().join(nearside_front_fuse::FILE_NAME);
@@ -247,7 +247,7 @@ fn a_signal_ends_it() {
     if !ready("root_attach::a_signal_ends_it", &["kill", "umount"]) {
         return;
     }
-    let place = Place::new(4 << 20);
+    let place = TestFolder::new(4 << 20);
     let _drive_mount = Mounted::of_another(place.drive());
     for signal in ["TERM", "INT"] {
         let mut process = Process::start(&place);
@@ -274,7 +274,7 @@ fn the_file_is_a_disk() {
         return;
     }
     const BYTES: usize = 1 << 20;
-    let place = Place::new(BYTES as u64);
+    let place = TestFolder::new(BYTES as u64);
     let serving = Serving::start(&place);
     let path = serving.attached().file();
     assert_eq!(fs::metadata(&path).unwrap().len(), BYTES as u64);
@@ -305,7 +305,7 @@ fn fio_verifies() {
     if !ready("root_attach::fio_verifies", &["fio", "umount"]) {
         return;
     }
-    let place = Place::new(64 << 20);
+    let place = TestFolder::new(64 << 20);
     let serving = Serving::start(&place);
     let file = serving.attached().file();
     for (engine, rw) in [("psync", "randwrite"), ("libaio", "randrw")] {

@@ -16,7 +16,7 @@ use nearside_front_fuse::{AttachOptions, attach};
 use nearside_near_data::wire::{decode_reply, encode_request};
 use nearside_near_data::{Credentials, Failure, Operation, Record, Reply, Request, Target};
 use nearside_random::Rng;
-use nearside_spec::socket::{Kind, REPLY_FRAME, ReplyFrame, RequestFrame};
+use nearside_spec::socket::{REPLY_FRAME, ReplyFrame, RequestFrame, RequestKind};
 use nearside_store::FileOptions;
 
 /// One request over the socket.
@@ -24,7 +24,8 @@ fn ask(stream: &mut UnixStream, uid: u32, target: Target, operation: Operation) 
     let credentials = Credentials { uid, gid: uid, groups: Vec::new() };
     let request = Request { partition: 0, credentials, target, operation, follow: true, resume: None };
     let bytes = encode_request(&request);
-    let frame = RequestFrame { kind: Kind::NearData, len: bytes.len() as u32, room: 1 << 20, offset: 0 };
+    let frame =
+        RequestFrame { kind: RequestKind::NearData, len: bytes.len() as u32, room: 1 << 20, offset: 0 };
     stream.write_all(&frame.encode()).unwrap();
     stream.write_all(&bytes).unwrap();
     let mut head = [0; REPLY_FRAME];

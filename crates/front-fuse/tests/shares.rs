@@ -16,7 +16,7 @@ use nearside_front_fuse::{Host, HostError, Limits, Server, User};
 use nearside_near_data::wire::encode_request;
 use nearside_near_data::{Credentials, Operation, Request, Target};
 use nearside_spec::Status;
-use nearside_spec::socket::{Kind, RequestFrame};
+use nearside_spec::socket::{RequestFrame, RequestKind};
 use nearside_store::{Dram, Token};
 
 /// The first byte of each request that the drive has, and how many it was ever given.
@@ -94,14 +94,14 @@ impl Worker for Runs {
     }
 }
 
-struct Drive {
+struct CountedDrive {
     seen: Seen,
     host: Arc<Host>,
     _drive: Loopback<Dram, Endless, Threaded>,
 }
 
-impl Drive {
-    fn start() -> Drive {
+impl CountedDrive {
+    fn start() -> CountedDrive {
         let (seen, clock) = (Seen::default(), TscClock::new());
         let store = Dram::new(8 << 20, 512).unwrap();
         let mut drive =
@@ -109,7 +109,7 @@ impl Drive {
         let config = DriverConfig { timeout_ms: 3_600_000, ..DriverConfig::default() };
         let driver = drive.driver(config, &clock).unwrap();
         let host = Arc::new(Host::new(driver, Policy::Hybrid, 2).unwrap());
-        Drive { seen, host, _drive: drive }
+        CountedDrive { seen, host, _drive: drive }
     }
 }
 
@@ -130,7 +130,7 @@ fn user(uid: u32) -> User {
 
 #[test]
 fn searches_without_end_leave_the_host_and_the_others_their_part() {
-    let drive = Drive::start();
+    let drive = CountedDrive::start();
     let (host, seen) = (&drive.host, &drive.seen);
     let (gone, second_gone) = (&AtomicBool::new(false), &AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -192,14 +192,14 @@ fn searches_without_end_leave_the_host_and_the_others_their_part() {
 }
 
 struct Served {
-    drive: Drive,
+    drive: CountedDrive,
     server: Option<Server>,
     _folder: tempfile::TempDir,
 }
 
 impl Served {
     fn start(limits: Limits) -> Served {
-        let (drive, folder) = (Drive::start(), tempfile::tempdir().unwrap());
+        let (drive, folder) = (CountedDrive::start(), tempfile::tempdir().unwrap());
         let server = Server::bind(&folder.path().join("socket"), drive.host.clone(), limits).unwrap();
         Served { drive, server: Some(server), _folder: folder }
     }
@@ -215,7 +215,8 @@ impl Served {
         let operation = Operation::Stat;
         let request = Request { partition: 0, credentials, target, operation, follow: true, resume: None };
         let bytes = encode_request(&request);
-        let frame = RequestFrame { kind: Kind::NearData, len: bytes.len() as u32, room: 4096, offset: 0 };
+        let frame =
+            RequestFrame { kind: RequestKind::NearData, len: bytes.len() as u32, room: 4096, offset: 0 };
         let mut stream = self.connect();
         stream.write_all(&[&frame.encode()[..], &bytes].concat()).unwrap();
         stream
@@ -286,17 +287,17 @@ fn who_says_nothing_or_half_of_it_or_never_listens_is_let_go() {
     // Long enough that a loaded machine's server reads in time what is there.
     let transfer = Duration::from_secs(1);
     let served = Served::start(Limits { transfer, greeting: Duration::from_secs(3600), ..Limits::default() });
-    let hello = RequestFrame { kind: Kind::Hello, len: 0, room: 64, offset: 0 }.encode();
+    let hello = RequestFrame { kind: RequestKind::Hello, len: 0, room: 64, offset: 0 }.encode();
     let mut half = served.connect();
     half.write_all(&hello[..10]).unwrap();
     closed(half);
-    let long = RequestFrame { kind: Kind::NearData, len: 100_000, room: 64, offset: 0 }.encode();
+    let long = RequestFrame { kind: RequestKind::NearData, len: 100_000, room: 64, offset: 0 }.encode();
     let mut half = served.connect();
     half.write_all(&long).unwrap();
     closed(half);
     // It asks again and again and takes no answer: the server stops, and its answers are left where they are.
     let mut deaf = served.connect();
-    let read = RequestFrame { kind: Kind::Read, len: 0, room: 1 << 20, offset: 0 }.encode();
+    let read = RequestFrame { kind: RequestKind::Read, len: 0, room: 1 << 20, offset: 0 }.encode();
     while deaf.write_all(&read).is_ok() {}
     // One that greets may rest.
     let mut rests = served.connect();

@@ -47,7 +47,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// What the host is told (status and DW0), and how loud the log tells the operator.
+    /// The host's status and DW0, and the level of the operator's log.
     pub(crate) fn told(&self) -> (Status, u32, Level) {
         match *self {
             Refusal::Sequence => (Status::COMMAND_SEQUENCE_ERROR.dnr(), 0, Level::INFO),

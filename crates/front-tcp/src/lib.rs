@@ -17,6 +17,8 @@
 //! connection knows `fabrics`, `queue`, `output` and `target`; a target knows `association`, that
 //! knows `offer`.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 mod acceptor;
 mod association;
 mod connection;

@@ -5,7 +5,7 @@ use std::io;
 use std::net::TcpStream;
 
 use nearside_dma::Region;
-use nearside_dma::socket::{self, Piece};
+use nearside_dma::socket::{self, SendPiece};
 use nearside_spec::fabrics::pdu::DIGEST;
 
 use crate::pool::{Buffer, Pool};
@@ -97,10 +97,10 @@ impl Output {
             let pieces = self.items.iter().map(|item| {
                 let from = std::mem::take(&mut from);
                 match item {
-                    OutputItem::Inline(bytes, len) => Piece::Bytes(&bytes[from..usize::from(*len)]),
-                    OutputItem::Bytes(bytes) => Piece::Bytes(&bytes[from..]),
+                    OutputItem::Inline(bytes, len) => SendPiece::Bytes(&bytes[from..usize::from(*len)]),
+                    OutputItem::Bytes(bytes) => SendPiece::Bytes(&bytes[from..]),
                     OutputItem::Staged(buffer, len) => {
-                        Piece::Region(&region, buffer.offset + from, len - from)
+                        SendPiece::Region(&region, buffer.offset + from, len - from)
                     }
                 }
             });

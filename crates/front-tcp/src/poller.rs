@@ -29,7 +29,7 @@ pub(crate) enum PollEvent {
     },
 }
 
-/// Which readiness of a socket is told: that something came, that it has room.
+/// Which readiness of a socket is reported: for reading, for writing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Interest {
     pub(crate) read: bool,
@@ -64,7 +64,7 @@ impl Poller {
         Ok(Poller { epoll })
     }
 
-    /// A new socket, of which it is told when something came.
+    /// A new socket, reported when it is ready for reading.
     pub(crate) fn add(&self, key: usize, stream: &TcpStream) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, stream, EventData::new_u64(key as u64), Interest::READ.flags())?)
     }

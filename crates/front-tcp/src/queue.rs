@@ -151,7 +151,7 @@ impl Queue {
         (self.tail, self.head, self.phase, self.dirty) = (0, 0, true, false);
     }
 
-    /// The queue pair as the controller is told of it.
+    /// The queue pair as the controller gets it.
     pub(crate) fn pair(&self) -> Pair {
         let (sq, cq) = (QUEUES_IOVA + self.sq as u64, QUEUES_IOVA + self.cq as u64);
         Pair { id: self.id, entries: self.memory_entries, sq, cq }

@@ -219,7 +219,7 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
         Patience { grace_ns: self.options.patience_ns, rate: self.options.least_rate }
     }
 
-    /// Whether the log is told of something now, and how many like it were not since the last.
+    /// Whether something is logged now, and how many like it were not since the last.
     pub(crate) fn may_report(&self, what: &'static str, now: Nanos) -> Option<Suppressed> {
         lock(&self.reports).admit(what, now)
     }
@@ -301,7 +301,7 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
         let mut entries = Vec::new();
         let listening = lock(&self.listening);
         for (port, address) in listening.iter().enumerate() {
-            // An address that stands for all of them is told as the one that the host came to.
+            // An address that stands for all of them is reported as the one that the host connected to.
             let ip = if address.ip().is_unspecified() { local.ip() } else { address.ip() };
             let told = self.advertised(port).unwrap_or(SocketAddr::new(ip, address.port()));
             let ip = told.ip();

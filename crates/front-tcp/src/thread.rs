@@ -295,7 +295,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
                 self.close(key);
                 return 1;
             }
-            // Before the host hears of it: a queue that it connects then is a new one.
+            // Before the answer reaches the host: a queue that it connects then is a new one.
             (Received::QueuesEnd(got), Some(cntlid)) => {
                 self.mailboxes.post_all(|| Mail::QueuesEnd(cntlid));
                 got

@@ -1,5 +1,5 @@
-//! What the operator hears of hosts over a network: each trouble at its level, and no more than once in a
-//! while.
+//! What the operator's log says of hosts over a network: each trouble at its level, and no more than once in
+//! a while.
 
 mod raw;
 

@@ -20,7 +20,7 @@ use crate::media::Media;
 use crate::model::{MAX_LINKS, of_view};
 use crate::monitor::{Deps, Monitor};
 use crate::permission::{AclState, EXECUTE, Owner, READ, Verdict, may};
-use crate::trace::Part;
+use crate::trace::TracePart;
 use crate::view::{Tally, View, bump};
 use crate::{Caches, Retriever};
 
@@ -244,7 +244,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Goes on along the target of a link, of which the cache knows it; the link's name ends at `end` of the
+    /// Goes on along the target of a link that the cache knows; the link's name ends at `end` of the
     /// path.
     fn follow_link(
         &mut self,
@@ -459,15 +459,14 @@ impl<M: Media> Crawler<'_, M> {
         if !self.may_have_link(found) {
             self.may_have_content()?;
         }
-        let (link, ..) =
-            steady!(self, Part::ReadInode, view => self.volume.volume.read_link(&view, &found.inode).await)?;
+        let (link, ..) = steady!(self, TracePart::ReadInode, view => self.volume.volume.read_link(&view, &found.inode).await)?;
         Ok(link)
     }
 
     async fn load_node(&self, ino: Ino) -> Result<Found, Failure> {
-        let _span = self.tally.span(Part::ParseInode, 1);
+        let _span = self.tally.span(TracePart::ParseInode, 1);
         let (inode, deps, checked) =
-            steady!(self, Part::ReadInode, view => self.volume.volume.inode(&view, ino).await)?;
+            steady!(self, TracePart::ReadInode, view => self.volume.volume.inode(&view, ino).await)?;
         let node = Node {
             volume: self.volume.id,
             ino,
@@ -513,7 +512,8 @@ impl<M: Media> Crawler<'_, M> {
 
     async fn load_acl(&self, ino: Ino) -> Result<(), Failure> {
         let mut node = self.take_node(ino).await?;
-        let read = steady!(self, Part::ReadInode, view => self.volume.volume.acl(&view, &node.inode).await);
+        let read =
+            steady!(self, TracePart::ReadInode, view => self.volume.volume.acl(&view, &node.inode).await);
         let (acl, deps) = match read {
             Ok((acl, deps, _)) => (acl, deps),
             Err(failure) => {
@@ -528,8 +528,7 @@ impl<M: Media> Crawler<'_, M> {
 
     async fn load_link(&self, ino: Ino) -> Result<(), Failure> {
         let mut node = self.take_node(ino).await?;
-        let read =
-            steady!(self, Part::ReadInode, view => self.volume.volume.read_link(&view, &node.inode).await);
+        let read = steady!(self, TracePart::ReadInode, view => self.volume.volume.read_link(&view, &node.inode).await);
         let (link, deps) = match read {
             Ok((link, deps, _)) => (link, deps),
             Err(failure) => {
@@ -553,8 +552,8 @@ impl<M: Media> Crawler<'_, M> {
 
     async fn load_name(&self, dir: Ino, name: Box<[u8]>) -> Result<(), Failure> {
         let parent = self.inode(dir).await?;
-        let _span = self.tally.span(Part::FindEntry, 1);
-        let (child, mut deps, checked) = steady!(self, Part::ReadDirectory, view => self.volume.volume.lookup(&view, &parent.inode, &name).await)?;
+        let _span = self.tally.span(TracePart::FindEntry, 1);
+        let (child, mut deps, checked) = steady!(self, TracePart::ReadDirectory, view => self.volume.volume.lookup(&view, &parent.inode, &name).await)?;
         deps.extend(&parent.deps);
         let checked = if self.retriever.monitor.holds(&parent.deps) { checked } else { 0 };
         let volume = self.volume.id;

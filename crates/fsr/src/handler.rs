@@ -18,7 +18,7 @@ use crate::media::Media;
 use crate::model::{Full, Outcome, Sink, entry, of_view, volume};
 use crate::operation::{Bytes, Ended, Job, SearchFiles};
 use crate::provider::{Depth, Layout, feed};
-use crate::trace::Part;
+use crate::trace::TracePart;
 use crate::tree::Filter;
 use crate::view::Tally;
 use crate::walker::{Visit, Walker};
@@ -208,7 +208,7 @@ impl<M: Media> Run<'_, M> {
         loop {
             let start = self.media.now_ns();
             let since = self.retriever.monitor.changes();
-            let span = self.tally.span(Part::Locate, 1);
+            let span = self.tally.span(TracePart::Locate, 1);
             let volume = self.volume().await?;
             let crawler = self.crawler(&volume);
             let found = crawler.locate(path, self.request.follow).await;
@@ -452,7 +452,7 @@ impl<M: Media> Run<'_, M> {
         mut since: u64,
         at: &Cursor,
     ) -> Result<Ended, Failure> {
-        let _span = self.tally.span(Part::Operate, 1);
+        let _span = self.tally.span(TracePart::Operate, 1);
         let monitor = &self.retriever.monitor;
         for _ in 0..self.retriever.config.tries.max(1) {
             let mark = sink.mark();
@@ -518,7 +518,7 @@ impl<M: Media> Run<'_, M> {
         found: &Found,
         at: &Cursor,
     ) -> Result<Ended, Failure> {
-        use nearside_fsview::Place;
+        use nearside_fsview::RunPlace;
         let mark = sink.mark();
         let size = found.inode.size;
         if sink.push(Record::File { path: path.into(), size }, path.len() + above).is_err() {
@@ -530,9 +530,9 @@ impl<M: Media> Run<'_, M> {
         let full = |offset| Ok(Ended::Full(Cursor { offset, ..Cursor::default() }));
         while let Some(next) = crawler.volume.volume.map(&view, &found.inode, from).await.map_err(of_view)? {
             let offset = match next.place {
-                Place::Zeros => EXTENT_ZEROS,
-                Place::Inline => EXTENT_INLINE,
-                Place::Volume(at) => crawler.volume.offset.saturating_add(at),
+                RunPlace::Zeros => EXTENT_ZEROS,
+                RunPlace::Inline => EXTENT_INLINE,
+                RunPlace::Volume(at) => crawler.volume.offset.saturating_add(at),
             };
             let len = next.len.max(1);
             match &mut run {
@@ -583,7 +583,7 @@ impl<M: Media> Run<'_, M> {
         let at = self.request.resume.clone().unwrap_or_default();
         counters.files += 1;
         let start = self.media.now_ns();
-        let _span = self.tally.span(Part::Operate, 1);
+        let _span = self.tally.span(TracePart::Operate, 1);
         let size = size.min(ranges.iter().fold(0, |n: u64, r| n.saturating_add(r.len)));
         let (from, to) = bytes.range(size, &at);
         let mut job = Job { sink: &mut **sink, path: b"", above: 0, size, at };

@@ -10,6 +10,8 @@
 //! It knows file systems through `fsview`, operations through `ndp`, and the drive as a [`Media`] to read
 //! from.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 use std::sync::{Arc, Mutex, MutexGuard};
 
 mod cache;
@@ -34,7 +36,7 @@ pub use model::{Full, MAX_LINKS, Mark, Outcome, Sink};
 pub use monitor::{Monitor, MonitorCounters};
 pub use nearside_fsview::{FileKind, Inode, Timestamp, VolumeInfo};
 pub use reply::WireSink;
-pub use trace::{Breakdown, Part, Spent, Trace};
+pub use trace::{Breakdown, Spent, Trace, TracePart};
 
 use cache::Cache;
 use crawler::{Dentry, Node};

@@ -1,6 +1,6 @@
 //! How a request ends, and where its results go. Requests, records and failures are [`nearside_near_data`]'s.
 
-use nearside_near_data::{Counters, Cursor, Entry, Failure, Record, VolumeRecord};
+use nearside_near_data::{Counters, Cursor, Failure, FileEntry, Record, VolumeRecord};
 
 /// Most symbolic links on the way to one file, as the kernel has it.
 pub const MAX_LINKS: u32 = 40;
@@ -61,7 +61,7 @@ pub(crate) fn entry<'a>(
     link: Option<&'a [u8]>,
 ) -> Record<'a> {
     let time = |t: nearside_fsview::Timestamp| (t.seconds, t.nanoseconds);
-    Record::Entry(Entry {
+    Record::Entry(FileEntry {
         path: path.into(),
         ino: inode.ino.0.into(),
         mode: inode.mode,

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use nearside_fsview::{Inode, Place, Run};
+use nearside_fsview::{Inode, Run, RunPlace};
 use nearside_ndp::Flow;
 use nearside_near_data::{BlockRange, Failure};
 
@@ -20,7 +20,7 @@ use crate::crawler::Crawler;
 use crate::media::{Batch, Media};
 use crate::model::of_view;
 use crate::monitor::Scan;
-use crate::trace::Part;
+use crate::trace::TracePart;
 use crate::view::{Tally, View, bump};
 
 /// Bytes of one read.
@@ -70,7 +70,7 @@ enum Where {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct LayoutPiece {
     at: u64,
     len: u64,
     place: Where,
@@ -88,7 +88,7 @@ impl<'a, M: Media> Layout<'a, M> {
     }
 
     /// The run that begins at `from`; calls come in rising order.
-    async fn run(&mut self, from: u64, media_len: u64) -> Result<Option<Piece>, Failure> {
+    async fn run(&mut self, from: u64, media_len: u64) -> Result<Option<LayoutPiece>, Failure> {
         match self {
             Layout::File { crawler, inode, view, inline } => {
                 let volume = &crawler.volume.volume;
@@ -97,8 +97,8 @@ impl<'a, M: Media> Layout<'a, M> {
                     return Ok(None);
                 };
                 let place = match place {
-                    Place::Zeros => Where::Zeros,
-                    Place::Volume(at) => {
+                    RunPlace::Zeros => Where::Zeros,
+                    RunPlace::Volume(at) => {
                         let end = at.checked_add(len).filter(|end| *end <= crawler.volume.len);
                         if end.is_none() {
                             let what = format!("bytes {from} on lie at {at}, beyond the volume's end");
@@ -106,14 +106,14 @@ impl<'a, M: Media> Layout<'a, M> {
                         }
                         Where::Namespace(crawler.volume.offset.saturating_add(at))
                     }
-                    Place::Inline => {
+                    RunPlace::Inline => {
                         if inline.is_none() {
                             *inline = Some(volume.inline_data(view, inode).await.map_err(of_view)?.into());
                         }
                         Where::Inline
                     }
                 };
-                Ok(Some(Piece { at: from, len: len.max(1), place }))
+                Ok(Some(LayoutPiece { at: from, len: len.max(1), place }))
             }
             Layout::Ranges { ranges, at, next } => {
                 while let Some(range) = ranges.get(*next) {
@@ -129,7 +129,7 @@ impl<'a, M: Media> Layout<'a, M> {
                             }
                             Some(offset) => Where::Namespace(offset + skip),
                         };
-                        return Ok(Some(Piece { at: from, len: len - skip, place }));
+                        return Ok(Some(LayoutPiece { at: from, len: len - skip, place }));
                     }
                     *at = end;
                     *next += 1;
@@ -163,11 +163,11 @@ struct Chunks<'l, 'a, M> {
     at: u64,
     to: u64,
     /// The next run, where it was looked up to see whether it joins the one before.
-    ahead: Option<Piece>,
+    ahead: Option<LayoutPiece>,
 }
 
 impl<M: Media> Chunks<'_, '_, M> {
-    async fn next(&mut self) -> Result<Option<Piece>, Failure> {
+    async fn next(&mut self) -> Result<Option<LayoutPiece>, Failure> {
         if self.at >= self.to {
             return Ok(None);
         }
@@ -205,7 +205,7 @@ impl<M: Media> Chunks<'_, '_, M> {
             chunk.len = most;
             if let Where::Namespace(at) = chunk.place {
                 self.ahead =
-                    Some(Piece { at: chunk.at + most, len: rest, place: Where::Namespace(at + most) });
+                    Some(LayoutPiece { at: chunk.at + most, len: rest, place: Where::Namespace(at + most) });
             }
         }
         self.at += chunk.len;
@@ -215,7 +215,7 @@ impl<M: Media> Chunks<'_, '_, M> {
 
 /// A read that is queued or in flight: the bytes of the chunk lie `skip` bytes into its buffer.
 struct Reading<B> {
-    chunk: Piece,
+    chunk: LayoutPiece,
     skip: usize,
     buffer: Option<B>,
 }
@@ -307,7 +307,7 @@ impl<M: Media> Queue<'_, '_, '_, M> {
 
     /// Waits for one of the reads; `false` at the end of the file.
     async fn arrive(&mut self) -> Result<bool, Failure> {
-        let waits = self.tally.span(Part::Supply, 0);
+        let waits = self.tally.span(TracePart::Supply, 0);
         let arrived = self.batch.next().await;
         drop(waits);
         let Some((tag, result)) = arrived else {
@@ -372,7 +372,7 @@ pub(crate) async fn feed<M: Media, C: Consumer>(
             && bytes.len() <= consumer.piece()
         {
             *scanned += chunk.len;
-            let _span = tally.span(Part::Compute, chunk.len);
+            let _span = tally.span(TracePart::Compute, chunk.len);
             return consumer.whole(media, chunk.at, bytes).await;
         }
         let flow = hand_on(media, chunk, bytes, consumer, scanned, tally).await?;
@@ -386,7 +386,7 @@ pub(crate) async fn feed<M: Media, C: Consumer>(
 /// for nothing that was scanned.
 async fn hand_on<M: Media, C: Consumer>(
     media: &M,
-    chunk: Piece,
+    chunk: LayoutPiece,
     bytes: Option<&[u8]>,
     consumer: &mut C,
     scanned: &mut u64,
@@ -413,7 +413,7 @@ async fn hand_on<M: Media, C: Consumer>(
             None => &ZEROS[..n],
         };
         *scanned += n as u64;
-        let span = tally.span(Part::Compute, n as u64);
+        let span = tally.span(TracePart::Compute, n as u64);
         let flow = consumer.take(media, chunk.at + done as u64, part).await?;
         drop(span);
         if flow != Flow::More {

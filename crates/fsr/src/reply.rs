@@ -10,7 +10,7 @@ use crate::model::{Full, Mark, Outcome, Sink};
 pub struct WireSink {
     writer: Option<ReplyWriter>,
     room: usize,
-    /// Whom the drive made of the one who asked.
+    /// The user that the drive took the caller for.
     squashed: Option<String>,
 }
 

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard};
 
 /// A part of a near-data command's work in the firmware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Part {
+pub enum TracePart {
     /// Locating, apart from what is below: the walk along the path, opening the volume, permissions. One unit
     /// per path.
     Locate,
@@ -35,22 +35,22 @@ pub enum Part {
     Compute,
 }
 
-impl Part {
+impl TracePart {
     /// All of them.
-    pub const ALL: [Part; 9] = [
-        Part::Locate,
-        Part::ReadDirectory,
-        Part::ReadInode,
-        Part::ReadTable,
-        Part::FindEntry,
-        Part::ParseInode,
-        Part::Operate,
-        Part::Supply,
-        Part::Compute,
+    pub const ALL: [TracePart; 9] = [
+        TracePart::Locate,
+        TracePart::ReadDirectory,
+        TracePart::ReadInode,
+        TracePart::ReadTable,
+        TracePart::FindEntry,
+        TracePart::ParseInode,
+        TracePart::Operate,
+        TracePart::Supply,
+        TracePart::Compute,
     ];
 
     fn index(self) -> usize {
-        Part::ALL.iter().position(|part| *part == self).unwrap_or(0)
+        TracePart::ALL.iter().position(|part| *part == self).unwrap_or(0)
     }
 }
 
@@ -59,22 +59,22 @@ impl Part {
 pub struct Spent {
     /// Nanoseconds.
     pub ns: u64,
-    /// Units, as [`Part`] has them.
+    /// Units, as [`TracePart`] has them.
     pub units: u64,
 }
 
 /// The parts of the commands since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Breakdown([Spent; Part::ALL.len()]);
+pub struct Breakdown([Spent; TracePart::ALL.len()]);
 
 impl Breakdown {
     /// One part.
-    pub fn of(&self, part: Part) -> Spent {
+    pub fn of(&self, part: TracePart) -> Spent {
         self.0.get(part.index()).copied().unwrap_or_default()
     }
 
     /// Several parts, in nanoseconds.
-    pub fn ns(&self, parts: &[Part]) -> u64 {
+    pub fn ns(&self, parts: &[TracePart]) -> u64 {
         parts.iter().map(|part| self.of(*part).ns).sum()
     }
 }
@@ -83,7 +83,7 @@ impl Breakdown {
 struct TraceState {
     spent: Breakdown,
     /// The parts that have begun, the innermost last.
-    open: Vec<Part>,
+    open: Vec<TracePart>,
     /// Up to when time is accounted for.
     since_ns: u64,
 }
@@ -91,7 +91,7 @@ struct TraceState {
 /// Takes the times of parts.
 pub struct Trace {
     now_ns: Box<dyn Fn() -> u64 + Send + Sync>,
-    work: Box<dyn Fn(Part, u64) + Send + Sync>,
+    work: Box<dyn Fn(TracePart, u64) + Send + Sync>,
     state: Mutex<TraceState>,
 }
 
@@ -101,7 +101,7 @@ impl Trace {
     /// otherwise it does nothing.
     pub fn new(
         now_ns: impl Fn() -> u64 + Send + Sync + 'static,
-        work: impl Fn(Part, u64) + Send + Sync + 'static,
+        work: impl Fn(TracePart, u64) + Send + Sync + 'static,
     ) -> Trace {
         Trace { now_ns: Box::new(now_ns), work: Box::new(work), state: Mutex::default() }
     }
@@ -112,7 +112,7 @@ impl Trace {
     }
 
     /// A part begins; it ends when the span is dropped.
-    pub(crate) fn begin(&self, part: Part, units: u64) -> Span<'_> {
+    pub(crate) fn begin(&self, part: TracePart, units: u64) -> Span<'_> {
         let now = (self.now_ns)();
         let mut state = self.state();
         state.book(now, 0);
@@ -148,7 +148,7 @@ impl fmt::Debug for Trace {
 /// A part that has begun.
 pub(crate) struct Span<'t> {
     trace: &'t Trace,
-    part: Part,
+    part: TracePart,
     units: u64,
 }
 
@@ -179,25 +179,25 @@ mod tests {
         let trace = Trace::new(
             move || now.load(Ordering::Relaxed),
             move |part, units| {
-                if part == Part::ReadDirectory {
+                if part == TracePart::ReadDirectory {
                     work.fetch_add(100 * units, Ordering::Relaxed);
                 }
             },
         );
         {
-            let _find = trace.begin(Part::FindEntry, 1);
+            let _find = trace.begin(TracePart::FindEntry, 1);
             clock.fetch_add(7, Ordering::Relaxed);
             {
-                let _read = trace.begin(Part::ReadDirectory, 2);
+                let _read = trace.begin(TracePart::ReadDirectory, 2);
                 clock.fetch_add(30, Ordering::Relaxed);
             }
             clock.fetch_add(4, Ordering::Relaxed);
         }
         clock.fetch_add(1000, Ordering::Relaxed);
         let spent = trace.take();
-        assert_eq!(spent.of(Part::FindEntry), Spent { ns: 11, units: 1 });
-        assert_eq!(spent.of(Part::ReadDirectory), Spent { ns: 230, units: 2 });
-        assert_eq!(spent.ns(&Part::ALL), 241);
+        assert_eq!(spent.of(TracePart::FindEntry), Spent { ns: 11, units: 1 });
+        assert_eq!(spent.of(TracePart::ReadDirectory), Spent { ns: 230, units: 2 });
+        assert_eq!(spent.ns(&TracePart::ALL), 241);
         assert_eq!(trace.take(), Breakdown::default());
     }
 }

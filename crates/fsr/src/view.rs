@@ -10,7 +10,7 @@ use crate::Retriever;
 use crate::cache::hash;
 use crate::media::Media;
 use crate::monitor::Deps;
-use crate::trace::{Part, Span, Trace};
+use crate::trace::{Span, Trace, TracePart};
 
 /// What one request has cost so far.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub(crate) struct Tally {
 impl Tally {
     /// A part of the work begins, which ends when the span is dropped.
     #[inline]
-    pub fn span(&self, part: Part, units: u64) -> Option<Span<'_>> {
+    pub fn span(&self, part: TracePart, units: u64) -> Option<Span<'_>> {
         self.trace.as_ref().map(|trace| trace.begin(part, units))
     }
 }
@@ -51,7 +51,7 @@ pub(crate) struct View<'a, M> {
     tally: &'a Tally,
     base: u64,
     len: u64,
-    part: Part,
+    part: TracePart,
     /// The volume's table of inodes' places; empty where it is not known yet.
     table: Range<u64>,
     deps: Mutex<Deps>,
@@ -72,14 +72,14 @@ impl<'a, M: Media> View<'a, M> {
             tally,
             base,
             len,
-            part: Part::ReadInode,
+            part: TracePart::ReadInode,
             table: 0..0,
             deps: Mutex::default(),
         }
     }
 
     /// For reads of a kind; `table` are the bytes of the volume that are a kind of their own.
-    pub(crate) fn of(self, part: Part, table: Range<u64>) -> View<'a, M> {
+    pub(crate) fn of(self, part: TracePart, table: Range<u64>) -> View<'a, M> {
         View { part, table, ..self }
     }
 
@@ -114,7 +114,7 @@ impl<M: Media> Source for View<'_, M> {
         };
         // Whatever loops over metadata, and whether the cache has it: each block is a piece of work.
         self.media.yield_now().await;
-        let part = if self.table.contains(&offset) { Part::ReadTable } else { self.part };
+        let part = if self.table.contains(&offset) { TracePart::ReadTable } else { self.part };
         let _span = self.tally.span(part, 1);
         let retriever = self.retriever;
         let key = hash(retriever.seed, at, &[]);

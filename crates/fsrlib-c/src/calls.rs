@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::ptr::NonNull;
 
 use nearside_fsrlib::{
-    Answer, Ask, Credentials, Digest, Entry, Error, Failure, Operation, Record, SearchOptions, Session,
+    Answer, Ask, Credentials, Digest, Error, Failure, FileEntry, Operation, Record, SearchOptions, Session,
     Target, Transport, describe, errno, own_credentials,
 };
 
@@ -283,7 +283,7 @@ pub unsafe extern "C" fn nearside_grep(
 }
 
 /// The one record that `want` takes of an operation on a file.
-fn one<V>(
+fn single_record<V>(
     session: &mut Session<Box<dyn Transport>>,
     ask: &Ask,
     want: impl Fn(Record<'_>) -> Option<V>,
@@ -321,7 +321,7 @@ pub unsafe extern "C" fn nearside_count(
         // SAFETY: the caller's duty.
         let path = unsafe { bytes(path)? };
         let place = place(counts, "no place for the counts")?;
-        let counts = one(session, &Ask::path(path, Operation::Count), |record| match record {
+        let counts = single_record(session, &Ask::path(path, Operation::Count), |record| match record {
             Record::Count { lines, words, bytes } => Some(nearside_counts { lines, words, bytes }),
             _ => None,
         })?;
@@ -355,10 +355,11 @@ pub unsafe extern "C" fn nearside_checksum(
             NEARSIDE_SHA256 => Digest::Sha256,
             _ => return Err(Stop::Invalid("no such checksum")),
         };
-        let sum = one(session, &Ask::path(path, Operation::Checksum(kind)), |record| match record {
-            Record::Digest { value, .. } => Some(value.into_owned()),
-            _ => None,
-        })?;
+        let sum =
+            single_record(session, &Ask::path(path, Operation::Checksum(kind)), |record| match record {
+                Record::Digest { value, .. } => Some(value.into_owned()),
+                _ => None,
+            })?;
         if value.is_null() || room < sum.len() {
             return Err(Stop::Invalid("too little room for the checksum"));
         }
@@ -370,7 +371,7 @@ pub unsafe extern "C" fn nearside_checksum(
     unsafe { call(drive, body) }
 }
 
-fn entry(e: &Entry, named: bool) -> nearside_entry {
+fn entry(e: &FileEntry, named: bool) -> nearside_entry {
     nearside_entry {
         name: if named { e.path.as_ptr().cast() } else { std::ptr::null() },
         name_len: if named { e.path.len() } else { 0 },
@@ -402,7 +403,7 @@ pub unsafe extern "C" fn nearside_stat(
         let path = unsafe { bytes(path)? };
         let place = place(stat, "no place for the metadata")?;
         let ask = Ask { target: target(path, false), operation: Operation::Stat, follow: follow != 0 };
-        let found = one(session, &ask, |record| match record {
+        let found = single_record(session, &ask, |record| match record {
             Record::Entry(e) => Some(entry(&e, false)),
             _ => None,
         })?;
@@ -434,7 +435,7 @@ pub unsafe extern "C" fn nearside_list(
         session.stream(&Ask::path(path, Operation::List), |record| {
             let e = match record {
                 Record::Entry(e) => e,
-                Record::Name { path, kind } => Entry::of_name(path, kind),
+                Record::Name { path, kind } => FileEntry::of_name(path, kind),
                 _ => return ControlFlow::Continue(()),
             };
             count += 1;

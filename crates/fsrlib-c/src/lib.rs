@@ -7,6 +7,7 @@
 //! Results are 0 or a count, or a negated `errno`; [`nearside_error`] has the words. A session is for one
 //! thread at a time. A panic inside does not cross into C: it ends the process.
 #![allow(non_camel_case_types, reason = "names as C has them")]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod calls;
 mod open;

@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nearside_driver::{Buffer, Command, Kind, NamespaceInfo};
+use nearside_driver::{Buffer, Command, CommandKind, NamespaceInfo};
 use nearside_near_data::{Failure, wire};
 use nearside_spec::command::near_data;
 use nearside_spec::opcode::io;
@@ -99,7 +99,7 @@ pub(crate) trait Carrier {
 
 /// A command of an operation's.
 pub(crate) fn half(opcode: u8, nsid: u32, tag: u64) -> Command {
-    Command { kind: Kind::NearData, ..Command::raw(opcode, nsid).with(near_data::TAG, tag) }
+    Command { kind: CommandKind::NearData, ..Command::raw(opcode, nsid).with(near_data::TAG, tag) }
 }
 
 /// Sends `request` under a tag and puts its reply in `reply`. `buffer` is what the reply may fill;

@@ -193,7 +193,7 @@ impl<F: FnMut(Record<'_>) -> ControlFlow<()>> Answering<'_, F> {
         let target = Target::Blocks { size, ranges };
         let ask = Ask { target, operation: self.ask.operation.clone(), follow: true };
         if wire::encode_request(&session.request(&ask)).len().saturating_add(CURSOR) <= MAX_REQUEST {
-            return self.pass_on(None, session, &ask, &path, Part::whole(size));
+            return self.pass_on(None, session, &ask, &path, FilePart::whole(size));
         }
         let (Target::Blocks { size, ranges }, Operation::Read { offset, len }) = (ask.target, ask.operation)
         else {
@@ -211,7 +211,7 @@ impl<F: FnMut(Record<'_>) -> ControlFlow<()>> Answering<'_, F> {
                 let target = Target::Blocks { size: at - start, ranges: part.to_vec() };
                 let operation = Operation::Read { offset: from - start, len: to - from };
                 let ask = Ask { target, operation, follow: true };
-                let flow = self.pass_on(None, session, &ask, &path, Part { start, size, named })?;
+                let flow = self.pass_on(None, session, &ask, &path, FilePart { start, size, named })?;
                 named = true;
                 if flow.is_break() {
                     return Ok(flow);
@@ -234,7 +234,7 @@ impl<F: FnMut(Record<'_>) -> ControlFlow<()>> Answering<'_, F> {
         size: u64,
     ) -> Result<ControlFlow<()>, Error> {
         let ask = Ask::path(path.clone(), self.ask.operation.clone());
-        self.pass_on(Some(host), session, &ask, &path, Part::whole(size))
+        self.pass_on(Some(host), session, &ask, &path, FilePart::whole(size))
     }
 
     /// Hands on what was answered about one file, whose name the drive does not know.
@@ -244,7 +244,7 @@ impl<F: FnMut(Record<'_>) -> ControlFlow<()>> Answering<'_, F> {
         session: &mut Session<T>,
         ask: &Ask,
         path: &[u8],
-        Part { start, size, mut named }: Part,
+        FilePart { start, size, mut named }: FilePart,
     ) -> Result<ControlFlow<()>, Error> {
         let mut flow = ControlFlow::Continue(());
         let mut counters = Counters::default();
@@ -284,7 +284,7 @@ impl<F: FnMut(Record<'_>) -> ControlFlow<()>> Answering<'_, F> {
 }
 
 /// What of a file an answer is about.
-struct Part {
+struct FilePart {
     /// Its first byte.
     start: u64,
     /// The whole file's bytes.
@@ -293,9 +293,9 @@ struct Part {
     named: bool,
 }
 
-impl Part {
-    fn whole(size: u64) -> Part {
-        Part { start: 0, size, named: false }
+impl FilePart {
+    fn whole(size: u64) -> FilePart {
+        FilePart { start: 0, size, named: false }
     }
 }
 

@@ -15,6 +15,8 @@
 //! can be measured ([`Route`]): the existing near-data path (the host locates the file by reading the file
 //! system's blocks, and sends the block list) and the operation wholly on the host.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 mod carrier;
 mod describe;
 mod error;
@@ -33,7 +35,7 @@ pub use identity::own_credentials;
 pub use kernel::KernelTransport;
 pub use nearside_driver as driver;
 pub use nearside_near_data::{
-    Answer, BlockRange, Counters, Credentials, Cursor, Digest, Entry, Failure, MAX_GROUPS, MAX_PATH,
+    Answer, BlockRange, Counters, Credentials, Cursor, Digest, Failure, FileEntry, MAX_GROUPS, MAX_PATH,
     Operation, Record, Reply, Request, SearchOptions, SearchTotals, Target, VolumeRecord,
 };
 pub use queue::{Encoding, QueueTransport};

@@ -1,10 +1,10 @@
-//! The way to a drive through the driver: a queue and its completion policy, over shared memory here,
+//! The transport to a drive through the driver: a queue and its completion policy, over shared memory here,
 //! over NVMe/TCP in `tcp.rs`.
 
 use nearside_clock::Clock;
 use nearside_driver::{
-    Buffer, BufferOf, Command, Controller, DmaBuffer, Driver, Failure, Finished, Handle, Initiator, Kind,
-    NamespaceInfo, Peer, Rejected, policy,
+    Buffer, BufferOf, Command, CommandKind, Controller, DmaBuffer, Driver, Failure, Finished, Handle,
+    Initiator, NamespaceInfo, Peer, Rejected, policy,
 };
 use nearside_near_data::MAX_BUFFER;
 use nearside_spec::command::{features, near_data};
@@ -48,7 +48,7 @@ pub trait Carrying: Controller {
     /// # Errors
     /// The drive's, the driver's, or the reply's form.
     fn near_data<P: Peer, C: Clock>(
-        way: &mut QueueTransport<P, C, Self>,
+        transport: &mut QueueTransport<P, C, Self>,
         request: &[u8],
         capacity: usize,
         reply: &mut Vec<u8>,
@@ -59,7 +59,7 @@ pub trait Carrying: Controller {
     /// # Errors
     /// The drive's or the driver's.
     fn read<P: Peer, C: Clock>(
-        way: &mut QueueTransport<P, C, Self>,
+        transport: &mut QueueTransport<P, C, Self>,
         most: usize,
         offset: u64,
         into: &mut [u8],
@@ -139,42 +139,42 @@ impl<P: Peer, C: Clock> QueueTransport<P, C> {
 /// Over shared memory a near-data operation is one command: the reply overwrites the request.
 impl Carrying for Driver {
     fn near_data<P: Peer, C: Clock>(
-        way: &mut QueueTransport<P, C>,
+        transport: &mut QueueTransport<P, C>,
         request: &[u8],
         capacity: usize,
         reply: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        if request.len() > capacity || capacity > way.max_buffer() {
-            let most = way.max_buffer();
+        if request.len() > capacity || capacity > transport.max_buffer() {
+            let most = transport.max_buffer();
             let reason = format!("{} bytes in a buffer of {capacity}; the drive takes {most}", request.len());
             return Err(Error::Form { what: "request", reason });
         }
-        let mut buffer = way.buffer(capacity)?;
+        let mut buffer = transport.buffer(capacity)?;
         buffer.write(0, request);
         let len = request.len() as u32;
-        let buffer = match way.encoding {
-            Encoding::Vendor => way.vendor(len, buffer)?,
-            Encoding::GetFeatures => way.get_features(buffer)?,
+        let buffer = match transport.encoding {
+            Encoding::Vendor => transport.vendor(len, buffer)?,
+            Encoding::GetFeatures => transport.get_features(buffer)?,
         };
         take_reply(&buffer, buffer.len(), reply)?;
-        way.spare = Some(buffer);
+        transport.spare = Some(buffer);
         Ok(())
     }
 
     fn read<P: Peer, C: Clock>(
-        way: &mut QueueTransport<P, C>,
+        transport: &mut QueueTransport<P, C>,
         most: usize,
         offset: u64,
         into: &mut [u8],
     ) -> Result<u64, Error> {
-        let block = way.namespace.block_size as usize;
+        let block = transport.namespace.block_size as usize;
         let mut commands = 0;
         let mut at = offset;
         for piece in into.chunks_mut((most / block * block).max(block)) {
-            let buffer = way.initiator.buffer(piece.len()).map_err(failed)?;
+            let buffer = transport.initiator.buffer(piece.len()).map_err(failed)?;
             let blocks = (piece.len() / block) as u32;
-            let command = Command::read(way.namespace.nsid, at / block as u64, blocks);
-            let finished = way.initiator.execute(&command, Some(buffer));
+            let command = Command::read(transport.namespace.nsid, at / block as u64, blocks);
+            let finished = transport.initiator.execute(&command, Some(buffer));
             ended("a read", finished)?.read(0, piece);
             at += piece.len() as u64;
             commands += 1;
@@ -249,7 +249,7 @@ impl<P: Peer, C: Clock, K: Carrying> Transport for QueueTransport<P, C, K> {
 
     fn completion(&self) -> Completion {
         let model = self.initiator.completion_model();
-        let expected = self.initiator.expectation(Kind::Read, 4096);
+        let expected = self.initiator.expectation(CommandKind::Read, 4096);
         let how = match self.initiator.controller().place() {
             place if place.is_empty() => format!("waits by {:?}", model.wait),
             place => format!("over {place}"),

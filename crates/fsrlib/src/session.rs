@@ -314,7 +314,7 @@ impl<T: Transport> Session<T> {
             session: self,
             ready: VecDeque::new(),
             counters: Counters::default(),
-            state: State::More,
+            state: AnswerState::More,
             failure: None,
         }
     }
@@ -345,7 +345,7 @@ impl<T: Transport> Session<T> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum AnswerState {
     More,
     Ended,
 }
@@ -356,7 +356,7 @@ pub struct Records<'s, T> {
     request: Request,
     ready: VecDeque<Record<'static>>,
     counters: Counters,
-    state: State,
+    state: AnswerState,
     failure: Option<Error>,
 }
 
@@ -372,11 +372,11 @@ impl<T: Transport> Records<'_, T> {
         self.ready.extend(reply.records.into_iter().map(Record::into_owned));
         match on_from(!self.ready.is_empty(), reply.failure, reply.more) {
             Ok(Some(more)) => self.request.resume = Some(more),
-            Ok(None) => self.state = State::Ended,
+            Ok(None) => self.state = AnswerState::Ended,
             Err(refused @ Error::Refused(_)) => {
                 // What came before the refusal is handed on first.
                 self.failure = Some(refused);
-                self.state = State::Ended;
+                self.state = AnswerState::Ended;
             }
             Err(error) => return Err(error),
         }
@@ -411,11 +411,11 @@ impl<T: Transport> Iterator for Records<'_, T> {
             if let Some(record) = self.ready.pop_front() {
                 return Some(Ok(record));
             }
-            if self.state == State::Ended {
+            if self.state == AnswerState::Ended {
                 return self.failure.take().map(Err);
             }
             if let Err(error) = self.command() {
-                self.state = State::Ended;
+                self.state = AnswerState::Ended;
                 self.ready.clear();
                 return Some(Err(error));
             }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use nearside_near_data::MAX_BUFFER;
 use nearside_spec::Status;
-use nearside_spec::socket::{Hello, Kind, REPLY_FRAME, ReplyFrame, RequestFrame};
+use nearside_spec::socket::{Hello, REPLY_FRAME, ReplyFrame, RequestFrame, RequestKind};
 
 use crate::{Completion, Error, Transport};
 
@@ -37,7 +37,7 @@ pub struct SocketTransport {
 #[derive(Clone, Copy)]
 struct Asked<'a> {
     what: &'static str,
-    kind: Kind,
+    kind: RequestKind,
     request: &'a [u8],
     room: usize,
     offset: u64,
@@ -86,7 +86,7 @@ impl SocketTransport {
 
     fn greet(&self) -> Result<Hello, Error> {
         let mut reply = Vec::new();
-        let hello = Asked { what: "hello", kind: Kind::Hello, request: &[], room: 64, offset: 0 };
+        let hello = Asked { what: "hello", kind: RequestKind::Hello, request: &[], room: 64, offset: 0 };
         self.once(hello, &mut reply).map_err(|ended| self.error(ended))?;
         let reason = "the drive's greeting is too short";
         Hello::decode(&reply).ok_or_else(|| Error::Form { what: "reply", reason: reason.into() })
@@ -150,7 +150,7 @@ impl SocketTransport {
 impl Transport for SocketTransport {
     fn near_data(&mut self, request: &[u8], capacity: usize, reply: &mut Vec<u8>) -> Result<(), Error> {
         let (what, room) = ("a near-data command", capacity.min(MAX_BUFFER));
-        self.exchange(Asked { what, kind: Kind::NearData, request, room, offset: 0 }, reply)
+        self.exchange(Asked { what, kind: RequestKind::NearData, request, room, offset: 0 }, reply)
     }
 
     fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, Error> {
@@ -159,7 +159,7 @@ impl Transport for SocketTransport {
         for (i, piece) in into.chunks_mut(READ).enumerate() {
             let at = offset + (i * READ) as u64;
             let what = "a read";
-            let asked = Asked { what, kind: Kind::Read, request: &[], room: piece.len(), offset: at };
+            let asked = Asked { what, kind: RequestKind::Read, request: &[], room: piece.len(), offset: at };
             self.exchange(asked, &mut bytes)?;
             if bytes.len() != piece.len() {
                 let reason = format!("{} bytes of {} at byte {at}", bytes.len(), piece.len());

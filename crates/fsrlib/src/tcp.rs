@@ -1,4 +1,4 @@
-//! The way to a drive over NVMe/TCP: an operation is two commands.
+//! The transport to a drive over NVMe/TCP: an operation is two commands.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -34,26 +34,26 @@ impl<C: Clock> TcpTransport<C> {
 
 impl Carrying for Association {
     fn near_data<P: Peer, C: Clock>(
-        way: &mut QueueTransport<P, C, Self>,
+        transport: &mut QueueTransport<P, C, Self>,
         request: &[u8],
         capacity: usize,
         reply: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        carrier::fits(request, capacity, way.max_buffer())?;
-        let (tag, nsid) = (way.tags.next(), way.namespace.nsid);
-        let buffer = way.buffer(capacity)?;
-        way.spare = Some(carrier::near_data(way, nsid, tag, request, buffer, reply)?);
+        carrier::fits(request, capacity, transport.max_buffer())?;
+        let (tag, nsid) = (transport.tags.next(), transport.namespace.nsid);
+        let buffer = transport.buffer(capacity)?;
+        transport.spare = Some(carrier::near_data(transport, nsid, tag, request, buffer, reply)?);
         Ok(())
     }
 
     fn read<P: Peer, C: Clock>(
-        way: &mut QueueTransport<P, C, Self>,
+        transport: &mut QueueTransport<P, C, Self>,
         most: usize,
         offset: u64,
         into: &mut [u8],
     ) -> Result<u64, Error> {
-        let namespace = way.namespace;
-        carrier::read(way, &namespace, most, offset, into)
+        let namespace = transport.namespace;
+        carrier::read(transport, &namespace, most, offset, into)
     }
 
     fn place(&self) -> String {

@@ -184,7 +184,7 @@ fn the_drive_counts_one_command() {
 fn get_features_gives_the_same_answer() {
     let Some((_folder, image)) = image("get_features_gives_the_same_answer", "ext4") else { return };
     let mut drive = nearside_embedded::image(&image, &Options::default()).unwrap();
-    drive.way().set_encoding(Encoding::GetFeatures);
+    drive.transport().set_encoding(Encoding::GetFeatures);
     let mut paper = Session::new(drive, Arc::new(TscClock::new()));
     let mut vendor = session(&image);
     let asked = Ask::path(LEAF, search(Answer::Lines));

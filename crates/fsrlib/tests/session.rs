@@ -14,7 +14,7 @@ use nearside_fsrlib::{
     SearchOptions, Session, SocketTransport, Target, Transport,
 };
 use nearside_near_data::wire;
-use nearside_spec::socket::{Hello, Kind, REQUEST_FRAME, ReplyFrame, RequestFrame};
+use nearside_spec::socket::{Hello, REQUEST_FRAME, ReplyFrame, RequestFrame, RequestKind};
 
 /// Answers with what it was given, and keeps what it was asked.
 #[derive(Default)]
@@ -159,10 +159,10 @@ fn answer(mut stream: UnixStream, capacity: u64, requests: usize) {
         let mut body = vec![0; frame.len as usize];
         stream.read_exact(&mut body).unwrap();
         let (status, bytes) = match frame.kind {
-            Kind::Hello => (0, Hello { capacity, block_size: 512 }.encode().to_vec()),
-            Kind::Read if frame.offset >= capacity => (0x80, vec![]),
-            Kind::Read => (0, vec![frame.offset as u8; frame.room as usize]),
-            Kind::NearData => {
+            RequestKind::Hello => (0, Hello { capacity, block_size: 512 }.encode().to_vec()),
+            RequestKind::Read if frame.offset >= capacity => (0x80, vec![]),
+            RequestKind::Read => (0, vec![frame.offset as u8; frame.room as usize]),
+            RequestKind::NearData => {
                 let request = wire::decode_request(&body).unwrap();
                 assert_eq!(request.operation, Operation::Nop);
                 (0, wire::encode_reply(&Reply::default(), frame.room as usize).ok().unwrap())

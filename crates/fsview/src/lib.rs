@@ -12,6 +12,8 @@
 //! Every number is checked, every loop is bounded, and each [`Error`] says what was wrong and at which byte
 //! of the volume.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 use std::ops::Deref;
 
 pub mod acl;
@@ -149,7 +151,7 @@ impl Volume {
         either!(self, v => v.map(source, inode, from).await)
     }
 
-    /// The bytes of a file whose content lives in its inode (`Run::place` is [`Place::Inline`]), from its
+    /// The bytes of a file whose content lives in its inode (`Run::place` is [`RunPlace::Inline`]), from its
     /// first byte, `i_size` of them.
     ///
     /// # Errors

@@ -140,12 +140,12 @@ pub struct Run {
     /// Bytes, cut at the end of the file; at least one.
     pub len: u64,
     /// Where they are.
-    pub place: Place,
+    pub place: RunPlace,
 }
 
 /// Where a run's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum RunPlace {
     /// At this byte of the volume, contiguous.
     Volume(u64),
     /// Nowhere: a hole or an unwritten extent, which reads as zeros.

@@ -6,7 +6,7 @@ mod ext_images;
 use ext_images::{VARIANTS, Variant, make, plant_small, run};
 use nearside_conformance::needs;
 use nearside_conformance::view::{Image, block_on, resolve};
-use nearside_fsview::{Error, Inode, Place, Volume};
+use nearside_fsview::{Error, Inode, RunPlace, Volume};
 
 const TOOLS: &[&str] = &["mke2fs", "debugfs", "e2fsck"];
 
@@ -68,7 +68,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 }
 
 /// Asks a file for all of its runs, or a link for its target.
-fn ask(bytes: &[u8], path: &str) -> Result<(Inode, Vec<Place>), Error> {
+fn ask(bytes: &[u8], path: &str) -> Result<(Inode, Vec<RunPlace>), Error> {
     let image = memory(bytes);
     let volume = block_on(Volume::open(&image))?;
     let inode = resolve(&volume, &image, path.as_bytes())?.unwrap();
@@ -211,7 +211,7 @@ fn inline_data_that_contradicts_itself() {
     let path = "rather small";
     let inode = small.inode("\"/rather small\"");
     let flags = small.word(inode + 0x20);
-    assert!(flags & 0x1000_0000 != 0 && ask(&small.bytes, path).unwrap().1[0] == Place::Inline);
+    assert!(flags & 0x1000_0000 != 0 && ask(&small.bytes, path).unwrap().1[0] == RunPlace::Inline);
     let area = inode + 128 + small.half(inode + 0x80) + 4;
     let entry = area;
     assert_eq!(&small.bytes[entry + 16..entry + 20], b"data");
@@ -282,7 +282,7 @@ fn sizes_that_cannot_be_mapped() {
             ask(&sized(&small, largest), "plain").unwrap_or_else(|e| panic!("{variant}: {e}"));
         assert_eq!(inode.size, largest);
         assert!(
-            places.len() < 100 && places.last() == Some(&Place::Zeros),
+            places.len() < 100 && places.last() == Some(&RunPlace::Zeros),
             "{variant}: {} runs",
             places.len()
         );
@@ -366,7 +366,7 @@ fn blocks_that_are_the_file_system_s_own() {
     if !ready("blocks_that_are_the_file_system_s_own") {
         return;
     }
-    // Room for descriptors of a larger volume, behind those that there are.
+    // Room for descriptors of a larger volume, behind the present ones.
     for name in ["ext2-1k", "ext4-nocsum"] {
         let small = Small::named(name);
         let kept = small.half(1024 + 0xCE);

@@ -12,7 +12,7 @@ use ext_images::{VARIANTS, Variant, make, plant_small, run};
 use nearside_conformance::explore::explore;
 use nearside_conformance::needs;
 use nearside_conformance::view::{Image, Tree, block_on, differences, read, resolve};
-use nearside_fsview::{Error, Place, Source, Volume};
+use nearside_fsview::{Error, RunPlace, Source, Volume};
 use nearside_random::Rng;
 
 const TOOLS: &[&str] = &["mke2fs", "tune2fs", "debugfs", "e2fsck"];
@@ -155,7 +155,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-fn first_run(bytes: &[u8], path: &str) -> Result<Option<Place>, Error> {
+fn first_run(bytes: &[u8], path: &str) -> Result<Option<RunPlace>, Error> {
     let image = memory(bytes);
     let volume = block_on(Volume::open(&image))?;
     let inode = resolve(&volume, &image, path.as_bytes())?.unwrap();
@@ -168,7 +168,7 @@ fn hostile_extents_are_refused_by_name() {
     let clean = small(dir.path(), "ext4-nocsum");
     let block = u64::from(block_on(Volume::open(&memory(&clean))).unwrap().info().block_size);
     let at = inode_at(&dir.path().join("ext4-nocsum"), "/plain", block);
-    assert!(matches!(first_run(&clean, "plain"), Ok(Some(Place::Volume(_)))));
+    assert!(matches!(first_run(&clean, "plain"), Ok(Some(RunPlace::Volume(_)))));
     let refused = |bytes: &[u8], with: &str| {
         let error = first_run(bytes, "plain").unwrap_err();
         assert!(error.to_string().contains(with) && error.to_string().contains("inode"), "{error}");

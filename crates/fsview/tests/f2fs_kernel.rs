@@ -5,7 +5,7 @@ mod f2fs_support;
 
 use f2fs_support::*;
 use nearside_conformance::drive;
-use nearside_fsview::{Error, FileKind, Place, Volume};
+use nearside_fsview::{Error, FileKind, RunPlace, Volume};
 
 /// Byte of the checkpoint flags of the newer pack's head, found as the view finds it.
 fn checkpoint_flags(image: &[u8]) -> u32 {
@@ -66,7 +66,7 @@ fn far(volume: &Volume, image: &Memory) {
     let mut blocks = Vec::new();
     let (mut at, mut steps) = (0, 0);
     while let Some(run) = now(volume.map(image, &inode, at)).unwrap() {
-        if let Place::Volume(byte) = run.place {
+        if let RunPlace::Volume(byte) = run.place {
             for further in 0..run.len.div_ceil(4096) {
                 let block = at / 4096 + further;
                 let text = format!("block {block}\n");

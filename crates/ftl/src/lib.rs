@@ -18,6 +18,8 @@
 //! Operations on the flash take effect in the order in which they are issued; a power cut ends that order
 //! anywhere.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 mod array;
 mod cache;
 mod collect;

@@ -43,7 +43,7 @@ impl Page {
 /// A store whose bytes lie on modelled flash. Clones share it.
 #[derive(Clone, Debug)]
 pub struct FlashStore {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<FlashShared>>,
     capacity: u64,
     block_size: u32,
 }
@@ -52,7 +52,7 @@ pub struct FlashStore {
 const REPORT_EVERY_NS: u64 = 10_000_000_000;
 
 #[derive(Debug)]
-struct Shared {
+struct FlashShared {
     flash: Flash<Page>,
     /// What the log was told.
     reports: RateLimits<Halt>,
@@ -73,11 +73,11 @@ impl FlashStore {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
         let flash = Flash::new(drive, config)?;
-        let shared = Shared { flash, reports: RateLimits::new(REPORT_EVERY_NS), now: 0 };
+        let shared = FlashShared { flash, reports: RateLimits::new(REPORT_EVERY_NS), now: 0 };
         Ok(FlashStore { shared: Arc::new(Mutex::new(shared)), capacity, block_size })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    fn lock(&self) -> MutexGuard<'_, FlashShared> {
         self.shared.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -180,7 +180,7 @@ impl Cursor<'_> {
     }
 }
 
-impl Shared {
+impl FlashShared {
     /// Tells the log that the flash does not work.
     #[cold]
     fn report(&mut self, halt: Halt, operation: &Operation) {

@@ -10,12 +10,12 @@ use nearside_random::draw;
 
 /// Of one slot: the value that was durable last, and all that were written since. 0 is zeros.
 #[derive(Clone, Default)]
-struct Slot {
+struct SlotHistory {
     durable: u64,
     since: Vec<u64>,
 }
 
-impl Slot {
+impl SlotHistory {
     fn newest(&self) -> u64 {
         self.since.last().copied().unwrap_or(self.durable)
     }
@@ -25,7 +25,7 @@ struct Run {
     drive: NandDrive,
     config: Config,
     flash: Flash<u64>,
-    slots: Vec<Slot>,
+    slots: Vec<SlotHistory>,
     random: u64,
     value: u64,
     cuts: u64,
@@ -127,7 +127,7 @@ impl Run {
                 slot.durable,
                 slot.since
             );
-            *slot = Slot { durable: found, since: Vec::new() };
+            *slot = SlotHistory { durable: found, since: Vec::new() };
         }
     }
 }
@@ -135,7 +135,7 @@ impl Run {
 /// So many operations with a cut within every so many operations on the flash. Answers how many cuts there
 /// were.
 fn run(drive: NandDrive, config: Config, seed: u64, operations: u64, every: u64) -> u64 {
-    let slots = vec![Slot::default(); (drive.capacity / 4096) as usize];
+    let slots = vec![SlotHistory::default(); (drive.capacity / 4096) as usize];
     let flash = Flash::new(drive, config).unwrap();
     let mut run = Run { drive, config, flash, slots, random: seed, value: 0, cuts: 0, moved: 0 };
     let arm = |run: &mut Run| {

@@ -28,12 +28,12 @@ pub fn pdu(input: &[u8]) {
             Err(fatal) => return refuse(to, fatal, rest),
         };
         let span = head.data();
-        assert!(head.plen as usize >= head.header_len() && head.header_len() <= MAX_HEADER);
+        assert!(head.plen as usize >= head.header_len() && head.header_len() <= 128 + DIGEST);
         let end = u64::from(span.offset) + u64::from(span.len) + if span.digest { DIGEST as u64 } else { 0 };
         assert_eq!(end, u64::from(head.plen), "{head:?}");
         let Some(header) = rest.get(..head.header_len()) else { return };
         match Pdu::decode(&head, header) {
-            Ok(said) => again(&head, &said, &terms),
+            Ok(said) => check_reencoding(&head, &said, &terms),
             Err(fatal) => return refuse(to, fatal, rest),
         }
         let Some(after) = rest.get(head.plen as usize..) else { return };
@@ -42,14 +42,14 @@ pub fn pdu(input: &[u8]) {
 }
 
 /// A PDU that was decoded says the same once it is written again.
-fn again(head: &Head, said: &Pdu, terms: &Terms) {
+fn check_reencoding(head: &Head, said: &Pdu, terms: &Terms) {
     let bytes: Vec<u8> = match said {
         Pdu::InitializeRequest(i) => i.request().to_vec(),
         Pdu::InitializeResponse(i) => i.response().to_vec(),
         Pdu::Terminate(_) => return,
         Pdu::Command(entry) => pdu::command(entry, head.data().len, terms).to_vec(),
         Pdu::Response(entry) => pdu::response(entry, terms).to_vec(),
-        Pdu::Data(d) if head.kind == Kind::HostData => d.host(terms).to_vec(),
+        Pdu::Data(d) if head.kind == PduType::HostData => d.host(terms).to_vec(),
         Pdu::Data(d) => d.controller(terms).to_vec(),
         Pdu::ReadyToTransfer(r2t) => r2t.encode(terms).to_vec(),
     };

@@ -9,6 +9,8 @@
 //! structures lie by watching what a question reads; [`patched`] lays an input over one of
 //! them, and the same question is asked again.
 
+#![warn(clippy::missing_errors_doc)]
+
 pub mod acl;
 pub mod fabrics;
 pub mod mend;

@@ -1,7 +1,7 @@
 //! Checksums made right again, so that damage is not merely refused by them.
 
 use crate::patched::Patched;
-use crate::sites::{Kind, Site};
+use crate::sites::{Site, SiteKind};
 
 /// Seed of F2FS's checksums: its magic number.
 const F2FS: u32 = 0xF2F5_2010;
@@ -106,7 +106,7 @@ pub fn ext_inode_at(volume: &[u8], ino: u32) -> usize {
 /// The checksum of whichever structure of an ext volume lies at the site: an inode, an extent node, a
 /// directory's block, an index node, a block of attributes. Indirect blocks and links have none, nor has any
 /// on a volume without metadata_csum. `volume` is as it was before the damage.
-pub fn ext_structure(source: &mut Patched<'_>, volume: &[u8], kind: Kind, site: Site) {
+pub fn ext_structure(source: &mut Patched<'_>, volume: &[u8], kind: SiteKind, site: Site) {
     let Some(seed) = ext_seed(volume) else { return };
     let at = ext_inode_at(volume, site.ino.0);
     let Some(whole) = source.get(at as u64, 256) else { return };
@@ -134,18 +134,18 @@ pub fn ext_structure(source: &mut Patched<'_>, volume: &[u8], kind: Kind, site: 
         }
     };
     match kind {
-        Kind::Map if half(0) == 0xF30A => {
+        SiteKind::Map if half(0) == 0xF30A => {
             let end = 12 + 12 * half(4);
             if end + 4 <= len {
                 put(source, end, crc32c_over(own, &block[..end]));
             }
         }
-        Kind::Attributes => {
+        SiteKind::Attributes => {
             let number = site.at / u64::from(site.len);
             let crc = crc32c_over(crc32c_over(seed, &number.to_le_bytes()), &block[..0x10]);
             put(source, 0x10, crc32c_over(crc32c_over(crc, &[0; 4]), &block[0x14..]));
         }
-        Kind::Entries => {
+        SiteKind::Entries => {
             // As the reader tells them apart: a leaf ends in what looks like an entry of 12 bytes;
             // a node has pairs.
             if block[len - 12..].starts_with(&[0, 0, 0, 0, 12, 0, 0, 0xDE]) {

@@ -7,11 +7,11 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use nearside_clock::{Clock, SimClock};
-use nearside_device::firmware::{Door, Firmware, Job, Outcome, Seat, Turn, Worker};
+use nearside_device::firmware::{Firmware, Job, NearDataCommand, Outcome, Seat, Turn, Worker};
 use nearside_device::{Host, Namespace};
 use nearside_dma::{IoBuffer, Memory, Wakeup};
 use nearside_firmware::Fsr;
-use nearside_near_data::wire::{decode_reply, decode_request, encode_request};
+use nearside_near_data::wire::{OPERATIONS, decode_reply, decode_request, encode_request};
 use nearside_near_data::*;
 use nearside_store::{Channel, Completion, Data, Dram, Operation as StoreOperation, Store, Submitted, Token};
 
@@ -22,16 +22,19 @@ const STEPS: usize = 100_000;
 /// Commands that one answer is fetched by.
 const PARTS: usize = 8;
 
-struct Drive {
+struct FirmwareDrive {
     worker: <Fsr as Firmware<Dram>>::Worker,
     clock: SimClock,
 }
 
 thread_local! {
-    static DRIVE: RefCell<Option<Drive>> = const { RefCell::new(None) };
+    static DRIVE: RefCell<Option<FirmwareDrive>> = const { RefCell::new(None) };
 }
 
 /// The small volume in memory.
+///
+/// # Errors
+/// No memory for the store or the buffer; or the store did not take the volume at once.
 pub fn store() -> std::io::Result<Dram> {
     let image = tiny();
     let store = Dram::new(image.len() as u64, 512)?;
@@ -45,8 +48,8 @@ pub fn store() -> std::io::Result<Dram> {
     }
 }
 
-impl Drive {
-    fn new() -> std::io::Result<Drive> {
+impl FirmwareDrive {
+    fn new() -> std::io::Result<FirmwareDrive> {
         let store = store()?;
         let clock = SimClock::new();
         let firmware = Fsr::new(Arc::new(clock.clone()), Default::default());
@@ -54,12 +57,17 @@ impl Drive {
         let (memory, wakeup) = (Arc::new(Memory::new()), Arc::new(Wakeup::new()?));
         let seat = Seat { memory: &memory, wakeup: &wakeup, host: &Host::default(), reactor: 0 };
         let worker = <Fsr as Firmware<Dram>>::worker(&namespace, &seat)?;
-        Ok(Drive { worker, clock })
+        Ok(FirmwareDrive { worker, clock })
     }
 
     fn run(&mut self, request: Vec<u8>, room: usize) -> Option<Outcome> {
         let now = self.clock.now();
-        self.worker.start(Job { token: Token(0), queue: 1, door: Door::Command, request, room }, now).ok()?;
+        self.worker
+            .start(
+                Job { token: Token(0), queue: 1, command: NearDataCommand::Bidirectional, request, room },
+                now,
+            )
+            .ok()?;
         for _ in 0..STEPS {
             let mut outcome = None;
             self.worker.step(now, &mut Turn::new(), &mut |_, o| outcome = Some(o));
@@ -104,7 +112,7 @@ fn compose(bytes: &[u8]) -> Option<Request> {
                     .collect(),
             },
         },
-        operation: match operation % 9 {
+        operation: match operation % (OPERATIONS.count_ones() as u8) {
             0 => Operation::Nop,
             1 => Operation::Info,
             2 => Operation::Search(SearchOptions {
@@ -149,8 +157,8 @@ fn compose(bytes: &[u8]) -> Option<Request> {
 /// Runs an input.
 pub fn run(input: &[u8]) {
     DRIVE.with_borrow_mut(|drive| {
-        let drive =
-            drive.get_or_insert_with(|| Drive::new().unwrap_or_else(|e| panic!("a drive in memory: {e}")));
+        let drive = drive
+            .get_or_insert_with(|| FirmwareDrive::new().unwrap_or_else(|e| panic!("a drive in memory: {e}")));
         match input.split_first() {
             Some((which, rest)) if which % 2 == 1 => raw(drive, rest),
             Some((_, rest)) => composed(drive, rest),
@@ -159,7 +167,7 @@ pub fn run(input: &[u8]) {
     });
 }
 
-fn raw(drive: &mut Drive, bytes: &[u8]) {
+fn raw(drive: &mut FirmwareDrive, bytes: &[u8]) {
     if let Ok(request) = decode_request(bytes) {
         assert_eq!(decode_request(&encode_request(&request)), Ok(request));
     }
@@ -169,7 +177,7 @@ fn raw(drive: &mut Drive, bytes: &[u8]) {
     }
 }
 
-fn composed(drive: &mut Drive, bytes: &[u8]) {
+fn composed(drive: &mut FirmwareDrive, bytes: &[u8]) {
     let Some((room, rest)) = bytes.split_first() else { return };
     let Some(mut request) = compose(rest) else { return };
     let room = 96 + usize::from(*room) * 40;
@@ -245,7 +253,7 @@ pub fn requests() -> Vec<Vec<u8>> {
 /// Those requests, and what composes alike.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = requests().into_iter().map(|r| [vec![1], r].concat()).collect();
-    for operation in 0..9u8 {
+    for operation in 0..OPERATIONS.count_ones() as u8 {
         for target in 0..4u8 {
             let head = [0, 60, operation, target, 2, 0, 9, 0];
             seeds.push([&head[..], b"\xff*\xfft\xffplain"].concat());
@@ -256,7 +264,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
 
 /// What a drive answers to a question, part by part.
 pub fn replies(ask: &nearside_fsrlib::Ask) -> Vec<Vec<u8>> {
-    let mut drive = Drive::new().unwrap_or_else(|e| panic!("a drive in memory: {e}"));
+    let mut drive = FirmwareDrive::new().unwrap_or_else(|e| panic!("a drive in memory: {e}"));
     let mut request = Request {
         partition: 0,
         credentials: Credentials::default(),
@@ -276,4 +284,23 @@ pub fn replies(ask: &nearside_fsrlib::Ask) -> Vec<Vec<u8>> {
         }
     }
     replies
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The operations of requests, by their numbers on the wire.
+    fn operations<'a>(requests: impl IntoIterator<Item = &'a Vec<u8>>) -> u32 {
+        requests.into_iter().fold(0, |bits, request| bits | 1 << request[16])
+    }
+
+    #[test]
+    fn every_operation_is_among_the_seeds() {
+        assert_eq!(operations(&requests()), OPERATIONS);
+        let composed = seeds().into_iter().filter(|seed| seed[0] & 1 == 0);
+        let composed: Vec<_> =
+            composed.map(|seed| encode_request(&compose(&seed[2..]).expect("a request"))).collect();
+        assert_eq!(operations(&composed), OPERATIONS);
+    }
 }

@@ -23,7 +23,7 @@ const BLOCK: usize = 512;
 const BLOCKS: usize = 128;
 
 /// The drive; what its memory and store hold at the beginning; what they are expected to hold.
-struct State {
+struct PointersRig {
     rig: Rig,
     fresh: (Vec<u8>, Vec<u8>),
     memory: Vec<u8>,
@@ -31,7 +31,7 @@ struct State {
 }
 
 thread_local! {
-    static STATE: RefCell<Option<State>> = const { RefCell::new(None) };
+    static STATE: RefCell<Option<PointersRig>> = const { RefCell::new(None) };
 }
 
 /// Bytes of which few neighbours are alike.
@@ -50,13 +50,13 @@ pub fn run(input: &[u8]) {
         let state = state.get_or_insert_with(|| {
             let (memory, store) = (pattern(DATA_LEN, 2), pattern(BLOCKS * BLOCK, 1));
             let fresh = (memory.clone(), store.clone());
-            State { rig: Rig::new(store.clone()), fresh, memory, store }
+            PointersRig { rig: Rig::new(store.clone()), fresh, memory, store }
         });
-        one(state, head, lists);
+        run_command(state, head, lists);
     });
 }
 
-fn one(State { rig, fresh, memory, store }: &mut State, head: &[u8; HEAD], lists: &[u8]) {
+fn run_command(PointersRig { rig, fresh, memory, store }: &mut PointersRig, head: &[u8; HEAD], lists: &[u8]) {
     rig.renew();
     memory.copy_from_slice(&fresh.0);
     store.copy_from_slice(&fresh.1);
@@ -98,15 +98,15 @@ fn apply(
     memory: &mut [u8],
     store: &mut [u8],
     opcode: u8,
-    pieces: &[Piece],
+    pieces: &[DataPiece],
     slba: usize,
     count: usize,
 ) -> bool {
     let gathered: Vec<u8> = pieces
         .iter()
         .flat_map(|piece| match piece {
-            Piece::Memory(at, len) => &memory[*at..*at + len],
-            Piece::Thrown(_) => &[],
+            DataPiece::Memory(at, len) => &memory[*at..*at + len],
+            DataPiece::Thrown(_) => &[],
         })
         .copied()
         .collect();
@@ -126,11 +126,11 @@ fn apply(
             let mut from = 0;
             for piece in pieces {
                 match *piece {
-                    Piece::Memory(at, len) => {
+                    DataPiece::Memory(at, len) => {
                         memory[at..at + len].copy_from_slice(&blocks[from..from + len]);
                         from += len;
                     }
-                    Piece::Thrown(len) => from += len,
+                    DataPiece::Thrown(len) => from += len,
                 }
             }
             true
@@ -145,7 +145,7 @@ fn apply(
 
 /// A part of a command's data.
 #[derive(Clone, Copy, Debug)]
-enum Piece {
+enum DataPiece {
     /// Bytes of data memory: from where, how many.
     Memory(usize, usize),
     /// A bit bucket.
@@ -159,7 +159,7 @@ fn place(iova: u64, len: usize) -> Option<usize> {
 }
 
 /// The bytes that a data pointer names, one after the other; `None` where it is not a right one.
-fn named(memory: &[u8], entry: &SubmissionEntry, len: usize, from_host: bool) -> Option<Vec<Piece>> {
+fn named(memory: &[u8], entry: &SubmissionEntry, len: usize, from_host: bool) -> Option<Vec<DataPiece>> {
     match entry.psdt() {
         0 => prp(memory, entry.prp1(), entry.prp2(), len),
         _ => {
@@ -173,8 +173,8 @@ fn named(memory: &[u8], entry: &SubmissionEntry, len: usize, from_host: bool) ->
 
 /// Base 2.0, 4.1.1: the first entry may begin within a page, the second is a page or a list,
 /// a full list's last entry leads to the next.
-fn prp(memory: &[u8], prp1: u64, prp2: u64, len: usize) -> Option<Vec<Piece>> {
-    let page = |iova: u64, len: usize| place(iova, len).map(|at| Piece::Memory(at, len));
+fn prp(memory: &[u8], prp1: u64, prp2: u64, len: usize) -> Option<Vec<DataPiece>> {
+    let page = |iova: u64, len: usize| place(iova, len).map(|at| DataPiece::Memory(at, len));
     let aligned = |iova: u64| iova.is_multiple_of(PAGE as u64);
     if !prp1.is_multiple_of(4) {
         return None;
@@ -214,16 +214,16 @@ fn prp(memory: &[u8], prp1: u64, prp2: u64, len: usize) -> Option<Vec<Piece>> {
 /// Base 2.0, 4.1.2: data blocks and bit buckets; a segment's last descriptor may lead to
 /// the next. More than is wanted may be described, less not; of descriptors a command may
 /// have 4096, as they are fetched: by pages.
-fn sgl(memory: &[u8], first: SglDescriptor, len: usize, from_host: bool) -> Option<Vec<Piece>> {
+fn sgl(memory: &[u8], first: SglDescriptor, len: usize, from_host: bool) -> Option<Vec<DataPiece>> {
     let mut pieces = Vec::new();
     let mut left = len;
     let mut take = |d: &SglDescriptor, left: &mut usize| {
         let n = (d.length() as usize).min(*left);
         match d.kind()? {
             SglType::BitBucket if from_host => return Some(()),
-            SglType::BitBucket => pieces.push(Piece::Thrown(n)),
+            SglType::BitBucket => pieces.push(DataPiece::Thrown(n)),
             _ if n == 0 => return Some(()),
-            _ => pieces.push(Piece::Memory(place(d.address(), n)?, n)),
+            _ => pieces.push(DataPiece::Memory(place(d.address(), n)?, n)),
         }
         *left -= n;
         Some(())

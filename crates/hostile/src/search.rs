@@ -1,7 +1,7 @@
 //! Patterns, options, a file and its cutting, all of any bytes: the search agrees with its naive twin, and a
 //! search that is interrupted by a full sink goes on where it was.
 
-use nearside_ndp::naive::{self, Events};
+use nearside_conformance::naive::{self, Events};
 use nearside_ndp::{Answer, Flow, Position, Search, SearchOptions, Searcher};
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use crate::patched::{Patched, now};
 
 /// What a block, or a part of one, is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum SiteKind {
     /// A superblock; for ext the descriptors of its groups as well.
     Superblock,
     /// What an F2FS volume is opened by, and where its nodes are:
@@ -48,11 +48,11 @@ struct Finder<'a> {
     is_f2fs: bool,
     /// Where nodes and data begin, on F2FS.
     main: u64,
-    found: BTreeSet<(Kind, u64, Site)>,
+    found: BTreeSet<(SiteKind, u64, Site)>,
 }
 
 /// The structures of a volume, at most `ENOUGH` of each kind, spread evenly.
-pub fn find(bytes: &[u8], volume: &Volume) -> Vec<(Kind, Site)> {
+pub fn find(bytes: &[u8], volume: &Volume) -> Vec<(SiteKind, Site)> {
     let source = Patched::logged(bytes);
     let is_f2fs = volume.info().file_system == "f2fs";
     let main = if is_f2fs { u64::from(source.word(1024 + 92)) * 4096 } else { 0 };
@@ -62,7 +62,7 @@ pub fn find(bytes: &[u8], volume: &Volume) -> Vec<(Kind, Site)> {
     while let Some(ino) = todo.pop() {
         todo.extend(finder.inode(ino).into_iter().filter(|child| seen.insert(*child)));
     }
-    let all: Vec<(Kind, Site)> = finder.found.into_iter().map(|(kind, _, site)| (kind, site)).collect();
+    let all: Vec<(SiteKind, Site)> = finder.found.into_iter().map(|(kind, _, site)| (kind, site)).collect();
     all.chunk_by(|a, b| a.0 == b.0).flat_map(|of_kind| spread(of_kind, ENOUGH)).collect()
 }
 
@@ -72,7 +72,7 @@ fn spread<T: Copy>(all: &[T], most: usize) -> Vec<T> {
 }
 
 impl Finder<'_> {
-    fn add(&mut self, kind: Kind, ino: Ino, at: u64, len: u32) {
+    fn add(&mut self, kind: SiteKind, ino: Ino, at: u64, len: u32) {
         // By place first: the same structure counts once.
         if !self.found.iter().any(|(k, place, _)| (*k, *place) == (kind, at)) {
             self.found.insert((kind, at, Site { ino, at, len }));
@@ -82,32 +82,32 @@ impl Finder<'_> {
     fn tables(&mut self) {
         let root = self.volume.root();
         if !self.is_f2fs {
-            return self.add(Kind::Superblock, root, 1024, 1024);
+            return self.add(SiteKind::Superblock, root, 1024, 1024);
         }
         for at in [1024, 4096 + 1024] {
-            self.add(Kind::Superblock, root, at, 3072);
+            self.add(SiteKind::Superblock, root, at, 3072);
         }
         if let Err(error) = now(Volume::open(&self.source)) {
             panic!("a volume that was open: {error}");
         }
         for (at, len) in self.source.take_log() {
             if at >= 2 * 4096 && at < self.main {
-                self.add(Kind::Checkpoint, root, at, len);
+                self.add(SiteKind::Checkpoint, root, at, len);
             }
         }
     }
 
     /// Sorts what a question read. Tables are read by all.
-    fn sort(&mut self, ino: Ino, kind: Kind, inode_at: (u64, u32)) {
+    fn sort(&mut self, ino: Ino, kind: SiteKind, inode_at: (u64, u32)) {
         for (at, len) in self.source.take_log() {
             if self.is_f2fs && at < self.main {
-                self.add(Kind::Checkpoint, ino, at, len);
+                self.add(SiteKind::Checkpoint, ino, at, len);
             } else if self.is_f2fs && self.is_node(at, ino) && (at, len) != inode_at {
-                let kind = if kind == Kind::Attributes { kind } else { Kind::Map };
+                let kind = if kind == SiteKind::Attributes { kind } else { SiteKind::Map };
                 self.add(kind, ino, at, len);
             } else if (at, len) != inode_at {
                 if !self.is_f2fs && at < inode_at.0 && at <= 4096 {
-                    self.add(Kind::Superblock, ino, at, len);
+                    self.add(SiteKind::Superblock, ino, at, len);
                 } else {
                     self.add(kind, ino, at, len);
                 }
@@ -130,24 +130,24 @@ impl Finder<'_> {
         let mut log = source.take_log();
         let Some(inode_at) = log.pop() else { panic!("inode {} was read from nowhere", ino.0) };
         if self.is_f2fs {
-            self.add(Kind::Inode, ino, inode_at.0, inode_at.1);
+            self.add(SiteKind::Inode, ino, inode_at.0, inode_at.1);
         } else {
             let inside = u64::from(ino.0 - 1) * EXT_INODE % u64::from(inode_at.1);
-            self.add(Kind::Inode, ino, inode_at.0 + inside, EXT_INODE as u32);
+            self.add(SiteKind::Inode, ino, inode_at.0 + inside, EXT_INODE as u32);
         }
         for (at, len) in log {
-            let kind = if self.is_f2fs { Kind::Checkpoint } else { Kind::Superblock };
+            let kind = if self.is_f2fs { SiteKind::Checkpoint } else { SiteKind::Superblock };
             self.add(kind, ino, at, len);
         }
         let _ = now(volume.acl(&self.source, &inode));
-        self.sort(ino, Kind::Attributes, inode_at);
+        self.sort(ino, SiteKind::Attributes, inode_at);
         if inode.kind == FileKind::Symlink {
             let _ = now(volume.read_link(&self.source, &inode));
-            self.sort(ino, Kind::Entries, inode_at);
+            self.sort(ino, SiteKind::Entries, inode_at);
         }
         if inode.kind == FileKind::Regular {
             self.map(&inode);
-            self.sort(ino, Kind::Map, inode_at);
+            self.sort(ino, SiteKind::Map, inode_at);
             return Vec::new();
         }
         if inode.kind != FileKind::Directory {
@@ -163,20 +163,20 @@ impl Finder<'_> {
                 for child in children.iter().take(NEAR.names) {
                     let _ = now(volume.lookup(&self.source, &inode, &child.name));
                 }
-                self.sort(ino, Kind::Entries, inode_at);
+                self.sort(ino, SiteKind::Entries, inode_at);
             }
         }
         // An inline directory's entries lie in its inode.
-        let entries = |site: &(Kind, u64, Site)| site.0 == Kind::Entries && site.2.ino == ino;
+        let entries = |site: &(SiteKind, u64, Site)| site.0 == SiteKind::Entries && site.2.ino == ino;
         if !children.is_empty() && !self.found.iter().any(entries) {
             let (at, len) = if self.is_f2fs { inode_at } else { self.site_of(ino) };
-            self.add(Kind::Entries, ino, at, len);
+            self.add(SiteKind::Entries, ino, at, len);
         }
         children.into_iter().map(|child| child.ino).collect()
     }
 
     fn site_of(&self, ino: Ino) -> (u64, u32) {
-        let site = self.found.iter().find(|(kind, _, site)| *kind == Kind::Inode && site.ino == ino);
+        let site = self.found.iter().find(|(kind, _, site)| *kind == SiteKind::Inode && site.ino == ino);
         site.map_or((0, F2FS_BLOCK), |(_, _, site)| (site.at, site.len))
     }
 
@@ -212,17 +212,23 @@ mod tests {
         for (images, kinds) in [
             (
                 volumes::ext(),
-                &[Kind::Superblock, Kind::Inode, Kind::Entries, Kind::Map, Kind::Attributes][..],
+                &[
+                    SiteKind::Superblock,
+                    SiteKind::Inode,
+                    SiteKind::Entries,
+                    SiteKind::Map,
+                    SiteKind::Attributes,
+                ][..],
             ),
             (
                 volumes::f2fs(),
                 &[
-                    Kind::Superblock,
-                    Kind::Checkpoint,
-                    Kind::Inode,
-                    Kind::Entries,
-                    Kind::Map,
-                    Kind::Attributes,
+                    SiteKind::Superblock,
+                    SiteKind::Checkpoint,
+                    SiteKind::Inode,
+                    SiteKind::Entries,
+                    SiteKind::Map,
+                    SiteKind::Attributes,
                 ],
             ),
         ] {
@@ -239,7 +245,7 @@ mod tests {
                         source.take_log().iter().any(|(at, len)| *at < end && site.at < at + u64::from(*len));
                     // The second superblock is read where the first is damaged.
                     assert!(
-                        read || *kind == Kind::Superblock,
+                        read || *kind == SiteKind::Superblock,
                         "{} {kind:?} {site:?} is not read",
                         image.name
                     );

@@ -27,31 +27,31 @@ use nearside_fsrlib::{Ask, Completion, Error, Route, Session, SocketTransport, T
 use nearside_near_data::wire::{decode_request, encode_reply};
 use nearside_near_data::*;
 use nearside_spec::Status;
-use nearside_spec::socket::{Hello, Kind, REPLY_FRAME, REQUEST_FRAME, ReplyFrame, RequestFrame};
+use nearside_spec::socket::{Hello, REPLY_FRAME, REQUEST_FRAME, ReplyFrame, RequestFrame, RequestKind};
 use nearside_store::Dram;
 
 use crate::near_data;
 use crate::nvme::tiny;
 
 /// A drive on a thread, and its host.
-struct Drive {
+struct ServedDrive {
     host: Host,
     _drive: Loopback<Dram, Fsr, Threaded>,
 }
 
 thread_local! {
-    static DRIVE: RefCell<Option<Drive>> = const { RefCell::new(None) };
+    static DRIVE: RefCell<Option<ServedDrive>> = const { RefCell::new(None) };
 }
 
-impl Drive {
-    fn new() -> Result<Drive, Box<dyn std::error::Error>> {
+impl ServedDrive {
+    fn new() -> Result<ServedDrive, Box<dyn std::error::Error>> {
         let store = crate::near_data::store()?;
         let controller = Config { io_queues: 4, ..Config::default() };
         let rest = Rest { idle_ns: 20_000, ..Rest::default() };
         let mut drive = Loopback::threaded(store, firmware(), controller, rest)?;
         let config = DriverConfig { queues: 3, ..DriverConfig::default() };
         let driver = drive.driver(config, &TscClock::new())?;
-        Ok(Drive { host: Host::new(driver, Policy::Hybrid, 1)?, _drive: drive })
+        Ok(ServedDrive { host: Host::new(driver, Policy::Hybrid, 1)?, _drive: drive })
     }
 }
 
@@ -97,7 +97,8 @@ pub fn peer(input: &[u8]) {
     let Some((&how, sent)) = input.split_first() else { return };
     let trusted = how & 1 == 0;
     DRIVE.with_borrow_mut(|drive| {
-        let drive = drive.get_or_insert_with(|| Drive::new().unwrap_or_else(|e| panic!("a drive: {e}")));
+        let drive =
+            drive.get_or_insert_with(|| ServedDrive::new().unwrap_or_else(|e| panic!("a drive: {e}")));
         let peer = Peer { uid: UID, gid: 100, groups: vec![4, 24] };
         let most = if how & 2 == 0 { TOLD_MAX } else { 100 + usize::from(how) * 16 };
         let mut line = Line { sent, told: Vec::new(), most };
@@ -127,9 +128,9 @@ fn check(mut sent: &[u8], mut told: &[u8], trusted: bool, ended: io::Result<()>)
             continue;
         }
         match frame.kind {
-            Kind::Hello => assert!(Hello::decode(bytes).is_some()),
-            Kind::Read => assert!(trusted && bytes.len() == frame.room as usize),
-            Kind::NearData => {
+            RequestKind::Hello => assert!(Hello::decode(bytes).is_some()),
+            RequestKind::Read => assert!(trusted && bytes.len() == frame.room as usize),
+            RequestKind::NearData => {
                 assert!(bytes.len() <= frame.room as usize);
                 let own = |r: Request| r.credentials.uid == UID && !matches!(r.target, Target::Blocks { .. });
                 assert!(trusted || decode_request(request).is_ok_and(own));
@@ -138,20 +139,20 @@ fn check(mut sent: &[u8], mut told: &[u8], trusted: bool, ended: io::Result<()>)
     }
 }
 
-fn frame(kind: Kind, len: usize, room: u32, offset: u64) -> Vec<u8> {
+fn frame(kind: RequestKind, len: usize, room: u32, offset: u64) -> Vec<u8> {
     RequestFrame { kind, len: len as u32, room, offset }.encode().to_vec()
 }
 
 /// What FSRLib sends: a greeting, reads, near-data requests.
 pub fn peer_seeds() -> Vec<Vec<u8>> {
-    let hello = frame(Kind::Hello, 0, 64, 0);
+    let hello = frame(RequestKind::Hello, 0, 64, 0);
     let mut seeds = vec![
         [vec![0], hello.clone()].concat(),
-        [vec![0], frame(Kind::Read, 0, 4096, 1024)].concat(),
-        [vec![1], frame(Kind::Read, 0, 512, 0), hello.clone()].concat(),
+        [vec![0], frame(RequestKind::Read, 0, 4096, 1024)].concat(),
+        [vec![1], frame(RequestKind::Read, 0, 512, 0), hello.clone()].concat(),
     ];
     for (nr, request) in near_data::requests().into_iter().enumerate() {
-        let asked = [frame(Kind::NearData, request.len(), 4096, 0), request].concat();
+        let asked = [frame(RequestKind::NearData, request.len(), 4096, 0), request].concat();
         seeds.push([vec![nr as u8 % 2], hello.clone(), asked.clone(), asked].concat());
     }
     seeds

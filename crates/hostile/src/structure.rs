@@ -14,7 +14,7 @@ use nearside_fsview::{Ino, Volume};
 
 use crate::mend;
 use crate::patched::{Patched, now};
-use crate::sites::{Kind, Site, question};
+use crate::sites::{Site, SiteKind, question};
 use crate::volumes::{self, Image};
 
 const HEAD: usize = 6;
@@ -25,7 +25,11 @@ const FEATURES: u8 = 4;
 const EDITS_MAX: usize = 256;
 
 /// An input over one structure of a kind.
-fn damage<'a>(images: &'a [Image], kind: Kind, input: &[u8]) -> Option<(&'a Image, Site, u8, Patched<'a>)> {
+fn damage<'a>(
+    images: &'a [Image],
+    kind: SiteKind,
+    input: &[u8],
+) -> Option<(&'a Image, Site, u8, Patched<'a>)> {
     let ([image, site_low, site_high, how, from_low, from_high], bytes) =
         input.split_first_chunk::<HEAD>()?;
     let image = images.get(usize::from(*image) % images.len())?;
@@ -49,7 +53,7 @@ fn damage<'a>(images: &'a [Image], kind: Kind, input: &[u8]) -> Option<(&'a Imag
 }
 
 /// Inputs of both forms for the structures of a kind.
-fn seeds(images: &[Image], kind: Kind) -> Vec<Vec<u8>> {
+fn seeds(images: &[Image], kind: SiteKind) -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (number, image) in images.iter().enumerate() {
         for (nr, site) in image.sites_of(kind).iter().enumerate() {
@@ -67,7 +71,7 @@ fn seeds(images: &[Image], kind: Kind) -> Vec<Vec<u8>> {
 }
 
 /// The volume is open already: only the inode is asked.
-fn one_inode(images: &[Image], kind: Kind, input: &[u8]) {
+fn one_inode(images: &[Image], kind: SiteKind, input: &[u8]) {
     if let Some((image, site, how, mut source)) = damage(images, kind, input) {
         if how & WRONG_CHECKSUMS == 0 && image.volume.info().file_system != "f2fs" {
             mend::ext_structure(&mut source, &image.bytes, kind, site);
@@ -88,7 +92,9 @@ fn reopened(source: &Patched<'_>, site: Site) {
 
 /// Superblock and group descriptors. The magic is kept, and the superblock's checksum made right.
 pub fn ext_superblock(input: &[u8]) {
-    let Some((_, site, how, mut source)) = damage(volumes::ext(), Kind::Superblock, input) else { return };
+    let Some((_, site, how, mut source)) = damage(volumes::ext(), SiteKind::Superblock, input) else {
+        return;
+    };
     source.put(1024 + 0x38, &0xEF53u16.to_le_bytes());
     if how & WRONG_CHECKSUMS == 0 {
         mend::ext_superblock(&mut source);
@@ -99,53 +105,55 @@ pub fn ext_superblock(input: &[u8]) {
 
 /// Its seeds.
 pub fn ext_superblock_seeds() -> Vec<Vec<u8>> {
-    seeds(volumes::ext(), Kind::Superblock)
+    seeds(volumes::ext(), SiteKind::Superblock)
 }
 
 /// Inodes, with inline data and the attributes in their tail.
 pub fn ext_inode(input: &[u8]) {
-    one_inode(volumes::ext(), Kind::Inode, input);
+    one_inode(volumes::ext(), SiteKind::Inode, input);
 }
 
 /// Its seeds.
 pub fn ext_inode_seeds() -> Vec<Vec<u8>> {
-    seeds(volumes::ext(), Kind::Inode)
+    seeds(volumes::ext(), SiteKind::Inode)
 }
 
 /// Blocks of directories, nodes of their indexes, inline entries, blocks of links.
 pub fn ext_dir(input: &[u8]) {
-    one_inode(volumes::ext(), Kind::Entries, input);
+    one_inode(volumes::ext(), SiteKind::Entries, input);
 }
 
 /// Its seeds.
 pub fn ext_dir_seeds() -> Vec<Vec<u8>> {
-    seeds(volumes::ext(), Kind::Entries)
+    seeds(volumes::ext(), SiteKind::Entries)
 }
 
 /// Nodes of extent trees, indirect blocks.
 pub fn ext_extent(input: &[u8]) {
-    one_inode(volumes::ext(), Kind::Map, input);
+    one_inode(volumes::ext(), SiteKind::Map, input);
 }
 
 /// Its seeds.
 pub fn ext_extent_seeds() -> Vec<Vec<u8>> {
-    seeds(volumes::ext(), Kind::Map)
+    seeds(volumes::ext(), SiteKind::Map)
 }
 
 /// Attributes of both file systems: `posix_acl` looks at what they hold.
 pub(crate) fn attributes(input: &[u8]) {
-    one_inode(volumes::ext(), Kind::Attributes, input);
-    f2fs_inode_of(Kind::Attributes, input);
+    one_inode(volumes::ext(), SiteKind::Attributes, input);
+    f2fs_inode_of(SiteKind::Attributes, input);
 }
 
 /// Their seeds.
 pub(crate) fn attribute_seeds() -> Vec<Vec<u8>> {
-    [seeds(volumes::ext(), Kind::Attributes), seeds(volumes::f2fs(), Kind::Attributes)].concat()
+    [seeds(volumes::ext(), SiteKind::Attributes), seeds(volumes::f2fs(), SiteKind::Attributes)].concat()
 }
 
 /// The superblocks of F2FS, their checksums right.
 pub fn f2fs_superblock(input: &[u8]) {
-    let Some((_, site, how, mut source)) = damage(volumes::f2fs(), Kind::Superblock, input) else { return };
+    let Some((_, site, how, mut source)) = damage(volumes::f2fs(), SiteKind::Superblock, input) else {
+        return;
+    };
     if how & FEATURES != 0 {
         // The other copy is damaged: this one counts.
         source.put(if site.at == 1024 { 4096 + 1024 } else { 1024 }, &[0; 4]);
@@ -158,13 +166,15 @@ pub fn f2fs_superblock(input: &[u8]) {
 
 /// Its seeds.
 pub fn f2fs_superblock_seeds() -> Vec<Vec<u8>> {
-    both_ways(seeds(volumes::f2fs(), Kind::Superblock))
+    both_ways(seeds(volumes::f2fs(), SiteKind::Superblock))
 }
 
 /// Checkpoint packs (which of them counts, too), summaries of both forms with their journals,
 /// the node address table.
 pub fn f2fs_checkpoint(input: &[u8]) {
-    let Some((_, site, how, mut source)) = damage(volumes::f2fs(), Kind::Checkpoint, input) else { return };
+    let Some((_, site, how, mut source)) = damage(volumes::f2fs(), SiteKind::Checkpoint, input) else {
+        return;
+    };
     if how & WRONG_CHECKSUMS == 0 {
         mend::f2fs_checkpoints(&mut source);
     }
@@ -173,42 +183,42 @@ pub fn f2fs_checkpoint(input: &[u8]) {
 
 /// Its seeds.
 pub fn f2fs_checkpoint_seeds() -> Vec<Vec<u8>> {
-    seeds(volumes::f2fs(), Kind::Checkpoint)
+    seeds(volumes::f2fs(), SiteKind::Checkpoint)
 }
 
 /// Inodes: extra attributes, inline attributes, content and entries; the flags of what is refused.
 pub fn f2fs_inode(input: &[u8]) {
-    f2fs_inode_of(Kind::Inode, input);
+    f2fs_inode_of(SiteKind::Inode, input);
 }
 
 /// Its seeds.
 pub fn f2fs_inode_seeds() -> Vec<Vec<u8>> {
-    both_ways(seeds(volumes::f2fs(), Kind::Inode))
+    both_ways(seeds(volumes::f2fs(), SiteKind::Inode))
 }
 
 /// Blocks of entries and of links, inline entries.
 pub fn f2fs_dentry(input: &[u8]) {
-    f2fs_inode_of(Kind::Entries, input);
+    f2fs_inode_of(SiteKind::Entries, input);
 }
 
 /// Its seeds.
 pub fn f2fs_dentry_seeds() -> Vec<Vec<u8>> {
-    seeds(volumes::f2fs(), Kind::Entries)
+    seeds(volumes::f2fs(), SiteKind::Entries)
 }
 
 /// Direct and indirect nodes.
 pub fn f2fs_node(input: &[u8]) {
-    f2fs_inode_of(Kind::Map, input);
+    f2fs_inode_of(SiteKind::Map, input);
 }
 
 /// Its seeds.
 pub fn f2fs_node_seeds() -> Vec<Vec<u8>> {
-    seeds(volumes::f2fs(), Kind::Map)
+    seeds(volumes::f2fs(), SiteKind::Map)
 }
 
 /// A block of one inode. Its footer is kept and its checksum made right, so that it is looked at; with the
 /// features of the volume that change how an inode is read all on, where the input says so.
-fn f2fs_inode_of(kind: Kind, input: &[u8]) {
+fn f2fs_inode_of(kind: SiteKind, input: &[u8]) {
     let Some((image, site, how, mut source)) = damage(volumes::f2fs(), kind, input) else { return };
     if how & WRONG_CHECKSUMS == 0 {
         mend::f2fs_node(&mut source, &image.bytes, site);

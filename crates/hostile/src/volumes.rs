@@ -9,7 +9,7 @@ use nearside_fsview::Volume;
 
 use crate::mend;
 use crate::patched::{Patched, now};
-use crate::sites::{Kind, Site, find};
+use crate::sites::{Site, SiteKind, find};
 
 /// A volume, and where its structures lie.
 pub struct Image {
@@ -20,7 +20,7 @@ pub struct Image {
     /// Opened, unchanged.
     pub volume: Volume,
     featured: OnceLock<Volume>,
-    sites: BTreeMap<Kind, Vec<Site>>,
+    sites: BTreeMap<SiteKind, Vec<Site>>,
     all: Vec<Site>,
 }
 
@@ -29,7 +29,7 @@ impl Image {
         let volume = now(Volume::open(&Patched::new(&bytes))).unwrap_or_else(|e| panic!("{name}: {e}"));
         let found = find(&bytes, &volume);
         let all = found.iter().map(|(_, site)| *site).collect();
-        let mut sites = BTreeMap::<Kind, Vec<Site>>::new();
+        let mut sites = BTreeMap::<SiteKind, Vec<Site>>::new();
         for (kind, site) in found {
             sites.entry(kind).or_default().push(site);
         }
@@ -37,7 +37,7 @@ impl Image {
     }
 
     /// The structures of a kind.
-    pub fn sites_of(&self, kind: Kind) -> &[Site] {
+    pub fn sites_of(&self, kind: SiteKind) -> &[Site] {
         self.sites.get(&kind).map_or(&[], Vec::as_slice)
     }
 

@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nearside_conformance::needs;
-use nearside_fsview::{DirCursor, Error, FileKind, Ino, Inode, Place, Volume};
+use nearside_fsview::{DirCursor, Error, FileKind, Ino, Inode, RunPlace, Volume};
 use nearside_hostile::mend;
 use nearside_hostile::patched::{Patched, now};
-use nearside_hostile::sites::{Kind, Site};
+use nearside_hostile::sites::{Site, SiteKind};
 use nearside_hostile::volumes::{self, Image};
 use nearside_random::Rng;
 use xxhash_rust::xxh3::Xxh3;
@@ -164,11 +164,11 @@ impl Side for View<'_> {
                 let run = run.ok_or("a file that ends before its end")?;
                 let len = run.len.min(to - from);
                 match run.place {
-                    Place::Zeros => hash.update(&vec![0; len as usize]),
-                    Place::Volume(at) => {
+                    RunPlace::Zeros => hash.update(&vec![0; len as usize]),
+                    RunPlace::Volume(at) => {
                         hash.update(&self.source.get(at, len as usize).ok_or("past the volume's end")?);
                     }
-                    Place::Inline => {
+                    RunPlace::Inline => {
                         let bytes = now(self.volume.inline_data(self.source, &inode)).map_err(text)?;
                         hash.update(&bytes[from as usize..(from + len) as usize]);
                     }
@@ -193,7 +193,7 @@ impl Side for View<'_> {
         let within = |at: u64, len: u64| zones.iter().any(|(start, end)| at < *end && *start < at + len);
         let mut inside = pointers.chain(extents).any(|(at, len)| within(at * block, len * block));
         while let Ok(Some(run)) = now(self.volume.map(self.source, &inode, from)) {
-            if let Place::Volume(at) = run.place {
+            if let RunPlace::Volume(at) = run.place {
                 inside |= within(at, run.len);
             }
             from += run.len;
@@ -444,17 +444,24 @@ impl Compared {
 /// A few changes of one structure, and its checksum after them.
 struct Mutation<'a> {
     source: Patched<'a>,
-    kind: Kind,
+    kind: SiteKind,
     site: Site,
     /// The bytes that were changed: where in the structure, from what, to what.
     changes: Vec<(usize, u8, u8)>,
 }
 
 fn mutated<'a>(image: &'a Image, random: &mut Rng) -> Mutation<'a> {
-    let kinds: Vec<Kind> = [Kind::Inode, Kind::Inode, Kind::Entries, Kind::Map, Kind::Map, Kind::Attributes]
-        .into_iter()
-        .filter(|kind| !image.sites_of(*kind).is_empty())
-        .collect();
+    let kinds: Vec<SiteKind> = [
+        SiteKind::Inode,
+        SiteKind::Inode,
+        SiteKind::Entries,
+        SiteKind::Map,
+        SiteKind::Map,
+        SiteKind::Attributes,
+    ]
+    .into_iter()
+    .filter(|kind| !image.sites_of(*kind).is_empty())
+    .collect();
     let kind = kinds[random.below(kinds.len() as u64) as usize];
     let sites = image.sites_of(kind);
     let site = sites[random.below(sites.len() as u64) as usize];
@@ -463,7 +470,7 @@ fn mutated<'a>(image: &'a Image, random: &mut Rng) -> Mutation<'a> {
     for _ in 0..1 + random.below(3) {
         // In what is used, and of an extent tree's root, mostly.
         let at = match random.below(4) {
-            0 if kind == Kind::Inode => 0x28 + random.below(60) as usize,
+            0 if kind == SiteKind::Inode => 0x28 + random.below(60) as usize,
             1 => random.below(64.min(site.len.into())) as usize,
             2 => random.below(site.len.into()) as usize,
             _ => random.below(used as u64) as usize,
@@ -474,7 +481,7 @@ fn mutated<'a>(image: &'a Image, random: &mut Rng) -> Mutation<'a> {
             2 => bytes[at] = [0, 1, 0x7F, 0x80, 0xFF, b'/'][random.below(6) as usize],
             // Two entries exchanged, or one twice.
             3 if at + 24 <= bytes.len() && at >= 12 => {
-                let first = at / 12 * 12 + if kind == Kind::Inode { 4 } else { 0 };
+                let first = at / 12 * 12 + if kind == SiteKind::Inode { 4 } else { 0 };
                 if first + 24 <= bytes.len() {
                     let (a, b) = bytes[first..first + 24].split_at_mut(12);
                     a.swap_with_slice(b);

@@ -51,8 +51,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "loadgen", "sim",
     ]),
     ("conformance", &[
-        "dma", "clock", "random", "store", "fsview", "near-data", "fsr", "firmware", "driver", "fsrlib",
-        "embedded",
+        "dma", "clock", "random", "store", "fsview", "near-data", "ndp", "fsr", "firmware", "driver",
+        "fsrlib", "embedded",
     ]),
     ("hostile", &[
         "spec", "dma", "clock", "store", "fsview", "near-data", "ndp", "device", "firmware", "driver",

@@ -2,8 +2,8 @@
 //!
 //! Strings are looked for by the fastest means there are, in windows that fit a slice. What is not a set of
 //! strings is an [`Automaton`]; where its matches must hold strings that are rare, those are looked for first
-//! ([`Inner`]). A call that runs out of fuel is pending; the same call later goes on where it was, as what it
-//! has come to is in the [`Cache`].
+//! ([`InnerLiterals`]). A call that runs out of fuel is pending; the same call later goes on where it was, as
+//! what it has come to is in the [`Cache`].
 
 use std::ops::Range;
 use std::task::Poll;
@@ -15,7 +15,7 @@ use regex_syntax::hir::Hir;
 use crate::automaton::{Automaton, Machine, Want};
 use crate::fuel::Fuel;
 use crate::hay::Hay;
-use crate::inner::{Inner, Tally};
+use crate::inner::{InnerLiterals, Tally};
 use crate::tuned::Tuned;
 
 /// Bytes in which a string is looked for at once.
@@ -40,7 +40,7 @@ pub(crate) struct Regex {
     forward: Automaton,
     /// For the starts of matches, where those are wanted.
     reverse: Option<Automaton>,
-    inner: Option<Inner>,
+    inner: Option<InnerLiterals>,
 }
 
 /// What an engine writes to while it searches; one per searcher.
@@ -53,7 +53,7 @@ pub(crate) struct Cache {
     hunt: Hunt,
     /// A string is looked for from there on.
     seek: Option<usize>,
-    part: Option<Part>,
+    part: Option<PartSearch>,
 }
 
 /// The state of [`Engine::find_line`].
@@ -71,7 +71,7 @@ enum Hunt {
 
 /// The state of [`Engine::find_part`].
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct PartSearch {
     from: usize,
     /// Its start is looked for.
     end: Option<usize>,
@@ -174,7 +174,7 @@ impl Engine {
     pub(crate) fn regex(hir: &Hir, parts: bool) -> Result<Self, String> {
         let forward = Automaton::new(hir, false)?;
         let reverse = if parts { Some(Automaton::new(hir, true)?) } else { None };
-        Ok(Self::Regex(Box::new(Regex { forward, reverse, inner: Inner::of(hir) })))
+        Ok(Self::Regex(Box::new(Regex { forward, reverse, inner: InnerLiterals::of(hir) })))
     }
 
     /// Longest match, where the matcher is a plain set of strings.
@@ -297,14 +297,16 @@ impl Engine {
                 },
             };
             match found {
-                Some(part) if part.is_empty() => cache.part = Some(Part { from: part.end + 1, end: None }),
+                Some(part) if part.is_empty() => {
+                    cache.part = Some(PartSearch { from: part.end + 1, end: None })
+                }
                 found => return self.part(cache, found),
             }
         }
     }
 
     fn wait<T>(&self, cache: &mut Cache, from: usize) -> Poll<T> {
-        cache.part = Some(Part { from, end: None });
+        cache.part = Some(PartSearch { from, end: None });
         Poll::Pending
     }
 
@@ -398,7 +400,7 @@ impl Regex {
             None => {
                 let Some(machine) = &mut cache.forward else { return Poll::Ready(None) };
                 // A search that is pending has its place in the machine.
-                cache.part = Some(Part { from, end: None });
+                cache.part = Some(PartSearch { from, end: None });
                 match self.forward.find(machine, hay, from..to, Want::Best, fuel) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(None) => return Poll::Ready(None),
@@ -409,7 +411,7 @@ impl Regex {
         let (Some(reverse), Some(machine)) = (&self.reverse, &mut cache.reverse) else {
             return Poll::Ready(None);
         };
-        cache.part = Some(Part { from, end: Some(end) });
+        cache.part = Some(PartSearch { from, end: Some(end) });
         reverse.find(machine, hay, from..end, Want::Best, fuel).map(|start| Some(start.unwrap_or(end)..end))
     }
 }

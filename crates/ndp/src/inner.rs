@@ -24,7 +24,7 @@ const AGAIN: u64 = 1 << 20;
 
 /// The literals of an expression.
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct InnerLiterals {
     means: Means,
     /// Of the literals.
     longest: usize,
@@ -86,7 +86,7 @@ impl Tally {
     }
 }
 
-impl Inner {
+impl InnerLiterals {
     /// The best set of literals, if there is a good one.
     pub(crate) fn of(hir: &Hir) -> Option<Self> {
         let mut best = None;
@@ -224,7 +224,7 @@ mod tests {
     /// What is looked for, by spaces; whether every match begins with it.
     fn picked(expression: &str) -> Option<(String, bool)> {
         let hir = regex_syntax::parse(expression).unwrap();
-        let inner = Inner::of(&hir)?;
+        let inner = InnerLiterals::of(&hir)?;
         let mut best = None;
         look(&hir, 0, &mut best);
         let Best { prefix, literals, .. } = best.unwrap();

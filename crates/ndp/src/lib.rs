@@ -10,8 +10,9 @@
 //! A search passes through: [`pattern`](Search) turns patterns into one expression that cannot match across
 //! lines; `engine` makes the matcher that suits it; `search` cuts pieces into whole lines and keeps what is
 //! left over; `walk` finds lines, context and numbers in a run of whole lines; the sink takes them.
-//! [`unordered`] does what can be done with blocks that arrive in any order. [`naive`] says the same slowly
-//! and plainly; property tests hold the two together.
+//! [`unordered`] does what can be done with blocks that arrive in any order. A naive twin
+//! says the same slowly and plainly (`naive` in the crate `conformance`); property tests hold the two
+//! together.
 //!
 //! # Slices
 //!
@@ -38,6 +39,8 @@
 //! strings that only counts or looks for the first match holds no more of an unfinished line than the longest
 //! string. Counters and checksums hold under a KiB.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 mod automaton;
 mod checksum;
 mod count;
@@ -46,7 +49,6 @@ mod fuel;
 mod hay;
 mod history;
 mod inner;
-pub mod naive;
 mod pattern;
 mod search;
 mod tuned;

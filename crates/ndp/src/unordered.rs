@@ -66,7 +66,7 @@ pub trait Unordered {
 }
 
 /// Where a stretch lies: its bytes, the stretch before it, and where the next one begins.
-struct Place {
+struct StretchPlace {
     offset: u64,
     end: u64,
     before: Option<(u64, u64)>,
@@ -147,18 +147,18 @@ impl<O: Unordered> Gather<O> {
     }
 
     /// A new stretch between its neighbours, where it overlaps none.
-    fn place(&self, offset: u64, len: u64) -> Result<Place, Error> {
+    fn place(&self, offset: u64, len: u64) -> Result<StretchPlace, Error> {
         let end = offset.checked_add(len).ok_or(Error::Gap { offset })?;
         let before = self.stretches.range(..=offset).next_back().map(|(at, (end, _))| (*at, *end));
         let after = self.stretches.range(offset..).next().map(|(at, _)| *at);
         if before.is_some_and(|(_, end)| end > offset) || after.is_some_and(|at| at < end) {
             return Err(Error::Gap { offset });
         }
-        Ok(Place { offset, end, before, after })
+        Ok(StretchPlace { offset, end, before, after })
     }
 
-    async fn add(&mut self, place: Place, mut summary: O::Summary) -> Result<Flow, Error> {
-        let Place { offset, mut end, before, after } = place;
+    async fn add(&mut self, place: StretchPlace, mut summary: O::Summary) -> Result<Flow, Error> {
+        let StretchPlace { offset, mut end, before, after } = place;
         let mut start = offset;
         if let Some((at, _)) = before.filter(|(_, end)| *end == offset)
             && let Some((_, left)) = self.stretches.remove(&at)

@@ -1,9 +1,7 @@
 //! The fast kernels and their naive twins agree, over random files, options and cuttings.
 
-use nearside_ndp::{
-    Answer, Error, Flow, Position, STEP, Search, SearchOptions, Searcher,
-    naive::{self, Events},
-};
+use nearside_conformance::naive::{self, Events};
+use nearside_ndp::{Answer, Error, Flow, Position, STEP, Search, SearchOptions, Searcher};
 use proptest::prelude::*;
 use std::future::Future;
 use std::pin::pin;

@@ -3,26 +3,26 @@
 
 use std::sync::Arc;
 
-use nearside_ndp::naive::{self, Event, Events, Matcher};
+use nearside_conformance::naive::{self, Event, Events, Matcher};
 use nearside_ndp::unordered::{CountLines, CountWords, Gather, SumCrc32c};
 use nearside_ndp::{Answer, Error, Flow, Position, Search, SearchOptions, Searcher, Sink};
 use nearside_random::Rng;
 
 /// A part of a file.
-enum Part {
+enum FilePart {
     Bytes(Vec<u8>),
     Zeros(u64),
 }
 
-fn feed(searcher: &mut Searcher, parts: &[Part], sink: &mut impl Sink) -> Result<(), Error> {
+fn feed(searcher: &mut Searcher, parts: &[FilePart], sink: &mut impl Sink) -> Result<(), Error> {
     for part in parts {
         match part {
-            Part::Bytes(bytes) => {
+            FilePart::Bytes(bytes) => {
                 if searcher.feed(bytes, sink)? != Flow::More {
                     return Ok(());
                 }
             }
-            Part::Zeros(len) => {
+            FilePart::Zeros(len) => {
                 let mut left = *len;
                 while left > 0 {
                     let taken = searcher.zeros(left);
@@ -39,19 +39,19 @@ fn feed(searcher: &mut Searcher, parts: &[Part], sink: &mut impl Sink) -> Result
     searcher.finish(sink).map(drop)
 }
 
-fn parts(random: &mut Rng) -> Vec<Part> {
+fn parts(random: &mut Rng) -> Vec<FilePart> {
     let words = [&b"ab"[..], b"a", b"b", b"\n", b"\n\n", b"word", b"\0", b" b\n", b"xa\n"];
     (0..2 + random.below(14))
         .map(|_| match random.below(3) {
             0 => {
                 let most = if random.below(3) == 0 { 60_000 } else { 40 };
-                Part::Zeros(1 + random.below(most))
+                FilePart::Zeros(1 + random.below(most))
             }
-            1 => Part::Bytes({
+            1 => FilePart::Bytes({
                 let times = 1 + random.below(4) as usize;
                 words[random.below(words.len() as u64) as usize].repeat(times)
             }),
-            _ => Part::Bytes(words[random.below(words.len() as u64) as usize].to_vec()),
+            _ => FilePart::Bytes(words[random.below(words.len() as u64) as usize].to_vec()),
         })
         .collect()
 }
@@ -80,8 +80,8 @@ fn taken_at_once_or_one_by_one() {
         let file: Vec<u8> = parts
             .iter()
             .flat_map(|part| match part {
-                Part::Bytes(bytes) => bytes.clone(),
-                Part::Zeros(len) => vec![0; *len as usize],
+                FilePart::Bytes(bytes) => bytes.clone(),
+                FilePart::Zeros(len) => vec![0; *len as usize],
             })
             .collect();
         let pattern = PATTERNS[random.below(PATTERNS.len() as u64) as usize];
@@ -118,23 +118,23 @@ fn taken_at_once_or_one_by_one() {
 /// The parts in any order.
 fn gathered<O: nearside_ndp::unordered::Unordered>(
     gather: &mut Gather<O>,
-    parts: &[Part],
+    parts: &[FilePart],
     random: &mut Rng,
     size: u64,
 ) -> O::Answer {
     let mut at = 0;
-    let mut placed: Vec<(u64, &Part)> = Vec::new();
+    let mut placed: Vec<(u64, &FilePart)> = Vec::new();
     for part in parts {
         placed.push((at, part));
         at += match part {
-            Part::Bytes(bytes) => bytes.len() as u64,
-            Part::Zeros(len) => *len,
+            FilePart::Bytes(bytes) => bytes.len() as u64,
+            FilePart::Zeros(len) => *len,
         };
     }
     while !placed.is_empty() {
         let flow = match placed.swap_remove(random.below(placed.len() as u64) as usize) {
-            (at, Part::Bytes(bytes)) => gather.feed(at, bytes).unwrap(),
-            (at, Part::Zeros(len)) => match gather.zeros(at, *len).unwrap() {
+            (at, FilePart::Bytes(bytes)) => gather.feed(at, bytes).unwrap(),
+            (at, FilePart::Zeros(len)) => match gather.zeros(at, *len).unwrap() {
                 Some(flow) => flow,
                 None => gather.feed(at, &vec![0; *len as usize]).unwrap(),
             },
@@ -154,8 +154,8 @@ fn words_and_checksums() {
         let mut file = Vec::new();
         for part in &parts {
             match part {
-                Part::Bytes(bytes) => file.extend_from_slice(bytes),
-                Part::Zeros(len) => file.resize(file.len() + *len as usize, 0),
+                FilePart::Bytes(bytes) => file.extend_from_slice(bytes),
+                FilePart::Zeros(len) => file.resize(file.len() + *len as usize, 0),
             }
         }
         let size = file.len() as u64;
@@ -170,7 +170,12 @@ fn words_and_checksums() {
 
 const HUGE: u64 = 16 << 40;
 
-fn searched(pattern: &str, text: bool, answer: Answer, parts: &[Part]) -> (Vec<Event>, Result<u64, Error>) {
+fn searched(
+    pattern: &str,
+    text: bool,
+    answer: Answer,
+    parts: &[FilePart],
+) -> (Vec<Event>, Result<u64, Error>) {
     let options = SearchOptions {
         patterns: vec![pattern.into()],
         text,
@@ -189,9 +194,9 @@ fn searched(pattern: &str, text: bool, answer: Answer, parts: &[Part]) -> (Vec<E
 /// have to be shown.
 #[test]
 fn a_line_of_16_tib() {
-    let parts = [&b"first\nopen"[..], b"closed\nthird end\n"].map(|bytes| Part::Bytes(bytes.to_vec()));
+    let parts = [&b"first\nopen"[..], b"closed\nthird end\n"].map(|bytes| FilePart::Bytes(bytes.to_vec()));
     let [before, after] = parts;
-    let parts = [before, Part::Zeros(HUGE), after];
+    let parts = [before, FilePart::Zeros(HUGE), after];
     for (pattern, lines) in
         [("first", 1), ("open.*closed", 1), ("n\\x00{20}c", 0), ("e", 2), ("nothing", 0), ("^third", 1)]
     {

@@ -1,7 +1,7 @@
 //! No slice is longer than promised, whatever the pattern and the line: counted in units of work, not in
 //! time.
 
-use nearside_ndp::naive::{self, Events};
+use nearside_conformance::naive::{self, Events};
 use nearside_ndp::unordered::{CountLines, Gather};
 use nearside_ndp::{Answer, Flow, Line, Position, SLICE, STEP, Search, SearchOptions, Searcher, Sink, Taken};
 use std::future::Future;

@@ -7,6 +7,7 @@
 //! the records. [`wire`] is the codec.
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 extern crate alloc;
 
@@ -302,7 +303,7 @@ pub enum Failure {
     LineTooLong(String),
     /// Cancelled.
     Cancelled,
-    /// Permission denied to the user whom the drive makes of the one who asks; whom, and why.
+    /// Permission denied to the user that the drive takes the caller for; which, and why.
     DeniedAs(String),
     /// Permission denied, since what the volume says of its files may be out of date, and their blocks
     /// another file's; why.
@@ -391,7 +392,7 @@ pub enum Record<'a> {
         bytes: Cow<'a, [u8]>,
     },
     /// A file's metadata.
-    Entry(Entry<'a>),
+    Entry(FileEntry<'a>),
     /// A name in a directory that the user may read but not search: of what it names there is no more to be
     /// had.
     Name {
@@ -419,7 +420,7 @@ pub enum Record<'a> {
 
 /// Metadata, as `stat` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct FileEntry<'a> {
     /// Path (Stat, Tree) or name (List of a directory).
     pub path: Cow<'a, [u8]>,
     /// Inode number.
@@ -446,7 +447,7 @@ pub struct Entry<'a> {
     pub link: Option<Cow<'a, [u8]>>,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> FileEntry<'a> {
     /// What is known of a name in a directory that may be read and not searched ([`Record::Name`]): its type,
     /// and nothing more.
     pub fn of_name(path: Cow<'a, [u8]>, kind: u16) -> Self {
@@ -535,12 +536,12 @@ impl Reply<'_> {
     }
 }
 
-impl Entry<'_> {
+impl FileEntry<'_> {
     /// The entry with a path and a link of its own.
-    pub fn into_owned<'b>(self) -> Entry<'b> {
-        let Entry { path, link, ino, mode, links, uid, gid, size, sectors, rdev, times, birth } = self;
+    pub fn into_owned<'b>(self) -> FileEntry<'b> {
+        let FileEntry { path, link, ino, mode, links, uid, gid, size, sectors, rdev, times, birth } = self;
         let (path, link) = (owned(path), link.map(owned));
-        Entry { path, link, ino, mode, links, uid, gid, size, sectors, rdev, times, birth }
+        FileEntry { path, link, ino, mode, links, uid, gid, size, sectors, rdev, times, birth }
     }
 }
 

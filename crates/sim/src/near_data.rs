@@ -16,7 +16,7 @@ use nearside_dma::{IoBuffer, Memory};
 use nearside_driver::{DriverConfig, Initiator, InitiatorConfig, Policy, QueueConfig};
 use nearside_embedded::{Loopback, Runner};
 use nearside_firmware::Fsr;
-use nearside_firmware::{Breakdown, Config as FsrConfig, Part, Trace};
+use nearside_firmware::{Breakdown, Config as FsrConfig, Trace, TracePart};
 use nearside_fsrlib::{Completion, Error, QueueTransport, Session, Transport};
 use nearside_store::{Channel, Data, Operation, Store, Submitted, Token};
 
@@ -41,15 +41,15 @@ pub struct Core {
 }
 
 impl Core {
-    fn takes(&self, part: Part, units: u64) -> u64 {
+    fn takes(&self, part: TracePart, units: u64) -> u64 {
         match part {
-            Part::Locate => self.locate_ns * units,
-            Part::ReadTable => self.table_ns * units,
-            Part::FindEntry => self.entry_ns * units,
-            Part::ParseInode => self.inode_ns * units,
-            Part::Operate => self.compute_ns * units,
-            Part::Compute => self.compute_ns_per_kib * units / 1024,
-            Part::ReadDirectory | Part::ReadInode | Part::Supply => 0,
+            TracePart::Locate => self.locate_ns * units,
+            TracePart::ReadTable => self.table_ns * units,
+            TracePart::FindEntry => self.entry_ns * units,
+            TracePart::ParseInode => self.inode_ns * units,
+            TracePart::Operate => self.compute_ns * units,
+            TracePart::Compute => self.compute_ns_per_kib * units / 1024,
+            TracePart::ReadDirectory | TracePart::ReadInode | TracePart::Supply => 0,
         }
     }
 }

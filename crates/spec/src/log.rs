@@ -169,8 +169,8 @@ layout! {
         targets(set_targets): u32 = 28;
         /// Checksums, so too.
         checksums(set_checksums): u32 = 32;
-        /// Ways that commands come by: [`door`].
-        doors(set_doors): u32 = 36;
+        /// The commands that near-data work may come by: [`encoding`].
+        encodings(set_encodings): u32 = 36;
         /// The longest wait of a `result`, in milliseconds.
         max_wait_ms(set_max_wait_ms): u32 = 40;
         /// Near-data commands that the controller has taken.
@@ -178,8 +178,8 @@ layout! {
     }
 }
 
-/// Bits of [`NearDataLog::doors`].
-pub mod door {
+/// Bits of [`NearDataLog::encodings`].
+pub mod encoding {
     /// The bidirectional command; not over fabrics, where a command carries data one way.
     pub const COMMAND: u32 = 1 << 0;
     /// `execute` and `result` of a tag.
@@ -219,7 +219,11 @@ mod tests {
         assert_eq!(async_event(event::NOTICE, event::NAMESPACE_ATTRIBUTE_CHANGED, 4), 0x0004_0002);
         assert_eq!(changed_namespaces(&[1, 0x0102])[..12], [1, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]);
         let mut page = NearDataLog::default();
-        page.set_magic(NearDataLog::MAGIC).set_version(1).set_length(64).set_doors(door::TAG).set_taken(5);
+        page.set_magic(NearDataLog::MAGIC)
+            .set_version(1)
+            .set_length(64)
+            .set_encodings(encoding::TAG)
+            .set_taken(5);
         assert_eq!((&page.0[..8], page.0[36], page.0[64]), (&b"NDCP\x01\0\x40\0"[..], 2, 5));
         assert_eq!(NearDataLog::of(&page.0), Some(page));
         assert!(NearDataLog::of(&page.0[..71]).is_none() && NearDataLog::of(&[0; 72]).is_none());

@@ -1,5 +1,5 @@
 //! Frames on the socket of an attached drive (`unix:PATH`):
-//! the near-data door for processes other than the drive's.
+//! near-data access for processes other than the drive's.
 //!
 //! The caller sends a request frame and its bytes; the drive answers with one reply frame and its bytes;
 //! then the next may come. Little-endian.
@@ -16,6 +16,8 @@
 //! Who connects is known by its peer credentials: a caller other than root and the drive's own user gets
 //! near-data work in its own name only, and no reads of blocks (Invalid Field in Command).
 
+use crate::layout::Wire;
+
 /// Bytes of a request frame.
 pub const REQUEST_FRAME: usize = 24;
 /// Bytes of a reply frame.
@@ -25,21 +27,21 @@ pub const HELLO: usize = 16;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RequestKind {
     /// Nothing follows; the reply is a [`Hello`].
-    Hello,
+    Hello = 0,
     /// A near-data request follows; the reply is a near-data reply.
-    NearData,
+    NearData = 1,
     /// Nothing follows; the reply is `room` bytes of the namespace from `offset` on,
     /// both multiples of its block size.
-    Read,
+    Read = 2,
 }
 
 /// A request frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestFrame {
     /// What is asked.
-    pub kind: Kind,
+    pub kind: RequestKind,
     /// Bytes that follow.
     pub len: u32,
     /// Bytes that the reply may have.
@@ -69,45 +71,31 @@ pub struct Hello {
 const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"NSRQ");
 const REPLY_MAGIC: u32 = u32::from_le_bytes(*b"NSRP");
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    let end = at.checked_add(4)?;
-    Some(u32::from_le_bytes(bytes.get(at..end)?.try_into().ok()?))
-}
-
-fn quad(bytes: &[u8], at: usize) -> Option<u64> {
-    let end = at.checked_add(8)?;
-    Some(u64::from_le_bytes(bytes.get(at..end)?.try_into().ok()?))
-}
-
 impl RequestFrame {
     /// On the wire.
     pub fn encode(&self) -> [u8; REQUEST_FRAME] {
-        let kind: u32 = match self.kind {
-            Kind::Hello => 0,
-            Kind::NearData => 1,
-            Kind::Read => 2,
-        };
         let mut bytes = [0; REQUEST_FRAME];
-        bytes[0..4].copy_from_slice(&REQUEST_MAGIC.to_le_bytes());
-        bytes[4..8].copy_from_slice(&kind.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.len.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.room.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.offset.to_le_bytes());
+        REQUEST_MAGIC.store(&mut bytes);
+        (self.kind as u32).store(&mut bytes[4..]);
+        self.len.store(&mut bytes[8..]);
+        self.room.store(&mut bytes[12..]);
+        self.offset.store(&mut bytes[16..]);
         bytes
     }
 
     /// From the wire; `None` where it is no request frame.
     pub fn decode(bytes: &[u8; REQUEST_FRAME]) -> Option<RequestFrame> {
-        if word(bytes, 0)? != REQUEST_MAGIC {
+        if u32::load(bytes) != REQUEST_MAGIC {
             return None;
         }
-        let kind = match word(bytes, 4)? {
-            0 => Kind::Hello,
-            1 => Kind::NearData,
-            2 => Kind::Read,
+        let kind = match u32::load(&bytes[4..]) {
+            0 => RequestKind::Hello,
+            1 => RequestKind::NearData,
+            2 => RequestKind::Read,
             _ => return None,
         };
-        Some(RequestFrame { kind, len: word(bytes, 8)?, room: word(bytes, 12)?, offset: quad(bytes, 16)? })
+        let (len, room) = (u32::load(&bytes[8..]), u32::load(&bytes[12..]));
+        Some(RequestFrame { kind, len, room, offset: u64::load(&bytes[16..]) })
     }
 }
 
@@ -115,18 +103,19 @@ impl ReplyFrame {
     /// On the wire.
     pub fn encode(&self) -> [u8; REPLY_FRAME] {
         let mut bytes = [0; REPLY_FRAME];
-        bytes[0..4].copy_from_slice(&REPLY_MAGIC.to_le_bytes());
-        bytes[4..8].copy_from_slice(&u32::from(self.status).to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.len.to_le_bytes());
+        REPLY_MAGIC.store(&mut bytes);
+        u32::from(self.status).store(&mut bytes[4..]);
+        self.len.store(&mut bytes[8..]);
         bytes
     }
 
     /// From the wire; `None` where it is no reply frame.
     pub fn decode(bytes: &[u8; REPLY_FRAME]) -> Option<ReplyFrame> {
-        if word(bytes, 0)? != REPLY_MAGIC {
+        if u32::load(bytes) != REPLY_MAGIC {
             return None;
         }
-        Some(ReplyFrame { status: u16::try_from(word(bytes, 4)?).ok()?, len: word(bytes, 8)? })
+        let status = u16::try_from(u32::load(&bytes[4..])).ok()?;
+        Some(ReplyFrame { status, len: u32::load(&bytes[8..]) })
     }
 }
 
@@ -134,14 +123,15 @@ impl Hello {
     /// On the wire.
     pub fn encode(&self) -> [u8; HELLO] {
         let mut bytes = [0; HELLO];
-        bytes[0..8].copy_from_slice(&self.capacity.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.block_size.to_le_bytes());
+        self.capacity.store(&mut bytes);
+        self.block_size.store(&mut bytes[8..]);
         bytes
     }
 
     /// From the wire; `None` where it is none.
     pub fn decode(bytes: &[u8]) -> Option<Hello> {
-        Some(Hello { capacity: quad(bytes, 0)?, block_size: word(bytes, 8)? })
+        let bytes: &[u8; 12] = bytes.first_chunk()?;
+        Some(Hello { capacity: u64::load(bytes), block_size: u32::load(&bytes[8..]) })
     }
 }
 
@@ -151,14 +141,14 @@ mod tests {
 
     #[test]
     fn frames_come_back_and_others_are_refused() {
-        for kind in [Kind::Hello, Kind::NearData, Kind::Read] {
+        for kind in [RequestKind::Hello, RequestKind::NearData, RequestKind::Read] {
             let frame = RequestFrame { kind, len: 7, room: 1 << 20, offset: u64::MAX - 511 };
             assert_eq!(RequestFrame::decode(&frame.encode()), Some(frame));
         }
         let reply = ReplyFrame { status: 0x4002, len: 9 };
         assert_eq!(ReplyFrame::decode(&reply.encode()), Some(reply));
         assert_eq!(ReplyFrame::decode(&[0; REPLY_FRAME]), None);
-        let mut unknown = RequestFrame { kind: Kind::Read, len: 0, room: 0, offset: 0 }.encode();
+        let mut unknown = RequestFrame { kind: RequestKind::Read, len: 0, room: 0, offset: 0 }.encode();
         unknown[4] = 9;
         assert_eq!(RequestFrame::decode(&unknown), None);
         let hello = Hello { capacity: 1 << 40, block_size: 512 };

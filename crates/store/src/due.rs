@@ -8,31 +8,31 @@ use nearside_clock::Nanos;
 /// Things, each with the time at which it is due; of those due at the same time the first in comes first out.
 #[derive(Debug)]
 pub struct TimerQueue<T> {
-    heap: BinaryHeap<Reverse<Entry<T>>>,
+    heap: BinaryHeap<Reverse<DueEntry<T>>>,
     order: u64,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct DueEntry<T> {
     key: (Nanos, u64),
     what: T,
 }
 
-impl<T> PartialEq for Entry<T> {
+impl<T> PartialEq for DueEntry<T> {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key
     }
 }
 
-impl<T> Eq for Entry<T> {}
+impl<T> Eq for DueEntry<T> {}
 
-impl<T> PartialOrd for Entry<T> {
+impl<T> PartialOrd for DueEntry<T> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> Ord for Entry<T> {
+impl<T> Ord for DueEntry<T> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.key.cmp(&other.key)
     }
@@ -48,7 +48,7 @@ impl<T> TimerQueue<T> {
     /// `what` is due at `when`.
     pub fn push(&mut self, when: Nanos, what: T) {
         self.order += 1;
-        self.heap.push(Reverse(Entry { key: (when, self.order), what }));
+        self.heap.push(Reverse(DueEntry { key: (when, self.order), what }));
     }
 
     /// When the next one is due.

@@ -89,11 +89,11 @@ impl FileOptions {
 /// A store in a file or on a block device. Clones share it.
 #[derive(Clone, Debug)]
 pub struct File {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<OpenFile>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct OpenFile {
     pub(crate) file: Arc<fs::File>,
     /// Another descriptor of a file that is written, opened at the same time. The kernel tells each
     /// descriptor once of a write-back that failed; no other call uses this one, so that it has not been
@@ -190,7 +190,7 @@ impl File {
             }
         });
         Ok(File {
-            inner: Arc::new(Inner {
+            inner: Arc::new(OpenFile {
                 file: Arc::new(file),
                 witness,
                 capacity,

@@ -24,7 +24,7 @@ use nearside_dma::{IoBuffer, Memory, Span};
 
 use crate::check::check;
 use crate::durable::{Begun, Unsettled};
-use crate::file::{Backend, Inner};
+use crate::file::{Backend, OpenFile};
 use crate::trouble::Trouble;
 use crate::{Channel, Completion, Data, Operation, StoreError, Submitted, Token};
 
@@ -94,7 +94,7 @@ impl Job {
     }
 
     /// The next call, and how much of the memory is behind it. Its result has to go to [`Job::after`].
-    fn begin(&mut self, lacks: &Lacks, store: &Inner) -> io::Result<(Call, usize)> {
+    fn begin(&mut self, lacks: &Lacks, store: &OpenFile) -> io::Result<(Call, usize)> {
         let call = self.call(lacks)?;
         if self.begun.is_none() && matches!(call.0, Call::Sync | Call::Write { durable: true, .. }) {
             self.begun = Some(store.durable.begin());
@@ -135,19 +135,19 @@ impl Job {
     }
 
     /// The descriptor that the next call is for, where it is not the store's.
-    fn other<'a>(&self, store: &'a Inner) -> Option<&'a Arc<File>> {
+    fn other<'a>(&self, store: &'a OpenFile) -> Option<&'a Arc<File>> {
         store.witness.as_ref().filter(|_| self.stage == CallStage::Witness)
     }
 
     /// Gives the next call up, before it has begun or with no way to hear how it ends.
-    fn give_up(&mut self, store: &Inner) {
+    fn give_up(&mut self, store: &OpenFile) {
         if let Some(begun) = self.begun.take() {
             let _ = store.durable.end(begun, self.stage == CallStage::Witness);
         }
     }
 
     /// What the witness says, after a durable write that found no room.
-    fn judged(&mut self, result: io::Result<usize>, store: &Inner) -> JobStep {
+    fn judged(&mut self, result: io::Result<usize>, store: &OpenFile) -> JobStep {
         let full = match (result, self.full.take()) {
             (Ok(_), Some(full)) => self.operation.full(full),
             (Ok(_), None) => self.operation.full("no room"),
@@ -160,7 +160,7 @@ impl Job {
     }
 
     /// Takes a call's result.
-    fn after(&mut self, result: io::Result<usize>, lacks: &mut Lacks, store: &Inner) -> JobStep {
+    fn after(&mut self, result: io::Result<usize>, lacks: &mut Lacks, store: &OpenFile) -> JobStep {
         let granule = u64::from(store.block_size);
         let len = self.operation.range().map_or(0, |(_, len)| len);
         let result = match result {
@@ -239,7 +239,7 @@ impl Job {
 
 /// A way into a [`crate::File`].
 pub struct FileChannel {
-    store: Arc<Inner>,
+    store: Arc<OpenFile>,
     memory: Arc<Memory>,
     uring: Option<Uring>,
     lacks: Lacks,
@@ -262,7 +262,7 @@ pub struct FileChannel {
 }
 
 impl FileChannel {
-    pub(crate) fn new(store: Arc<Inner>, memory: Arc<Memory>) -> io::Result<FileChannel> {
+    pub(crate) fn new(store: Arc<OpenFile>, memory: Arc<Memory>) -> io::Result<FileChannel> {
         let uring = match store.backend {
             Backend::Uring => Some(Uring::new(store.file.clone(), memory.clone(), DEPTH)?),
             Backend::Positioned => None,
@@ -455,7 +455,7 @@ impl FileChannel {
     }
 }
 
-/// What becomes of calls in flight nobody hears: those beside them cannot count on them.
+/// The outcome of calls in flight is lost: those beside them cannot count on them.
 impl Drop for FileChannel {
     fn drop(&mut self) {
         for begun in self.jobs.iter_mut().flatten().filter_map(|job| job.begun.take()) {
@@ -616,7 +616,11 @@ mod tests {
     }
 
     /// A job whose calls end as said; what it ends in, and how many calls it took.
-    fn scripted(store: &Inner, operation: Operation, calls: &[Result<usize, i32>]) -> Result<(), StoreError> {
+    fn scripted(
+        store: &OpenFile,
+        operation: Operation,
+        calls: &[Result<usize, i32>],
+    ) -> Result<(), StoreError> {
         let (mut job, mut lacks) = (job(operation), Lacks::default());
         for (at, &call) in calls.iter().enumerate() {
             job.begin(&lacks, store).unwrap();

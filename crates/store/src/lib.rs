@@ -17,6 +17,8 @@
 //! 5. Bytes that were never written, and deallocated or zeroed ones, read as zeros.
 //! 6. A failed operation reports its error and leaves each block of its range old or new.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 mod check;
 mod dram;
 mod due;

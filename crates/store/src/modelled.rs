@@ -17,14 +17,14 @@ use crate::{Channel, Completion, Data, Operation, Store, StoreError, Submitted, 
 #[derive(Debug)]
 pub struct Modelled<S, M> {
     inner: S,
-    shared: Arc<Mutex<Shared<M>>>,
+    shared: Arc<Mutex<SharedMedium<M>>>,
 }
 
 /// A store over a [`nearside_media::Delay`].
 pub type Delayed<S> = Modelled<S, Parametric>;
 
 #[derive(Debug)]
-struct Shared<M> {
+struct SharedMedium<M> {
     medium: M,
     /// The latest time that it was told: two channels' times may come in either order.
     now: Nanos,
@@ -39,7 +39,7 @@ impl<S: Clone, M> Clone for Modelled<S, M> {
 impl<S: Store, M: Medium> Modelled<S, M> {
     /// `inner`, as slow as `medium`.
     pub fn new(inner: S, medium: M) -> Modelled<S, M> {
-        Modelled { inner, shared: Arc::new(Mutex::new(Shared { medium, now: Nanos(0) })) }
+        Modelled { inner, shared: Arc::new(Mutex::new(SharedMedium { medium, now: Nanos(0) })) }
     }
 
     /// The store below.
@@ -84,7 +84,7 @@ struct DelayedOperation {
 /// A way into a [`Modelled`].
 pub struct ModelledChannel<C, M> {
     inner: C,
-    shared: Arc<Mutex<Shared<M>>>,
+    shared: Arc<Mutex<SharedMedium<M>>>,
     slots: Vec<Option<DelayedOperation>>,
     free: Vec<usize>,
     /// Slots that are done below and wait for their time.

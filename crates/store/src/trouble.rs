@@ -1,9 +1,9 @@
-//! What the operator is told of a file that is a store, and how loud.
+//! What the operator's log says of a file that is a store, and at which level.
 
 use nearside_clock::{Nanos, event_at};
 use tracing::Level;
 
-use crate::file::Inner;
+use crate::file::OpenFile;
 use crate::{Operation, StoreError};
 
 /// What can happen to an operation at the kernel.
@@ -13,7 +13,7 @@ pub(crate) enum Trouble {
     Failed,
     /// There was no room for it.
     NoRoom,
-    /// It was refused before it was begun: its caller's doing, who is told.
+    /// It was refused before it was begun: the caller's doing, and its error says so.
     Refused,
     /// A call was interrupted, or would have waited: it is made again.
     Interrupted,
@@ -42,7 +42,7 @@ impl Trouble {
     }
 }
 
-impl Inner {
+impl OpenFile {
     /// Tells the log of an operation, unless it was told of one like it just before.
     #[cold]
     pub(crate) fn report(&self, trouble: Trouble, operation: &Operation, why: &str, now: Nanos) {

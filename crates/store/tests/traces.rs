@@ -1,5 +1,5 @@
-//! What the operator hears of a file that is a store: each trouble at its level, the same no more than once
-//! in ten seconds.
+//! What the operator's log says of a file that is a store: each trouble at its level, the same no more than
+//! once in ten seconds.
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::str::FromStr;
 
-use nearside_fsrlib::Entry;
+use nearside_fsrlib::FileEntry;
 
 use crate::fnmatch::fnmatch;
 use crate::format;
@@ -25,7 +25,7 @@ pub struct Expression {
 
 /// An entry as the tests see it.
 pub struct Candidate<'a> {
-    pub entry: &'a Entry<'a>,
+    pub entry: &'a FileEntry<'a>,
     /// Of a directory: that nothing is in it.
     pub empty_directory: bool,
 }
@@ -244,20 +244,20 @@ impl Parser {
 
     /// `one { [-a] one }`
     fn both(&mut self) -> Result<Node, String> {
-        let mut nodes = vec![self.one()?];
+        let mut nodes = vec![self.primary()?];
         loop {
             if self.peek_is(&["-a", "-and"]) {
                 self.words.next();
             } else if self.words.peek().is_none() || self.peek_is(&["-o", "-or", ")"]) {
                 break;
             }
-            nodes.push(self.one()?);
+            nodes.push(self.primary()?);
         }
         Ok(if nodes.len() == 1 { nodes.remove(0) } else { Node::And(nodes) })
     }
 
-    /// `! one`, `( either )`, or a test.
-    fn one(&mut self) -> Result<Node, String> {
+    /// `! primary`, `( either )`, or a test.
+    fn primary(&mut self) -> Result<Node, String> {
         let Some(word) = self.words.next() else { return Err("find: a test is missing at the end".into()) };
         let lossy = word.to_string_lossy().into_owned();
         match &*lossy {
@@ -274,7 +274,7 @@ impl Parser {
                             _ => return Err("find: \"(\" is not closed".into()),
                         }
                     }
-                    _ => Node::Not(Box::new(self.one()?)),
+                    _ => Node::Not(Box::new(self.primary()?)),
                 };
                 self.depth -= 1;
                 Ok(node)

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use nearside_fsrlib::{Ask, Entry, Failure as Refusal, Operation, Record, Target, describe};
+use nearside_fsrlib::{Ask, Failure as Refusal, FileEntry, Operation, Record, Target, describe};
 
 use crate::args::DriveArgs;
 use crate::drive::Drive;
@@ -61,7 +61,7 @@ struct Walk<'a> {
     json: bool,
     /// Levels of the path that was asked for.
     top: usize,
-    held: Option<Entry<'static>>,
+    held: Option<FileEntry<'static>>,
     /// The path that could not be read, said last: such a directory is not known to be empty.
     failed: Vec<u8>,
 }
@@ -77,7 +77,7 @@ fn within(path: &[u8], directory: &[u8]) -> bool {
 }
 
 impl Walk<'_> {
-    fn entry(&mut self, entry: Entry<'_>, out: &mut Out) -> Result<(), Failure> {
+    fn entry(&mut self, entry: FileEntry<'_>, out: &mut Out) -> Result<(), Failure> {
         self.release(Some(&entry.path), out)?;
         if self.expression.asks_empty && format::is_directory(entry.mode) {
             self.held = Some(entry.into_owned());
@@ -99,7 +99,7 @@ impl Walk<'_> {
         self.test(&entry, !filled, out)
     }
 
-    fn test(&self, entry: &Entry, empty_directory: bool, out: &mut Out) -> Result<(), Failure> {
+    fn test(&self, entry: &FileEntry, empty_directory: bool, out: &mut Out) -> Result<(), Failure> {
         let depth = levels(&entry.path).saturating_sub(self.top) as u32;
         // To see what is in the last directories, the drive was asked for a level more.
         if depth < self.expression.mindepth || self.expression.maxdepth.is_some_and(|most| depth > most) {
@@ -153,7 +153,7 @@ pub fn run(mut args: FindArgs) -> Outcome {
                         complain_about(&path, &describe(&Refusal::PermissionDenied));
                     }
                     if !unknown {
-                        walk.entry(Entry::of_name(path, kind), &mut out)?;
+                        walk.entry(FileEntry::of_name(path, kind), &mut out)?;
                     }
                 }
                 Record::Failed { path, failure } => {

@@ -132,7 +132,7 @@ impl Print {
         match &mut self.highlight {
             Some(highlight) if !continues && !goes_on && context == self.style.search.invert => {
                 if self.style.search.answer == Answer::Matches {
-                    highlight.all(bytes, out)?;
+                    highlight.whole(bytes, out)?;
                 } else {
                     highlight.parts(bytes, out)?;
                 }
@@ -169,7 +169,7 @@ impl Print {
                 self.head(&file.path, found, start + from as u64, out)?;
                 let part = line.get(from..to).unwrap_or_default();
                 if self.style.color {
-                    highlight.all(part, out)?;
+                    highlight.whole(part, out)?;
                 } else {
                     out.write_all(part)?;
                 }
@@ -299,14 +299,14 @@ impl Highlight {
         let mut at = 0;
         for (from, to) in self.ranges(line) {
             out.write_all(&line[at..from])?;
-            self.all(&line[from..to], out)?;
+            self.whole(&line[from..to], out)?;
             at = to;
         }
         out.write_all(&line[at..])?;
         Ok(())
     }
 
-    fn all(&mut self, bytes: &[u8], out: &mut Out) -> Result<(), Failure> {
+    fn whole(&mut self, bytes: &[u8], out: &mut Out) -> Result<(), Failure> {
         out.write_all(b"\x1b[01;31m\x1b[K")?;
         out.write_all(bytes)?;
         out.write_all(b"\x1b[m\x1b[K")?;

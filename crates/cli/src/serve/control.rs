@@ -14,8 +14,8 @@ use nearside_spec::fabrics::PORT;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::door::{self, PATIENCE, Peer};
 use super::drive::{AnyTarget, flush, open};
+use super::listener::{self, PATIENCE, Peer};
 use super::plan::NamespacePlan;
 
 /// What a server is asked.
@@ -52,7 +52,7 @@ impl Control {
         handle: Option<WorkerHandle>,
     ) -> Result<Control, String> {
         let (listener, name) = local::bind(path, Access::Owner).map_err(|e| format!("control socket {e}"))?;
-        door::open("control", listener, PATIENCE, move |peer| answer(peer, &target, handle.as_ref()))
+        listener::open("control", listener, PATIENCE, move |peer| answer(peer, &target, handle.as_ref()))
             .map_err(|e| format!("control socket {}: {e}", path.display()))?;
         Ok(Control { _name: name })
     }

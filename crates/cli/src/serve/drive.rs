@@ -24,7 +24,7 @@ use crate::in_use;
 pub type AnyTarget = Target<AnyStore, Fsr>;
 
 /// A drive that is served.
-pub struct Drive {
+pub struct ServedDrive {
     server: Server<AnyStore, Fsr>,
     /// Stopped after the server, whose commands they run.
     workers: Option<Workers>,
@@ -58,9 +58,9 @@ pub fn open(
     Ok(Arc::new(namespace.with_nguid(names.nguid).protected(plan.read_only)))
 }
 
-impl Drive {
+impl ServedDrive {
     /// Opens the stores, listens, serves.
-    pub fn start(plan: &Plan) -> Result<Drive, String> {
+    pub fn start(plan: &Plan) -> Result<ServedDrive, String> {
         let options = Options { threads: plan.threads, ..Options::default() };
         let connections = options.connections;
         let target = AnyTarget::new(options).map_err(|e| e.to_string())?;
@@ -94,7 +94,7 @@ impl Drive {
             }
             server.target().advertise(nth, told);
         }
-        Ok(Drive { server, workers, notes })
+        Ok(ServedDrive { server, workers, notes })
     }
 
     pub fn target(&self) -> &Arc<AnyTarget> {
@@ -116,7 +116,7 @@ impl Drive {
         self.notes.push(note);
     }
 
-    /// What the user is told: how to connect, and what holds.
+    /// What is printed for the user: how to connect, and what holds.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for offer in self.target().offers() {

@@ -6,19 +6,19 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nearside_firmware::{Held, Place, Slices};
+use nearside_firmware::{Held, Slices, TaskPlace};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::door::{self, PATIENCE, Peer};
 use super::drive::AnyTarget;
+use super::listener::{self, PATIENCE, Peer};
 
 /// Answers at `address`, on threads of its own.
 pub fn start(address: std::net::SocketAddr, target: Arc<AnyTarget>) -> Result<(), String> {
     let listener = TcpListener::bind(address).map_err(|e| format!("{address}: {e}"))?;
-    door::open("metrics", listener, PATIENCE, move |peer| answer(peer, &target))
+    listener::open("metrics", listener, PATIENCE, move |peer| answer(peer, &target))
         .map_err(|e| format!("{address}: {e}"))
 }
 
@@ -99,7 +99,7 @@ pub fn text(target: &AnyTarget) -> Result<String, std::fmt::Error> {
 
 /// Near-data work, by where it runs, for all namespaces together.
 fn near_data(target: &AnyTarget, registry: &mut Registry) {
-    let mut places = BTreeMap::<Place, Slices>::new();
+    let mut places = BTreeMap::<TaskPlace, Slices>::new();
     let (mut held, mut tags) = (Held::default(), 0);
     for offer in target.offers() {
         for (_, namespace) in offer.subsystem.namespaces() {

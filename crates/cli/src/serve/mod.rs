@@ -1,7 +1,7 @@
 //! `nearside serve`: a drive on the network, as an NVMe/TCP target.
 //!
-//! Flags or a file become a [`plan::Plan`]; [`drive::Drive`] opens its stores and offers its subsystems; then
-//! the target's threads serve until a signal comes.
+//! Flags or a file become a [`plan::Plan`]; [`drive::ServedDrive`] opens its stores and offers its
+//! subsystems; then the target's threads serve until a signal comes.
 
 use std::path::PathBuf;
 
@@ -14,9 +14,9 @@ use crate::in_use::InUse;
 use crate::{out, terminal};
 
 pub mod control;
-mod door;
 mod drive;
 mod limits;
+mod listener;
 mod metrics;
 mod names;
 pub mod plan;
@@ -119,7 +119,10 @@ pub(crate) fn listen_to_logs() -> Result<(), Failure> {
 }
 
 /// The control socket. Where none was asked for and none can be made, the server goes without.
-fn control_socket(plan: &plan::Plan, drive: &mut drive::Drive) -> Result<Option<control::Control>, Failure> {
+fn control_socket(
+    plan: &plan::Plan,
+    drive: &mut drive::ServedDrive,
+) -> Result<Option<control::Control>, Failure> {
     let (target, handle) = (drive.target().clone(), drive.handle());
     if let Some(path) = &plan.control {
         return Ok(Some(control::Control::start(path, target, handle)?));
@@ -138,7 +141,7 @@ pub fn run(args: ServeArgs) -> Outcome {
     let mut termination = Termination::new().map_err(|e| words(&e))?;
     let plan = plan::Plan::of(&args).map_err(Failure::Message)?;
     listen_to_logs()?;
-    let mut drive = drive::Drive::start(&plan).map_err(Failure::Message)?;
+    let mut drive = drive::ServedDrive::start(&plan).map_err(Failure::Message)?;
     if let Some(address) = &plan.metrics {
         metrics::start(plan::resolve(address, METRICS_PORT)?, drive.target().clone())?;
     }

@@ -139,7 +139,7 @@ fn make_small() -> Volume {
         let mut random = Rng(seed);
         let mut text = String::new();
         for i in 0..lines {
-            let level = random.one(&["INFO", "WARN", "ERROR", "debug"]);
+            let level = random.pick(&["INFO", "WARN", "ERROR", "debug"]);
             let (unit, ms) = (random.below(16), random.below(4096));
             text.push_str(&format!("{i:06} {level} unit-{unit} took {ms} ms\n"));
         }

@@ -74,7 +74,7 @@ impl Host {
 }
 
 /// A command after which bytes are to be durable.
-type Way = fn(&mut Host) -> Result<(), Failure>;
+type DurableCommand = fn(&mut Host) -> Result<(), Failure>;
 
 fn is_write_fault(outcome: Result<(), Failure>) {
     assert!(
@@ -91,7 +91,7 @@ fn a_host_is_told_nothing_as_durable_after_a_failed_fsync() {
     let folder = tempfile::tempdir().unwrap();
     let (_drive, attached, plan) = failing(folder.path());
     let file = attached.file().to_str().unwrap().to_owned();
-    let ways: [Way; 3] = [Host::flush, Host::durable_write, Host::durable_zeros];
+    let ways: [DurableCommand; 3] = [Host::flush, Host::durable_write, Host::durable_zeros];
     // A durable write comes to the file as one call, zeros as a call and an fsync.
     let kinds = [Kinds::Flushes, Kinds::Mutations, Kinds::Flushes];
     for (nr, (first, kinds)) in ways.into_iter().zip(kinds).enumerate() {

@@ -1,5 +1,5 @@
 //! A drive in a sparse file on a file system that is full:
-//! what finds no room is told so, and nothing else is worse for it.
+//! what finds no room fails with that error, and nothing else is worse for it.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};

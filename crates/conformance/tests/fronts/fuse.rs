@@ -14,7 +14,7 @@ use nearside_device::runner::Rest;
 use nearside_embedded::{Loopback, firmware};
 use nearside_front_fuse::{AttachOptions, Attached, attach};
 use nearside_spec::Status;
-use nearside_spec::socket::{Hello, Kind, REPLY_FRAME, ReplyFrame, RequestFrame};
+use nearside_spec::socket::{Hello, REPLY_FRAME, ReplyFrame, RequestFrame, RequestKind};
 use nearside_store::Store;
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -100,7 +100,7 @@ fn answer(stream: &mut UnixStream) -> io::Result<(Status, Vec<u8>)> {
     Ok((Status(head.status), reply))
 }
 
-fn frame(kind: Kind, len: usize, room: usize, offset: u64) -> RequestFrame {
+fn frame(kind: RequestKind, len: usize, room: usize, offset: u64) -> RequestFrame {
     RequestFrame { kind, len: len as u32, room: room as u32, offset }
 }
 
@@ -131,7 +131,7 @@ impl Mounted {
         let skip = (offset - at) as usize;
         while at < end {
             let room = (end - at).min(1 << 20).next_multiple_of(BLOCK);
-            all.extend(self.exchange(frame(Kind::Read, 0, room as usize, at), &[])?);
+            all.extend(self.exchange(frame(RequestKind::Read, 0, room as usize, at), &[])?);
             at += room;
         }
         into.copy_from_slice(&all[skip..skip + into.len()]);
@@ -141,7 +141,7 @@ impl Mounted {
 
 impl Front for Mounted {
     fn capacity(&self) -> u64 {
-        let hello = self.exchange(frame(Kind::Hello, 0, 64, 0), &[]).unwrap();
+        let hello = self.exchange(frame(RequestKind::Hello, 0, 64, 0), &[]).unwrap();
         assert_eq!(Hello::decode(&hello), Some(Hello { capacity: self.capacity, block_size: BLOCK as u32 }));
         self.capacity
     }
@@ -176,24 +176,24 @@ impl Front for Mounted {
     }
 
     fn near_data(&self, request: &[u8], room: usize) -> Result<Vec<u8>, Refusal> {
-        self.exchange(frame(Kind::NearData, request.len(), room, 0), request)
+        self.exchange(frame(RequestKind::NearData, request.len(), room, 0), request)
     }
 
     fn nonsense(&self) {
         let mut stream = connect(&self.socket).unwrap();
         // Refused, and the connection goes on.
         for bad in [
-            frame(Kind::Read, 0, 512, self.capacity),
-            frame(Kind::Read, 0, 512, u64::MAX - 511),
-            frame(Kind::Read, 0, 100, 0),
-            frame(Kind::Read, 0, 512, 7),
-            frame(Kind::Read, 0, u32::MAX as usize, 0),
+            frame(RequestKind::Read, 0, 512, self.capacity),
+            frame(RequestKind::Read, 0, 512, u64::MAX - 511),
+            frame(RequestKind::Read, 0, 100, 0),
+            frame(RequestKind::Read, 0, 512, 7),
+            frame(RequestKind::Read, 0, u32::MAX as usize, 0),
         ] {
             let (status, reply) = ask(&mut stream, bad, &[]).unwrap();
             assert!(!status.is_success() && reply.is_empty(), "{bad:?}");
         }
         // Not a frame, or one that promises too much: answered and closed.
-        let too_long = frame(Kind::NearData, u32::MAX as usize, 512, 0).encode();
+        let too_long = frame(RequestKind::NearData, u32::MAX as usize, 512, 0).encode();
         for bad in [[0xffu8; 24], too_long] {
             let mut stream = connect(&self.socket).unwrap();
             stream.write_all(&bad).unwrap();
@@ -201,20 +201,20 @@ impl Front for Mounted {
             assert_eq!(stream.read(&mut [0]).unwrap(), 0, "still open");
         }
         // Half a frame, and a frame without the bytes that it promises.
-        for part in [&too_long[..7], &frame(Kind::NearData, 100, 512, 0).encode()] {
+        for part in [&too_long[..7], &frame(RequestKind::NearData, 100, 512, 0).encode()] {
             connect(&self.socket).unwrap().write_all(part).unwrap();
         }
         // Many connections: those beyond the bound are closed, the others stay.
         let many: Vec<_> =
             (0..nearside_front_fuse::MAX_CONNECTIONS + 20).map(|_| connect(&self.socket)).collect();
-        let (status, _) = ask(&mut stream, frame(Kind::Hello, 0, 64, 0), &[]).unwrap();
+        let (status, _) = ask(&mut stream, frame(RequestKind::Hello, 0, 64, 0), &[]).unwrap();
         assert!(status.is_success());
         drop(many);
     }
 
     fn abandon(&self, request: &[u8]) {
         let mut stream = connect(&self.socket).unwrap();
-        let head = frame(Kind::NearData, request.len(), 4096, 0).encode();
+        let head = frame(RequestKind::NearData, request.len(), 4096, 0).encode();
         stream.write_all(&[&head[..], request].concat()).unwrap();
     }
 

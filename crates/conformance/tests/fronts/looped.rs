@@ -26,15 +26,15 @@ pub struct Looped {
 }
 
 /// An inline drive that several threads run by turns.
-struct Shared<S: Store>(Arc<Mutex<Runner<S, Fsr>>>);
+struct SharedRunner<S: Store>(Arc<Mutex<Runner<S, Fsr>>>);
 
-impl<S: Store> Clone for Shared<S> {
+impl<S: Store> Clone for SharedRunner<S> {
     fn clone(&self) -> Self {
-        Shared(self.0.clone())
+        SharedRunner(self.0.clone())
     }
 }
 
-impl<S: Store> Peer for Shared<S> {
+impl<S: Store> Peer for SharedRunner<S> {
     fn pump(&mut self, now: Nanos) -> Turn {
         self.0.lock().unwrap().pump(now)
     }
@@ -56,7 +56,7 @@ impl Fronts for Looped {
         let config = Config { lba_size: self.lba_size, reactors: self.reactors.max(1), ..Config::default() };
         if self.reactors == 0 {
             let drive = Loopback::inline(store, firmware(), config).unwrap();
-            let drive = drive.map(|runner| Shared(Arc::new(Mutex::new(runner))));
+            let drive = drive.map(|runner| SharedRunner(Arc::new(Mutex::new(runner))));
             return Box::new(Queues::new(drive, Policy::Polled));
         }
         let drive = Loopback::threaded(store, firmware(), config, Rest::default()).unwrap();

@@ -21,7 +21,8 @@ use nearside_embedded::{Loopback, firmware};
 use nearside_firmware::Fsr;
 use nearside_front_fuse::{AttachOptions, Attached, attach};
 use nearside_fsrlib::{
-    Answer, Ask, Digest, Entry, Error, Failure, Operation, Record, SearchOptions, Session, SocketTransport,
+    Answer, Ask, Digest, Error, Failure, FileEntry, Operation, Record, SearchOptions, Session,
+    SocketTransport,
 };
 use nearside_store::Dram;
 use xxhash_rust::xxh3::xxh3_64;
@@ -95,7 +96,7 @@ impl Meta {
         })
     }
 
-    fn drive(entry: Entry<'_>) -> Meta {
+    fn drive(entry: FileEntry<'_>) -> Meta {
         let [_, modified, changed] = entry.times;
         Meta {
             ino: entry.ino,
@@ -196,7 +197,7 @@ impl Rig {
         failed.map_or(Ok(records), Err)
     }
 
-    fn one(&mut self, path: &str, operation: Operation) -> Result<Vec<Record<'static>>, String> {
+    fn records_of(&mut self, path: &str, operation: Operation) -> Result<Vec<Record<'static>>, String> {
         let ask = Ask { follow: false, ..Ask::path(path, operation) };
         self.ask(&ask).map_err(|status| format!("{path}: {:?} fails: {status:?}", ask.operation))
     }
@@ -213,9 +214,9 @@ impl Rig {
     }
 
     fn content(&mut self, path: &str) -> Result<Content, String> {
-        let hash = self.one(path, Operation::Checksum(Digest::Xxh3))?;
+        let hash = self.records_of(path, Operation::Checksum(Digest::Xxh3))?;
         let hash = hash.into_iter().find_map(digest).ok_or(format!("{path}: no checksum"))?;
-        let lines = self.one(path, search())?;
+        let lines = self.records_of(path, search())?;
         Ok((hash, lines.iter().map(matches).sum()))
     }
 
@@ -257,7 +258,7 @@ impl Rig {
             .unwrap()
             .map(|entry| entry.map(|e| (e.file_name().into_vec(), e.ino())).unwrap())
             .collect();
-        let records = self.one(path, Operation::List)?;
+        let records = self.records_of(path, Operation::List)?;
         let there: BTreeMap<Vec<u8>, u64> =
             records.into_iter().filter_map(entry).map(|e| (e.path.into_owned(), e.ino)).collect();
         if there == here {
@@ -331,7 +332,7 @@ impl Rig {
 
     /// The drive's hash of a file.
     pub fn hash(&mut self, path: &str) -> Vec<u8> {
-        let records = self.one(path, Operation::Checksum(Digest::Xxh3)).unwrap();
+        let records = self.records_of(path, Operation::Checksum(Digest::Xxh3)).unwrap();
         records.into_iter().find_map(digest).unwrap()
     }
 }
@@ -351,7 +352,7 @@ fn has(line: &[u8]) -> bool {
     line.windows(NEEDLE.len()).any(|w| w == NEEDLE.as_bytes())
 }
 
-fn entry(record: Record<'_>) -> Option<Entry<'_>> {
+fn entry(record: Record<'_>) -> Option<FileEntry<'_>> {
     match record {
         Record::Entry(entry) => Some(entry),
         _ => None,

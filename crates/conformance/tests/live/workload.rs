@@ -29,7 +29,7 @@ pub struct Size {
     pub fallocate: bool,
 }
 
-/// The names that there are, as paths from the volume's root that begin with '/'.
+/// All names, as paths from the volume's root that begin with '/'.
 pub struct Workload {
     mount: PathBuf,
     rng: Rng,

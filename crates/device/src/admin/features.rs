@@ -12,15 +12,14 @@ use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::Store;
 
 use super::identify::notices;
-use super::{Admin, Answer, receive, send};
+use super::{Admin, AdminCommand, Answer, receive, send};
 use crate::config::Config;
 use crate::fault::Fault;
-use crate::firmware::{Door, Firmware};
+use crate::firmware::{Firmware, NearDataCommand};
 use crate::io::BROADCAST;
 use crate::pointer::Pointer;
-use crate::queue::CompletionSlot;
 use crate::reactor::Reactor;
-use crate::shared::Shared;
+use crate::shared::ControllerShared;
 
 /// Kelvins. A drive in software has no sensor: it always says 25 °C, and its thresholds are compared with
 /// that.
@@ -173,7 +172,7 @@ const FEATURES: [(u8, bool, bool); 15] = [
 
 /// Those of a controller: near-data work where there is firmware, interrupts where there is no fabric.
 pub(super) fn supported<S: Store, F: Firmware<S>>(
-    shared: &Shared<S, F>,
+    shared: &ControllerShared<S, F>,
 ) -> impl Iterator<Item = (u8, bool, bool)> {
     let (near_data, config) = (shared.firmware().is_some(), &shared.config);
     FEATURES.into_iter().filter(move |(id, ..)| match *id {
@@ -185,13 +184,13 @@ pub(super) fn supported<S: Store, F: Firmware<S>>(
     })
 }
 
-/// SMART / health critical warnings that there are: bits 7:0 of Asynchronous Event Configuration; 7 and 6 are
+/// The SMART / health critical warnings that exist: bits 7:0 of Asynchronous Event Configuration; 7 and 6 are
 /// reserved.
 const CRITICAL_WARNINGS: u32 = 0x3f;
 
 /// Bits of CDW11 that Set Features takes for a feature; the others are reserved, or stand for what there is
 /// not.
-fn settable<S: Store, F: Firmware<S>>(shared: &Shared<S, F>, id: u8) -> u32 {
+fn settable<S: Store, F: Firmware<S>>(shared: &ControllerShared<S, F>, id: u8) -> u32 {
     match id {
         fid::ARBITRATION => 0xffff_ff07,
         fid::POWER_MANAGEMENT => 0xff,
@@ -257,74 +256,162 @@ fn near_data_bytes(entry: &SubmissionEntry) -> Result<usize, Fault> {
     Ok(bytes as usize)
 }
 
-impl Admin {
-    pub(super) fn get_features<S: Store, F: Firmware<S>>(
-        &mut self,
-        reactor: &mut Reactor<S, F>,
-        slot: &mut Option<CompletionSlot>,
-        entry: &SubmissionEntry,
-        now: Nanos,
-    ) -> Result<Answer, Fault> {
-        let id = entry.get(features::FID);
+impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
+    pub(super) fn get_features(&mut self) -> Result<Answer, Fault> {
+        let id = self.entry.get(features::FID);
         let select =
-            Select::from_field(entry.get(features::SEL).into()).ok_or(Fault::field(features::SEL))?;
-        let (of_namespace, changeable) = known(reactor, id)?;
+            Select::from_field(self.entry.get(features::SEL).into()).ok_or(Fault::field(features::SEL))?;
+        let (of_namespace, changeable) = known(self.reactor, id)?;
         if select == Select::Capabilities {
             return Ok(Answer::Now(u32::from(of_namespace) << 1 | u32::from(changeable) << 2));
         }
-        if of_namespace && reactor.shared.subsystem.namespace(entry.nsid()).is_none() {
+        if of_namespace && self.reactor.shared.subsystem.namespace(self.entry.nsid()).is_none() {
             return Err(Fault::new(Status::INVALID_NAMESPACE).of(common::NSID));
         }
         if id == FEATURE_NEAR_DATA {
-            let bytes = near_data_bytes(entry)?;
-            let door = Door::Feature {
-                tag: entry.get(near_data::FEATURE_TAG),
-                offset: entry.get(near_data::FEATURE_OFFSET),
+            let bytes = near_data_bytes(self.entry)?;
+            let command = NearDataCommand::Feature {
+                tag: self.entry.get(near_data::FEATURE_TAG),
+                offset: self.entry.get(near_data::FEATURE_OFFSET),
             };
-            return self.near_data(reactor, slot, door, entry, bytes, bytes, now);
+            return self.near_data(command, bytes, bytes);
         }
         let defaults;
         let features = match select {
-            Select::Current | Select::Capabilities => &self.features,
+            Select::Current | Select::Capabilities => &self.admin.features,
             Select::Default | Select::Saved => {
-                defaults = Features::new(&reactor.shared.config);
+                defaults = Features::new(&self.reactor.shared.config);
                 &defaults
             }
         };
-        let vectors = reactor.shared.function.vectors.len();
-        match features.get(id, entry, self.registry.granted, vectors, now)? {
+        let vectors = self.reactor.shared.function.vectors.len();
+        match features.get(id, self.entry, self.admin.registry.granted, vectors, self.now)? {
             Value::Dword(value) => Ok(Answer::Now(value)),
             Value::Bytes(bytes) => {
-                send(&reactor.shared, entry, &bytes)?;
+                send(&self.reactor.shared, self.entry, &bytes)?;
                 Ok(Answer::Now(0))
             }
         }
     }
 
     /// Near-data work by way of a feature: the firmware answers.
-    #[allow(clippy::too_many_arguments, reason = "a command, and where its bytes are")]
-    fn near_data<S: Store, F: Firmware<S>>(
-        &mut self,
-        reactor: &mut Reactor<S, F>,
-        slot: &mut Option<CompletionSlot>,
-        door: Door,
-        entry: &SubmissionEntry,
-        request: usize,
-        room: usize,
-        now: Nanos,
-    ) -> Result<Answer, Fault> {
-        let pointer = Pointer::of(entry)?;
-        let place = reactor.look_up(entry.nsid())?;
-        let Some(taken) = slot.take() else { return Ok(Answer::Later) };
-        match reactor.near_data(taken, place, door, request, room, &pointer, now) {
+    fn near_data(&mut self, command: NearDataCommand, request: usize, room: usize) -> Result<Answer, Fault> {
+        let pointer = Pointer::of(self.entry)?;
+        let place = self.reactor.look_up(self.entry.nsid())?;
+        let Some(taken) = self.slot.take() else { return Ok(Answer::Later) };
+        match self.reactor.near_data(taken, place, command, request, room, &pointer, self.now) {
             Ok(()) => Ok(Answer::Later),
             Err((back, fault)) => {
-                *slot = Some(back);
+                self.slot = Some(back);
                 Err(fault)
             }
         }
     }
 
+    /// The features whose value lies in the host's memory.
+    fn set_from_data(&mut self) -> Result<(), Fault> {
+        match self.entry.get(features::FID) {
+            fid::TIMESTAMP => {
+                let bytes: [u8; 8] = receive(&self.reactor.shared, self.entry)?;
+                self.admin.features.timestamp =
+                    (u64::from_le_bytes(bytes) & 0xffff_ffff_ffff, self.now, true);
+            }
+            fid::HOST_BEHAVIOR => {
+                let support: [u8; 512] = receive(&self.reactor.shared, self.entry)?;
+                // ACRE, ETDAS and LBAFEE are 0 or 1; what follows is reserved.
+                let (words, reserved) = support.split_at(3);
+                if words.iter().any(|&word| word > 1) || reserved.iter().any(|&byte| byte != 0) {
+                    return Err(Fault::new(Status::INVALID_FIELD));
+                }
+                self.admin.features.host_behavior = support;
+            }
+            // Over fabrics the Connect command has said it.
+            fid::HOST_IDENTIFIER if self.reactor.shared.config.fabric.is_some() => {
+                return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
+            }
+            fid::HOST_IDENTIFIER => {
+                let mut identifier = [0; 16];
+                if self.entry.get(features::VALUE) & 1 != 0 {
+                    identifier = receive(&self.reactor.shared, self.entry)?;
+                } else {
+                    let short: [u8; 8] = receive(&self.reactor.shared, self.entry)?;
+                    identifier[..8].copy_from_slice(&short);
+                }
+                self.admin.features.host_identifier = identifier;
+            }
+            _ => return Err(Fault::field(features::FID)),
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_features(&mut self) -> Result<Answer, Fault> {
+        let id = self.entry.get(features::FID);
+        may_be_set(self.reactor, self.entry)?;
+        let value = self.entry.get(features::VALUE);
+        let shared = self.reactor.shared.clone();
+        let features = &mut self.admin.features;
+        match id {
+            fid::ARBITRATION => features.arbitration = value,
+            // One power state, 0, without workload hints.
+            fid::POWER_MANAGEMENT if self.entry.get(features::PS) != 0 => {
+                return Err(Fault::field(features::PS));
+            }
+            fid::POWER_MANAGEMENT => {}
+            fid::TEMPERATURE_THRESHOLD => self.admin.set_threshold(self.entry)?,
+            fid::ERROR_RECOVERY => {
+                // DULBE: the namespace does not report reads of deallocated blocks.
+                if self.entry.get(features::DULBE) {
+                    return Err(Fault::field(features::DULBE));
+                }
+                features.error_recovery = value & 0xffff;
+            }
+            fid::VOLATILE_WRITE_CACHE => {
+                let on = self.entry.get(features::WCE);
+                features.write_cache = Some(on);
+                shared.write_through.store(!on, Ordering::Relaxed);
+            }
+            fid::NUMBER_OF_QUEUES => {
+                return self.admin.set_queues(&shared.config, self.entry).map(Answer::Now);
+            }
+            fid::INTERRUPT_COALESCING => {
+                features.coalescing = value & 0xffff;
+                shared.interrupts.coalescing.store(value & 0xffff, Ordering::Relaxed);
+            }
+            fid::INTERRUPT_VECTOR => {
+                let vector = self.entry.get(features::IV);
+                if usize::from(vector) >= shared.function.vectors.len() {
+                    return Err(Fault::field(features::IV));
+                }
+                let cd = u64::from(self.entry.get(features::CD));
+                features.not_coalesced = features.not_coalesced & !(1 << vector) | cd << vector;
+                shared.interrupts.not_coalesced.store(features.not_coalesced, Ordering::Relaxed);
+            }
+            fid::WRITE_ATOMICITY => features.atomicity = value & 1,
+            fid::ASYNC_EVENT => {
+                features.async_event = value;
+                if features.critical_warning() & value as u8 != 0 {
+                    self.admin.events.add(event::SMART, event::TEMPERATURE_THRESHOLD, lid::SMART);
+                }
+            }
+            fid::KEEP_ALIVE => {
+                features.keep_alive_ms = keep_alive(value);
+                self.admin.alive = self.now;
+            }
+            fid::TIMESTAMP | fid::HOST_BEHAVIOR | fid::HOST_IDENTIFIER => {
+                self.set_from_data()?;
+            }
+            FEATURE_NEAR_DATA => {
+                let bytes = near_data_bytes(self.entry)?;
+                let command = NearDataCommand::SetFeature { tag: value };
+                return self.near_data(command, bytes, 0);
+            }
+            _ => return Err(Fault::field(features::FID)),
+        }
+        Ok(Answer::Now(0))
+    }
+}
+
+impl Admin {
     fn set_threshold(&mut self, entry: &SubmissionEntry) -> Result<(), Fault> {
         let features = &mut self.features;
         // TMPSEL: the composite temperature, or all sensors, of which there is none more.
@@ -358,117 +445,5 @@ impl Admin {
         let granted = (sqs_z.min(most - 1) + 1, cqs_z.min(most - 1) + 1);
         self.registry.granted = granted;
         Ok(u32::from(granted.0 - 1) | u32::from(granted.1 - 1) << 16)
-    }
-
-    /// The features whose value lies in the host's memory.
-    fn set_from_data<S: Store, F: Firmware<S>>(
-        &mut self,
-        shared: &Shared<S, F>,
-        entry: &SubmissionEntry,
-        now: Nanos,
-    ) -> Result<(), Fault> {
-        match entry.get(features::FID) {
-            fid::TIMESTAMP => {
-                let bytes: [u8; 8] = receive(shared, entry)?;
-                self.features.timestamp = (u64::from_le_bytes(bytes) & 0xffff_ffff_ffff, now, true);
-            }
-            fid::HOST_BEHAVIOR => {
-                let support: [u8; 512] = receive(shared, entry)?;
-                // ACRE, ETDAS and LBAFEE are 0 or 1; what follows is reserved.
-                let (words, reserved) = support.split_at(3);
-                if words.iter().any(|&word| word > 1) || reserved.iter().any(|&byte| byte != 0) {
-                    return Err(Fault::new(Status::INVALID_FIELD));
-                }
-                self.features.host_behavior = support;
-            }
-            // Over fabrics the Connect command has said it.
-            fid::HOST_IDENTIFIER if shared.config.fabric.is_some() => {
-                return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
-            }
-            fid::HOST_IDENTIFIER => {
-                let mut identifier = [0; 16];
-                if entry.get(features::VALUE) & 1 != 0 {
-                    identifier = receive(shared, entry)?;
-                } else {
-                    let short: [u8; 8] = receive(shared, entry)?;
-                    identifier[..8].copy_from_slice(&short);
-                }
-                self.features.host_identifier = identifier;
-            }
-            _ => return Err(Fault::field(features::FID)),
-        }
-        Ok(())
-    }
-
-    pub(super) fn set_features<S: Store, F: Firmware<S>>(
-        &mut self,
-        reactor: &mut Reactor<S, F>,
-        slot: &mut Option<CompletionSlot>,
-        entry: &SubmissionEntry,
-        now: Nanos,
-    ) -> Result<Answer, Fault> {
-        let id = entry.get(features::FID);
-        may_be_set(reactor, entry)?;
-        let value = entry.get(features::VALUE);
-        let shared = reactor.shared.clone();
-        let features = &mut self.features;
-        match id {
-            fid::ARBITRATION => features.arbitration = value,
-            // One power state, 0, without workload hints.
-            fid::POWER_MANAGEMENT if entry.get(features::PS) != 0 => {
-                return Err(Fault::field(features::PS));
-            }
-            fid::POWER_MANAGEMENT => {}
-            fid::TEMPERATURE_THRESHOLD => self.set_threshold(entry)?,
-            fid::ERROR_RECOVERY => {
-                // DULBE: the namespace does not report reads of deallocated blocks.
-                if entry.get(features::DULBE) {
-                    return Err(Fault::field(features::DULBE));
-                }
-                features.error_recovery = value & 0xffff;
-            }
-            fid::VOLATILE_WRITE_CACHE => {
-                let on = entry.get(features::WCE);
-                features.write_cache = Some(on);
-                shared.write_through.store(!on, Ordering::Relaxed);
-            }
-            fid::NUMBER_OF_QUEUES => {
-                return self.set_queues(&shared.config, entry).map(Answer::Now);
-            }
-            fid::INTERRUPT_COALESCING => {
-                features.coalescing = value & 0xffff;
-                shared.interrupts.coalescing.store(value & 0xffff, Ordering::Relaxed);
-            }
-            fid::INTERRUPT_VECTOR => {
-                let vector = entry.get(features::IV);
-                if usize::from(vector) >= shared.function.vectors.len() {
-                    return Err(Fault::field(features::IV));
-                }
-                let cd = u64::from(entry.get(features::CD));
-                features.not_coalesced = features.not_coalesced & !(1 << vector) | cd << vector;
-                shared.interrupts.not_coalesced.store(features.not_coalesced, Ordering::Relaxed);
-            }
-            fid::WRITE_ATOMICITY => features.atomicity = value & 1,
-            fid::ASYNC_EVENT => {
-                features.async_event = value;
-                if features.critical_warning() & value as u8 != 0 {
-                    self.events.add(event::SMART, event::TEMPERATURE_THRESHOLD, lid::SMART);
-                }
-            }
-            fid::KEEP_ALIVE => {
-                features.keep_alive_ms = keep_alive(value);
-                self.alive = now;
-            }
-            fid::TIMESTAMP | fid::HOST_BEHAVIOR | fid::HOST_IDENTIFIER => {
-                self.set_from_data(&shared, entry, now)?;
-            }
-            FEATURE_NEAR_DATA => {
-                let bytes = near_data_bytes(entry)?;
-                let door = Door::SetFeature { tag: value };
-                return self.near_data(reactor, slot, door, entry, bytes, 0, now);
-            }
-            _ => return Err(Fault::field(features::FID)),
-        }
-        Ok(Answer::Now(0))
     }
 }

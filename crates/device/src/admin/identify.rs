@@ -21,7 +21,7 @@ use crate::firmware::Firmware;
 use crate::io::BROADCAST;
 use crate::namespace::Namespace;
 use crate::reactor::Reactor;
-use crate::shared::{ERROR_LOG_ENTRIES, Shared};
+use crate::shared::{ControllerShared, ERROR_LOG_ENTRIES};
 use crate::subsystem::MAX_NSID;
 
 /// The command set identifier of NVM commands, the only one here.
@@ -57,7 +57,7 @@ pub(super) fn identify<S: Store, F: Firmware<S>>(
             id.set_nsattr(n.read_only().into()).set_nmic(fabric.into()).set_nstat(1);
             id.0
         })?,
-        // Of the NVM command set: storage tags and their formats, of which there are none.
+        // Of the NVM command set: storage tags and their formats; there are none.
         cns::NAMESPACE_COMMAND_SET => of_one(&|_| [0; 4096])?,
         cns::CONTROLLER => controller(shared).0,
         cns::CONTROLLER_COMMAND_SET => IdentifyControllerNvm::default().0,
@@ -96,7 +96,7 @@ pub(super) fn notices(config: &Config) -> u32 {
     }
 }
 
-fn controller<S: Store, F: Firmware<S>>(shared: &Shared<S, F>) -> IdentifyController {
+fn controller<S: Store, F: Firmware<S>>(shared: &ControllerShared<S, F>) -> IdentifyController {
     let config = &shared.config;
     let mut subnqn = [0; 256];
     config.subsystem.as_bytes().iter().zip(&mut subnqn).for_each(|(from, to)| *to = *from);

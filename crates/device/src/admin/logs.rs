@@ -3,68 +3,68 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nearside_clock::Nanos;
+use nearside_spec::Status;
 use nearside_spec::command::{common, log_page};
 use nearside_spec::layout::{Wire, ascii};
 use nearside_spec::log::{FirmwareSlots, LOG_SUPPORTED, Smart, changed_namespaces, effects, lid};
 use nearside_spec::opcode::{LOG_NEAR_DATA, admin, io};
-use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::Store;
 
 use super::features::{TEMPERATURE, supported};
-use super::{Admin, Answer};
+use super::{Admin, AdminCommand, Answer, send};
 use crate::fault::Fault;
 use crate::firmware::Firmware;
 use crate::io::BROADCAST;
-use crate::pointer::{self, Layout, Pointer};
-use crate::reactor::Reactor;
-use crate::shared::{Counters, Shared};
+use crate::shared::{ControllerShared, Counters};
 
-impl Admin {
-    pub(super) fn get_log_page<S: Store, F: Firmware<S>>(
-        &mut self,
-        reactor: &mut Reactor<S, F>,
-        entry: &SubmissionEntry,
-        now: Nanos,
-    ) -> Result<Answer, Fault> {
-        let shared = reactor.shared.clone();
-        let log = entry.get(log_page::LID);
-        let page =
-            self.page(&shared, log, now).ok_or(Fault::new(Status::INVALID_LOG_PAGE).of(log_page::LID))?;
+impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
+    pub(super) fn get_log_page(&mut self) -> Result<Answer, Fault> {
+        let shared = self.reactor.shared.clone();
+        let log = self.entry.get(log_page::LID);
+        let page = self
+            .admin
+            .page(&shared, log, self.now)
+            .ok_or(Fault::new(Status::INVALID_LOG_PAGE).of(log_page::LID))?;
         // Those that are about a namespace here are about the controller all the same; others name none.
         let of_namespace = |nsid| shared.subsystem.namespace(nsid).is_some();
-        if !matches!(entry.nsid(), 0 | BROADCAST) && !of_namespace(entry.nsid()) {
+        if !matches!(self.entry.nsid(), 0 | BROADCAST) && !of_namespace(self.entry.nsid()) {
             return Err(Fault::new(Status::INVALID_NAMESPACE).of(common::NSID));
         }
-        let numd_z = u64::from(entry.get(log_page::NUMDL_Z)) | u64::from(entry.get(log_page::NUMDU)) << 16;
+        let numd_z =
+            u64::from(self.entry.get(log_page::NUMDL_Z)) | u64::from(self.entry.get(log_page::NUMDU)) << 16;
         let len = (numd_z + 1) * 4;
         if len > shared.config.max_transfer() {
             return Err(Fault::field(log_page::NUMDL_Z));
         }
         // OT: offsets by index are of logs that we do not have.
-        if entry.get(log_page::OT) {
+        if self.entry.get(log_page::OT) {
             return Err(Fault::field(log_page::OT));
         }
-        let offset = entry.get(log_page::LPO);
+        let offset = self.entry.get(log_page::LPO);
         if !offset.is_multiple_of(4) || offset > page.len() as u64 {
             return Err(Fault::field(log_page::LPO));
         }
         let mut data = page.get(offset as usize..).unwrap_or(&[]).to_vec();
         data.resize(len as usize, 0);
-        let mut layout = Layout::default();
-        let memory = &shared.function.memory;
-        pointer::walk(memory, &Pointer::of(entry)?, data.len(), false, &mut layout)?;
-        layout.scatter(memory, &data);
+        send(&shared, self.entry, &data)?;
         // RAE keeps what the page would set free.
-        if !entry.get(log_page::RAE) {
-            self.events.log_read(log);
+        if !self.entry.get(log_page::RAE) {
+            self.admin.events.log_read(log);
             if log == lid::CHANGED_NAMESPACES {
-                self.changed.clear();
+                self.admin.changed.clear();
             }
         }
         Ok(Answer::Now(0))
     }
+}
 
-    fn page<S: Store, F: Firmware<S>>(&self, shared: &Shared<S, F>, log: u8, now: Nanos) -> Option<Vec<u8>> {
+impl Admin {
+    fn page<S: Store, F: Firmware<S>>(
+        &self,
+        shared: &ControllerShared<S, F>,
+        log: u8,
+        now: Nanos,
+    ) -> Option<Vec<u8>> {
         let firmware = shared.firmware();
         let fabric = shared.config.fabric.is_some();
         let page = match log {
@@ -120,7 +120,7 @@ impl Admin {
         Some(page)
     }
 
-    fn smart<S: Store, F: Firmware<S>>(&self, shared: &Shared<S, F>, now: Nanos) -> Smart {
+    fn smart<S: Store, F: Firmware<S>>(&self, shared: &ControllerShared<S, F>, now: Nanos) -> Smart {
         let sum = |counter: fn(&Counters) -> &AtomicU64| -> u128 {
             shared.counters.iter().map(|c| u128::from(counter(c).load(Ordering::Relaxed))).sum()
         };

@@ -31,7 +31,7 @@ use crate::firmware::Firmware;
 use crate::pointer::{self, Layout, Pointer};
 use crate::queue::{CompletionSlot, Cq, InvalidDoorbell, QueueMemory, Queues, Sq};
 use crate::reactor::{Reactor, Step};
-use crate::shared::{Message, Shared};
+use crate::shared::{ControllerShared, Message};
 use crate::subsystem::Trouble;
 use events::Events;
 use features::Features;
@@ -94,7 +94,7 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    pub(crate) fn new<S: Store, F: Firmware<S>>(shared: &Arc<Shared<S, F>>) -> Admin {
+    pub(crate) fn new<S: Store, F: Firmware<S>>(shared: &Arc<ControllerShared<S, F>>) -> Admin {
         let registers = shared.registers();
         let cap = Cap::new((shared.config.queue_entries - 1) as u16, 20);
         registers.word64(reg::CAP).store(cap.0, Ordering::Relaxed);
@@ -189,14 +189,14 @@ impl Admin {
         let asq = registers.word64(reg::ASQ).load(Ordering::Relaxed);
         let acq = registers.word64(reg::ACQ).load(Ordering::Relaxed);
         let supported = cc.mps() == 0 && cc.css() == 0 && cc.ams() == 0;
-        let rings = if supported && sq_entries > 1 && cq_entries > 1 {
+        let queues = if supported && sq_entries > 1 && cq_entries > 1 {
             queue_memory(&shared, asq, sq_entries, 64)
                 .ok()
                 .zip(queue_memory(&shared, acq, cq_entries, 16).ok())
         } else {
             None
         };
-        let Some((sq, cq)) = rings else {
+        let Some((sq, cq)) = queues else {
             if let Some(suppressed) = shared.subsystem.may_report(Trouble::AdminQueues, now) {
                 let host = &shared.config.host.nqn;
                 tracing::warn!(host, cc = cc.0, aqa, suppressed, "the controller cannot be enabled so");
@@ -250,7 +250,7 @@ impl Admin {
     }
 
     /// All reactors have let go: the controller is as new, but for its logs.
-    fn disabled<S: Store, F: Firmware<S>>(&mut self, shared: &Shared<S, F>) {
+    fn disabled<S: Store, F: Firmware<S>>(&mut self, shared: &ControllerShared<S, F>) {
         let registers = shared.registers();
         self.registry = Registry::new(shared.config.io_queues);
         self.features = Features::new(&shared.config);
@@ -307,7 +307,7 @@ impl Admin {
 
     /// INTMS and INTMC; see their offsets for what sharing memory means for them.
     #[inline]
-    fn masks<S: Store, F: Firmware<S>>(&mut self, shared: &Shared<S, F>) -> usize {
+    fn masks<S: Store, F: Firmware<S>>(&mut self, shared: &ControllerShared<S, F>) -> usize {
         let registers = shared.registers();
         let (set, clear) = (registers.word32(reg::INTMS), registers.word32(reg::INTMC));
         let mask = shared.interrupts.mask.load(Ordering::Relaxed);
@@ -347,10 +347,10 @@ impl Admin {
         }
         sq.in_flight += count;
         for entry in entries.iter().take(count as usize) {
-            let slot = CompletionSlot { sq: 0, cid: entry.cid() };
-            let mut slot = Some(slot);
-            let answer = self.execute(reactor, &mut slot, entry, now);
-            match (answer, slot) {
+            let slot = Some(CompletionSlot { sq: 0, cid: entry.cid() });
+            let mut command = AdminCommand { admin: self, reactor, slot, entry, now };
+            let answer = command.execute();
+            match (answer, command.slot) {
                 (Ok(Answer::Now(result)), Some(slot)) => {
                     reactor.queues.answer(slot, result.into(), Status::SUCCESS, now);
                 }
@@ -362,40 +362,6 @@ impl Admin {
             }
         }
         count as usize
-    }
-
-    /// One admin command. Who answers later takes the slot.
-    fn execute<S: Store, F: Firmware<S>>(
-        &mut self,
-        reactor: &mut Reactor<S, F>,
-        slot: &mut Option<CompletionSlot>,
-        entry: &SubmissionEntry,
-        now: Nanos,
-    ) -> Result<Answer, Fault> {
-        if entry.get(common::FUSE) != 0 {
-            return Err(Fault::field(common::FUSE));
-        }
-        // Base 2.0, figure 88: admin commands of memory-based controllers use PRPs, those over fabrics SGLs.
-        if entry.psdt() != 0 && reactor.shared.config.fabric.is_none() {
-            return Err(Fault::field(common::PSDT));
-        }
-        match entry.opcode() {
-            admin::IDENTIFY => identify::identify(reactor, entry),
-            admin::GET_LOG_PAGE => self.get_log_page(reactor, entry, now),
-            admin::GET_FEATURES => self.get_features(reactor, slot, entry, now),
-            admin::SET_FEATURES => self.set_features(reactor, slot, entry, now),
-            admin::CREATE_CQ => self.create_cq(reactor, slot, entry),
-            admin::CREATE_SQ => self.create_sq(reactor, slot, entry),
-            admin::DELETE_CQ => self.delete_cq(reactor, slot, entry),
-            admin::DELETE_SQ => self.delete_sq(reactor, slot, entry),
-            admin::ABORT => self.abort(reactor, slot, entry, now),
-            admin::ASYNC_EVENT_REQUEST => self.events.request(reactor, slot),
-            admin::KEEP_ALIVE => {
-                self.alive = now;
-                Ok(Answer::Now(0))
-            }
-            _ => Err(Fault::new(Status::INVALID_OPCODE).at(0, 0)),
-        }
     }
 
     /// Something that another reactor says.
@@ -475,9 +441,53 @@ impl Admin {
     }
 }
 
+/// An admin command that is being executed.
+struct AdminCommand<'a, S: Store, F: Firmware<S>> {
+    admin: &'a mut Admin,
+    reactor: &'a mut Reactor<S, F>,
+    /// Its place in the completion queue; who answers later takes it.
+    slot: Option<CompletionSlot>,
+    entry: &'a SubmissionEntry,
+    now: Nanos,
+}
+
+impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
+    /// One admin command. Who answers later takes the slot.
+    fn execute(&mut self) -> Result<Answer, Fault> {
+        if self.entry.get(common::FUSE) != 0 {
+            return Err(Fault::field(common::FUSE));
+        }
+        // Base 2.0, figure 88: admin commands of memory-based controllers use PRPs, those over fabrics SGLs.
+        if self.entry.psdt() != 0 && self.reactor.shared.config.fabric.is_none() {
+            return Err(Fault::field(common::PSDT));
+        }
+        match self.entry.opcode() {
+            admin::IDENTIFY => identify::identify(self.reactor, self.entry),
+            admin::GET_LOG_PAGE => self.get_log_page(),
+            admin::GET_FEATURES => self.get_features(),
+            admin::SET_FEATURES => self.set_features(),
+            admin::CREATE_CQ => self.create_cq(),
+            admin::CREATE_SQ => self.create_sq(),
+            admin::DELETE_CQ => self.delete_cq(),
+            admin::DELETE_SQ => self.delete_sq(),
+            admin::ABORT => self.abort(),
+            admin::ASYNC_EVENT_REQUEST => self.admin.events.request(self.reactor, &mut self.slot),
+            admin::KEEP_ALIVE => {
+                self.admin.alive = self.now;
+                Ok(Answer::Now(0))
+            }
+            _ => Err(Fault::new(Status::INVALID_OPCODE).at(0, 0)),
+        }
+    }
+}
+
 /// A host wrote a doorbell beyond its queue.
 #[cold]
-pub(crate) fn report_doorbell<S: Store, F: Firmware<S>>(shared: &Shared<S, F>, queue: u16, now: Nanos) {
+pub(crate) fn report_doorbell<S: Store, F: Firmware<S>>(
+    shared: &ControllerShared<S, F>,
+    queue: u16,
+    now: Nanos,
+) {
     if let Some(suppressed) = shared.subsystem.may_report(Trouble::Doorbell, now) {
         let host = &shared.config.host.nqn;
         tracing::warn!(host, queue, suppressed, "a host wrote a doorbell beyond its queue");
@@ -486,7 +496,7 @@ pub(crate) fn report_doorbell<S: Store, F: Firmware<S>>(shared: &Shared<S, F>, q
 
 /// Finds a queue's memory: contiguous, within one mapping, page-aligned by address and by word in memory.
 pub(crate) fn queue_memory<S: Store, F: Firmware<S>>(
-    shared: &Shared<S, F>,
+    shared: &ControllerShared<S, F>,
     iova: u64,
     entries: u32,
     entry_size: usize,
@@ -506,7 +516,7 @@ pub(crate) fn queue_memory<S: Store, F: Firmware<S>>(
 
 /// Copies a structure to the host, by a command's PRPs.
 fn send<S: Store, F: Firmware<S>>(
-    shared: &Shared<S, F>,
+    shared: &ControllerShared<S, F>,
     entry: &SubmissionEntry,
     data: &[u8],
 ) -> Result<(), Fault> {
@@ -518,7 +528,7 @@ fn send<S: Store, F: Firmware<S>>(
 
 /// Copies a structure from the host.
 fn receive<S: Store, F: Firmware<S>, const N: usize>(
-    shared: &Shared<S, F>,
+    shared: &ControllerShared<S, F>,
     entry: &SubmissionEntry,
 ) -> Result<[u8; N], Fault> {
     let mut layout = Layout::default();

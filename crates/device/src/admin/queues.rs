@@ -2,18 +2,15 @@
 
 use std::sync::atomic::Ordering;
 
-use nearside_clock::Nanos;
+use nearside_spec::Status;
 use nearside_spec::command::{abort, queue};
 use nearside_spec::registers::{self as reg, Cc};
-use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::Store;
 
-use super::{ABORT_LIMIT, Admin, Answer, Waiting, queue_memory};
+use super::{ABORT_LIMIT, AdminCommand, Answer, Waiting, queue_memory};
 use crate::config::MAX_QUEUES;
 use crate::fault::Fault;
 use crate::firmware::Firmware;
-use crate::queue::CompletionSlot;
-use crate::reactor::Reactor;
 use crate::shared::Message;
 
 /// Which I/O queues there are.
@@ -60,69 +57,56 @@ pub(crate) fn owner(cq: u16, reactors: usize) -> usize {
     usize::from(cq - 1) % reactors
 }
 
-impl Admin {
+impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
     /// QID, QSIZE and PC of a create command: the identifier and the number of entries.
-    fn checked_queue<S: Store, F: Firmware<S>>(
-        &self,
-        reactor: &Reactor<S, F>,
-        entry: &SubmissionEntry,
-        granted: u16,
-        exists: bool,
-        entry_size_log2: u8,
-    ) -> Result<(u16, u32), Fault> {
-        let id = entry.get(queue::QID);
-        let entries = u32::from(entry.get(queue::QSIZE_Z)) + 1;
+    fn checked_queue(&self, granted: u16, exists: bool, entry_size_log2: u8) -> Result<(u16, u32), Fault> {
+        let id = self.entry.get(queue::QID);
+        let entries = u32::from(self.entry.get(queue::QSIZE_Z)) + 1;
         if id == 0 || id > granted || exists {
             return Err(QID);
         }
-        let expected = if entry.opcode() == nearside_spec::opcode::admin::CREATE_SQ { 6 } else { 4 };
-        if entries < 2 || entries > reactor.shared.config.queue_entries || entry_size_log2 != expected {
+        let expected = if self.entry.opcode() == nearside_spec::opcode::admin::CREATE_SQ { 6 } else { 4 };
+        if entries < 2 || entries > self.reactor.shared.config.queue_entries || entry_size_log2 != expected {
             return Err(Fault::new(Status::INVALID_QUEUE_SIZE).of(queue::QSIZE_Z));
         }
         // CAP.CQR: queues are contiguous.
-        if !entry.get(queue::PC) {
+        if !self.entry.get(queue::PC) {
             return Err(Fault::field(queue::PC));
         }
         Ok((id, entries))
     }
 
-    fn cc<S: Store, F: Firmware<S>>(reactor: &Reactor<S, F>) -> Cc {
-        Cc(reactor.shared.registers().word32(reg::CC).load(Ordering::Relaxed))
-    }
-
-    fn wait_for<S: Store, F: Firmware<S>>(
+    fn wait_for(
         &mut self,
-        reactor: &Reactor<S, F>,
         owner: usize,
         waiting: Waiting,
         message: impl FnOnce(usize) -> Message,
     ) -> Result<Answer, Fault> {
-        let key = self.waiting.insert(waiting);
-        reactor.tell(owner, message(key));
+        let key = self.admin.waiting.insert(waiting);
+        self.reactor.tell(owner, message(key));
         Ok(Answer::Later)
     }
 
-    pub(super) fn create_cq<S: Store, F: Firmware<S>>(
-        &mut self,
-        reactor: &mut Reactor<S, F>,
-        slot: &mut Option<CompletionSlot>,
-        entry: &SubmissionEntry,
-    ) -> Result<Answer, Fault> {
-        let exists = self.registry.has_cq(entry.get(queue::QID));
-        let iocqes = Self::cc(reactor).iocqes();
-        let (id, entries) = self.checked_queue(reactor, entry, self.registry.granted.1, exists, iocqes)?;
-        let vector = entry.get(queue::IV);
-        let interrupts = entry.get(queue::IEN);
-        if interrupts && usize::from(vector) >= reactor.shared.function.vectors.len() {
+    fn cc(&self) -> Cc {
+        Cc(self.reactor.shared.registers().word32(reg::CC).load(Ordering::Relaxed))
+    }
+
+    pub(super) fn create_cq(&mut self) -> Result<Answer, Fault> {
+        let exists = self.admin.registry.has_cq(self.entry.get(queue::QID));
+        let iocqes = self.cc().iocqes();
+        let (id, entries) = self.checked_queue(self.admin.registry.granted.1, exists, iocqes)?;
+        let vector = self.entry.get(queue::IV);
+        let interrupts = self.entry.get(queue::IEN);
+        if interrupts && usize::from(vector) >= self.reactor.shared.function.vectors.len() {
             return Err(Fault::new(Status::INVALID_INTERRUPT_VECTOR).of(queue::IV));
         }
-        let queue_memory = queue_memory(&reactor.shared, entry.prp1(), entries, 16)?;
-        let Some(slot) = slot.take() else { return Ok(Answer::Later) };
-        self.registry.cqs[usize::from(id)] = true;
-        reactor.shared.registers().word32(reg::cq_head_doorbell(id)).store(0, Ordering::Relaxed);
+        let queue_memory = queue_memory(&self.reactor.shared, self.entry.prp1(), entries, 16)?;
+        let Some(slot) = self.slot.take() else { return Ok(Answer::Later) };
+        self.admin.registry.cqs[usize::from(id)] = true;
+        self.reactor.shared.registers().word32(reg::cq_head_doorbell(id)).store(0, Ordering::Relaxed);
         let vector = interrupts.then_some(vector);
-        let owner = owner(id, reactor.shared.mailboxes.len());
-        self.wait_for(reactor, owner, Waiting::Command(slot), |key| Message::CreateCq {
+        let owner = owner(id, self.reactor.shared.mailboxes.len());
+        self.wait_for(owner, Waiting::Command(slot), |key| Message::CreateCq {
             id,
             vector,
             queue_memory,
@@ -130,94 +114,68 @@ impl Admin {
         })
     }
 
-    pub(super) fn create_sq<S: Store, F: Firmware<S>>(
-        &mut self,
-        reactor: &mut Reactor<S, F>,
-        slot: &mut Option<CompletionSlot>,
-        entry: &SubmissionEntry,
-    ) -> Result<Answer, Fault> {
-        let exists = self.registry.has_sq(entry.get(queue::QID));
-        let iosqes = Self::cc(reactor).iosqes();
-        let (id, entries) = self.checked_queue(reactor, entry, self.registry.granted.0, exists, iosqes)?;
-        let cq = entry.get(queue::CQID);
-        if cq == 0 || cq > self.registry.granted.1 {
+    pub(super) fn create_sq(&mut self) -> Result<Answer, Fault> {
+        let exists = self.admin.registry.has_sq(self.entry.get(queue::QID));
+        let iosqes = self.cc().iosqes();
+        let (id, entries) = self.checked_queue(self.admin.registry.granted.0, exists, iosqes)?;
+        let cq = self.entry.get(queue::CQID);
+        if cq == 0 || cq > self.admin.registry.granted.1 {
             return Err(Fault::new(Status::INVALID_QUEUE_ID).of(queue::CQID));
         }
-        if !self.registry.has_cq(cq) {
+        if !self.admin.registry.has_cq(cq) {
             return Err(Fault::new(Status::INVALID_CQ).of(queue::CQID));
         }
-        let queue_memory = queue_memory(&reactor.shared, entry.prp1(), entries, 64)?;
-        let Some(slot) = slot.take() else { return Ok(Answer::Later) };
-        self.registry.sqs[usize::from(id)] = Some((cq, false));
-        reactor.shared.registers().word32(reg::sq_tail_doorbell(id)).store(0, Ordering::Relaxed);
-        let owner = owner(cq, reactor.shared.mailboxes.len());
-        self.wait_for(reactor, owner, Waiting::Command(slot), |key| Message::CreateSq {
-            id,
-            cq,
-            queue_memory,
-            key,
-        })
+        let queue_memory = queue_memory(&self.reactor.shared, self.entry.prp1(), entries, 64)?;
+        let Some(slot) = self.slot.take() else { return Ok(Answer::Later) };
+        self.admin.registry.sqs[usize::from(id)] = Some((cq, false));
+        self.reactor.shared.registers().word32(reg::sq_tail_doorbell(id)).store(0, Ordering::Relaxed);
+        let owner = owner(cq, self.reactor.shared.mailboxes.len());
+        self.wait_for(owner, Waiting::Command(slot), |key| Message::CreateSq { id, cq, queue_memory, key })
     }
 
-    pub(super) fn delete_sq<S: Store, F: Firmware<S>>(
-        &mut self,
-        reactor: &mut Reactor<S, F>,
-        slot: &mut Option<CompletionSlot>,
-        entry: &SubmissionEntry,
-    ) -> Result<Answer, Fault> {
-        let id = entry.get(queue::QID);
-        let Some(Some((cq, deleting @ false))) = self.registry.sqs.get_mut(usize::from(id)) else {
+    pub(super) fn delete_sq(&mut self) -> Result<Answer, Fault> {
+        let id = self.entry.get(queue::QID);
+        let Some(Some((cq, deleting @ false))) = self.admin.registry.sqs.get_mut(usize::from(id)) else {
             return Err(QID);
         };
-        let Some(slot) = slot.take() else { return Ok(Answer::Later) };
+        let Some(slot) = self.slot.take() else { return Ok(Answer::Later) };
         *deleting = true;
-        let owner = owner(*cq, reactor.shared.mailboxes.len());
-        self.wait_for(reactor, owner, Waiting::DeleteSq(slot, id), |key| Message::DeleteSq { id, key })
+        let owner = owner(*cq, self.reactor.shared.mailboxes.len());
+        self.wait_for(owner, Waiting::DeleteSq(slot, id), |key| Message::DeleteSq { id, key })
     }
 
-    pub(super) fn delete_cq<S: Store, F: Firmware<S>>(
-        &mut self,
-        reactor: &mut Reactor<S, F>,
-        slot: &mut Option<CompletionSlot>,
-        entry: &SubmissionEntry,
-    ) -> Result<Answer, Fault> {
-        let id = entry.get(queue::QID);
-        if !self.registry.has_cq(id) {
+    pub(super) fn delete_cq(&mut self) -> Result<Answer, Fault> {
+        let id = self.entry.get(queue::QID);
+        if !self.admin.registry.has_cq(id) {
             return Err(QID);
         }
-        if self.registry.sqs.iter().flatten().any(|(cq, _)| *cq == id) {
+        if self.admin.registry.sqs.iter().flatten().any(|(cq, _)| *cq == id) {
             return Err(Fault::new(Status::INVALID_QUEUE_DELETION).of(queue::QID));
         }
-        let Some(slot) = slot.take() else { return Ok(Answer::Later) };
-        self.registry.cqs[usize::from(id)] = false;
-        reactor.shared.registers().word32(reg::cq_head_doorbell(id)).store(0, Ordering::Relaxed);
-        let owner = owner(id, reactor.shared.mailboxes.len());
-        self.wait_for(reactor, owner, Waiting::Command(slot), |key| Message::DeleteCq { id, key })
+        let Some(slot) = self.slot.take() else { return Ok(Answer::Later) };
+        self.admin.registry.cqs[usize::from(id)] = false;
+        self.reactor.shared.registers().word32(reg::cq_head_doorbell(id)).store(0, Ordering::Relaxed);
+        let owner = owner(id, self.reactor.shared.mailboxes.len());
+        self.wait_for(owner, Waiting::Command(slot), |key| Message::DeleteCq { id, key })
     }
 
     /// DW0 bit 0 says 1 where nothing was aborted. What can be: near-data commands and event requests; all
     /// else is done before an Abort could reach it.
-    pub(super) fn abort<S: Store, F: Firmware<S>>(
-        &mut self,
-        reactor: &mut Reactor<S, F>,
-        slot: &mut Option<CompletionSlot>,
-        entry: &SubmissionEntry,
-        now: Nanos,
-    ) -> Result<Answer, Fault> {
-        let (sq, cid) = (entry.get(abort::SQID), entry.get(abort::CID));
-        let aborts = self.waiting.iter_mut().filter(|(_, w)| matches!(w, Waiting::Abort(_))).count();
+    pub(super) fn abort(&mut self) -> Result<Answer, Fault> {
+        let (sq, cid) = (self.entry.get(abort::SQID), self.entry.get(abort::CID));
+        let aborts = self.admin.waiting.iter_mut().filter(|(_, w)| matches!(w, Waiting::Abort(_))).count();
         if aborts >= ABORT_LIMIT {
             return Err(Fault::transient(Status::ABORT_LIMIT_EXCEEDED));
         }
-        if sq == 0 && self.events.abort(reactor, cid, now) {
+        if sq == 0 && self.admin.events.abort(self.reactor, cid, self.now) {
             return Ok(Answer::Now(0));
         }
-        let owner = match self.registry.sqs.get(usize::from(sq)) {
+        let owner = match self.admin.registry.sqs.get(usize::from(sq)) {
             _ if sq == 0 => 0,
-            Some(Some((cq, _))) => owner(*cq, reactor.shared.mailboxes.len()),
+            Some(Some((cq, _))) => owner(*cq, self.reactor.shared.mailboxes.len()),
             _ => return Ok(Answer::Now(1)),
         };
-        let Some(slot) = slot.take() else { return Ok(Answer::Later) };
-        self.wait_for(reactor, owner, Waiting::Abort(slot), |key| Message::Abort { sq, cid, key })
+        let Some(slot) = self.slot.take() else { return Ok(Answer::Later) };
+        self.wait_for(owner, Waiting::Abort(slot), |key| Message::Abort { sq, cid, key })
     }
 }

@@ -8,7 +8,7 @@ use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, 
 
 use super::Reactor;
 use crate::fault::Fault;
-use crate::firmware::{Door, Firmware, Job, Worker};
+use crate::firmware::{Firmware, Job, NearDataCommand, Worker};
 use crate::io::{self, Request};
 use crate::pointer::{self, Layout, Pointer};
 use crate::queue::CompletionSlot;
@@ -144,8 +144,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                     }
                 }
             }
-            Request::NearData { door, request, room, pointer } => {
-                return self.near_data(slot, place, door, request, room, &pointer, now);
+            Request::NearData { command, request, room, pointer } => {
+                return self.near_data(slot, place, command, request, room, &pointer, now);
             }
         };
         self.run(Command { owner: Owner::Host(slot), place, kind }, payload, now);
@@ -159,7 +159,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         &mut self,
         slot: CompletionSlot,
         place: usize,
-        door: Door,
+        command: NearDataCommand,
         request: usize,
         room: usize,
         pointer: &Pointer,
@@ -174,7 +174,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let mut bytes = vec![0; request];
         layout.gather(memory, &mut bytes);
         let token = Token(self.commands.vacant_key() as u64);
-        let job = Job { token, queue: slot.sq, door, request: bytes, room };
+        let job = Job { token, queue: slot.sq, command, request: bytes, room };
         match self.attached.at(place).worker.start(job, now) {
             Ok(()) => {
                 add(&self.shared.counters[self.id].near_data, 1);

@@ -24,7 +24,7 @@ use crate::firmware::{Firmware, Outcome, Turn, Worker};
 use crate::io::{Limits, Request};
 use crate::pointer::{self, Layout};
 use crate::queue::{CompletionSlot, InvalidDoorbell, Queues};
-use crate::shared::{Message, Shared, add};
+use crate::shared::{ControllerShared, Message, add};
 
 mod command;
 mod mail;
@@ -74,7 +74,7 @@ struct Prepared {
 /// One reactor of a controller: takes commands from the queues that are its own, and posts their completions.
 pub struct Reactor<S: Store, F: Firmware<S> = ()> {
     id: usize,
-    pub(crate) shared: Arc<Shared<S, F>>,
+    pub(crate) shared: Arc<ControllerShared<S, F>>,
     pub(crate) queues: Queues,
     admin: Option<Box<Admin>>,
     pub(crate) attached: Attachments<S, F>,
@@ -97,7 +97,7 @@ pub struct Reactor<S: Store, F: Firmware<S> = ()> {
 }
 
 impl<S: Store, F: Firmware<S>> Reactor<S, F> {
-    pub(crate) fn new(id: usize, shared: Arc<Shared<S, F>>) -> Self {
+    pub(crate) fn new(id: usize, shared: Arc<ControllerShared<S, F>>) -> Self {
         Reactor {
             id,
             queues: Queues::new(),

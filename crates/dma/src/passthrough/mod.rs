@@ -12,10 +12,10 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// `struct nvme_passthru_cmd64`.
+/// `struct nvme_uring_cmd`, which lies in the second half of an io_uring entry of 128 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-struct PassthruCmd64 {
+struct NvmeUringCmd {
     opcode: u8,
     flags: u8,
     rsvd1: u16,
@@ -29,10 +29,31 @@ struct PassthruCmd64 {
     cdw10: [u32; 6],
     timeout_ms: u32,
     rsvd2: u32,
+}
+
+/// `struct nvme_passthru_cmd64`.
+#[repr(C)]
+struct PassthruCmd64 {
+    command: NvmeUringCmd,
     result: u64,
 }
 
-const _: () = assert!(size_of::<PassthruCmd64>() == 80);
+const _: () = assert!(size_of::<NvmeUringCmd>() == 72 && size_of::<PassthruCmd64>() == 80);
+
+impl NvmeUringCmd {
+    /// For as long as `data` stays where it is. `InvalidInput`: more than 4 GiB.
+    fn new(command: &Passthrough, data: &mut [u8]) -> io::Result<NvmeUringCmd> {
+        Ok(NvmeUringCmd {
+            opcode: command.opcode,
+            nsid: command.nsid,
+            addr: if data.is_empty() { 0 } else { data.as_mut_ptr() as u64 },
+            data_len: u32::try_from(data.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+            cdw10: command.cdw,
+            timeout_ms: u32::try_from(command.timeout.as_millis()).unwrap_or(u32::MAX),
+            ..NvmeUringCmd::default()
+        })
+    }
+}
 
 /// `_IOWR('N', nr, size)`.
 const fn iowr(nr: u32, size: usize) -> libc::Ioctl {
@@ -85,23 +106,13 @@ pub fn namespace_of(device: &File) -> io::Result<u32> {
     u32::try_from(nsid).ok().filter(|&n| n > 0).ok_or_else(io::Error::last_os_error)
 }
 
-/// Sends a command and waits for it; `data` are its data, in the direction that the opcode says. An error is
-/// the system's: the command did not reach the drive, or its fate is unknown.
+/// Sends a command and waits for it; `data` are its data, in the direction that the opcode says.
 ///
 /// # Errors
 /// The system's: the command did not reach the drive, or its fate is unknown. A status of the drive's is no
 /// error here.
 pub fn pass(device: &File, queue: Queue, command: &Passthrough, data: &mut [u8]) -> io::Result<Passed> {
-    let data_len = u32::try_from(data.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    let mut cmd = PassthruCmd64 {
-        opcode: command.opcode,
-        nsid: command.nsid,
-        addr: if data.is_empty() { 0 } else { data.as_mut_ptr() as u64 },
-        data_len,
-        cdw10: command.cdw,
-        timeout_ms: u32::try_from(command.timeout.as_millis()).unwrap_or(u32::MAX),
-        ..PassthruCmd64::default()
-    };
+    let mut cmd = PassthruCmd64 { command: NvmeUringCmd::new(command, data)?, result: 0 };
     let request = if queue == Queue::Admin { ADMIN64 } else { IO64 };
     // SAFETY: `cmd` has the layout that the request names; `addr` has `data_len` bytes, borrowed for as long
     // as the call, which returns after the command has ended or was aborted.
@@ -121,14 +132,14 @@ mod tests {
     #[test]
     fn layout() {
         let at = |field: usize, want: usize| assert_eq!(field, want);
-        at(offset_of!(PassthruCmd64, nsid), 4);
-        at(offset_of!(PassthruCmd64, cdw2), 8);
-        at(offset_of!(PassthruCmd64, metadata), 16);
-        at(offset_of!(PassthruCmd64, addr), 24);
-        at(offset_of!(PassthruCmd64, metadata_len), 32);
-        at(offset_of!(PassthruCmd64, data_len), 36);
-        at(offset_of!(PassthruCmd64, cdw10), 40);
-        at(offset_of!(PassthruCmd64, timeout_ms), 64);
+        at(offset_of!(NvmeUringCmd, nsid), 4);
+        at(offset_of!(NvmeUringCmd, cdw2), 8);
+        at(offset_of!(NvmeUringCmd, metadata), 16);
+        at(offset_of!(NvmeUringCmd, addr), 24);
+        at(offset_of!(NvmeUringCmd, metadata_len), 32);
+        at(offset_of!(NvmeUringCmd, data_len), 36);
+        at(offset_of!(NvmeUringCmd, cdw10), 40);
+        at(offset_of!(NvmeUringCmd, timeout_ms), 64);
         at(offset_of!(PassthruCmd64, result), 72);
         assert_eq!((ID, ADMIN64, IO64), (0x4e40, 0xc050_4e47, 0xc050_4e48));
     }

@@ -12,29 +12,8 @@ use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
-use super::{Passed, Passthrough, Queue};
+use super::{NvmeUringCmd, Passed, Passthrough, Queue};
 use crate::patience::{Patience, given_up};
-
-/// `struct nvme_uring_cmd`, which lies in the second half of an entry of 128 bytes.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct NvmeUringCmd {
-    opcode: u8,
-    flags: u8,
-    rsvd1: u16,
-    nsid: u32,
-    cdw2: u32,
-    cdw3: u32,
-    metadata: u64,
-    addr: u64,
-    metadata_len: u32,
-    data_len: u32,
-    cdw10: [u32; 6],
-    timeout_ms: u32,
-    rsvd2: u32,
-}
-
-const _: () = assert!(size_of::<NvmeUringCmd>() == 72);
 
 /// NVME_URING_CMD_IO, NVME_URING_CMD_ADMIN: `_IOWR('N', nr, struct nvme_uring_cmd)`.
 const IO: u32 = super::iowr(0x80, size_of::<NvmeUringCmd>()) as u32;
@@ -98,18 +77,9 @@ impl CommandRing {
         mut data: Vec<u8>,
         user: u64,
     ) -> io::Result<()> {
-        let data_len = u32::try_from(data.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         let free = self.slots.iter().position(Option::is_none);
         let index = free.ok_or_else(|| io::Error::from(io::ErrorKind::WouldBlock))?;
-        let cmd = NvmeUringCmd {
-            opcode: command.opcode,
-            nsid: command.nsid,
-            addr: if data.is_empty() { 0 } else { data.as_mut_ptr() as u64 },
-            data_len,
-            cdw10: command.cdw,
-            timeout_ms: u32::try_from(command.timeout.as_millis()).unwrap_or(u32::MAX),
-            ..NvmeUringCmd::default()
-        };
+        let cmd = NvmeUringCmd::new(command, &mut data)?;
         let mut bytes = [0; 80];
         // SAFETY: plain integers, in the structure without padding.
         let words = unsafe { std::mem::transmute::<NvmeUringCmd, [u8; 72]>(cmd) };
@@ -186,18 +156,10 @@ impl Drop for CommandRing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::mem::offset_of;
 
     /// As `linux/nvme_ioctl.h` has them.
     #[test]
-    fn layout() {
-        let at = |field: usize, want: usize| assert_eq!(field, want);
-        at(offset_of!(NvmeUringCmd, nsid), 4);
-        at(offset_of!(NvmeUringCmd, metadata), 16);
-        at(offset_of!(NvmeUringCmd, addr), 24);
-        at(offset_of!(NvmeUringCmd, data_len), 36);
-        at(offset_of!(NvmeUringCmd, cdw10), 40);
-        at(offset_of!(NvmeUringCmd, timeout_ms), 64);
+    fn numbers() {
         assert_eq!((IO, ADMIN), (0xc048_4e80, 0xc048_4e82));
     }
 

@@ -26,7 +26,7 @@ use super::queue::{MAX_DEPTH, Queue};
 use super::stream::Stream;
 use crate::transport::{await_ready, max_transfer};
 use crate::{
-    Answer, Command, Completed, Controller, Error, Failure, Host, InitiatorConfig, Kind, Peer, Policy,
+    Answer, Command, CommandKind, Completed, Controller, Error, Failure, Host, InitiatorConfig, Peer, Policy,
     QueueConfig, Threaded,
 };
 
@@ -249,7 +249,7 @@ fn fabrics(
     buffer: Option<Vec<u8>>,
     clock: &dyn Clock,
 ) -> Result<u64, Error> {
-    let command = Command { entry: command.encode(), kind: Kind::Other };
+    let command = Command { entry: command.encode(), kind: CommandKind::Other };
     queue.run(what, &command, buffer, clock).map(|answer| answer.result)
 }
 

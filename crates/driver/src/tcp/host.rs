@@ -16,7 +16,7 @@ pub struct Options {
     pub header_digest: bool,
     /// Ask for data digests.
     pub data_digest: bool,
-    /// The association ends where the target hears nothing for so long; 0: never.
+    /// The association ends where nothing reaches the target for so long; 0: never.
     pub keep_alive_ms: u32,
     /// How long a command may take before the connection counts as lost.
     pub timeout_ms: u64,

@@ -15,11 +15,13 @@ use nearside_spec::{CompletionEntry, Status};
 use super::host::Options;
 use super::identifiers::Identifier;
 use super::open::{initialize, lost, put_digest, put_header, refuse};
-use super::slot::{Direction, Slot, direction};
+use super::slot::{CommandSlot, Direction, direction};
 use super::stream::Stream;
 use crate::timeout::CommandTimeout;
 use crate::transport::{Answer, answered, not_taken};
-use crate::{Command, Completed, Error, Failure, Kind, QueueCounts, RejectReason, Rejected, Transport};
+use crate::{
+    Command, CommandKind, Completed, Error, Failure, QueueCounts, RejectReason, Rejected, Transport,
+};
 
 /// Data that are being received.
 #[derive(Clone, Copy)]
@@ -44,7 +46,7 @@ pub struct Queue {
     max_data: usize,
     in_capsule: usize,
     max_transfer: usize,
-    slots: Box<[Slot]>,
+    slots: Box<[CommandSlot]>,
     free: Vec<u16>,
     incoming: Option<Incoming>,
     /// Commands that have ended, but for bytes that are still to be sent.
@@ -91,7 +93,7 @@ impl Queue {
             max_data: (response.limit as usize) & !3,
             in_capsule,
             max_transfer,
-            slots: (0..depth).map(|_| Slot::free()).collect(),
+            slots: (0..depth).map(|_| CommandSlot::free()).collect(),
             free: (0..depth).rev().collect(),
             incoming: None,
             held: 0,
@@ -201,7 +203,7 @@ impl Queue {
                 Err(fatal) => return Err(self.protocol(fatal)),
             };
             let Some(header) = bytes.get(..head.header_len()) else { return Ok(count) };
-            if self.down.header_digest && !matches!(head.kind, pdu::Kind::ControllerTerminate) {
+            if self.down.header_digest && !matches!(head.kind, pdu::PduType::ControllerTerminate) {
                 let (header, digest) = header.split_at(usize::from(head.kind.hlen()));
                 let received = digest.first_chunk().map_or(0, |d| u32::from_le_bytes(*d));
                 if crc32c::crc32c(header) != received {
@@ -223,7 +225,7 @@ impl Queue {
     }
 
     /// The slot of a command that is out.
-    fn slot(&mut self, cid: u16) -> Option<(usize, &mut Slot)> {
+    fn slot(&mut self, cid: u16) -> Option<(usize, &mut CommandSlot)> {
         let index = usize::from(cid & (SLOTS - 1));
         self.slots.get_mut(index).filter(|s| s.live && s.cid == cid && s.ended.is_none()).map(|s| (index, s))
     }
@@ -346,7 +348,7 @@ impl Queue {
         let outcome = match outcome {
             Ok(_) if slot.damaged => Err(Failure::Digest),
             // Near-data replies and admin commands may say less than there is room for.
-            Ok(_) if slot.moved < wanted && matches!(slot.kind, Kind::Read | Kind::Write) => {
+            Ok(_) if slot.moved < wanted && matches!(slot.kind, CommandKind::Read | CommandKind::Write) => {
                 Err(Failure::Short)
             }
             outcome => outcome,
@@ -379,7 +381,7 @@ impl Queue {
         });
     }
 
-    /// The target broke the rules: it is told so.
+    /// The target broke the rules: sends it a termination request.
     fn protocol(&mut self, fatal: Fatal) -> Error {
         let offending: Vec<u8> = self.stream.bytes().iter().take(128).copied().collect();
         // A PDU that is half sent cannot be followed by another.
@@ -481,7 +483,7 @@ impl Transport for Queue {
         let Some(index) = self.free.pop() else { return reject(buffer, RejectReason::Full) };
         let slot = &mut self.slots[usize::from(index)];
         let in_capsule = direction == Direction::ToController && len > 0 && len <= self.in_capsule;
-        *slot = Slot {
+        *slot = CommandSlot {
             live: true,
             cid: index | (slot.cid & !(SLOTS - 1)).wrapping_add(SLOTS),
             cookie,

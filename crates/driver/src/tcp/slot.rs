@@ -5,7 +5,7 @@ use nearside_spec::fabrics::command::fctype_of;
 use nearside_spec::{SubmissionEntry, opcode};
 
 use super::stream::Buffers;
-use crate::{Failure, Kind};
+use crate::{CommandKind, Failure};
 
 /// Which way a command's data go (opcode bits 1:0; of Fabrics commands, FCTYPE's).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +25,12 @@ pub(super) fn direction(entry: &SubmissionEntry) -> Option<Direction> {
     }
 }
 
-pub(super) struct Slot {
+pub(super) struct CommandSlot {
     pub(super) live: bool,
     pub(super) cid: u16,
     pub(super) cookie: u64,
     pub(super) submitted: Nanos,
-    pub(super) kind: Kind,
+    pub(super) kind: CommandKind,
     pub(super) direction: Direction,
     pub(super) buffer: Option<Vec<u8>>,
     /// Bytes received, or handed over for sending.
@@ -45,7 +45,7 @@ pub(super) struct Slot {
     pub(super) damaged: bool,
 }
 
-impl Buffers for Box<[Slot]> {
+impl Buffers for Box<[CommandSlot]> {
     fn data(&self, slot: usize) -> &[u8] {
         self.get(slot).and_then(|s| s.buffer.as_deref()).unwrap_or(&[])
     }
@@ -56,15 +56,15 @@ impl Buffers for Box<[Slot]> {
     }
 }
 
-impl Slot {
+impl CommandSlot {
     /// Without a command.
-    pub(super) fn free() -> Slot {
-        Slot {
+    pub(super) fn free() -> CommandSlot {
+        CommandSlot {
             live: false,
             cid: 0,
             cookie: 0,
             submitted: Nanos(0),
-            kind: Kind::Other,
+            kind: CommandKind::Other,
             direction: Direction::None,
             buffer: None,
             moved: 0,

@@ -18,7 +18,7 @@ const VECTORS: usize = 64;
 
 /// A piece of what is to be sent.
 #[derive(Debug)]
-enum Piece {
+enum SendPiece {
     /// Bytes of `small`.
     Small { from: usize, to: usize },
     /// Bytes of the buffer of the command in that slot.
@@ -46,7 +46,7 @@ impl Buffers for () {
 pub(super) struct Stream {
     socket: TcpStream,
     small: Vec<u8>,
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<SendPiece>,
     inbox: Box<[u8]>,
     start: usize,
     end: usize,
@@ -54,7 +54,8 @@ pub(super) struct Stream {
     pub(super) calls: u64,
 }
 
-fn again<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+/// `None` where the call has to be made again.
+fn unless_would_block<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
@@ -95,14 +96,14 @@ impl Stream {
         self.small.extend_from_slice(bytes);
         let end = self.small.len();
         match self.pieces.back_mut() {
-            Some(Piece::Small { to, .. }) if *to == from => *to = end,
-            _ => self.pieces.push_back(Piece::Small { from, to: end }),
+            Some(SendPiece::Small { to, .. }) if *to == from => *to = end,
+            _ => self.pieces.push_back(SendPiece::Small { from, to: end }),
         }
     }
 
     /// Queues bytes of a command's buffer, which stays where it is until they are sent.
     pub(super) fn put_data(&mut self, slot: usize, from: usize, to: usize) {
-        self.pieces.push_back(Piece::Data { slot, from, to });
+        self.pieces.push_back(SendPiece::Data { slot, from, to });
     }
 
     /// Whether something waits to be sent.
@@ -115,22 +116,22 @@ impl Stream {
         while !self.pieces.is_empty() {
             self.calls += 1;
             let wrote =
-                if let (1, Some(&Piece::Small { from, to })) = (self.pieces.len(), self.pieces.front()) {
+                if let (1, Some(&SendPiece::Small { from, to })) = (self.pieces.len(), self.pieces.front()) {
                     self.socket.write(self.small.get(from..to).unwrap_or(&[]))
                 } else {
                     let mut slices = [IoSlice::new(&[]); VECTORS];
                     let mut used = 0;
                     for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
                         let bytes = match *piece {
-                            Piece::Small { from, to } => self.small.get(from..to),
-                            Piece::Data { slot, from, to } => buffers.data(slot).get(from..to),
+                            SendPiece::Small { from, to } => self.small.get(from..to),
+                            SendPiece::Data { slot, from, to } => buffers.data(slot).get(from..to),
                         };
                         *slice = IoSlice::new(bytes.unwrap_or(&[]));
                         used += 1;
                     }
                     self.socket.write_vectored(&slices[..used])
                 };
-            let Some(mut wrote) = again(wrote)? else { return Ok(()) };
+            let Some(mut wrote) = unless_would_block(wrote)? else { return Ok(()) };
             if wrote == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
@@ -138,13 +139,13 @@ impl Stream {
                 && let Some(piece) = self.pieces.front_mut()
             {
                 let (from, to) = match piece {
-                    Piece::Small { from, to } | Piece::Data { from, to, .. } => (from, *to),
+                    SendPiece::Small { from, to } | SendPiece::Data { from, to, .. } => (from, *to),
                 };
                 let part = wrote.min(to - *from);
                 *from += part;
                 wrote -= part;
                 let whole = *from == to;
-                if let Piece::Data { slot, .. } = *piece {
+                if let SendPiece::Data { slot, .. } = *piece {
                     buffers.sent(slot, part);
                 }
                 if whole {
@@ -187,7 +188,7 @@ impl Stream {
         } else {
             self.socket.read(room)
         };
-        match again(got)? {
+        match unless_would_block(got)? {
             None => Ok((0, false)),
             Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Some(got) => {

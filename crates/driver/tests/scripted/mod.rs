@@ -73,7 +73,7 @@ impl Wire {
         if span.digest {
             assert_eq!(bytes[to..to + 4], crc32c::crc32c(&data).to_le_bytes());
         }
-        if head.kind == Kind::Command && span.len > 0 {
+        if head.kind == PduType::Command && span.len > 0 {
             assert_eq!(from % (4 * (usize::from(self.up.alignment_z) + 1)), 0);
         }
         Some(Received { pdu: Pdu::decode(&head, &bytes).unwrap(), data })

@@ -25,13 +25,13 @@ const LOOK: Duration = Duration::from_millis(20);
 enum Interface {
     /// What has ended, until it is waited for.
     Ioctl(File, Vec<passthrough::Ended>),
-    Ring(Box<CommandRing>),
+    Uring(Box<CommandRing>),
 }
 
 /// A device, and the queue that its commands go to.
 #[derive(Debug)]
 pub(super) struct Device {
-    way: Interface,
+    interface: Interface,
     queue: Queue,
     path: PathBuf,
     pub(super) stop: Stop,
@@ -40,38 +40,38 @@ pub(super) struct Device {
 impl Device {
     /// By ioctl.
     pub(super) fn open(path: &Path, queue: Queue) -> io::Result<Device> {
-        let way = Interface::Ioctl(File::open(path)?, Vec::new());
-        Ok(Device { way, queue, path: path.to_owned(), stop: Stop::default() })
+        let interface = Interface::Ioctl(File::open(path)?, Vec::new());
+        Ok(Device { interface, queue, path: path.to_owned(), stop: Stop::default() })
     }
 
     /// By io_uring from now on, if this system, the device and the user can: `harmless` is sent that way and
     /// has to end in any way that is the drive's.
-    pub(super) fn prefer_ring(&mut self, harmless: &Command, data: Vec<u8>) {
+    pub(super) fn prefer_uring(&mut self, harmless: &Command, data: Vec<u8>) {
         let characters = || std::fs::metadata(&self.path).is_ok_and(|m| m.file_type().is_char_device());
-        let Interface::Ioctl(file, _) = &self.way else { return };
+        let Interface::Ioctl(file, _) = &self.interface else { return };
         let ring = || CommandRing::new(file.try_clone()?, DEPTH.into());
         let Some(mut ring) = characters().then(ring).and_then(Result::ok) else { return };
         if ring.send(self.queue, &passed_through(harmless), data, 0).is_ok()
             && ring.wait(None).is_ok()
             && let Some(passthrough::Ended { passed: Ok(_), .. }) = ring.take()
         {
-            self.way = Interface::Ring(Box::new(ring));
+            self.interface = Interface::Uring(Box::new(ring));
         }
     }
 
-    /// The way in words.
+    /// The interface in words.
     pub(super) fn words(&self) -> &'static str {
-        match self.way {
-            Interface::Ring(_) => "sleeps in io_uring, several commands at once",
+        match self.interface {
+            Interface::Uring(_) => "sleeps in io_uring, several commands at once",
             Interface::Ioctl(..) => "sleeps in an ioctl, one command at a time",
         }
     }
 
     /// The namespace that the device is.
     pub(super) fn namespace(&self) -> Option<u32> {
-        match &self.way {
+        match &self.interface {
             Interface::Ioctl(file, _) => passthrough::namespace_of(file).ok(),
-            Interface::Ring(_) => None,
+            Interface::Uring(_) => None,
         }
     }
 
@@ -94,8 +94,8 @@ impl Device {
 
     fn give(&mut self, command: &Command, mut data: Vec<u8>, user: u64) -> io::Result<()> {
         let command = passed_through(command);
-        match &mut self.way {
-            Interface::Ring(ring) => ring.send(self.queue, &command, data, user),
+        match &mut self.interface {
+            Interface::Uring(ring) => ring.send(self.queue, &command, data, user),
             Interface::Ioctl(file, ended) => {
                 let passed = Ok(pass(file, self.queue, &command, &mut data)?);
                 ended.push(passthrough::Ended { user, passed, data });
@@ -105,15 +105,15 @@ impl Device {
     }
 
     fn take(&mut self) -> Option<passthrough::Ended> {
-        match &mut self.way {
-            Interface::Ring(ring) => ring.take(),
+        match &mut self.interface {
+            Interface::Uring(ring) => ring.take(),
             Interface::Ioctl(_, ended) => ended.pop(),
         }
     }
 
     fn rest(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        match &mut self.way {
-            Interface::Ring(ring) => ring.wait(timeout),
+        match &mut self.interface {
+            Interface::Uring(ring) => ring.wait(timeout),
             Interface::Ioctl(..) => Ok(()),
         }
     }
@@ -145,7 +145,7 @@ impl Device {
 impl Carrier for Device {
     fn send(&mut self, command: &Command, data: Vec<u8>, cookie: u64) -> Result<(), Error> {
         self.give(command, data, cookie).map_err(|e| self.io(what(cookie), e))?;
-        match &mut self.way {
+        match &mut self.interface {
             // What failed in an ioctl is known before anything is sent that would wait for it.
             Interface::Ioctl(_, ended) => {
                 let failed = ended.pop_if(|ended| {
@@ -153,7 +153,7 @@ impl Carrier for Device {
                 });
                 failed.map_or(Ok(()), |failed| self.ended(failed).moved.map(drop))
             }
-            Interface::Ring(_) => Ok(()),
+            Interface::Uring(_) => Ok(()),
         }
     }
 
@@ -167,14 +167,14 @@ impl Carrier for Device {
     }
 
     fn outstanding(&self) -> usize {
-        match &self.way {
-            Interface::Ring(ring) => ring.in_flight(),
+        match &self.interface {
+            Interface::Uring(ring) => ring.in_flight(),
             Interface::Ioctl(_, ended) => ended.len(),
         }
     }
 
     fn wait_ms(&self) -> u32 {
-        match self.way {
+        match self.interface {
             Interface::Ioctl(..) if self.stop.is_possible() => LOOK.as_millis() as u32,
             _ => WAIT_MS,
         }

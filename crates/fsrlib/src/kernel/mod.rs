@@ -123,7 +123,7 @@ impl KernelTransport {
         let mut named = path.to_owned();
         if admin.namespace().is_none() {
             let Some(first) = first_namespace(path) else { return Ok(Found::Unknown) };
-            admin.prefer_ring(&identify(cns::CONTROLLER, 0), vec![0; 4096]);
+            admin.prefer_uring(&identify(cns::CONTROLLER, 0), vec![0; 4096]);
             named = first;
         }
         let Some(mut io) = opened(&named, Queue::Io)? else { return Ok(Found::Unknown) };
@@ -144,7 +144,7 @@ impl KernelTransport {
         let namespace = NamespaceInfo::of(nsid, bytes).map_err(failed)?;
         let (mut tags, most) = (Tags::default(), most_of(&named));
         // Nobody has used that tag.
-        io.prefer_ring(&carrier::half(op::NEAR_DATA_CANCEL, nsid, tags.next()), Vec::new());
+        io.prefer_uring(&carrier::half(op::NEAR_DATA_CANCEL, nsid, tags.next()), Vec::new());
         Ok(Found::Drive(Box::new(KernelTransport { io, admin, namespace, most, spare: Vec::new(), tags })))
     }
 

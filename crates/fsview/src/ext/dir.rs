@@ -9,9 +9,10 @@ use super::bytes::{index, le16, le32, wide};
 use super::feature::{compat, incompat};
 use super::htree::{self, Indexed};
 use super::inode::Body;
+use super::superblock::Superblock;
 use super::{Volume, body};
 use crate::name;
-use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, Place, Source};
+use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, RunPlace, Source};
 
 /// How a volume writes entries.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +25,7 @@ pub(super) struct Form {
 
 /// An entry as it lies there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry<'a> {
+pub(super) struct RawEntry<'a> {
     /// 0 where it is free.
     pub(super) ino: u32,
     pub(super) name: &'a [u8],
@@ -45,7 +46,7 @@ impl<'a> Entries<'a> {
         Entries { bytes, at: 0, form }
     }
 
-    fn parse(&self, rest: &'a [u8]) -> Result<Entry<'a>, &'static str> {
+    fn parse(&self, rest: &'a [u8]) -> Result<RawEntry<'a>, &'static str> {
         let cut = "a directory entry is cut short";
         let (Some(ino), Some(record), Some(len), Some(&kind)) =
             (le32(rest, 0), le16(rest, 4), le16(rest, 6), rest.get(7))
@@ -66,12 +67,12 @@ impl<'a> Entries<'a> {
         let name = rest.get(8..record).and_then(|room| room.get(..usize::from(len)));
         let name = name.ok_or("a directory entry's name reaches past its record")?;
         let name = if ino == 0 { &[] } else { name };
-        Ok(Entry { ino, name, kind, record })
+        Ok(RawEntry { ino, name, kind, record })
     }
 }
 
 impl<'a> Iterator for Entries<'a> {
-    type Item = Result<Entry<'a>, &'static str>;
+    type Item = Result<RawEntry<'a>, &'static str>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
@@ -118,7 +119,10 @@ fn leaf_checksum_holds(bytes: &[u8], seed: super::csum::Crc) -> bool {
 }
 
 /// A directory that is being read.
-pub(super) struct Directory<'a> {
+pub(super) struct Directory<'a, S> {
+    pub(super) volume: &'a Volume,
+    source: &'a S,
+    pub(super) sb: &'a Superblock,
     pub(super) inode: &'a Inode,
     pub(super) body: &'a Body,
     /// Whole blocks.
@@ -130,7 +134,7 @@ impl Volume {
         Form { typed: self.sb.features.incompat(incompat::FILETYPE), block_size: self.sb.block_size() }
     }
 
-    fn directory<'a>(&self, inode: &'a Inode) -> Result<Directory<'a>, Error> {
+    fn directory<'a, S>(&'a self, source: &'a S, inode: &'a Inode) -> Result<Directory<'a, S>, Error> {
         if inode.kind != FileKind::Directory {
             return Err(Error::NotADirectory);
         }
@@ -146,7 +150,7 @@ impl Volume {
             let what = format!("directory, inode {}: of {blocks} blocks, more than the volume", inode.ino.0);
             return Err(Error::Corrupt { what, at: body.at });
         }
-        Ok(Directory { inode, body, blocks })
+        Ok(Directory { volume: self, source, sb: &self.sb, inode, body, blocks })
     }
 
     /// The inode that `name` has in a directory.
@@ -156,180 +160,7 @@ impl Volume {
         inode: &Inode,
         name: &[u8],
     ) -> Result<Option<Ino>, Error> {
-        let dir = self.directory(inode)?;
-        if name.is_empty() || name.len() > name::NAME_MAX {
-            return Ok(None);
-        }
-        let found = if dir.body.is_inline() {
-            self.find_inline(source, &dir, name).await?
-        } else if dir.body.is_indexed()
-            && self.sb.features.compat(compat::DIR_INDEX)
-            && !dir.body.is_casefolded()
-        {
-            match self.find_by_index(source, &dir, name).await? {
-                Indexed::Answer(found) => found,
-                Indexed::NoIndex => self.find_in_blocks(source, &dir, name).await?,
-            }
-        } else {
-            self.find_in_blocks(source, &dir, name).await?
-        };
-        match found {
-            // Another name may be the same when folded, and this reader does not fold.
-            None if dir.body.is_casefolded() => Err(Error::Unsupported("casefold".into())),
-            Some(ino) if ino == 0 || ino > self.sb.inodes => {
-                Err(self.bad_entry(&dir, dir.body.at, "an entry names an inode that is none"))
-            }
-            Some(ino) if ino == inode.ino.0 && !matches!(name, b"." | b"..") => {
-                Err(self.bad_entry(&dir, dir.body.at, "an entry names the directory itself"))
-            }
-            found => Ok(found.map(Ino)),
-        }
-    }
-
-    async fn find_in_blocks<S: Source>(
-        &self,
-        source: &S,
-        dir: &Directory<'_>,
-        name: &[u8],
-    ) -> Result<Option<u32>, Error> {
-        let mut next = 0;
-        while let Some((nr, here)) = self.next_block(source, dir, next).await? {
-            for ahead in 0..here.blocks {
-                let at = here.start.wrapping_add(ahead);
-                let block = self.directory_block(source, dir, nr.wrapping_add(ahead), at).await?;
-                if let Some(ino) = self.find_in_block(dir, &block, self.byte_of(at), name)? {
-                    return Ok(Some(ino));
-                }
-            }
-            next = nr.wrapping_add(here.blocks);
-        }
-        Ok(None)
-    }
-
-    /// Looks for a name in one block.
-    pub(super) fn find_in_block(
-        &self,
-        dir: &Directory<'_>,
-        block: &[u8],
-        at: u64,
-        name: &[u8],
-    ) -> Result<Option<u32>, Error> {
-        let mut entries = Entries::new(block, self.form());
-        for entry in &mut entries {
-            let entry = entry.map_err(|what| self.bad_entry(dir, at, what))?;
-            if entry.name == name {
-                return Ok(Some(entry.ino));
-            }
-        }
-        Ok(None)
-    }
-
-    pub(super) fn bad_entry(&self, dir: &Directory<'_>, at: u64, what: &str) -> Error {
-        Error::Corrupt { what: format!("directory, inode {}: {what}", dir.inode.ino.0), at }
-    }
-
-    /// The first mapped blocks from `next` on: the directory's block and what maps it. Holes are passed over,
-    /// but for the first block: it holds the directory's own entry, so that there is no directory without.
-    async fn next_block<S: Source>(
-        &self,
-        source: &S,
-        dir: &Directory<'_>,
-        mut next: u64,
-    ) -> Result<Option<(u64, Mapped)>, Error> {
-        while next < dir.blocks {
-            let Some(run) =
-                self.run(source, dir.inode, dir.body, next.wrapping_shl(self.sb.block_shift)).await?
-            else {
-                break;
-            };
-            let blocks = run.len.wrapping_shr(self.sb.block_shift).min(dir.blocks.wrapping_sub(next));
-            if blocks == 0 {
-                break;
-            }
-            if let Place::Volume(at) = run.place {
-                return Ok(Some((next, Mapped { start: at.wrapping_shr(self.sb.block_shift), blocks })));
-            }
-            if next == 0 {
-                return Err(self.bad_entry(dir, dir.body.at, "its first block is missing"));
-            }
-            next = next.saturating_add(blocks);
-        }
-        Ok(None)
-    }
-
-    /// Block `nr` of a directory, wherever it lies; a hole is an error.
-    pub(super) async fn numbered_block<S: Source>(
-        &self,
-        source: &S,
-        dir: &Directory<'_>,
-        nr: u64,
-    ) -> Result<(S::Block, u64), Error> {
-        match self.next_block(source, dir, nr).await? {
-            Some((found, here)) if found == nr => {
-                Ok((self.directory_block(source, dir, nr, here.start).await?, here.start))
-            }
-            _ => Err(self.bad_entry(
-                dir,
-                dir.body.at,
-                &format!("its index names block {nr}, which is missing"),
-            )),
-        }
-    }
-
-    /// A directory's block, its checksum verified.
-    async fn directory_block<S: Source>(
-        &self,
-        source: &S,
-        dir: &Directory<'_>,
-        nr: u64,
-        at: u64,
-    ) -> Result<S::Block, Error> {
-        let block = self.block(source, at, "directory block").await?;
-        let holds = |seed| match htree::node_place(&block, self.form()) {
-            Some(place) if nr == 0 || place.is_inner() => htree::checksum_holds(&block, place, seed),
-            _ => leaf_checksum_holds(&block, seed),
-        };
-        if !dir.body.seed.is_none_or(holds) {
-            let what = format!("the checksum of its block {nr} does not match");
-            return Err(self.bad_entry(dir, self.byte_of(at), &what));
-        }
-        if nr == 0 && !self.begins_with_dots(dir, &block) {
-            return Err(self.bad_entry(
-                dir,
-                self.byte_of(at),
-                "it does not begin with itself and its parent",
-            ));
-        }
-        Ok(block)
-    }
-
-    /// Whether the first two entries of a directory's first block are "." and "..".
-    fn begins_with_dots(&self, dir: &Directory<'_>, block: &[u8]) -> bool {
-        let mut entries = Entries::new(block, self.form());
-        let (first, second) = (entries.next(), entries.next());
-        matches!((first, second), (Some(Ok(own)), Some(Ok(parent)))
-            if own.name == b"." && own.record == 12 && own.ino == dir.inode.ino.0 && parent.name == b"..")
-    }
-
-    async fn find_inline<S: Source>(
-        &self,
-        source: &S,
-        dir: &Directory<'_>,
-        name: &[u8],
-    ) -> Result<Option<u32>, Error> {
-        let raw = self.raw_inode(source, dir.inode.ino).await?;
-        let (head, rest) = self.inline_areas(&raw)?;
-        match name {
-            b"." => return Ok(Some(dir.inode.ino.0)),
-            b".." => return Ok(le32(head, 0)),
-            _ => {}
-        }
-        for area in [head.get(4..).unwrap_or(&[]), rest] {
-            if let Some(ino) = self.find_in_block(dir, area, raw.at, name)? {
-                return Ok(Some(ino));
-            }
-        }
-        Ok(None)
+        self.directory(source, inode)?.lookup(name).await
     }
 
     /// Appends the entries from `cursor` on: those of an index's leaf, or of the first block that is there.
@@ -340,54 +171,198 @@ impl Volume {
         cursor: DirCursor,
         entries: &mut Vec<DirEntry>,
     ) -> Result<Option<DirCursor>, Error> {
-        let dir = self.directory(inode)?;
+        self.directory(source, inode)?.list(cursor, entries).await
+    }
+}
+
+impl<S: Source> Directory<'_, S> {
+    async fn lookup(&self, name: &[u8]) -> Result<Option<Ino>, Error> {
+        if name.is_empty() || name.len() > name::NAME_MAX {
+            return Ok(None);
+        }
+        let found = if self.body.is_inline() {
+            self.find_inline(name).await?
+        } else if self.body.is_indexed()
+            && self.sb.features.compat(compat::DIR_INDEX)
+            && !self.body.is_casefolded()
+        {
+            match self.find_by_index(name).await? {
+                Indexed::Answer(found) => found,
+                Indexed::NoIndex => self.find_in_blocks(name).await?,
+            }
+        } else {
+            self.find_in_blocks(name).await?
+        };
+        match found {
+            // Another name may be the same when folded, and this reader does not fold.
+            None if self.body.is_casefolded() => Err(Error::Unsupported("casefold".into())),
+            Some(ino) if ino == 0 || ino > self.sb.inodes => {
+                Err(self.bad_entry(self.body.at, "an entry names an inode that is none"))
+            }
+            Some(ino) if ino == self.inode.ino.0 && !matches!(name, b"." | b"..") => {
+                Err(self.bad_entry(self.body.at, "an entry names the directory itself"))
+            }
+            found => Ok(found.map(Ino)),
+        }
+    }
+
+    async fn find_in_blocks(&self, name: &[u8]) -> Result<Option<u32>, Error> {
+        let mut next = 0;
+        while let Some((nr, here)) = self.next_block(next).await? {
+            for ahead in 0..here.blocks {
+                let at = here.start.wrapping_add(ahead);
+                let block = self.directory_block(nr.wrapping_add(ahead), at).await?;
+                if let Some(ino) = self.find_in_block(&block, self.volume.byte_of(at), name)? {
+                    return Ok(Some(ino));
+                }
+            }
+            next = nr.wrapping_add(here.blocks);
+        }
+        Ok(None)
+    }
+
+    /// Looks for a name in one block.
+    pub(super) fn find_in_block(&self, block: &[u8], at: u64, name: &[u8]) -> Result<Option<u32>, Error> {
+        let mut entries = Entries::new(block, self.volume.form());
+        for entry in &mut entries {
+            let entry = entry.map_err(|what| self.bad_entry(at, what))?;
+            if entry.name == name {
+                return Ok(Some(entry.ino));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn bad_entry(&self, at: u64, what: &str) -> Error {
+        Error::Corrupt { what: format!("directory, inode {}: {what}", self.inode.ino.0), at }
+    }
+
+    /// The first mapped blocks from `next` on: the directory's block and what maps it. Holes are passed over,
+    /// but for the first block: it holds the directory's own entry, so that there is no directory without.
+    async fn next_block(&self, mut next: u64) -> Result<Option<(u64, Mapped)>, Error> {
+        while next < self.blocks {
+            let Some(run) = self
+                .volume
+                .run(self.source, self.inode, self.body, next.wrapping_shl(self.sb.block_shift))
+                .await?
+            else {
+                break;
+            };
+            let blocks = run.len.wrapping_shr(self.sb.block_shift).min(self.blocks.wrapping_sub(next));
+            if blocks == 0 {
+                break;
+            }
+            if let RunPlace::Volume(at) = run.place {
+                return Ok(Some((next, Mapped { start: at.wrapping_shr(self.sb.block_shift), blocks })));
+            }
+            if next == 0 {
+                return Err(self.bad_entry(self.body.at, "its first block is missing"));
+            }
+            next = next.saturating_add(blocks);
+        }
+        Ok(None)
+    }
+
+    /// Block `nr` of a directory, wherever it lies; a hole is an error.
+    pub(super) async fn numbered_block(&self, nr: u64) -> Result<(S::Block, u64), Error> {
+        match self.next_block(nr).await? {
+            Some((found, here)) if found == nr => {
+                Ok((self.directory_block(nr, here.start).await?, here.start))
+            }
+            _ => Err(self.bad_entry(self.body.at, &format!("its index names block {nr}, which is missing"))),
+        }
+    }
+
+    /// A directory's block, its checksum verified.
+    async fn directory_block(&self, nr: u64, at: u64) -> Result<S::Block, Error> {
+        let block = self.volume.block(self.source, at, "directory block").await?;
+        let holds = |seed| match htree::node_place(&block, self.volume.form()) {
+            Some(place) if nr == 0 || place.is_inner() => htree::checksum_holds(&block, place, seed),
+            _ => leaf_checksum_holds(&block, seed),
+        };
+        if !self.body.seed.is_none_or(holds) {
+            let what = format!("the checksum of its block {nr} does not match");
+            return Err(self.bad_entry(self.volume.byte_of(at), &what));
+        }
+        if nr == 0 && !self.begins_with_dots(&block) {
+            return Err(
+                self.bad_entry(self.volume.byte_of(at), "it does not begin with itself and its parent")
+            );
+        }
+        Ok(block)
+    }
+
+    /// Whether the first two entries of a directory's first block are "." and "..".
+    fn begins_with_dots(&self, block: &[u8]) -> bool {
+        let mut entries = Entries::new(block, self.volume.form());
+        let (first, second) = (entries.next(), entries.next());
+        matches!((first, second), (Some(Ok(own)), Some(Ok(parent)))
+            if own.name == b"." && own.record == 12 && own.ino == self.inode.ino.0 && parent.name == b"..")
+    }
+
+    async fn find_inline(&self, name: &[u8]) -> Result<Option<u32>, Error> {
+        let raw = self.volume.raw_inode(self.source, self.inode.ino).await?;
+        let (head, rest) = self.volume.inline_areas(&raw)?;
+        match name {
+            b"." => return Ok(Some(self.inode.ino.0)),
+            b".." => return Ok(le32(head, 0)),
+            _ => {}
+        }
+        for area in [head.get(4..).unwrap_or(&[]), rest] {
+            if let Some(ino) = self.find_in_block(area, raw.at, name)? {
+                return Ok(Some(ino));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn list(&self, cursor: DirCursor, entries: &mut Vec<DirEntry>) -> Result<Option<DirCursor>, Error> {
         let from = entries.len();
-        if dir.body.is_inline() {
-            let raw = self.raw_inode(source, inode.ino).await?;
-            let (head, rest) = self.inline_areas(&raw)?;
+        if self.body.is_inline() {
+            let raw = self.volume.raw_inode(self.source, self.inode.ino).await?;
+            let (head, rest) = self.volume.inline_areas(&raw)?;
             let head = head.get(4..).unwrap_or(&[]);
-            self.list_block(&dir, head, raw.at, false, 0, entries)?;
-            self.list_block(&dir, rest, raw.at, false, wide(head.len()), entries)?;
+            self.list_block(head, raw.at, false, 0, entries)?;
+            self.list_block(rest, raw.at, false, wide(head.len()), entries)?;
             retain_from(entries, from, cursor.place);
             return Ok(None);
         }
-        if dir.body.is_indexed()
+        if self.body.is_indexed()
             && self.sb.features.compat(compat::DIR_INDEX)
-            && !dir.body.is_casefolded()
-            && let Some(next) = self.list_by_index(source, &dir, cursor.place, entries).await?
+            && !self.body.is_casefolded()
+            && let Some(next) = self.list_by_index(cursor.place, entries).await?
         {
             return Ok(next);
         }
         let first = cursor.place.wrapping_shr(self.sb.block_shift);
-        let Some((nr, here)) = self.next_block(source, &dir, first).await? else { return Ok(None) };
-        let block = self.directory_block(source, &dir, nr, here.start).await?;
+        let Some((nr, here)) = self.next_block(first).await? else { return Ok(None) };
+        let block = self.directory_block(nr, here.start).await?;
         let base = nr.wrapping_shl(self.sb.block_shift);
-        self.list_block(&dir, &block, self.byte_of(here.start), nr == 0, base, entries)?;
+        self.list_block(&block, self.volume.byte_of(here.start), nr == 0, base, entries)?;
         retain_from(entries, from, cursor.place);
         let next = nr.saturating_add(1);
-        Ok((next < dir.blocks).then_some(DirCursor { place: next.wrapping_shl(self.sb.block_shift) }))
+        Ok((next < self.blocks).then_some(DirCursor { place: next.wrapping_shl(self.sb.block_shift) }))
     }
 
     /// Appends the entries of a block (or of an inline area), whose first byte is byte `base` of the
     /// directory. `dots`: it begins with "." and "..".
     pub(super) fn list_block(
         &self,
-        dir: &Directory<'_>,
         block: &[u8],
         at: u64,
         dots: bool,
         base: u64,
         entries: &mut Vec<DirEntry>,
     ) -> Result<(), Error> {
-        let mut all = Entries::new(block, self.form());
+        let mut all = Entries::new(block, self.volume.form());
         loop {
             let inside = wide(all.at);
             let Some(entry) = all.next() else { return Ok(()) };
-            let bad = |what: &str| self.bad_entry(dir, at.wrapping_add(inside), what);
+            let bad = |what: &str| self.bad_entry(at.wrapping_add(inside), what);
             let entry = entry.map_err(bad)?;
             // The first two entries of a directory are itself and its parent.
             let dot = match inside {
-                0 if dots && entry.name == b"." => entry.ino == dir.inode.ino.0,
+                0 if dots && entry.name == b"." => entry.ino == self.inode.ino.0,
                 12 if dots && entry.name == b".." => true,
                 _ => false,
             };
@@ -399,7 +374,7 @@ impl Volume {
                 continue;
             }
             name::check(entry.name).map_err(|what| bad(&format!("an entry has {what}")))?;
-            if entry.ino == dir.inode.ino.0 {
+            if entry.ino == self.inode.ino.0 {
                 return Err(bad("an entry names the directory itself"));
             }
             entries.push(DirEntry {

@@ -4,7 +4,6 @@
 //! hold pairs of {hash, block}, sorted, of which the first pair's hash is where the count is kept. At most
 //! three levels of nodes.
 
-use super::Volume;
 use super::bytes::{le16, le32};
 use super::csum::Crc;
 use super::dir::{Directory, Entries, Form, retain_from};
@@ -22,19 +21,19 @@ pub(super) enum Indexed {
 
 /// Where in a node's block its pairs begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(usize);
+pub(super) struct PairsStart(usize);
 
-const INNER: Place = Place(8);
-const ROOT: Place = Place(32);
+const INNER: PairsStart = PairsStart(8);
+const ROOT: PairsStart = PairsStart(32);
 
-impl Place {
+impl PairsStart {
     pub(super) fn is_inner(self) -> bool {
         self == INNER
     }
 }
 
 /// Where a block has its pairs; `None` if it is no node. Only block 0 can be a root.
-pub(super) fn node_place(block: &[u8], form: Form) -> Option<Place> {
+pub(super) fn node_place(block: &[u8], form: Form) -> Option<PairsStart> {
     let mut entries = Entries::new(block, form);
     let first = entries.next()?.ok()?;
     if first.record == block.len() {
@@ -53,7 +52,7 @@ pub(super) fn node_place(block: &[u8], form: Form) -> Option<Place> {
 
 /// Whether a node's checksum holds: it follows the last pair that there is room for and covers the pairs in
 /// use.
-pub(super) fn checksum_holds(block: &[u8], Place(at): Place, seed: Crc) -> bool {
+pub(super) fn checksum_holds(block: &[u8], PairsStart(at): PairsStart, seed: Crc) -> bool {
     let holds = || {
         let limit = usize::from(le16(block, at)?);
         let count = usize::from(le16(block, at.checked_add(2)?)?);
@@ -68,14 +67,14 @@ pub(super) fn checksum_holds(block: &[u8], Place(at): Place, seed: Crc) -> bool 
 /// A node on the way down.
 struct Node<B> {
     block: B,
-    place: Place,
+    place: PairsStart,
     count: usize,
     /// The pair that was followed.
     at: usize,
 }
 
 impl<B: std::ops::Deref<Target = [u8]>> Node<B> {
-    fn new(block: B, place: Place) -> Result<Node<B>, &'static str> {
+    fn new(block: B, place: PairsStart) -> Result<Node<B>, &'static str> {
         let field = |at: usize| usize::from(le16(&block, place.0.wrapping_add(at)).unwrap_or(0));
         let (limit, count) = (field(0), field(2));
         let room = block.len().saturating_sub(place.0).wrapping_shr(3);
@@ -131,48 +130,41 @@ fn leaf_of<B: std::ops::Deref<Target = [u8]>>(path: &Path<B>, depth: usize) -> O
 /// Leaves that may continue one hash: names of one hash are rare, those of a whole block rarer.
 const MOST_OF_ONE_HASH: u32 = 64;
 
-impl Volume {
-    pub(super) async fn find_by_index<S: Source>(
-        &self,
-        source: &S,
-        dir: &Directory<'_>,
-        name: &[u8],
-    ) -> Result<Indexed, Error> {
+impl<S: Source> Directory<'_, S> {
+    pub(super) async fn find_by_index(&self, name: &[u8]) -> Result<Indexed, Error> {
         if matches!(name, b"." | b"..") {
-            let (block, at) = self.numbered_block(source, dir, 0).await?;
-            return Ok(Indexed::Answer(self.find_in_block(dir, &block, self.byte_of(at), name)?));
+            let (block, at) = self.numbered_block(0).await?;
+            return Ok(Indexed::Answer(self.find_in_block(&block, self.volume.byte_of(at), name)?));
         }
         let hashed = |version: Version| version.hash(name, self.sb.hash_seed);
-        let Some((mut path, depth, hash)) = self.descend_by(source, dir, hashed).await? else {
+        let Some((mut path, depth, hash)) = self.descend_by(hashed).await? else {
             return Ok(Indexed::NoIndex);
         };
         // One leaf, and the next ones while they continue the same hash; each is visited once.
-        for _ in 0..dir.blocks {
+        for _ in 0..self.blocks {
             let Some(child) = leaf_of(&path, depth) else { return Ok(Indexed::Answer(None)) };
-            let (leaf, at) = self.numbered_block(source, dir, child).await?;
-            self.check_leaf(dir, &leaf, at)?;
-            if let Some(ino) = self.find_in_block(dir, &leaf, self.byte_of(at), name)? {
+            let (leaf, at) = self.numbered_block(child).await?;
+            self.check_leaf(&leaf, at)?;
+            if let Some(ino) = self.find_in_block(&leaf, self.volume.byte_of(at), name)? {
                 return Ok(Indexed::Answer(Some(ino)));
             }
-            match self.next_leaf(source, dir, &mut path, depth).await? {
+            match self.next_leaf(&mut path, depth).await? {
                 Some(next) if next & !1 == hash => {}
                 _ => return Ok(Indexed::Answer(None)),
             }
         }
-        Err(self.bad_entry(dir, dir.body.at, "its index loops"))
+        Err(self.bad_entry(self.body.at, "its index loops"))
     }
 
     /// The way through the index to the leaf of a hash, which is made of the index's hash function; `None`
     /// where there is no index that is understood.
-    async fn descend_by<S: Source>(
+    async fn descend_by(
         &self,
-        source: &S,
-        dir: &Directory<'_>,
         hash: impl FnOnce(Version) -> u32,
     ) -> Result<Option<(Path<S::Block>, usize, u32)>, Error> {
-        let (block, at) = self.numbered_block(source, dir, 0).await?;
-        let at = self.byte_of(at);
-        if node_place(&block, self.form()) != Some(ROOT) {
+        let (block, at) = self.numbered_block(0).await?;
+        let at = self.volume.byte_of(at);
+        if node_place(&block, self.volume.form()) != Some(ROOT) {
             return Ok(None);
         }
         let (Some(&version), Some(&levels), Some(&flags)) = (block.get(28), block.get(30), block.get(31))
@@ -184,37 +176,32 @@ impl Volume {
             return Ok(None);
         };
         if levels > levels_max {
-            return Err(self.bad_entry(dir, at, &format!("its index has {levels} levels below the root")));
+            return Err(self.bad_entry(at, &format!("its index has {levels} levels below the root")));
         }
         let hash = hash(version);
         let mut path: Path<S::Block> = [None, None, None];
-        let mut node = Node::new(block, ROOT).map_err(|what| self.bad_entry(dir, at, what))?;
+        let mut node = Node::new(block, ROOT).map_err(|what| self.bad_entry(at, what))?;
         node.seek(hash);
         let mut child = node.child();
         let depth = usize::from(levels).wrapping_add(1);
         self.put(&mut path, 0, node);
         for level in 1..depth {
-            child = self.descend(source, dir, &mut path, level, child, Some(hash)).await?;
+            child = self.descend(&mut path, level, child, Some(hash)).await?;
         }
         Ok(Some((path, depth, hash)))
     }
 
-    fn check_leaf(&self, dir: &Directory<'_>, leaf: &[u8], at: u64) -> Result<(), Error> {
-        if node_place(leaf, self.form()).is_some_and(Place::is_inner) && dir.body.seed.is_some() {
-            return Err(self.bad_entry(dir, self.byte_of(at), "an index node where a leaf should be"));
+    fn check_leaf(&self, leaf: &[u8], at: u64) -> Result<(), Error> {
+        if node_place(leaf, self.volume.form()).is_some_and(PairsStart::is_inner) && self.body.seed.is_some()
+        {
+            return Err(self.bad_entry(self.volume.byte_of(at), "an index node where a leaf should be"));
         }
         Ok(())
     }
 
     /// Goes on to the next leaf; the hash from which it is, with the bit that says that it continues the one
     /// before.
-    async fn next_leaf<S: Source>(
-        &self,
-        source: &S,
-        dir: &Directory<'_>,
-        path: &mut Path<S::Block>,
-        depth: usize,
-    ) -> Result<Option<u32>, Error> {
+    async fn next_leaf(&self, path: &mut Path<S::Block>, depth: usize) -> Result<Option<u32>, Error> {
         // The deepest node with a pair left has the next leaf below it.
         let turn = (0..depth).rev().find(|level| {
             path.get(*level).and_then(Option::as_ref).is_some_and(|n| n.at.wrapping_add(1) < n.count)
@@ -225,7 +212,7 @@ impl Volume {
         node.at = node.at.wrapping_add(1);
         let (next, mut child) = node.pair(node.at);
         for level in turn.wrapping_add(1)..depth {
-            child = self.descend(source, dir, path, level, child, None).await?;
+            child = self.descend(path, level, child, None).await?;
         }
         Ok(Some(next))
     }
@@ -233,10 +220,8 @@ impl Volume {
     /// Appends the entries whose hashes are `from` or later and that lie in the leaf that this leads to,
     /// ordered by hash and name, and where to go on. Leaves that continue one hash count as one. `None` where
     /// there is no index that is understood.
-    pub(super) async fn list_by_index<S: Source>(
+    pub(super) async fn list_by_index(
         &self,
-        source: &S,
-        dir: &Directory<'_>,
         from: u64,
         entries: &mut Vec<DirEntry>,
     ) -> Result<Option<Option<DirCursor>>, Error> {
@@ -246,20 +231,20 @@ impl Volume {
             version = Some(known);
             hash
         };
-        let Some((mut path, depth, _)) = self.descend_by(source, dir, seek).await? else { return Ok(None) };
+        let Some((mut path, depth, _)) = self.descend_by(seek).await? else { return Ok(None) };
         let Some(version) = version else { return Ok(None) };
         let first = entries.len();
         let start =
             path.iter().flatten().rev().find(|node| node.at > 0).map_or(0, |node| node.pair(node.at).0 & !1);
-        let bad = |what: &str| self.bad_entry(dir, dir.body.at, what);
+        let bad = |what: &str| self.bad_entry(self.body.at, what);
         let mut end = None;
         let mut leaves = 0;
         while let Some(child) = leaf_of(&path, depth) {
-            let (leaf, at) = self.numbered_block(source, dir, child).await?;
-            self.check_leaf(dir, &leaf, at)?;
-            self.list_block(dir, &leaf, self.byte_of(at), false, 0, entries)?;
+            let (leaf, at) = self.numbered_block(child).await?;
+            self.check_leaf(&leaf, at)?;
+            self.list_block(&leaf, self.volume.byte_of(at), false, 0, entries)?;
             leaves = u32::saturating_add(leaves, 1);
-            let Some(next) = self.next_leaf(source, dir, &mut path, depth).await? else { break };
+            let Some(next) = self.next_leaf(&mut path, depth).await? else { break };
             end = Some(next & !1);
             if next & 1 == 0 {
                 break;
@@ -289,18 +274,16 @@ impl Volume {
 
     /// Reads the inner node in the directory's block `nr` into the path, and says which block it leads to: by
     /// the hash, or its first.
-    async fn descend<S: Source>(
+    async fn descend(
         &self,
-        source: &S,
-        dir: &Directory<'_>,
         path: &mut Path<S::Block>,
         level: usize,
         nr: u64,
         hash: Option<u32>,
     ) -> Result<u64, Error> {
-        let (block, at) = self.numbered_block(source, dir, nr).await?;
-        let bad = |what: &str| self.bad_entry(dir, self.byte_of(at), what);
-        if node_place(&block, self.form()) != Some(INNER) {
+        let (block, at) = self.numbered_block(nr).await?;
+        let bad = |what: &str| self.bad_entry(self.volume.byte_of(at), what);
+        if node_place(&block, self.volume.form()) != Some(INNER) {
             return Err(bad("a block of its index is no node"));
         }
         let mut node = Node::new(block, INNER).map_err(bad)?;

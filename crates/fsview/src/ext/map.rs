@@ -5,7 +5,7 @@ use super::bytes::index;
 use super::feature::{incompat, ro_compat};
 use super::inode::Body;
 use super::{Volume, body};
-use crate::{Error, FileKind, Inode, Place, Run, Source, name};
+use crate::{Error, FileKind, Inode, Run, RunPlace, Source, name};
 
 /// Consecutive blocks of a file, from the one that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +34,8 @@ impl Volume {
         let Some(left) = inode.size.checked_sub(from).filter(|left| *left > 0) else { return Ok(None) };
         if body.is_inline() {
             return Ok(Some(match body.inline_len.checked_sub(from).filter(|here| *here > 0) {
-                Some(here) => Run { from, len: left.min(here), place: Place::Inline },
-                None => Run { from, len: left, place: Place::Zeros },
+                Some(here) => Run { from, len: left.min(here), place: RunPlace::Inline },
+                None => Run { from, len: left, place: RunPlace::Zeros },
             }));
         }
         let shift = self.sb.block_shift;
@@ -46,8 +46,8 @@ impl Volume {
             if span.blocks.leading_zeros() > shift { span.blocks.wrapping_shl(shift) } else { u64::MAX };
         let len = bytes.saturating_sub(inside).min(left);
         let place = match span.start {
-            Some(block) => Place::Volume(self.byte_of(block).wrapping_add(inside)),
-            None => Place::Zeros,
+            Some(block) => RunPlace::Volume(self.byte_of(block).wrapping_add(inside)),
+            None => RunPlace::Zeros,
         };
         Ok(Some(Run { from, len, place }))
     }
@@ -161,7 +161,7 @@ impl Volume {
                 return Err(corrupt(format!("a target of {} bytes", inode.size)));
             }
             match self.run(source, inode, body, 0).await? {
-                Some(Run { place: Place::Volume(at), len, .. }) if len == inode.size => {
+                Some(Run { place: RunPlace::Volume(at), len, .. }) if len == inode.size => {
                     let block =
                         self.block(source, at.wrapping_shr(self.sb.block_shift), "link target").await?;
                     block.get(..size).unwrap_or(&[]).to_vec()

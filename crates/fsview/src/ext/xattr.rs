@@ -29,7 +29,7 @@ pub(super) enum Value<'a> {
 const VALUE_MAX: u32 = 1 << 24;
 
 /// An entry of an area.
-struct Entry<'a> {
+struct XattrEntry<'a> {
     name: (u8, &'a [u8]),
     offset: usize,
     /// The inode that holds the value; 0 where the area does.
@@ -44,17 +44,17 @@ struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    fn parse(&self) -> Option<Entry<'a>> {
+    fn parse(&self) -> Option<XattrEntry<'a>> {
         let entry = self.area.get(self.at..)?;
         let (len, name_index) = (*entry.first()?, *entry.get(1)?);
         let name = entry.get(16..usize::from(len).wrapping_add(16))?;
         let offset = usize::from(le16(entry, 2)?);
-        Some(Entry { name: (name_index, name), offset, inode: le32(entry, 4)?, size: le32(entry, 8)? })
+        Some(XattrEntry { name: (name_index, name), offset, inode: le32(entry, 4)?, size: le32(entry, 8)? })
     }
 }
 
 impl<'a> Iterator for Entries<'a> {
-    type Item = Result<Entry<'a>, &'static str>;
+    type Item = Result<XattrEntry<'a>, &'static str>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match le32(self.area, self.at) {
@@ -89,7 +89,7 @@ impl Superblock {
         }
         let values = entries.at.wrapping_add(4);
         for entry in (Entries { area, at: first }) {
-            let Entry { offset, inode, size, .. } = entry?;
+            let XattrEntry { offset, inode, size, .. } = entry?;
             if inode != 0 && !self.features.incompat(incompat::EA_INODE) {
                 return Err("an attribute's value is in an inode, on a volume without that feature");
             }

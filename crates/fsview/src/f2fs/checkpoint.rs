@@ -34,7 +34,7 @@ pub(super) struct Checkpoint {
     /// Which copy of each NAT block counts: one bit each, most significant first.
     pub nat_bitmap: Arc<[u8]>,
     /// What is newer than the NAT's blocks: sorted by node.
-    pub nat_journal: Arc<[summary::Entry]>,
+    pub nat_journal: Arc<[summary::NatEntry]>,
     /// The next free block of the warm node log, where the roll-forward chain begins.
     pub warm_node: Addr,
 }

@@ -23,14 +23,14 @@ pub(super) struct Entries<'a> {
 
 /// A used slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry<'a> {
+pub(super) struct Dentry<'a> {
     pub hash: u32,
     pub ino: u32,
     pub kind: Option<FileKind>,
     pub name: &'a [u8],
 }
 
-impl Entry<'_> {
+impl Dentry<'_> {
     /// How many slots it takes.
     pub fn slots(&self) -> usize {
         self.name.len().div_ceil(NAME)
@@ -71,7 +71,7 @@ impl<'a> Entries<'a> {
     }
 
     /// The used slot at `slot` or the next one, and the slot after it. `Err` says what is wrong with it.
-    pub fn next(&self, mut slot: usize) -> Result<Option<(Entry<'a>, usize)>, String> {
+    pub fn next(&self, mut slot: usize) -> Result<Option<(Dentry<'a>, usize)>, String> {
         while slot < self.slots {
             let byte = u8_at(self.bitmap, slot / 8);
             if byte == 0 {
@@ -93,7 +93,7 @@ impl<'a> Entries<'a> {
             }
             let name = self.names.get(slot.saturating_mul(NAME)..).and_then(|n| n.get(..len)).unwrap_or(&[]);
             let entry =
-                Entry { hash: u32_at(head, 0), ino: u32_at(head, 4), kind: kind(u8_at(head, 10)), name };
+                Dentry { hash: u32_at(head, 0), ino: u32_at(head, 4), kind: kind(u8_at(head, 10)), name };
             return Ok(Some((entry, after)));
         }
         Ok(None)

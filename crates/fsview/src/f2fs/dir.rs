@@ -17,7 +17,8 @@ use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, Source};
 const HALF: u32 = 31;
 
 /// A directory being read.
-pub(super) struct Dir<'a> {
+pub(super) struct Dir<'a, S> {
+    source: &'a S,
     sb: &'a Superblock,
     cp: &'a Checkpoint,
     ino: Ino,
@@ -25,21 +26,22 @@ pub(super) struct Dir<'a> {
     blocks: u64,
 }
 
-impl<'a> Dir<'a> {
+impl<'a, S: Source> Dir<'a, S> {
     /// Of an inode; refuses what is not a directory or cannot be read.
     pub fn new(
+        source: &'a S,
         sb: &'a Superblock,
         cp: &'a Checkpoint,
         inode: &Inode,
         body: &'a Body,
-    ) -> Result<Dir<'a>, Error> {
+    ) -> Result<Dir<'a, S>, Error> {
         if inode.kind != FileKind::Directory {
             return Err(Error::NotADirectory);
         }
         if body.encrypted {
             return Err(Error::Unsupported("encryption".into()));
         }
-        Ok(Dir { sb, cp, ino: inode.ino, body, blocks: inode.size.div_ceil(4096) })
+        Ok(Dir { source, sb, cp, ino: inode.ino, body, blocks: inode.size.div_ceil(4096) })
     }
 
     fn bad(&self, what: impl std::fmt::Display) -> Error {
@@ -55,21 +57,21 @@ impl<'a> Dir<'a> {
     }
 
     /// The inode that `name` has here.
-    pub async fn lookup<S: Source>(&self, source: &S, name: &[u8]) -> Result<Option<Ino>, Error> {
+    pub async fn lookup(&self, name: &[u8]) -> Result<Option<Ino>, Error> {
         if name.is_empty() || name.len() > name::NAME_MAX {
             return Ok(None);
         }
         let dots = name == b"." || name == b"..";
         let found = if self.body.inline {
-            let node = self.inode(source).await?;
+            let node = self.inode().await?;
             let entries = self.inline_entries(&node.block)?;
             let found =
                 if self.body.casefold { entries.scan(name) } else { entries.find(name_hash(name), name) };
             found.map_err(|what| self.bad(what))?
         } else if self.body.casefold && !dots {
-            self.scan(source, name).await?
+            self.scan(name).await?
         } else {
-            self.search(source, name).await?
+            self.search(name).await?
         };
         match found {
             Some(ino) if ino == self.ino.0 && !dots => Err(self.bad("an entry names the directory itself")),
@@ -81,7 +83,7 @@ impl<'a> Dir<'a> {
     }
 
     /// Level by level, in the bucket of the name's hash.
-    async fn search<S: Source>(&self, source: &S, name: &[u8]) -> Result<Option<u32>, Error> {
+    async fn search(&self, name: &[u8]) -> Result<Option<u32>, Error> {
         let hash = name_hash(name);
         let mut level_start = 0_u64;
         for level in 0..self.body.levels {
@@ -93,7 +95,7 @@ impl<'a> Dir<'a> {
                 if block >= self.blocks {
                     break;
                 }
-                let Some(bytes) = self.body.tree.block(source, self.sb, self.cp, block).await? else {
+                let Some(bytes) = self.body.tree.block(self.source, self.sb, self.cp, block).await? else {
                     continue;
                 };
                 let entries = Entries::of_block(&bytes).ok_or_else(|| self.bad("a block that is none"))?;
@@ -111,10 +113,10 @@ impl<'a> Dir<'a> {
     }
 
     /// Block by block: for directories whose hash is of the folded name.
-    async fn scan<S: Source>(&self, source: &S, name: &[u8]) -> Result<Option<u32>, Error> {
+    async fn scan(&self, name: &[u8]) -> Result<Option<u32>, Error> {
         let mut block = 0;
         let mut left = self.sb.end.0;
-        while let Some((at, bytes)) = self.next_block(source, block).await? {
+        while let Some((at, bytes)) = self.next_block(block).await? {
             let entries = Entries::of_block(&bytes).ok_or_else(|| self.bad("a block that is none"))?;
             if let Some(ino) = entries.scan(name).map_err(|w| self.bad(format!("block {at}, {w}")))? {
                 return Ok(Some(ino));
@@ -126,15 +128,11 @@ impl<'a> Dir<'a> {
     }
 
     /// The first block from `block` on that is there.
-    async fn next_block<S: Source>(
-        &self,
-        source: &S,
-        mut block: u64,
-    ) -> Result<Option<(u64, S::Block)>, Error> {
+    async fn next_block(&self, mut block: u64) -> Result<Option<(u64, S::Block)>, Error> {
         while block < self.blocks {
-            let run = self.body.tree.map(source, self.sb, self.cp, block).await?;
+            let run = self.body.tree.map(self.source, self.sb, self.cp, block).await?;
             if let Some(address) = run.first {
-                return Ok(Some((block, super::fields::read(source, address).await?)));
+                return Ok(Some((block, super::fields::read(self.source, address).await?)));
             }
             block = block.saturating_add(run.count);
         }
@@ -142,19 +140,18 @@ impl<'a> Dir<'a> {
     }
 
     /// Appends the entries of the next block from `cursor` on.
-    pub async fn list<S: Source>(
+    pub async fn list(
         &self,
-        source: &S,
         cursor: DirCursor,
         into: &mut Vec<DirEntry>,
     ) -> Result<Option<DirCursor>, Error> {
         if self.body.inline {
-            let node = self.inode(source).await?;
+            let node = self.inode().await?;
             self.append(self.inline_entries(&node.block)?, 0, cursor, into)?;
             return Ok(None);
         }
         let from = cursor.place.wrapping_shr(IN_PLACE);
-        let Some((block, bytes)) = self.next_block(source, from).await? else { return Ok(None) };
+        let Some((block, bytes)) = self.next_block(from).await? else { return Ok(None) };
         let entries = Entries::of_block(&bytes).ok_or_else(|| self.bad("a block that is none"))?;
         self.append(entries, block, cursor, into)?;
         let block = block.saturating_add(1);
@@ -198,8 +195,8 @@ impl<'a> Dir<'a> {
         Ok(())
     }
 
-    async fn inode<S: Source>(&self, source: &S) -> Result<node::Node<S::Block>, Error> {
-        node::read_at(source, self.body.tree.inode, Nid(self.ino.0), self.ino.0, 0).await
+    async fn inode(&self) -> Result<node::Node<S::Block>, Error> {
+        node::read_at(self.source, self.body.tree.inode, Nid(self.ino.0), self.ino.0, 0).await
     }
 
     fn inline_entries<'b>(&self, block: &'b [u8]) -> Result<Entries<'b>, Error> {

@@ -17,7 +17,7 @@
 use std::sync::Arc;
 
 use crate::acl::Acl;
-use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, Place, Run, Source, VolumeInfo, name};
+use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, Run, RunPlace, Source, VolumeInfo, name};
 
 mod checkpoint;
 mod dentry;
@@ -112,7 +112,7 @@ impl Volume {
         dir: &Inode,
         name: &[u8],
     ) -> Result<Option<Ino>, Error> {
-        Dir::new(&self.sb, &self.cp, dir, own(dir)?)?.lookup(source, name).await
+        Dir::new(source, &self.sb, &self.cp, dir, own(dir)?)?.lookup(name).await
     }
 
     pub(crate) async fn read_dir<S: Source>(
@@ -122,7 +122,7 @@ impl Volume {
         cursor: DirCursor,
         entries: &mut Vec<DirEntry>,
     ) -> Result<Option<DirCursor>, Error> {
-        Dir::new(&self.sb, &self.cp, dir, own(dir)?)?.list(source, cursor, entries).await
+        Dir::new(source, &self.sb, &self.cp, dir, own(dir)?)?.list(cursor, entries).await
     }
 
     pub(crate) async fn map<S: Source>(
@@ -137,13 +137,13 @@ impl Volume {
         }
         let Some(left) = inode.size.checked_sub(from).filter(|left| *left > 0) else { return Ok(None) };
         if body.inline {
-            return Ok(Some(Run { from, len: left, place: Place::Inline }));
+            return Ok(Some(Run { from, len: left, place: RunPlace::Inline }));
         }
         let (block, inside) = (from / 4096, from % 4096);
         let blocks = body.tree.map(source, &self.sb, &self.cp, block).await?;
         let place = match blocks.first {
-            None => Place::Zeros,
-            Some(address) => Place::Volume(address.byte().saturating_add(inside)),
+            None => RunPlace::Zeros,
+            Some(address) => RunPlace::Volume(address.byte().saturating_add(inside)),
         };
         let len = blocks.count.saturating_mul(4096).saturating_sub(inside).min(left);
         Ok(Some(Run { from, len, place }))

@@ -138,7 +138,7 @@ pub(super) fn most_blocks(in_inode: u32) -> u64 {
 
 /// The way to a block beyond those in the inode: `block` counts from the first of these. `None` past the
 /// largest file.
-fn way(block: u64) -> Option<NodePath> {
+fn node_path(block: u64) -> Option<NodePath> {
     let per_node = PER_NODE_64;
     let direct = |entry, place| Step { entry, place, below: 1 };
     let child = |block: u64| u32::try_from(block / PER_NODE_64 % PER_NODE_64).ok();
@@ -216,11 +216,11 @@ impl Tree {
             let table = node.block.get(self.addresses..).and_then(|b| b.get(..index(words))).unwrap_or(&[]);
             return run(sb, table, u32::try_from(block).unwrap_or(u32::MAX), node.at());
         };
-        let Some(way) = way(beyond) else {
+        let Some(path) = node_path(beyond) else {
             return Err(corrupt(format!("inode {}: block {block} of a file", self.ino), self.inode.byte()));
         };
         let mut above: Option<Node<S::Block>> = None;
-        for step in way.steps.into_iter().flatten() {
+        for step in path.steps.into_iter().flatten() {
             let nid = match &above {
                 None => self.nids.get(index(step.entry)).copied().unwrap_or(0),
                 Some(node) => u32_at(&node.block, index(step.entry.saturating_mul(4))),
@@ -228,7 +228,7 @@ impl Tree {
             if nid == 0 {
                 // Nothing below: a hole to the end of what this node would cover.
                 let covered = step.below.saturating_mul(PER_NODE_64).max(1);
-                let inside = way.block.checked_rem(covered).unwrap_or(0);
+                let inside = path.block.checked_rem(covered).unwrap_or(0);
                 return Ok(Blocks { first: None, count: covered.saturating_sub(inside) });
             }
             above = Some(read_node(source, sb, cp, Nid(nid), self.ino, step.place).await?);
@@ -237,7 +237,7 @@ impl Tree {
             return Err(corrupt(format!("inode {}: block {block} of a file", self.ino), self.inode.byte()));
         };
         let table = node.block.get(..index(PER_NODE.saturating_mul(4))).unwrap_or(&[]);
-        let first = u32::try_from(way.block % PER_NODE_64).unwrap_or(u32::MAX);
+        let first = u32::try_from(path.block % PER_NODE_64).unwrap_or(u32::MAX);
         run(sb, table, first, node.at())
     }
 
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     fn places(block: u64) -> Vec<(u32, u32)> {
-        way(block).unwrap().steps.iter().flatten().map(|s| (s.entry, s.place)).collect()
+        node_path(block).unwrap().steps.iter().flatten().map(|s| (s.entry, s.place)).collect()
     }
 
     #[test]
@@ -309,8 +309,8 @@ mod tests {
         let double = 2 * n + 2 * n * n;
         assert_eq!(places(double), [(4, 2041), (0, 2042), (0, 2043)]);
         assert_eq!(places(double + n * n + n), [(4, 2041), (1, 2042 + 1019), (1, 2042 + 1019 + 2)]);
-        assert!(way(double + n * n * n - 1).is_some());
-        assert!(way(double + n * n * n).is_none());
+        assert!(node_path(double + n * n * n - 1).is_some());
+        assert!(node_path(double + n * n * n).is_none());
         assert_eq!(most_blocks(923), 923 + double + n * n * n);
     }
 }

@@ -17,23 +17,23 @@ const ENTRY: usize = 13;
 
 /// Where a node is, by the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct NatEntry {
     pub nid: Nid,
     pub ino: u32,
     pub address: Addr,
 }
 
 /// The journal of a compact summary block.
-pub(super) fn compact(block: &[u8], at: Addr, sb: &Superblock) -> Result<Vec<Entry>, Error> {
+pub(super) fn compact(block: &[u8], at: Addr, sb: &Superblock) -> Result<Vec<NatEntry>, Error> {
     parse(block, 0, at, sb)
 }
 
 /// The journal of the hot data log's own summary block.
-pub(super) fn normal(block: &[u8], at: Addr, sb: &Superblock) -> Result<Vec<Entry>, Error> {
+pub(super) fn normal(block: &[u8], at: Addr, sb: &Superblock) -> Result<Vec<NatEntry>, Error> {
     parse(block, ENTRIES, at, sb)
 }
 
-fn parse(block: &[u8], offset: usize, at: Addr, sb: &Superblock) -> Result<Vec<Entry>, Error> {
+fn parse(block: &[u8], offset: usize, at: Addr, sb: &Superblock) -> Result<Vec<NatEntry>, Error> {
     let at = at.byte().saturating_add(number(offset));
     let journal = block
         .get(offset..)
@@ -50,7 +50,7 @@ fn parse(block: &[u8], offset: usize, at: Addr, sb: &Superblock) -> Result<Vec<E
             return Err(corrupt(format!("NAT journal: node {nid} of {}", sb.max_nid()), at));
         }
         // Byte 4 is the node's version, which only the garbage collector asks for.
-        entries.push(Entry { nid: Nid(nid), ino: u32_at(entry, 5), address: Addr(u32_at(entry, 9)) });
+        entries.push(NatEntry { nid: Nid(nid), ino: u32_at(entry, 5), address: Addr(u32_at(entry, 9)) });
     }
     entries.sort_by_key(|e| index(e.nid.0));
     match entries.iter().zip(entries.iter().skip(1)).find(|(a, b)| a.nid == b.nid) {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use nearside_fsview::acl::AclEntry;
-use nearside_fsview::{DirCursor, Error, FileKind, Ino, Inode, Place, Source, Volume};
+use nearside_fsview::{DirCursor, Error, FileKind, Ino, Inode, RunPlace, Source, Volume};
 use sha2::{Digest as _, Sha256};
 
 /// A future over a source that is always ready needs one poll.
@@ -225,18 +225,18 @@ pub fn content<I: Image>(
         assert!(run.len > 0 && at + run.len <= inode.size, "{run:?} of {}", inode.size);
         let len = run.len.min(PIECE);
         match run.place {
-            Place::Zeros => each(&zeros[..len as usize]),
-            Place::Volume(byte) => {
+            RunPlace::Zeros => each(&zeros[..len as usize]),
+            RunPlace::Volume(byte) => {
                 image.data(byte, &mut buffer[..len as usize]);
                 each(&buffer[..len as usize]);
             }
-            Place::Inline => {
+            RunPlace::Inline => {
                 let bytes = now(volume.inline_data(image, inode))?;
                 assert_eq!((at, bytes.len() as u64), (0, inode.size));
                 each(&bytes);
             }
         }
-        at += if run.place == Place::Inline { run.len } else { len };
+        at += if run.place == RunPlace::Inline { run.len } else { len };
     }
     assert_eq!(at, inode.size, "mapped to its end");
     Ok(())

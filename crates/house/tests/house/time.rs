@@ -52,7 +52,7 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
     ),
     (
         "gives a peer, or a user who pressed ^C, so much time and no more",
-        &["crates/cli/src/interrupt.rs", "crates/cli/src/serve/door.rs"],
+        &["crates/cli/src/interrupt.rs", "crates/cli/src/serve/listener.rs"],
     ),
     (
         "the date: of a record, of a file",

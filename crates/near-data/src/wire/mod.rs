@@ -27,6 +27,7 @@
 #![deny(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
 
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 mod reply;
 mod request;
@@ -168,6 +169,40 @@ impl<'a> Reader<'a> {
             _ => self.fault(Fault::Invalid("length: bytes left over")),
         }
     }
+}
+
+/// What a request's and a reply's first 16 bytes say: the length of all, and how many items or records.
+fn header(
+    r: &mut Reader<'_>,
+    magic: [u8; 4],
+    header_len: u16,
+    lengths: RangeInclusive<usize>,
+) -> Result<(usize, u32), WireError> {
+    if r.array()? != magic {
+        return Err(WireError { at: 0, what: Fault::Magic });
+    }
+    let version = r.u16()?;
+    if version != VERSION {
+        return Err(WireError { at: 4, what: Fault::Version(version) });
+    }
+    if r.u16()? != header_len {
+        return Err(WireError { at: 6, what: Fault::Invalid("header length") });
+    }
+    let len = r.len()?;
+    if !lengths.contains(&len) {
+        return Err(WireError { at: 8, what: Fault::Invalid("length") });
+    }
+    Ok((len, r.u32()?))
+}
+
+/// Writes them over bytes that are there.
+fn put_header(out: &mut [u8], magic: [u8; 4], header_len: u16, count: u32) {
+    let len = small(out.len());
+    put(out, 0, &magic);
+    put(out, 4, &VERSION.to_le_bytes());
+    put(out, 6, &header_len.to_le_bytes());
+    put(out, 8, &len.to_le_bytes());
+    put(out, 12, &count.to_le_bytes());
 }
 
 fn padding(len: usize) -> usize {

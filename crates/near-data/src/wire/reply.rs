@@ -5,11 +5,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::request::{CURSOR_FIXED, decode_cursor, digest_number, digest_of, encode_cursor};
-use super::{Fault, Reader, VERSION, WireError, pad, padded, put, small};
+use super::{Fault, Reader, WireError, pad, padded, put, put_header, small};
 use crate::*;
 
 /// Bytes of a reply's header.
 pub const REPLY_HEADER: usize = 96;
+const HEADER: u16 = 96;
 const MAGIC: [u8; 4] = *b"NDRP";
 const FLAG_MORE: u32 = 1;
 const RECORD_HEADER: usize = 8;
@@ -191,14 +192,9 @@ impl ReplyWriter {
         pad(&mut self.out);
         self.out.extend_from_slice(&cursor);
         pad(&mut self.out);
-        let len = small(self.out.len());
         let flags = if more.is_some() { FLAG_MORE } else { 0 };
         let out = &mut self.out;
-        put(out, 0, &MAGIC);
-        put(out, 4, &VERSION.to_le_bytes());
-        put(out, 6, &96u16.to_le_bytes());
-        put(out, 8, &len.to_le_bytes());
-        put(out, 12, &self.records.to_le_bytes());
+        put_header(out, MAGIC, HEADER, self.records);
         put(out, 16, &code.to_le_bytes());
         put(out, 20, &flags.to_le_bytes());
         put(out, 24, &small(text.len()).to_le_bytes());
@@ -320,7 +316,7 @@ fn put_time(out: &mut Vec<u8>, (seconds, nanoseconds): (i64, u32)) {
     out.extend_from_slice(&nanoseconds.to_le_bytes());
 }
 
-fn encode_entry(e: &Entry<'_>, out: &mut Vec<u8>) -> u16 {
+fn encode_entry(e: &FileEntry<'_>, out: &mut Vec<u8>) -> u16 {
     put_numbers(out, &[e.ino, e.size, e.sectors]);
     for n in [e.mode.into(), e.links, e.uid, e.gid, e.rdev.0, e.rdev.1] {
         out.extend_from_slice(&n.to_le_bytes());
@@ -362,21 +358,8 @@ pub fn encode_reply(reply: &Reply<'_>, limit: usize) -> Result<Vec<u8>, Full> {
 /// # Errors
 /// [`WireError`]: the header is short, of another version or kind, or states a length that no reply has.
 pub fn reply_len(header: &[u8]) -> Result<usize, WireError> {
-    let mut r = Reader::new(header, 0);
-    if r.array()? != MAGIC {
-        return Err(WireError { at: 0, what: Fault::Magic });
-    }
-    let version = r.u16()?;
-    if version != VERSION {
-        return Err(WireError { at: 4, what: Fault::Version(version) });
-    }
-    if r.u16()? != 96 {
-        return Err(WireError { at: 6, what: Fault::Invalid("header length") });
-    }
-    match r.len()? {
-        len if len >= REPLY_HEADER => Ok(len),
-        _ => Err(WireError { at: 8, what: Fault::Invalid("length") }),
-    }
+    let (len, _) = super::header(&mut Reader::new(header, 0), MAGIC, HEADER, REPLY_HEADER..=usize::MAX)?;
+    Ok(len)
 }
 
 /// Reads a reply. Bytes after the length in its header are not looked at.
@@ -389,8 +372,7 @@ pub fn decode_reply(bytes: &[u8]) -> Result<Reply<'_>, WireError> {
         return Err(WireError { at: 8, what: Fault::Short });
     };
     let mut r = Reader::new(all, 0);
-    r.bytes(12)?;
-    let count = r.u32()?;
+    let (_, count) = super::header(&mut r, MAGIC, HEADER, len..=len)?;
     let code = r.u32()?;
     let flags = r.u32()?;
     let text_len = r.len()?;
@@ -493,7 +475,7 @@ fn time(v: &mut Reader<'_>) -> Result<(i64, u32), WireError> {
     Ok((v.i64()?, v.u32()?))
 }
 
-fn decode_entry<'a>(flags: u16, v: &mut Reader<'a>) -> Result<Entry<'a>, WireError> {
+fn decode_entry<'a>(flags: u16, v: &mut Reader<'a>) -> Result<FileEntry<'a>, WireError> {
     let (ino, size, sectors) = (v.u64()?, v.u64()?, v.u64()?);
     let at = v.at;
     let mode =
@@ -505,7 +487,7 @@ fn decode_entry<'a>(flags: u16, v: &mut Reader<'a>) -> Result<Entry<'a>, WireErr
     let (path_len, link_len) = (v.len()?, v.len()?);
     let path = v.bytes(path_len)?.into();
     let link = v.bytes(link_len)?.into();
-    Ok(Entry {
+    Ok(FileEntry {
         path,
         ino,
         mode,

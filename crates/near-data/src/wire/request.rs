@@ -2,11 +2,12 @@
 
 use alloc::vec::Vec;
 
-use super::{Fault, Reader, VERSION, WireError, pad, put, small};
+use super::{Fault, Reader, WireError, header, pad, put, put_header, small};
 use crate::*;
 
 /// Bytes of a request's header.
 pub const REQUEST_HEADER: usize = 64;
+const HEADER: u16 = 64;
 const MAGIC: [u8; 4] = *b"NDRQ";
 const FLAG_FOLLOW: u32 = 1;
 const OPTIONAL: u16 = 1 << 15;
@@ -41,7 +42,7 @@ mod operation {
     pub const MAP: u16 = 8;
 }
 
-/// The operations that there are, a bit for each number: what log page D5h says of them.
+/// All operations, a bit for each number: what log page D5h says of them.
 pub const OPERATIONS: u32 = 1 << operation::NOP
     | 1 << operation::INFO
     | 1 << operation::SEARCH
@@ -155,12 +156,7 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
         items.put(item::CURSOR, &[&value]);
     }
     let Items { mut out, count } = items;
-    let len = small(out.len());
-    put(&mut out, 0, &MAGIC);
-    put(&mut out, 4, &VERSION.to_le_bytes());
-    put(&mut out, 6, &64u16.to_le_bytes());
-    put(&mut out, 8, &len.to_le_bytes());
-    put(&mut out, 12, &count.to_le_bytes());
+    put_header(&mut out, MAGIC, HEADER, count);
     put(&mut out, 16, &operation.to_le_bytes());
     put(&mut out, 18, &target.to_le_bytes());
     put(&mut out, 20, &request.partition.to_le_bytes());
@@ -273,24 +269,10 @@ struct Parts {
 /// [`WireError`]: the byte at which it is no request, and why.
 pub fn decode_request(bytes: &[u8]) -> Result<Request, WireError> {
     let mut r = Reader::new(bytes, 0);
-    if r.array()? != MAGIC {
-        return Err(WireError { at: 0, what: Fault::Magic });
-    }
-    let version = r.u16()?;
-    if version != VERSION {
-        return Err(WireError { at: 4, what: Fault::Version(version) });
-    }
-    if r.u16()? != 64 {
-        return Err(WireError { at: 6, what: Fault::Invalid("header length") });
-    }
-    let len = r.len()?;
-    if !(REQUEST_HEADER..=MAX_REQUEST).contains(&len) {
-        return Err(WireError { at: 8, what: Fault::Invalid("length") });
-    }
+    let (len, count) = header(&mut r, MAGIC, HEADER, REQUEST_HEADER..=MAX_REQUEST)?;
     let Some(all) = bytes.get(..len) else {
         return Err(WireError { at: 8, what: Fault::Short });
     };
-    let count = r.u32()?;
     let operation = r.u16()?;
     let target = r.u16()?;
     let partition = r.u32()?;

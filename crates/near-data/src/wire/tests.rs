@@ -128,7 +128,7 @@ fn failure() -> impl Strategy<Value = Failure> {
     ]
 }
 
-fn entry() -> impl Strategy<Value = Entry<'static>> {
+fn entry() -> impl Strategy<Value = FileEntry<'static>> {
     (
         blob(50),
         any::<[u64; 3]>(),
@@ -138,7 +138,7 @@ fn entry() -> impl Strategy<Value = Entry<'static>> {
         any::<Option<(i64, u32)>>(),
         proptest::option::of(blob(30)),
     )
-        .prop_map(|(path, n, mode, w, times, birth, link)| Entry {
+        .prop_map(|(path, n, mode, w, times, birth, link)| FileEntry {
             path,
             ino: n[0],
             mode,
@@ -396,6 +396,30 @@ fn the_operations_that_there_are() {
             Err(WireError { what: Fault::Unknown("operation", named), .. }) if named == u32::from(number)
         );
         assert_eq!(unknown, OPERATIONS & 1 << number == 0, "{number}");
+    }
+}
+
+/// Of a request and of a reply, the field of the header that is another's.
+#[test]
+fn a_header_of_another_kind_is_refused_at_its_field() {
+    let request = encode_request(&plain());
+    let reply = ReplyWriter::new(Vec::new(), 4096).unwrap().finish(None, &Counters::default(), None).unwrap();
+    assert!(decode_request(&request).is_ok() && decode_reply(&reply).is_ok());
+    for (at, byte, what) in [
+        (0, b'X', Fault::Magic),
+        (4, 2, Fault::Version(2)),
+        (6, 8, Fault::Invalid("header length")),
+        (8, 8, Fault::Invalid("length")),
+    ] {
+        let changed = |bytes: &[u8]| {
+            let mut bytes = bytes.to_vec();
+            bytes[at] = byte;
+            bytes
+        };
+        let refused = WireError { at, what };
+        assert_eq!(decode_request(&changed(&request)).unwrap_err(), refused);
+        assert_eq!(decode_reply(&changed(&reply)).unwrap_err(), refused);
+        assert_eq!(reply_len(&changed(&reply)).unwrap_err(), refused);
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use nearside_clock::Nanos;
 use nearside_driver::policy::{FOREVER, History, Path, Plan, Slept};
-use nearside_driver::{Kind, Policy};
+use nearside_driver::{CommandKind, Policy};
 use nearside_loadgen::{Arrivals, Schedule};
 use nearside_media::{Medium, Request};
 use nearside_random::{Random, scatter};
@@ -489,7 +489,7 @@ impl<'a, M: Medium> Machine<'a, M> {
             let took_ns = self.now - of.spun_from;
             let late = of.finish <= self.now;
             let bytes = of.io.as_ref().map_or(0, |io| io.bytes as usize);
-            of.history.slept(Kind::Read, bytes, Slept { asked_ns, took_ns, late });
+            of.history.slept(CommandKind::Read, bytes, Slept { asked_ns, took_ns, late });
             (of.stage, of.spun_from) = (Stage::Spin, self.now);
         }
         if of.stage == Stage::Spin {
@@ -550,7 +550,7 @@ impl<'a, M: Medium> Machine<'a, M> {
         let of = &mut self.threads[thread];
         let Some(io) = &of.io else { return };
         of.called = self.now;
-        of.plan = of.history.decide(io.policy, Kind::Read, io.bytes as usize, Nanos(self.now));
+        of.plan = of.history.decide(io.policy, CommandKind::Read, io.bytes as usize, Nanos(self.now));
         (of.stage, of.left) = match of.plan.path {
             Path::Synchronous => (Stage::Submit, self.costs.submit_ns),
             Path::Asynchronous => (Stage::Queue, self.costs.queue_ns),
@@ -583,7 +583,7 @@ impl<'a, M: Medium> Machine<'a, M> {
             let latency_ns = self.now - of.called;
             // Exact where the thread was looking or the asynchronous path was meant; a stall was seen late.
             let exact = of.stage == Stage::Complete || of.plan.path == Path::Asynchronous;
-            of.history.record(Kind::Read, io.bytes as usize, latency_ns, exact, Nanos(self.now));
+            of.history.record(CommandKind::Read, io.bytes as usize, latency_ns, exact, Nanos(self.now));
         }
         if self.now >= self.from {
             of.outcome.ended += 1;

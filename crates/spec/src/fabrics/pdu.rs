@@ -22,8 +22,6 @@ pub use terminate::{Fatal, FatalStatus, MAX_TERMINATE, TerminateRequest};
 pub const HEAD: usize = 8;
 /// Bytes of either digest.
 pub const DIGEST: usize = 4;
-/// Longest header with its digest.
-pub const MAX_HEADER: usize = 128 + DIGEST;
 /// Least value of MAXH2CDATA.
 pub const MIN_H2C_DATA: u32 = 4096;
 
@@ -47,77 +45,56 @@ pub enum Side {
 
 /// PDU types (figure 15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum PduType {
     /// ICReq.
-    InitializeRequest,
+    InitializeRequest = 0x00,
     /// ICResp.
-    InitializeResponse,
+    InitializeResponse = 0x01,
     /// H2CTermReq.
-    HostTerminate,
+    HostTerminate = 0x02,
     /// C2HTermReq.
-    ControllerTerminate,
+    ControllerTerminate = 0x03,
     /// CapsuleCmd.
-    Command,
+    Command = 0x04,
     /// CapsuleResp.
-    Response,
+    Response = 0x05,
     /// H2CData.
-    HostData,
+    HostData = 0x06,
     /// C2HData.
-    ControllerData,
+    ControllerData = 0x07,
     /// R2T.
-    ReadyToTransfer,
+    ReadyToTransfer = 0x09,
 }
 
-impl Kind {
+impl PduType {
     /// All of them.
-    pub const ALL: [Kind; 9] = [
-        Kind::InitializeRequest,
-        Kind::InitializeResponse,
-        Kind::HostTerminate,
-        Kind::ControllerTerminate,
-        Kind::Command,
-        Kind::Response,
-        Kind::HostData,
-        Kind::ControllerData,
-        Kind::ReadyToTransfer,
+    pub const ALL: [PduType; 9] = [
+        PduType::InitializeRequest,
+        PduType::InitializeResponse,
+        PduType::HostTerminate,
+        PduType::ControllerTerminate,
+        PduType::Command,
+        PduType::Response,
+        PduType::HostData,
+        PduType::ControllerData,
+        PduType::ReadyToTransfer,
     ];
 
     /// From the field.
-    pub const fn from_field(value: u8) -> Option<Kind> {
-        Some(match value {
-            0x00 => Kind::InitializeRequest,
-            0x01 => Kind::InitializeResponse,
-            0x02 => Kind::HostTerminate,
-            0x03 => Kind::ControllerTerminate,
-            0x04 => Kind::Command,
-            0x05 => Kind::Response,
-            0x06 => Kind::HostData,
-            0x07 => Kind::ControllerData,
-            0x09 => Kind::ReadyToTransfer,
-            _ => return None,
-        })
+    pub fn from_field(value: u8) -> Option<PduType> {
+        PduType::ALL.into_iter().find(|kind| kind.to_field() == value)
     }
 
     /// The field.
     pub const fn to_field(self) -> u8 {
-        match self {
-            Kind::InitializeRequest => 0x00,
-            Kind::InitializeResponse => 0x01,
-            Kind::HostTerminate => 0x02,
-            Kind::ControllerTerminate => 0x03,
-            Kind::Command => 0x04,
-            Kind::Response => 0x05,
-            Kind::HostData => 0x06,
-            Kind::ControllerData => 0x07,
-            Kind::ReadyToTransfer => 0x09,
-        }
+        self as u8
     }
 
     /// HLEN: each type has one.
     pub const fn hlen(self) -> u8 {
         match self {
-            Kind::InitializeRequest | Kind::InitializeResponse => 128,
-            Kind::Command => 72,
+            PduType::InitializeRequest | PduType::InitializeResponse => 128,
+            PduType::Command => 72,
             _ => 24,
         }
     }
@@ -125,7 +102,7 @@ impl Kind {
     /// Who receives it.
     pub const fn to(self) -> Side {
         match self {
-            Kind::InitializeRequest | Kind::HostTerminate | Kind::Command | Kind::HostData => {
+            PduType::InitializeRequest | PduType::HostTerminate | PduType::Command | PduType::HostData => {
                 Side::Controller
             }
             _ => Side::Host,
@@ -136,16 +113,16 @@ impl Kind {
     const fn has_digests(self) -> bool {
         !matches!(
             self,
-            Kind::InitializeRequest
-                | Kind::InitializeResponse
-                | Kind::HostTerminate
-                | Kind::ControllerTerminate
+            PduType::InitializeRequest
+                | PduType::InitializeResponse
+                | PduType::HostTerminate
+                | PduType::ControllerTerminate
         )
     }
 
     /// Whether data may follow its header.
     const fn has_data(self) -> bool {
-        matches!(self, Kind::Command | Kind::HostData | Kind::ControllerData)
+        matches!(self, PduType::Command | PduType::HostData | PduType::ControllerData)
     }
 }
 
@@ -194,7 +171,7 @@ pub struct Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The type.
-    pub kind: Kind,
+    pub kind: PduType,
     /// FLAGS.
     pub flags: u8,
     /// PDO; without meaning where there are no data.
@@ -211,7 +188,7 @@ impl Head {
     /// [`Fatal`]: with what the connection is to be terminated.
     pub fn decode(bytes: &[u8; HEAD], to: Side, terms: &Terms) -> Result<Head, Fatal> {
         let [kind, flags, hlen, pdo, p0, p1, p2, p3] = *bytes;
-        let kind = Kind::from_field(kind).ok_or(Fatal::field(0))?;
+        let kind = PduType::from_field(kind).ok_or(Fatal::field(0))?;
         if kind.to() != to {
             return Err(Fatal::SEQUENCE);
         }
@@ -227,7 +204,7 @@ impl Head {
         if head.plen < ends {
             return Err(Fatal::field(4));
         }
-        if matches!(kind, Kind::HostTerminate | Kind::ControllerTerminate) {
+        if matches!(kind, PduType::HostTerminate | PduType::ControllerTerminate) {
             if head.plen as usize > MAX_TERMINATE {
                 return Err(Fatal::field(4));
             }
@@ -258,7 +235,7 @@ impl Head {
     pub const fn data(&self) -> Span {
         let ends = self.header_len() as u32;
         match self.kind {
-            Kind::HostTerminate | Kind::ControllerTerminate => {
+            PduType::HostTerminate | PduType::ControllerTerminate => {
                 Span { offset: ends, len: self.plen.saturating_sub(ends), digest: false }
             }
             _ if self.kind.has_data() && self.plen > ends => {
@@ -272,7 +249,7 @@ impl Head {
     }
 
     /// The header that stands before data of `len` bytes (none: no data).
-    const fn new(kind: Kind, flags: u8, len: u32, terms: &Terms) -> Head {
+    const fn new(kind: PduType, flags: u8, len: u32, terms: &Terms) -> Head {
         let header_digest = terms.header_digest && kind.has_digests();
         let ends = kind.hlen() as u32 + if header_digest { DIGEST as u32 } else { 0 };
         let mut head =
@@ -381,33 +358,33 @@ impl Pdu {
     /// [`Fatal`]: with what the connection is to be terminated.
     pub fn decode(head: &Head, bytes: &[u8]) -> Result<Pdu, Fatal> {
         Ok(match head.kind {
-            Kind::InitializeRequest => Pdu::InitializeRequest(Initialize::decode(bytes)?),
-            Kind::InitializeResponse => {
+            PduType::InitializeRequest => Pdu::InitializeRequest(Initialize::decode(bytes)?),
+            PduType::InitializeResponse => {
                 let response = Initialize::decode(bytes)?;
                 if response.limit < MIN_H2C_DATA {
                     return Err(Fatal::field(12));
                 }
                 Pdu::InitializeResponse(response)
             }
-            Kind::HostTerminate | Kind::ControllerTerminate => {
+            PduType::HostTerminate | PduType::ControllerTerminate => {
                 Pdu::Terminate(Fatal { status: FatalStatus(half(bytes, 8)), information: word(bytes, 10) })
             }
-            Kind::Command => {
+            PduType::Command => {
                 let mut entry = SubmissionEntry::default();
                 for (to, at) in entry.cdw.iter_mut().zip((HEAD..).step_by(4)) {
                     *to = word(bytes, at);
                 }
                 Pdu::Command(entry)
             }
-            Kind::Response => {
+            PduType::Response => {
                 let mut entry = CompletionEntry::default();
                 for (to, at) in entry.dw.iter_mut().zip((HEAD..).step_by(4)) {
                     *to = word(bytes, at);
                 }
                 Pdu::Response(entry)
             }
-            Kind::HostData | Kind::ControllerData => Pdu::Data(DataHeader::decode(head, bytes)?),
-            Kind::ReadyToTransfer => {
+            PduType::HostData | PduType::ControllerData => Pdu::Data(DataHeader::decode(head, bytes)?),
+            PduType::ReadyToTransfer => {
                 let r2t = ReadyToTransfer {
                     cccid: half(bytes, 8),
                     ttag: half(bytes, 10),
@@ -445,7 +422,7 @@ impl Initialize {
         })
     }
 
-    fn encode(&self, kind: Kind) -> [u8; 128] {
+    fn encode(&self, kind: PduType) -> [u8; 128] {
         let mut bytes = Head::new(kind, 0, 0, &Terms::default()).put([0; 128]);
         let [v0, v1] = self.version.to_le_bytes();
         let digests = u8::from(self.header_digest) | u8::from(self.data_digest) << 1;
@@ -456,12 +433,12 @@ impl Initialize {
 
     /// The bytes of an ICReq.
     pub fn request(&self) -> [u8; 128] {
-        self.encode(Kind::InitializeRequest)
+        self.encode(PduType::InitializeRequest)
     }
 
     /// The bytes of an ICResp.
     pub fn response(&self) -> [u8; 128] {
-        self.encode(Kind::InitializeResponse)
+        self.encode(PduType::InitializeResponse)
     }
 }
 
@@ -474,7 +451,7 @@ impl DataHeader {
         if len != head.data().len {
             return Err(Fatal::field(16));
         }
-        let controller = head.kind == Kind::ControllerData;
+        let controller = head.kind == PduType::ControllerData;
         let (last, success) = (head.flags & LAST != 0, controller && head.flags & SUCCESS != 0);
         if success && !last {
             return Err(Fatal::field(1));
@@ -483,7 +460,7 @@ impl DataHeader {
         Ok(DataHeader { cccid: half(bytes, 8), ttag, offset, len, last, success })
     }
 
-    fn encode(&self, kind: Kind, terms: &Terms) -> [u8; 24] {
+    fn encode(&self, kind: PduType, terms: &Terms) -> [u8; 24] {
         let flags = if self.last { LAST } else { 0 } | if self.success { SUCCESS } else { 0 };
         let head = Head::new(kind, flags, self.len, terms);
         transfer(&head, [self.cccid, self.ttag], self.offset, self.len)
@@ -491,19 +468,19 @@ impl DataHeader {
 
     /// The header of an H2CData.
     pub fn host(&self, terms: &Terms) -> [u8; 24] {
-        self.encode(Kind::HostData, terms)
+        self.encode(PduType::HostData, terms)
     }
 
     /// The header of a C2HData.
     pub fn controller(&self, terms: &Terms) -> [u8; 24] {
-        self.encode(Kind::ControllerData, terms)
+        self.encode(PduType::ControllerData, terms)
     }
 }
 
 impl ReadyToTransfer {
     /// On the wire.
     pub fn encode(&self, terms: &Terms) -> [u8; 24] {
-        let head = Head::new(Kind::ReadyToTransfer, 0, 0, terms);
+        let head = Head::new(PduType::ReadyToTransfer, 0, 0, terms);
         transfer(&head, [self.cccid, self.ttag], self.offset, self.len)
     }
 }
@@ -520,7 +497,7 @@ fn transfer(head: &Head, [cccid, ttag]: [u16; 2], offset: u32, len: u32) -> [u8;
 
 /// CapsuleCmd with `data` bytes in the capsule.
 pub fn command(entry: &SubmissionEntry, data: u32, terms: &Terms) -> [u8; 72] {
-    let mut bytes = Head::new(Kind::Command, 0, data, terms).put([0; 72]);
+    let mut bytes = Head::new(PduType::Command, 0, data, terms).put([0; 72]);
     for (to, dword) in bytes[HEAD..].chunks_exact_mut(4).zip(entry.cdw) {
         to.copy_from_slice(&dword.to_le_bytes());
     }
@@ -529,7 +506,7 @@ pub fn command(entry: &SubmissionEntry, data: u32, terms: &Terms) -> [u8; 72] {
 
 /// CapsuleResp.
 pub fn response(entry: &CompletionEntry, terms: &Terms) -> [u8; 24] {
-    let mut bytes = Head::new(Kind::Response, 0, 0, terms).put([0; 24]);
+    let mut bytes = Head::new(PduType::Response, 0, 0, terms).put([0; 24]);
     for (to, dword) in bytes[HEAD..].chunks_exact_mut(4).zip(entry.dw) {
         to.copy_from_slice(&dword.to_le_bytes());
     }

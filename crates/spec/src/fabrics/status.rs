@@ -34,11 +34,6 @@ pub const fn invalid_parameter(offset: u16, in_data: bool) -> u32 {
     offset as u32 | (in_data as u32) << 16
 }
 
-/// What [`invalid_parameter`] made: the offset, and whether it is one of the data.
-pub const fn invalid_parameter_at(dw0: u32) -> (u16, bool) {
-    (dw0 as u16, dw0 >> 16 & 1 != 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,6 +44,5 @@ mod tests {
         assert_eq!(name(INVALID_PARAMETERS.dnr()), "Connect Invalid Parameters");
         assert_eq!(name(Status::INVALID_FIELD), "Invalid Field in Command");
         assert_eq!(invalid_parameter(256, true), 0x1_0100);
-        assert_eq!(invalid_parameter_at(0x1_0100), (256, true));
     }
 }

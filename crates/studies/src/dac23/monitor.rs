@@ -8,7 +8,7 @@
 use std::hint::black_box;
 
 use nearside_clock::{Clock, TscClock};
-use nearside_firmware::Part;
+use nearside_firmware::TracePart;
 use nearside_fsrlib::{Ask, Operation, Route};
 use nearside_instrument::completion::{pin, unpin};
 use nearside_instrument::dataset::Chain;
@@ -38,7 +38,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     let writes: u64 = run.sized(20_000, 500_000);
     for _ in 0..run.sized(5, 15) {
         let crawl = machine.once(&path, &Operation::Nop, Buffer::Hit)?;
-        crawls.push(crawl.parts.ns(&Part::ALL) as f64 / 1e3);
+        crawls.push(crawl.parts.ns(&TracePart::ALL) as f64 / 1e3);
         let observer = machine.monitor();
         // Unrelated data behind the volume: nobody watches them.
         let at = |i: u64| data.volume_bytes + i % 4096 * 4096;

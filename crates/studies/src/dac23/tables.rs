@@ -1,6 +1,6 @@
 //! Tables I and II: the path crawler's time by part, at three depths, with the buffer hit and missed.
 
-use nearside_firmware::Part;
+use nearside_firmware::TracePart;
 use nearside_fsrlib::{Operation, Route};
 use nearside_instrument::dataset::Chain;
 use nearside_instrument::volume::Kind;
@@ -29,16 +29,22 @@ pub const TABLE2: Study = Study {
 
 const BYTES: usize = 4096;
 
-const LOCATING: [Part; 6] =
-    [Part::Locate, Part::ReadDirectory, Part::ReadInode, Part::ReadTable, Part::FindEntry, Part::ParseInode];
+const LOCATING: [TracePart; 6] = [
+    TracePart::Locate,
+    TracePart::ReadDirectory,
+    TracePart::ReadInode,
+    TracePart::ReadTable,
+    TracePart::FindEntry,
+    TracePart::ParseInode,
+];
 
 /// The paper's columns, then what it does not name. A directory's data are its inode and its entries.
-const COLUMNS: [(&str, &[Part]); 5] = [
-    ("read directory data", &[Part::ReadDirectory, Part::ReadInode]),
-    ("read NAT", &[Part::ReadTable]),
-    ("find entry", &[Part::FindEntry]),
+const COLUMNS: [(&str, &[TracePart]); 5] = [
+    ("read directory data", &[TracePart::ReadDirectory, TracePart::ReadInode]),
+    ("read NAT", &[TracePart::ReadTable]),
+    ("find entry", &[TracePart::FindEntry]),
     ("total", &LOCATING),
-    ("inodes, permissions, the walk", &[Part::Locate, Part::ParseInode]),
+    ("inodes, permissions, the walk", &[TracePart::Locate, TracePart::ParseInode]),
 ];
 
 fn run(run: &mut Run<'_>, buffer: Buffer) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 
 use nearside_clock::Nanos;
 use nearside_driver::policy::{History, Path, Slept};
-use nearside_driver::{Kind, Policy};
+use nearside_driver::{CommandKind, Policy};
 
 /// How one waits.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Rule {
     pub fn decide(&self, bytes: usize, now: Nanos) -> Decision {
         match self {
             Rule::Own(policy, history) => {
-                let plan = history.decide(*policy, Kind::Read, bytes, now);
+                let plan = history.decide(*policy, CommandKind::Read, bytes, now);
                 let asynchronous = plan.path == Path::Asynchronous;
                 Decision { asynchronous, sleep_ns: plan.sleep_ns, spin_ns: plan.spin_budget_ns }
             }
@@ -69,9 +69,9 @@ impl Rule {
     pub fn learn(&mut self, bytes: usize, took_ns: u64, slept: Option<Slept>, exact: bool, now: Nanos) {
         match self {
             Rule::Own(_, history) => {
-                history.record(Kind::Read, bytes, took_ns, exact, now);
+                history.record(CommandKind::Read, bytes, took_ns, exact, now);
                 if let Some(slept) = slept {
-                    history.slept(Kind::Read, bytes, slept);
+                    history.slept(CommandKind::Read, bytes, slept);
                 }
             }
             // As the kernel's statistics of a window do.

@@ -1,7 +1,7 @@
 //! Termination requests (TCP Transport 1.0, 3.6.2.3 and 3.6.2.4):
 //! what a connection ends with where a PDU broke the rules.
 
-use super::{HEAD, Head, Kind, Side, Terms};
+use super::{HEAD, Head, PduType, Side, Terms};
 
 /// Longest termination request: its header and at most 128 bytes of the offending one's.
 pub const MAX_TERMINATE: usize = 24 + MAX_COPY;
@@ -98,7 +98,7 @@ pub struct TerminateRequest {
 impl TerminateRequest {
     /// To `to`, about the PDU whose header (of which 128 bytes are copied) is `offending`.
     pub fn new(to: Side, fatal: Fatal, offending: &[u8]) -> TerminateRequest {
-        let kind = if to == Side::Host { Kind::ControllerTerminate } else { Kind::HostTerminate };
+        let kind = if to == Side::Host { PduType::ControllerTerminate } else { PduType::HostTerminate };
         let mut head = Head::new(kind, 0, 0, &Terms::default());
         let mut len = usize::from(kind.hlen());
         let mut bytes = [0; MAX_TERMINATE];

@@ -1,8 +1,9 @@
-//! A server's small doors (control, metrics):
+//! A server's small listeners (control, metrics):
 //! whoever connects asks one thing, is answered, and the connection ends.
 //!
 //! Each is answered on a thread of its own, so that a slow one keeps nobody else waiting; at most [`MOST`] at
-//! a time, of which the oldest gives way to who comes; and all that a peer takes, it takes within one time.
+//! a time, of which the oldest gives way to a new one; and a peer has one limit for all the time that it
+//! takes.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -21,7 +22,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connection that another thread may end.
 pub trait Stream: AsFd + Send + 'static {
-    fn again(&self) -> io::Result<Self>
+    fn duplicate(&self) -> io::Result<Self>
     where
         Self: Sized;
 
@@ -29,7 +30,7 @@ pub trait Stream: AsFd + Send + 'static {
 }
 
 impl Stream for TcpStream {
-    fn again(&self) -> io::Result<TcpStream> {
+    fn duplicate(&self) -> io::Result<TcpStream> {
         self.try_clone()
     }
 
@@ -39,7 +40,7 @@ impl Stream for TcpStream {
 }
 
 impl Stream for UnixStream {
-    fn again(&self) -> io::Result<UnixStream> {
+    fn duplicate(&self) -> io::Result<UnixStream> {
         self.try_clone()
     }
 
@@ -62,7 +63,7 @@ impl<S: Stream> Answered<S> {
     }
 
     fn enter(&self, id: u64, stream: &S) -> io::Result<()> {
-        let stream = stream.again()?;
+        let stream = stream.duplicate()?;
         self.with(|all| {
             while all.len() >= MOST {
                 all.remove(0).1.end();
@@ -120,7 +121,7 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A door that gives back each line; its address, and how many it is at work for.
+    /// A listener that gives back each line; its address, and how many it is at work for.
     fn echoes(patience: Duration) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

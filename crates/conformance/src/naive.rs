@@ -3,7 +3,7 @@
 //! It takes a whole file, cuts it into lines, and asks about each line alone, with an engine that was
 //! compiled by another way (no rewriting of the pattern, no look at more than one line, no prefilter).
 
-use crate::{Answer, BINARY_PROBE, Line, SearchOptions, Sink, Taken};
+use nearside_ndp::{Answer, BINARY_PROBE, Line, SearchOptions, Sink, Taken};
 use regex_automata::nfa::thompson::{self, pikevm::PikeVM};
 use regex_automata::util::syntax;
 
