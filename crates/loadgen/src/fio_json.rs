@@ -13,7 +13,8 @@
 //! | `iodepth_level` | operations of the job in flight when one was submitted, itself included |
 //!
 //! What is not known is left out (`ctx`, `majf`, `minf`, `iodepth_submit`, `iodepth_complete`, `disk_util`;
-//! `usr_cpu`, `sys_cpu`: CPU time is counted by a clock that does not tell the two apart), but for `trim` and `sync`, which are not done here and are 0.
+//! `usr_cpu`, `sys_cpu`: CPU time is counted by a clock that does not tell the two apart), but for `trim`
+//! and `sync`, which are not done here and are 0.
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};

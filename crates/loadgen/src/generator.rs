@@ -188,15 +188,7 @@ impl Generator {
     /// # Errors
     /// What is wrong with the plan.
     pub fn new(plan: &Plan, depth: usize, now: Nanos) -> Result<Self, PlanError> {
-        if plan.streams.is_empty() {
-            return Err(PlanError::NoStream);
-        }
-        if plan.runtime_ns.is_none() && plan.count.is_none() {
-            return Err(PlanError::NoBound);
-        }
-        if plan.slice_ns == 0 {
-            return Err(PlanError::NoSlice);
-        }
+        plan.check()?;
         let mut streams = Vec::with_capacity(plan.streams.len());
         let (mut users, mut constant) = (0u64, 0u64);
         for (index, stream) in plan.streams.iter().enumerate() {
@@ -204,11 +196,6 @@ impl Generator {
             let seed = |what: u64| scatter(plan.seed ^ scatter(2 * index as u64 + what + 1));
             let places = stream.workload.places(seed(0));
             let places = places.map_err(|source| PlanError::Workload { stream: name(), source })?;
-            let closed = matches!(stream.arrivals, Arrivals::Closed { .. });
-            let wrong = |think: Think| !closed || think.blocks == 0 || think.spin_ns > think.time_ns;
-            if stream.workload.think.is_some_and(wrong) {
-                return Err(PlanError::Think { stream: name() });
-            }
             let mut source = match stream.arrivals {
                 Arrivals::Poisson { rate } | Arrivals::Constant { rate } => {
                     // At most one per nanosecond, at least one in a quarter of an hour.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arrivals::Arrivals;
 use crate::trace::TraceError;
-use crate::workload::{Workload, WorkloadError};
+use crate::workload::{Think, Workload, WorkloadError};
 
 /// One flow of operations; a run may have several (Aerospike's ACT has three).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -136,6 +136,30 @@ pub enum PlanError {
 }
 
 impl Plan {
+    /// What can be told of a plan without its engine.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn check(&self) -> Result<(), PlanError> {
+        if self.streams.is_empty() {
+            return Err(PlanError::NoStream);
+        }
+        if self.runtime_ns.is_none() && self.count.is_none() {
+            return Err(PlanError::NoBound);
+        }
+        if self.slice_ns == 0 {
+            return Err(PlanError::NoSlice);
+        }
+        for stream in &self.streams {
+            let closed = matches!(stream.arrivals, Arrivals::Closed { .. });
+            let wrong = |think: Think| !closed || think.blocks == 0 || think.spin_ns > think.time_ns;
+            if stream.workload.think.is_some_and(wrong) {
+                return Err(PlanError::Think { stream: stream.name.clone() });
+            }
+        }
+        Ok(())
+    }
+
     /// One stream for a time.
     #[must_use]
     pub fn new(workload: Workload, arrivals: Arrivals, runtime_ns: u64) -> Self {
