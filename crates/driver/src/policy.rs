@@ -10,7 +10,7 @@
 //! what a sleep costs here (`wake_ns`, learned):
 //!
 //! - `m` up to twice a wake-up: **spin at once**. Sleeping would end after the completion. But what a
-//!   wake-up costs is learned by sleeping only: one command in [`EXPLORE`] sleeps a little, so that a first
+//!   wake-up costs is learned by sleeping only: one command in 256 sleeps a little, so that a first
 //!   guess that is too long, or a time at which cores were busy, does not keep it spinning for ever.
 //! - up to twenty wake-ups: **sleep, then poll**. It sleeps `m` less two deviations, less the
 //!   expected oversleep, times a factor that adapts by the outcome alone, as in PAS, the sleeping

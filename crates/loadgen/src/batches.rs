@@ -14,8 +14,8 @@
 //!    the binomial's ([`interval`](crate::interval)) with that many.
 //!
 //! A percentile that is beyond what few bursts reach cannot be bounded by them, and few bursts by luck look
-//! steady. So samples beyond it have to lie in [`LEAST_HIT`] batches at least, and be worth
-//! [`LEAST_BEYOND`] independent ones.
+//! steady. So samples beyond it have to lie in 20 batches at least, and be worth
+//! five independent ones.
 
 use hdrhistogram::Histogram;
 

@@ -14,7 +14,7 @@ pub const LEVEL: f64 = 95.0;
 const TAIL: f64 = 0.025;
 /// Above this variance the normal distribution stands in for the binomial.
 const EXACT: f64 = 4_000.0;
-/// The normal distribution's quantile at 1 - [`TAIL`].
+/// The normal distribution's quantile at 97.5 per cent.
 pub const Z: f64 = 1.959_964;
 
 /// From where to where the true percentile may lie, in nanoseconds, if the samples say as much as
