@@ -43,14 +43,18 @@ pub fn curve(curve: &Curve) -> String {
 pub fn run(point: &Point) -> String {
     let summary = &point.summary;
     let mut text = String::new();
-    let window = show_time(summary.window_ns as f64);
-    let _ = writeln!(
-        text,
-        "{}: offered {} I/Os per second, ended {}, over {window}",
-        summary.target,
-        show_rate(summary.offered),
-        show_rate(summary.throughput)
-    );
+    let _ = match summary.window_ns {
+        // An error within the warm-up, say.
+        0 | 1 => writeln!(text, "{}: ended before anything was measured", summary.target),
+        ns => writeln!(
+            text,
+            "{}: offered {} I/Os per second, ended {}, over {}",
+            summary.target,
+            show_rate(summary.offered),
+            show_rate(summary.throughput),
+            show_time(ns as f64)
+        ),
+    };
     for (name, measured) in directions(summary) {
         let response = &measured.response;
         let samples = response.count;

@@ -94,7 +94,12 @@ fn tables_mark_what_rests_on_few_samples() {
     assert!(lines[9..18].iter().all(|line| line.ends_with('?')), "{text}");
     assert!(lines[18].contains("knee at 720 k"), "{text}");
     let text = table::run(&curve.loads[0]);
-    assert!(text.contains("p50") && text.contains("samples beyond") && text.contains(" to …"), "{text}");
+    assert!(text.contains("p50") && text.contains("samples beyond"), "{text}");
+    assert!(text.contains(" µs to ") && text.contains("too short a run"), "{text}");
+    let mut ended = curve.loads[0].clone();
+    ended.summary.window_ns = 1;
+    let text = table::run(&ended);
+    assert!(text.contains("ended before anything was measured") && !text.contains("over 1"), "{text}");
 }
 
 #[test]

@@ -120,7 +120,7 @@ pub fn sweep<R: AsRef<Outcome>, E>(
     // From below, so that a device is not driven far beyond what it carries.
     let above = (1..=10).map(|n| 1.15f64.powi(n));
     for part in PARTS.into_iter().chain(above) {
-        if points.len() >= sweep.points.max(2) || measure(guess * part, &mut points)? {
+        if points.len() >= sweep.points.max(1) || measure(guess * part, &mut points)? {
             break;
         }
     }

@@ -36,6 +36,14 @@ fn md1() -> Sweep {
 }
 
 #[test]
+fn as_many_loads_as_were_asked_for() {
+    for points in 1..=4 {
+        let asked = Sweep { points, percent: 50.0, beyond: 100, ..md1() };
+        assert_eq!(curve(&asked).points.len(), points);
+    }
+}
+
+#[test]
 fn it_finds_capacity_and_knee_of_a_known_server() {
     let curve = curve(&md1());
     assert!(curve.points.len() <= 14);
