@@ -102,7 +102,9 @@ fn mapped(line: &str, served: &Served) -> String {
     let drive = &served.drive;
     let authority = drive.strip_prefix("nvme+tcp://").unwrap().split('/').next().unwrap();
     let mut line = line.to_owned();
+    let records = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies/record/");
     for (from, to) in [
+        ("studies/record/", records),
         ("nvme+tcp://HOST:4420/NQN/1", &**drive),
         ("nvme+tcp://127.0.0.1:4420/NQN/1", drive),
         ("discover 127.0.0.1:4420", &format!("discover {authority}")),

@@ -33,8 +33,8 @@ fn a_study_leaves_a_record_and_a_page() {
     // The same page comes of the record alone, without a run.
     let again = tempfile::tempdir().unwrap();
     let record = record.to_str().unwrap();
-    let table = study(&again, &["fast12", "--from", record]).good();
-    assert!(table.contains("T_u"), "{table}");
+    let shown = study(&again, &["fast12", "--from", record]);
+    assert!(shown.code == 0 && shown.text().contains("T_u"), "{}", shown.err);
     assert_eq!(fs::read_to_string(again.path().join("fast12.html")).unwrap(), page);
     assert_eq!(study(&again, &["fast12", "--from", record, "--json"]).out, ran.out);
     for (args, says) in [
