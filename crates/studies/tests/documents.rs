@@ -4,7 +4,7 @@ use std::path::Path;
 
 use nearside_studies::{Column, Paper, Record, page, source, table};
 
-/// With `NEARSIDE_WRITE_TABLES` set the document is written instead.
+/// With `NEARSIDE_BLESS` set the document is written instead.
 #[test]
 fn the_document_has_every_parameter() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/STUDIES.md");
@@ -15,7 +15,7 @@ fn the_document_has_every_parameter() {
         let end = format!("<!-- end of {} -->", paper.name());
         let from = document.find(&begin).unwrap_or_else(|| panic!("no {begin}")) + begin.len();
         let to = document.find(&end).unwrap_or_else(|| panic!("no {end}"));
-        if std::env::var_os("NEARSIDE_WRITE_TABLES").is_some() {
+        if std::env::var_os("NEARSIDE_BLESS").is_some() {
             document.replace_range(from..to, &table);
             std::fs::write(&path, &document).unwrap();
         } else {
