@@ -15,7 +15,8 @@ wanted() {
   case $what in demo|test|bench|studies|sanitize) echo "e2fsprogs:/sbin/mke2fs f2fs-tools:/sbin/mkfs.f2fs mount:/bin/mount" ;; esac
   case $what in test|bench) echo "ripgrep:/usr/bin/rg" ;; esac
   case $what in test)
-    echo "fio:/usr/bin/fio acl:/usr/bin/setfacl attr:/usr/bin/setfattr fdisk:/sbin/sfdisk pkg-config:/usr/bin/pkg-config"
+    echo "fio:/usr/bin/fio blktrace:/usr/bin/blkparse acl:/usr/bin/setfacl attr:/usr/bin/setfattr fdisk:/sbin/sfdisk"
+    echo "pkg-config:/usr/bin/pkg-config"
     echo "fuse3:/usr/bin/fusermount3 chromium:/usr/bin/chromium"
     # A stock Linux as host, under QEMU.
     echo "qemu-system-x86:/usr/bin/qemu-system-x86_64 nvme-cli:/usr/sbin/nvme busybox-static:/bin/busybox cpio:/usr/bin/cpio"
