@@ -9,9 +9,10 @@
 //! little for steady devices and too much for unsteady ones.) Three zones follow from the mean `m` and from
 //! what a sleep costs here (`wake_ns`, learned):
 //!
-//! - `m` up to twice a wake-up: **spin at once**. Sleeping would end after the completion. But what a
-//!   wake-up costs is learned by sleeping only: one command in 256 sleeps a little, so that a first
-//!   guess that is too long, or a time at which cores were busy, does not keep it spinning for ever.
+//! - `m` up to one and a half wake-ups: **spin at once**. Sleeping would end after the completion. So it
+//!   does up to 25 us: a sleep takes up to 15 us of CPU time itself. But what a wake-up costs is learned by
+//!   sleeping only: one command in 256 sleeps a little, so that a first guess that is too long, or a time at
+//!   which cores were busy, does not keep it spinning for ever.
 //! - up to twenty wake-ups: **sleep, then poll**. It sleeps `m` less two deviations, less the
 //!   expected oversleep, times a factor that adapts by the outcome alone, as in PAS, the sleeping
 //!   part of DPAS (FAST'26): woke after the completion, and the factor shrinks by a fifth; woke
@@ -89,8 +90,8 @@ const STALE_NS: u64 = 1_000_000_000;
 const MIN_SLEEP_NS: u64 = 5_000;
 /// One command in so many sleeps where the others spin, if it is expected to take [`WORTH_NS`] at least.
 const EXPLORE: u64 = 256;
-/// Less than this is spun everywhere: no machine wakes a thread up in half of it.
-const WORTH_NS: u64 = 10_000;
+/// Less than this is spun everywhere: to fall asleep and to wake up takes up to 15 us of CPU time.
+const WORTH_NS: u64 = 25_000;
 /// Size buckets: 512 B and less, then each power of two, to 1 MiB and more.
 pub const SIZES: usize = 12;
 
@@ -241,8 +242,8 @@ impl History {
             return spin(0, self.wake_ns.saturating_add(bytes as u64));
         };
         let budget = mean.saturating_mul(4).max(self.wake_ns);
-        if mean <= self.wake_ns.saturating_mul(2) {
-            let explores = mean >= WORTH_NS && self.bucket(kind, bytes).samples % EXPLORE == EXPLORE - 1;
+        if mean <= (self.wake_ns.saturating_mul(3) / 2).max(WORTH_NS) {
+            let explores = mean > WORTH_NS && self.bucket(kind, bytes).samples % EXPLORE == EXPLORE - 1;
             return spin(if explores { mean / 4 } else { 0 }, budget);
         }
         if mean > self.wake_ns.saturating_mul(20) {
@@ -376,12 +377,15 @@ mod tests {
                 );
             }
         }
-        assert!((1..=20_000 / EXPLORE).contains(&slept), "{slept}");
-        // Nor is it tried with what takes a few microseconds only.
-        let mut history = History::new(30_000);
-        for _ in 0..1_000 {
-            let now = after(&mut history, CommandKind::Read, 512, &[3_000]);
-            assert_eq!(history.decide(Policy::Hybrid, CommandKind::Read, 512, now).sleep_ns, 0);
+        // A few until that is learned, then one in 256.
+        assert!((1..=20_000 / EXPLORE + 20).contains(&slept), "{slept}");
+        // Nor is it tried with what takes a few microseconds only, however short a wake-up is.
+        let mut history = History::new(1_000);
+        for latency_ns in [3_000, 10_000, 24_000] {
+            for _ in 0..1_000 {
+                let now = after(&mut history, CommandKind::Read, 512, &[latency_ns]);
+                assert_eq!(history.decide(Policy::Hybrid, CommandKind::Read, 512, now).sleep_ns, 0);
+            }
         }
     }
 

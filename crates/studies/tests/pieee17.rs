@@ -119,7 +119,8 @@ fn figs_7_and_8() {
 
 #[test]
 fn fig_11() {
-    // By a second of load, which finds 44x for NAND, the standard rule's claim just holds; by ten it does not.
+    // By a second of load, which finds 44x for NAND, the standard rule's claim just holds; by ten it does
+    // not.
     let misses = ["and 125x by the tightened one, where NAND passes 8x: 15 times as much"];
     let record = missing("Fig. 11", &misses);
     let optane = model(&record, "Optane: standard");
