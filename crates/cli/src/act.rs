@@ -129,8 +129,21 @@ struct Unit {
     config: Option<Config>,
 }
 
+/// Slices of a run at most: each takes some 200 KiB for each stream, twice.
+const MOST_SLICES: u64 = 1024;
+
 impl Unit {
     fn of(args: &ActArgs) -> Result<Unit, Failure> {
+        let unit = Unit::asked(args)?;
+        let slices = unit.runtime_ns / unit.slice_ns.max(1);
+        if slices > MOST_SLICES {
+            let say = format!("--slice: the run would have {slices} slices; it may have {MOST_SLICES}");
+            return Err(Failure::Message(say));
+        }
+        Ok(unit)
+    }
+
+    fn asked(args: &ActArgs) -> Result<Unit, Failure> {
         let Some(path) = &args.config else {
             let profile = Profile::from(args.profile);
             let runtime_ns = args.runtime.unwrap_or(RUNTIME_NS);

@@ -50,7 +50,7 @@ fn list(json: bool, out: &mut Out) -> Outcome {
             true => out.json(&json!({
                 "type": "model", "name": model.name, "about": model.about, "options": model.options,
             }))?,
-            false => out.text(&format!("{:<17} {}\n", model.name, model.about))?,
+            false => out.lines(&format!("{:<17} {}", model.name, model.about))?,
         }
     }
     Ok(0)
@@ -73,7 +73,7 @@ fn one(word: &str, args: &ModelsArgs, out: &mut Out) -> Outcome {
     if !args.check {
         match args.json {
             true => out.json(&json!({ "type": "model", "name": word, "about": file.about, "toml": text }))?,
-            false => out.text(text)?,
+            false => out.lines(text)?,
         }
         return Ok(0);
     }
@@ -82,7 +82,7 @@ fn one(word: &str, args: &ModelsArgs, out: &mut Out) -> Outcome {
         figure(it, args.json, out)?;
     }
     if shown.is_empty() && !args.json {
-        out.text(&format!("{word} has no figures to check\n"))?;
+        out.lines(&format!("{word} has no figures to check"))?;
     }
     Ok(u8::from(!shown.iter().all(Shown::as_said)))
 }
@@ -104,6 +104,6 @@ fn figure(it: &Shown, json: bool, out: &mut Out) -> Result<(), Failure> {
         return Ok(());
     }
     let (run, says, unit, shows) = (it.run(), it.says(), it.unit(), it.shows());
-    out.text(&format!("{run:<42} {says:>20} {unit:<12} {shows:>9}  {}\n", it.verdict()))?;
+    out.lines(&format!("{run:<42} {says:>20} {unit:<12} {shows:>9}  {}", it.verdict()))?;
     Ok(())
 }

@@ -169,8 +169,8 @@ fn show(args: &StudyArgs, paper: Paper, record: &Record, out: &mut Out) -> Resul
         .and_then(|()| std::fs::write(&shown, page::page(paper.title(), record)))
         .map_err(|e| stopped(&format!("{}: {e}", shown.display())))?;
     match args.json {
-        true => out.write_all(record.to_lines().map_err(|e| stopped(&e))?.as_bytes())?,
-        false => out.write_all(table::table(record).as_bytes())?,
+        true => out.lines(&record.to_lines().map_err(|e| stopped(&e))?)?,
+        false => out.lines(&table::table(record))?,
     }
     out.flush()?;
     Ok(shown)

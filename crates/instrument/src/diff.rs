@@ -57,6 +57,8 @@ pub enum Verdict {
     Same,
     /// Beyond the intervals, and nobody says which is better.
     Differs,
+    /// One of them has no interval: too short a run.
+    Unknown,
 }
 
 /// A figure that both have.
@@ -117,7 +119,9 @@ impl Side {
         let line: serde_json::Value = serde_json::from_str(first).map_err(|e| format!("line 1: {e}"))?;
         if line.get("kind").is_some() {
             let record = Record::from_lines(text).map_err(|e| e.to_string())?;
-            return Ok(Side { figures: numbered(record.figures.iter().map(of_record)) });
+            // What a study names and could not measure has no runs.
+            let measured = record.figures.iter().filter(|figure| figure.runs > 0);
+            return Ok(Side { figures: numbered(measured.map(of_record)) });
         }
         let mut runs = Vec::new();
         for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -293,6 +297,7 @@ impl Diff {
                 Verdict::Worse => "WORSE",
                 Verdict::Same => "the same",
                 Verdict::Differs => "different",
+                Verdict::Unknown => "cannot say",
             };
             rows.push(vec![
                 row.figure.clone(),
@@ -321,7 +326,9 @@ fn row(figure: String, of: &Figure, b: Value, within: f64) -> Row {
     let overlap = reaches(a.high, b.low) && reaches(b.high, a.low);
     let near = (b.value - a.value).abs() <= a.value.abs() * within / 100.0;
     let verdict = match of.better {
-        _ if overlap || near => Verdict::Same,
+        _ if near => Verdict::Same,
+        _ if overlap && (a.high.is_none() || b.high.is_none()) => Verdict::Unknown,
+        _ if overlap => Verdict::Same,
         Better::Higher if b.value > a.value => Verdict::Better,
         Better::Lower if b.value < a.value => Verdict::Better,
         Better::Unknown => Verdict::Differs,
@@ -345,6 +352,15 @@ mod tests {
 
     fn verdict(unit: &str, a: [f64; 3], b: [f64; 3], within: f64) -> Verdict {
         Diff::of(&record(&[("x", unit, a)]), &record(&[("x", unit, b)]), within).rows[0].verdict
+    }
+
+    #[test]
+    fn what_was_not_measured_is_compared_with_nothing() {
+        let mut unmeasured = Record::new(nearside_loadgen::record::Environment::default());
+        unmeasured.add(nearside_loadgen::record::Figure::of("x", "us", &[]));
+        let unmeasured = Side::parse(&unmeasured.to_lines()).unwrap();
+        let diff = Diff::of(&unmeasured, &record(&[("x", "us", [5.0; 3])]), 0.0);
+        assert!(diff.rows.is_empty() && diff.only_b.len() == 1, "{diff:?}");
     }
 
     #[test]
@@ -372,7 +388,8 @@ mod tests {
             value: Value { value, low, high },
         };
         let verdict = |a: Figure, b: Figure| row("p99".to_owned(), &a, b.value, 0.0).verdict;
-        assert_eq!(verdict(figure(5.0, 4.0, None), figure(900.0, 800.0, Some(950.0))), Verdict::Same);
+        assert_eq!(verdict(figure(5.0, 4.0, None), figure(900.0, 800.0, Some(950.0))), Verdict::Unknown);
+        assert_eq!(verdict(figure(5.0, 0.0, None), figure(5.0, 0.0, None)), Verdict::Same);
         assert_eq!(verdict(figure(900.0, 800.0, None), figure(5.0, 4.0, Some(6.0))), Verdict::Better);
         assert_eq!(verdict(figure(5.0, 4.0, Some(6.0)), figure(900.0, 800.0, None)), Verdict::Worse);
     }

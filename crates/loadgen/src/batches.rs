@@ -46,6 +46,16 @@ impl Default for Batches {
 }
 
 impl Batches {
+    /// For a run of that length: no batches become one meanwhile, which takes time that the run would see.
+    #[must_use]
+    pub fn over(runtime_ns: u64) -> Self {
+        let mut batch_ns = FIRST_NS;
+        while batch_ns.saturating_mul(MOST as u64) < runtime_ns {
+            batch_ns *= 2;
+        }
+        Self { batch_ns, batches: Vec::new() }
+    }
+
     /// Adds a time in nanoseconds, of an operation that was due `at_ns` from the begin.
     ///
     /// # Panics
@@ -192,4 +202,29 @@ fn student_over_normal(degrees: f64) -> f64 {
     ];
     let added: f64 = terms.iter().zip(1..).map(|(term, power)| term / degrees.powi(power)).sum();
     1.0 + added / z
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_known_length_is_cut_once() {
+        for runtime_ns in [1, 131_072, 131_073, 10_000_000_000, u64::MAX] {
+            let mut batches = Batches::over(runtime_ns);
+            let batch_ns = batches.batch_ns;
+            batches.record(0, 5);
+            batches.record(runtime_ns - 1, 7);
+            assert!(batches.batch_ns == batch_ns && batches.batches.len() <= MOST, "{runtime_ns}");
+        }
+        // One that began with short batches comes to the same.
+        let (mut cut, mut grown) = (Batches::over(1_000_000), Batches::default());
+        for n in 0..1_000u64 {
+            cut.record(n * 1_000, n);
+            grown.record(n * 1_000, n);
+        }
+        assert_eq!((cut.batch_ns, &cut.batches), (grown.batch_ns, &grown.batches));
+        cut.merge(&grown);
+        assert_eq!(cut.batches.iter().map(Histogram::len).sum::<u64>(), 2_000);
+    }
 }

@@ -355,8 +355,8 @@ fn options(summary: &Summary, plan: &Plan, stream: &Stream) -> Ordered<String> {
         Arrivals::Poisson { rate } => {
             words.extend([("rate_iops", format!("{rate}")), ("rate_process", "poisson".into())]);
         }
-        // fio's is a percentage, and of the times.
-        Arrivals::Recorded { scale } => words.push(("replay_time_scale", format!("{}", 100.0 / scale))),
+        // fio's is a percentage of the recorded rate.
+        Arrivals::Recorded { scale } => words.push(("replay_time_scale", format!("{:.0}", 100.0 * scale))),
     }
     if let Some(trace) = &workload.trace {
         words.push(("read_iolog", trace.source.path.display().to_string()));

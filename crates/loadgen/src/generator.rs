@@ -223,7 +223,7 @@ impl Generator {
                     Source::Recorded(Recorded { feed, next: None })
                 }
             };
-            let mut outcome = StreamOutcome::new(&stream.name, stream.arrivals);
+            let mut outcome = StreamOutcome::new(&stream.name, stream.arrivals, plan.runtime_ns);
             if let Source::Recorded(trace) = &mut source {
                 trace.advance(&mut outcome);
             }

@@ -87,12 +87,14 @@ pub struct StreamOutcome {
 }
 
 impl StreamOutcome {
-    pub(crate) fn new(name: &str, arrivals: Arrivals) -> Self {
+    pub(crate) fn new(name: &str, arrivals: Arrivals, runtime_ns: Option<u64>) -> Self {
+        let batches = || runtime_ns.map_or_else(Batches::default, Batches::over);
+        let tally = || Tally { batches: batches(), ..Tally::default() };
         Self {
             name: name.to_owned(),
             arrivals,
-            reads: Tally::default(),
-            writes: Tally::default(),
+            reads: tally(),
+            writes: tally(),
             slices: Vec::new(),
             service_slices: Vec::new(),
             offered: 0,

@@ -245,7 +245,7 @@ impl Medium for XPoint {
             }
         }
         let number = draw(&mut self.random);
-        let vary = ((number & 0xffff_ffff) * device.vary_ns.min(u64::from(u32::MAX))) >> 32;
+        let vary = ((u128::from(number & 0xffff_ffff) * u128::from(device.vary_ns)) >> 32) as u64;
         let retried = number >> 32 < self.retry_below;
         let retry_ns = if retried { device.retry_ns } else { 0 };
         ready.saturating_add(device.path_ns).saturating_add(vary).saturating_add(retry_ns)

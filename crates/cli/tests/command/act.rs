@@ -69,6 +69,8 @@ fn a_configuration_file_is_one_load() {
         assert!(ran.code == 2 && ran.err.contains(says), "{} {}", ran.code, ran.err);
         assert!(ran.err.contains("actconfig.txt"), "{}", ran.err);
     }
+    let ran = act(&folder, &["-d", "model:optane-prototype:1GiB", "--simulated", "--slice", "1ms"]);
+    assert!(ran.code == 2 && ran.err.contains("10000 slices; it may have 1024"), "{} {}", ran.code, ran.err);
     fs::write(&config, "device-names: /dev/a\nread-reqs-per-sec: 1\n").unwrap();
     let ran = act(&folder, &words);
     assert!(ran.code == 2 && ran.err.contains("no test-duration-sec"), "{} {}", ran.code, ran.err);
