@@ -42,6 +42,9 @@ pub fn lines(point: &Point) -> String {
 fn row(point: &Point, stream: &StreamSummary, direction: &str, measured: &Measured, text: &mut String) {
     let summary = &point.summary;
     let seconds = summary.window_ns as f64 / 1e9;
+    // Of the rate of all, which is over the time in which operations were due.
+    let offered: u64 = summary.streams.iter().map(|stream| stream.offered).sum();
+    let part = stream.offered as f64 / offered.max(1) as f64;
     let (arrivals, depth) = match stream.arrivals {
         Arrivals::Poisson { .. } => ("poisson", String::new()),
         Arrivals::Constant { .. } => ("constant", String::new()),
@@ -54,7 +57,7 @@ fn row(point: &Point, stream: &StreamSummary, direction: &str, measured: &Measur
     let _ = write!(
         text,
         ",{},{},{},{direction},{},{}",
-        stream.offered as f64 / seconds,
+        summary.offered * part,
         stream.ended_within as f64 / seconds,
         summary.window_ns,
         measured.bytes,

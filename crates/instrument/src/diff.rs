@@ -17,10 +17,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nearside_loadgen::record::{Record, number};
-use nearside_loadgen::{Arrivals, Summary, interval};
+use nearside_loadgen::{Arrivals, Distribution, Plan, Rw, Summary, interval};
 use serde::Serialize;
-
-use crate::words::show_rate;
 
 /// One figure of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -29,7 +27,7 @@ pub struct Value {
     pub value: f64,
     /// Where the interval begins.
     pub low: f64,
-    /// Where it ends; `None`: nowhere, too few samples bound it.
+    /// Where it ends; `None`: there is none, the run was too short.
     pub high: Option<f64>,
 }
 
@@ -120,8 +118,9 @@ impl Side {
         if line.get("kind").is_some() {
             let record = Record::from_lines(text).map_err(|e| e.to_string())?;
             // What a study names and could not measure has no runs.
-            let measured = record.figures.iter().filter(|figure| figure.runs > 0);
-            return Ok(Side { figures: numbered(measured.map(of_record)) });
+            let named = record.figures.iter().zip(studies(text));
+            let measured = named.filter(|(figure, _)| figure.runs > 0);
+            return Ok(Side { figures: numbered(measured.map(|(figure, study)| of_record(figure, &study))) });
         }
         let mut runs = Vec::new();
         for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -140,6 +139,13 @@ impl Side {
     }
 }
 
+/// Of which study each figure of a record is; empty where it is of none.
+fn studies(text: &str) -> impl Iterator<Item = String> + '_ {
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let figures = lines.filter(|line| line["kind"] == "figure");
+    figures.map(|line| line["study"].as_str().unwrap_or_default().to_owned())
+}
+
 /// A record may have several figures of one name, table by table: the second is found as the second.
 fn numbered(figures: impl Iterator<Item = Figure>) -> Vec<Figure> {
     let mut seen: BTreeMap<(String, String), u32> = BTreeMap::new();
@@ -154,34 +160,49 @@ fn numbered(figures: impl Iterator<Item = Figure>) -> Vec<Figure> {
     figures.map(number).collect()
 }
 
-fn of_record(figure: &nearside_loadgen::record::Figure) -> Figure {
+fn of_record(figure: &nearside_loadgen::record::Figure, study: &str) -> Figure {
     let better = match figure.unit.as_str() {
         "ns" | "us" | "ms" | "s" => Better::Lower,
         "1/s" | "k/s" | "M/s" | "kIOPS" | "IOPS" | "MB/s" | "GB/s" => Better::Higher,
         _ => Better::Unknown,
     };
     let value = Value { value: figure.value, low: figure.spread[0], high: Some(figure.spread[1]) };
-    let (name, unit) = (figure.name.clone(), figure.unit.clone());
+    let unit = figure.unit.clone();
+    let name = if study.is_empty() { figure.name.clone() } else { format!("{study}: {}", figure.name) };
     Figure { target: String::new(), name, unit, better, value }
 }
 
 /// A run's load in words, by which it is found in the other record.
-fn load(run: &Summary) -> String {
+fn load(plan: &Plan) -> String {
     let one = |stream: &nearside_loadgen::Stream| {
-        let sizes: Vec<String> = stream.workload.bs.iter().map(|(size, _)| size.to_string()).collect();
+        let workload = &stream.workload;
+        let sizes: Vec<String> = match workload.bs.as_slice() {
+            [(size, _)] => vec![size.to_string()],
+            several => several.iter().map(|(size, share)| format!("{size}/{share}")).collect(),
+        };
+        let mut more = String::new();
+        if matches!(workload.rw, Rw::RandRw | Rw::Rw) {
+            more += &format!(" {} % reads", workload.rwmixread);
+        }
+        if let Distribution::Zipf(theta) = workload.distribution {
+            more += &format!(" zipf {theta}");
+        }
+        if let Some(think) = workload.think {
+            more += &format!(" thinks {} ns after {}", think.time_ns, think.blocks);
+        }
         let when = match stream.arrivals {
             Arrivals::Closed { depth } => format!("QD {depth}"),
-            Arrivals::Poisson { rate } => format!("{}/s", show_rate(rate)),
-            Arrivals::Constant { rate } => format!("{}/s even", show_rate(rate)),
+            Arrivals::Poisson { rate } => format!("{rate}/s"),
+            Arrivals::Constant { rate } => format!("{rate}/s even"),
             Arrivals::Recorded { scale } => {
                 let trace = stream.workload.trace.as_ref();
                 let path = trace.map(|trace| trace.source.path.display().to_string()).unwrap_or_default();
                 format!("{path} x{scale}")
             }
         };
-        format!("{} {} {when}", stream.workload.rw, sizes.join("+"))
+        format!("{} {}{more} {when}", workload.rw, sizes.join("+"))
     };
-    run.plan.streams.iter().map(one).collect::<Vec<_>>().join(", ")
+    plan.streams.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 fn of_runs(runs: &[Summary]) -> Side {
@@ -189,7 +210,7 @@ fn of_runs(runs: &[Summary]) -> Side {
     let mut single: Vec<Figure> = Vec::new();
     for run in runs {
         let target = if targets.len() > 1 { run.target.clone() } else { String::new() };
-        let load = load(run);
+        let load = load(&run.plan);
         let mut add = |name: String, unit: &str, better, value| {
             let (target, unit) = (target.clone(), unit.to_owned());
             single.push(Figure { target, name: format!("{load}: {name}"), unit, better, value });
@@ -290,7 +311,7 @@ impl Diff {
         for row in &self.rows {
             let interval = |v: &Value| match v.high {
                 Some(high) => format!("{} to {}", number(v.low), number(high)),
-                None => format!("from {}", number(v.low)),
+                None => "too short a run".to_owned(),
             };
             let verdict = match row.verdict {
                 Verdict::Better => "better",
@@ -341,6 +362,7 @@ fn row(figure: String, of: &Figure, b: Value, within: f64) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nearside_loadgen::Workload;
 
     fn record(figures: &[(&str, &str, [f64; 3])]) -> Side {
         let mut record = Record::new(nearside_loadgen::record::Environment::default());
@@ -352,6 +374,29 @@ mod tests {
 
     fn verdict(unit: &str, a: [f64; 3], b: [f64; 3], within: f64) -> Verdict {
         Diff::of(&record(&[("x", unit, a)]), &record(&[("x", unit, b)]), within).rows[0].verdict
+    }
+
+    #[test]
+    fn a_figure_is_of_its_study_and_a_load_of_its_mix() {
+        let environment = Record::new(nearside_loadgen::record::Environment::default()).to_lines();
+        let line = |study: &str, value: f64| {
+            format!(
+                r#"{{"kind":"figure","study":"{study}","name":"x","value":{value},"unit":"us","runs":1,"spread":[{value},{value}]}}"#
+            ) + "\n"
+        };
+        let both =
+            Side::parse(&format!("{environment}{}{}", line("Fig. 5", 1.0), line("Fig. 6", 9.0))).unwrap();
+        let second = Side::parse(&format!("{environment}{}", line("Fig. 6", 9.0))).unwrap();
+        let diff = Diff::of(&both, &second, 0.0);
+        assert_eq!((diff.rows.len(), diff.rows[0].a.value), (1, 9.0));
+        assert_eq!((diff.rows[0].figure.as_str(), diff.only_a.len()), ("Fig. 6: x", 1));
+        let mixed = |rwmixread: u8, rate: f64| {
+            let workload = Workload { rwmixread, ..Workload::new(Rw::RandRw, 4096, 1 << 20) };
+            load(&Plan::new(workload, Arrivals::Poisson { rate }, 0))
+        };
+        assert_ne!(mixed(70, 1e5), mixed(30, 1e5));
+        assert_ne!(mixed(70, 100_100.0), mixed(70, 100_400.0));
+        assert_eq!(mixed(70, 1e5), mixed(70, 1e5));
     }
 
     #[test]

@@ -14,8 +14,7 @@
 //!    the binomial's ([`interval`](crate::interval)) with that many.
 //!
 //! A percentile that is beyond what few bursts reach cannot be bounded by them, and few bursts by luck look
-//! steady. So samples beyond it have to lie in 20 batches at least, and be worth
-//! five independent ones.
+//! steady. So samples beyond it have to lie in 20 batches at least, and be worth five independent ones.
 
 use hdrhistogram::Histogram;
 
@@ -29,19 +28,20 @@ const LEAST: usize = 8;
 const LEAST_HIT: usize = 20;
 /// Independent samples beyond a percentile, and within it, at least.
 const LEAST_BEYOND: f64 = 5.0;
-/// A batch's length at first, in nanoseconds.
-const FIRST_NS: u64 = 1 << 10;
+/// A batch's length at first is two to this power, in nanoseconds.
+const FIRST: u32 = 10;
 
 /// Response times in batches by when the operations were due, to 1 %.
 #[derive(Clone, Debug)]
 pub struct Batches {
-    batch_ns: u64,
+    /// A batch's length is two to this power, in nanoseconds: finding one costs no division.
+    power: u32,
     batches: Vec<Histogram<u32>>,
 }
 
 impl Default for Batches {
     fn default() -> Self {
-        Self { batch_ns: FIRST_NS, batches: Vec::new() }
+        Self { power: FIRST, batches: Vec::new() }
     }
 }
 
@@ -49,11 +49,8 @@ impl Batches {
     /// For a run of that length: no batches become one meanwhile, which takes time that the run would see.
     #[must_use]
     pub fn over(runtime_ns: u64) -> Self {
-        let mut batch_ns = FIRST_NS;
-        while batch_ns.saturating_mul(MOST as u64) < runtime_ns {
-            batch_ns *= 2;
-        }
-        Self { batch_ns, batches: Vec::new() }
+        let longest = runtime_ns.saturating_sub(1).max(1).ilog2() + 1;
+        Self { power: longest.saturating_sub(MOST.ilog2()).max(FIRST), batches: Vec::new() }
     }
 
     /// Adds a time in nanoseconds, of an operation that was due `at_ns` from the begin.
@@ -62,10 +59,10 @@ impl Batches {
     /// Never: the histograms' bounds are constants that they take.
     #[inline]
     pub fn record(&mut self, at_ns: u64, ns: u64) {
-        while at_ns / self.batch_ns >= MOST as u64 {
+        while at_ns >> self.power >= MOST as u64 {
             self.pair();
         }
-        let at = (at_ns / self.batch_ns) as usize;
+        let at = (at_ns >> self.power) as usize;
         if self.batches.len() <= at {
             let empty = || Histogram::new_with_bounds(1, LONGEST_NS, 2).expect("bounds are valid");
             self.batches.resize_with(at + 1, empty);
@@ -76,7 +73,7 @@ impl Batches {
     /// Two neighbours become one.
     #[cold]
     fn pair(&mut self) {
-        self.batch_ns = self.batch_ns.saturating_mul(2);
+        self.power += 1;
         let mut batches = std::mem::take(&mut self.batches).into_iter();
         while let Some(mut first) = batches.next() {
             if let Some(second) = batches.next() {
@@ -89,10 +86,10 @@ impl Batches {
     /// Adds another's samples, with the same begin.
     pub fn merge(&mut self, other: &Batches) {
         let mut other = other.clone();
-        while self.batch_ns < other.batch_ns {
+        while self.power < other.power {
             self.pair();
         }
-        while other.batch_ns < self.batch_ns {
+        while other.power < self.power {
             other.pair();
         }
         for (at, batch) in other.batches.into_iter().enumerate() {
@@ -212,10 +209,10 @@ mod tests {
     fn a_run_of_known_length_is_cut_once() {
         for runtime_ns in [1, 131_072, 131_073, 10_000_000_000, u64::MAX] {
             let mut batches = Batches::over(runtime_ns);
-            let batch_ns = batches.batch_ns;
+            let power = batches.power;
             batches.record(0, 5);
             batches.record(runtime_ns - 1, 7);
-            assert!(batches.batch_ns == batch_ns && batches.batches.len() <= MOST, "{runtime_ns}");
+            assert!(batches.power == power && batches.batches.len() <= MOST, "{runtime_ns}");
         }
         // One that began with short batches comes to the same.
         let (mut cut, mut grown) = (Batches::over(1_000_000), Batches::default());
@@ -223,7 +220,7 @@ mod tests {
             cut.record(n * 1_000, n);
             grown.record(n * 1_000, n);
         }
-        assert_eq!((cut.batch_ns, &cut.batches), (grown.batch_ns, &grown.batches));
+        assert_eq!((cut.power, &cut.batches), (grown.power, &grown.batches));
         cut.merge(&grown);
         assert_eq!(cut.batches.iter().map(Histogram::len).sum::<u64>(), 2_000);
     }

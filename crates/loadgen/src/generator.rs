@@ -179,6 +179,9 @@ pub struct Generator {
 
 /// The end of time, for a run that a number of operations bounds.
 const NEVER: Nanos = Nanos(u64::MAX);
+/// Operations that one step leaves out at most: a trace may have many more, and answers are to be taken and a
+/// user listened to meanwhile.
+const LEFT_OUT: usize = 4096;
 /// Slices kept apart at most.
 const MOST_SLICES: usize = 1 << 16;
 
@@ -473,7 +476,8 @@ impl Generator {
     /// The time to drain is over: what was due and was never sent is counted with what it has waited.
     #[cold]
     fn leave_out(&mut self, now: Nanos) {
-        while let Some((index, due)) = self.due() {
+        for _ in 0..LEFT_OUT {
+            let Some((index, due)) = self.due() else { break };
             let direction = match self.waiting.take() {
                 Some((_, _, io)) => io.direction,
                 None => self.streams[index].draw().0,

@@ -4,7 +4,9 @@ use nearside_clock::{Clock, Nanos, SimClock};
 use nearside_loadgen::engine::null::Null;
 use nearside_loadgen::engine::{Done, Engine, Failure, Io, Next, Submit};
 use nearside_loadgen::run::{Pace, SimError, real, simulated};
-use nearside_loadgen::{Arrivals, Outcome, Plan, PlanError, Rw, Stream, Workload, WorkloadError};
+use nearside_loadgen::{
+    Arrivals, Generator, Outcome, Plan, PlanError, Rw, Stream, Wake, Workload, WorkloadError,
+};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -122,6 +124,29 @@ fn constant_streams_of_one_rate_may_begin_apart() {
     assert_eq!(waited(&plan), [0, 9_999]);
     plan.apart_ns = 40_000;
     assert_eq!(waited(&plan), [0, 0]);
+}
+
+#[test]
+fn what_is_never_sent_is_left_out_in_parts() {
+    let mut plan = reads(Arrivals::Constant { rate: 1e6 });
+    plan.runtime_ns = Some(SECOND / 10);
+    let mut engine = fixed(1, 10);
+    let mut generator = Generator::new(&plan, 1, Nanos(0)).unwrap();
+    let late = Nanos(100 * SECOND);
+    let mut most = 0;
+    loop {
+        let unsent = |g: &Generator| g.progress().1.map(|stream| stream.unsent).sum::<u64>();
+        let before = unsent(&generator);
+        let step = generator.step(late, &mut engine);
+        most = most.max(unsent(&generator) - before);
+        if step.wake == Wake::Over {
+            break;
+        }
+    }
+    let outcome = generator.outcome();
+    assert!((1..=4096).contains(&most), "{most}");
+    assert_eq!(outcome.streams[0].unsent, outcome.streams[0].offered);
+    assert!(outcome.streams[0].unsent.abs_diff(100_000) <= 1, "{}", outcome.streams[0].unsent);
 }
 
 /// Takes operations and never ends them.

@@ -67,6 +67,7 @@ pub struct Device {
     #[serde(deserialize_with = "bounds::time")]
     pub vary_ns: u64,
     /// One request in so many takes `retry_ns` more; 0: none.
+    #[serde(deserialize_with = "bounds::between::<_, u64, 0, { 1 << 32 }>")]
     pub retry_every: u64,
     /// In nanoseconds.
     #[serde(deserialize_with = "bounds::time")]

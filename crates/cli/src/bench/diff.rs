@@ -17,12 +17,12 @@ Examples:
   nearside bench diff before.jsonl after.jsonl --within 5 --json    # 5 % more or less are the same
 
 A record is what `nearside bench` prints with --json, or one of studies/record. Runs are found in the other record by their
-load and their target; where each record has one target only, that may be another one. Several runs of one load count as
+load and their target; where each record has one target only, that may be another one, and of another size. Several runs of one load count as
 one: the median, with the interval that holds those of all. Loads that a curve chose for itself are seldom in both.
 
 Response times are compared by their percentiles with ten samples or more beyond them, closed loops by their throughput
 too. B is better or worse where the intervals do not touch; those of a single run say nothing of how much one run differs
-from the next, so repeat them. The exit status is 0 where nothing is worse, 1 where something is, 2 at an error.";
+from the next, so repeat them. Where a run is too short for an interval, nobody can say. The exit status is 0 where nothing is worse, 1 where something is, 2 at an error.";
 
 /// Two records side by side: better, worse or the same
 #[derive(Args)]

@@ -7,7 +7,7 @@
 //! in 200 takes 5 ms more (in a small run, one in 50).
 
 use nearside_clock::{Clock, Nanos, TscClock};
-use nearside_dma::cpu::thread_cpu_ns;
+use nearside_dma::cpu::{cpu_clock_resolution_ns, thread_cpu_ns};
 use nearside_driver::policy::Slept;
 use nearside_driver::{Command, Controller, Host, Policy, QueueConfig, QueuePair, Transport};
 use nearside_instrument::completion::Bench;
@@ -103,6 +103,11 @@ fn over_sizes(run: &mut Run<'_>, sizes: &[usize], delay: Delay, device: &str) ->
                 let finding = finding.from(Simulated, &[HOST, DEVICE]);
                 run.finding(finding.point(&format!("{what}, {device}, model"), name, x));
                 let finding = Finding::new(name_of("this machine"), "us").machine(&runs);
+                // A reading before and after each read.
+                let finding = match what {
+                    "cpu" => finding.resolved_to(cpu_clock_resolution_ns() as f64 / 1e3),
+                    _ => finding,
+                };
                 let finding = run.finding(finding.point(&format!("{what}, {device}, machine"), name, x));
                 values[usize::from(what == "cpu")] = finding.figure.value * 1e3;
             }
