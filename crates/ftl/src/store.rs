@@ -91,8 +91,9 @@ impl FlashStore {
         self.lock().flash.busy_dies(now.0)
     }
 
-    /// Cuts the power after so many more operations on the flash; every operation of the host's then fails
-    /// until [`FlashStore::recover`].
+    /// Cuts the power after so many more operations on the flash: whatever would change it then fails until
+    /// [`FlashStore::recover`]. What buffers or the flash still have is still read and buffered, as between
+    /// the cut and the moment in which a host sees it; none of it is durable.
     pub fn cut_after(&self, cut: Cut) {
         self.lock().flash.cut_after(cut);
     }

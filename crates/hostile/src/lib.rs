@@ -13,6 +13,7 @@
 
 pub mod acl;
 pub mod fabrics;
+pub mod files;
 pub mod mend;
 pub mod near_data;
 pub mod nvme;
@@ -58,6 +59,8 @@ pub const TARGETS: &[Target] = &[
         seeds: structure::f2fs_superblock_seeds,
     },
     Target { name: "f2fs_volume", run: structure::f2fs_volume, seeds: structure::f2fs_volume_seeds },
+    Target { name: "fio_job", run: files::job, seeds: files::job_seeds },
+    Target { name: "model_file", run: files::model, seeds: files::model_seeds },
     Target { name: "ndp_search", run: search::run, seeds: search::seeds },
     Target { name: "near_data_request", run: near_data::run, seeds: near_data::seeds },
     Target { name: "nvme_command", run: nvme::run, seeds: nvme::seeds },
@@ -67,6 +70,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "socket_peer", run: sockets::peer, seeds: sockets::peer_seeds },
     Target { name: "tcp_capsule", run: fabrics::capsule, seeds: fabrics::capsule_seeds },
     Target { name: "tcp_pdu", run: fabrics::pdu, seeds: fabrics::pdu_seeds },
+    Target { name: "trace_file", run: files::trace, seeds: files::trace_seeds },
 ];
 
 fn target(name: &str) -> &'static Target {

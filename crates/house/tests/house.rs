@@ -55,8 +55,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "fsrlib", "embedded",
     ]),
     ("hostile", &[
-        "spec", "dma", "clock", "store", "fsview", "near-data", "ndp", "device", "firmware", "driver",
-        "front-fuse", "fsrlib", "embedded", "conformance",
+        "spec", "dma", "clock", "media", "store", "fsview", "near-data", "ndp", "device", "firmware", "driver",
+        "front-fuse", "fsrlib", "embedded", "loadgen", "conformance",
     ]),
     ("bench", &[
         "dma", "clock", "random", "media", "store", "device", "firmware", "driver", "front-tcp", "fsrlib",
