@@ -20,6 +20,7 @@ use crate::media::Media;
 use crate::model::{MAX_LINKS, of_view};
 use crate::monitor::{Deps, Monitor};
 use crate::permission::{AclState, EXECUTE, Owner, READ, Verdict, may};
+use crate::prefix::{Key, Place, SHORTEST};
 use crate::trace::TracePart;
 use crate::view::{Tally, View, bump};
 use crate::{Caches, Retriever};
@@ -99,6 +100,10 @@ struct Walk<'p> {
     current: Ino,
     links: u32,
     follow: bool,
+    /// The bytes before the last slash.
+    dirname: usize,
+    /// Where the walk stood behind them: how many directories were above, which it was, what was known.
+    passed: Option<(usize, Ino, u64)>,
 }
 
 fn node_key(seed: u64, volume: u32, ino: Ino) -> u64 {
@@ -159,13 +164,11 @@ impl Walk<'_> {
         &mut self,
         caches: &mut Caches,
         crawler: &Crawler<'_, impl Media>,
+        now: (u64, u64),
         hits: &mut u64,
     ) -> Result<Step, Failure> {
         let monitor = &crawler.retriever.monitor;
-        let seed = crawler.retriever.seed;
         let volume = crawler.volume.id;
-        // Taken before anything is looked at: what changes from now on counts as later than this walk.
-        let now = (seed, monitor.changes());
         let mut hint = None;
         loop {
             while self.path.get(self.at) == Some(&b'/') {
@@ -231,7 +234,22 @@ impl Walk<'_> {
             self.above.push(dir);
             self.current = child;
             self.at = name.end;
+            if self.at == self.dirname && self.links == 0 {
+                self.passed = Some((self.above.len(), child, *hits));
+            }
         }
+    }
+
+    /// Begins behind the last slash, where that is known of an earlier walk.
+    fn skip(&mut self, place: &Place, hits: &mut u64) {
+        self.above.extend_from_slice(&place.above);
+        (self.current, self.at, *hits) = (place.dir, self.dirname, place.hits);
+    }
+
+    /// Where it stood behind the last slash; unless it went on from elsewhere.
+    fn place(&self) -> Option<Place> {
+        let (above, dir, hits) = self.passed.filter(|(above, ..)| self.links == 0 && *above >= SHORTEST)?;
+        Some(Place { above: self.above.get(..above)?.to_vec(), dir, hits })
     }
 
     /// `.` and `..`, which stand at `name` of the path.
@@ -330,24 +348,39 @@ impl<M: Media> Crawler<'_, M> {
         if !self.volume.volume.tells_directories() {
             self.may_have_content()?;
         }
-        let root = self.volume.volume.root();
+        let dirname = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
+        let prefix = Key { volume: self.volume.id, who: self.who, path: &path[..dirname] };
         let mut walk = Walk {
             path: Cow::Borrowed(path),
             at: 0,
             above: Vec::with_capacity(64),
-            current: root,
+            current: self.volume.volume.root(),
             links: 0,
             follow,
+            dirname,
+            passed: None,
         };
         let mut hits = 0;
         let mut misses = 0u32;
         let result = loop {
             let step = {
                 let mut caches = self.retriever.caches();
-                match walk.advance(&mut caches, self, &mut hits) {
+                let monitor = &self.retriever.monitor;
+                // Taken before anything is looked at: what changes from now on counts as later than this.
+                let now = (self.retriever.seed, monitor.changes());
+                if misses == 0
+                    && let Some(place) = caches.prefixes.place(prefix, now)
+                {
+                    walk.skip(place, &mut hits);
+                }
+                match walk.advance(&mut caches, self, now, &mut hits) {
                     Ok(Step::Done(ino)) => {
-                        let now = (self.retriever.seed, self.retriever.monitor.changes());
-                        let monitor = &self.retriever.monitor;
+                        // What was read on the way may be of several moments.
+                        if misses == 0
+                            && let Some(place) = walk.place()
+                        {
+                            caches.prefixes.keep(prefix, place, now);
+                        }
                         match node(&mut caches.nodes, monitor, now, self.volume.id, ino, None) {
                             Some((_, n)) => break Ok(n.found()),
                             None => Step::Node(ino),

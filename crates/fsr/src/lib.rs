@@ -22,6 +22,7 @@ mod model;
 mod monitor;
 mod operation;
 mod permission;
+mod prefix;
 mod provider;
 mod reply;
 mod searches;
@@ -40,6 +41,7 @@ pub use trace::{Breakdown, Spent, Trace, TracePart};
 
 use cache::Cache;
 use crawler::{Dentry, Node};
+use prefix::Prefix;
 use view::Block;
 use volume::CachedVolume;
 
@@ -95,6 +97,7 @@ pub(crate) struct Caches {
     pub blocks: Cache<Block>,
     pub dentries: Cache<Dentry>,
     pub nodes: Cache<Node>,
+    pub prefixes: Cache<Prefix>,
     pub volumes: Vec<CachedVolume>,
 }
 
@@ -112,6 +115,7 @@ impl Retriever {
                 blocks: Cache::new(config.block_bytes),
                 dentries: Cache::new(config.names),
                 nodes: Cache::new(config.inodes),
+                prefixes: Cache::new(prefix::MOST),
                 volumes: Vec::new(),
             }),
         }
@@ -133,20 +137,22 @@ impl Retriever {
         caches.blocks.clear();
         caches.dentries.clear();
         caches.nodes.clear();
+        caches.prefixes.clear();
         caches.volumes.clear();
         self.monitor.reset();
     }
 
     /// Forgets all that is cached, yielding between pieces: there may be much to free.
     pub(crate) async fn forget_yielding(&self, media: &impl Media) {
-        let (mut blocks, mut dentries, mut nodes) = {
+        let (mut blocks, mut dentries, mut nodes, mut prefixes) = {
             let mut caches = self.caches();
             caches.volumes.clear();
-            let drained = (caches.blocks.drain(), caches.dentries.drain(), caches.nodes.drain());
+            let (blocks, dentries) = (caches.blocks.drain(), caches.dentries.drain());
+            let (nodes, prefixes) = (caches.nodes.drain(), caches.prefixes.drain());
             self.monitor.reset();
-            drained
+            (blocks, dentries, nodes, prefixes)
         };
-        while blocks.free_some() || dentries.free_some() || nodes.free_some() {
+        while blocks.free_some() || dentries.free_some() || nodes.free_some() || prefixes.free_some() {
             media.yield_now().await;
         }
     }
@@ -158,6 +164,7 @@ impl Retriever {
         caches.blocks.clear();
         caches.dentries.clear();
         caches.nodes.clear();
+        caches.prefixes.clear();
     }
 
     pub(crate) fn caches(&self) -> MutexGuard<'_, Caches> {
