@@ -248,7 +248,7 @@ impl Attached {
             match self.events.recv() {
                 Ok(AttachEvent::Signal(signal)) => match self.unmount(refused) {
                     // Put out of sight while in use, it goes on until this process ends.
-                    Ok(()) => return self.finish(!refused),
+                    Ok(flushed) => return self.finish(flushed, !refused),
                     Err(AttachError::Busy(path)) if !refused => {
                         refused = true;
                         eprintln!(
@@ -258,7 +258,7 @@ impl Attached {
                     }
                     Err(e) => return Err(e),
                 },
-                Ok(AttachEvent::Unmounted) | Err(_) => return self.finish(true),
+                Ok(AttachEvent::Unmounted) | Err(_) => return self.finish(Ok(()), true),
             }
         }
     }
@@ -269,21 +269,23 @@ impl Attached {
     /// [`AttachError`], with what is still attached.
     pub fn detach(mut self) -> Result<(), (AttachError, Box<Attached>)> {
         match self.unmount(false) {
-            Ok(()) => self.finish(true).map_err(|e| (e, Box::new(self))),
+            Ok(flushed) => self.finish(flushed, true).map_err(|e| (e, Box::new(self))),
             Err(e) => Err((e, Box::new(self))),
         }
     }
 
-    fn unmount(&mut self, lazy: bool) -> Result<(), AttachError> {
-        // What the host has written is made durable first: whatever happens next, it is there.
-        self.host.flush().map_err(AttachError::Flush)?;
+    /// Whether the last flush went well, where the mount has ended.
+    fn unmount(&mut self, lazy: bool) -> Result<Result<(), HostError>, AttachError> {
+        // What the host has written is made durable first: whatever happens next, it is there. Where that
+        // fails it fails again, and the mount would stay behind without a drive.
+        let flushed = self.host.flush();
         match system::unmount(&self.mountpoint, lazy) {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(flushed),
             Err(e) if e.kind() == io::ErrorKind::ResourceBusy || e.to_string().contains("busy") => {
                 Err(AttachError::Busy(self.mountpoint.display().to_string()))
             }
             // Someone else has ended it.
-            Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(flushed),
             Err(error) => {
                 Err(AttachError::Mount { path: self.mountpoint.display().to_string(), error, hint: "" })
             }
@@ -291,14 +293,16 @@ impl Attached {
     }
 
     /// After the mount has ended (`ended`) or was put out of sight.
-    fn finish(&mut self, ended: bool) -> Result<(), AttachError> {
+    fn finish(&mut self, flushed: Result<(), HostError>, ended: bool) -> Result<(), AttachError> {
         self.server = None;
         let Some(session) = self.session.take() else { return Ok(()) };
         if ended && let Ok(Err(e)) = session.join() {
             eprintln!("nearside: the mount ended by an error: {e}");
         }
-        let flushed = self.host.flush().map_err(AttachError::Flush);
-        let stopped = self.driver.stop(&mut nearside_driver::Host::threaded(TscClock::new()));
+        let flushed = flushed.and(self.host.flush()).map_err(AttachError::Flush);
+        let mut host = nearside_driver::Host::threaded(TscClock::new());
+        // A reset alone is what a host does that has given up, and the drive's log says so.
+        let stopped = self.driver.shut_down(&mut host).and(self.driver.stop(&mut host));
         flushed.and(stopped.map_err(AttachError::Drive))
     }
 }
@@ -306,9 +310,11 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         if self.session.is_some() {
-            let ended = self.unmount(false).is_ok();
-            let lazily = if ended { Ok(()) } else { self.unmount(true) };
-            if let Err(e) = lazily.and_then(|()| self.finish(ended)) {
+            let (left, ended) = match self.unmount(false) {
+                Ok(flushed) => (Ok(flushed), true),
+                Err(_) => (self.unmount(true), false),
+            };
+            if let Err(e) = left.and_then(|flushed| self.finish(flushed, ended)) {
                 eprintln!("nearside: detaching: {e}");
             }
         }
