@@ -517,3 +517,28 @@ impl Question {
         Request { partition: 0, credentials, target, operation, follow, resume: None }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_is_asked() {
+        let file = Node {
+            kind: FileKind::Regular,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            size: 1,
+            links: 1,
+            mtime_ns: 0,
+            rdev: (0, 0),
+            sectors: 8,
+            content: None,
+            target: None,
+        };
+        let questions = questions(&Tree::from([(b"/file".to_vec(), file)]));
+        let asked = questions.iter().fold(0, |bits, question| bits | 1 << question.ask.operation.number());
+        assert_eq!(asked, wire::OPERATIONS);
+    }
+}

@@ -91,6 +91,7 @@ fn compose(bytes: &[u8]) -> Option<Request> {
     };
     let path = rooted(next());
     let number = |b: u8| u64::from(b) << (b & 15);
+    let operations = OPERATIONS.count_ones() as u8;
     Some(Request {
         partition: u32::from(flags >> 7),
         credentials: Credentials { uid: uid.into(), gid: uid.into(), groups: vec![uid.into()] },
@@ -112,7 +113,7 @@ fn compose(bytes: &[u8]) -> Option<Request> {
                     .collect(),
             },
         },
-        operation: match operation % (OPERATIONS.count_ones() as u8) {
+        operation: match operation % operations {
             0 => Operation::Nop,
             1 => Operation::Info,
             2 => Operation::Search(SearchOptions {
@@ -126,7 +127,7 @@ fn compose(bytes: &[u8]) -> Option<Request> {
                 line: flags & 32 != 0,
                 text: flags & 64 != 0,
                 answer: [Answer::Lines, Answer::Count, Answer::Files, Answer::Total, Answer::Matches]
-                    [usize::from(operation / 9) % 5],
+                    [usize::from(operation / operations) % 5],
                 max_count: (depth > 128).then_some(depth.into()),
                 before: u32::from(uid) % 4,
                 after: u32::from(uid) / 64,
@@ -135,7 +136,7 @@ fn compose(bytes: &[u8]) -> Option<Request> {
             }),
             3 => Operation::Count,
             4 => Operation::Checksum(
-                [Digest::Crc32c, Digest::Xxh3, Digest::Sha256][usize::from(operation / 9) % 3],
+                [Digest::Crc32c, Digest::Xxh3, Digest::Sha256][usize::from(operation / operations) % 3],
             ),
             5 => Operation::Read { offset: number(depth), len: number(uid) },
             6 => Operation::List,
@@ -196,15 +197,15 @@ fn reply(outcome: &Outcome) -> Reply<'_> {
     decode_reply(&outcome.reply).unwrap_or_else(|e| panic!("a drive's own reply: {e}"))
 }
 
-/// Requests as FSRLib encodes them: every operation on every target.
-pub fn requests() -> Vec<Vec<u8>> {
+/// One of each operation.
+pub fn operations() -> Vec<Operation> {
     let search = SearchOptions {
         patterns: vec![b"t[a-z]+y".to_vec()],
         before: 1,
         answer: Answer::Lines,
         ..SearchOptions::default()
     };
-    let operations = [
+    vec![
         Operation::Nop,
         Operation::Info,
         Operation::Search(search),
@@ -214,7 +215,11 @@ pub fn requests() -> Vec<Vec<u8>> {
         Operation::List,
         Operation::Stat,
         Operation::Map,
-    ];
+    ]
+}
+
+/// Requests as FSRLib encodes them: every operation on every target.
+pub fn requests() -> Vec<Vec<u8>> {
     let all = || b"*".to_vec();
     let targets = [
         Target::Volume,
@@ -230,7 +235,7 @@ pub fn requests() -> Vec<Vec<u8>> {
         Target::Blocks { size: 700, ranges: vec![BlockRange { offset: 1024, len: 1024 }] },
     ];
     let mut requests = Vec::new();
-    for operation in &operations {
+    for operation in &operations() {
         for target in &targets {
             let resume = matches!(target, Target::Tree { .. }).then(|| Cursor {
                 path: b"/plain".to_vec(),

@@ -199,20 +199,14 @@ impl Transport for Scripted<'_> {
     }
 }
 
+/// Targets of questions; the first is the volume.
+const TARGETS: usize = 4;
+
 fn ask(which: u8) -> Ask {
-    let search =
-        SearchOptions { patterns: vec![b"t".to_vec()], answer: Answer::Lines, ..SearchOptions::default() };
-    let operation = match which % 8 {
-        0 => Operation::Info,
-        1 => Operation::Search(search),
-        2 => Operation::Count,
-        3 => Operation::Checksum(Digest::Crc32c),
-        4 => Operation::Read { offset: 0, len: u64::MAX },
-        5 => Operation::List,
-        6 => Operation::Stat,
-        _ => Operation::Map,
-    };
-    match which / 8 % 4 {
+    let mut operations = near_data::operations();
+    let (target, operation) = (usize::from(which) / operations.len(), usize::from(which) % operations.len());
+    let operation = operations.swap_remove(operation);
+    match target % TARGETS {
         0 => Ask { target: Target::Volume, operation, follow: true },
         1 => Ask::path("/plain", operation),
         2 => Ask::path("/a/b", operation),
@@ -276,12 +270,13 @@ pub fn reply_seeds() -> Vec<Vec<u8>> {
     };
     let hello = framed(&Hello { capacity: 128 << 10, block_size: 512 }.encode());
     let with_len = |bytes: &[u8]| [&(bytes.len() as u16).to_le_bytes()[..], bytes].concat();
-    let info = near_data::replies(&ask(0)).concat();
-    for which in 0..32 {
+    let info = near_data::replies(&Ask { operation: Operation::Info, ..ask(0) }).concat();
+    let operations = near_data::operations().len() as u8;
+    for which in 0..operations * TARGETS as u8 {
         let replies = near_data::replies(&ask(which));
         let scripted: Vec<u8> = replies.iter().flat_map(|r| with_len(r)).collect();
         seeds.push([vec![0, which], scripted.clone()].concat());
-        if which >= 8 {
+        if which >= operations {
             seeds.push([vec![4, which], with_len(&info), scripted.clone()].concat());
             seeds.push([vec![6, which], with_len(&info)].concat());
         }

@@ -53,6 +53,24 @@ pub const OPERATIONS: u32 = 1 << operation::NOP
     | 1 << operation::STAT
     | 1 << operation::MAP;
 
+impl Operation {
+    /// Its number on the wire: its bit in [`OPERATIONS`].
+    #[must_use]
+    pub const fn number(&self) -> u16 {
+        match self {
+            Operation::Nop => operation::NOP,
+            Operation::Info => operation::INFO,
+            Operation::Search(_) => operation::SEARCH,
+            Operation::Count => operation::COUNT,
+            Operation::Checksum(_) => operation::CHECKSUM,
+            Operation::Read { .. } => operation::READ,
+            Operation::List => operation::LIST,
+            Operation::Stat => operation::STAT,
+            Operation::Map => operation::MAP,
+        }
+    }
+}
+
 mod target {
     pub const VOLUME: u16 = 0;
     pub const PATH: u16 = 1;
@@ -129,27 +147,24 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
             target::BLOCKS
         }
     };
-    let operation = match &request.operation {
-        Operation::Nop => operation::NOP,
-        Operation::Info => operation::INFO,
+    match &request.operation {
         Operation::Search(search) => {
             search.patterns.iter().for_each(|p| items.put(item::PATTERN, &[p]));
             put_search(&mut items, search);
-            operation::SEARCH
         }
-        Operation::Count => operation::COUNT,
         Operation::Checksum(digest) => {
             items.put(item::DIGEST, &[&digest_number(*digest).to_le_bytes()]);
-            operation::CHECKSUM
         }
         Operation::Read { offset, len } => {
             items.put(item::BYTES, &[&offset.to_le_bytes(), &len.to_le_bytes()]);
-            operation::READ
         }
-        Operation::List => operation::LIST,
-        Operation::Stat => operation::STAT,
-        Operation::Map => operation::MAP,
-    };
+        Operation::Nop
+        | Operation::Info
+        | Operation::Count
+        | Operation::List
+        | Operation::Stat
+        | Operation::Map => {}
+    }
     if let Some(cursor) = &request.resume {
         let mut value = Vec::new();
         encode_cursor(cursor, &mut value);
@@ -157,7 +172,7 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
     }
     let Items { mut out, count } = items;
     put_header(&mut out, MAGIC, HEADER, count);
-    put(&mut out, 16, &operation.to_le_bytes());
+    put(&mut out, 16, &request.operation.number().to_le_bytes());
     put(&mut out, 18, &target.to_le_bytes());
     put(&mut out, 20, &request.partition.to_le_bytes());
     put(&mut out, 24, &(if request.follow { FLAG_FOLLOW } else { 0 }).to_le_bytes());

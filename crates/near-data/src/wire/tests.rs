@@ -5,6 +5,7 @@ use alloc::vec;
 
 use proptest::collection::vec as many;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 
 use super::*;
 use crate::*;
@@ -125,6 +126,7 @@ fn failure() -> impl Strategy<Value = Failure> {
         text().prop_map(InvalidRequest),
         text().prop_map(NoVolume),
         text().prop_map(LineTooLong),
+        text().prop_map(NeedsRecovery),
     ]
 }
 
@@ -194,6 +196,7 @@ fn record() -> impl Strategy<Value = Record<'static>> {
                 })
             }),
         text().prop_map(|text| Record::Warning(text.into())),
+        (blob(50), any::<u16>()).prop_map(|(path, kind)| Record::Name { path, kind }),
     ]
 }
 
@@ -397,6 +400,37 @@ fn the_operations_that_there_are() {
         );
         assert_eq!(unknown, OPERATIONS & 1 << number == 0, "{number}");
     }
+}
+
+/// The numbers that a field of a reply can have, by what a reader does not know.
+fn known(reply: &[u8], at: usize, name: &'static str) -> u32 {
+    let mut bytes = reply.to_vec();
+    (0..u32::BITS as u8).fold(0, |known, number| {
+        bytes[at] = number;
+        let unknown = matches!(
+            decode_reply(&bytes),
+            Err(WireError { what: Fault::Unknown(what, named), .. }) if (what, named) == (name, number.into())
+        );
+        if unknown { known } else { known | 1 << number }
+    })
+}
+
+/// Whoever adds an operation, a record or a failure finds here that the properties do not see it yet.
+#[test]
+fn the_generators_leave_nothing_out() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let (mut operations, mut records, mut failures) = (0, 0, 1);
+    let with = |record| Reply { records: vec![record], ..Reply::default() };
+    for _ in 0..1000 {
+        operations |= 1 << request().new_tree(&mut runner).unwrap().current().operation.number();
+        let reply = with(record().new_tree(&mut runner).unwrap().current());
+        records |= 1 << encode_reply(&reply, MAX_BUFFER).unwrap()[REPLY_HEADER];
+        failures |= 1 << failure().new_tree(&mut runner).unwrap().current().code().0;
+    }
+    let reply = encode_reply(&with(Record::BinaryMatches), MAX_BUFFER).unwrap();
+    assert_eq!(operations, OPERATIONS, "operations");
+    assert_eq!(records, known(&reply, REPLY_HEADER, "record"), "records");
+    assert_eq!(failures, known(&reply, 16, "status"), "failures, and none");
 }
 
 /// Of a request and of a reply, the field of the header that is another's.
