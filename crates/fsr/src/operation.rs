@@ -298,7 +298,10 @@ impl Bytes {
 
 impl<S: Sink> Consumer for Feeding<'_, '_, S> {
     fn unordered(&self) -> bool {
-        matches!(self, Feeding::Lined { .. } | Feeding::Words(_) | Feeding::Crc(_))
+        match self {
+            Feeding::Lined { .. } | Feeding::Words(_) | Feeding::Crc(_) => true,
+            Feeding::Lines { .. } | Feeding::Digest(_) | Feeding::Data { .. } => false,
+        }
     }
 
     fn piece(&self) -> usize {

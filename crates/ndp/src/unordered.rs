@@ -3,8 +3,8 @@
 //!
 //! Each block is scanned alone and leaves a summary; summaries of neighbours join, and joining is
 //! associative, so that the last summary is that of the file, whatever the order. [`Gather`] keeps those that
-//! wait for a neighbour. [`CountLines`] (the answers Count and First of a search), [`CountWords`] and
-//! [`SumCrc32c`] work this way; lines, matched parts, XXH3 and SHA-256 need their bytes in order.
+//! wait for a neighbour. [`CountLines`] (a search that shows no lines), [`CountWords`] and [`SumCrc32c`]
+//! work this way; lines, matched parts, XXH3 and SHA-256 need their bytes in order.
 //!
 //! Memory: a search keeps of each stretch without a missing block its first and its last line's bytes: at
 //! most twice [`MAX_LINE`] a stretch, and as many stretches as the caller lets blocks run ahead. The others
@@ -39,10 +39,7 @@ pub trait Unordered {
 
     /// What a stretch of so many zeros leaves, without a look at each; `None` where there is no way but to
     /// scan them.
-    fn zeros(&mut self, len: u64) -> Option<Self::Summary> {
-        let _ = len;
-        None
-    }
+    fn zeros(&mut self, len: u64) -> Option<Self::Summary>;
 
     /// Joins a stretch with the one that follows it; `offset` is the place of the second. Associative.
     ///

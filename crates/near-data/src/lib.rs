@@ -242,7 +242,7 @@ pub struct Cursor {
     pub totals: SearchTotals,
 }
 
-/// SearchTotals of a search over all its files.
+/// Totals of a search over all its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SearchTotals {
     /// Files looked at.
@@ -410,7 +410,7 @@ pub enum Record<'a> {
         /// Byte of the namespace, or [`EXTENT_ZEROS`], or [`EXTENT_INLINE`].
         offset: u64,
     },
-    /// SearchTotals over all files.
+    /// Totals over all files.
     Total(SearchTotals),
     /// The volume.
     Volume(VolumeRecord<'a>),
