@@ -341,26 +341,8 @@ fn doctor_says_what_is_lacking() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in [
-        "grep",
-        "ls",
-        "stat",
-        "find",
-        "cat",
-        "wc",
-        "cksum",
-        "info",
-        "discover",
-        "attach",
-        "serve",
-        "status",
-        "namespace",
-        "doctor",
-        "demo",
-        "models",
-        "act",
-        "study",
-    ] {
+    for command in nearside_cli::definitions().get_subcommands().filter(|c| !c.has_subcommands()) {
+        let command = command.get_name();
         let output = nearside().args([command, "--help"]).output().unwrap();
         assert!(output.status.success(), "{command}");
         let text = String::from_utf8(output.stdout).unwrap();
