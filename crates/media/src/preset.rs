@@ -139,7 +139,9 @@ impl Parameters {
             (Parameters::Delay(delay), None) => delay.set("fixed", option),
             (Parameters::Dram(prototype), Some((name, value))) => prototype.set(name, value),
             (Parameters::XPoint(device), Some((name, value))) => device.set(name, value),
-            (_, _) => Err(WordError::option("this model", option)),
+            (Parameters::Nand(_), _) | (Parameters::Dram(_) | Parameters::XPoint(_), None) => {
+                Err(WordError::option("this model", option))
+            }
         }
     }
 
