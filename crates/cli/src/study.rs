@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
+use nearside_loadgen::record::Environment;
 use nearside_studies::{Paper, Record, Setting, Size, Study, fast12, page, table};
 
 use crate::failure::{Failure, Outcome, complain};
@@ -22,7 +23,8 @@ Examples:
   nearside study dac23 --from studies/record/amd-epyc-2c/2026-11-22-study-dac23.jsonl   # the page of a record
 
 A paper's record goes to studies/record/MACHINE/DATE-study-PAPER.jsonl (of a part, or of a fast run, below OUT/record), its page to
-OUT/PAPER.html. Paper, model and machine are three columns; a ratio stands beside each where the paper argues from one.";
+OUT/PAPER.html. What goes to studies/record is of a clean commit: on a tree with changes --record DIR says where else. Paper, model and
+machine are three columns; a ratio stands beside each where the paper argues from one.";
 
 /// The papers' tables and figures: paper beside model beside this machine
 #[derive(Args)]
@@ -143,13 +145,16 @@ fn one(args: &StudyArgs, paper: Paper, studies: &[&Study], out: &mut Out) -> Res
         say: &|text| complain(&format!("{} {text}", paper.name())),
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|e| stopped(&e))?.as_secs();
+    let part = args.fast || args.figure.is_some();
+    if args.record.is_none() && !part {
+        may_be_kept(&Environment::gather(now)).map_err(|e| stopped(&e))?;
+    }
     let record = nearside_studies::run(studies, &setting, now).map_err(|e| stopped(&e))?;
 
     let name = match &args.figure {
         None => format!("study-{}", paper.name()),
         Some(_) => format!("study-{}-{}", paper.name(), nearside_studies::plain(studies[0].number)),
     };
-    let part = args.fast || args.figure.is_some();
     let root = match &args.record {
         Some(root) => root.clone(),
         None if part => args.out.join("record"),
@@ -159,6 +164,17 @@ fn one(args: &StudyArgs, paper: Paper, studies: &[&Study], out: &mut Out) -> Res
     let shown = show(args, paper, &record, out)?;
     complain(&format!("{}: the record is {}, the page {}", paper.name(), path.display(), shown.display()));
     Ok(())
+}
+
+/// What is kept names the commit that it was measured on: asked before the hours, not after.
+fn may_be_kept(environment: &Environment) -> Result<(), String> {
+    if environment.is_clean() {
+        return Ok(());
+    }
+    let commit = &environment.commit;
+    Err(format!(
+        "a record below studies/record is of a clean commit, and this is {commit}: commit what is changed, or say --record DIR"
+    ))
 }
 
 /// Writes a record's page, and prints its table or lines; where the page is.
@@ -174,4 +190,20 @@ fn show(args: &StudyArgs, paper: Paper, record: &Record, out: &mut Out) -> Resul
     }
     out.flush()?;
     Ok(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_of_a_clean_commit() {
+        let of =
+            |commit: &str| may_be_kept(&Environment { commit: commit.to_owned(), ..Environment::default() });
+        assert_eq!(of("0123456789ab"), Ok(()));
+        for commit in ["0123456789ab-dirty", "unknown", ""] {
+            let refused = of(commit).unwrap_err();
+            assert!(refused.contains(commit) && refused.contains("--record DIR"), "{refused}");
+        }
+    }
 }

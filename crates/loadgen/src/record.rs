@@ -60,9 +60,15 @@ impl Environment {
                 .unwrap_or_else(|| "none".to_owned()),
             hypervisor: if virtual_machine { vendor } else { "none".to_owned() },
             date: date(unix_seconds),
-            commit: commit(),
+            commit: commit(Path::new(".")),
             rustc: said("rustc", &["--version"]).unwrap_or_else(|| "unknown".to_owned()),
         }
+    }
+
+    /// Whether its commit names what was measured: a commit, and a tree without changes of its own.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.commit.len() >= 12 && self.commit.bytes().all(|b| b.is_ascii_hexdigit())
     }
 
     /// The machine's name in a path: lower-case letters, digits and single dashes.
@@ -107,9 +113,14 @@ fn said(program: &str, arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
-fn commit() -> String {
-    let Some(head) = said("git", &["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
-    match said("git", &["status", "--porcelain", "--untracked-files=no"]) {
+/// The commit that a folder's checkout is of. Records that are written between two runs of one commit do not
+/// make the second one's tree another.
+fn commit(folder: &Path) -> String {
+    let folder = folder.to_string_lossy();
+    let git = |arguments: &[&str]| said("git", &[&["-C", &*folder], arguments].concat());
+    let Some(head) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
+    let but_records = [":/", ":(top,exclude)studies/record"];
+    match git(&[&["status", "--porcelain", "--untracked-files=no", "--"], &but_records[..]].concat()) {
         Some(changes) if changes.is_empty() => head,
         _ => format!("{head}-dirty"),
     }
@@ -386,6 +397,38 @@ pub fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tree_with_changes_is_told_from_its_commit() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path();
+        let git = |arguments: &[&str]| {
+            let who = ["-c", "user.name=n", "-c", "user.email=n@n", "-c", "commit.gpgsign=false"];
+            let out = Command::new("git").arg("-C").arg(at).args(who).args(arguments).output();
+            out.is_ok_and(|out| out.status.success())
+        };
+        if !git(&["init", "-q"]) {
+            return eprintln!("no git: left out");
+        }
+        let write = |name: &str, text: &str| {
+            let path = at.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let clean = || Environment { commit: commit(at), ..Environment::default() }.is_clean();
+        assert!(!clean(), "there is no commit yet");
+        write("source", "a");
+        write("studies/record/m/r.jsonl", "a");
+        assert!(git(&["add", "."]) && git(&["commit", "-qm", "a"]));
+        assert!(clean());
+        write("studies/record/m/r.jsonl", "b");
+        assert!(clean(), "a record of this very commit");
+        write("source", "b");
+        assert!(commit(at).ends_with("-dirty") && !clean());
+        // Asked from below the top, it is the whole tree all the same.
+        fs::create_dir(at.join("below")).unwrap();
+        assert!(commit(&at.join("below")).ends_with("-dirty"));
+    }
 
     #[test]
     fn a_record_reads_back_as_it_was_written() {
