@@ -13,6 +13,9 @@ const NAMES: [&str; 3] = ["synchronous", "asynchronous", "hybrid"];
 const DEVICE_TIMES_US: [u64; 8] = [0, 2, 5, 10, 20, 40, 70, 100];
 
 /// Plays it.
+///
+/// # Errors
+/// The drive's or the driver's.
 pub fn play(stage: &Stage, page: &mut Page) -> Result<(), Failure> {
     page.heading("Act 1: when poll is better than interrupt");
     page.text(

@@ -37,12 +37,18 @@ pub const SEED: u64 = 2023;
 pub const SHIPPED: Shape = Shape { files: 150, ..Shape::PAPER };
 
 /// Makes the volumes with the file systems' own tools; where there are none, takes the small ones that ship.
+///
+/// # Errors
+/// The file system's, or the tools'.
 pub fn volumes(stage: &Stage) -> Result<(Vec<Volume>, Contents), Failure> {
     std::fs::create_dir_all(stage.out.join("volumes"))?;
     if [Kind::F2fs, Kind::Ext4].iter().all(|k| k.tools_are_here()) { made(stage) } else { shipped(stage) }
 }
 
 /// The small volumes that ship compressed with the program.
+///
+/// # Errors
+/// The file system's.
 pub fn shipped(stage: &Stage) -> Result<(Vec<Volume>, Contents), Failure> {
     println!(
         "\n  act 2 on the small volumes that ship: this machine lacks mke2fs or mkfs.f2fs with sload.f2fs"
@@ -96,6 +102,9 @@ fn made(stage: &Stage) -> Result<(Vec<Volume>, Contents), Failure> {
 }
 
 /// Plays it on one volume.
+///
+/// # Errors
+/// The drive's, or a command's.
 pub fn play(stage: &Stage, page: &mut Page, volume: &Volume, contents: &Contents) -> Result<(), Failure> {
     let name = volume.kind.name();
     if !present(&volume.image) {

@@ -60,6 +60,9 @@ pub fn obstacle() -> Option<&'static str> {
 }
 
 /// Plays it with this machine's kernel.
+///
+/// # Errors
+/// The drive's, or the kernel's.
 pub fn play(stage: &Stage, page: &mut Page) -> Result<(), Failure> {
     page.heading("Act 3: the metadata monitor under a live ext4");
     page.text(
@@ -76,6 +79,9 @@ pub fn play(stage: &Stage, page: &mut Page) -> Result<(), Failure> {
 }
 
 /// Plays it without root, from recorded traces.
+///
+/// # Errors
+/// A trace that cannot be read, or the drive's.
 pub fn play_recorded(stage: &Stage, page: &mut Page, why: &str) -> Result<(), Failure> {
     page.heading("Act 3: the metadata monitor under a recorded life of two volumes");
     page.text(&format!(
@@ -168,6 +174,9 @@ impl Drop for Mounted {
 
 /// Rounds of seeded changes and searches on an ext4 that this
 /// machine's kernel has mounted on an attached drive.
+///
+/// # Errors
+/// The drive's, or the kernel's: it needs root and a loop device.
 pub fn live(work: &Path, rounds: usize, seed: u64, tick: &mut dyn FnMut(usize)) -> Result<Score, Failure> {
     let folder = tempfile::tempdir_in(work)?;
     let image = folder.path().join("live.img");

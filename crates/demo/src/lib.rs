@@ -2,6 +2,8 @@
 //!
 //! [`run`] plays them, prints tables, and writes one self-contained page with the pictures.
 
+#![warn(clippy::missing_errors_doc)]
+
 mod act1;
 pub mod act2;
 pub mod act3;
@@ -16,6 +18,9 @@ use stage::Stage;
 const TITLE: &str = "Nearside: three acts";
 
 /// Plays the three acts, works in `out`, and returns the page's path. `small`: less data and fewer rounds.
+///
+/// # Errors
+/// The act that stops, or that the page cannot be written.
 pub fn run(out: &Path, small: bool) -> Result<PathBuf, Failure> {
     std::fs::create_dir_all(out)?;
     let stage = Stage { out: out.canonicalize()?, small };

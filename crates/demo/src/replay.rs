@@ -49,6 +49,9 @@ type Files = BTreeMap<String, String>;
 
 /// Replays a trace; an answer that differs from the manifest is an error.
 /// With `monitor` off the drive keeps believing its cache.
+///
+/// # Errors
+/// The drive's, of a command.
 pub fn replay(trace: &Trace, monitor: bool) -> Result<Score, Failure> {
     let image = unpack(trace.image)?;
     let events = unpack(trace.trace)?;

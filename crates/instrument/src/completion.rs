@@ -85,6 +85,9 @@ pub struct Bench<M: Medium> {
 impl<M: Medium> Bench<M> {
     /// Starts the drive on the first core; the caller is pinned to the second.
     /// It has queue pairs for others beside.
+    ///
+    /// # Errors
+    /// That the drive or its queue pairs cannot be.
     pub fn new(medium: M) -> Result<Bench<M>, Failure> {
         let clock = TscClock::new();
         pin(0);
@@ -126,6 +129,9 @@ impl<M: Medium> Bench<M> {
 
     /// `count` random reads of `bytes` by a policy, one at a time; what they cost is added to `cost` (whose
     /// CPU figures are then of the last round).
+    ///
+    /// # Errors
+    /// The driver's, of a read.
     pub fn round(
         &mut self,
         policy: Policy,
@@ -162,6 +168,9 @@ impl<M: Medium> Bench<M> {
 }
 
 /// The three policies in turn, `rounds` times `count` reads of each: each policy's rounds.
+///
+/// # Errors
+/// The driver's, of a read.
 pub fn rounds<M: Medium>(
     bench: &mut Bench<M>,
     bytes: usize,
@@ -185,6 +194,9 @@ pub fn rounds<M: Medium>(
 
 /// Measures the policies one after another, all rounds of a policy in one;
 /// the CPU figures are means over the rounds.
+///
+/// # Errors
+/// The driver's, of a read.
 pub fn compare<M: Medium>(
     bench: &mut Bench<M>,
     bytes: usize,

@@ -40,6 +40,9 @@ pub struct Written {
 }
 
 /// Writes the dataset below `root/deep`. The same seed writes the same bytes.
+///
+/// # Errors
+/// The file system's.
 pub fn write_deep(root: &Path, shape: Shape, seed: u64, mut tick: impl FnMut(u64)) -> io::Result<Written> {
     let mut rng = Rng(seed);
     let mut written = Written::default();
@@ -97,6 +100,9 @@ impl Chain {
 
 /// Writes a chain below `root`, from the top down: so an F2FS made of it numbers its inodes. The same seed
 /// writes the same bytes. No file's text holds the [`NEEDLE`] but in its last line.
+///
+/// # Errors
+/// The file system's.
 pub fn write_chain(root: &Path, shape: &Chain, seed: u64) -> io::Result<()> {
     let mut rng = Rng(seed);
     for depth in 1..=shape.depth {
@@ -126,6 +132,9 @@ pub fn write_chain(root: &Path, shape: &Chain, seed: u64) -> io::Result<()> {
 
 /// Copies documentation or headers of the machine to `root/real`, up to `limit` bytes:
 /// regular files only, in byte order of names.
+///
+/// # Errors
+/// The file system's.
 pub fn write_real(root: &Path, limit: u64) -> io::Result<Written> {
     let source = ["/usr/share/doc", "/usr/include", "/usr/share/perl", "/etc"]
         .into_iter()

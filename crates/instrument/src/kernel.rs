@@ -9,24 +9,101 @@ use crate::volume::tool;
 
 /// A read-only loop mount that ends with this value. Needs root.
 pub struct LoopMount {
+    image: PathBuf,
     at: tempfile::TempDir,
+}
+
+/// What locating a path took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Located {
+    /// The time, in nanoseconds.
+    pub ns: f64,
+    /// Reads that the loop device completed meanwhile.
+    pub reads: u64,
 }
 
 impl LoopMount {
     /// Mounts an image.
+    ///
+    /// # Errors
+    /// The system's, or what `mount` says: without root there is none.
     pub fn new(image: &Path) -> io::Result<LoopMount> {
-        let at = tempfile::tempdir()?;
-        let out = Command::new("mount").args(["-o", "ro,loop,noatime"]).arg(image).arg(at.path()).output()?;
-        if !out.status.success() {
-            return Err(io::Error::other(String::from_utf8_lossy(&out.stderr).trim().to_owned()));
-        }
-        Ok(LoopMount { at })
+        let mount = LoopMount { image: image.to_owned(), at: tempfile::tempdir()? };
+        mount.mount()?;
+        Ok(mount)
+    }
+
+    fn mount(&self) -> io::Result<()> {
+        said(Command::new("mount").args(["-o", "ro,loop,noatime"]).arg(&self.image).arg(self.at.path()))
     }
 
     /// Where a path of the volume is.
     pub fn path(&self, path: &str) -> PathBuf {
         self.at.path().join(path.trim_start_matches('/'))
     }
+
+    /// What the kernel takes until it has located a path. Warm: it located it once before. Cold: the volume
+    /// is mounted anew and what mounting has read is dropped, so that names, inodes and extents are read
+    /// from the loop device again; what the superblock holds in memory stays. Dropping the caches alone was
+    /// not always cold: a file that had been opened often before could stay known, and FIEMAP then took as
+    /// long as warm.
+    ///
+    /// # Errors
+    /// The system's; and a cold call without a read of the device, or a warm one with some.
+    pub fn locate(&self, path: &str, by: Locating, warm: bool) -> io::Result<Located> {
+        let path = self.path(path);
+        let once = || -> io::Result<()> {
+            match by {
+                Locating::Stat => drop(std::hint::black_box(std::fs::symlink_metadata(&path)?)),
+                Locating::Fiemap => {
+                    std::hint::black_box(nearside_dma::file::extents(&std::fs::File::open(&path)?, 64)?);
+                }
+            }
+            Ok(())
+        };
+        match warm {
+            true => once()?,
+            false => {
+                said(Command::new("umount").arg(self.at.path()))?;
+                self.mount()?;
+                std::fs::write("/proc/sys/vm/drop_caches", "3")?;
+            }
+        }
+        let before = self.reads()?;
+        let start = Instant::now();
+        once()?;
+        let ns = start.elapsed().as_nanos() as f64;
+        let reads = self.reads()? - before;
+        if warm != (reads == 0) {
+            let state = if warm { "warm" } else { "cold" };
+            return Err(io::Error::other(format!("{}: {state}, with {reads} reads", path.display())));
+        }
+        Ok(Located { ns, reads })
+    }
+
+    /// Reads that the loop device has completed (Documentation/admin-guide/iostats.rst, the first field).
+    fn reads(&self) -> io::Result<u64> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+        let at = self.at.path().canonicalize()?;
+        let device = mounts.lines().find_map(|line| {
+            let mut words = line.split(' ');
+            let device = words.nth(2)?;
+            (Path::new(words.nth(1)?) == at).then_some(device)
+        });
+        let gone = || io::Error::other(format!("{}: not mounted any more", at.display()));
+        let stat = std::fs::read_to_string(format!("/sys/dev/block/{}/stat", device.ok_or_else(gone)?))?;
+        let reads = stat.split_whitespace().next().and_then(|first| first.parse().ok());
+        reads.ok_or_else(|| io::Error::other(format!("no count of reads in {stat:?}")))
+    }
+}
+
+/// Runs a command; where it fails, what it said.
+fn said(command: &mut Command) -> io::Result<()> {
+    let out = command.output()?;
+    if out.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(String::from_utf8_lossy(&out.stderr).trim().to_owned()))
 }
 
 impl Drop for LoopMount {
@@ -40,6 +117,9 @@ impl Drop for LoopMount {
 }
 
 /// Time per stat of these paths, in nanoseconds, all of them stat once before.
+///
+/// # Errors
+/// The system's, of a path.
 pub fn warm_stat_ns(paths: &[PathBuf]) -> io::Result<f64> {
     for path in paths {
         std::fs::symlink_metadata(path)?;
@@ -60,32 +140,11 @@ pub enum Locating {
     Fiemap,
 }
 
-/// Time per path until the kernel has located it, in nanoseconds, each asked once. Warm:
-/// all of them asked once before. Cold: the kernel's caches dropped before (needs root),
-/// so that it reads the mount's blocks again.
-pub fn locate_ns(paths: &[PathBuf], by: Locating, warm: bool) -> io::Result<f64> {
-    let each = || -> io::Result<()> {
-        for path in paths {
-            match by {
-                Locating::Stat => drop(std::hint::black_box(std::fs::symlink_metadata(path)?)),
-                Locating::Fiemap => {
-                    std::hint::black_box(nearside_dma::file::extents(&std::fs::File::open(path)?, 64)?);
-                }
-            }
-        }
-        Ok(())
-    };
-    match warm {
-        true => each()?,
-        false => std::fs::write("/proc/sys/vm/drop_caches", "3")?,
-    }
-    let start = Instant::now();
-    each()?;
-    Ok(start.elapsed().as_nanos() as f64 / paths.len().max(1) as f64)
-}
-
 /// How long `rg -c` with one thread takes over a file or tree, and how many lines it counts.
 /// `None` without ripgrep.
+///
+/// # Errors
+/// That it cannot be started.
 pub fn ripgrep(pattern: &str, at: &Path) -> io::Result<Option<(Duration, u64)>> {
     let Some(rg) = tool("rg") else { return Ok(None) };
     let start = Instant::now();
@@ -112,6 +171,9 @@ pub fn ripgrep(pattern: &str, at: &Path) -> io::Result<Option<(Duration, u64)>> 
 }
 
 /// How long starting a process takes that does nothing else: what is taken off a short run of another tool.
+///
+/// # Errors
+/// That there is no `true` to start.
 pub fn start_of_a_process() -> io::Result<Duration> {
     let mut best = Duration::MAX;
     for _ in 0..10 {

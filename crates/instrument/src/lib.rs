@@ -11,6 +11,8 @@
 //! device time, [`calibrate`] (this machine's costs), [`dataset`]s and [`volume`]s, [`near_data`] by every
 //! route, and the [`kernel`] beside it.
 
+#![warn(clippy::missing_errors_doc)]
+
 pub mod act;
 pub mod calibrate;
 pub mod completion;
@@ -35,7 +37,7 @@ pub mod words;
 
 pub use curve::{Curve, Point};
 pub use measure::{Ask, Event, measure, plan};
-pub use medium::medium;
+pub use medium::{ROUNDS, medium};
 pub use page::page;
 pub use prepare::{Steady, precondition, settle};
 pub use run::{Real, RunError, Runner, Watch};

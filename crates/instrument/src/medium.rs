@@ -5,7 +5,7 @@ use nearside_media::Medium;
 
 /// How often over a NAND drive's capacity is written at random before it is measured:
 /// by then every write is paid for by collection.
-const ROUNDS: f64 = 1.0;
+pub const ROUNDS: f64 = 1.0;
 
 /// The medium that a word names, with `capacity` bytes. A NAND drive comes with its translation layer, near
 /// its steady state; one of `fresh` flash has never been written.

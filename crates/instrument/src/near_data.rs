@@ -17,6 +17,9 @@ use crate::Failure;
 pub type Drive = Embedded<AnyStore, Fsr>;
 
 /// A session with a drive over the store that `word` names (see [`AnyStore`]).
+///
+/// # Errors
+/// What is wrong with the word, or why the drive cannot be.
 pub fn session(word: &str, options: &Options) -> Result<Session<Drive>, Failure> {
     let store = AnyStore::open(word, FileOptions::read())?;
     Ok(Session::new(Embedded::start(store, firmware(), options)?, Arc::new(TscClock::new())))
@@ -34,6 +37,9 @@ pub fn count_of(pattern: &str) -> Operation {
 }
 
 /// Lines found by an operation of [`count_of`], what it cost, and how long it took by the session's clock.
+///
+/// # Errors
+/// The command's.
 pub fn search<T: Transport>(session: &mut Session<T>, ask: &Ask) -> Result<(u64, Summary, u64), Failure> {
     let mut found = 0;
     let clock = session.clock().clone();
@@ -63,6 +69,9 @@ pub struct RouteCost {
 }
 
 /// Searches each of `paths` by a route.
+///
+/// # Errors
+/// The first command's that fails.
 pub fn by_route(
     session: Session<Drive>,
     route: Route,

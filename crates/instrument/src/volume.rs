@@ -42,6 +42,9 @@ pub fn tool(name: &str) -> Option<PathBuf> {
 }
 
 /// Makes an image of `bytes` at `image` that holds the tree below `from`.
+///
+/// # Errors
+/// That the tool is missing, or what it says.
 pub fn make(kind: Kind, image: &Path, from: &Path, bytes: u64) -> io::Result<()> {
     std::fs::File::create(image)?.set_len(bytes)?;
     match kind {

@@ -90,6 +90,14 @@ fn fig_5() {
             measured(&record, &format!("{kind}: {way}, depth 5"));
         }
     }
+    // Where the kernel stands beside, what is called cold was read from the device: two blocks a level.
+    for word in ["stat", "FIEMAP"] {
+        let name = format!("ext4: kernel's {word}, cold: reads of the device, depth 5");
+        if let Some(reads) = record.get(&name) {
+            assert!(reads.measured().unwrap() >= 5.0, "{name}: {:?}", reads.measured());
+        }
+        assert_eq!(record.get(&name).is_some(), record.get("ext4: kernel's stat, warm, depth 5").is_some());
+    }
 }
 
 #[test]

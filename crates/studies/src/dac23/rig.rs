@@ -42,6 +42,9 @@ pub struct Dataset {
 }
 
 /// Makes one by the file system's own tools.
+///
+/// # Errors
+/// The file system's, or the tools'.
 pub fn dataset(run: &Run<'_>, kind: Kind, chain: Chain) -> Result<Dataset, Failure> {
     run.say(&format!("{} tree of {} levels ...", kind.name(), chain.depth));
     let folder = tempfile::tempdir()?;
@@ -101,12 +104,18 @@ pub trait Bed {
     /// The firmware forgets what it knows of files.
     fn forget(&mut self);
     /// The drive's buffer is filled with unrelated data.
+    ///
+    /// # Errors
+    /// The drive's, of a read.
     fn flush(&mut self) -> Result<(), Failure>;
     /// Where the firmware's time went.
     fn parts(&self) -> Breakdown;
 
     /// One operation on a path. What the firmware knows of files is forgotten before,
     /// so that it crawls as the paper's does.
+    ///
+    /// # Errors
+    /// The drive's, or the command's.
     fn once(&mut self, path: &str, operation: &Operation, buffer: Buffer) -> Result<Took, Failure> {
         let ask = Ask::path(path, operation.clone());
         self.session().mount()?;
@@ -126,6 +135,9 @@ pub trait Bed {
 
     /// Locating a path as the host sees it, by each way: FSR's one command that does nothing more, and what
     /// the existing path spends before it can send its block list.
+    ///
+    /// # Errors
+    /// The drive's, or the command's.
     fn locate(&mut self, path: &str, buffer: Buffer) -> Result<[Took; 2], Failure> {
         self.session().set_route(Route::Drive);
         let fsr = self.once(path, &Operation::Nop, buffer)?;
@@ -135,6 +147,9 @@ pub trait Bed {
     }
 
     /// A search in a path's file, by each way.
+    ///
+    /// # Errors
+    /// The drive's, or the command's.
     fn search(&mut self, path: &str, buffer: Buffer) -> Result<[Took; 2], Failure> {
         self.session().set_route(Route::Drive);
         let fsr = self.once(path, &needle(), buffer)?;
@@ -151,11 +166,17 @@ pub struct Model {
 
 impl Model {
     /// Over a dataset; the image is on the flash before the drive starts.
+    ///
+    /// # Errors
+    /// That the image cannot be read, or the drive cannot be.
     pub fn new(dataset: &Dataset) -> Result<Model, Failure> {
         Model::with(dataset, &cosmos())
     }
 
     /// The model with other numbers of the drive.
+    ///
+    /// # Errors
+    /// That the image cannot be read, or the drive cannot be.
     pub fn with(dataset: &Dataset, config: &NearDataConfig) -> Result<Model, Failure> {
         let store = FlashStore::new(cosmos_plus().sized(DRIVE_BYTES), nearside_ftl::Config::default(), 512)?;
         let clock = SimClock::new();
@@ -200,6 +221,9 @@ pub struct Machine {
 
 impl Machine {
     /// Over a dataset.
+    ///
+    /// # Errors
+    /// That the image cannot be read, or the drive cannot be.
     pub fn new(dataset: &Dataset) -> Result<Machine, Failure> {
         let clock = TscClock::new();
         let trace = Arc::new(Trace::new(move || clock.now().0, |_, _| ()));

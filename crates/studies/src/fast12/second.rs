@@ -167,6 +167,9 @@ pub struct Second {
 impl Second {
     /// One that notes its slots, on `core`; `helper` is a command that makes it call [`main`] with the words
     /// added here. Ready when this returns.
+    ///
+    /// # Errors
+    /// That the process cannot be started, or does not get ready.
     pub fn slots(mut helper: Command, core: usize) -> Result<Second, Failure> {
         let gap = TscClock::new().ticks(GAP_NS);
         helper.args(["slots".to_owned(), core.to_string(), gap.to_string()]);
@@ -174,6 +177,9 @@ impl Second {
     }
 
     /// One that walks through so many bytes, and counts its own events.
+    ///
+    /// # Errors
+    /// That the process cannot be started, or does not get ready.
     pub fn walk(
         mut helper: Command,
         core: usize,
@@ -211,11 +217,17 @@ impl Second {
     }
 
     /// Ends one that walks.
+    ///
+    /// # Errors
+    /// That it ended otherwise, or told something else.
     pub fn walked(self) -> Result<Walk, Failure> {
         Ok(serde_json::from_slice(&self.end()?)?)
     }
 
     /// Ends one that notes its slots. The caller's core should be another, or idle.
+    ///
+    /// # Errors
+    /// That it ended otherwise, or told something else.
     pub fn stop(self) -> Result<Vec<Slot>, Failure> {
         let number = |b: &[u8]| b.try_into().map(u64::from_le_bytes).unwrap_or_default();
         let numbers: Vec<u64> = self.end()?.chunks_exact(8).map(number).collect();
