@@ -229,6 +229,12 @@ pub fn kind(finding: &Finding, table: &Table<'_>) -> Option<Kind> {
     }
     let target = finding.paper.as_ref().map(|paper| &*paper.cell).filter(|cell| !cell.is_empty());
     let rests = |p: &&&Parameter| target.is_some_and(|target| p.cells.iter().any(|cell| cell == target));
+    // What the paper does not state itself, but other cells of it come to: whoever was fitted to one of
+    // them, or was given it, has not predicted it.
+    let reckoned = finding.reckoned.as_ref().filter(|_| target.is_none()).map_or(&[][..], |r| &r.cells);
+    if parameters.iter().any(|p| p.cells.iter().any(|cell| reckoned.contains(cell))) {
+        return Some(Kind::Fitted);
+    }
     if parameters.iter().filter(rests).any(|p| p.source != Source::Fitted) {
         return Some(Kind::Given);
     }
@@ -302,6 +308,12 @@ mod tests {
         assert_eq!(of(Some(A), Simulated, &["m.b"]), Some(Kind::Predicted));
         assert_eq!(of(None, Arithmetic, &["m.a"]), Some(Kind::Arithmetic));
         assert_eq!(of(None, Simulated, &["m.unknown"]), None);
+        let reckoned = |from: &str| {
+            let finding = Finding::new("f", "").model(1.0).from(Simulated, &[from]).reckoned(1.5, &[A, B]);
+            kind(&finding, &table)
+        };
+        assert_eq!(reckoned("m.b"), Some(Kind::Fitted), "one of the cells that it comes from is enough");
+        assert_eq!(reckoned("m.c"), Some(Kind::Predicted));
         assert_eq!(kind(&Finding::new("f", "").model(1.0), &table), None, "no basis");
         assert_eq!(kind(&Finding::new("f", "").from(Simulated, &["m.a"]), &table), None, "no value");
     }

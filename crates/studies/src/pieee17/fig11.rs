@@ -10,10 +10,13 @@ use std::sync::atomic::AtomicBool;
 
 use nearside_instrument::act::{Load, Profile, Report, Rule, largest};
 use nearside_instrument::{Runner, Simulated, medium};
+use nearside_media::Medium;
+use nearside_media::nand::NandDrive;
 use nearside_random::of_run;
 
+use super::fit::{self, Half};
 use super::parameters::{INTERFACES, P3700, PROTOTYPE, S3700, SOFTWARE};
-use super::rig::SOFTWARE_NS;
+use super::rig::{SOFTWARE_NS, flash};
 use super::stated::{NAND, OPTANE, OVER_NAND};
 use crate::Relation;
 use crate::{Bound, Chart, Claim, Failure, Finding, Run, Scale, Stated, Study};
@@ -74,6 +77,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         }
     }
     claims(run, &found);
+    fit::beside(run, Half::VB)?;
     run.note("The Optane prototype's model has one number fitted to the standard rule's 150 x (crates/media, xpoint.rs). The SATA drive's multiples are not in the paper's text.");
     Ok(())
 }
@@ -102,7 +106,7 @@ fn claims(run: &mut Run<'_>, found: &[Finding]) {
 }
 
 /// A drive that was prepared as ACT prepares it, and what each multiple gave.
-struct Prepared {
+pub struct Prepared {
     runner: Simulated,
     capacity: u64,
     runtime_ns: u64,
@@ -111,7 +115,15 @@ struct Prepared {
 
 impl Prepared {
     fn new(word: &str, capacity: u64, runtime_ns: u64) -> Result<Prepared, Failure> {
-        let medium = medium(word, capacity, true, 1)?;
+        Prepared::over(word, medium(word, capacity, true, 1)?, capacity, runtime_ns)
+    }
+
+    /// A NAND drive of one's own numbers.
+    pub fn of(drive: NandDrive, capacity: u64, runtime_ns: u64) -> Result<Prepared, Failure> {
+        Prepared::over("NAND", flash(drive, capacity, true)?, capacity, runtime_ns)
+    }
+
+    fn over(word: &str, medium: impl Medium, capacity: u64, runtime_ns: u64) -> Result<Prepared, Failure> {
         let bytes = Load::times(Profile::Pieee17, 1).large_bytes;
         let stop = Arc::new(AtomicBool::new(false));
         let mut runner = Simulated::drive(word, medium, capacity, bytes, SOFTWARE_NS, stop)?;
@@ -119,7 +131,8 @@ impl Prepared {
         Ok(Prepared { runner, capacity, runtime_ns, reports: BTreeMap::new() })
     }
 
-    fn report(&mut self, multiple: u32) -> Result<Report, Failure> {
+    /// What a multiple gave.
+    pub fn report(&mut self, multiple: u32) -> Result<Report, Failure> {
         if let Some(report) = self.reports.get(&multiple) {
             return Ok(report.clone());
         }

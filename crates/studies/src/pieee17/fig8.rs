@@ -3,6 +3,7 @@
 
 use nearside_loadgen::Arrivals;
 
+use super::fit::{self, Half};
 use super::parameters::SOFTWARE;
 use super::real::{FAR, ITS_OWN, Length, median};
 use super::rig::{Bed, Drive, mean_us, percentile_us, real};
@@ -69,6 +70,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         real.away(run, drive.name());
     }
     claims(run);
+    fit::beside(run, Half::Iv)?;
     run.note(ITS_OWN);
     run.note(
         "A percentile of this machine rests on ten samples beyond it, or is left out. Its outliers are the core's being taken away as much as \

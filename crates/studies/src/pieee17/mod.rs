@@ -8,6 +8,7 @@ mod fig5;
 mod fig6;
 mod fig7;
 mod fig8;
+pub mod fit;
 mod gauge;
 mod layers;
 pub mod parameters;

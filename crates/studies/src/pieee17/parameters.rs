@@ -5,6 +5,7 @@ use nearside_media::nand::{p3700, s3700};
 use nearside_media::platform::Interface;
 use nearside_media::xpoint::Device;
 
+use super::fit::Half;
 use super::rig::SOFTWARE_NS;
 use super::stated::{ADAPTER, DELAYS, DEVICE, EVERY, NAND, NAND_FAR, OPTANE, OVER_NAND, PCIE, SYSTEM};
 use crate::flash::{self, Entry};
@@ -44,9 +45,11 @@ pub fn all() -> Vec<Parameter> {
         .list();
     let flash =
         [flash::parameters(P3700, &p3700(), &of_p3700()), flash::parameters(S3700, &s3700(), &of_s3700())];
+    let halves =
+        Half::BOTH.map(|half| flash::parameters(half.model(), &half.fitted().drive(), &of_half(half)));
     let all =
         [software, case, read, optane(P4800X, Device::p4800x()), optane(PROTOTYPE, Device::prototype())];
-    all.into_iter().chain(flash).chain(interfaces()).flatten().collect()
+    all.into_iter().chain(flash).chain(halves).chain(interfaces()).flatten().collect()
 }
 
 fn optane(model: &'static str, device: Device) -> Vec<Parameter> {
@@ -131,7 +134,8 @@ fn of_p3700() -> [Entry<'static>; 6] {
         (
             &["spread_permille"],
             Source::Fitted,
-            &[NAND],
+            // The second is the first once more: 125x over 8x.
+            &[NAND, OVER_NAND[1]],
             "how many reads of an upper page take longer than 128 us, which decides the tightened multiple",
         ),
         (&["suspend_ns", "move_busy_ns", "retry_per_million"], Source::Assumed, &[], "20 nm MLC of 2013"),
@@ -142,6 +146,14 @@ fn of_p3700() -> [Entry<'static>; 6] {
             "16 MiB of write buffer, none for reads",
         ),
     ]
+}
+
+/// The P3700 with its free numbers fitted to one half of the paper's cells.
+fn of_half(half: Half) -> [Entry<'static>; 6] {
+    let [sheet, reads, programs, spread, assumed, buffers] = of_p3700();
+    let (free, cells) = (Source::Fitted, half.rests_on());
+    let how = "this half of the cells and the data sheet's random writes; where they decide nothing, as assumed of nand-cosmos-plus";
+    [sheet, reads, (programs.0, free, cells, how), (spread.0, free, cells, how), assumed, buffers]
 }
 
 fn of_s3700() -> [Entry<'static>; 2] {

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use nearside_instrument::{Runner, Simulated, medium};
+use nearside_ftl::{Config, Flash};
+use nearside_instrument::{ROUNDS, Runner, Simulated, medium};
 use nearside_loadgen::{Arrivals, Latency, Outcome, Plan, Rw, Workload};
+use nearside_media::Medium;
+use nearside_media::nand::NandDrive;
 use nearside_random::of_run;
 
 use super::real::Real;
@@ -56,16 +59,33 @@ impl Bed {
     /// The drive near its steady state.
     pub fn new(run: &Run<'_>, drive: Drive) -> Result<Bed, Failure> {
         run.say(&format!("{} ...", drive.word()));
-        let capacity = run.sized(2 << 30, 16 << 30);
-        let medium = medium(drive.word(), capacity, false, 1)?;
+        Bed::named(drive.word(), run.sized(2 << 30, 16 << 30))
+    }
+
+    /// The same of a model by its name, and of so many bytes.
+    pub fn named(word: &str, capacity: u64) -> Result<Bed, Failure> {
+        Bed::over(word, medium(word, capacity, false, 1)?, capacity)
+    }
+
+    /// A NAND drive of one's own numbers near its steady state.
+    pub fn of(drive: NandDrive, capacity: u64) -> Result<Bed, Failure> {
+        Bed::over("NAND", flash(drive, capacity, false)?, capacity)
+    }
+
+    fn over(name: &str, medium: impl Medium, capacity: u64) -> Result<Bed, Failure> {
         let stop = Arc::new(AtomicBool::new(false));
-        let runner = Simulated::drive(drive.word(), medium, capacity, 4096, SOFTWARE_NS, stop)?;
+        let runner = Simulated::drive(name, medium, capacity, 4096, SOFTWARE_NS, stop)?;
         Ok(Bed { runner, capacity, runs: 0 })
     }
 
     /// Section IV's load: 4 KiB at random, 70 % reads; so many operations.
     pub fn mixed(&mut self, arrivals: Arrivals, count: u64) -> Result<Outcome, Failure> {
-        let workload = Workload { rwmixread: 70, ..Workload::new(Rw::RandRw, 4096, self.capacity) };
+        self.load(Rw::RandRw, 70, arrivals, count)
+    }
+
+    /// 4 KiB each, so many percent reads where both are mixed.
+    pub fn load(&mut self, rw: Rw, reads: u8, arrivals: Arrivals, count: u64) -> Result<Outcome, Failure> {
+        let workload = Workload { rwmixread: reads, ..Workload::new(rw, 4096, self.capacity) };
         let mut plan = Plan::new(workload, arrivals, 0);
         (plan.runtime_ns, plan.count) = (None, Some(count));
         plan.warm_up_ns = 20_000_000;
@@ -73,6 +93,15 @@ impl Bed {
         self.runs += 1;
         Ok(self.runner.run(&plan, &mut |_| ())?.1)
     }
+}
+
+/// A NAND drive's flash with its translation layer: never written, or near its steady state.
+pub fn flash(drive: NandDrive, capacity: u64, fresh: bool) -> Result<impl Medium, Failure> {
+    let mut flash = Flash::<()>::new(drive.sized(capacity), Config::default()).map_err(|e| e.to_string())?;
+    if !fresh {
+        flash.precondition(ROUNDS, 1);
+    }
+    Ok(flash)
 }
 
 /// A drive's model in real time on this machine;
