@@ -5,6 +5,7 @@
 #   make bench FAST=1  the same in under two minutes, with wider spreads
 #   make studies       the papers' tables and figures: paper beside model beside this machine; records as above, pages in OUT
 #   make studies FAST=1  the same in seconds each; records beside the pages
+#   make documents     the figures and tables of docs/STUDIES.md and docs/PAPERS.md, from the newest committed records
 #   make fuzz          every fuzz target, SECONDS each (default 300)
 #   make sanitize      Miri, ThreadSanitizer and AddressSanitizer over the tests that each can run; for once a week
 #   make install       the command, FSRLib's header and libraries, its pkg-config file (PREFIX, DESTDIR)
@@ -14,7 +15,7 @@ SECONDS ?= 300
 OUT ?= out
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: all demo test bench studies fuzz sanitize install build clean
+.PHONY: all demo test bench studies documents fuzz sanitize install build clean
 
 all: build
 
@@ -39,6 +40,10 @@ studies:
 	@scripts/setup.sh studies
 	cargo build --release --locked -p nearside-cli
 	@target/release/nearside study all $(if $(FAST),--fast) --out $(OUT)
+
+documents:
+	@scripts/setup.sh build
+	NEARSIDE_BLESS=1 cargo test --locked -p nearside-studies --test documents the_documents_are_filled
 
 fuzz:
 	@scripts/setup.sh fuzz

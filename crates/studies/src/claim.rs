@@ -145,7 +145,7 @@ impl Bound {
         }
     }
 
-    fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         match self {
             Bound::Below(bound) => format!("below {}", number(bound)),
             Bound::AtMost(bound) => format!("at most {}", number(bound)),

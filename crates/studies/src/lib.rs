@@ -8,8 +8,11 @@
 //! `make bench`; the page ([`page`]) and the table ([`table`]) are made from those lines and from nothing
 //! else. What a paper's text does not state is left out: most of its figures are pictures.
 
+#![warn(clippy::missing_errors_doc)]
+
 pub mod claim;
 pub mod dac23;
+pub mod documents;
 pub mod fast12;
 pub mod finding;
 mod flash;
