@@ -12,6 +12,7 @@ use nearside_sim::cpu::{Costs, Host, HostOutcome, IoProgram};
 
 use crate::{Failure, Study};
 
+mod changing;
 pub mod counters;
 mod figure1;
 mod figure2;

@@ -35,6 +35,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     // A short round has to meet some.
     let stall_every = run.sized(50, 200);
     over_sizes(run, &sizes, Delay { stall_every, stall_ns: STALL_NS, ..STEADY }, "with stalls")?;
+    super::changing::run(run)?;
     non_blocking(run)
 }
 
@@ -48,10 +49,10 @@ pub(super) const STALL_NS: u64 = 5_000_000;
 /// What a rule costs: a read's mean time and CPU time, and what of the time was the device's own,
 /// in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
-struct Cost {
-    time_ns: f64,
-    cpu_ns: f64,
-    device_ns: f64,
+pub(super) struct Cost {
+    pub time_ns: f64,
+    pub cpu_ns: f64,
+    pub device_ns: f64,
 }
 
 /// All rules over the sizes.
@@ -75,7 +76,7 @@ fn over_sizes(run: &mut Run<'_>, sizes: &[usize], delay: Delay, device: &str) ->
         run.say(&format!("{bytes} B, device {device}"));
         let model: Vec<Cost> = Rule::all(Costs::fast12().wake_up_ns())
             .into_iter()
-            .map(|(_, rule)| simulated(rule, bytes, delay))
+            .map(|(_, rule)| simulated(rule, bytes, delay.medium(), |nth, _| nth >= READS))
             .collect();
         let mut machine = vec![Vec::new(); model.len()];
         for _ in 0..rounds {
@@ -187,16 +188,23 @@ fn mean_device_ns(delay: Delay, bytes: usize) -> f64 {
     steady.medium().finish(Request::read(0, bytes as u64), 0) as f64 + stalls
 }
 
-/// The rule in simulated time, one read after another.
-fn simulated(mut rule: Rule, bytes: usize, delay: Delay) -> Cost {
-    const READS: u64 = 20_000;
+/// Reads of a rule in simulated time.
+const READS: u64 = 20_000;
+
+/// The rule in simulated time, one read after another until their number or the time is `enough`.
+pub(super) fn simulated(
+    mut rule: Rule,
+    bytes: usize,
+    mut medium: impl Medium,
+    enough: impl Fn(u64, Nanos) -> bool,
+) -> Cost {
     let costs = Costs::fast12();
     let wake_ns = costs.wake_up_ns();
     let asynchronous_ns =
         costs.queue_ns + costs.context_ns + costs.handler_ns + costs.wake_ns + costs.back_ns;
-    let mut medium = delay.medium();
     let (mut now, mut time_ns, mut cpu_ns, mut devices_ns) = (0u64, 0u64, 0u64, 0u64);
-    for nth in 0..READS {
+    let mut nth = 0;
+    while !enough(nth, Nanos(now)) {
         let way = rule.decide(bytes, Nanos(now));
         let device_ns = medium.finish(Request::read(nth * bytes as u64, bytes as u64), now) - now;
         let (mut slept, mut exact) = (None, true);
@@ -225,8 +233,9 @@ fn simulated(mut rule: Rule, bytes: usize, delay: Delay) -> Cost {
         time_ns += took_ns;
         cpu_ns += used_ns;
         devices_ns += device_ns;
+        nth += 1;
     }
-    let [time_ns, cpu_ns, device_ns] = [time_ns, cpu_ns, devices_ns].map(|ns| ns as f64 / READS as f64);
+    let [time_ns, cpu_ns, device_ns] = [time_ns, cpu_ns, devices_ns].map(|ns| ns as f64 / nth.max(1) as f64);
     Cost { time_ns, cpu_ns, device_ns }
 }
 
@@ -239,10 +248,7 @@ fn measured(
     count: usize,
     delay: Delay,
 ) -> Result<Cost, Failure> {
-    let reads = match rule.policy() {
-        Some(policy) => by_policy(bench, policy, bytes, count)?,
-        None => by_sleeping(bench, rule, bytes, count)?,
-    };
+    let reads = reads(bench, rule, bytes, |nth, _| nth >= count as u64)?;
     let stalled = |r: &&(u64, u64)| r.0 >= STALL_NS * 9 / 10;
     let mean = |stalls: bool, of: fn(&(u64, u64)) -> u64| {
         let values: Vec<u64> = reads.times.iter().filter(|r| stalled(r) == stalls).map(of).collect();
@@ -260,31 +266,46 @@ fn measured(
 }
 
 /// What reads took: each one's time and the CPU time of its thread; and of other threads for each.
-struct Reads {
-    times: Vec<(u64, u64)>,
-    others_ns: f64,
+pub(super) struct Reads {
+    pub times: Vec<(u64, u64)>,
+    pub others_ns: f64,
+}
+
+/// Reads by a rule until their number, or the time that they have taken, is `enough`.
+pub(super) fn reads<M: Medium>(
+    bench: &Bench<M>,
+    rule: Rule,
+    bytes: usize,
+    enough: impl Fn(u64, Nanos) -> bool,
+) -> Result<Reads, Failure> {
+    match rule.policy() {
+        Some(policy) => by_policy(bench, policy, bytes, enough),
+        None => by_sleeping(bench, rule, bytes, enough),
+    }
 }
 
 /// By the driver's paths.
-fn by_policy(
-    bench: &Bench<Parametric>,
+fn by_policy<M: Medium>(
+    bench: &Bench<M>,
     policy: Policy,
     bytes: usize,
-    count: usize,
+    enough: impl Fn(u64, Nanos) -> bool,
 ) -> Result<Reads, Failure> {
     let mut caller = Caller::new(bench.driver(), bytes)?;
     caller.io.set_policy(policy);
-    let mut times = Vec::with_capacity(count);
+    let mut times = Vec::new();
     for nth in 0..WARM as u64 {
         caller.execute(&place(nth, bytes))?;
     }
     let before = caller.served_ns();
-    for nth in 0..count as u64 {
+    let clock = TscClock::new();
+    let from = clock.now();
+    while !enough(times.len() as u64, Nanos(clock.now().since(from))) {
         let cpu = thread_cpu_ns()?;
-        let done = caller.execute(&place(nth, bytes))?;
+        let done = caller.execute(&place(times.len() as u64, bytes))?;
         times.push((done.latency_ns, thread_cpu_ns()? - cpu));
     }
-    let others_ns = (caller.served_ns() - before) as f64 / count as f64;
+    let others_ns = (caller.served_ns() - before) as f64 / times.len().max(1) as f64;
     caller.close()?;
     Ok(Reads { times, others_ns })
 }
@@ -299,17 +320,24 @@ fn place(nth: u64, bytes: usize) -> Command {
 }
 
 /// By a rule that sleeps and then spins.
-fn by_sleeping(
-    bench: &Bench<Parametric>,
+fn by_sleeping<M: Medium>(
+    bench: &Bench<M>,
     mut rule: Rule,
     bytes: usize,
-    count: usize,
+    enough: impl Fn(u64, Nanos) -> bool,
 ) -> Result<Reads, Failure> {
     let (driver, clock) = (bench.driver(), TscClock::new());
     let mut queue = driver.queue(QueueConfig { depth: 4, interrupt: false }, &mut Host::threaded(&clock))?;
     let mut buffer = Some(driver.pool().take(bytes)?);
-    let mut times = Vec::with_capacity(count + WARM);
-    for nth in 0..(count + WARM) as u64 {
+    let mut times = Vec::new();
+    let mut began = clock.now();
+    for nth in 0u64.. {
+        if nth == WARM as u64 {
+            began = clock.now();
+        }
+        if nth >= WARM as u64 && enough(nth - WARM as u64, Nanos(clock.now().since(began))) {
+            break;
+        }
         let cpu = thread_cpu_ns()?;
         let from = clock.now();
         let way = rule.decide(bytes, from);
