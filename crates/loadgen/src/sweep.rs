@@ -197,7 +197,7 @@ impl Sweep {
         let enough = self.beyond as f64 / (1.0 - self.percent / 100.0).max(1e-9);
         let ns = (enough / rate * 1e9) as u64;
         plan.count = None;
-        plan.runtime_ns = Some(ns.max(self.least_ns).min(self.most_ns));
+        last(&mut plan, ns.max(self.least_ns).min(self.most_ns));
         plan
     }
 
@@ -219,9 +219,21 @@ impl Sweep {
                 stream.arrivals = Arrivals::Closed { depth };
             }
         }
-        (plan.count, plan.runtime_ns) = (Some(GUESS), Some(GUESS_NS.min(self.most_ns)));
+        plan.count = Some(GUESS);
+        last(&mut plan, GUESS_NS.min(self.most_ns));
         plan.ramp_ns = 0;
         plan
+    }
+}
+
+/// Gives a plan another length. It keeps its number of slices: a run of an hour in the slices of one of a
+/// twentieth of a second would hold a histogram for each of 65,536, 15 GB. Where a slice was longer than the
+/// whole, it stays as it is.
+fn last(plan: &mut Plan, runtime_ns: u64) {
+    let was_ns = plan.runtime_ns.replace(runtime_ns).unwrap_or(0);
+    if was_ns >= plan.slice_ns.max(1) {
+        let slice_ns = u128::from(plan.slice_ns) * u128::from(runtime_ns) / u128::from(was_ns);
+        plan.slice_ns = plan.slice_ns.max(u64::try_from(slice_ns).unwrap_or(u64::MAX));
     }
 }
 

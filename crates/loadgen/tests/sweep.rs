@@ -44,6 +44,28 @@ fn as_many_loads_as_were_asked_for() {
 }
 
 #[test]
+fn a_longer_run_has_longer_slices_not_more() {
+    let mut asked = md1();
+    // A plan of a fiftieth of a second in slices of a millisecond; at a tenth of the capacity it takes 100 s.
+    (asked.plan.runtime_ns, asked.plan.slice_ns) = (Some(20_000_000), 1_000_000);
+    (asked.points, asked.least_ns) = (3, 20_000_000);
+    let mut lengths = Vec::new();
+    let curve = sweep(&asked, |plan| {
+        lengths.push((plan.runtime_ns.unwrap(), plan.slice_ns));
+        simulated(plan, &mut server(), &SimClock::new())
+    });
+    let curve = curve.unwrap();
+    assert!(lengths[1].0 > 90_000_000_000, "{lengths:?}");
+    for (runtime_ns, slice_ns) in lengths {
+        assert!((19..=20).contains(&(runtime_ns / slice_ns)), "{runtime_ns} in slices of {slice_ns}");
+    }
+    // 20, and the one after the window: 230 KB each.
+    for point in &curve.points {
+        assert!(point.ran.streams[0].slices.len() <= 21, "{}", point.ran.streams[0].slices.len());
+    }
+}
+
+#[test]
 fn it_finds_capacity_and_knee_of_a_known_server() {
     let curve = curve(&md1());
     assert!(curve.points.len() <= 14);
