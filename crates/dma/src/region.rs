@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::{PAGE_SIZE, copy};
 
+/// A huge page of this architecture's most common size.
+const HUGE_PAGE_SIZE: usize = 2 << 20;
+
 /// A mapping of `len` bytes, unmapped when dropped. Bytes move in and out by copies; words by atomics.
 pub struct Region {
     base: NonNull<u8>,
@@ -77,6 +80,17 @@ impl Region {
         let lazy = if cfg!(miri) { 0 } else { libc::MAP_NORESERVE };
         let base = mmap(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | lazy, -1)?;
         Ok(Region { base, len, fd: None })
+    }
+
+    /// Asks for pages of 2 MiB (MADV_HUGEPAGE) where the region has room for one: a copy from a random place
+    /// then misses the address translation cache less often. What is touched first takes 2 MiB instead of
+    /// 4 KiB. Returns whether the kernel will try; it goes on with small pages where it has no others.
+    pub fn prefer_huge_pages(&self) -> bool {
+        if cfg!(miri) || self.len < HUGE_PAGE_SIZE {
+            return false;
+        }
+        // SAFETY: our own mapping, whole; the advice changes no byte of it.
+        unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_HUGEPAGE) == 0 }
     }
 
     /// Bytes mapped.
@@ -239,4 +253,43 @@ fn mmap(len: usize, flags: i32, fd: i32) -> io::Result<NonNull<u8>> {
         return Err(io::Error::last_os_error());
     }
     NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mmap returned the null page"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The flags of the mapping that begins where the region does, as proc(5) has them.
+    fn flags(region: &Region) -> String {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let base = region.base.as_ptr() as usize;
+        let of = |line: &str| {
+            let (from, to) = line.split_once(' ')?.0.split_once('-')?;
+            Some((usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?))
+        };
+        let mut lines =
+            maps.lines().skip_while(|line| !of(line).is_some_and(|(a, b)| (a..b).contains(&base)));
+        lines.find_map(|line| line.strip_prefix("VmFlags:")).unwrap().to_owned()
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "it asks the kernel")]
+    fn huge_pages_are_asked_for_where_one_fits() {
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            eprintln!("LEFT OUT: this kernel has no transparent huge pages");
+            return;
+        }
+        let huge = |region: &Region| flags(region).split_whitespace().any(|flag| flag == "hg");
+        for region in [Region::anonymous(8 << 20).unwrap(), Region::shared("huge", 8 << 20).unwrap()] {
+            assert!(!huge(&region), "{}", flags(&region));
+            assert!(region.prefer_huge_pages() && huge(&region), "{}", flags(&region));
+            // The bytes are as they were, and go back as before.
+            region.fill(4096, 4096, 7);
+            region.discard(0, 8192);
+            let mut byte = [9];
+            region.read(4096, &mut byte);
+            assert_eq!(byte[0], if region.fd().is_some() { 7 } else { 0 });
+        }
+        assert!(!Region::anonymous(1 << 20).unwrap().prefer_huge_pages());
+    }
 }

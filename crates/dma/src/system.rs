@@ -151,9 +151,26 @@ pub fn sharp_sleeps() {
     }
 }
 
+/// The machine's memory in bytes; 0 where the system does not say.
+#[must_use]
+pub fn memory_bytes() -> u64 {
+    // SAFETY: no memory is involved.
+    let [pages, page] = [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE].map(|name| unsafe { libc::sysconf(name) });
+    u64::try_from(pages).unwrap_or(0) * u64::try_from(page).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "it reads what the kernel says")]
+    fn memory_is_what_the_kernel_says() {
+        let info = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap();
+        let kib: u64 = total.trim().trim_end_matches(" kB").parse().unwrap();
+        assert_eq!(memory_bytes() / 1024, kib);
+    }
 
     #[test]
     fn a_peer_is_known() {

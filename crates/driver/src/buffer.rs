@@ -36,11 +36,12 @@ impl Drop for PoolMemory {
 
 impl BufferPool {
     /// A pool of `bytes`, rounded up to a power of two of pages (at most 2^31), mapped into `memory` where
-    /// first is room. Pages take memory only once they are touched.
+    /// first is room. Pages, of 2 MiB where the machine has such, take memory only once they are touched.
     pub(crate) fn new(memory: &Arc<Memory>, bytes: usize) -> Result<BufferPool, Error> {
         let bytes = bytes.clamp(PAGE_SIZE, PAGE_SIZE << 31).next_power_of_two();
         let system = |source| Error::System { what: "shared memory for buffers", source };
         let region = Arc::new(Region::shared("nearside-driver", bytes).map_err(system)?);
+        region.prefer_huge_pages();
         let mut iova = POOL_IOVA;
         while let Err(e) = memory.map(iova, region.clone()) {
             let next = iova.checked_add((bytes as u64).max(1 << 32));

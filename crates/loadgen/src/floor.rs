@@ -275,6 +275,8 @@ pub fn switch(effort: Effort, core: usize) -> io::Result<[Figure; 3]> {
 pub fn copies(effort: Effort) -> io::Result<Vec<Figure>> {
     let clock = TscClock::new();
     let region = Region::anonymous(effort.memory)?;
+    // As a drive's store has them.
+    region.prefer_huge_pages();
     // Touched, or every page reads as the one page of zeros.
     region.fill(0, effort.memory, 1);
     let mut hot = IoBuffer::new(4096)?;

@@ -1,9 +1,10 @@
 //! A store in memory: private, thin, gone with the process.
 //!
 //! Every operation is done when `submit` returns: a copy between the store and host memory, without a lock.
-//! Pages take room once they are written and give it back when they are deallocated or zeroed in whole. A
-//! flush has nothing to do: there is no power cut that this process survives (see [`crate::Lossy`] for one
-//! that does).
+//! Pages take room once they are written and give it back when they are deallocated or zeroed in whole. Where
+//! the machine has memory for several such stores they are huge pages, if it has these; a store beyond that
+//! stays thin to 4 KiB. A flush has nothing to do: there is no power cut that this process survives (see
+//! [`crate::Lossy`] for one that does).
 
 use std::fs::File;
 use std::io;
@@ -11,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nearside_clock::Nanos;
+use nearside_dma::system::memory_bytes;
 use nearside_dma::{Memory, PAGE_SIZE, Region};
 
 use crate::check::check;
@@ -18,6 +20,14 @@ use crate::{Channel, Completion, Data, Operation, Store, Submitted, Token};
 
 /// Zeroing this much or more gives the pages back instead of writing them.
 const DISCARD_FROM: u64 = 256 * 1024;
+
+/// A store takes huge pages where so many of its size fit into the machine's memory: of one that is written
+/// here and there each of them takes 512 times as much as the page that was written.
+const HUGE_WITHIN: u64 = 4;
+
+fn takes_huge_pages(capacity: u64, memory: u64) -> bool {
+    capacity.saturating_mul(HUGE_WITHIN) <= memory
+}
 
 /// A store in memory. Clones share the bytes.
 #[derive(Clone, Debug)]
@@ -43,7 +53,11 @@ impl Dram {
         let Ok(len) = usize::try_from(capacity) else {
             return invalid(format!("{capacity} bytes of memory cannot be mapped here"));
         };
-        Ok(Dram { region: Arc::new(Region::anonymous(len)?), capacity, block_size })
+        let region = Region::anonymous(len)?;
+        if takes_huge_pages(capacity, memory_bytes()) {
+            region.prefer_huge_pages();
+        }
+        Ok(Dram { region: Arc::new(region), capacity, block_size })
     }
 
     /// A store with the contents of a file or block device; its holes take no memory. What is left of the
@@ -176,6 +190,36 @@ mod tests {
             Submitted::Done(completion) => completion,
             Submitted::Pending => panic!("memory is never pending"),
         }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "it asks the kernel")]
+    fn a_store_that_the_machine_holds_several_times_takes_huge_pages() {
+        assert!(takes_huge_pages(1 << 30, 4 << 30) && !takes_huge_pages((1 << 30) + 512, 4 << 30));
+        assert!(!takes_huge_pages(u64::MAX, 4 << 30));
+        if !Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            eprintln!("LEFT OUT: this kernel has no transparent huge pages");
+            return;
+        }
+        // Bytes that the kernel will back with them; other tests' stores are smaller.
+        let advised = || {
+            let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let (mut size, mut sum) = (0, 0);
+            for line in maps.lines() {
+                if let Some(kib) = line.strip_prefix("Size:") {
+                    size = kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024;
+                } else if line.starts_with("VmFlags:") && line.split_whitespace().any(|flag| flag == "hg") {
+                    sum += size;
+                }
+            }
+            sum
+        };
+        let bytes = (memory_bytes() / 8) & !4095;
+        let small = Dram::new(bytes, 512).unwrap();
+        assert!(advised() >= bytes);
+        drop(small);
+        let large = Dram::new(memory_bytes() & !4095, 512).unwrap();
+        assert!(advised() < bytes, "{large:?}");
     }
 
     #[test]
