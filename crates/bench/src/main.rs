@@ -12,6 +12,7 @@ use nearside_loadgen::record::{Environment, Figure, Record};
 mod figures;
 mod medium;
 mod paths;
+mod processes;
 mod sockets;
 mod tcp;
 
@@ -58,15 +59,24 @@ fn run(args: &Args) -> Result<(), Failure> {
     // The I/O path's, the scanner's and the generator's benchmarks stand beside their code;
     // they hand their figures over in a file.
     let benches = [
-        ("io", "nearside-driver", "io_path"),
-        ("scan", "nearside-ndp", "scan"),
-        ("generator", "nearside-loadgen", "generator"),
-        ("sim", "nearside-sim", "speed"),
+        // Between two cores, where the memory lies counts.
+        ("io", "nearside-driver", "io_path", if args.fast { 2 } else { 5 }),
+        ("scan", "nearside-ndp", "scan", 1),
+        ("generator", "nearside-loadgen", "generator", 1),
+        ("sim", "nearside-sim", "speed", 1),
     ];
-    for (group, package, bench) in benches {
+    for (group, package, bench, count) in benches {
         if wanted(group) {
-            eprintln!("{group} ...");
-            for figure in beside_their_code(package, bench, args.fast)? {
+            let mut of_each = Vec::new();
+            for nth in 1..=count {
+                eprintln!("{group}, process {nth} of {count} ...");
+                // Several make up for what one of them measures shorter.
+                of_each.push(beside_their_code(package, bench, args.fast || count > 1)?);
+            }
+            if count > 1 {
+                eprint!("{}", processes::modes(&of_each));
+            }
+            for figure in processes::over(&of_each) {
                 record.add(figure);
             }
         }

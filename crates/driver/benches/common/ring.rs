@@ -1,15 +1,20 @@
 //! The floor: the least that two threads need to pass block requests through shared memory.
 //!
-//! One ring of 64-byte slots, one client, one server, nothing of NVMe. A request and its answer share a slot,
-//! whose first word says whose turn it is, so that a round trip costs two transfers of one cache line and the
-//! copy. The server does what a drive must do at least: take a batch, ask the cache for the data, copy.
+//! Requests in slots of 32 bytes, two a cache line, each with a mark that says whose turn it is: no index is
+//! passed beside them. Requests end in order, so that one count is all answers; the server writes it once for
+//! up to eight of them, and at once where no more wait. One client, one server, huge pages where there are
+//! some, nothing of NVMe. The server does what a drive must do at least: take a batch, ask the cache for the
+//! data, copy.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nearside_dma::Region;
 
-const SLOT: usize = 64;
+const SLOT: usize = 32;
+/// The count of answers lies before the slots, away from the line beside them that some CPUs fetch with it.
+const ANSWERED: usize = 0;
+const SLOTS: usize = 128;
 
 /// What to do. Offsets and lengths are trusted, unlike a drive's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +29,20 @@ pub struct Request {
     pub memory: u64,
 }
 
-/// The word of slot `n % slots` that says that request `n` waits; one more says that it is done.
+/// The first word of slot `n % slots` where request `n` waits: whose lap it is, the direction, the length.
+/// Never 0, as the slots are at first.
 #[inline]
-fn posted(n: u64, mask: u64) -> u32 {
-    // A lap is two steps; wrapping is harmless, as the two sides are never more than a lap apart.
-    ((n & !mask) >> mask.count_ones() << 1) as u32 | 1
+fn posted(n: u64, mask: u64, request: u64) -> u64 {
+    // Laps may wrap: the two sides are never more than one apart.
+    ((n >> mask.trailing_ones() & 0x3fff_ffff) + 1) << 33 | request
+}
+
+/// A request's direction and length in a word.
+const WHAT: u64 = (1 << 33) - 1;
+
+#[inline]
+fn slot(n: u64, mask: u64) -> usize {
+    SLOTS + (n & mask) as usize * SLOT
 }
 
 /// The client's end.
@@ -38,6 +52,8 @@ pub struct RingClient {
     mask: u64,
     next: u64,
     oldest: u64,
+    /// Requests that are known to have ended.
+    answered: u64,
 }
 
 /// The server's end.
@@ -50,6 +66,8 @@ pub struct RingServer {
 
 /// Requests that a server takes at once.
 const BATCH: u64 = 32;
+/// Requests for which it writes one answer.
+const TOGETHER: u64 = 8;
 /// Lines asked for ahead of a copy; beyond them the hardware follows.
 const PREFETCH_LINES: usize = 16;
 
@@ -59,9 +77,12 @@ const PREFETCH_LINES: usize = 16;
 /// The system's: no memory, no descriptors.
 pub fn ring(slots: usize) -> std::io::Result<(RingClient, RingServer)> {
     assert!(slots.is_power_of_two() && slots > 1);
-    let ring = Arc::new(Region::shared("ring", slots * SLOT)?);
+    let ring = Arc::new(Region::shared("ring", SLOTS + slots * SLOT)?);
     let mask = slots as u64 - 1;
-    Ok((RingClient { ring: ring.clone(), mask, next: 0, oldest: 0 }, RingServer { ring, mask, next: 0 }))
+    Ok((
+        RingClient { ring: ring.clone(), mask, next: 0, oldest: 0, answered: 0 },
+        RingServer { ring, mask, next: 0 },
+    ))
 }
 
 impl RingClient {
@@ -71,14 +92,12 @@ impl RingClient {
         if self.next - self.oldest > self.mask {
             return false;
         }
-        let at = (self.next & self.mask) as usize * SLOT;
-        self.ring
-            .word64(at + 8)
-            .store(u64::from(request.len) << 1 | u64::from(request.write), Ordering::Relaxed);
-        self.ring.word64(at + 16).store(request.store, Ordering::Relaxed);
-        self.ring.word64(at + 24).store(request.memory, Ordering::Relaxed);
+        let at = slot(self.next, self.mask);
+        self.ring.word64(at + 8).store(request.store, Ordering::Relaxed);
+        self.ring.word64(at + 16).store(request.memory, Ordering::Relaxed);
+        let what = u64::from(request.len) << 1 | u64::from(request.write);
         // Release: the server's acquiring load of the word makes it see the request.
-        self.ring.word32(at).store(posted(self.next, self.mask), Ordering::Release);
+        self.ring.word64(at).store(posted(self.next, self.mask, what), Ordering::Release);
         self.next += 1;
         true
     }
@@ -89,8 +108,10 @@ impl RingClient {
         if self.oldest == self.next {
             return false;
         }
-        let word = self.ring.word32((self.oldest & self.mask) as usize * SLOT);
-        let done = word.load(Ordering::Acquire) == posted(self.oldest, self.mask) + 1;
+        if self.oldest == self.answered {
+            self.answered = self.ring.word64(ANSWERED).load(Ordering::Acquire);
+        }
+        let done = self.oldest < self.answered;
         self.oldest += u64::from(done);
         done
     }
@@ -109,16 +130,16 @@ impl RingServer {
         let mut count = 0;
         while count < BATCH.min(self.mask + 1) {
             let n = self.next + count;
-            let at = (n & self.mask) as usize * SLOT;
-            if self.ring.word32(at).load(Ordering::Acquire) != posted(n, self.mask) {
+            let at = slot(n, self.mask);
+            let word = self.ring.word64(at).load(Ordering::Acquire);
+            if word & !WHAT != posted(n, self.mask, 0) {
                 break;
             }
-            let what = self.ring.word64(at + 8).load(Ordering::Relaxed);
             let request = Request {
-                write: what & 1 != 0,
-                len: (what >> 1) as u32,
-                store: self.ring.word64(at + 16).load(Ordering::Relaxed),
-                memory: self.ring.word64(at + 24).load(Ordering::Relaxed),
+                write: word & 1 != 0,
+                len: ((word & WHAT) >> 1) as u32,
+                store: self.ring.word64(at + 8).load(Ordering::Relaxed),
+                memory: self.ring.word64(at + 16).load(Ordering::Relaxed),
             };
             if !request.write {
                 for line in 0..(request.len as usize / 64).min(PREFETCH_LINES) {
@@ -135,11 +156,11 @@ impl RingServer {
             } else {
                 Region::copy(store, at, memory, r.memory as usize, len);
             }
-            let n = self.next + i as u64;
-            // Release: the data are in place before the client sees that they are.
-            self.ring
-                .word32((n & self.mask) as usize * SLOT)
-                .store(posted(n, self.mask) + 1, Ordering::Release);
+            let ended = i as u64 + 1;
+            if ended.is_multiple_of(TOGETHER) || ended == count {
+                // Release: the data are in place before the client sees that they are.
+                self.ring.word64(ANSWERED).store(self.next + ended, Ordering::Release);
+            }
         }
         self.next += count;
         count as usize
