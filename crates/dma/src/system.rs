@@ -155,8 +155,8 @@ pub fn sharp_sleeps() {
 #[must_use]
 pub fn memory_bytes() -> u64 {
     // SAFETY: no memory is involved.
-    let [pages, page] = [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE].map(|name| unsafe { libc::sysconf(name) });
-    u64::try_from(pages).unwrap_or(0) * u64::try_from(page).unwrap_or(0)
+    let [pages, page] = unsafe { [libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)] };
+    u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(page).unwrap_or(0))
 }
 
 #[cfg(test)]
