@@ -139,7 +139,9 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
                 std::hint::spin_loop();
                 continue;
             }
-            self.sleep(now);
+            if let Some(woken) = self.sleep(now) {
+                last_work = woken;
+            }
         }
     }
 
@@ -152,10 +154,14 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         reactors.chain(watch).chain(retry).chain(self.acceptor.paused_until()).min()
     }
 
-    /// Sleeps until a socket, another thread or a deadline.
-    fn sleep(&mut self, now: Nanos) {
+    /// Sleeps until a socket, another thread or a deadline. When it woke, where there was something to do:
+    /// from then on the thread stays awake for a while, as after all work.
+    fn sleep(&mut self, now: Nanos) -> Option<Nanos> {
         let timeout = match self.next_deadline().map(|next| next.since(now).saturating_sub(EARLY_NS)) {
-            Some(0) => return std::hint::spin_loop(),
+            Some(0) => {
+                std::hint::spin_loop();
+                return None;
+            }
             timeout => timeout,
         };
         let target = self.target.clone();
@@ -163,14 +169,16 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         let quiet = self.mailboxes.is_empty(self.index)
             && !target.stopping.load(Ordering::SeqCst)
             && self.locals.iter().flatten().all(|local| local.reactor.is_quiet());
+        let mut work = 0;
         if quiet {
-            self.poll(timeout.map(Duration::from_nanos), now);
+            work += self.poll(timeout.map(Duration::from_nanos), now);
         }
         target.wakeup.disarm_as(self.index);
         target.wakeup.event_of(self.index).take();
         let now = self.clock.now();
-        self.read_mail(now);
-        self.step_reactors(now, true);
+        work += self.read_mail(now);
+        work += self.step_reactors(now, true);
+        (work > 0).then_some(now)
     }
 
     /// Asks the poller; takes what there is.
