@@ -9,6 +9,9 @@ use crate::curve::{Curve, Point};
 use crate::page::interval;
 use crate::words::{show_rate, show_time};
 
+/// What a run's words begin with that measured the instrument.
+const BOTTLENECK: &str = "warning: the instrument was the bottleneck";
+
 /// One line per load.
 #[must_use]
 pub fn curve(curve: &Curve) -> String {
@@ -31,6 +34,14 @@ pub fn curve(curve: &Curve) -> String {
     }
     if curve.loads.iter().any(|point| point.saturated) {
         let _ = writeln!(text, "* more than the target carries");
+    }
+    let own = |point: &&Point| {
+        let instrument = point.summary.machine.as_ref().and_then(|machine| machine.instrument.as_ref());
+        instrument.is_some_and(|instrument| instrument.bottleneck)
+    };
+    let limited: Vec<String> = curve.points().filter(own).map(Point::load).collect();
+    if !limited.is_empty() {
+        let _ = writeln!(text, "{BOTTLENECK} at {}: the target may carry more", limited.join(", "));
     }
     if let Some(knee) = curve.knee {
         let _ = writeln!(text, "knee at {} I/Os per second", show_rate(knee));
@@ -111,15 +122,26 @@ fn counts(summary: &Summary, text: &mut String) {
     let cpu = machine.cpu;
     let _ = writeln!(
         text,
-        "CPU time per I/O: software {}, spinning for I/O {}, device {}; waiting for the next {}; the generator's own {}; \
-         resolved to {}",
+        "CPU time per I/O: software {}, spinning for I/O {}, device {}: {} I/Os per second and core; waiting for the next {}; \
+         the generator's own {}; resolved to {}",
         show_time(cpu.software_ns),
         show_time(cpu.spin_ns),
         show_time(cpu.device_ns),
+        show_rate(cpu.per_core),
         show_time(cpu.idle_ns),
         show_time(machine.generator.ns_per_io),
         show_time(cpu.resolution_ns)
     );
+    if let Some(own) = &machine.instrument {
+        let (busy, late, delay) = (100.0 * own.busy, 100.0 * own.late, show_time(own.delay_ns));
+        let _ = writeln!(
+            text,
+            "the instrument: busy {busy:.0} % of the time, {late:.0} % of the starts late, {delay} in the mean"
+        );
+        if own.bottleneck {
+            let _ = writeln!(text, "{BOTTLENECK}: the target may carry more");
+        }
+    }
     let stalls = &machine.stalls;
     let optional = |ns: Option<u64>| ns.map_or("unknown".to_owned(), |ns| show_time(ns as f64));
     let _ = writeln!(
@@ -163,4 +185,48 @@ pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nearside_clock::SimClock;
+    use nearside_loadgen::engine::null::Null;
+    use nearside_loadgen::run::simulated;
+    use nearside_loadgen::summary::{CpuPerIo, Instrument, Machine};
+    use nearside_loadgen::{Arrivals, Plan, Rw, Workload};
+
+    #[test]
+    fn who_measured_the_instrument_is_told() {
+        let plan =
+            Plan::new(Workload::new(Rw::Read, 4096, 1 << 20), Arrivals::Closed { depth: 4 }, 1_000_000);
+        let mut null = Null::with_service(4, |_, now| now + 1_000);
+        let outcome = simulated(&plan, &mut null, &SimClock::new()).unwrap();
+        let point = |bottleneck| {
+            let instrument = Instrument { busy: 0.97, late: 0.4, delay_ns: 2_500.0, bottleneck };
+            let summary = Summary::simulated("target", "engine", &plan, &outcome);
+            let cpu = CpuPerIo { software_ns: 2_000.0, per_core: 500_000.0, ..CpuPerIo::default() };
+            let machine = Machine {
+                cpu,
+                stalls: Default::default(),
+                scheduler_wait_ns: None,
+                stolen_ns: None,
+                generator: Default::default(),
+                instrument: Some(instrument),
+            };
+            Point::new(Summary { machine: Some(machine), ..summary }, outcome.both().response)
+        };
+        let of = |loads: Vec<Point>| Curve { loads, ..Curve::default() };
+        let text = run(&point(true));
+        assert!(
+            text.contains("busy 97 % of the time, 40 % of the starts late, 2.50 µs in the mean"),
+            "{text}"
+        );
+        assert!(text.contains(&format!("\n{BOTTLENECK}: the target may carry more\n")), "{text}");
+        assert!(text.contains("500 k I/Os per second and core"), "{text}");
+        assert!(!run(&point(false)).contains("warning"));
+        let text = curve(&of(vec![point(false), point(true)]));
+        assert!(text.contains(&format!("{BOTTLENECK} at QD 4: the target may carry more\n")), "{text}");
+        assert!(!curve(&of(vec![point(false)])).contains("warning"));
+    }
 }

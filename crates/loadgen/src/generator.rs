@@ -5,7 +5,9 @@
 //! skipped: where the engine is full or the thread was held up, operations start late, and their response
 //! time runs from when they were due (no coordinated omission).
 //!
-//! A step starts at most one operation, so that each is dated by a time of its own.
+//! A step starts at most one operation, so that each is dated by a time of its own. What else is due then
+//! may follow at once ([`Generator::start_next`]): an engine that sends by a call of the system sends them
+//! together.
 
 use std::collections::VecDeque;
 
@@ -32,6 +34,19 @@ pub enum Wake {
     Poll(Option<Nanos>),
     /// The run has ended.
     Over,
+}
+
+impl Wake {
+    /// Whether an operation may be due by now.
+    #[inline]
+    #[must_use]
+    pub fn is_due(self, now: Nanos) -> bool {
+        match self {
+            Wake::Now => true,
+            Wake::At(at) | Wake::Poll(Some(at)) => at <= now,
+            Wake::Poll(None) | Wake::Over => false,
+        }
+    }
 }
 
 /// What a step did.
@@ -297,14 +312,35 @@ impl Generator {
         if self.stopping {
             return Step { wake: self.closing(now, engine), worked, ended };
         }
+        let (wake, started) = self.begin(now, engine);
+        worked |= started;
+        Step { wake, worked, ended }
+    }
+
+    /// Starts the next operation, where it is due and there is room for it, without a look at what has ended.
+    /// When to step again; `None`: nothing was started, and [`Generator::step`] says.
+    #[inline]
+    pub fn start_next<E: Engine + ?Sized>(&mut self, now: Nanos, engine: &mut E) -> Option<Wake> {
+        // Where there is no room, that is for a look to say: an operation that has ended makes some.
+        if self.stopping || self.free.is_empty() {
+            return None;
+        }
+        let (wake, started) = self.begin(now, engine);
+        started.then_some(wake)
+    }
+
+    /// Starts the next operation if it is due; whether it did.
+    #[inline]
+    fn begin<E: Engine + ?Sized>(&mut self, now: Nanos, engine: &mut E) -> (Wake, bool) {
+        let mut started = false;
         let mut due = self.due();
         let mut refused = false;
         if let Some((stream, at)) = due.filter(|(_, at)| *at <= now) {
             if now.since(self.until) > self.drain_ns {
                 self.leave_out(now);
             } else {
-                refused = !self.start(stream, at, now, engine);
-                worked |= !refused;
+                started = self.start(stream, at, now, engine);
+                refused = !started;
             }
             due = self.due();
         }
@@ -318,7 +354,7 @@ impl Generator {
             (Some((_, due)), Next::At(at)) => Wake::At(due.min(at)),
             (Some((_, due)), Next::Poll) => Wake::Poll(Some(due)),
         };
-        Step { wake, worked, ended }
+        (wake, started)
     }
 
     /// Nothing is due any more: only answers are waited for.
@@ -413,6 +449,9 @@ impl Generator {
             if late > self.late_ns {
                 stream.outcome.lateness.record(late);
                 *(if self.behind { &mut stream.outcome.queued } else { &mut stream.outcome.late }) += 1;
+            }
+            if !(self.behind && late > self.late_ns) {
+                stream.outcome.held_ns += late;
             }
             self.left -= 1;
             if self.left == 0 {

@@ -74,6 +74,8 @@ pub struct StreamOutcome {
     pub queued: u64,
     /// How late the late and the queued were.
     pub lateness: Latency,
+    /// How late all but the queued were, together, in nanoseconds: what the generator itself added.
+    pub held_ns: u64,
     /// Never sent.
     pub unsent: u64,
     /// Sent, and without an answer.
@@ -103,6 +105,7 @@ impl StreamOutcome {
             late: 0,
             queued: 0,
             lateness: Latency::new(),
+            held_ns: 0,
             unsent: 0,
             unanswered: 0,
             errors: 0,

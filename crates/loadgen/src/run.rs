@@ -56,6 +56,12 @@ pub struct Ran {
     pub stalls: StallLog,
     /// Operations that ended, warm-up included: what the CPU time was spent on.
     pub operations: u64,
+    /// From its begin to its end, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Of that, what the generator's thread did not spend waiting (for an answer, or for the next operation
+    /// to be due) nor running a device. A look at the engine that finds nothing ended counts as waiting,
+    /// whatever it moved.
+    pub busy_ns: u64,
     /// The thread's wait for a core while it could run, where the kernel counts it.
     pub scheduler_wait_ns: Option<u64>,
     /// Time that the hypervisor gave to others on any core, to a tick.
@@ -92,9 +98,10 @@ pub fn watched<E: Engine + ?Sized>(
     let (cpu_ns, cost) = (thread_cpu_ns().unwrap_or(0), engine.cost());
     let began = clock.now();
     let mut generator = Generator::new(plan, engine.depth(), began)?;
-    let (mut operations, mut spin_ns, mut idle_ns) = (0, 0, 0);
+    let (mut operations, mut spin_ns, mut idle_ns, mut slept_ns) = (0, 0, 0, 0);
     let mut now = began;
-    let mut device_ns = engine.device_ns();
+    let device_began = engine.device_ns();
+    let mut device_ns = device_began;
     let mut look_at = began + LOOK_NS;
     let blocks = engine.blocks();
     if pace.may_sleep {
@@ -102,8 +109,12 @@ pub fn watched<E: Engine + ?Sized>(
     }
     loop {
         let waiting_for_answers = generator.in_flight() > 0;
-        let step = generator.step(now, engine);
+        let mut step = generator.step(now, engine);
         operations += step.ended as u64;
+        if step.worked {
+            let stalls = (!blocks).then_some(&mut stalls);
+            (step.wake, now) = start_due(&mut generator, engine, clock, stalls, (began, now), step.wake);
+        }
         let until = match step.wake {
             Wake::Over => break,
             Wake::Now => None,
@@ -113,7 +124,9 @@ pub fn watched<E: Engine + ?Sized>(
         let may_sleep = pace.may_sleep && now >= generator.spins_until();
         let until = until.filter(|until| may_sleep && until.since(now) > pace.early_ns);
         if let Some(until) = until {
+            let from = clock.now();
             engine.wait(Some(Nanos(until.0.saturating_sub(pace.early_ns))));
+            slept_ns += clock.now().since(from);
         } else if step.wake != Wake::Now {
             std::hint::spin_loop();
         }
@@ -134,10 +147,43 @@ pub fn watched<E: Engine + ?Sized>(
             }
         }
     }
+    let elapsed_ns = now.since(began);
+    let run_ns = engine.device_ns().saturating_sub(device_began);
+    let busy_ns = elapsed_ns.saturating_sub(spin_ns + idle_ns + slept_ns + run_ns);
     let own_ns = thread_cpu_ns().unwrap_or(0).saturating_sub(cpu_ns);
     let cpu = split(own_ns, cost, engine.cost(), spin_ns, idle_ns);
     let Taken { scheduler_wait_ns, stolen_ns } = Taken::now().since(taken);
-    Ok(Ran { outcome: generator.outcome(), cpu, stalls, operations, scheduler_wait_ns, stolen_ns })
+    let outcome = generator.outcome();
+    Ok(Ran { outcome, cpu, stalls, operations, elapsed_ns, busy_ns, scheduler_wait_ns, stolen_ns })
+}
+
+/// Operations that are started between two looks at what has ended, at most, but for the first.
+const TOGETHER: usize = 32;
+
+/// What else is due, also by what has just ended, is started before the next look, each dated by a time of its
+/// own. `times`: the run's begin, and when the step began whose `wake` it was. When to step again, and the
+/// time by now.
+#[inline]
+fn start_due<E: Engine + ?Sized>(
+    generator: &mut Generator,
+    engine: &mut E,
+    clock: &impl Clock,
+    mut stalls: Option<&mut StallLog>,
+    (began, mut now): (Nanos, Nanos),
+    mut wake: Wake,
+) -> (Wake, Nanos) {
+    for _ in 0..TOGETHER {
+        let last = std::mem::replace(&mut now, clock.now());
+        if let Some(stalls) = &mut stalls {
+            stalls.look(began, last, now, true);
+        }
+        let started = if wake.is_due(now) { generator.start_next(now, engine) } else { None };
+        match started {
+            Some(next) => wake = next,
+            None => break,
+        }
+    }
+    (wake, now)
 }
 
 /// How often a run is looked at.

@@ -197,7 +197,7 @@ impl StreamSummary {
     }
 }
 
-/// CPU time per operation in nanoseconds.
+/// CPU time per operation in nanoseconds, of the generator's thread and the engine's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuPerIo {
     /// Software, the kernel's part included: all that is none of the others.
@@ -210,6 +210,58 @@ pub struct CpuPerIo {
     pub device_ns: f64,
     /// What the scheduler's clock tells apart over the whole run, for each operation.
     pub resolution_ns: f64,
+    /// Operations per second of one core's time: what software, spinning and device together leave of it.
+    #[serde(default)]
+    pub per_core: f64,
+}
+
+impl CpuPerIo {
+    /// Of a run.
+    fn of(ran: &Ran) -> Self {
+        let per = |ns: u64| ns as f64 / ran.operations.max(1) as f64;
+        let spent_ns = ran.cpu.software_ns + ran.cpu.spin_ns + ran.cpu.device_ns;
+        Self {
+            software_ns: per(ran.cpu.software_ns),
+            spin_ns: per(ran.cpu.spin_ns),
+            idle_ns: per(ran.cpu.idle_ns),
+            device_ns: per(ran.cpu.device_ns),
+            resolution_ns: per(ran.cpu.resolution_ns),
+            per_core: if spent_ns > 0 { ran.operations as f64 * 1e9 / spent_ns as f64 } else { 0.0 },
+        }
+    }
+}
+
+/// How far it was the generator's thread, with the engine that it calls, that the run measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Instrument {
+    /// Part of the time (0 to 1) in which the thread had something to do: it neither waited nor ran a device.
+    pub busy: f64,
+    /// Part of the operations (0 to 1) that it started late though the target had room.
+    pub late: f64,
+    /// How late it started them in the mean, in nanoseconds, without those that waited for room.
+    pub delay_ns: f64,
+    /// It was the bottleneck: busy for [`Instrument::BUSY`] of the time, and late with [`Instrument::LATE`] of
+    /// the operations. The target may carry more.
+    pub bottleneck: bool,
+}
+
+impl Instrument {
+    /// Part of the time from which on it counts as busy all the time.
+    pub const BUSY: f64 = 0.95;
+    /// Part of the operations from which on late starts are the rule. (An engine that blocks is busy as well;
+    /// but nothing is due meanwhile in a closed loop.)
+    pub const LATE: f64 = 0.1;
+
+    /// Of a run.
+    fn of(ran: &Ran) -> Self {
+        let sum = |of: fn(&StreamOutcome) -> u64| ran.outcome.streams.iter().map(of).sum::<u64>();
+        let started = sum(|stream| stream.offered - stream.unsent);
+        let part = |of: u64, all: u64| of as f64 / all.max(1) as f64;
+        let (busy, late) = (part(ran.busy_ns, ran.elapsed_ns), part(sum(|stream| stream.late), started));
+        let delay_ns =
+            part(sum(|stream| stream.held_ns), started.saturating_sub(sum(|stream| stream.queued)));
+        Self { busy, late, delay_ns, bottleneck: busy >= Self::BUSY && late >= Self::LATE }
+    }
 }
 
 /// What only a run in real time has.
@@ -227,6 +279,9 @@ pub struct Machine {
     pub stolen_ns: Option<u64>,
     /// What the generator itself costs.
     pub generator: GeneratorCost,
+    /// How far the run measured the instrument; `None` of a run that did not look.
+    #[serde(default)]
+    pub instrument: Option<Instrument>,
 }
 
 /// A run: what was asked, where, and what came out.
@@ -288,20 +343,13 @@ impl Summary {
         generator: GeneratorCost,
         environment: &Environment,
     ) -> Self {
-        let per = |ns: u64| ns as f64 / ran.operations.max(1) as f64;
-        let cpu = CpuPerIo {
-            software_ns: per(ran.cpu.software_ns),
-            spin_ns: per(ran.cpu.spin_ns),
-            idle_ns: per(ran.cpu.idle_ns),
-            device_ns: per(ran.cpu.device_ns),
-            resolution_ns: per(ran.cpu.resolution_ns),
-        };
         let machine = Machine {
-            cpu,
+            cpu: CpuPerIo::of(ran),
             stalls: ran.stalls.clone(),
             scheduler_wait_ns: ran.scheduler_wait_ns,
             stolen_ns: ran.stolen_ns,
             generator,
+            instrument: Some(Instrument::of(ran)),
         };
         Self {
             environment: Some(environment.clone()),

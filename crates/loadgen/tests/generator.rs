@@ -1,11 +1,13 @@
 //! The generator in simulated time: what it must hold whatever the engine does.
 
 use nearside_clock::{Clock, Nanos, SimClock};
+use nearside_loadgen::cost::GeneratorCost;
 use nearside_loadgen::engine::null::Null;
 use nearside_loadgen::engine::{Done, Engine, Failure, Io, Next, Submit};
+use nearside_loadgen::record::Environment;
 use nearside_loadgen::run::{Pace, SimError, real, simulated};
 use nearside_loadgen::{
-    Arrivals, Generator, Outcome, Plan, PlanError, Rw, Stream, Wake, Workload, WorkloadError,
+    Arrivals, Generator, Outcome, Plan, PlanError, Rw, Stream, Summary, Wake, Workload, WorkloadError,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -320,4 +322,84 @@ fn real_time_runs_the_same_machine() {
     assert!(both.response.min_ns() >= 19_980);
     // How long it had to wait is the machine's affair; that it did is accounted for.
     assert!(ran.cpu.spin_ns + ran.cpu.idle_ns > 0, "{:?}", ran.cpu);
+}
+
+/// Sends what it was given at its next look, as an engine does that calls the system to send, and answers at
+/// the one after. Each start and each look takes time.
+struct Sender {
+    clock: SimClock,
+    depth: usize,
+    given: Vec<u32>,
+    sent: Vec<u32>,
+    looks: u64,
+    sends: u64,
+}
+
+impl Engine for Sender {
+    fn depth(&self) -> usize {
+        self.depth
+    }
+    fn submit(&mut self, io: &Io, _: Nanos) -> Submit {
+        self.clock.advance(200);
+        self.given.push(io.token);
+        Submit::Taken
+    }
+    fn poll(&mut self, _: Nanos, done: &mut Vec<Done>) {
+        self.clock.advance(1_000);
+        let at = self.clock.now();
+        self.looks += 1;
+        done.extend(self.sent.drain(..).map(|token| Done { token, at, result: Ok(()) }));
+        self.sends += u64::from(!self.given.is_empty());
+        self.sent.append(&mut self.given);
+    }
+    fn next(&self) -> Next {
+        if self.given.is_empty() && self.sent.is_empty() { Next::Idle } else { Next::Poll }
+    }
+}
+
+#[test]
+fn what_is_due_together_is_sent_together() {
+    const COUNT: u64 = 12_800;
+    // By depth: how many go by one send.
+    for (depth, together) in [(1, 1), (8, 8), (32, 32), (128, 32)] {
+        let clock = SimClock::new();
+        let (given, sent) = (Vec::new(), Vec::new());
+        let mut sender = Sender { clock: clock.clone(), depth, given, sent, looks: 0, sends: 0 };
+        let mut plan = reads(Arrivals::Closed { depth: depth as u32 });
+        (plan.runtime_ns, plan.count) = (None, Some(COUNT));
+        let ran = real(&plan, &mut sender, &clock, Pace::default()).unwrap();
+        assert_eq!(ran.operations, COUNT);
+        let most = COUNT / together + 2;
+        assert!(sender.sends <= most, "depth {depth}: {} sends", sender.sends);
+        assert!(sender.looks <= 2 * most, "depth {depth}: {} looks", sender.looks);
+        // Three looks and two rounds of starts at most: each is dated when it was started.
+        let stream = &ran.outcome.streams[0];
+        let service = ran.outcome.both().service;
+        assert!(service.max_ns() <= 400 * (together + 1) + 3_010, "depth {depth}: {}", service.max_ns());
+        assert_eq!(stream.queued, 0);
+        assert_eq!(stream.late > COUNT / 2, depth > 8, "depth {depth}: {} late", stream.late);
+    }
+}
+
+#[test]
+fn how_busy_the_generator_was_is_known() {
+    let run = |depth: usize| {
+        let clock = SimClock::new();
+        let (given, sent) = (Vec::new(), Vec::new());
+        let mut sender = Sender { clock: clock.clone(), depth, given, sent, looks: 0, sends: 0 };
+        let mut plan = reads(Arrivals::Closed { depth: depth as u32 });
+        (plan.runtime_ns, plan.count) = (None, Some(1_280));
+        let ran = real(&plan, &mut sender, &clock, Pace::default()).unwrap();
+        let (cost, environment) = (GeneratorCost::default(), Environment::default());
+        let machine = Summary::real("target", "engine", &plan, &ran, cost, &environment).machine.unwrap();
+        (ran, machine.instrument.unwrap())
+    };
+    // At a depth of one every other look finds nothing: 1,000 ns of the 2,200 of an operation.
+    let (one, own) = run(1);
+    let part = one.busy_ns as f64 / one.elapsed_ns as f64;
+    assert!((part - 1_200.0 / 2_200.0).abs() < 0.01, "{part}");
+    assert!(own.busy == part && own.late < 0.01 && own.delay_ns < 10.0 && !own.bottleneck, "{own:?}");
+    // At 128 no look finds nothing.
+    let (_, own) = run(128);
+    assert!(own.busy > 0.98 && own.late > 0.8 && own.delay_ns > 1_000.0 && own.bottleneck, "{own:?}");
 }
