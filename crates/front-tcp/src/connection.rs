@@ -583,7 +583,8 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
                     Err(refusal) => {
                         let (status, dw0, level) = refusal.told();
                         let name = status::name(status);
-                        if let Some(suppressed) = cx.target.may_report(name, cx.now) {
+                        let field = status::parameter(dw0).filter(|_| name == INVALID);
+                        if let Some(suppressed) = cx.target.may_report(field.unwrap_or(name), cx.now) {
                             let peer = self.peer;
                             event_at!(level, %peer, status = name, %refusal, suppressed, "Connect was refused");
                         }
@@ -825,6 +826,9 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         self.phase = Phase::Closing;
     }
 }
+
+/// The status of a Connect with a field that is not valid; the log is told once in a while of each field.
+const INVALID: &str = status::name(status::INVALID_PARAMETERS);
 
 /// What a Fabrics command is answered: its status and DW0 and 1.
 fn answer(result: Result<u64, Status>) -> (Status, u64) {

@@ -10,6 +10,7 @@ use nearside_device::{Controller, Firmware, Reactor, Subsystem};
 use nearside_dma::Region;
 use nearside_spec::Status;
 use nearside_spec::fabrics::command::{ANY_CONTROLLER, CATTR_NO_FLOW, Connect, ConnectData, Property, at};
+use nearside_spec::fabrics::nqn::NqnError;
 use nearside_spec::fabrics::{nqn, status};
 use nearside_spec::registers as reg;
 use nearside_store::Store;
@@ -30,8 +31,12 @@ pub(crate) enum Refusal {
     Format,
     #[error("its data have another length")]
     DataLength,
-    #[error("a field is not valid: byte {offset} of its {}", if *in_data { "data" } else { "command" })]
+    #[error("{} is not valid", field_name(*offset, *in_data))]
     Field { offset: u16, in_data: bool },
+    #[error("{} is {given:?}: {why}", field_name(*offset, true))]
+    Name { offset: u16, given: String, why: NqnError },
+    #[error("there is no subsystem {0:?}")]
+    NotOffered(String),
     #[error("the subsystem is not offered to this host")]
     HostNotAllowed,
     #[error("the host has as many connections as it may have")]
@@ -49,14 +54,17 @@ pub(crate) enum Refusal {
 impl Refusal {
     /// The host's status and DW0, and the level of the operator's log.
     pub(crate) fn told(&self) -> (Status, u32, Level) {
+        let invalid = |offset, in_data| {
+            let field = status::invalid_parameter(offset, in_data);
+            (status::INVALID_PARAMETERS.dnr(), field, Level::WARN)
+        };
         match *self {
             Refusal::Sequence => (Status::COMMAND_SEQUENCE_ERROR.dnr(), 0, Level::INFO),
             Refusal::Format => (status::INCOMPATIBLE_FORMAT.dnr(), 0, Level::INFO),
             Refusal::DataLength => (Status::INVALID_SGL_LENGTH.dnr(), 0, Level::INFO),
-            Refusal::Field { offset, in_data } => {
-                let field = status::invalid_parameter(offset, in_data);
-                (status::INVALID_PARAMETERS.dnr(), field, Level::INFO)
-            }
+            Refusal::Field { offset, in_data } => invalid(offset, in_data),
+            Refusal::Name { offset, .. } => invalid(offset, true),
+            Refusal::NotOffered(_) => invalid(at::SUBNQN, true),
             Refusal::HostNotAllowed => (status::INVALID_HOST.dnr(), 0, Level::WARN),
             Refusal::TooManyConnections => (status::CONTROLLER_BUSY, 0, Level::WARN),
             Refusal::TooManyControllers => (status::CONTROLLER_BUSY, 0, Level::WARN),
@@ -65,6 +73,18 @@ impl Refusal {
             Refusal::NotMade(_) => (Status::INTERNAL_ERROR, 0, Level::ERROR),
         }
     }
+}
+
+fn field_name(offset: u16, in_data: bool) -> &'static str {
+    status::parameter(status::invalid_parameter(offset, in_data)).unwrap_or("a field")
+}
+
+/// The name in a field of the data, checked.
+fn name(field: &[u8; nqn::FIELD], offset: u16) -> Result<&str, Refusal> {
+    nqn::from_field(field).map_err(|why| {
+        let given = field.split(|byte| *byte == 0).next().unwrap_or_default();
+        Refusal::Name { offset, given: String::from_utf8_lossy(given).into_owned(), why }
+    })
 }
 
 const fn field(offset: u16) -> Refusal {
@@ -164,8 +184,7 @@ pub(crate) fn connect<S: Store, F: Firmware<S>>(
     }
     let data = ConnectData::from_bytes(data);
     let (subnqn, hostnqn) = (data.subnqn(), data.hostnqn());
-    let subnqn = nqn::from_field(&subnqn).map_err(|_| data_field(at::SUBNQN))?;
-    let hostnqn = nqn::from_field(&hostnqn).map_err(|_| data_field(at::HOSTNQN))?;
+    let (subnqn, hostnqn) = (name(&subnqn, at::SUBNQN)?, name(&hostnqn, at::HOSTNQN)?);
     let entries = u32::from(connect.sqsize_z) + 1;
     if !(2..=MAX_ENTRIES).contains(&entries) {
         return Err(field(at::SQSIZE));
@@ -235,7 +254,7 @@ fn associate<S: Store, F: Firmware<S>>(
     }
     let offer = match subnqn {
         nqn::DISCOVERY => None,
-        _ => Some(target.offered(subnqn).ok_or(data_field(at::SUBNQN))?),
+        _ => Some(target.offered(subnqn).ok_or_else(|| Refusal::NotOffered(subnqn.to_owned()))?),
     };
     if offer.as_ref().is_some_and(|offer| !offer.allows(hostnqn)) {
         return Err(Refusal::HostNotAllowed);

@@ -94,6 +94,7 @@ fn connect_fails_as_specified() {
         (good, data("nqn.2026-11.dev.nearside:other", 0xffff), invalid(at::SUBNQN, true)),
         (good, data("nonsense", 0xffff), invalid(at::SUBNQN, true)),
         (good, ConnectData::new([7; 16], "nonsense", NQN, 0xffff), invalid(at::HOSTNQN, true)),
+        (good, ConnectData::new([7; 16], "", NQN, 0xffff), invalid(at::HOSTNQN, true)),
         (good, data(NQN, 5), invalid(at::CNTLID, true)),
         (io, data(NQN, cntlid + 1), invalid(at::CNTLID, true)),
         (Connect { qid: 64, ..good }, data(NQN, cntlid), invalid(at::QID, false)),

@@ -84,6 +84,20 @@ fn data_of_every_size_arrive_with_every_digest() {
 }
 
 #[test]
+fn a_refused_connect_says_what_was_wrong() {
+    let server = serve(offer(1 << 20), Options::default());
+    let said = |options: HostOptions, subsystem: &str| {
+        let at = address(server.addresses()[0], subsystem);
+        Association::connect(&at, options, Arc::new(TscClock::new())).unwrap_err().to_string()
+    };
+    let nameless = said(HostOptions { host_nqn: String::new(), ..host() }, NQN);
+    assert!(nameless.contains("Connect Invalid Parameters: the host's name (HOSTNQN)"), "{nameless}");
+    let other = said(host(), "nqn.2026-11.dev.nearside:other");
+    assert!(other.contains("Connect Invalid Parameters: the subsystem's name (SUBNQN)"), "{other}");
+    assert!(other.contains("nearside:other") && other.contains(HOST), "{other}");
+}
+
+#[test]
 fn a_stop_waits_for_what_was_taken_and_for_nobody_else() {
     for threads in [1, 2] {
         let subsystem = offer(16 << 20).subsystem;

@@ -31,10 +31,16 @@ fn hosts_that_err_are_reported() {
     }
     assert_eq!(said(&log, &[" INFO", "a PDU broke the rules", "peer=127.0.0.1"]), 1);
     let mut raw = Raw::initialized(address);
-    let data = ConnectData::new([7; 16], HOST, "nqn.2026-11.dev.nearside:other", 0xffff);
     let connect = Connect { recfmt: 0, qid: 0, sqsize_z: 31, cattr: 0, kato: 0 };
-    assert!(!raw.connect_as(connect, &data).status().is_success());
-    assert_eq!(said(&log, &["Connect was refused"]), 1);
+    for (host, subsystem, why) in [
+        (HOST, "nqn.2026-11.dev.nearside:other", "no subsystem \"nqn.2026-11.dev.nearside:other\""),
+        ("", NQN, "the host's name (HOSTNQN) is \"\": an NQN begins with nqn."),
+    ] {
+        let data = ConnectData::new([7; 16], host, subsystem, 0xffff);
+        assert!(!raw.connect_as(connect, &data).status().is_success());
+        let refused = [" WARN", "Connect was refused", "peer=127.0.0.1", "Connect Invalid Parameters", why];
+        assert_eq!(said(&log, &refused), 1);
+    }
     drop(raw);
     // More than may come from one address without a word.
     let _held: Vec<_> = (0..8).map(|_| Raw::open(address)).collect();

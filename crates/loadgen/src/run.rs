@@ -160,8 +160,8 @@ pub fn watched<E: Engine + ?Sized>(
 /// Operations that are started between two looks at what has ended, at most, but for the first.
 const TOGETHER: usize = 32;
 
-/// What else is due, also by what has just ended, is started before the next look, each dated by a time of its
-/// own. `times`: the run's begin, and when the step began whose `wake` it was. When to step again, and the
+/// What else is due, also by what has just ended, is started before the next look, each dated by a time of
+/// its own. Times: the run's begin, and when the step began whose `wake` it was. When to step again, and the
 /// time by now.
 #[inline]
 fn start_due<E: Engine + ?Sized>(

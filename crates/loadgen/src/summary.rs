@@ -240,8 +240,8 @@ pub struct Instrument {
     pub late: f64,
     /// How late it started them in the mean, in nanoseconds, without those that waited for room.
     pub delay_ns: f64,
-    /// It was the bottleneck: busy for [`Instrument::BUSY`] of the time, and late with [`Instrument::LATE`] of
-    /// the operations. The target may carry more.
+    /// It was the bottleneck: busy for [`Instrument::BUSY`] of the time, and late with [`Instrument::LATE`]
+    /// of the operations. The target may carry more.
     pub bottleneck: bool,
 }
 

@@ -283,20 +283,23 @@ fn join(
             answer => break answer,
         }
     };
-    match answer.map_err(|e| refusal(e, options, subsystem))? {
+    match answer.map_err(|e| refusal(e, queue.refused, options, subsystem))? {
         dw if connected(dw as u32).1 => Err(Error::Unsupported("it wants the host to authenticate itself")),
         dw => Ok(connected(dw as u32).0),
     }
 }
 
-/// What a refused Connect means.
-fn refusal(error: Error, options: &Options, subsystem: &str) -> Error {
+/// What a refused Connect means; `dw0` is of its completion.
+fn refusal(error: Error, dw0: u32, options: &Options, subsystem: &str) -> Error {
     let Error::Command { failure: Failure::Status(status), .. } = error else { return error };
     let name = status::name(status);
     let host = &options.host_nqn;
     let why = match status.code() {
         status::INVALID_HOST => format!("{name}: it does not allow the host {host}"),
-        status::INVALID_PARAMETERS => format!("{name}: no subsystem {subsystem} for the host {host}?"),
+        status::INVALID_PARAMETERS => {
+            let field = status::parameter(dw0).unwrap_or("a field");
+            format!("{name}: {field}; the subsystem is {subsystem:?}, the host {host:?}")
+        }
         _ => format!("{name} ({status:?})"),
     };
     Error::Refused { what: "connect", why }

@@ -54,6 +54,8 @@ pub struct Queue {
     alive: bool,
     timeout: CommandTimeout,
     counts: QueueCounts,
+    /// DW0 of the last completion that was no success: of Connect, which field was not valid.
+    pub(super) refused: u32,
     /// Free again when the connection, which is dropped before it, has ended.
     identifier: Option<Identifier>,
 }
@@ -100,6 +102,7 @@ impl Queue {
             alive: true,
             timeout: CommandTimeout::new(options.timeout_ms.saturating_mul(1_000_000)),
             counts: QueueCounts::default(),
+            refused: 0,
             identifier: None,
         })
     }
@@ -235,7 +238,11 @@ impl Queue {
         match pdu {
             Pdu::Response(entry) => {
                 let (index, _) = self.slot(entry.cid()).ok_or(Fatal::field(HEAD as u32 + 12))?;
-                Ok(Some((index, outcome(&entry))))
+                let outcome = outcome(&entry);
+                if outcome.is_err() {
+                    self.refused = entry.dw[0];
+                }
+                Ok(Some((index, outcome)))
             }
             Pdu::Data(data) => self.begin_data(head, &data).map(|()| None),
             Pdu::ReadyToTransfer(r2t) => {

@@ -75,6 +75,7 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
             "crates/front-tcp/tests/controller.rs",
             "crates/front-tcp/tests/nonsense.rs",
             "crates/front-tcp/tests/raw/",
+            "crates/front-tcp/tests/sleeping.rs",
             "crates/front-tcp/tests/target.rs",
         ],
     ),
