@@ -42,6 +42,7 @@ use std::thread::JoinHandle;
 
 use nearside_clock::Clock;
 use nearside_device::Firmware;
+use nearside_dma::cpu::CpuClock;
 use nearside_store::Store;
 
 pub use offer::Offer;
@@ -92,6 +93,14 @@ impl<S: Store, F: Firmware<S>> Server<S, F> {
     /// Where hosts are awaited.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// CPU time that its threads have taken so far, in nanoseconds.
+    ///
+    /// # Errors
+    /// Those of clock_gettime(2).
+    pub fn cpu_ns(&self) -> io::Result<u64> {
+        self.threads.iter().map(|thread| CpuClock::of(thread)?.now_ns()).sum()
     }
 
     /// What it serves.

@@ -10,8 +10,8 @@ use nearside_spec::fabrics::pdu::DIGEST;
 
 use crate::pool::{Buffer, Pool};
 
-/// Longest header with digest and padding that stands in place.
-const INLINE: usize = 40;
+/// Headers with digests and padding that stand in place together: a response and the header of the next data.
+const INLINE: usize = 56;
 
 enum OutputItem {
     Inline([u8; INLINE], u8),
@@ -56,6 +56,15 @@ impl Output {
     }
 
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.waiting += bytes.len();
+        // Few pieces are what a call of the system takes.
+        if let Some(OutputItem::Inline(inline, len)) = self.items.back_mut()
+            && let Some(to) = inline.get_mut(usize::from(*len)..usize::from(*len) + bytes.len())
+        {
+            to.copy_from_slice(bytes);
+            *len += bytes.len() as u8;
+            return;
+        }
         let mut inline = [0; INLINE];
         let item = match inline.get_mut(..bytes.len()) {
             Some(to) => {
@@ -64,7 +73,6 @@ impl Output {
             }
             None => OutputItem::Bytes(bytes.into()),
         };
-        self.waiting += bytes.len();
         self.items.push_back(item);
     }
 
@@ -149,4 +157,43 @@ pub(crate) fn digest(region: &Region, mut offset: usize, mut len: usize, mut crc
         (offset, len) = (offset + n, len - n);
     }
     crc
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    #[test]
+    fn headers_that_meet_are_one_piece() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut host = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (target, _) = listener.accept().unwrap();
+        let mut pool = Pool::new(32 << 20, 0).unwrap();
+        let mut output = Output::default();
+        let mut wanted = Vec::new();
+        for nr in 0..3u8 {
+            let buffer = pool.take(0, 512).unwrap();
+            pool.region().fill(buffer.offset, 512, 0x80 + nr);
+            output.header(&[nr; 24], true, 0);
+            output.staged(buffer, 512);
+            output.header(&[0x40 + nr; 24], false, 0);
+            let crc = crc32c::crc32c(&[nr; 24]).to_le_bytes();
+            wanted.extend([&[nr; 24][..], &crc, &[0x80 + nr; 512], &[0x40 + nr; 24]].concat());
+        }
+        // A header, three data, two pairs of a response and a header, the last response.
+        assert_eq!(output.items.len(), 7);
+        // What stands behind something long begins anew.
+        output.bytes(&[7; INLINE]);
+        output.bytes(&[8; 200]);
+        output.bytes(&[9; 8]);
+        wanted.extend([&[7; INLINE][..], &[8; 200], &[9; 8]].concat());
+        assert_eq!((output.items.len(), output.waiting()), (10, wanted.len()));
+        assert_eq!(output.send(&target, &mut pool).unwrap(), wanted.len());
+        drop(target);
+        let mut got = Vec::new();
+        host.read_to_end(&mut got).unwrap();
+        assert!(got == wanted && output.is_empty());
+    }
 }

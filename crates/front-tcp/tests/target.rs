@@ -84,6 +84,25 @@ fn data_of_every_size_arrive_with_every_digest() {
 }
 
 #[test]
+fn a_read_is_answered_by_its_data_alone() {
+    const READS: u64 = 64;
+    let server = serve(offer(1 << 20), Options::default());
+    let controller = connect(&server, host()).unwrap();
+    let mut initiator = controller.initiator(8, Policy::Polled, TscClock::new()).unwrap();
+    let sent = || server.target().counters.sent.load(Ordering::Relaxed);
+    let before = sent();
+    for _ in 0..READS {
+        let read = initiator.execute(&Command::read(1, 0, 8), Some(vec![0; 4096])).unwrap();
+        assert_eq!((read.outcome, read.moved), (Ok(0), 4096));
+    }
+    // Headers of 24 bytes, and no response capsules, which are as long. What came before may not all have been
+    // counted then.
+    let least = READS * (24 + 4096);
+    until("all is counted", || sent() - before >= least);
+    assert!(sent() - before < least + 4 * 24, "{} bytes more", sent() - before - least);
+}
+
+#[test]
 fn a_refused_connect_says_what_was_wrong() {
     let server = serve(offer(1 << 20), Options::default());
     let said = |options: HostOptions, subsystem: &str| {

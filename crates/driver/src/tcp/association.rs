@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nearside_clock::Clock;
 use nearside_spec::fabrics::command::{
-    ANY_CONTROLLER, Connect, ConnectData, FabricsCommand, Property, connected,
+    ANY_CONTROLLER, CATTR_NO_FLOW, Connect, ConnectData, FabricsCommand, Property, connected,
 };
 use nearside_spec::fabrics::{ADMIN_IN_CAPSULE, in_capsule, nqn, status};
 use nearside_spec::identify::{IdentifyController, cns};
@@ -264,7 +264,10 @@ fn join(
     clock: &dyn Clock,
 ) -> Result<u16, Error> {
     let kato = if qid == 0 { options.keep_alive_ms } else { 0 };
-    let connect = Connect { recfmt: 0, qid, sqsize_z: entries - 1, cattr: 0, kato };
+    // No more are out than there are slots, whatever SQHD says; so a read's data may say that it has ended,
+    // and no response follows (SUCCESS of C2HData). A target that cannot do that goes on to count.
+    let cattr = if qid == 0 { 0 } else { CATTR_NO_FLOW };
+    let connect = Connect { recfmt: 0, qid, sqsize_z: entries - 1, cattr, kato };
     let data = ConnectData::new(options.host_id, &options.host_nqn, subsystem, controller);
     let give_up = clock.now() + options.connect_ms.saturating_mul(1_000_000);
     let answer = loop {
