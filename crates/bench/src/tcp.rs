@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_device::{Namespace, Subsystem};
-use nearside_dma::cpu::CpuClock;
+use nearside_dma::cpu::{CpuClock, thread_cpu_ns};
 use nearside_driver::tcp::{Address, Association, Initiator, Options as HostOptions};
 use nearside_driver::{Command, Controller, Host, Policy, QueueConfig};
 use nearside_embedded::{AnyStore, firmware};
@@ -35,7 +35,7 @@ const PIECE: usize = 128 << 10;
 /// A target over a store, its thread on the first core.
 struct Serving {
     address: Address,
-    _server: Server<AnyStore, Fsr>,
+    server: Server<AnyStore, Fsr>,
 }
 
 impl Serving {
@@ -53,7 +53,7 @@ impl Serving {
         let server = server?;
         let port = server.addresses().first().map_or(0, |a| a.port());
         let address = format!("nvme+tcp://127.0.0.1:{port}/{NQN}/1").parse()?;
-        Ok(Serving { address, _server: server })
+        Ok(Serving { address, server })
     }
 
     fn connect(&self) -> Result<Association, Failure> {
@@ -125,6 +125,27 @@ impl Load {
     }
 }
 
+/// What a load carries: operations per second, and per second of CPU time of the target's threads and of the
+/// host's, which both spin.
+#[derive(Clone, Copy)]
+struct Carried {
+    rate: f64,
+    per_core: [f64; 2],
+}
+
+impl Carried {
+    fn of(serving: &Serving, load: &mut Load, depth: usize, time: Duration) -> Result<Carried, Failure> {
+        let spent = || Ok::<_, Failure>([serving.server.cpu_ns()?, thread_cpu_ns()?]);
+        let (before, clock) = (spent()?, *load.initiator.clock());
+        let begun = clock.now();
+        let rate = load.reads(depth, time)?;
+        let count = rate * clock.now().since(begun) as f64 / 1e9;
+        let after = spent()?;
+        let per_core = [0, 1].map(|side| count * 1e9 / (after[side] - before[side]).max(1) as f64);
+        Ok(Carried { rate, per_core })
+    }
+}
+
 fn median(mut times: Vec<u64>) -> f64 {
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or(0) as f64
@@ -150,26 +171,31 @@ pub fn tcp(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     let mut many = Load::new(&controller, 128, 4096)?;
     let mut large = Load::new(&controller, 8, PIECE)?;
     let mut runs: [Vec<f64>; 8] = Default::default();
+    let mut per_core: [Vec<f64>; 6] = Default::default();
     for round in 0..=rounds {
         let count = if fast { 5_000 } else { 30_000 };
         let ping = median(sockets::ping_pong(pair, count)?) / 1e3;
         one.latencies = Some(Vec::new());
-        one.reads(1, time)?;
+        let single = Carried::of(&serving, &mut one, 1, time)?;
         let read = median(one.latencies.take().unwrap_or_default()) / 1e3;
         let bare = |window| sockets::messages(pair, &source, window, time).map(|rate| rate / 1e3);
+        let (some, bare_some) = (Carried::of(&serving, &mut many, 32, time)?, bare(32)?);
+        let (more, bare_more) = (Carried::of(&serving, &mut many, 128, time)?, bare(128)?);
         let values = [
             read,
             ping,
-            many.reads(32, time)? / 1e3,
-            bare(32)?,
-            many.reads(128, time)? / 1e3,
-            bare(128)?,
+            some.rate / 1e3,
+            bare_some,
+            more.rate / 1e3,
+            bare_more,
             large.reads(8, time)? * PIECE as f64 / 1e9,
             sockets::stream(pair, &source, PIECE, time)? / 1e9,
         ];
         // The first round warms what there is.
         if round > 0 {
             runs.iter_mut().zip(values).for_each(|(runs, value)| runs.push(value));
+            let sides = [single, some, more].into_iter().flat_map(|carried| carried.per_core);
+            per_core.iter_mut().zip(sides).for_each(|(runs, value)| runs.push(value / 1e3));
         }
     }
     let names = [
@@ -181,6 +207,12 @@ pub fn tcp(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     for ((ours, floor, unit), pair) in names.into_iter().zip(runs.chunks(2)) {
         if let [ours_runs, floor_runs] = pair {
             sink(Figure::of(ours, unit, ours_runs).beside(&Figure::of(floor, unit, floor_runs)));
+        }
+    }
+    for (depth, sides) in [1, 32, 128].into_iter().zip(per_core.chunks(2)) {
+        for (side, runs) in ["target", "host"].into_iter().zip(sides) {
+            let name = format!("TCP: 4 KiB random reads, QD{depth}, for each core of the {side}");
+            sink(Figure::of(&name, "k/s", runs));
         }
     }
     drop((one, many, large));
