@@ -95,8 +95,8 @@ fn a_read_is_answered_by_its_data_alone() {
         let read = initiator.execute(&Command::read(1, 0, 8), Some(vec![0; 4096])).unwrap();
         assert_eq!((read.outcome, read.moved), (Ok(0), 4096));
     }
-    // Headers of 24 bytes, and no response capsules, which are as long. What came before may not all have been
-    // counted then.
+    // Headers of 24 bytes, and no response capsules, which are as long. What came before may not all have
+    // been counted then.
     let least = READS * (24 + 4096);
     until("all is counted", || sent() - before >= least);
     assert!(sent() - before < least + 4 * 24, "{} bytes more", sent() - before - least);
