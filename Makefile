@@ -1,7 +1,7 @@
 # Nearside: every command does its own set-up and says what it does.
 #   make demo          the papers' system in three acts, and a page with the pictures
 #   make test          every test that this machine allows; lists what it left out and why
-#   make bench         the figures, each beside its floor or peer; writes studies/record/MACHINE/DATE-NAME.jsonl
+#   make bench         the figures, each beside the bare machine or a peer; writes studies/record/MACHINE/DATE-NAME.jsonl and a page
 #   make bench FAST=1  the same in under two minutes, with wider spreads
 #   make studies       the papers' tables and figures: paper beside model beside this machine; records as above, pages in OUT
 #   make studies FAST=1  the same in seconds each; records beside the pages

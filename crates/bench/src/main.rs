@@ -1,5 +1,5 @@
-//! `make bench`: measures the figures that Nearside promises, each beside its floor or peer in the same run,
-//! writes a record and prints it as a table.
+//! `make bench`: measures the figures that Nearside promises, each beside what the bare machine or a peer takes
+//! in the same run, writes a record, prints it as a table and shows it as a page.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -11,15 +11,17 @@ use nearside_loadgen::record::{Environment, Figure, Record};
 
 mod figures;
 mod medium;
+mod page;
 mod paths;
 mod processes;
 mod sockets;
 mod tcp;
 
-/// Measures the figures, each beside its floor or peer;
-/// writes studies/record/MACHINE/DATE-NAME.jsonl and prints a table.
+/// Measures the figures, each beside what the bare machine or a peer takes;
+/// writes studies/record/MACHINE/DATE-NAME.jsonl and a page, and prints a table.
 #[derive(Parser)]
-#[command(after_help = "Examples:\n  nearside-bench --fast\n  nearside-bench --only near-data --name try")]
+#[command(after_help = "Examples:\n  nearside-bench --fast\n  nearside-bench --only near-data --name try\n  \
+    nearside-bench --from studies/record/amd-epyc-2c/2026-11-21-bench.jsonl --page out/bench.html")]
 struct Args {
     /// Under two minutes, with wider spreads.
     #[arg(long)]
@@ -33,6 +35,12 @@ struct Args {
     /// Where records are kept.
     #[arg(long, default_value = "studies/record")]
     record: PathBuf,
+    /// Measure nothing: show a record that is there.
+    #[arg(long, value_name = "RECORD", conflicts_with_all = ["fast", "only", "name", "record"])]
+    from: Option<PathBuf>,
+    /// Where the page with the pictures goes.
+    #[arg(long, default_value = "out/bench.html")]
+    page: PathBuf,
 }
 
 fn main() -> ExitCode {
@@ -47,6 +55,11 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Failure> {
+    if let Some(from) = &args.from {
+        let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", from.display());
+        let lines = std::fs::read_to_string(from).map_err(|e| failed(&e))?;
+        return show(&Record::from_lines(&lines).map_err(|e| failed(&e))?, &args.page);
+    }
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let mut record = Record::new(Environment::gather(now));
     let wanted = |group: &str| args.only.is_empty() || args.only.iter().any(|o| o == group);
@@ -99,8 +112,20 @@ fn run(args: &Args) -> Result<(), Failure> {
         tcp::tcp(args.fast, &mut |figure| drop(record.add(figure)))?;
     }
     let path = record.write(&args.record, &args.name)?;
+    show(&record, &args.page)?;
+    println!("the record: {}", path.display());
+    Ok(())
+}
+
+/// Prints the table and writes the page.
+fn show(record: &Record, page: &Path) -> Result<(), Failure> {
+    let failed = |e: std::io::Error| format!("{}: {e}", page.display());
+    if let Some(folder) = page.parent() {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    std::fs::write(page, page::page(record)).map_err(failed)?;
     println!("{}", record.table());
-    println!("written to {}", path.display());
+    println!("the page with the pictures: {}", page.display());
     Ok(())
 }
 

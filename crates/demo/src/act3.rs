@@ -25,7 +25,7 @@ use nearside_random::Rng;
 use nearside_store::Dram;
 
 use crate::replay::{TRACES, replay};
-use crate::stage::{Failure, Stage, table};
+use crate::stage::{Failure, Headline, Stage, table};
 
 /// What the rounds did and found.
 #[derive(Debug, Default)]
@@ -59,11 +59,11 @@ pub fn obstacle() -> Option<&'static str> {
     (!Kind::Ext4.tools_are_here()).then_some("no mke2fs")
 }
 
-/// Plays it with this machine's kernel.
+/// Plays it with this machine's kernel; the number that it comes to.
 ///
 /// # Errors
 /// The drive's, or the kernel's.
-pub fn play(stage: &Stage, page: &mut Page) -> Result<(), Failure> {
+pub fn play(stage: &Stage, page: &mut Page) -> Result<Headline, Failure> {
     page.heading("Act 3: the metadata monitor under a live ext4");
     page.text(
         "The drive's namespace is a file (FUSE) on which this machine's kernel has mounted ext4. Between searches files are \
@@ -75,14 +75,29 @@ pub fn play(stage: &Stage, page: &mut Page) -> Result<(), Failure> {
     let score = live(&stage.out, rounds, 7, &mut |n| progress.set_position(n as u64))?;
     progress.finish_and_clear();
     show(page, &score);
-    Ok(())
+    Ok(hits(&score))
 }
 
-/// Plays it without root, from recorded traces.
+/// How often the crawler's cache knew what it was asked while the volume changed below it.
+fn hits(score: &Score) -> Headline {
+    let asked = score.hits + score.misses;
+    let number = format!("{:.1} %", 100.0 * score.hits as f64 / asked.max(1) as f64);
+    let changes = match (score.changes.iter().sum::<usize>(), score.writes) {
+        (0, writes) => format!("{writes} block writes of a real kernel"),
+        (changes, _) => format!("{changes} changes through a live kernel"),
+    };
+    let sentence = format!(
+        "Of {asked} names and inodes the drive's cache had so many, beneath {changes}; all {} answers compared were right.",
+        score.compared
+    );
+    (number, sentence)
+}
+
+/// Plays it without root, from recorded traces; the number that it comes to.
 ///
 /// # Errors
 /// A trace that cannot be read, or the drive's.
-pub fn play_recorded(stage: &Stage, page: &mut Page, why: &str) -> Result<(), Failure> {
+pub fn play_recorded(stage: &Stage, page: &mut Page, why: &str) -> Result<Headline, Failure> {
     page.heading("Act 3: the metadata monitor under a recorded life of two volumes");
     page.text(&format!(
         "Not with a live kernel ({why}): every block write that a stock Linux made on an ext4 and an F2FS volume, recorded \
@@ -102,8 +117,13 @@ pub fn play_recorded(stage: &Stage, page: &mut Page, why: &str) -> Result<(), Fa
         "ms an answer",
     ];
     let mut rows = Vec::new();
+    let mut all = Score::default();
     for trace in &TRACES {
         let score = replay(trace, true)?;
+        all.hits += score.hits;
+        all.misses += score.misses;
+        all.writes += score.writes;
+        all.compared += score.compared;
         rows.push(vec![
             trace.name.into(),
             score.writes.to_string(),
@@ -120,7 +140,7 @@ pub fn play_recorded(stage: &Stage, page: &mut Page, why: &str) -> Result<(), Fa
     let caption = "A real kernel's block writes between searches; a wrong answer would have ended the act";
     table(caption, &head, &rows);
     page.table(caption, &head, &rows);
-    Ok(())
+    Ok(hits(&all))
 }
 
 fn per_round(score: &Score) -> String {
@@ -309,5 +329,21 @@ fn ask(session: &mut Session<SocketTransport>) -> Result<Found, Failure> {
     match failed {
         Some(failed) => Err(failed.into()),
         None => Ok((found, summary.counters.cache_hits, summary.counters.cache_misses, ns)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_is_the_part_that_the_cache_knew() {
+        let score = Score { hits: 999, misses: 1, writes: 7, compared: 5, ..Score::default() };
+        let (number, sentence) = hits(&score);
+        assert_eq!(number, "99.9 %");
+        assert!(sentence.contains("Of 1000 names") && sentence.contains("7 block writes"), "{sentence}");
+        let live = Score { changes: [1, 2, 3, 4], ..score };
+        assert!(hits(&live).1.contains("10 changes through a live kernel"));
+        assert_eq!(hits(&Score::default()).0, "0.0 %");
     }
 }

@@ -11,7 +11,9 @@ pub mod replay;
 pub mod stage;
 
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use nearside_loadgen::record::Environment;
 pub use stage::Failure;
 use stage::Stage;
 
@@ -28,14 +30,24 @@ pub fn run(out: &Path, small: bool) -> Result<PathBuf, Failure> {
         TITLE,
         "An NVMe drive in software whose firmware understands files: what three papers describe, measured on this machine just now.",
     );
-    act1::play(&stage, &mut page)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let size = if small { "small: less data and fewer rounds" } else { "whole" };
+    page.measured(&Environment::gather(now), &[("demo", size.to_owned())]);
+    let mut headlines = vec![act1::play(&stage, &mut page)?];
     let (volumes, contents) = act2::volumes(&stage)?;
-    for volume in &volumes {
-        act2::play(&stage, &mut page, volume, &contents)?;
+    for (nth, volume) in volumes.iter().enumerate() {
+        let headline = act2::play(&stage, &mut page, volume, &contents)?;
+        // A number for each act: the first volume's.
+        headlines.extend((nth == 0).then_some(headline));
     }
-    match act3::obstacle() {
+    headlines.push(match act3::obstacle() {
         None => act3::play(&stage, &mut page)?,
         Some(why) => act3::play_recorded(&stage, &mut page, why)?,
+    });
+    page.numbers(&headlines);
+    println!();
+    for (number, sentence) in &headlines {
+        println!("  {number:>8}  {sentence}");
     }
     let path = stage.out.join("demo.html");
     std::fs::write(&path, page.finish())?;

@@ -7,6 +7,9 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 pub use nearside_instrument::Failure;
 
+/// What an act comes to: a number, and the sentence that says of what.
+pub type Headline = (String, String);
+
 /// Where the demo works and what it may do.
 pub struct Stage {
     /// The folder for the page and the volumes.

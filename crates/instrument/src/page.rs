@@ -8,7 +8,7 @@ use nearside_loadgen::sweep::KNEE;
 
 use crate::curve::{Curve, Point};
 use crate::prepare::Steady;
-use crate::report::{Axis, Bar, Cell, Line, Page};
+use crate::report::{Axis, Bar, Cell, Interval, Line, Page, Part};
 use crate::words::{show_rate, show_time};
 
 /// What is drawn against load.
@@ -23,24 +23,37 @@ pub fn page(title: &str, curves: &[Curve]) -> String {
     let about = "Response times run from when each operation was due, so that what waits behind a stall counts with its wait. \
                  Hollow points and grey figures rest on fewer than ten samples beyond them.";
     let mut page = Page::new(title, about);
+    environment(&mut page, curves);
     for curve in curves {
         for note in curve.steady.iter().map(Steady::words).chain(curve.notes.iter().cloned()) {
             page.text(&format!("{}: {note}", curve.name));
         }
     }
-    if curves.iter().any(|c| !c.loads.is_empty()) {
+    // One load is no curve.
+    if curves.iter().any(|c| c.carried().count() > 1) {
         against_load(&mut page, curves);
-        bars(&mut page, curves);
+    }
+    if curves.iter().any(|c| !c.loads.is_empty()) {
+        latency(&mut page, curves);
     }
     spectrum(&mut page, curves);
     over_time(&mut page, curves);
-    if curves.iter().any(|c| !c.depths.is_empty()) {
+    // Nor is one depth.
+    if curves.iter().any(|c| c.depths.len() > 1) {
         at_depth(&mut page, curves);
     }
     cpu(&mut page, curves);
     tables(&mut page, curves);
-    environment(&mut page, curves);
     page.finish()
+}
+
+/// At which load a picture of one load for each curve was measured, in words.
+fn chosen(curves: &[Curve]) -> String {
+    let loads: Vec<String> = curves.iter().filter_map(|c| Some(c.near(0.7)?.load())).collect();
+    match curves.iter().all(|c| c.knee.is_some()) {
+        true => format!("at about 70 % of the knee ({})", loads.join(", ")),
+        false => format!("at {}", loads.join(", ")),
+    }
 }
 
 fn value(times: &Times, percent: Option<f64>) -> Option<f64> {
@@ -54,17 +67,25 @@ fn few(times: &Times, percent: Option<f64>) -> bool {
     percent.and_then(|percent| times.at(percent)).is_some_and(|point| point.few)
 }
 
+/// The interval of a percentile in microseconds; a mean has none.
+fn between(times: &Times, percent: Option<f64>) -> Interval {
+    let point = times.at(percent?)?;
+    Some((point.low_ns? as f64 / 1e3, point.high_ns? as f64 / 1e3))
+}
+
 /// One statistic of a curve against its throughput.
 fn line(name: String, curve: &Curve, percent: Option<f64>) -> Line {
-    let (mut places, mut weak) = (Vec::new(), Vec::new());
+    let (mut places, mut weak, mut intervals) = (Vec::new(), Vec::new(), Vec::new());
     for Point { summary, .. } in curve.carried() {
-        let Some(ns) = value(&summary.all.response, percent) else { continue };
-        if few(&summary.all.response, percent) {
+        let response = &summary.all.response;
+        let Some(ns) = value(response, percent) else { continue };
+        if few(response, percent) {
             weak.push(places.len());
         }
+        intervals.push(between(response, percent));
         places.push((summary.throughput, ns / 1e3));
     }
-    Line::new(name, places).weak(weak)
+    Line::new(name, places).weak(weak).intervals(intervals)
 }
 
 fn against_load(page: &mut Page, curves: &[Curve]) {
@@ -75,7 +96,7 @@ fn against_load(page: &mut Page, curves: &[Curve]) {
     let named = |curve: &Curve, statistic: &str| {
         if several { format!("{}, {statistic}", curve.name) } else { statistic.to_owned() }
     };
-    // Up to seven lines have colours of their own.
+    // More are a thicket.
     if curves.len() <= 2 {
         let each = |curve: &Curve| {
             STATISTICS.map(|(name, percent)| line(named(curve, name), curve, percent)).to_vec()
@@ -93,57 +114,33 @@ fn against_load(page: &mut Page, curves: &[Curve]) {
             page.text(&format!("{}: the knee lies at {} I/Os per second.", curve.name, show_rate(knee)));
         }
     }
+    let knee = match curves.iter().any(|curve| curve.knee.is_some()) {
+        true => format!("The knee is {KNEE}. "),
+        false => String::new(),
+    };
     page.text(&format!(
-        "The knee is {KNEE}. Loads that were not carried (marked * below) are in no picture: what waits then waits longer the longer one measures."
+        "{knee}Loads that were not carried (marked * below) are in no picture: what waits then waits longer the longer one measures."
     ));
 }
 
-fn bars(page: &mut Page, curves: &[Curve]) {
+fn latency(page: &mut Page, curves: &[Curve]) {
     page.heading("Latency");
     let bars: Vec<Bar> = curves
         .iter()
-        .zip(short_names(curves))
-        .filter_map(|(curve, name)| {
+        .filter_map(|curve| {
             let response = &curve.lowest()?.summary.all.response;
-            let parts = STATISTICS.map(|(_, percent)| value(response, percent).unwrap_or(0.0) / 1e3);
-            Some(Bar::new(name, parts.to_vec()))
+            let parts =
+                STATISTICS.map(|(_, percent)| value(response, percent).map_or(f64::NAN, |ns| ns / 1e3));
+            let weak = STATISTICS.map(|(_, percent)| few(response, percent));
+            let intervals = STATISTICS.map(|(_, percent)| between(response, percent));
+            Some(Bar::new(&*curve.name, parts.to_vec()).intervals(intervals.to_vec()).weak(weak.to_vec()))
         })
         .collect();
-    let parts = STATISTICS.map(|(name, _)| name);
-    page.grouped_bars("Response time at the lowest load, as Fig. 7", &Axis::log(RESPONSE), &parts, &bars);
-}
-
-/// Names that fit below bars, one for each curve:
-/// without what all of them begin and end with, where they are too long.
-fn short_names(curves: &[Curve]) -> Vec<String> {
-    let room = (84 / curves.len().max(1)).max(6);
-    let names: Vec<&str> = curves.iter().map(|curve| curve.name.as_str()).collect();
-    let fits = |names: &[&str]| names.iter().all(|name| (1..=room).contains(&name.chars().count()));
-    if fits(&names) {
-        return names.iter().map(|name| (*name).to_owned()).collect();
-    }
-    let word = |c: char| c.is_alphanumeric() || c == '-' || c == '.';
-    let common = |a: &str, b: &str| a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count();
-    let reversed = |name: &str| name.chars().rev().collect::<String>();
-    let first = names.first().copied().unwrap_or_default();
-    let head = names.iter().map(|name| common(first, name)).min().unwrap_or(0);
-    let tail = names.iter().map(|name| common(&reversed(first), &reversed(name))).min().unwrap_or(0);
-    let stripped: Vec<String> = names
-        .iter()
-        .map(|name| {
-            let letters: Vec<char> = name.chars().collect();
-            // Whole words are kept.
-            let begin = (0..=head.min(letters.len())).rev().find(|&i| i == 0 || !word(letters[i - 1]));
-            let from_end = letters.len() - tail.min(letters.len());
-            let end = (from_end..=letters.len()).find(|&i| i == letters.len() || !word(letters[i]));
-            let (begin, end) = (begin.unwrap_or(0), end.unwrap_or(letters.len()));
-            letters.get(begin..end).unwrap_or_default().iter().collect()
-        })
-        .collect();
-    if curves.len() > 1 && fits(&stripped.iter().map(String::as_str).collect::<Vec<_>>()) {
-        return stripped;
-    }
-    (1..=curves.len()).map(|n| format!("curve {n}")).collect()
+    let caption = match curves.iter().any(|curve| curve.loads.len() > 1) {
+        true => "Response time at the lowest load, as Fig. 7",
+        false => "Response time",
+    };
+    page.dots(caption, &Axis::log(RESPONSE), &STATISTICS.map(|(name, _)| Part::from(name)), &bars);
 }
 
 /// Up to this many points of a spectrum.
@@ -168,7 +165,7 @@ fn spectrum(page: &mut Page, curves: &[Curve]) {
         return;
     }
     page.heading("Percentile spectrum");
-    let which = if curves.len() > 1 { " at about 70 % of each knee" } else { "" };
+    let which = if curves.len() > 1 { format!(" {}", chosen(curves)) } else { String::new() };
     page.lines(&format!("Response time by percentile{which}"), &Axis::nines(), &Axis::log(RESPONSE), &lines);
 }
 
@@ -196,24 +193,35 @@ fn over_time(page: &mut Page, curves: &[Curve]) {
         seen.map(|slice| (slice.at_ns as f64 / 1e9, of(slice) as f64 / 1e3)).collect()
     };
     let mut lines = Vec::new();
-    let mut loads = Vec::new();
     for curve in curves {
         let Some(point) = curve.near(0.7) else { continue };
-        loads.push(point.load());
         if curves.len() > 1 {
             lines.push(Line::new(format!("{}, p99", curve.name), slices(point, |s| s.p99_ns)));
-        } else {
-            lines.push(Line::new("median", slices(point, |s| s.p50_ns)));
-            lines.push(Line::new("p99", slices(point, |s| s.p99_ns)));
-            lines.push(Line::new("longest", slices(point, |s| s.max_ns)));
+            continue;
+        }
+        let (median, p99) = (slices(point, |s| s.p50_ns), slices(point, |s| s.p99_ns));
+        let band = median.iter().zip(&p99).map(|(low, high)| (low.0, low.1, high.1)).collect();
+        lines.push(Line::band("median to p99", band).of("median"));
+        lines.push(Line::new("median", median));
+        lines.push(Line::new("longest", slices(point, |s| s.max_ns)).marks());
+        let plan = &point.summary.plan;
+        // They count from the run's begin, slices from the window's.
+        let begin = plan.ramp_ns + plan.warm_up_ns;
+        let stalls = point.summary.machine.iter().flat_map(|machine| &machine.stalls.stalls);
+        let within = stalls.filter_map(|stall| Some((stall.at_ns.checked_sub(begin)?, stall.ns)));
+        let within = within.filter(|(at_ns, _)| *at_ns <= point.summary.window_ns);
+        let stalls: Vec<(f64, f64)> =
+            within.map(|(at_ns, ns)| (at_ns as f64 / 1e9, ns as f64 / 1e3)).collect();
+        if !stalls.is_empty() {
+            lines.push(Line::new("stalls of this machine: the core was taken away", stalls).marks());
         }
     }
-    if lines.is_empty() {
+    if lines.iter().all(Line::is_empty) {
         return;
     }
     page.heading("Response time over time");
-    let caption = format!("Response time in the course of a run, at a load of {}", loads.join(" and "));
-    page.lines(&caption, &Axis::linear("seconds"), &Axis::log(RESPONSE), &lines);
+    let caption = format!("Response time in the course of a run, {}", chosen(curves));
+    page.lines(&caption, &Axis::linear("time since the begin, s"), &Axis::log(RESPONSE), &lines);
 }
 
 fn at_depth(page: &mut Page, curves: &[Curve]) {
@@ -250,12 +258,11 @@ fn cpu_parts(summary: &Summary) -> Option<[f64; 4]> {
 fn cpu(page: &mut Page, curves: &[Curve]) {
     let bars: Vec<Bar> = curves
         .iter()
-        .zip(short_names(curves))
-        .filter_map(|(curve, name)| {
+        .filter_map(|curve| {
             let point = curve.near(0.7)?;
             // What the generator waits for the next operation is its own affair.
             let parts: Vec<f64> = cpu_parts(&point.summary)?.iter().take(3).map(|ns| ns / 1e3).collect();
-            Some(Bar::new(if curves.len() > 1 { name } else { point.load() }, parts))
+            Some(Bar::new(if curves.len() > 1 { curve.name.clone() } else { point.load() }, parts))
         })
         .collect();
     if bars.is_empty() {
@@ -265,7 +272,8 @@ fn cpu(page: &mut Page, curves: &[Curve]) {
     page.text(
         "Of the generator's thread and of the engine's own. Device: the embedded drive's work, where it runs on the generator's thread.",
     );
-    page.stacked_bars("CPU time per I/O at about 70 % of the knee", "µs", &CPU[..3], &bars);
+    let parts: Vec<Part> = CPU.into_iter().take(3).map(Part::from).collect();
+    page.stacked(&format!("CPU time per I/O {}", chosen(curves)), "CPU time per I/O, µs", &parts, &bars);
 }
 
 fn cell(text: String, faint: bool) -> Cell {
@@ -370,27 +378,27 @@ fn machine(page: &mut Page, curve: &Curve) {
     page.table(&format!("{}: the machine beside it, CPU time per I/O", curve.name), &head, &rows);
 }
 
+/// Where it was measured, and how.
 fn environment(page: &mut Page, curves: &[Curve]) {
-    let summary = curves.iter().flat_map(Curve::points).map(|p| &p.summary).next();
-    let Some(environment) = summary.and_then(|s| s.environment.as_ref()) else {
-        page.text("In simulated time: the same seed gives the same figures, byte for byte.");
-        return;
-    };
-    let row = |name: &str, value: String| vec![name.to_owned(), value];
-    let mut rows = vec![
-        row("CPU", environment.cpu.clone()),
-        row("cores", environment.cores.to_string()),
-        row("memory", format!("{} MiB", environment.memory_mib)),
-        row("kernel", environment.kernel.clone()),
-        row("frequency governor", environment.governor.clone()),
-        row("hypervisor", environment.hypervisor.clone()),
-        row("date", environment.date.clone()),
-        row("commit", environment.commit.clone()),
-    ];
-    if let Some(machine) = summary.and_then(|s| s.machine.as_ref()) {
-        rows.push(row("generator's own cost", format!("{} per I/O", show_time(machine.generator.ns_per_io))));
+    let Some(summary) = curves.iter().flat_map(Curve::points).map(|p| &p.summary).next() else { return };
+    let names: Vec<&str> = curves.iter().map(|c| &*c.name).collect();
+    let mut settings = vec![("measured", names.join("; ")), ("engine", summary.engine.clone())];
+    if let Some(stream) = summary.plan.streams.first() {
+        let workload = &stream.workload;
+        let sizes: Vec<String> = workload.bs.iter().map(|(bytes, _)| format!("{bytes} B")).collect();
+        settings.push(("workload", format!("{} of {}", workload.rw, sizes.join(", "))));
+        settings.push(("over", format!("{} bytes from {}", workload.size, workload.offset)));
     }
-    page.table("Where it was measured", &["what", "which"], &rows);
+    settings.push(("window", show_time(summary.window_ns as f64)));
+    settings.push(("seed", summary.plan.seed.to_string()));
+    if let Some(machine) = &summary.machine {
+        settings
+            .push(("generator's own cost", format!("{} per I/O", show_time(machine.generator.ns_per_io))));
+    }
+    match &summary.environment {
+        Some(environment) => page.measured(environment, &settings),
+        None => page.simulated(&settings),
+    }
 }
 
 #[cfg(test)]
@@ -398,18 +406,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_have_names_that_tell_them_apart() {
-        let names = |names: &[&str]| {
-            let curve = |name: &&str| Curve { name: (*name).to_owned(), ..Curve::default() };
-            short_names(&names.iter().map(curve).collect::<Vec<_>>())
-        };
-        assert_eq!(names(&["dram:1GiB", "disk.img"]), ["dram:1GiB", "disk.img"]);
-        let long = |name: &str| format!("model:{name},a-long-option=of-all-of-them,and-another=1:16GiB");
-        let two = [long("nand-p3700"), long("nand-p3600")];
-        assert_eq!(names(&[&two[0], &two[1]]), ["nand-p3700", "nand-p3600"]);
-        let odd = "x".repeat(100);
-        assert_eq!(names(&[&odd, "y"]), ["curve 1", "curve 2"]);
-        assert_eq!(names(&[&odd]), ["curve 1"]);
-        assert!(names(&[]).is_empty());
+    fn a_page_speaks_of_a_knee_where_there_is_one() {
+        let curve = Curve { name: "x".into(), ..Curve::default() };
+        assert_eq!(chosen(std::slice::from_ref(&curve)), "at ");
+        let knee = Curve { knee: Some(5.0), ..curve };
+        assert!(chosen(&[knee]).contains("70 % of the knee"));
     }
 }

@@ -1,7 +1,7 @@
 //! A page with every kind of picture, as Chromium shows it.
 
 use nearside_conformance::browser::{Shown, shows};
-use nearside_instrument::report::{Axis, Bar, Cell, Line, Page};
+use nearside_instrument::report::{Axis, Bar, Cell, Kind, Line, Page, Part};
 
 fn page() -> String {
     let mut page = Page::new("Every kind of picture", "With names and numbers as long as they come.");
@@ -11,7 +11,10 @@ fn page() -> String {
     let lines = [
         Line::new("3D XPoint, 99.999th percentile", curve(9.0)).weak(vec![0, 3, 11]),
         Line::new("NAND, average", curve(90.0)),
-        Line::new("the rule", vec![(0.0, 1000.0), (6e5, 1000.0)]).dashed(),
+        Line::new("the model", curve(60.0)).of("NAND").kind(Kind::Modelled),
+        Line::new("the paper", vec![(2e5, 400.0)]).of("NAND").kind(Kind::Published),
+        Line::new("less than", vec![(3e5, 4000.0)]).of("NAND").kind(Kind::Below),
+        Line::new("the rule", vec![(0.0, 1000.0), (6e5, 1000.0)]).kind(Kind::Rule),
     ];
     page.lines(
         "Response time against load",
@@ -21,15 +24,38 @@ fn page() -> String {
     );
     let spectrum = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999].map(|p| (p, 10.0 + p)).to_vec();
     page.lines("Spectrum", &Axis::nines(), &Axis::log("response time, µs"), &[Line::new("one", spectrum)]);
-    page.lines("Linear", &Axis::linear("s"), &Axis::linear("µs"), &[Line::new("one", curve(1e4))]);
+    let band = (1..=12).map(|i| (f64::from(i), 10.0, 1e4 * f64::from(i))).collect();
+    let lines = [
+        Line::band("median to p99", band).of("median"),
+        Line::new("one", (1..=12).map(|i| (f64::from(i), 1e4)).collect()),
+    ];
+    page.lines("Linear", &Axis::linear("time, s"), &Axis::linear("µs"), &lines);
+    let many: Vec<Line> = (1..=20)
+        .map(|i| Line::new(format!("series {i}"), vec![(1.0, f64::from(i)), (2.0, f64::from(i * i))]))
+        .collect();
+    page.lines("Many", &Axis::linear("x"), &Axis::log("y"), &many);
     page.heading("Bars");
     let bars = ["512 B, sync", "512 B, async", "4096 B, sync", "4096 B, async"]
         .map(|n| Bar::new(n, vec![1.0, 20.0, 300.0]));
-    page.stacked_bars("Stacked", "µs", &["software", "copy", "spinning"], &bars);
-    page.grouped_bars("Grouped", &Axis::log("µs"), &["average", "p99", "p99.999"], &bars);
+    page.stacked("Stacked", "µs", &["software", "copy", "spinning"].map(Part::from), &bars);
+    let small = [Bar::new("a row whose name is long enough for three lines", vec![0.1, 90.0])];
+    page.stacked("Small beside large", "µs", &["a layer".into(), "another".into()], &small);
+    let bars = bars.map(|bar| bar.intervals(vec![None, Some((15.0, 30.0)), Some((200.0, 900.0))]));
+    page.dots("Side by side", &Axis::log("µs"), &["average", "p99", "p99.999"].map(Part::from), &bars);
     let row = (0..14)
         .map(|i| if i % 3 == 0 { Cell::faint(format!("{i}.123")) } else { Cell::from(format!("cell {i}")) });
-    page.table("A wide table", &["column"; 14], &[row.collect()]);
+    let row: Vec<Cell> = row.collect();
+    page.table("A wide table", &["column"; 14], &[row.clone(), row]);
+    let claim = |n: u32, verdict: Cell| {
+        vec![
+            Cell::from(format!("{n}: a sentence that a narrow window cannot hold in one line")),
+            "3.4".into(),
+            verdict,
+        ]
+    };
+    let rows =
+        [claim(2, Cell::from("holds").note("4.4 us (below 5)")), claim(1, Cell::miss("does not hold"))];
+    page.table("Claims", &["claim", "section", "this machine"], &rows);
     page.finish()
 }
 
@@ -40,8 +66,44 @@ fn a_browser_shows_every_kind_of_picture() {
         std::fs::write(keep, page()).unwrap();
     }
     if let Some(shown) = shows("instrument::a_browser_shows_every_kind_of_picture", &page(), folder.path()) {
-        assert_eq!(shown, Shown { pictures: 5, tables: 1 });
+        assert_eq!(shown, Shown { pictures: 9, tables: 2 });
     }
+}
+
+/// A page that is wrong in one way; the browser has to find it.
+fn wrong(test: &str, body: &str) {
+    let html = Page::new("A page", "with a fault").finish().replace("</main>", &format!("{body}</main>"));
+    let folder = tempfile::tempdir().unwrap();
+    if shows(test, &html, folder.path()).is_none() {
+        // Where there is no browser these are left out: each says what it would have found.
+        panic!("writes to its console; it loads http; is wider than its place; points of 1");
+    }
+}
+
+#[test]
+#[should_panic(expected = "writes to its console")]
+fn a_page_that_complains_is_found() {
+    wrong(
+        "instrument::a_page_that_complains_is_found",
+        "<script>console.error('writes to its console')</script>",
+    );
+}
+
+#[test]
+#[should_panic(expected = "it loads http")]
+fn a_page_that_asks_the_network_is_found() {
+    wrong(
+        "instrument::a_page_that_asks_the_network_is_found",
+        "<img src=\"http://127.0.0.1:9/x.png\" alt=x>",
+    );
+}
+
+#[test]
+#[should_panic(expected = "is wider than its place")]
+fn a_table_that_is_cut_off_is_found() {
+    let cell =
+        "<p style=\"width:50px;white-space:nowrap;overflow:hidden\">a long sentence without a break</p>";
+    wrong("instrument::a_table_that_is_cut_off_is_found", cell);
 }
 
 #[test]

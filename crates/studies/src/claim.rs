@@ -263,22 +263,25 @@ impl Claim {
         (!verdicts.is_empty() && verdicts.iter().all(Option::is_some)).then_some(true)
     }
 
-    /// The figures that decided, with what they had to be.
+    /// The figures that decided in a column, with what they had to be.
+    pub fn decided_in(&self, figures: &Figures<'_>, column: Column) -> String {
+        let said: Vec<String> = self
+            .of(column)
+            .filter_map(|check| {
+                let value = check.of.value(figures, column)?;
+                let miss = if check.must.holds(value) { "" } else { ": a miss" };
+                Some(format!("{} {} ({}{miss})", check.of.text(), number(value), check.must.text()))
+            })
+            .collect();
+        said.join("; ")
+    }
+
+    /// The figures that decided in both, and what else a reader wants to know.
     pub fn decided(&self, figures: &Figures<'_>) -> String {
-        let mut parts = Vec::new();
-        for (column, who) in [(Column::Model, "model"), (Column::Machine, "this machine")] {
-            let said: Vec<String> = self
-                .of(column)
-                .filter_map(|check| {
-                    let value = check.of.value(figures, column)?;
-                    let miss = if check.must.holds(value) { "" } else { ": a miss" };
-                    Some(format!("{} {} ({}{miss})", check.of.text(), number(value), check.must.text()))
-                })
-                .collect();
-            if !said.is_empty() {
-                parts.push(format!("{who}: {}", said.join("; ")));
-            }
-        }
+        let said = [(Column::Model, "model"), (Column::Machine, "this machine")]
+            .map(|(column, who)| (self.decided_in(figures, column), who));
+        let said = said.into_iter().filter(|(said, _)| !said.is_empty());
+        let mut parts: Vec<String> = said.map(|(said, who)| format!("{who}: {said}")).collect();
         if !self.because.is_empty() {
             parts.push(self.because.clone());
         }

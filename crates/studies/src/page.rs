@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use nearside_instrument::report::{Bar, Cell, Line, Page};
+use nearside_instrument::report::{Bar, Cell, Interval, Kind as Series, Line, Page, Part};
 use nearside_loadgen::record::number;
 
-use crate::claim::{Claim, Column};
+use crate::claim::{Claim, Column, Figures, Quantity};
 use crate::finding::{Chart, Drawn, Finding, Place, Published, Reckoned, Says};
 use crate::record::{Head, Record};
 use crate::source::{Kind, Parameter, Table, kind};
@@ -13,46 +13,54 @@ use crate::table::percent;
 
 /// Makes it.
 pub fn page(title: &str, record: &Record) -> String {
-    let about = "For each table and figure: what the paper's text states, what the model says in simulated time, what this machine measured \
-                 in real time. What the text does not state is left out; what was not measured is a dash.";
+    let about = "For each table and figure: what the paper's text states (diamonds; triangles are bounds), what the model says in simulated \
+                 time (dashed, open marks), what this machine measured in real time (solid). What the text does not state is left out; what \
+                 was not measured is a dash.";
     let mut page = Page::new(title, about);
+    page.measured(&record.environment, &[("how", size(record).to_owned())]);
+    claims(&mut page, record);
     for head in record.heads() {
         study(&mut page, record, head);
     }
     deviations(&mut page, record);
-    page.heading("Where it was measured");
-    let e = &record.environment;
-    let rows = [
-        ("CPU", e.cpu.clone()),
-        ("cores", e.cores.to_string()),
-        ("memory", format!("{} MiB", e.memory_mib)),
-        ("kernel", e.kernel.clone()),
-        ("frequency governor", e.governor.clone()),
-        ("hypervisor", e.hypervisor.clone()),
-        ("date", e.date.clone()),
-        ("commit", e.commit.clone()),
-    ];
-    let rows: Vec<Vec<String>> = rows.into_iter().map(|(what, which)| vec![what.to_owned(), which]).collect();
-    page.table("The machine", &["what", "which"], &rows);
     page.finish()
+}
+
+fn size(record: &Record) -> &'static str {
+    match record.heads().any(|head| head.small) {
+        true => "small runs: seconds, with wide spreads",
+        false => "whole runs",
+    }
+}
+
+/// Every claim of every study, a row each: what is missed is seen first.
+fn claims(page: &mut Page, record: &Record) {
+    let of_study = |head: &Head| {
+        let figures = record.figures(&head.number);
+        let row = |c| claim(record, head, &figures, c);
+        record.claims(&head.number).map(row).collect::<Vec<_>>()
+    };
+    let rows: Vec<Vec<Cell>> = record.heads().flat_map(of_study).collect();
+    if rows.is_empty() {
+        return;
+    }
+    page.heading("What the paper claims");
+    let all = || record.heads().flat_map(|head| record.claims(&head.number));
+    for (column, who) in [(Column::Model, "The model"), (Column::Machine, "This machine")] {
+        let verdicts: Vec<bool> = all().filter_map(|c| record.verdict(c, column)).collect();
+        if !verdicts.is_empty() {
+            let hold = verdicts.iter().filter(|holds| **holds).count();
+            page.text(&format!("{who}: {hold} of {} claims hold.", verdicts.len()));
+        }
+    }
+    let columns = ["claim", "section", "paper", "model", "the model's agreement is", "this machine"];
+    page.table("Every claim, and whether it holds", &columns, &rows);
 }
 
 fn study(page: &mut Page, record: &Record, head: &Head) {
     page.heading(&format!("{}: {}", head.number, head.title));
     let size = if head.small { " A small run: seconds, with wide spreads." } else { "" };
     page.text(&format!("The paper's section {}.{size}", head.section));
-    let rows: Vec<Vec<Cell>> = record.claims(&head.number).map(|c| claim(record, c)).collect();
-    if !rows.is_empty() {
-        let columns = ["claim", "section", "model", "the model's agreement is", "this machine"];
-        page.table("What the paper claims", &columns, &rows);
-    }
-    let figures = record.figures(&head.number);
-    for claim in record.claims(&head.number) {
-        let decided = claim.decided(&figures);
-        if !decided.is_empty() {
-            page.text(&format!("{}: {decided}.", claim.text));
-        }
-    }
     for chart in record.charts(&head.number) {
         let drawn = |f: &&Finding| f.point.as_ref().is_some_and(|p| p.chart == chart.name);
         draw(page, chart, &record.findings(&head.number).filter(drawn).collect::<Vec<_>>());
@@ -137,21 +145,47 @@ fn deviations(page: &mut Page, record: &Record) {
     }
 }
 
-fn claim(record: &Record, claim: &Claim) -> Vec<Cell> {
+fn claim(record: &Record, head: &Head, figures: &Figures<'_>, claim: &Claim) -> Vec<Cell> {
     let verdict = |column| {
-        let verdict = record.verdict(claim, column);
+        let verdict = claim.verdict(figures, column);
         let replayed = column == Column::Machine && claim.in_models_time && verdict.is_some();
         let text = holds(verdict).to_owned() + if replayed { ", in the model's time" } else { "" };
-        if verdict == Some(false) { Cell::miss(text) } else { Cell::from(text) }
+        let cell = if verdict == Some(false) { Cell::miss(text) } else { Cell::from(text) };
+        cell.note(claim.decided_in(figures, column))
     };
-    // A line of a table is not broken: long statements are, by hand.
     vec![
-        claim.text.clone().into(),
-        claim.section.clone().into(),
+        Cell::from(claim.text.clone()).note(claim.because.clone()),
+        Cell::from(claim.section.clone()).note(head.number.clone()),
+        stated(figures, claim).into(),
         verdict(Column::Model),
         record.kind(claim).map_or("–", Kind::name).into(),
         verdict(Column::Machine),
     ]
+}
+
+/// What the paper states of the figures that decide a claim.
+fn stated(figures: &Figures<'_>, claim: &Claim) -> String {
+    let of = |quantity: &Quantity| match quantity {
+        Quantity::Value(name) => {
+            let finding = figures.get(&**name)?;
+            Some(format!("{} {}", published(finding.paper.as_ref()?), finding.figure.unit).trim().to_owned())
+        }
+        _ => paper_value(figures, quantity).map(|value| format!("computed: {}", number(value))),
+    };
+    let all = distinct(claim.checks.iter().filter_map(|check| of(&check.of)));
+    if all.is_empty() { "–".to_owned() } else { all.join("; ") }
+}
+
+/// By the paper's own numbers.
+fn paper_value(figures: &Figures<'_>, quantity: &Quantity) -> Option<f64> {
+    let of = |quantity: &Quantity| paper_value(figures, quantity);
+    match quantity {
+        Quantity::Value(name) => {
+            figures.get(&**name)?.paper.as_ref().filter(|p| p.is_number()).map(|p| p.value)
+        }
+        Quantity::Over(both) => Some(of(&both[0])? / of(&both[1]).filter(|v| *v != 0.0)?),
+        Quantity::Less(both) => Some(of(&both[0])? - of(&both[1])?),
+    }
 }
 
 /// A verdict in words.
@@ -204,23 +238,30 @@ fn sign(says: Says) -> &'static str {
     }
 }
 
-/// Whose value.
-#[derive(Clone, Copy)]
-enum Source {
-    Paper,
-    Model,
-    Machine,
-}
+/// Whose value, and how it is drawn.
+const SOURCES: [(Series, &str); 5] = [
+    (Series::Published, "paper"),
+    (Series::Below, "paper: less than"),
+    (Series::Above, "paper: more than"),
+    (Series::Modelled, "model"),
+    (Series::Measured, "this machine"),
+];
 
-const SOURCES: [(Source, &str); 3] =
-    [(Source::Paper, "paper"), (Source::Model, "model"), (Source::Machine, "this machine")];
-
-fn value(f: &Finding, source: Source) -> Option<f64> {
+/// A value, and from where to where it lies: a stated range, or a measurement's spread.
+fn value(f: &Finding, source: Series) -> Option<(f64, Interval)> {
+    let paper = |says: fn(Says) -> bool| f.paper.as_ref().filter(|p| says(p.says));
     match source {
-        // A bound or a range is no point and no bar: the caption has it.
-        Source::Paper => f.paper.as_ref().filter(|p| p.is_number()).map(|p| p.value),
-        Source::Model => f.model,
-        Source::Machine => f.measured(),
+        Series::Published => paper(|says| !says.is_bound()).map(|p| match p.to {
+            Some(to) => (f64::midpoint(p.value, to), Some((p.value, to))),
+            None => (p.value, None),
+        }),
+        Series::Below => paper(|says| says == Says::Below).map(|p| (p.value, None)),
+        Series::Above => paper(|says| says == Says::Above).map(|p| (p.value, None)),
+        Series::Modelled => f.model.map(|v| (v, None)),
+        Series::Measured => {
+            f.measured().map(|v| (v, Some(f.figure.spread).filter(|s| s[0] < s[1]).map(|s| (s[0], s[1]))))
+        }
+        Series::Rule => None,
     }
 }
 
@@ -261,51 +302,54 @@ fn draw(page: &mut Page, chart: &Chart, findings: &[&Finding]) {
             for name in names {
                 for (source, word) in SOURCES {
                     let of_line = points().filter(|(_, p)| p.line == name);
-                    let values: Vec<(f64, f64)> = of_line
+                    let values: Vec<(f64, (f64, Interval))> = of_line
                         .filter_map(|(f, p)| match p.at {
                             Place::Number(x) => {
-                                let own = p.machine_at.filter(|_| matches!(source, Source::Machine));
+                                let own = p.machine_at.filter(|_| source == Series::Measured);
                                 Some((own.unwrap_or(x), value(f, source)?))
                             }
                             Place::Name(_) => None,
                         })
                         .collect();
                     if !values.is_empty() {
-                        let line = Line::new(format!("{name}, {word}"), values);
-                        lines.push(if matches!(source, Source::Paper) { line.dashed() } else { line });
+                        let places = values.iter().map(|(x, (y, _))| (*x, *y)).collect();
+                        let intervals = values.iter().map(|(_, (_, interval))| *interval).collect();
+                        let line = Line::new(format!("{name}, {word}"), places).intervals(intervals);
+                        lines.push(line.of(name).kind(source));
                     }
                 }
             }
             page.lines(&caption, &x.axis(), &y.axis(), &lines);
         }
         Drawn::Stacked { y } => {
-            for (source, word) in SOURCES {
-                let bars: Vec<Bar> = places
-                    .iter()
-                    .filter(|place| names.iter().any(|name| at(name, place, source).is_some()))
+            let bars: Vec<Bar> = places
+                .iter()
+                .flat_map(|place| SOURCES.map(|(source, word)| (place, source, word)))
+                .filter_map(|(place, source, word)| {
+                    let parts: Vec<Option<f64>> =
+                        names.iter().map(|name| at(name, place, source).map(|v| v.0)).collect();
                     // A paper that does not state all parts states no bar.
                     // Of what was measured, a part that is missing is none.
-                    .filter(|place| {
-                        !matches!(source, Source::Paper)
-                            || names.iter().all(|name| at(name, place, source).is_some())
-                    })
-                    .map(|place| {
-                        let parts = names.iter().map(|name| at(name, place, source).unwrap_or(0.0));
-                        Bar::new(label(place), parts.collect())
-                    })
-                    .collect();
-                if !bars.is_empty() {
-                    page.stacked_bars(&format!("{caption}: {word}"), y, &names, &bars);
-                }
-            }
+                    let whole = parts.iter().all(Option::is_some);
+                    let some = matches!(source, Series::Modelled | Series::Measured)
+                        && parts.iter().any(Option::is_some);
+                    let parts = parts.into_iter().map(|v| v.unwrap_or(0.0)).collect();
+                    (whole || some).then(|| Bar::new(format!("{}: {word}", label(place)), parts).kind(source))
+                })
+                .collect();
+            let parts: Vec<Part> = names.iter().map(|name| Part::from(*name)).collect();
+            page.stacked(&caption, y, &parts, &bars);
         }
         Drawn::Sides { y } => {
             let mut parts = Vec::new();
             for name in &names {
                 for (source, word) in SOURCES {
                     if places.iter().any(|place| at(name, place, source).is_some()) {
-                        let both = if names.len() > 1 { format!("{name}, {word}") } else { word.to_owned() };
-                        parts.push((both, *name, source));
+                        let (both, group) = match names.len() {
+                            1 => (word.to_owned(), word),
+                            _ => (format!("{name}, {word}"), *name),
+                        };
+                        parts.push((Part::new(both, group, source), *name, source));
                     }
                 }
             }
@@ -313,11 +357,12 @@ fn draw(page: &mut Page, chart: &Chart, findings: &[&Finding]) {
                 .iter()
                 .map(|place| {
                     let values = parts.iter().map(|(_, name, source)| at(name, place, *source));
-                    Bar::new(label(place), values.map(|v| v.unwrap_or(f64::NAN)).collect())
+                    let (values, intervals) = values.map(|v| v.unwrap_or((f64::NAN, None))).unzip();
+                    Bar::new(label(place), values).intervals(intervals)
                 })
                 .collect();
-            let words: Vec<&str> = parts.iter().map(|(word, _, _)| &**word).collect();
-            page.grouped_bars(&caption, &y.axis(), &words, &bars);
+            let parts: Vec<Part> = parts.into_iter().map(|(part, _, _)| part).collect();
+            page.dots(&caption, &y.axis(), &parts, &bars);
         }
     }
 }

@@ -254,12 +254,15 @@ mod tests {
             "1.50",
             "holds",
             // A miss stands in its claim's own row.
-            "<td>it is near</td><td class=n>3</td><td class=miss>does not hold</td><td>predicted</td>",
+            "<td>it is near</td>",
+            "<td class=miss data-label=\"model\"><div>does not hold<small>far 9.00 (below 8.00: a miss)</small>",
+            "<div>&lt; 8.00 us</div>",
             // A bound is a bound: no percentage, no point, but words below the picture.
             "<td>&lt; 8.00 (3.5)</td><td class=n>6.50 (P 3: value)</td><td class=n>9.00</td><td>predicted</td>",
             "caption. The paper's text: far &lt; 8.00",
             "<td>m.a_ns</td><td class=n>4</td><td>fitted: P 3: value</td><td>somehow</td>",
-            "model: (value) over (floor) 2.00 (above 1.50). 5 &gt; 2.",
+            "<small>(value) over (floor) 2.00 (above 1.50)</small>",
+            "<td>it is so<small>5 &gt; 2</small></td>",
             "a &lt;remark&gt;",
             "line, paper",
             "line, model",
@@ -271,18 +274,25 @@ mod tests {
             let cells = page.matches(&format!(">{name}</td>")).count();
             assert!(cells >= 1, "{name}: {page}");
         }
-        // The picture is the one without the bound: it is no point of the paper's line.
-        let mut unbounded = record();
-        for row in &mut unbounded.rows {
-            if let Row::Figure(finding) = row
-                && finding.figure.name == "far"
-            {
-                finding.paper = None;
-            }
-        }
-        let drawn =
-            |page: &str| page.split("<svg").nth(1).map(|rest| rest.split("</svg>").next().map(str::to_owned));
-        assert_eq!(drawn(&page), drawn(&crate::page::page("title", &unbounded)));
+        // A bound is a series of its own, and no point of the paper's.
+        let series = |page: &str, name: &str| {
+            let drawn = page.split("<script type=\"application/json\">").nth(1).unwrap();
+            let drawn: serde_json::Value =
+                serde_json::from_str(drawn.split("</script>").next().unwrap()).unwrap();
+            let traces = drawn["data"].as_array().unwrap().clone();
+            traces
+                .into_iter()
+                .find(|trace| trace["name"] == name)
+                .unwrap_or_else(|| panic!("{name}: {drawn}"))
+        };
+        assert_eq!(series(&page, "line, paper")["x"], serde_json::json!([4.0]));
+        assert_eq!(series(&page, "line, paper")["mode"], "markers");
+        let bound = series(&page, "line, paper: less than");
+        assert_eq!((&bound["x"], &bound["y"]), (&serde_json::json!([5.0]), &serde_json::json!([8.0])));
+        assert_eq!(bound["marker"]["symbol"][0], "triangle-down");
+        assert_eq!(series(&page, "line, model")["line"]["dash"], "dash");
+        let machine = series(&page, "line, this machine");
+        assert_eq!((&machine["x"], &machine["line"]["dash"]), (&serde_json::json!([4.5]), &"solid".into()));
         // This machine's values stand where they came out.
         let mut moved = record();
         for row in &mut moved.rows {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{Largest, Report, Rule};
-use crate::report::{Axis, Bar, Line, Page};
+use crate::report::{Axis, Bar, Kind, Line, Page};
 
 /// One drive's certification.
 pub struct Certified<'a> {
@@ -26,12 +26,7 @@ pub fn page(certified: &Certified<'_>) -> String {
         .iter()
         .map(|(rule, largest)| Bar::new(rule.name.clone(), vec![f64::from(largest.multiple)]))
         .collect();
-    page.grouped_bars(
-        "The largest multiple of the unit load that passes",
-        &Axis::linear("multiple"),
-        &["passes"],
-        &bars,
-    );
+    page.stacked("The largest multiple of the unit load that passes", "multiple", &["passes".into()], &bars);
     let strictest = found.iter().flat_map(|(rule, _)| &rule.bounds);
     let mut bounds: Vec<(u64, f64)> = strictest.copied().collect();
     bounds.sort_by_key(|b| b.0);
@@ -50,7 +45,9 @@ pub fn page(certified: &Certified<'_>) -> String {
     let far = runs.keys().next_back().map_or(1.0, |m| f64::from(*m));
     let mut limits: Vec<f64> = bounds.iter().map(|b| b.1).collect();
     limits.dedup();
-    lines.extend(limits.iter().map(|l| Line::new(format!("{l} % may"), vec![(0.0, *l), (far, *l)]).dashed()));
+    lines.extend(
+        limits.iter().map(|l| Line::new(format!("{l} % may"), vec![(0.0, *l), (far, *l)]).kind(Kind::Rule)),
+    );
     let caption = "Share of the reads above each bound in the worst slice, by the time of the I/O alone; a share of nothing is not drawn";
     page.lines(caption, &Axis::linear("multiple of the unit load"), &Axis::log("% of reads"), &lines);
     let over = |(ns, _): &(u64, f64)| format!("% > {} ms", *ns as f64 / 1e6);

@@ -1,341 +1,398 @@
-//! The pictures. Axes are linear, logarithmic or in nines;
-//! all three are linear in what is drawn, the labels say what it means.
+//! The pictures, in the words of the charting library (plotly.js): what is drawn, its legend, and its data.
 
-use plotters::coord::Shift;
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use serde_json::{Value, json};
 
-/// Colours that stay apart for colour-blind readers (Okabe and Ito).
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(90, 90, 90),
-];
+use super::axis::{Axis, Scale};
+use super::series::{Bar, Interval, Kind, Line, Mark, Part, Shape, Style};
 
-const SIZE: (u32, u32) = (760, 420);
-const FONT: (&str, i32) = ("sans-serif", 14);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scale {
-    Linear,
-    Log,
-    Nines,
+/// A picture: what the library draws, what tells its series apart, and the numbers behind it.
+pub(super) struct Picture {
+    pub(super) traces: Vec<Value>,
+    pub(super) layout: Value,
+    /// For each trace its name and a few pixels of it.
+    pub(super) legend: Vec<(String, String)>,
+    pub(super) data: Data,
+    /// In CSS pixels.
+    pub(super) height: usize,
 }
 
-/// An axis: what it shows and how it is divided.
-#[derive(Clone, Debug)]
-pub struct Axis {
-    title: String,
-    scale: Scale,
+/// The numbers of a picture, in the units of its axes' titles.
+pub(super) struct Data {
+    pub(super) columns: Vec<String>,
+    pub(super) rows: Vec<Vec<Value>>,
 }
 
-impl Axis {
-    /// From zero, in equal steps.
-    pub fn linear(title: &str) -> Axis {
-        Axis { title: title.to_owned(), scale: Scale::Linear }
+impl Data {
+    fn new(columns: &[&str]) -> Data {
+        Data { columns: columns.iter().map(|c| (*c).to_owned()).collect(), rows: Vec::new() }
     }
 
-    /// In powers of ten; values of zero and below are not shown.
-    pub fn log(title: &str) -> Axis {
-        Axis { title: title.to_owned(), scale: Scale::Log }
-    }
-
-    /// Percentiles, each further nine as far again: 90, 99, 99.9, ...
-    /// Values are percentiles from 0 up to, not with, 100.
-    pub fn nines() -> Axis {
-        Axis { title: "percentile".to_owned(), scale: Scale::Nines }
-    }
-
-    /// Where a value is drawn; `None` where it cannot be.
-    fn place(&self, value: f64) -> Option<f64> {
-        let at = match self.scale {
-            Scale::Linear => value,
-            Scale::Log => value.log10(),
-            Scale::Nines => -(1.0 - value / 100.0).log10(),
+    /// As CSV (RFC 4180), the columns' names first.
+    pub(super) fn csv(&self) -> String {
+        let quoted = |text: &str| match text.contains([',', '"', '\n']) {
+            true => format!("\"{}\"", text.replace('"', "\"\"")),
+            false => text.to_owned(),
         };
-        (value.is_finite() && at.is_finite()).then_some(at)
+        let cell = |value: &Value| match value {
+            Value::Null => String::new(),
+            Value::String(text) => quoted(text),
+            other => other.to_string(),
+        };
+        let head = self.columns.iter().map(|c| quoted(c)).collect::<Vec<_>>().join(",");
+        let rows = self.rows.iter().map(|row| row.iter().map(cell).collect::<Vec<_>>().join(","));
+        std::iter::once(head).chain(rows).collect::<Vec<_>>().join("\n") + "\n"
     }
 
-    /// The ends of the axis around these places.
-    /// Those of powers of ten are whole, so that each has its label.
-    fn ends(&self, places: impl Iterator<Item = f64>) -> (f64, f64) {
-        let (low, high) = places.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), p| (l.min(p), h.max(p)));
-        if low > high {
-            return (0.0, 1.0);
+    /// As JSON: the caption, the columns' names, the rows.
+    pub(super) fn json(&self, caption: &str) -> String {
+        json!({ "caption": caption, "columns": self.columns, "rows": self.rows }).to_string()
+    }
+}
+
+/// What a weak point is drawn in.
+const GREY: &str = "#9aa0a6";
+
+/// What is said of it.
+const FEW: &str = "<br>rests on fewer than ten samples beyond it";
+
+/// The library reads a few tags in texts.
+fn plain(text: &str) -> String {
+    super::escape(text)
+}
+
+/// In lines of so many characters at most, broken where a word ends.
+fn wrapped(text: &str, width: usize) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_inclusive([' ', ',', ':', '/', '=']) {
+        let length = word.trim_end().chars().count();
+        if lines.last().is_some_and(|line| !line.is_empty() && line.chars().count() + length > width) {
+            lines.push(String::new());
         }
-        match self.scale {
-            Scale::Linear => (low.min(0.0), if high > 0.0 { high * 1.08 } else { 1.0 }),
-            Scale::Log => (low.floor(), (high.floor() + 1.0).min(high.ceil().max(low.floor() + 1.0))),
-            Scale::Nines => (0.0, high.ceil().max(1.0)),
-        }
-    }
-
-    fn label(&self, place: f64) -> String {
-        match self.scale {
-            Scale::Linear => short(place),
-            Scale::Log => short(10f64.powf(place)),
-            Scale::Nines => match place.round() as usize {
-                0 => "0".to_owned(),
-                1 => "90".to_owned(),
-                2 => "99".to_owned(),
-                nines => format!("99.{}", "9".repeat(nines - 2)),
-            },
-        }
-    }
-
-    /// How many labels the axis has at most.
-    fn labels(&self, (low, high): (f64, f64)) -> usize {
-        if self.scale == Scale::Linear { 9 } else { (high - low).round() as usize + 1 }
-    }
-}
-
-/// Few digits: `250 k`, `1.5 M`, `0.1`, `0.0001`.
-fn short(value: f64) -> String {
-    let size = value.abs();
-    let (scaled, unit) = match size {
-        s if s >= 999_999.5 => (value / 1e6, " M"),
-        s if s >= 9_999.5 => (value / 1e3, " k"),
-        _ => (value, ""),
-    };
-    let digits = match scaled.abs() {
-        s if s >= 99.95 || s == 0.0 => 0,
-        s if s < 0.001 => (2.0 - s.log10().floor()).min(9.0) as usize,
-        _ => 3,
-    };
-    let text = format!("{scaled:.digits$}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    format!("{}{unit}", if text == "-0" { "0" } else { text })
-}
-
-/// One line of a chart.
-#[derive(Clone, Debug)]
-pub struct Line {
-    name: String,
-    points: Vec<(f64, f64)>,
-    weak: Vec<usize>,
-    dashed: bool,
-}
-
-impl Line {
-    /// A line through these points.
-    pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Line {
-        Line { name: name.into(), points, weak: Vec::new(), dashed: false }
-    }
-
-    /// The points of these indices rest on too few samples: drawn hollow and grey.
-    pub fn weak(mut self, indices: Vec<usize>) -> Line {
-        self.weak = indices;
-        self
-    }
-
-    /// What is not measured but given: a rule, a published value.
-    pub fn dashed(mut self) -> Line {
-        self.dashed = true;
-        self
-    }
-}
-
-/// One group of bars.
-#[derive(Clone, Debug)]
-pub struct Bar {
-    name: String,
-    parts: Vec<f64>,
-}
-
-impl Bar {
-    /// What stands below it, and its parts in the order of the legend.
-    pub fn new(name: impl Into<String>, parts: Vec<f64>) -> Bar {
-        Bar { name: name.into(), parts }
-    }
-}
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Plane<'a, 'b> = ChartContext<
-    'a,
-    SVGBackend<'b>,
-    Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
->;
-type Drawn = Result<(), Box<dyn std::error::Error>>;
-
-fn picture(draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, String> {
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        draw(&area).and_then(|()| Ok(area.present()?)).map_err(|e| e.to_string())?;
-    }
-    Ok(svg)
-}
-
-/// Where a point is drawn, and its index in the line.
-type Placed = ((f64, f64), usize);
-
-pub(crate) fn lines(x: &Axis, y: &Axis, lines: &[Line]) -> Result<String, String> {
-    let placed: Vec<Vec<Placed>> = lines
-        .iter()
-        .map(|line| {
-            let points = line.points.iter().enumerate();
-            points.filter_map(|(i, p)| Some(((x.place(p.0)?, y.place(p.1)?), i))).collect()
-        })
-        .collect();
-    let all = || placed.iter().flatten();
-    let (xs, ys) = (x.ends(all().map(|p| p.0.0)), y.ends(all().map(|p| p.0.1)));
-    let names: Vec<&str> = lines.iter().map(|l| &*l.name).collect();
-    picture(|area| {
-        let area = below_legend(area, &names)?;
-        let mut chart = plane(&area, Some(x), xs, y, ys)?;
-        for (i, (line, points)) in lines.iter().zip(&placed).enumerate() {
-            let colour = COLOURS[i % COLOURS.len()];
-            let style = colour.stroke_width(2);
-            let places = points.iter().map(|p| p.0);
-            if line.dashed {
-                chart.draw_series(DashedLineSeries::new(places, 6, 4, style))?;
-                continue;
+        for c in word.chars() {
+            if lines.last().is_some_and(|line| line.chars().count() >= width) {
+                lines.push(String::new());
             }
-            chart.draw_series(LineSeries::new(places, style))?;
-            let (weak, strong): (Vec<&Placed>, Vec<&Placed>) =
-                points.iter().partition(|p| line.weak.contains(&p.1));
-            chart.draw_series(strong.iter().map(|p| Circle::new(p.0, 3, colour.filled())))?;
-            chart.draw_series(weak.iter().map(|p| Circle::new(p.0, 3, WHITE.filled())))?;
-            chart.draw_series(
-                weak.iter().map(|p| Circle::new(p.0, 3, RGBColor(150, 150, 150).stroke_width(1))),
-            )?;
+            lines.last_mut().into_iter().for_each(|line| line.push(c));
         }
-        Ok(())
+    }
+    lines.iter().map(|line| plain(line.trim())).collect::<Vec<_>>().join("<br>")
+}
+
+/// A number, as far as it means anything.
+fn value(v: f64) -> Value {
+    if v.is_finite() { json!(v) } else { Value::Null }
+}
+
+fn layout(x: Value, y: Value) -> Value {
+    json!({
+        "xaxis": x,
+        "yaxis": y,
+        "font": { "family": "system-ui, sans-serif", "size": 13 },
+        "margin": { "l": 12, "r": 18, "t": 14, "b": 12 },
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "showlegend": false,
+        "hovermode": "closest",
+        "hoverlabel": { "align": "left", "namelength": -1 },
+        "autosize": true,
+        "modebar": { "bgcolor": "rgba(0,0,0,0)" },
     })
 }
 
-/// The coordinate plane with its mesh. Without an x axis, what stands below is the caller's to write.
-fn plane<'a, 'b>(
-    area: &'a Area<'b>,
-    x: Option<&Axis>,
-    xs: (f64, f64),
-    y: &Axis,
-    ys: (f64, f64),
-) -> Result<Plane<'a, 'b>, Box<dyn std::error::Error>> {
-    let mut chart = ChartBuilder::on(area)
-        .margin(14)
-        .margin_right(34)
-        .x_label_area_size(46)
-        .y_label_area_size(72)
-        .build_cartesian_2d(xs.0..xs.1, ys.0..ys.1)?;
-    let (label_x, label_y) =
-        (|place: &f64| x.map_or(String::new(), |x| x.label(*place)), |place: &f64| y.label(*place));
-    let mut mesh = chart.configure_mesh();
-    mesh.light_line_style(WHITE).label_style(FONT);
-    mesh.y_desc(&y.title).y_labels(y.labels(ys)).y_label_formatter(&label_y);
-    match x {
-        Some(x) => mesh.x_desc(&x.title).x_labels(x.labels(xs)).x_label_formatter(&label_x),
-        None => mesh.disable_x_mesh().x_labels(0),
+/// The number of each series' group, in the order in which they first come.
+fn groups<'a>(names: impl Iterator<Item = &'a str>) -> Vec<usize> {
+    let mut seen: Vec<&str> = Vec::new();
+    names
+        .map(|name| {
+            seen.iter().position(|s| *s == name).unwrap_or_else(|| {
+                seen.push(name);
+                seen.len() - 1
+            })
+        })
+        .collect()
+}
+
+/// "12.0 µs (11.5 µs to 12.6 µs)".
+fn words(axis: &Axis, at: f64, interval: Interval) -> String {
+    let between = |(low, high): (f64, f64)| format!(" ({} to {})", axis.words(low), axis.words(high));
+    axis.words(at) + &interval.map(between).unwrap_or_default()
+}
+
+/// How far an interval's ends are from where its point is drawn.
+fn arms(axis: &Axis, intervals: impl Iterator<Item = (f64, Interval)>) -> (Vec<f64>, Vec<f64>, bool) {
+    let (mut up, mut down, mut any) = (Vec::new(), Vec::new(), false);
+    for (v, interval) in intervals {
+        let place = |value| axis.place(value).unwrap_or(0.0);
+        let ends = interval.map(|(low, high)| (place(v) - place(low), place(high) - place(v)));
+        any |= ends.is_some();
+        let (below, above) = ends.unwrap_or_default();
+        down.push(below.max(0.0));
+        up.push(above.max(0.0));
+    }
+    (up, down, any)
+}
+
+/// Marks in the library's words: their shapes and colours, weak ones hollow and grey.
+fn marker(style: &Style, kind: Kind, weak: impl Iterator<Item = bool> + Clone) -> Value {
+    let open = |symbol: &str| format!("{}-open", symbol.trim_end_matches("-open"));
+    let symbols = weak.clone().map(|w| if w { open(&style.symbol) } else { style.symbol.clone() });
+    let colours = weak.map(|w| if w { GREY } else { style.colour });
+    let size = match kind {
+        Kind::Published | Kind::Below | Kind::Above => 11,
+        Kind::Modelled => 8,
+        Kind::Measured | Kind::Rule => 7,
     };
-    mesh.draw()?;
-    Ok(chart)
-}
-
-pub(crate) fn stacked_bars(y: &str, parts: &[&str], bars: &[Bar]) -> Result<String, String> {
-    let y = Axis::linear(y);
-    let tops = bars.iter().map(|b| b.parts.iter().filter(|p| p.is_finite()).sum());
-    let ys = y.ends(tops);
-    boxes(&y, ys, parts, bars, |bar, part| {
-        let below: f64 = bar.parts.iter().take(part).filter(|p| p.is_finite()).sum();
-        let height = bar.parts.get(part).copied().filter(|p| p.is_finite())?;
-        Some([(0.18, below), (0.82, below + height)])
+    json!({
+        "symbol": symbols.collect::<Vec<_>>(),
+        "color": colours.collect::<Vec<_>>(),
+        "size": size,
+        "line": { "width": if kind == Kind::Modelled { 1.6 } else { 1.0 } },
     })
 }
 
-pub(crate) fn grouped_bars(y: &Axis, parts: &[&str], bars: &[Bar]) -> Result<String, String> {
-    let places = || bars.iter().flat_map(|b| &b.parts).filter_map(|v| y.place(*v));
-    let mut ys = y.ends(places());
-    if y.scale == Scale::Log && places().any(|p| p < ys.0 + 0.1) {
-        // The lowest bar has some height as well.
-        ys.0 -= 1.0;
+pub(super) fn lines(x: &Axis, y: &Axis, lines: &[Line]) -> Picture {
+    let mut data =
+        Data::new(&["series", "kind", x.whole_title(), y.whole_title(), "low", "high", "few samples"]);
+    let (mut traces, mut legend) = (Vec::new(), Vec::new());
+    let (mut xs, mut ys) = (Vec::new(), Vec::new());
+    for (line, group) in lines.iter().zip(groups(lines.iter().map(|l| &*l.group))) {
+        let style = Style::of(group, line.kind);
+        let placed: Vec<(f64, f64, &Mark)> =
+            line.points.iter().filter_map(|p| Some((x.place(p.x)?, y.place(p.y)?, p))).collect();
+        xs.extend(placed.iter().map(|p| p.0));
+        ys.extend(placed.iter().map(|p| p.1));
+        for (_, _, p) in &placed {
+            let (low, high) = p.interval.map_or((Value::Null, Value::Null), |(l, h)| (value(l), value(h)));
+            data.rows.push(vec![
+                line.name.clone().into(),
+                line.kind.word().into(),
+                value(p.x),
+                value(p.y),
+                low,
+                high,
+                p.weak.into(),
+            ]);
+        }
+        let joined = line.shape == Shape::Joined && !is_stated(line.kind);
+        legend.push((
+            line.name.clone(),
+            style.swatch(joined || line.shape == Shape::Band, line.kind != Kind::Rule),
+        ));
+        traces.push(match line.shape {
+            Shape::Band => band(line, &style, y, &placed),
+            _ => joined_or_not(line, &style, (x, y), &placed, joined),
+        });
     }
-    let width = 0.76 / parts.len().max(1) as f64;
-    boxes(y, ys, parts, bars, |bar, part| {
-        let left = 0.12 + part as f64 * width;
-        let top = y.place(*bar.parts.get(part)?)?;
-        Some([(left, ys.0), (left + width * 0.92, top)])
+    let layout = layout(x.across(xs.into_iter()), y.up(ys.into_iter()));
+    Picture { traces, layout, legend, data, height: 430 }
+}
+
+/// A paper's numbers are marks: it says nothing of what lies between them.
+fn is_stated(kind: Kind) -> bool {
+    matches!(kind, Kind::Published | Kind::Below | Kind::Above)
+}
+
+fn joined_or_not(
+    line: &Line,
+    style: &Style,
+    (x, y): (&Axis, &Axis),
+    placed: &[(f64, f64, &Mark)],
+    joined: bool,
+) -> Value {
+    let texts = placed.iter().map(|(_, _, p)| {
+        let weak = if p.weak { FEW } else { "" };
+        let sign = sign(line.kind);
+        let (x, y) = (x.words(p.x), words(y, p.y, p.interval));
+        format!("<b>{}</b><br>{sign}{} at {}{weak}", plain(&line.name), plain(&y), plain(&x))
+    });
+    let mode = match (line.kind, joined) {
+        (Kind::Rule, _) => "lines",
+        (_, true) => "lines+markers",
+        (_, false) => "markers",
+    };
+    let mut trace = json!({
+        "type": "scatter",
+        "mode": mode,
+        "name": plain(&line.name),
+        "x": placed.iter().map(|p| p.0).collect::<Vec<_>>(),
+        "y": placed.iter().map(|p| p.1).collect::<Vec<_>>(),
+        "customdata": texts.collect::<Vec<_>>(),
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "line": { "color": style.colour, "dash": style.dash, "width": 2 },
+        "marker": marker(style, line.kind, placed.iter().map(|p| p.2.weak)),
+    });
+    let (up, down, any) = arms(y, placed.iter().map(|p| (p.2.y, p.2.interval)));
+    if any {
+        trace["error_y"] = json!({ "type": "data", "array": up, "arrayminus": down, "symmetric": false,
+            "thickness": 1.2, "width": 4, "color": style.colour });
+    }
+    trace
+}
+
+/// What stands before a bound.
+fn sign(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Below => "less than ",
+        Kind::Above => "more than ",
+        _ => "",
+    }
+}
+
+/// A band is its outline, filled.
+fn band(line: &Line, style: &Style, y: &Axis, placed: &[(f64, f64, &Mark)]) -> Value {
+    let ends = |p: &Mark| p.interval.unwrap_or((p.y, p.y));
+    let there = placed.iter().map(|p| (p.0, y.place(ends(p.2).1).unwrap_or(p.1)));
+    let back = placed.iter().rev().map(|p| (p.0, y.place(ends(p.2).0).unwrap_or(p.1)));
+    let (xs, ys): (Vec<f64>, Vec<f64>) = there.chain(back).unzip();
+    json!({
+        "type": "scatter", "mode": "lines", "fill": "toself", "hoverinfo": "skip", "opacity": 0.35,
+        "name": plain(&line.name), "x": xs, "y": ys, "line": { "color": style.colour, "width": 1 },
     })
 }
 
-/// Bars side by side with their names below; `place` says where within its unit of width a bar's part stands.
-fn boxes(
-    y: &Axis,
-    ys: (f64, f64),
-    parts: &[&str],
-    bars: &[Bar],
-    place: impl Fn(&Bar, usize) -> Option<[(f64, f64); 2]>,
-) -> Result<String, String> {
-    let count = bars.len().max(1) as f64;
-    picture(|area| {
-        let area = below_legend(area, parts)?;
-        let mut chart = plane(&area, None, (0.0, count), y, ys)?;
-        for (p, _) in parts.iter().enumerate() {
-            let colour = COLOURS[p % COLOURS.len()];
-            let drawn = bars.iter().enumerate().filter_map(|(i, bar)| {
-                let corners = place(bar, p)?.map(|(x, y)| (x + i as f64, y));
-                Some(Rectangle::new(corners, colour.filled()))
-            });
-            chart.draw_series(drawn)?;
-        }
-        let style = TextStyle::from(("sans-serif", 13)).pos(Pos::new(HPos::Center, VPos::Top));
-        let field = chart.plotting_area().strip_coord_spec();
-        let (width, height) = field.dim_in_pixel();
-        let (left, top) = field.get_base_pixel();
-        let above = area.get_base_pixel().1;
-        for (i, bar) in bars.iter().enumerate() {
-            let x = left + ((i as f64 + 0.5) / count * f64::from(width)) as i32;
-            area.draw(&Text::new(bar.name.clone(), (x, top + height as i32 + 8 - above), style.clone()))?;
-        }
-        Ok(())
+/// The axis of rows' names, the first at the top.
+fn rows(names: &[&str]) -> Value {
+    json!({
+        "type": "linear",
+        "tickvals": (0..names.len()).collect::<Vec<_>>(),
+        "ticktext": names.iter().map(|name| wrapped(name, 18)).collect::<Vec<_>>(),
+        "range": [names.len() as f64 - 0.5, -0.5],
+        "automargin": true,
+        "showgrid": false,
+        "zeroline": false,
+        "fixedrange": true,
     })
 }
 
-/// Writes the legend into rows at the top of the picture, and gives back what is left of it.
-fn below_legend<'a>(area: &Area<'a>, names: &[&str]) -> Result<Area<'a>, Box<dyn std::error::Error>> {
-    const ROW: i32 = 20;
-    const MARK: i32 = 14;
-    let style = TextStyle::from(FONT).pos(Pos::new(HPos::Left, VPos::Center));
-    let width = area.dim_in_pixel().0 as i32;
-    let (mut x, mut y) = (20, ROW);
-    let mut places = Vec::new();
-    for name in names {
-        let wide = MARK + 6 + area.estimate_text_size(name, &style)?.0 as i32 + 22;
-        if x > 20 && x + wide > width {
-            (x, y) = (20, y + ROW);
-        }
-        places.push((x, y));
-        x += wide;
-    }
-    for (i, (name, (x, y))) in names.iter().zip(places).enumerate() {
-        let colour = COLOURS[i % COLOURS.len()];
-        area.draw(&Rectangle::new([(x, y - 4), (x + MARK, y + 4)], colour.filled()))?;
-        area.draw(&Text::new((*name).to_owned(), (x + MARK + 6, y), style.clone()))?;
-    }
-    Ok(area.split_vertically(y + ROW / 2).1)
+/// Every second row has a ground of its own.
+fn stripes(count: usize) -> Value {
+    let stripe = |row: usize| {
+        json!({ "type": "rect", "layer": "below", "xref": "paper", "x0": 0, "x1": 1, "yref": "y",
+            "y0": row as f64 - 0.5, "y1": row as f64 + 0.5, "line": { "width": 0 },
+            "fillcolor": "rgba(128,128,128,0.09)" })
+    };
+    (0..count).step_by(2).map(stripe).collect()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// How many lines the tallest of the names takes.
+fn tallest(names: &[&str]) -> usize {
+    names.iter().map(|name| wrapped(name, 18).matches("<br>").count() + 1).max().unwrap_or(1)
+}
 
-    #[test]
-    fn axes_label_what_they_place() {
-        let log = Axis::log("µs");
-        let ends = log.ends([3.0, 450.0, 0.0].iter().filter_map(|v| log.place(*v)));
-        assert_eq!((ends, log.labels(ends)), ((0.0, 3.0), 4));
-        assert_eq!([0.0, 1.0, 3.0, 5.0].map(|p| log.label(p)), ["1", "10", "1000", "100 k"]);
-        let nines = Axis::nines();
-        assert_eq!([0.0, 1.0, 2.0, 5.0].map(|p| nines.label(p)), ["0", "90", "99", "99.999"]);
-        assert!((nines.place(99.9).unwrap() - 3.0).abs() < 1e-9);
-        assert_eq!(nines.place(100.0), None);
-        assert_eq!(Axis::linear("").ends([2.0, 10.0].into_iter()).0, 0.0);
-        assert_eq!(
-            [0.0, 0.1, 12.5, 250.0, 9_999.0, 250_000.0, 1.5e6, 0.0005, 1e-4, 1e-17].map(short),
-            ["0", "0.1", "12.5", "250", "9999", "250 k", "1.5 M", "0.0005", "0.0001", "0"]
-        );
+/// Bars that lie, the parts of each one behind the other.
+pub(super) fn stacked(x: &Axis, parts: &[Part], bars: &[Bar]) -> Picture {
+    let mut data = Data::new(&["row", "part", "kind", x.whole_title()]);
+    let (mut traces, mut legend) = (Vec::new(), Vec::new());
+    for ((p, part), group) in parts.iter().enumerate().zip(groups(parts.iter().map(|p| &*p.group))) {
+        let style = Style::of(group, Kind::Measured);
+        let of = |bar: &Bar| bar.parts.get(p).copied().filter(|v| v.is_finite());
+        let there: Vec<(usize, &Bar, f64)> =
+            bars.iter().enumerate().filter_map(|(row, bar)| Some((row, bar, of(bar)?))).collect();
+        for (_, bar, v) in &there {
+            data.rows.push(vec![
+                bar.name.clone().into(),
+                part.name.clone().into(),
+                bar.kind.word().into(),
+                value(*v),
+            ]);
+        }
+        let text = |(_, bar, v): &(usize, &Bar, f64)| {
+            let (bar, part) = (plain(&bar.name), plain(&part.name));
+            format!("<b>{bar}</b><br>{part}: {}", plain(&x.words(*v)))
+        };
+        legend.push((
+            part.name.clone(),
+            Style { symbol: "square".into(), ..style.clone() }.swatch(false, true),
+        ));
+        traces.push(json!({
+            "type": "bar",
+            "orientation": "h",
+            "name": plain(&part.name),
+            "x": there.iter().map(|t| x.place(t.2)).collect::<Vec<_>>(),
+            "y": there.iter().map(|t| t.0).collect::<Vec<_>>(),
+            "customdata": there.iter().map(text).collect::<Vec<_>>(),
+            "hovertemplate": "%{customdata}<extra></extra>",
+            "marker": { "color": style.colour },
+        }));
     }
+    let names: Vec<&str> = bars.iter().map(|b| &*b.name).collect();
+    let total = |bar: &Bar| x.place(bar.parts.iter().filter(|v| v.is_finite()).sum());
+    let mut layout = layout(x.across(bars.iter().filter_map(total)), rows(&names));
+    layout["barmode"] = "stack".into();
+    layout["bargap"] = json!(0.3);
+    let height = bars.len() * (16 + 17 * tallest(&names)).max(38) + 80;
+    Picture { traces, layout, legend, data, height }
+}
+
+/// Rows of marks, one for each part, with their intervals.
+pub(super) fn dots(x: &Axis, parts: &[Part], bars: &[Bar]) -> Picture {
+    let mut data = Data::new(&["row", "series", "kind", x.whole_title(), "low", "high"]);
+    let (mut traces, mut legend, mut all) = (Vec::new(), Vec::new(), Vec::new());
+    let apart = (0.8 / parts.len().max(1) as f64).min(0.2);
+    for ((p, part), group) in parts.iter().enumerate().zip(groups(parts.iter().map(|p| &*p.group))) {
+        let style = Style::of(group, part.kind);
+        let offset = (p as f64 - (parts.len() as f64 - 1.0) / 2.0) * apart;
+        let interval = |bar: &Bar| bar.intervals.get(p).copied().flatten();
+        let there: Vec<(f64, &Bar, f64, Interval, f64)> = bars
+            .iter()
+            .enumerate()
+            .filter_map(|(row, bar)| {
+                let v = *bar.parts.get(p)?;
+                Some((row as f64 + offset, bar, v, interval(bar), x.place(v)?))
+            })
+            .collect();
+        all.extend(there.iter().map(|t| t.4));
+        for (_, bar, v, interval, _) in &there {
+            let (low, high) = interval.map_or((Value::Null, Value::Null), |(l, h)| (value(l), value(h)));
+            let (bar, part_name) = (bar.name.clone().into(), part.name.clone().into());
+            data.rows.push(vec![bar, part_name, part.kind.word().into(), value(*v), low, high]);
+        }
+        let texts = there.iter().map(|(_, bar, v, interval, _)| {
+            let (row, name) = (plain(&bar.name), plain(&part.name));
+            let few = if bar.weak.get(p) == Some(&true) { FEW } else { "" };
+            format!("<b>{row}</b><br>{name}: {}{}{few}", sign(part.kind), plain(&words(x, *v, *interval)))
+        });
+        let mut trace = json!({
+            "type": "scatter",
+            "mode": "markers",
+            "name": plain(&part.name),
+            "x": there.iter().map(|t| t.4).collect::<Vec<_>>(),
+            "y": there.iter().map(|t| t.0).collect::<Vec<_>>(),
+            "customdata": texts.collect::<Vec<_>>(),
+            "hovertemplate": "%{customdata}<extra></extra>",
+            "marker": marker(&style, part.kind, there.iter().map(|t| t.1.weak.get(p) == Some(&true))),
+        });
+        trace["marker"]["size"] = json!(11);
+        let (up, down, any) = arms(x, there.iter().map(|t| (t.2, t.3)));
+        if any {
+            trace["error_x"] = json!({ "type": "data", "array": up, "arrayminus": down, "symmetric": false,
+                "thickness": 1.4, "width": 4, "color": style.colour });
+        }
+        legend.push((part.name.clone(), style.swatch(false, true)));
+        traces.push(trace);
+    }
+    let names: Vec<&str> = bars.iter().map(|b| &*b.name).collect();
+    let mut layout = layout(x.across(all.into_iter()), rows(&names));
+    layout["shapes"] = stripes(bars.len());
+    let height = bars.len() * (14 + 17 * tallest(&names)).max(9 * parts.len() + 14) + 80;
+    Picture { traces, layout, legend, data, height }
+}
+
+/// The parts of stacked bars side by side on an axis of powers of ten, where one of them is too small to be
+/// seen in its bar.
+pub(super) fn small_parts(x: &Axis, parts: &[Part], bars: &[Bar]) -> Option<Picture> {
+    const SEEN: f64 = 0.02;
+    let total = |bar: &Bar| bar.parts.iter().filter(|v| v.is_finite()).sum::<f64>();
+    let widest = bars.iter().map(total).fold(0.0, f64::max);
+    let small = |v: &f64| *v > 0.0 && *v < SEEN * widest;
+    if x.scale != Scale::Linear || !bars.iter().flat_map(|b| &b.parts).any(small) {
+        return None;
+    }
+    let series: Vec<Part> = bars.iter().map(|b| Part::new(&*b.name, &*b.name, b.kind)).collect();
+    let row = |(p, part): (usize, &Part)| {
+        let of = |bar: &Bar| bar.parts.get(p).copied().unwrap_or(f64::NAN);
+        Bar::new(&*part.name, bars.iter().map(of).collect())
+    };
+    let rows: Vec<Bar> = parts.iter().enumerate().map(row).collect();
+    Some(dots(&x.as_log(), &series, &rows))
 }
