@@ -1,5 +1,5 @@
-//! `make bench`: measures the figures that Nearside promises, each beside what the bare machine or a peer takes
-//! in the same run, writes a record, prints it as a table and shows it as a page.
+//! `make bench`: measures the figures that Nearside promises, each beside what the bare machine or a peer
+//! takes in the same run, writes a record, prints it as a table and shows it as a page.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -20,8 +20,10 @@ mod tcp;
 /// Measures the figures, each beside what the bare machine or a peer takes;
 /// writes studies/record/MACHINE/DATE-NAME.jsonl and a page, and prints a table.
 #[derive(Parser)]
-#[command(after_help = "Examples:\n  nearside-bench --fast\n  nearside-bench --only near-data --name try\n  \
-    nearside-bench --from studies/record/amd-epyc-2c/2026-11-21-bench.jsonl --page out/bench.html")]
+#[command(
+    after_help = "Examples:\n  nearside-bench --fast\n  nearside-bench --only near-data --name try\n  \
+    nearside-bench --from studies/record/amd-epyc-2c/2026-11-21-bench.jsonl --page out/bench.html"
+)]
 struct Args {
     /// Under two minutes, with wider spreads.
     #[arg(long)]

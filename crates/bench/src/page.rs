@@ -22,7 +22,11 @@ pub fn page(record: &Record) -> String {
     let alone: Vec<Vec<String>> = record.figures.iter().filter(|f| f.ratio.is_none()).map(single).collect();
     if !alone.is_empty() {
         page.heading("Figures by themselves");
-        page.table("What the machine takes, and what has no peer", &["figure", "value", "spread", "runs"], &alone);
+        page.table(
+            "What the machine takes, and what has no peer",
+            &["figure", "value", "spread", "runs"],
+            &alone,
+        );
     }
     page.finish()
 }
@@ -82,7 +86,11 @@ mod tests {
                    <td class=n>1.25</td><td class=n>120 to 130 ns</td>";
         assert!(html.contains(row), "{html}");
         assert!(html.contains("<td>a peer</td><td class=n>50.0 ns</td><td class=n>0.50</td>"));
-        assert!(html.contains("<td>bare ring, one thread</td><td class=n>100 ns</td><td class=n>100 to 100 ns</td>"));
+        assert!(
+            html.contains(
+                "<td>bare ring, one thread</td><td class=n>100 ns</td><td class=n>100 to 100 ns</td>"
+            )
+        );
         assert!(html.contains("drive%20%3CQD1%3E,ratio,measured,1.25,1.2,1.3"), "{html}");
         assert!(html.find("a CPU") < html.find("drive &lt;"));
         assert!(!page(&Record::default()).contains("<table><caption>"));

@@ -3,7 +3,8 @@ window.owed = (() => {
   const boxOf = (element) => element.getBoundingClientRect();
   const pause = (ms) => new Promise((done) => setTimeout(done, ms));
   const charts = () => [...document.querySelectorAll('figure .chart')];
-  const wanted = (trace) => trace.type === 'bar' || /markers/.test(trace.mode) ? trace.x.length : 0;
+  // A bar of nothing is not drawn.
+  const wanted = (trace) => trace.type === 'bar' ? trace.x.filter((v) => v !== 0).length : /markers/.test(trace.mode) ? trace.x.length : 0;
   const points = (chart) => [...chart.querySelectorAll('.scatterlayer .points path, .barlayer .points path')];
 
   // Nothing is wider than the window, no text is beyond its picture, its cell or on top of other text.
@@ -66,7 +67,7 @@ window.owed = (() => {
 
   // The middle of what a pointer is to be put on: a legend's button, a point, a table's head, the switch.
   const target = (what) => {
-    const figure = charts().find((c) => points(c).length && c.data.length)?.closest('figure');
+    const figure = charts().find((c) => c.data?.some(wanted))?.closest('figure');
     const of = {
       legend: () => figure?.querySelector('.legend button'),
       point: () => figure && points(figure)[0],

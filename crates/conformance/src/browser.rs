@@ -77,7 +77,7 @@ fn pictures() -> PathBuf {
     folder
 }
 
-/// A legend hides a series and shows it, a point says its values, a table's head sorts, and light becomes dark.
+/// A legend hides a series and shows it, a point says its values, a table's head sorts, light becomes dark.
 fn press(browser: &mut Browser) {
     let before = browser.ask("state", "");
     let changed = |name: &str, after: &Value| before[name] != after[name];

@@ -30,7 +30,7 @@ pub fn page(title: &str, curves: &[Curve]) -> String {
         }
     }
     // One load is no curve.
-    if curves.iter().any(|c| c.carried().count() > 1) {
+    if curves.iter().any(|c| c.loads.len() > 1) {
         against_load(&mut page, curves);
     }
     if curves.iter().any(|c| !c.loads.is_empty()) {

@@ -6,7 +6,7 @@ use crate::words::show_time;
 
 /// How an axis is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scale {
+enum Scale {
     Linear,
     Log,
     Nines,
@@ -32,7 +32,7 @@ pub struct Axis {
     /// As it was given: the unit is in it.
     title: String,
     unit: Unit,
-    pub(super) scale: Scale,
+    scale: Scale,
 }
 
 impl Axis {

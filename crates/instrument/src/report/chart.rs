@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::axis::{Axis, Scale};
+use super::axis::Axis;
 use super::series::{Bar, Interval, Kind, Line, Mark, Part, Shape, Style};
 
 /// A picture: what the library draws, what tells its series apart, and the numbers behind it.
@@ -385,7 +385,7 @@ pub(super) fn small_parts(x: &Axis, parts: &[Part], bars: &[Bar]) -> Option<Pict
     let total = |bar: &Bar| bar.parts.iter().filter(|v| v.is_finite()).sum::<f64>();
     let widest = bars.iter().map(total).fold(0.0, f64::max);
     let small = |v: &f64| *v > 0.0 && *v < SEEN * widest;
-    if x.scale != Scale::Linear || !bars.iter().flat_map(|b| &b.parts).any(small) {
+    if parts.len() < 2 || !bars.iter().flat_map(|b| &b.parts).any(small) {
         return None;
     }
     let series: Vec<Part> = bars.iter().map(|b| Part::new(&*b.name, &*b.name, b.kind)).collect();
