@@ -93,7 +93,8 @@ window.owed = (() => {
       rows,
       sort: head?.closest('th').getAttribute('aria-sort') ?? '',
       ground: getComputedStyle(document.body).backgroundColor,
-      ink: getComputedStyle(charts()[0]?.querySelector('.xtitle') ?? document.body).fill,
+      // Of a picture's words, or of the page's where there is none.
+      ink: charts()[0] ? getComputedStyle(charts()[0].querySelector('.xtitle')).fill : getComputedStyle(document.body).color,
     };
   };
   const count = () => ({ pictures: document.querySelectorAll('figure').length, tables: document.querySelectorAll('.wide table').length });

@@ -43,15 +43,20 @@ pub fn shows(test: &str, html: &str, folder: &Path) -> Option<Shown> {
     let mut browser = Browser::start(folder);
     let name: String = test.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
     let mut shown = Vec::new();
-    for (width, scheme) in WIDTHS.map(|width| (width, "light")).into_iter().chain([(1300, "dark")]) {
+    // The dark first: the switch is pressed later, and the page remembers that.
+    for (width, scheme) in [(1300, "dark")].into_iter().chain(WIDTHS.map(|width| (width, "light"))) {
         browser.open(&page, width, scheme);
         for what in ["layout", "drawn"] {
             none_found(&browser.ask(what, ""), &format!("{what} at {width} pixels, {scheme}"));
         }
+        let colours = browser.ask("state", "");
+        let bright = ["ground", "ink"].map(|name| brightness(colours[name].as_str().unwrap()));
+        let dark = scheme == "dark";
+        assert!((bright[0] < bright[1]) == dark, "{scheme} at {width} pixels: {colours}");
         let count = browser.ask("count", "");
         let number = |name: &str| count[name].as_u64().unwrap() as usize;
         shown.push(Shown { pictures: number("pictures"), tables: number("tables") });
-        let dark = if scheme == "dark" { "-dark" } else { "" };
+        let dark = if dark { "-dark" } else { "" };
         browser.keep(&pictures().join(format!("{name}-{width}{dark}.png")), width);
         if (width, scheme) == (WIDTHS[0], "light") {
             none_found(&browser.ask("data", ""), "the numbers behind the pictures");
@@ -61,6 +66,12 @@ pub fn shows(test: &str, html: &str, folder: &Path) -> Option<Shown> {
     }
     assert!(shown.iter().all(|s| *s == shown[0]), "{shown:?}");
     Some(shown[0])
+}
+
+/// The sum of a colour's parts, "rgb(1, 2, 3)".
+fn brightness(colour: &str) -> f64 {
+    let parts = colour.split(|c: char| !c.is_ascii_digit() && c != '.').filter(|part| !part.is_empty());
+    parts.take(3).map(|part| part.parse::<f64>().unwrap()).sum()
 }
 
 fn none_found(found: &Value, where_: &str) {

@@ -174,10 +174,11 @@ pub(super) fn lines(x: &Axis, y: &Axis, lines: &[Line]) -> Picture {
             ]);
         }
         let joined = line.shape == Shape::Joined && !is_stated(line.kind);
-        legend.push((
-            line.name.clone(),
-            style.swatch(joined || line.shape == Shape::Band, line.kind != Kind::Rule),
-        ));
+        let swatch = match line.shape {
+            Shape::Band => style.ground(),
+            _ => style.swatch(joined, line.kind != Kind::Rule),
+        };
+        legend.push((line.name.clone(), swatch));
         traces.push(match line.shape {
             Shape::Band => band(line, &style, y, &placed),
             _ => joined_or_not(line, &style, (x, y), &placed, joined),

@@ -55,11 +55,14 @@ impl Cell {
         Cell { note: note.into(), ..self }
     }
 
+    /// Set right; a sentence may begin with a digit.
+    fn is_number(&self) -> bool {
+        self.text.starts_with(|c: char| c.is_ascii_digit()) && self.text.chars().count() <= 28
+    }
+
     fn html(&self, label: Option<&str>) -> String {
         let Cell { text, note, faint, miss } = self;
-        // A sentence may begin with a digit.
-        let number = text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().count() <= 28;
-        let classes = [("n", number), ("faint", *faint), ("miss", *miss)];
+        let classes = [("n", self.is_number()), ("faint", *faint), ("miss", *miss)];
         let classes: Vec<&str> = classes.iter().filter(|(_, is)| *is).map(|(class, _)| *class).collect();
         let class = match &classes[..] {
             [] => String::new(),
@@ -168,8 +171,11 @@ impl Page {
             self.body,
             "<div class=wide tabindex=0><table{class}><caption>{caption}</caption><thead><tr>"
         );
-        for cell in head {
-            let _ = write!(self.body, "<th>{}</th>", escape(cell));
+        for (i, cell) in head.iter().enumerate() {
+            // A head stands over its numbers.
+            let number = rows.first().and_then(|row| row.get(i)).is_some_and(Cell::is_number);
+            let class = if number { " class=n" } else { "" };
+            let _ = write!(self.body, "<th{class}>{}</th>", escape(cell));
         }
         self.body.push_str("</tr></thead><tbody>");
         for row in &rows {

@@ -199,6 +199,15 @@ impl Style {
         Style { colour, symbol, dash }
     }
 
+    /// A few pixels of a band.
+    pub(super) fn ground(&self) -> String {
+        let colour = self.colour;
+        format!(
+            "<svg class=swatch viewBox=\"-14 -7 28 14\" aria-hidden=true>\
+             <rect x=-14 y=-5 width=28 height=10 fill=\"{colour}\" opacity=\".35\" /></svg>"
+        )
+    }
+
     /// A few pixels of it, for a legend.
     pub(super) fn swatch(&self, line: bool, mark: bool) -> String {
         let mut svg = String::from("<svg class=swatch viewBox=\"-14 -7 28 14\" aria-hidden=true>");
