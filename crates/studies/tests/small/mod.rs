@@ -26,7 +26,7 @@ pub fn small(paper: Paper, number: &str) -> Record {
     let page = page::page(paper.title(), &record);
     for finding in record.findings(study.number) {
         let name = escape(&finding.figure.name);
-        assert!(page.contains(&format!("<td>{name}</td>")), "{name} has no row");
+        assert!(page.contains(&format!(">{name}</td>")), "{name} has no row");
     }
     rests_on_named_numbers(&record, study.number);
     every_claim_flips(&record, study.number);
