@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The figures, each measured beside its floor or peer in one run; one record, and its table. FAST=1: under two minutes.
+# The figures, each measured beside the bare machine or a peer in one run; one record, its table and page. FAST=1: under two minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo build --release --locked -q -p nearside-bench

@@ -336,7 +336,9 @@ fn certified(
         let seconds = unit.runtime_ns as f64 / 1e9;
         let about = format!("Unit load {}, {seconds} s for each multiple, {about}.", unit.name);
         let name = args.target.to_string();
-        let page = page(&Certified { name: &name, about: &about, runs, found });
+        let environment = (!args.simulated).then(work::environment);
+        let environment = environment.as_ref();
+        let page = page(&Certified { name: &name, about: &about, environment, runs, found });
         let path = args.out.join("act.html");
         let failed = |e: std::io::Error| Failure::Message(format!("{}: {e}", path.display()));
         std::fs::create_dir_all(&args.out).map_err(failed)?;

@@ -137,6 +137,8 @@ fn a_browser_shows_a_certification() {
         })
         .collect();
     assert!(found[0].1.multiple > found[2].1.multiple);
-    let certified = Certified { name: "model:nand-p3700:16GiB", about: "a test", runs: &runs, found: &found };
+    let name = "model:nand-p3700:16GiB";
+    let certified = Certified { name, about: "a test", environment: None, runs: &runs, found: &found };
+    assert!(act::page(&certified).contains("class=place"), "where it ran stands first");
     check("instrument::a_browser_shows_a_certification", "act.html", &act::page(&certified), 2, 2);
 }

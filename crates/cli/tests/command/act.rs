@@ -25,7 +25,7 @@ fn the_largest_multiple_is_found_again() {
     assert_eq!(ran.out, act(&folder, &[&DRIVE[..], &["--json"]].concat()).out);
     let text = act(&folder, &DRIVE).good();
     assert!(text.contains(&format!("standard: {}x is the largest", largest(0))), "{text}");
-    assert!(fs::read_to_string(folder.path().join("act.html")).unwrap().contains("<svg"));
+    assert!(fs::read_to_string(folder.path().join("act.html")).unwrap().contains("<figure>"));
 }
 
 #[test]

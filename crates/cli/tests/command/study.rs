@@ -29,7 +29,7 @@ fn a_study_leaves_a_record_and_a_page() {
     assert!(record.to_str().unwrap().ends_with("study-fast12-2.jsonl"), "{record:?}");
     assert_eq!(fs::read(&record).unwrap(), ran.out);
     let page = fs::read_to_string(folder.path().join("fast12.html")).unwrap();
-    assert!(page.contains("<svg"));
+    assert!(page.contains("<figure>"));
     // The same page comes of the record alone, without a run.
     let again = tempfile::tempdir().unwrap();
     let record = record.to_str().unwrap();

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use nearside_loadgen::record::Environment;
+
 use super::{Largest, Report, Rule};
 use crate::report::{Axis, Bar, Kind, Line, Page};
 
@@ -12,6 +14,8 @@ pub struct Certified<'a> {
     pub name: &'a str,
     /// What was run, in words: unit load, length, real or simulated time.
     pub about: &'a str,
+    /// Where and when; absent of what ran in simulated time.
+    pub environment: Option<&'a Environment>,
     /// What each multiple showed.
     pub runs: &'a BTreeMap<u32, Report>,
     /// What each rule says of it.
@@ -20,8 +24,13 @@ pub struct Certified<'a> {
 
 /// The whole page.
 pub fn page(certified: &Certified<'_>) -> String {
-    let Certified { name, about, runs, found } = certified;
+    let Certified { name, about, environment, runs, found } = certified;
     let mut page = Page::new(&format!("Aerospike's certification: {name}"), about);
+    let settings = [("drive", (*name).to_owned()), ("certification", (*about).to_owned())];
+    match environment {
+        Some(environment) => page.measured(environment, &settings),
+        None => page.simulated(&settings),
+    }
     let bars: Vec<Bar> = found
         .iter()
         .map(|(rule, largest)| Bar::new(rule.name.clone(), vec![f64::from(largest.multiple)]))
