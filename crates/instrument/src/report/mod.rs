@@ -55,9 +55,10 @@ impl Cell {
         Cell { note: note.into(), ..self }
     }
 
-    /// Set right; a sentence may begin with a digit.
+    /// Set right; a sentence or a list may begin with a digit.
     fn is_number(&self) -> bool {
-        self.text.starts_with(|c: char| c.is_ascii_digit()) && self.text.chars().count() <= 28
+        let short = self.text.chars().count() <= 28 && !self.text.contains(';');
+        short && self.text.starts_with(|c: char| c.is_ascii_digit())
     }
 
     fn html(&self, label: Option<&str>) -> String {
