@@ -3,8 +3,7 @@ window.owed = (() => {
   const boxOf = (element) => element.getBoundingClientRect();
   const pause = (ms) => new Promise((done) => setTimeout(done, ms));
   const charts = () => [...document.querySelectorAll('figure .chart')];
-  // A bar of nothing is not drawn.
-  const wanted = (trace) => trace.type === 'bar' ? trace.x.filter((v) => v !== 0).length : /markers/.test(trace.mode) ? trace.x.length : 0;
+  const wanted = (trace) => trace.type === 'bar' || /markers/.test(trace.mode) ? trace.x.length : 0;
   const points = (chart) => [...chart.querySelectorAll('.scatterlayer .points path, .barlayer .points path')];
 
   // Nothing is wider than the window, no text is beyond its picture, its cell or on top of other text.
