@@ -10,11 +10,13 @@ use nearside_instrument::Failure;
 use nearside_loadgen::record::{Environment, Figure, Record};
 
 mod figures;
+mod layout;
 mod medium;
 mod page;
 mod paths;
 mod processes;
 mod sockets;
+mod targets;
 mod tcp;
 
 /// Measures the figures, each beside what the bare machine or a peer takes;
@@ -31,7 +33,7 @@ struct Args {
     /// The record's name.
     #[arg(long, default_value = "bench")]
     name: String,
-    /// Only these groups: floors, io, scan, generator, sim, paths, medium, near-data, drive, tcp.
+    /// Only these groups: floors, io, scan, generator, sim, paths, medium, near-data, processes, drive, tcp.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where records are kept.
@@ -60,7 +62,10 @@ fn run(args: &Args) -> Result<(), Failure> {
     if let Some(from) = &args.from {
         let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", from.display());
         let lines = std::fs::read_to_string(from).map_err(|e| failed(&e))?;
-        return show(&Record::from_lines(&lines).map_err(|e| failed(&e))?, &args.page);
+        // DATE-NAME.
+        let stem = from.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let name = stem.get("2026-01-01-".len()..).unwrap_or_default();
+        return show(&Record::from_lines(&lines).map_err(|e| failed(&e))?, from, name, &args.page);
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let mut record = Record::new(Environment::gather(now));
@@ -89,9 +94,9 @@ fn run(args: &Args) -> Result<(), Failure> {
                 of_each.push(beside_their_code(package, bench, args.fast || count > 1)?);
             }
             if count > 1 {
-                eprint!("{}", processes::modes(&of_each));
+                eprint!("{}", layout::modes(&of_each));
             }
-            for figure in processes::over(&of_each) {
+            for figure in layout::over(&of_each) {
                 record.add(figure);
             }
         }
@@ -107,6 +112,9 @@ fn run(args: &Args) -> Result<(), Failure> {
     if wanted("near-data") {
         figures::near_data(args.fast, &mut |figure| drop(record.add(figure)))?;
     }
+    if wanted("processes") {
+        processes::processes(args.fast, &mut |figure| drop(record.add(figure)))?;
+    }
     if wanted("drive") {
         figures::drive(args.fast, &mut |figure| drop(record.add(figure)))?;
     }
@@ -114,13 +122,14 @@ fn run(args: &Args) -> Result<(), Failure> {
         tcp::tcp(args.fast, &mut |figure| drop(record.add(figure)))?;
     }
     let path = record.write(&args.record, &args.name)?;
-    show(&record, &args.page)?;
+    show(&record, &path, &args.name, &args.page)?;
     println!("the record: {}", path.display());
     Ok(())
 }
 
-/// Prints the table and writes the page.
-fn show(record: &Record, page: &Path) -> Result<(), Failure> {
+/// Prints the table of a record that lies at `path`, writes the page, and says what was missed and what became
+/// worse.
+fn show(record: &Record, path: &Path, name: &str, page: &Path) -> Result<(), Failure> {
     let failed = |e: std::io::Error| format!("{}: {e}", page.display());
     if let Some(folder) = page.parent() {
         std::fs::create_dir_all(folder).map_err(failed)?;
@@ -128,6 +137,12 @@ fn show(record: &Record, page: &Path) -> Result<(), Failure> {
     std::fs::write(page, page::page(record)).map_err(failed)?;
     println!("{}", record.table());
     println!("the page with the pictures: {}", page.display());
+    if let Some((then, before)) = targets::before(path, name) {
+        print!("{}", targets::complaint(&targets::regressions(record, &before), &then));
+    }
+    if let Some(sentence) = targets::sentence(record) {
+        println!("{sentence}");
+    }
     Ok(())
 }
 

@@ -1,70 +1,306 @@
-//! Figures over several processes: where memory lies differs from process to process and makes modes (of six
-//! processes one had 1.26 where the others had 1.06), which no number of rounds in one of them shows.
+//! Whole processes beside whole processes: what who types a command waits for, from the start of the process
+//! to its end, Nearside on an image beside ripgrep, grep, find and cat on a loop mount of the same image.
+//!
+//! All have all cores, and their files in the page cache. ripgrep runs as its users run it, with the threads
+//! and the mapping that it chooses itself, and in a second row as the targets name it. Rounds take turns, so
+//! that what else the machine does falls on all of them. A warm session, which starts nothing, is a row of its
+//! own.
 
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use nearside_embedded::Options;
+use nearside_fsrlib::Ask;
+use nearside_instrument::Failure;
+use nearside_instrument::dataset::{self, NEEDLE, Shape};
+use nearside_instrument::kernel::LoopMount;
+use nearside_instrument::near_data::{count_of, search, session};
+use nearside_instrument::volume::{self, Kind, tool};
 use nearside_loadgen::record::Figure;
 
-/// The same figures of several processes as one list: the median of the processes' values and ratios, all
-/// their runs, and the least and the greatest of any. A figure that is not in each of them stays out.
-pub fn over(processes: &[Vec<Figure>]) -> Vec<Figure> {
-    let Some((first, others)) = processes.split_first() else { return Vec::new() };
-    let of_name = |figure: &Figure| -> Option<Vec<Figure>> {
-        let same = |list: &Vec<Figure>| list.iter().find(|it| it.name == figure.name).cloned();
-        let others: Option<Vec<Figure>> = others.iter().map(same).collect();
-        Some([vec![figure.clone()], others?].concat())
-    };
-    first.iter().filter_map(of_name).map(|same| merged(&same)).collect()
+use crate::figures::Sink;
+
+/// One of those that do the same work.
+struct Contestant {
+    name: String,
+    program: PathBuf,
+    arguments: Vec<String>,
+    times_ms: Vec<f64>,
 }
 
-fn merged(same: &[Figure]) -> Figure {
-    let median = |values: &[f64]| Figure::of("", "", values).value;
-    let ratios: Vec<f64> = same.iter().filter_map(|it| it.ratio).collect();
-    let ends = |of: fn(&Figure) -> f64| same.iter().map(of);
-    Figure {
-        value: median(&same.iter().map(|it| it.value).collect::<Vec<_>>()),
-        ratio: (ratios.len() == same.len()).then(|| median(&ratios)),
-        runs: same.iter().map(|it| it.runs).sum(),
-        spread: [
-            ends(|it| it.spread[0]).fold(f64::INFINITY, f64::min),
-            ends(|it| it.spread[1]).fold(f64::NEG_INFINITY, f64::max),
-        ],
-        ..same[0].clone()
+/// What a process said, as far as it is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Said {
+    bytes: u64,
+    /// Newlines, of an answer of less than [`KEPT`] bytes.
+    lines: u64,
+    /// The sum of what those lines say, where they are numbers.
+    sum: u64,
+}
+
+/// Longer answers are compared by their length: to keep them would take longer than to make them.
+const KEPT: usize = 16 << 20;
+
+impl Said {
+    fn of(bytes: u64, kept: &[u8]) -> Said {
+        let number = |line: &[u8]| std::str::from_utf8(line).ok()?.trim().parse::<u64>().ok();
+        let lines = kept.split_inclusive(|b| *b == b'\n');
+        let sum = lines.clone().filter_map(number).sum();
+        Said { bytes, lines: lines.count() as u64, sum }
     }
 }
 
-/// Each figure's ratios (values where it stands beside nothing), process by process, for a terminal.
-pub fn modes(processes: &[Vec<Figure>]) -> String {
-    let line = |figure: &Figure| {
-        let of = |list: &Vec<Figure>| {
-            let it = list.iter().find(|it| it.name == figure.name)?;
-            Some(format!("{:.2}", it.ratio.unwrap_or(it.value)))
-        };
-        let each: Vec<String> = processes.iter().filter_map(of).collect();
-        format!("  {}: {} by process\n", figure.name, each.join(" "))
+impl Contestant {
+    fn new(name: &str, program: &Path, arguments: &[&str]) -> Contestant {
+        let arguments = arguments.iter().map(|&a| a.to_owned()).collect();
+        Contestant { name: name.to_owned(), program: program.to_owned(), arguments, times_ms: Vec::new() }
+    }
+
+    /// Runs it once; its time in milliseconds, and what it said.
+    fn run(&self, buffer: &mut [u8]) -> Result<(f64, Said), Failure> {
+        let start = Instant::now();
+        let mut child = Command::new(&self.program)
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let (mut bytes, mut kept) = (0, Vec::new());
+        let Some(mut out) = child.stdout.take() else { return Err("no pipe".into()) };
+        loop {
+            let n = out.read(buffer)?;
+            if n == 0 {
+                break;
+            }
+            bytes += n as u64;
+            if bytes < KEPT as u64 {
+                kept.extend_from_slice(&buffer[..n]);
+            }
+        }
+        let status = child.wait()?;
+        let took = start.elapsed().as_secs_f64() * 1e3;
+        match status.code() {
+            Some(0 | 1) => Ok((took, Said::of(bytes, &kept))),
+            _ => Err(format!("{}: {status}", self.name).into()),
+        }
+    }
+}
+
+/// Runs all of them in turns, the first round for the caches. `same`: what of an answer all must agree on.
+fn contest(
+    who: &mut [Contestant],
+    rounds: usize,
+    same: impl Fn(&Said) -> u64,
+    expected: u64,
+) -> Result<(), Failure> {
+    let mut buffer = vec![0; 1 << 20];
+    for round in 0..=rounds {
+        for one in &mut *who {
+            let (took, said) = one.run(&mut buffer)?;
+            if same(&said) != expected {
+                let what = format!("{} answered {said:?}, where {expected} was expected", one.name);
+                return Err(what.into());
+            }
+            if round > 0 {
+                one.times_ms.push(took);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One's figure beside another's.
+fn beside(work: &str, ours: &Contestant, peer: &Contestant, sink: Sink<'_>) {
+    let name = format!("{work}, whole process: {} / {}", ours.name, peer.name);
+    let peer = Figure::of(&peer.name, "ms", &peer.times_ms);
+    sink(Figure::of(&name, "ms", &ours.times_ms).beside(&peer));
+}
+
+/// The tools that are here, and where everything lies.
+struct Peers {
+    nearside: PathBuf,
+    rg: Option<PathBuf>,
+    rounds: usize,
+}
+
+impl Peers {
+    fn find(fast: bool) -> Option<Peers> {
+        let nearside = std::env::current_exe().ok()?.with_file_name("nearside");
+        if !nearside.exists() {
+            eprintln!(
+                "  left out: {} is not built (cargo build --release -p nearside-cli)",
+                nearside.display()
+            );
+            return None;
+        }
+        let rg = tool("rg");
+        if rg.is_none() {
+            eprintln!("  left out beside the others: ripgrep is not installed");
+        }
+        Some(Peers { nearside, rg, rounds: if fast { 5 } else { 15 } })
+    }
+
+    fn ours(&self, name: &str, image: &Path, words: &[&str]) -> Contestant {
+        let image = image.display().to_string();
+        let mut arguments = vec![words[0], "-d", &image];
+        arguments.extend(&words[1..]);
+        Contestant::new(name, &self.nearside, &arguments)
+    }
+
+    /// ripgrep in its users' way, with words that say what else.
+    fn rg(&self, name: &str, more: &[&str], pattern: &str, at: &str) -> Option<Contestant> {
+        let mut arguments = vec!["--no-config", "-c", "--no-filename", "-F"];
+        arguments.extend(more);
+        arguments.extend([pattern, at]);
+        Some(Contestant::new(name, self.rg.as_ref()?, &arguments))
+    }
+}
+
+/// All rows.
+pub fn processes(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
+    eprintln!("whole processes ...");
+    let Some(peers) = Peers::find(fast) else { return Ok(()) };
+    let folder = tempfile::tempdir_in("target")?;
+    on_a_tree(&peers, folder.path(), sink)?;
+    on_large_files(&peers, folder.path(), sink)
+}
+
+fn mounted(image: &Path) -> Option<LoopMount> {
+    LoopMount::new(image).map_err(|e| eprintln!("  left out: no loop mount to stand beside: {e}")).ok()
+}
+
+/// Searching in and listing 20,000 files.
+fn on_a_tree(peers: &Peers, folder: &Path, sink: Sink<'_>) -> Result<(), Failure> {
+    let tree = folder.join("tree");
+    let written = dataset::write_deep(&tree, Shape::PAPER, 2023, |_| {})?;
+    let image = |kind: Kind| folder.join(format!("{}.img", kind.name()));
+    let kinds: Vec<Kind> = [Kind::Ext4, Kind::F2fs].into_iter().filter(|k| k.tools_are_here()).collect();
+    for &kind in &kinds {
+        volume::make(kind, &image(kind), &tree, written.bytes * 5 / 4 + (160 << 20))?;
+    }
+    std::fs::remove_dir_all(&tree)?;
+    let ext4 = image(Kind::Ext4);
+    let Some(mount) = mounted(&ext4) else { return Ok(()) };
+    let each = |words: &[&str]| -> Vec<Contestant> {
+        kinds.iter().map(|&kind| peers.ours(kind.name(), &image(kind), words)).collect()
     };
-    processes.first().map_or_else(String::new, |first| first.iter().map(line).collect())
+
+    let work = "20,000 files of 16 KiB";
+    let at = mount.path("/deep").display().to_string();
+    let mut who = each(&["grep", "-r", "-F", "-c", "-h", NEEDLE, "/deep"]);
+    who.extend(peers.rg("rg -j1", &["-j1"], NEEDLE, &at));
+    who.extend(peers.rg("rg", &[], NEEDLE, &at));
+    contest(&mut who, peers.rounds, |said| said.sum, written.needles)?;
+    let (ours, theirs) = who.split_at(kinds.len());
+    for peer in theirs {
+        beside(work, &ours[0], peer, sink);
+    }
+    if let [ext4, f2fs] = ours {
+        beside(work, f2fs, ext4, sink);
+    }
+    if let Some(peer) = theirs.last() {
+        sink(warm_session(peers, &ext4, &written)?.beside(&Figure::of(&peer.name, "ms", &peer.times_ms)));
+    }
+
+    let work = "find / over 20,000 files";
+    let Some(find) = tool("find") else { return Ok(()) };
+    let root = mount.path("/").display().to_string();
+    let mut who = each(&["find", "/"]);
+    who.push(Contestant::new("find", &find, &[root.trim_end_matches('/')]));
+    // sload.f2fs makes no lost+found.
+    let (_, names) = who[who.len() - 1].run(&mut [0; 1 << 16])?;
+    contest(&mut who, peers.rounds, |said| said.lines.next_multiple_of(2), names.lines.next_multiple_of(2))?;
+    let (ours, theirs) = who.split_at(kinds.len());
+    for one in ours {
+        beside(work, one, &theirs[0], sink);
+    }
+    kinds.iter().try_for_each(|&kind| std::fs::remove_file(image(kind)))?;
+    Ok(())
+}
+
+/// The same search in a session that is there already, its caches filled.
+fn warm_session(peers: &Peers, image: &Path, written: &dataset::Written) -> Result<Figure, Failure> {
+    let mut session = session(&image.display().to_string(), &Options::default())?;
+    let ask = Ask::tree("/deep", count_of(NEEDLE));
+    let mut times = Vec::new();
+    for _ in 0..=peers.rounds {
+        let (found, _, ns) = search(&mut session, &ask)?;
+        if found != written.needles {
+            return Err(format!("the warm session found {found} lines of {}", written.needles).into());
+        }
+        times.push(ns as f64 / 1e6);
+    }
+    Ok(Figure::of("20,000 files of 16 KiB, a warm session: ext4 / rg", "ms", &times[1..]))
+}
+
+/// One file of 16 KiB and one of 1 GiB, searched; one of 256 MiB, read.
+fn on_large_files(peers: &Peers, folder: &Path, sink: Sink<'_>) -> Result<(), Failure> {
+    const GIB: usize = 1 << 30;
+    let (tree, piece) = (folder.join("large"), folder.join("piece"));
+    std::fs::create_dir_all(&tree)?;
+    let shape = Shape { files: 1, file_bytes: 16 << 20, depth: 3, fan: 2 };
+    let text = dataset::write_deep(&piece, shape, 9, |_| {})?;
+    let text = std::fs::read(piece.join(text.files[0].trim_start_matches('/')))?;
+    let pattern = format!("{NEEDLE}-here");
+    for (name, bytes) in [("large", GIB), ("part", GIB / 4), ("small", 16 << 10)] {
+        let mut file = std::fs::File::create(tree.join(name))?;
+        let last = format!("\nthe only {pattern}\n");
+        let mut left = bytes - last.len();
+        while left > 0 {
+            let n = left.min(text.len());
+            file.write_all(&text[..n])?;
+            left -= n;
+        }
+        file.write_all(last.as_bytes())?;
+    }
+    let image = folder.join("large.img");
+    volume::make(Kind::Ext4, &image, &tree, (GIB as u64) * 5 / 4 + (192 << 20))?;
+    std::fs::remove_dir_all(&tree)?;
+    let Some(mount) = mounted(&image) else { return Ok(()) };
+    let at = |name: &str| mount.path(name).display().to_string();
+
+    for (work, name) in [("one file of 16 KiB", "small"), ("literal in 1 GiB", "large")] {
+        let path = format!("/{name}");
+        let mut who = vec![peers.ours("ext4", &image, &["grep", "-F", "-c", &pattern, &path])];
+        who.extend(peers.rg("rg", &[], &pattern, &at(name)));
+        if name == "large" {
+            who.extend(peers.rg("rg --no-mmap", &["--no-mmap"], &pattern, &at(name)));
+        }
+        let grep = tool("grep").filter(|_| name == "small");
+        who.extend(grep.map(|grep| Contestant::new("grep", &grep, &["-F", "-c", &pattern, &at(name)])));
+        contest(&mut who, peers.rounds, |said| said.sum, 1)?;
+        for peer in &who[1..] {
+            beside(work, &who[0], peer, sink);
+        }
+    }
+    if let Some(cat) = tool("cat") {
+        let mut who =
+            [peers.ours("ext4", &image, &["cat", "/part"]), Contestant::new("cat", &cat, &[&at("part")])];
+        contest(&mut who, peers.rounds, |said| said.bytes, GIB as u64 / 4)?;
+        beside("cat of 256 MiB", &who[0], &who[1], sink);
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn figure(name: &str, runs: &[f64], floor: f64) -> Figure {
-        Figure::of(name, "ns", runs).beside(&Figure::of("floor", "ns", &[floor]))
-    }
-
     #[test]
-    fn one_process_of_several_is_not_the_figure() {
-        let processes = [
-            vec![figure("a", &[1.0, 1.06, 1.1], 1.0), figure("b", &[7.0], 7.0)],
-            vec![figure("a", &[1.2, 1.26, 1.4], 1.0)],
-            vec![figure("b", &[7.0], 7.0), figure("a", &[0.9, 1.04, 1.2], 1.0)],
-        ];
-        let over = over(&processes);
-        // One is missing in a process.
-        assert_eq!(over.len(), 1);
-        let a = &over[0];
-        assert_eq!((a.name.as_str(), a.value, a.ratio, a.runs), ("a", 1.06, Some(1.06), 9));
-        assert_eq!(a.spread, [0.9, 1.4]);
-        assert_eq!(modes(&processes[..2]), "  a: 1.06 1.26 by process\n  b: 1.00 by process\n");
+    fn what_is_said_is_compared() {
+        let said = |text: &str| Said::of(text.len() as u64, text.as_bytes());
+        assert_eq!(said("1\n20\n"), Said { bytes: 5, lines: 2, sum: 21 });
+        assert_eq!(said("/a\n/b 3\n").sum, 0);
+        let cat = |text: &str| Contestant::new("sh", Path::new("/bin/sh"), &["-c", text]);
+        let mut who = [cat("echo 3; echo 4"), cat("echo 7")];
+        contest(&mut who, 2, |said| said.sum, 7).unwrap();
+        assert_eq!(who[0].times_ms.len(), 2);
+        // Who answers otherwise did other work: there is no figure of it.
+        let error = contest(&mut [cat("echo 3")], 1, |said| said.sum, 7).unwrap_err().to_string();
+        assert!(error.contains("sum: 3") && error.contains('7'), "{error}");
+        let error = contest(&mut [cat("exit 2")], 1, |said| said.sum, 0).unwrap_err().to_string();
+        assert!(error.contains("sh: "), "{error}");
     }
 }

@@ -175,7 +175,10 @@ impl Listing {
         while let Some(path) = stack.pop() {
             let mut entries = Vec::new();
             let mut failed = false;
-            let ask = Ask { target: Target::Path(path.clone()), operation: Operation::List, follow: true };
+            // Names alone are what directories say.
+            let names = !(self.args.long || self.args.inode || self.args.drive.json);
+            let operation = if names { Operation::Names } else { Operation::List };
+            let ask = Ask { target: Target::Path(path.clone()), operation, follow: true };
             let good = drive.ask_about(&path, &ask, |record| {
                 match record {
                     Record::Entry(entry) => entries.push(entry.into_owned()),

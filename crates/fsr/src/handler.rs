@@ -32,6 +32,7 @@ const CURSOR_MOST: u64 = 1 << 62;
 enum Work {
     Nop,
     List,
+    Names,
     Stat,
     Map,
     Bytes(Bytes),
@@ -98,6 +99,7 @@ impl Work {
             }
             Operation::Read { offset, len } => Work::Bytes(Bytes::Read { offset: *offset, len: *len }),
             Operation::List => Work::List,
+            Operation::Names => Work::Names,
             Operation::Stat => Work::Stat,
             Operation::Map => Work::Map,
         })
@@ -215,7 +217,10 @@ impl<M: Media> Run<'_, M> {
             drop(span);
             out.counters.locate_ns += self.media.now_ns().saturating_sub(start);
             let result = match found {
-                Ok(found) if matches!(out.work, Work::List) && found.inode.kind == FileKind::Directory => {
+                Ok(found)
+                    if matches!(out.work, Work::List | Work::Names)
+                        && found.inode.kind == FileKind::Directory =>
+                {
                     return self.directory(out, path, found).await;
                 }
                 Ok(found) => {
@@ -279,7 +284,8 @@ impl<M: Media> Run<'_, M> {
         filter: Filter,
         names_only: bool,
     ) -> Result<Continuation, Failure> {
-        let entries = matches!(out.work, Work::List | Work::Stat);
+        let entries = matches!(out.work, Work::List | Work::Stat | Work::Names);
+        let kinds = matches!(out.work, Work::Names);
         let resume = self.request.resume.as_ref();
         let mut at = resume.cloned();
         let glob = matches!(self.request.target, Target::Glob(_));
@@ -287,6 +293,9 @@ impl<M: Media> Run<'_, M> {
             Walker::new(root.to_vec(), found, filter, entries, resume.map(|c| (&c.path[..], &c.places[..])));
         if names_only {
             walker.skip_root();
+        }
+        if kinds {
+            walker.read_no_inodes();
         }
         let mut any = resume.is_some();
         let mut seen = self.retriever.monitor.changes();
@@ -312,14 +321,25 @@ impl<M: Media> Run<'_, M> {
                 Some(Visit::Failed(failure)) if names_only && walker.at_root() => return Err(failure),
                 Some(Visit::Failed(failure)) => Err(failure),
                 // As the kernel: who may read a directory and not search it has the names.
-                Some(Visit::Name(kind)) if entries => {
+                Some(Visit::Name { kind, barred }) if entries => {
+                    out.counters.files += u64::from(kinds);
                     let name = Record::Name { path: shown.into(), kind: kind.map_or(0, FileKind::mode) };
-                    match out.sink.push(name, path.len() + out.places.len()) {
-                        Ok(()) => Ok(Ended::Done),
-                        Err(Full) => Ok(Ended::Full(Cursor::default())),
+                    let mark = out.sink.mark();
+                    let reserve = path.len() + out.places.len();
+                    let mut pushed = out.sink.push(name, reserve);
+                    if kinds && barred && pushed.is_ok() {
+                        let failure = Failure::PermissionDenied;
+                        pushed = out.sink.push(Record::Failed { path: shown.into(), failure }, reserve);
                     }
+                    Ok(pushed.map_or_else(
+                        |Full| {
+                            out.sink.rollback(mark);
+                            Ended::Full(Cursor::default())
+                        },
+                        |()| Ended::Done,
+                    ))
                 }
-                Some(Visit::Name(_)) => Err(Failure::PermissionDenied),
+                Some(Visit::Name { .. }) => Err(Failure::PermissionDenied),
                 // Without a name of its own, what is not a regular file is no business of an operation on
                 // bytes.
                 Some(Visit::Entry(found)) if !entries && found.inode.kind != FileKind::Regular => continue,
@@ -404,6 +424,13 @@ impl<M: Media> Run<'_, M> {
         let above = *above;
         match work {
             Work::Nop => crawler.may_read(&found).await.map(|()| Ended::Done),
+            Work::Names => {
+                let name = Record::Name { path: path.into(), kind: found.inode.kind.mode() };
+                Ok(match sink.push(name, above + path.len()) {
+                    Ok(()) => Ended::Done,
+                    Err(Full) => Ended::Full(Cursor::default()),
+                })
+            }
             Work::Stat | Work::List => {
                 let link = match found.inode.kind {
                     FileKind::Symlink if crawler.may_have_link(&found) => Some(crawler.link(&found).await?),

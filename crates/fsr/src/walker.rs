@@ -51,8 +51,9 @@ enum Order {
 pub(crate) enum Visit {
     /// A file, or a directory where directories are wanted.
     Entry(Found),
-    /// A name in a directory that may not be searched, and what the directory says that it is.
-    Name(Option<FileKind>),
+    /// A name, and what the directory says that it is: where that is all that is wanted, or the directory may
+    /// not be searched. `barred`: it is a directory that the walk would go into and may not.
+    Name { kind: Option<FileKind>, barred: bool },
     /// Something that failed.
     Failed(Failure),
     /// The volume changed under the walk: go on with a fresh look at it.
@@ -63,6 +64,8 @@ pub(crate) enum Visit {
 pub(crate) struct Walker {
     filter: Filter,
     directories: bool,
+    /// A name and its kind are enough of what is no directory.
+    names: bool,
     pub path: Vec<u8>,
     root_len: usize,
     frames: Vec<Frame>,
@@ -74,7 +77,7 @@ pub(crate) struct Walker {
     root: Option<Found>,
     /// A directory that was visited, to go down into.
     into: Option<Found>,
-    names: usize,
+    kept: usize,
     retries: u32,
 }
 
@@ -101,6 +104,7 @@ impl Walker {
         Walker {
             filter,
             directories,
+            names: false,
             path,
             root_len,
             frames: Vec::new(),
@@ -108,7 +112,7 @@ impl Walker {
             resume_places: places.map(unpack).unwrap_or_default(),
             root: Some(root),
             into: None,
-            names: 0,
+            kept: 0,
             retries: 0,
         }
     }
@@ -116,6 +120,11 @@ impl Walker {
     /// The root itself is not meant, only what is in it.
     pub(crate) fn skip_root(&mut self) {
         self.into = self.root.take();
+    }
+
+    /// What directories say of names is enough: files are visited as [`Visit::Name`].
+    pub(crate) fn read_no_inodes(&mut self) {
+        self.names = true;
     }
 
     /// Whether it is at its root.
@@ -161,7 +170,7 @@ impl Walker {
             let frame = self.frames.last_mut()?;
             self.path.truncate(frame.path_len);
             if let Some(entry) = frame.names.pop() {
-                self.names -= 1;
+                self.kept -= 1;
                 match self.visit(entry, crawler).await {
                     Some(visit) => return Some(visit),
                     None => continue,
@@ -217,14 +226,19 @@ impl Walker {
         if !searchable {
             self.visited(place, name);
             let directory = kind == Some(FileKind::Directory);
-            return (taken || directory && taken_directory).then_some(Visit::Name(kind));
+            let barred = directory && (depth as u64) < u64::from(self.filter.max_depth);
+            return (taken || directory && taken_directory).then_some(Visit::Name { kind, barred });
+        }
+        if self.names && kind.is_some_and(|kind| kind != FileKind::Directory) {
+            self.visited(place, name);
+            return taken.then_some(Visit::Name { kind, barred: false });
         }
         let found = match crawler.inode(ino).await {
             Ok(found) => found,
             Err(failure) if self.should_retry(&failure) => {
                 if let Some(frame) = self.frames.last_mut() {
                     frame.names.push(DirEntry { name, ino, kind, place });
-                    self.names += 1;
+                    self.kept += 1;
                 }
                 return Some(Visit::Again);
             }
@@ -296,7 +310,7 @@ impl Walker {
 
     fn leave(&mut self) {
         if let Some(frame) = self.frames.pop() {
-            self.names -= frame.names.len();
+            self.kept -= frame.names.len();
             self.path.truncate(frame.path_len);
         }
     }
@@ -320,10 +334,10 @@ impl Walker {
         let depth = self.frames.len();
         // Not before that name.
         let from = self.goes_on(depth - 1).map(|(place, name)| (place.saturating_sub(1), name.to_vec()));
-        let room = MOST_NAMES.saturating_sub(self.names);
+        let room = MOST_NAMES.saturating_sub(self.kept);
         if room < MOST_NAMES / 16 {
             for frame in &mut self.frames[..depth - 1] {
-                self.names -= frame.names.len();
+                self.kept -= frame.names.len();
                 frame.more |= !frame.names.is_empty();
                 frame.names = Vec::new();
                 if let (Order::Places(next), Some((place, _))) = (&mut frame.order, &frame.last) {
@@ -331,7 +345,7 @@ impl Walker {
                 }
             }
         }
-        let room = MOST_NAMES.saturating_sub(self.names).max(1);
+        let room = MOST_NAMES.saturating_sub(self.kept).max(1);
         let Some(frame) = self.frames.last_mut() else { return Ok(()) };
         let after = frame.last.clone();
         let wanted = |entry: &DirEntry| {
@@ -348,7 +362,7 @@ impl Walker {
         if let (Order::Places(at), Some(next)) = (&mut frame.order, next) {
             *at = next;
         }
-        self.names += frame.names.len();
+        self.kept += frame.names.len();
         Ok(())
     }
 }

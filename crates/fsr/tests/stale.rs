@@ -145,6 +145,17 @@ fn a_directory_that_may_be_read_and_not_searched_has_names() {
     assert_eq!(answer.failure, None);
     assert!(matches!(&got[0], Got::Entry { path, .. } if path == "/d"));
     assert_eq!(got[1..], kinds.map(|(path, kind)| name(&format!("/d/{path}"), kind)));
+    // Names alone: and that the directory in it is not gone into.
+    let (got, answer) = ask(&retriever, &media, &nobody(tree("/d"), Operation::Names));
+    assert_eq!(answer.failure, None);
+    let mut named = vec![name("/d", FileKind::Directory)];
+    named.extend(kinds.map(|(path, kind)| name(&format!("/d/{path}"), kind)));
+    named.push(Got::Failed("/d/sub".into(), Failure::PermissionDenied));
+    assert_eq!(got, named);
+    let (parts, ..) = ask_in_parts(&retriever, &media, &nobody(tree("/d"), Operation::Names), 400);
+    assert_eq!(parts, named);
+    let (got, _) = ask(&retriever, &media, &nobody(path("/d"), Operation::Names));
+    assert_eq!(got, kinds.map(|(path, kind)| name(path, kind)));
     // Of content there is none.
     let (got, answer) = ask(&retriever, &media, &nobody(tree("/d"), Operation::Count));
     assert_eq!(answer.failure, None);

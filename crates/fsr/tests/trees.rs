@@ -81,6 +81,7 @@ fn check_all(files: &BTreeMap<String, Vec<u8>>, image: Vec<u8>) {
         tree.files_by_path();
         tree.contents();
         tree.lists(round);
+        tree.names();
     }
     assert_eq!(tree.retriever.monitor().counters().invalidated, 0);
 }
@@ -218,6 +219,32 @@ impl Tree<'_> {
         }
         if round == 1 {
             assert!(answer.counters.blocks_read == 0, "a warm list reads nothing: {:?}", answer.counters);
+        }
+    }
+
+    /// Names and types are those of the list, without the inodes of files.
+    fn names(&self) {
+        let cold = |operation| {
+            let request = request(tree("/"), operation);
+            let (got, answer) = ask(&Retriever::new(Config::default()), &self.media, &request);
+            assert_eq!(answer.failure, None);
+            (got, answer.counters, request)
+        };
+        let (list, reads, _) = cold(Operation::List);
+        let (names, fewer, request) = cold(Operation::Names);
+        let expected: Vec<Got> = list
+            .into_iter()
+            .map(|got| match got {
+                Got::Entry { path, mode, .. } => Got::Name(path, mode & 0o170000),
+                other => other,
+            })
+            .collect();
+        assert_eq!(names, expected);
+        assert!(fewer.blocks_read < reads.blocks_read, "{fewer:?} and {reads:?}");
+        assert_eq!(fewer.files, reads.files);
+        for limit in [1000, 4096] {
+            let (parts, ..) = ask_in_parts(&self.retriever, &self.media, &request, limit);
+            assert_eq!(parts, expected, "by {limit}");
         }
     }
 }

@@ -141,7 +141,8 @@ fn compose(bytes: &[u8]) -> Option<Request> {
             5 => Operation::Read { offset: number(depth), len: number(uid) },
             6 => Operation::List,
             7 => Operation::Stat,
-            _ => Operation::Map,
+            8 => Operation::Map,
+            _ => Operation::Names,
         },
         follow: flags & 2 == 0,
         resume: (cursor & 1 != 0).then(|| Cursor {
@@ -215,6 +216,7 @@ pub fn operations() -> Vec<Operation> {
         Operation::List,
         Operation::Stat,
         Operation::Map,
+        Operation::Names,
     ]
 }
 

@@ -135,6 +135,10 @@ pub enum Operation {
     /// Where the file's bytes lie: [`Record::Extent`]s, for `--locate host` done by asking the drive, and for
     /// tools.
     Map,
+    /// Names and types in a directory (Path) or a whole tree (Tree), as [`Record::Name`]: what directories say
+    /// of them, so that no inode is read but those of directories that are gone into. A directory that may
+    /// not be gone into, since the one above may not be searched, is a [`Record::Failed`] as well.
+    Names,
 }
 
 impl Operation {
@@ -143,7 +147,8 @@ impl Operation {
     pub const fn computes(&self) -> bool {
         match self {
             Operation::Search(_) | Operation::Count | Operation::Checksum(_) | Operation::Read { .. } => true,
-            Operation::Nop | Operation::Info | Operation::List | Operation::Stat | Operation::Map => false,
+            Operation::Nop | Operation::Info | Operation::List | Operation::Stat => false,
+            Operation::Map | Operation::Names => false,
         }
     }
 }
@@ -393,8 +398,8 @@ pub enum Record<'a> {
     },
     /// A file's metadata.
     Entry(FileEntry<'a>),
-    /// A name in a directory that the user may read but not search: of what it names there is no more to be
-    /// had.
+    /// A name: all that was asked for ([`Operation::Names`]), or in a directory that the user may read but not
+    /// search: of what it names there is no more to be had.
     Name {
         /// Path (Stat, Tree) or name (List of a directory).
         path: Cow<'a, [u8]>,

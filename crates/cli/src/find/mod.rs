@@ -66,6 +66,9 @@ struct Walk<'a> {
     failed: Vec<u8>,
 }
 
+/// A type, as a directory may know it: of all that is asked of it, only that it is known.
+const FIFO: u16 = 0o010_000;
+
 fn levels(path: &[u8]) -> usize {
     path.split(|&b| b == b'/').filter(|c| !c.is_empty()).count()
 }
@@ -135,13 +138,19 @@ pub fn run(mut args: FindArgs) -> Outcome {
             exclude: vec![],
             max_depth: expression.maxdepth.map_or(u32::MAX, |most| most.saturating_add(deeper)),
         };
-        let ask = Ask { target, operation: Operation::List, follow: false };
         let json = args.drive.json;
+        // What directories say of their entries is enough where no test asks for more.
+        let names = !json && !expression.needs_attributes(FIFO);
+        let operation = if names { Operation::Names } else { Operation::List };
+        let ask = Ask { target, operation, follow: false };
         let mut walk =
             Walk { expression: &expression, json, top: levels(root), held: None, failed: Vec::new() };
         let good = drive.ask_about(root, &ask, |record| {
             match record {
                 Record::Entry(entry) => walk.entry(entry, &mut out)?,
+                Record::Name { path, kind } if names && kind != 0 => {
+                    walk.entry(FileEntry::of_name(path, kind), &mut out)?;
+                }
                 // In a directory that may be read and not searched there are names alone,
                 // into which find does not come.
                 Record::Name { path, kind } => {

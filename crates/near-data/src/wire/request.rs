@@ -40,6 +40,7 @@ mod operation {
     pub const LIST: u16 = 6;
     pub const STAT: u16 = 7;
     pub const MAP: u16 = 8;
+    pub const NAMES: u16 = 9;
 }
 
 /// All operations, a bit for each number: what log page D5h says of them.
@@ -51,7 +52,8 @@ pub const OPERATIONS: u32 = 1 << operation::NOP
     | 1 << operation::READ
     | 1 << operation::LIST
     | 1 << operation::STAT
-    | 1 << operation::MAP;
+    | 1 << operation::MAP
+    | 1 << operation::NAMES;
 
 impl Operation {
     /// Its number on the wire: its bit in [`OPERATIONS`].
@@ -67,6 +69,7 @@ impl Operation {
             Operation::List => operation::LIST,
             Operation::Stat => operation::STAT,
             Operation::Map => operation::MAP,
+            Operation::Names => operation::NAMES,
         }
     }
 }
@@ -163,7 +166,8 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
         | Operation::Count
         | Operation::List
         | Operation::Stat
-        | Operation::Map => {}
+        | Operation::Map
+        | Operation::Names => {}
     }
     if let Some(cursor) = &request.resume {
         let mut value = Vec::new();
@@ -419,6 +423,7 @@ impl Parts {
                 operation::LIST => Operation::List,
                 operation::STAT => Operation::Stat,
                 operation::MAP => Operation::Map,
+                operation::NAMES => Operation::Names,
                 _ => {
                     return Err(WireError { at: 16, what: Fault::Unknown("operation", operation.into()) });
                 }

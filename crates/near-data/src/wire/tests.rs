@@ -85,6 +85,7 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Operation::List),
         Just(Operation::Stat),
         Just(Operation::Map),
+        Just(Operation::Names),
     ];
     (
         any::<(u32, u32, u32, bool)>(),

@@ -1,0 +1,202 @@
+//! What the figures must reach, and what became worse.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use nearside_loadgen::record::{Figure, Record};
+
+/// What a figure must reach beside its peer, less time being better.
+pub struct Target {
+    /// The figure's name.
+    pub figure: &'static str,
+    /// Its value over the peer's, at most.
+    pub most: f64,
+}
+
+const fn target(figure: &'static str, most: f64) -> Target {
+    Target { figure, most }
+}
+
+/// Of whole processes: no slower than the tool that does the same, faster where all cores can work.
+pub const TARGETS: &[Target] = &[
+    target("one file of 16 KiB, whole process: ext4 / rg", 1.0),
+    target("20,000 files of 16 KiB, whole process: ext4 / rg -j1", 1.0 / 3.0),
+    target("20,000 files of 16 KiB, whole process: ext4 / rg", 1.0 / 1.2),
+    target("20,000 files of 16 KiB, whole process: F2FS / ext4", 1.2),
+    target("literal in 1 GiB, whole process: ext4 / rg", 1.0),
+    target("literal in 1 GiB, whole process: ext4 / rg --no-mmap", 1.0),
+    target("find / over 20,000 files, whole process: ext4 / find", 1.0),
+    target("find / over 20,000 files, whole process: F2FS / find", 1.0),
+    target("cat of 256 MiB, whole process: ext4 / cat", 1.0),
+];
+
+/// The targets whose figures the record has, with whether they were met.
+fn judged(record: &Record) -> impl Iterator<Item = (&'static Target, &Figure, bool)> {
+    TARGETS.iter().filter_map(|target| {
+        let figure = record.get(target.figure)?;
+        let ratio = figure.ratio?;
+        Some((target, figure, ratio <= target.most))
+    })
+}
+
+/// One line: which targets were missed, by how much. `None` where the record has no figure with a target.
+pub fn sentence(record: &Record) -> Option<String> {
+    let all: Vec<_> = judged(record).collect();
+    let missed: Vec<String> = all
+        .iter()
+        .filter(|(_, _, met)| !met)
+        .map(|(target, figure, _)| {
+            format!("{} ({:.2}, at most {:.2})", target.figure, figure.ratio.unwrap_or(0.0), target.most)
+        })
+        .collect();
+    match (all.len(), missed.len()) {
+        (0, _) => None,
+        (all, 0) => Some(format!("targets: all {all} met")),
+        (all, n) => Some(format!("targets: {n} of {all} missed: {}", missed.join("; "))),
+    }
+}
+
+/// The record before `written`: of the same kind of machine (its folder) and the same name, the latest.
+pub fn before(written: &Path, name: &str) -> Option<(PathBuf, Record)> {
+    let suffix = format!("-{name}.jsonl");
+    let is_one = |path: &PathBuf| {
+        let file = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        // DATE-NAME: a longer name that ends so is another.
+        file.strip_suffix(&suffix).is_some_and(|date| date.len() == "2026-01-01".len())
+    };
+    let mut all: Vec<PathBuf> = std::fs::read_dir(written.parent()?)
+        .ok()?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.as_path() < written && is_one(path))
+        .collect();
+    all.sort();
+    let path = all.pop()?;
+    let record = Record::from_lines(&std::fs::read_to_string(&path).ok()?).ok()?;
+    Some((path, record))
+}
+
+/// How much worse `now` is: 1.1 is a tenth. The ratio to the peer is compared where both stand beside the same
+/// one, since a busy machine slows both; else the value.
+fn worse(now: &Figure, then: &Figure) -> Option<f64> {
+    let (a, b) = match (now.ratio, then.ratio) {
+        (Some(a), Some(b)) if now.beside == then.beside => (a, b),
+        _ => (now.value, then.value),
+    };
+    let more_is_better = matches!(now.unit.as_str(), "GB/s" | "1/s" | "M/s" | "MB/s" | "x");
+    let times = if more_is_better { b / a } else { a / b };
+    (now.unit == then.unit && times.is_finite()).then_some(times)
+}
+
+/// The figures that are more than a tenth worse than they were, each with how much.
+pub fn regressions<'a>(now: &'a Record, then: &Record) -> Vec<(&'a Figure, f64)> {
+    let each =
+        now.figures.iter().filter_map(|figure| Some((figure, worse(figure, then.get(&figure.name)?)?)));
+    each.filter(|(_, times)| *times > 1.1).collect()
+}
+
+/// What to print of them: in red on a terminal.
+pub fn complaint(worse: &[(&Figure, f64)], then: &Path) -> String {
+    let red = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let (on, off) = if red { ("\x1b[31m", "\x1b[0m") } else { ("", "") };
+    let mut text = String::new();
+    for (figure, times) in worse {
+        let percent = (times - 1.0) * 100.0;
+        text += &format!("{on}worse by {percent:.0} %: {} (since {}){off}\n", figure.name, then.display());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGIN: &str = "<!-- processes: written by NEARSIDE_BLESS=1 cargo test -p nearside-bench -->\n";
+    const END: &str = "<!-- end of processes -->\n";
+
+    fn record(rows: &[(&str, f64, f64)]) -> Record {
+        let figure = |&(name, value, peer): &(&str, f64, f64)| {
+            Figure::of(name, "ms", &[value]).beside(&Figure::of("peer", "ms", &[peer]))
+        };
+        Record { figures: rows.iter().map(figure).collect(), ..Record::default() }
+    }
+
+    #[test]
+    fn missed_targets_are_said_in_one_line() {
+        let (cat, rg) = (TARGETS[8].figure, TARGETS[1].figure);
+        assert_eq!(sentence(&Record::default()), None);
+        assert_eq!(sentence(&record(&[(cat, 1.0, 1.0)])).unwrap(), "targets: all 1 met");
+        let said = sentence(&record(&[(cat, 1.0, 2.0), (rg, 1.0, 2.0)])).unwrap();
+        assert_eq!(said, format!("targets: 1 of 2 missed: {rg} (0.50, at most 0.33)"));
+    }
+
+    #[test]
+    fn what_is_worse_by_more_than_a_tenth_is_told() {
+        let then = record(&[("a", 10.0, 10.0), ("b", 10.0, 10.0), ("c", 10.0, 10.0)]);
+        // The second's peer was as much slower; the third is slower by less.
+        let now = record(&[("a", 12.0, 10.0), ("b", 20.0, 20.0), ("c", 10.9, 10.0), ("new", 9.0, 1.0)]);
+        let worse = regressions(&now, &then);
+        assert_eq!(worse.len(), 1, "{worse:?}");
+        assert!(complaint(&worse, Path::new("x.jsonl")).contains("worse by 20 %: a (since x.jsonl)"));
+        let speed =
+            |gbps: f64| Record { figures: vec![Figure::of("s", "GB/s", &[gbps])], ..Record::default() };
+        assert_eq!(regressions(&speed(8.0), &speed(10.0)).len(), 1);
+        assert_eq!(regressions(&speed(12.0), &speed(10.0)).len(), 0);
+    }
+
+    #[test]
+    fn the_record_before_is_the_latest_of_the_same_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let lines = record(&[("a", 1.0, 1.0)]).to_lines();
+        let names = ["2026-01-01-bench", "2026-01-03-bench", "2026-01-04-bench", "2026-01-02-my-bench"];
+        for name in names {
+            std::fs::write(folder.path().join(format!("{name}.jsonl")), &lines).unwrap();
+        }
+        let (path, record) = before(&folder.path().join("2026-01-04-bench.jsonl"), "bench").unwrap();
+        assert!(path.ends_with("2026-01-03-bench.jsonl"), "{path:?}");
+        assert_eq!(record.figures.len(), 1);
+        assert!(before(&folder.path().join("2026-01-01-bench.jsonl"), "bench").is_none());
+    }
+
+    /// The README's table of whole processes, from the newest record that has them.
+    fn table() -> String {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/record");
+        let mut records: Vec<PathBuf> = std::fs::read_dir(root)
+            .unwrap()
+            .flat_map(|machine| std::fs::read_dir(machine.unwrap().path()).unwrap())
+            .map(|file| file.unwrap().path())
+            .collect();
+        records.sort_by_key(|path| path.file_name().map(ToOwned::to_owned));
+        let has = |record: &Record| judged(record).next().is_some();
+        let newest = records.into_iter().rev().find_map(|path| {
+            let record = Record::from_lines(&std::fs::read_to_string(&path).unwrap()).ok()?;
+            has(&record).then_some((path, record))
+        });
+        let (path, record) = newest.expect("a record of whole processes");
+        let shown: PathBuf = path.iter().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
+        let e = &record.environment;
+        let mut text =
+            "| whole process / peer | ms | ratio | must reach |\n| --- | --- | --- | --- |\n".to_owned();
+        for (target, figure, met) in judged(&record) {
+            let name = figure.name.replace(", whole process:", ":");
+            let (ratio, most) = (figure.ratio.unwrap_or(0.0), target.most);
+            let missed = if met { "" } else { ", missed" };
+            text += &format!("| {name} | {:.1} | {ratio:.2} | {most:.2}{missed} |\n", figure.value);
+        }
+        text += &format!("\nFrom studies/record/{} ({}, {} cores).\n", shown.display(), e.cpu, e.cores);
+        text
+    }
+
+    #[test]
+    fn the_readme_has_the_record_s_table() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+        let readme = std::fs::read_to_string(&path).unwrap();
+        let (head, rest) = readme.split_once(BEGIN).expect("the table's begin");
+        let (below, tail) = rest.split_once(END).expect("the table's end");
+        let text = format!("\n{}\n", table());
+        if std::env::var_os("NEARSIDE_BLESS").is_some() {
+            std::fs::write(&path, [head, BEGIN, &text, END, tail].concat()).unwrap();
+            return;
+        }
+        assert!(below == text, "README.md is not what the record says; NEARSIDE_BLESS=1 writes it anew");
+    }
+}
