@@ -103,7 +103,8 @@ pub(crate) struct OpenFile {
     pub(crate) block_size: u32,
     pub(crate) read_only: bool,
     pub(crate) direct: bool,
-    pub(crate) backend: Backend,
+    /// `None`: to be seen once a call needs more than the page cache.
+    pub(crate) backend: Option<Backend>,
     /// Calls that are to make bytes durable.
     pub(crate) durable: Durable,
     /// What the log was told, by operation and by what happened.
@@ -182,13 +183,18 @@ impl File {
         if capacity == 0 {
             return Err(invalid(format!("it has {len} bytes: not one block")));
         }
-        let backend = backend.unwrap_or_else(|| match uring::available() {
-            Ok(()) => Backend::Uring,
-            Err(e) => {
-                notes.push(format!("io_uring is denied ({e}): positioned reads and writes"));
-                Backend::Positioned
-            }
-        });
+        // Who reads through the page cache may never need it: a ring takes longer to make than a small file
+        // to search.
+        let backend = match (backend, access) {
+            (None, Access::Serve | Access::ServeBuffered) => Some(match uring::available() {
+                Ok(()) => Backend::Uring,
+                Err(e) => {
+                    notes.push(format!("io_uring is denied ({e}): positioned reads and writes"));
+                    Backend::Positioned
+                }
+            }),
+            (backend, _) => backend,
+        };
         Ok(File {
             inner: Arc::new(OpenFile {
                 file: Arc::new(file),
@@ -209,7 +215,8 @@ impl File {
 
     /// How calls reach the kernel.
     pub fn backend(&self) -> Backend {
-        self.inner.backend
+        let found = || uring::available().map_or(Backend::Positioned, |()| Backend::Uring);
+        self.inner.backend.unwrap_or_else(found)
     }
 
     /// Whether the page cache is bypassed.

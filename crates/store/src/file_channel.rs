@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use nearside_clock::Nanos;
 use nearside_dma::file::{Call, Scratch, Transfer, is_full, is_unsupported, run};
-use nearside_dma::uring::{Bytes, Uring};
+use nearside_dma::uring::{self, Bytes, Uring};
 use nearside_dma::{IoBuffer, Memory, Span};
 
 use crate::check::check;
@@ -241,7 +241,10 @@ impl Job {
 pub struct FileChannel {
     store: Arc<OpenFile>,
     memory: Arc<Memory>,
+    /// Made for the first call that needs one, where the store's backend is not yet known.
     uring: Option<Uring>,
+    /// Every call is a positioned one.
+    positioned: bool,
     lacks: Lacks,
     scratch: Scratch,
     jobs: Vec<Option<Job>>,
@@ -255,7 +258,7 @@ pub struct FileChannel {
     /// Bounce buffers and span lists to use again.
     buffers: Vec<IoBuffer>,
     lists: Vec<Vec<Span>>,
-    /// Ended before they reached the kernel.
+    /// Ended without io_uring.
     failed: Vec<(usize, Result<(), StoreError>)>,
     /// Went well, if the calls that ran beside them did.
     unsettled: Vec<(usize, Unsettled)>,
@@ -264,13 +267,15 @@ pub struct FileChannel {
 impl FileChannel {
     pub(crate) fn new(store: Arc<OpenFile>, memory: Arc<Memory>) -> io::Result<FileChannel> {
         let uring = match store.backend {
-            Backend::Uring => Some(Uring::new(store.file.clone(), memory.clone(), DEPTH)?),
-            Backend::Positioned => None,
+            Some(Backend::Uring) => Some(Uring::new(store.file.clone(), memory.clone(), DEPTH)?),
+            Some(Backend::Positioned) | None => None,
         };
+        let positioned = store.backend == Some(Backend::Positioned);
         Ok(FileChannel {
             store,
             memory,
             uring,
+            positioned,
             lacks: Lacks::default(),
             scratch: Scratch::default(),
             jobs: Vec::new(),
@@ -389,8 +394,27 @@ impl FileChannel {
         }
     }
 
-    /// Gives the next call of a job to io_uring.
-    fn push(&mut self, index: usize) {
+    /// Makes the ring, where there may be one and is none yet.
+    fn make_ring(&mut self) {
+        if self.uring.is_none() && !self.positioned {
+            let ring = uring::available()
+                .and_then(|()| Uring::new(self.store.file.clone(), self.memory.clone(), DEPTH));
+            self.positioned = ring.is_err();
+            self.uring = ring.ok();
+        }
+    }
+
+    /// Gives the next call of a job to io_uring; runs it to its end where there is none.
+    fn push(&mut self, index: usize, now: Nanos) {
+        self.make_ring();
+        if self.uring.is_none()
+            && let Some(mut job) = self.jobs[index].take()
+        {
+            let result = self.run_now(&mut job, now);
+            self.jobs[index] = Some(job);
+            self.failed.push((index, result));
+            return;
+        }
         let (Some(uring), Some(job)) = (&mut self.uring, &mut self.jobs[index]) else { return };
         match job.begin(&self.lacks, &self.store) {
             Ok((call, skip)) => {
@@ -411,7 +435,7 @@ impl FileChannel {
     }
 
     /// Starts what waits and may run, oldest first.
-    fn start_waiting(&mut self) {
+    fn start_waiting(&mut self, now: Nanos) {
         let mut at = 0;
         while at < self.waiting.len() && self.running.len() < DEPTH as usize {
             let index = self.waiting[at];
@@ -425,7 +449,7 @@ impl FileChannel {
             }
             self.waiting.remove(at);
             self.running.push(index);
-            self.push(index);
+            self.push(index, now);
         }
     }
 
@@ -483,7 +507,7 @@ impl Channel for FileChannel {
         if operation.range().is_some_and(|(_, len)| len == 0) {
             return Submitted::done(Ok(()), data);
         }
-        if self.uring.is_none() {
+        if self.positioned {
             return match self.job(operation, data, token) {
                 Ok(mut job) => {
                     let result = self.run_now(&mut job, now);
@@ -533,7 +557,7 @@ impl Channel for FileChannel {
             self.waiting.push_back(index);
         } else {
             self.running.push(index);
-            self.push(index);
+            self.push(index, now);
         }
         Submitted::Pending
     }
@@ -558,12 +582,12 @@ impl Channel for FileChannel {
                     job.bytes = bytes;
                     match job.after(result, &mut self.lacks, &self.store) {
                         JobStep::Again => {
-                            self.push(index);
+                            self.push(index, now);
                             continue;
                         }
                         JobStep::Retry(why) => {
                             self.store.report(why, &job.operation, "", now);
-                            self.push(index);
+                            self.push(index, now);
                             continue;
                         }
                         JobStep::Done(result) => (index, result),
@@ -579,7 +603,7 @@ impl Channel for FileChannel {
                 sink(token, completion);
             }
             if !self.waiting.is_empty() {
-                self.start_waiting();
+                self.start_waiting(now);
             }
         }
         (self.in_flight() > 0).then_some(now)
@@ -743,7 +767,7 @@ mod tests {
         file.as_file().set_len(1 << 20).unwrap();
         for failed in [false, true] {
             let store = File::open(file.path(), FileOptions::serve()).unwrap();
-            if store.inner.backend == Backend::Positioned {
+            if store.backend() == Backend::Positioned {
                 eprintln!("LEFT OUT: a_flush_waits_for_what_the_one_beside_it_says: no io_uring");
                 return;
             }
