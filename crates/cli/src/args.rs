@@ -63,8 +63,9 @@ pub struct DriveArgs {
     pub json: bool,
     #[command(flatten)]
     pub host: HostArgs,
-    /// Where the embedded drive runs
-    #[arg(long, value_enum, default_value_t, hide = true)]
+    /// Threads that search, count or sum a tree of an image, each with a drive of its own; 1: one drive, one
+    /// command [default: one for each core]
+    #[arg(long, default_value_t, hide_default_value = true, value_name = "N")]
     pub threads: Threads,
     /// Carry each operation by Get Features, as DAC'23 does
     #[arg(long, hide = true)]
@@ -129,14 +130,43 @@ pub enum Where {
     Host,
 }
 
-/// Where the embedded drive runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+/// Where the drive of this process runs, and on how many threads it works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
-    /// Drive and driver on the caller's thread
-    #[default]
-    Inline,
-    /// A thread per reactor
+    /// Drive and driver on the caller's thread; trees in parts on so many.
+    Inline(usize),
+    /// A thread per reactor.
     Threaded,
+}
+
+impl Default for Threads {
+    fn default() -> Threads {
+        Threads::Inline(std::thread::available_parallelism().map_or(1, usize::from))
+    }
+}
+
+/// Threads at most: each has a drive with its queues and caches.
+const MOST_THREADS: usize = 256;
+
+impl FromStr for Threads {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Threads, String> {
+        if text == "threaded" {
+            return Ok(Threads::Threaded);
+        }
+        let number = text.parse().ok().filter(|n| (1..=MOST_THREADS).contains(n));
+        number.map(Threads::Inline).ok_or_else(|| format!("{text:?} is no number from 1 to {MOST_THREADS}"))
+    }
+}
+
+impl std::fmt::Display for Threads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Threads::Inline(n) => n.fmt(f),
+            Threads::Threaded => f.write_str("threaded"),
+        }
+    }
 }
 
 /// `UID:GID[,GID...]`.

@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_fsrlib::{
-    Ask, Completion, Counters, Error, Failure as Refusal, MAX_PATH, Operation, Record, Route, Session,
-    Target, Totals, Transport, describe,
+    Ask, Completion, Counters, Credentials, Error, Failure as Refusal, MAX_PATH, Operation, Record, Route,
+    Session, Target, Totals, Transport, describe,
 };
 
-use crate::args::{DriveArgs, Where};
+use crate::args::{DriveArgs, Threads, Where};
 use crate::failure::{Failure, Outcome, complain, complain_about};
 use crate::interrupt::is_told;
 use crate::mounted::{self, Places};
 use crate::progress::Progress;
-use crate::{open, timing};
+use crate::{open, parts, timing};
 
 /// An open drive.
 pub struct Drive {
@@ -32,6 +32,8 @@ pub struct Drive {
     args: DriveArgs,
     places: Places,
     progress: Progress,
+    /// Another drive gives the same answers.
+    alike: bool,
 }
 
 impl Drive {
@@ -88,13 +90,10 @@ impl Drive {
         let clock = Arc::new(TscClock::new());
         let opened = clock.now();
         let credentials = open::credentials(args)?;
-        let transport = open::transport(args)?;
-        let mut session = Session::new(transport, clock.clone())
-            .with_credentials(credentials)
-            .with_partition(args.partition.unwrap_or(0))
+        let open::Opened { transport, alike } = open::transport(args)?;
+        let mut session = session_over(args, transport, clock.clone(), credentials)
             .with_route(route)
-            .with_host_cache(args.host_cache)
-            .with_allow_unrecovered(args.allow_unrecovered);
+            .with_host_cache(args.host_cache);
         // A host that locates files has the volume mounted: that is no part of what an operation costs.
         session.mount().map_err(|e| Failure::Message(format!("{}: {e}", args.drive.to_string_lossy())))?;
         let progress = Progress::new(session.seen());
@@ -111,6 +110,7 @@ impl Drive {
             args: args.clone(),
             places: Places::default(),
             progress,
+            alike,
         })
     }
 
@@ -142,14 +142,14 @@ impl Drive {
         ask: &Ask,
         mut sink: impl FnMut(Record<'_>) -> Result<ControlFlow<()>, Failure>,
     ) -> Result<Result<(), Refusal>, Failure> {
-        let Drive { session, warned, progress, places, .. } = self;
+        let Drive { session, warned, progress, places, clock, args, alike, .. } = self;
         let (target, back) = places.enter(&ask.target);
         if let Some(refusal) = hopeless(&target) {
             return Ok(Err(refusal));
         }
         let ask = Ask { target, operation: ask.operation.clone(), follow: ask.follow };
         let mut failure = None;
-        let result = session.stream(&ask, |record| match record {
+        let sink = |record: Record<'_>| match record {
             Record::Warning(text) => {
                 if !warned.contains(&*text) {
                     complain(&format!("warning: {text}"));
@@ -167,7 +167,14 @@ impl Drive {
                     ControlFlow::Break(())
                 })
             }
-        });
+        };
+        let result = match threads_for(args, *alike, &ask) {
+            1 => session.stream(&ask, sink),
+            threads => {
+                let open = || another(args, clock.clone());
+                parts::stream(session, &open, threads, &ask, sink)
+            }
+        };
         if let Some(failure) = failure {
             return Err(failure);
         }
@@ -280,6 +287,44 @@ impl Drive {
     }
 }
 
+/// A session as the arguments want it.
+fn session_over(
+    args: &DriveArgs,
+    transport: Box<dyn Transport>,
+    clock: Arc<TscClock>,
+    credentials: Credentials,
+) -> Session<Box<dyn Transport>> {
+    Session::new(transport, clock)
+        .with_credentials(credentials)
+        .with_partition(args.partition.unwrap_or(0))
+        .with_allow_unrecovered(args.allow_unrecovered)
+}
+
+/// A session of another thread's, with a drive of its own.
+fn another(args: &DriveArgs, clock: Arc<TscClock>) -> Result<Session<Box<dyn Transport>>, Error> {
+    let failed = |failure: Failure| Error::Unsupported(failure.to_string());
+    let credentials = open::credentials(args).map_err(failed)?;
+    Ok(session_over(args, open::once_more(args).map_err(failed)?, clock, credentials))
+}
+
+/// On how many threads an answer is made. What an operation costs is told of one drive and its commands.
+fn threads_for(args: &DriveArgs, alike: bool, ask: &Ask) -> usize {
+    match args.threads {
+        Threads::Inline(threads)
+            if threads > 1
+                && parts::wants(ask)
+                // There each piece is a line, which begins and ends where one drive has it.
+                && !(args.json && matches!(ask.operation, Operation::Read { .. }))
+                && !args.timing
+                && (args.locate, args.compute) == (Where::Drive, Where::Drive)
+                && alike =>
+        {
+            threads
+        }
+        Threads::Inline(_) | Threads::Threaded => 1,
+    }
+}
+
 /// What the drive need not be asked: a path that is none. The messages are the drive's own.
 fn hopeless(target: &Target) -> Option<Refusal> {
     let path = match target {
@@ -305,7 +350,7 @@ pub fn target(path: &std::ffi::OsStr) -> Target {
     Target::Path(path.as_bytes().to_vec())
 }
 
-fn add(to: &mut Counters, from: &Counters) {
+pub fn add(to: &mut Counters, from: &Counters) {
     to.bytes_scanned += from.bytes_scanned;
     to.blocks_read += from.blocks_read;
     to.cache_hits += from.cache_hits;

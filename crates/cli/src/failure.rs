@@ -20,6 +20,16 @@ pub enum Failure {
     Interrupted,
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Failure::Message(text) => text,
+            Failure::Pipe => "broken pipe",
+            Failure::Interrupted => "interrupted",
+        })
+    }
+}
+
 /// What a command returns: its exit status.
 pub type Outcome = Result<u8, Failure>;
 

@@ -33,6 +33,7 @@ mod models;
 mod mounted;
 mod open;
 mod out;
+mod parts;
 mod progress;
 mod serve;
 mod sim;

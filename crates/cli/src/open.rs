@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use nearside_clock::TscClock;
 use nearside_driver::tcp::{Address, Association};
-use nearside_embedded::Options;
-use nearside_firmware as firmware;
+use nearside_embedded::{Embedded, Options};
+use nearside_firmware::{self as firmware, Fsr};
 use nearside_fsrlib::kernel::Found;
 use nearside_fsrlib::{
     Credentials, Encoding, KernelTransport, MAX_GROUPS, SocketTransport, TcpTransport, Transport,
     own_credentials, socket,
 };
+use nearside_store::File;
 
 use crate::args::{DriveArgs, Threads};
 use crate::failure::{Failure, complain};
@@ -95,20 +96,42 @@ fn remote(args: &DriveArgs) -> Result<Option<Box<dyn Transport>>, Failure> {
     Ok(Some(Box::new(TcpTransport::over(&controller, args.completion.into(), clock)?)))
 }
 
+/// A way to a drive.
+pub struct Opened {
+    /// The way.
+    pub transport: Box<dyn Transport>,
+    /// Whether it is a drive of this process over a file that nobody else was seen to write: another over the
+    /// same file ([`once_more`]) gives the same answers.
+    pub alike: bool,
+}
+
+impl From<Box<dyn Transport>> for Opened {
+    fn from(transport: Box<dyn Transport>) -> Opened {
+        Opened { transport, alike: false }
+    }
+}
+
+/// Another drive of this process over a file.
+pub fn once_more(args: &DriveArgs) -> Result<Box<dyn Transport>, Failure> {
+    Ok(Box::new(embedded(args)?))
+}
+
 /// Opens the drive.
-pub fn transport(args: &DriveArgs) -> Result<Box<dyn Transport>, Failure> {
+pub fn transport(args: &DriveArgs) -> Result<Opened, Failure> {
     if let Some(path) = socket_of(&args.drive) {
-        return Ok(Box::new(SocketTransport::connect(path)?));
+        let socket: Box<dyn Transport> = Box::new(SocketTransport::connect(path)?);
+        return Ok(socket.into());
     }
     if let Some(transport) = remote(args)? {
-        return Ok(transport);
+        return Ok(transport.into());
     }
     let path = Path::new(&args.drive);
     if is_device(path) {
         match KernelTransport::find(path)? {
             Found::Drive(mut transport) => {
                 transport.set_stop(interrupt::to_cancel()?);
-                return Ok(transport);
+                let transport: Box<dyn Transport> = transport;
+                return Ok(transport.into());
             }
             Found::Other(model) if !is_block_device(path) => {
                 let why = format!("{}: {model:?} is no Nearside drive", path.display());
@@ -118,6 +141,21 @@ pub fn transport(args: &DriveArgs) -> Result<Box<dyn Transport>, Failure> {
             Found::Other(_) | Found::Unknown => {}
         }
     }
+    let drive = embedded(args)?;
+    let writer = drive.namespace().store().writer();
+    if let Some(writer) = writer {
+        complain(&format!(
+            "{}: {writer}: what is written meanwhile may be missing in the answer, or show in part",
+            path.display()
+        ));
+    }
+    let alike = writer.is_none() && path.is_file();
+    Ok(Opened { transport: Box::new(drive), alike })
+}
+
+/// A drive in this process over an image or a block device.
+fn embedded(args: &DriveArgs) -> Result<Embedded<File, Fsr>, Failure> {
+    let path = Path::new(&args.drive);
     let options = Options {
         threaded: args.threads == Threads::Threaded,
         policy: args.completion.into(),
@@ -126,16 +164,10 @@ pub fn transport(args: &DriveArgs) -> Result<Box<dyn Transport>, Failure> {
     };
     let mut drive = nearside_embedded::image(path, &options)
         .map_err(|e| Failure::Message(format!("{}: {e}", path.display())))?;
-    if let Some(writer) = drive.namespace().store().writer() {
-        complain(&format!(
-            "{}: {writer}: what is written meanwhile may be missing in the answer, or show in part",
-            path.display()
-        ));
-    }
     if args.get_features {
         drive.transport().set_encoding(Encoding::GetFeatures);
     }
-    Ok(Box::new(drive))
+    Ok(drive)
 }
 
 #[cfg(test)]

@@ -35,8 +35,9 @@ pub use identity::own_credentials;
 pub use kernel::KernelTransport;
 pub use nearside_driver as driver;
 pub use nearside_near_data::{
-    Answer, BlockRange, Counters, Credentials, Cursor, Digest, Failure, FileEntry, MAX_GROUPS, MAX_PATH,
-    Operation, Record, Reply, Request, SearchOptions, SearchTotals, Target, VolumeRecord,
+    Answer, BlockRange, Counters, Credentials, Cursor, Digest, EXTENT_INLINE, EXTENT_ZEROS, Failure,
+    FileEntry, MAX_GROUPS, MAX_PATH, Operation, Record, Reply, Request, SearchOptions, SearchTotals, Target,
+    VolumeRecord,
 };
 pub use queue::{Encoding, QueueTransport};
 pub use session::{Ask, Records, Route, Seen, Session, Summary};

@@ -12,5 +12,6 @@ mod grep;
 mod models;
 mod network;
 mod others;
+mod parts;
 mod study;
 mod terminal;
