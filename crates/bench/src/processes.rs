@@ -1,10 +1,10 @@
 //! Whole processes beside whole processes: what who types a command waits for, from the start of the process
 //! to its end, Nearside on an image beside ripgrep, grep, find and cat on a loop mount of the same image.
 //!
-//! All have all cores, and their files in the page cache. ripgrep runs as its users run it, with the threads
-//! and the mapping that it chooses itself, and in a second row as the targets name it. Rounds take turns, so
-//! that what else the machine does falls on all of them. A warm session, which starts nothing, is a row of its
-//! own.
+//! All have all cores, and their files in the page cache. ripgrep runs as its users run it, with the
+//! threads and the mapping that it chooses itself, and in a second row as the targets name it. Rounds take
+//! turns, so that what else the machine does falls on all of them. A warm session, which starts nothing, is
+//! a row of its own.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};

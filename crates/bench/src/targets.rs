@@ -75,8 +75,8 @@ pub fn before(written: &Path, name: &str) -> Option<(PathBuf, Record)> {
     Some((path, record))
 }
 
-/// How much worse `now` is: 1.1 is a tenth. The ratio to the peer is compared where both stand beside the same
-/// one, since a busy machine slows both; else the value.
+/// How much worse `now` is: 1.1 is a tenth. The ratio to the peer is compared where both stand beside the
+/// same one, since a busy machine slows both; else the value.
 fn worse(now: &Figure, then: &Figure) -> Option<f64> {
     let (a, b) = match (now.ratio, then.ratio) {
         (Some(a), Some(b)) if now.beside == then.beside => (a, b),

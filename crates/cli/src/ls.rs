@@ -175,10 +175,7 @@ impl Listing {
         while let Some(path) = stack.pop() {
             let mut entries = Vec::new();
             let mut failed = false;
-            // Names alone are what directories say.
-            let names = !(self.args.long || self.args.inode || self.args.drive.json);
-            let operation = if names { Operation::Names } else { Operation::List };
-            let ask = Ask { target: Target::Path(path.clone()), operation, follow: true };
+            let ask = Ask { target: Target::Path(path.clone()), operation: self.listing(), follow: true };
             let good = drive.ask_about(&path, &ask, |record| {
                 match record {
                     Record::Entry(entry) => entries.push(entry.into_owned()),
@@ -251,6 +248,12 @@ impl Listing {
             self.printed = true;
         }
         Ok(())
+    }
+
+    /// Names alone are what directories say.
+    fn listing(&self) -> Operation {
+        let names = !(self.args.long || self.args.inode || self.args.drive.json);
+        if names { Operation::Names } else { Operation::List }
     }
 
     fn shown(&self, name: &[u8]) -> bool {

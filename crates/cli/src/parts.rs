@@ -1,10 +1,10 @@
 //! A tree in parts, on several threads: one answer, in the tree's order. ([`file`]: one large file.)
 //!
-//! The names of the tree come from one drive of this process, in the order in which a walk comes to them, and
-//! become parts: directories that hold files alone as a whole, other files some at a time. Each thread has a
-//! drive of its own over the same image and takes the next part; what it answers goes through a channel of the
-//! part's own, of bounded length, and the channels are emptied one after the other. So records arrive as one
-//! walk would give them, and a thread that is far ahead waits.
+//! The names of the tree come from one drive of this process, in the order in which a walk comes to them,
+//! and become parts: directories that hold files alone as a whole, other files some at a time. Each thread
+//! has a drive of its own over the same image and takes the next part; what it answers goes through a
+//! channel of the part's own, of bounded length, and the channels are emptied one after the other. So
+//! records arrive as one walk would give them, and a thread that is far ahead waits.
 //!
 //! It does for images that nobody writes what one command does for any drive: [`wants`] says when.
 
@@ -42,8 +42,9 @@ const DIRECTORY: u16 = 0o040_000;
 /// A session of a thread's own.
 pub type Local = Session<Box<dyn Transport>>;
 
-/// Whether the answer is that of the parts: work over the content of a tree's files, all of them, or lines of
-/// one file that are counted, or a file's bytes. Patterns that choose files are relative to the tree's root, which a part has not.
+/// Whether the answer is that of the parts: work over the content of a tree's files, all of them, or lines
+/// of one file that are counted, or a file's bytes. Patterns that choose files are relative to the tree's
+/// root, which a part has not.
 pub fn wants(ask: &Ask) -> bool {
     let work = matches!(ask.operation, Operation::Search(_) | Operation::Count | Operation::Checksum(_));
     let bytes = matches!((&ask.operation, &ask.target), (Operation::Read { .. }, Target::Path(_)));

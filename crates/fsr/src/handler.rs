@@ -323,21 +323,7 @@ impl<M: Media> Run<'_, M> {
                 // As the kernel: who may read a directory and not search it has the names.
                 Some(Visit::Name { kind, barred }) if entries => {
                     out.counters.files += u64::from(kinds);
-                    let name = Record::Name { path: shown.into(), kind: kind.map_or(0, FileKind::mode) };
-                    let mark = out.sink.mark();
-                    let reserve = path.len() + out.places.len();
-                    let mut pushed = out.sink.push(name, reserve);
-                    if kinds && barred && pushed.is_ok() {
-                        let failure = Failure::PermissionDenied;
-                        pushed = out.sink.push(Record::Failed { path: shown.into(), failure }, reserve);
-                    }
-                    Ok(pushed.map_or_else(
-                        |Full| {
-                            out.sink.rollback(mark);
-                            Ended::Full(Cursor::default())
-                        },
-                        |()| Ended::Done,
-                    ))
+                    Ok(name(out, shown, path.len(), kind, kinds && barred))
                 }
                 Some(Visit::Name { .. }) => Err(Failure::PermissionDenied),
                 // Without a name of its own, what is not a regular file is no business of an operation on
@@ -631,6 +617,29 @@ impl<M: Media> Run<'_, M> {
             Ended::Full(cursor) => self.cursor_at(out, b"", cursor).map(Some),
         }
     }
+}
+
+/// Writes a name; of a directory that is barred, that it is.
+fn name<S: Sink>(
+    out: &mut Out<'_, S>,
+    shown: &[u8],
+    path_len: usize,
+    kind: Option<FileKind>,
+    barred: bool,
+) -> Ended {
+    let reserve = path_len + out.places.len();
+    let mark = out.sink.mark();
+    let name = Record::Name { path: shown.into(), kind: kind.map_or(0, FileKind::mode) };
+    let mut pushed = out.sink.push(name, reserve);
+    if barred && pushed.is_ok() {
+        let failure = Failure::PermissionDenied;
+        pushed = out.sink.push(Record::Failed { path: shown.into(), failure }, reserve);
+    }
+    if pushed.is_err() {
+        out.sink.rollback(mark);
+        return Ended::Full(Cursor::default());
+    }
+    Ended::Done
 }
 
 fn regular(found: &Found) -> Result<(), Failure> {

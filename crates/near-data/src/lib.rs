@@ -135,9 +135,9 @@ pub enum Operation {
     /// Where the file's bytes lie: [`Record::Extent`]s, for `--locate host` done by asking the drive, and for
     /// tools.
     Map,
-    /// Names and types in a directory (Path) or a whole tree (Tree), as [`Record::Name`]: what directories say
-    /// of them, so that no inode is read but those of directories that are gone into. A directory that may
-    /// not be gone into, since the one above may not be searched, is a [`Record::Failed`] as well.
+    /// Names and types in a directory (Path) or a whole tree (Tree), as [`Record::Name`]: what directories
+    /// say of them, so that no inode is read but those of directories that are gone into. A directory that
+    /// may not be gone into, since the one above may not be searched, is a [`Record::Failed`] as well.
     Names,
 }
 
@@ -398,8 +398,8 @@ pub enum Record<'a> {
     },
     /// A file's metadata.
     Entry(FileEntry<'a>),
-    /// A name: all that was asked for ([`Operation::Names`]), or in a directory that the user may read but not
-    /// search: of what it names there is no more to be had.
+    /// A name: all that was asked for ([`Operation::Names`]), or in a directory that the user may read but
+    /// not search: of what it names there is no more to be had.
     Name {
         /// Path (Stat, Tree) or name (List of a directory).
         path: Cow<'a, [u8]>,

@@ -183,18 +183,7 @@ impl File {
         if capacity == 0 {
             return Err(invalid(format!("it has {len} bytes: not one block")));
         }
-        // Who reads through the page cache may never need it: a ring takes longer to make than a small file
-        // to search.
-        let backend = match (backend, access) {
-            (None, Access::Serve | Access::ServeBuffered) => Some(match uring::available() {
-                Ok(()) => Backend::Uring,
-                Err(e) => {
-                    notes.push(format!("io_uring is denied ({e}): positioned reads and writes"));
-                    Backend::Positioned
-                }
-            }),
-            (backend, _) => backend,
-        };
+        let backend = backend_of(backend, access, &mut notes);
         Ok(File {
             inner: Arc::new(OpenFile {
                 file: Arc::new(file),
@@ -238,6 +227,21 @@ impl File {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.inner.path
+    }
+}
+
+/// How calls are to reach the kernel. Who reads through the page cache may never need to know: a ring takes
+/// longer to make than a small file to search.
+fn backend_of(wanted: Option<Backend>, access: Access, notes: &mut Vec<String>) -> Option<Backend> {
+    match (wanted, access) {
+        (None, Access::Serve | Access::ServeBuffered) => Some(match uring::available() {
+            Ok(()) => Backend::Uring,
+            Err(e) => {
+                notes.push(format!("io_uring is denied ({e}): positioned reads and writes"));
+                Backend::Positioned
+            }
+        }),
+        (wanted, _) => wanted,
     }
 }
 

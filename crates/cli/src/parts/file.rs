@@ -1,8 +1,9 @@
 //! One large file in parts, whose lines are counted.
 //!
-//! Where it lies is asked once. It is then cut where a line ends, and each thread counts the lines of the next
-//! part by the list of its blocks; the counts add up. Lines that are shown have numbers and neighbours, and are
-//! found by one command. So is what is refused or odd in any way: that command then says so.
+//! Where it lies is asked once. It is then cut where a line ends, and each thread counts the lines of the
+//! next part by the list of its blocks; the counts add up. Lines that are shown have numbers and
+//! neighbours, and are found by one command. So is what is refused or odd in any way: that command then
+//! says so.
 
 use std::ops::ControlFlow;
 use std::sync::Mutex;
