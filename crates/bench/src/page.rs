@@ -1,7 +1,9 @@
 //! The page of a record of figures: each beside what it was measured beside, their ratio and its spread.
 
-use nearside_instrument::report::{Axis, Bar, Interval, Page, Part};
+use nearside_instrument::report::{Axis, Bar, Cell, Interval, Page, Part};
 use nearside_loadgen::record::{Figure, Record, number};
+
+use crate::targets;
 
 /// Makes it.
 pub fn page(record: &Record) -> String {
@@ -11,8 +13,8 @@ pub fn page(record: &Record) -> String {
     page.measured(&record.environment, &[]);
     let beside: Vec<&Figure> = record.figures.iter().filter(|f| f.ratio.is_some()).collect();
     if !beside.is_empty() {
-        let rows: Vec<Vec<String>> = beside.iter().map(|f| row(record, f)).collect();
-        let head = ["figure", "value", "beside", "its value", "ratio", "spread", "runs"];
+        let rows: Vec<Vec<Cell>> = beside.iter().map(|f| row(record, f)).collect();
+        let head = ["figure", "value", "beside", "its value", "ratio", "must reach", "spread", "runs"];
         page.heading("Beside the bare machine, and beside peers");
         page.table("Each figure and what it stands beside", &head, &rows);
         let bars: Vec<Bar> = beside.iter().filter_map(|f| Some(bar(f, f.ratio?))).collect();
@@ -39,19 +41,23 @@ fn spread(f: &Figure) -> String {
     format!("{} to {} {}{}", number(f.spread[0]), number(f.spread[1]), f.unit, f.resolved())
 }
 
-fn row(record: &Record, f: &Figure) -> Vec<String> {
+fn row(record: &Record, f: &Figure) -> Vec<Cell> {
     let beside = f.beside.clone().unwrap_or_default();
     let ratio = f.ratio.unwrap_or(f64::NAN);
     // What it stands beside need not be a figure of its own.
     let other = record.get(&beside).map_or(f.value / ratio, |other| other.value);
+    let target = targets::of(&f.name, ratio);
+    let missed = target.is_some_and(|(_, met)| !met);
+    let bound = target.map_or("–".to_owned(), |(bound, _)| bound.to_string());
     vec![
-        f.name.clone(),
-        with_unit(f.value, &f.unit),
-        beside,
-        with_unit(other, &f.unit),
-        format!("{ratio:.2}"),
-        spread(f),
-        f.runs.to_string(),
+        f.name.clone().into(),
+        with_unit(f.value, &f.unit).into(),
+        beside.into(),
+        with_unit(other, &f.unit).into(),
+        format!("{ratio:.2}").into(),
+        if missed { Cell::miss(bound) } else { bound.into() },
+        spread(f).into(),
+        f.runs.to_string().into(),
     ]
 }
 
@@ -83,7 +89,7 @@ mod tests {
         record.add(Figure::of("other", "ns", &[25.0]).beside(&peer));
         let html = page(&record);
         let row = "<td>drive &lt;QD1&gt;</td><td class=n>125 ns</td><td>bare ring, one thread</td><td class=n>100 ns</td>\
-                   <td class=n>1.25</td><td class=n>120 to 130 ns</td>";
+                   <td class=n>1.25</td><td>–</td><td class=n>120 to 130 ns</td>";
         assert!(html.contains(row), "{html}");
         assert!(html.contains("<td>a peer</td><td class=n>50.0 ns</td><td class=n>0.50</td>"));
         assert!(
@@ -91,6 +97,18 @@ mod tests {
                 "<td>bare ring, one thread</td><td class=n>100 ns</td><td class=n>100 to 100 ns</td>"
             )
         );
+        // A rate that is too small beside its peer is red.
+        let rate = |value: f64| {
+            let mut record = Record::default();
+            record.add(Figure::of("read 512 QD32", "M/s", &[value]).beside(&Figure::of(
+                "ring",
+                "M/s",
+                &[8.0],
+            )));
+            page(&record)
+        };
+        assert!(rate(1.0).contains("<td class=miss>at least 0.50</td>"), "{}", rate(1.0));
+        assert!(rate(7.0).contains("<td>at least 0.50</td>"));
         assert!(html.contains("drive%20%3CQD1%3E,ratio,measured,1.25,1.2,1.3"), "{html}");
         assert!(html.find("a CPU") < html.find("drive &lt;"));
         assert!(!page(&Record::default()).contains("<table><caption>"));

@@ -19,7 +19,12 @@ fn said(log: &Log, store: &str, at: &Path, detach: bool) -> (Result<(), AttachEr
     let drive = Loopback::threaded(store, (), Config::default(), Rest::default()).unwrap();
     let attached = attach(drive.function.clone(), &AttachOptions::new(at)).unwrap();
     assert!(attached.file().exists());
-    let ended = if detach { attached.detach().map_err(|(e, _)| e) } else { Ok(drop(attached)) };
+    let ended = if detach {
+        attached.detach().map_err(|(e, _)| e)
+    } else {
+        drop(attached);
+        Ok(())
+    };
     assert_eq!(fs::read_dir(at).expect("the directory below the mount").count(), 0);
     drop(drive);
     let mut lines = log.lines();
