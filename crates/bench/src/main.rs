@@ -127,8 +127,7 @@ fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the table of a record that lies at `path`, writes the page, and says what was missed and what became
-/// worse.
+/// Prints the table of a record that lies at `path`, writes the page, says what was missed and what is worse.
 fn show(record: &Record, path: &Path, name: &str, page: &Path) -> Result<(), Failure> {
     let failed = |e: std::io::Error| format!("{}: {e}", page.display());
     if let Some(folder) = page.parent() {
