@@ -195,7 +195,8 @@ fn questions(tree: &Tree) -> Vec<Question> {
     let large: Vec<_> =
         tree.iter().filter(|(_, node)| node.size > LARGE).map(|(path, _)| base(path)).collect();
     let whole = |operation: Operation, uid| {
-        let exclude = if matches!(operation, Operation::List) { Vec::new() } else { large.clone() };
+        let names = matches!(operation, Operation::List | Operation::Names);
+        let exclude = if names { Vec::new() } else { large.clone() };
         let target = Target::Tree { root: b"/".to_vec(), include: vec![], exclude, max_depth: u32::MAX };
         Question { ask: Ask { target, operation, follow: true }, uid }
     };
@@ -212,6 +213,7 @@ fn questions(tree: &Tree) -> Vec<Question> {
     let mut all = vec![whole(Operation::List, 0), whole(xxh3.clone(), 0)];
     if tree.len() < MANY {
         all.extend([whole(search(), 0), whole(Operation::List, 1000), whole(xxh3, 1000)]);
+        all.extend([whole(Operation::Names, 0), whole(Operation::Names, 1000)]);
     }
 
     let mut one = |path: &[u8], operation: Operation, follow: bool, uid: u32| {
@@ -237,6 +239,7 @@ fn questions(tree: &Tree) -> Vec<Question> {
             }
             FileKind::Directory => {
                 one(path, Operation::List, true, 0);
+                one(path, Operation::Names, true, 1000);
                 one(&[path, b"/no such name"].concat(), Operation::Stat, true, 0);
             }
             FileKind::Symlink => {
@@ -338,6 +341,7 @@ fn said(answer: &Answered) -> (Vec<Said<'_>>, Vec<&Record<'static>>) {
             }
             Record::File { path, .. } => (Some(&path[..]), None),
             Record::Entry(entry) => (Some(&entry.path[..]), None),
+            Record::Name { path, .. } => (Some(&path[..]), None),
             Record::Failed { path, failure } => (Some(&path[..]), Some(failure)),
             _ => (None, None),
         };

@@ -374,6 +374,7 @@ pub fn answers(fronts: &impl Fronts, image: &Path) -> Vec<Reply<'static>> {
     let front = fronts.start(Dram::from_file(image, 512).unwrap());
     let asks = [
         Ask::tree("/", Operation::List),
+        Ask::tree("/", Operation::Names),
         Ask::tree("/", Operation::Checksum(Digest::Sha256)),
         Ask::tree("/", Operation::Count),
         Ask::path("/", Operation::Stat),

@@ -232,7 +232,7 @@ mod tests {
             0, 0, 0x10, 0, // 1,048,576 of buffer
             0xff, 0x0f, 0, 0, // 4,095 of a path
             0, 4, 0, 0, // 1,024 groups
-            0xff, 1, 0, 0, // nine operations
+            0xff, 3, 0, 0, // ten operations
             0x1f, 0, 0, 0, // five targets
             0x0e, 0, 0, 0, // checksums 1 to 3
             0x0f, 0, 0, 0, // four commands

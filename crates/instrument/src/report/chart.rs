@@ -88,7 +88,8 @@ fn layout(x: Value, y: Value) -> Value {
         "xaxis": x,
         "yaxis": y,
         "font": { "family": "system-ui, sans-serif", "size": 13 },
-        "margin": { "l": 12, "r": 18, "t": 14, "b": 12 },
+        // Above lies the bar of buttons, which else covers a point in the corner.
+        "margin": { "l": 12, "r": 18, "t": 34, "b": 12 },
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "showlegend": false,
@@ -185,7 +186,7 @@ pub(super) fn lines(x: &Axis, y: &Axis, lines: &[Line]) -> Picture {
         });
     }
     let layout = layout(x.across(xs.into_iter()), y.up(ys.into_iter()));
-    Picture { traces, layout, legend, data, height: 430 }
+    Picture { traces, layout, legend, data, height: 450 }
 }
 
 /// A paper's numbers are marks: it says nothing of what lies between them.
@@ -321,7 +322,7 @@ pub(super) fn stacked(x: &Axis, parts: &[Part], bars: &[Bar]) -> Picture {
     let mut layout = layout(x.across(bars.iter().filter_map(total)), rows(&names));
     layout["barmode"] = "stack".into();
     layout["bargap"] = json!(0.3);
-    let height = bars.len() * (16 + 17 * tallest(&names)).max(38) + 80;
+    let height = bars.len() * (16 + 17 * tallest(&names)).max(38) + 100;
     Picture { traces, layout, legend, data, height }
 }
 
@@ -375,7 +376,7 @@ pub(super) fn dots(x: &Axis, parts: &[Part], bars: &[Bar]) -> Picture {
     let names: Vec<&str> = bars.iter().map(|b| &*b.name).collect();
     let mut layout = layout(x.across(all.into_iter()), rows(&names));
     layout["shapes"] = stripes(bars.len());
-    let height = bars.len() * (14 + 17 * tallest(&names)).max(9 * parts.len() + 14) + 80;
+    let height = bars.len() * (14 + 17 * tallest(&names)).max(9 * parts.len() + 14) + 100;
     Picture { traces, layout, legend, data, height }
 }
 
