@@ -7,9 +7,6 @@ use nearside_studies::{Column, Failure, Paper, Record, page, table};
 
 const DOCUMENTS: [&str; 3] = ["docs/STUDIES.md", "docs/PAPERS.md", "README.md"];
 
-/// The one record of a whole paper that was kept from before a study asked for a clean commit.
-const NOT_CLEAN: &str = "amd-epyc-2c/2026-11-21-study-pieee17.jsonl";
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -62,7 +59,7 @@ fn the_documents_records_are_whole_and_of_clean_commits() {
             assert!(!head.small, "{file}: {} had seconds only", study.number);
         }
         let e = &record.environment;
-        assert!(e.is_clean() || file == NOT_CLEAN, "{file}: its commit is {:?}", e.commit);
+        assert!(e.is_clean(), "{file}: its commit is {:?}", e.commit);
     }
 }
 
