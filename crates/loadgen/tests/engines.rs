@@ -220,6 +220,43 @@ fn a_drive_by_every_policy() {
     }
 }
 
+/// Of one operation. `until`: a wait that lasts so long has missed the answer.
+fn does_not_wait_for_an_answer_that_is_there(engine: &mut impl Engine, len: u32) {
+    let clock = TscClock::new();
+    let io = Io { token: 0, direction: Direction::Read, offset: 0, len };
+    assert_eq!(engine.submit(&io, clock.now()), Submit::Taken);
+    let until = clock.now() + 20_000_000_000;
+    // Of a ring, the first wait is for the answer.
+    (0..2).for_each(|_| engine.wait(Some(until)));
+    assert!(clock.now() < until);
+    let mut done = Vec::new();
+    engine.poll(clock.now(), &mut done);
+    assert_eq!(done.len(), 1);
+}
+
+#[test]
+fn an_answer_that_is_there_is_not_waited_for() {
+    let clock = TscClock::new();
+    let mut drive = Loopback::threaded(store(), (), Config::default(), Rest::default()).unwrap();
+    let driver = drive.driver(DriverConfig::default(), &clock).unwrap();
+    let namespace = driver.namespace(Some(1), &mut drive.host(&clock)).unwrap();
+    let queue = QueueConfig { depth: DEPTH as u16, interrupt: true };
+    let config = InitiatorConfig { queue, policy: Policy::Hybrid };
+    let initiator = Initiator::new(&driver, config, clock, Threaded, None).unwrap();
+    let mut engine = Policed::new(initiator, None, namespace, 16_384, None).unwrap();
+    // Longer than its buffers: refused before it is sent.
+    does_not_wait_for_an_answer_that_is_there(&mut engine, 32_768);
+
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let target = open(&file(folder.path()), false, false).unwrap();
+    let mut engine = Blocking::positioned(&target, 16_384, None, clock).unwrap();
+    does_not_wait_for_an_answer_that_is_there(&mut engine, 16_384);
+    if available().is_ok() {
+        let mut engine = Uring::new(&target, Completion::Interrupt, 1, 16_384, None, clock).unwrap();
+        does_not_wait_for_an_answer_that_is_there(&mut engine, 16_384);
+    }
+}
+
 #[test]
 fn a_device_that_is_gone_ends_the_run() {
     let clock = TscClock::new();

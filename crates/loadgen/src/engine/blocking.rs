@@ -129,7 +129,9 @@ impl<C: Clock> Engine for Blocking<C> {
     }
 
     fn wait(&mut self, until: Option<Nanos>) {
-        super::sleep(&self.clock, until);
+        if self.done.is_none() {
+            super::sleep(&self.clock, until);
+        }
     }
 
     fn blocks(&self) -> bool {

@@ -85,6 +85,8 @@ impl<P: Peer, C: Clock, K: Controller> Engine for Policed<P, C, K> {
 
     fn wait(&mut self, until: Option<Nanos>) {
         match self.initiator.outstanding() {
+            // What a dead queue refused is an answer, and nothing else would end the sleep.
+            _ if !self.refused.is_empty() => {}
             0 => super::sleep(self.initiator.clock(), until),
             _ => self.initiator.wait_any(until.unwrap_or(Nanos(u64::MAX))),
         }

@@ -111,8 +111,9 @@ pub trait Engine {
     /// What it waits for, after a poll.
     fn next(&self) -> Next;
 
-    /// Waits until something may have ended, or until `until`, or (always allowed) less. An engine that is
-    /// polled only pauses; one with interrupts sleeps.
+    /// Waits until something may have ended, or until `until`, or (always allowed) less; not at all where
+    /// something has ended that no poll has handed on. An engine that is polled only pauses; one with
+    /// interrupts sleeps.
     fn wait(&mut self, until: Option<Nanos>) {
         let _ = until;
         std::hint::spin_loop();
