@@ -15,7 +15,7 @@ use nearside_dma::cpu::{pin_to_core, thread_cpu_ns};
 use nearside_driver::{Driver, Policy, Service};
 use nearside_instrument::completion::{Bench, cores};
 use nearside_media::dram::Prototype;
-use nearside_sim::cpu::{Costs, Host, IoProgram};
+use nearside_sim::cpu::{Costs, Host, HostOutcome, IoProgram};
 
 use super::machine::{initiator, read};
 use super::parameters::{ASYNC, HOST, MEDIA, SWITCH, SYNC};
@@ -105,7 +105,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
                 model.own
             )),
     );
-    Ok(())
+    super::crossing::run(run)
 }
 
 /// A finding's.
@@ -157,10 +157,14 @@ fn interrupting(
     let host = Host::alike(Costs::fast12(), cpus, threads, &IoProgram::reads(policy, 512));
     let host = Host { interrupted, ..host };
     let outcome = host.run(Prototype::GEN2.medium())?;
-    let time = outcome.time();
-    let busy = 1.0 - time.idle_ns as f64 / time.total_ns().max(1) as f64;
     let interrupts = outcome.interrupts as f64 * 1e9 / outcome.window_ns.max(1) as f64;
-    Ok(Rate { iops: outcome.iops(), busy, threads, interrupts })
+    Ok(Rate { iops: outcome.iops(), busy: busy(&outcome), threads, interrupts })
+}
+
+/// The part of the CPUs' time that was used.
+pub(super) fn busy(outcome: &HostOutcome) -> f64 {
+    let time = outcome.time();
+    1.0 - time.idle_ns as f64 / time.total_ns().max(1) as f64
 }
 
 /// Threads are added until the CPUs are full; where they never are, those that read the most.

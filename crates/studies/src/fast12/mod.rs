@@ -14,6 +14,7 @@ use crate::{Failure, Study};
 
 mod changing;
 pub mod counters;
+mod crossing;
 mod figure1;
 mod figure2;
 mod figure3;

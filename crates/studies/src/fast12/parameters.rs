@@ -4,6 +4,7 @@
 use nearside_media::dram::Prototype;
 use nearside_sim::cpu::{Costs, IdleState};
 
+use super::crossing::{LINES_NS, TRANSFERS};
 use super::section4::{STALL_NS, STEADY};
 use super::stated::{ASYNCHRONOUS, C_STATE, IDLE, INTERRUPT, LIMIT, POLLING, SYNCHRONOUS, T_A, T_B};
 use crate::source::{Parameter, Parameters};
@@ -34,6 +35,8 @@ pub const IDLE_TABLE: &str = "fast12-idle-table";
 pub const IDLE_TEXT: &str = "fast12-idle-text";
 /// Section 4's device.
 pub const DEVICE: &str = "fast12-section-4";
+/// Lines that pass between the cores of host and drive, and the devices of the crossing.
+pub const LINES: &str = "fast12-lines";
 /// Section 3.5's interleavings.
 pub const ORDER: &str = "fast12-interleavings";
 
@@ -46,7 +49,15 @@ pub fn all() -> Vec<Parameter> {
     let projection = medium(MEDIA[1], Prototype::PROJECTION, 1);
     let table = idle(IDLE_TABLE, IdleState::fast12_table(), false);
     let text = idle(IDLE_TEXT, IdleState::fast12_text(), true);
-    [host(), gen2, projection, table, text, section_4(), order].concat()
+    let lines = Parameters::of(LINES)
+        .assumed(
+            "transfers",
+            TRANSFERS,
+            "round trips that a read waits for: command, completion, data; one of them is the handler's as well",
+        )
+        .assumed("round_trip_ns", LINES_NS[2], "none, and those of two machines with virtual cores: 108 and 300")
+        .list();
+    [host(), gen2, projection, table, text, section_4(), lines, order].concat()
 }
 
 fn host() -> Vec<Parameter> {
