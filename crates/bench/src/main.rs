@@ -15,6 +15,7 @@ mod medium;
 mod page;
 mod paths;
 mod processes;
+mod scaling;
 mod sockets;
 mod targets;
 mod tcp;
@@ -33,7 +34,8 @@ struct Args {
     /// The record's name.
     #[arg(long, default_value = "bench")]
     name: String,
-    /// Only these groups: floors, io, scan, generator, sim, paths, medium, near-data, processes, drive, tcp.
+    /// Only these groups: floors, io, scan, generator, sim, paths, medium, scaling, near-data, processes,
+    /// drive, tcp.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where records are kept.
@@ -108,6 +110,10 @@ fn run(args: &Args) -> Result<(), Failure> {
     if wanted("medium") {
         eprintln!("a modelled medium in real time ...");
         medium::punctuality(args.fast, &mut |figure| drop(record.add(figure)))?;
+    }
+    if wanted("scaling") {
+        eprintln!("throughput with cores ...");
+        scaling::scaling(args.fast, &mut |figure| drop(record.add(figure)))?;
     }
     if wanted("near-data") {
         figures::near_data(args.fast, &mut |figure| drop(record.add(figure)))?;

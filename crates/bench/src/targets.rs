@@ -49,12 +49,17 @@ const fn rate(figure: &'static str, least: f64) -> Target {
     Target { figure, bound: Bound::AtLeast(least) }
 }
 
-/// Of the polled path, beside the best ring that a C programmer would write; of a network, beside the same
-/// messages without a drive; of whole processes: no slower than the tool that does the same, faster where all
-/// cores can work.
+/// Of the polled path, beside the best ring that a C programmer would write; of several cores, beside one; of
+/// a network, beside the same messages without a drive; of whole processes: no slower than the tool that does
+/// the same, faster where all cores can work.
 pub const TARGETS: &[Target] = &[
     rate("read 4096 QD32", 0.7),
     rate("read 512 QD32", 0.5),
+    rate("DRAM, 512 B random reads, 2 cores on one namespace: each", 0.9),
+    rate("DRAM, 4096 B random reads, 2 cores on one namespace: each", 0.9),
+    rate("DRAM, 4096 B random writes, 2 cores on one namespace: each", 0.9),
+    rate("DRAM, 512 B random reads, 8 cores on one namespace: each", 0.9),
+    rate("DRAM, 4096 B random reads, 8 cores on one namespace: each", 0.9),
     target("TCP: 4 KiB read, QD1 polled: median", 1.2),
     rate("TCP: 4 KiB random reads, QD32", 0.85),
     rate("TCP: 4 KiB random reads, QD128", 0.85),

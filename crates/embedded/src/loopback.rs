@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_device::runner::{self, Rest};
-use nearside_device::{Config, Controller, Firmware, Namespace, Reactor, Step};
-use nearside_dma::Function;
+use nearside_device::{Config, Controller, Firmware, Namespace, Reactor, Step, Subsystem};
+use nearside_dma::{Function, Wakeup};
 use nearside_driver::{Driver, DriverConfig, Error, Host, Peer, Threaded, Turn};
 use nearside_store::Store;
 
@@ -35,9 +35,26 @@ impl<S: Store, F: Firmware<S>> Loopback<S, F, Runner<S, F>> {
     /// A setting that cannot be, or what the system or the store does not give.
     pub fn inline(store: S, firmware: F, config: Config) -> io::Result<Self> {
         let (controller, namespace) = Controller::alone(store, firmware, config)?;
+        Ok(Self::turned(controller, namespace))
+    }
+
+    /// One more controller of a subsystem, for one of its namespaces: to be run by whoever waits for it.
+    ///
+    /// # Errors
+    /// As [`Loopback::inline`].
+    pub fn of(
+        subsystem: &Arc<Subsystem<S, F>>,
+        namespace: Arc<Namespace<S, F>>,
+        config: Config,
+    ) -> io::Result<Self> {
+        let wakeup = Arc::new(Wakeup::for_sleepers(config.reactors)?);
+        Ok(Self::turned(Controller::of(subsystem, config, wakeup)?, namespace))
+    }
+
+    fn turned(controller: Controller<S, F>, namespace: Arc<Namespace<S, F>>) -> Self {
         let function = controller.function.clone();
         let peer = Runner { inner: runner::Inline::new(controller) };
-        Ok(Loopback { function, namespace, peer, _threads: None })
+        Loopback { function, namespace, peer, _threads: None }
     }
 }
 
