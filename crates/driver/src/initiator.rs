@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use nearside_clock::{Clock, Nanos};
 use nearside_dma::WaitKind;
+use nearside_dma::cpu::thread_cpu_ns;
 use nearside_dma::system::sharp_sleeps;
 
 use crate::policy::{Expectation, FOREVER, History, Path, Plan, Policy, Slept};
@@ -543,20 +544,8 @@ impl<P: Peer, C: Clock, K: Controller> Initiator<P, C, K> {
             return;
         }
         let mut now = begin;
-        let asleep = plan.sleep_ns.saturating_sub(now.since(submitted)).min(until.at.since(now));
-        if asleep > 0 && self.queue.outstanding() == 1 && self.host.peer.pump(now) == Turn::Elsewhere {
-            // With the slack that a thread has by default, no sleep of tens of microseconds pays.
-            sharp_sleeps();
-            std::thread::sleep(Duration::from_nanos(asleep));
-            now = self.host.clock.now();
-            let took_ns = now.since(begin);
-            self.commands.account.sleeps += 1;
-            self.commands.account.sleep_ns += took_ns;
-            let CommandState::Out { kind, bytes, .. } = self.commands.entries[handle.index()].place else {
-                return;
-            };
-            let late = self.collect(false);
-            self.commands.history.slept(kind, bytes, Slept { asked_ns: asleep, took_ns, late });
+        if self.queue.outstanding() == 1 {
+            now = self.doze(until, plan.sleep_ns.saturating_sub(begin.since(submitted)), begin);
         }
         let spun_from = now;
         let mut stalled = plan.spin_budget_ns == 0;
@@ -589,6 +578,33 @@ impl<P: Peer, C: Clock, K: Controller> Initiator<P, C, K> {
                 }
             }
         }
+    }
+
+    /// The sleep before the spin, where the drive is elsewhere. Returns when it ended.
+    fn doze(&mut self, until: Until, asked_ns: u64, begin: Nanos) -> Nanos {
+        let asleep_ns = asked_ns.min(until.at.since(begin));
+        if asleep_ns == 0 || self.host.peer.pump(begin) != Turn::Elsewhere {
+            return begin;
+        }
+        let place = &self.commands.entries[until.handle.index()].place;
+        let CommandState::Out { kind, bytes, .. } = *place else { return begin };
+        // With the slack that a thread has by default, no sleep of tens of microseconds pays.
+        sharp_sleeps();
+        let used_ns = || thread_cpu_ns().ok();
+        let measures = self.commands.history.measures_cpu(kind, bytes);
+        let before_ns = if measures { used_ns() } else { None };
+        std::thread::sleep(Duration::from_nanos(asleep_ns));
+        let woken = self.host.clock.now();
+        let took_ns = woken.since(begin);
+        let late = self.collect(false);
+        let cpu_ns = before_ns.and_then(|before_ns| Some(used_ns()?.saturating_sub(before_ns)));
+        self.commands.account.sleeps += 1;
+        self.commands.account.sleep_ns += took_ns;
+        // One that the caller's own time cut short, before the completion, says nothing of the next.
+        if late || asleep_ns == asked_ns {
+            self.commands.history.slept(kind, bytes, Slept { asked_ns: asleep_ns, took_ns, cpu_ns, late });
+        }
+        woken
     }
 
     /// Arms the interrupt and sleeps.

@@ -26,6 +26,7 @@ mod peer;
 pub mod policy;
 mod queue;
 mod service;
+mod sleep;
 pub mod tcp;
 mod timeout;
 mod transport;

@@ -6,18 +6,17 @@
 //! large transfers or hardware stalls". What makes a transfer large is the time that it takes, so the hybrid
 //! keeps, for each operation and each power of two of bytes, the mean response time with its deviation.
 //! (Linux had a hybrid polling from 4.10 to 6.3 with such buckets; it slept half the mean, which is too
-//! little for steady devices and too much for unsteady ones.) Three zones follow from the mean `m` and from
-//! what a sleep costs here (`wake_ns`, learned):
+//! little for steady devices and too much for unsteady ones.) Three zones follow:
 //!
-//! - `m` up to one and a half wake-ups: **spin at once**. Sleeping would end after the completion. So it
-//!   does up to 25 us: a sleep takes up to 15 us of CPU time itself. But what a wake-up costs is learned by
-//!   sleeping only: one command in 256 sleeps a little, so that a first guess that is too long, or a time at
-//!   which cores were busy, does not keep it spinning for ever.
-//! - up to twenty wake-ups: **sleep, then poll**. It sleeps `m` less two deviations, less the
-//!   expected oversleep, times a factor that adapts by the outcome alone, as in PAS, the sleeping
-//!   part of DPAS (FAST'26): woke after the completion, and the factor shrinks by a fifth; woke
-//!   before, and it grows by a fiftieth. The rest is spun.
-//! - beyond: **the asynchronous path**; the wake-up is less than a twentieth of the whole.
+//! - **Spin at once**, where a sleep is not worth it: it would end after the completion, or take half of the
+//!   CPU time that spinning takes. Both are found by sleeping: by outcomes, and by the thread's CPU time over
+//!   some of the sleeps (to fall asleep and to wake up takes 3 us on one machine and 15 us on another). So it
+//!   is tried again, but after ever more commands, the 4096th at last. Below 5 us it is not tried at all.
+//! - **Sleep, then poll**, where it is. How long is found by outcomes alone, as in PAS, the sleeping part of
+//!   DPAS (FAST'26); the module `sleep` has the rule. The rest is spun.
+//! - **The asynchronous path**, where the mean is more than 32 wake-ups: then one adds a thirtieth. What a
+//!   wake-up costs is the median of what sleeps took longer than asked, so that some that met a busy core
+//!   do not count for more than others.
 //!
 //! **A stall** is a command that outlasts its spin budget: then the caller arms the interrupt and sleeps. The
 //! budget is four times the mean but at least one wake-up, so that a stall never costs more than twice what
@@ -28,6 +27,8 @@
 use nearside_clock::Nanos;
 
 use crate::command::CommandKind;
+use crate::sleep::Sleep;
+pub use crate::sleep::Slept;
 
 /// How completions are awaited. Switchable while commands are out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,12 +87,12 @@ pub struct Plan {
 pub const FOREVER: u64 = u64::MAX;
 /// A bucket unused for so long is asked anew.
 const STALE_NS: u64 = 1_000_000_000;
-/// Sleeps shorter than this are not worth their two context switches.
-const MIN_SLEEP_NS: u64 = 5_000;
-/// One command in so many sleeps where the others spin, if it is expected to take [`WORTH_NS`] at least.
-const EXPLORE: u64 = 256;
-/// Less than this is spun everywhere: to fall asleep and to wake up takes up to 15 us of CPU time.
-const WORTH_NS: u64 = 25_000;
+/// Of what takes less in the mean no sleep is tried: one that is late would show in it.
+const WORTH_TRYING_NS: u64 = 5_000;
+/// Of so many sleeps one has its CPU time measured.
+const CPU_MEASURED: u64 = 16;
+/// Of more wake-ups than these, the asynchronous path.
+const ASYNCHRONOUS_WAKES: u64 = 32;
 /// Size buckets: 512 B and less, then each power of two, to 1 MiB and more.
 pub const SIZES: usize = 12;
 
@@ -109,8 +110,7 @@ struct Bucket {
     deviation_ns: u64,
     last: Nanos,
     outliers: u8,
-    /// Of 1000: how much of the computed sleep is slept.
-    factor: u16,
+    sleep: Sleep,
 }
 
 /// What the driver expects of a command of some kind and size.
@@ -129,17 +129,10 @@ pub struct Expectation {
 pub struct History {
     buckets: [[Bucket; SIZES]; 4],
     wake_ns: u64,
-}
-
-/// How a timed sleep before polling went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slept {
-    /// Asked for.
-    pub asked_ns: u64,
-    /// What it became.
-    pub took_ns: u64,
-    /// The completion was there already.
-    pub late: bool,
+    /// CPU time of a sleep in nanoseconds, as learned; 0: not known.
+    sleep_cpu_ns: u64,
+    /// Sleeps so far.
+    sleeps: u64,
 }
 
 impl Default for History {
@@ -151,9 +144,15 @@ impl Default for History {
 impl History {
     /// Nothing known but a first guess of what a wake-up costs, in nanoseconds.
     pub fn new(wake_ns: u64) -> History {
-        let fresh =
-            Bucket { samples: 0, mean_ns: 0, deviation_ns: 0, last: Nanos(0), outliers: 0, factor: 900 };
-        History { buckets: [[fresh; SIZES]; 4], wake_ns: wake_ns.max(1) }
+        let fresh = Bucket {
+            samples: 0,
+            mean_ns: 0,
+            deviation_ns: 0,
+            last: Nanos(0),
+            outliers: 0,
+            sleep: Sleep::new(),
+        };
+        History { buckets: [[fresh; SIZES]; 4], wake_ns: wake_ns.max(1), sleep_cpu_ns: 0, sleeps: 0 }
     }
 
     /// What a wake-up from sleep costs in response time, as learned.
@@ -177,8 +176,10 @@ impl History {
         let b = &mut self.buckets[kind as usize][size_bucket(bytes)];
         let fresh = b.samples == 0 || now.since(b.last) >= STALE_NS;
         b.last = now;
+        let over_ns = b.sleep.ended();
         if fresh {
             (b.samples, b.mean_ns, b.deviation_ns, b.outliers) = (1, latency_ns, latency_ns / 4, 0);
+            b.sleep.anew(latency_ns);
             return;
         }
         if !exact && latency_ns > b.mean_ns {
@@ -200,20 +201,45 @@ impl History {
         b.mean_ns =
             if latency_ns > b.mean_ns { b.mean_ns + off.div_ceil(8) } else { b.mean_ns - off.div_ceil(8) };
         b.deviation_ns = (b.deviation_ns * 7 + off) / 8;
+        if exact {
+            b.sleep.completed(latency_ns, over_ns, b.mean_ns);
+        }
+    }
+
+    /// Whether the CPU time of the next sleep should be measured. Not of each: to read it takes a system call.
+    pub fn measures_cpu(&self, kind: CommandKind, bytes: usize) -> bool {
+        self.sleeps.is_multiple_of(CPU_MEASURED) || self.bucket(kind, bytes).sleep.is_try()
     }
 
     /// Takes in how a sleep before polling went.
     pub fn slept(&mut self, kind: CommandKind, bytes: usize, slept: Slept) {
+        self.sleeps += 1;
+        self.learn_wake(slept.over_ns());
+        if let Some(cpu_ns) = slept.cpu_ns {
+            self.learn_cpu(cpu_ns.min(slept.took_ns));
+        }
         let b = &mut self.buckets[kind as usize][size_bucket(bytes)];
-        b.factor = if slept.late { (b.factor - b.factor / 5).max(100) } else { (b.factor + 20).min(1000) };
-        self.learn_wake(slept.took_ns.saturating_sub(slept.asked_ns));
+        let worth = b.mean_ns >= 2 * self.sleep_cpu_ns;
+        b.sleep.slept(slept, b.mean_ns, worth);
     }
 
     /// Takes in what one wake-up cost.
     pub fn learn_wake(&mut self, ns: u64) {
-        // Bounded: a wake-up that met a busy core says nothing of the next.
-        let ns = ns.clamp(1_000, 200_000);
-        self.wake_ns = (self.wake_ns * 15 + ns) / 16;
+        // A step towards it, however far it is: this comes to their median.
+        let step = (self.wake_ns / 16 + 1).min(ns.abs_diff(self.wake_ns));
+        let next = if ns > self.wake_ns { self.wake_ns + step } else { self.wake_ns - step };
+        self.wake_ns = next.clamp(1_000, 200_000);
+    }
+
+    /// Takes in what CPU time one sleep took.
+    fn learn_cpu(&mut self, ns: u64) {
+        // What comes beside it only ever adds: the lesser ones count for more.
+        let learned = self.sleep_cpu_ns;
+        self.sleep_cpu_ns = match learned {
+            0 => ns,
+            _ if ns > learned => learned + (ns - learned).min(learned) / 8,
+            _ => learned - (learned - ns) / 2,
+        };
     }
 
     /// What to expect of a command.
@@ -237,26 +263,23 @@ impl History {
 
     fn hybrid(&self, kind: CommandKind, bytes: usize, now: Nanos) -> Plan {
         let spin = |sleep_ns, spin_budget_ns| Plan { path: Path::Synchronous, sleep_ns, spin_budget_ns };
-        let Some((mean, deviation)) = self.expected(kind, bytes, now) else {
+        let Some((mean, _)) = self.expected(kind, bytes, now) else {
             // One wake-up, and a nanosecond per byte: what memory would take several times over.
             return spin(0, self.wake_ns.saturating_add(bytes as u64));
         };
         let budget = mean.saturating_mul(4).max(self.wake_ns);
-        if mean <= (self.wake_ns.saturating_mul(3) / 2).max(WORTH_NS) {
-            let explores = mean > WORTH_NS && self.bucket(kind, bytes).samples % EXPLORE == EXPLORE - 1;
-            return spin(if explores { mean / 4 } else { 0 }, budget);
-        }
-        if mean > self.wake_ns.saturating_mul(20) {
+        if mean > self.wake_ns.saturating_mul(ASYNCHRONOUS_WAKES) {
             return Plan { path: Path::Asynchronous, sleep_ns: 0, spin_budget_ns: 0 };
         }
-        let room = mean.saturating_sub(deviation.saturating_mul(2)).saturating_sub(self.wake_ns);
-        let sleep = room.saturating_mul(u64::from(self.bucket(kind, bytes).factor)) / 1000;
-        spin(if sleep < MIN_SLEEP_NS { 0 } else { sleep }, budget)
+        let tried = mean >= WORTH_TRYING_NS;
+        spin(if tried { self.bucket(kind, bytes).sleep.next_ns().min(mean) } else { 0 }, budget)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use nearside_random::Random;
+
     use super::*;
 
     fn after(history: &mut History, kind: CommandKind, bytes: usize, latencies: &[u64]) -> Nanos {
@@ -287,18 +310,74 @@ mod tests {
         assert_eq!(history.decide(Policy::Interrupt, CommandKind::Read, 512, now).path, Path::Asynchronous);
     }
 
+    /// What became of some reads of 4 KiB.
+    #[derive(Clone, Copy, Debug, Default)]
+    struct Went {
+        slept: u32,
+        late: u32,
+        /// What spinning took, in the mean.
+        spun_ns: u64,
+        /// What the reads took longer than the device, in the mean.
+        later_ns: u64,
+    }
+
+    /// A machine: what a sleep takes more than asked at least, and at most; its CPU time.
+    #[derive(Clone, Copy, Debug)]
+    struct Machine {
+        over_ns: [u64; 2],
+        cpu_ns: u64,
+    }
+
+    impl Machine {
+        fn new(over_ns: u64) -> Machine {
+            Machine { over_ns: [over_ns; 2], cpu_ns: 2_800 }
+        }
+    }
+
+    /// So many reads, of `device_ns` and up to a tenth more or less.
+    fn reads(history: &mut History, count: u32, device_ns: u64, machine: Machine) -> Went {
+        let mut random = Random::new(device_ns);
+        let mut went = Went::default();
+        let (mut spun_ns, mut later_ns) = (0, 0);
+        let mut now = history.bucket(CommandKind::Read, 4096).last;
+        for _ in 0..count {
+            let takes_ns = device_ns - device_ns / 10 + random.below(device_ns / 5 + 1);
+            let plan = history.decide(Policy::Hybrid, CommandKind::Read, 4096, now);
+            assert_eq!(plan.path, Path::Synchronous, "{history:?}");
+            let asked_ns = plan.sleep_ns;
+            let [least, most] = machine.over_ns;
+            let took_ns = if asked_ns > 0 { asked_ns + least + random.below(most - least + 1) } else { 0 };
+            let late = took_ns > takes_ns;
+            let latency_ns = takes_ns.max(took_ns);
+            now = now + latency_ns;
+            if asked_ns > 0 {
+                let cpu_ns = history.measures_cpu(CommandKind::Read, 4096).then_some(machine.cpu_ns);
+                history.slept(CommandKind::Read, 4096, Slept { asked_ns, took_ns, cpu_ns, late });
+                went.slept += 1;
+                went.late += u32::from(late);
+            }
+            history.record(CommandKind::Read, 4096, latency_ns, !late, now);
+            spun_ns += latency_ns - took_ns;
+            later_ns += latency_ns - takes_ns;
+        }
+        went.spun_ns = spun_ns / u64::from(count);
+        went.later_ns = later_ns / u64::from(count);
+        went
+    }
+
     #[test]
     fn three_zones() {
         let mut history = History::new(20_000);
-        let now = after(&mut history, CommandKind::Read, 4096, &[1_000; 50]);
+        let now = after(&mut history, CommandKind::Read, 512, &[1_000; 50]);
         assert_eq!(
-            history.decide(Policy::Hybrid, CommandKind::Read, 4096, now),
+            history.decide(Policy::Hybrid, CommandKind::Read, 512, now),
             Plan { path: Path::Synchronous, sleep_ns: 0, spin_budget_ns: 20_000 }
         );
-        let now = after(&mut history, CommandKind::Read, 65536, &[200_000; 50]);
-        let plan = history.decide(Policy::Hybrid, CommandKind::Read, 65536, now);
+        reads(&mut history, 50, 200_000, Machine::new(20_000));
+        let now = history.bucket(CommandKind::Read, 4096).last;
+        let plan = history.decide(Policy::Hybrid, CommandKind::Read, 4096, now);
         assert_eq!(plan.path, Path::Synchronous);
-        assert!((100_000..180_000).contains(&plan.sleep_ns), "{plan:?}");
+        assert!((140_000..200_000).contains(&plan.sleep_ns), "{plan:?}");
         let now = after(&mut history, CommandKind::Read, 1 << 20, &[2_000_000; 50]);
         assert_eq!(history.decide(Policy::Hybrid, CommandKind::Read, 1 << 20, now).path, Path::Asynchronous);
         // Other operations and sizes know nothing of it.
@@ -323,60 +402,114 @@ mod tests {
     }
 
     #[test]
-    fn oversleeping_shortens_the_sleep_and_undersleeping_lengthens_it() {
-        let mut history = History::new(20_000);
-        let now = after(&mut history, CommandKind::Write, 65536, &[150_000; 50]);
-        let sleep = |h: &History| h.decide(Policy::Hybrid, CommandKind::Write, 65536, now).sleep_ns;
-        let first = sleep(&history);
-        history.slept(
-            CommandKind::Write,
-            65536,
-            Slept { asked_ns: first, took_ns: first + 20_000, late: true },
-        );
-        let shorter = sleep(&history);
-        assert!(shorter < first);
-        for _ in 0..50 {
-            history.slept(
-                CommandKind::Write,
-                65536,
-                Slept { asked_ns: first, took_ns: first + 20_000, late: false },
-            );
+    fn it_sleeps_until_shortly_before_the_completion_whatever_a_wake_up_costs() {
+        // Also where the first guess of a wake-up is far off.
+        for (guess_ns, over_ns) in
+            [(1_000, 2_500), (200_000, 2_500), (30_000, 5_000), (2_000, 15_000), (5_000, 40_000)]
+        {
+            for device_ns in [20_000, 35_000, 50_000, 75_000, 100_000] {
+                if over_ns > device_ns * 8 / 10 || device_ns > guess_ns.min(over_ns) * 30 {
+                    continue;
+                }
+                let mut history = History::new(guess_ns);
+                let machine = Machine::new(over_ns);
+                let first = reads(&mut history, 32, device_ns, machine);
+                let went = reads(&mut history, 1_000, device_ns, machine);
+                let why = format!("{device_ns} ns, {over_ns} ns more: {first:?} {went:?}");
+                assert!(first.late <= 8 && went.late <= 1_000 / 5, "{why}");
+                assert!(went.slept == 1_000 && went.spun_ns < device_ns / 7, "{why}");
+                assert!(went.later_ns <= device_ns / 100, "{why}");
+            }
         }
-        assert!(sleep(&history) > shorter);
+    }
+
+    #[test]
+    fn a_change_of_the_mean_is_followed_within_32_commands() {
+        const MEANS_NS: [u64; 5] = [100_000, 35_000, 75_000, 20_000, 50_000];
+        for from_ns in MEANS_NS {
+            for to_ns in MEANS_NS.into_iter().filter(|to_ns| *to_ns != from_ns) {
+                for over_ns in [4_000, 12_000] {
+                    let mut history = History::new(over_ns);
+                    reads(&mut history, 2_000, from_ns, Machine::new(over_ns));
+                    let change = reads(&mut history, 32, to_ns, Machine::new(over_ns));
+                    let settled = reads(&mut history, 32, to_ns, Machine::new(over_ns));
+                    let why = format!("{from_ns} to {to_ns} ns, {over_ns} ns more: {change:?} {settled:?}");
+                    assert!(change.late <= 10 && settled.late <= 10, "{why}");
+                    assert!(settled.spun_ns < to_ns / 4 && settled.later_ns < to_ns / 25, "{why}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn never_more_than_a_quarter_of_the_commands_is_overslept() {
+        for device_ns in [6_000, 10_000, 20_000, 35_000, 60_000, 120_000] {
+            for least in [5_000, 12_000, 25_000, 38_000, 60_000] {
+                for jitter in [0, 5_000, 20_000, 60_000] {
+                    let mut history = History::new(10_000);
+                    let machine = Machine { over_ns: [least, least + jitter], cpu_ns: 2_800 };
+                    let went = reads(&mut history, 4_000, device_ns, machine);
+                    assert!(went.late <= 1_000, "{device_ns} ns, {machine:?}: {went:?}");
+                }
+            }
+        }
     }
 
     #[test]
     fn a_wake_up_that_was_taken_for_costly_is_tried_again() {
-        // How many of 20,000 commands sleep where each takes 40 us, after a first guess of 30 us for a
-        // wake-up.
-        let slept = |wake_ns: u64| {
-            let mut history = History::new(30_000);
-            let mut slept = 0;
-            for _ in 0..20_000 {
-                let now = after(&mut history, CommandKind::Read, 4096, &[40_000]);
-                let asked_ns = history.decide(Policy::Hybrid, CommandKind::Read, 4096, now).sleep_ns;
-                if asked_ns > 0 {
-                    slept += 1;
-                    let took_ns = asked_ns + wake_ns;
-                    let late = took_ns > 40_000;
-                    history.slept(CommandKind::Read, 4096, Slept { asked_ns, took_ns, late });
-                }
-            }
-            (slept, history.wake_ns())
-        };
-        let (often, learned) = slept(8_000);
-        assert!(often > 10_000 && learned < 10_000, "{often} slept, {learned} ns");
+        let mut history = History::new(200_000);
+        let cheap = Machine::new(8_000);
+        let went = reads(&mut history, 1_000, 40_000, cheap);
+        assert!(went.slept > 990 && history.wake_ns() < 10_000, "{went:?}, {} ns", history.wake_ns());
+        // Cores were busy for some time: each sleep is late by far, and takes more CPU time. Most are spun.
+        let busy = Machine { over_ns: [1_000_000, 4_000_000], cpu_ns: 60_000 };
+        let went = reads(&mut history, 500, 40_000, busy);
+        assert!((1..25).contains(&went.slept), "{went:?}");
+        reads(&mut history, 700, 40_000, cheap);
+        let went = reads(&mut history, 1_000, 40_000, cheap);
+        assert!(went.slept == 1_000 && went.late <= 200, "{went:?}");
         // Where it is costly indeed, nearly all go on spinning.
-        let (seldom, _) = slept(60_000);
-        assert!((1..=20_000 / EXPLORE).contains(&seldom), "{seldom}");
-        // Nor is it tried with what takes a few microseconds only, however short a wake-up is.
-        let mut history = History::new(1_000);
-        for latency_ns in [3_000, 10_000, 24_000] {
-            for _ in 0..1_000 {
-                let now = after(&mut history, CommandKind::Read, 512, &[latency_ns]);
-                assert_eq!(history.decide(Policy::Hybrid, CommandKind::Read, 512, now).sleep_ns, 0);
-            }
+        let mut history = History::new(5_000);
+        let went = reads(&mut history, 20_000, 40_000, Machine::new(60_000));
+        assert!((4..=20_000 / 1_000).contains(&went.slept), "{went:?}");
+        // It is not tried with what takes some microseconds only.
+        let went = reads(&mut History::new(1_000), 1_000, 4_000, Machine::new(1_000));
+        assert_eq!(went.slept, 0);
+    }
+
+    #[test]
+    fn a_sleep_that_takes_half_of_the_cpu_time_of_spinning_is_not_worth_it() {
+        let of = |cpu_ns| Machine { over_ns: [14_000; 2], cpu_ns };
+        let dear = reads(&mut History::new(4_000), 20_000, 20_000, of(14_000));
+        assert!((4..=20_000 / 1_000).contains(&dear.slept), "{dear:?}");
+        let cheap = reads(&mut History::new(4_000), 20_000, 20_000, of(6_000));
+        assert!(cheap.slept > 19_000, "{cheap:?}");
+        // Dear once: it was something else.
+        let mut history = History::new(4_000);
+        reads(&mut history, 3, 50_000, Machine { over_ns: [60_000; 2], cpu_ns: 50_000 });
+        let went = reads(&mut history, 1_000, 50_000, of(14_000));
+        assert!(went.slept > 800, "{went:?}");
+    }
+
+    #[test]
+    fn a_slower_device_is_worth_a_sleep_at_once() {
+        let mut history = History::new(20_000);
+        // Ever fewer tries by now, the next more than 1,000 commands ahead.
+        let fast = reads(&mut history, 3_000, 20_000, Machine::new(40_000));
+        assert!(fast.slept < 16, "{fast:?}");
+        reads(&mut history, 32, 75_000, Machine::new(40_000));
+        let slow = reads(&mut history, 200, 75_000, Machine::new(40_000));
+        assert!(slow.slept == 200 && slow.spun_ns < 75_000 / 5, "{slow:?}");
+    }
+
+    #[test]
+    fn a_wake_up_is_the_median_of_some() {
+        let mut history = History::new(200_000);
+        for nth in 0..1_000 {
+            // A quarter of them meets a busy core.
+            history.learn_wake(if nth % 4 == 0 { 3_000_000 } else { 14_000 });
         }
+        assert!((13_000..17_000).contains(&history.wake_ns()), "{}", history.wake_ns());
     }
 
     #[test]

@@ -489,7 +489,9 @@ impl<'a, M: Medium> Machine<'a, M> {
             let took_ns = self.now - of.spun_from;
             let late = of.finish <= self.now;
             let bytes = of.io.as_ref().map_or(0, |io| io.bytes as usize);
-            of.history.slept(CommandKind::Read, bytes, Slept { asked_ns, took_ns, late });
+            let Costs { handler_ns, wake_ns, resume_ns, .. } = self.costs;
+            let cpu_ns = Some(handler_ns + wake_ns + resume_ns);
+            of.history.slept(CommandKind::Read, bytes, Slept { asked_ns, took_ns, cpu_ns, late });
             (of.stage, of.spun_from) = (Stage::Spin, self.now);
         }
         if of.stage == Stage::Spin {

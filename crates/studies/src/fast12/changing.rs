@@ -26,6 +26,7 @@ const BYTES: usize = 4096;
 /// to a tenth more or less.
 #[derive(Clone, Debug)]
 pub(super) struct Changing {
+    means_ns: [u64; 5],
     holds_ns: u64,
     random: Random,
     free_ns: u64,
@@ -33,15 +34,15 @@ pub(super) struct Changing {
 
 impl Changing {
     pub(super) fn new(holds_ns: u64, seed: u64) -> Changing {
-        Changing { holds_ns, random: Random::new(seed), free_ns: 0 }
+        Changing { means_ns: MEANS_NS, holds_ns, random: Random::new(seed), free_ns: 0 }
     }
 }
 
 impl Medium for Changing {
     fn finish(&mut self, _: Request, now_ns: u64) -> u64 {
-        let nth = (now_ns / self.holds_ns) as usize % MEANS_NS.len();
-        let tenth = MEANS_NS[nth] / 10;
-        let takes_ns = MEANS_NS[nth] - tenth + self.random.below(2 * tenth + 1);
+        let mean_ns = self.means_ns[(now_ns / self.holds_ns) as usize % MEANS_NS.len()];
+        let tenth = mean_ns / 10;
+        let takes_ns = mean_ns - tenth + self.random.below(2 * tenth + 1);
         self.free_ns = self.free_ns.max(now_ns) + takes_ns;
         self.free_ns
     }
@@ -116,6 +117,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::section4::simulated_on;
     use super::*;
 
     #[test]
@@ -139,12 +141,76 @@ mod tests {
             let all: Vec<Cost> = costs.iter().map(|(_, cost)| *cost).collect();
             let [time, cpu] = judged(&all).unwrap();
             println!("{seed}: {time:.3} {cpu:.3} {costs:?}");
-            assert!(time <= 1.05 && cpu <= 0.5, "{seed}: {time:.3} of the time, {cpu:.3} of the CPU time");
+            assert!(time <= 1.02 && cpu <= 0.22, "{seed}: {time:.3} of the time, {cpu:.3} of the CPU time");
             assert!(sync.1.time_ns < asynchronous.1.time_ns);
             // Linux's rule spins through half of it.
             assert!(half.1.cpu_ns > 1.5 * hybrid.1.cpu_ns, "{seed}: {half:?} {hybrid:?}");
             // DPAS spins ten in eleven of requests that are alone, PAS sleeps with each.
             assert!(dpas.1.cpu_ns > 0.8 * sync.1.cpu_ns && pas.1.cpu_ns < 0.6 * sync.1.cpu_ns);
+            // It sleeps with each too, and knows from the spin how much longer it could have.
+            assert!(hybrid.1.cpu_ns < pas.1.cpu_ns, "{seed}: {hybrid:?} {pas:?}");
+        }
+    }
+
+    /// What sleeps take more than asked, beside the cost of a wake-up.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Sleeps {
+        Steady,
+        /// Up to a third of a wake-up more or less.
+        Jitter,
+        /// One in a thousand meets a core that is busy for up to a millisecond.
+        Busy,
+    }
+
+    impl Sleeps {
+        fn over_ns(self, wake_ns: u64, random: &mut Random) -> u64 {
+            match self {
+                Sleeps::Jitter => wake_ns - wake_ns / 3 + random.below(wake_ns * 2 / 3 + 1),
+                Sleeps::Busy if random.below(1_000) == 0 => wake_ns + random.below(1_000_000),
+                Sleeps::Steady | Sleeps::Busy => wake_ns,
+            }
+        }
+    }
+
+    /// The hybrid's time over the better path's, and its CPU time over spinning's, on a host where a wake-up
+    /// takes `wake_ns`, after a first guess of 30 us.
+    fn on_a_host(wake_ns: u64, sleeps: Sleeps, medium: &Changing, for_ns: u64) -> [f64; 2] {
+        let mut costs = Costs::fast12();
+        costs.delivery_ns += wake_ns - costs.wake_up_ns();
+        let costs: Vec<Cost> = Rule::all(30_000)
+            .into_iter()
+            .take(3)
+            .map(|(_, rule)| {
+                let mut random = Random::new(wake_ns);
+                let over_ns = || sleeps.over_ns(wake_ns, &mut random);
+                simulated_on(&costs, over_ns, rule, BYTES, medium.clone(), |_, now| now.0 >= for_ns)
+            })
+            .collect();
+        judged(&costs).unwrap()
+    }
+
+    #[test]
+    fn the_hybrid_saves_half_of_the_cpu_time_wherever_a_wake_up_leaves_room_for_a_sleep() {
+        for wake_ns in [5_000, 15_000, 40_000] {
+            for sleeps in [Sleeps::Steady, Sleeps::Jitter, Sleeps::Busy] {
+                for mean_ns in [20_000, 25_000, 35_000, 50_000, 75_000, 100_000] {
+                    let medium = Changing { means_ns: [mean_ns; 5], ..Changing::new(HOLDS_NS, mean_ns) };
+                    let [time, cpu] = on_a_host(wake_ns, sleeps, &medium, HOLDS_NS / 2);
+                    // All but the fastest commands take as long as a wake-up.
+                    let room = wake_ns + 1_000 < mean_ns;
+                    let why = format!("{mean_ns} ns, {wake_ns} ns, {sleeps:?}: {time:.3} {cpu:.3}");
+                    assert!(time <= 1.05 && cpu <= if room { 0.5 } else { 1.01 }, "{why}");
+                    assert!(room || time <= 1.01, "{why}");
+                }
+                let [time, cpu] = on_a_host(wake_ns, sleeps, &Changing::new(HOLDS_NS, 9), 5 * HOLDS_NS);
+                let most = match sleeps {
+                    // It has no room in two of the five seconds.
+                    _ if wake_ns == 40_000 => 0.56,
+                    Sleeps::Jitter => 0.25,
+                    Sleeps::Steady | Sleeps::Busy => 0.22,
+                };
+                assert!(time <= 1.05 && cpu <= most, "{wake_ns} ns, {sleeps:?}: {time:.3} {cpu:.3}");
+            }
         }
     }
 }

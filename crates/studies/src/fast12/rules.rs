@@ -75,10 +75,10 @@ impl Rule {
     pub fn learn(&mut self, bytes: usize, took_ns: u64, slept: Option<Slept>, exact: bool, now: Nanos) {
         match self {
             Rule::Own(_, history) => {
-                history.record(CommandKind::Read, bytes, took_ns, exact, now);
                 if let Some(slept) = slept {
                     history.slept(CommandKind::Read, bytes, slept);
                 }
+                history.record(CommandKind::Read, bytes, took_ns, exact, now);
             }
             // As the kernel's statistics of a window do.
             Rule::HalfMean { mean_ns } if *mean_ns == 0.0 => *mean_ns = took_ns as f64,
@@ -218,7 +218,8 @@ mod tests {
             let asked_ns = rule.decide(4096, Nanos(0)).sleep_ns;
             let took_ns = asked_ns + 2_000;
             slept += usize::from(asked_ns > 0);
-            let sleep = (asked_ns > 0).then_some(Slept { asked_ns, took_ns, late: took_ns > device_ns });
+            let late = took_ns > device_ns;
+            let sleep = (asked_ns > 0).then_some(Slept { asked_ns, took_ns, cpu_ns: None, late });
             rule.learn(4096, device_ns, sleep, true, Nanos(0));
         }
         slept

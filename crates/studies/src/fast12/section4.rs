@@ -193,13 +193,24 @@ const READS: u64 = 20_000;
 
 /// The rule in simulated time, one read after another until their number or the time is `enough`.
 pub(super) fn simulated(
+    rule: Rule,
+    bytes: usize,
+    medium: impl Medium,
+    enough: impl Fn(u64, Nanos) -> bool,
+) -> Cost {
+    let costs = Costs::fast12();
+    simulated_on(&costs, || costs.wake_up_ns(), rule, bytes, medium, enough)
+}
+
+/// The same on a host of these costs, where a sleep takes `over_ns` more than asked.
+pub(super) fn simulated_on(
+    costs: &Costs,
+    mut over_ns: impl FnMut() -> u64,
     mut rule: Rule,
     bytes: usize,
     mut medium: impl Medium,
     enough: impl Fn(u64, Nanos) -> bool,
 ) -> Cost {
-    let costs = Costs::fast12();
-    let wake_ns = costs.wake_up_ns();
     let asynchronous_ns =
         costs.queue_ns + costs.context_ns + costs.handler_ns + costs.wake_ns + costs.back_ns;
     let (mut now, mut time_ns, mut cpu_ns, mut devices_ns) = (0u64, 0u64, 0u64, 0u64);
@@ -212,15 +223,16 @@ pub(super) fn simulated(
             (device_ns + costs.delivery_ns + asynchronous_ns, asynchronous_ns + 2 * costs.switch_ns)
         } else {
             let sleeps = way.sleep_ns > 0;
-            let asleep_ns = if sleeps { way.sleep_ns + wake_ns } else { 0 };
+            let asleep_ns = if sleeps { way.sleep_ns + over_ns() } else { 0 };
             let late = asleep_ns > device_ns;
-            slept = sleeps.then_some(Slept { asked_ns: way.sleep_ns, took_ns: asleep_ns, late });
+            let cpu_ns = Some(2 * costs.switch_ns);
+            slept = sleeps.then_some(Slept { asked_ns: way.sleep_ns, took_ns: asleep_ns, cpu_ns, late });
             exact = !late;
             let spin_ns = device_ns.saturating_sub(asleep_ns);
             let (spun_ns, more_ns, switches) = match spin_ns <= way.spin_ns {
                 true => (spin_ns, 0, u64::from(sleeps)),
                 // Stalled: it arms the interrupt and sleeps.
-                false => (way.spin_ns, wake_ns, u64::from(sleeps) + 1),
+                false => (way.spin_ns, costs.wake_up_ns(), u64::from(sleeps) + 1),
             };
             let software_ns = costs.submit_ns + costs.complete_ns;
             (
@@ -363,7 +375,7 @@ fn by_sleeping<M: Medium>(
 fn sleep(clock: &TscClock, queue: &QueuePair, ns: u64) -> Slept {
     let from = clock.now();
     std::thread::sleep(std::time::Duration::from_nanos(ns));
-    Slept { asked_ns: ns, took_ns: clock.now().since(from), late: queue.is_ready() }
+    Slept { asked_ns: ns, took_ns: clock.now().since(from), cpu_ns: None, late: queue.is_ready() }
 }
 
 /// What a non-blocking call adds where the operating system has the result when it returns:
