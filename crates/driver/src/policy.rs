@@ -8,8 +8,8 @@
 //! (Linux had a hybrid polling from 4.10 to 6.3 with such buckets; it slept half the mean, which is too
 //! little for steady devices and too much for unsteady ones.) Three zones follow:
 //!
-//! - **Spin at once**, where a sleep is not worth it: it would end after the completion, or take half of the
-//!   CPU time that spinning takes. Both are found by sleeping: by outcomes, and by the thread's CPU time over
+//! - **Spin at once**, where a sleep is not worth it: it would end after the completion, or take two
+//!   thirds of the CPU time that spinning takes. Both are found by sleeping: by outcomes, and by the thread's CPU time over
 //!   some of the sleeps (to fall asleep and to wake up takes 3 us on one machine and 15 us on another). So it
 //!   is tried again, but after ever more commands, the 4096th at last. Below 5 us it is not tried at all.
 //! - **Sleep, then poll**, where it is. How long is found by outcomes alone, as in PAS, the sleeping part of
@@ -219,7 +219,8 @@ impl History {
             self.learn_cpu(cpu_ns.min(slept.took_ns));
         }
         let b = &mut self.buckets[kind as usize][size_bucket(bytes)];
-        let worth = b.mean_ns >= 2 * self.sleep_cpu_ns;
+        // Two thirds: with what is spun after it, nothing is left to save.
+        let worth = b.mean_ns >= self.sleep_cpu_ns.saturating_mul(3) / 2;
         b.sleep.slept(slept, b.mean_ns, worth);
     }
 
@@ -478,11 +479,11 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_that_takes_half_of_the_cpu_time_of_spinning_is_not_worth_it() {
+    fn a_sleep_that_takes_two_thirds_of_the_cpu_time_of_spinning_is_not_worth_it() {
         let of = |cpu_ns| Machine { over_ns: [14_000; 2], cpu_ns };
         let dear = reads(&mut History::new(4_000), 20_000, 20_000, of(14_000));
         assert!((4..=20_000 / 1_000).contains(&dear.slept), "{dear:?}");
-        let cheap = reads(&mut History::new(4_000), 20_000, 20_000, of(6_000));
+        let cheap = reads(&mut History::new(4_000), 20_000, 20_000, of(12_000));
         assert!(cheap.slept > 19_000, "{cheap:?}");
         // Dear once: it was something else.
         let mut history = History::new(4_000);
