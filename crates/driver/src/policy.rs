@@ -501,6 +501,22 @@ mod tests {
         reads(&mut history, 32, 75_000, Machine::new(40_000));
         let slow = reads(&mut history, 200, 75_000, Machine::new(40_000));
         assert!(slow.slept == 200 && slow.spun_ns < 75_000 / 5, "{slow:?}");
+        // And what failed long ago does not count for what fails now: it begins with short pauses again.
+        reads(&mut history, 16, 20_000, Machine::new(40_000));
+        let fast = reads(&mut history, 100, 20_000, Machine::new(40_000));
+        assert!((2..8).contains(&fast.slept), "{fast:?}");
+    }
+
+    #[test]
+    fn the_cpu_time_of_a_sleep_is_found_beneath_what_comes_beside_it() {
+        let mut history = History::new(30_000);
+        for nth in 0..40 {
+            history.learn_cpu(if nth % 4 == 0 { 60_000 } else { 14_000 });
+        }
+        assert!((14_000..18_000).contains(&history.sleep_cpu_ns), "{} ns", history.sleep_cpu_ns);
+        // Where it became dearer, that is learned too.
+        (0..40).for_each(|_| history.learn_cpu(25_000));
+        assert!((24_000..=25_000).contains(&history.sleep_cpu_ns), "{} ns", history.sleep_cpu_ns);
     }
 
     #[test]
