@@ -6,7 +6,8 @@
 //!   to, and takes the time as a parameter. [`Controller`] makes them, and passes admin commands.
 //!   Two transports implement it: [`QueuePair`] and [`Driver`] over shared memory, a connection
 //!   and an association over NVMe/TCP ([`tcp`]).
-//! - [`policy`] decides how to wait: pure functions of operation, size, history and now.
+//! - [`policy`] decides how to wait: pure functions of operation, size, history and now. `sleep` finds how
+//!   long to sleep before spinning, by how the sleeps went.
 //! - [`Initiator`] is one thread's way over both of FAST'12's completion paths, over any transport;
 //!   [`Service`] is the asynchronous path's other contexts.
 //! - [`Peer`] is the drive, where it runs on the caller's thread; [`Host`] is that with the clock.

@@ -8,10 +8,10 @@
 //! (Linux had a hybrid polling from 4.10 to 6.3 with such buckets; it slept half the mean, which is too
 //! little for steady devices and too much for unsteady ones.) Three zones follow:
 //!
-//! - **Spin at once**, where a sleep is not worth it: it would end after the completion, or take two
-//!   thirds of the CPU time that spinning takes. Both are found by sleeping: by outcomes, and by the thread's CPU time over
-//!   some of the sleeps (to fall asleep and to wake up takes 3 us on one machine and 15 us on another). So it
-//!   is tried again, but after ever more commands, the 4096th at last. Below 5 us it is not tried at all.
+//! - **Spin at once**, where a sleep is not worth it: it would end after the completion, or take two thirds
+//!   of the CPU time that spinning takes. Both are found by sleeping: by outcomes, and by the thread's CPU
+//!   time over some of the sleeps (to fall asleep and to wake up takes 3 us on one machine and 15 us on
+//!   another). So it is tried again, but after ever more commands, 4096 at last. Below 5 us it is not tried.
 //! - **Sleep, then poll**, where it is. How long is found by outcomes alone, as in PAS, the sleeping part of
 //!   DPAS (FAST'26); the module `sleep` has the rule. The rest is spun.
 //! - **The asynchronous path**, where the mean is more than 32 wake-ups: then one adds a thirtieth. What a
@@ -206,7 +206,7 @@ impl History {
         }
     }
 
-    /// Whether the CPU time of the next sleep should be measured. Not of each: to read it takes a system call.
+    /// Whether the CPU time of the next sleep should be measured. Not of each: it takes two system calls.
     pub fn measures_cpu(&self, kind: CommandKind, bytes: usize) -> bool {
         self.sleeps.is_multiple_of(CPU_MEASURED) || self.bucket(kind, bytes).sleep.is_try()
     }

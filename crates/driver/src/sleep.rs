@@ -13,9 +13,9 @@
 //! - *Early six times in a row, each by more*: longer at once by the least of what they had to spare, less a
 //!   sixteenth. A device that has become slower is met after six commands.
 //!
-//! Where even the shortest sleep is late, or takes two thirds of the CPU time that spinning would, the sleep is
-//! not worth it: then some commands are spun, twice as many after each further such try, and at once tried again
-//! where the mean time has risen by a quarter.
+//! Where even the shortest sleep is late, or one takes two thirds of the CPU time that spinning would, it is
+//! not worth it: then some commands are spun, twice as many after each further such try. Where the mean time
+//! has risen by a quarter it is tried at once.
 
 /// The shortest sleep: what one tries first, in nanoseconds. What it overshoots is not a part of it.
 pub(crate) const SHORTEST_NS: u64 = 1_000;
