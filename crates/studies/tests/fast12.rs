@@ -26,6 +26,20 @@ fn near_the_paper(record: &Record, number: &str, except: &[&str]) {
     assert!(compared > 0, "{number} compares nothing");
 }
 
+/// A CPU time that this machine measured says what its clock tells apart.
+fn cpu_times_are_resolved(record: &Record, number: &str) {
+    let of_cpu = |f: &&Finding| {
+        let named = ["CPU time", "a neighbour's step"].iter().any(|what| f.figure.name.contains(what));
+        named && f.measured().is_some() && !f.figure.unit.is_empty()
+    };
+    let found: Vec<_> = record.findings(number).filter(of_cpu).collect();
+    assert!(!found.is_empty(), "{number} measures no CPU time");
+    for finding in found {
+        let resolution = finding.figure.resolution.unwrap_or(0.0);
+        assert!(resolution > 0.0, "{}: resolved to {resolution}", finding.figure.name);
+    }
+}
+
 #[test]
 fn table_1() {
     let record = small(Fast12, "Table 1");
@@ -48,6 +62,7 @@ fn figure_1() {
     for size in ["512 B", "4 KiB"] {
         measured(&record, &format!("asynchronous, Gen2, {size}"));
     }
+    cpu_times_are_resolved(&record, "Fig. 1");
 }
 
 #[test]
@@ -77,6 +92,7 @@ fn section_3_4() {
     for completions in [1, 16] {
         measured(&record, &format!("CPU time of a read, an interrupt for {completions} completions"));
     }
+    cpu_times_are_resolved(&record, "Section 3.4");
     counters_are_read_or_named(&record);
 }
 
@@ -130,6 +146,7 @@ fn section_3_5() {
 fn section_4() {
     let record = small(Fast12, "Section 4");
     holds_on_the_model(&record, "Section 4", &[]);
+    cpu_times_are_resolved(&record, "Section 4");
     for rule in ["hybrid", "synchronous"] {
         measured(&record, &format!("CPU time, {rule}, 524288 B, with stalls, this machine"));
     }

@@ -6,6 +6,7 @@
 //! runs of its own, since every switch saves and restores those that are open.
 
 use nearside_clock::{Clock, TscClock};
+use nearside_dma::cpu::cpu_clock_resolution_ns;
 use nearside_driver::{Driver, Policy};
 
 use super::counters::Event;
@@ -53,21 +54,21 @@ fn slow_down(run: &mut Run<'_>, rig: &Rig<'_>) -> Result<(), Failure> {
     let mut slots_over_alone = Vec::new();
     for (bytes, size) in SETS {
         run.say(&format!("a neighbour that walks through {size}"));
-        let (mut alone, mut beside, mut slots) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut alone, mut beside, mut slots) = (Each::default(), Each::default(), Each::default());
         for _ in 0..rounds {
-            let step = |walk: &Walk| walk.cpu_ns as f64 / walk.steps.max(1) as f64;
-            alone.push(step(&rig.alone(run, bytes, millis, None)?));
+            let walk = rig.alone(run, bytes, millis, None)?;
+            alone.take(walk.cpu_ns as f64, walk.steps);
             let (walk, reads) = rig.in_slots(run, bytes, millis, None)?;
-            beside.push(step(&walk));
-            slots.push(walk.cpu_ns as f64 / 1e3 / reads.max(1) as f64);
+            beside.take(walk.cpu_ns as f64, walk.steps);
+            slots.take(walk.cpu_ns as f64 / 1e3, reads);
         }
+        let clock_ns = cpu_clock_resolution_ns() as f64;
         let name = |how: &str| format!("a neighbour's step through {size}, {how}");
-        let alone = run.finding(Finding::new(name(ALONE), "ns").machine(&alone));
-        let beside = Finding::new(name(SLOTS), "ns").machine(&beside);
+        let alone = run.finding(alone.of(Finding::new(name(ALONE), "ns"), clock_ns));
+        let beside = beside.of(Finding::new(name(SLOTS), "ns"), clock_ns);
         let beside = run.finding(beside.beside(&alone));
-        run.finding(
-            Finding::new(format!("a neighbour's CPU time for each read, {size}"), "us").machine(&slots),
-        );
+        let each = Finding::new(format!("a neighbour's CPU time for each read, {size}"), "us");
+        run.finding(slots.of(each, clock_ns / 1e3));
         slots_over_alone.push(beside.ratio());
     }
     // The smallest shows what the switches cost; a working set that fills the second level loses more.
@@ -78,6 +79,27 @@ fn slow_down(run: &mut Run<'_>, rig: &Rig<'_>) -> Result<(), Failure> {
         );
     }
     Ok(())
+}
+
+/// A CPU time by rounds, for each of what was done in it.
+#[derive(Default)]
+struct Each {
+    runs: Vec<f64>,
+    /// The fewest in a round.
+    least: Option<u64>,
+}
+
+impl Each {
+    fn take(&mut self, time: f64, count: u64) {
+        let count = count.max(1);
+        self.runs.push(time / count as f64);
+        self.least = Some(self.least.map_or(count, |least| least.min(count)));
+    }
+
+    /// `clock` is what the clock tells apart in a round, in the finding's unit: it is read before and after.
+    fn of(&self, finding: Finding, clock: f64) -> Finding {
+        finding.machine(&self.runs).resolved_to(clock / self.least.unwrap_or(1) as f64)
+    }
 }
 
 /// An event's counts for 1,000 steps, alone and in the slots; the latter by working set. None, and a remark

@@ -2,7 +2,7 @@
 //! their rate, coalescing, a neighbour's cache, idle states.
 
 use nearside_clock::{Clock, TscClock};
-use nearside_dma::cpu::thread_cpu_ns;
+use nearside_dma::cpu::{cpu_clock_resolution_ns, thread_cpu_ns};
 use nearside_driver::{Controller, Driver, Host, Policy, QueueConfig, Transport};
 use nearside_instrument::completion::{Bench, cores};
 use nearside_media::Delay;
@@ -102,8 +102,10 @@ fn coalescing(run: &mut Run<'_>, driver: &Driver) -> Result<(), Failure> {
         let x = f64::from(threshold);
         let latency =
             Finding::new(name("time of a read"), "us").machine(&latency).point("coalescing", "time", x);
-        let cpu =
-            Finding::new(name("CPU time of a read"), "us").machine(&cpu).point("coalescing", "CPU time", x);
+        // The clock is read before and after all reads of a round.
+        let resolution = cpu_clock_resolution_ns() as f64 / 1e3 / count as f64;
+        let cpu = Finding::new(name("CPU time of a read"), "us").machine(&cpu).resolved_to(resolution);
+        let cpu = cpu.point("coalescing", "CPU time", x);
         let found = (run.finding(latency), run.finding(cpu));
         run.finding(Finding::new(name("reads for each sleep"), "").machine(&shared));
         ends.push(found);
