@@ -173,6 +173,7 @@ impl History {
     /// Takes in a response time. `exact` is false where the caller looked late,
     /// so that it is only an upper bound.
     pub fn record(&mut self, kind: CommandKind, bytes: usize, latency_ns: u64, exact: bool, now: Nanos) {
+        let wake_ns = self.wake_ns;
         let b = &mut self.buckets[kind as usize][size_bucket(bytes)];
         let fresh = b.samples == 0 || now.since(b.last) >= STALE_NS;
         b.last = now;
@@ -202,7 +203,7 @@ impl History {
             if latency_ns > b.mean_ns { b.mean_ns + off.div_ceil(8) } else { b.mean_ns - off.div_ceil(8) };
         b.deviation_ns = (b.deviation_ns * 7 + off) / 8;
         if exact {
-            b.sleep.completed(latency_ns, over_ns, b.mean_ns);
+            b.sleep.completed(latency_ns, over_ns, wake_ns, b.mean_ns);
         }
     }
 
@@ -517,6 +518,29 @@ mod tests {
         // Where it became dearer, that is learned too.
         (0..40).for_each(|_| history.learn_cpu(25_000));
         assert!((24_000..=25_000).contains(&history.sleep_cpu_ns), "{} ns", history.sleep_cpu_ns);
+    }
+
+    #[test]
+    fn who_waits_some_time_after_the_submission_sleeps_too() {
+        let mut history = History::new(30_000);
+        let mut now = Nanos(0);
+        let mut slept = 0;
+        for _ in 0..200 {
+            let plan = history.decide(Policy::Hybrid, CommandKind::Read, 4096, now);
+            // After 20 us of something else, of 80.
+            let asked_ns = plan.sleep_ns.saturating_sub(20_000);
+            let took_ns = asked_ns + 10_000;
+            let late = asked_ns > 0 && 20_000 + took_ns > 80_000;
+            if asked_ns > 0 {
+                history.slept(CommandKind::Read, 4096, Slept { asked_ns, took_ns, cpu_ns: None, late });
+                slept += 1;
+            }
+            now = now + 80_000;
+            history.record(CommandKind::Read, 4096, 80_000, !late, now);
+        }
+        assert!(slept > 180, "{slept}");
+        let plan = history.decide(Policy::Hybrid, CommandKind::Read, 4096, now);
+        assert!((60_000..75_000).contains(&plan.sleep_ns), "{plan:?}");
     }
 
     #[test]

@@ -133,18 +133,23 @@ impl Sleep {
     }
 
     /// Takes in a completion that was seen when it came, `latency_ns` after its submission; `mean_ns` is the
-    /// mean with it, `over_ns` what [`Sleep::ended`] gave.
-    pub(crate) fn completed(&mut self, latency_ns: u64, over_ns: Option<u64>, mean_ns: u64) {
+    /// mean with it, `over_ns` what [`Sleep::ended`] gave. Where its caller waited too late to sleep, or did
+    /// not want to, what a sleep would have taken more is `wake_ns`.
+    pub(crate) fn completed(&mut self, latency_ns: u64, over_ns: Option<u64>, wake_ns: u64, mean_ns: u64) {
         if self.pause > 0 {
             self.pause -= 1;
             if mean_ns > self.failed_at_ns.saturating_add(self.failed_at_ns / 4) {
                 self.pause = 0;
             }
         }
-        let Some(over_ns) = over_ns.filter(|_| self.pause == 0) else { return };
-        self.aim_ns += (mean_ns / UP).max(1);
+        if self.pause > 0 {
+            return;
+        }
+        if over_ns.is_some() {
+            self.aim_ns += (mean_ns / UP).max(1);
+        }
         self.earlies += 1;
-        self.least_ns = self.least_ns.min(latency_ns.saturating_sub(over_ns));
+        self.least_ns = self.least_ns.min(latency_ns.saturating_sub(over_ns.unwrap_or(wake_ns)));
         if self.earlies >= RUN {
             self.aim_ns = self.aim_ns.max(self.least_ns.saturating_sub(mean_ns / DOWN));
             (self.earlies, self.least_ns) = (0, u64::MAX);
