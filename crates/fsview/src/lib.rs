@@ -22,8 +22,10 @@ pub mod f2fs;
 mod model;
 mod name;
 pub mod partition;
+mod recovery;
 
 pub use model::*;
+pub use recovery::{Recovery, State};
 
 /// Where metadata blocks come from. The volume begins at offset 0 of the source.
 #[allow(async_fn_in_trait, reason = "used generically, on one thread; never as a trait object")]
@@ -73,11 +75,19 @@ impl Volume {
     /// [`Error::NoFileSystem`] where there is none; [`Error::Read`] of the source, [`Error::Corrupt`] for
     /// structures that contradict themselves, [`Error::Unsupported`] for a feature that is not understood.
     pub async fn open<S: Source>(source: &S) -> Result<Volume, Error> {
+        Self::open_as(source, State::Recovered).await
+    }
+
+    /// As [`Volume::open`], in the state that is asked for.
+    ///
+    /// # Errors
+    /// As [`Volume::open`]; those of the journal or the log only where it is to be taken in.
+    pub async fn open_as<S: Source>(source: &S, state: State) -> Result<Volume, Error> {
         if f2fs::Volume::probe(source).await? {
-            return Ok(Volume::F2fs(f2fs::Volume::open(source).await?));
+            return Ok(Volume::F2fs(f2fs::Volume::open(source, state).await?));
         }
         if ext::Volume::probe(source).await? {
-            return Ok(Volume::Ext(ext::Volume::open(source).await?));
+            return Ok(Volume::Ext(ext::Volume::open(source, state).await?));
         }
         Err(Error::NoFileSystem)
     }

@@ -174,6 +174,8 @@ pub struct VolumeInfo {
     /// Whether a journal or log holds what has not reached home locations: the view is then older than the
     /// last durable state.
     pub needs_recovery: bool,
+    /// What the view shows beyond the home locations.
+    pub recovery: crate::Recovery,
     /// Why blocks that an inode names here may be another file's by now: the volume was not unmounted, and
     /// what has happened since is not all in home locations. `None`: they are its own.
     pub stale: Option<&'static str>,

@@ -7,7 +7,7 @@
 
 #![deny(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
 
-use crate::{Error, FileKind, Ino, Inode, Run, Source, VolumeInfo};
+use crate::{Error, FileKind, Ino, Inode, Run, Source, State, VolumeInfo};
 
 mod blockmap;
 mod bytes;
@@ -42,7 +42,7 @@ impl Volume {
         Ok(superblock::has_magic(&raw))
     }
 
-    pub(crate) async fn open<S: Source>(source: &S) -> Result<Volume, Error> {
+    pub(crate) async fn open<S: Source>(source: &S, _state: State) -> Result<Volume, Error> {
         let raw = source.metadata(superblock::AT, superblock::LEN).await?;
         let sb = Superblock::parse(&raw, source.len())?;
         let info = sb.info();

@@ -269,6 +269,7 @@ impl Superblock {
             inodes: Some(u64::from(self.inodes)),
             features: self.features.names(),
             needs_recovery,
+            recovery: crate::Recovery::default(),
             stale: match self.state.clean {
                 _ if needs_recovery => Some("its journal holds what has not reached home locations"),
                 // Without a journal, the home locations of metadata may be older than those of data.

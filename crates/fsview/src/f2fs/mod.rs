@@ -17,7 +17,9 @@
 use std::sync::Arc;
 
 use crate::acl::Acl;
-use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, Run, RunPlace, Source, VolumeInfo, name};
+use crate::{
+    DirCursor, DirEntry, Error, FileKind, Ino, Inode, Run, RunPlace, Source, State, VolumeInfo, name,
+};
 
 mod checkpoint;
 mod dentry;
@@ -60,7 +62,7 @@ impl Volume {
         Ok(!ext && superblock::has_magic(&source.metadata(4096, fields::BLOCK_U32).await?))
     }
 
-    pub(crate) async fn open<S: Source>(source: &S) -> Result<Volume, Error> {
+    pub(crate) async fn open<S: Source>(source: &S, _state: State) -> Result<Volume, Error> {
         let sb = Superblock::read(source).await?;
         let cp = Checkpoint::read(source, &sb).await?;
         let needs_recovery = recovery::needed(source, &sb, &cp).await?;
@@ -73,6 +75,7 @@ impl Volume {
             inodes: Some(u64::from(sb.max_nid())),
             features: superblock::feature_names(sb.features),
             needs_recovery,
+            recovery: crate::Recovery::default(),
             stale: match cp.has(checkpoint::UMOUNT) {
                 _ if needs_recovery => {
                     Some("its log holds files that were written after the last checkpoint")
