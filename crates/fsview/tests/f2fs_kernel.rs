@@ -5,7 +5,7 @@ mod f2fs_support;
 
 use f2fs_support::*;
 use nearside_conformance::drive;
-use nearside_fsview::{Error, FileKind, RunPlace, Volume};
+use nearside_fsview::{Error, FileKind, Recovery, RunPlace, State, Volume};
 
 /// Byte of the checkpoint flags of the newer pack's head, found as the view finds it.
 fn checkpoint_flags(image: &[u8]) -> u32 {
@@ -20,13 +20,14 @@ fn checkpoint_flags(image: &[u8]) -> u32 {
 /// that the manifest leaves out.
 fn same(name: &str, but: &[&str]) -> (Volume, Memory) {
     let image = Memory::new(decompressed(&format!("f2fs/{name}.img.zst")));
-    let volume = now(Volume::open(&image)).unwrap();
+    let volume = now(Volume::open_as(&image, State::Home)).unwrap();
     let mut found = walk(&volume, &image, but).unwrap();
     for path in but {
         assert!(found.remove(path.as_bytes()).is_some(), "{path}");
     }
     let text = String::from_utf8(decompressed(&format!("f2fs/{name}.txt.zst"))).unwrap();
     assert_same(&found, &manifest(&text), name);
+    assert_eq!(volume.info().recovery, Recovery::default());
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), &image.0[..]).unwrap();
     drive::suite_by_view(name, file.path());
@@ -96,9 +97,19 @@ fn power_lost_after_fsyncs() {
     let (volume, image) = same("fsynced", &[]);
     assert!(volume.info().needs_recovery);
     assert_eq!(checkpoint_flags(&image.0) & (UMOUNT | COMPACT), COMPACT, "summaries of the compact form");
-    let recovered = String::from_utf8(decompressed("f2fs/fsynced-recovered.txt.zst")).unwrap();
-    let found = walk(&volume, &image, &[]).unwrap();
-    assert_ne!(found, manifest(&recovered), "the log holds nothing: the fixture says nothing");
+    assert!(volume.info().stale.is_some_and(|why| why.contains("log")), "{:?}", volume.info().stale);
+    assert!(volume.info().warnings[0].contains("the checkpoint's state"), "{:?}", volume.info().warnings);
+    let expected = String::from_utf8(decompressed("f2fs/fsynced-recovered.txt.zst")).unwrap();
+    let expected = undated(manifest(&expected));
+    let found = undated(walk(&volume, &image, &[]).unwrap());
+    assert_ne!(found, expected, "the log holds nothing: the fixture says nothing");
+
+    let volume = now(Volume::open(&image)).unwrap();
+    assert_same(&undated(walk(&volume, &image, &[]).unwrap()), &expected, "recovered");
+    let info = volume.info();
+    assert!(info.needs_recovery && info.recovery.nodes >= 3 && info.recovery.up_to > 1, "{info:?}");
+    assert!(info.stale.is_some_and(|why| why.contains("mounted")), "{:?}", info.stale);
+    assert!(info.warnings[0].contains("what fsync wrote"), "{:?}", info.warnings);
 }
 
 #[test]

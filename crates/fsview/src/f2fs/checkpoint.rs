@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::fields::{Addr, BLOCK, MAGIC, checksum, corrupt, index, read, u16_at, u32_at, u64_at};
+use super::roll::Roll;
 use super::summary;
 use super::superblock::{SEGMENT, Superblock};
 use crate::{Error, Source};
@@ -37,6 +38,8 @@ pub(super) struct Checkpoint {
     pub nat_journal: Arc<[summary::NatEntry]>,
     /// The next free block of the warm node log, where the roll-forward chain begins.
     pub warm_node: Addr,
+    /// What is taken from that chain.
+    pub roll: Arc<Roll>,
 }
 
 /// The fields of one checkpoint block whose checksum holds.
@@ -172,6 +175,7 @@ impl Checkpoint {
             nat_bitmap,
             nat_journal: nat_journal.into(),
             warm_node,
+            roll: Arc::default(),
         })
     }
 

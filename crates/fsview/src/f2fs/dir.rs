@@ -1,7 +1,8 @@
 //! Looking a name up and listing a directory (S: fs/f2fs/dir.c). A directory's blocks are a hash table of
 //! levels: each has twice the buckets of the one above, a bucket has two blocks (four far down), and a name
 //! is in the bucket of its hash on one of them. So a look-up reads a few blocks per level; a listing reads
-//! all blocks in order.
+//! all blocks in order. Entries that only the log of fsync names come first in a look-up, in place of others
+//! of the same name, and last in a listing.
 
 use super::checkpoint::Checkpoint;
 use super::dentry::Entries;
@@ -60,6 +61,9 @@ impl<'a, S: Source> Dir<'a, S> {
     pub async fn lookup(&self, name: &[u8]) -> Result<Option<Ino>, Error> {
         if name.is_empty() || name.len() > name::NAME_MAX {
             return Ok(None);
+        }
+        if let Some(ino) = self.cp.roll.name(self.ino, name) {
+            return self.named(ino).map(Some);
         }
         let dots = name == b"." || name == b"..";
         let found = if self.body.inline {
@@ -148,14 +152,33 @@ impl<'a, S: Source> Dir<'a, S> {
         if self.body.inline {
             let node = self.inode().await?;
             self.append(self.inline_entries(&node.block)?, 0, cursor, into)?;
+            self.append_rolled(into)?;
             return Ok(None);
         }
         let from = cursor.place.wrapping_shr(IN_PLACE);
-        let Some((block, bytes)) = self.next_block(from).await? else { return Ok(None) };
-        let entries = Entries::of_block(&bytes).ok_or_else(|| self.bad("a block that is none"))?;
-        self.append(entries, block, cursor, into)?;
-        let block = block.saturating_add(1);
-        Ok((block < self.blocks).then_some(DirCursor { place: place(block, 0) }))
+        if let Some((block, bytes)) = self.next_block(from).await? {
+            let entries = Entries::of_block(&bytes).ok_or_else(|| self.bad("a block that is none"))?;
+            self.append(entries, block, cursor, into)?;
+            let block = block.saturating_add(1);
+            if block < self.blocks {
+                return Ok(Some(DirCursor { place: place(block, 0) }));
+            }
+        }
+        self.append_rolled(into)?;
+        Ok(None)
+    }
+
+    /// The entries that only the log names: all at one place behind the others, in the order of their names.
+    fn append_rolled(&self, into: &mut Vec<DirEntry>) -> Result<(), Error> {
+        for (name, ino) in self.cp.roll.entries(self.ino) {
+            into.push(DirEntry {
+                name: name.to_vec(),
+                ino: self.named(ino)?,
+                kind: Some(FileKind::Regular),
+                place: ROLLED_PLACE,
+            });
+        }
+        Ok(())
     }
 
     fn append(
@@ -178,7 +201,8 @@ impl<'a, S: Source> Dir<'a, S> {
                 _ => false,
             };
             let place = place(block, after);
-            if !dot && place >= from.place {
+            let replaced = self.cp.roll.name(self.ino, entry.name).is_some();
+            if !dot && !replaced && place >= from.place {
                 name::check(entry.name).map_err(bad)?;
                 if entry.ino == self.ino.0 {
                     return Err(bad("it names the directory itself"));
@@ -211,6 +235,8 @@ impl<'a, S: Source> Dir<'a, S> {
 
 /// Bits of a place that say where in its block an entry ends: an inode has up to 182 slots, a block 214.
 const IN_PLACE: u32 = 8;
+/// The place of all entries that only the log names: behind every block's.
+const ROLLED_PLACE: u64 = 1 << 62;
 
 /// An entry's place: it stays in its slot until it is removed.
 fn place(block: u64, after: usize) -> u64 {

@@ -16,6 +16,12 @@ const DEFAULT_XATTR_WORDS: u32 = 50;
 /// Most levels of a directory's hash table.
 pub(super) const MOST_LEVELS: u32 = 63;
 
+/// Where `i_advise`, `i_pino`, `i_namelen` and `i_name` are.
+pub(super) const ADVISE: usize = 2;
+pub(super) const PARENT: usize = 84;
+pub(super) const NAME_LEN: usize = 88;
+pub(super) const NAME: usize = 92;
+
 const INLINE_XATTR: u8 = 0x01;
 const INLINE_DATA: u8 = 0x02;
 const INLINE_DENTRY: u8 = 0x04;
@@ -47,13 +53,31 @@ pub(crate) struct Body {
     pub(super) casefold: bool,
 }
 
-/// Reads and checks an inode.
+/// Reads and checks an inode, as the log of fsync leaves it.
 pub(super) async fn read<S: Source>(
     source: &S,
     sb: &Superblock,
     cp: &Checkpoint,
     ino: Ino,
 ) -> Result<Inode, Error> {
+    let (mut inode, node) = match cp.roll.block(ino.0) {
+        Some(address) => {
+            let node = node::read_at(source, address, Nid(ino.0), ino.0, 0).await?;
+            (parse(&node, sb, ino)?, node)
+        }
+        None => stored(source, sb, cp, ino).await?,
+    };
+    cp.roll.lay_over(&mut inode, &node);
+    Ok(inode)
+}
+
+/// Reads and checks an inode that the checkpoint has, and its block.
+pub(super) async fn stored<S: Source>(
+    source: &S,
+    sb: &Superblock,
+    cp: &Checkpoint,
+    ino: Ino,
+) -> Result<(Inode, Node<S::Block>), Error> {
     let location = nat::locate(source, sb, cp, Nid(ino.0)).await?;
     if location.ino != ino.0 {
         return Err(corrupt(
@@ -62,7 +86,12 @@ pub(super) async fn read<S: Source>(
         ));
     }
     let node = node::read_at(source, location.address, Nid(ino.0), ino.0, 0).await?;
-    parse(&node, sb, ino)
+    Ok((parse(&node, sb, ino)?, node))
+}
+
+/// Whether there is any attribute in the inode's own block.
+pub(super) fn has_attributes(inline_xattr: Option<(usize, usize)>, block: &[u8]) -> bool {
+    inline_xattr.and_then(|(from, len)| block.get(from..)?.get(..len)).is_some_and(xattr::has_entries)
 }
 
 /// Parses an inode's node block.
@@ -76,7 +105,7 @@ pub(super) fn parse<B: std::ops::Deref<Target = [u8]>>(
 
     let mode = u16_at(block, 0);
     let kind = FileKind::from_mode(mode).ok_or_else(|| bad(format!("mode {mode:#o}")))?;
-    let (advise, inline, flags) = (u8_at(block, 2), u8_at(block, 3), u32_at(block, 80));
+    let (advise, inline, flags) = (u8_at(block, ADVISE), u8_at(block, 3), u32_at(block, 80));
     let blocks = u64_at(block, 24);
     if blocks == 0 {
         return Err(bad("no blocks at all".into()));
@@ -92,6 +121,7 @@ pub(super) fn parse<B: std::ops::Deref<Target = [u8]>>(
         addresses: byte_of(extra_words),
         count,
         nids: node::inode_nids(block),
+        emptied: false,
     };
 
     let size = u64_at(block, 16);
@@ -110,8 +140,7 @@ pub(super) fn parse<B: std::ops::Deref<Target = [u8]>>(
         (true, FileKind::Regular | FileKind::Directory) => size.div_ceil(512),
         _ => 0,
     };
-    let may_have_acl = xattr_nid != 0
-        || inline_xattr.and_then(|(from, len)| block.get(from..)?.get(..len)).is_some_and(xattr::has_entries);
+    let may_have_acl = xattr_nid != 0 || has_attributes(inline_xattr, block);
     Ok(Inode {
         ino,
         kind,

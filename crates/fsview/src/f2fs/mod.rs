@@ -2,9 +2,9 @@
 //!
 //! A [`Volume`] holds what the superblock and the newest checkpoint say: the areas, the NAT's version bitmap
 //! and its journal. `open` reads a handful of blocks (a superblock, both ends of both checkpoint packs, one
-//! summary, the head of the roll-forward chain) and is meant to be run again whenever one of them has been
-//! written. What it shows is the tree of that checkpoint; what fsync has added since is reported as
-//! `needs_recovery` and not shown.
+//! summary, the roll-forward chain) and is meant to be run again whenever one of them has been written. What
+//! it shows is the tree of that checkpoint with what fsync has added since, as a mount would recover it
+//! (`recovery`, `roll`); at home, the checkpoint's alone.
 //!
 //! A look-up passes: `dir` (which block) -> `node` (where is it) -> `nat` (where is the node) -> `dentry` ->
 //! `inode`.
@@ -30,6 +30,7 @@ mod inode;
 mod nat;
 mod node;
 mod recovery;
+mod roll;
 mod summary;
 mod superblock;
 mod xattr;
@@ -62,10 +63,17 @@ impl Volume {
         Ok(!ext && superblock::has_magic(&source.metadata(4096, fields::BLOCK_U32).await?))
     }
 
-    pub(crate) async fn open<S: Source>(source: &S, _state: State) -> Result<Volume, Error> {
+    pub(crate) async fn open<S: Source>(source: &S, state: State) -> Result<Volume, Error> {
         let sb = Superblock::read(source).await?;
-        let cp = Checkpoint::read(source, &sb).await?;
-        let needs_recovery = recovery::needed(source, &sb, &cp).await?;
+        let mut cp = Checkpoint::read(source, &sb).await?;
+        let needs_recovery = match state {
+            State::Home => recovery::needed(source, &sb, &cp).await?,
+            State::Recovered => {
+                cp.roll = Arc::new(recovery::roll_forward(source, &sb, &cp).await?);
+                cp.roll.nodes > 0
+            }
+        };
+        let nodes = cp.roll.nodes;
         let info = VolumeInfo {
             file_system: "f2fs",
             label: sb.label.clone(),
@@ -75,13 +83,19 @@ impl Volume {
             inodes: Some(u64::from(sb.max_nid())),
             features: superblock::feature_names(sb.features),
             needs_recovery,
-            recovery: crate::Recovery::default(),
+            recovery: crate::Recovery {
+                nodes,
+                up_to: if nodes > 0 { cp.version } else { 0 },
+                ..crate::Recovery::default()
+            },
             stale: match cp.has(checkpoint::UMOUNT) {
-                _ if needs_recovery => {
+                _ if needs_recovery && state == State::Home => {
                     Some("its log holds files that were written after the last checkpoint")
                 }
                 // Files may be overwritten in place after their permissions were changed in memory.
                 false => Some("it is mounted or was not unmounted cleanly"),
+                // A mount that has only been fsynced in since leaves the mark of the last unmount.
+                true if needs_recovery => Some("it is mounted or was not unmounted cleanly"),
                 true => None,
             },
             warnings: warnings(&sb, &cp, needs_recovery),
@@ -227,7 +241,12 @@ fn warnings(sb: &Superblock, cp: &Checkpoint, needs_recovery: bool) -> Vec<Strin
     };
     warn(sb.second_copy, "the first superblock is damaged; the second is used");
     warn(
-        needs_recovery,
+        cp.roll.nodes > 0,
+        "not unmounted cleanly, or mounted now; what is shown is the last checkpoint's state and what fsync \
+         wrote after it",
+    );
+    warn(
+        needs_recovery && cp.roll.nodes == 0,
         "the log holds files that fsync wrote after the last checkpoint; what is shown is the checkpoint's state",
     );
     warn(

@@ -28,6 +28,11 @@ fn block_of(sb: &Superblock, cp: &Checkpoint, nid: Nid) -> Addr {
     Addr(address)
 }
 
+/// The byte of the table's entry for `nid` in its block.
+fn slot_of(nid: Nid) -> u32 {
+    (nid.0 % NAT_PER_BLOCK).saturating_mul(9)
+}
+
 /// Where a node is. `Error::Corrupt` for one that is free or out of range; `at` is the table's entry.
 pub(super) async fn locate<S: Source>(
     source: &S,
@@ -35,8 +40,20 @@ pub(super) async fn locate<S: Source>(
     cp: &Checkpoint,
     nid: Nid,
 ) -> Result<Location, Error> {
+    let at = || block_of(sb, cp, nid).byte().saturating_add(u64::from(slot_of(nid)));
+    let found = find(source, sb, cp, nid).await?;
+    found.ok_or_else(|| corrupt(format!("node {} is free", nid.0), at()))
+}
+
+/// Where a node is; `None` for one that is free.
+pub(super) async fn find<S: Source>(
+    source: &S,
+    sb: &Superblock,
+    cp: &Checkpoint,
+    nid: Nid,
+) -> Result<Option<Location>, Error> {
     let block = block_of(sb, cp, nid);
-    let slot = (nid.0 % NAT_PER_BLOCK).saturating_mul(9);
+    let slot = slot_of(nid);
     let at = block.byte().saturating_add(u64::from(slot));
     if nid.0 < sb.root || nid.0 >= sb.max_nid() {
         return Err(corrupt(format!("node {} of {}", nid.0, sb.max_nid()), sb.nat.byte()));
@@ -52,15 +69,12 @@ pub(super) async fn locate<S: Source>(
             })
         }
     };
-    let location = location.unwrap_or(Location { ino: 0, address: Addr::NULL });
-    if location.address == Addr::NULL {
-        return Err(corrupt(format!("node {} is free", nid.0), at));
-    }
+    let Some(location) = location.filter(|l| l.address != Addr::NULL) else { return Ok(None) };
     if !sb.in_main(location.address) {
         return Err(corrupt(
             format!("node {} at block {}, outside the main area", nid.0, location.address.0),
             at,
         ));
     }
-    Ok(location)
+    Ok(Some(location))
 }

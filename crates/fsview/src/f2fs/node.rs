@@ -1,15 +1,19 @@
 //! Node blocks and the tree that they make (S: fs/f2fs/node.c): an inode holds addresses, then two direct
 //! nodes, two indirect ones and a double indirect one. Every node names its inode and its place in the tree
 //! in its footer; both are checked, so that a node cannot stand for another and no chain of them can loop.
+//! Direct nodes of the log of fsync come before those of the tree.
 
 use super::checkpoint::Checkpoint;
 use super::fields::{Addr, BLOCK, Nid, corrupt, index, read, u32_at, u64_at};
 use super::nat;
+use super::roll::Places;
 use super::superblock::Superblock;
 use crate::{Error, Source};
 
 /// Where the footer begins.
 const FOOTER: usize = 4072;
+/// Where it names the inode.
+pub(super) const FOOTER_INO: usize = 4076;
 /// Where an inode's addresses begin.
 pub(super) const INODE_ADDRESSES: usize = 360;
 /// Where an inode's five node identifiers begin.
@@ -24,6 +28,8 @@ const PER_INDIRECT: u64 = 1018 * 1018;
 pub(super) const XATTR_PLACE: u32 = 0x1FFF_FFFF;
 /// The footer's flag of a node written by fsync.
 pub(super) const FSYNC_FLAG: u32 = 2;
+/// The footer's flag of an inode's block that names its directory entry, too.
+pub(super) const DENT_FLAG: u32 = 4;
 
 /// The end of every node block.
 #[derive(Clone, Copy, Debug)]
@@ -190,6 +196,49 @@ pub(super) struct Tree {
     /// How many there are.
     pub count: u32,
     pub nids: [u32; 5],
+    /// Whether these addresses count for nothing: recovery has given content in the inode up.
+    pub emptied: bool,
+}
+
+/// What is at the end of the way to a block of a file.
+pub(super) enum Direct<B> {
+    /// A direct node, and which of its addresses.
+    Node(Node<B>, u32),
+    /// Nothing, for so many blocks.
+    Hole(u64),
+}
+
+/// The addresses of a direct node.
+pub(super) fn addresses(block: &[u8]) -> &[u8] {
+    block.get(..index(PER_NODE.saturating_mul(4))).unwrap_or(&[])
+}
+
+/// The first block of a file below the direct node at a place, counted from the first block that is not the
+/// inode's own: the inverse of [`node_path`]. `None` where no direct node has this place.
+pub(super) fn first_block(place: u32) -> Option<u64> {
+    let per_node = PER_NODE_64;
+    let nodes = match place {
+        1 | 2 => u64::from(place.checked_sub(1)?),
+        _ => {
+            // Below the two indirect nodes, then the double one's: each with its nodes right behind it.
+            let rest = u64::from(place.checked_sub(3)?);
+            let family = per_node.checked_add(1)?;
+            let double = family.checked_mul(2)?;
+            let (families, within) = match rest.checked_sub(double) {
+                None => (rest.checked_div(family)?, rest.checked_rem(family)?),
+                // One more for the double indirect node itself.
+                Some(deep) => {
+                    let deep = deep.checked_sub(1)?;
+                    (deep.checked_div(family)?.checked_add(2)?, deep.checked_rem(family)?)
+                }
+            };
+            if families >= per_node.checked_add(2)? {
+                return None;
+            }
+            families.checked_mul(per_node)?.checked_add(within.checked_sub(1)?)?.checked_add(2)?
+        }
+    };
+    nodes.checked_mul(per_node)
 }
 
 /// Blocks of a file that follow each other on the volume, or that are not there.
@@ -210,15 +259,41 @@ impl Tree {
         cp: &Checkpoint,
         block: u64,
     ) -> Result<Blocks, Error> {
-        let Some(beyond) = block.checked_sub(u64::from(self.count)) else {
+        let count = u64::from(self.count);
+        if block < count {
+            if self.emptied {
+                return Ok(Blocks { first: None, count: count.saturating_sub(block) });
+            }
             let node = read_at(source, self.inode, Nid(self.ino), self.ino, 0).await?;
             let words = self.count.saturating_mul(4);
             let table = node.block.get(self.addresses..).and_then(|b| b.get(..index(words))).unwrap_or(&[]);
             return run(sb, table, u32::try_from(block).unwrap_or(u32::MAX), node.at());
-        };
+        }
+        match self.direct(source, sb, cp, cp.roll.places(self.ino), block).await? {
+            Direct::Hole(count) => Ok(Blocks { first: None, count }),
+            Direct::Node(node, first) => run(sb, addresses(&node.block), first, node.at()),
+        }
+    }
+
+    /// The direct node over a block beyond those whose addresses are in the inode.
+    pub async fn direct<S: Source>(
+        &self,
+        source: &S,
+        sb: &Superblock,
+        cp: &Checkpoint,
+        places: Option<&Places>,
+        block: u64,
+    ) -> Result<Direct<S::Block>, Error> {
+        let beyond = block.saturating_sub(u64::from(self.count));
         let Some(path) = node_path(beyond) else {
             return Err(corrupt(format!("inode {}: block {block} of a file", self.ino), self.inode.byte()));
         };
+        let first = u32::try_from(path.block % PER_NODE_64).unwrap_or(u32::MAX);
+        let place = path.steps.iter().flatten().last().map_or(0, |step| step.place);
+        if let Some(node) = places.and_then(|places| places.get(&place)) {
+            let node = read_at(source, node.address, node.nid, self.ino, place).await?;
+            return Ok(Direct::Node(node, first));
+        }
         let mut above: Option<Node<S::Block>> = None;
         for step in path.steps.into_iter().flatten() {
             let nid = match &above {
@@ -226,19 +301,19 @@ impl Tree {
                 Some(node) => u32_at(&node.block, index(step.entry.saturating_mul(4))),
             };
             if nid == 0 {
-                // Nothing below: a hole to the end of what this node would cover.
+                // Nothing below: a hole to the end of what this node would cover, or to the log's next node.
                 let covered = step.below.saturating_mul(PER_NODE_64).max(1);
                 let inside = path.block.checked_rem(covered).unwrap_or(0);
-                return Ok(Blocks { first: None, count: covered.saturating_sub(inside) });
+                let next = places.and_then(|places| places.range(place..).next());
+                let next = next.and_then(|(place, _)| first_block(*place)?.checked_sub(beyond));
+                return Ok(Direct::Hole(covered.saturating_sub(inside).min(next.unwrap_or(u64::MAX))));
             }
             above = Some(read_node(source, sb, cp, Nid(nid), self.ino, step.place).await?);
         }
         let Some(node) = above else {
             return Err(corrupt(format!("inode {}: block {block} of a file", self.ino), self.inode.byte()));
         };
-        let table = node.block.get(..index(PER_NODE.saturating_mul(4))).unwrap_or(&[]);
-        let first = u32::try_from(path.block % PER_NODE_64).unwrap_or(u32::MAX);
-        run(sb, table, first, node.at())
+        Ok(Direct::Node(node, first))
     }
 
     /// Where one block of a directory or a link is; `None` for a hole.
@@ -312,5 +387,20 @@ mod tests {
         assert!(node_path(double + n * n * n - 1).is_some());
         assert!(node_path(double + n * n * n).is_none());
         assert_eq!(most_blocks(923), 923 + double + n * n * n);
+    }
+
+    /// Every direct node's first block leads back to its place, and the indirect nodes' places to none.
+    #[test]
+    fn places_and_first_blocks_are_inverse() {
+        let n = u64::from(PER_NODE);
+        for node in (0..3 * n).chain([2 + 2 * n + 700 * n + 5, 2 + 2 * n + n * n - 1]) {
+            let (_, place) = *places(node * n).last().unwrap();
+            assert_eq!(first_block(place), Some(node * n), "{place}");
+        }
+        let indirect = [0, 3, 1022, 2041, 2042, 2042 + 1019];
+        for place in indirect.into_iter().chain([2042 + 1018 * 1019, XATTR_PLACE, u32::MAX]) {
+            assert_eq!(first_block(place), None, "{place}");
+        }
+        assert_eq!(first_block(2042 + 1018 * 1019 - 1), Some((2 + 2 * n + n * n - 1) * n));
     }
 }

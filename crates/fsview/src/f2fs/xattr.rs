@@ -36,8 +36,12 @@ pub(super) async fn acl<S: Source>(
         let inode = node::read_at(source, body.tree.inode, Nid(ino.0), ino.0, 0).await?;
         area.extend_from_slice(inode.block.get(from..).and_then(|b| b.get(..len)).unwrap_or(&[]));
     }
-    if body.xattr_nid != 0 {
-        let node = node::read_node(source, sb, cp, Nid(body.xattr_nid), ino.0, node::XATTR_PLACE).await?;
+    let node = match cp.roll.attributes(ino.0) {
+        Some(log) => Some(node::read_at(source, log.address, log.nid, ino.0, node::XATTR_PLACE).await?),
+        None if body.xattr_nid == 0 => None,
+        None => Some(node::read_node(source, sb, cp, Nid(body.xattr_nid), ino.0, node::XATTR_PLACE).await?),
+    };
+    if let Some(node) = node {
         area.extend_from_slice(node.block.get(..IN_NODE).unwrap_or(&[]));
     }
     let value =

@@ -125,6 +125,17 @@ pub fn manifest(text: &str) -> Manifest {
     manifest
 }
 
+/// Without the times of directories: where recovery puts an entry in one, the kernel gives it the time at
+/// which it does.
+pub fn undated(mut manifest: Manifest) -> Manifest {
+    for fields in manifest.values_mut().filter(|fields| fields.starts_with('4')) {
+        let mut all: Vec<&str> = fields.split('\t').collect();
+        all[5] = "-";
+        *fields = all.join("\t");
+    }
+    manifest
+}
+
 fn unescape(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
