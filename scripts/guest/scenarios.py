@@ -386,14 +386,149 @@ def trace(kind, steps):
     deliver(results)
 
 
+class Life:
+    """A seeded life of a volume: every kind of change, each followed by an fsync, an fdatasync or nothing."""
+
+    def __init__(self, root, rng):
+        self.root, self.rng, self.made = root, rng, 0
+        self.folders = [root] + [f"{root}/{name}" for name in ("a", "b", "a/c", "large")]
+        self.files, self.empty = [], [f"{root}/empty-{i}" for i in range(9)]
+        for folder in self.folders[1:] + self.empty:
+            os.mkdir(folder)
+        for i in range(120):
+            write(f"{root}/large/a name long enough for several slots {i}", text(rng, rng.choice([0, 50, 5000])))
+        for _ in range(20):
+            self.create()
+
+    def name(self, like=None):
+        """A new name; of a compressed file (by its ending) where the other file is one."""
+        self.made += 1
+        compressed = like.endswith(".cmp") if like else self.rng.random() < 0.1
+        ending = ".cmp" if compressed else ""
+        return f"{self.rng.choice(self.folders)}/{'n' * self.rng.randrange(20)}{self.made}{ending}"
+
+    def create(self, path=None):
+        path = path or self.name()
+        if path not in self.files:
+            self.files.append(path)
+        size = self.rng.choice([0, 20, 700, 3000, 3480, 9000, 30_000])
+        with open(path, "wb", buffering=0) as f:
+            if self.rng.random() < 0.07:  # behind the inode's own addresses
+                f.seek(self.rng.choice([3_600_000, 3_800_000, 3_800_000, 3_800_000, 7_900_000, 12_100_000]))
+            f.write(text(self.rng, size))
+            self.settle(f.fileno())
+        return path
+
+    def settle(self, fd):
+        how = self.rng.randrange(5)
+        if how < 2:
+            os.fsync(fd)
+        elif how == 2:
+            os.fdatasync(fd)
+
+    def change(self, path, fd):
+        rng, size = self.rng, os.fstat(fd).st_size
+        kind = rng.randrange(12)
+        if kind < 3:
+            os.pwrite(fd, text(rng, rng.choice([10, 800, 6000, 50_000])), size)
+        elif kind < 5:
+            os.pwrite(fd, text(rng, rng.choice([10, 5000, 60_000])), rng.randrange(size + 1))
+        elif kind == 5:
+            os.ftruncate(fd, rng.choice([0, 10, 3000, 5000, size // 2, size + 20_000]))
+        elif kind == 6:
+            os.fchmod(fd, rng.choice([0o600, 0o644, 0o4755, 0o400]))
+            os.fchown(fd, rng.choice([0, 1000, 70_000]), rng.choice([0, 1000, 4_000_000_000]))
+        elif kind == 7:
+            os.utime(fd, ns=(0, rng.randrange(1 << 60)))
+        elif kind == 8:
+            os.setxattr(path, f"user.{rng.randrange(4)}", bytes([65 + rng.randrange(20)]) * rng.choice([10, 90, 1500]))
+        elif kind == 9:
+            entries = [("U", 1000 + i, rng.randrange(8)) for i in range(rng.choice([1, 5, 60]))]
+            set_acl(path, [("u", None, 6), *entries, ("g", None, 4), ("m", None, 7), ("o", None, 0)])
+        elif kind == 10:
+            for name in os.listxattr(path):
+                os.removexattr(path, name)
+        else:
+            os.posix_fallocate(fd, rng.randrange(size + 1), rng.choice([5000, 50_000]))
+
+    def step(self):
+        rng = self.rng
+        kind = rng.randrange(80)
+        path = rng.choice(self.files)
+        if kind < 20:
+            self.create()
+        elif kind < 56:
+            with open(path, "r+b", buffering=0) as f:
+                for _ in range(rng.randrange(1, 4)):
+                    self.change(path, f.fileno())
+                self.settle(f.fileno())
+        elif kind < 66:  # the same name, another inode
+            os.unlink(path)
+            self.create(path)
+        elif kind < 70:
+            os.unlink(path)
+            self.files.remove(path)
+        elif kind < 73:
+            self.rename(path)
+        elif kind == 73:
+            self.files.append(self.name(path))
+            os.link(path, self.files[-1])
+        elif kind == 74:
+            os.symlink(path, self.name("-link"))
+        elif kind == 75:
+            self.made += 1
+            self.folders.append(f"{rng.choice(self.folders[:4])}/folder-{self.made}")
+            os.mkdir(self.folders[-1])
+        elif kind == 76 and self.empty:  # a file where a directory was
+            os.rmdir(self.empty[0])
+            self.create(self.empty.pop(0))
+        elif kind == 77:
+            os.unlink(f"{self.root}/large/{rng.choice(os.listdir(self.root + '/large'))}")
+            self.files = [f for f in self.files if os.path.exists(f)]
+        elif kind == 78 and rng.random() < 0.3:
+            os.sync()
+
+    def rename(self, path):
+        self.files.remove(path)
+        if self.rng.random() < 0.5:
+            to = self.rng.choice([f for f in self.files if f.endswith(".cmp") == path.endswith(".cmp")])
+        else:
+            to = self.name(path)
+            self.files.append(to)
+        os.rename(path, to)
+        if self.rng.random() < 0.5:  # the old name again, of another inode
+            self.create(path)
+
+
+@scenario
+def lives(kind, seed, steps, *options):
+    """Volumes of which every write is recorded, for power cuts at any of them; vdb with the first options, and so on."""
+    for name in ("dirty_writeback_centisecs", "dirty_expire_centisecs"):
+        with open(f"/proc/sys/vm/{name}", "w") as f:
+            f.write("20")  # nodes that no fsync wrote come into the log as well
+    for number, words in enumerate(options):
+        device, at = f"/dev/vd{chr(ord('b') + number)}", f"/mnt/{number}"
+        words = words.replace("+", ",")
+        mount(device, kind, at, words)
+        life = Life(at, random.Random(f"{seed}-{number}"))
+        # The last checkpoint is then one with the mark of an unmount.
+        umount(at)
+        mount(device, kind, at, words)
+        for _ in range(int(steps)):
+            life.step()
+    power_off({})
+
+
 @scenario
 def manifests(*kinds):
-    """Mounts vdb, vdc, ... of the kinds given, read-only, and says what the kernel sees (after its recovery)."""
+    """Mounts vdb, vdc, ... of the kinds given and says what the kernel sees (after its recovery)."""
     results = {}
     for number, kind in enumerate(kinds):
         mount(f"/dev/vd{chr(ord('b') + number)}", kind, "/mnt")
         results[f"manifest-{number}.txt"] = manifest("/mnt")
         umount("/mnt")
+    with os.popen("dmesg") as log:
+        results["kernel.txt"] = log.read()
     deliver(results)
 
 

@@ -70,7 +70,7 @@ impl Volume {
             State::Home => recovery::needed(source, &sb, &cp).await?,
             State::Recovered => {
                 cp.roll = Arc::new(recovery::roll_forward(source, &sb, &cp).await?);
-                cp.roll.nodes > 0
+                false
             }
         };
         let nodes = cp.roll.nodes;
@@ -88,14 +88,13 @@ impl Volume {
                 up_to: if nodes > 0 { cp.version } else { 0 },
                 ..crate::Recovery::default()
             },
-            stale: match cp.has(checkpoint::UMOUNT) {
-                _ if needs_recovery && state == State::Home => {
+            // A mount in which files have only been fsynced leaves the last unmount's mark.
+            stale: match cp.has(checkpoint::UMOUNT) && nodes == 0 {
+                _ if needs_recovery => {
                     Some("its log holds files that were written after the last checkpoint")
                 }
                 // Files may be overwritten in place after their permissions were changed in memory.
                 false => Some("it is mounted or was not unmounted cleanly"),
-                // A mount that has only been fsynced in since leaves the mark of the last unmount.
-                true if needs_recovery => Some("it is mounted or was not unmounted cleanly"),
                 true => None,
             },
             warnings: warnings(&sb, &cp, needs_recovery),
@@ -246,11 +245,11 @@ fn warnings(sb: &Superblock, cp: &Checkpoint, needs_recovery: bool) -> Vec<Strin
          wrote after it",
     );
     warn(
-        needs_recovery && cp.roll.nodes == 0,
+        needs_recovery,
         "the log holds files that fsync wrote after the last checkpoint; what is shown is the checkpoint's state",
     );
     warn(
-        !needs_recovery && !cp.has(checkpoint::UMOUNT),
+        !needs_recovery && cp.roll.nodes == 0 && !cp.has(checkpoint::UMOUNT),
         "not unmounted cleanly, or mounted now; what is shown is the last checkpoint's state",
     );
     warn(cp.has(checkpoint::ERROR), "the kernel has recorded an error");

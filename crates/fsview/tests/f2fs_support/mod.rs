@@ -98,6 +98,15 @@ impl Image for Disk {
     }
 }
 
+/// The checkpoint flags of the newer pack's head, found as the view finds it.
+pub fn checkpoint_flags(image: &[u8]) -> u32 {
+    let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
+    let packs = [0, 512].map(|further| (word(1024 + 76) as usize + further) * 4096);
+    let version = |at: usize| u64::from_le_bytes(image[at..at + 8].try_into().unwrap());
+    let newest = if version(packs[1]) > version(packs[0]) { packs[1] } else { packs[0] };
+    word(newest + 132)
+}
+
 pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
 }
@@ -163,15 +172,18 @@ pub fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// Everything under the root except the content of `unread`, with the questions a drive asks: listed, then
-/// looked up by name, then read.
+/// Everything under the root except the content of `unread` (paths, or `*` and how they end), with the
+/// questions a drive asks: listed, then looked up by name, then read.
 pub fn walk<I: Image>(volume: &Volume, image: &I, unread: &[&str]) -> Result<Manifest, Error> {
     let mut found = Manifest::new();
     let mut todo = vec![(Vec::new(), volume.root())];
     while let Some((path, ino)) = todo.pop() {
         let inode = now(volume.inode(image, ino))?;
         let key = if path.is_empty() { b"/".to_vec() } else { path.clone() };
-        let unread = unread.iter().any(|p| p.as_bytes() == key);
+        let unread = unread.iter().any(|p| match p.strip_prefix('*') {
+            Some(end) => key.ends_with(end.as_bytes()),
+            None => p.as_bytes() == key,
+        });
         let described = if unread { String::new() } else { describe(volume, image, &inode)? };
         found.insert(key, described);
         if inode.kind != FileKind::Directory {
