@@ -216,6 +216,8 @@ struct Seen {
     recovered: usize,
     nodes: u64,
     after_unmount: usize,
+    /// By the checkpoint pack that counts.
+    packs: [usize; 2],
     home_differs: usize,
 }
 
@@ -261,8 +263,9 @@ fn try_seed(seed: u64, seen: &mut Seen) {
             assert!(home.info().needs_recovery, "{}", cut.what);
             assert_ne!(info.recovery.up_to, 0);
             assert!(info.stale.is_some() && home.info().stale.is_some(), "{}", cut.what);
-            let flags = checkpoint_flags(&start(&File::open(&cut.path).unwrap()));
-            seen.after_unmount += usize::from(flags & UMOUNT != 0);
+            let start = start(&File::open(&cut.path).unwrap());
+            seen.after_unmount += usize::from(checkpoint_flags(&start) & UMOUNT != 0);
+            seen.packs[usize::from(newest(&start).0)] += 1;
             seen.home_differs += usize::from(at_home != expected);
         } else {
             assert_same(&at_home, &expected, &format!("{}, at home", cut.what));
@@ -286,5 +289,5 @@ fn power_cuts_show_what_the_kernel_recovers() {
     // The oracle tells the two states apart wherever fsync has added something.
     assert!(seen.recovered * 3 > seen.cuts, "{seen:?}");
     assert!(seen.home_differs * 2 > seen.recovered, "{seen:?}");
-    assert!(seen.after_unmount > 0, "{seen:?}");
+    assert!(seen.after_unmount > 0 && seen.packs[0] > 0 && seen.packs[1] > 0, "{seen:?}");
 }

@@ -98,13 +98,25 @@ impl Image for Disk {
     }
 }
 
-/// The checkpoint flags of the newer pack's head, found as the view finds it.
-pub fn checkpoint_flags(image: &[u8]) -> u32 {
+/// Where the newer checkpoint pack's head is, found as the view finds it: whether it is the second, and its
+/// byte.
+pub fn newest(image: &[u8]) -> (bool, usize) {
     let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
     let packs = [0, 512].map(|further| (word(1024 + 76) as usize + further) * 4096);
     let version = |at: usize| u64::from_le_bytes(image[at..at + 8].try_into().unwrap());
-    let newest = if version(packs[1]) > version(packs[0]) { packs[1] } else { packs[0] };
-    word(newest + 132)
+    let second = version(packs[1]) > version(packs[0]);
+    (second, packs[usize::from(second)])
+}
+
+/// The same, only the byte.
+pub fn newest_pack(image: &[u8]) -> usize {
+    newest(image).1
+}
+
+/// Its flags.
+pub fn checkpoint_flags(image: &[u8]) -> u32 {
+    let at = newest_pack(image) + 132;
+    u32::from_le_bytes(image[at..at + 4].try_into().unwrap())
 }
 
 pub fn fixtures() -> PathBuf {
