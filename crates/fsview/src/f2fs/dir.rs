@@ -152,7 +152,7 @@ impl<'a, S: Source> Dir<'a, S> {
         if self.body.inline {
             let node = self.inode().await?;
             self.append(self.inline_entries(&node.block)?, 0, cursor, into)?;
-            self.append_rolled(into)?;
+            self.append_rolled(cursor, into)?;
             return Ok(None);
         }
         let from = cursor.place.wrapping_shr(IN_PLACE);
@@ -164,13 +164,14 @@ impl<'a, S: Source> Dir<'a, S> {
                 return Ok(Some(DirCursor { place: place(block, 0) }));
             }
         }
-        self.append_rolled(into)?;
+        self.append_rolled(cursor, into)?;
         Ok(None)
     }
 
     /// The entries that only the log names: all at one place behind the others, in the order of their names.
-    fn append_rolled(&self, into: &mut Vec<DirEntry>) -> Result<(), Error> {
-        for (name, ino) in self.cp.roll.entries(self.ino) {
+    fn append_rolled(&self, from: DirCursor, into: &mut Vec<DirEntry>) -> Result<(), Error> {
+        let entries = self.cp.roll.entries(self.ino).filter(|_| from.place <= ROLLED_PLACE);
+        for (name, ino) in entries {
             into.push(DirEntry {
                 name: name.to_vec(),
                 ino: self.named(ino)?,
