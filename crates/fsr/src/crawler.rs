@@ -623,7 +623,7 @@ pub(crate) async fn open<M: Media>(
 ) -> Result<(Result<Volume, Error>, Deps), Failure> {
     for _ in 0..TRIES {
         let view = View::new(retriever, media, tally, offset, len);
-        let result = Volume::open(&view).await;
+        let result = Volume::open_as(&view, retriever.config.state).await;
         let deps = view.into_deps();
         if retriever.monitor.still_holds(&deps, media).await {
             return Ok((result, deps));

@@ -35,7 +35,7 @@ mod walker;
 pub use media::{Batch, Media, MediaError, MemoryBatch, MemoryMedia};
 pub use model::{Full, MAX_LINKS, Mark, Outcome, Sink};
 pub use monitor::{Monitor, MonitorCounters};
-pub use nearside_fsview::{FileKind, Inode, Timestamp, VolumeInfo};
+pub use nearside_fsview::{FileKind, Inode, State, Timestamp, VolumeInfo};
 pub use reply::WireSink;
 pub use trace::{Breakdown, Spent, Trace, TracePart};
 
@@ -66,6 +66,11 @@ pub struct Config {
     /// also where these are older than the data: on a volume that is mounted, or was not unmounted cleanly.
     /// Without it, only root has content there.
     pub allow_unrecovered: bool,
+    /// Which state of a volume is shown that was not unmounted. Recovered is right where nobody writes the
+    /// drive meanwhile: an image, a copy. Of a volume that a host has mounted, the journal or log changes
+    /// from under a view that has taken it in: its state is what lies at home, with what that restricts
+    /// (`allow_unrecovered`).
+    pub state: State,
 }
 
 impl Default for Config {
@@ -79,6 +84,7 @@ impl Default for Config {
             depth: 8,
             ahead: 4,
             allow_unrecovered: false,
+            state: State::Home,
         }
     }
 }

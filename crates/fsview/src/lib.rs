@@ -66,6 +66,16 @@ macro_rules! either {
             Volume::F2fs($v) => $e,
         }
     };
+    // Through what recovery would change.
+    ($self:ident, $v:ident, $source:ident => $e:expr) => {
+        match $self {
+            Volume::Ext($v) => {
+                let $source = &$v.recovered($source);
+                $e
+            }
+            Volume::F2fs($v) => $e,
+        }
+    };
 }
 
 impl Volume {
@@ -114,7 +124,7 @@ impl Volume {
     /// # Errors
     /// [`Error::Corrupt`] where it is free, damaged or not of this volume; [`Error::Read`].
     pub async fn inode<S: Source>(&self, source: &S, ino: Ino) -> Result<Inode, Error> {
-        either!(self, v => v.inode(source, ino).await)
+        either!(self, v, source => v.inode(source, ino).await)
     }
 
     /// The inode that `name` has in a directory, by its hash where the directory has one.
@@ -129,7 +139,7 @@ impl Volume {
         dir: &Inode,
         name: &[u8],
     ) -> Result<Option<Ino>, Error> {
-        either!(self, v => v.lookup(source, dir, name).await)
+        either!(self, v, source => v.lookup(source, dir, name).await)
     }
 
     /// Appends entries from `cursor` on (one directory block's worth or more, without "." and "..", none of
@@ -148,7 +158,7 @@ impl Volume {
         cursor: DirCursor,
         entries: &mut Vec<DirEntry>,
     ) -> Result<Option<DirCursor>, Error> {
-        either!(self, v => v.read_dir(source, dir, cursor, entries).await)
+        either!(self, v, source => v.read_dir(source, dir, cursor, entries).await)
     }
 
     /// Where the bytes of a file lie from byte `from` on: one run, as long as the volume's structures show it
@@ -158,7 +168,7 @@ impl Volume {
     /// [`Error::Read`] of the source, [`Error::Corrupt`] for structures that contradict themselves,
     /// [`Error::Unsupported`] for a feature that is not understood (compressed or encrypted content).
     pub async fn map<S: Source>(&self, source: &S, inode: &Inode, from: u64) -> Result<Option<Run>, Error> {
-        either!(self, v => v.map(source, inode, from).await)
+        either!(self, v, source => v.map(source, inode, from).await)
     }
 
     /// The bytes of a file whose content lives in its inode (`Run::place` is [`RunPlace::Inline`]), from its
@@ -169,7 +179,7 @@ impl Volume {
     /// [`Error::Corrupt`] for structures that contradict themselves, [`Error::Unsupported`] for a feature
     /// that is not understood.
     pub async fn inline_data<S: Source>(&self, source: &S, inode: &Inode) -> Result<Vec<u8>, Error> {
-        either!(self, v => v.inline_data(source, inode).await)
+        either!(self, v, source => v.inline_data(source, inode).await)
     }
 
     /// The target of a symbolic link. It reads the link's block as metadata.
@@ -179,7 +189,7 @@ impl Volume {
     /// for structures that contradict themselves, [`Error::Unsupported`] for a feature that is not
     /// understood.
     pub async fn read_link<S: Source>(&self, source: &S, inode: &Inode) -> Result<Vec<u8>, Error> {
-        either!(self, v => v.read_link(source, inode).await)
+        either!(self, v, source => v.read_link(source, inode).await)
     }
 
     /// Whether a link's target lies in its inode: to read it reads no block that may have become another
@@ -204,6 +214,6 @@ impl Volume {
     /// [`Error::Read`] of the source, [`Error::Corrupt`] for structures that contradict themselves,
     /// [`Error::Unsupported`] for a feature that is not understood.
     pub async fn acl<S: Source>(&self, source: &S, inode: &Inode) -> Result<Option<acl::Acl>, Error> {
-        either!(self, v => v.acl(source, inode).await)
+        either!(self, v, source => v.acl(source, inode).await)
     }
 }

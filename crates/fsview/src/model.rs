@@ -171,8 +171,8 @@ pub struct VolumeInfo {
     pub inodes: Option<u64>,
     /// The names of its features, as mke2fs and mkfs.f2fs call them.
     pub features: Vec<String>,
-    /// Whether a journal or log holds what has not reached home locations: the view is then older than the
-    /// last durable state.
+    /// Whether a journal or log holds what has not reached home locations and the view does not show: it is
+    /// then older than the last durable state.
     pub needs_recovery: bool,
     /// What the view shows beyond the home locations.
     pub recovery: crate::Recovery,

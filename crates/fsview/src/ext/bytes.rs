@@ -1,4 +1,4 @@
-//! Little-endian fields at byte offsets, and conversions that cannot wrap.
+//! Fields at byte offsets, little-endian and (a journal's) big-endian, and conversions that cannot wrap.
 
 /// The `u16` at byte `at`.
 pub(super) fn le16(bytes: &[u8], at: usize) -> Option<u16> {
@@ -10,6 +10,24 @@ pub(super) fn le16(bytes: &[u8], at: usize) -> Option<u16> {
 pub(super) fn le32(bytes: &[u8], at: usize) -> Option<u32> {
     let (field, _) = bytes.get(at..)?.split_first_chunk::<4>()?;
     Some(u32::from_le_bytes(*field))
+}
+
+/// The big-endian `u16` at byte `at`.
+pub(super) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    let (field, _) = bytes.get(at..)?.split_first_chunk::<2>()?;
+    Some(u16::from_be_bytes(*field))
+}
+
+/// The big-endian `u32` at byte `at`.
+pub(super) fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+    let (field, _) = bytes.get(at..)?.split_first_chunk::<4>()?;
+    Some(u32::from_be_bytes(*field))
+}
+
+/// The big-endian `u64` at byte `at`.
+pub(super) fn be64(bytes: &[u8], at: usize) -> Option<u64> {
+    let (field, _) = bytes.get(at..)?.split_first_chunk::<8>()?;
+    Some(u64::from_be_bytes(*field))
 }
 
 /// Two fields, low and high half of one number.

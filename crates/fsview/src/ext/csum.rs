@@ -1,4 +1,5 @@
-//! The checksums: CRC32c chained from a seed (feature metadata_csum), and CRC16 (feature uninit_bg).
+//! The checksums: CRC32c chained from a seed (feature metadata_csum), CRC16 (feature uninit_bg), and the
+//! CRC32 of a journal's first kind of checksum.
 //!
 //! The volume's seed is CRC32c of its UUID or a field of the superblock (metadata_csum_seed); each inode has
 //! its own, continued with its number and generation, for what belongs to it (inode, extent blocks, directory
@@ -67,6 +68,39 @@ pub(super) fn crc16(crc: u16, bytes: &[u8]) -> u16 {
     })
 }
 
+const CRC32_TABLE: [u32; 256] = crc32_table();
+
+#[allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::indexing_slicing,
+    reason = "evaluated by the compiler"
+)]
+const fn crc32_table() -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        let mut crc = (i as u32) << 24;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc >> 31 == 1 { (crc << 1) ^ 0x04C1_1DB7 } else { crc << 1 };
+            bit += 1;
+        }
+        table[i] = crc;
+        i += 1;
+    }
+    table
+}
+
+/// CRC32 (polynomial 04C11DB7, the highest bit first, without inversion) of `bytes`, continued from `crc`.
+pub(super) fn crc32_be(crc: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(crc, |crc, byte| {
+        let [high, ..] = crc.to_be_bytes();
+        let entry = CRC32_TABLE.get(usize::from(high ^ byte)).copied().unwrap_or(0);
+        crc.wrapping_shl(8) ^ entry
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,5 +110,7 @@ mod tests {
         assert_eq!(!Crc::START.over(b"123456789").0, 0xE306_9283);
         assert_eq!(Crc::START.over(b"1234").over(b"56789"), Crc::START.over(b"123456789"));
         assert_eq!(crc16(0, b"123456789"), 0xBB3D);
+        // CRC-32/MPEG-2.
+        assert_eq!(crc32_be(u32::MAX, b"123456789"), 0x0376_E6E7);
     }
 }

@@ -208,7 +208,7 @@ impl Volume {
     }
 
     /// `None` where the bytes are too few.
-    fn parse_inode<B: std::ops::Deref<Target = [u8]>>(
+    pub(super) fn parse_inode<B: std::ops::Deref<Target = [u8]>>(
         &self,
         inode: &RawInode<B>,
         ino: Ino,

@@ -53,7 +53,7 @@ impl Volume {
     }
 
     /// Where a file's block and its successors lie, checked to be within the volume.
-    async fn span<S: Source>(
+    pub(super) async fn span<S: Source>(
         &self,
         source: &S,
         inode: &Inode,

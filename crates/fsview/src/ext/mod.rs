@@ -2,8 +2,9 @@
 //!
 //! A read passes: `superblock` (once) -> `group` (where a group's inodes lie) -> `inode` -> for a name
 //! `htree` or `dir`, for bytes `extent` or `blockmap` (or the inode itself: inline data). `xattr` finds ACLs
-//! and the rest of inline data, `csum` and `hash` are arithmetic. Journals are not read: the view is that of
-//! home locations.
+//! and the rest of inline data, `csum` and `hash` are arithmetic. Of a volume that was not unmounted,
+//! `journal` lays what is committed over all of that: each method is handed a source that
+//! [`Volume::recovered`] made.
 
 #![deny(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
 
@@ -19,11 +20,13 @@ mod group;
 mod hash;
 mod htree;
 mod inode;
+mod journal;
 mod map;
 mod superblock;
 mod xattr;
 
 pub(crate) use inode::Body;
+use journal::{Overlay, Recovered};
 use superblock::Superblock;
 
 /// A volume.
@@ -31,6 +34,7 @@ use superblock::Superblock;
 pub struct Volume {
     sb: Superblock,
     info: VolumeInfo,
+    overlay: Overlay,
 }
 
 impl Volume {
@@ -42,11 +46,31 @@ impl Volume {
         Ok(superblock::has_magic(&raw))
     }
 
-    pub(crate) async fn open<S: Source>(source: &S, _state: State) -> Result<Volume, Error> {
+    pub(crate) async fn open<S: Source>(source: &S, state: State) -> Result<Volume, Error> {
         let raw = source.metadata(superblock::AT, superblock::LEN).await?;
         let sb = Superblock::parse(&raw, source.len())?;
-        let info = sb.info();
-        Ok(Volume { sb, info })
+        let info = sb.info(None);
+        let home = Volume { sb, info, overlay: Overlay::default() };
+        if state == State::Home || !journal::needed(&home.sb) {
+            return Ok(home);
+        }
+        let (overlay, recovery) = journal::recover(&home, source).await?;
+        // Recovery may have another superblock.
+        let raw = overlay.over(source).metadata(superblock::AT, superblock::LEN).await?;
+        let sb = Superblock::parse(&raw, source.len())?;
+        if sb.block_shift != home.sb.block_shift {
+            let (was, is) = (home.sb.block_size(), sb.block_size());
+            let what =
+                format!("journal: a superblock of blocks of {is} bytes on a volume of blocks of {was}");
+            return Err(Error::Corrupt { what, at: superblock::AT });
+        }
+        let info = sb.info(Some(recovery));
+        Ok(Volume { sb, info, overlay })
+    }
+
+    /// The source as the journal's recovery would leave it: what all other methods are to be given.
+    pub(crate) fn recovered<'a, S>(&'a self, source: &'a S) -> Recovered<'a, S> {
+        self.overlay.over(source)
     }
 
     pub(crate) fn info(&self) -> &VolumeInfo {
@@ -67,14 +91,17 @@ impl Volume {
 
     pub(crate) async fn map<S: Source>(
         &self,
-        source: &S,
+        source: &Recovered<'_, S>,
         inode: &Inode,
         from: u64,
     ) -> Result<Option<Run>, Error> {
         if inode.kind != FileKind::Regular {
             return Err(Error::WrongKind);
         }
-        self.run(source, inode, body(inode)?, from).await
+        match self.run(source, inode, body(inode)?, from).await? {
+            Some(run) => source.place(run).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     pub(crate) async fn inline_data<S: Source>(&self, source: &S, inode: &Inode) -> Result<Vec<u8>, Error> {

@@ -8,7 +8,7 @@ use super::bytes::{halves, le16, le32};
 use super::csum::{Crc, crc16};
 use super::feature::{Features, compat, incompat, ro_compat};
 use super::hash::{Seed, Version};
-use crate::{Error, VolumeInfo};
+use crate::{Error, Recovery, VolumeInfo};
 
 /// Where it lies, and how long it is.
 pub(super) const AT: u64 = 1024;
@@ -44,9 +44,21 @@ pub(super) struct Superblock {
     pub(super) descriptor_crc16: Option<u16>,
     pub(super) hash_seed: Seed,
     pub(super) hash_unsigned: bool,
+    pub(super) journal: JournalPlace,
     state: VolumeState,
     label: String,
     uuid: [u8; 16],
+}
+
+/// Where the journal is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JournalPlace {
+    /// Its inode; 0: on a device of its own.
+    pub(super) inode: u32,
+    /// That device's number, as the kernel wrote it; 0: on this volume.
+    pub(super) device: u32,
+    /// That device's UUID.
+    pub(super) uuid: [u8; 16],
 }
 
 #[derive(Clone, Debug)]
@@ -120,6 +132,11 @@ fn units(raw: &[u8], features: Features) -> Result<(u32, u64), Error> {
     Ok((log_block.wrapping_add(10), 2u64.wrapping_shl(log_cluster)))
 }
 
+fn journal(raw: &[u8]) -> Result<JournalPlace, Error> {
+    let uuid = raw.get(0xD0..).and_then(<[u8]>::first_chunk::<16>).ok_or_else(cut_short)?;
+    Ok(JournalPlace { inode: u32_at(raw, 0xE0)?, device: u32_at(raw, 0xE4)?, uuid: *uuid })
+}
+
 fn state(raw: &[u8], features: Features) -> Result<VolumeState, Error> {
     let state = u16_at(raw, 0x3A)?;
     let orphans = u32_at(raw, 0xE8)? != 0 || features.ro_compat(ro_compat::ORPHAN_PRESENT);
@@ -147,9 +164,6 @@ impl Superblock {
         let uuid = raw.get(0x68..).and_then(<[u8]>::first_chunk::<16>).ok_or_else(cut_short)?;
         let seed = seed(raw, features, uuid)?;
         let gdt_csum = seed.is_none() && features.ro_compat(ro_compat::GDT_CSUM);
-        if features.incompat(incompat::RECOVER) && u32_at(raw, 0xE4)? != 0 {
-            return Err(Error::Unsupported("an external journal that needs recovery".into()));
-        }
         let (block_shift, cluster_sectors) = units(raw, features)?;
         let high = features.incompat(incompat::BIT64);
         let mut hash_seed = [0; 4];
@@ -177,6 +191,7 @@ impl Superblock {
             descriptor_crc16: gdt_csum.then(|| crc16(u16::MAX, uuid)),
             hash_seed: Seed::new(hash_seed),
             hash_unsigned: u32_at(raw, 0x160)? & 2 != 0,
+            journal: journal(raw)?,
             state: state(raw, features)?,
             label: String::from_utf8_lossy(label).into_owned(),
             uuid: *uuid,
@@ -235,9 +250,9 @@ impl Superblock {
         Version::new(version, self.hash_unsigned)
     }
 
-    /// For [`crate::Volume::info`].
-    pub(super) fn info(&self) -> VolumeInfo {
-        let needs_recovery = self.features.incompat(incompat::RECOVER);
+    /// For [`crate::Volume::info`]. `recovery`: what of the journal is shown; `None`: only what lies at home.
+    pub(super) fn info(&self, recovery: Option<Recovery>) -> VolumeInfo {
+        let needs_recovery = self.features.incompat(incompat::RECOVER) && recovery.is_none();
         let mut warnings = Vec::new();
         if needs_recovery {
             warnings.push(
@@ -269,7 +284,7 @@ impl Superblock {
             inodes: Some(u64::from(self.inodes)),
             features: self.features.names(),
             needs_recovery,
-            recovery: crate::Recovery::default(),
+            recovery: recovery.unwrap_or_default(),
             stale: match self.state.clean {
                 _ if needs_recovery => Some("its journal holds what has not reached home locations"),
                 // Without a journal, the home locations of metadata may be older than those of data.
