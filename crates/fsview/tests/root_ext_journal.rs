@@ -7,7 +7,7 @@
 mod ext_images;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -35,12 +35,12 @@ const fn c(name: &'static str, args: &'static str, options: &'static str) -> Cas
 const CASES: &[Case] = &[
     c("default", "-t ext4 -b 4096", "commit=300"),
     c("1k", "-t ext4 -b 1024", "commit=300"),
-    c("no64bit", "-t ext4 -O ^64bit", "commit=300"),
-    c("nocsum", "-t ext4 -O ^metadata_csum", "commit=300"),
-    c("nocsum-no64bit", "-t ext4 -O ^metadata_csum,^64bit", "commit=300"),
-    c("csum-v1", "-t ext4 -O ^metadata_csum", "commit=300,journal_checksum"),
+    c("no64bit", "-t ext4 -b 4096 -O ^64bit", "commit=300"),
+    c("nocsum", "-t ext4 -b 4096 -O ^metadata_csum", "commit=300"),
+    c("nocsum-no64bit", "-t ext4 -b 4096 -O ^metadata_csum,^64bit", "commit=300"),
+    c("csum-v1", "-t ext4 -b 4096 -O ^metadata_csum", "commit=300,journal_checksum"),
     c("async", "-t ext4 -b 4096", "commit=300,data=writeback,journal_async_commit"),
-    c("async-v1", "-t ext4 -O ^metadata_csum", "commit=300,data=writeback,journal_async_commit"),
+    c("async-v1", "-t ext4 -b 4096 -O ^metadata_csum", "commit=300,data=writeback,journal_async_commit"),
     c("data-journal", "-t ext4 -b 4096 -J size=16", "commit=300,data=journal"),
     c("data-journal-1k", "-t ext4 -b 1024 -J size=16", "commit=300,data=journal"),
     c("writeback", "-t ext4 -b 4096", "commit=300,data=writeback"),
@@ -313,5 +313,99 @@ fn a_revoke_across_transactions() {
     }
     assert!(logged > 10, "{logged} blocks of the file are in the log, of {}", homes.len());
     compare("revoke", &copy, &other);
+    mounted.end().unwrap();
+}
+
+/// Damage to the log: the view ends where the kernel's recovery does, and refuses what it refuses.
+#[test]
+fn a_damaged_log_ends_as_the_kernels_does() {
+    if !ready("a_damaged_log_ends_as_the_kernels_does") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (image, copy) = (dir.path().join("image"), dir.path().join("copy"));
+    let (damaged, mount) = (dir.path().join("damaged"), dir.path().join("mount"));
+    let other = dir.path().join("other");
+    let (copies, seed) = (setting("NEARSIDE_COPIES", 8), setting("NEARSIDE_SEED", 1));
+    for name in ["default", "nocsum", "csum-v1", "async", "no64bit"] {
+        let case = CASES.iter().find(|case| case.name == name).unwrap();
+        assert!(make_case(case, &image));
+        let mounted = Mount::new(&image, &mount, case.options).unwrap();
+        let mut churn = Churn::new(mounted.path(), seed, 16 << 10);
+        churn.steps(80).unwrap();
+        fs::copy(&image, &copy).unwrap();
+        mounted.end().unwrap();
+
+        let (headers, start, first) = log_of(&copy, 4096);
+        let live: Vec<_> = headers.iter().filter(|(_, _, tid)| *tid >= first).collect();
+        assert!(start != 0 && live.len() > 10, "{name}: {} blocks", live.len());
+        let said = run("debugfs", &["-R", "blocks <8>", copy.to_str().unwrap()]).unwrap();
+        let places: Vec<u64> =
+            String::from_utf8(said).unwrap().split_whitespace().map(|nr| nr.parse().unwrap()).collect();
+        let mut random = nearside_random::Rng(seed);
+        let (mut equal, mut refused, mut wary) = (0, 0, 0);
+        for nr in 0..copies {
+            fs::copy(&copy, &damaged).unwrap();
+            let (block, kind, tid) = live[random.index(live.len())];
+            // One that was not written, what it had before, or one field of it.
+            let file = OpenOptions::new().write(true).open(&damaged).unwrap();
+            let at = places[*block] * 4096;
+            let what = random.below(3);
+            match what {
+                0 => file.write_all_at(&[0; 4096], at).unwrap(),
+                1 => file.write_all_at(&tid.wrapping_sub(1).to_be_bytes(), at + 8).unwrap(),
+                _ => file.write_all_at(&[random.below(256) as u8], at + 12 + random.below(60)).unwrap(),
+            }
+            drop(file);
+            let name = format!("{name}, seed {seed}, {nr}: damage {what} to block {block}, {kind} of {tid}");
+            let ours = view(&damaged, State::Recovered);
+            let kernel = host(&damaged, &other);
+            match (ours, kernel) {
+                (Ok((ours, volume)), Ok(kernel)) => {
+                    let found = unlike(&ours, &kernel, orphans(&volume));
+                    assert!(found.is_empty(), "{name}: {}", found.join("\n"));
+                    equal += 1;
+                }
+                (Err(_), Err(_)) => refused += 1,
+                // The kernel refuses the volume for any block of the log that is damaged; the view, whoever
+                // asks for that block, and a transaction that was being committed is not there.
+                (Ok(_), Err(_)) => wary += 1,
+                (Err(why), Ok(_)) => panic!("{name}: the kernel mounts it: {why}"),
+            }
+        }
+        eprintln!("{name}: {equal} equal, {refused} refused by both, {wary} by the kernel alone");
+        assert!(equal > 0, "{name}");
+    }
+}
+
+/// Fast commits that a mount would do are not done, and not left out silently.
+#[test]
+fn fast_commits_are_refused_by_name() {
+    if !ready("fast_commits_are_refused_by_name") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (image, copy) = (dir.path().join("image"), dir.path().join("copy"));
+    let (mount, other) = (dir.path().join("mount"), dir.path().join("other"));
+    assert!(make_case(&c("fast", "-t ext4 -b 4096 -O fast_commit", ""), &image));
+    let mounted = Mount::new(&image, &mount, "commit=300").unwrap();
+    fs::write(mount.join("old"), "old").unwrap();
+    run("sync", &["-f", mount.to_str().unwrap()]).unwrap();
+    fs::copy(&image, &copy).unwrap();
+    // Full commits alone are shown.
+    let (shown, volume) = view(&copy, State::Recovered).unwrap();
+    assert!(shown.tree.contains_key(&b"/old"[..]) && volume.info().recovery.transactions > 0);
+    compare("full commits", &copy, &other);
+    for nr in 0..3 {
+        let file = File::create(mount.join(format!("new{nr}"))).unwrap();
+        file.write_all_at(b"new", 0).unwrap();
+        file.sync_all().unwrap();
+    }
+    fs::copy(&image, &copy).unwrap();
+    let said = view(&copy, State::Recovered).err().expect("fast commits are live");
+    assert!(said.contains("unsupported") && said.contains("fast commits"), "{said}");
+    assert!(open(&copy, State::Home).unwrap().0.info().needs_recovery);
+    // The kernel has them.
+    assert!(host(&copy, &other).unwrap().tree.contains_key(&b"/new2"[..]));
     mounted.end().unwrap();
 }

@@ -230,7 +230,8 @@ impl<S: Source> Walk<'_, '_, S> {
 
     /// Takes in a transaction that is committed.
     fn take(&mut self, tid: u32, at: u64, open: Open) -> Result<(), Error> {
-        let blocks = self.reader.volume.sb.blocks;
+        // Not those that the superblock at home counts: the volume may have grown.
+        let blocks = self.reader.source.len().wrapping_shr(self.reader.volume.sb.block_shift);
         for (home, copy) in open.copies {
             if home >= blocks {
                 let what = format!("transaction {tid} has block {home} of a volume of {blocks} blocks");

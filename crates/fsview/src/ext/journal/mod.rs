@@ -66,12 +66,10 @@ pub(super) async fn recover<S: Source>(volume: &Volume, source: &S) -> Result<(O
         return Ok((Overlay::default(), Recovery::default()));
     }
     let found = log::scan(&mut reader, &superblock).await?;
-    if volume.sb.features.compat(compat::FAST_COMMIT) && superblock.fast.is_some() {
-        let live = fast::live(&mut reader, &superblock, found.next).await?;
-        if live > 0 {
-            let what = format!("fast_commit: {live} fast commits follow the last transaction");
-            return Err(Error::Unsupported(what));
-        }
+    let live = fast::live(&mut reader, &superblock, found.next).await?;
+    if live > 0 {
+        let what = format!("fast_commit: {live} fast commits follow the last transaction");
+        return Err(Error::Unsupported(what));
     }
     let up_to = if found.transactions == 0 { 0 } else { u64::from(found.next.wrapping_sub(1)) };
     let recovery = Recovery { transactions: found.transactions, up_to, ..Recovery::default() };
