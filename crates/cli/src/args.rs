@@ -40,6 +40,10 @@ pub struct DriveArgs {
     /// file's: the word of whoever owns the image
     #[arg(long)]
     pub allow_unrecovered: bool,
+    /// Show what lies in home locations of a volume that was not unmounted, and leave out what only its
+    /// journal or log holds. A drive that is attached, served or mounted shows that in any case
+    #[arg(long)]
+    pub home: bool,
     /// Check permissions for this user and these groups instead of the caller's own
     #[arg(long = "as", value_name = "UID:GID[,GID...]")]
     pub identity: Option<Identity>,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_fsrlib::{
     Ask, Completion, Counters, Credentials, Error, Failure as Refusal, MAX_PATH, Operation, Record, Route,
-    Session, Target, Totals, Transport, describe,
+    Session, State, Target, Totals, Transport, describe,
 };
 
 use crate::args::{DriveArgs, Threads, Where};
@@ -90,8 +90,8 @@ impl Drive {
         let clock = Arc::new(TscClock::new());
         let opened = clock.now();
         let credentials = open::credentials(args)?;
-        let open::Opened { transport, alike } = open::transport(args)?;
-        let mut session = session_over(args, transport, clock.clone(), credentials)
+        let open::Opened { transport, alike, state } = open::transport(args)?;
+        let mut session = session_over(args, transport, state, clock.clone(), credentials)
             .with_route(route)
             .with_host_cache(args.host_cache);
         // A host that locates files has the volume mounted: that is no part of what an operation costs.
@@ -291,6 +291,7 @@ impl Drive {
 fn session_over(
     args: &DriveArgs,
     transport: Box<dyn Transport>,
+    state: State,
     clock: Arc<TscClock>,
     credentials: Credentials,
 ) -> Session<Box<dyn Transport>> {
@@ -298,13 +299,15 @@ fn session_over(
         .with_credentials(credentials)
         .with_partition(args.partition.unwrap_or(0))
         .with_allow_unrecovered(args.allow_unrecovered)
+        .with_state(state)
 }
 
 /// A session of another thread's, with a drive of its own.
 fn another(args: &DriveArgs, clock: Arc<TscClock>) -> Result<Session<Box<dyn Transport>>, Error> {
     let failed = |failure: Failure| Error::Unsupported(failure.to_string());
     let credentials = open::credentials(args).map_err(failed)?;
-    Ok(session_over(args, open::once_more(args).map_err(failed)?, clock, credentials))
+    let transport = open::once_more(args).map_err(failed)?;
+    Ok(session_over(args, transport, open::state(args), clock, credentials))
 }
 
 /// On how many threads an answer is made. What an operation costs is told of one drive and its commands.

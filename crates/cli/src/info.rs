@@ -4,7 +4,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use clap::Args;
-use nearside_fsrlib::{Ask, Completion, Operation, Record, Target, VolumeRecord, describe};
+use nearside_fsrlib::{Ask, Completion, Operation, Record, Recovered, Target, VolumeRecord, describe};
 use serde_json::{Value, json};
 
 use crate::args::DriveArgs;
@@ -18,9 +18,13 @@ const EXAMPLES: &str = "\
 Examples:
   nearside info -d disk.img
   nearside info -d /dev/sdb --partition 2 --json
+  nearside info -d crashed.img --home                    # what has reached home locations, without the journal
   nearside info -d disk.img --completion hybrid          # what the driver would do, and what it expects
 
-A volume that needs recovery is shown as far as it has reached its home places; --json says so in needs_recovery.";
+Of a volume that was not unmounted, an image shows what a mount would recover: what its journal holds is laid over
+home locations, and nothing is written. The state is then \"recovered from ...\", and recovered in --json says of how
+much. With --home, and where somebody writes the drive, home locations alone are shown: the state is then
+\"needs recovery\", and needs_recovery is true.";
 
 /// Says what the volume is, and which completion model holds
 #[derive(Args)]
@@ -91,14 +95,28 @@ fn print(volume: &VolumeRecord, out: &mut Out) -> Result<(), Failure> {
     write!(out, "features         ")?;
     out.text(&volume.features.join(" "))?;
     out.line(b"")?;
-    let state = if volume.needs_recovery { "needs recovery" } else { "clean" };
-    writeln!(out, "state            {state}")?;
+    writeln!(out, "state            {}", state(volume))?;
     for warning in &volume.warnings {
         write!(out, "warning          ")?;
         out.text(warning)?;
         out.line(b"")?;
     }
     Ok(())
+}
+
+fn state(volume: &VolumeRecord) -> String {
+    let Some(Recovered { transactions, fast_commits, nodes, up_to }) = volume.recovered else {
+        return if volume.needs_recovery { "needs recovery" } else { "clean" }.to_owned();
+    };
+    let count = |n: u64, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
+    match (nodes, fast_commits) {
+        (0, 0) => format!("recovered from {} (up to {up_to})", count(transactions, "transaction")),
+        (0, _) => {
+            let (full, fast) = (count(transactions, "transaction"), count(fast_commits, "fast commit"));
+            format!("recovered from {full} (up to {up_to}) and {fast}")
+        }
+        _ => format!("recovered from {} behind checkpoint {up_to}", count(nodes, "node")),
+    }
 }
 
 fn known(file_system: &str) -> &str {
@@ -122,6 +140,12 @@ fn volume_json(volume: &VolumeRecord) -> Value {
         "blocks": volume.blocks,
         "features": volume.features,
         "needs_recovery": volume.needs_recovery,
+        "recovered": volume.recovered.map(|recovered| json!({
+            "transactions": recovered.transactions,
+            "fast_commits": recovered.fast_commits,
+            "nodes": recovered.nodes,
+            "up_to": recovered.up_to,
+        })),
         "warnings": volume.warnings,
     })
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use nearside_clock::TscClock;
 use nearside_driver::tcp::{Address, Association};
 use nearside_embedded::{Embedded, Options};
-use nearside_firmware::{self as firmware, Fsr};
+use nearside_firmware::{self as firmware, Fsr, State};
 use nearside_fsrlib::kernel::Found;
 use nearside_fsrlib::{
     Credentials, Encoding, KernelTransport, MAX_GROUPS, SocketTransport, TcpTransport, Transport,
@@ -103,11 +103,13 @@ pub struct Opened {
     /// Whether it is a drive of this process over a file that nobody else was seen to write: another over the
     /// same file ([`once_more`]) gives the same answers.
     pub alike: bool,
+    /// Which state of a volume that was not unmounted is shown.
+    pub state: State,
 }
 
 impl From<Box<dyn Transport>> for Opened {
     fn from(transport: Box<dyn Transport>) -> Opened {
-        Opened { transport, alike: false }
+        Opened { transport, alike: false, state: State::Home }
     }
 }
 
@@ -150,7 +152,13 @@ pub fn transport(args: &DriveArgs) -> Result<Opened, Failure> {
         ));
     }
     let alike = writer.is_none() && path.is_file();
-    Ok(Opened { transport: Box::new(drive), alike })
+    let state = if writer.is_none() { state(args) } else { State::Home };
+    Ok(Opened { transport: Box::new(drive), alike, state })
+}
+
+/// Which state of a volume a drive of this process shows that nobody else is seen to write.
+pub fn state(args: &DriveArgs) -> State {
+    if args.home || args.mounted { State::Home } else { State::Recovered }
 }
 
 /// A drive in this process over an image or a block device.
@@ -159,7 +167,11 @@ fn embedded(args: &DriveArgs) -> Result<Embedded<File, Fsr>, Failure> {
     let options = Options {
         threaded: args.threads == Threads::Threaded,
         policy: args.completion.into(),
-        firmware: firmware::Config { allow_unrecovered: args.allow_unrecovered, ..Default::default() },
+        firmware: firmware::Config {
+            allow_unrecovered: args.allow_unrecovered,
+            state: state(args),
+            ..Default::default()
+        },
         ..Options::default()
     };
     let mut drive = nearside_embedded::image(path, &options)

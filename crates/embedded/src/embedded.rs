@@ -9,7 +9,7 @@ use nearside_device::runner::{self, Rest};
 use nearside_device::{Config, Firmware, Namespace};
 use nearside_driver::{Driver, DriverConfig, Initiator, InitiatorConfig, Peer, Policy, QueueConfig, Service};
 use nearside_firmware as firmware;
-use nearside_firmware::{Fsr, Workers};
+use nearside_firmware::{Fsr, State, Workers};
 use nearside_fsrlib::{Completion, QueueTransport, Transport};
 use nearside_store::{Beside, File, FileOptions, Store};
 
@@ -29,7 +29,8 @@ pub struct Options {
     pub controller: Config,
     /// The driver. Near-data work over a large volume takes its time: a command may take an hour by default.
     pub driver: DriverConfig,
-    /// The firmware of a drive over an image.
+    /// The firmware of a drive over an image. By default it shows a volume that was not unmounted as a mount
+    /// would recover it; where somebody else writes the image, what lies at home in any case.
     pub firmware: firmware::Config,
     /// When a drive with a thread rests.
     pub rest: Rest,
@@ -52,14 +53,15 @@ impl Default for Options {
             depth: 32,
             controller: Config::default(),
             driver: DriverConfig { timeout_ms: 3_600_000, ..DriverConfig::default() },
-            firmware: firmware::Config::default(),
+            firmware: firmware::Config { state: State::Recovered, ..firmware::Config::default() },
             rest: Rest::default(),
             near_data_threads: None,
         }
     }
 }
 
-/// Firmware with the bounds that a drive has by default, on this machine's clock.
+/// Firmware with the bounds that a drive has by default, on this machine's clock. It shows what lies in home
+/// locations: whoever mounts the drive changes its journal.
 pub fn firmware() -> Fsr {
     Fsr::new(Arc::new(TscClock::new()), firmware::Config::default())
 }
@@ -100,7 +102,8 @@ pub fn image(path: &Path, options: &Options) -> Result<Embedded<File, Fsr>, Erro
     let workers = Workers::start(threads, TscClock::new()).map_err(Error::Drive)?;
     let (clock, config) = (Arc::new(TscClock::new()), options.firmware);
     let firmware = match store.writer() {
-        Some(_) => Fsr::distrusting(clock, config),
+        // What it has committed is not all of what it has done: only home locations are told as they are.
+        Some(_) => Fsr::distrusting(clock, firmware::Config { state: State::Home, ..config }),
         None => Fsr::new(clock, config),
     };
     let firmware = firmware.on(workers.as_ref().map(Workers::handle));

@@ -1,6 +1,7 @@
 //! How a request ends, and where its results go. Requests, records and failures are [`nearside_near_data`]'s.
 
-use nearside_near_data::{Counters, Cursor, Failure, FileEntry, Record, VolumeRecord};
+use nearside_fsview::Recovery;
+use nearside_near_data::{Counters, Cursor, Failure, FileEntry, Record, Recovered, VolumeRecord};
 
 /// Most symbolic links on the way to one file, as the kernel has it.
 pub const MAX_LINKS: u32 = 40;
@@ -94,6 +95,12 @@ pub(crate) fn volume(
         blocks: info.blocks,
         features: info.features.iter().map(|text| text.as_str().into()).collect(),
         needs_recovery: info.needs_recovery,
+        recovered: (info.recovery != Recovery::default()).then_some(Recovered {
+            transactions: info.recovery.transactions,
+            fast_commits: info.recovery.fast_commits,
+            nodes: info.recovery.nodes,
+            up_to: info.recovery.up_to,
+        }),
         warnings: info.warnings.iter().map(|text| text.as_str().into()).collect(),
     })
 }

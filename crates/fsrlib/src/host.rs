@@ -74,7 +74,8 @@ impl Host {
                 "the host cannot locate files through this way to the drive: it carries no reads of blocks";
             return Err(Error::Unsupported(why.into()));
         }
-        let all = Config { allow_unrecovered: session.allow_unrecovered, ..Config::default() };
+        let (allow_unrecovered, state) = (session.allow_unrecovered, session.state);
+        let all = Config { allow_unrecovered, state, ..Config::default() };
         let config = match cached {
             true => Config { block_bytes: CACHE, ..all },
             // What a walk holds in its hands while it goes from one name to the next.

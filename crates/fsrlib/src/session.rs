@@ -11,7 +11,7 @@ use nearside_near_data::{
 };
 
 use crate::host::Host;
-use crate::{Error, Totals, Transport};
+use crate::{Error, State, Totals, Transport};
 
 /// How an operation is done. The three that DAC'23 compares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,6 +74,7 @@ pub struct Session<T> {
     host: Option<Host>,
     host_cached: bool,
     pub(crate) allow_unrecovered: bool,
+    pub(crate) state: State,
     seen: Arc<Seen>,
 }
 
@@ -113,6 +114,7 @@ impl<T: Transport> Session<T> {
             host: None,
             host_cached: false,
             allow_unrecovered: false,
+            state: State::Home,
             seen: Arc::default(),
         }
     }
@@ -162,6 +164,14 @@ impl<T: Transport> Session<T> {
     /// has an option of its own for what it does.
     pub fn with_allow_unrecovered(mut self, allow: bool) -> Self {
         self.allow_unrecovered = allow;
+        self.host = None;
+        self
+    }
+
+    /// Which state of a volume that was not unmounted the host shows, where it locates. By default what lies
+    /// at home: the drive may be mounted, and its journal change. The drive has an option of its own.
+    pub fn with_state(mut self, state: State) -> Self {
+        self.state = state;
         self.host = None;
         self
     }

@@ -478,6 +478,19 @@ impl<'a> FileEntry<'a> {
     }
 }
 
+/// What recovery has added to what lies in home locations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Committed transactions of ext4's journal.
+    pub transactions: u64,
+    /// Fast commits behind them.
+    pub fast_commits: u64,
+    /// Nodes of F2FS's roll-forward.
+    pub nodes: u64,
+    /// The last transaction (ext4) or checkpoint version (F2FS) that is shown.
+    pub up_to: u64,
+}
+
 /// What a volume is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeRecord<'a> {
@@ -499,8 +512,10 @@ pub struct VolumeRecord<'a> {
     pub blocks: u64,
     /// Feature names.
     pub features: Vec<Cow<'a, str>>,
-    /// Whether a journal or log needs recovery.
+    /// Whether a journal or log needs recovery, which this view has not done.
     pub needs_recovery: bool,
+    /// What this view shows of a journal or log beyond home locations; `None`: nothing.
+    pub recovered: Option<Recovered>,
     /// What a user should know.
     pub warnings: Vec<Cow<'a, str>>,
 }
@@ -553,7 +568,9 @@ impl FileEntry<'_> {
 impl VolumeRecord<'_> {
     /// The record with texts of its own.
     pub fn into_owned<'b>(self) -> VolumeRecord<'b> {
-        let VolumeRecord { partition, offset, len, uuid, block_size, blocks, needs_recovery, .. } = self;
+        let VolumeRecord {
+            partition, offset, len, uuid, block_size, blocks, needs_recovery, recovered, ..
+        } = self;
         VolumeRecord {
             partition,
             offset,
@@ -565,6 +582,7 @@ impl VolumeRecord<'_> {
             blocks,
             features: self.features.into_iter().map(owned).collect(),
             needs_recovery,
+            recovered,
             warnings: self.warnings.into_iter().map(owned).collect(),
         }
     }

@@ -157,8 +157,8 @@ fn command_lines_that_make_no_sense() {
 }
 
 #[test]
-fn a_volume_that_needs_recovery_opens_with_a_warning() {
-    let Some(volume) = small("a_volume_that_needs_recovery_opens_with_a_warning") else { return };
+fn the_home_of_a_volume_that_needs_recovery_opens_with_a_warning() {
+    let Some(volume) = small("the_home_of_a_volume_that_needs_recovery_opens_with_a_warning") else { return };
     let path = volume.folder.path().join("recover.img");
     make::ext(&path, 64, Some(&volume.tree), &["-t", "ext4", "-O", "^metadata_csum"]);
     assert_eq!(on(&path, "cat", &["/hello.txt"]).err, "");
@@ -169,7 +169,9 @@ fn a_volume_that_needs_recovery_opens_with_a_warning() {
     for args in
         [&["cat", "/hello.txt"][..], &["grep", "hello", "/hello.txt"], &["ls", "-R", "/logs"], &["find", "/"]]
     {
-        let ran = on(&path, args[0], &args[1..]);
+        // Its journal holds nothing: what is recovered is all.
+        assert_eq!(on(&path, args[0], &args[1..]).err, "", "{args:?}");
+        let ran = on(&path, args[0], &[&args[1..], &["--home"]].concat());
         assert_eq!(ran.code, 0, "{args:?}: {}", ran.err);
         assert!(
             ran.err.starts_with("nearside: warning: ") && ran.err.contains("recovery"),
@@ -179,6 +181,60 @@ fn a_volume_that_needs_recovery_opens_with_a_warning() {
         assert_eq!(ran.err.lines().count(), 1, "said once: {}", ran.err);
         assert!(!ran.out.is_empty());
     }
-    let info = on(&path, "info", &["--json"]).json().remove(0);
+    let info = on(&path, "info", &["--json", "--home"]).json().remove(0);
     assert_eq!(info["volumes"][0]["needs_recovery"], true);
+    assert_eq!(on(&path, "info", &["--json"]).json()[0]["volumes"][0]["needs_recovery"], false);
+}
+
+/// An image with a committed transaction that is not at home yet: /hello.txt's block, as a journal of data
+/// has it.
+#[test]
+fn an_image_is_shown_as_a_mount_would_recover_it() {
+    let test = "an_image_is_shown_as_a_mount_would_recover_it";
+    let Some(volume) = small(test) else { return };
+    if !nearside_conformance::needs::tools(test, &["debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (path, block) = (folder.path().join("crashed.img"), folder.path().join("block"));
+    make::ext(&path, 64, Some(&volume.tree), &["-t", "ext4", "-b", "4096"]);
+    let said = make::must(make::tool("debugfs").args(["-R", "blocks /hello.txt"]).arg(&path));
+    let nr = String::from_utf8(said.stdout).unwrap();
+    let mut bytes = fs::read(&volume.tree.join("hello.txt")).unwrap();
+    // A log escapes a block that begins with its own magic number.
+    bytes[..4].copy_from_slice(&[0xC0, 0x3B, 0x39, 0x98]);
+    bytes.resize(4096, 0);
+    fs::write(&block, &bytes).unwrap();
+    let commands = format!("jo -c\njw -b {} {}\njc\n", nr.trim(), block.display());
+    fs::write(folder.path().join("commands"), commands).unwrap();
+    let script = folder.path().join("commands");
+    make::must(make::tool("debugfs").args(["-w", "-f", script.to_str().unwrap()]).arg(&path));
+    let before = fs::read(&path).unwrap();
+
+    // For everybody, whom modes let, and by each way of locating.
+    for way in
+        [&[][..], &["--as", "65534:65534"], &["--locate", "host"], &["--locate", "host", "--compute", "host"]]
+    {
+        let shown = on(&path, "cat", &[way, &["/hello.txt"]].concat());
+        assert_eq!((shown.code, shown.err.as_str()), (0, ""), "{way:?}");
+        assert!(shown.out.starts_with(b"\xC0\x3B\x39\x98o world\n"), "{way:?}");
+        let home = on(&path, "cat", &[way, &["--home", "/hello.txt"]].concat());
+        if way.contains(&"--as") {
+            assert!(home.out.is_empty() && home.err.contains("needs recovery"), "{}", home.err);
+        } else {
+            assert!(home.out.starts_with(b"hello world\n"), "{way:?}: {}", home.err);
+        }
+    }
+    let state = |args: &[&str]| {
+        let out = String::from_utf8(on(&path, "info", args).out).unwrap();
+        out.lines().find_map(|line| line.strip_prefix("state            ").map(String::from)).unwrap()
+    };
+    assert_eq!(state(&[]), "recovered from 1 transaction (up to 1)");
+    assert_eq!(state(&["--home"]), "needs recovery");
+    let info = on(&path, "info", &["--json"]).json().remove(0);
+    let recovered = serde_json::json!({"transactions": 1, "fast_commits": 0, "nodes": 0, "up_to": 1});
+    assert_eq!(info["volumes"][0]["recovered"], recovered);
+    assert_eq!(info["volumes"][0]["needs_recovery"], false);
+    assert_eq!(volume.run("info", &["--json"]).json()[0]["volumes"][0]["recovered"], serde_json::Value::Null);
+    assert!(fs::read(&path).unwrap() == before, "the image was written");
 }

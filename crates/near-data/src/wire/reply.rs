@@ -39,6 +39,7 @@ const LINE_CONTINUES: u16 = 2;
 const ENTRY_BIRTH: u16 = 1;
 const ENTRY_LINK: u16 = 2;
 const VOLUME_NEEDS_RECOVERY: u16 = 1;
+const VOLUME_RECOVERED: u16 = 2;
 
 impl Failure {
     /// Its number on the wire, and its text.
@@ -338,7 +339,10 @@ fn encode_volume(v: &VolumeRecord<'_>, out: &mut Vec<u8>) -> u16 {
     for text in [&v.file_system, &v.label].into_iter().chain(&v.features).chain(&v.warnings) {
         put_sized(out, &[text.as_bytes()]);
     }
-    if v.needs_recovery { VOLUME_NEEDS_RECOVERY } else { 0 }
+    let needs = if v.needs_recovery { VOLUME_NEEDS_RECOVERY } else { 0 };
+    let Some(Recovered { transactions, fast_commits, nodes, up_to }) = v.recovered else { return needs };
+    put_numbers(out, &[transactions, fast_commits, nodes, up_to]);
+    needs | VOLUME_RECOVERED
 }
 
 /// A whole reply as bytes: at most `limit`.
@@ -524,5 +528,14 @@ fn decode_volume<'a>(flags: u16, v: &mut Reader<'a>) -> Result<VolumeRecord<'a>,
         label: text(v)?,
         features: (0..features).map(|_| text(v)).collect::<Result<_, _>>()?,
         warnings: (0..warnings).map(|_| text(v)).collect::<Result<_, _>>()?,
+        recovered: match flags & VOLUME_RECOVERED {
+            0 => None,
+            _ => Some(Recovered {
+                transactions: v.u64()?,
+                fast_commits: v.u64()?,
+                nodes: v.u64()?,
+                up_to: v.u64()?,
+            }),
+        },
     })
 }

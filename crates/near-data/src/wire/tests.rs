@@ -180,22 +180,34 @@ fn record() -> impl Strategy<Value = Record<'static>> {
         any::<(u64, u64, u64)>().prop_map(|(files, files_matched, matches)| {
             Record::Total(SearchTotals { files, files_matched, matches })
         }),
-        (any::<(u32, u64, u64, u64, u32, [u8; 16], bool)>(), many(text(), 2..3), many(text(), 0..4))
-            .prop_map(|((partition, offset, len, blocks, block_size, uuid, needs_recovery), a, b)| {
-                Record::Volume(VolumeRecord {
-                    partition,
-                    offset,
-                    len,
-                    file_system: a[0].clone().into(),
-                    label: a[1].clone().into(),
-                    uuid,
-                    block_size,
-                    blocks,
-                    features: b.into_iter().map(Cow::Owned).collect(),
-                    needs_recovery,
-                    warnings: a.into_iter().map(Cow::Owned).collect(),
-                })
-            }),
+        (
+            any::<(u32, u64, u64, u64, u32, [u8; 16], bool, Option<[u64; 4]>)>(),
+            many(text(), 2..3),
+            many(text(), 0..4)
+        )
+            .prop_map(
+                |((partition, offset, len, blocks, block_size, uuid, needs_recovery, recovered), a, b)| {
+                    Record::Volume(VolumeRecord {
+                        partition,
+                        offset,
+                        len,
+                        file_system: a[0].clone().into(),
+                        label: a[1].clone().into(),
+                        uuid,
+                        block_size,
+                        blocks,
+                        features: b.into_iter().map(Cow::Owned).collect(),
+                        needs_recovery,
+                        recovered: recovered.map(|[transactions, fast_commits, nodes, up_to]| Recovered {
+                            transactions,
+                            fast_commits,
+                            nodes,
+                            up_to,
+                        }),
+                        warnings: a.into_iter().map(Cow::Owned).collect(),
+                    })
+                }
+            ),
         text().prop_map(|text| Record::Warning(text.into())),
         (blob(50), any::<u16>()).prop_map(|(path, kind)| Record::Name { path, kind }),
     ]
