@@ -17,7 +17,8 @@ use std::task::{Context, Poll, Waker};
 
 use nearside_fsr::{Batch, Config, Media, MediaError, Retriever, WireSink};
 use nearside_near_data::{
-    BlockRange, Counters, EXTENT_INLINE, MAX_REQUEST, Operation, Record, Request, SearchTotals, Target, wire,
+    BlockRange, Counters, EXTENT_INLINE, EXTENT_ZEROS, MAX_REQUEST, Operation, Record, Request, SearchTotals,
+    Target, wire,
 };
 
 use crate::session::{Ask, Route, Session, add, on_from};
@@ -43,8 +44,9 @@ struct Located {
     ranges: Vec<BlockRange>,
     /// Bytes that the ranges map so far.
     mapped: u64,
-    /// Whether its bytes are in its inode.
-    inline: bool,
+    /// Whether a list of blocks does not say where all of its bytes are: they are in its inode, or lie in a
+    /// journal that escaped them.
+    unlisted: bool,
 }
 
 /// An answer in the making.
@@ -142,7 +144,7 @@ impl<F: FnMut(Record<'_>) -> ControlFlow<()>> Answering<'_, F> {
                     }
                     Record::File { path, size } => {
                         let path = path.into_owned();
-                        let next = Located { path, size, ranges: Vec::new(), mapped: 0, inline: false };
+                        let next = Located { path, size, ranges: Vec::new(), mapped: 0, unlisted: false };
                         self.compute(host, session, current.replace(next))?
                     }
                     Record::Extent { len, offset, .. } => {
@@ -184,11 +186,11 @@ impl<F: FnMut(Record<'_>) -> ControlFlow<()>> Answering<'_, F> {
         session: &mut Session<T>,
         file: Option<Located>,
     ) -> Result<ControlFlow<()>, Error> {
-        let Some(Located { path, size, ranges, inline, .. }) = file else {
+        let Some(Located { path, size, ranges, unlisted, .. }) = file else {
             return Ok(ControlFlow::Continue(()));
         };
-        if inline {
-            // It has come to the host with its metadata: it is computed there and then.
+        if unlisted {
+            // Inline content has come to the host with its metadata: it is computed there and then.
             return self.on_the_host(host, session, path, size);
         }
         let target = Target::Blocks { size, ranges };
@@ -310,7 +312,8 @@ impl Located {
             let reason = format!("more than {MOST_RUNS} extents of one file");
             return Err(Error::Form { what: "reply", reason });
         }
-        self.inline |= offset == EXTENT_INLINE;
+        let nowhere = matches!(offset, EXTENT_INLINE | EXTENT_ZEROS);
+        self.unlisted |= offset == EXTENT_INLINE || !nowhere && !offset.is_multiple_of(512);
         self.mapped = self.mapped.saturating_add(len);
         // Whole blocks of 512 bytes; the file's size says where its bytes end.
         self.ranges.push(BlockRange { offset, len: len.checked_next_multiple_of(512).unwrap_or(len) });
@@ -429,5 +432,23 @@ impl<T: Transport> Session<T> {
         bytes.truncate(skip + len);
         bytes.drain(..skip);
         Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_list_of_blocks_can_say_is_read_by_the_host() {
+        let unlisted = |extents: &[(u64, u64)]| {
+            let mut file = Located { path: vec![], size: 9000, ranges: vec![], mapped: 0, unlisted: false };
+            extents.iter().for_each(|(len, offset)| file.take(*len, *offset).unwrap());
+            file.unlisted
+        };
+        assert!(!unlisted(&[(4096, 8192), (100, EXTENT_ZEROS), (904, 512)]));
+        assert!(unlisted(&[(9000, EXTENT_INLINE)]));
+        // The magic number of a block that a journal escaped, and the rest of the block.
+        assert!(unlisted(&[(4, 4096), (4092, 8192 + 4)]));
     }
 }
