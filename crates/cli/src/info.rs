@@ -18,7 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   nearside info -d disk.img
   nearside info -d /dev/sdb --partition 2 --json
-  nearside info -d crashed.img --home                    # what has reached home locations, without the journal
+  nearside info -d disk.img --home                       # what has reached home locations, without the journal
   nearside info -d disk.img --completion hybrid          # what the driver would do, and what it expects
 
 Of a volume that was not unmounted, an image shows what a mount would recover: what its journal holds is laid over
