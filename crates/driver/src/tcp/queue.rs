@@ -86,25 +86,38 @@ impl Queue {
             data_digest: response.data_digest,
             alignment_z,
         };
-        let depth = depth.clamp(1, MAX_DEPTH);
         Ok(Queue {
-            stream,
             down: terms(0),
             up: terms(response.alignment_z),
             // Whole dwords, so that each piece begins at one.
             max_data: (response.limit as usize) & !3,
             in_capsule,
             max_transfer,
+            timeout: CommandTimeout::new(options.timeout_ms.saturating_mul(1_000_000)),
+            ..Queue::over(stream, depth)
+        })
+    }
+
+    /// Over a connection on which nothing was agreed yet: without digests, of any length.
+    fn over(stream: Stream, depth: u16) -> Queue {
+        let depth = depth.clamp(1, MAX_DEPTH);
+        Queue {
+            stream,
+            down: Terms::default(),
+            up: Terms::default(),
+            max_data: usize::MAX & !3,
+            in_capsule: 0,
+            max_transfer: usize::MAX,
             slots: (0..depth).map(|_| CommandSlot::free()).collect(),
             free: (0..depth).rev().collect(),
             incoming: None,
             held: 0,
             alive: true,
-            timeout: CommandTimeout::new(options.timeout_ms.saturating_mul(1_000_000)),
+            timeout: CommandTimeout::new(u64::MAX),
             counts: QueueCounts::default(),
             refused: 0,
             identifier: None,
-        })
+        }
     }
 
     /// Header and data digests: which are in use.
@@ -137,7 +150,9 @@ impl Queue {
         for _ in 0..LOOKS {
             let more = self.receive()?;
             count += self.understand(sink)?;
-            if !more {
+            // Whoever has answers sends new commands before the next look, so that the target has something
+            // to do while the rest is read: both would else work in turns.
+            if !more || count > 0 {
                 break;
             }
         }
@@ -590,5 +605,70 @@ fn outcome(entry: &CompletionEntry) -> Result<u64, Failure> {
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "tcp::Queue({} of {} out)", self.outstanding(), self.depth())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    const BLOCK: usize = 4096;
+    /// So many answers are more than one look takes, and less than a socket's buffer.
+    const COUNT: usize = 40;
+
+    fn command(peer: &mut UnixStream) -> u16 {
+        let mut bytes = [0; 72];
+        peer.read_exact(&mut bytes).unwrap();
+        let head = Head::decode(bytes.first_chunk().unwrap(), Side::Controller, &Terms::default()).unwrap();
+        match Pdu::decode(&head, &bytes) {
+            Ok(Pdu::Command(entry)) => entry.cid(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A host that read all answers before it sends what comes next would keep its target waiting meanwhile.
+    #[test]
+    fn a_poll_hands_on_what_one_look_found() {
+        let (ours, mut peer) = UnixStream::pair().unwrap();
+        let mut queue =
+            Queue::over(Stream::of(std::os::fd::OwnedFd::from(ours).into()).unwrap(), COUNT as u16);
+        let read = |queue: &mut Queue, cookie: usize| {
+            let command = Command::read(1, 0, (BLOCK / 512) as u32);
+            queue.submit(&command, Some(vec![0; BLOCK]), cookie as u64, Nanos(0)).unwrap();
+        };
+        (0..COUNT).for_each(|cookie| read(&mut queue, cookie));
+        queue.ring();
+        let mut answers = Vec::new();
+        for _ in 0..COUNT {
+            let cccid = command(&mut peer);
+            let header =
+                DataHeader { cccid, ttag: 0, offset: 0, len: BLOCK as u32, last: true, success: true };
+            answers.extend(header.controller(&Terms::default()));
+            answers.extend([cccid as u8; BLOCK]);
+        }
+        peer.set_nonblocking(true).unwrap();
+        let mut rest = &answers[..];
+        let (mut ended, mut polls, mut most) = (0, 0, 0);
+        while ended < COUNT {
+            // As much as the socket holds is there before each look.
+            while let Some(wrote) = unless_full(peer.write(rest)) {
+                rest = &rest[wrote..];
+            }
+            let calls = queue.counts().calls;
+            let count = queue.poll(Nanos(0), |done| assert_eq!(done.outcome, Ok(0))).unwrap();
+            assert_eq!(queue.counts().calls - calls, 1, "one look after {ended} of {COUNT}");
+            (ended, polls, most) = (ended + count, polls + 1, most.max(count));
+        }
+        assert!(polls > 1 && most < COUNT, "{polls} polls, {most} at most");
+    }
+
+    fn unless_full(wrote: std::io::Result<usize>) -> Option<usize> {
+        match wrote {
+            Ok(0) => None,
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => None,
+            other => Some(other.unwrap()),
+        }
     }
 }

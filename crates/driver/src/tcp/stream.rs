@@ -78,6 +78,11 @@ impl Stream {
 
     fn over(socket: TcpStream) -> io::Result<Stream> {
         socket.set_nodelay(true)?;
+        Stream::of(socket)
+    }
+
+    /// Over a socket as it is, but that it never waits.
+    pub(super) fn of(socket: TcpStream) -> io::Result<Stream> {
         socket.set_nonblocking(true)?;
         Ok(Stream {
             socket,
