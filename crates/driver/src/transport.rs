@@ -128,8 +128,8 @@ pub trait Transport {
     /// Tells the drive of all commands taken since the last time.
     fn ring(&mut self);
 
-    /// Rings, then hands commands that have ended to `sink`: all, or those that one look at a connection found.
-    /// Returns how many; none where none has ended.
+    /// Rings, then hands commands that have ended to `sink`: all, or those that one look at a connection
+    /// found. Returns how many; none where none has ended.
     ///
     /// # Errors
     /// Why nothing ends any more: [`Controller::rescue`] then ends what is out.

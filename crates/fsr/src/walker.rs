@@ -140,13 +140,11 @@ impl Walker {
     /// For a cursor: where in their directories the components of the path are, which was visited last.
     pub(crate) fn places(&self, into: &mut Vec<u8>) {
         into.clear();
-        for frame in &self.frames {
+        // Zeros at the end say nothing.
+        let said = self.frames.iter().rposition(|frame| frame.order != Order::Names).map_or(0, |at| at + 1);
+        for frame in self.frames.iter().take(said) {
             let place = frame.last.as_ref().map_or(0, |(place, _)| *place);
             pack(if frame.order == Order::Names { 0 } else { place.saturating_add(1) }, into);
-        }
-        // Zeros at the end say nothing.
-        while into.last() == Some(&0) {
-            into.pop();
         }
     }
 
@@ -217,7 +215,6 @@ impl Walker {
         }
         let taken = self.filter.takes(&name, below);
         let taken_directory = self.directories && self.filter.takes_directories(&name, below);
-        let on_the_way = self.on_the_way(depth, &name);
         if self.path.len() > MAX_PATH {
             self.visited(place, name);
             return Some(Visit::Failed(Failure::NameTooLong));
@@ -259,18 +256,14 @@ impl Walker {
         if (depth as u64) < u64::from(self.filter.max_depth) {
             self.into = Some(found.clone());
         }
-        (taken_directory && !on_the_way).then_some(Visit::Entry(found))
+        (taken_directory && !self.on_the_way()).then_some(Visit::Entry(found))
     }
 
-    /// Whether the entry is a directory that an earlier answer showed already: the resume path lies below it.
-    fn on_the_way(&self, depth: usize, name: &[u8]) -> bool {
-        let Some(resume) = &self.resume else { return false };
-        let mut components = resume.split(|b| *b == b'/');
-        components.nth(depth - 1) == Some(name)
-            && components.next().is_some()
-            && self.path[self.root_len + 1..]
-                .iter()
-                .eq(resume.iter().take(self.path.len() - self.root_len - 1))
+    /// Whether an earlier answer showed the entry already, a directory: the resume path lies below it.
+    fn on_the_way(&self) -> bool {
+        let below = self.path.get(self.root_len + 1..).unwrap_or_default();
+        let rest = self.resume.as_ref().and_then(|resume| resume.strip_prefix(below));
+        rest.is_some_and(|rest| rest.first() == Some(&b'/'))
     }
 
     fn visited(&mut self, place: u64, name: Vec<u8>) {

@@ -103,10 +103,13 @@ impl Walk<'_> {
     }
 
     fn test(&self, entry: &FileEntry, empty_directory: bool, out: &mut Out) -> Result<(), Failure> {
-        let depth = levels(&entry.path).saturating_sub(self.top) as u32;
         // To see what is in the last directories, the drive was asked for a level more.
-        if depth < self.expression.mindepth || self.expression.maxdepth.is_some_and(|most| depth > most) {
-            return Ok(());
+        let Expression { mindepth, maxdepth, .. } = *self.expression;
+        if mindepth > 0 || maxdepth.is_some() {
+            let depth = levels(&entry.path).saturating_sub(self.top) as u32;
+            if depth < mindepth || maxdepth.is_some_and(|most| depth > most) {
+                return Ok(());
+            }
         }
         self.expression.apply(&Candidate { entry, empty_directory }, &mut |end| {
             if self.json {
