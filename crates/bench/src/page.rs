@@ -46,7 +46,7 @@ fn row(record: &Record, f: &Figure) -> Vec<Cell> {
     let ratio = f.ratio.unwrap_or(f64::NAN);
     // What it stands beside need not be a figure of its own.
     let other = record.get(&beside).map_or(f.value / ratio, |other| other.value);
-    let target = targets::of(&f.name, ratio);
+    let target = targets::of(f);
     let missed = target.is_some_and(|(_, met)| !met);
     let bound = target.map_or("–".to_owned(), |(bound, _)| bound.to_string());
     vec![
