@@ -200,7 +200,7 @@ fn an_image_is_shown_as_a_mount_would_recover_it() {
     make::ext(&path, 64, Some(&volume.tree), &["-t", "ext4", "-b", "4096"]);
     let said = make::must(make::tool("debugfs").args(["-R", "blocks /hello.txt"]).arg(&path));
     let nr = String::from_utf8(said.stdout).unwrap();
-    let mut bytes = fs::read(&volume.tree.join("hello.txt")).unwrap();
+    let mut bytes = fs::read(volume.tree.join("hello.txt")).unwrap();
     // A log escapes a block that begins with its own magic number.
     bytes[..4].copy_from_slice(&[0xC0, 0x3B, 0x39, 0x98]);
     bytes.resize(4096, 0);
