@@ -69,8 +69,8 @@ pub struct DriveArgs {
     pub host: HostArgs,
     /// Threads that search, count or sum a tree of an image, each with a drive of its own; 1: one drive, one
     /// command [default: one for each core]
-    #[arg(long, default_value_t, hide_default_value = true, value_name = "N")]
-    pub threads: Threads,
+    #[arg(long, value_name = "N")]
+    pub threads: Option<Threads>,
     /// Carry each operation by Get Features, as DAC'23 does
     #[arg(long, hide = true)]
     pub get_features: bool,
@@ -143,12 +143,6 @@ pub enum Threads {
     Threaded,
 }
 
-impl Default for Threads {
-    fn default() -> Threads {
-        Threads::Inline(std::thread::available_parallelism().map_or(1, usize::from))
-    }
-}
-
 /// Threads at most: each has a drive with its queues and caches.
 const MOST_THREADS: usize = 256;
 
@@ -161,15 +155,6 @@ impl FromStr for Threads {
         }
         let number = text.parse().ok().filter(|n| (1..=MOST_THREADS).contains(n));
         number.map(Threads::Inline).ok_or_else(|| format!("{text:?} is no number from 1 to {MOST_THREADS}"))
-    }
-}
-
-impl std::fmt::Display for Threads {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Threads::Inline(n) => n.fmt(f),
-            Threads::Threaded => f.write_str("threaded"),
-        }
     }
 }
 

@@ -36,7 +36,7 @@ The socket lies beside the mount point, named MOUNTPOINT.sock, unless --socket s
 as well, once nothing lies on the mount. NEARSIDE_LOG says how much standard error hears of what goes wrong: error, warn (if
 nothing is said), info or debug.";
 
-/// Serves a drive: its namespace as a file, and a socket for the other commands
+/// Serve a drive: its namespace as a file, and a socket for the other commands
 #[derive(Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{}", models_help()))]
 pub struct AttachArgs {

@@ -21,7 +21,7 @@ Examples:
 
 --json prints each piece as {\"type\":\"data\",\"path\":...,\"offset\":N,\"bytes\":BASE64}.";
 
-/// Writes files to standard output
+/// Write files to standard output
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CatArgs {

@@ -21,7 +21,7 @@ Examples:
 
 Holes of sparse files cost crc32c nothing; sha256 and xxh3 have to hash their zeros.";
 
-/// Prints checksums
+/// Print checksums
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CksumArgs {

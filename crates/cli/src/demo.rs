@@ -15,7 +15,7 @@ Examples:
 It prints tables and writes OUT/demo.html, one page with the pictures. As root on a machine with FUSE and loop devices the
 third act runs under this machine's own kernel; otherwise it replays a recorded kernel's writes.";
 
-/// The papers' system in three acts, with tables and a page of pictures.
+/// The papers' system in three acts, with tables and a page of pictures
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct DemoArgs {

@@ -19,7 +19,7 @@ Examples:
   nearside discover 127.0.0.1:4420
   nearside grep -d \"$(nearside discover 127.0.0.1 | head -1)\" -r ERROR /var/log";
 
-/// Lists the subsystems that a target over the network has for this host, one name per line as -d takes it
+/// List the subsystems that a target over the network has for this host
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DiscoverArgs {

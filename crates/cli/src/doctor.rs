@@ -22,7 +22,7 @@ Examples:
 
 Nothing here needs to be there for the embedded drive; what is missing says what it costs.";
 
-/// Says what this machine offers and lacks, and what that costs
+/// Say what this machine offers and lacks, and what that costs
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DoctorArgs {

@@ -312,19 +312,18 @@ fn another(args: &DriveArgs, clock: Arc<TscClock>) -> Result<Session<Box<dyn Tra
 
 /// On how many threads an answer is made. What an operation costs is told of one drive and its commands.
 fn threads_for(args: &DriveArgs, alike: bool, ask: &Ask) -> usize {
+    let may = parts::wants(ask)
+        // There each piece is a line, which begins and ends where one drive has it.
+        && !(args.json && matches!(ask.operation, Operation::Read { .. }))
+        && !args.timing
+        && (args.locate, args.compute) == (Where::Drive, Where::Drive)
+        && alike;
     match args.threads {
-        Threads::Inline(threads)
-            if threads > 1
-                && parts::wants(ask)
-                // There each piece is a line, which begins and ends where one drive has it.
-                && !(args.json && matches!(ask.operation, Operation::Read { .. }))
-                && !args.timing
-                && (args.locate, args.compute) == (Where::Drive, Where::Drive)
-                && alike =>
-        {
-            threads
-        }
-        Threads::Inline(_) | Threads::Threaded => 1,
+        _ if !may => 1,
+        Some(Threads::Threaded) => 1,
+        Some(Threads::Inline(threads)) => threads,
+        // Asked for a tree only: the files by which the system says it take as long to read as a small one.
+        None => std::thread::available_parallelism().map_or(1, usize::from),
     }
 }
 

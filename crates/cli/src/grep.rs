@@ -32,7 +32,7 @@ Exit status: 0 a line was found, 1 none, 2 an error (with -q, 0 as soon as a lin
 --json prints one object per line, as ripgrep does: begin, match, context, end for each file with a match, and a
 summary. Bytes that are not UTF-8 appear as {\"bytes\": BASE64} in place of {\"text\": ...}.";
 
-/// Finds lines in files, in the drive
+/// Find lines in files
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct GrepArgs {

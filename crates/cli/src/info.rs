@@ -26,7 +26,7 @@ home locations, and nothing is written. The state is then \"recovered from ...\"
 much. With --home, and where somebody writes the drive, home locations alone are shown: the state is then
 \"needs recovery\", and needs_recovery is true.";
 
-/// Says what the volume is, and which completion model holds
+/// Say what the volume is, and which completion model holds
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct InfoArgs {

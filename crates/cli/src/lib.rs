@@ -69,8 +69,10 @@ struct Cli {
     help: Option<bool>,
 }
 
-/// The commands.
+/// The commands. What each can be told is made up only once a command line names it: what is said here of a
+/// command, its own arguments say again, since of the two texts theirs is then the last.
 #[derive(Subcommand)]
+#[command(defer = true)]
 enum Command {
     /// Find lines in files
     Grep(grep::GrepArgs),
@@ -116,7 +118,7 @@ enum Command {
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    let words = match words::of(definitions(), std::env::args_os()) {
+    let words = match words::of(Cli::command(), std::env::args_os()) {
         Ok(words) => words,
         Err(failure) => return failure::exit(Err(failure)),
     };
@@ -145,9 +147,11 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// All that can be said on the command line.
+/// All that can be said on the command line, of every command.
 pub fn definitions() -> clap::Command {
-    Cli::command()
+    let mut all = Cli::command();
+    all.build();
+    all
 }
 
 /// Whether a command line, the program's name first, can be understood.
@@ -157,7 +161,7 @@ pub fn definitions() -> clap::Command {
 /// missing. `--help` and `--version` are among them, as clap has it.
 pub fn understands<W: Into<std::ffi::OsString>>(words: impl IntoIterator<Item = W>) -> Result<(), String> {
     let words =
-        words::of(definitions(), words.into_iter().map(Into::into)).map_err(|failure| match failure {
+        words::of(Cli::command(), words.into_iter().map(Into::into)).map_err(|failure| match failure {
             failure::Failure::Message(text) => text,
             failure::Failure::Pipe | failure::Failure::Interrupted => String::new(),
         })?;
@@ -170,6 +174,26 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        definitions().debug_assert();
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_says_of_itself_what_the_list_says() {
+        let all = definitions();
+        for listed in Cli::command().get_subcommands() {
+            let itself = all.find_subcommand(listed.get_name()).unwrap();
+            let said = |c: &clap::Command| (c.get_about().unwrap().to_string(), c.get_long_about().is_some());
+            assert_eq!(said(itself), said(listed), "{}", listed.get_name());
+        }
+    }
+
+    #[test]
+    fn only_what_is_named_is_defined() {
+        let options = |command: &clap::Command| {
+            let below = command.get_subcommands().filter(|c| c.get_name() != "help");
+            below.map(|c| c.get_arguments().count()).collect::<Vec<_>>()
+        };
+        assert!(options(&Cli::command()).iter().all(|n| *n == 0));
+        assert!(options(&definitions()).iter().all(|n| *n > 0), "{:?}", options(&definitions()));
     }
 }

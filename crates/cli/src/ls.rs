@@ -27,7 +27,7 @@ Examples:
 
 Names are sorted by their bytes; on a terminal they are quoted as GNU ls does. Users and groups are numbers unless names are asked for.";
 
-/// Lists directories
+/// List directories
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct LsArgs {

@@ -19,7 +19,7 @@ Examples:
   nearside models optane-p4800x --check             # its data sheet's figures beside the model's
   nearside models mine.toml --check --json";
 
-/// Lists the models of media, prints one as a file, or checks one against its data sheet
+/// The models of media: their names, their files, and their data sheets beside them
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ModelsArgs {

@@ -165,7 +165,7 @@ pub fn state(args: &DriveArgs) -> State {
 fn embedded(args: &DriveArgs) -> Result<Embedded<File, Fsr>, Failure> {
     let path = Path::new(&args.drive);
     let options = Options {
-        threaded: args.threads == Threads::Threaded,
+        threaded: args.threads == Some(Threads::Threaded),
         policy: args.completion.into(),
         firmware: firmware::Config {
             allow_unrecovered: args.allow_unrecovered,

@@ -22,7 +22,7 @@ Examples:
   nearside sim curve --media own,80us,units=64 --percentile 99.999      # 20 samples beyond it at each load
   nearside sim curve --media dram-gen2 --json > one; nearside sim curve --media dram-gen2 --json | cmp - one";
 
-/// Measures models in simulated time
+/// Measure models of media in simulated time
 #[derive(Args)]
 pub struct SimArgs {
     #[command(subcommand)]

@@ -22,7 +22,7 @@ Examples:
 
 Users and groups are numbers unless names are asked for.";
 
-/// Shows what is known about files
+/// Show what is known about files
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct StatArgs {

@@ -23,7 +23,7 @@ Examples:
   nearside namespace add 8 file:disk.img --read-only
   nearside namespace remove 7";
 
-/// Says what a server serves, and to whom
+/// Say what a server serves, and to whom
 #[derive(Args)]
 #[command(after_help = STATUS_EXAMPLES)]
 pub struct StatusArgs {
@@ -35,7 +35,7 @@ pub struct StatusArgs {
     json: bool,
 }
 
-/// Adds namespaces to a server, or takes them away, while hosts use it
+/// Add namespaces to a server, or take them away, while hosts use it
 #[derive(Args)]
 #[command(after_help = NAMESPACE_EXAMPLES)]
 pub struct NamespaceArgs {

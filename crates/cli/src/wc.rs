@@ -21,7 +21,7 @@ Examples:
 
 Words are as in the C locale.";
 
-/// Counts lines, words and bytes
+/// Count lines, words and bytes
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct WcArgs {

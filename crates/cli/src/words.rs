@@ -83,6 +83,7 @@ pub fn of(program: Command, words: impl IntoIterator<Item = OsString>) -> Result
     let mut given: Vec<OsString> = words.next().into_iter().collect();
     let mut options = Options { command: program, above: Vec::new() };
     while let Some(command) = words.peek().and_then(|w| options.command.find_subcommand(w)).cloned() {
+        let command = defined(command);
         options.above.extend(options.command.get_arguments().cloned());
         options.command = command;
         given.extend(words.next());
@@ -121,6 +122,13 @@ pub fn of(program: Command, words: impl IntoIterator<Item = OsString>) -> Result
     Ok(given)
 }
 
+/// A command with its options, which are not made up before a line names it. Help is the program's own.
+fn defined(command: Command) -> Command {
+    let mut command = command.disable_help_flag(true);
+    command.build();
+    command
+}
+
 fn joined(options: &Options, word: &OsStr) -> Failure {
     let command = options.command.get_name();
     let hint = if command == "ls" { "; -D lists directories themselves" } else { "" };
@@ -133,7 +141,7 @@ mod tests {
     use super::*;
 
     fn through(line: &str) -> Result<String, String> {
-        match of(crate::definitions(), line.split(' ').map(OsString::from)) {
+        match of(<crate::Cli as clap::CommandFactory>::command(), line.split(' ').map(OsString::from)) {
             Ok(words) => Ok(words.iter().map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ")),
             Err(Failure::Message(text)) => Err(text),
             Err(other) => panic!("{line}: {other:?}"),

@@ -41,15 +41,19 @@ impl User {
 pub fn user(path: &Path) -> io::Result<Option<User>> {
     let path = path.canonicalize()?;
     let metadata = fs::metadata(&path)?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    let mut users = loop_devices(&path, &metadata, &mounts);
+    let mut users = loop_devices(&path, &metadata)?;
     if metadata.file_type().is_block_device() {
-        users.extend(device(&path, &metadata, &mounts)?);
+        users.extend(device(&path, &metadata, &mounts()?)?);
     } else {
         users.extend(swap(&|m| (m.dev(), m.ino()) == (metadata.dev(), metadata.ino())));
     }
     users.sort_by_key(|user| !user.writes);
     Ok(users.into_iter().next())
+}
+
+/// What is mounted; long on a machine of many containers, so asked only where a device is.
+fn mounts() -> io::Result<String> {
+    fs::read_to_string("/proc/self/mountinfo")
 }
 
 /// Refuses what is in use: to who would write it (an exclusive lock) if anybody uses it, to who would read it
@@ -191,7 +195,7 @@ fn is_read_only(sys: &Path) -> bool {
 }
 
 /// The loop devices over a file or device.
-fn loop_devices(path: &Path, metadata: &Metadata, mounts: &str) -> Vec<User> {
+fn loop_devices(path: &Path, metadata: &Metadata) -> io::Result<Vec<User>> {
     let all = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     all.filter_map(|entry| {
         let sys = entry.path();
@@ -203,11 +207,15 @@ fn loop_devices(path: &Path, metadata: &Metadata, mounts: &str) -> Vec<User> {
             return None;
         }
         let numbers = Family::of(sys.clone()).map_or_else(|_| Vec::new(), |family| family.numbers);
-        let at = mounted(mounts, &numbers, &format!("/dev/{name}")).next();
+        let mounts = match mounts() {
+            Ok(mounts) => mounts,
+            Err(e) => return Some(Err(e)),
+        };
+        let at = mounted(&mounts, &numbers, &format!("/dev/{name}")).next();
         let goes = at.is_none();
         let at = at.map_or(String::new(), |(place, _)| format!(", mounted at {place}"));
         let by = format!("the loop device /dev/{name} lies over it{at}");
-        Some(User { goes, ..User::reads_if(is_read_only(&sys), by) })
+        Some(Ok(User { goes, ..User::reads_if(is_read_only(&sys), by) }))
     })
     .collect()
 }

@@ -136,7 +136,11 @@ impl<S: Store, F: Firmware<S>> Embedded<S, F> {
     pub fn start(store: S, firmware: F, options: &Options) -> Result<Self, Error> {
         let clock = TscClock::new();
         let threaded = options.has_threads();
-        let controller = options.controller.clone();
+        let mut controller = options.controller.clone();
+        if !threaded {
+            // Nobody is interrupted: the admin queue alone has to have one.
+            controller.vectors = 1;
+        }
         let drive = if threaded {
             Loopback::threaded(store, firmware, controller, options.rest).map(Loopback::boxed)
         } else {

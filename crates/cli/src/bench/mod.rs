@@ -33,7 +33,7 @@ Targets:
 Files and devices are opened read-only unless the workload writes; what is in use or not empty is then refused without --destroy. Ctrl-C ends a run; what was measured so far is
 shown. Percentiles with fewer than ten samples beyond them are marked (?).";
 
-/// Measures response time against load
+/// Measure response time against load
 #[derive(Args)]
 #[command(after_help = TARGETS)]
 pub struct BenchArgs {

@@ -40,7 +40,7 @@ Operators: ! TEST or -not TEST, TEST [-a] TEST, TEST -o TEST, ( TESTS ). Actions
 each path). Other words of find's are refused. Entries come in byte order of names, but for those of directories of more
 than 128 KiB, which come in the directory's own order.";
 
-/// Finds files in a tree
+/// Find files in a tree
 #[derive(Args)]
 #[command(after_help = EXAMPLES, override_usage = "nearside find -d DRIVE [OPTIONS] [PATH]... [TEST]...")]
 pub struct FindArgs {

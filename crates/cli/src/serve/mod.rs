@@ -32,7 +32,7 @@ Hosts are believed as to who asks for near-data work, but for root, which is tak
 it as well, --squash UID:GID takes every user for one, --refuse-near-data answers none. SIGINT and SIGTERM end the server: what was
 taken is finished and made durable first. NEARSIDE_LOG=info says on standard error who comes and goes.";
 
-/// Serves a drive to hosts on the network, as an NVMe/TCP target
+/// Serve a drive to hosts on the network, as an NVMe/TCP target
 #[derive(Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{}", models_help()))]
 pub struct ServeArgs {
