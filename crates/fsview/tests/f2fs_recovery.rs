@@ -262,7 +262,7 @@ fn try_seed(seed: u64, seen: &mut Seen) {
             seen.recovered += 1;
             assert!(home.info().needs_recovery, "{}", cut.what);
             assert_ne!(info.recovery.up_to, 0);
-            assert!(info.stale.is_some() && home.info().stale.is_some(), "{}", cut.what);
+            assert!(info.stale.is_none() && home.info().stale.is_some(), "{}", cut.what);
             let start = start(&File::open(&cut.path).unwrap());
             seen.after_unmount += usize::from(checkpoint_flags(&start) & UMOUNT != 0);
             seen.packs[usize::from(newest(&start).0)] += 1;

@@ -88,8 +88,9 @@ impl Volume {
                 up_to: if nodes > 0 { cp.version } else { 0 },
                 ..crate::Recovery::default()
             },
-            // A mount in which files have only been fsynced leaves the last unmount's mark.
-            stale: match cp.has(checkpoint::UMOUNT) && nodes == 0 {
+            stale: match cp.has(checkpoint::UMOUNT) {
+                // Nothing that a mount would not give as well.
+                _ if state == State::Recovered => None,
                 _ if needs_recovery => {
                     Some("its log holds files that were written after the last checkpoint")
                 }
