@@ -4,7 +4,7 @@
 //! `htree` or `dir`, for bytes `extent` or `blockmap` (or the inode itself: inline data). `xattr` finds ACLs
 //! and the rest of inline data, `csum` and `hash` are arithmetic. Of a volume that was not unmounted,
 //! `journal` lays what is committed over all of that: each method is handed a source that
-//! [`Volume::recovered`] made.
+//! `Volume::recovered` made.
 
 #![deny(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
 
