@@ -24,7 +24,7 @@ use nearside_fsrlib::{
     Answer, Ask, Credentials, Digest, Error, Failure, FileEntry, Operation, Record, Request, SearchOptions,
     Session, Target,
 };
-use nearside_fsview::{FileKind, Volume};
+use nearside_fsview::{FileKind, State, Volume};
 use nearside_near_data::wire;
 use nearside_store::{Delay, Dram, Fault, Faulty, File, FileOptions, Kinds, Modelled, Rule};
 
@@ -54,7 +54,7 @@ const FAULTS: u64 = 20_000;
 pub fn suite(name: &str, image: &Path, tree: &Tree) {
     let store = store(image);
     let questions = questions(tree);
-    let mut plain = FileDrive::new(store.clone(), nearside_fsr::Config::default());
+    let mut plain = FileDrive::new(store.clone(), config());
     let right: Vec<Answered> = plain.ask_all(&questions);
     let shown = shown(&right[0], &right[1], tree).unwrap_or_else(|e| panic!("{name}: {e}"));
     let found = differences(&shown, tree, &|node| {
@@ -67,7 +67,7 @@ pub fn suite(name: &str, image: &Path, tree: &Tree) {
 
     let busy = Rule { per_million: 20_000, ..Rule::new(Kinds::Reads, Fault::Busy) };
     let faulty = Faulty::new(store.clone(), 1, [busy]);
-    let mut slow = FileDrive::new(delayed(faulty, 1), nearside_fsr::Config::default());
+    let mut slow = FileDrive::new(delayed(faulty, 1), config());
     for cache in ["cold", "warm"] {
         let answers = slow.ask_all(&questions);
         same(&format!("{name}: slow, {cache}"), &questions, &answers, &right);
@@ -83,8 +83,7 @@ pub fn suite(name: &str, image: &Path, tree: &Tree) {
     let faulty = Faulty::new(store, seed, [error]);
     let plan = faulty.plan();
     // Little is kept, so that metadata is read again and again.
-    let small =
-        nearside_fsr::Config { block_bytes: 128 << 10, names: 128, inodes: 128, ..Default::default() };
+    let small = nearside_fsr::Config { block_bytes: 128 << 10, names: 128, inodes: 128, ..config() };
     let mut drive = FileDrive::new(delayed(faulty, seed), small);
     let answers = drive.ask_all(&questions);
     let failed = plan.lock().unwrap().failed();
@@ -99,6 +98,11 @@ pub fn suite(name: &str, image: &Path, tree: &Tree) {
     same(&format!("{name}: after the faults"), &questions, &after, &right);
 }
 
+/// Nobody writes the images: their drives show what the view does, which is what a mount would recover.
+fn config() -> nearside_fsr::Config {
+    nearside_fsr::Config { state: State::Recovered, ..Default::default() }
+}
+
 /// One after the other, each of the reads by which a drive comes to know its volume fails
 /// once: a part of the volume that could not be read must not be taken for one that is not
 /// there. The question after that finds nothing amiss.
@@ -107,7 +111,7 @@ fn first_reads(name: &str, store: &AnyStore, questions: &[Question], right: &[An
     for nth in 0..READS {
         let once = Rule { after: nth, times: Some(1), ..Rule::new(Kinds::Reads, Fault::Error) };
         let store = AnyStore::Faulty(Box::new(Faulty::new(store.clone(), 1, [once])));
-        let mut drive = FileDrive::new(store, nearside_fsr::Config::default());
+        let mut drive = FileDrive::new(store, config());
         for (question, right) in questions.iter().zip(right) {
             let got = drive.together(std::slice::from_ref(question)).remove(0);
             judge(&got, right, tree).unwrap_or_else(|e| panic!("{name}: read {nth} fails: {question}: {e}"));
@@ -122,7 +126,7 @@ pub fn several_volumes(name: &str, image: &Path) {
     let store = store(image);
     let (ask, tree) = (Ask::path("/", Operation::List), Tree::new());
     let questions = [Question { ask, uid: 0 }];
-    let right = FileDrive::new(store.clone(), nearside_fsr::Config::default()).together(&questions);
+    let right = FileDrive::new(store.clone(), config()).together(&questions);
     assert!(matches!(right[0].end, Err(Failure::NoVolume(_))), "{name}: {:?}", right[0]);
     first_reads(name, &store, &questions, &right, &tree);
 }

@@ -70,6 +70,25 @@ fn a_browser_shows_every_kind_of_picture() {
     }
 }
 
+/// Times from 60 us on, up to so many times as much, on both axes, by so many series.
+#[test]
+fn labels_of_any_range_stand_apart() {
+    let mut page = Page::new("Ranges", "Both axes in powers of ten.");
+    for ratio in [1.5, 4.0, 9.0, 15.0, 19.5, 40.0, 99.0, 200.0, 299.0, 400.0] {
+        for series in [1, 7] {
+            let of = |nth: usize| {
+                let to = 60.0 * ratio;
+                Line::new(format!("series {nth}, 99.9th percentile"), vec![(60.0, to), (to, 60.0)])
+            };
+            let lines: Vec<Line> = (0..series).map(of).collect();
+            let title = format!("{ratio} times, {series} series");
+            page.lines(&title, &Axis::log("response time, µs"), &Axis::log("device time, µs"), &lines);
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    shows("instrument::labels_of_any_range_stand_apart", &page.finish(), folder.path());
+}
+
 /// A page that is wrong in one way; the browser has to find it.
 fn wrong(test: &str, body: &str) {
     let html = Page::new("A page", "with a fault").finish().replace("</main>", &format!("{body}</main>"));

@@ -138,7 +138,7 @@ impl Axis {
     }
 
     /// The axis in the library's words, around what is placed on it: with more than the powers of ten where
-    /// the greatest is less than `across` times the least.
+    /// the greatest that is shown is less than `across` times the least.
     fn layout(&self, places: impl Iterator<Item = f64>, across: f64) -> Value {
         let (low, high) = places
             .filter(|p| *p != 0.0)
@@ -167,10 +167,14 @@ impl Axis {
             Scale::Log if high > 0.0 => {
                 // A picture within one decade needs its whole.
                 let (from, to) = (low.log10().floor(), (high.log10() - 1e-9).ceil());
-                if high / low < 10.0 {
-                    axis["range"] = json!([from - 0.02, to.max(from + 1.0) + 0.02]);
+                let mut shown = high / low;
+                if shown < 10.0 {
+                    let to = to.max(from + 1.0);
+                    axis["range"] = json!([from - 0.02, to + 0.02]);
+                    // Two of them, where a power of ten lies within.
+                    shown = 10f64.powf(to - from);
                 }
-                let steps: &[f64] = if high / low < across { &[1.0, 2.0, 5.0] } else { &[1.0] };
+                let steps: &[f64] = if shown < across { &[1.0, 2.0, 5.0] } else { &[1.0] };
                 let decades = (from as i32 - 1)..=(to as i32 + 1);
                 let ticks: Vec<f64> = decades
                     .flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)))
