@@ -30,6 +30,7 @@ mod lossy;
 mod modelled;
 mod null;
 mod trouble;
+pub mod write_log;
 
 pub use check::check;
 pub use dram::{Dram, DramChannel};
