@@ -9,7 +9,7 @@ use nearside_device::Observer;
 use nearside_dma::cpu::CpuClock;
 use nearside_driver::Policy;
 use nearside_embedded::{Embedded, Options, firmware};
-use nearside_fsrlib::{Ask, Operation, Route, Session};
+use nearside_fsrlib::{Ask, Operation, Record, Route, Session};
 use nearside_instrument::Failure;
 use nearside_instrument::completion::{cores, pin, unpin};
 use nearside_instrument::dataset::{self, NEEDLE, Shape};
@@ -70,7 +70,7 @@ fn on_small_files(
         Kind::F2fs => None,
     };
     let mut session = session(&format!("dram:{}", image.display()), &Options::default())?;
-    let sample: Vec<String> = written.files.iter().step_by(23).cloned().collect();
+    let sample: Vec<String> = written.files.iter().step_by(20).cloned().collect();
     for figure in locating(name, &mut session, &sample, mount.as_ref(), rounds)? {
         sink(figure);
     }
@@ -80,24 +80,27 @@ fn on_small_files(
     by_routes(name, session, &few, rounds, sink)
 }
 
-/// Locating a sample of paths, in the drive alone and as its caller has it, beside the kernel's stat of them.
+/// Locating a sample of paths, in the drive alone and as its caller has it, and a stat of all of them
+/// together, beside the kernel's stat of each.
 fn locating(
     name: &str,
     session: &mut Session<Drive>,
     sample: &[String],
     mount: Option<&LoopMount>,
     rounds: usize,
-) -> Result<[Figure; 2], Failure> {
-    let (mut located, mut whole) = (Vec::new(), Vec::new());
+) -> Result<[Figure; 3], Failure> {
+    let (mut located, mut whole, mut together) = (Vec::new(), Vec::new(), Vec::new());
     let mut stat = Vec::new();
     let relative: Vec<PathBuf> = sample.iter().map(|p| PathBuf::from(p.trim_start_matches('/'))).collect();
     let home = std::env::current_dir()?;
     for round in 0..=rounds {
         let (inside_ns, whole_ns) = locate_ns(session, sample)?;
+        let each_ns = stat_together_ns(session, sample)?;
         // The first round warms the crawler's cache, as the kernel's.
         if round > 0 {
             located.push(inside_ns);
             whole.push(whole_ns / 1e3);
+            together.push(each_ns / 1e3);
         }
         if let Some(mount) = mount {
             std::env::set_current_dir(mount.path("/"))?;
@@ -108,14 +111,20 @@ fn locating(
     }
     let located = figure(format!("{name}: locate at depth 20, warm"), "ns", &located);
     let whole = figure(format!("{name}: locate at depth 20, warm, whole command"), "us", &whole);
+    let name = format!("{name}: stat of {} paths together, warm, each", sample.len());
+    let together = figure(name, "us", &together);
     if mount.is_none() {
-        return Ok([located, whole]);
+        return Ok([located, whole, together]);
     }
     let beside = |unit: &str, of_ns: f64| {
         let runs: Vec<f64> = stat.iter().map(|ns| ns / of_ns).collect();
         figure("kernel's warm stat of the same paths".into(), unit, &runs)
     };
-    Ok([located.beside(&beside("ns", 1.0)), whole.beside(&beside("us", 1e3))])
+    Ok([
+        located.beside(&beside("ns", 1.0)),
+        whole.beside(&beside("us", 1e3)),
+        together.beside(&beside("us", 1e3)),
+    ])
 }
 
 /// Searching all files, beside ripgrep on a mount.
@@ -195,6 +204,21 @@ fn locate_ns(session: &mut Session<Drive>, paths: &[String]) -> Result<(f64, f64
     }
     let whole_ns = clock.now().since(begun) as f64;
     Ok((ns as f64 / paths.len() as f64, whole_ns / paths.len() as f64))
+}
+
+/// Nanoseconds per path of a stat of all, whose commands are under way together.
+fn stat_together_ns(session: &mut Session<Drive>, paths: &[String]) -> Result<f64, Failure> {
+    let clock = session.clock().clone();
+    let begun = clock.now();
+    let stat = |path: &String| Ask { follow: false, ..Ask::path(path.as_str(), Operation::Stat) };
+    let asks: Vec<Ask> = paths.iter().map(stat).collect();
+    let mut found = 0;
+    session.stream_each(&asks, |_, answer| {
+        found += u64::from(matches!(answer, Ok(Record::Entry(_))));
+        std::ops::ControlFlow::Continue(())
+    })?;
+    let ns = clock.now().since(begun) as f64 / paths.len() as f64;
+    if found == paths.len() as u64 { Ok(ns) } else { Err(format!("{found} of {} found", paths.len()).into()) }
 }
 
 fn same(found: u64, expected: u64, who: &str) -> Result<(), Failure> {

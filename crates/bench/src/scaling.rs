@@ -48,15 +48,14 @@ fn place(several: bool) -> Result<Place, Failure> {
 
 /// Operations a second of one core.
 fn alone(place: Place, load: Load, seed: u64, start: &Barrier) -> Result<f64, String> {
-    let words = |e: &dyn std::fmt::Display| e.to_string();
     let prepared = prepare(place, load);
     // Whoever could not come up is not waited for.
     start.wait();
-    let mut engine = prepared.map_err(|e| words(&e))?;
+    let mut engine = prepared.map_err(|e| e.to_string())?;
     let workload = Workload::new(load.rw, load.bytes, CAPACITY);
     let mut plan = Plan::new(workload, Arrivals::Closed { depth: DEPTH.into() }, load.millis * 1_000_000);
     plan.seed = seed;
-    let ran = real(&plan, &mut engine, &TscClock::new(), Pace::default()).map_err(|e| words(&e))?;
+    let ran = real(&plan, &mut engine, &TscClock::new(), Pace::default()).map_err(|e| e.to_string())?;
     match ran.outcome.errors() {
         0 => Ok(ran.operations as f64 * 1e9 / ran.elapsed_ns.max(1) as f64),
         errors => Err(format!("{errors} operations failed")),

@@ -90,18 +90,34 @@ pub fn ping_pong(cores: Cores, count: usize) -> io::Result<Vec<u64>> {
         }
     };
     let (socket, thread) = connected(cores, echo)?;
+    let times = round_trips(&socket, LEN, LEN, count)?;
+    ended(socket, thread)?;
+    Ok(times)
+}
+
+/// What a read of 4 KiB alone sends, a command one way and the data behind a header back, both ends spinning
+/// on recv: nanoseconds of each round trip.
+pub fn exchanges(cores: Cores, source: &Arc<Vec<u8>>, count: usize) -> io::Result<Vec<u64>> {
+    let source = source.clone();
+    let (socket, thread) = connected(cores, move |socket| answer(&socket, &source))?;
+    let times = round_trips(&socket, UP, DOWN, count)?;
+    ended(socket, thread)?;
+    Ok(times)
+}
+
+/// Sends so many bytes and waits for so many, again and again: nanoseconds of each.
+fn round_trips(socket: &TcpStream, up: usize, down: usize, count: usize) -> io::Result<Vec<u64>> {
     let mut times = Vec::with_capacity(count);
-    let mut bytes = [7; LEN];
+    let (sent, mut inbox) = (vec![7; up], vec![0; down]);
     for _ in 0..count {
         let start = Instant::now();
-        write_all(&socket, &bytes)?;
+        write_all(socket, &sent)?;
         let mut got = 0;
-        while got < LEN {
-            got += read(&socket, &mut bytes[got..])?;
+        while got < down {
+            got += read(socket, &mut inbox[got..])?;
         }
         times.push(start.elapsed().as_nanos() as u64);
     }
-    ended(socket, thread)?;
     Ok(times)
 }
 
@@ -199,6 +215,7 @@ mod tests {
         let source = Arc::new(vec![3; 1 << 20]);
         let time = Duration::from_millis(50);
         assert_eq!(ping_pong((0, 0), 20).unwrap().len(), 20);
+        assert_eq!(exchanges((0, 0), &source, 20).unwrap().len(), 20);
         assert!(messages((0, 0), &source, 4, time).unwrap() > 0.0);
         assert!(stream((0, 0), &source, 128 << 10, time).unwrap() > 0.0);
     }

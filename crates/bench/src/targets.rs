@@ -80,6 +80,7 @@ pub const TARGETS: &[Target] = &[
     rate("TCP: 4 KiB random reads, QD128", 0.85),
     within(LOCATE_EXT4, 1.5),
     within(LOCATE_F2FS, 1.5),
+    target("ext4: stat of 1000 paths together, warm, each", 0.5),
     target("one file of 16 KiB, whole process: ext4 / rg", 1.0),
     target("20,000 files of 16 KiB, whole process: ext4 / rg -j1", 1.0 / 3.0),
     target("20,000 files of 16 KiB, whole process: ext4 / rg", 1.0 / 1.2),

@@ -170,11 +170,12 @@ pub fn tcp(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     let mut one = Load::new(&controller, 1, 4096)?;
     let mut many = Load::new(&controller, 128, 4096)?;
     let mut large = Load::new(&controller, 8, PIECE)?;
-    let mut runs: [Vec<f64>; 8] = Default::default();
+    let mut runs: [Vec<f64>; 9] = Default::default();
     let mut per_core: [Vec<f64>; 6] = Default::default();
     for round in 0..=rounds {
         let count = if fast { 5_000 } else { 30_000 };
         let ping = median(sockets::ping_pong(pair, count)?) / 1e3;
+        let exchange = median(sockets::exchanges(pair, &source, count)?) / 1e3;
         one.latencies = Some(Vec::new());
         let single = Carried::of(&serving, &mut one, 1, time)?;
         let read = median(one.latencies.take().unwrap_or_default()) / 1e3;
@@ -190,6 +191,7 @@ pub fn tcp(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
             bare_more,
             large.reads(8, time)? * PIECE as f64 / 1e9,
             sockets::stream(pair, &source, PIECE, time)? / 1e9,
+            exchange,
         ];
         // The first round warms what there is.
         if round > 0 {
@@ -209,6 +211,9 @@ pub fn tcp(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
             sink(Figure::of(ours, unit, ours_runs).beside(&Figure::of(floor, unit, floor_runs)));
         }
     }
+    // A ping-pong moves no data; a read alone sends these.
+    let floor = Figure::of("72 B and 4 KiB back between bare sockets, spinning on recv", "us", &runs[8]);
+    sink(Figure::of("TCP: 4 KiB read, QD1 polled: median / its messages", "us", &runs[0]).beside(&floor));
     for (depth, sides) in [1, 32, 128].into_iter().zip(per_core.chunks(2)) {
         for (side, runs) in ["target", "host"].into_iter().zip(sides) {
             let name = format!("TCP: 4 KiB random reads, QD{depth}, for each core of the {side}");

@@ -35,13 +35,13 @@ pub struct DriveArgs {
     /// what stands for itself. Without this a path is that path, whatever its name
     #[arg(long)]
     pub glob: bool,
-    /// Give what lies in blocks to every user whom home locations allow it, also on a volume that
-    /// is mounted elsewhere or was not unmounted cleanly, where freed blocks may be another
-    /// file's: the word of whoever owns the image
+    /// Give what lies in blocks to every user whom modes allow it, also where freed blocks may be
+    /// another file's (a mounted volume without a journal or with data=writeback; --mounted; --home):
+    /// the word of whoever owns the image
     #[arg(long)]
     pub allow_unrecovered: bool,
     /// Show what lies in home locations of a volume that was not unmounted, and leave out what only its
-    /// journal or log holds. A drive that is attached, served or mounted shows that in any case
+    /// journal or log holds. What is read with --mounted shows that in any case
     #[arg(long)]
     pub home: bool,
     /// Check permissions for this user and these groups instead of the caller's own

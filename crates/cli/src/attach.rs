@@ -31,6 +31,9 @@ Examples:
   mount -o loop /run/drive/namespace /mnt           # a live host on the drive
   nearside grep -d unix:/run/drive.sock -r ERROR /var/log
   umount /mnt; umount /run/drive                    # ends it
+  cp disk.img before.img                            # a crash test: what the disk holds, then every write
+  nearside attach --store file:disk.img --log-writes disk.log /run/drive &
+  nearside writes disk.log --base before.img --at 900 --seed 1 -o crash.img
 
 The socket lies beside the mount point, named MOUNTPOINT.sock, unless --socket says otherwise. SIGINT and SIGTERM end it
 as well, once nothing lies on the mount. NEARSIDE_LOG says how much standard error hears of what goes wrong: error, warn (if
@@ -61,11 +64,16 @@ pub struct AttachArgs {
     /// both write, and what is on it may be destroyed
     #[arg(long)]
     risk_corruption: bool,
-    /// Give what lies in blocks of a volume to every user whom home locations allow it, also
-    /// while it is mounted or not recovered, where freed blocks may be another file's.
+    /// Give what lies in blocks of a volume to every user whom modes allow it, also where freed
+    /// blocks may be another file's: mounted without a journal, or with data=writeback.
     /// Without this, only root has content there
     #[arg(long)]
     allow_unrecovered: bool,
+    /// Log every write, discard and flush to a new file, in the order in which they are done and in
+    /// the format of Linux's dm-log-writes: `nearside writes` lists it and makes images of any
+    /// instant. A log that finds no room ends; the drive goes on, and exits with status 2
+    #[arg(long, value_name = "FILE")]
+    log_writes: Option<PathBuf>,
     /// An empty directory
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
@@ -79,6 +87,11 @@ pub fn run(args: AttachArgs) -> Outcome {
     let beside = if args.risk_corruption { Beside::Anybody } else { Beside::Nobody };
     let file = FileOptions { block_size: args.block_size, beside, ..FileOptions::serve() };
     let store = AnyStore::open(&args.store, file).map_err(|e| in_use::words(&e, false))?;
+    let store = match &args.log_writes {
+        Some(path) => store.logged(path).map_err(|e| words(&e))?,
+        None => store,
+    };
+    let log = store.write_log().cloned();
     store.notes().iter().for_each(|note| complain(note));
     let capacity = store.capacity();
     let threads = args.near_data_threads.map_or_else(Workers::usual, usize::from);
@@ -102,5 +115,5 @@ pub fn run(args: AttachArgs) -> Outcome {
     attached.wait(termination).map_err(|e| words(&e))?;
     drop(drive);
     drop(workers);
-    Ok(0)
+    log.and_then(|log| log.trouble()).map_or(Ok(0), |trouble| Err(trouble.into()))
 }

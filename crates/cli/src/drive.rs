@@ -1,6 +1,7 @@
 //! A command's way to its drive: opened, asked, its warnings passed on, its cost shown at the end.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,6 +12,7 @@ use nearside_fsrlib::{
     Ask, Completion, Counters, Credentials, Error, Failure as Refusal, MAX_PATH, Operation, Record, Route,
     Session, State, Target, Totals, Transport, describe,
 };
+use serde_json::json;
 
 use crate::args::{DriveArgs, Threads, Where};
 use crate::failure::{Failure, Outcome, complain, complain_about};
@@ -28,7 +30,8 @@ pub struct Drive {
     opened_with: Totals,
     asked: Nanos,
     counters: Counters,
-    warned: HashSet<String>,
+    /// Warnings that were said; true with what says that the volume is unstable.
+    warned: BTreeMap<String, bool>,
     args: DriveArgs,
     places: Places,
     progress: Progress,
@@ -106,7 +109,7 @@ impl Drive {
             opened,
             asked,
             counters: Counters::default(),
-            warned: HashSet::new(),
+            warned: BTreeMap::new(),
             args: args.clone(),
             places: Places::default(),
             progress,
@@ -150,11 +153,8 @@ impl Drive {
         let ask = Ask { target, operation: ask.operation.clone(), follow: ask.follow };
         let mut failure = None;
         let sink = |record: Record<'_>| match record {
-            Record::Warning(text) => {
-                if !warned.contains(&*text) {
-                    complain(&format!("warning: {text}"));
-                    warned.insert(text.into_owned());
-                }
+            Record::Warning { text, unstable } => {
+                warn(warned, text, unstable);
                 ControlFlow::Continue(())
             }
             mut record => {
@@ -184,22 +184,71 @@ impl Drive {
                 add(&mut self.counters, &summary.counters);
                 Ok(Ok(()))
             }
-            Err(Error::Refused(refusal)) if concerns_the_drive(&refusal) => {
-                Err(Failure::Message(format!("{}: {}", self.name(), describe(&refusal))))
-            }
-            Err(Error::Refused(refusal)) => Ok(Err(match refusal {
-                // What is wrong with the volume is said of the drive as well as of the path.
-                Refusal::CorruptVolume(what) => Refusal::CorruptVolume(self.of_the_drive(&what)),
-                Refusal::MediumError(what) => Refusal::MediumError(self.of_the_drive(&what)),
-                Refusal::UnsupportedFeature(what) => Refusal::UnsupportedFeature(self.of_the_drive(&what)),
-                refusal => refusal,
-            })),
+            Err(Error::Refused(refusal)) => refused(&self.name(), refusal).map(Err),
             Err(error) => Err(Failure::Message(format!("{}: {error}", self.name()))),
         }
     }
 
-    fn of_the_drive(&self, what: &str) -> String {
-        format!("{what} ({})", self.name())
+    /// Asks for several things together, each about a path, and hands each record, or why there is none, to
+    /// `sink` with the place of what it answers in `asks`, in that order.
+    pub fn ask_each(
+        &mut self,
+        asks: &[Ask],
+        mut sink: impl FnMut(usize, Result<Record<'_>, Refusal>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let name = self.name();
+        let Drive { session, warned, progress, places, counters, .. } = self;
+        let mut first = 0;
+        while first < asks.len() {
+            let (mut entered, mut backs, mut refusal) = (Vec::new(), Vec::new(), None);
+            for ask in &asks[first..] {
+                let (target, back) = places.enter(&ask.target);
+                refusal = hopeless(&target);
+                if refusal.is_some() {
+                    break;
+                }
+                entered.push(Ask { target, operation: ask.operation.clone(), follow: ask.follow });
+                backs.push(back);
+            }
+            let mut failure = None;
+            let result = session.stream_each(&entered, |nth, answer| {
+                let taken = match answer {
+                    Ok(Record::Warning { text, unstable }) => {
+                        warn(warned, text, unstable);
+                        Ok(())
+                    }
+                    Ok(mut record) => {
+                        progress.record();
+                        if let Some(back) = &backs[nth] {
+                            back.rename(&mut record);
+                        }
+                        sink(first + nth, Ok(record))
+                    }
+                    Err(refusal) => {
+                        refused(&name, refusal).and_then(|refusal| sink(first + nth, Err(refusal)))
+                    }
+                };
+                taken.map_or_else(
+                    |f| {
+                        failure = Some(f);
+                        ControlFlow::Break(())
+                    },
+                    ControlFlow::Continue,
+                )
+            });
+            match (failure, result) {
+                (Some(failure), _) => return Err(failure),
+                (None, Err(_)) if is_told() => return Err(Failure::Interrupted),
+                (None, Err(error)) => return Err(Failure::Message(format!("{name}: {error}"))),
+                (None, Ok(summary)) => add(counters, &summary.counters),
+            }
+            first += entered.len();
+            if let Some(refusal) = refusal {
+                sink(first, Err(refusal))?;
+                first += 1;
+            }
+        }
+        Ok(())
     }
 
     /// Asks about a path: a refusal is said on standard error. Whether it went well.
@@ -256,10 +305,15 @@ impl Drive {
         Ok(code)
     }
 
-    /// The end: shows what it cost where that was asked for.
+    /// The end: the warnings as JSON has them, and what it cost where that was asked for.
     pub fn finish(mut self, out: &mut crate::out::Out) -> Result<(), Failure> {
         use std::io::Write;
         self.progress.end();
+        if self.args.json {
+            for (text, unstable) in &self.warned {
+                out.json(&json!({ "type": "warning", "text": text, "unstable": unstable }))?;
+            }
+        }
         out.flush()?;
         if self.args.timing {
             let cost = timing::Cost {
@@ -285,6 +339,28 @@ impl Drive {
     pub fn totals(&self) -> Totals {
         self.session.totals().since(&self.opened_with)
     }
+}
+
+/// Says a warning, once.
+fn warn(warned: &mut BTreeMap<String, bool>, text: Cow<'_, str>, unstable: bool) {
+    if !warned.contains_key(&*text) {
+        complain(&format!("warning: {text}"));
+        warned.insert(text.into_owned(), unstable);
+    }
+}
+
+/// A drive's refusal, as it is said of the path; an error where it would be the same for every path.
+fn refused(drive: &str, refusal: Refusal) -> Result<Refusal, Failure> {
+    if concerns_the_drive(&refusal) {
+        return Err(Failure::Message(format!("{drive}: {}", describe(&refusal))));
+    }
+    Ok(match refusal {
+        // What is wrong with the volume is said of the drive as well as of the path.
+        Refusal::CorruptVolume(what) => Refusal::CorruptVolume(format!("{what} ({drive})")),
+        Refusal::MediumError(what) => Refusal::MediumError(format!("{what} ({drive})")),
+        Refusal::UnsupportedFeature(what) => Refusal::UnsupportedFeature(format!("{what} ({drive})")),
+        refusal => refusal,
+    })
 }
 
 /// A session as the arguments want it.

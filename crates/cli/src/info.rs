@@ -23,8 +23,12 @@ Examples:
 
 Of a volume that was not unmounted, an image shows what a mount would recover: what its journal holds is laid over
 home locations, and nothing is written. The state is then \"recovered from ...\", and recovered in --json says of how
-much. With --home, and where somebody writes the drive, home locations alone are shown: the state is then
-\"needs recovery\", and needs_recovery is true.";
+much. With --home and --mounted, home locations alone are shown: the state is then
+\"needs recovery\", and needs_recovery is true.
+
+Where the blocks of a file may have become another's since the volume was mounted (no journal, data=writeback, or
+home locations alone), unstable is true: every command warns, with --json in a line of type \"warning\", and what lies
+in blocks is given to root only.";
 
 /// Say what the volume is, and which completion model holds
 #[derive(Args)]
@@ -106,7 +110,12 @@ fn print(volume: &VolumeRecord, out: &mut Out) -> Result<(), Failure> {
 
 fn state(volume: &VolumeRecord) -> String {
     let Some(Recovered { transactions, fast_commits, nodes, up_to }) = volume.recovered else {
-        return if volume.needs_recovery { "needs recovery" } else { "clean" }.to_owned();
+        return match (volume.needs_recovery, volume.unstable) {
+            (true, _) => "needs recovery",
+            (false, true) => "not unmounted cleanly",
+            (false, false) => "clean",
+        }
+        .to_owned();
     };
     let count = |n: u64, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
     match (nodes, fast_commits) {
@@ -140,6 +149,7 @@ fn volume_json(volume: &VolumeRecord) -> Value {
         "blocks": volume.blocks,
         "features": volume.features,
         "needs_recovery": volume.needs_recovery,
+        "unstable": volume.unstable,
         "recovered": volume.recovered.map(|recovered| json!({
             "transactions": recovered.transactions,
             "fast_commits": recovered.fast_commits,

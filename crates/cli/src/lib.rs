@@ -45,6 +45,7 @@ mod timing;
 mod users;
 mod wc;
 mod words;
+mod writes;
 
 /// Searches, lists and hashes files by path inside the drive that holds them, without mounting.
 ///
@@ -100,6 +101,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Add namespaces to a server, or take them away, while hosts use it
     Namespace(status::NamespaceArgs),
+    /// List what a drive's write log holds, and make images of any instant of it
+    Writes(writes::WritesArgs),
     /// Say what this machine offers and lacks, and what that costs
     Doctor(doctor::DoctorArgs),
     /// The papers' system in three acts, with tables and a page of pictures
@@ -137,6 +140,7 @@ pub fn main() -> ExitCode {
         Command::Serve(a) => serve::run(a),
         Command::Status(a) => status::run(a),
         Command::Namespace(a) => status::namespace(a),
+        Command::Writes(a) => writes::run(a),
         Command::Doctor(a) => doctor::run(a),
         Command::Demo(a) => demo::run(a),
         Command::Bench(a) => bench::run(a),

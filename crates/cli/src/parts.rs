@@ -160,7 +160,7 @@ fn read(
     let end = offset.saturating_add(len).min(size);
     if end.saturating_sub(offset) <= 4 * BYTES {
         return session.stream(ask, |record| match record {
-            Record::File { .. } | Record::Warning(_) => ControlFlow::Continue(()),
+            Record::File { .. } | Record::Warning { .. } => ControlFlow::Continue(()),
             record => sink(record),
         });
     }
@@ -262,12 +262,12 @@ impl<'scope, S: FnMut(Record<'_>) -> ControlFlow<()>> Parts<'scope, '_, S> {
         let walked = session.stream(names, |record| {
             // A root that is no directory was the whole of it.
             if std::mem::take(&mut first)
-                && !matches!(&record, Record::Name { kind: DIRECTORY, .. } | Record::Warning(_))
+                && !matches!(&record, Record::Name { kind: DIRECTORY, .. } | Record::Warning { .. })
                 && !matches!(&record, Record::Failed { .. })
             {
                 return ControlFlow::Break(());
             }
-            first |= matches!(&record, Record::Warning(_));
+            first |= matches!(&record, Record::Warning { .. });
             result = self.record(record);
             if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
@@ -462,7 +462,7 @@ impl Shared<'_> {
     ) -> Result<(), Error> {
         let answer = session.stream(ask, |record| match record {
             // The walk had them.
-            Record::Warning(_) => ControlFlow::Continue(()),
+            Record::Warning { .. } => ControlFlow::Continue(()),
             record => out.take(record),
         });
         match answer {

@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use nearside_fsrlib::FileEntry;
+use nearside_fsrlib::{Ask, FileEntry, Operation, Record, describe};
 
 use crate::args::DriveArgs;
-use crate::drive::Drive;
-use crate::failure::{Failure, Outcome};
+use crate::drive::{self, Drive};
+use crate::failure::{Failure, Outcome, complain_about};
 use crate::format::{self, Times};
 use crate::out::Out;
 use crate::users::{NamesArgs, Users};
@@ -44,19 +45,30 @@ pub fn run(mut args: StatArgs) -> Outcome {
     let mut drive = Drive::open_for(&args.drive, &mut args.paths)?;
     let users = Users::of(&args.names, &mut drive)?;
     let mut code = 0;
-    for path in &args.paths {
-        let (entries, good) = crate::ls::stat(&mut drive, path, args.dereference)?;
-        if !good {
-            code = 1;
-        }
-        for entry in &entries {
-            if args.drive.json {
-                out.json(&format::entry_json(&entry.path, entry))?;
-            } else {
-                print(entry, &users, &times, &mut out)?;
+    let follow = args.dereference;
+    let ask = |path: &OsString| Ask { target: drive::target(path), operation: Operation::Stat, follow };
+    let asks: Vec<Ask> = args.paths.iter().map(ask).collect();
+    drive.ask_each(&asks, |nth, answer| {
+        let entry = match answer {
+            Ok(Record::Entry(entry)) => entry,
+            Ok(Record::Name { path, kind }) => FileEntry::of_name(path, kind),
+            Ok(Record::Failed { path, failure }) => {
+                code = 1;
+                complain_about(&path, &describe(&failure));
+                return Ok(());
             }
+            Ok(_) => return Ok(()),
+            Err(refusal) => {
+                code = 1;
+                complain_about(args.paths[nth].as_bytes(), &describe(&refusal));
+                return Ok(());
+            }
+        };
+        if args.drive.json {
+            return Ok(out.json(&format::entry_json(&entry.path, &entry))?);
         }
-    }
+        print(&entry, &users, &times, &mut out)
+    })?;
     drive.finish(&mut out)?;
     Ok(code)
 }

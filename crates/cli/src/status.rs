@@ -21,6 +21,8 @@ const NAMESPACE_EXAMPLES: &str = "\
 Examples:
   nearside namespace add 7 dram:16MiB
   nearside namespace add 8 file:disk.img --read-only
+  nearside namespace add 9 dram:16MiB --log-writes disk9.log
+  nearside namespace mark 9 before-the-upgrade         # in its write log
   nearside namespace remove 7";
 
 /// Say what a server serves, and to whom
@@ -68,6 +70,16 @@ enum What {
         /// As for serve
         #[arg(long)]
         allow_unrecovered: bool,
+        /// As for serve
+        #[arg(long, value_name = "FILE")]
+        log_writes: Option<PathBuf>,
+    },
+    /// Puts a mark into the write log of one, for `nearside writes --at-mark`
+    Mark {
+        /// Its number
+        nsid: u32,
+        /// The mark
+        text: String,
     },
     /// Takes one away; commands that run on it end first
     Remove {
@@ -96,6 +108,12 @@ pub fn run(args: StatusArgs) -> Outcome {
                 "  namespace {}: {} bytes in blocks of {}{kept}",
                 n["nsid"], n["bytes"], n["block_size"]
             )?;
+            if let Some(path) = n["write_log"]["path"].as_str() {
+                let trouble = n["write_log"]["trouble"].as_str();
+                let all = format!("write log {path}: {} entries", n["write_log"]["entries"]);
+                out.text(&format!("    {}", trouble.unwrap_or(&all)))?;
+                out.line(b"")?;
+            }
             if let failures @ 1.. = n["store_failures"].as_u64().unwrap_or(0) {
                 let last = word(&n["last_store_failure"]);
                 out.text(&format!("    {failures} operations of its store failed, the last so: {last}"))?;
@@ -128,7 +146,7 @@ pub fn run(args: StatusArgs) -> Outcome {
 pub fn namespace(args: NamespaceArgs) -> Outcome {
     let NamespaceArgs { control, subsystem, what } = args;
     let request = match what {
-        What::Add { nsid, store, block_size, read_only, in_use, allow_unrecovered } => {
+        What::Add { nsid, store, block_size, read_only, in_use, allow_unrecovered, log_writes } => {
             // The server may have been started elsewhere.
             let store = match std::fs::canonicalize(store.strip_prefix("file:").unwrap_or(&store)) {
                 Ok(path) => format!("file:{}", path.display()),
@@ -142,9 +160,11 @@ pub fn namespace(args: NamespaceArgs) -> Outcome {
                 shared_image: in_use.shared_image,
                 risk_corruption: in_use.risk_corruption,
                 allow_unrecovered,
+                log_writes: log_writes.map(std::path::absolute).transpose()?,
             };
             Request::AddNamespace { subsystem, namespace }
         }
+        What::Mark { nsid, text } => Request::Mark { subsystem, nsid, text },
         What::Remove { nsid } => Request::RemoveNamespace { subsystem, nsid },
     };
     ask(control.as_deref(), &request)?;

@@ -270,7 +270,7 @@ fn shown(list: &Answered, sums: &Answered, tree: &Tree) -> Result<Tree, String> 
                     return Err(format!("listed twice: {entry:?}"));
                 }
             }
-            Record::Warning(_) => {}
+            Record::Warning { .. } => {}
             other => return Err(format!("the list has {other:?}")),
         }
     }
@@ -290,7 +290,7 @@ fn shown(list: &Answered, sums: &Answered, tree: &Tree) -> Result<Tree, String> 
                     node.content = Some(u64::from_be_bytes(value));
                 }
             }
-            (Record::Warning(_), None) => {}
+            (Record::Warning { .. }, None) => {}
             (other, at) => return Err(format!("after {at:?} the checksums have {other:?}")),
         }
     }
@@ -339,7 +339,7 @@ fn said(answer: &Answered) -> (Vec<Said<'_>>, Vec<&Record<'static>>) {
     let mut rest = Vec::new();
     for record in &answer.records {
         let (path, failed) = match record {
-            Record::Warning(_) | Record::Total(_) => {
+            Record::Warning { .. } | Record::Total(_) => {
                 rest.push(record);
                 continue;
             }

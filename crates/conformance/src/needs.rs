@@ -2,7 +2,7 @@
 //! CI, where nothing may be left out, it fails.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
@@ -25,6 +25,24 @@ pub fn tools(test: &str, names: &[&str]) -> bool {
         left_out(test, &format!("not on this machine: {}", missing.join(", ")));
     }
     missing.is_empty()
+}
+
+/// Whether drives can be attached as files; otherwise leaves the test out.
+pub fn fuse(test: &str) -> bool {
+    device(test, "/dev/fuse")
+}
+
+/// Whether they can be mounted as well: root, FUSE, loop devices, and the tools; otherwise leaves the test out.
+pub fn mounts(test: &str, names: &[&str]) -> bool {
+    root(test) && tools(test, names) && fuse(test) && device(test, "/dev/loop-control")
+}
+
+fn device(test: &str, path: &str) -> bool {
+    let there = Path::new(path).exists();
+    if !there {
+        left_out(test, &format!("no {path}"));
+    }
+    there
 }
 
 /// A folder for a test whose tools are all on the machine; otherwise leaves the test out.

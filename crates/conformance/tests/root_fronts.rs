@@ -5,19 +5,13 @@ mod fuse;
 #[path = "fronts/looped.rs"]
 mod looped;
 
-use std::path::Path;
-
 use fuse::Fuse;
 use looped::Looped;
 use nearside_conformance::front::{answers, suite};
 use nearside_conformance::{needs, volume};
 
 fn ready(name: &str, tools: &[&str]) -> bool {
-    let fuse = Path::new("/dev/fuse").exists();
-    if !fuse {
-        needs::left_out(name, "no /dev/fuse");
-    }
-    fuse && needs::root(name) && needs::tools(name, tools)
+    needs::fuse(name) && needs::root(name) && needs::tools(name, tools)
 }
 
 #[test]

@@ -21,9 +21,18 @@ const SIZE: Size = Size { write: 40_000, file: 300_000, files: 300, names: 1_500
 /// Everything is compared in every so-manieth round, in the others what was touched and a sample of the rest.
 const EVERYTHING: usize = 100;
 
+/// How a round's work becomes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Settled {
+    /// By `syncfs`: all of it at home.
+    Home,
+    /// By `fsync` of each file and directory that was touched: in the journal.
+    Journal,
+}
+
 /// Rounds of work, `sync` and comparison; how many kinds of work there were.
 /// An error names the seed and the round.
-fn rounds(rig: &mut Rig, seed: u64, rounds: usize, size: Size) -> Result<usize, String> {
+fn rounds(rig: &mut Rig, seed: u64, rounds: usize, size: Size, settled: Settled) -> Result<usize, String> {
     let mut work = Workload::new(&rig.mount(), seed, size);
     let mut rng = Rng(!seed);
     let mut kinds = BTreeSet::new();
@@ -33,14 +42,27 @@ fn rounds(rig: &mut Rig, seed: u64, rounds: usize, size: Size) -> Result<usize, 
         for _ in 0..1 + rng.below(if round % 10 == 0 { 40 } else { 6 }) {
             done.extend(work.step());
         }
-        rig.sync();
         let mut paths = std::mem::take(&mut work.touched);
+        match settled {
+            Settled::Home => rig.sync(),
+            Settled::Journal => rig.fsync(&paths),
+        }
         paths.extend((0..6).map(|_| work.any()));
         paths
             .iter()
-            .try_for_each(|path| rig.compare(path))
+            .try_for_each(|path| rig.compare(path).or_else(|wrong| rig.compare_recovered(path, wrong)))
             .and_then(|()| {
-                if round % EVERYTHING == EVERYTHING - 1 { rig.compare_all().map(|_| ()) } else { Ok(()) }
+                if round % EVERYTHING != EVERYTHING - 1 {
+                    return Ok(());
+                }
+                rig.compare_all()?;
+                let (bytes, live) = rig.snapshot();
+                let image = rig::image(&bytes);
+                let differs = live.iter().zip(&image).find(|(live, image)| live != image);
+                match differs {
+                    None if live.len() == image.len() => Ok(()),
+                    _ => Err(format!("live {} records, snapshot {}: {differs:?}", live.len(), image.len())),
+                }
             })
             .map_err(|wrong| format!("seed {seed}, round {round}, after {done:?}: {wrong}"))?;
         kinds.extend(done);
@@ -50,8 +72,12 @@ fn rounds(rig: &mut Rig, seed: u64, rounds: usize, size: Size) -> Result<usize, 
 }
 
 fn right(seed: u64, count: usize, size: Size, options: &[&str]) {
-    let mut rig = Rig::start(256 << 20, options, "loop,noatime");
-    match rounds(&mut rig, seed, count, size) {
+    held(seed, count, size, options, "loop,noatime", Settled::Home);
+}
+
+fn held(seed: u64, count: usize, size: Size, options: &[&str], mount: &str, settled: Settled) {
+    let mut rig = Rig::start(256 << 20, options, mount);
+    match rounds(&mut rig, seed, count, size, settled) {
         Err(wrong) => panic!("{wrong}\nafter a new mount: {:?}", rig.compare_remounted()),
         Ok(kinds) => assert!(kinds >= 16, "only {kinds} kinds of work"),
     }
@@ -60,7 +86,8 @@ fn right(seed: u64, count: usize, size: Size, options: &[&str]) {
     // Most misses are the large directories':
     // a block of inodes that changed is read again for all inodes in it.
     assert!(rig.hits > 20 * count as u64, "no warm cache: {} hits, {} misses", rig.hits, rig.misses);
-    eprintln!("seed {seed}: {count} rounds; {} hits, {} misses; {seen:?}", rig.hits, rig.misses);
+    let Rig { hits, misses, recovered, .. } = rig;
+    eprintln!("seed {seed}: {count} rounds; {hits} hits, {misses} misses, {recovered} recovered; {seen:?}");
     rig.end();
 }
 
@@ -93,6 +120,38 @@ fn without_a_journal() {
     }
 }
 
+/// Rounds in which nothing is written home by the test: what `fsync` has made durable is found at once. More
+/// by the environment, for a long run.
+fn journaled(name: &str, seed: u64, options: &[&str], mount: &str) {
+    if rig::ready(&format!("root_live_monitor::{name}")) {
+        let rounds = std::env::var("NEARSIDE_LIVE_ROUNDS").ok().map_or(200, |n| n.parse().unwrap());
+        let options = [&["-b", "4096", "-I", "256", "-i", "8192"][..], options].concat();
+        held(seed, rounds, SIZE, &options, mount, Settled::Journal);
+    }
+}
+
+#[test]
+fn what_fsync_has_made_durable_is_found_at_once() {
+    let name = "what_fsync_has_made_durable_is_found_at_once";
+    journaled(name, 11, &[], "loop,noatime");
+}
+
+#[test]
+fn in_a_journal_that_wraps() {
+    journaled("in_a_journal_that_wraps", 12, &["-J", "size=4"], "loop,noatime");
+}
+
+#[test]
+fn with_data_in_the_journal() {
+    journaled("with_data_in_the_journal", 13, &["-J", "size=16"], "loop,noatime,data=journal");
+}
+
+#[test]
+fn with_commits_that_are_not_ordered() {
+    let mount = "loop,noatime,data=writeback,journal_async_commit";
+    journaled("with_commits_that_are_not_ordered", 14, &[], mount);
+}
+
 #[test]
 fn without_the_monitor_answers_are_wrong() {
     if !rig::ready("root_live_monitor::without_the_monitor_answers_are_wrong") {
@@ -100,8 +159,8 @@ fn without_the_monitor_answers_are_wrong() {
     }
     let mut rig = Rig::start(256 << 20, &["-b", "4096", "-I", "256", "-i", "8192"], "loop,noatime");
     rig.retriever().monitor().set_enabled(false);
-    let wrong =
-        rounds(&mut rig, 1, 20, SIZE).expect_err("the comparison finds nothing wrong: it is worth nothing");
+    let wrong = rounds(&mut rig, 1, 20, SIZE, Settled::Home)
+        .expect_err("the comparison finds nothing wrong: it is worth nothing");
     eprintln!("as it must be: {wrong}");
     rig.end();
 }

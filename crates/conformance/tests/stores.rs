@@ -1,10 +1,11 @@
 //! Every store and every wrapper, put to the suite.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 
 use nearside_conformance::store::{Host, model, suite};
 use nearside_random::Rng;
+use nearside_store::write_log::{Logged, WriteLog};
 use nearside_store::{
     Access, Backend, Data, Delay, Dram, Fault, Faulty, File, FileOptions, Kinds, Lossy, Modelled, Null,
     Operation, Rule,
@@ -51,6 +52,22 @@ fn files_on_tmpfs() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn with_a_write_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let count = Cell::new(0);
+    let log = |block_size| {
+        count.set(count.get() + 1);
+        WriteLog::create(dir.path().join(count.get().to_string()), block_size, BYTES).unwrap()
+    };
+    for block_size in [512, 4096] {
+        let dram = || Dram::new(BYTES, block_size).unwrap();
+        suite(2, 1000, || Logged::new(dram(), log(block_size)).unwrap());
+        let slow = Delay { stall_every: 7, stall_ns: 5000, seed: 2, ..Delay::units(4, 900) };
+        suite(2, 1000, || Logged::new(Modelled::new(dram(), slow.medium()), log(block_size)).unwrap());
     }
 }
 

@@ -21,6 +21,7 @@ use nearside_clock::Nanos;
 use nearside_dma::Memory;
 use nearside_ftl::FlashStore;
 use nearside_media::words::size;
+use nearside_store::write_log::{Logged, WriteLog};
 use nearside_store::{
     Channel, Completion, Data, Delay, Delayed, Dram, Fault, Faulty, File, FileOptions, Kinds, Modelled,
     Operation, Rule, Store, Submitted, Token,
@@ -43,6 +44,8 @@ pub enum AnyStore {
     Modelled(Box<Modelled<Dram, Model>>),
     /// On modelled flash.
     Flash(FlashStore),
+    /// Any, with a write log.
+    Logged(Box<Logged<AnyStore>>),
 }
 
 /// A way into any store.
@@ -59,6 +62,8 @@ pub enum AnyChannel {
     Modelled(Box<<Modelled<Dram, Model> as Store>::Channel>),
     /// Of a [`FlashStore`].
     Flash(Box<<FlashStore as Store>::Channel>),
+    /// Of a [`Logged`].
+    Logged(Box<<Logged<AnyStore> as Store>::Channel>),
 }
 
 impl AnyStore {
@@ -115,6 +120,27 @@ impl AnyStore {
             AnyStore::File(file) => file.notes(),
             AnyStore::Delayed(delayed) => delayed.inner().notes(),
             AnyStore::Faulty(faulty) => faulty.inner().notes(),
+            AnyStore::Logged(logged) => logged.inner().notes(),
+        }
+    }
+
+    /// The store with a write log that begins in a new file.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a store that is not written. Else as [`WriteLog::create`].
+    pub fn logged(self, path: &Path) -> io::Result<AnyStore> {
+        if self.read_only() {
+            return Err(invalid(format!("write log {}: the store is read-only", path.display())));
+        }
+        let log = WriteLog::create(path, self.block_size(), self.capacity())?;
+        Ok(AnyStore::Logged(Box::new(Logged::new(self, log)?)))
+    }
+
+    /// Its write log, where it has one.
+    pub fn write_log(&self) -> Option<&WriteLog> {
+        match self {
+            AnyStore::Logged(logged) => Some(logged.log()),
+            _ => None,
         }
     }
 }
@@ -189,6 +215,7 @@ macro_rules! each {
             $kind::Faulty($it) => $body,
             $kind::Modelled($it) => $body,
             $kind::Flash($it) => $body,
+            $kind::Logged($it) => $body,
         }
     };
 }
@@ -216,6 +243,7 @@ impl Store for AnyStore {
             AnyStore::Faulty(store) => AnyChannel::Faulty(Box::new(store.channel(memory)?)),
             AnyStore::Modelled(store) => AnyChannel::Modelled(Box::new(store.channel(memory)?)),
             AnyStore::Flash(store) => AnyChannel::Flash(Box::new(store.channel(memory)?)),
+            AnyStore::Logged(store) => AnyChannel::Logged(Box::new(store.channel(memory)?)),
         })
     }
 }

@@ -10,7 +10,7 @@ use nearside_device::{Config, Firmware, Namespace};
 use nearside_driver::{Driver, DriverConfig, Initiator, InitiatorConfig, Peer, Policy, QueueConfig, Service};
 use nearside_firmware as firmware;
 use nearside_firmware::{Fsr, State, Workers};
-use nearside_fsrlib::{Completion, QueueTransport, Transport};
+use nearside_fsrlib::{Completion, QueueTransport, Replies, Requests, Transport};
 use nearside_store::{Beside, File, FileOptions, Store};
 
 use crate::Loopback;
@@ -53,15 +53,14 @@ impl Default for Options {
             depth: 32,
             controller: Config::default(),
             driver: DriverConfig { timeout_ms: 3_600_000, ..DriverConfig::default() },
-            firmware: firmware::Config { state: State::Recovered, ..firmware::Config::default() },
+            firmware: firmware::Config::default(),
             rest: Rest::default(),
             near_data_threads: None,
         }
     }
 }
 
-/// Firmware with the bounds that a drive has by default, on this machine's clock. It shows what lies in home
-/// locations: whoever mounts the drive changes its journal.
+/// Firmware with the bounds that a drive has by default, on this machine's clock.
 pub fn firmware() -> Fsr {
     Fsr::new(Arc::new(TscClock::new()), firmware::Config::default())
 }
@@ -192,6 +191,10 @@ impl<S: Store, F: Firmware<S>> Transport for Embedded<S, F> {
         reply: &mut Vec<u8>,
     ) -> Result<(), nearside_fsrlib::Error> {
         self.transport.near_data(request, capacity, reply)
+    }
+
+    fn near_data_each(&mut self, requests: Requests<'_>, replies: Replies<'_>) {
+        self.transport.near_data_each(requests, replies);
     }
 
     fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, nearside_fsrlib::Error> {

@@ -7,13 +7,15 @@ use nearside_near_data::Credentials;
 /// Changes the credentials as the policy says. Returns what an error that comes of it has to say: who they
 /// are now, and why. `Err`: such requests are refused.
 pub(crate) fn apply(policy: Identity, who: &mut Credentials) -> Result<Option<String>, String> {
-    let asked = format!("user {} of this host", who.uid);
+    let uid_asked = who.uid;
+    // Said of few commands.
+    let asked = || format!("user {uid_asked} of this host");
     match policy {
         Identity::Trust => Ok(None),
-        Identity::Refuse => Err(format!("the drive answers no near-data requests of {asked}")),
+        Identity::Refuse => Err(format!("the drive answers no near-data requests of {}", asked())),
         Identity::SquashAll { uid, gid } => {
             *who = Credentials { uid, gid, groups: Vec::new() };
-            Ok(Some(format!("the drive takes {asked} for {uid}:{gid}")))
+            Ok(Some(format!("the drive takes {} for {uid}:{gid}", asked())))
         }
         Identity::SquashRoot { uid, gid } => {
             if who.uid == 0 {
@@ -29,7 +31,7 @@ pub(crate) fn apply(policy: Identity, who: &mut Credentials) -> Result<Option<St
                 who.gid = gid;
             }
             who.groups.retain(|&group| group != 0);
-            Ok(Some(format!("the drive does not count {asked} to group 0")))
+            Ok(Some(format!("the drive does not count {} to group 0", asked())))
         }
     }
 }

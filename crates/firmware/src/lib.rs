@@ -22,6 +22,6 @@ mod workers;
 
 pub use fsr::{Fsr, TaskPlace};
 pub use meters::{Held, SLICE_NS, Slices};
-pub use nearside_fsr::{Breakdown, Config, State, Trace, TracePart};
+pub use nearside_fsr::{Breakdown, Config, MonitorCounters, State, Trace, TracePart};
 pub use worker::FsrWorker;
 pub use workers::{WorkerHandle, Workers};

@@ -99,12 +99,7 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 fn ready(name: &str, tools: &[&str]) -> bool {
-    needs::root(name)
-        && needs::tools(name, tools)
-        && (Path::new("/dev/fuse").exists() || {
-            needs::left_out(name, "no /dev/fuse");
-            false
-        })
+    needs::root(name) && needs::tools(name, tools) && needs::fuse(name)
 }
 
 #[test]

@@ -11,6 +11,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nearside_fsview::{Error, FileKind, Ino, Inode, Volume};
 use nearside_near_data::{Credentials, Failure, MAX_NAME, MAX_PATH};
@@ -28,17 +29,48 @@ use crate::{Caches, Retriever};
 /// How often something is read again because it changed while it was read.
 const TRIES: u32 = 16;
 
-/// An open volume: one per opening, so that what was cached of an earlier one is never taken for this one's.
+/// An open volume, at one state.
 #[derive(Debug)]
 pub(crate) struct OpenVolume {
-    /// Never used twice.
+    /// One per opening, so that what was cached of an earlier one is never taken for this one's. States that
+    /// follow each other by what the log says, whose changes the monitor is told, have the same.
     pub id: u32,
+    /// Which of these states.
+    pub state: u64,
+    /// The newest of them.
+    pub newest: Arc<AtomicU64>,
     pub partition: u32,
     pub offset: u64,
     pub len: u64,
     pub volume: Volume,
-    /// What opening it read.
+    /// What said that this part of the namespace is meant.
+    pub place: Deps,
+    /// What opening it read, the place's included: as long as it holds, the volume is at the same state.
     pub deps: Deps,
+    /// The monitor's count of changes up to which that is known.
+    pub checked: AtomicU64,
+}
+
+impl OpenVolume {
+    /// Whether it is at this state at this moment. What was read through a volume counts only if this is true
+    /// afterwards, however little has changed since that reading began: the state may have been left before.
+    pub(crate) async fn holds(&self, monitor: &Monitor, media: &impl Media) -> bool {
+        let changes = monitor.changes();
+        if self.checked.load(Ordering::Acquire) == changes {
+            return true;
+        }
+        let holds = monitor.still_holds(&self.deps, media).await;
+        if holds {
+            self.checked.store(changes, Ordering::Release);
+        }
+        holds
+    }
+
+    /// Whether no later state has been published: then what depends on blocks as they are shown now depends
+    /// on them as this state shows them.
+    pub(crate) fn is_newest(&self) -> bool {
+        self.newest.load(Ordering::Acquire) == self.state
+    }
 }
 
 /// A cached name: what `name` is in the directory `dir`.
@@ -306,8 +338,8 @@ macro_rules! steady {
             let $view = crawler.view().of($part, crawler.volume.volume.table());
             let result = $read;
             let deps = $view.into_deps();
-            if changes != crawler.retriever.monitor.changes()
-                && !crawler.retriever.monitor.still_holds(&crawler.volume.deps, crawler.media).await
+            if !crawler.volume.is_newest()
+                || !crawler.volume.holds(&crawler.retriever.monitor, crawler.media).await
             {
                 // The volume has to be opened again: for who called.
                 break Err(Failure::ChangedDuringScan);
@@ -432,6 +464,22 @@ impl<M: Media> Crawler<'_, M> {
         self.load_node(ino).await
     }
 
+    /// The inode that `name` has in a directory at this moment.
+    pub(crate) async fn child(&self, dir: Ino, name: &[u8]) -> Result<Option<Ino>, Failure> {
+        for _ in 0..TRIES {
+            {
+                let mut caches = self.retriever.caches();
+                let now = (self.retriever.seed, self.retriever.monitor.changes());
+                let monitor = &self.retriever.monitor;
+                if let Some(known) = dentry(&mut caches.dentries, monitor, now, self.volume.id, dir, name) {
+                    return Ok(known.child);
+                }
+            }
+            self.load_name(dir, name.into()).await?;
+        }
+        Err(Failure::ChangedDuringScan)
+    }
+
     /// Whether the user may read (or search) that file.
     pub(crate) async fn may(&self, found: &Found, want: u8) -> Result<(), Failure> {
         let inode = &found.inode;
@@ -470,7 +518,7 @@ impl<M: Media> Crawler<'_, M> {
     pub(crate) fn may_have_content(&self) -> Result<(), Failure> {
         match self.withheld() {
             Some(why) => Err(Failure::NeedsRecovery(format!(
-                "the volume needs recovery: {why}; until then, what lies in blocks is given to root only, or with the drive owner's word"
+                "the volume is unstable: {why}; what lies in blocks is given to root only, or with the drive owner's word"
             ))),
             None => Ok(()),
         }
@@ -500,6 +548,18 @@ impl<M: Media> Crawler<'_, M> {
         let _span = self.tally.span(TracePart::ParseInode, 1);
         let (inode, deps, checked) =
             steady!(self, TracePart::ReadInode, view => self.volume.volume.inode(&view, ino).await)?;
+        Ok(self.keep(ino, inode, deps, checked))
+    }
+
+    /// Whether an inode is in the cache, and good.
+    pub(crate) fn knows(&self, ino: Ino) -> bool {
+        let mut caches = self.retriever.caches();
+        let now = (self.retriever.seed, self.retriever.monitor.changes());
+        node(&mut caches.nodes, &self.retriever.monitor, now, self.volume.id, ino, None).is_some()
+    }
+
+    /// Keeps an inode that was read.
+    pub(crate) fn keep(&self, ino: Ino, inode: Inode, deps: Deps, checked: u64) -> Found {
         let node = Node {
             volume: self.volume.id,
             ino,
@@ -512,7 +572,7 @@ impl<M: Media> Crawler<'_, M> {
         };
         let found = node.found();
         self.put(node);
-        Ok(found)
+        found
     }
 
     /// A node to change and put back: from the cache or the volume.
@@ -613,17 +673,17 @@ fn owner(inode: &Inode) -> Owner {
     Owner { kind: inode.kind, mode: inode.mode, uid: inode.uid, gid: inode.gid }
 }
 
-/// Opens a volume; `steady!` needs a crawler, which needs a volume.
+/// Opens a volume, which may be the known one, changed; `steady!` needs a crawler, which needs a volume.
 pub(crate) async fn open<M: Media>(
     retriever: &Retriever,
     media: &M,
     tally: &Tally,
-    offset: u64,
-    len: u64,
+    (offset, len): (u64, u64),
+    known: Option<&Volume>,
 ) -> Result<(Result<Volume, Error>, Deps), Failure> {
     for _ in 0..TRIES {
         let view = View::new(retriever, media, tally, offset, len);
-        let result = Volume::open_as(&view, retriever.config.state).await;
+        let result = Volume::open_after(&view, retriever.config.state, known).await;
         let deps = view.into_deps();
         if retriever.monitor.still_holds(&deps, media).await {
             return Ok((result, deps));

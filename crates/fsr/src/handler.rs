@@ -5,6 +5,8 @@
 //! located until after the last byte was read; otherwise what was answered about it is taken back and it is
 //! read again, at most `Config::tries` times.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use nearside_fsview::FileKind;
 use nearside_ndp::Flow;
 use nearside_near_data::{
@@ -15,7 +17,7 @@ use nearside_near_data::{
 use crate::Retriever;
 use crate::crawler::{Crawler, Found, OpenVolume};
 use crate::media::Media;
-use crate::model::{Full, Outcome, Sink, entry, of_view, volume};
+use crate::model::{Full, Outcome, Sink, entry, of_view, volume, warnings};
 use crate::operation::{Bytes, Ended, Job, SearchFiles};
 use crate::provider::{Depth, Layout, feed};
 use crate::trace::TracePart;
@@ -73,7 +75,6 @@ impl Retriever {
             }
             Err(failure) => Err(failure),
         };
-        use std::sync::atomic::Ordering::Relaxed;
         counters.blocks_read = tally.blocks_read.load(Relaxed);
         counters.cache_hits = tally.hits.load(Relaxed);
         counters.cache_misses = tally.misses.load(Relaxed);
@@ -181,9 +182,9 @@ impl<M: Media> Run<'_, M> {
         let start = self.media.now_ns();
         // The path's own way opens the volume again, and tries again where it was changing.
         if let Ok(volume) = self.volume().await {
-            for text in &volume.volume.info().warnings {
+            for (text, unstable) in warnings(volume.volume.info()) {
                 // Where there is no room for it, the answer matters more.
-                let _ = out.sink.push(Record::Warning(text.into()), MAX_PATH);
+                let _ = out.sink.push(Record::Warning { text, unstable }, MAX_PATH);
             }
         }
         out.counters.locate_ns += self.media.now_ns().saturating_sub(start);
@@ -492,23 +493,25 @@ impl<M: Media> Run<'_, M> {
                 Ok(Flow::More)
             };
             let unchanged = monitor.changes() == since
-                || monitor.still_holds(&crawler.volume.deps, self.media).await
-                    && monitor.still_holds(&found.deps, self.media).await
-                    && match layout.view() {
-                        Some(view) => monitor.still_holds(&view.deps(), self.media).await,
-                        None => true,
-                    };
+                || match &result {
+                    Ok(_) => self.is_as_it_was(crawler, &found, &layout).await,
+                    // It may come of a block that was gone when it was read.
+                    Err(_) => self.holds(crawler, &found, &layout).await,
+                };
+            // After the metadata: what was given another place was written there later.
             if unchanged && !scan.touched() {
                 let left = feeding.finish(self.media, result?, size).await?;
                 return Ok(bytes.conclude(left, &mut job));
             }
             drop(feeding);
             sink.rollback(mark);
-            if !monitor.still_holds(&crawler.volume.deps, self.media).await {
+            monitor.repeated.fetch_add(1, Relaxed);
+            self.media.yield_now().await;
+            // Before the look at the volume: what changes from now on counts as later than this.
+            since = monitor.changes();
+            if !crawler.volume.holds(monitor, self.media).await {
                 return Err(Failure::ChangedDuringScan);
             }
-            self.media.yield_now().await;
-            since = monitor.changes();
             let again = crawler.inode(found.inode.ino).await?;
             if again.inode.generation != found.inode.generation || again.inode.kind != FileKind::Regular {
                 return Err(Failure::ChangedDuringScan);
@@ -516,6 +519,48 @@ impl<M: Media> Run<'_, M> {
             found = again;
         }
         Err(Failure::ChangedDuringScan)
+    }
+
+    /// Whether a file that was read is still what it was, after some metadata changed: the same file, of the
+    /// same length, with its bytes where they were. If not by what it was made of, then by looking again,
+    /// at the volume as it is now.
+    async fn is_as_it_was(&self, crawler: &Crawler<'_, M>, found: &Found, layout: &Layout<'_, M>) -> bool {
+        if self.holds(crawler, found, layout).await {
+            return true;
+        }
+        self.retriever.monitor.looked_again.fetch_add(1, Relaxed);
+        let was = &found.inode;
+        for _ in 0..=self.retriever.config.tries {
+            let Ok(volume) = self.volume().await else { return false };
+            let crawler = self.crawler(&volume);
+            let now = match crawler.inode(was.ino).await {
+                Ok(now) => now,
+                Err(Failure::ChangedDuringScan) => continue,
+                Err(_) => return false,
+            };
+            let is = &now.inode;
+            if (is.generation, is.kind, is.size) != (was.generation, was.kind, was.size) {
+                return false;
+            }
+            let mut again = Layout::file(&crawler, &now.inode);
+            let mapped = layout.is_mapped_by(&mut again, self.media).await;
+            if self.holds(&crawler, &now, &again).await {
+                return mapped.unwrap_or(false);
+            }
+            self.media.yield_now().await;
+        }
+        false
+    }
+
+    /// Whether nothing has changed of the metadata that a file was read by.
+    async fn holds(&self, crawler: &Crawler<'_, M>, found: &Found, layout: &Layout<'_, M>) -> bool {
+        let monitor = &self.retriever.monitor;
+        crawler.volume.holds(monitor, self.media).await
+            && monitor.still_holds(&found.deps, self.media).await
+            && match layout.view() {
+                Some(view) => monitor.still_holds(&view.deps(), self.media).await,
+                None => true,
+            }
     }
 
     fn depth(&self) -> Depth {
@@ -571,8 +616,8 @@ impl<M: Media> Run<'_, M> {
             return full(from);
         }
         let monitor = &self.retriever.monitor;
-        let mut holds = true;
-        for deps in [&view.deps(), &*found.deps, &crawler.volume.deps] {
+        let mut holds = crawler.volume.holds(monitor, self.media).await;
+        for deps in [&view.deps(), &*found.deps] {
             holds = holds && monitor.still_holds(deps, self.media).await;
         }
         if !holds {

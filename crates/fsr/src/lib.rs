@@ -14,6 +14,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+mod ahead;
 mod cache;
 mod crawler;
 mod handler;
@@ -66,10 +67,10 @@ pub struct Config {
     /// also where these are older than the data: on a volume that is mounted, or was not unmounted cleanly.
     /// Without it, only root has content there.
     pub allow_unrecovered: bool,
-    /// Which state of a volume is shown that was not unmounted. Recovered is right where nobody writes the
-    /// drive meanwhile: an image, a copy. Of a volume that a host has mounted, the journal or log changes
-    /// from under a view that has taken it in: its state is what lies at home, with what that restricts
-    /// (`allow_unrecovered`).
+    /// Which state of a volume is shown that was not unmounted, or that a host has mounted. Recovered wants a
+    /// monitor that is told of every change: where the bytes change behind the drive's back, the journal or
+    /// log changes from under a view that has taken it in, and the state to show is what lies at home, with
+    /// what that restricts (`allow_unrecovered`).
     pub state: State,
 }
 
@@ -84,7 +85,7 @@ impl Default for Config {
             depth: 8,
             ahead: 4,
             allow_unrecovered: false,
-            state: State::Home,
+            state: State::Recovered,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! How a request ends, and where its results go. Requests, records and failures are [`nearside_near_data`]'s.
 
+use std::borrow::Cow;
+
 use nearside_fsview::Recovery;
 use nearside_near_data::{Counters, Cursor, Failure, FileEntry, Record, Recovered, VolumeRecord};
 
@@ -95,12 +97,19 @@ pub(crate) fn volume(
         blocks: info.blocks,
         features: info.features.iter().map(|text| text.as_str().into()).collect(),
         needs_recovery: info.needs_recovery,
+        unstable: info.stale.is_some(),
         recovered: (info.recovery != Recovery::default()).then_some(Recovered {
             transactions: info.recovery.transactions,
             fast_commits: info.recovery.fast_commits,
             nodes: info.recovery.nodes,
             up_to: info.recovery.up_to,
         }),
-        warnings: info.warnings.iter().map(|text| text.as_str().into()).collect(),
+        warnings: warnings(info).map(|(text, _)| text).collect(),
     })
+}
+
+/// What a user should know of the volume; true with what says that it is unstable.
+pub(crate) fn warnings(info: &nearside_fsview::VolumeInfo) -> impl Iterator<Item = (Cow<'_, str>, bool)> {
+    let known = info.warnings.iter().map(|text| (text.as_str().into(), false));
+    known.chain(info.unstable().map(|text| (text.into(), true)))
 }

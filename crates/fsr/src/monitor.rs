@@ -33,6 +33,10 @@ const FILTER: usize = 1 << 18;
 const LONG: u64 = 1 << 14;
 /// Ranges that a scan keeps apart; beyond, they become one.
 const SCAN_RANGES: usize = 1 << 14;
+/// Numbers of blocks as a volume shows them, which no write of the host reaches by itself.
+const SHOWN: u64 = 1 << 60;
+/// They are kept by so many bytes, the smallest block of a volume.
+const SMALLEST: u64 = 1024;
 /// What depends on more is looked at in pieces of so many, so that no look takes longer than a slice.
 const PIECE: usize = 1 << 10;
 
@@ -97,6 +101,34 @@ struct Watch {
     next_scan: u64,
 }
 
+impl Watch {
+    /// Where a unit is kept.
+    fn find(&self, number: u64) -> Option<u32> {
+        let is = |&i: &u32| self.units.get(i as usize).is_some_and(|u| u.number == number);
+        self.table.find(mix(number), is).copied()
+    }
+
+    /// Where it is kept from now on, as one of at most `most`.
+    fn keep(&mut self, number: u64, most: usize) -> Result<u32, Overflow> {
+        if let Some(slot) = self.find(number) {
+            return Ok(slot);
+        }
+        if self.units.len() >= most {
+            return Err(Overflow);
+        }
+        let slot = self.units.len() as u32;
+        self.units.push(Unit { number, version: 0, sectors: 0 });
+        let Watch { table, units, .. } = self;
+        table.insert_unique(mix(number), slot, |&i| mix(units[i as usize].number));
+        Ok(slot)
+    }
+
+    /// Whether a unit is as it was.
+    fn holds(&self, dep: &Dep) -> bool {
+        self.units.get(dep.slot as usize).is_some_and(|u| u.version == dep.version)
+    }
+}
+
 /// What the monitor has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MonitorCounters {
@@ -104,8 +136,14 @@ pub struct MonitorCounters {
     pub suspected: u64,
     /// Watched blocks that changed.
     pub invalidated: u64,
+    /// States of a volume that followed one by what its log had committed.
+    pub published: u64,
     /// Scans that a change touched.
     pub scans_touched: u64,
+    /// Files whose metadata was looked at again when they had been read, since some of it had changed.
+    pub looked_again: u64,
+    /// Files that were read again, because they had changed.
+    pub repeated: u64,
     /// Blocks watched now, in units of 4 KiB.
     pub watched: u64,
 }
@@ -119,7 +157,12 @@ pub struct Monitor {
     most: usize,
     suspected: AtomicU64,
     invalidated: AtomicU64,
+    published: AtomicU64,
     scans_touched: AtomicU64,
+    /// Files looked at again after they were read.
+    pub(crate) looked_again: AtomicU64,
+    /// And read again.
+    pub(crate) repeated: AtomicU64,
     watch: Mutex<Watch>,
 }
 
@@ -159,7 +202,10 @@ impl Monitor {
             most,
             suspected: AtomicU64::new(0),
             invalidated: AtomicU64::new(0),
+            published: AtomicU64::new(0),
             scans_touched: AtomicU64::new(0),
+            looked_again: AtomicU64::new(0),
+            repeated: AtomicU64::new(0),
             watch: Mutex::default(),
         }
     }
@@ -206,7 +252,6 @@ impl Monitor {
         }
         self.suspected.fetch_add(1, Ordering::Relaxed);
         let mut watch = self.lock();
-        let Watch { table, units: known, scans, .. } = &mut *watch;
         let range = units(from, to);
         let mut hits = 0u64;
         let mut raise = |unit: &mut Unit| {
@@ -215,14 +260,12 @@ impl Monitor {
                 hits += 1;
             }
         };
-        if range.end - range.start > known.len() as u64 {
-            known.iter_mut().filter(|u| range.contains(&u.number)).for_each(&mut raise);
+        if range.end - range.start > watch.units.len() as u64 {
+            watch.units.iter_mut().filter(|u| range.contains(&u.number)).for_each(&mut raise);
         } else {
             for number in range {
-                let found =
-                    table.find(mix(number), |&i| known.get(i as usize).is_some_and(|u| u.number == number));
-                if let Some(unit) = found.copied().and_then(|i| known.get_mut(i as usize)) {
-                    raise(unit);
+                if let Some(slot) = watch.find(number) {
+                    raise(&mut watch.units[slot as usize]);
                 }
             }
         }
@@ -231,7 +274,7 @@ impl Monitor {
             // Release, under the lock: who sees the new count sees the new versions.
             self.changes.fetch_add(1, Ordering::Release);
         }
-        for scan in scans.iter_mut().filter(|s| !s.touched) {
+        for scan in watch.scans.iter_mut().filter(|s| !s.touched) {
             let after = scan.ranges.partition_point(|r| r.1 <= from);
             if scan.ranges.get(after).is_some_and(|r| r.0 < to) {
                 scan.touched = true;
@@ -252,22 +295,10 @@ impl Monitor {
         let (from, to) = (offset, offset.saturating_add(len));
         let mut watch = self.lock();
         let mut new = Deps { generation: watch.generation, deps: Vec::new() };
-        let Watch { table, units: known, .. } = &mut *watch;
         for number in units(from, to) {
             let mask = sectors(number, from, to);
-            let found =
-                table.find(mix(number), |&i| known.get(i as usize).is_some_and(|u| u.number == number));
-            let slot = match found {
-                Some(&slot) => slot,
-                None if known.len() >= self.most => return Err(Overflow),
-                None => {
-                    known.push(Unit { number, version: 0, sectors: 0 });
-                    let slot = (known.len() - 1) as u32;
-                    table.insert_unique(mix(number), slot, |&i| mix(known[i as usize].number));
-                    slot
-                }
-            };
-            let unit = &mut known[slot as usize];
+            let slot = watch.keep(number, self.most)?;
+            let unit = &mut watch.units[slot as usize];
             if unit.sectors & mask != mask {
                 unit.sectors |= mask;
                 self.filter[cell(number)].fetch_or(mask, Ordering::SeqCst);
@@ -281,15 +312,41 @@ impl Monitor {
         Ok(())
     }
 
+    /// Notes in `deps` that something is made of the block at `offset` as its volume shows it, which changes
+    /// by [`Monitor::publish`].
+    pub(crate) fn watch_shown(&self, offset: u64, deps: &mut Deps) -> Result<(), Overflow> {
+        let mut watch = self.lock();
+        let slot = watch.keep(SHOWN | (offset / SMALLEST), self.most)?;
+        let version = watch.units[slot as usize].version;
+        let new = Deps { generation: watch.generation, deps: vec![Dep { slot, version }] };
+        drop(watch);
+        deps.extend(&new);
+        Ok(())
+    }
+
+    /// A volume shows other blocks from now on at these bytes of the namespace.
+    pub(crate) fn publish(&self, offsets: impl Iterator<Item = u64>) {
+        let mut watch = self.lock();
+        let mut hits = 0u64;
+        for number in offsets.map(|offset| SHOWN | (offset / SMALLEST)) {
+            if let Some(slot) = watch.find(number) {
+                let unit = &mut watch.units[slot as usize];
+                unit.version = unit.version.wrapping_add(1);
+                hits += 1;
+            }
+        }
+        self.invalidated.fetch_add(hits, Ordering::Relaxed);
+        self.published.fetch_add(1, Ordering::Relaxed);
+        if hits > 0 {
+            self.changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
     /// Whether nothing of it has changed since.
     pub(crate) fn holds(&self, deps: &Deps) -> bool {
         let watch = self.lock();
         deps.deps.is_empty()
-            || deps.generation == watch.generation
-                && deps
-                    .deps
-                    .iter()
-                    .all(|dep| watch.units.get(dep.slot as usize).is_some_and(|u| u.version == dep.version))
+            || deps.generation == watch.generation && deps.deps.iter().all(|dep| watch.holds(dep))
     }
 
     /// Whether much still holds, yielding between the pieces: whether nothing had changed when this began.
@@ -298,9 +355,7 @@ impl Monitor {
         while let Some(piece) = pieces.next() {
             {
                 let watch = self.lock();
-                let same =
-                    |dep: &Dep| watch.units.get(dep.slot as usize).is_some_and(|u| u.version == dep.version);
-                if deps.generation != watch.generation || !piece.iter().all(same) {
+                if deps.generation != watch.generation || !piece.iter().all(|dep| watch.holds(dep)) {
                     return false;
                 }
             }
@@ -338,7 +393,10 @@ impl Monitor {
         MonitorCounters {
             suspected: self.suspected.load(Ordering::Relaxed),
             invalidated: self.invalidated.load(Ordering::Relaxed),
+            published: self.published.load(Ordering::Relaxed),
             scans_touched: self.scans_touched.load(Ordering::Relaxed),
+            looked_again: self.looked_again.load(Ordering::Relaxed),
+            repeated: self.repeated.load(Ordering::Relaxed),
             watched: self.lock().units.len() as u64,
         }
     }

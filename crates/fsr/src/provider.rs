@@ -56,7 +56,13 @@ pub(crate) trait Consumer {
 /// Where a file's bytes lie.
 pub(crate) enum Layout<'a, M> {
     /// Where the inode says. The view collects what the mapping depends on.
-    File { crawler: &'a Crawler<'a, M>, inode: &'a Inode, view: View<'a, M>, inline: Option<Arc<[u8]>> },
+    File {
+        crawler: &'a Crawler<'a, M>,
+        inode: &'a Inode,
+        view: View<'a, M>,
+        inline: Option<Arc<[u8]>>,
+        runs: Runs,
+    },
     /// Where the host found it: (byte of the namespace or a hole, bytes), in file order.
     Ranges { ranges: &'a [BlockRange], at: u64, next: usize },
 }
@@ -69,7 +75,7 @@ enum Where {
     Inline,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LayoutPiece {
     at: u64,
     len: u64,
@@ -79,7 +85,7 @@ struct LayoutPiece {
 impl<'a, M: Media> Layout<'a, M> {
     /// Of a file on a volume.
     pub(crate) fn file(crawler: &'a Crawler<'a, M>, inode: &'a Inode) -> Layout<'a, M> {
-        Layout::File { crawler, inode, view: crawler.view(), inline: None }
+        Layout::File { crawler, inode, view: crawler.view(), inline: None, runs: Runs::default() }
     }
 
     /// Of ranges that the host sent.
@@ -90,7 +96,7 @@ impl<'a, M: Media> Layout<'a, M> {
     /// The run that begins at `from`; calls come in rising order.
     async fn run(&mut self, from: u64, media_len: u64) -> Result<Option<LayoutPiece>, Failure> {
         match self {
-            Layout::File { crawler, inode, view, inline } => {
+            Layout::File { crawler, inode, view, inline, runs } => {
                 let volume = &crawler.volume.volume;
                 let Some(Run { len, place, .. }) = volume.map(view, inode, from).await.map_err(of_view)?
                 else {
@@ -113,7 +119,9 @@ impl<'a, M: Media> Layout<'a, M> {
                         Where::Inline
                     }
                 };
-                Ok(Some(LayoutPiece { at: from, len: len.max(1), place }))
+                let piece = LayoutPiece { at: from, len: len.max(1), place };
+                runs.add(piece);
+                Ok(Some(piece))
             }
             Layout::Ranges { ranges, at, next } => {
                 while let Some(range) = ranges.get(*next) {
@@ -146,11 +154,73 @@ impl<'a, M: Media> Layout<'a, M> {
         }
     }
 
+    /// Whether a file is mapped as this one was, as far as this one was: the same bytes of the namespace, or
+    /// of the inode.
+    pub(crate) async fn is_mapped_by(&self, now: &mut Layout<'_, M>, media: &M) -> Result<bool, Failure> {
+        let Layout::File { runs: before, inline, .. } = self else { return Ok(true) };
+        if before.too_many {
+            return Ok(false);
+        }
+        let (mut at, to) = before.range();
+        while at < to {
+            match now.run(at, media.len()).await? {
+                Some(run) => at = run.at.saturating_add(run.len),
+                None => return Ok(false),
+            }
+            media.yield_now().await;
+        }
+        let Layout::File { runs, inline: inline_now, .. } = now else { return Ok(false) };
+        runs.cut(to);
+        Ok(!runs.too_many && runs.pieces == before.pieces && inline == inline_now)
+    }
+
     /// What the mapping depended on.
     pub(crate) fn view(&self) -> Option<&View<'a, M>> {
         match self {
             Layout::File { view, .. } => Some(view),
             Layout::Ranges { .. } => None,
+        }
+    }
+}
+
+/// Runs kept of one file; one with more is read again where its volume changed.
+const MOST_RUNS: usize = 1 << 16;
+
+/// What a file's mapping was, in file order, joined where it joins.
+#[derive(Debug, Default)]
+pub(crate) struct Runs {
+    pieces: Vec<LayoutPiece>,
+    too_many: bool,
+}
+
+impl Runs {
+    fn add(&mut self, piece: LayoutPiece) {
+        if let Some(last) = self.pieces.last_mut()
+            && last.at.saturating_add(last.len) == piece.at
+            && match (last.place, piece.place) {
+                (Where::Namespace(a), Where::Namespace(b)) => a.checked_add(last.len) == Some(b),
+                (a, b) => a == b,
+            }
+        {
+            last.len = last.len.saturating_add(piece.len);
+        } else if self.pieces.len() < MOST_RUNS {
+            self.pieces.push(piece);
+        } else {
+            self.too_many = true;
+        }
+    }
+
+    /// From where to where in the file.
+    fn range(&self) -> (u64, u64) {
+        let from = self.pieces.first().map_or(0, |first| first.at);
+        (from, self.pieces.last().map_or(0, |last| last.at.saturating_add(last.len)))
+    }
+
+    /// Leaves out what lies at `to` and later.
+    fn cut(&mut self, to: u64) {
+        self.pieces.retain(|piece| piece.at < to);
+        if let Some(last) = self.pieces.last_mut() {
+            last.len = last.len.min(to.saturating_sub(last.at));
         }
     }
 }

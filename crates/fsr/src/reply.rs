@@ -6,6 +6,9 @@ use nearside_near_data::{Counters, Failure, MAX_PATH, Record};
 
 use crate::model::{Full, Mark, Outcome, Sink};
 
+/// Bytes in which the header and a record about one file have room.
+const SHORT: usize = 768;
+
 /// Writes records as the reply's bytes.
 pub struct WireSink {
     writer: Option<ReplyWriter>,
@@ -17,7 +20,8 @@ pub struct WireSink {
 impl WireSink {
     /// A reply of at most `room` bytes; a permission denied says `squashed`.
     pub fn new(room: usize, squashed: Option<String>) -> WireSink {
-        WireSink { writer: ReplyWriter::new(Vec::new(), room), room, squashed }
+        let begun = Vec::with_capacity(room.min(SHORT));
+        WireSink { writer: ReplyWriter::new(begun, room), room, squashed }
     }
 
     fn failure(&self, failure: Failure) -> Failure {

@@ -93,13 +93,26 @@ impl<'a, M: Media> View<'a, M> {
         self.deps.lock().unwrap_or_else(|e| e.into_inner()).clone()
     }
 
-    fn note(&self, deps: &Deps) {
+    /// Something that was read past it, and depends on that, counts as read through it.
+    pub(crate) fn note(&self, deps: &Deps) {
         self.deps.lock().unwrap_or_else(|e| e.into_inner()).extend(deps);
     }
 }
 
 impl<M: Media> Source for View<'_, M> {
     type Block = Arc<[u8]>;
+
+    fn shows(&self, offset: u64) {
+        let Some(at) = self.base.checked_add(offset) else { return };
+        let retriever = self.retriever;
+        let mut deps = Deps::default();
+        if retriever.monitor.watch_shown(at, &mut deps).is_err() {
+            retriever.forget();
+            // What was noted before is of another generation now, and read again.
+            let _ = retriever.monitor.watch_shown(at, &mut deps);
+        }
+        self.note(&deps);
+    }
 
     fn len(&self) -> u64 {
         self.len

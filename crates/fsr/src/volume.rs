@@ -2,7 +2,7 @@
 //! changed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nearside_fsview::Error;
 use nearside_fsview::partition::partitions;
@@ -21,11 +21,14 @@ const MOST_OPEN: usize = 32;
 /// An open volume, by the number that a request gave.
 pub(crate) struct CachedVolume {
     asked: u32,
-    checked: u64,
     volume: Arc<OpenVolume>,
 }
 
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+
+fn next_id() -> u32 {
+    NEXT_ID.fetch_add(1, Ordering::Relaxed)
+}
 
 impl Retriever {
     /// The volume that a request's partition number means.
@@ -36,26 +39,69 @@ impl Retriever {
         asked: u32,
     ) -> Result<Arc<OpenVolume>, Failure> {
         let changes = self.monitor.changes();
-        {
+        let known = {
             let mut caches = self.caches();
             let kept = caches.volumes.iter_mut().find(|k| k.asked == asked);
             if let Some(kept) = kept {
-                if kept.checked == changes || self.monitor.holds(&kept.volume.deps) {
-                    kept.checked = changes;
+                let checked = &kept.volume.checked;
+                if checked.load(Ordering::Acquire) == changes || self.monitor.holds(&kept.volume.deps) {
+                    checked.store(changes, Ordering::Release);
                     return Ok(kept.volume.clone());
                 }
-                caches.volumes.retain(|k| k.asked != asked);
+                Some(kept.volume.clone())
+            } else {
+                None
             }
-        }
-        let volume = Arc::new(self.find_volume(media, tally, asked).await?);
+        };
+        let again = match &known {
+            Some(known) => self.open_again(media, tally, known).await?,
+            None => None,
+        };
+        let volume = match again {
+            Some(volume) => volume,
+            None => self.find_volume(media, tally, asked).await?,
+        };
+        let volume = Arc::new(volume);
         let mut caches = self.caches();
         caches.volumes.retain(|k| k.asked != asked);
         if caches.volumes.len() >= MOST_OPEN {
             caches.volumes.remove(0);
         }
-        // Not known to be good at any count of changes: the next use looks.
-        caches.volumes.push(CachedVolume { asked, checked: 0, volume: volume.clone() });
+        caches.volumes.push(CachedVolume { asked, volume: volume.clone() });
         Ok(volume)
+    }
+
+    /// A volume whose metadata the host has changed, as it is now; `None` where it may be another's place.
+    async fn open_again<M: Media>(
+        &self,
+        media: &M,
+        tally: &Tally,
+        known: &OpenVolume,
+    ) -> Result<Option<OpenVolume>, Failure> {
+        if !self.monitor.holds(&known.place) {
+            return Ok(None);
+        }
+        let OpenVolume { partition, offset, len, ref place, ref volume, .. } = *known;
+        let (opened, read) = open(self, media, tally, (offset, len), Some(volume)).await?;
+        let mut deps = place.clone();
+        deps.extend(&read);
+        let Ok(volume) = opened else { return Ok(None) };
+        let changed = volume.changed_since(&known.volume);
+        let (id, newest) = match changed {
+            Some(_) => (known.id, known.newest.clone()),
+            None => (next_id(), Arc::default()),
+        };
+        let state = match &changed {
+            Some(changed) if changed.is_empty() => known.state,
+            // First no read of an earlier state counts any more, then what it was made of is out of date.
+            _ => newest.fetch_add(1, Ordering::AcqRel).wrapping_add(1),
+        };
+        if let Some(changed) = changed.filter(|changed| !changed.is_empty()) {
+            self.monitor.publish(changed.into_iter().map(|at| offset.saturating_add(at)));
+        }
+        // Not known to be good at any count of changes: the next use looks.
+        let (place, checked) = (place.clone(), AtomicU64::new(0));
+        Ok(Some(OpenVolume { id, state, newest, partition, offset, len, volume, place, deps, checked }))
     }
 
     async fn find_volume<M: Media>(
@@ -64,18 +110,23 @@ impl Retriever {
         tally: &Tally,
         asked: u32,
     ) -> Result<OpenVolume, Failure> {
-        let fresh = |partition, offset, len, volume, deps| OpenVolume {
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+        let fresh = |partition, (offset, len), volume, place, deps| OpenVolume {
+            id: next_id(),
+            state: 0,
+            newest: Arc::default(),
             partition,
             offset,
             len,
             volume,
+            place,
             deps,
+            checked: AtomicU64::new(0),
         };
         let mut deps = Deps::default();
         if asked == 0 {
-            match open(self, media, tally, 0, media.len()).await? {
-                (Ok(volume), deps) => return Ok(fresh(0, 0, media.len(), volume, deps)),
+            let whole = (0, media.len());
+            match open(self, media, tally, whole, None).await? {
+                (Ok(volume), deps) => return Ok(fresh(0, whole, volume, Deps::default(), deps)),
                 (Err(Error::NoFileSystem), whole) => deps = whole,
                 (Err(error), _) => return Err(of_view(error)),
             }
@@ -92,7 +143,7 @@ impl Retriever {
         let mut candidates = Vec::new();
         let mut list = Vec::new();
         for part in table.iter().filter(|p| asked == 0 || p.number == asked) {
-            let (volume, opened) = open(self, media, tally, part.offset, part.len).await?;
+            let (volume, opened) = open(self, media, tally, (part.offset, part.len), None).await?;
             match volume {
                 Ok(volume) => {
                     let size = part.len >> 20;
@@ -108,8 +159,9 @@ impl Retriever {
         }
         match candidates.pop() {
             Some((part, volume, opened)) if candidates.is_empty() => {
+                let place = deps.clone();
                 deps.extend(&opened);
-                Ok(fresh(part.number, part.offset, part.len, volume, deps))
+                Ok(fresh(part.number, (part.offset, part.len), volume, place, deps))
             }
             Some(_) => Err(Failure::NoVolume(format!("several partitions: name one of {}", list.join(", ")))),
             None if asked == 0 => {

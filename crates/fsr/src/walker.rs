@@ -9,12 +9,13 @@
 //! All frames together keep at most [`MOST_NAMES`] names: where there are more, parents read theirs again
 //! when the walk comes back to them.
 
-use nearside_fsview::{DirCursor, DirEntry, FileKind, Ino};
+use nearside_fsview::{DirCursor, DirEntry, FileKind, Ino, Inode};
 use nearside_near_data::{Failure, MAX_PATH};
 
 use crate::crawler::{Crawler, Found};
 use crate::media::Media;
 use crate::model::of_view;
+use crate::monitor::Deps;
 use crate::tree::Filter;
 
 /// Names kept at a time.
@@ -31,11 +32,15 @@ struct Frame {
     path_len: usize,
     /// Names still to visit, the next one last.
     names: Vec<DirEntry>,
+    /// Of how many of them, the next ones, the inodes need not be read ahead.
+    read_ahead: usize,
     /// Whether there are names after those.
     more: bool,
     /// The last name that was visited, and its place: those after it remain.
     last: Option<(u64, Vec<u8>)>,
     order: Order,
+    /// Of what the names were read.
+    listing: Listing,
 }
 
 /// In which order a directory's names are visited.
@@ -230,8 +235,14 @@ impl Walker {
             self.visited(place, name);
             return taken.then_some(Visit::Name { kind, barred: false });
         }
-        let found = match crawler.inode(ino).await {
-            Ok(found) => found,
+        self.read_ahead(ino, crawler).await;
+        let found = match self.entry(crawler, ino, &name).await {
+            Ok(Some(found)) => found,
+            // It was taken away, or renamed, after the names were read.
+            Ok(None) => {
+                self.visited(place, name);
+                return None;
+            }
             Err(failure) if self.should_retry(&failure) => {
                 if let Some(frame) = self.frames.last_mut() {
                     frame.names.push(DirEntry { name, ino, kind, place });
@@ -257,6 +268,40 @@ impl Walker {
             self.into = Some(found.clone());
         }
         (taken_directory && !self.on_the_way()).then_some(Visit::Entry(found))
+    }
+
+    /// The inode of an entry of the innermost directory: of the number that was read with the name, where the
+    /// directory is as it was then; else of the one that the name has now. A number may have become
+    /// another file's by now, which the way to this name says nothing of.
+    async fn entry<M: Media>(
+        &mut self,
+        crawler: &Crawler<'_, M>,
+        ino: Ino,
+        name: &[u8],
+    ) -> Result<Option<Found>, Failure> {
+        let Some(frame) = self.frames.last_mut() else { return Ok(None) };
+        let dir = frame.dir.inode.clone();
+        if frame.listing.is_of(crawler).await {
+            return crawler.inode(ino).await.map(Some);
+        }
+        same_directory(crawler, &dir).await?;
+        match crawler.child(dir.ino, name).await? {
+            Some(ino) => crawler.inode(ino).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Reads the inode of the innermost directory's entry that is visited, and those of the next ones, where
+    /// that is one read.
+    async fn read_ahead<M: Media>(&mut self, ino: Ino, crawler: &Crawler<'_, M>) {
+        let all = !self.names;
+        let Some(frame) = self.frames.last_mut() else { return };
+        if frame.read_ahead == 0 {
+            let visited = |kind: Option<FileKind>| all || kind.is_none_or(|kind| kind == FileKind::Directory);
+            let next = frame.names.iter().rev().filter(|entry| visited(entry.kind)).map(|entry| entry.ino);
+            frame.read_ahead = crawler.read_ahead(std::iter::once(ino).chain(next)).await;
+        }
+        frame.read_ahead -= 1;
     }
 
     /// Whether an earlier answer showed the entry already, a directory: the resume path lies below it.
@@ -293,7 +338,18 @@ impl Walker {
             None => Order::Places(DirCursor::default()),
         };
         let names = Vec::new();
-        self.frames.push(Frame { dir, searchable, path_len, names, more: true, last: None, order });
+        let listing = Listing::default();
+        self.frames.push(Frame {
+            dir,
+            searchable,
+            path_len,
+            names,
+            listing,
+            read_ahead: 0,
+            more: true,
+            last: None,
+            order,
+        });
         if let Err(failure) = self.fill(crawler).await {
             self.leave();
             return Err(failure);
@@ -349,9 +405,9 @@ impl Walker {
                 (None, None) => true,
             }
         };
-        let ino = frame.dir.inode.ino;
-        let (names, next) = read_names(crawler, ino, frame.order, wanted, room).await?;
-        (frame.names, frame.more) = (names, next.is_some());
+        let (names, next, listing) = read_names(crawler, &frame.dir.inode, frame.order, wanted, room).await?;
+        (frame.names, frame.more, frame.listing) = (names, next.is_some(), listing);
+        frame.read_ahead = 0;
         if let (Order::Places(at), Some(next)) = (&mut frame.order, next) {
             *at = next;
         }
@@ -360,20 +416,55 @@ impl Walker {
     }
 }
 
+/// When names were read, and of what.
+#[derive(Default)]
+struct Listing {
+    volume: u32,
+    /// The monitor's count of changes up to which they are known to be good.
+    changes: u64,
+    deps: Deps,
+}
+
+impl Listing {
+    /// Whether the directory is as it was, in a volume that is at the same state.
+    async fn is_of<M: Media>(&mut self, crawler: &Crawler<'_, M>) -> bool {
+        let monitor = &crawler.retriever.monitor;
+        let now = monitor.changes();
+        let holds = self.volume == crawler.volume.id
+            && crawler.volume.is_newest()
+            && (self.changes == now
+                || crawler.volume.holds(monitor, crawler.media).await
+                    && monitor.still_holds(&self.deps, crawler.media).await);
+        if holds {
+            self.changes = now;
+        }
+        holds
+    }
+}
+
+/// Refuses to go on with a directory whose number is another's by now.
+async fn same_directory<M: Media>(crawler: &Crawler<'_, M>, dir: &Inode) -> Result<Found, Failure> {
+    let now = crawler.inode(dir.ino).await?;
+    match now.inode.generation == dir.generation && now.inode.kind == FileKind::Directory {
+        true => Ok(now),
+        false => Err(Failure::ChangedDuringScan),
+    }
+}
+
 /// The next of the wanted names, the first one last, and where there are more: the first `room` in byte
 /// order, or those of a block's worth from a place on.
 async fn read_names<M: Media>(
     crawler: &Crawler<'_, M>,
-    ino: Ino,
+    dir: &Inode,
     order: Order,
     wanted: impl Fn(&DirEntry) -> bool,
     room: usize,
-) -> Result<(Vec<DirEntry>, Option<DirCursor>), Failure> {
+) -> Result<(Vec<DirEntry>, Option<DirCursor>, Listing), Failure> {
     let by_name = order == Order::Names;
     let mut tries = 0;
     loop {
         let changes = crawler.retriever.monitor.changes();
-        let dir = crawler.inode(ino).await?;
+        let dir = same_directory(crawler, dir).await?;
         let view = crawler.view();
         let mut names: Vec<DirEntry> = Vec::new();
         let mut more = false;
@@ -407,8 +498,14 @@ async fn read_names<M: Media>(
         }
         let mut deps = view.into_deps();
         deps.extend(&dir.deps);
-        let now = crawler.retriever.monitor.changes();
-        if now == changes || crawler.retriever.monitor.still_holds(&deps, crawler.media).await {
+        let mut listing = Listing { volume: crawler.volume.id, changes, deps };
+        if !listing.is_of(crawler).await {
+            let monitor = &crawler.retriever.monitor;
+            if !crawler.volume.is_newest() || !crawler.volume.holds(monitor, crawler.media).await {
+                // The volume has to be opened again: for who called.
+                return Err(Failure::ChangedDuringScan);
+            }
+        } else {
             result?;
             names.sort_unstable_by(|a, b| (a.place, &a.name).cmp(&(b.place, &b.name)));
             if by_name && names.len() > room {
@@ -416,7 +513,7 @@ async fn read_names<M: Media>(
                 more = true;
             }
             names.reverse();
-            return Ok((names, if by_name { more.then(DirCursor::default) } else { cursor }));
+            return Ok((names, if by_name { more.then(DirCursor::default) } else { cursor }, listing));
         }
         tries += 1;
         if tries >= crawler.retriever.config.tries {

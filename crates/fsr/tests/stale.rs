@@ -10,7 +10,7 @@ use std::path::Path;
 use common::*;
 use nearside_conformance::needs;
 use nearside_conformance::volume::{must, tool};
-use nearside_fsr::{Config, FileKind, MemoryMedia, Retriever};
+use nearside_fsr::{Config, FileKind, MemoryMedia, Retriever, State};
 use nearside_near_data::{Answer, Credentials, Digest, Failure, Operation, Request, SearchOptions, Target};
 
 fn nobody(target: Target, operation: Operation) -> Request {
@@ -26,7 +26,7 @@ fn marked(test: &str, options: &[&str], mark: &str, make: impl FnOnce(&Path)) ->
     make(&source);
     let image = dir.path().join("image");
     fs::write(&image, ext_image(&source, 16, options)).unwrap();
-    if !mark.is_empty() {
+    for mark in mark.split(';').filter(|mark| !mark.is_empty()) {
         must(tool("debugfs").args(["-w", "-R", mark]).arg(&image));
     }
     Some(MemoryMedia::new(fs::read(&image).unwrap()))
@@ -70,7 +70,8 @@ fn content_that_may_be_another_files_is_for_root_and_by_the_owners_word() {
         let Some(media) = marked(test, options, mark, files) else { return };
         let checked = !(options.contains(&"ext2") || options.contains(&"^metadata_csum"));
         for (allow_unrecovered, refused) in [(false, true), (true, false)] {
-            let retriever = Retriever::new(Config { allow_unrecovered, ..Config::default() });
+            let retriever =
+                Retriever::new(Config { allow_unrecovered, state: State::Home, ..Config::default() });
             for operation in content() {
                 for target in [path("/public"), path("/fast")] {
                     // Root has it, and what root's walk has left in the caches gives it to nobody else.
@@ -80,7 +81,7 @@ fn content_that_may_be_another_files_is_for_root_and_by_the_owners_word() {
                     let (got, answer) = ask(&retriever, &media, &nobody(target, operation.clone()));
                     match answer.failure {
                         Some(Failure::NeedsRecovery(_)) if refused => {
-                            assert!(!got.iter().any(|g| !matches!(g, Got::Warning(_))), "{got:?}");
+                            assert!(!got.iter().any(|g| !matches!(g, Got::Warning(..))), "{got:?}");
                         }
                         None if !refused => {}
                         other => panic!("{options:?} {operation:?} {allow_unrecovered}: {other:?}"),
@@ -114,12 +115,24 @@ fn content_that_may_be_another_files_is_for_root_and_by_the_owners_word() {
             }
         }
     }
-    // On a volume that was unmounted, all is as modes say.
-    let Some(media) = marked(test, &["-t", "ext4"], "", files) else { return };
-    let retriever = Retriever::new(Config::default());
-    for operation in content() {
-        let (_, answer) = ask(&retriever, &media, &nobody(path("/slow"), operation));
-        assert_eq!(answer.failure, None);
+    // On a volume that was unmounted, or whose journal is taken in, all is as modes say; not on one that has
+    // none to take in, or whose data are written without regard to it.
+    for (options, mark, refused) in [
+        (&["-t", "ext4"][..], "", false),
+        (&["-t", "ext4"], journal, false),
+        (&["-t", "ext4"], "feature needs_recovery;set_super_value default_mount_opts 0x60", true),
+        (&["-t", "ext4"], "feature needs_recovery;set_super_value mount_opts noatime,data=writeback", true),
+        (&["-t", "ext2"], dirty, true),
+    ] {
+        let Some(media) = marked(test, options, mark, files) else { return };
+        let retriever = Retriever::new(Config::default());
+        for operation in content() {
+            let (got, answer) = ask(&retriever, &media, &nobody(path("/slow"), operation));
+            let unstable = got.iter().any(|g| matches!(g, Got::Warning(_, true)));
+            assert_eq!(unstable, refused, "{options:?} {mark}: {got:?} {:?}", answer.failure);
+            let withheld = matches!(answer.failure, Some(Failure::NeedsRecovery(_)));
+            assert_eq!((withheld, answer.failure.is_some()), (refused, refused), "{options:?} {mark}");
+        }
     }
 }
 

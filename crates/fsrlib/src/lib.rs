@@ -44,4 +44,4 @@ pub use queue::{Encoding, QueueTransport};
 pub use session::{Ask, Records, Route, Seen, Session, Summary};
 pub use socket::SocketTransport;
 pub use tcp::TcpTransport;
-pub use transport::{Completion, Totals, Transport};
+pub use transport::{Completion, Replies, Requests, Totals, Transport};

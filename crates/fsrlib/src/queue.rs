@@ -1,6 +1,8 @@
 //! The transport to a drive through the driver: a queue and its completion policy, over shared memory here,
 //! over NVMe/TCP in `tcp.rs`.
 
+use std::collections::VecDeque;
+
 use nearside_clock::Clock;
 use nearside_driver::{
     Buffer, BufferOf, Command, CommandKind, Controller, DmaBuffer, Driver, Failure, Finished, Handle,
@@ -12,7 +14,7 @@ use nearside_spec::log::NearDataLog;
 use nearside_spec::opcode;
 
 use crate::carrier::{Stop, Tags, take_reply};
-use crate::{Completion, Error, Transport};
+use crate::{Completion, Error, Replies, Requests, Transport};
 
 /// How a near-data request becomes a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +25,12 @@ pub enum Encoding {
     /// DAC'23's own: Get Features with a vendor feature identifier, on the admin queue (III-F).
     GetFeatures,
 }
+
+/// Near-data commands under way together: what fits a drive's slice, and their buffers its caches.
+const TOGETHER: usize = 16;
+
+/// What its failures are called.
+const NEAR_DATA: &str = "a near-data command";
 
 /// Bytes of one ordinary read.
 const READ: usize = 128 * 1024;
@@ -53,6 +61,21 @@ pub trait Carrying: Controller {
         capacity: usize,
         reply: &mut Vec<u8>,
     ) -> Result<(), Error>;
+
+    /// Several, as [`Transport::near_data_each`].
+    fn near_data_each<P: Peer, C: Clock>(
+        transport: &mut QueueTransport<P, C, Self>,
+        requests: Requests<'_>,
+        replies: Replies<'_>,
+    ) {
+        let mut reply = Vec::new();
+        for (request, capacity) in requests {
+            let answer = Self::near_data(transport, &request, capacity, &mut reply);
+            if replies(answer.map(|()| &reply[..])).is_break() {
+                return;
+            }
+        }
+    }
 
     /// Fills `into` from byte `offset` by reads of at most `most` bytes. Returns how many.
     ///
@@ -117,10 +140,37 @@ impl<P: Peer, C: Clock> QueueTransport<P, C> {
         self.encoding = encoding;
     }
 
+    /// A request in a buffer of its own, or in one that was used.
+    fn filled(&mut self, request: &[u8], capacity: usize) -> Result<DmaBuffer, Error> {
+        if request.len() > capacity || capacity > self.max_buffer() {
+            let most = self.max_buffer();
+            let reason = format!("{} bytes in a buffer of {capacity}; the drive takes {most}", request.len());
+            return Err(Error::Form { what: "request", reason });
+        }
+        let mut buffer = self.buffer(capacity)?;
+        buffer.write(0, request);
+        Ok(buffer)
+    }
+
     fn vendor(&mut self, request: u32, buffer: DmaBuffer) -> Result<DmaBuffer, Error> {
         let command = Command::near_data(self.namespace.nsid, request, &buffer);
         let finished = self.initiator.execute(&command, Some(buffer));
-        ended("a near-data command", finished)
+        ended(NEAR_DATA, finished)
+    }
+
+    /// Sends a request and does not wait.
+    fn begin(&mut self, request: &[u8], capacity: usize) -> Result<Handle, Error> {
+        let buffer = self.filled(request, capacity)?;
+        let command = Command::near_data(self.namespace.nsid, request.len() as u32, &buffer);
+        self.initiator.submit(&command, Some(buffer)).map_err(|e| Error::Driver(format!("{NEAR_DATA}: {e}")))
+    }
+
+    /// Waits for what was sent, and takes its reply.
+    fn end(&mut self, handle: Handle, reply: &mut Vec<u8>) -> Result<(), Error> {
+        let buffer = ended(NEAR_DATA, Ok(self.initiator.wait(handle)))?;
+        take_reply(&buffer, buffer.len(), reply)?;
+        self.spare = Some(buffer);
+        Ok(())
     }
 
     /// The whole buffer is read as the request (its header says where that ends), then written.
@@ -144,13 +194,7 @@ impl Carrying for Driver {
         capacity: usize,
         reply: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        if request.len() > capacity || capacity > transport.max_buffer() {
-            let most = transport.max_buffer();
-            let reason = format!("{} bytes in a buffer of {capacity}; the drive takes {most}", request.len());
-            return Err(Error::Form { what: "request", reason });
-        }
-        let mut buffer = transport.buffer(capacity)?;
-        buffer.write(0, request);
+        let buffer = transport.filled(request, capacity)?;
         let len = request.len() as u32;
         let buffer = match transport.encoding {
             Encoding::Vendor => transport.vendor(len, buffer)?,
@@ -159,6 +203,49 @@ impl Carrying for Driver {
         take_reply(&buffer, buffer.len(), reply)?;
         transport.spare = Some(buffer);
         Ok(())
+    }
+
+    /// Get Features goes by the admin queue, one after the other.
+    fn near_data_each<P: Peer, C: Clock>(
+        transport: &mut QueueTransport<P, C>,
+        requests: Requests<'_>,
+        replies: Replies<'_>,
+    ) {
+        let together = match transport.encoding {
+            Encoding::Vendor => TOGETHER.min(transport.initiator.depth()),
+            Encoding::GetFeatures => 1,
+        };
+        let mut out = VecDeque::with_capacity(together);
+        let mut reply = Vec::new();
+        let (mut held, mut more, mut heard) = (None, true, true);
+        loop {
+            while more && out.len() < together {
+                let Some((request, capacity)) = held.take().or_else(|| requests.next()) else {
+                    more = false;
+                    break;
+                };
+                let sent = match transport.encoding {
+                    Encoding::Vendor => transport.begin(&request, capacity).map(Some),
+                    Encoding::GetFeatures => {
+                        Self::near_data(transport, &request, capacity, &mut reply).map(|()| None)
+                    }
+                };
+                // Buffers of those before it may be all that there are.
+                if sent.is_err() && !out.is_empty() {
+                    held = Some((request, capacity));
+                    break;
+                }
+                out.push_back(sent);
+            }
+            let Some(first) = out.pop_front() else { return };
+            let answer = first.and_then(|sent| match sent {
+                Some(handle) => transport.end(handle, &mut reply),
+                None => Ok(()),
+            });
+            if heard && replies(answer.map(|()| &reply[..])).is_break() {
+                (more, heard) = (false, false);
+            }
+        }
     }
 
     fn read<P: Peer, C: Clock>(
@@ -221,6 +308,10 @@ pub(crate) fn path_words(path: policy::Path) -> &'static str {
 impl<P: Peer, C: Clock, K: Carrying> Transport for QueueTransport<P, C, K> {
     fn near_data(&mut self, request: &[u8], capacity: usize, reply: &mut Vec<u8>) -> Result<(), Error> {
         K::near_data(self, request, capacity, reply)
+    }
+
+    fn near_data_each(&mut self, requests: Requests<'_>, replies: Replies<'_>) {
+        K::near_data_each(self, requests, replies);
     }
 
     fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, Error> {

@@ -1,5 +1,6 @@
 //! A session with one drive: for whom it asks, which partition, which way, and what it has moved.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -235,12 +236,7 @@ impl<T: Transport> Session<T> {
 
     /// One command: its reply is in the session's buffer.
     fn send(&mut self, request: &Request) -> Result<(), Error> {
-        let bytes = wire::encode_request(request);
-        if bytes.len() > MAX_REQUEST {
-            let reason = format!("{} bytes; the most is {MAX_REQUEST}", bytes.len());
-            return Err(Error::Form { what: "request", reason });
-        }
-        let capacity = self.buffer.max(bytes.len().next_multiple_of(4096));
+        let (bytes, capacity) = packed(request, self.buffer)?;
         let start = self.clock.now();
         self.transport.near_data(&bytes, capacity, &mut self.reply)?;
         self.totals.round_trip_ns += self.clock.now().since(start);
@@ -286,18 +282,159 @@ impl<T: Transport> Session<T> {
         Ok(Summary { counters, moved: self.totals.since(&before) })
     }
 
+    /// Does operations whose commands are under way together, as far as the way to the drive allows, and
+    /// hands each record to `sink` with the place of what it answers in `asks`, in that order; of what was
+    /// refused the failure, behind the records that it had. Ends where `sink` breaks. Where the host takes
+    /// part ([`Route`]), one operation comes after the other.
+    ///
+    /// # Errors
+    /// [`Error`]: the drive could not be asked. What comes behind is then not answered.
+    pub fn stream_each(
+        &mut self,
+        asks: &[Ask],
+        mut sink: impl FnMut(usize, Result<Record<'_>, Failure>) -> ControlFlow<()>,
+    ) -> Result<Summary, Error> {
+        self.mount()?;
+        let before = self.totals;
+        let mut counters = Counters::default();
+        let ended = Cell::new(false);
+        let mut hand_on = |nth: usize, answer: Result<Record<'_>, Failure>| {
+            let flow = sink(nth, answer);
+            ended.set(ended.get() || flow.is_break());
+            flow
+        };
+        let mut at = 0;
+        while at < asks.len() {
+            let alone = match self.route {
+                Route::Drive => match self.together(asks, &mut at, &mut counters, &mut hand_on)? {
+                    Some(request) => self.alone(request, &mut counters, |record| hand_on(at, Ok(record))),
+                    None => break,
+                },
+                Route::Blocks | Route::Host => {
+                    let summary = self.stream(&asks[at], |record| hand_on(at, Ok(record)));
+                    summary.map(|summary| add(&mut counters, &summary.counters))
+                }
+            };
+            match alone {
+                Ok(()) => {}
+                Err(Error::Refused(failure)) => drop(hand_on(at, Err(failure))),
+                Err(error) => return Err(error),
+            }
+            if ended.get() {
+                break;
+            }
+            at += 1;
+        }
+        Ok(Summary { counters, moved: self.totals.since(&before) })
+    }
+
+    fn alone(
+        &mut self,
+        mut request: Request,
+        counters: &mut Counters,
+        mut sink: impl FnMut(Record<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        self.go_on(None, &mut request, counters, &mut sink)
+    }
+
+    /// Asks from the `at`th on, until the sink breaks (`None`, as at the end) or an answer goes on: `at` is
+    /// then its place, and the request by which it does is returned.
+    fn together(
+        &mut self,
+        asks: &[Ask],
+        at: &mut usize,
+        counters: &mut Counters,
+        sink: &mut impl FnMut(usize, Result<Record<'_>, Failure>) -> ControlFlow<()>,
+    ) -> Result<Option<Request>, Error> {
+        let (partition, credentials, buffer) = (self.partition, self.credentials.clone(), self.buffer);
+        let request = |ask: &Ask| request(partition, &credentials, ask);
+        let (mut sent, mut bytes_out, mut bytes_in) = (0, 0, 0);
+        let (mut failed, mut more) = (None, None);
+        let start = self.clock.now();
+        let mut unsent = None;
+        let mut requests = asks[*at..].iter().map_while(|ask| match packed(&request(ask), buffer) {
+            Ok((bytes, capacity)) => {
+                sent += 1;
+                bytes_out += bytes.len() as u64;
+                Some((bytes, capacity))
+            }
+            Err(error) => {
+                unsent = Some(error);
+                None
+            }
+        });
+        let seen = self.seen.clone();
+        let mut nth = *at;
+        let mut take = |bytes: &[u8]| -> Result<ControlFlow<()>, Error> {
+            bytes_in += bytes.len() as u64;
+            let reply = wire::decode_reply(bytes);
+            let reply = reply.map_err(|e| Error::Form { what: "reply", reason: e.to_string() })?;
+            seen.add(reply.counters.files, reply.counters.bytes_scanned);
+            add(counters, &reply.counters);
+            let any = !reply.records.is_empty();
+            for record in reply.records {
+                if sink(nth, Ok(record)).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            match on_from(any, reply.failure, reply.more) {
+                Ok(None) => {}
+                Ok(Some(cursor)) => {
+                    more = Some(cursor);
+                    return Ok(ControlFlow::Break(()));
+                }
+                Err(Error::Refused(failure)) if sink(nth, Err(failure.clone())).is_break() => {
+                    return Ok(ControlFlow::Break(()));
+                }
+                Err(Error::Refused(_)) => {}
+                Err(error) => return Err(error),
+            }
+            nth += 1;
+            Ok(ControlFlow::Continue(()))
+        };
+        self.transport.near_data_each(&mut requests, &mut |answer| {
+            answer.and_then(&mut take).unwrap_or_else(|error| {
+                failed = Some(error);
+                ControlFlow::Break(())
+            })
+        });
+        *at = nth;
+        self.totals.round_trip_ns += self.clock.now().since(start);
+        self.totals.near_data_commands += sent;
+        self.totals.bytes_out += bytes_out;
+        self.totals.bytes_in += bytes_in;
+        match (failed, more) {
+            (Some(error), _) => Err(error),
+            (None, Some(cursor)) => {
+                Ok(asks.get(nth).map(|ask| Request { resume: Some(cursor), ..request(ask) }))
+            }
+            (None, None) => unsent.map_or(Ok(None), Err),
+        }
+    }
+
     /// Answers by as many commands as it takes. The records are the reply's own bytes;
     /// the counters count however it ends.
     pub(crate) fn each(
         &mut self,
-        mut host: Option<&mut Host>,
+        host: Option<&mut Host>,
         ask: &Ask,
         counters: &mut Counters,
         sink: &mut impl FnMut(Record<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
         let mut request = self.request(ask);
+        self.go_on(host, &mut request, counters, sink)
+    }
+
+    /// Answers a request and what follows from it.
+    fn go_on(
+        &mut self,
+        mut host: Option<&mut Host>,
+        request: &mut Request,
+        counters: &mut Counters,
+        sink: &mut impl FnMut(Record<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
         loop {
-            let reply = self.exchange(host.as_deref_mut(), &request)?;
+            let reply = self.exchange(host.as_deref_mut(), request)?;
             add(counters, &reply.counters);
             let any = !reply.records.is_empty();
             for record in reply.records {
@@ -331,14 +468,7 @@ impl<T: Transport> Session<T> {
 
     /// What is asked, as a request.
     pub(crate) fn request(&self, ask: &Ask) -> Request {
-        Request {
-            partition: self.partition,
-            credentials: self.credentials.clone(),
-            target: ask.target.clone(),
-            operation: ask.operation.clone(),
-            follow: ask.follow,
-            resume: None,
-        }
+        request(self.partition, &self.credentials, ask)
     }
 
     /// A command that does nothing: what remains is the round trip.
@@ -352,6 +482,42 @@ impl<T: Transport> Session<T> {
         self.each(None, &ask, &mut counters, &mut |_| ControlFlow::Continue(()))?;
         Ok(Summary { counters, moved: self.totals.since(&before) })
     }
+}
+
+fn request(partition: u32, credentials: &Credentials, ask: &Ask) -> Request {
+    Request {
+        partition,
+        credentials: credentials.clone(),
+        target: ask.target.clone(),
+        operation: ask.operation.clone(),
+        follow: ask.follow,
+        resume: None,
+    }
+}
+
+/// Bytes for the reply to what asks for little about one path: what is to be warned of, its name and a link's
+/// target, the longest that there is, or a cursor. Two pages, which a command describes without a list.
+const LITTLE: usize = 8 << 10;
+/// A path of so many bytes has room there.
+const SHORT: usize = 1 << 10;
+
+/// A request in wire form, and how many bytes its reply may fill, of a buffer of so many.
+fn packed(request: &Request, buffer: usize) -> Result<(Vec<u8>, usize), Error> {
+    let bytes = wire::encode_request(request);
+    if bytes.len() > MAX_REQUEST {
+        let reason = format!("{} bytes; the most is {MAX_REQUEST}", bytes.len());
+        return Err(Error::Form { what: "request", reason });
+    }
+    let little = match (&request.target, &request.operation) {
+        (
+            Target::Path(path),
+            Operation::Nop | Operation::Stat | Operation::Count | Operation::Checksum(_),
+        ) => path.len() <= SHORT,
+        _ => false,
+    };
+    let room = if little { buffer.min(LITTLE) } else { buffer };
+    let capacity = room.max(bytes.len().next_multiple_of(4096));
+    Ok((bytes, capacity))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,13 @@
 //! The way to a drive.
 
+use std::ops::ControlFlow;
+
 use crate::Error;
+
+/// Requests in wire form, each with the bytes of buffer that its reply may fill.
+pub type Requests<'r> = &'r mut dyn Iterator<Item = (Vec<u8>, usize)>;
+/// Takes one reply's bytes after the other, or why there are none; whether it wants the next.
+pub type Replies<'r> = &'r mut dyn FnMut(Result<&[u8], Error>) -> ControlFlow<()>;
 
 /// Carries near-data requests to a drive and replies back, one command each,
 /// and ordinary reads for what the host does by itself.
@@ -11,6 +18,19 @@ pub trait Transport {
     /// # Errors
     /// [`Error`]: the command did not reach the drive, or failed there.
     fn near_data(&mut self, request: &[u8], capacity: usize, reply: &mut Vec<u8>) -> Result<(), Error>;
+
+    /// Sends near-data commands and hands their replies on in the order of the requests, one by one, until
+    /// `replies` breaks; what is under way then ends unheard. As many are under way together as the way to
+    /// the drive allows: as it stands, one.
+    fn near_data_each(&mut self, requests: Requests<'_>, replies: Replies<'_>) {
+        let mut reply = Vec::new();
+        for (request, capacity) in requests {
+            let answer = self.near_data(&request, capacity, &mut reply);
+            if replies(answer.map(|()| &reply[..])).is_break() {
+                return;
+            }
+        }
+    }
 
     /// An ordinary NVMe Read: fills `into` from byte `offset` of the namespace, both multiples of
     /// [`Transport::block_size`]. Returns how many commands it took.
@@ -92,6 +112,10 @@ impl Totals {
 impl<T: Transport + ?Sized> Transport for Box<T> {
     fn near_data(&mut self, request: &[u8], capacity: usize, reply: &mut Vec<u8>) -> Result<(), Error> {
         (**self).near_data(request, capacity, reply)
+    }
+
+    fn near_data_each(&mut self, requests: Requests<'_>, replies: Replies<'_>) {
+        (**self).near_data_each(requests, replies);
     }
 
     fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, Error> {

@@ -10,7 +10,8 @@ use nearside_clock::TscClock;
 use nearside_conformance::{needs, volume};
 use nearside_embedded::Options;
 use nearside_fsrlib::{
-    Answer, Ask, Digest, Encoding, Operation, Record, Route, SearchOptions, Session, Summary, Transport,
+    Answer, Ask, Digest, Encoding, Error, Failure, Operation, Record, Route, SearchOptions, Session, Summary,
+    Transport,
 };
 use tempfile::TempDir;
 
@@ -178,6 +179,100 @@ fn the_drive_counts_one_command() {
     assert_eq!(summary.moved.near_data_commands, 1);
     assert_eq!(session.transport_mut().taken().unwrap(), Some(1));
     assert!(summary.moved.bytes_in < 512, "only the answer crosses the wire");
+}
+
+#[test]
+fn the_longest_links_are_told_by_the_longest_paths() {
+    let test = "the_longest_links_are_told_by_the_longest_paths";
+    let Some(folder) = needs::folder(test, volume::tools("ext4")) else { return };
+    let tree = folder.path().join("tree");
+    let name = "n".repeat(200);
+    let deep = tree.join(&name).join(&name).join(&name).join(&name);
+    std::fs::create_dir_all(&deep).unwrap();
+    let target = "x/".repeat(2047);
+    std::os::unix::fs::symlink(&target, deep.join("link")).unwrap();
+    let image = folder.path().join("image");
+    volume::ext(&image, 32, Some(&tree), &["-t", "ext4", "-b", "4096"]);
+    let mut session = session(&image);
+    let below = format!("/{name}/{name}/{name}/{name}");
+    // Of paths that say the same, with a buffer of two pages and with one of all.
+    for path in [format!("{below}/link"), format!("{}{below}/link", "/".repeat(3200))] {
+        let asked = Ask { follow: false, ..Ask::path(path.as_str(), Operation::Stat) };
+        let (records, summary) = ask(&mut session, &asked);
+        let [Record::Entry(entry)] = &records[..] else { panic!("{records:?}") };
+        assert_eq!((&*entry.path, entry.link.as_deref()), (path.as_bytes(), Some(target.as_bytes())));
+        assert_eq!(summary.moved.near_data_commands, 1);
+    }
+}
+
+/// A list of operations, by each way, beside the same ones alone.
+#[test]
+fn operations_that_are_under_way_together_are_answered_as_alone() {
+    let test = "operations_that_are_under_way_together_are_answered_as_alone";
+    let Some((_folder, image)) = image(test, "ext4") else { return };
+    let paths = [LEAF, "/a", "/a/none", "/a/tiny", "/a/tiny/none", "/a/empty", "/a/sparse"];
+    let operations = [Operation::Stat, Operation::Nop, Operation::Count, search(Answer::Lines)];
+    // More than are under way together, some with answers of several commands.
+    let asks: Vec<Ask> = (0..70)
+        .map(|n| Ask::path(paths[n % paths.len()], operations[n / paths.len() % operations.len()].clone()))
+        .collect();
+    type Came = Vec<(usize, Result<Record<'static>, Failure>)>;
+    fn alone<T: Transport>(session: &mut Session<T>, asks: &[Ask]) -> Came {
+        let mut came = Vec::new();
+        for (nth, ask) in asks.iter().enumerate() {
+            let answer = session.stream(ask, |record| {
+                came.push((nth, Ok(record.into_owned())));
+                ControlFlow::Continue(())
+            });
+            match answer {
+                Err(Error::Refused(failure)) => came.push((nth, Err(failure))),
+                other => drop(other.unwrap()),
+            }
+        }
+        came
+    }
+    fn together<T: Transport>(session: &mut Session<T>, asks: &[Ask]) -> Came {
+        let mut came = Vec::new();
+        let summary = session.stream_each(asks, |nth, answer| {
+            came.push((nth, answer.map(Record::into_owned)));
+            ControlFlow::Continue(())
+        });
+        summary.unwrap();
+        came
+    }
+    let expected = alone(&mut session(&image).with_buffer(64 << 10), &asks);
+    assert!(expected.iter().any(|(_, answer)| answer.is_err()) && expected.len() > asks.len());
+    let mut vendor = session(&image).with_buffer(64 << 10);
+    assert!(together(&mut vendor, &asks) == expected);
+    // The answers that go on were asked once more, behind those that were under way with them.
+    assert!(vendor.totals().near_data_commands >= 70);
+    for route in [Route::Blocks, Route::Host] {
+        let session = || session(&image).with_buffer(64 << 10).with_route(route);
+        assert!(together(&mut session(), &asks) == alone(&mut session(), &asks), "{route:?}");
+    }
+    let mut paper = nearside_embedded::image(&image, &Options::default()).unwrap();
+    paper.transport().set_encoding(Encoding::GetFeatures);
+    let mut paper = Session::new(paper, Arc::new(TscClock::new())).with_buffer(64 << 10);
+    assert!(together(&mut paper, &asks) == expected);
+    // A driver with memory for three such buffers.
+    let mut options = Options::default();
+    options.driver.pool_bytes = 4 << 20;
+    let drive = nearside_embedded::image(&image, &options).unwrap();
+    let mut small = Session::new(drive, Arc::new(TscClock::new())).with_buffer(1 << 20);
+    let searches = vec![Ask::path(LEAF, search(Answer::Lines)); 9];
+    assert!(together(&mut small, &searches) == alone(&mut session(&image).with_buffer(1 << 20), &searches));
+    // They are so many at a time, and none is left.
+    let stats: Vec<Ask> = (0..100).map(|_| Ask::path(LEAF, Operation::Stat)).collect();
+    let mut drive = session(&image);
+    let mut heard = 0;
+    let summary = drive.stream_each(&stats, |_, _| {
+        heard += 1;
+        if heard == 20 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    let sent = summary.unwrap().moved.near_data_commands;
+    assert_eq!((heard, sent), (20, 20 + 15));
+    assert_eq!(drive.transport_mut().taken().unwrap(), Some(sent));
+    assert_eq!(together(&mut drive, &stats).len(), 100);
 }
 
 #[test]

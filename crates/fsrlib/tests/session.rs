@@ -21,11 +21,14 @@ use nearside_spec::socket::{Hello, REQUEST_FRAME, ReplyFrame, RequestFrame, Requ
 struct Script {
     replies: VecDeque<Vec<u8>>,
     asked: Vec<Request>,
+    /// Bytes that each reply could fill.
+    rooms: Vec<usize>,
 }
 
 impl Transport for Script {
     fn near_data(&mut self, request: &[u8], capacity: usize, reply: &mut Vec<u8>) -> Result<(), Error> {
         self.asked.push(wire::decode_request(request).unwrap());
+        self.rooms.push(capacity);
         *reply = self.replies.pop_front().expect("a command that was not expected");
         assert!(reply.len() <= capacity);
         Ok(())
@@ -50,7 +53,7 @@ impl Transport for Script {
 
 fn session(replies: impl IntoIterator<Item = Reply<'static>>) -> Session<Script> {
     let replies = replies.into_iter().map(|r| wire::encode_reply(&r, 1 << 20).ok().unwrap()).collect();
-    Session::new(Script { replies, asked: vec![] }, Arc::new(SimClock::default()))
+    Session::new(Script { replies, ..Script::default() }, Arc::new(SimClock::default()))
 }
 
 fn search(pattern: &str) -> Operation {
@@ -81,6 +84,27 @@ fn one_operation_is_one_command() {
 }
 
 #[test]
+fn who_asks_for_little_describes_little_memory() {
+    let long = vec![b'/'; 1025];
+    let asks = [
+        (Ask::path("/f", Operation::Stat), 8 << 10),
+        (Ask::path("/f", Operation::Nop), 8 << 10),
+        (Ask::path(&long[..1024], Operation::Count), 8 << 10),
+        // Its entry, with the longest link and warnings, might not fit.
+        (Ask::path(&long[..], Operation::Stat), 256 << 10),
+        (Ask::path("/f", search("x")), 256 << 10),
+        (Ask::path("/f", Operation::List), 256 << 10),
+        (Ask::tree("/f", Operation::Stat), 256 << 10),
+    ];
+    let replies = asks.iter().map(|_| Reply::default());
+    let mut session = session(replies);
+    for (ask, room) in &asks {
+        session.stream(ask, |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!(session.transport().rooms.last(), Some(room), "{ask:?}");
+    }
+}
+
+#[test]
 fn a_cursor_is_followed_until_there_is_none() {
     let more = |n: u64| Some(Cursor { path: b"/f".to_vec(), offset: n, ..Cursor::default() });
     let part = |n, more| Reply { records: vec![Record::Matches(n)], more, ..Reply::default() };
@@ -89,6 +113,62 @@ fn a_cursor_is_followed_until_there_is_none() {
     assert_eq!(all, [Record::Matches(1), Record::Matches(2), Record::Matches(3)]);
     let asked = &session.transport().asked;
     assert_eq!([&asked[0].resume, &asked[1].resume, &asked[2].resume], [&None, &more(10), &more(20)]);
+}
+
+/// What came of the asks of a list: which, and the record or the failure.
+type Came = Vec<(usize, Result<Record<'static>, Failure>)>;
+
+#[test]
+fn several_operations_are_answered_in_their_order() {
+    let matches = |n| Record::Matches(n);
+    let answer = |n| Reply { records: vec![matches(n)], ..Reply::default() };
+    let refused = Reply { failure: Some(Failure::NotFound), ..Reply::default() };
+    let more = Some(Cursor { path: b"/f2".to_vec(), offset: 9, ..Cursor::default() });
+    let first_part = Reply { more: more.clone(), ..answer(2) };
+    let asks: Vec<Ask> = (0..5).map(|n| Ask::path(format!("/f{n}"), search("x"))).collect();
+    // The third goes on, by a command of its own, before the fourth is heard.
+    let mut session = session([answer(0), refused, first_part, answer(3), answer(4), answer(5)]);
+    let mut came: Came = Vec::new();
+    let summary = session.stream_each(&asks, |nth, answer| {
+        came.push((nth, answer.map(Record::into_owned)));
+        ControlFlow::Continue(())
+    });
+    let want = [
+        (0, Ok(matches(0))),
+        (1, Err(Failure::NotFound)),
+        (2, Ok(matches(2))),
+        (2, Ok(matches(3))),
+        (3, Ok(matches(4))),
+        (4, Ok(matches(5))),
+    ];
+    assert_eq!(came, want);
+    let moved = summary.unwrap().moved;
+    assert_eq!((moved.near_data_commands, moved, moved.bytes_in > 6 * 96), (6, session.totals(), true));
+    let asked = &session.transport().asked;
+    assert_eq!((&asked[3].target, &asked[3].resume), (&Target::Path(b"/f2".to_vec()), &more));
+}
+
+#[test]
+fn several_operations_end_with_who_takes_their_records_and_with_the_drive() {
+    let answer = |n| Reply { records: vec![Record::Matches(n)], ..Reply::default() };
+    let asks: Vec<Ask> = (0..4).map(|n| Ask::path(format!("/f{n}"), search("x"))).collect();
+    let mut enough = session([answer(0), answer(1)]);
+    let mut seen = 0;
+    let summary = enough.stream_each(&asks, |nth, _| {
+        seen += 1;
+        if nth == 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert_eq!((seen, summary.unwrap().moved.near_data_commands), (2, 2));
+    // A request that none may be: what comes before it is answered.
+    let long = [asks[0].clone(), Ask::path(vec![b'/'; 200_000], search("x")), asks[1].clone()];
+    let mut session = session([answer(0)]);
+    let mut seen = Vec::new();
+    let failed = session.stream_each(&long, |nth, _| {
+        seen.push(nth);
+        ControlFlow::Continue(())
+    });
+    assert!(matches!(failed, Err(Error::Form { what: "request", .. })), "{failed:?}");
+    assert_eq!(seen, [0]);
 }
 
 #[test]

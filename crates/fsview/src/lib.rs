@@ -47,6 +47,13 @@ pub trait Source {
     /// # Errors
     /// [`Error::Read`]: what the source said.
     async fn metadata(&self, offset: u64, len: u32) -> Result<Self::Block, Error>;
+
+    /// What is read next is what the volume shows of its block at byte `offset`, wherever a log has it: the
+    /// answer depends on that, and on the bytes that [`Source::metadata`] is then asked for. For whoever
+    /// keeps answers while the log goes on ([`Volume::changed_since`]).
+    fn shows(&self, offset: u64) {
+        let _ = offset;
+    }
 }
 
 /// A volume of either kind.
@@ -93,13 +100,39 @@ impl Volume {
     /// # Errors
     /// As [`Volume::open`]; those of the journal or the log only where it is to be taken in.
     pub async fn open_as<S: Source>(source: &S, state: State) -> Result<Volume, Error> {
+        Self::open_after(source, state, None).await
+    }
+
+    /// As [`Volume::open_as`], of what may be the same volume as before, written meanwhile: what `known` has
+    /// found in its journal is not read again where it still stands there.
+    ///
+    /// # Errors
+    /// As [`Volume::open_as`].
+    pub async fn open_after<S: Source>(
+        source: &S,
+        state: State,
+        known: Option<&Volume>,
+    ) -> Result<Volume, Error> {
         if f2fs::Volume::probe(source).await? {
             return Ok(Volume::F2fs(f2fs::Volume::open(source, state).await?));
         }
         if ext::Volume::probe(source).await? {
-            return Ok(Volume::Ext(ext::Volume::open(source, state).await?));
+            let known = match known {
+                Some(Volume::Ext(known)) => Some(known),
+                _ => None,
+            };
+            return Ok(Volume::Ext(ext::Volume::open(source, state, known).await?));
         }
         Err(Error::NoFileSystem)
+    }
+
+    /// Where this is the same volume as the other one, of which the log has gone on since: the bytes at
+    /// which blocks begin that it shows otherwise ([`Source::shows`]). `None` where more may have changed.
+    pub fn changed_since(&self, other: &Volume) -> Option<Vec<u64>> {
+        match (self, other) {
+            (Volume::Ext(now), Volume::Ext(before)) => now.changed_since(before),
+            _ => None,
+        }
     }
 
     /// Type, features, sizes, and whether it needs recovery.
@@ -125,6 +158,18 @@ impl Volume {
     /// [`Error::Corrupt`] where it is free, damaged or not of this volume; [`Error::Read`].
     pub async fn inode<S: Source>(&self, source: &S, ino: Ino) -> Result<Inode, Error> {
         either!(self, v, source => v.inode(source, ino).await)
+    }
+
+    /// Where the block begins that holds this inode and no other, and its bytes; for who reads several at
+    /// once. `None`: inodes share blocks (ext), or there is none of this number.
+    ///
+    /// # Errors
+    /// As [`Volume::inode`], for what says where it is.
+    pub async fn inode_block<S: Source>(&self, source: &S, ino: Ino) -> Result<Option<(u64, u32)>, Error> {
+        match self {
+            Volume::Ext(_) => Ok(None),
+            Volume::F2fs(volume) => volume.inode_block(source, ino).await,
+        }
     }
 
     /// The inode that `name` has in a directory, by its hash where the directory has one.

@@ -183,6 +183,13 @@ pub struct VolumeInfo {
     pub warnings: Vec<String>,
 }
 
+impl VolumeInfo {
+    /// What is said of a volume whose blocks may be another file's ([`VolumeInfo::stale`]).
+    pub fn unstable(&self) -> Option<String> {
+        self.stale.map(|why| format!("unstable: {why}; what lies in a file's blocks may be another's"))
+    }
+}
+
 /// Why a volume could not answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

@@ -6,17 +6,16 @@
 
 mod ext_images;
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ext_images::churn::Churn;
-use ext_images::{Mount, Variant, make, run};
+use ext_images::recovered::{host, open, unlike, view};
+use ext_images::{Mount, Variant, make, run, setting};
 use nearside_conformance::needs;
-use nearside_conformance::view::{Image, Tree, block_on, differences, read, read_host, resolve};
-use nearside_fsview::acl::AclEntry;
-use nearside_fsview::{FileKind, RunPlace, State, Volume};
+use nearside_conformance::view::{block_on, resolve};
+use nearside_fsview::{Recovery, RunPlace, State};
 
 const TOOLS: &[&str] =
     &["mke2fs", "tune2fs", "debugfs", "mount", "umount", "setfacl", "getfacl", "setfattr", "fallocate"];
@@ -26,10 +25,16 @@ struct Case {
     name: &'static str,
     args: &'static str,
     options: &'static str,
+    /// The workload keeps to what fast commits can say.
+    fast: bool,
 }
 
 const fn c(name: &'static str, args: &'static str, options: &'static str) -> Case {
-    Case { name, args, options }
+    Case { name, args, options, fast: false }
+}
+
+const fn fast(name: &'static str, args: &'static str) -> Case {
+    Case { name, args, options: "commit=300", fast: true }
 }
 
 const CASES: &[Case] = &[
@@ -51,6 +56,13 @@ const CASES: &[Case] = &[
     c("wraps-1k", "-t ext4 -b 1024 -J size=1", "commit=300"),
     c("meta_bg", "-t ext4 -b 1024 -O meta_bg,^resize_inode", "commit=300"),
     c("ext3", "-t ext3 -b 4096", "commit=300"),
+    fast("fast", "-t ext4 -b 4096 -O fast_commit -J size=16,fast_commit_size=4096"),
+    fast("fast-1k", "-t ext4 -b 1024 -O fast_commit -J size=16,fast_commit_size=4096"),
+    fast("fast-nocsum", "-t ext4 -b 1024 -O fast_commit,^metadata_csum -J size=16,fast_commit_size=4096"),
+    fast("fast-inline", "-t ext4 -b 4096 -O fast_commit,inline_data -J size=16,fast_commit_size=4096"),
+    fast("fast-inline-1k", "-t ext4 -b 1024 -O fast_commit,inline_data -J size=16,fast_commit_size=4096"),
+    c("fast-mixed", "-t ext4 -b 4096 -O fast_commit", "commit=300"),
+    c("fast-mixed-1k", "-t ext4 -b 1024 -O fast_commit", "commit=300"),
 ];
 
 fn ready(test: &str) -> bool {
@@ -59,10 +71,6 @@ fn ready(test: &str) -> bool {
         needs::left_out(test, "no loop devices");
     }
     loops && needs::root(test) && needs::tools(test, TOOLS)
-}
-
-fn setting(name: &str, usual: u64) -> u64 {
-    std::env::var(name).map_or(usual, |said| said.parse().unwrap_or_else(|e| panic!("{name}={said}: {e}")))
 }
 
 fn make_case(case: &Case, image: &Path) -> bool {
@@ -74,99 +82,63 @@ fn make_case(case: &Case, image: &Path) -> bool {
     made
 }
 
-fn open(image: &Path, state: State) -> Result<(Volume, Image), String> {
-    let source = Image::open(image).unwrap();
-    let volume = block_on(Volume::open_as(&source, state)).map_err(|e| e.to_string())?;
-    Ok((volume, source))
+/// A volume to be mounted, a copy of it, and the folders for both.
+struct Bench {
+    _dir: tempfile::TempDir,
+    image: PathBuf,
+    copy: PathBuf,
+    mount: PathBuf,
+    other: PathBuf,
 }
 
-/// ACLs by path, as `getfacl` says them.
-type Acls = BTreeMap<String, Vec<String>>;
-
-/// What a copy shows.
-struct Shown {
-    tree: Tree,
-    acls: Acls,
-}
-
-fn view(image: &Path, state: State) -> Result<(Shown, Volume), String> {
-    let (volume, source) = open(image, state)?;
-    let tree = read(&volume, &source).map_err(|e| e.to_string())?;
-    let mut acls = Acls::new();
-    for (path, node) in tree.iter().filter(|(_, node)| node.kind != FileKind::Symlink) {
-        let inode = resolve(&volume, &source, path).map_err(|e| e.to_string())?.unwrap();
-        if let Some(acl) = block_on(volume.acl(&source, &inode)).map_err(|e| e.to_string())? {
-            let mut lines: Vec<_> = acl.entries.iter().map(line).collect();
-            lines.sort();
-            acls.insert(String::from_utf8_lossy(path).trim_start_matches('/').into(), lines);
-        }
-        assert_eq!(inode.size, node.size);
+impl Bench {
+    fn new() -> Bench {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name| dir.path().join(name);
+        let (image, copy, mount, other) = (at("image"), at("copy"), at("mount"), at("other"));
+        Bench { _dir: dir, image, copy, mount, other }
     }
-    Ok((Shown { tree, acls }, volume))
+
+    /// Makes a volume that must be possible here, and mounts it.
+    fn mounted(&self, case: &Case) -> Mount {
+        assert!(make_case(case, &self.image), "{}", case.name);
+        Mount::new(&self.image, &self.mount, case.options).unwrap()
+    }
+
+    /// Copies the volume as it lies.
+    fn copied(&self) -> &Path {
+        fs::copy(&self.image, &self.copy).unwrap();
+        &self.copy
+    }
 }
 
-fn line(entry: &AclEntry) -> String {
-    let bits = |perm: u8| -> String {
-        [(4, 'r'), (2, 'w'), (1, 'x')].map(|(bit, c)| if perm & bit != 0 { c } else { '-' }).iter().collect()
+/// Compares the view of a copy with the kernel's mount of it; what was taken in, and whether home locations
+/// alone would have shown the same. `None` where the kernel does not mount the copy.
+fn compare_if_mounted(name: &str, copy: &Path, mount: &Path) -> Option<(Recovery, bool)> {
+    let (shown, home) = (view(copy, State::Recovered), view(copy, State::Home));
+    let kernel = match host(copy, mount) {
+        Ok(kernel) => kernel,
+        Err(why) => {
+            eprintln!(
+                "{name}: {}; the view: {:?}",
+                why.trim_end(),
+                shown.map(|(_, volume)| volume.info().recovery)
+            );
+            return None;
+        }
     };
-    match entry {
-        AclEntry::UserObj(p) => format!("user::{}", bits(*p)),
-        AclEntry::User(id, p) => format!("user:{id}:{}", bits(*p)),
-        AclEntry::GroupObj(p) => format!("group::{}", bits(*p)),
-        AclEntry::Group(id, p) => format!("group:{id}:{}", bits(*p)),
-        AclEntry::Mask(p) => format!("mask::{}", bits(*p)),
-        AclEntry::Other(p) => format!("other::{}", bits(*p)),
-    }
-}
-
-/// What the kernel shows of a copy, which it recovers; an error where it mounts none of it.
-fn host(image: &Path, mount: &Path) -> Result<Shown, String> {
-    // A loop device of a mount for reading only could not be written: there would be no recovery.
-    let mounted = Mount::new(image, mount, "rw")?;
-    let tree = read_host(mounted.path()).map_err(|e| e.to_string())?;
-    let script = format!("cd '{}' && getfacl -RnpE --skip-base .", mount.display());
-    let said = String::from_utf8(run("sh", &["-c", &script])?).unwrap();
-    let mut acls = Acls::new();
-    for file in said.split("\n\n") {
-        let Some(path) = file.lines().find_map(|l| l.strip_prefix("# file: ")) else { continue };
-        let mut lines: Vec<_> = file.lines().filter(|l| !l.starts_with('#')).map(String::from).collect();
-        lines.sort();
-        acls.insert(path.trim_start_matches("./").into(), lines);
-    }
-    mounted.end()?;
-    Ok(Shown { tree, acls })
-}
-
-/// Where the view and the mount differ. What awaits clean-up has its blocks freed by the mount, and then a
-/// new time.
-fn unlike(view: &Shown, host: &Shown, orphans: bool) -> Vec<String> {
-    let mut found = differences(&view.tree, &host.tree, &|node| {
-        if orphans {
-            (node.sectors, node.mtime_ns) = (0, 0);
-        }
-    });
-    if view.acls != host.acls {
-        found.push(format!("ACLs: view {:?}\n    host {:?}", view.acls, host.acls));
-    }
-    found
-}
-
-fn orphans(volume: &Volume) -> bool {
-    volume.info().warnings.iter().any(|warning| warning.contains("await clean-up"))
-}
-
-/// Compares the view of a copy with the kernel's mount of it; how many transactions were taken in, and
-/// whether home locations alone would have shown the same.
-fn compare(name: &str, copy: &Path, mount: &Path) -> (u64, bool) {
-    let (shown, volume) = view(copy, State::Recovered).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let home = view(copy, State::Home);
+    let (shown, volume) = shown.unwrap_or_else(|e| panic!("{name}: {e}"));
     let info = volume.info();
     assert!(!info.needs_recovery && info.stale.is_none(), "{name}: {info:?}");
-    let kernel = host(copy, mount).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let found = unlike(&shown, &kernel, orphans(&volume));
+    let found = unlike(&shown, &kernel, &volume);
     assert!(found.is_empty(), "{name}: {:?}\n{}", info.recovery, found.join("\n"));
-    let as_home = home.is_ok_and(|(home, _)| unlike(&home, &kernel, true).is_empty());
-    (info.recovery.transactions, as_home)
+    let as_home = home.is_ok_and(|(home, _)| unlike(&home, &kernel, &volume).is_empty());
+    Some((info.recovery, as_home))
+}
+
+/// The same of a copy that the kernel must mount.
+fn compare(name: &str, copy: &Path, mount: &Path) -> (Recovery, bool) {
+    compare_if_mounted(name, copy, mount).unwrap_or_else(|| panic!("{name}: the kernel does not mount it"))
 }
 
 #[test]
@@ -174,16 +146,14 @@ fn copies_of_a_mounted_volume_equal_the_kernels_recovery() {
     if !ready("copies_of_a_mounted_volume_equal_the_kernels_recovery") {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let (image, copy) = (dir.path().join("image"), dir.path().join("copy"));
-    let (mount, other) = (dir.path().join("mount"), dir.path().join("other"));
+    let bench = Bench::new();
     let (copies, seed) = (setting("NEARSIDE_COPIES", 3), setting("NEARSIDE_SEED", 1));
     let only = std::env::var("EXT_VARIANT").ok();
     for (nr, case) in CASES.iter().enumerate() {
-        if only.as_ref().is_some_and(|only| only != case.name) || !make_case(case, &image) {
+        if only.as_ref().is_some_and(|only| only != case.name) || !make_case(case, &bench.image) {
             continue;
         }
-        let mounted = match Mount::new(&image, &mount, case.options) {
+        let mounted = match Mount::new(&bench.image, &bench.mount, case.options) {
             Ok(mounted) => mounted,
             Err(why) => {
                 needs::left_out(case.name, &why);
@@ -191,18 +161,33 @@ fn copies_of_a_mounted_volume_equal_the_kernels_recovery() {
             }
         };
         let seed = seed.wrapping_mul(1000).wrapping_add(nr as u64);
-        let mut churn = Churn::new(mounted.path(), seed, 64 << 10);
-        let (mut transactions, mut told) = (0, 0);
+        let begin = if case.fast { Churn::fast } else { Churn::new };
+        let mut churn = begin(mounted.path(), seed, 64 << 10);
+        let (mut transactions, mut fast, mut told, mut refused) = (0, 0, 0, 0);
         for nr in 0..copies {
-            churn.steps(60).unwrap_or_else(|e| panic!("{}: {e}", case.name));
-            fs::copy(&image, &copy).unwrap();
-            let (count, as_home) = compare(&format!("{}, seed {seed}, copy {nr}", case.name), &copy, &other);
-            transactions += count;
+            churn.steps(if case.fast { 30 } else { 60 }).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            let name = format!("{}, seed {seed}, copy {nr}", case.name);
+            // Of what fast commits say the kernel cannot recover all.
+            let compared = match case.args.contains("fast_commit") {
+                true => compare_if_mounted(&name, bench.copied(), &bench.other),
+                false => Some(compare(&name, bench.copied(), &bench.other)),
+            };
+            let Some((count, as_home)) = compared else {
+                refused += 1;
+                continue;
+            };
+            transactions += count.transactions;
+            fast += count.fast_commits;
             told += u64::from(!as_home);
         }
         mounted.end().unwrap();
-        assert!(!open(&image, State::Recovered).unwrap().0.info().needs_recovery);
-        eprintln!("{}: {copies} copies, {transactions} transactions, {told} not at home", case.name);
+        assert!(!open(&bench.image, State::Recovered).unwrap().0.info().needs_recovery);
+        let name = case.name;
+        eprintln!(
+            "{name}: {copies} copies, {refused} refused by the kernel, {transactions} transactions, {fast} fast \
+             commits, {told} not at home"
+        );
+        assert!(fast > 0 || !case.fast, "{name}: no copy had a fast commit");
         assert!(transactions > 0, "{}: no copy had anything to recover", case.name);
         assert!(told > 0, "{}: home locations alone would have done", case.name);
     }
@@ -226,24 +211,20 @@ fn a_wrapped_log() {
     if !ready("a_wrapped_log") {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let (image, copy) = (dir.path().join("image"), dir.path().join("copy"));
-    let (mount, other) = (dir.path().join("mount"), dir.path().join("other"));
-    assert!(make_case(&c("wrapped", "-t ext4 -b 4096 -J size=4", ""), &image));
-    let mounted = Mount::new(&image, &mount, "commit=300").unwrap();
+    let bench = Bench::new();
+    let mounted = bench.mounted(&c("wrapped", "-t ext4 -b 4096 -J size=4", "commit=300"));
     let mut churn = Churn::new(mounted.path(), 5, 16 << 10);
     let mut wrapped = 0;
     for nr in 0..200 {
         churn.steps(40).unwrap();
-        File::open(&mount).unwrap().sync_all().unwrap();
-        fs::copy(&image, &copy).unwrap();
-        let (headers, start, first) = log_of(&copy, 4096);
+        File::open(&bench.mount).unwrap().sync_all().unwrap();
+        let (headers, start, first) = log_of(bench.copied(), 4096);
         // A commit of the live part of the log lies before its start.
         if start == 0 || !headers.iter().any(|(nr, kind, tid)| *kind == 2 && *nr < start && *tid >= first) {
             continue;
         }
-        let (transactions, _) = compare(&format!("copy {nr}"), &copy, &other);
-        assert!(transactions > 1);
+        let (recovery, _) = compare(&format!("copy {nr}"), &bench.copy, &bench.other);
+        assert!(recovery.transactions > 1);
         wrapped += 1;
         if wrapped == 3 {
             break;
@@ -260,24 +241,17 @@ fn a_revoke_across_transactions() {
     if !ready("a_revoke_across_transactions") {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let (image, copy) = (dir.path().join("image"), dir.path().join("copy"));
-    let (mount, other) = (dir.path().join("mount"), dir.path().join("other"));
-    assert!(make_case(&c("revoke", "-t ext4 -b 4096", ""), &image));
-    let mounted = Mount::new(&image, &mount, "commit=300").unwrap();
-    let sync = || File::open(&mount).unwrap().sync_all().unwrap();
+    let bench = Bench::new();
+    let mounted = bench.mounted(&c("revoke", "-t ext4 -b 4096", "commit=300"));
+    let mount = &bench.mount;
+    let sync = || File::open(mount).unwrap().sync_all().unwrap();
     let crowd = mount.join("crowd");
     fs::create_dir(&crowd).unwrap();
     for nr in 0..2000 {
         File::create(crowd.join(format!("{nr}{}", "c".repeat(60)))).unwrap();
     }
     sync();
-    let inode = run("debugfs", &["-R", "stat <2>", image.to_str().unwrap()]).unwrap();
-    assert!(!inode.is_empty());
-    let (volume, source) = {
-        fs::copy(&image, &copy).unwrap();
-        open(&copy, State::Recovered).unwrap()
-    };
+    let (volume, source) = open(bench.copied(), State::Recovered).unwrap();
     let inode = resolve(&volume, &source, b"crowd").unwrap().unwrap();
     assert!(inode.size > 100_000);
     fs::remove_dir_all(&crowd).unwrap();
@@ -290,12 +264,12 @@ fn a_revoke_across_transactions() {
     }
     file.sync_all().unwrap();
     drop(file);
-    fs::copy(&image, &copy).unwrap();
-    let (headers, start, first) = log_of(&copy, 4096);
+    let copy = bench.copied();
+    let (headers, start, first) = log_of(copy, 4096);
     assert!(start != 0 && headers.iter().any(|(_, kind, tid)| *kind == 5 && *tid >= first), "no revoke");
 
     // Of the file's blocks, some are in the log as a directory's.
-    let (volume, source) = open(&copy, State::Recovered).unwrap();
+    let (volume, source) = open(copy, State::Recovered).unwrap();
     let inode = resolve(&volume, &source, b"data").unwrap().unwrap();
     let (mut from, mut logged) = (0, 0);
     let said = run("debugfs", &["-R", "logdump -a", copy.to_str().unwrap()]).unwrap();
@@ -312,7 +286,7 @@ fn a_revoke_across_transactions() {
         from += run.len;
     }
     assert!(logged > 10, "{logged} blocks of the file are in the log, of {}", homes.len());
-    compare("revoke", &copy, &other);
+    compare("revoke", copy, &bench.other);
     mounted.end().unwrap();
 }
 
@@ -322,21 +296,18 @@ fn a_damaged_log_ends_as_the_kernels_does() {
     if !ready("a_damaged_log_ends_as_the_kernels_does") {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let (image, copy) = (dir.path().join("image"), dir.path().join("copy"));
-    let (damaged, mount) = (dir.path().join("damaged"), dir.path().join("mount"));
-    let other = dir.path().join("other");
+    let bench = Bench::new();
+    let damaged = bench.image.with_extension("damaged");
     let (copies, seed) = (setting("NEARSIDE_COPIES", 8), setting("NEARSIDE_SEED", 1));
     for name in ["default", "nocsum", "csum-v1", "async", "no64bit"] {
         let case = CASES.iter().find(|case| case.name == name).unwrap();
-        assert!(make_case(case, &image));
-        let mounted = Mount::new(&image, &mount, case.options).unwrap();
+        let mounted = bench.mounted(case);
         let mut churn = Churn::new(mounted.path(), seed, 16 << 10);
         churn.steps(80).unwrap();
-        fs::copy(&image, &copy).unwrap();
+        let copy = bench.copied();
         mounted.end().unwrap();
 
-        let (headers, start, first) = log_of(&copy, 4096);
+        let (headers, start, first) = log_of(copy, 4096);
         let live: Vec<_> = headers.iter().filter(|(_, _, tid)| *tid >= first).collect();
         assert!(start != 0 && live.len() > 10, "{name}: {} blocks", live.len());
         let said = run("debugfs", &["-R", "blocks <8>", copy.to_str().unwrap()]).unwrap();
@@ -345,7 +316,7 @@ fn a_damaged_log_ends_as_the_kernels_does() {
         let mut random = nearside_random::Rng(seed);
         let (mut equal, mut refused, mut wary) = (0, 0, 0);
         for nr in 0..copies {
-            fs::copy(&copy, &damaged).unwrap();
+            fs::copy(copy, &damaged).unwrap();
             let (block, kind, tid) = live[random.index(live.len())];
             // One that was not written, what it had before, or one field of it.
             let file = OpenOptions::new().write(true).open(&damaged).unwrap();
@@ -359,10 +330,10 @@ fn a_damaged_log_ends_as_the_kernels_does() {
             drop(file);
             let name = format!("{name}, seed {seed}, {nr}: damage {what} to block {block}, {kind} of {tid}");
             let ours = view(&damaged, State::Recovered);
-            let kernel = host(&damaged, &other);
+            let kernel = host(&damaged, &bench.other);
             match (ours, kernel) {
                 (Ok((ours, volume)), Ok(kernel)) => {
-                    let found = unlike(&ours, &kernel, orphans(&volume));
+                    let found = unlike(&ours, &kernel, &volume);
                     assert!(found.is_empty(), "{name}: {}", found.join("\n"));
                     equal += 1;
                 }
@@ -376,36 +347,4 @@ fn a_damaged_log_ends_as_the_kernels_does() {
         eprintln!("{name}: {equal} equal, {refused} refused by both, {wary} by the kernel alone");
         assert!(equal > 0, "{name}");
     }
-}
-
-/// Fast commits that a mount would do are not done, and not left out silently.
-#[test]
-fn fast_commits_are_refused_by_name() {
-    if !ready("fast_commits_are_refused_by_name") {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let (image, copy) = (dir.path().join("image"), dir.path().join("copy"));
-    let (mount, other) = (dir.path().join("mount"), dir.path().join("other"));
-    assert!(make_case(&c("fast", "-t ext4 -b 4096 -O fast_commit", ""), &image));
-    let mounted = Mount::new(&image, &mount, "commit=300").unwrap();
-    fs::write(mount.join("old"), "old").unwrap();
-    run("sync", &["-f", mount.to_str().unwrap()]).unwrap();
-    fs::copy(&image, &copy).unwrap();
-    // Full commits alone are shown.
-    let (shown, volume) = view(&copy, State::Recovered).unwrap();
-    assert!(shown.tree.contains_key(&b"/old"[..]) && volume.info().recovery.transactions > 0);
-    compare("full commits", &copy, &other);
-    for nr in 0..3 {
-        let file = File::create(mount.join(format!("new{nr}"))).unwrap();
-        file.write_all_at(b"new", 0).unwrap();
-        file.sync_all().unwrap();
-    }
-    fs::copy(&image, &copy).unwrap();
-    let said = view(&copy, State::Recovered).err().expect("fast commits are live");
-    assert!(said.contains("unsupported") && said.contains("fast commits"), "{said}");
-    assert!(open(&copy, State::Home).unwrap().0.info().needs_recovery);
-    // The kernel has them.
-    assert!(host(&copy, &other).unwrap().tree.contains_key(&b"/new2"[..]));
-    mounted.end().unwrap();
 }

@@ -420,7 +420,12 @@ pub enum Record<'a> {
     /// The volume.
     Volume(VolumeRecord<'a>),
     /// Something that the user should know.
-    Warning(Cow<'a, str>),
+    Warning {
+        /// What.
+        text: Cow<'a, str>,
+        /// That what lies in a file's blocks may be another's: the volume's medium promises no more.
+        unstable: bool,
+    },
 }
 
 /// Metadata, as `stat` shows it.
@@ -514,6 +519,8 @@ pub struct VolumeRecord<'a> {
     pub features: Vec<Cow<'a, str>>,
     /// Whether a journal or log needs recovery, which this view has not done.
     pub needs_recovery: bool,
+    /// Whether what lies in a file's blocks may be another's: the volume's medium promises no more.
+    pub unstable: bool,
     /// What this view shows of a journal or log beyond home locations; `None`: nothing.
     pub recovered: Option<Recovered>,
     /// What a user should know.
@@ -543,7 +550,7 @@ impl Record<'_> {
             Record::Extent { from, len, offset } => Record::Extent { from, len, offset },
             Record::Total(totals) => Record::Total(totals),
             Record::Volume(volume) => Record::Volume(volume.into_owned()),
-            Record::Warning(text) => Record::Warning(owned(text)),
+            Record::Warning { text, unstable } => Record::Warning { text: owned(text), unstable },
         }
     }
 }
@@ -569,7 +576,16 @@ impl VolumeRecord<'_> {
     /// The record with texts of its own.
     pub fn into_owned<'b>(self) -> VolumeRecord<'b> {
         let VolumeRecord {
-            partition, offset, len, uuid, block_size, blocks, needs_recovery, recovered, ..
+            partition,
+            offset,
+            len,
+            uuid,
+            block_size,
+            blocks,
+            needs_recovery,
+            unstable,
+            recovered,
+            ..
         } = self;
         VolumeRecord {
             partition,
@@ -582,6 +598,7 @@ impl VolumeRecord<'_> {
             blocks,
             features: self.features.into_iter().map(owned).collect(),
             needs_recovery,
+            unstable,
             recovered,
             warnings: self.warnings.into_iter().map(owned).collect(),
         }

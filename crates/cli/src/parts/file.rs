@@ -57,7 +57,7 @@ fn map(session: &mut Local, ask: &Ask) -> Option<Mapped> {
                 Record::Extent { from, len, offset } if offset != EXTENT_INLINE => {
                     mapped.extents.push((from, len, offset));
                 }
-                Record::Warning(_) => {}
+                Record::Warning { .. } => {}
                 _ => odd = true,
             }
             ControlFlow::Continue(())

@@ -28,6 +28,8 @@ pub enum Request {
     AddNamespace { subsystem: Option<String>, namespace: NamespacePlan },
     /// Takes one away.
     RemoveNamespace { subsystem: Option<String>, nsid: u32 },
+    /// Puts a mark into the write log of one.
+    Mark { subsystem: Option<String>, nsid: u32, text: String },
 }
 
 /// Bytes of a question.
@@ -104,7 +106,19 @@ fn execute(request: Request, target: &AnyTarget, handle: Option<&WorkerHandle>) 
             if !removed.read_only() {
                 flush(&removed)?;
             }
-            Ok(Value::Null)
+            let trouble = removed.store().write_log().and_then(|log| log.trouble());
+            trouble.map_or(Ok(Value::Null), Err)
+        }
+        Request::Mark { subsystem, nsid, text } => {
+            let offer = find(target, subsystem.as_deref())?;
+            let namespace = offer.subsystem.namespace(nsid).ok_or(format!("there is no namespace {nsid}"))?;
+            let log = namespace.store().write_log();
+            let log = log.ok_or(format!("namespace {nsid} has no write log (--log-writes)"))?;
+            if text.len() > log.longest_mark() {
+                return Err(format!("a mark of {} bytes: it can have {}", text.len(), log.longest_mark()));
+            }
+            log.mark(text.as_bytes());
+            log.trouble().map_or(Ok(json!({ "entries": log.entries() })), Err)
         }
     }
 }
@@ -134,7 +148,13 @@ fn near_data(fsr: &Fsr) -> Value {
             "worst_slice_ns": slices.worst_ns, "slices_ns": slices.total_ns,
         })
     });
+    let seen = fsr.retriever().monitor().counters();
     json!({
+        "monitor": {
+            "suspected": seen.suspected, "invalidated": seen.invalidated, "published": seen.published,
+            "watched": seen.watched, "scans_touched": seen.scans_touched,
+            "looked_again": seen.looked_again, "repeated": seen.repeated,
+        },
         "tasks": held.tasks, "reads": held.reads, "buffers": held.buffers, "tags": fsr.tags_kept(),
         "slices": slices.collect::<Vec<_>>(),
     })
@@ -147,10 +167,14 @@ pub fn status(target: &AnyTarget) -> Value {
     let subsystems = target.offers().into_iter().map(|offer| {
         let namespaces = offer.subsystem.namespaces().into_iter().map(|(nsid, n)| {
             let (failures, last) = n.failures();
+            let log = n.store().write_log().map(|log| {
+                json!({ "path": log.path().display().to_string(), "entries": log.entries(), "trouble": log.trouble() })
+            });
             json!({
                 "nsid": nsid, "bytes": n.bytes(), "block_size": 1u64 << n.lba_shift(), "read_only": n.read_only(),
                 "uuid": hex(n.uuid()), "nguid": hex(n.nguid()), "near_data": near_data(n.observer()),
                 "store_failures": failures, "last_store_failure": last.map(|error| error.to_string()),
+                "write_log": log,
             })
         });
         json!({ "nqn": offer.nqn, "serial": offer.serial, "hosts": offer.hosts,

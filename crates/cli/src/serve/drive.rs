@@ -13,6 +13,7 @@ use nearside_firmware as firmware;
 use nearside_firmware::Fsr;
 use nearside_firmware::{WorkerHandle, Workers};
 use nearside_front_tcp::{Offer, Options, Server, Target};
+use nearside_store::write_log::WriteLog;
 use nearside_store::{Data, FileOptions, Operation, Submitted, Token};
 
 use super::limits;
@@ -44,6 +45,10 @@ pub fn open(
     let options = FileOptions { block_size: plan.block_size, beside, ..options };
     let store =
         AnyStore::open(&plan.store, options).map_err(|e| failed(in_use::words(&e, plan.read_only)))?;
+    let store = match &plan.log_writes {
+        Some(path) => store.logged(path).map_err(|e| failed(e.to_string()))?,
+        None => store,
+    };
     let config =
         firmware::Config { allow_unrecovered: plan.allow_unrecovered, ..firmware::Config::default() };
     let firmware = match plan.shared_image {
@@ -166,6 +171,9 @@ impl ServedDrive {
             for (nsid, namespace) in offer.subsystem.namespaces() {
                 let ended = if namespace.read_only() { drain(&namespace) } else { flush(&namespace) };
                 if let Err(why) = ended {
+                    given_up.push(format!("namespace {nsid} of {}: {why}", offer.nqn));
+                }
+                if let Some(why) = namespace.store().write_log().and_then(WriteLog::trouble) {
                     given_up.push(format!("namespace {nsid} of {}: {why}", offer.nqn));
                 }
             }

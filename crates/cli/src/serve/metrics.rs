@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nearside_firmware::{Held, Slices, TaskPlace};
+use nearside_firmware::{Held, MonitorCounters, Slices, TaskPlace};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -100,7 +100,7 @@ pub fn text(target: &AnyTarget) -> Result<String, std::fmt::Error> {
 /// Near-data work, by where it runs, for all namespaces together.
 fn near_data(target: &AnyTarget, registry: &mut Registry) {
     let mut places = BTreeMap::<TaskPlace, Slices>::new();
-    let (mut held, mut tags) = (Held::default(), 0);
+    let (mut held, mut tags, mut seen) = (Held::default(), 0, MonitorCounters::default());
     for offer in target.offers() {
         for (_, namespace) in offer.subsystem.namespaces() {
             let fsr = namespace.observer();
@@ -109,6 +109,12 @@ fn near_data(target: &AnyTarget, registry: &mut Registry) {
                 .for_each(|(place, slices)| places.entry(place).or_default().merge(slices));
             held.merge(fsr.held());
             tags += fsr.tags_kept();
+            let of = fsr.retriever().monitor().counters();
+            seen.suspected += of.suspected;
+            seen.invalidated += of.invalidated;
+            seen.published += of.published;
+            seen.repeated += of.repeated;
+            seen.watched += of.watched;
         }
     }
     type Labels = Vec<(String, String)>;
@@ -128,6 +134,15 @@ fn near_data(target: &AnyTarget, registry: &mut Registry) {
     registry.register_with_unit("near_data_slice", "Time of all slices", unit(), seconds);
     registry.register_with_unit("near_data_slice_worst", "The longest slice", unit(), worst);
     for (name, help, value) in [
+        ("monitor_suspected", "Looks at writes that the monitor's filter let through", seen.suspected),
+        ("monitor_invalidated", "Watched blocks that changed", seen.invalidated),
+        ("monitor_published", "Commits that an open volume followed", seen.published),
+        ("monitor_repeated", "Files read again because they had changed", seen.repeated),
+    ] {
+        registry.register(name, help, counted(value));
+    }
+    for (name, help, value) in [
+        ("monitor_watched", "Blocks that the monitor watches", seen.watched as usize),
         ("near_data_tasks", "Near-data commands that run", held.tasks),
         ("near_data_reads", "Reads of theirs that the store has not ended", held.reads),
         ("near_data_buffers", "Buffers that they hold", held.buffers),

@@ -59,18 +59,24 @@ pub struct ServeArgs {
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Vec<String>,
     /// All of this, several subsystems and more, from a file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["store", "subsystem", "allow_host"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["store", "subsystem", "allow_host", "log_writes"])]
     config: Option<PathBuf>,
     /// Refuse writes
     #[arg(long)]
     read_only: bool,
     #[command(flatten)]
     in_use: InUse,
-    /// Give what lies in blocks of a volume to every user whom home locations allow it, also
-    /// while it is mounted or not recovered, where freed blocks may be another file's.
+    /// Give what lies in blocks of a volume to every user whom modes allow it, also where freed
+    /// blocks may be another file's: mounted without a journal, or with data=writeback.
     /// Without this, only root has content there
     #[arg(long)]
     allow_unrecovered: bool,
+    /// Log every write, discard and flush to a new file, in the order in which they are done and in
+    /// the format of Linux's dm-log-writes: `nearside writes` lists it and makes images of any
+    /// instant. A log that finds no room ends; the server goes on, and exits with status 2.
+    /// Given for each --store, in order
+    #[arg(long, value_name = "FILE")]
+    log_writes: Vec<PathBuf>,
     /// Bytes of a logical block
     #[arg(long, value_name = "512|4096", default_value_t = 512)]
     block_size: u32,

@@ -78,6 +78,8 @@ pub struct NamespacePlan {
     /// Whether users have content also where freed blocks may be another file's.
     #[serde(default)]
     pub allow_unrecovered: bool,
+    /// A new file for its write log.
+    pub log_writes: Option<PathBuf>,
 }
 
 impl NamespacePlan {
@@ -152,6 +154,12 @@ impl Plan {
                 let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
                 toml::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?
             }
+            None if ![0, args.store.len()].contains(&args.log_writes.len()) => {
+                let (logs, stores) = (args.log_writes.len(), args.store.len());
+                return Err(format!(
+                    "{logs} times --log-writes and {stores} times --store: one for each, in order"
+                ));
+            }
             None => Plan::of_flags(args),
         };
         if plan.listen.is_empty() {
@@ -175,6 +183,7 @@ impl Plan {
             None if args.refuse_near_data => Identity::Refuse,
             None => NOBODY,
         };
+        let mut logs = args.log_writes.iter().cloned();
         let namespaces = args.store.iter().zip(1..).map(|(store, nsid)| NamespacePlan {
             nsid,
             store: store.clone(),
@@ -183,6 +192,7 @@ impl Plan {
             shared_image: args.in_use.shared_image,
             risk_corruption: args.in_use.risk_corruption,
             allow_unrecovered: args.allow_unrecovered,
+            log_writes: logs.next(),
         });
         let subsystem = SubsystemPlan {
             nqn,
@@ -285,6 +295,10 @@ mod tests {
         store = "file:/srv/disk.img"
         block-size = 4096
         read-only = true
+        [[subsystem.namespace]]
+        nsid = 8
+        store = "dram:1GiB"
+        log-writes = "/srv/8.log"
     "#;
 
     #[test]
@@ -296,6 +310,8 @@ mod tests {
         let subsystem = &plan.subsystem[0];
         assert_eq!((subsystem.identity, subsystem.host[0].identity), (Word(NOBODY), Word(Identity::Trust)));
         assert_eq!((subsystem.namespace[0].block_size, subsystem.namespace[1].nsid), (512, 7));
+        let logs = subsystem.namespace.iter().map(|namespace| namespace.log_writes.as_deref());
+        assert_eq!(logs.collect::<Vec<_>>(), [None, None, Some(std::path::Path::new("/srv/8.log"))]);
         assert_eq!(plan.advertised(), Ok(vec![]));
         let advertise = |words: &str| {
             let text = FILE.replacen("metrics =", &format!("advertise = [{words}]\nmetrics ="), 1);

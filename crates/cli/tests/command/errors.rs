@@ -182,8 +182,48 @@ fn the_home_of_a_volume_that_needs_recovery_opens_with_a_warning() {
         assert!(!ran.out.is_empty());
     }
     let info = on(&path, "info", &["--json", "--home"]).json().remove(0);
-    assert_eq!(info["volumes"][0]["needs_recovery"], true);
-    assert_eq!(on(&path, "info", &["--json"]).json()[0]["volumes"][0]["needs_recovery"], false);
+    for says in ["needs_recovery", "unstable"] {
+        assert_eq!(info["volumes"][0][says], true, "{says}");
+        assert_eq!(on(&path, "info", &["--json"]).json()[0]["volumes"][0][says], false, "{says}");
+    }
+}
+
+/// Without a journal, nothing says which of its blocks a volume that was not unmounted has given away.
+#[test]
+fn an_unclean_volume_without_a_journal_is_said_to_be_unstable() {
+    let Some(volume) = small("an_unclean_volume_without_a_journal_is_said_to_be_unstable") else { return };
+    let path = volume.folder.path().join("unclean.img");
+    make::ext(&path, 64, Some(&volume.tree), &["-t", "ext2"]);
+    let warnings = |args: &[&str]| {
+        let ran = on(&path, args[0], &[&args[1..], &["--json"]].concat());
+        assert_eq!(ran.code, 0, "{args:?}: {}", ran.err);
+        let mut lines = ran.json();
+        lines.retain(|line| line["type"] == "warning");
+        lines
+    };
+    let asked =
+        [&["cat", "/hello.txt"][..], &["grep", "hello", "/hello.txt"], &["ls", "/logs"], &["find", "/"]];
+    for args in asked {
+        assert!(warnings(args).is_empty(), "{args:?}: a clean volume");
+    }
+    // As a mount leaves it: s_state without bit 0 (cleanly unmounted).
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[1024 + 0x3A] &= !1;
+    fs::write(&path, bytes).unwrap();
+    for args in asked {
+        let said = warnings(args);
+        assert_eq!(said.len(), 1, "{args:?}: {said:?}");
+        assert_eq!(said[0]["unstable"], true, "{args:?}");
+        assert!(said[0]["text"].as_str().unwrap().contains("has no journal"), "{args:?}: {said:?}");
+    }
+    let info = on(&path, "info", &["--json"]).json().remove(0);
+    assert_eq!(info["volumes"][0]["unstable"], true);
+    assert_eq!(info["volumes"][0]["needs_recovery"], false);
+    let told = String::from_utf8(on::<&str>(&path, "info", &[]).out).unwrap();
+    assert!(told.contains("\nstate            not unmounted cleanly\n"), "{told}");
+    // Its content is root's alone.
+    let other = on(&path, "cat", &["--as", "65534:65534", "/hello.txt"]);
+    assert!(other.out.is_empty() && other.err.contains("the volume is unstable"), "{}", other.err);
 }
 
 /// An image with a committed transaction that is not at home yet: /hello.txt's block, as a journal of data

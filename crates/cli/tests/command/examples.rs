@@ -8,9 +8,13 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 
+use nearside_clock::Nanos;
 use nearside_conformance::needs;
+use nearside_embedded::AnyStore;
 use nearside_near_data::wire::decode_request;
+use nearside_store::{Channel, Data, FileOptions, Operation, Store, Submitted, Token};
 use tempfile::TempDir;
 
 use crate::fixture::{Ran, ext4, nearside, record};
@@ -233,6 +237,8 @@ fn fixture() -> TempDir {
     .unwrap();
     fs::write(at("trace.log"), "fio version 3 iolog\n1 f read 0 4096\n9 f write 4096 512\n").unwrap();
     fs::write(at("trace.csv"), "7,hm,0,Read,0,4096,1\n9,hm,0,Write,512,512,1\n").unwrap();
+    fs::write(at("before.img"), vec![1; 1 << 20]).unwrap();
+    log_of_writes(&at("disk.log"));
     for name in ["before.jsonl", "after.jsonl"] {
         fs::write(at(name), record(100.0)).unwrap();
     }
@@ -242,6 +248,18 @@ fn fixture() -> TempDir {
     )
     .unwrap();
     folder
+}
+
+/// A write log of 1000 writes on a disk of 1 MiB, and a mark.
+fn log_of_writes(path: &Path) {
+    let store = AnyStore::open("dram:1MiB", FileOptions::serve()).unwrap().logged(path).unwrap();
+    let mut channel = store.channel(Arc::default()).unwrap();
+    for nr in 0..1000 {
+        let write = Operation::WriteZeroes { offset: nr % 2000 * 512, len: 512, fua: nr % 9 == 0 };
+        let done = channel.submit(write, Data::None, Token(nr), Nanos(0));
+        assert!(matches!(done, Submitted::Done(done) if done.result.is_ok()));
+    }
+    store.write_log().unwrap().mark(b"upgraded");
 }
 
 /// Folders for PATH with a program named `nearside`: the command, and one that only writes down its words.

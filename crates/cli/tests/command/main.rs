@@ -15,3 +15,4 @@ mod others;
 mod parts;
 mod study;
 mod terminal;
+mod writes;

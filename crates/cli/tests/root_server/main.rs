@@ -21,14 +21,7 @@ const NQN: &str = "nqn.2026-11.dev.nearside:server";
 
 /// Whether this machine can attach a drive; otherwise leaves the test out.
 fn can_attach(test: &str) -> bool {
-    if !needs::root(test) {
-        return false;
-    }
-    let there = Path::new("/dev/fuse").exists();
-    if !there {
-        needs::left_out(test, "no /dev/fuse");
-    }
-    there
+    needs::root(test) && needs::fuse(test)
 }
 
 /// Whether this machine can mount an image; otherwise leaves the test out.

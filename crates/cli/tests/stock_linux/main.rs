@@ -149,6 +149,7 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
     let connect = format!("nvme connect -t tcp -a {HOST} -s {port} -n {NQN}");
     discovers_and_connects(guest, port, &connect);
     let before = makes_volumes(guest);
+    finds_what_fsync_made_durable(guest);
     let imports = finds_what_grep_finds(guest, port);
     says_by_which_way(guest, &imports);
     takes_paths_of_the_host(guest);
@@ -191,6 +192,21 @@ fn makes_volumes(guest: &mut Guest) -> [String; 2] {
     assert!(before[0].lines().count() >= 100, "{}", before[0]);
     assert_eq!(before[0], before[1]);
     before
+}
+
+/// While both are mounted and written, and nothing is at home yet: new files, longer ones, and some written
+/// in place, each asked for as soon as its `fsync` has returned.
+fn finds_what_fsync_made_durable(guest: &mut Guest) {
+    for (at, device) in [("/mnt/one", "/dev/ng0n1"), ("/mnt/two", "/dev/ng0n2")] {
+        let same = format!("/job/nearside cat -d {device} /live/$f | cmp - {at}/live/$f || exit 1");
+        guest.sh(&format!(
+            "mkdir {at}/live; for n in $(seq 12); do f=f$n; head -c $((n * 3001)) /dev/urandom > {at}/live/$f; \
+             sync {at}/live/$f; {same}; f=f$((n / 2 + 1)); head -c 900 /dev/urandom >> {at}/live/$f; \
+             sync {at}/live/$f; {same}; f=f1; dd if=/dev/urandom of={at}/live/$f bs=500 count=2 seek=1 \
+             conv=notrunc,fsync 2> /dev/null; {same}; done"
+        ));
+        guest.sh(&format!("rm -r {at}/live && sync -f {at}"));
+    }
 }
 
 /// Read-only for ext4, unmounted for F2FS: all is at home. Gives what grep finds of the first word.

@@ -31,15 +31,7 @@ use super::workload::NEEDLE;
 
 /// What the test needs of the machine; it is left out where that is missing.
 pub fn ready(name: &str) -> bool {
-    needs::root(name)
-        && needs::tools(name, &["mke2fs", "e2fsck", "mount", "umount"])
-        && ["/dev/fuse", "/dev/loop-control"].iter().all(|path| {
-            let there = Path::new(path).exists();
-            if !there {
-                needs::left_out(name, path);
-            }
-            there
-        })
+    needs::mounts(name, &["mke2fs", "e2fsck", "mount", "umount"])
 }
 
 /// The drive, its attachment and the mount; they end in this order.
@@ -51,6 +43,8 @@ pub struct Rig {
     pub session: Session<SocketTransport>,
     pub hits: u64,
     pub misses: u64,
+    /// Files in which the drive has what recovery would, and the mount something newer.
+    pub recovered: u64,
 }
 
 /// What is said of a path: equal on both sides, or the drive is wrong.
@@ -133,7 +127,7 @@ impl Rig {
         let mounted = Some(Mounted::new(&["-o", mount], &file, &volume_at));
         let transport = SocketTransport::connect(attached.socket()).unwrap();
         let session = Session::new(transport, Arc::new(TscClock::new()));
-        Rig { mounted, attached: Some(attached), drive, folder, session, hits: 0, misses: 0 }
+        Rig { mounted, attached: Some(attached), drive, folder, session, hits: 0, misses: 0, recovered: 0 }
     }
 
     /// What the drive knows.
@@ -154,6 +148,55 @@ impl Rig {
     /// committed, and what the commits left dirty on the block device written.
     pub fn sync(&self) {
         rustix::fs::syncfs(fs::File::open(self.mount()).unwrap()).unwrap();
+    }
+
+    /// Of these files and directories what the host has done is committed, each by its own `fsync`; home
+    /// locations follow when the host thinks fit.
+    pub fn fsync<'a>(&self, paths: impl IntoIterator<Item = &'a String>) {
+        for path in paths {
+            let at = self.at(path);
+            match fs::symlink_metadata(&at) {
+                Ok(meta) if meta.is_file() || meta.is_dir() => {
+                    fs::File::open(at).and_then(|file| file.sync_all()).unwrap();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// All bytes of the drive at one moment between two answers to the same question that are the same, and
+    /// that answer: the tree and the hash of every file. While it is taken the host may write.
+    pub fn snapshot(&mut self) -> (Vec<u8>, Vec<Record<'static>>) {
+        loop {
+            let before = self.tree();
+            let bytes = fs::read(self.attached.as_ref().unwrap().file()).unwrap();
+            if self.tree() == before {
+                return (bytes, before);
+            }
+        }
+    }
+
+    /// Where drive and mount differ in a file's bytes: asks the kernel what it makes of the drive's bytes
+    /// after a power cut. (Linux 6.18 journals the block that data in an inode move to, and writes what
+    /// follows past the journal: then recovery brings back older bytes than the host has in memory.)
+    pub fn compare_recovered(&mut self, path: &str, wrong: String) -> Result<(), String> {
+        let there = self.content(path).map_err(|_| wrong.clone())?;
+        let copy = self.folder.path().join("copy");
+        fs::copy(self.attached.as_ref().unwrap().file(), &copy).unwrap();
+        let at = self.folder.path().join("recovered");
+        fs::create_dir_all(&at).unwrap();
+        let mounted = Mounted::new(&["-o", "loop"], &copy, &at);
+        let recovered = content_of(&at.join(path.trim_start_matches('/')));
+        drop(mounted);
+        if there != recovered {
+            return Err(format!("{wrong}\n after recovery {recovered:x?}"));
+        }
+        self.recovered += 1;
+        Ok(())
+    }
+
+    fn tree(&mut self) -> Vec<Record<'static>> {
+        everything(|ask| self.ask(ask))
     }
 
     /// Mounts anew, with nothing in the page cache, and compares everything: whether a difference is the
@@ -177,7 +220,7 @@ impl Rig {
         let mut records = Vec::new();
         let result = self.session.stream(ask, |record| {
             // A mounted volume always needs recovery, and says so; that is about no file.
-            if !matches!(record, Record::Warning(_)) {
+            if !matches!(record, Record::Warning { .. }) {
                 records.push(record.into_owned());
             }
             ControlFlow::Continue(())
@@ -222,9 +265,7 @@ impl Rig {
 
     /// The same from the mount.
     fn content_here(&self, path: &str) -> Content {
-        let bytes = fs::read(self.at(path)).unwrap();
-        let lines = bytes.split(|b| *b == b'\n').filter(|l| has(l)).count();
-        (xxh3_64(&bytes).to_be_bytes().to_vec(), lines as u64)
+        content_of(&self.at(path))
     }
 
     /// Compares what the drive says of one path with what the mount does:
@@ -335,6 +376,36 @@ impl Rig {
         let records = self.records_of(path, Operation::Checksum(Digest::Xxh3)).unwrap();
         records.into_iter().find_map(digest).unwrap()
     }
+}
+
+fn content_of(file: &Path) -> Content {
+    let bytes = fs::read(file).unwrap();
+    let lines = bytes.split(|b| *b == b'\n').filter(|l| has(l)).count();
+    (xxh3_64(&bytes).to_be_bytes().to_vec(), lines as u64)
+}
+
+/// The tree and the hash of every file, as an image's own drive has them.
+pub fn image(bytes: &[u8]) -> Vec<Record<'static>> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), bytes).unwrap();
+    let drive = nearside_embedded::image(file.path(), &nearside_embedded::Options::default()).unwrap();
+    let mut session = Session::new(drive, Arc::new(TscClock::new()));
+    everything(|ask| {
+        let mut records = Vec::new();
+        let streamed = session.stream(ask, |record| {
+            if !matches!(record, Record::Warning { .. }) {
+                records.push(record.into_owned());
+            }
+            ControlFlow::Continue(())
+        });
+        streamed.map(|_| records).map_err(|error| panic!("{error}"))
+    })
+}
+
+fn everything(mut ask: impl FnMut(&Ask) -> Result<Vec<Record<'static>>, Failure>) -> Vec<Record<'static>> {
+    let mut all = ask(&Ask::tree("/", Operation::List)).unwrap();
+    all.extend(ask(&Ask::tree("/", Operation::Checksum(Digest::Xxh3))).unwrap());
+    all
 }
 
 fn search() -> Operation {

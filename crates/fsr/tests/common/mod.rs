@@ -38,7 +38,7 @@ pub enum Got {
     Extent(u64, u64, u64),
     Total(SearchTotals),
     Volume(u32, String),
-    Warning(String),
+    Warning(String, bool),
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -85,7 +85,7 @@ impl Sink for Records {
             Record::Extent { from, len, offset } => Got::Extent(*from, *len, *offset),
             Record::Total(totals) => Got::Total(*totals),
             Record::Volume(volume) => Got::Volume(volume.partition, volume.file_system.to_string()),
-            Record::Warning(warning) => Got::Warning(warning.to_string()),
+            Record::Warning { text, unstable } => Got::Warning(text.to_string(), *unstable),
         };
         let size = 24
             + match &record {

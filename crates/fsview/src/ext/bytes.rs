@@ -12,6 +12,18 @@ pub(super) fn le32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*field))
 }
 
+/// Writes a `u16` at byte `at`; `None` where there is no room.
+pub(super) fn put16(bytes: &mut [u8], at: usize, value: u16) -> Option<()> {
+    *bytes.get_mut(at..)?.first_chunk_mut::<2>()? = value.to_le_bytes();
+    Some(())
+}
+
+/// Writes a `u32` at byte `at`; `None` where there is no room.
+pub(super) fn put32(bytes: &mut [u8], at: usize, value: u32) -> Option<()> {
+    *bytes.get_mut(at..)?.first_chunk_mut::<4>()? = value.to_le_bytes();
+    Some(())
+}
+
 /// The big-endian `u16` at byte `at`.
 pub(super) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     let (field, _) = bytes.get(at..)?.split_first_chunk::<2>()?;

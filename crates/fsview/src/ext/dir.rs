@@ -97,6 +97,18 @@ fn record_len(raw: u16, block_size: u32) -> u32 {
     u32::from(raw & !3) | u32::from(raw & 3).wrapping_shl(16)
 }
 
+/// A record length as entries hold it.
+pub(super) fn raw_record_len(len: usize, block_size: u32) -> Option<u16> {
+    let len = u32::try_from(len).ok()?;
+    if block_size < 0x1_0000 {
+        return u16::try_from(len).ok();
+    }
+    if len == block_size {
+        return Some(u16::MAX);
+    }
+    u16::try_from((len & 0xFFFC) | (len.wrapping_shr(16) & 3)).ok()
+}
+
 /// What an entry's type byte says.
 fn kind_of(kind: u8) -> Option<FileKind> {
     Some(match kind {
@@ -118,10 +130,26 @@ fn leaf_checksum_holds(bytes: &[u8], seed: super::csum::Crc) -> bool {
     tail.starts_with(&[0, 0, 0, 0, 12, 0, 0, 0xDE]) && le32(tail, 8) == Some(seed.over(covered).0)
 }
 
+/// Writes the checksum of a leaf, whose last 12 bytes become it.
+pub(super) fn seal_leaf(bytes: &mut [u8], seed: super::csum::Crc) -> Option<()> {
+    let (covered, tail) = bytes.split_last_chunk_mut::<12>()?;
+    let [a, b, c, d] = seed.over(covered).0.to_le_bytes();
+    *tail = [0, 0, 0, 0, 12, 0, 0, 0xDE, a, b, c, d];
+    Some(())
+}
+
+/// An entry that was looked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) ino: u32,
+    /// Byte of the volume at which the entry lies; 0 for one that an inline directory only implies.
+    pub(super) at: u64,
+}
+
 /// A directory that is being read.
 pub(super) struct Directory<'a, S> {
     pub(super) volume: &'a Volume,
-    source: &'a S,
+    pub(super) source: &'a S,
     pub(super) sb: &'a Superblock,
     pub(super) inode: &'a Inode,
     pub(super) body: &'a Body,
@@ -134,7 +162,11 @@ impl Volume {
         Form { typed: self.sb.features.incompat(incompat::FILETYPE), block_size: self.sb.block_size() }
     }
 
-    fn directory<'a, S>(&'a self, source: &'a S, inode: &'a Inode) -> Result<Directory<'a, S>, Error> {
+    pub(super) fn directory<'a, S>(
+        &'a self,
+        source: &'a S,
+        inode: &'a Inode,
+    ) -> Result<Directory<'a, S>, Error> {
         if inode.kind != FileKind::Directory {
             return Err(Error::NotADirectory);
         }
@@ -180,20 +212,7 @@ impl<S: Source> Directory<'_, S> {
         if name.is_empty() || name.len() > name::NAME_MAX {
             return Ok(None);
         }
-        let found = if self.body.is_inline() {
-            self.find_inline(name).await?
-        } else if self.body.is_indexed()
-            && self.sb.features.compat(compat::DIR_INDEX)
-            && !self.body.is_casefolded()
-        {
-            match self.find_by_index(name).await? {
-                Indexed::Answer(found) => found,
-                Indexed::NoIndex => self.find_in_blocks(name).await?,
-            }
-        } else {
-            self.find_in_blocks(name).await?
-        };
-        match found {
+        match self.find(name).await?.map(|found| found.ino) {
             // Another name may be the same when folded, and this reader does not fold.
             None if self.body.is_casefolded() => Err(Error::Unsupported("casefold".into())),
             Some(ino) if ino == 0 || ino > self.sb.inodes => {
@@ -206,14 +225,33 @@ impl<S: Source> Directory<'_, S> {
         }
     }
 
-    async fn find_in_blocks(&self, name: &[u8]) -> Result<Option<u32>, Error> {
+    /// The entry of a name.
+    pub(super) async fn find(&self, name: &[u8]) -> Result<Option<Found>, Error> {
+        if self.body.is_inline() {
+            return self.find_inline(name).await;
+        }
+        if self.has_index()
+            && let Indexed::Answer(found) = self.find_by_index(name).await?
+        {
+            return Ok(found);
+        }
+        self.find_in_blocks(name).await
+    }
+
+    /// Whether it has an index that this reader can follow.
+    pub(super) fn has_index(&self) -> bool {
+        self.body.is_indexed() && self.sb.features.compat(compat::DIR_INDEX) && !self.body.is_casefolded()
+    }
+
+    async fn find_in_blocks(&self, name: &[u8]) -> Result<Option<Found>, Error> {
         let mut next = 0;
         while let Some((nr, here)) = self.next_block(next).await? {
             for ahead in 0..here.blocks {
                 let at = here.start.wrapping_add(ahead);
                 let block = self.directory_block(nr.wrapping_add(ahead), at).await?;
-                if let Some(ino) = self.find_in_block(&block, self.volume.byte_of(at), name)? {
-                    return Ok(Some(ino));
+                let found = self.find_in_block(&block, self.volume.byte_of(at), name)?;
+                if found.is_some() {
+                    return Ok(found);
                 }
             }
             next = nr.wrapping_add(here.blocks);
@@ -221,16 +259,17 @@ impl<S: Source> Directory<'_, S> {
         Ok(None)
     }
 
-    /// Looks for a name in one block.
-    pub(super) fn find_in_block(&self, block: &[u8], at: u64, name: &[u8]) -> Result<Option<u32>, Error> {
+    /// Looks for a name in one block, which lies at byte `at`.
+    pub(super) fn find_in_block(&self, block: &[u8], at: u64, name: &[u8]) -> Result<Option<Found>, Error> {
         let mut entries = Entries::new(block, self.volume.form());
-        for entry in &mut entries {
+        loop {
+            let inside = wide(entries.at);
+            let Some(entry) = entries.next() else { return Ok(None) };
             let entry = entry.map_err(|what| self.bad_entry(at, what))?;
             if entry.name == name {
-                return Ok(Some(entry.ino));
+                return Ok(Some(Found { ino: entry.ino, at: at.wrapping_add(inside) }));
             }
         }
-        Ok(None)
     }
 
     pub(super) fn bad_entry(&self, at: u64, what: &str) -> Error {
@@ -300,17 +339,19 @@ impl<S: Source> Directory<'_, S> {
             if own.name == b"." && own.record == 12 && own.ino == self.inode.ino.0 && parent.name == b"..")
     }
 
-    async fn find_inline(&self, name: &[u8]) -> Result<Option<u32>, Error> {
+    async fn find_inline(&self, name: &[u8]) -> Result<Option<Found>, Error> {
         let raw = self.volume.raw_inode(self.source, self.inode.ino).await?;
         let (head, rest) = self.volume.inline_areas(&raw)?;
         match name {
-            b"." => return Ok(Some(self.inode.ino.0)),
-            b".." => return Ok(le32(head, 0)),
+            b"." => return Ok(Some(Found { ino: self.inode.ino.0, at: 0 })),
+            b".." => return Ok(le32(head, 0).map(|ino| Found { ino, at: 0 })),
             _ => {}
         }
-        for area in [head.get(4..).unwrap_or(&[]), rest] {
-            if let Some(ino) = self.find_in_block(area, raw.at, name)? {
-                return Ok(Some(ino));
+        let places = self.volume.inline_places(&raw)?;
+        for (area, place) in [head.get(4..).unwrap_or(&[]), rest].into_iter().zip(places) {
+            let found = self.find_in_block(area, raw.at.wrapping_add(wide(place.start)), name)?;
+            if found.is_some() {
+                return Ok(found);
             }
         }
         Ok(None)
@@ -327,9 +368,7 @@ impl<S: Source> Directory<'_, S> {
             retain_from(entries, from, cursor.place);
             return Ok(None);
         }
-        if self.body.is_indexed()
-            && self.sb.features.compat(compat::DIR_INDEX)
-            && !self.body.is_casefolded()
+        if self.has_index()
             && let Some(next) = self.list_by_index(cursor.place, entries).await?
         {
             return Ok(next);

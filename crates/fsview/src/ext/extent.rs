@@ -40,8 +40,8 @@ struct Node<'a> {
 enum Step {
     /// Look in this block of the volume. What it maps begins with this file block and ends before that one.
     Down { block: u64, first: u64, end: u64 },
-    /// Found.
-    Here(Span),
+    /// Found; and whether the file holds these blocks, be they written or not.
+    Here(Span, bool),
 }
 
 /// An extent, as a leaf has it.
@@ -150,7 +150,7 @@ impl<'a> Node<'a> {
     fn step(&self, block: u64, end: u64) -> Step {
         let after = self.entries.partition_point(|entry| first(entry) <= block);
         let next = self.entries.get(after).map_or(end, |next| end.min(first(next)));
-        let hole = Step::Here(Span { blocks: next.saturating_sub(block).max(1), start: None });
+        let hole = Step::Here(Span { blocks: next.saturating_sub(block).max(1), start: None }, false);
         let before = after.checked_sub(1);
         if self.depth > 0 {
             // As the kernel: of a block before all of them, the first is to tell.
@@ -167,7 +167,7 @@ impl<'a> Node<'a> {
         }
         let start = extent.start.wrapping_add(block.wrapping_sub(extent.first)); // of 49 bits
         let blocks = extent.end().wrapping_sub(block);
-        Step::Here(Span { blocks, start: extent.written.then_some(start) })
+        Step::Here(Span { blocks, start: extent.written.then_some(start) }, true)
     }
 }
 
@@ -203,8 +203,19 @@ impl Volume {
         body: &Body,
         block: u64,
     ) -> Result<Span, Error> {
+        Ok(self.extent_at(source, ino, body, block).await?.0)
+    }
+
+    /// The same, and whether the file holds these blocks, be they written or not.
+    pub(super) async fn extent_at<S: Source>(
+        &self,
+        source: &S,
+        ino: u32,
+        body: &Body,
+        block: u64,
+    ) -> Result<(Span, bool), Error> {
         if block >= FILE_BLOCKS {
-            return Ok(HOLE_TO_THE_END);
+            return Ok((HOLE_TO_THE_END, false));
         }
         let corrupt = |what: String, at: u64| Error::Corrupt { what: format!("inode {ino}: {what}"), at };
         let root = self.extent_root(&body.map).map_err(|what| corrupt(what, body.at))?;
@@ -213,12 +224,12 @@ impl Volume {
         let mut step = root.step(block, FILE_BLOCKS);
         loop {
             match step {
-                Step::Here(span)
+                Step::Here(span, held)
                     if span.start.is_none() && span.blocks == FILE_BLOCKS.wrapping_sub(block) =>
                 {
-                    return Ok(HOLE_TO_THE_END);
+                    return Ok((HOLE_TO_THE_END, held));
                 }
-                Step::Here(span) => return Ok(span),
+                Step::Here(span, held) => return Ok((span, held)),
                 Step::Down { block: child, first, end } => {
                     depth = depth.saturating_sub(1);
                     let bytes = self.block(source, child, "extent node").await?;
@@ -277,7 +288,7 @@ mod tests {
 
     fn span(bytes: &[u8], block: u64) -> Result<Span, String> {
         match parse(bytes, None)?.step(block, FILE_BLOCKS) {
-            Step::Here(span) => Ok(span),
+            Step::Here(span, _) => Ok(span),
             Step::Down { block, .. } => Err(format!("down to {block}")),
         }
     }

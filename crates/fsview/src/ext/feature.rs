@@ -110,7 +110,7 @@ const RO_COMPAT: &[(u32, &str)] = &[
 ];
 
 /// The three words of feature bits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Features {
     pub(super) compat: u32,
     pub(super) incompat: u32,

@@ -16,7 +16,7 @@ enum HashKind {
 }
 
 /// The seed of half MD4 and TEA.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seed([u32; 4]);
 
 impl Seed {

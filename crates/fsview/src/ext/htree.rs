@@ -4,9 +4,9 @@
 //! hold pairs of {hash, block}, sorted, of which the first pair's hash is where the count is kept. At most
 //! three levels of nodes.
 
-use super::bytes::{le16, le32};
+use super::bytes::{le16, le32, put32};
 use super::csum::Crc;
-use super::dir::{Directory, Entries, Form, retain_from};
+use super::dir::{Directory, Entries, Form, Found, retain_from};
 use super::feature::incompat;
 use super::hash::Version;
 use crate::{DirCursor, DirEntry, Error, Source};
@@ -14,17 +14,17 @@ use crate::{DirCursor, DirEntry, Error, Source};
 /// What an index answered.
 pub(super) enum Indexed {
     /// The name's inode, or that there is none.
-    Answer(Option<u32>),
+    Answer(Option<Found>),
     /// There is no index, or its kind is unknown: look through all blocks.
     NoIndex,
 }
 
 /// Where in a node's block its pairs begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PairsStart(usize);
+pub(super) struct PairsStart(pub(super) usize);
 
-const INNER: PairsStart = PairsStart(8);
-const ROOT: PairsStart = PairsStart(32);
+pub(super) const INNER: PairsStart = PairsStart(8);
+pub(super) const ROOT: PairsStart = PairsStart(32);
 
 impl PairsStart {
     pub(super) fn is_inner(self) -> bool {
@@ -50,6 +50,16 @@ pub(super) fn node_place(block: &[u8], form: Form) -> Option<PairsStart> {
     is_root.then_some(ROOT)
 }
 
+/// Writes a node's checksum where [`checksum_holds`] looks for it.
+pub(super) fn seal(block: &mut [u8], PairsStart(at): PairsStart, seed: Crc) -> Option<()> {
+    let limit = usize::from(le16(block, at)?);
+    let count = usize::from(le16(block, at.checked_add(2)?)?);
+    let tail = at.checked_add(limit.checked_mul(8)?)?;
+    let used = block.get(..at.checked_add(count.checked_mul(8)?)?)?;
+    let crc = seed.over(used).over(block.get(tail..)?.get(..4)?).over(&[0; 4]);
+    put32(block, tail.checked_add(4)?, crc.0)
+}
+
 /// Whether a node's checksum holds: it follows the last pair that there is room for and covers the pairs in
 /// use.
 pub(super) fn checksum_holds(block: &[u8], PairsStart(at): PairsStart, seed: Crc) -> bool {
@@ -67,6 +77,8 @@ pub(super) fn checksum_holds(block: &[u8], PairsStart(at): PairsStart, seed: Crc
 /// A node on the way down.
 struct Node<B> {
     block: B,
+    /// The volume's block.
+    nr: u64,
     place: PairsStart,
     count: usize,
     /// The pair that was followed.
@@ -74,14 +86,14 @@ struct Node<B> {
 }
 
 impl<B: std::ops::Deref<Target = [u8]>> Node<B> {
-    fn new(block: B, place: PairsStart) -> Result<Node<B>, &'static str> {
+    fn new(block: B, nr: u64, place: PairsStart) -> Result<Node<B>, &'static str> {
         let field = |at: usize| usize::from(le16(&block, place.0.wrapping_add(at)).unwrap_or(0));
         let (limit, count) = (field(0), field(2));
         let room = block.len().saturating_sub(place.0).wrapping_shr(3);
         if count == 0 || count > limit || limit > room {
             return Err("an index node's count or limit is impossible");
         }
-        let node = Node { block, place, count, at: 0 };
+        let node = Node { block, nr, place, count, at: 0 };
         // The first pair has no hash. Leaves that share one hash have equal ones.
         let pairs = node.block.get(place.0.wrapping_add(8)..).and_then(|rest| {
             rest.get(..count.wrapping_sub(1).wrapping_mul(8)) // count is at least 1, and fits the block
@@ -119,6 +131,17 @@ impl<B: std::ops::Deref<Target = [u8]>> Node<B> {
     }
 }
 
+/// A node on the way to a leaf, for who is to change it.
+pub(super) struct Step {
+    pub(super) block: Vec<u8>,
+    /// The volume's block.
+    pub(super) nr: u64,
+    pub(super) place: PairsStart,
+    /// The pair that was followed, and the directory's block that it names.
+    pub(super) at: usize,
+    pub(super) child: u64,
+}
+
 /// The nodes on the way to a leaf.
 type Path<B> = [Option<Node<B>>; 3];
 
@@ -145,8 +168,9 @@ impl<S: Source> Directory<'_, S> {
             let Some(child) = leaf_of(&path, depth) else { return Ok(Indexed::Answer(None)) };
             let (leaf, at) = self.numbered_block(child).await?;
             self.check_leaf(&leaf, at)?;
-            if let Some(ino) = self.find_in_block(&leaf, self.volume.byte_of(at), name)? {
-                return Ok(Indexed::Answer(Some(ino)));
+            let found = self.find_in_block(&leaf, self.volume.byte_of(at), name)?;
+            if found.is_some() {
+                return Ok(Indexed::Answer(found));
             }
             match self.next_leaf(&mut path, depth).await? {
                 Some(next) if next & !1 == hash => {}
@@ -162,8 +186,8 @@ impl<S: Source> Directory<'_, S> {
         &self,
         hash: impl FnOnce(Version) -> u32,
     ) -> Result<Option<(Path<S::Block>, usize, u32)>, Error> {
-        let (block, at) = self.numbered_block(0).await?;
-        let at = self.volume.byte_of(at);
+        let (block, nr) = self.numbered_block(0).await?;
+        let at = self.volume.byte_of(nr);
         if node_place(&block, self.volume.form()) != Some(ROOT) {
             return Ok(None);
         }
@@ -180,7 +204,7 @@ impl<S: Source> Directory<'_, S> {
         }
         let hash = hash(version);
         let mut path: Path<S::Block> = [None, None, None];
-        let mut node = Node::new(block, ROOT).map_err(|what| self.bad_entry(at, what))?;
+        let mut node = Node::new(block, nr, ROOT).map_err(|what| self.bad_entry(at, what))?;
         node.seek(hash);
         let mut child = node.child();
         let depth = usize::from(levels).wrapping_add(1);
@@ -189,6 +213,26 @@ impl<S: Source> Directory<'_, S> {
             child = self.descend(&mut path, level, child, Some(hash)).await?;
         }
         Ok(Some((path, depth, hash)))
+    }
+
+    /// The nodes from the root to the leaf that a name belongs to, the name's hash, and what it is made with;
+    /// `None` where there is no index that is understood.
+    pub(super) async fn way(&self, name: &[u8]) -> Result<Option<(Vec<Step>, u32, Version)>, Error> {
+        let mut known = None;
+        let hashed = |version: Version| {
+            known = Some(version);
+            version.hash(name, self.sb.hash_seed)
+        };
+        let Some((path, _, hash)) = self.descend_by(hashed).await? else { return Ok(None) };
+        let Some(version) = known else { return Ok(None) };
+        let steps = path.iter().flatten().map(|node| Step {
+            block: node.block.to_vec(),
+            nr: node.nr,
+            place: node.place,
+            at: node.at,
+            child: node.child(),
+        });
+        Ok(Some((steps.collect(), hash, version)))
     }
 
     fn check_leaf(&self, leaf: &[u8], at: u64) -> Result<(), Error> {
@@ -286,7 +330,7 @@ impl<S: Source> Directory<'_, S> {
         if node_place(&block, self.volume.form()) != Some(INNER) {
             return Err(bad("a block of its index is no node"));
         }
-        let mut node = Node::new(block, INNER).map_err(bad)?;
+        let mut node = Node::new(block, at, INNER).map_err(bad)?;
         if let Some(hash) = hash {
             node.seek(hash);
         }

@@ -1,6 +1,6 @@
 //! Inodes: finding one in its group's table, checking it, and what all of them have.
 
-use super::bytes::{halves, index, le16, le32, wide};
+use super::bytes::{halves, index, le16, le32, put16, wide};
 use super::csum::{Crc, low_half};
 use super::feature::{compat, incompat, ro_compat};
 use super::xattr;
@@ -8,17 +8,17 @@ use super::{Volume, body};
 use crate::{Error, FileKind, Ino, Inode, Source, Timestamp};
 
 /// `i_flags` that matter here.
-mod flag {
-    pub(super) const IMMUTABLE: u32 = 0x10;
-    pub(super) const APPEND: u32 = 0x20;
-    pub(super) const ENCRYPT: u32 = 0x800;
-    pub(super) const INDEX: u32 = 0x1000;
-    pub(super) const HUGE_FILE: u32 = 0x4_0000;
-    pub(super) const EXTENTS: u32 = 0x8_0000;
-    pub(super) const VERITY: u32 = 0x10_0000;
-    pub(super) const EA_INODE: u32 = 0x20_0000;
-    pub(super) const INLINE_DATA: u32 = 0x1000_0000;
-    pub(super) const CASEFOLD: u32 = 0x4000_0000;
+pub(super) mod flag {
+    pub(in crate::ext) const IMMUTABLE: u32 = 0x10;
+    pub(in crate::ext) const APPEND: u32 = 0x20;
+    pub(in crate::ext) const ENCRYPT: u32 = 0x800;
+    pub(in crate::ext) const INDEX: u32 = 0x1000;
+    pub(in crate::ext) const HUGE_FILE: u32 = 0x4_0000;
+    pub(in crate::ext) const EXTENTS: u32 = 0x8_0000;
+    pub(in crate::ext) const VERITY: u32 = 0x10_0000;
+    pub(in crate::ext) const EA_INODE: u32 = 0x20_0000;
+    pub(in crate::ext) const INLINE_DATA: u32 = 0x1000_0000;
+    pub(in crate::ext) const CASEFOLD: u32 = 0x4000_0000;
 }
 
 /// What of an inode only this file system reads.
@@ -104,12 +104,8 @@ impl Volume {
         self.parse_inode(&raw, ino).unwrap_or_else(|| Err(raw.corrupt("an inode is cut short".into())))
     }
 
-    /// The bytes of an inode in use.
-    pub(super) async fn raw_inode<S: Source>(
-        &self,
-        source: &S,
-        ino: Ino,
-    ) -> Result<RawInode<S::Block>, Error> {
+    /// The block of the inode table that an inode lies in, and at which byte of it.
+    pub(super) async fn inode_place<S: Source>(&self, source: &S, ino: Ino) -> Result<(u64, usize), Error> {
         let sb = &self.sb;
         let Some(nr) = ino.0.checked_sub(1).filter(|nr| *nr < sb.inodes) else {
             let what = format!("inode {} of {}", ino.0, sb.inodes);
@@ -118,17 +114,26 @@ impl Volume {
         let group = nr.checked_div(sb.inodes_per_group).unwrap_or(0);
         let nr = nr.checked_rem(sb.inodes_per_group).unwrap_or(0);
         let table = self.inode_table(source, group).await?;
-        let byte = u64::from(nr).wrapping_mul(u64::from(sb.inode_size)); // below 2^19 * 2^16
-        let block_nr = table.saturating_add(byte.wrapping_shr(sb.block_shift));
         if table == 0 {
             let what = format!("group {group} has its inode table at block 0");
             return Err(Error::Corrupt { what, at: super::superblock::AT });
         }
-        let block = self.block(source, block_nr, "inode table").await?;
+        let byte = u64::from(nr).wrapping_mul(u64::from(sb.inode_size)); // below 2^19 * 2^16
         let inside = byte & u64::from(sb.block_size().wrapping_sub(1));
-        let at = self.byte_of(block_nr).wrapping_add(inside);
-        let mut raw =
-            RawInode { block, inside: index(inside), len: usize::from(sb.inode_size), at, seed: None, ino };
+        Ok((table.saturating_add(byte.wrapping_shr(sb.block_shift)), index(inside)))
+    }
+
+    /// The bytes of an inode in use.
+    pub(super) async fn raw_inode<S: Source>(
+        &self,
+        source: &S,
+        ino: Ino,
+    ) -> Result<RawInode<S::Block>, Error> {
+        let sb = &self.sb;
+        let (block_nr, inside) = self.inode_place(source, ino).await?;
+        let block = self.block(source, block_nr, "inode table").await?;
+        let at = self.byte_of(block_nr).wrapping_add(wide(inside));
+        let mut raw = RawInode { block, inside, len: usize::from(sb.inode_size), at, seed: None, ino };
         let bytes = raw.bytes();
         let (Some(mode), Some(links), Some(generation), Some(extra)) =
             (le16(bytes, 0x00), le16(bytes, 0x1A), le32(bytes, 0x64), extra_size(bytes))
@@ -306,6 +311,23 @@ fn checksum_mismatch(raw: &[u8], extra: u16, seed: Crc) -> Option<(u32, u32)> {
     crc = crc.over(raw.get(0x82..).unwrap_or(&[]));
     let computed = low_half(crc.0);
     (low != computed).then(|| (u32::from(low), u32::from(computed)))
+}
+
+/// Writes an inode's own checksum. `volume`: the seed of all metadata checksums; `None` where the bytes are
+/// too few.
+pub(super) fn seal(raw: &mut [u8], ino: u32, volume: Crc) -> Option<()> {
+    let seed = volume.over_u32(ino).over_u32(le32(raw, 0x64)?);
+    let wide = extra_size(raw)? >= 4;
+    put16(raw, 0x7C, 0)?;
+    if wide {
+        put16(raw, 0x82, 0)?;
+    }
+    let [a, b, c, d] = seed.over(raw).0.to_le_bytes();
+    put16(raw, 0x7C, u16::from_le_bytes([a, b]))?;
+    if wide {
+        put16(raw, 0x82, u16::from_le_bytes([c, d]))?;
+    }
+    Some(())
 }
 
 /// A 32-bit field after the first 128 bytes, where the inode has it.

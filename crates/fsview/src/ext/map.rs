@@ -4,6 +4,7 @@
 use super::bytes::index;
 use super::feature::{incompat, ro_compat};
 use super::inode::Body;
+use super::journal::Known;
 use super::{Volume, body};
 use crate::{Error, FileKind, Inode, Run, RunPlace, Source, name};
 
@@ -61,7 +62,12 @@ impl Volume {
         block: u64,
     ) -> Result<Span, Error> {
         let span = if body.has_extents() {
-            self.extent_span(source, inode.ino.0, body, block).await?
+            let limit = match self.overlay.replayed(inode.ino.0, block) {
+                Known::Here(span) => return Ok(span),
+                Known::Until(limit) => limit,
+            };
+            let span = self.extent_span(source, inode.ino.0, body, block).await?;
+            Span { blocks: span.blocks.min(limit), ..span }
         } else {
             self.mapped_span(source, inode.ino.0, body, block).await?
         };

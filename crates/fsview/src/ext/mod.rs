@@ -4,7 +4,7 @@
 //! `htree` or `dir`, for bytes `extent` or `blockmap` (or the inode itself: inline data). `xattr` finds ACLs
 //! and the rest of inline data, `csum` and `hash` are arithmetic. Of a volume that was not unmounted,
 //! `journal` lays what is committed over all of that: each method is handed a source that
-//! `Volume::recovered` made.
+//! `Volume::recovered` made, and `map` asks it what fast commits say of a file's blocks.
 
 #![deny(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
 
@@ -46,7 +46,12 @@ impl Volume {
         Ok(superblock::has_magic(&raw))
     }
 
-    pub(crate) async fn open<S: Source>(source: &S, state: State) -> Result<Volume, Error> {
+    /// `known`: the same volume as it was before, whose log is gone on with.
+    pub(crate) async fn open<S: Source>(
+        source: &S,
+        state: State,
+        known: Option<&Volume>,
+    ) -> Result<Volume, Error> {
         let raw = source.metadata(superblock::AT, superblock::LEN).await?;
         let sb = Superblock::parse(&raw, source.len())?;
         let info = sb.info(None);
@@ -54,9 +59,12 @@ impl Volume {
         if state == State::Home || !journal::needed(&home.sb) {
             return Ok(home);
         }
-        let (overlay, recovery) = journal::recover(&home, source).await?;
+        let known = known
+            .filter(|known| known.sb.uuid == home.sb.uuid && known.sb.block_shift == home.sb.block_shift);
+        let known = known.map(|known| &known.overlay);
+        let found = journal::recover(&home, source, known).await?;
         // Recovery may have another superblock.
-        let raw = overlay.over(source).metadata(superblock::AT, superblock::LEN).await?;
+        let raw = found.overlay.over(source).metadata(superblock::AT, superblock::LEN).await?;
         let sb = Superblock::parse(&raw, source.len())?;
         if sb.block_shift != home.sb.block_shift {
             let (was, is) = (home.sb.block_size(), sb.block_size());
@@ -64,8 +72,17 @@ impl Volume {
                 format!("journal: a superblock of blocks of {is} bytes on a volume of blocks of {was}");
             return Err(Error::Corrupt { what, at: superblock::AT });
         }
-        let info = sb.info(Some(recovery));
-        Ok(Volume { sb, info, overlay })
+        let info = sb.info(Some(found.recovery));
+        let mut volume = Volume { sb, info, overlay: found.overlay };
+        if let Some(fast) = found.fast {
+            volume.info.recovery.fast_commits = journal::replay(&home, &mut volume, source, fast).await?;
+        }
+        Ok(volume)
+    }
+
+    pub(crate) fn changed_since(&self, before: &Volume) -> Option<Vec<u64>> {
+        let blocks = self.overlay.since(&before.overlay)?;
+        self.sb.is_laid_out_as(&before.sb).then(|| blocks.iter().map(|nr| self.byte_of(*nr)).collect())
     }
 
     /// The source as the journal's recovery would leave it: what all other methods are to be given.
@@ -121,7 +138,8 @@ impl Volume {
 
     /// A block of the volume, checked to lie within it. `what` names the structure in errors.
     async fn block<S: Source>(&self, source: &S, nr: u64, what: &str) -> Result<S::Block, Error> {
-        if nr >= self.sb.blocks {
+        // Blocks that fast commits added lie behind it.
+        if nr >= self.sb.blocks && !self.overlay.made(nr) {
             let what = format!("{what}: block {nr} of a volume of {} blocks", self.sb.blocks);
             return Err(Error::Corrupt { what, at: self.byte_of(nr) });
         }

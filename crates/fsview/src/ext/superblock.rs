@@ -15,7 +15,7 @@ pub(super) const AT: u64 = 1024;
 pub(super) const LEN: u32 = 1024;
 
 /// What the superblock says, checked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
     pub(super) features: Features,
     /// log2 of the bytes in a block: 10 to 16.
@@ -44,14 +44,16 @@ pub(super) struct Superblock {
     pub(super) descriptor_crc16: Option<u16>,
     pub(super) hash_seed: Seed,
     pub(super) hash_unsigned: bool,
+    /// What new indexes are made with, as the version byte in their roots.
+    pub(super) hash_default: u8,
     pub(super) journal: JournalPlace,
     state: VolumeState,
     label: String,
-    uuid: [u8; 16],
+    pub(super) uuid: [u8; 16],
 }
 
 /// Where the journal is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JournalPlace {
     /// Its inode; 0: on a device of its own.
     pub(super) inode: u32,
@@ -61,13 +63,18 @@ pub(super) struct JournalPlace {
     pub(super) uuid: [u8; 16],
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct VolumeState {
     clean: bool,
     errors: bool,
     error_count: u32,
     orphans: bool,
+    /// Mounts write data without regard to the journal (data=writeback) unless they are told otherwise.
+    writeback: bool,
 }
+
+/// `EXT4_DEFM_JMODE` of the default mount options; all of it: writeback.
+const JOURNAL_MODE: u32 = 0x60;
 
 fn corrupt(what: impl Into<String>) -> Error {
     Error::Corrupt { what: what.into(), at: AT }
@@ -139,12 +146,17 @@ fn journal(raw: &[u8]) -> Result<JournalPlace, Error> {
 
 fn state(raw: &[u8], features: Features) -> Result<VolumeState, Error> {
     let state = u16_at(raw, 0x3A)?;
+    // The superblock's own options for mounts, of at most 64 bytes.
+    let options = raw.get(0x200..0x240).ok_or_else(cut_short)?.split(|b| *b == 0).next().unwrap_or_default();
+    let mut options = options.split(|b| *b == b',');
     let orphans = u32_at(raw, 0xE8)? != 0 || features.ro_compat(ro_compat::ORPHAN_PRESENT);
     Ok(VolumeState {
         clean: state & 1 != 0,
         errors: state & 2 != 0,
         error_count: u32_at(raw, 0x194)?,
         orphans: orphans || state & 4 != 0,
+        writeback: u32_at(raw, 0x100)? & JOURNAL_MODE == JOURNAL_MODE
+            || options.any(|o| o == b"data=writeback"),
     })
 }
 
@@ -191,6 +203,7 @@ impl Superblock {
             descriptor_crc16: gdt_csum.then(|| crc16(u16::MAX, uuid)),
             hash_seed: Seed::new(hash_seed),
             hash_unsigned: u32_at(raw, 0x160)? & 2 != 0,
+            hash_default: *raw.get(0xFC).ok_or_else(cut_short)?,
             journal: journal(raw)?,
             state: state(raw, features)?,
             label: String::from_utf8_lossy(label).into_owned(),
@@ -240,6 +253,12 @@ impl Superblock {
         Ok(())
     }
 
+    /// Whether everything that inodes and blocks are found and checked by is the same.
+    pub(super) fn is_laid_out_as(&self, other: &Superblock) -> bool {
+        let told = Superblock { state: other.state.clone(), label: other.label.clone(), ..self.clone() };
+        told == *other
+    }
+
     /// Bytes in a block.
     pub(super) fn block_size(&self) -> u32 {
         1u32.wrapping_shl(self.block_shift)
@@ -254,16 +273,6 @@ impl Superblock {
     pub(super) fn info(&self, recovery: Option<Recovery>) -> VolumeInfo {
         let needs_recovery = self.features.incompat(incompat::RECOVER) && recovery.is_none();
         let mut warnings = Vec::new();
-        if needs_recovery {
-            warnings.push(
-                "the journal needs recovery: this view shows what has reached home locations, which may be older \
-                 than what was last made durable"
-                    .to_string(),
-            );
-            if self.features.compat(compat::FAST_COMMIT) {
-                warnings.push("the journal may hold fast commits".to_string());
-            }
-        }
         if self.state.errors || self.state.error_count > 0 {
             let n = self.state.error_count;
             warnings.push(format!("the kernel recorded errors on this volume ({n} counted); run e2fsck"));
@@ -272,9 +281,21 @@ impl Superblock {
             warnings
                 .push("files that were unlinked while open, or half truncated, await clean-up".to_string());
         }
-        if !self.state.clean && !self.features.compat(compat::HAS_JOURNAL) {
-            warnings.push("not cleanly unmounted, and without a journal".to_string());
-        }
+        let stale = match self.state.clean {
+            _ if needs_recovery => Some(
+                "its journal needs recovery, and home locations alone are shown, which may be older than what \
+                 was last made durable",
+            ),
+            // Without a journal, the home locations of metadata may be older than those of data.
+            false if !self.features.compat(compat::HAS_JOURNAL) => {
+                Some("it is mounted or was not unmounted cleanly, and has no journal")
+            }
+            // What was freed is used again before the journal says so.
+            _ if self.state.writeback && self.features.incompat(incompat::RECOVER) => {
+                Some("it is mounted or was not unmounted cleanly, with data=writeback")
+            }
+            _ => None,
+        };
         VolumeInfo {
             file_system: self.features.file_system(),
             label: self.label.clone(),
@@ -285,14 +306,7 @@ impl Superblock {
             features: self.features.names(),
             needs_recovery,
             recovery: recovery.unwrap_or_default(),
-            stale: match self.state.clean {
-                _ if needs_recovery => Some("its journal holds what has not reached home locations"),
-                // Without a journal, the home locations of metadata may be older than those of data.
-                false if !self.features.compat(compat::HAS_JOURNAL) => {
-                    Some("it is mounted or was not unmounted cleanly, and has no journal")
-                }
-                _ => None,
-            },
+            stale,
             warnings,
         }
     }

@@ -1,7 +1,9 @@
 //! Extended attributes, in the inode's tail and in a block of their own: only as far as ACLs and inline data
 //! need them.
 
-use super::bytes::{index, le16, le32, wide};
+use std::ops::Range;
+
+use super::bytes::{index, le16, le32, put16, put32, wide};
 use super::feature::incompat;
 use super::inode::{Body, RawInode};
 use super::superblock::Superblock;
@@ -35,6 +37,16 @@ struct XattrEntry<'a> {
     /// The inode that holds the value; 0 where the area does.
     inode: u32,
     size: u32,
+}
+
+impl XattrEntry<'_> {
+    /// Where in its area the value lies that is no inode's.
+    fn place(&self) -> Range<usize> {
+        match self.size {
+            0 => 0..0,
+            size => self.offset..self.offset.saturating_add(index(u64::from(size))),
+        }
+    }
 }
 
 /// The entries of an area from byte `at` on; an error ends it.
@@ -120,22 +132,59 @@ impl Superblock {
         first: usize,
         name: (u8, &[u8]),
     ) -> Result<Option<Value<'a>>, &'static str> {
+        let Some(entry) = self.attribute_entry(area, first, name)? else { return Ok(None) };
+        if entry.inode != 0 {
+            return Ok(Some(Value::Inode(entry.inode)));
+        }
+        let value = area.get(entry.place()).ok_or("an attribute's value lies outside its area")?;
+        Ok(Some(Value::Bytes(value)))
+    }
+
+    fn attribute_entry<'a>(
+        &self,
+        area: &'a [u8],
+        first: usize,
+        name: (u8, &[u8]),
+    ) -> Result<Option<XattrEntry<'a>>, &'static str> {
         self.check_attributes(area, first)?;
         for entry in (Entries { area, at: first }) {
             let entry = entry?;
-            if entry.name != name {
-                continue;
+            if entry.name == name {
+                return Ok(Some(entry));
             }
-            if entry.inode != 0 {
-                return Ok(Some(Value::Inode(entry.inode)));
-            }
-            let len = index(u64::from(entry.size));
-            let value =
-                if len == 0 { Some(&[][..]) } else { area.get(entry.offset..).and_then(|v| v.get(..len)) };
-            return value.map(Value::Bytes).map(Some).ok_or("an attribute's value lies outside its area");
         }
         Ok(None)
     }
+}
+
+/// Gives an inline directory whose inode holds no entries in its tail all the room that is left there, as one
+/// free entry; how many bytes that is. `None` where it is too little for an entry.
+pub(super) fn grow_inline(raw: &mut [u8]) -> Option<u32> {
+    let first = usize::from(le16(raw, 0x80)?).checked_add(132)?;
+    let (mut at, mut lowest, mut own) = (first, raw.len().checked_sub(first)?, None);
+    while le32(raw, at)? != 0 {
+        let (len, kind) = (usize::from(*raw.get(at)?), *raw.get(at.checked_add(1)?)?);
+        let name = raw.get(at.checked_add(16)?..)?.get(..len)?;
+        if (kind, name) == INLINE_DATA {
+            own = Some(at);
+        }
+        if le32(raw, at.checked_add(4)?)? == 0 && le32(raw, at.checked_add(8)?)? != 0 {
+            lowest = lowest.min(usize::from(le16(raw, at.checked_add(2)?)?));
+        }
+        at = at.checked_add(len.checked_add(16)?.next_multiple_of(4))?;
+    }
+    let room = lowest.checked_sub(at.checked_sub(first)?)?.checked_sub(4)?;
+    let offset = lowest.checked_sub(room)?;
+    let place = raw.get_mut(first.checked_add(offset)?..)?.get_mut(..room)?;
+    if room <= 12 {
+        return None;
+    }
+    place.fill(0);
+    put16(place, 4, u16::try_from(room).ok()?)?;
+    let (own, room) = (own?, u32::try_from(room).ok()?);
+    put16(raw, own.checked_add(2)?, u16::try_from(offset).ok()?)?;
+    put32(raw, own.checked_add(8)?, room)?;
+    Some(room)
 }
 
 /// The attribute area of an inode's tail, which follows the fields that `extra` counts; `None` where there is
@@ -219,6 +268,30 @@ impl Volume {
             Ok(Some(Value::Inode(_))) => Err(corrupt("inline data in another inode")),
             Err(what) => Err(corrupt(what)),
         }
+    }
+
+    /// Where in an inode an inline directory's two areas of entries lie, the second possibly empty.
+    pub(super) fn inline_places<B: std::ops::Deref<Target = [u8]>>(
+        &self,
+        raw: &RawInode<B>,
+    ) -> Result<[Range<usize>; 2], Error> {
+        let bytes = raw.bytes();
+        // Behind its parent's number; and the attributes' area is the inode's last bytes.
+        let head = 0x2C..0x64;
+        let Some(area) = raw.attributes() else { return Ok([head, 0..0]) };
+        let from = bytes.len().saturating_sub(area.len());
+        let entry = self.sb.attribute_entry(area, 0, INLINE_DATA);
+        let entry = entry.map_err(|what| raw.corrupt(format!("inode {}: {what}", raw.ino.0)))?;
+        Ok([
+            head,
+            entry.map_or(0..0, |entry| {
+                let place = entry.place();
+                match place.is_empty() {
+                    true => 0..0,
+                    false => from.saturating_add(place.start)..from.saturating_add(place.end),
+                }
+            }),
+        ])
     }
 
     /// What an inline file holds, at most its size; the tail of a file that was lengthened is not in it.

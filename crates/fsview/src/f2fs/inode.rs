@@ -3,7 +3,7 @@
 //! itself; at the end of that area the inline extended attributes.
 
 use super::checkpoint::Checkpoint;
-use super::fields::{BLOCK, Nid, checksum, corrupt, index, u8_at, u16_at, u32_at, u64_at};
+use super::fields::{Addr, BLOCK, Nid, checksum, corrupt, index, u8_at, u16_at, u32_at, u64_at};
 use super::node::{self, INODE_ADDRESSES, Node, Tree};
 use super::superblock::{self, FLEXIBLE_INLINE_XATTR, INODE_CHECKSUM, INODE_CRTIME, Superblock};
 use super::{nat, xattr};
@@ -89,6 +89,19 @@ pub(super) async fn stored<S: Source>(
     Ok((parse(&node, sb, ino)?, node))
 }
 
+/// The block in which an inode is, all of it; `None` where it is free.
+pub(super) async fn block_of<S: Source>(
+    source: &S,
+    sb: &Superblock,
+    cp: &Checkpoint,
+    ino: Ino,
+) -> Result<Option<Addr>, Error> {
+    match cp.roll.block(ino.0) {
+        Some(address) => Ok(Some(address)),
+        None => Ok(nat::find(source, sb, cp, Nid(ino.0)).await?.map(|location| location.address)),
+    }
+}
+
 /// Whether there is any attribute in the inode's own block.
 pub(super) fn has_attributes(inline_xattr: Option<(usize, usize)>, block: &[u8]) -> bool {
     inline_xattr.and_then(|(from, len)| block.get(from..)?.get(..len)).is_some_and(xattr::has_entries)
@@ -115,19 +128,13 @@ pub(super) fn parse<B: std::ops::Deref<Target = [u8]>>(
     let Words { extra: extra_words, xattr: xattr_words, addresses: count } =
         words(block, sb, inline, extra).map_err(bad)?;
     let byte_of = |word: u32| INODE_ADDRESSES.saturating_add(index(word.saturating_mul(4)));
-    let tree = Tree {
-        ino: ino.0,
-        inode: node.address,
-        addresses: byte_of(extra_words),
-        count,
-        nids: node::inode_nids(block),
-        emptied: false,
-    };
 
     let size = u64_at(block, 16);
     let is_inline = is_inline(kind, inline).map_err(bad)?;
     let room = index(count.saturating_sub(1).saturating_mul(4));
     check_size(size, count, (is_inline && kind != FileKind::Directory).then_some(room)).map_err(bad)?;
+    let with_blocks = kind == FileKind::Regular && !is_inline;
+    let tree = tree(sb, node, ino, (byte_of(extra_words), count), with_blocks.then_some(size));
     let inline_xattr = (inline & INLINE_XATTR != 0 && xattr_words > 0)
         .then(|| (byte_of(WORDS.saturating_sub(xattr_words)), index(xattr_words.saturating_mul(4))));
     let xattr_nid = u32_at(block, 76);
@@ -174,6 +181,21 @@ pub(super) fn parse<B: std::ops::Deref<Target = [u8]>>(
             casefold: kind == FileKind::Directory && flags & FLAG_CASEFOLD != 0,
         }),
     })
+}
+
+/// The tree of an inode with so many addresses from a byte of its block on; `size`: of a regular file whose
+/// content lies in blocks.
+fn tree<B: std::ops::Deref<Target = [u8]>>(
+    sb: &Superblock,
+    node: &Node<B>,
+    ino: Ino,
+    (addresses, count): (usize, u32),
+    size: Option<u64>,
+) -> Tree {
+    let (inode, nids) = (node.address, node::inode_nids(&node.block));
+    let tree = Tree { ino: ino.0, inode, addresses, count, nids, emptied: false, head: None };
+    let head = size.and_then(|size| node::head(sb, &node.block, &tree, size));
+    Tree { head, ..tree }
 }
 
 /// Bytes of extra attributes, where there are any; the checksum among them is then right.

@@ -91,9 +91,10 @@ impl Volume {
             stale: match cp.has(checkpoint::UMOUNT) {
                 // Nothing that a mount would not give as well.
                 _ if state == State::Recovered => None,
-                _ if needs_recovery => {
-                    Some("its log holds files that were written after the last checkpoint")
-                }
+                _ if needs_recovery => Some(
+                    "its log needs recovery, and the last checkpoint alone is shown, which is older than what \
+                     fsync wrote after it",
+                ),
                 // Files may be overwritten in place after their permissions were changed in memory.
                 false => Some("it is mounted or was not unmounted cleanly"),
                 true => None,
@@ -121,6 +122,15 @@ impl Volume {
 
     pub(crate) async fn inode<S: Source>(&self, source: &S, ino: Ino) -> Result<Inode, Error> {
         inode::read(source, &self.sb, &self.cp, ino).await
+    }
+
+    pub(crate) async fn inode_block<S: Source>(
+        &self,
+        source: &S,
+        ino: Ino,
+    ) -> Result<Option<(u64, u32)>, Error> {
+        let block = inode::block_of(source, &self.sb, &self.cp, ino).await?;
+        Ok(block.map(|block| (block.byte(), fields::BLOCK_U32)))
     }
 
     pub(crate) async fn lookup<S: Source>(
@@ -244,10 +254,6 @@ fn warnings(sb: &Superblock, cp: &Checkpoint, needs_recovery: bool) -> Vec<Strin
         cp.roll.nodes > 0,
         "not unmounted cleanly, or mounted now; what is shown is the last checkpoint's state and what fsync \
          wrote after it",
-    );
-    warn(
-        needs_recovery,
-        "the log holds files that fsync wrote after the last checkpoint; what is shown is the checkpoint's state",
     );
     warn(
         !needs_recovery && cp.roll.nodes == 0 && !cp.has(checkpoint::UMOUNT),

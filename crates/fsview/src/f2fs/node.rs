@@ -198,6 +198,9 @@ pub(super) struct Tree {
     pub nids: [u32; 5],
     /// Whether these addresses count for nothing: recovery has given content in the inode up.
     pub emptied: bool,
+    /// The file's first run, where it was looked at when the inode was parsed: most files have no other, and
+    /// their inode's block is then read once.
+    pub head: Option<Blocks>,
 }
 
 /// What is at the end of the way to a block of a file.
@@ -250,6 +253,26 @@ pub(super) struct Blocks {
     pub count: u64,
 }
 
+impl Blocks {
+    /// What is left of them from their `skip`th on.
+    fn from(self, skip: u64) -> Option<Blocks> {
+        let count = self.count.checked_sub(skip).filter(|left| *left > 0)?;
+        let first = match self.first {
+            None => None,
+            Some(first) => Some(Addr(first.0.checked_add(u32::try_from(skip).ok()?)?)),
+        };
+        Some(Blocks { first, count })
+    }
+}
+
+/// The first run of a file of `size` bytes whose inode's block is `block`. `None`: there is none, or it is
+/// damaged, which is said where it is asked for.
+pub(super) fn head(sb: &Superblock, block: &[u8], tree: &Tree, size: u64) -> Option<Blocks> {
+    let words = size.div_ceil(super::fields::number(BLOCK)).min(u64::from(tree.count));
+    let bytes = usize::try_from(words.checked_mul(4)?).ok().filter(|bytes| *bytes > 0)?;
+    run(sb, block.get(tree.addresses..)?.get(..bytes)?, 0, tree.inode.byte()).ok()
+}
+
 impl Tree {
     /// Where block `block` of the file is, and how many from it on are like it, as far as one node shows.
     pub async fn map<S: Source>(
@@ -263,6 +286,9 @@ impl Tree {
         if block < count {
             if self.emptied {
                 return Ok(Blocks { first: None, count: count.saturating_sub(block) });
+            }
+            if let Some(run) = self.head.and_then(|head| head.from(block)) {
+                return Ok(run);
             }
             let node = read_at(source, self.inode, Nid(self.ino), self.ino, 0).await?;
             let words = self.count.saturating_mul(4);

@@ -95,6 +95,7 @@ impl Rolled {
             count: self.count,
             nids: self.nids,
             emptied: self.emptied || self.inline,
+            head: None,
         }
     }
 

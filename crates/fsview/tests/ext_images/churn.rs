@@ -19,13 +19,20 @@ pub struct Churn {
     dirs: Vec<PathBuf>,
     files: Vec<PathBuf>,
     named: u64,
+    /// Only steps that fast commits can say, and a sync after most of them.
+    fast: bool,
 }
 
 impl Churn {
     pub fn new(root: &Path, seed: u64, write_max: u64) -> Churn {
         let root = root.to_path_buf();
         let dirs = vec![root.clone()];
-        Churn { random: Rng(seed), root, write_max, dirs, files: Vec::new(), named: 0 }
+        Churn { random: Rng(seed), root, write_max, dirs, files: Vec::new(), named: 0, fast: false }
+    }
+
+    /// Without what makes a kernel leave fast commits, such as extended attributes, and with many syncs.
+    pub fn fast(root: &Path, seed: u64, write_max: u64) -> Churn {
+        Churn { fast: true, ..Churn::new(root, seed, write_max) }
     }
 
     fn name(&mut self) -> PathBuf {
@@ -58,6 +65,34 @@ impl Churn {
     }
 
     fn step(&mut self) -> std::io::Result<()> {
+        if !self.fast {
+            return self.any_step();
+        }
+        match self.random.below(24) {
+            0..=5 => self.create(),
+            6..=8 => self.write(),
+            9 => self.shrink(),
+            10..=11 => self.rename(),
+            12..=13 => self.link(),
+            14..=16 => self.unlink(),
+            17..=18 => self.directory(),
+            19 => self.crowd(),
+            20 => self.gone(),
+            21 => self.mode(),
+            22 => self.allocate(),
+            // At times a full commit, so that their area is not full for most of the time.
+            _ => match self.random.below(3) {
+                0 => self.sync_all(),
+                _ => self.write(),
+            },
+        }?;
+        match self.random.below(4) {
+            0 => Ok(()),
+            _ => self.sync(),
+        }
+    }
+
+    fn any_step(&mut self) -> std::io::Result<()> {
         match self.random.below(20) {
             0..=3 => self.create(),
             4..=6 => self.write(),
@@ -160,6 +195,11 @@ impl Churn {
     fn crowd(&mut self) -> std::io::Result<()> {
         let path = self.name();
         fs::create_dir(&path)?;
+        if self.fast {
+            // A directory that grows beyond a block in the fast commit that says it is new is one that the
+            // kernel cannot recover.
+            File::create(path.join("first"))?.sync_all()?;
+        }
         for nr in 0..self.random.below(200) {
             File::create(path.join(format!("{nr}{}", "c".repeat(30))))?;
         }
@@ -171,12 +211,22 @@ impl Churn {
         if self.dirs.len() < 4 {
             return Ok(());
         }
+        if self.fast {
+            // Of a directory that came and went in fast commits alone, the kernel leaves the blocks to the
+            // next file that gets its inode.
+            self.sync_all()?;
+        }
         let nr = 1 + self.random.index(self.dirs.len() - 1);
         let gone = self.dirs[nr].clone();
         fs::remove_dir_all(&gone)?;
         self.dirs.retain(|dir| !dir.starts_with(&gone));
         self.files.retain(|file| !file.starts_with(&gone));
         Ok(())
+    }
+
+    fn mode(&mut self) -> std::io::Result<()> {
+        let Some(path) = self.file() else { return Ok(()) };
+        fs::set_permissions(path, Permissions::from_mode(0o400 + self.random.below(0o400) as u32))
     }
 
     fn attribute(&mut self) -> std::io::Result<()> {
@@ -207,6 +257,11 @@ impl Churn {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A full commit.
+    fn sync_all(&self) -> std::io::Result<()> {
+        run("sync", &["-f", self.root.to_str().unwrap()]).map(drop).map_err(std::io::Error::other)
     }
 
     fn sync(&mut self) -> std::io::Result<()> {

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub mod churn;
+pub mod recovered;
 
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -25,6 +26,11 @@ pub fn run(program: &str, args: &[&str]) -> Result<Vec<u8>, String> {
     }
     let said = [&output.stdout[..], &output.stderr].concat();
     Err(format!("{program} {args:?}: {} {}", output.status, String::from_utf8_lossy(&said)))
+}
+
+/// A number that the environment may say otherwise.
+pub fn setting(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |said| said.parse().unwrap_or_else(|e| panic!("{name}={said}: {e}")))
 }
 
 /// A way to call mke2fs.

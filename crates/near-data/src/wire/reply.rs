@@ -40,6 +40,8 @@ const ENTRY_BIRTH: u16 = 1;
 const ENTRY_LINK: u16 = 2;
 const VOLUME_NEEDS_RECOVERY: u16 = 1;
 const VOLUME_RECOVERED: u16 = 2;
+const VOLUME_UNSTABLE: u16 = 4;
+const WARNING_UNSTABLE: u16 = 1;
 
 impl Failure {
     /// Its number on the wire, and its text.
@@ -299,9 +301,9 @@ impl Record<'_> {
                 (kind::TOTAL, 0)
             }
             Record::Volume(volume) => (kind::VOLUME, encode_volume(volume, out)),
-            Record::Warning(text) => {
+            Record::Warning { text, unstable } => {
                 out.extend_from_slice(text.as_bytes());
-                (kind::WARNING, 0)
+                (kind::WARNING, if *unstable { WARNING_UNSTABLE } else { 0 })
             }
             Record::Name { path, kind } => {
                 out.extend_from_slice(&u32::from(*kind).to_le_bytes());
@@ -339,10 +341,13 @@ fn encode_volume(v: &VolumeRecord<'_>, out: &mut Vec<u8>) -> u16 {
     for text in [&v.file_system, &v.label].into_iter().chain(&v.features).chain(&v.warnings) {
         put_sized(out, &[text.as_bytes()]);
     }
-    let needs = if v.needs_recovery { VOLUME_NEEDS_RECOVERY } else { 0 };
-    let Some(Recovered { transactions, fast_commits, nodes, up_to }) = v.recovered else { return needs };
+    let mut flags = if v.needs_recovery { VOLUME_NEEDS_RECOVERY } else { 0 };
+    if v.unstable {
+        flags |= VOLUME_UNSTABLE;
+    }
+    let Some(Recovered { transactions, fast_commits, nodes, up_to }) = v.recovered else { return flags };
     put_numbers(out, &[transactions, fast_commits, nodes, up_to]);
-    needs | VOLUME_RECOVERED
+    flags | VOLUME_RECOVERED
 }
 
 /// A whole reply as bytes: at most `limit`.
@@ -461,7 +466,7 @@ fn decode_record<'a>(number: u16, flags: u16, mut v: Reader<'a>, at: usize) -> R
         kind::VOLUME => Record::Volume(decode_volume(flags, &mut v)?),
         kind::WARNING => {
             let len = v.rest.len();
-            Record::Warning(v.text(len)?.into())
+            Record::Warning { text: v.text(len)?.into(), unstable: flags & WARNING_UNSTABLE != 0 }
         }
         kind::NAME => {
             let at = v.at;
@@ -524,6 +529,7 @@ fn decode_volume<'a>(flags: u16, v: &mut Reader<'a>) -> Result<VolumeRecord<'a>,
         block_size,
         uuid,
         needs_recovery: flags & VOLUME_NEEDS_RECOVERY != 0,
+        unstable: flags & VOLUME_UNSTABLE != 0,
         file_system: text(v)?,
         label: text(v)?,
         features: (0..features).map(|_| text(v)).collect::<Result<_, _>>()?,

@@ -117,7 +117,10 @@ impl Items {
 
 /// The request as bytes. It may be longer than [`MAX_REQUEST`]: the caller looks.
 pub fn encode_request(request: &Request) -> Vec<u8> {
-    let mut items = Items { out: alloc::vec![0; REQUEST_HEADER], count: 0 };
+    // Most requests name one path and few patterns: their bytes are moved once.
+    let mut out = Vec::with_capacity(least_len(request));
+    out.resize(REQUEST_HEADER, 0);
+    let mut items = Items { out, count: 0 };
     let credentials = &request.credentials;
     items.put(item::UID, &[&credentials.uid.to_le_bytes()]);
     items.put(item::GID, &[&credentials.gid.to_le_bytes()]);
@@ -181,6 +184,15 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
     put(&mut out, 20, &request.partition.to_le_bytes());
     put(&mut out, 24, &(if request.follow { FLAG_FOLLOW } else { 0 }).to_le_bytes());
     out
+}
+
+/// About what a request takes.
+fn least_len(request: &Request) -> usize {
+    let path = match &request.target {
+        Target::Path(path) | Target::Glob(path) | Target::Tree { root: path, .. } => path.len(),
+        Target::Volume | Target::Blocks { .. } => 0,
+    };
+    path.saturating_add(256)
 }
 
 fn put_search(items: &mut Items, s: &SearchOptions) {

@@ -181,12 +181,16 @@ fn record() -> impl Strategy<Value = Record<'static>> {
             Record::Total(SearchTotals { files, files_matched, matches })
         }),
         (
-            any::<(u32, u64, u64, u64, u32, [u8; 16], bool, Option<[u64; 4]>)>(),
+            any::<(u32, u64, u64, u64, u32, [u8; 16], [bool; 2], Option<[u64; 4]>)>(),
             many(text(), 2..3),
             many(text(), 0..4)
         )
             .prop_map(
-                |((partition, offset, len, blocks, block_size, uuid, needs_recovery, recovered), a, b)| {
+                |(
+                    (partition, offset, len, blocks, block_size, uuid, [needs_recovery, unstable], recovered),
+                    a,
+                    b,
+                )| {
                     Record::Volume(VolumeRecord {
                         partition,
                         offset,
@@ -198,6 +202,7 @@ fn record() -> impl Strategy<Value = Record<'static>> {
                         blocks,
                         features: b.into_iter().map(Cow::Owned).collect(),
                         needs_recovery,
+                        unstable,
                         recovered: recovered.map(|[transactions, fast_commits, nodes, up_to]| Recovered {
                             transactions,
                             fast_commits,
@@ -208,7 +213,7 @@ fn record() -> impl Strategy<Value = Record<'static>> {
                     })
                 }
             ),
-        text().prop_map(|text| Record::Warning(text.into())),
+        (text(), any::<bool>()).prop_map(|(text, unstable)| Record::Warning { text: text.into(), unstable }),
         (blob(50), any::<u16>()).prop_map(|(path, kind)| Record::Name { path, kind }),
     ]
 }

@@ -13,7 +13,7 @@ use nearside_media::Delay;
 use nearside_sim::cpu::{Costs, Host, IoProgram};
 
 use super::figure3::{Rate, busy, filled, measure};
-use super::machine::{median, path_core};
+use super::machine::path_core;
 use super::parameters::{HOST, LINES};
 use crate::Relation::Simulated;
 use crate::{Bound, Chart, Claim, Failure, Finding, Quantity, Run, Scale};
@@ -81,22 +81,21 @@ fn modelled(line_ns: u64) -> Result<Vec<Both>, Failure> {
     DEVICES_NS.iter().map(one).collect()
 }
 
-/// Each device's rates: medians of rounds.
-fn measured(run: &Run<'_>, core: usize) -> Result<Vec<Both>, Failure> {
+/// Rounds over all devices.
+fn measured(run: &Run<'_>, core: usize) -> Result<Vec<Vec<Both>>, Failure> {
     let (rounds, millis) = run.sized((1, 30), (3, 100));
     let one = |&device_ns: &u64| {
-        run.say(&format!("a device of {} us", device_ns as f64 / 1e3));
         let bench = Bench::new(Delay::fixed(device_ns).medium())?;
         let of = |policy, threads| measure(bench.driver(), &[core], policy, threads, millis);
-        let (mut synchronous, mut asynchronous) = (Vec::new(), Vec::new());
-        for _ in 0..rounds {
-            synchronous.push(of(Policy::Polled, 1)?.iops as u64);
-            asynchronous.push(filled(|threads| of(Policy::Interrupt, threads))?.iops as u64);
-        }
-        let [synchronous, asynchronous] = [synchronous, asynchronous].map(|r| median(r.into_iter()) as f64);
+        let synchronous = of(Policy::Polled, 1)?.iops;
+        let asynchronous = filled(|threads| of(Policy::Interrupt, threads))?.iops;
         Ok(Both { device_ns, synchronous, asynchronous })
     };
-    DEVICES_NS.iter().map(one).collect()
+    let round = |at| {
+        run.say(&format!("round {} of {rounds}", at + 1));
+        DEVICES_NS.iter().map(one).collect()
+    };
+    (0..rounds).map(round).collect()
 }
 
 /// The model by lines, and this machine with what it has.
@@ -111,6 +110,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         Some(core) => measured(run, core)?,
         None => Vec::new(),
     };
+    let mut without = Vec::new();
     for line_ns in LINES_NS {
         let model = modelled(line_ns)?;
         for (at, both) in model.iter().enumerate() {
@@ -119,27 +119,24 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<(), Failure> {
             let finding = Finding::new(name, "").model(both.share()).from(Simulated, &[HOST, LINES]);
             let finding = finding.point("crossing", &format!("line {line_ns} ns"), us);
             // The machine's own line is measured below.
-            let own = machine.get(at).filter(|_| line_ns == LINES_NS[0]).map(Both::share);
-            run.finding(own.map_or(finding.clone(), |share| finding.machine(&[share])));
+            let shares = machine.iter().filter(|_| line_ns == LINES_NS[0]).map(|round| round[at].share());
+            run.finding(with(finding, shares));
         }
         let at = crossing(&model).ok_or("the model's paths do not cross")?;
         let name = format!("device time from which asynchronous reads are more, line {line_ns} ns");
         run.finding(Finding::new(name, "us").model(at / 1e3).from(Simulated, &[HOST, LINES]));
+        if line_ns == LINES_NS[0] {
+            without = model;
+        }
     }
-    let model = modelled(LINES_NS[0])?;
-    let us = |ns: Option<f64>| ns.map(|ns| ns / 1e3);
-    let both = |name: &str, model: Option<f64>, machine: Option<f64>| {
-        let finding = Finding::new(name, "us").model(model.unwrap_or(0.0)).from(Simulated, &[HOST, LINES]);
-        machine.map_or(finding.clone(), |machine| finding.machine(&[machine]))
+    let mut both = |name: &str, of: fn(&[Both]) -> Option<f64>| {
+        let model = of(&without).ok_or("the model's paths do not cross")? / 1e3;
+        let finding = Finding::new(name, "us").model(model).from(Simulated, &[HOST, LINES]);
+        let machine = machine.iter().filter_map(|round| of(round)).map(|ns| ns / 1e3);
+        Ok::<_, Failure>(run.finding(with(finding, machine)))
     };
-    let found = both("device time of equal reads", us(crossing(&model)), us(crossing(&machine)));
-    let found = run.finding(found);
-    let reckoned = both(
-        "an asynchronous read's CPU time less a synchronous read's own work",
-        us(expected(&model)),
-        us(expected(&machine)),
-    );
-    let reckoned = run.finding(reckoned);
+    let found = both("device time of equal reads", crossing)?;
+    let reckoned = both("an asynchronous read's CPU time less a synchronous read's own work", expected)?;
     run.claim(
         Claim::new("the asynchronous path gains from the device time on by which it has more work", "3.3")
             .both(Quantity::from(&found).over(&reckoned), Bound::Between([0.75, 1.25]))
@@ -151,11 +148,19 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     floors(run, &machine)
 }
 
+/// With a round's figures each, where there are any.
+fn with(finding: Finding, rounds: impl Iterator<Item = f64>) -> Finding {
+    let rounds: Vec<f64> = rounds.collect();
+    if rounds.is_empty() { finding } else { finding.machine(&rounds) }
+}
+
 /// What this machine's lines and switches take, beside which its shares stand.
-fn floors(run: &mut Run<'_>, machine: &[Both]) -> Result<(), Failure> {
-    let (Some(core), Some(&drive), Some(first)) = (path_core(), cores().first(), machine.first()) else {
+fn floors(run: &mut Run<'_>, machine: &[Vec<Both>]) -> Result<(), Failure> {
+    let (Some(core), Some(&drive)) = (path_core(), cores().first()) else { return Ok(()) };
+    let shortest: Vec<&Both> = machine.iter().filter_map(|round| round.first()).collect();
+    if shortest.is_empty() {
         return Ok(());
-    };
+    }
     let effort = if run.small() { Effort::TEST } else { Effort::FAST };
     let Some(line) = floor::ping_pong(effort, core, drive)? else { return Ok(()) };
     let line =
@@ -163,20 +168,26 @@ fn floors(run: &mut Run<'_>, machine: &[Both]) -> Result<(), Failure> {
     let [.., switch] = floor::switch(effort, core)?;
     let switch = Finding::new("a wake-up with its switch on one core", "ns").machine(&[switch.value]);
     let switch = run.finding(switch);
-    let own_ns = 1e9 / first.synchronous - first.device_ns as f64;
-    let own = Finding::new("a synchronous read without the device's time", "ns").machine(&[own_ns]);
+    let own_ns = |both: &Both| 1e9 / both.synchronous - both.device_ns as f64;
+    let work_ns = |both: &Both| 1e9 / both.asynchronous;
+    let own = Finding::new("a synchronous read without the device's time", "ns");
+    let own = own.machine(&shortest.iter().map(|both| own_ns(both)).collect::<Vec<_>>());
     run.finding(own.beside(&line));
-    let work_ns = 1e9 / first.asynchronous;
-    let work = Finding::new("CPU time of an asynchronous read on a full CPU", "ns").machine(&[work_ns]);
+    let work = Finding::new("CPU time of an asynchronous read on a full CPU", "ns");
+    let work = work.machine(&shortest.iter().map(|both| work_ns(both)).collect::<Vec<_>>());
     run.finding(work.beside(&switch));
     let Some(line_ns) = line.measured() else { return Ok(()) };
     // How many lines a read waits for lies between what it cannot do without and all of its own time.
     let slow = LINES_NS[LINES_NS.len() - 1] as f64;
-    let waits = [("at least", TRANSFERS as f64), ("at most", own_ns / line_ns)];
-    for (bound, lines) in waits {
-        let slower = own_ns + lines * (slow - line_ns) + GEN2_NS;
-        let name = format!("asynchronous over synchronous, full CPU, were a line {slow} ns, {bound}");
-        run.finding(Finding::new(name, "").machine(&[slower / work_ns]));
+    let slower =
+        |both: &Both, lines: f64| (own_ns(both) + lines * (slow - line_ns) + GEN2_NS) / work_ns(both);
+    let needed = |both: &Both| slower(both, TRANSFERS as f64);
+    let whole = |both: &Both| slower(both, own_ns(both) / line_ns);
+    let bounds = [("at least", f64::min as fn(f64, f64) -> f64), ("at most", f64::max)];
+    for (words, bound) in bounds {
+        let name = format!("asynchronous over synchronous, full CPU, were a line {slow} ns, {words}");
+        let shares: Vec<f64> = shortest.iter().map(|both| bound(needed(both), whole(both))).collect();
+        run.finding(Finding::new(name, "").machine(&shares));
     }
     Ok(())
 }

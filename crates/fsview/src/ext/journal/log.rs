@@ -4,6 +4,7 @@
 //! due. It holds at most one entry for each block of the log, and goes round it once.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::bytes::{be16, be32, be64, halves, index};
 use super::super::csum::crc32_be;
@@ -37,13 +38,61 @@ pub(super) struct LoggedBlock {
 }
 
 /// What a log holds.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Committed {
     /// By the blocks' homes.
     pub(super) copies: BTreeMap<u64, LoggedBlock>,
-    pub(super) transactions: u64,
     /// The transaction that would be next.
     pub(super) next: u32,
+    /// The last commit block: where it is in the journal, and what it holds. None where there is none.
+    last: Option<LastCommit>,
+    /// Of what walk from the log's tail on it is, with those that went on behind it.
+    walk: u64,
+    /// Homes that the last walk met, copied or revoked.
+    pub(super) touched: Vec<u64>,
+}
+
+/// Walks so far that began at a log's tail.
+static WALKS: AtomicU64 = AtomicU64::new(1);
+
+/// The block that ends the last transaction: a log that still has it there goes on behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct LastCommit {
+    nr: u32,
+    block: Box<[u8]>,
+    /// Seconds.
+    time: u64,
+}
+
+impl Committed {
+    /// Of a log that begins there.
+    fn at_start(log: &Superblock) -> Committed {
+        let walk = WALKS.fetch_add(1, Ordering::Relaxed);
+        Committed { next: log.sequence, walk, ..Committed::default() }
+    }
+
+    /// What is left of it in a log of which transactions before `tail` have reached home locations.
+    fn from(&self, tail: u32) -> Committed {
+        let mut left = self.clone();
+        left.copies.retain(|_, copy| !later(tail, copy.tid));
+        left.touched.clear();
+        left
+    }
+
+    /// Whether it is what the other was, and what the log went on with.
+    pub(super) fn follows(&self, other: &Committed) -> bool {
+        self.walk == other.walk && !later(other.next, self.next)
+    }
+
+    /// Whether the log holds all of it, but for what stands before its tail.
+    async fn stands<S: Source>(&self, reader: &mut Reader<'_, S>, log: &Superblock) -> Result<bool, Error> {
+        let Some(last) = &self.last else { return Ok(false) };
+        if !(log.first..log.end).contains(&last.nr) || later(log.sequence, self.next) {
+            return Ok(false);
+        }
+        let (_, block) = reader.block(last.nr).await?;
+        Ok(*block == *last.block)
+    }
 }
 
 /// `a` is later than `b`; numbers go round.
@@ -92,13 +141,21 @@ struct Walk<'r, 'v, S> {
     torn: Option<u64>,
 }
 
-/// Finds what the log has committed.
+/// Finds what the log has committed. `known`: what was found before, behind which the walk goes on where the
+/// log still has it.
 pub(super) async fn scan<S: Source>(
     reader: &mut Reader<'_, S>,
     log: &Superblock,
+    known: Option<&Committed>,
 ) -> Result<Committed, Error> {
-    let found = Committed { next: log.sequence, ..Committed::default() };
-    let mut walk = Walk { reader, log, at: log.start, found, revokes: Vec::new(), time: 0, torn: None };
+    let (mut found, mut at, mut time) = (Committed::at_start(log), log.start, 0);
+    if let Some(known) = known
+        && known.stands(reader, log).await?
+        && let Some(last) = &known.last
+    {
+        (found, at, time) = (known.from(log.sequence), log.after(last.nr), last.time);
+    }
+    let mut walk = Walk { reader, log, at, found, revokes: Vec::new(), time, torn: None };
     walk.forward().await?;
     walk.revoke().await?;
     Ok(walk.found)
@@ -113,7 +170,7 @@ impl<S: Source> Walk<'_, '_, S> {
 
     async fn forward(&mut self) -> Result<(), Error> {
         let room = self.log.end.wrapping_sub(self.log.first);
-        let (mut walked, mut open, mut due) = (0u32, Open::new(), self.log.sequence);
+        let (mut walked, mut open, mut due) = (0u32, Open::new(), self.found.next);
         // Once round, and then the block at which it began.
         while walked <= room {
             let nr = self.step();
@@ -138,7 +195,11 @@ impl<S: Source> Walk<'_, '_, S> {
                     match self.commit(due, at, &block, &done).await? {
                         Verdict::End => return Ok(()),
                         Verdict::Torn => self.torn = Some(at),
-                        Verdict::Committed => self.take(due, at, done)?,
+                        Verdict::Committed => {
+                            self.take(due, at, done)?;
+                            let block = Box::from(&*block);
+                            self.found.last = Some(LastCommit { nr, block, time: self.time });
+                        }
                     }
                     due = due.wrapping_add(1);
                 }
@@ -238,9 +299,9 @@ impl<S: Source> Walk<'_, '_, S> {
                 return Err(corrupt(what, at));
             }
             self.found.copies.insert(home, copy);
+            self.found.touched.push(home);
         }
         self.revokes.extend(open.revokes.into_iter().map(|place| (place, tid)));
-        self.found.transactions = self.found.transactions.wrapping_add(1);
         self.found.next = tid.wrapping_add(1);
         Ok(())
     }
@@ -260,6 +321,7 @@ impl<S: Source> Walk<'_, '_, S> {
             for home in block.get(16..used).unwrap_or(&[]).chunks_exact(number) {
                 let home = if self.log.wide { be64(home, 0) } else { be32(home, 0).map(u64::from) };
                 let Some(home) = home else { continue };
+                self.found.touched.push(home);
                 if self.found.copies.get(&home).is_some_and(|copy| !later(copy.tid, tid)) {
                     self.found.copies.remove(&home);
                 }

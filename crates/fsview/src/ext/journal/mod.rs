@@ -2,20 +2,29 @@
 //!
 //! [`recover`] reads the journal's superblock (`superblock`), walks the log from its tail to the last
 //! transaction that is whole (`log`), and keeps where the newest committed copy of each block lies
-//! (`overlay`). Whoever then asks for a block's home gets that copy. The journal's own blocks are found by
-//! its inode as it lies at home: recovery never moves them. What the kernel does with each case is in its
-//! fs/jbd2/recovery.c; where it would refuse to mount, so does the view, naming the block.
+//! (`overlay`). Whoever then asks for a block's home gets that copy. Fast commits, where the volume has them,
+//! stand behind the log (`fast`) and say what to do: [`replay`] does it (`replay`, and `names`, `entries` and
+//! `index` for directories) and keeps the blocks that come of it and the ranges of files (`changes`). The
+//! journal's own blocks are found by its inode as it lies at home: recovery never moves them. What the kernel
+//! does with each case is in its fs/jbd2/recovery.c and fs/ext4/fast_commit.c; where it would refuse to mount
+//! for what the log holds, so does the view, naming the block.
 
 use super::Volume;
-use super::bytes::be32;
+use super::bytes::{be32, index};
 use super::feature::{compat, incompat};
 use crate::{Error, Ino, Inode, Recovery, Source};
 
+mod changes;
+mod entries;
 mod fast;
+mod index;
 mod log;
+mod names;
 mod overlay;
+mod replay;
 mod superblock;
 
+pub(super) use changes::Known;
 pub(super) use overlay::Overlay;
 pub(crate) use overlay::Recovered;
 use superblock::Superblock;
@@ -38,8 +47,67 @@ fn header(block: &[u8]) -> Option<(u32, u32)> {
     Some((be32(block, 4)?, be32(block, 8)?))
 }
 
-/// What the journal holds beyond home locations, and how much that is. `volume`: as it lies at home.
-pub(super) async fn recover<S: Source>(volume: &Volume, source: &S) -> Result<(Overlay, Recovery), Error> {
+/// What a journal holds beyond home locations.
+pub(super) struct Found {
+    /// The copies of its transactions.
+    pub(super) overlay: Overlay,
+    pub(super) recovery: Recovery,
+    /// Where fast commits may follow them.
+    pub(super) fast: Option<fast::Area>,
+}
+
+/// What the journal holds beyond home locations, and how much that is. `volume`: as it lies at home. `known`:
+/// what an earlier look at it found, of which nothing is read again that still stands there.
+pub(super) async fn recover<S: Source>(
+    volume: &Volume,
+    source: &S,
+    known: Option<&Overlay>,
+) -> Result<Found, Error> {
+    let mut reader = reader(volume, source).await?;
+    let (at, block) = reader.block(0).await?;
+    let blocks = reader.inode.size.wrapping_shr(volume.sb.block_shift);
+    let superblock = Superblock::parse(&block, at, volume.sb.block_size(), blocks)?;
+    if superblock.start == 0 {
+        return Ok(Found { overlay: Overlay::default(), recovery: Recovery::default(), fast: None });
+    }
+    let known = known.filter(|known| known.sums == superblock.sums).map(Overlay::committed);
+    let found = log::scan(&mut reader, &superblock, known).await?;
+    let transactions = u64::from(found.next.wrapping_sub(superblock.sequence));
+    let up_to = if transactions == 0 { 0 } else { u64::from(found.next.wrapping_sub(1)) };
+    let recovery = Recovery { transactions, up_to, ..Recovery::default() };
+    let magic = volume.byte_of(reader.place(0).await?);
+    let fast = superblock.fast.map(|(first, end)| fast::Area { first, end, tid: found.next });
+    let overlay = Overlay::new(found, superblock.sums, volume.sb.block_shift, magic);
+    Ok(Found { overlay, recovery, fast })
+}
+
+/// Does what fast commits say, on top of the log's transactions; how many there are. `home`: the volume as it
+/// lies at home, by which the journal is found; `volume`: with the log's transactions.
+pub(super) async fn replay<S: Source>(
+    home: &Volume,
+    volume: &mut Volume,
+    source: &S,
+    area: fast::Area,
+) -> Result<u64, Error> {
+    let mut reader = reader(home, source).await?;
+    let live = fast::scan(&mut reader, area, usize::from(volume.sb.inode_size)).await?;
+    let mut replay = replay::Replay::new(volume, source);
+    let mut left = live.tags;
+    for nr in area.first..area.end {
+        if left == 0 {
+            break;
+        }
+        let (at, block) = reader.block(nr).await?;
+        for (tag, value) in fast::Tags::new(&block).take(index(left)) {
+            left = left.wrapping_sub(1); // of at least as many as are taken
+            replay.apply(at, tag, value).await?;
+        }
+    }
+    Ok(live.commits)
+}
+
+/// The journal's blocks, found by its inode.
+async fn reader<'a, S: Source>(volume: &'a Volume, source: &'a S) -> Result<Reader<'a, S>, Error> {
     let place = volume.sb.journal;
     if place.inode == 0 && place.device == 0 {
         return Err(corrupt("there is none, and it is needed", super::superblock::AT));
@@ -57,24 +125,7 @@ pub(super) async fn recover<S: Source>(volume: &Volume, source: &S) -> Result<(O
     if inode.kind != crate::FileKind::Regular {
         return Err(within("its inode", raw.corrupt(format!("inode {} is no regular file", place.inode))));
     }
-    let mut reader = Reader { volume, source, inode, run: (0, 0, 0) };
-
-    let (at, block) = reader.block(0).await?;
-    let blocks = reader.inode.size.wrapping_shr(volume.sb.block_shift);
-    let superblock = Superblock::parse(&block, at, volume.sb.block_size(), blocks)?;
-    if superblock.start == 0 {
-        return Ok((Overlay::default(), Recovery::default()));
-    }
-    let found = log::scan(&mut reader, &superblock).await?;
-    let live = fast::live(&mut reader, &superblock, found.next).await?;
-    if live > 0 {
-        let what = format!("fast_commit: {live} fast commits follow the last transaction");
-        return Err(Error::Unsupported(what));
-    }
-    let up_to = if found.transactions == 0 { 0 } else { u64::from(found.next.wrapping_sub(1)) };
-    let recovery = Recovery { transactions: found.transactions, up_to, ..Recovery::default() };
-    let magic = volume.byte_of(reader.place(0).await?);
-    Ok((Overlay::new(found.copies, superblock.sums, volume.sb.block_shift, magic), recovery))
+    Ok(Reader { volume, source, inode, run: (0, 0, 0) })
 }
 
 /// Whether a mount would read the journal first.

@@ -1,11 +1,11 @@
 //! The overlay: a source that answers for a block's home with its committed copy in the journal.
 
-use std::collections::BTreeMap;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use super::super::bytes::{index, wide};
-use super::log::LoggedBlock;
+use super::changes::{Changes, Known, Ranges};
+use super::log::{Committed, LoggedBlock};
 use super::superblock::Sums;
 use super::{MAGIC, corrupt};
 use crate::{Error, Run, RunPlace, Source};
@@ -18,8 +18,11 @@ const RUN_MAX: u64 = 64;
 /// Where committed copies of blocks lie; none for a volume that needs no recovery.
 #[derive(Clone, Debug, Default)]
 pub(in crate::ext) struct Overlay {
-    copies: Arc<BTreeMap<u64, LoggedBlock>>,
-    sums: Sums,
+    found: Arc<Committed>,
+    /// What fast commits made of all that.
+    changed: Arc<Changes>,
+    pub(super) sums: Sums,
+    /// 0 where there is no log.
     block_shift: u32,
     /// A byte of the volume where the magic stands, with which escaped blocks begin: the journal's
     /// superblock.
@@ -27,18 +30,47 @@ pub(in crate::ext) struct Overlay {
 }
 
 impl Overlay {
-    pub(super) fn new(
-        copies: BTreeMap<u64, LoggedBlock>,
-        sums: Sums,
-        block_shift: u32,
-        magic: u64,
-    ) -> Overlay {
-        Overlay { copies: Arc::new(copies), sums, block_shift, magic }
+    pub(super) fn new(found: Committed, sums: Sums, block_shift: u32, magic: u64) -> Overlay {
+        Overlay { found: Arc::new(found), changed: Arc::default(), sums, block_shift, magic }
+    }
+
+    /// Which blocks a log that went on shows otherwise than `other`; `None`: it is not that log, or fast
+    /// commits say more than blocks.
+    pub(in crate::ext) fn since(&self, other: &Overlay) -> Option<&[u64]> {
+        let same =
+            self.sums == other.sums && self.block_shift == other.block_shift && self.magic == other.magic;
+        let same = same && self.changed.is_empty() && other.changed.is_empty();
+        (same && self.found.follows(&other.found)).then_some(&self.found.touched)
+    }
+
+    /// What the log held when it was made.
+    pub(super) fn committed(&self) -> &Committed {
+        &self.found
     }
 
     /// What lies under it, with it on top.
     pub(in crate::ext) fn over<'a, S>(&'a self, source: &'a S) -> Recovered<'a, S> {
         Recovered { overlay: self, source }
+    }
+
+    /// Its changes, to add to them.
+    pub(super) fn changes(&mut self) -> &mut Changes {
+        Arc::make_mut(&mut self.changed)
+    }
+
+    /// What fast commits say of a block of a file.
+    pub(in crate::ext) fn replayed(&self, ino: u32, block: u64) -> Known {
+        self.ranges(ino).map_or(Known::Until(u64::MAX), |ranges| ranges.at(block))
+    }
+
+    /// What fast commits say of a file's blocks.
+    pub(super) fn ranges(&self, ino: u32) -> Option<&Ranges> {
+        self.changed.ranges.get(&ino)
+    }
+
+    /// Whether a block is one that fast commits made.
+    pub(in crate::ext) fn made(&self, nr: u64) -> bool {
+        self.changed.blocks.contains_key(&nr)
     }
 
     fn block_size(&self) -> u64 {
@@ -73,14 +105,14 @@ impl<S: Source> Recovered<'_, S> {
     pub(in crate::ext) async fn place(&self, run: Run) -> Result<Run, Error> {
         let (overlay, source) = (self.overlay, self.source);
         let RunPlace::Volume(at) = run.place else { return Ok(run) };
-        if overlay.copies.is_empty() {
+        if overlay.found.copies.is_empty() {
             return Ok(run);
         }
         let (first, inside) =
             (at.wrapping_shr(overlay.block_shift), at & overlay.block_size().wrapping_sub(1));
         let cut = |len: u64, place: u64| Run { len: run.len.min(len), place: RunPlace::Volume(place), ..run };
         let last = at.saturating_add(run.len).saturating_sub(1).wrapping_shr(overlay.block_shift);
-        let mut copies = overlay.copies.range(first..=last);
+        let mut copies = overlay.found.copies.range(first..=last);
         let Some((home, copy)) = copies.next() else { return Ok(run) };
         if *home != first {
             return Ok(cut(home.wrapping_shl(overlay.block_shift).saturating_sub(at), at));
@@ -137,21 +169,29 @@ impl<S: Source> Source for Recovered<'_, S> {
 
     async fn metadata(&self, offset: u64, len: u32) -> Result<Self::Block, Error> {
         let overlay = self.overlay;
-        let found = match overlay.copies.is_empty() {
-            true => None,
-            false => overlay.copies.get(&offset.wrapping_shr(overlay.block_shift)),
-        };
-        let Some(copy) = found else {
+        if overlay.block_shift > 0 {
+            self.source.shows(offset.wrapping_shr(overlay.block_shift).wrapping_shl(overlay.block_shift));
+        }
+        if overlay.found.copies.is_empty() && overlay.changed.blocks.is_empty() {
             return Ok(Piece::Whole(self.source.metadata(offset, len).await?));
-        };
+        }
+        let nr = offset.wrapping_shr(overlay.block_shift);
+        let (made, copy) = (overlay.changed.blocks.get(&nr), overlay.found.copies.get(&nr));
+        if made.is_none() && copy.is_none() {
+            return Ok(Piece::Whole(self.source.metadata(offset, len).await?));
+        }
         let inside = offset & overlay.block_size().wrapping_sub(1);
         let end = inside.saturating_add(len.into());
         if end > overlay.block_size() {
             let reason = "it is more than a block of the volume".into();
             return Err(Error::Read { at: offset, len, reason });
         }
-        let block = overlay.read(self.source, copy).await?;
         let range = index(inside)..index(end);
+        let copy = match (made, copy) {
+            (None, Some(copy)) => copy,
+            (made, _) => return Ok(Piece::Made(made.cloned().unwrap_or_default(), range)),
+        };
+        let block = overlay.read(self.source, copy).await?;
         if !copy.escaped {
             return Ok(Piece::Part(block, range));
         }

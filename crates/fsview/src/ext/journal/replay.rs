@@ -1,0 +1,285 @@
+//! Doing what fast commits say, tag by tag and as the kernel does (`ext4_fc_replay` and below), on blocks in
+//! memory.
+//!
+//! A directory that is damaged, or whose blocks are another's, is left as it is, for whoever reads it to
+//! find; the links of what it was to name are counted.
+//!
+//! Each step reads the volume as the steps before have left it, with the crate's own readers, and leaves
+//! blocks with right checksums. Two things that the kernel does are not done. It sets times of what it
+//! changes to the time of the mount: here directories keep theirs. And it keeps the bitmaps, which no reader
+//! here needs: a directory's new blocks get numbers that the volume does not have (see `changes`).
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::super::bytes::{halves, le16, le32, put16, put32};
+use super::super::extent::FILE_BLOCKS;
+use super::super::inode::{flag, seal};
+use super::super::map::Span;
+use super::super::{Volume, body};
+use super::changes::{Known, Place, Ranges};
+use super::fast::Tag;
+use super::names::Name;
+use super::{Recovered, corrupt};
+use crate::{Error, FileKind, Ino, Inode, Source};
+
+/// Bytes of an inode before its map, and where what follows the map begins.
+pub(super) const MAP: Range<usize> = 0x28..0x64;
+/// An extent tree's root without entries, with room for four.
+const EMPTY_ROOT: [u8; 12] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0];
+/// Extents that are counted of a reused inode: directories have few.
+const REUSED_MAX: usize = 4096;
+
+pub(super) struct Replay<'a, S> {
+    pub(super) volume: &'a mut Volume,
+    source: &'a S,
+    /// Inodes that were another file's before, and kept blocks of it.
+    reused: BTreeSet<u32>,
+    /// The number of the next block that a directory grows by.
+    pub(super) next: u64,
+    /// Byte of the volume where the tag's block lies.
+    at: u64,
+}
+
+/// An inode's bytes, and the block that they are of.
+struct Raw {
+    nr: u64,
+    inside: usize,
+    block: Vec<u8>,
+    ino: u32,
+}
+
+impl Raw {
+    fn bytes(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.block.get_mut(self.inside..)?.get_mut(..len)
+    }
+}
+
+/// Lets an inode's extent tree have no entries.
+pub(super) fn empty_root(raw: &mut [u8]) -> Option<()> {
+    raw.get_mut(MAP)?.get_mut(..EMPTY_ROOT.len())?.copy_from_slice(&EMPTY_ROOT);
+    Some(())
+}
+
+/// 512-byte units, of 48 bits.
+fn set_sectors(raw: &mut [u8], sectors: u64) -> Option<()> {
+    let [a, b, c, d, e, f, ..] = sectors.to_le_bytes();
+    put32(raw, 0x1C, u32::from_le_bytes([a, b, c, d]))?;
+    put16(raw, 0x74, u16::from_le_bytes([e, f]))
+}
+
+impl<'a, S: Source> Replay<'a, S> {
+    pub(super) fn new(volume: &'a mut Volume, source: &'a S) -> Self {
+        let next = volume.sb.blocks;
+        Replay { volume, source, reused: BTreeSet::new(), next, at: 0 }
+    }
+
+    /// The volume's content up to here.
+    pub(super) fn now(&self) -> Recovered<'_, S> {
+        self.volume.recovered(self.source)
+    }
+
+    pub(super) fn bad(&self, what: impl std::fmt::Display) -> Error {
+        corrupt(format!("fast commit: {what}"), self.at)
+    }
+
+    /// Does what a tag says. `at`: byte of the volume where the tag's block lies.
+    pub(super) async fn apply(&mut self, at: u64, tag: Tag, value: &[u8]) -> Result<(), Error> {
+        self.at = at;
+        let cut = || corrupt("fast commit: a tag is cut short", at);
+        match tag {
+            Tag::Inode => self.set_inode(value).await,
+            Tag::AddRange => self.add_range(value).await,
+            Tag::DelRange => self.del_range(value).await,
+            Tag::Create => self.create(Name::new(value).ok_or_else(cut)?).await,
+            Tag::Link => self.link(Name::new(value).ok_or_else(cut)?).await,
+            Tag::Unlink => self.unlink(Name::new(value).ok_or_else(cut)?).await,
+            Tag::Pad | Tag::Tail | Tag::Head => Ok(()),
+        }
+    }
+
+    /// An inode in use; `None` where it is not, or not one that a name can have.
+    pub(super) async fn inode(&self, ino: u32) -> Result<Option<Inode>, Error> {
+        match self.volume.inode(&self.now(), Ino(ino)).await {
+            Ok(inode) => Ok(Some(inode)),
+            Err(Error::Corrupt { .. }) => Ok(None),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// An inode's bytes, be it free or not.
+    async fn raw(&self, ino: u32) -> Result<Raw, Error> {
+        let (nr, inside) = self.volume.inode_place(&self.now(), Ino(ino)).await?;
+        let block = self.volume.block(&self.now(), nr, "inode table").await?.to_vec();
+        Ok(Raw { nr, inside, block, ino })
+    }
+
+    /// Changes an inode's bytes and their checksum.
+    pub(super) async fn edit(
+        &mut self,
+        ino: u32,
+        change: impl FnOnce(&mut [u8]) -> Option<()>,
+    ) -> Result<(), Error> {
+        let (mut raw, len) = (self.raw(ino).await?, usize::from(self.volume.sb.inode_size));
+        let seed = self.volume.sb.seed;
+        let done = raw.bytes(len).and_then(|bytes| {
+            change(bytes)?;
+            seed.map_or(Some(()), |seed| seal(bytes, ino, seed))
+        });
+        done.ok_or_else(|| self.bad(format!("inode {} is cut short", raw.ino)))?;
+        self.put(raw.nr, raw.block)
+    }
+
+    pub(super) fn put(&mut self, nr: u64, block: Vec<u8>) -> Result<(), Error> {
+        self.volume.overlay.changes().put(nr, block)
+    }
+
+    pub(super) fn forget_ranges(&mut self, ino: u32) {
+        self.volume.overlay.changes().ranges.remove(&ino);
+    }
+
+    /// Whether an inode may be changed: the file system's own are not.
+    pub(super) fn check_ino(&self, ino: u32) -> Result<(), Error> {
+        let sb = &self.volume.sb;
+        match (sb.first_inode..=sb.inodes).contains(&ino) && !sb.hidden.contains(&ino) {
+            true => Ok(()),
+            false => Err(self.bad(format!("it changes inode {ino}"))),
+        }
+    }
+
+    /// All of an inode but where its blocks lie.
+    async fn set_inode(&mut self, value: &[u8]) -> Result<(), Error> {
+        let (Some(ino), Some(new)) = (le32(value, 0), value.get(4..)) else {
+            return Err(self.bad("a tag is cut short"));
+        };
+        self.check_ino(ino)?;
+        let flags = le32(new, 0x20).unwrap_or(0);
+        let extents = flags & flag::EXTENTS != 0;
+        let (mut kept, mut reused) = (false, false);
+        let sb = &self.volume.sb;
+        let attributes = match le32(new, 0x68) {
+            // The kernel counts the blocks anew, and those of attributes not.
+            Some(block) if block != 0 && flags & flag::HUGE_FILE == 0 => sb.cluster_sectors,
+            _ => 0,
+        };
+        let directory = le16(new, 0).and_then(FileKind::from_mode) == Some(FileKind::Directory);
+        self.edit(ino, |raw| {
+            reused = le32(raw, 0x64) != le32(new, 0x64);
+            raw.get_mut(..MAP.start)?.copy_from_slice(new.get(..MAP.start)?);
+            raw.get_mut(MAP.end..new.len())?.copy_from_slice(new.get(MAP.end..)?);
+            if extents {
+                kept = raw.get(MAP)?.starts_with(&EMPTY_ROOT[..2]);
+                if !kept {
+                    empty_root(raw)?;
+                }
+                // A directory's blocks are not in the log.
+                let sectors = halves(le32(raw, 0x1C)?, u32::from(le16(raw, 0x74)?));
+                let sectors = if directory { 0 } else { sectors.saturating_sub(attributes) };
+                set_sectors(raw, sectors)?;
+            } else if flags & flag::INLINE_DATA != 0 {
+                raw.get_mut(MAP)?.copy_from_slice(new.get(MAP)?);
+            }
+            Some(())
+        })
+        .await?;
+        let end = self.volume.sb.blocks;
+        if !directory && let Some(ranges) = self.volume.overlay.changes().ranges.get_mut(&ino) {
+            // What was a directory: its new blocks are in no place where a file's content can be.
+            ranges.blank(end);
+        }
+        if !kept {
+            self.forget_ranges(ino);
+            self.reused.remove(&ino);
+        } else if reused || self.reused.contains(&ino) {
+            self.reused.insert(ino);
+            self.count_reused(ino).await?;
+        }
+        // A file that is open without a name has no links, and is no error.
+        let links = le16(new, 0x1A).unwrap_or(0);
+        match links > 0 && self.inode(ino).await?.is_none() {
+            true => Err(self.bad(format!("it makes inode {ino} one that cannot be"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Counts the blocks of an inode anew that has kept some of another file, as the kernel does of each.
+    async fn count_reused(&mut self, ino: u32) -> Result<(), Error> {
+        let Some(inode) = self.inode(ino).await? else { return Ok(()) };
+        let mut held = self.volume.overlay.ranges(ino).map_or(0, Ranges::held);
+        let (mut at, now) = (0u64, self.now());
+        for _ in 0..REUSED_MAX {
+            let (span, mapped) = match self.volume.overlay.replayed(ino, at) {
+                Known::Here(span) => (span, false),
+                Known::Until(limit) => {
+                    let (span, mapped) = match self.volume.extent_at(&now, ino, body(&inode)?, at).await {
+                        Ok(found) => found,
+                        // Nodes with the checksums of the other file: they go.
+                        Err(Error::Corrupt { .. }) => return self.edit(ino, empty_root).await,
+                        Err(other) => return Err(other),
+                    };
+                    (Span { blocks: span.blocks.min(limit), ..span }, mapped)
+                }
+            };
+            if mapped {
+                held = held.saturating_add(span.blocks);
+            }
+            at = at.saturating_add(span.blocks);
+            if at >= FILE_BLOCKS {
+                break;
+            }
+        }
+        let sectors = held.saturating_mul(1u64.wrapping_shl(self.volume.sb.block_shift.wrapping_sub(9)));
+        self.edit(ino, |raw| {
+            let said = halves(le32(raw, 0x1C)?, u32::from(le16(raw, 0x74)?));
+            set_sectors(raw, sectors.max(said))
+        })
+        .await
+    }
+
+    async fn add_range(&mut self, value: &[u8]) -> Result<(), Error> {
+        let (Some(ino), Some(first), Some(len)) = (le32(value, 0), le32(value, 4), le16(value, 8)) else {
+            return Err(self.bad("a tag is cut short"));
+        };
+        let start = halves(le32(value, 12).unwrap_or(0), u32::from(le16(value, 10).unwrap_or(0)));
+        let (len, written) = match len.checked_sub(0x8000).filter(|len| *len > 0) {
+            Some(len) => (u64::from(len), false),
+            None => (u64::from(len), true),
+        };
+        if len == 0 || !self.has_extents(ino).await? {
+            return Ok(());
+        }
+        if !self.volume.holds(start, len) {
+            let blocks = self.volume.sb.blocks;
+            let what = format!("inode {ino}: {len} blocks at block {start}, the volume has {blocks}");
+            return Err(self.bad(what));
+        }
+        self.volume.overlay.changes().range(
+            ino,
+            first.into(),
+            len,
+            if written { Place::At(start) } else { Place::Unwritten },
+        )
+    }
+
+    async fn del_range(&mut self, value: &[u8]) -> Result<(), Error> {
+        let (Some(ino), Some(first), Some(len)) = (le32(value, 0), le32(value, 4), le32(value, 8)) else {
+            return Err(self.bad("a tag is cut short"));
+        };
+        if !self.has_extents(ino).await? {
+            return Ok(());
+        }
+        self.volume.overlay.changes().range(ino, first.into(), len.into(), Place::Hole)
+    }
+
+    /// Whether ranges of an inode can be changed.
+    async fn has_extents(&self, ino: u32) -> Result<bool, Error> {
+        let Some(inode) = self.inode(ino).await? else { return Ok(false) };
+        Ok(body(&inode)?.has_extents())
+    }
+
+    pub(super) async fn set_links(&mut self, ino: u32, links: u32) -> Result<(), Error> {
+        // The kernel refuses more than 65000; what is read has 16 bits.
+        let links = u16::try_from(links).unwrap_or(u16::MAX);
+        self.edit(ino, |raw| put16(raw, 0x1A, links)).await
+    }
+}

@@ -1,0 +1,459 @@
+//! Fast commits written by hand, a tag at a time, behind a log that debugfs wrote: what the view shows of
+//! each, where it ends, and what it makes of hostile ones.
+
+mod ext_images;
+
+use std::path::Path;
+
+use ext_images::{Variant, make, run};
+use nearside_conformance::explore::{Bounds, explore_within};
+use nearside_conformance::needs;
+use nearside_conformance::view::{Image, block_on, read, resolve};
+use nearside_fsview::{Error, FileKind, Inode, RunPlace, State, Volume};
+
+const TOOLS: &[&str] = &["mke2fs", "debugfs"];
+const BLOCK: usize = 1024;
+/// Blocks of the area.
+const AREA: usize = 64;
+const ARGS: &str = "-t ext4 -b 1024 -I 256 -N 128 -J size=2";
+
+const BOUNDS: Bounds = Bounds { files: 32, runs: 16, names: 4 };
+
+const ADD: u16 = 1;
+const DEL: u16 = 2;
+const CREATE: u16 = 3;
+const LINK: u16 = 4;
+const UNLINK: u16 = 5;
+const INODE: u16 = 6;
+const PAD: u16 = 7;
+const TAIL: u16 = 8;
+const HEAD: u16 = 9;
+
+/// A volume with a live log and an empty area behind it.
+struct Base {
+    bytes: Vec<u8>,
+    /// Bytes of the volume at which the area's blocks lie.
+    area: Vec<usize>,
+    /// The transaction that fast commits must be of.
+    tid: u32,
+    /// Inode numbers of /a, /b and /d.
+    a: u32,
+    b: u32,
+    d: u32,
+}
+
+fn words(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+fn base(dir: &Path, args: &'static str) -> Base {
+    let from = dir.join("from");
+    std::fs::create_dir_all(from.join("d")).unwrap();
+    std::fs::write(from.join("a"), vec![b'a'; 3 * BLOCK]).unwrap();
+    std::fs::write(from.join("b"), vec![b'b'; 900]).unwrap();
+    let image = dir.join("image");
+    assert!(make(&Variant { name: "fast", args, after: "" }, &image, 8, Some(&from)).unwrap());
+    let text = |command: &str| {
+        let said = run("debugfs", &["-R", command, image.to_str().unwrap()]).unwrap();
+        String::from_utf8(said).unwrap().trim().to_owned()
+    };
+    let home = text("blocks /b");
+    std::fs::write(dir.join("1"), vec![b'B'; BLOCK]).unwrap();
+    let lines = format!("jo\njw -b {home} {}\njc\n", dir.join("1").display());
+    std::fs::write(dir.join("commands"), lines).unwrap();
+    run("debugfs", &["-w", "-f", dir.join("commands").to_str().unwrap(), image.to_str().unwrap()]).unwrap();
+    let said = text("blocks <8>");
+    let mut blocks: Vec<_> = said.split_whitespace().map(|nr| nr.parse::<usize>().unwrap() * BLOCK).collect();
+    let mut bytes = std::fs::read(&image).unwrap();
+    // Without those of the extent tree or the block map.
+    blocks.retain(|at| !bytes[*at..].starts_with(&[0x0A, 0xF3]));
+    let own = blocks[0];
+    let len = words(&bytes, own + 0x10) as usize;
+    assert!(len == 2048 && blocks.len() >= len, "{len} {}", blocks.len());
+    let commits = blocks[1..len].iter().filter(|at| words(&bytes, **at) == 0xC03B_3998);
+    let tid = commits.map(|at| words(&bytes, at + 8)).max().unwrap() + 1;
+    let features = words(&bytes, own + 0x28) | 0x20;
+    bytes[own + 0x28..own + 0x2C].copy_from_slice(&features.to_be_bytes());
+    bytes[own + 0x54..own + 0x58].copy_from_slice(&(AREA as u32).to_be_bytes());
+    let image = Image::Memory(bytes.clone().into());
+    let volume = block_on(Volume::open(&image)).unwrap();
+    assert!(volume.info().recovery.transactions > 0 && volume.info().recovery.fast_commits == 0);
+    let ino = |name: &str| resolve(&volume, &image, name.as_bytes()).unwrap().unwrap().ino.0;
+    let (a, b, d) = (ino("a"), ino("b"), ino("d"));
+    Base { area: blocks[len - AREA + 1..len].to_vec(), bytes, tid, a, b, d }
+}
+
+/// CRC32c that begins with 0, without inversion.
+fn crc(bytes: &[u8]) -> u32 {
+    !crc32c::crc32c_append(!0, bytes)
+}
+
+fn tag(kind: u16, value: &[u8]) -> Vec<u8> {
+    [&kind.to_le_bytes()[..], &(value.len() as u16).to_le_bytes(), value].concat()
+}
+
+fn numbers(kind: u16, of: &[u32]) -> Vec<u8> {
+    tag(kind, &of.iter().flat_map(|nr| nr.to_le_bytes()).collect::<Vec<_>>())
+}
+
+fn add(ino: u32, first: u32, len: u16, start: u32) -> Vec<u8> {
+    let value = [&ino.to_le_bytes()[..], &first.to_le_bytes(), &len.to_le_bytes(), &[0, 0]].concat();
+    tag(ADD, &[&value[..], &start.to_le_bytes()].concat())
+}
+
+fn name(kind: u16, dir: u32, ino: u32, name: &str) -> Vec<u8> {
+    tag(kind, &[&dir.to_le_bytes()[..], &ino.to_le_bytes(), name.as_bytes()].concat())
+}
+
+/// An inode without attributes: its mode, size, links, and with extents.
+fn inode(ino: u32, mode: u16, size: u32, links: u16) -> Vec<u8> {
+    let mut raw = vec![0; 160];
+    raw[0..2].copy_from_slice(&mode.to_le_bytes());
+    raw[4..8].copy_from_slice(&size.to_le_bytes());
+    raw[0x1A..0x1C].copy_from_slice(&links.to_le_bytes());
+    raw[0x20..0x24].copy_from_slice(&0x8_0000u32.to_le_bytes());
+    raw[0x64..0x68].copy_from_slice(&77u32.to_le_bytes());
+    raw[0x80] = 32;
+    tag(INODE, &[&ino.to_le_bytes()[..], &raw].concat())
+}
+
+/// Fast commits as they are written: tags do not cross blocks, and a tail fills what is left of one.
+struct Writer {
+    tid: u32,
+    blocks: Vec<Vec<u8>>,
+    /// What the checksum of the commit that is being written covers.
+    covered: Vec<u8>,
+    /// Byte of the area at which each tag begins.
+    tags: Vec<usize>,
+}
+
+impl Writer {
+    fn new(tid: u32) -> Writer {
+        let mut made = Writer { tid, blocks: vec![Vec::new()], covered: Vec::new(), tags: Vec::new() };
+        made.tag(&numbers(HEAD, &[0, tid]));
+        made
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.tags.push((self.blocks.len() - 1) * BLOCK + self.blocks.last().unwrap().len());
+        self.blocks.last_mut().unwrap().extend(bytes);
+        self.covered.extend(bytes);
+    }
+
+    fn room(&mut self, len: usize) {
+        let left = BLOCK - self.blocks.last().unwrap().len();
+        if left >= len + 4 {
+            return;
+        }
+        if left >= 4 {
+            let pad = tag(PAD, &vec![0; left - 4]);
+            self.put(&pad);
+        }
+        let block = self.blocks.last_mut().unwrap();
+        block.resize(BLOCK, 0);
+        self.blocks.push(Vec::new());
+    }
+
+    fn tag(&mut self, bytes: &[u8]) -> &mut Writer {
+        self.room(bytes.len());
+        self.put(bytes);
+        self
+    }
+
+    fn tail(&mut self) -> &mut Writer {
+        self.room(12);
+        let left = BLOCK - self.blocks.last().unwrap().len();
+        let mut bytes = numbers(TAIL, &[self.tid]);
+        bytes[2..4].copy_from_slice(&((left - 4) as u16).to_le_bytes());
+        let sum = crc(&[&self.covered[..], &bytes].concat());
+        bytes.extend(sum.to_le_bytes());
+        bytes.resize(left, 0);
+        self.put(&bytes);
+        self.covered.clear();
+        self.blocks.push(Vec::new());
+        self
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let padded = self.blocks.iter().map(|block| {
+            let mut block = block.clone();
+            block.resize(BLOCK, 0);
+            block
+        });
+        padded.collect::<Vec<_>>().concat()
+    }
+}
+
+impl Base {
+    /// The volume with these bytes in its area.
+    fn with(&self, area: &[u8]) -> Image {
+        let mut bytes = self.bytes.clone();
+        for (block, at) in area.chunks(BLOCK).zip(&self.area) {
+            bytes[*at..*at + block.len()].copy_from_slice(block);
+        }
+        Image::Memory(bytes.into())
+    }
+
+    /// The volume after one fast commit of these tags.
+    fn after(&self, tags: &[Vec<u8>]) -> Seen {
+        let mut writer = Writer::new(self.tid);
+        for tag in tags {
+            writer.tag(tag);
+        }
+        Seen::new(self.with(&writer.tail().bytes()), 1)
+    }
+
+    fn refused(&self, tags: &[Vec<u8>]) -> String {
+        let mut writer = Writer::new(self.tid);
+        for tag in tags {
+            writer.tag(tag);
+        }
+        let image = self.with(&writer.tail().bytes());
+        block_on(Volume::open(&image)).unwrap_err().to_string()
+    }
+}
+
+struct Seen {
+    image: Image,
+    volume: Volume,
+}
+
+impl Seen {
+    fn new(image: Image, commits: u64) -> Seen {
+        let volume = block_on(Volume::open(&image)).unwrap();
+        assert_eq!(volume.info().recovery.fast_commits, commits);
+        // Everything that is there can be read.
+        read(&volume, &image).unwrap();
+        Seen { image, volume }
+    }
+
+    fn find(&self, path: &str) -> Option<Inode> {
+        resolve(&self.volume, &self.image, path.as_bytes()).unwrap()
+    }
+
+    fn get(&self, path: &str) -> Inode {
+        self.find(path).unwrap_or_else(|| panic!("{path} is missing"))
+    }
+
+    /// Where block `nr` of a file lies, in the volume's blocks.
+    fn block(&self, path: &str, nr: u64) -> Option<u64> {
+        let run = block_on(self.volume.map(&self.image, &self.get(path), nr * BLOCK as u64)).unwrap();
+        match run.unwrap().place {
+            RunPlace::Volume(at) => Some(at / BLOCK as u64),
+            _ => None,
+        }
+    }
+}
+
+#[test]
+fn ranges_are_added_and_taken_away() {
+    let Some(dir) = needs::folder("ranges_are_added_and_taken_away", TOOLS) else { return };
+    let base = base(dir.path(), ARGS);
+    let a = base.a;
+    let seen = base.after(&[]);
+    let first = seen.block("a", 0).unwrap();
+    assert_eq!((seen.block("a", 2), seen.get("a").size), (Some(first + 2), 3 * BLOCK as u64));
+    // At another place, two more behind, and one that is unwritten.
+    let size = inode(a, 0o100_644, 7 * BLOCK as u32, 1);
+    let seen = base.after(&[add(a, 1, 1, 7000), add(a, 3, 2, 7010), add(a, 6, 0x8001, 7020), size.clone()]);
+    let blocks: Vec<_> = (0..7).map(|nr| seen.block("a", nr)).collect();
+    let (two, unmapped) = (Some(first + 2), None);
+    assert_eq!(blocks, [Some(first), Some(7000), two, Some(7010), Some(7011), unmapped, None]);
+    // A hole through old and new, then a block of it again, and one of the new from the middle.
+    let seen = base.after(&[
+        add(a, 3, 3, 7010),
+        numbers(DEL, &[a, 1, 3]),
+        add(a, 2, 1, 7030),
+        add(a, 5, 1, 7040),
+        size,
+    ]);
+    let blocks: Vec<_> = (0..6).map(|nr| seen.block("a", nr)).collect();
+    assert_eq!(blocks, [Some(first), None, Some(7030), None, Some(7011), Some(7040)]);
+    assert!(base.refused(&[add(a, 0, 2, 8191)]).contains("2 blocks at block 8191, the volume has 8192"));
+    assert!(base.refused(&[add(a, 0, 1, 1)]).contains("1 blocks at block 1"));
+}
+
+#[test]
+fn an_inode_keeps_where_its_blocks_lie() {
+    let Some(dir) = needs::folder("an_inode_keeps_where_its_blocks_lie", TOOLS) else { return };
+    for args in [ARGS, "-t ext4 -b 1024 -I 256 -N 128 -J size=2 -O ^metadata_csum"] {
+        let folder = dir.path().join(args.len().to_string());
+        std::fs::create_dir(&folder).unwrap();
+        let base = base(&folder, args);
+        let before = base.after(&[]).block("a", 1);
+        let seen = base.after(&[inode(base.a, 0o100_600, 1500, 1)]);
+        let a = seen.get("a");
+        assert_eq!((a.mode & 0o7777, a.size, a.generation), (0o600, 1500, 77));
+        assert_eq!(seen.block("a", 1), before);
+        assert!(base.refused(&[inode(8, 0o100_600, 1500, 1)]).contains("it changes inode 8"));
+        assert!(base.refused(&[inode(base.a, 0, 1500, 1)]).contains("one that cannot be"));
+    }
+}
+
+#[test]
+fn names_come_and_go() {
+    let Some(dir) = needs::folder("names_come_and_go", TOOLS) else { return };
+    let base = base(dir.path(), ARGS);
+    let (a, b, d) = (base.a, base.b, base.d);
+    // A file that is new; a hard link; a rename; a name that is taken away and given again.
+    let seen = base.after(&[
+        inode(50, 0o100_644, 2048, 1),
+        add(50, 0, 2, 7000),
+        name(CREATE, 2, 50, "new"),
+        name(LINK, d, a, "second"),
+        name(LINK, d, b, "moved"),
+        name(UNLINK, 2, b, "b"),
+        name(UNLINK, 2, a, "a"),
+        name(LINK, 2, a, "a"),
+    ]);
+    let new = seen.get("new");
+    assert_eq!((new.ino.0, new.links, new.size, seen.block("new", 1)), (50, 1, 2048, Some(7001)));
+    assert_eq!((seen.get("d/second").ino.0, seen.get("a").links), (a, 2));
+    assert_eq!((seen.get("d/moved").ino.0, seen.get("d/moved").links), (b, 1));
+    assert!(seen.find("b").is_none());
+    // The last name goes; the inode is free, and another file's in the same log.
+    let seen = base.after(&[
+        name(UNLINK, 2, a, "a"),
+        inode(a, 0o100_644, 3000, 1),
+        name(CREATE, 2, a, "other"),
+        name(UNLINK, 2, 99, "nobody's"),
+        name(LINK, 2, 99, "nobody's"),
+    ]);
+    assert!(seen.find("a").is_none() && seen.find("nobody's").is_none());
+    assert_eq!((seen.get("other").ino.0, seen.block("other", 0)), (a, None));
+    assert!(base.refused(&[name(CREATE, 2, 60, "free")]).contains("inode 60, which is free"));
+}
+
+#[test]
+fn a_directory_is_made_and_filled_in_one_log() {
+    let Some(dir) = needs::folder("a_directory_is_made_and_filled_in_one_log", TOOLS) else { return };
+    for args in [ARGS, "-t ext4 -b 1024 -I 256 -N 128 -J size=2 -O ^metadata_csum"] {
+        let folder = dir.path().join(args.len().to_string());
+        std::fs::create_dir(&folder).unwrap();
+        let base = base(&folder, args);
+        let seen = base.after(&[
+            inode(60, 0o040_755, 1024, 2),
+            name(CREATE, 2, 60, "made"),
+            inode(61, 0o040_700, 1024, 2),
+            name(CREATE, 60, 61, "below"),
+            name(LINK, 61, base.a, "file"),
+        ]);
+        assert_eq!(seen.get("made").kind, FileKind::Directory);
+        let file = seen.get("made/below/file");
+        assert_eq!((file.ino.0, file.links), (base.a, 2));
+        let up = block_on(seen.volume.lookup(&seen.image, &seen.get("made/below"), b"..")).unwrap();
+        assert_eq!(up.map(|ino| ino.0), Some(60));
+    }
+}
+
+/// Past one block, then past one index node of leaves; and each name is found again, and taken away.
+#[test]
+fn a_directory_grows_an_index() {
+    let Some(dir) = needs::folder("a_directory_grows_an_index", TOOLS) else { return };
+    let base = base(dir.path(), ARGS);
+    let (mut writer, names) = (Writer::new(base.tid), 900);
+    let text = |nr: u32| format!("{nr}-{}", "n".repeat(8 + (nr as usize * 7) % 30));
+    for nr in 0..names {
+        writer.tag(&name(LINK, base.d, base.a, &text(nr)));
+    }
+    writer.tail();
+    let seen = Seen::new(base.with(&writer.bytes()), 1);
+    assert!(seen.get("d").size > 40 * BLOCK as u64, "{}", seen.get("d").size);
+    assert_eq!(seen.get("a").links, 1 + names);
+    for nr in 0..names {
+        assert_eq!(seen.get(&format!("d/{}", text(nr))).ino.0, base.a, "{nr}");
+    }
+    for nr in (0..names).filter(|nr| nr % 3 > 0) {
+        writer.tag(&name(UNLINK, base.d, base.a, &text(nr)));
+    }
+    let seen = Seen::new(base.with(&writer.tail().bytes()), 2);
+    assert_eq!(seen.get("a").links, 1 + names / 3);
+    for nr in 0..names {
+        assert_eq!(seen.find(&format!("d/{}", text(nr))).is_some(), nr % 3 == 0, "{nr}");
+    }
+}
+
+#[test]
+fn the_last_whole_commit_is_the_end() {
+    let Some(dir) = needs::folder("the_last_whole_commit_is_the_end", TOOLS) else { return };
+    let base = base(dir.path(), ARGS);
+    let mut writer = Writer::new(base.tid);
+    writer.tag(&name(LINK, 2, base.a, "one")).tail();
+    writer.tag(&name(LINK, 2, base.a, "two")).tail();
+    writer.tag(&name(LINK, 2, base.a, "three")).tail();
+    let whole = writer.bytes();
+    let seen = Seen::new(base.with(&whole), 3);
+    assert!(seen.find("three").is_some());
+    // Of the third block: its tag, its tail's transaction, its tail's checksum.
+    for at in [2 * BLOCK, 2 * BLOCK + 12, 2 * BLOCK + 17 + 4, 2 * BLOCK + 17 + 8] {
+        let mut torn = whole.clone();
+        torn[at] ^= 1;
+        let seen = Seen::new(base.with(&torn), 2);
+        assert!(seen.find("two").is_some() && seen.find("three").is_none(), "{at}");
+    }
+    // Of another transaction, none; nor behind something else than a head.
+    for at in [8, 0] {
+        let mut other = whole.clone();
+        other[at] ^= 1;
+        let seen = Seen::new(base.with(&other), 0);
+        assert!(seen.find("one").is_none());
+    }
+    let mut newer = whole.clone();
+    newer[4] = 1;
+    let said = block_on(Volume::open(&base.with(&newer))).unwrap_err();
+    assert!(matches!(&said, Error::Unsupported(what) if what.contains("features 0x1")), "{said}");
+    let home = block_on(Volume::open_as(&base.with(&whole), State::Home)).unwrap();
+    assert!(home.info().needs_recovery && home.info().recovery.fast_commits == 0);
+}
+
+/// Each byte of each tag's header and value to several values, with the checksum made right again.
+#[test]
+fn hostile_tags_end_in_an_error_or_a_view() {
+    let Some(dir) = needs::folder("hostile_tags_end_in_an_error_or_a_view", TOOLS) else { return };
+    for args in [ARGS, "-t ext4 -b 1024 -I 256 -N 128 -J size=2 -O ^metadata_csum,inline_data"] {
+        let folder = dir.path().join(args.len().to_string());
+        std::fs::create_dir(&folder).unwrap();
+        let base = base(&folder, args);
+        let mut writer = Writer::new(base.tid);
+        for tag in [
+            inode(60, 0o040_755, 1024, 2),
+            name(CREATE, 2, 60, "made"),
+            inode(61, 0o100_644, 4096, 1),
+            add(61, 0, 4, 7000),
+            name(CREATE, 60, 61, "file"),
+            numbers(DEL, &[61, 1, 2]),
+            name(LINK, base.d, base.a, "second"),
+            name(UNLINK, 2, base.a, "a"),
+            inode(61, 0o100_600, 4096, 1),
+        ] {
+            writer.tag(&tag);
+        }
+        writer.tail();
+        let (area, tags) = (writer.bytes(), writer.tags.clone());
+        let end = *tags.last().unwrap();
+        assert!(end < BLOCK);
+        let (mut errors, mut none, mut views) = (0, 0, 0);
+        for at in 0..end {
+            for value in [0, 0x7F, 0xFF, area[at] ^ 1, area[at] ^ 0x80] {
+                let mut hostile = area.clone();
+                hostile[at] = value;
+                let sum = crc(&hostile[..end + 8]);
+                hostile[end + 8..end + 12].copy_from_slice(&sum.to_le_bytes());
+                let image = base.with(&hostile);
+                match block_on(Volume::open(&image)) {
+                    Err(Error::Corrupt { .. } | Error::Unsupported(_)) => errors += 1,
+                    Err(other) => panic!("byte {at} to {value}: {other}"),
+                    Ok(volume) => {
+                        match volume.info().recovery.fast_commits {
+                            0 => none += 1,
+                            _ => views += 1,
+                        }
+                        block_on(explore_within(&image, BOUNDS));
+                    }
+                }
+            }
+        }
+        eprintln!("{args}: {errors} errors, {none} without, {views} views");
+        assert!(errors > 50 && none > 50 && views > 500, "{errors} errors, {none} without, {views} views");
+    }
+}
