@@ -161,11 +161,7 @@ impl<S: Source> Replay<'_, S> {
         // Each turn but the last makes room in a node: at most one for each level, and a level more.
         for _ in 0..8 {
             let dir = &self.volume.inode(&self.now(), dir.ino).await?;
-            let way = {
-                let now = self.now();
-                self.volume.directory(&now, dir)?.way(entry.name).await?
-            };
-            let Some((mut way, hash, version)) = way else { return Ok(None) };
+            let Some((mut way, hash, version)) = self.way(dir, entry).await? else { return Ok(None) };
             let Some(child) = way.last().map(|step| step.child) else { return Ok(None) };
             let (mut leaf, place) = self.directory_block(dir, child).await?;
             let put = self.insert(dir, &mut leaf, entry)?;
@@ -183,6 +179,16 @@ impl<S: Source> Replay<'_, S> {
             return self.split(dir, entry, (hash, version), last, (leaf, place)).await.map(Some);
         }
         Err(self.bad_directory(dir, "its index does not come to rest"))
+    }
+
+    /// The nodes on the way to the leaf that has a name's place, the name's hash, and how it is made.
+    async fn way(
+        &self,
+        dir: &Inode,
+        entry: &NewEntry<'_>,
+    ) -> Result<Option<(Vec<Step>, u32, Version)>, Error> {
+        let now = self.now();
+        self.volume.directory(&now, dir)?.way(entry.name).await
     }
 
     /// Splits a leaf that is full, and puts an entry into the half that it belongs to.
@@ -301,8 +307,15 @@ impl<S: Source> Replay<'_, S> {
         self.append(dir.ino.0, leaf).await?;
         self.put_node(dir, place, root, ROOT)?;
         self.set_indexed(dir.ino.0).await?;
-        let put = self.add_by_index(dir, entry).await?;
-        put.ok_or_else(|| self.bad_directory(dir, "its new index is none"))
+        // The leaf is split even where the room of "." and ".." would do for the name.
+        let dir = &self.volume.inode(&self.now(), dir.ino).await?;
+        let way = self.way(dir, entry).await?;
+        let step = way.and_then(|(mut way, hash, version)| way.pop().map(|last| (last, hash, version)));
+        let Some((last, hash, version)) = step else {
+            return Err(self.bad_directory(dir, "its new index is none"));
+        };
+        let leaf = self.directory_block(dir, last.child).await?;
+        self.split(dir, entry, (hash, version), last, leaf).await
     }
 }
 
