@@ -5,9 +5,11 @@
 //! find; the links of what it was to name are counted.
 //!
 //! Each step reads the volume as the steps before have left it, with the crate's own readers, and leaves
-//! blocks with right checksums. Two things that the kernel does are not done. It sets times of what it
-//! changes to the time of the mount: here directories keep theirs. And it keeps the bitmaps, which no reader
-//! here needs: a directory's new blocks get numbers that the volume does not have (see `changes`).
+//! blocks with right checksums. Three things that the kernel does are not done. It sets times of what it
+//! changes to the time of the mount: here directories keep theirs. It keeps the bitmaps, which no reader here
+//! needs: a directory's new blocks get numbers that the volume does not have (see `changes`). And it counts a
+//! file's blocks anew in the extent tree that it builds: here the log's count stands, which is of the tree
+//! that the file had, and may differ by nodes.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
