@@ -32,7 +32,7 @@ pub fn fuse(test: &str) -> bool {
     device(test, "/dev/fuse")
 }
 
-/// Whether they can be mounted as well: root, FUSE, loop devices, and the tools; otherwise leaves the test out.
+/// Whether they can be mounted as well: root, FUSE, loop devices, tools; otherwise leaves the test out.
 pub fn mounts(test: &str, names: &[&str]) -> bool {
     root(test) && tools(test, names) && fuse(test) && device(test, "/dev/loop-control")
 }
