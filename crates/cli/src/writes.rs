@@ -234,7 +234,7 @@ fn copy(from: &File, len: u64, to: &mut ImageFile) -> std::io::Result<()> {
     let mut buffer = vec![0; 1 << 20];
     let mut at = 0;
     while let Some((start, end)) = next_data(from, at)? {
-        (at, _) = (start, end);
+        at = start;
         while at < end.min(len) {
             let part = usize::try_from(end.min(len) - at).unwrap_or(usize::MAX).min(buffer.len());
             from.read_exact_at(&mut buffer[..part], at)?;

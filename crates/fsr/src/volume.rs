@@ -44,7 +44,10 @@ impl Retriever {
             let kept = caches.volumes.iter_mut().find(|k| k.asked == asked);
             if let Some(kept) = kept {
                 let checked = &kept.volume.checked;
-                if checked.load(Ordering::Acquire) == changes || self.monitor.holds(&kept.volume.deps) {
+                // Of commands that open it at once, one with an earlier state may be the last to end.
+                if kept.volume.is_newest()
+                    && (checked.load(Ordering::Acquire) == changes || self.monitor.holds(&kept.volume.deps))
+                {
                     checked.store(changes, Ordering::Release);
                     return Ok(kept.volume.clone());
                 }
@@ -92,7 +95,7 @@ impl Retriever {
             None => (next_id(), Arc::default()),
         };
         let state = match &changed {
-            Some(changed) if changed.is_empty() => known.state,
+            Some(changed) if changed.is_empty() && known.is_newest() => known.state,
             // First no read of an earlier state counts any more, then what it was made of is out of date.
             _ => newest.fetch_add(1, Ordering::AcqRel).wrapping_add(1),
         };
@@ -173,5 +176,45 @@ impl Retriever {
             }
             None => Err(Failure::NoVolume(format!("partition {}", list.join(", ")))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::task::{Context, Poll, Waker};
+
+    use nearside_conformance::needs;
+    use nearside_conformance::volume::tool;
+
+    use super::*;
+    use crate::{Config, MemoryMedia};
+
+    fn volume(retriever: &Retriever, media: &MemoryMedia) -> Arc<OpenVolume> {
+        let tally = Tally::default();
+        let mut asked = std::pin::pin!(retriever.volume(media, &tally, 0));
+        match asked.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(volume) => volume.unwrap(),
+            Poll::Pending => panic!("it waits"),
+        }
+    }
+
+    /// Two commands that open it at once may end in either order.
+    #[test]
+    fn a_state_that_another_command_has_followed_is_not_used() {
+        let test = "a_state_that_another_command_has_followed_is_not_used";
+        let Some(dir) = needs::folder(test, &["mke2fs"]) else { return };
+        let image = dir.path().join("image");
+        let made =
+            tool("mke2fs").args(["-q", "-t", "ext4"]).args([image.as_os_str(), "16M".as_ref()]).status();
+        assert!(made.unwrap().success());
+        let media = MemoryMedia::new(std::fs::read(&image).unwrap());
+        let retriever = Retriever::new(Config::default());
+        let before = volume(&retriever, &media);
+        assert!(before.is_newest() && Arc::ptr_eq(&before, &volume(&retriever, &media)));
+        before.newest.fetch_add(1, Ordering::AcqRel);
+        let after = volume(&retriever, &media);
+        assert!(after.is_newest());
+        assert_eq!(after.id, before.id);
     }
 }
