@@ -23,6 +23,7 @@ pub mod cpu;
 mod event;
 pub mod file;
 mod function;
+pub mod guest;
 pub mod in_use;
 pub mod local;
 mod memory;
