@@ -32,7 +32,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("fsr", &["fsview", "near-data", "ndp"]),
     ("device", &["spec", "dma", "clock", "store", "near-data"]),
     ("firmware", &["spec", "dma", "clock", "store", "near-data", "fsr", "device"]),
-    ("driver", &["spec", "dma", "clock"]),
+    ("driver", &["spec", "dma", "clock", "vfio-user"]),
     ("front-tcp", &["spec", "dma", "clock", "store", "device"]),
     ("front-fuse", &["spec", "dma", "clock", "near-data", "driver"]),
     // FSRLib's two other ways (the host locates; the host does it all) are the drive's own
