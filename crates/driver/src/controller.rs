@@ -335,6 +335,11 @@ impl Driver {
         }
     }
 
+    /// The socket of the process that the controller is in, where that is another.
+    pub fn socket(&self) -> Option<&Path> {
+        self.shared.port.socket()
+    }
+
     /// Leaves one asynchronous event request with the controller.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 //! [`Wakeup`]. One in another process cannot be: it says in the event index of Doorbell Buffer Config (Base
 //! 2.0, 5.8 and annex B.5) from where on it wants to be told, and is told by a message.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -32,6 +33,13 @@ impl Port {
         match self {
             Port::Local(function) => &function.memory,
             Port::Remote(device) => &device.memory,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        match self {
+            Port::Local(_) => None,
+            Port::Remote(device) => Some(&device.path),
         }
     }
 

@@ -8,10 +8,12 @@
 
 mod link;
 
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -26,7 +28,12 @@ use crate::{Error, Failure};
 use link::{Link, MAX_TRANSFER};
 
 /// What a name of such a controller begins with: the path of its socket follows.
-pub const PREFIX: &str = "vfio-user:";
+const PREFIX: &str = "vfio-user:";
+
+/// The socket's path, where the name is one of such a controller.
+pub fn socket_of(name: &OsStr) -> Option<&Path> {
+    name.as_bytes().strip_prefix(PREFIX.as_bytes()).map(|path| Path::new(OsStr::from_bytes(path)))
+}
 
 /// The version that we speak.
 const VERSION: (u16, u16) = (0, 1);
@@ -45,6 +52,7 @@ const MESSAGE_MS: u64 = 10_000;
 /// A controller in another process.
 pub(crate) struct Device {
     link: Link,
+    pub(crate) path: PathBuf,
     pub(crate) memory: Arc<Memory>,
     pub(crate) vectors: Arc<[Vector]>,
     /// Bytes of BAR0.
@@ -74,7 +82,8 @@ impl Device {
         if info.flags & device_flags::PCI == 0 || info.regions <= region::CONFIG {
             return Err(Error::Unsupported("it is no PCI device"));
         }
-        let mut device = Device { link, memory, vectors: Arc::new([]), bar0: 0, page: None };
+        let mut device =
+            Device { link, path: path.to_owned(), memory, vectors: Arc::new([]), bar0: 0, page: None };
         let mut class = [0; 3];
         device.read(region::CONFIG, CLASS_CODE, &mut class)?;
         if class != NVME {
