@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::guest::{self, Guard};
 use crate::{PAGE_SIZE, copy};
 
 /// A huge page of this architecture's most common size.
@@ -15,6 +16,10 @@ const HUGE_PAGE_SIZE: usize = 2 << 20;
 pub struct Region {
     base: NonNull<u8>,
     len: usize,
+    /// What is mapped: more than the region where pages are huge.
+    whole: (NonNull<u8>, usize),
+    guard: Option<Guard>,
+    shared: bool,
     fd: Option<OwnedFd>,
 }
 
@@ -24,8 +29,8 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Shared memory behind a memfd, which another process can map by [`Region::fd`]. Length rounds up to
-    /// pages.
+    /// Shared memory behind a memfd, which another process can map by [`Region::fd`] and whose length nobody
+    /// changes (it is sealed). Length rounds up to pages.
     ///
     /// # Errors
     /// `InvalidInput` for a length of 0 or a name with a NUL; else the system's.
@@ -36,7 +41,7 @@ impl Region {
         }
         let name = std::ffi::CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         // SAFETY: a valid C string and known flags.
-        let raw = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+        let raw = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -45,6 +50,7 @@ impl Region {
         let len = round_up(len)?;
         let file = File::from(fd);
         file.set_len(len as u64)?;
+        guest::seal(&file)?;
         Region::map(OwnedFd::from(file), len)
     }
 
@@ -55,7 +61,23 @@ impl Region {
     pub fn map(fd: OwnedFd, len: usize) -> io::Result<Region> {
         let len = round_up(len)?;
         let base = mmap(len, libc::MAP_SHARED, fd.as_raw_fd())?;
-        Ok(Region { base, len, fd: Some(fd) })
+        Ok(Region { base, len, whole: (base, len), guard: None, shared: true, fd: Some(fd) })
+    }
+
+    /// Maps memory that another process shares, which is not believed: `len` bytes of its file from `offset`
+    /// on (whole pages). Where the file becomes shorter than that, the region reads as zeros from then on and
+    /// says so ([`Region::has_failed`]). The descriptor is closed.
+    ///
+    /// # Errors
+    /// `InvalidInput` where the file has not these bytes, or is none; else the system's.
+    pub fn foreign(fd: OwnedFd, offset: u64, len: usize) -> io::Result<Region> {
+        let guest::Mapping { base, whole, guard } = guest::map(&fd, offset, len)?;
+        Ok(Region { base, len, whole, guard, shared: true, fd: None })
+    }
+
+    /// Whether another process has taken memory away that it shared ([`Region::foreign`]).
+    pub fn has_failed(&self) -> bool {
+        self.guard.as_ref().is_some_and(Guard::has_failed)
     }
 
     /// Maps the first `len` bytes of a file for reading it: what is written here stays here (MAP_PRIVATE).
@@ -67,7 +89,7 @@ impl Region {
     pub fn view(file: &File, len: usize) -> io::Result<Region> {
         let len = round_up(len)?;
         let base = mmap(len, libc::MAP_PRIVATE | libc::MAP_NORESERVE, file.as_raw_fd())?;
-        Ok(Region { base, len, fd: None })
+        Ok(Region { base, len, whole: (base, len), guard: None, shared: false, fd: None })
     }
 
     /// Private zeroed memory; pages take room only once they are written.
@@ -79,7 +101,7 @@ impl Region {
         // Miri knows no lazy memory either.
         let lazy = if cfg!(miri) { 0 } else { libc::MAP_NORESERVE };
         let base = mmap(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | lazy, -1)?;
-        Ok(Region { base, len, fd: None })
+        Ok(Region { base, len, whole: (base, len), guard: None, shared: false, fd: None })
     }
 
     /// Asks for pages of 2 MiB (MADV_HUGEPAGE) where the region has room for one: a copy from a random place
@@ -190,7 +212,7 @@ impl Region {
         let end = (offset + len) / PAGE_SIZE * PAGE_SIZE;
         if cfg!(miri) {
             self.fill(start, end.saturating_sub(start), 0);
-        } else if self.fd.is_none() && end > start {
+        } else if !self.shared && end > start {
             // SAFETY: whole pages of our own private mapping; MADV_DONTNEED leaves them mapped and zero.
             unsafe { libc::madvise(self.base.as_ptr().add(start).cast(), end - start, libc::MADV_DONTNEED) };
         }
@@ -227,14 +249,17 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        // Before the addresses may become another's.
+        self.guard = None;
+        let (at, len) = self.whole;
         // SAFETY: the mapping is ours, and no pointer into it outlives `self` (see `Memory`).
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        unsafe { libc::munmap(at.as_ptr().cast(), len) };
     }
 }
 
 impl std::fmt::Debug for Region {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Region({} bytes, {})", self.len, if self.fd.is_some() { "shared" } else { "private" })
+        write!(f, "Region({} bytes, {})", self.len, if self.shared { "shared" } else { "private" })
     }
 }
 
