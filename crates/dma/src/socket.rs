@@ -107,6 +107,15 @@ pub fn wait_for_bytes(socket: &impl AsFd, timeout: Duration) -> io::Result<bool>
     Ok(!shows(socket, PollFlags::IN, timeout)?.is_empty())
 }
 
+/// Sleeps until there is room to send, or the other side has ended, or the time is over; as
+/// [`wait_for_bytes`].
+///
+/// # Errors
+/// The system's, of poll(2).
+pub fn wait_for_room(socket: &impl AsFd, timeout: Duration) -> io::Result<bool> {
+    Ok(!shows(socket, PollFlags::OUT, timeout)?.is_empty())
+}
+
 /// Whether the other side has gone: it neither sends nor receives any more. One that has only ended its own
 /// sending still waits for an answer.
 pub fn has_gone(socket: &impl AsFd) -> bool {

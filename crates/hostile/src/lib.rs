@@ -25,6 +25,7 @@ pub mod search;
 pub mod sites;
 pub mod sockets;
 pub mod structure;
+pub mod vfio_user;
 pub mod volumes;
 
 /// A fuzz target.
@@ -71,6 +72,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "tcp_capsule", run: fabrics::capsule, seeds: fabrics::capsule_seeds },
     Target { name: "tcp_pdu", run: fabrics::pdu, seeds: fabrics::pdu_seeds },
     Target { name: "trace_file", run: files::trace, seeds: files::trace_seeds },
+    Target { name: "vfio_user_message", run: vfio_user::run, seeds: vfio_user::seeds },
 ];
 
 fn target(name: &str) -> &'static Target {

@@ -22,6 +22,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("clock", &["dma"]),
     ("random", &[]),
     ("house", &[]),
+    ("vfio-user", &["dma"]),
     ("media", &["random"]),
     ("store", &["dma", "clock", "random", "media"]),
     ("ftl", &["dma", "clock", "random", "media", "store"]),
@@ -56,7 +57,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ]),
     ("hostile", &[
         "spec", "dma", "clock", "media", "store", "fsview", "near-data", "ndp", "device", "firmware", "driver",
-        "front-fuse", "fsrlib", "embedded", "loadgen", "conformance",
+        "front-fuse", "fsrlib", "embedded", "loadgen", "conformance", "vfio-user",
     ]),
     ("bench", &[
         "dma", "clock", "random", "media", "store", "device", "firmware", "driver", "front-tcp", "fsrlib",
