@@ -32,6 +32,13 @@ pub struct Config {
     pub uuid: [u8; 16],
     /// The host, as far as near-data commands ask.
     pub host: Host,
+    /// CNTLID, where there is no fabric.
+    pub cntlid: u16,
+    /// Whether other controllers have the namespaces as well. Behind a fabric they always may.
+    pub shared: bool,
+    /// Whether Doorbell Buffer Config is there, by which a host keeps its doorbells in memory: for a host whose
+    /// writes to the registers cost it much and are told to the drive ([`nearside_dma::Wakeup::wake`]).
+    pub shadow_doorbells: bool,
     /// What a controller behind a fabric has beside. Its host is a front in this process, which signals and
     /// is signalled nothing.
     pub fabric: Option<Fabric>,
@@ -104,6 +111,9 @@ impl Default for Config {
             subsystem: "nqn.2026-11.dev.nearside:drive".into(),
             uuid: *b"Nearside\x00\x01\x40\x02\x80\x03\x00\x01",
             host: Host::default(),
+            cntlid: 1,
+            shared: false,
+            shadow_doorbells: false,
             fabric: None,
         }
     }

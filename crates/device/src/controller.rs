@@ -73,6 +73,8 @@ impl<S: Store, F: Firmware<S>> Controller<S, F> {
             errors: Mutex::new(ErrorLog::default()),
             counters: (0..config.reactors).map(|_| Counters::default()).collect(),
             write_through: (!config.write_cache).into(),
+            shadow: Mutex::default(),
+            shadow_set: 0.into(),
             config,
         });
         subsystem.join(&shared);

@@ -13,6 +13,7 @@ mod admin;
 mod attached;
 mod config;
 mod controller;
+mod doorbell;
 pub mod fabric;
 mod fault;
 pub mod firmware;

@@ -5,21 +5,21 @@
 //! (Release); the host loads that (Acquire). The host reads a completion before it stores the head doorbell
 //! (Release); we load that (Acquire) before the slot is used again.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nearside_clock::Nanos;
-use nearside_dma::Region;
+use nearside_dma::{Memory, Region};
 use nearside_spec::registers::{cq_head_doorbell, sq_tail_doorbell};
 use nearside_spec::{CompletionEntry, Status, SubmissionEntry};
 
 use crate::config::MAX_QUEUES;
+use crate::doorbell::{Doorbells, Event, Placed, ShadowPages};
 
-/// A queue's memory, found and checked when the queue was created.
+/// A queue's memory, found and checked when the queue was created, and looked for again when the host's
+/// mappings change.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueMemory {
-    pub(crate) region: Arc<Region>,
-    pub(crate) base: usize,
+    pub(crate) placed: Placed,
     pub(crate) size: u32,
 }
 
@@ -38,17 +38,26 @@ pub(crate) struct Sq {
     pub(crate) in_flight: u32,
     /// Being deleted: nothing more is taken.
     pub(crate) deleting: bool,
+    /// What tells the host when to write the register.
+    event: Event,
 }
 
 impl Sq {
     pub(crate) fn new(id: u16, cq: u16, queue_memory: QueueMemory) -> Sq {
-        Sq { id, cq, queue_memory, head: 0, tail: 0, refused: None, in_flight: 0, deleting: false }
+        let event = Event::new(sq_tail_doorbell(id));
+        Sq { id, cq, queue_memory, head: 0, tail: 0, refused: None, in_flight: 0, deleting: false, event }
+    }
+
+    /// The host's mappings have changed.
+    pub(crate) fn find_again(&mut self, memory: &Memory) {
+        self.queue_memory.placed.find(memory);
+        self.event.forget();
     }
 
     /// Entries that wait, by the doorbell; an error where its value is new and invalid.
     #[inline]
-    pub(crate) fn waiting(&mut self, registers: &Region) -> Result<u32, InvalidDoorbell> {
-        let tail = registers.word32(sq_tail_doorbell(self.id)).load(Ordering::Acquire);
+    pub(crate) fn waiting(&mut self, doorbells: &Doorbells<'_>) -> Result<u32, InvalidDoorbell> {
+        let Some(tail) = doorbells.value(sq_tail_doorbell(self.id)) else { return Ok(0) };
         if tail != self.tail {
             if tail >= self.queue_memory.size {
                 if self.refused != Some(tail) {
@@ -57,31 +66,48 @@ impl Sq {
                 }
             } else {
                 (self.tail, self.refused) = (tail, None);
+                self.event.put_off(doorbells, tail, self.queue_memory.size);
             }
+        }
+        if self.queue_memory.placed.region().is_none() {
+            return Ok(0);
         }
         let n = self.tail.wrapping_sub(self.head);
         Ok(if self.tail >= self.head { n } else { n.wrapping_add(self.queue_memory.size) })
     }
 
     /// Whether the doorbell says something that [`Sq::waiting`] has not seen.
-    pub(crate) fn doorbell_changed(&self, registers: &Region) -> bool {
-        let tail = registers.word32(sq_tail_doorbell(self.id)).load(Ordering::Acquire);
-        tail != self.tail && self.refused != Some(tail)
+    pub(crate) fn doorbell_changed(&self, doorbells: &Doorbells<'_>) -> bool {
+        let tail = doorbells.value(sq_tail_doorbell(self.id));
+        tail.is_some_and(|tail| tail != self.tail && self.refused != Some(tail))
+    }
+
+    /// Before the drive sleeps: the host's next command is to wake it.
+    pub(crate) fn await_event(&self, doorbells: &Doorbells<'_>) {
+        self.event.set(doorbells, self.tail);
     }
 
     pub(crate) fn has_waiting(&self) -> bool {
         self.tail != self.head
     }
 
+    fn is_reachable_and_waits(&self) -> bool {
+        self.has_waiting() && self.queue_memory.placed.region().is_some()
+    }
+
     /// Copies the entry at the head and goes on.
     #[inline]
     pub(crate) fn take(&mut self) -> SubmissionEntry {
-        let at = self.queue_memory.base + self.head as usize * 64;
+        let Some((region, base)) = self.queue_memory.placed.region() else {
+            panic!("submission queue {}: a command is taken from memory that is not there", self.id)
+        };
+        let at = base + self.head as usize * 64;
+        let entry = SubmissionEntry { cdw: region.read_words(at) };
         self.head += 1;
         if self.head == self.queue_memory.size {
             self.head = 0;
         }
-        SubmissionEntry { cdw: self.queue_memory.region.read_words(at) }
+        entry
     }
 }
 
@@ -107,6 +133,9 @@ pub(crate) struct Cq {
     /// Completions posted since the last interrupt, and when the first was.
     pub(crate) unsignalled: u32,
     pub(crate) since: Nanos,
+    /// Completions whose memory was not there, by where they go.
+    held: Vec<(usize, [u64; 2])>,
+    event: Event,
 }
 
 impl Cq {
@@ -122,7 +151,24 @@ impl Cq {
             reserved: 0,
             unsignalled: 0,
             since: Nanos(0),
+            held: Vec::new(),
+            event: Event::new(cq_head_doorbell(id)),
         }
+    }
+
+    /// The host's mappings have changed. Completions that had nowhere to go are posted; returns how many.
+    pub(crate) fn find_again(&mut self, memory: &Memory) -> usize {
+        self.queue_memory.placed.find(memory);
+        self.event.forget();
+        let Some((region, base)) = self.queue_memory.placed.region() else { return 0 };
+        let held = std::mem::take(&mut self.held);
+        held.iter().for_each(|(at, entry)| put(region, base + at, *entry));
+        held.len()
+    }
+
+    /// Before the drive sleeps with commands that wait for room: the host's next look is to wake it.
+    pub(crate) fn await_event(&self, doorbells: &Doorbells<'_>) {
+        self.event.set(doorbells, self.head);
     }
 
     #[inline]
@@ -135,10 +181,12 @@ impl Cq {
     /// Reserves up to `wanted` slots; returns how many. The doorbell is read only when the slots that were
     /// known to be free do not do.
     #[inline]
-    pub(crate) fn reserve(&mut self, wanted: u32, registers: &Region) -> Result<u32, InvalidDoorbell> {
+    pub(crate) fn reserve(&mut self, wanted: u32, doorbells: &Doorbells<'_>) -> Result<u32, InvalidDoorbell> {
         let mut free = self.free();
-        if free < wanted {
-            let head = registers.word32(cq_head_doorbell(self.id)).load(Ordering::Acquire);
+        // With shadow doorbells earlier, so that the host's head never comes to where it would have to tell.
+        let least = if doorbells.has_shadow() { wanted.max(self.queue_memory.size / 2) } else { wanted };
+        if free < least {
+            let head = doorbells.value(cq_head_doorbell(self.id)).unwrap_or(self.head);
             if head != self.head {
                 // A head beyond the queue, or beyond what has been posted, is no head.
                 let used = (self.tail + self.queue_memory.size - self.head) % self.queue_memory.size;
@@ -146,6 +194,7 @@ impl Cq {
                     % self.queue_memory.size;
                 if head < self.queue_memory.size && step <= used {
                     (self.head, self.refused) = (head, None);
+                    self.event.put_off(doorbells, head, self.queue_memory.size);
                     free = self.free();
                 } else if self.refused != Some(head) {
                     self.refused = Some(head);
@@ -165,8 +214,8 @@ impl Cq {
     }
 
     /// Whether there is a free slot, by the doorbell as it is now.
-    pub(crate) fn has_room(&self, registers: &Region) -> bool {
-        let head = registers.word32(cq_head_doorbell(self.id)).load(Ordering::Acquire);
+    pub(crate) fn has_room(&self, doorbells: &Doorbells<'_>) -> bool {
+        let head = doorbells.value(cq_head_doorbell(self.id)).unwrap_or(self.head);
         self.free() > 0 || (head != self.head && self.refused != Some(head))
     }
 
@@ -176,11 +225,14 @@ impl Cq {
         // Without one it would overwrite a completion that the host has not read.
         assert!(self.reserved > 0, "completion queue {}: command {cid} has no reserved slot", self.id);
         let entry = CompletionEntry::new(result, sq_head, sq, cid, status, self.phase);
-        let at = self.queue_memory.base + self.tail as usize * 16;
+        let at = self.tail as usize * 16;
         let [a, b, c, d] = entry.dw.map(u64::from);
-        // The phase tag is in the second half: the Release makes the first half visible before it.
-        self.queue_memory.region.word64(at).store(a | b << 32, Ordering::Relaxed);
-        self.queue_memory.region.word64(at + 8).store(c | d << 32, Ordering::Release);
+        let entry = [a | b << 32, c | d << 32];
+        match self.queue_memory.placed.region() {
+            Some((region, base)) => put(region, base + at, entry),
+            // At most as many as slots are reserved.
+            None => self.held.push((at, entry)),
+        }
         self.tail += 1;
         if self.tail == self.queue_memory.size {
             self.tail = 0;
@@ -189,6 +241,14 @@ impl Cq {
         self.reserved -= 1;
         self.unsignalled += 1;
     }
+}
+
+/// Puts a completion where the host looks for it.
+#[inline]
+fn put(region: &Region, at: usize, [first, second]: [u64; 2]) {
+    // The phase tag is in the second half: the Release makes the first half visible before it.
+    region.word64(at).store(first, Ordering::Relaxed);
+    region.word64(at + 8).store(second, Ordering::Release);
 }
 
 /// A command that was taken from its queue and has to be answered, once. Its completion slot is reserved.
@@ -235,6 +295,8 @@ pub(crate) struct Queues {
     pub(crate) active: Vec<u16>,
     /// Completion queues with completions that no interrupt has told of, as bits.
     pub(crate) dirty: u64,
+    /// Where the host keeps its doorbells, where it does so itself.
+    pub(crate) shadow: Option<ShadowPages>,
 }
 
 impl Queues {
@@ -244,6 +306,7 @@ impl Queues {
             cqs: [const { None }; MAX_QUEUES],
             active: Vec::new(),
             dirty: 0,
+            shadow: None,
         }
     }
 
@@ -268,11 +331,31 @@ impl Queues {
         slot.forget();
     }
 
-    /// Whether a submission queue's doorbell says nothing new, and what waits cannot be taken.
+    /// Whether a submission queue's doorbell says nothing new, and what waits cannot be taken. From here on
+    /// the host tells of what comes after, until the queue is served again.
     pub(crate) fn is_quiet(&self, id: u16, registers: &Region) -> bool {
         let Some(Some(sq)) = self.sqs.get(usize::from(id)) else { return true };
         let Some(Some(cq)) = self.cqs.get(usize::from(sq.cq)) else { return true };
-        sq.deleting || !(sq.doorbell_changed(registers) || (sq.has_waiting() && cq.has_room(registers)))
+        if sq.deleting {
+            return true;
+        }
+        let doorbells = Doorbells { registers, shadow: self.shadow.as_ref() };
+        if doorbells.has_shadow() {
+            sq.await_event(&doorbells);
+            if sq.has_waiting() {
+                cq.await_event(&doorbells);
+            }
+            doorbells.fence();
+        }
+        !(sq.doorbell_changed(&doorbells) || (sq.is_reachable_and_waits() && cq.has_room(&doorbells)))
+    }
+
+    /// The host's mappings have changed, or where it keeps its doorbells. Returns how many completions found
+    /// their place.
+    pub(crate) fn find_again(&mut self, memory: &Memory, shadow: Option<(u64, u64)>) -> usize {
+        self.shadow = shadow.map(|(values, events)| ShadowPages::new(memory, values, events));
+        self.sqs.iter_mut().flatten().for_each(|sq| sq.find_again(memory));
+        self.cqs.iter_mut().flatten().map(|cq| cq.find_again(memory)).sum()
     }
 
     pub(crate) fn clear(&mut self) {
@@ -282,13 +365,16 @@ impl Queues {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     const ENTRIES: u32 = 4;
 
     fn queues() -> (Queues, Region) {
-        let region = Arc::new(Region::anonymous(1 << 16).unwrap());
-        let queue_memory = |base| QueueMemory { region: region.clone(), base, size: ENTRIES };
+        let memory = Memory::new();
+        memory.map(0, Arc::new(Region::anonymous(1 << 16).unwrap())).unwrap();
+        let queue_memory = |base| QueueMemory { placed: Placed::at(&memory, base, 256), size: ENTRIES };
         let mut queues = Queues::new();
         queues.sqs[1] = Some(Box::new(Sq::new(1, 1, queue_memory(0))));
         queues.cqs[1] = Some(Box::new(Cq::new(1, None, queue_memory(4096))));
@@ -298,7 +384,8 @@ mod tests {
     /// Takes one command and reserves its slot.
     fn take(queues: &mut Queues, registers: &Region) -> CompletionSlot {
         let (Some(sq), Some(cq)) = (&mut queues.sqs[1], &mut queues.cqs[1]) else { panic!("no queues") };
-        assert_eq!(cq.reserve(1, registers).unwrap(), 1);
+        let doorbells = Doorbells { registers, shadow: None };
+        assert_eq!(cq.reserve(1, &doorbells).unwrap(), 1);
         sq.in_flight += 1;
         CompletionSlot { sq: 1, cid: sq.take().cid() }
     }
@@ -327,7 +414,7 @@ mod tests {
     fn a_command_is_answered_once() {
         let (mut queues, registers) = queues();
         if let Some(cq) = &mut queues.cqs[1] {
-            cq.reserve(1, &registers).unwrap();
+            cq.reserve(1, &Doorbells { registers: &registers, shadow: None }).unwrap();
         }
         answer(&mut queues, CompletionSlot { sq: 1, cid: 7 });
     }

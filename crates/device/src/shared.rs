@@ -13,6 +13,7 @@ use nearside_store::Store;
 
 use crate::Namespace;
 use crate::config::Config;
+use crate::doorbell::ShadowPages;
 use crate::fault::Fault;
 use crate::firmware::Firmware;
 use crate::queue::QueueMemory;
@@ -31,6 +32,9 @@ pub(crate) struct ControllerShared<S: Store, F> {
     pub(crate) counters: Box<[Counters]>,
     /// The volatile write cache is off: every write is durable when it completes.
     pub(crate) write_through: AtomicBool,
+    /// The pages of Doorbell Buffer Config, and how often they were set.
+    pub(crate) shadow: Mutex<Option<(u64, u64)>>,
+    pub(crate) shadow_set: AtomicU32,
 }
 
 impl<S: Store, F: Firmware<S>> ControllerShared<S, F> {
@@ -44,6 +48,35 @@ impl<S: Store, F: Firmware<S>> ControllerShared<S, F> {
 impl<S: Store, F> ControllerShared<S, F> {
     pub(crate) fn registers(&self) -> &Region {
         &self.function.registers
+    }
+
+    /// What changes with the host's mappings, and with where it keeps its doorbells.
+    #[inline]
+    pub(crate) fn host_memory(&self) -> (u32, u32) {
+        (self.function.memory.version(), self.shadow_set.load(Ordering::Acquire))
+    }
+
+    /// The pages of shadow doorbells and of event indexes, where the host has named some.
+    pub(crate) fn shadow_doorbells(&self) -> Option<(u64, u64)> {
+        *self.shadow.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Every reactor finds them at its next step.
+    pub(crate) fn set_shadow_doorbells(&self, pages: Option<(u64, u64)>) {
+        let mut shadow = self.shadow.lock().unwrap_or_else(|e| e.into_inner());
+        if std::mem::replace(&mut *shadow, pages) != pages || pages.is_some() {
+            self.shadow_set.fetch_add(1, Ordering::Release);
+            drop(shadow);
+            self.function.wakeup.wake();
+        }
+    }
+
+    /// A queue begins, and its doorbell with it.
+    pub(crate) fn begin_doorbell(&self, at: usize) {
+        self.registers().word32(at).store(0, Ordering::Relaxed);
+        if let Some((values, events)) = self.shadow_doorbells() {
+            ShadowPages::new(&self.function.memory, values, events).begin(at, 0);
+        }
     }
 
     /// Enters a failed command into the error log. Returns its status as it goes to the host: with More set.

@@ -25,6 +25,20 @@ impl EventFd {
         Ok(EventFd { fd: unsafe { OwnedFd::from_raw_fd(raw) } })
     }
 
+    /// Another process's, by which it is signalled; made such that nobody waits for one that is full.
+    ///
+    /// # Errors
+    /// `InvalidInput` where it is no eventfd; else the system's.
+    pub fn foreign(fd: OwnedFd) -> io::Result<EventFd> {
+        let kind = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+        if kind.as_os_str() != "anon_inode:[eventfd]" {
+            let why = format!("{} is no eventfd", kind.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        rustix::fs::fcntl_setfl(&fd, rustix::fs::fcntl_getfl(&fd)? | rustix::fs::OFlags::NONBLOCK)?;
+        Ok(EventFd { fd })
+    }
+
     /// Raises it by one and wakes a waiter.
     pub fn signal(&self) {
         let one = 1u64.to_ne_bytes();

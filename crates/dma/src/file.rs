@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileTypeExt;
+use std::sync::Arc;
 
 use crate::{IoBuffer, Memory, Region, Span};
 
@@ -65,9 +66,27 @@ pub enum Transfer<'a> {
 /// is continued.
 const MAX_PIECES: usize = 1024;
 
-/// The pieces of `transfer` after its first `skip` bytes; neighbours are joined.
-pub(crate) fn pieces(memory: &Memory, transfer: Transfer<'_>, mut skip: usize, into: &mut Vec<libc::iovec>) {
-    into.clear();
+/// The memory of a call as the kernel takes it, and the regions of host memory that it lies in: they stay
+/// mapped until this is cleared, whoever ends their mapping meanwhile.
+#[derive(Default)]
+pub(crate) struct Pieces {
+    pub(crate) list: Vec<libc::iovec>,
+    regions: Vec<Arc<Region>>,
+}
+
+impl Pieces {
+    /// The call has ended.
+    pub(crate) fn clear(&mut self) {
+        self.list.clear();
+        self.regions.clear();
+    }
+}
+
+/// The pieces of `transfer` after its first `skip` bytes; neighbours are joined. None where some of its host
+/// memory is not mapped any more: the call moves nothing.
+pub(crate) fn pieces(memory: &Memory, transfer: Transfer<'_>, mut skip: usize, pieces: &mut Pieces) {
+    pieces.clear();
+    let Pieces { list: into, regions } = pieces;
     let mut add = |base: *mut u8, len: usize| {
         let room = into.len() < MAX_PIECES;
         match into.last_mut() {
@@ -93,7 +112,10 @@ pub(crate) fn pieces(memory: &Memory, transfer: Transfer<'_>, mut skip: usize, i
                 else {
                     continue;
                 };
-                let (region, at) = memory.locate(rest);
+                let Some((region, at)) = memory.locate(rest) else { return pieces.clear() };
+                if regions.last().is_none_or(|last| !Arc::ptr_eq(last, &region)) {
+                    regions.push(Arc::clone(&region));
+                }
                 // A piece that does not fit ends the list: nothing after the gap may follow.
                 if !add(region.pointer(at, rest.len()), rest.len()) {
                     break;
@@ -118,14 +140,19 @@ pub fn run(
     nowait: bool,
     scratch: &mut Scratch,
 ) -> io::Result<usize> {
+    pieces(memory, transfer, skip, &mut scratch.0);
+    let result = run_on(file, call, &scratch.0.list, nowait);
+    scratch.0.clear();
+    result
+}
+
+fn run_on(file: &File, call: Call, list: &[libc::iovec], nowait: bool) -> io::Result<usize> {
     let fd = file.as_raw_fd();
-    let list = &mut scratch.0;
-    pieces(memory, transfer, skip, list);
     let flags = if nowait { libc::RWF_NOWAIT } else { 0 };
     loop {
         let n = match call {
             // SAFETY: the pieces point into a buffer that the caller lends exclusively, or into regions that
-            // `memory` keeps mapped; both outlive this call, and the kernel keeps nothing after it.
+            // stand beside them and so stay mapped; both outlive this call, and the kernel keeps nothing after it.
             Call::Read { offset } => unsafe {
                 libc::preadv2(fd, list.as_ptr(), list.len() as i32, offset as libc::off_t, flags)
             },
@@ -156,7 +183,7 @@ pub fn run(
 
 /// Room that [`run`] uses again and again.
 #[derive(Default)]
-pub struct Scratch(Vec<libc::iovec>);
+pub struct Scratch(Pieces);
 
 // SAFETY: the pointers in it mean nothing between calls: each call fills it again.
 unsafe impl Send for Scratch {}

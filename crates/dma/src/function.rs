@@ -1,6 +1,7 @@
 //! What a host sees of a controller: its registers, the memory that it can reach, its interrupts.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::arming::Arming;
 use crate::{EventFd, Memory, Region};
@@ -32,10 +33,22 @@ pub const REGISTERS_SIZE: usize = 0x2000;
 /// While the host has it masked, a signal costs the controller a fence and a load and is lost: the host looks
 /// at the completion queue after unmasking ([`Vector::sleep`] does so), which is all that a pending bit would
 /// tell it.
+///
+/// A host in another process has eventfds of its own ([`Vector::deliver_to`]); what is raised while it has given
+/// none is pending, as in the table of an MSI-X capability.
 #[derive(Debug)]
 pub struct Vector {
     unmasked: Arming,
     event: EventFd,
+    /// The host is in another process.
+    elsewhere: AtomicBool,
+    delivery: Mutex<Delivery>,
+}
+
+#[derive(Debug, Default)]
+struct Delivery {
+    event: Option<EventFd>,
+    pending: bool,
 }
 
 impl Vector {
@@ -44,15 +57,51 @@ impl Vector {
     /// # Errors
     /// The system's: no descriptor is left.
     pub fn new() -> std::io::Result<Vector> {
-        Ok(Vector { unmasked: Arming::new(true), event: EventFd::new()? })
+        Ok(Vector {
+            unmasked: Arming::new(true),
+            event: EventFd::new()?,
+            elsewhere: AtomicBool::new(false),
+            delivery: Mutex::default(),
+        })
+    }
+
+    fn delivery(&self) -> MutexGuard<'_, Delivery> {
+        self.delivery.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// From here on interrupts go to that eventfd of another process; what is pending goes there now. `None`:
+    /// they stay pending until there is one.
+    pub fn deliver_to(&self, event: Option<EventFd>) {
+        let mut delivery = self.delivery();
+        self.elsewhere.store(true, Ordering::Release);
+        delivery.event = event;
+        if delivery.pending
+            && let Some(event) = &delivery.event
+        {
+            event.signal();
+            delivery.pending = false;
+        }
+    }
+
+    /// Whether an interrupt was raised that no eventfd was there for (MSI-X: the pending bit).
+    pub fn is_pending(&self) -> bool {
+        self.delivery().pending
     }
 
     /// Controller side, after posting completions (once for a batch): raises the interrupt unless it is
     /// masked.
     #[inline]
     pub fn signal(&self) {
-        if self.unmasked.is_armed() {
-            self.event.signal();
+        if !self.unmasked.is_armed() {
+            return;
+        }
+        if !self.elsewhere.load(Ordering::Acquire) {
+            return self.event.signal();
+        }
+        let mut delivery = self.delivery();
+        match &delivery.event {
+            Some(event) => event.signal(),
+            None => delivery.pending = true,
         }
     }
 
@@ -176,5 +225,29 @@ impl Wakeup {
     /// That of the drive's thread `index`.
     pub fn event_of(&self, index: usize) -> &EventFd {
         &self.sleepers[index].event
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "it makes eventfds")]
+    fn what_nobody_is_there_for_is_pending() {
+        let vector = Vector::new().unwrap();
+        vector.signal();
+        assert!(!vector.is_pending() && vector.event().take() == 1);
+        vector.deliver_to(None);
+        vector.signal();
+        assert!(vector.is_pending() && vector.event().take() == 0);
+        let there = EventFd::new().unwrap();
+        let given = EventFd::foreign(there.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        vector.deliver_to(Some(given));
+        assert!(!vector.is_pending() && there.take() == 1);
+        vector.signal();
+        assert_eq!(there.take(), 1);
     }
 }

@@ -39,7 +39,7 @@ mod wait;
 pub use buffer::IoBuffer;
 pub use event::{EventFd, wait_readable};
 pub use function::{DOORBELLS, Function, REGISTERS_SIZE, Vector, Wakeup};
-pub use memory::{Memory, MemoryError, Span};
+pub use memory::{MAX_MAPPINGS, Memory, MemoryError, Pinned, Span};
 pub use region::Region;
 pub use wait::{WaitKind, rest};
 

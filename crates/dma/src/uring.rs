@@ -1,7 +1,7 @@
 //! File calls by io_uring: many in flight, none waited for.
 //!
 //! A call moves into the ring with the memory that it uses and comes back with it ([`Bytes`]): a buffer by
-//! ownership, host memory by the ring's hold on the IOVA table, which unmaps nothing while it lives. So no
+//! ownership, host memory by a share of each region that it lies in. So no
 //! completion can write to memory that is gone; a ring that is dropped waits for its calls first, and where
 //! the kernel cannot be entered any more leaves their memory to it for ever.
 //!
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use io_uring::{IoUring, opcode, types};
 
-use crate::file::{Call, Transfer, allocate_mode, pieces};
+use crate::file::{Call, Pieces, Transfer, allocate_mode, pieces};
 use crate::patience::{Patience, given_up};
 use crate::{IoBuffer, Memory, Span};
 
@@ -62,7 +62,7 @@ struct UringSlot {
     /// The call's descriptor, where it is not the ring's.
     file: Option<Arc<File>>,
     bytes: Bytes,
-    pieces: Vec<libc::iovec>,
+    pieces: Pieces,
 }
 
 /// A ring for the calls on one file.
@@ -78,7 +78,7 @@ pub struct Uring {
     file: Arc<File>,
 }
 
-// SAFETY: the pieces in the slots point to memory that the slots and the table keep, which belongs to no
+// SAFETY: the pieces in the slots point to memory that the slots keep, which belongs to no
 // thread; the ring's own pointers lead to mappings shared with the kernel, used through `&mut self` only.
 unsafe impl Send for Uring {}
 
@@ -147,7 +147,7 @@ impl Uring {
         completion: Completion,
     ) -> Uring {
         let slots = (0..depth)
-            .map(|_| UringSlot { user: 0, file: None, bytes: Bytes::None, pieces: Vec::new() })
+            .map(|_| UringSlot { user: 0, file: None, bytes: Bytes::None, pieces: Pieces::default() })
             .collect();
         Uring { ring, memory, slots, free: (0..depth).rev().collect(), unsent: 0, completion, file }
     }
@@ -189,10 +189,10 @@ impl Uring {
         slot.file = other.cloned();
         slot.bytes = bytes;
         pieces(&self.memory, slot.bytes.transfer(), skip, &mut slot.pieces);
-        let (list, count) = (slot.pieces.as_ptr(), slot.pieces.len() as u32);
+        let (list, count) = (slot.pieces.list.as_ptr(), slot.pieces.list.len() as u32);
         let fd = types::Fd(other.unwrap_or(&self.file).as_raw_fd());
         let durable = |durable| if durable { libc::RWF_DSYNC } else { 0 };
-        let entry = match (call, &slot.pieces[..]) {
+        let entry = match (call, &slot.pieces.list[..]) {
             // One piece needs no list, which the kernel would copy and check.
             (Call::Read { offset }, [piece]) if piece.iov_len <= MOST_IN_ONE => {
                 let into = piece.iov_base.cast();
@@ -213,8 +213,7 @@ impl Uring {
             }
         };
         // SAFETY: what the entry points to (the list, and the memory in it) stays where it is until the
-        // completion: the slot owns list and buffer and is not touched before, and `memory` unmaps nothing
-        // while it lives.
+        // completion: the slot owns list and buffer, and a share of each region, and is not touched before.
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(u64::from(index))) };
         if pushed.is_err() {
             // Cannot be: the queue has an entry for each slot. Refuse rather than lose the call.
@@ -286,6 +285,7 @@ impl Uring {
         let index = entry.user_data() as u32;
         let slot = &mut self.slots[index as usize];
         let bytes = std::mem::take(&mut slot.bytes);
+        slot.pieces.clear();
         slot.file = None;
         let user = slot.user;
         self.free.push(index);

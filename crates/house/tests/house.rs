@@ -35,6 +35,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("driver", &["spec", "dma", "clock", "vfio-user"]),
     ("front-tcp", &["spec", "dma", "clock", "store", "device"]),
     ("front-fuse", &["spec", "dma", "clock", "near-data", "driver"]),
+    ("front-vfio", &["spec", "dma", "clock", "store", "device", "vfio-user"]),
     // FSRLib's two other ways (the host locates; the host does it all) are the drive's own
     // retriever over a medium of reads: one walk, one permission check, one glob, so that
     // what is compared is where the work is done.

@@ -118,6 +118,9 @@ impl Store for Dram {
     }
 }
 
+/// Why an operation failed whose host took its memory away.
+const UNMAPPED: &str = "the host's memory is not mapped any more";
+
 /// A way into a [`Dram`].
 pub struct DramChannel {
     store: Dram,
@@ -136,16 +139,20 @@ impl Channel for DramChannel {
             (Operation::Read { offset, .. }, Data::Spans(spans)) => {
                 let mut at = offset as usize;
                 for &span in *spans {
-                    let (host, host_at) = self.memory.locate(span);
-                    Region::copy(region, at, host, host_at, span.len());
+                    let Some((host, host_at)) = self.memory.locate(span) else {
+                        return Submitted::done(Err(operation.failed(UNMAPPED)), data);
+                    };
+                    Region::copy(region, at, &host, host_at, span.len());
                     at += span.len();
                 }
             }
             (Operation::Write { offset, .. }, Data::Spans(spans)) => {
                 let mut at = offset as usize;
                 for &span in *spans {
-                    let (host, host_at) = self.memory.locate(span);
-                    Region::copy(host, host_at, region, at, span.len());
+                    let Some((host, host_at)) = self.memory.locate(span) else {
+                        return Submitted::done(Err(operation.failed(UNMAPPED)), data);
+                    };
+                    Region::copy(&host, host_at, region, at, span.len());
                     at += span.len();
                 }
             }

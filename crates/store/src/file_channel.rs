@@ -292,7 +292,8 @@ impl FileChannel {
 
     fn aligned(&self, spans: &[Span]) -> bool {
         let align = self.store.block_size as usize;
-        spans.iter().all(|&s| self.memory.locate(s).1.is_multiple_of(align) && s.len().is_multiple_of(align))
+        let whole = |at: usize, len: usize| at.is_multiple_of(align) && len.is_multiple_of(align);
+        spans.iter().all(|&s| self.memory.locate(s).is_some_and(|(_, at)| whole(at, s.len())))
     }
 
     /// Makes the job; its memory is bounced where O_DIRECT needs it. Gives the data back where there is no

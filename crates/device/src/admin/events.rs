@@ -10,6 +10,7 @@ use nearside_store::Store;
 
 use super::Answer;
 use crate::fault::Fault;
+use crate::doorbell::Doorbells;
 use crate::firmware::Firmware;
 use crate::queue::CompletionSlot;
 use crate::reactor::Reactor;
@@ -84,7 +85,7 @@ impl Events {
         {
             let registers = reactor.shared.function.registers.clone();
             let room = match &mut reactor.queues.cqs[0] {
-                Some(cq) => cq.reserve(1, &registers).unwrap_or(0),
+                Some(cq) => cq.reserve(1, &Doorbells { registers: &registers, shadow: None }).unwrap_or(0),
                 None => 0,
             };
             let (1, Some((kind, information, log))) = (room, self.queued.remove(at)) else {
@@ -109,7 +110,7 @@ impl Events {
         let registers = reactor.shared.function.registers.clone();
         let Some(at) = self.requests.iter().position(|slot| slot.cid == cid) else { return false };
         let Some(cq) = &mut reactor.queues.cqs[0] else { return false };
-        if cq.reserve(1, &registers).unwrap_or(0) == 0 {
+        if cq.reserve(1, &Doorbells { registers: &registers, shadow: None }).unwrap_or(0) == 0 {
             return false;
         }
         if let Some(slot) = self.requests.remove(at) {

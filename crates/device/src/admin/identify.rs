@@ -24,6 +24,8 @@ use crate::reactor::Reactor;
 use crate::shared::{ControllerShared, ERROR_LOG_ENTRIES};
 use crate::subsystem::MAX_NSID;
 
+/// CMIC of a controller beside others: several ports, several controllers.
+const SHARED: u8 = 1 | 1 << 1;
 /// The command set identifier of NVM commands, the only one here.
 const CSI_NVM: u8 = 0;
 
@@ -49,12 +51,12 @@ pub(super) fn identify<S: Store, F: Firmware<S>>(
         None if (1..=MAX_NSID).contains(&nsid) => Ok([0; 4096]),
         None => Err(invalid),
     };
-    let fabric = shared.config.fabric.is_some();
+    let with_others = shared.config.fabric.is_some() || shared.config.shared;
     let data = match which {
-        cns::NAMESPACE => of_one(&|n| namespace(n, fabric).0)?,
+        cns::NAMESPACE => of_one(&|n| namespace(n, with_others).0)?,
         cns::NAMESPACE_INDEPENDENT => of_one(&|n| {
             let mut id = IdentifyNamespaceIndependent::default();
-            id.set_nsattr(n.read_only().into()).set_nmic(fabric.into()).set_nstat(1);
+            id.set_nsattr(n.read_only().into()).set_nmic(with_others.into()).set_nstat(1);
             id.0
         })?,
         // Of the NVM command set: storage tags and their formats; there are none.
@@ -105,7 +107,10 @@ fn controller<S: Store, F: Firmware<S>>(shared: &ControllerShared<S, F>) -> Iden
         .set_mn(ascii(&config.model))
         .set_fr(ascii(env!("CARGO_PKG_VERSION")))
         .set_mdts(config.mdts)
-        .set_cntlid(1)
+        .set_cntlid(config.cntlid)
+        .set_cmic(if config.shared { SHARED } else { 0 })
+        // Doorbell Buffer Config.
+        .set_oacs(u16::from(config.shadow_doorbells) << 8)
         .set_oaes(notices(config))
         .set_ver(VERSION_2_0)
         .set_rtd3r(500_000)
@@ -140,8 +145,7 @@ fn controller<S: Store, F: Firmware<S>>(shared: &ControllerShared<S, F>) -> Iden
         .set_psd0_mp(100);
     if let Some(fabric) = &config.fabric {
         id.set_cntlid(fabric.cntlid)
-            // Several ports, several controllers.
-            .set_cmic(1 | 1 << 1)
+            .set_cmic(SHARED)
             .set_cntrltype(if fabric.discovery { controller_type::DISCOVERY } else { controller_type::IO })
             .set_maxcmd(fabric.max_commands)
             .set_sgls(sgls::SUPPORTED | sgls::OFFSET | sgls::TRANSPORT)
@@ -158,7 +162,7 @@ fn controller<S: Store, F: Firmware<S>>(shared: &ControllerShared<S, F>) -> Iden
     id
 }
 
-fn namespace<S: Store, F: Firmware<S>>(namespace: &Namespace<S, F>, fabric: bool) -> IdentifyNamespace {
+fn namespace<S: Store, F: Firmware<S>>(namespace: &Namespace<S, F>, shared: bool) -> IdentifyNamespace {
     let blocks = namespace.blocks();
     let per_page = (PAGE_SIZE >> namespace.lba_shift()) as u16;
     let mut id = IdentifyNamespace::default();
@@ -167,8 +171,8 @@ fn namespace<S: Store, F: Firmware<S>>(namespace: &Namespace<S, F>, fabric: bool
         .set_nuse(blocks)
         // The preferred sizes below are meant.
         .set_nsfeat(1 << 4)
-        // Behind a fabric, other controllers have it as well.
-        .set_nmic(fabric.into())
+        // Whether other controllers have it as well.
+        .set_nmic(shared.into())
         .set_nguid(*namespace.nguid())
         // Deallocated blocks read as zeros; Write Zeroes may deallocate.
         .set_dlfeat(1 | 1 << 3)

@@ -12,6 +12,7 @@ use nearside_store::Store;
 
 use super::features::{TEMPERATURE, supported};
 use super::{Admin, AdminCommand, Answer, send};
+use crate::config::Config;
 use crate::fault::Fault;
 use crate::firmware::Firmware;
 use crate::io::BROADCAST;
@@ -98,7 +99,7 @@ impl Admin {
                 slots.set_afi(1).set_frs1(ascii(env!("CARGO_PKG_VERSION")));
                 slots.0.to_vec()
             }
-            lid::EFFECTS => commands(firmware.is_some(), fabric),
+            lid::EFFECTS => commands(firmware.is_some(), &shared.config),
             lid::FEATURES => {
                 const CONTROLLER: u32 = 1 << 21;
                 const NAMESPACE: u32 = 1 << 20;
@@ -155,7 +156,8 @@ fn table(len: usize, entries: impl Iterator<Item = (u8, u32)>) -> Vec<u8> {
 }
 
 /// Commands Supported and Effects: admin commands, then I/O commands.
-fn commands(near_data: bool, fabric: bool) -> Vec<u8> {
+fn commands(near_data: bool, config: &Config) -> Vec<u8> {
+    let fabric = config.fabric.is_some();
     let queues = [admin::DELETE_SQ, admin::CREATE_SQ, admin::DELETE_CQ, admin::CREATE_CQ];
     let admin = [
         admin::GET_LOG_PAGE,
@@ -170,7 +172,8 @@ fn commands(near_data: bool, fabric: bool) -> Vec<u8> {
     let changes = [io::WRITE, io::WRITE_ZEROES, io::DATASET_MANAGEMENT];
     let ours = [io::NEAR_DATA_CANCEL, io::NEAR_DATA_EXECUTE, io::NEAR_DATA_RESULT, io::NEAR_DATA];
     let ours = ours.into_iter().filter(|&id| near_data && !(fabric && id == io::NEAR_DATA));
-    let admin = admin.into_iter().chain(queues.into_iter().filter(|_| !fabric));
+    let buffers = config.shadow_doorbells.then_some(admin::DOORBELL_BUFFER_CONFIG);
+    let admin = admin.into_iter().chain(queues.into_iter().filter(|_| !fabric)).chain(buffers);
     let mut page = table(1024, admin.map(|id| (id, effects::SUPPORTED)));
     let io = reads
         .into_iter()

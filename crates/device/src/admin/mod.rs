@@ -26,6 +26,7 @@ use slab::Slab;
 use tracing::Level;
 
 use crate::config::MAX_QUEUES;
+use crate::doorbell::{Doorbells, Placed};
 use crate::fault::Fault;
 use crate::firmware::Firmware;
 use crate::pointer::{self, Layout, Pointer};
@@ -256,6 +257,7 @@ impl Admin {
         self.features = Features::new(&shared.config);
         shared.write_through.store(!shared.config.write_cache, Ordering::Relaxed);
         shared.interrupts.reset();
+        shared.set_shadow_doorbells(None);
         for register in [reg::INTMS, reg::INTMC] {
             registers.word32(register).store(0, Ordering::Relaxed);
         }
@@ -327,10 +329,12 @@ impl Admin {
     fn serve<S: Store, F: Firmware<S>>(&mut self, reactor: &mut Reactor<S, F>, now: Nanos) -> usize {
         let shared = &reactor.shared;
         let registers = shared.registers();
-        let (Some(sq), Some(cq)) = (&mut reactor.queues.sqs[0], &mut reactor.queues.cqs[0]) else { return 0 };
-        let taken = sq.waiting(registers).and_then(|waiting| match waiting {
+        let Queues { sqs, cqs, shadow, .. } = &mut reactor.queues;
+        let (Some(sq), Some(cq)) = (&mut sqs[0], &mut cqs[0]) else { return 0 };
+        let doorbells = Doorbells { registers, shadow: shadow.as_ref() };
+        let taken = sq.waiting(&doorbells).and_then(|waiting| match waiting {
             0 => Ok(0),
-            _ => cq.reserve(waiting.min(BATCH), registers),
+            _ => cq.reserve(waiting.min(BATCH), &doorbells),
         });
         let count = match taken {
             Ok(0) => return 0,
@@ -472,6 +476,9 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
             admin::DELETE_SQ => self.delete_sq(),
             admin::ABORT => self.abort(),
             admin::ASYNC_EVENT_REQUEST => self.admin.events.request(self.reactor, &mut self.slot),
+            admin::DOORBELL_BUFFER_CONFIG if self.reactor.shared.config.shadow_doorbells => {
+                self.doorbell_buffers()
+            }
             admin::KEEP_ALIVE => {
                 self.admin.alive = self.now;
                 Ok(Answer::Now(0))
@@ -504,14 +511,15 @@ pub(crate) fn queue_memory<S: Store, F: Firmware<S>>(
     if !iova.is_multiple_of(PAGE_SIZE as u64) {
         return Err(Fault::new(Status::INVALID_PRP_OFFSET).at(24, 0));
     }
-    let memory = &shared.function.memory;
+    let (memory, len) = (&shared.function.memory, entries as usize * entry_size);
     let unreachable = Fault::new(Status::DATA_TRANSFER_ERROR).at(24, 0);
-    let span = memory.resolve(iova, entries as usize * entry_size).map_err(|_| unreachable)?;
-    let (region, base) = memory.locate(span);
-    if !base.is_multiple_of(64) {
-        return Err(Fault::new(Status::INVALID_PRP_OFFSET).at(24, 0));
+    let placed = Placed::at(memory, iova, len);
+    match placed.region() {
+        Some(_) => Ok(QueueMemory { placed, size: entries }),
+        // Mapped, but not so that words lie as they must.
+        None if memory.resolve(iova, len).is_ok() => Err(Fault::new(Status::INVALID_PRP_OFFSET).at(24, 0)),
+        None => Err(unreachable),
     }
-    Ok(QueueMemory { region: region.clone(), base, size: entries })
 }
 
 /// Copies a structure to the host, by a command's PRPs.

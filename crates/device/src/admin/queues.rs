@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use nearside_dma::PAGE_SIZE;
 use nearside_spec::Status;
 use nearside_spec::command::{abort, queue};
 use nearside_spec::registers::{self as reg, Cc};
@@ -9,6 +10,7 @@ use nearside_store::Store;
 
 use super::{ABORT_LIMIT, AdminCommand, Answer, Waiting, queue_memory};
 use crate::config::MAX_QUEUES;
+use crate::doorbell::ShadowPages;
 use crate::fault::Fault;
 use crate::firmware::Firmware;
 use crate::shared::Message;
@@ -103,7 +105,7 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
         let queue_memory = queue_memory(&self.reactor.shared, self.entry.prp1(), entries, 16)?;
         let Some(slot) = self.slot.take() else { return Ok(Answer::Later) };
         self.admin.registry.cqs[usize::from(id)] = true;
-        self.reactor.shared.registers().word32(reg::cq_head_doorbell(id)).store(0, Ordering::Relaxed);
+        self.reactor.shared.begin_doorbell(reg::cq_head_doorbell(id));
         let vector = interrupts.then_some(vector);
         let owner = owner(id, self.reactor.shared.mailboxes.len());
         self.wait_for(owner, Waiting::Command(slot), |key| Message::CreateCq {
@@ -128,7 +130,7 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
         let queue_memory = queue_memory(&self.reactor.shared, self.entry.prp1(), entries, 64)?;
         let Some(slot) = self.slot.take() else { return Ok(Answer::Later) };
         self.admin.registry.sqs[usize::from(id)] = Some((cq, false));
-        self.reactor.shared.registers().word32(reg::sq_tail_doorbell(id)).store(0, Ordering::Relaxed);
+        self.reactor.shared.begin_doorbell(reg::sq_tail_doorbell(id));
         let owner = owner(cq, self.reactor.shared.mailboxes.len());
         self.wait_for(owner, Waiting::Command(slot), |key| Message::CreateSq { id, cq, queue_memory, key })
     }
@@ -157,6 +159,33 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
         self.reactor.shared.registers().word32(reg::cq_head_doorbell(id)).store(0, Ordering::Relaxed);
         let owner = owner(id, self.reactor.shared.mailboxes.len());
         self.wait_for(owner, Waiting::Command(slot), |key| Message::DeleteCq { id, key })
+    }
+
+    /// Doorbell Buffer Config (5.8): the host keeps the doorbells of its I/O queues in memory from now on.
+    pub(super) fn doorbell_buffers(&mut self) -> Result<Answer, Fault> {
+        let shared = &self.reactor.shared;
+        let (values, events) = (self.entry.prp1(), self.entry.prp2());
+        for (page, at) in [(values, 24), (events, 32)] {
+            if !page.is_multiple_of(PAGE_SIZE as u64) {
+                return Err(Fault::new(Status::INVALID_FIELD).at(at, 0));
+            }
+        }
+        let pages = ShadowPages::new(&shared.function.memory, values, events);
+        if !pages.is_reachable() {
+            return Err(Fault::new(Status::DATA_TRANSFER_ERROR).at(24, 0));
+        }
+        // What the registers say of queues that there are holds until the host says otherwise.
+        for id in 1..MAX_QUEUES as u16 {
+            let doorbells = [
+                (self.admin.registry.has_sq(id), reg::sq_tail_doorbell(id)),
+                (self.admin.registry.has_cq(id), reg::cq_head_doorbell(id)),
+            ];
+            for (_, at) in doorbells.into_iter().filter(|(there, _)| *there) {
+                pages.begin(at, shared.registers().word32(at).load(Ordering::Acquire));
+            }
+        }
+        shared.set_shadow_doorbells(Some((values, events)));
+        Ok(Answer::Now(0))
     }
 
     /// DW0 bit 0 says 1 where nothing was aborted. What can be: near-data commands and event requests; all

@@ -19,6 +19,7 @@ use slab::Slab;
 
 use crate::admin::{Admin, report_doorbell};
 use crate::attached::{Attached, Attachments};
+use crate::doorbell::Doorbells;
 use crate::fault::{self, Fault};
 use crate::firmware::{Firmware, Outcome, Turn, Worker};
 use crate::io::{Limits, Request};
@@ -76,6 +77,8 @@ pub struct Reactor<S: Store, F: Firmware<S> = ()> {
     id: usize,
     pub(crate) shared: Arc<ControllerShared<S, F>>,
     pub(crate) queues: Queues,
+    /// By which state of the host's mappings and doorbells the queues' memory was found.
+    found_by: (u32, u32),
     admin: Option<Box<Admin>>,
     pub(crate) attached: Attachments<S, F>,
     /// The place whose near-data work has the first claim on the next slice.
@@ -101,6 +104,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         Reactor {
             id,
             queues: Queues::new(),
+            found_by: (0, 0),
             admin: (id == 0).then(|| Box::new(Admin::new(&shared))),
             attached: Attachments::new(),
             next_slice: 0,
@@ -147,6 +151,9 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     #[inline]
     pub fn step_in(&mut self, now: Nanos, turn: &mut Turn) -> Step {
         let mut step = Step::default();
+        if self.shared.host_memory() != self.found_by {
+            step.work += self.find_queues();
+        }
         if self.shared.mailboxes[self.id].is_full() {
             step.work += self.read_mail(now);
         }
@@ -211,9 +218,18 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     pub fn is_quiet(&self) -> bool {
         let registers = self.shared.registers();
         !self.shared.mailboxes[self.id].is_full()
+            && self.shared.host_memory() == self.found_by
             && self.admin.as_ref().is_none_or(|admin| admin.is_quiet(&self.queues, registers))
             && self.queues.active.iter().all(|&id| self.queues.is_quiet(id, registers))
             && self.attached.iter().all(|attached| attached.worker.is_quiet())
+    }
+
+    /// The host's mappings have changed, or where it keeps its doorbells: the queues look for their memory
+    /// again. One whose memory is not there is not served until it is.
+    #[cold]
+    fn find_queues(&mut self) -> usize {
+        self.found_by = self.shared.host_memory();
+        1 + self.queues.find_again(&self.shared.function.memory, self.shared.shadow_doorbells())
     }
 
     /// Takes a batch from a submission queue, checks it, executes it.
@@ -221,9 +237,10 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     fn serve(&mut self, id: u16, now: Nanos) -> usize {
         let shared = &*self.shared;
         let registers = shared.registers();
-        let Queues { sqs, cqs, .. } = &mut self.queues;
+        let Queues { sqs, cqs, shadow, .. } = &mut self.queues;
+        let doorbells = Doorbells { registers, shadow: shadow.as_ref() };
         let Some(Some(sq)) = sqs.get_mut(usize::from(id)) else { return 0 };
-        let waiting = match sq.waiting(registers) {
+        let waiting = match sq.waiting(&doorbells) {
             Ok(0) => return 0,
             Ok(waiting) => waiting,
             Err(InvalidDoorbell) => return self.bad_doorbell(id, now),
@@ -232,7 +249,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             return 0;
         }
         let Some(Some(cq)) = cqs.get_mut(usize::from(sq.cq)) else { return 0 };
-        let count = match cq.reserve(waiting.min(BATCH as u32), registers) {
+        let count = match cq.reserve(waiting.min(BATCH as u32), &doorbells) {
             Ok(count) => count,
             Err(InvalidDoorbell) => return self.bad_doorbell(id, now),
         };

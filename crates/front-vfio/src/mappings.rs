@@ -1,0 +1,212 @@
+//! What the client has mapped for DMA: regions in the controller's IOVA table, and those that the drive cannot
+//! reach.
+//!
+//! Memory without a descriptor (QEMU's of ROMs), or that the client may not have written, is kept as a range:
+//! nothing else is mapped over it, it is unmapped as any other, and a command that names it fails with Data
+//! Transfer Error. So DMA_READ and DMA_WRITE are never asked of a client.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+
+use nearside_dma::{MAX_MAPPINGS, Memory, MemoryError, PAGE_SIZE, Region};
+use nearside_vfio_user::{DmaMap, DmaUnmap, dma_flags};
+
+use crate::function::Refusal;
+
+/// Bytes that one client may have mapped: addresses of this process are shared by all.
+const MOST: u64 = 4 << 40;
+/// All mappings are meant (VFIO_DMA_UNMAP_FLAG_ALL), without address or size.
+const ALL: u32 = 1 << 1;
+
+/// A range of the client's addresses.
+struct Range {
+    size: u64,
+    /// Its region in the table; `None`: it cannot be reached.
+    region: Option<Weak<Region>>,
+}
+
+pub(crate) struct Mappings {
+    memory: Arc<Memory>,
+    ranges: BTreeMap<u64, Range>,
+    mapped: u64,
+}
+
+impl Mappings {
+    pub(crate) fn new(memory: Arc<Memory>) -> Mappings {
+        Mappings { memory, ranges: BTreeMap::new(), mapped: 0 }
+    }
+
+    /// Whether memory that the client had shared is not there any more.
+    pub(crate) fn have_failed(&self) -> bool {
+        let failed = |range: &Range| range.region.as_ref()?.upgrade().map(|region| region.has_failed());
+        self.ranges.values().filter_map(failed).any(|failed| failed)
+    }
+
+    pub(crate) fn map(&mut self, map: &DmaMap, descriptors: Vec<OwnedFd>) -> Result<(), Refusal> {
+        let DmaMap { flags, offset, address, size } = *map;
+        let end = address.checked_add(size).filter(|_| size > 0).ok_or(Refusal::Invalid)?;
+        if !(address | size | offset).is_multiple_of(PAGE_SIZE as u64) {
+            return Err(Refusal::Invalid);
+        }
+        let before = self.ranges.range(..end).next_back();
+        if before.is_some_and(|(at, range)| at + range.size > address) {
+            return Err(Refusal::Exists);
+        }
+        if self.ranges.len() >= MAX_MAPPINGS || size > MOST - self.mapped {
+            return Err(Refusal::NoRoom);
+        }
+        let mut descriptors = descriptors.into_iter();
+        let region = match (descriptors.next(), descriptors.next()) {
+            (_, Some(_)) => return Err(Refusal::Invalid),
+            (Some(fd), None) if flags & dma_flags::WRITE != 0 && flags & dma_flags::READ != 0 => {
+                let len = usize::try_from(size).map_err(|_| Refusal::Invalid)?;
+                let region = Region::foreign(fd, offset, len).map_err(refusal)?;
+                let region = Arc::new(region);
+                let known = Arc::downgrade(&region);
+                self.memory.map(address, region).map_err(|error| match error {
+                    MemoryError::Overlap { .. } => Refusal::Exists,
+                    MemoryError::Full => Refusal::NoRoom,
+                    MemoryError::Unmapped { .. } => Refusal::Invalid,
+                })?;
+                Some(known)
+            }
+            _ => None,
+        };
+        self.mapped += size;
+        self.ranges.insert(address, Range { size, region });
+        Ok(())
+    }
+
+    /// Takes mappings away. What is returned is still used by operations in flight where it can be upgraded:
+    /// no answer goes out before.
+    pub(crate) fn unmap(&mut self, unmap: &DmaUnmap) -> Result<Vec<Weak<Region>>, Refusal> {
+        let addresses: Vec<u64> = match unmap.flags {
+            ALL if unmap.address == 0 && unmap.size == 0 => self.ranges.keys().copied().collect(),
+            0 => match self.ranges.get(&unmap.address) {
+                Some(range) if range.size == unmap.size => vec![unmap.address],
+                _ => return Err(Refusal::NotThere),
+            },
+            _ => return Err(Refusal::Invalid),
+        };
+        let mut regions = Vec::new();
+        for address in addresses {
+            let Some(range) = self.ranges.remove(&address) else { continue };
+            self.mapped -= range.size;
+            if range.region.is_some() {
+                regions.extend(self.memory.unmap(address));
+            }
+        }
+        Ok(regions)
+    }
+}
+
+fn refusal(error: io::Error) -> Refusal {
+    match error.kind() {
+        io::ErrorKind::OutOfMemory => Refusal::NoRoom,
+        _ => Refusal::Invalid,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    const PAGE: u64 = PAGE_SIZE as u64;
+
+    fn rig() -> (Mappings, File) {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(64 * PAGE).unwrap();
+        (Mappings::new(Arc::new(Memory::new())), file)
+    }
+
+    fn map(address: u64, size: u64) -> DmaMap {
+        DmaMap { flags: 3, offset: 0, address, size }
+    }
+
+    fn fd(file: &File) -> Vec<OwnedFd> {
+        vec![file.try_clone().unwrap().into()]
+    }
+
+    #[test]
+    fn ranges_never_overlap_reachable_or_not() {
+        let (mut mappings, file) = rig();
+        mappings.map(&map(8 * PAGE, 8 * PAGE), fd(&file)).unwrap();
+        // Without a descriptor, and one that is only read.
+        mappings.map(&map(32 * PAGE, 8 * PAGE), Vec::new()).unwrap();
+        mappings.map(&DmaMap { flags: 1, ..map(48 * PAGE, PAGE) }, fd(&file)).unwrap();
+        for (address, size) in [(0, 9), (8, 8), (9, 1), (15, 3), (0, 60), (31, 2), (39, 1), (48, 1)] {
+            for descriptors in [fd(&file), Vec::new()] {
+                let refused = mappings.map(&map(address * PAGE, size * PAGE), descriptors);
+                assert_eq!(refused, Err(Refusal::Exists), "{size} pages at {address}");
+            }
+        }
+        mappings.map(&map(0, 8 * PAGE), fd(&file)).unwrap();
+        mappings.map(&map(16 * PAGE, 16 * PAGE), fd(&file)).unwrap();
+        assert!(mappings.memory.resolve(8 * PAGE, 100).is_ok());
+        assert!(
+            mappings.memory.resolve(32 * PAGE, 1).is_err() && mappings.memory.resolve(48 * PAGE, 1).is_err()
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let (mut mappings, file) = rig();
+        for (wrong, why) in [
+            (map(0, 0), Refusal::Invalid),
+            (map(1, PAGE), Refusal::Invalid),
+            (map(0, PAGE + 1), Refusal::Invalid),
+            (map(u64::MAX - PAGE + 1, PAGE), Refusal::Invalid),
+            (map(0, 65 * PAGE), Refusal::Invalid),
+            (DmaMap { offset: 64 * PAGE, ..map(0, PAGE) }, Refusal::Invalid),
+            (DmaMap { offset: 5, ..map(0, PAGE) }, Refusal::Invalid),
+            (map(0, MOST + PAGE), Refusal::NoRoom),
+        ] {
+            assert_eq!(mappings.map(&wrong, fd(&file)), Err(why), "{wrong:?}");
+        }
+        let two = [fd(&file), fd(&file)].concat_owned();
+        assert_eq!(mappings.map(&map(0, PAGE), two), Err(Refusal::Invalid));
+        assert_eq!((mappings.ranges.len(), mappings.mapped, mappings.memory.mappings()), (0, 0, 0));
+        mappings.map(&map(0, 2 * PAGE), fd(&file)).unwrap();
+        for (address, size, flags) in [(0, PAGE, 0), (PAGE, PAGE, 0), (0, 2 * PAGE, 1), (0, 2 * PAGE, ALL)] {
+            let unmap = DmaUnmap { flags, address, size };
+            assert!(mappings.unmap(&unmap).is_err(), "{unmap:?}");
+        }
+    }
+
+    trait ConcatOwned {
+        fn concat_owned(self) -> Vec<OwnedFd>;
+    }
+
+    impl ConcatOwned for [Vec<OwnedFd>; 2] {
+        fn concat_owned(self) -> Vec<OwnedFd> {
+            self.into_iter().flatten().collect()
+        }
+    }
+
+    #[test]
+    fn thousands_are_mapped_and_all_go() {
+        let (mut mappings, file) = rig();
+        for n in 0..MAX_MAPPINGS as u64 {
+            mappings.map(&map(n * 2 * PAGE, PAGE), fd(&file)).unwrap();
+        }
+        assert_eq!(mappings.map(&map(1 << 40, PAGE), fd(&file)), Err(Refusal::NoRoom));
+        let gone = mappings.unmap(&DmaUnmap { flags: ALL, address: 0, size: 0 }).unwrap();
+        assert_eq!((gone.len(), mappings.mapped, mappings.memory.mappings()), (MAX_MAPPINGS, 0, 0));
+        assert!(gone.iter().all(|region| region.upgrade().is_none()));
+    }
+
+    #[test]
+    fn a_file_that_shrinks_shows() {
+        let (mut mappings, file) = rig();
+        mappings.map(&map(0, 4 * PAGE), fd(&file)).unwrap();
+        assert!(!mappings.have_failed());
+        file.set_len(0).unwrap();
+        let span = mappings.memory.resolve(0, 8).unwrap();
+        mappings.memory.read(span, &mut [0; 8]);
+        assert!(mappings.have_failed());
+    }
+}
