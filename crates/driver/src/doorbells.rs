@@ -43,6 +43,13 @@ impl Port {
         }
     }
 
+    pub(crate) fn messages(&self) -> u64 {
+        match self {
+            Port::Local(_) => 0,
+            Port::Remote(device) => device.messages(),
+        }
+    }
+
     pub(crate) fn vectors(&self) -> &[Vector] {
         match self {
             Port::Local(function) => &function.vectors,

@@ -51,6 +51,8 @@ struct LinkShared {
     memory: Arc<Memory>,
     /// How often queues have died together, which the end is one of.
     stops: Arc<AtomicU64>,
+    /// Messages sent.
+    sent: AtomicU64,
     /// Who may sleep on them is woken at the end.
     vectors: OnceLock<Arc<[Vector]>>,
 }
@@ -89,6 +91,7 @@ impl Link {
             changed: Condvar::new(),
             memory,
             stops,
+            sent: AtomicU64::new(0),
             vectors: OnceLock::new(),
         });
         let of_thread = shared.clone();
@@ -152,6 +155,11 @@ impl Link {
         let _ = shared.send(0, Kind::Command { no_reply: true }, request, &[], until, "a doorbell");
     }
 
+    /// Messages sent so far.
+    pub(super) fn sent(&self) -> u64 {
+        self.shared.sent.load(Ordering::Relaxed)
+    }
+
     /// The server broke the protocol: the connection is over.
     pub(super) fn broken(&self, why: WireError) -> Error {
         self.shared.fail(End::Broken(why), "")
@@ -191,6 +199,7 @@ impl LinkShared {
         until: Nanos,
         what: &'static str,
     ) -> Result<(), Error> {
+        self.sent.fetch_add(1, Ordering::Relaxed);
         let sent = {
             let _one = lock(&self.sending);
             send(&self.socket, id, kind, body, descriptors, || until - self.clock.now())

@@ -195,6 +195,11 @@ impl Device {
         self.link.tell(&Request::RegionWrite(access, &value.to_le_bytes()));
     }
 
+    /// Messages sent so far.
+    pub(crate) fn messages(&self) -> u64 {
+        self.link.sent()
+    }
+
     /// The mapped page of doorbells.
     pub(crate) fn page(&self) -> Option<&Arc<Region>> {
         self.page.as_ref()
