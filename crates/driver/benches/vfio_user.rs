@@ -174,7 +174,13 @@ fn main() {
         eprintln!("{name}: {told} messages for {} commands", rounds * count);
     }
     let quiet: Vec<f64> = (0..3).map(|_| idle(&mut other, &clock, size)).collect();
-    figures.push(figure("vfio-user: idle client and drive", "% of a core", &quiet, "a core", &[100.0; 3]));
+    figures.push(figure(
+        "vfio-user: idle client and drive",
+        "% of a core",
+        &quiet,
+        "a hundredth of a core",
+        &[1.0; 3],
+    ));
     for f in &figures {
         let (from, to) = f.spread;
         println!(
