@@ -9,8 +9,8 @@ use nearside_spec::log::{self, event, lid};
 use nearside_store::Store;
 
 use super::Answer;
-use crate::fault::Fault;
 use crate::doorbell::Doorbells;
+use crate::fault::Fault;
 use crate::firmware::Firmware;
 use crate::queue::CompletionSlot;
 use crate::reactor::Reactor;
