@@ -14,7 +14,8 @@ use crate::failure::Failure;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drive")]
 pub struct DriveArgs {
-    /// Image file, block device, unix:PATH of an attached drive, or nvme+tcp://HOST:PORT/NQN/NSID
+    /// Image file, block device, unix:PATH of an attached drive, nvme+tcp://HOST:PORT/NQN/NSID, or
+    /// vfio-user:PATH
     #[arg(
         short = 'd',
         long = "drive",

@@ -22,6 +22,7 @@ Examples:
   nearside grep -d disk.img -rl -F 'BEGIN PRIVATE KEY' /      # the files that hold a secret
   nearside grep -d disk.img --as 1000:1000 -r secret /home
   nearside grep -d unix:/run/nearside.sock -ri timeout /etc --json
+  nearside grep -d vfio-user:/run/nearside/vm1.sock -r ERROR /var/log
 
 Patterns have the regex crate's syntax (as ripgrep's), with Unicode unless --no-unicode is given. UTF-16 files (by their mark) are
 passed over with a message, unless -a is given. Paths are absolute within the volume; a path with

@@ -18,6 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   nearside info -d disk.img
   nearside info -d /dev/sdb --partition 2 --json
+  nearside info -d vfio-user:/run/nearside/vm1.sock      # a drive in another process, by its vfio-user socket
   nearside info -d disk.img --home                       # what has reached home locations, without the journal
   nearside info -d disk.img --completion hybrid          # what the driver would do, and what it expects
 

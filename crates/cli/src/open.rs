@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use nearside_clock::TscClock;
 use nearside_driver::tcp::{Address, Association};
+use nearside_driver::{Driver, vfio_user};
 use nearside_embedded::{Embedded, Options};
 use nearside_firmware::{self as firmware, Fsr, State};
 use nearside_fsrlib::kernel::Found;
 use nearside_fsrlib::{
     Credentials, Encoding, KernelTransport, MAX_GROUPS, SocketTransport, TcpTransport, Transport,
-    own_credentials, socket,
+    VfioUserTransport, own_credentials, socket,
 };
 use nearside_store::File;
 
@@ -96,6 +97,20 @@ fn remote(args: &DriveArgs) -> Result<Option<Box<dyn Transport>>, Failure> {
     Ok(Some(Box::new(TcpTransport::over(&controller, args.completion.into(), clock)?)))
 }
 
+/// An NVMe function in another process, by its socket.
+fn process(path: &Path, args: &DriveArgs) -> Result<Box<dyn Transport>, Failure> {
+    let name = args.drive.to_string_lossy();
+    let failed = |e: nearside_driver::Error| Failure::Message(format!("{name}: {e}"));
+    let clock = TscClock::new();
+    let driver = Driver::connect(path, Options::default().driver, clock).map_err(failed)?;
+    let transport = VfioUserTransport::over(&driver, args.completion.into(), clock);
+    let mut transport = transport.map_err(|e| Failure::Message(format!("{name}: {e}")))?;
+    if args.get_features {
+        transport.set_encoding(Encoding::GetFeatures);
+    }
+    Ok(Box::new(transport))
+}
+
 /// A way to a drive.
 pub struct Opened {
     /// The way.
@@ -126,6 +141,9 @@ pub fn transport(args: &DriveArgs) -> Result<Opened, Failure> {
     }
     if let Some(transport) = remote(args)? {
         return Ok(transport.into());
+    }
+    if let Some(path) = vfio_user::socket_of(&args.drive) {
+        return Ok(process(path, args)?.into());
     }
     let path = Path::new(&args.drive);
     if is_device(path) {

@@ -98,6 +98,11 @@ impl BufferPool {
         free.iter().enumerate().map(|(class, pieces)| pieces.len() * (PAGE_SIZE << class)).sum()
     }
 
+    /// All of it, and where a drive finds it.
+    pub(crate) fn region(&self) -> (&Region, u64) {
+        (&self.inner.region, self.inner.iova)
+    }
+
     pub(crate) fn owns(&self, buffer: &DmaBuffer) -> bool {
         Arc::ptr_eq(&self.inner, &buffer.pool)
     }

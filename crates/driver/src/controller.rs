@@ -6,6 +6,7 @@
 //! controller: after it every queue pair gives its outstanding buffers back. All waits are bounded by the
 //! caller's clock; while waiting, the caller's peer is pumped.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -16,8 +17,10 @@ use nearside_spec::identify::{IdentifyController, cns};
 use nearside_spec::registers::{self, Cap, Cc, csts};
 use nearside_spec::{Status, opcode};
 
+use crate::doorbells::{Doorbells, Port, SHADOW_BYTES};
 use crate::queue::MAX_TRANSFER;
 use crate::transport::{Answer, answered, await_ready, max_transfer, not_taken};
+use crate::vfio_user::Device;
 use crate::{
     BufferPool, Command, Completed, Controller, DmaBuffer, Error, Failure, Host, Peer, QueuePair, Transport,
     Turn,
@@ -65,10 +68,12 @@ impl Default for QueueConfig {
 
 /// What all parts of one driver share.
 pub(crate) struct ControllerShared {
-    pub(crate) function: Function,
+    pub(crate) port: Port,
     pub(crate) pool: BufferPool,
-    /// How often the controller was stopped: a queue pair of an earlier count is dead.
-    stops: AtomicU64,
+    /// Where the doorbells of I/O queues are kept, and the controller's event indexes.
+    shadow: Mutex<Option<DmaBuffer>>,
+    /// How often the controller was stopped, or was lost: a queue pair of an earlier count is dead.
+    stops: Arc<AtomicU64>,
     /// Whether the last stop was not confirmed: the controller may still write.
     unresponsive: AtomicBool,
     /// Bytes: the least of MDTS and what one list describes.
@@ -86,6 +91,9 @@ impl ControllerShared {
     }
 
     pub(crate) fn failure(&self) -> Failure {
+        if let Some(failure) = self.port.failure() {
+            return failure;
+        }
         if self.unresponsive.load(Ordering::Acquire) { Failure::Unresponsive } else { Failure::Reset }
     }
 
@@ -107,19 +115,19 @@ impl ControllerShared {
         self.taken.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn register(&self, offset: usize) -> u32 {
-        self.function.registers.word32(offset).load(Ordering::Acquire)
+    fn shadow(&self) -> MutexGuard<'_, Option<DmaBuffer>> {
+        self.shadow.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn set_register(&self, offset: usize, value: u32) {
-        // Release: queue addresses and attributes are in place before CC tells of them.
-        self.function.registers.word32(offset).store(value, Ordering::Release);
-        self.function.wakeup.wake();
+    /// The doorbells of a queue.
+    pub(crate) fn doorbells(&self, id: u16) -> Doorbells {
+        self.port.doorbells(id, self.shadow().as_ref())
     }
 
     /// Whether the controller is in the state that a command needs.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        match self.register(registers::CSTS) {
+        self.port.check()?;
+        match self.port.register(registers::CSTS) {
             u32::MAX => Err(Error::Fatal),
             status if status & csts::CFS != 0 => Err(Error::Fatal),
             status if status & csts::RDY == 0 => Err(Error::Stopped),
@@ -137,6 +145,8 @@ struct Admin {
 
 /// Cookies of asynchronous event requests have this bit.
 const EVENT: u64 = 1 << 63;
+/// OACS: Doorbell Buffer Config.
+const DOORBELL_BUFFERS: u16 = 1 << 8;
 /// Commands that the admin queue can have out.
 const ADMIN_DEPTH: u16 = 16;
 
@@ -161,7 +171,34 @@ impl Driver {
         config: DriverConfig,
         host: &mut Host<impl Clock, impl Peer>,
     ) -> Result<Driver, Error> {
-        let cap = Cap(function.registers.word64(registers::CAP).load(Ordering::Acquire));
+        Driver::over(Port::Local(function), Arc::default(), config, host)
+    }
+
+    /// Connects to the vfio-user server of this socket, which shows an NVMe function in another process, and
+    /// brings its controller up. The process reaches the driver's buffers from then on. Where it goes, or the
+    /// connection, commands that are out end as [`Failure::Lost`], and there is no way back: connect anew.
+    ///
+    /// # Errors
+    /// [`Error`]: nobody answers, or not as the protocol has it; it is no NVMe controller; what could not be
+    /// had, or did not come up.
+    pub fn connect<C: Clock + Clone + 'static>(
+        path: &Path,
+        config: DriverConfig,
+        clock: C,
+    ) -> Result<Driver, Error> {
+        let (stops, shared) = (Arc::default(), Arc::new(clock.clone()));
+        let device = Device::connect(path, config.queues, config.timeout_ms, shared, Arc::clone(&stops))?;
+        Driver::over(Port::Remote(Arc::new(device)), stops, config, &mut Host::threaded(clock))
+    }
+
+    fn over(
+        port: Port,
+        stops: Arc<AtomicU64>,
+        config: DriverConfig,
+        host: &mut Host<impl Clock, impl Peer>,
+    ) -> Result<Driver, Error> {
+        let cap = Cap(port.wide_register(registers::CAP));
+        port.check()?;
         if cap.doorbell_stride() != 4 {
             return Err(Error::Unsupported("its doorbells do not have stride 4"));
         }
@@ -171,11 +208,14 @@ impl Driver {
         if cap.mqes_z() < 1 {
             return Err(Error::Unsupported("its queues hold less than two entries"));
         }
-        let pool = BufferPool::new(&function.memory, config.pool_bytes)?;
+        let pool = BufferPool::new(port.memory(), config.pool_bytes)?;
+        let (region, iova) = pool.region();
+        port.share(region, iova)?;
         let shared = Arc::new(ControllerShared {
-            function,
+            port,
             pool,
-            stops: AtomicU64::new(0),
+            shadow: Mutex::default(),
+            stops,
             unresponsive: AtomicBool::new(false),
             max_transfer: AtomicU64::new(MAX_TRANSFER as u64),
             quarantine: Mutex::new(Vec::new()),
@@ -199,11 +239,11 @@ impl Driver {
         let depth = ADMIN_DEPTH.min((entries - 1) as u16);
         let timeout_ns = self.config.timeout_ms * 1_000_000;
         let queue = QueuePair::allocate(0, &self.shared, entries, depth, None, timeout_ns)?;
-        let registers = &self.shared.function.registers;
-        registers.word32(registers::AQA).store((entries - 1) << 16 | (entries - 1), Ordering::Relaxed);
-        registers.word64(registers::ASQ).store(queue.sq_iova(), Ordering::Relaxed);
-        registers.word64(registers::ACQ).store(queue.cq_iova(), Ordering::Relaxed);
-        self.shared.set_register(registers::CC, Cc::DEFAULTS.0 | Cc::EN);
+        let port = &self.shared.port;
+        port.set_register(registers::AQA, (entries - 1) << 16 | (entries - 1));
+        port.set_wide_register(registers::ASQ, queue.sq_iova());
+        port.set_wide_register(registers::ACQ, queue.cq_iova());
+        port.set_register(registers::CC, Cc::DEFAULTS.0 | Cc::EN);
         self.await_ready(true, host)?;
         *self.lock() = Some(Admin { queue, next: 0, events: Vec::new(), waiting_events: 0 });
 
@@ -212,16 +252,43 @@ impl Driver {
         let max_transfer = max_transfer(&self.identify, PAGE_SIZE, MAX_TRANSFER);
         self.shared.max_transfer.store(max_transfer as u64, Ordering::Relaxed);
         let granted = self.ask_for_queues(self.config.queues, host)?;
-        // Doorbells beyond the registers that are mapped cannot be rung.
-        let mapped = (self.shared.function.registers.len() - registers::DOORBELLS) / 8 - 1;
-        self.granted = granted.min(mapped as u16);
+        // Doorbells beyond the registers that are there cannot be rung.
+        self.granted = granted.min(self.shared.port.queue_pairs());
         *self.shared.queues() = vec![false; usize::from(self.granted)];
+        if self.shared.port.wants_shadow() && self.identify.oacs() & DOORBELL_BUFFERS != 0 {
+            self.keep_doorbells(host)?;
+        }
+        Ok(())
+    }
+
+    /// Doorbell Buffer Config: the doorbells of I/O queues lie in memory from now on.
+    fn keep_doorbells(&self, host: &mut Host<impl Clock, impl Peer>) -> Result<(), Error> {
+        // After a restart, the same: what a queue of before may still write there meets nobody else's memory.
+        let mut pages = match self.shared.shadow().take() {
+            Some(pages) => pages,
+            None => self.shared.pool.take(SHADOW_BYTES)?,
+        };
+        pages.fill(0);
+        let mut command = Command::raw(opcode::admin::DOORBELL_BUFFER_CONFIG, 0);
+        command.entry.set_quad(6, pages.iova());
+        command.entry.set_quad(8, pages.iova() + PAGE_SIZE as u64);
+        match self.admin("keep doorbells in memory", &command, None, host) {
+            Ok(_) => *self.shared.shadow() = Some(pages),
+            Err(e) => {
+                self.shared.quarantine(Some(pages));
+                // Where it is refused, they stay where they are.
+                if !matches!(e, Error::Command { failure: Failure::Status(_), .. }) {
+                    return Err(e);
+                }
+            }
+        }
         Ok(())
     }
 
     fn disable(&self, host: &mut Host<impl Clock, impl Peer>) -> Result<(), Error> {
-        let cc = self.shared.register(registers::CC);
-        self.shared.set_register(registers::CC, cc & !Cc::EN);
+        let cc = self.shared.port.register(registers::CC);
+        self.shared.port.check()?;
+        self.shared.port.set_register(registers::CC, cc & !Cc::EN);
         self.await_ready(false, host)
     }
 
@@ -230,7 +297,8 @@ impl Driver {
             if again {
                 patience(host.peer.pump(host.clock.now()));
             }
-            Ok(self.shared.register(registers::CSTS))
+            let status = self.shared.port.register(registers::CSTS);
+            self.shared.port.check().map(|()| status)
         })
     }
 
@@ -265,6 +333,17 @@ impl Driver {
             meanwhile();
             patience(host.peer.pump(now));
         }
+    }
+
+    /// The socket of the process that the controller is in, where that is another.
+    pub fn socket(&self) -> Option<&Path> {
+        self.shared.port.socket()
+    }
+
+    /// Messages that were sent to the controller's process so far: none goes with a command while it looks for
+    /// commands itself.
+    pub fn messages(&self) -> u64 {
+        self.shared.port.messages()
     }
 
     /// Leaves one asynchronous event request with the controller.
@@ -379,10 +458,11 @@ impl Driver {
     /// # Errors
     /// [`Error`]: the controller does not confirm in time.
     pub fn shut_down(&self, host: &mut Host<impl Clock, impl Peer>) -> Result<(), Error> {
-        let cc = Cc(self.shared.register(registers::CC)).with_shn(1);
-        self.shared.set_register(registers::CC, cc.0);
+        let port = &self.shared.port;
+        port.set_register(registers::CC, Cc(port.register(registers::CC)).with_shn(1).0);
         let begin = host.clock.now();
-        while self.shared.register(registers::CSTS) & csts::SHST != csts::SHST_COMPLETE {
+        while port.register(registers::CSTS) & csts::SHST != csts::SHST_COMPLETE {
+            port.check()?;
             let now = host.clock.now();
             if now.since(begin) >= self.config.timeout_ms * 1_000_000 {
                 return Err(Error::TimedOut { command: "shutdown", timeout_ms: self.config.timeout_ms });
@@ -434,7 +514,7 @@ impl Controller for Driver {
             at as u16 + 1
         };
         // A vector of its own, whose mask nobody else moves; none where the controller has too few.
-        let vector = (config.interrupt && usize::from(id) < self.shared.function.vectors.len()).then_some(id);
+        let vector = (config.interrupt && usize::from(id) < self.shared.port.vectors().len()).then_some(id);
         let made = self.create(id, entries, depth as u16, vector, host);
         if made.is_err() {
             self.shared.release_queue(id);

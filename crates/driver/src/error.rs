@@ -2,6 +2,7 @@
 
 use nearside_spec::Status;
 use nearside_spec::fabrics::pdu::Fatal;
+use nearside_vfio_user::WireError;
 
 /// How a command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -105,6 +106,9 @@ pub enum Error {
     /// The connection was ended, because the target broke the protocol.
     #[error("the target broke the protocol: {0}")]
     Protocol(Fatal),
+    /// The connection was ended, because the server broke the protocol of vfio-user.
+    #[error("the server broke the protocol: {0}")]
+    Wire(WireError),
     /// The system refused memory, an eventfd, a thread or a connection.
     #[error("{what}: {source}")]
     System {

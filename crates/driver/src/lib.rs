@@ -6,6 +6,8 @@
 //!   to, and takes the time as a parameter. [`Controller`] makes them, and passes admin commands.
 //!   Two transports implement it: [`QueuePair`] and [`Driver`] over shared memory, a connection
 //!   and an association over NVMe/TCP ([`tcp`]).
+//! - A [`Driver`] drives a controller in this process ([`Driver::start`]) or an NVMe function in another, by
+//!   [`vfio_user`] ([`Driver::connect`]). `doorbells` is all in which the two differ.
 //! - [`policy`] decides how to wait: pure functions of operation, size, history and now. `sleep` finds how
 //!   long to sleep before spinning, by how the sleeps went.
 //! - [`Initiator`] is one thread's way over both of FAST'12's completion paths, over any transport;
@@ -21,6 +23,7 @@
 mod buffer;
 mod command;
 mod controller;
+mod doorbells;
 mod error;
 mod initiator;
 mod peer;
@@ -31,6 +34,7 @@ mod sleep;
 pub mod tcp;
 mod timeout;
 mod transport;
+pub mod vfio_user;
 
 pub use buffer::{BufferPool, DmaBuffer};
 pub use command::{Command, CommandKind};

@@ -16,9 +16,9 @@ use std::time::Duration;
 use nearside_clock::Nanos;
 use nearside_dma::{PAGE_SIZE, Region, Vector, WaitKind, rest};
 use nearside_spec::Status;
-use nearside_spec::registers::{cq_head_doorbell, sq_tail_doorbell};
 
 use crate::controller::ControllerShared;
+use crate::doorbells::Doorbells;
 use crate::timeout::CommandTimeout;
 use crate::{
     BufferPool, Command, Completed, DmaBuffer, Error, Failure, QueueCounts, RejectReason, Rejected, Transport,
@@ -44,7 +44,7 @@ pub struct QueuePair {
     id: u16,
     shared: Arc<ControllerShared>,
     born: u64,
-    registers: Arc<Region>,
+    doorbells: Doorbells,
     memory: Arc<Region>,
     /// Both queues and the PRP lists; held so that the pool does not hand them out.
     queues: Option<DmaBuffer>,
@@ -87,13 +87,13 @@ impl QueuePair {
         let (cq, lists, bytes) = layout(entries, depth);
         let queues = shared.pool.zeroed(bytes)?;
         let (memory, base) = queues.region();
-        if let Some(v) = vector.and_then(|v| shared.function.vectors.get(usize::from(v))) {
+        if let Some(v) = vector.and_then(|v| shared.port.vectors().get(usize::from(v))) {
             v.mask();
         }
         Ok(QueuePair {
             id,
             born: shared.stops(),
-            registers: shared.function.registers.clone(),
+            doorbells: shared.doorbells(id),
             memory: memory.clone(),
             sq: base,
             cq: base + cq,
@@ -142,7 +142,7 @@ impl QueuePair {
     /// The interrupt of its completion queue, where it was created with one.
     /// Masked unless the owner unmasks it.
     pub fn vector(&self) -> Option<&Vector> {
-        self.shared.function.vectors.get(usize::from(self.vector?))
+        self.shared.port.vectors().get(usize::from(self.vector?))
     }
 
     /// PRP2 (Base 2.0, 4.1.1): nothing, the second page, or the slot's list of all pages from the second on.
@@ -209,10 +209,9 @@ impl QueuePair {
     #[inline]
     fn tell_head(&mut self, lag: u32) {
         let untold = (self.head + self.entries - self.head_told) % self.entries;
-        if untold > lag {
+        if untold > lag && self.born == self.shared.stops() {
+            self.doorbells.head(self.head_told, self.head);
             self.head_told = self.head;
-            // Release: what was read from the entries is read before the drive may overwrite them.
-            self.registers.word32(cq_head_doorbell(self.id)).store(self.head, Ordering::Release);
         }
     }
 
@@ -329,13 +328,11 @@ impl Transport for QueuePair {
 
     #[inline]
     fn ring(&mut self) {
-        if self.tail != self.rung {
-            self.rung = self.tail;
+        // Of a dead queue, its successor has the doorbells.
+        if self.tail != self.rung && self.born == self.shared.stops() {
             self.counts.calls += 1;
-            // Release: the drive's acquiring load of the doorbell makes it
-            // see the entries and lists written before.
-            self.registers.word32(sq_tail_doorbell(self.id)).store(self.tail, Ordering::Release);
-            self.shared.function.wakeup.wake();
+            self.doorbells.tail(self.rung, self.tail);
+            self.rung = self.tail;
         }
     }
 

@@ -40,7 +40,7 @@ pub use nearside_near_data::{
     FileEntry, MAX_GROUPS, MAX_PATH, Operation, Record, Recovered, Reply, Request, SearchOptions,
     SearchTotals, Target, VolumeRecord,
 };
-pub use queue::{Encoding, QueueTransport};
+pub use queue::{Encoding, QueueTransport, VfioUserTransport};
 pub use session::{Ask, Records, Route, Seen, Session, Summary};
 pub use socket::SocketTransport;
 pub use tcp::TcpTransport;

@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use nearside_clock::Clock;
 use nearside_driver::{
     Buffer, BufferOf, Command, CommandKind, Controller, DmaBuffer, Driver, Failure, Finished, Handle,
-    Initiator, NamespaceInfo, Peer, Rejected, policy,
+    Initiator, InitiatorConfig, NamespaceInfo, Peer, Policy, QueueConfig, Rejected, Service, Threaded,
+    policy,
 };
 use nearside_near_data::MAX_BUFFER;
 use nearside_spec::command::{features, near_data};
@@ -47,6 +48,8 @@ pub struct QueueTransport<P, C, K: Controller = Driver> {
     pub(crate) stop: Stop,
     /// What its commands are called that are out: few.
     pub(crate) cookies: Vec<(Handle, u64)>,
+    /// The asynchronous path, where it is the transport's own: it ends after the queue.
+    _service: Option<Service>,
 }
 
 /// How a controller's queues carry near-data requests and reads.
@@ -110,6 +113,7 @@ impl<P: Peer, C: Clock, K: Carrying> QueueTransport<P, C, K> {
             tags: Tags::default(),
             stop: Stop::default(),
             cookies: Vec::new(),
+            _service: None,
         })
     }
 
@@ -131,6 +135,28 @@ impl<P: Peer, C: Clock, K: Carrying> QueueTransport<P, C, K> {
             }
             _ => self.initiator.buffer(len).map_err(failed),
         }
+    }
+}
+
+/// A namespace of a controller in another process.
+pub type VfioUserTransport<C> = QueueTransport<Threaded, C>;
+
+impl<C: Clock + Clone + 'static> VfioUserTransport<C> {
+    /// The first namespace of a controller in another process ([`Driver::connect`]), over a queue of its own.
+    ///
+    /// # Errors
+    /// There is no queue, or no namespace.
+    pub fn over(driver: &Driver, policy: Policy, clock: C) -> Result<Self, Error> {
+        let service = match policy {
+            Policy::Polled => None,
+            Policy::Interrupt | Policy::Hybrid => {
+                Some(Service::start(driver, TOGETHER as u16, clock.clone(), || {}).map_err(failed)?)
+            }
+        };
+        let queue = QueueConfig { depth: TOGETHER as u16, interrupt: policy != Policy::Polled };
+        let (config, handle) = (InitiatorConfig { queue, policy }, service.as_ref().map(Service::handle));
+        let initiator = Initiator::new(driver, config, clock, Threaded, handle).map_err(failed)?;
+        Ok(QueueTransport { _service: service, ..QueueTransport::new(initiator, None)? })
     }
 }
 
@@ -188,6 +214,10 @@ impl<P: Peer, C: Clock> QueueTransport<P, C> {
 
 /// Over shared memory a near-data operation is one command: the reply overwrites the request.
 impl Carrying for Driver {
+    fn place(&self) -> String {
+        self.socket().map_or_else(String::new, |path| format!("vfio-user:{}", path.display()))
+    }
+
     fn near_data<P: Peer, C: Clock>(
         transport: &mut QueueTransport<P, C>,
         request: &[u8],

@@ -32,7 +32,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("fsr", &["fsview", "near-data", "ndp"]),
     ("device", &["spec", "dma", "clock", "store", "near-data"]),
     ("firmware", &["spec", "dma", "clock", "store", "near-data", "fsr", "device"]),
-    ("driver", &["spec", "dma", "clock"]),
+    ("driver", &["spec", "dma", "clock", "vfio-user"]),
     ("front-tcp", &["spec", "dma", "clock", "store", "device"]),
     ("front-fuse", &["spec", "dma", "clock", "near-data", "driver"]),
     ("front-vfio", &["spec", "dma", "clock", "store", "device", "vfio-user"]),

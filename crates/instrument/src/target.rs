@@ -5,6 +5,7 @@
 //! ENGINE = "uring" | "uring-iopoll" | "uring-hybrid" | "pread" | "mmap"
 //!                                                      a file or block device by the host's own calls
 //! REMOTE = nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID     a namespace of a target, by our own initiator
+//!        | vfio-user:PATH                              an NVMe function in another process, by our own driver
 //! STORE  = dram:1GiB, model:..., file:PATH, PATH, ...  a drive in this process over that store
 //! ```
 //!
@@ -25,7 +26,8 @@ use nearside_device::runner::Rest;
 use nearside_dma::uring::Completion;
 use nearside_driver::tcp::{Address, Association, Options};
 use nearside_driver::{
-    Controller, DriverConfig, Host, Initiator, InitiatorConfig, Policy, QueueConfig, Service,
+    Controller, Driver, DriverConfig, Error, Host, Initiator, InitiatorConfig, NamespaceInfo, Peer, Policy,
+    QueueConfig, Service, Threaded, vfio_user,
 };
 use nearside_embedded::{AnyStore, Loopback};
 use nearside_loadgen::engine::Engine;
@@ -75,6 +77,8 @@ pub enum Target {
     Drive(String),
     /// A file or block device by the host's own calls.
     Host(Call, PathBuf),
+    /// The first namespace of an NVMe function in another process, by the path of its socket.
+    Process(PathBuf),
     /// A namespace over NVMe/TCP, and what this host says of itself.
     Remote(Box<(Address, Options)>),
 }
@@ -89,6 +93,12 @@ impl FromStr for Target {
         if Address::is_meant(word) {
             let address = word.parse().map_err(|e: nearside_driver::Error| e.to_string())?;
             return Ok(Target::Remote(Box::new((address, Options::default()))));
+        }
+        if let Some(path) = vfio_user::socket_of(word.as_ref()) {
+            return match path.as_os_str().is_empty() {
+                true => Err(format!("{word} names no socket (as vfio-user:/run/nearside/vm1.sock)")),
+                false => Ok(Target::Process(path.to_owned())),
+            };
         }
         let Some((name, path)) = word.split_once(':') else { return Ok(Target::Drive(word.to_owned())) };
         match Call::NAMES.iter().find(|(_, n)| *n == name) {
@@ -105,6 +115,7 @@ impl fmt::Display for Target {
             Target::Drive(store) => f.write_str(store),
             Target::Host(call, path) => write!(f, "{call}:{}", path.display()),
             Target::Remote(remote) => remote.0.fmt(f),
+            Target::Process(path) => write!(f, "vfio-user:{}", path.display()),
         }
     }
 }
@@ -195,6 +206,7 @@ impl Target {
             Target::Drive(word) => drive(word, needs),
             Target::Host(call, path) => self.host(*call, path, needs),
             Target::Remote(remote) => self.remote(&remote.0, &remote.1, needs),
+            Target::Process(path) => self.process(path, needs),
         }
     }
 
@@ -228,6 +240,28 @@ impl Target {
             block_size: namespace.block_size,
             fresh: false,
             notes,
+            _drive: None,
+        })
+    }
+
+    fn process(&self, path: &Path, needs: Needs) -> Result<Open, OpenError> {
+        // Who else uses it, and what it holds, is not to be known from here.
+        if needs.write && !needs.destroy {
+            return Err(OpenError::Remote(self.to_string()));
+        }
+        let driven = |source| OpenError::Driver { target: self.to_string(), source };
+        let clock = TscClock::new();
+        let driver = Driver::connect(path, driver_config(needs), clock).map_err(driven)?;
+        let namespace = driver.namespace(None, &mut Host::threaded(clock)).map_err(driven)?;
+        let engine = engine(&driver, namespace, Threaded, needs, clock).map_err(driven)?;
+        let policy = needs.completion.unwrap_or(Policy::Polled);
+        Ok(Open {
+            engine,
+            name: format!("nearside over vfio-user, {}", policy.name()),
+            capacity: namespace.bytes(),
+            block_size: namespace.block_size,
+            fresh: false,
+            notes: Vec::new(),
             _drive: None,
         })
     }
@@ -298,6 +332,33 @@ fn drive(word: &str, needs: Needs) -> Result<Open, OpenError> {
     Ok(Open { fresh, notes, ..Open::drive(word, store, needs)? })
 }
 
+fn driver_config(needs: Needs) -> DriverConfig {
+    // One page of list for each command beside its buffer, twice: a drive with a service has two queue pairs.
+    let depth = usize::from(needs.depth);
+    let buffers = depth * (needs.bytes.next_power_of_two().max(4096) as usize + 2 * 8192);
+    DriverConfig { pool_bytes: buffers + QUEUES, ..DriverConfig::default() }
+}
+
+/// What carries operations to a controller in memory of both sides: its queue pair itself where it is polled.
+fn engine<P: Peer + 'static>(
+    driver: &Driver,
+    namespace: NamespaceInfo,
+    peer: P,
+    needs: Needs,
+    clock: TscClock,
+) -> Result<Box<dyn Engine>, Error> {
+    let policy = needs.completion.unwrap_or(Policy::Polled);
+    if policy == Policy::Polled {
+        let queue = Queue::new(driver, namespace, needs.depth, needs.bytes, None, peer, clock)?;
+        return Ok(Box::new(queue));
+    }
+    let service = Service::start(driver, needs.depth, clock, || {})?;
+    let queue = QueueConfig { depth: needs.depth, interrupt: true };
+    let handle = Some(service.handle());
+    let initiator = Initiator::new(driver, InitiatorConfig { queue, policy }, clock, peer, handle)?;
+    Ok(Box::new(Policed::new(initiator, Some(service), namespace, needs.bytes, None)?))
+}
+
 impl Open {
     /// A drive in this process over a store, under that name.
     ///
@@ -310,28 +371,18 @@ impl Open {
         let block_size = config.lba_size;
         let started = |source| OpenError::Drive { target: word.to_owned(), source };
         let driven = |source| OpenError::Driver { target: word.to_owned(), source };
-        // One page of list for each command beside its buffer, twice:
-        // a drive with a service has two queue pairs.
-        let depth = usize::from(needs.depth);
-        let buffers = depth * (needs.bytes.next_power_of_two().max(4096) as usize + 2 * 8192);
-        let driver_config = DriverConfig { pool_bytes: buffers + QUEUES, ..DriverConfig::default() };
+        let driver_config = driver_config(needs);
         let (engine, drive): (Box<dyn Engine>, Option<Box<dyn Any>>) = if policy == Policy::Polled {
             let mut drive = Loopback::inline(store, (), config).map_err(started)?;
             let driver = drive.driver(driver_config, &clock).map_err(driven)?;
             let namespace = driver.namespace(Some(1), &mut drive.host(&clock)).map_err(driven)?;
-            let queue = Queue::new(&driver, namespace, needs.depth, needs.bytes, None, drive.peer, clock);
-            (Box::new(queue.map_err(driven)?), None)
+            (engine(&driver, namespace, drive.peer, needs, clock).map_err(driven)?, None)
         } else {
             let mut drive = Loopback::threaded(store, (), config, Rest::default()).map_err(started)?;
             let driver = drive.driver(driver_config, &clock).map_err(driven)?;
             let namespace = driver.namespace(Some(1), &mut drive.host(&clock)).map_err(driven)?;
-            let service = Service::start(&driver, needs.depth, clock, || {}).map_err(driven)?;
-            let queue = QueueConfig { depth: needs.depth, interrupt: true };
-            let config = InitiatorConfig { queue, policy };
-            let initiator = Initiator::new(&driver, config, clock, drive.peer, Some(service.handle()));
-            let policed =
-                Policed::new(initiator.map_err(driven)?, Some(service), namespace, needs.bytes, None);
-            (Box::new(policed.map_err(driven)?), Some(Box::new(drive)))
+            let engine = engine(&driver, namespace, drive.peer, needs, clock).map_err(driven)?;
+            (engine, Some(Box::new(drive)))
         };
         let how = match policy {
             Policy::Polled => "polled, drive and driver on one thread",
@@ -370,6 +421,9 @@ mod tests {
         let name = "nvme+tcp://h:1/nqn.2014-08.org.example:a/2";
         assert!(matches!(target(name), Ok(Target::Remote(r)) if r.0.to_string() == name));
         assert!(target("nvme+tcp://h").is_err());
+        assert_eq!(target("vfio-user:/run/a:b"), Ok(Target::Process("/run/a:b".into())));
+        assert_eq!(target("vfio-user:/run/x").unwrap().to_string(), "vfio-user:/run/x");
+        assert!(target("vfio-user:").unwrap_err().contains("names no socket"));
         assert!(target("").is_err() && target("mmap:").unwrap_err().contains("names no file"));
     }
 }

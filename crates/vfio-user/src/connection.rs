@@ -261,12 +261,12 @@ impl AsFd for Connection {
     }
 }
 
-/// Sends a message over a socket, its descriptors with the first byte. One sender at a time: what two send at
-/// once mixes.
+/// Sends a message over a socket, its descriptors with the first byte. One sender at a time: what two send
+/// at once mixes.
 ///
 /// # Errors
-/// `TimedOut` where no time is left, `InvalidInput` for what no message holds; else the system's. After one of
-/// them the peer may have a part of the message: the connection is of no use any more.
+/// `TimedOut` where no time is left, `InvalidInput` for what no message holds; else the system's. After one
+/// of them the peer may have a part of the message: the connection is of no use any more.
 pub fn send(
     socket: &UnixStream,
     id: u16,

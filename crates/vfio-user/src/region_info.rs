@@ -93,8 +93,8 @@ impl RegionInfo {
     }
 }
 
-/// The areas of the first capability that has some. Capabilities are linked by offsets, which go forward only:
-/// no chain has an end that is not reached.
+/// The areas of the first capability that has some. Capabilities are linked by offsets, which go forward
+/// only: no chain has an end that is not reached.
 fn areas(bytes: &[u8], cap: u32, region: u64) -> Result<Vec<Area>, WireError> {
     let (mut at, mut before) = (cap, length(FIXED).saturating_sub(1));
     while at != 0 {

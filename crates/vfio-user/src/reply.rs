@@ -16,8 +16,6 @@ pub mod device_flags {
 pub mod irq_flags {
     /// An eventfd may be raised for it.
     pub const EVENTFD: u32 = 1;
-    /// It can be masked by DEVICE_SET_IRQS.
-    pub const MASKABLE: u32 = 1 << 1;
     /// They are set up together, and none is added later.
     pub const NORESIZE: u32 = 1 << 3;
 }

@@ -17,6 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   nearside bench compare dram:1GiB delayed:10us,units=8:dram:1GiB
   nearside bench compare dram:1GiB --completion polled,interrupt,hybrid
+  nearside bench compare dram:1GiB vfio-user:/run/nearside/vm1.sock    # what another process costs
   nearside bench compare uring:disk.img pread:disk.img mmap:disk.img disk.img
   nearside bench compare uring:/dev/nvme0n1 uring-iopoll:/dev/nvme0n1 --runtime 30s
 

@@ -17,6 +17,7 @@ Examples:
   nearside bench curve -d model:optane-p4800x:16GiB               # about half a minute; table, and out/curve.html
   nearside bench curve -d model:optane-p4800x:16GiB --percentile 99.999   # 20 samples beyond it at each load
   nearside bench curve -d dram:1GiB --completion interrupt
+  nearside bench curve -d vfio-user:/run/nearside/vm1.sock         # a drive in another process, ours or SPDK's
   nearside bench curve -d delayed:10us,units=8:dram:1GiB --rw randrw --rwmixread 70
   nearside bench curve -d uring:/dev/nvme0n1 --runtime 30s        # reads only: nothing is destroyed
   nearside bench curve -d uring:scratch.img --rw randwrite --destroy

@@ -24,6 +24,7 @@ Targets:
   dram:1GiB  delayed:10us:dram:1GiB   a drive in this process over a store (any store word)
   model:nand-p3700:16GiB              ... over a device with its own response times (`nearside attach --help` lists them)
   nvme+tcp://HOST:PORT/NQN/NSID       a namespace of an NVMe/TCP target, by this program's own initiator
+  vfio-user:PATH                      an NVMe function in another process (a vfio-user server's socket), by this program's own driver
   disk.img  file:/dev/sdb             a drive in this process over an image file or a block device
   uring:PATH                          a file or block device by io_uring, completions by interrupt
   uring-iopoll:PATH                   ... polled (a device with polled queues)

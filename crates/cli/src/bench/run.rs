@@ -19,6 +19,7 @@ const EXAMPLES: &str = "\
 Examples:
   nearside bench run -d dram:1GiB --rate 50k --runtime 30s          # open loop: 50,000 operations per second, come what may
   nearside bench run -d dram:1GiB --iodepth 32                      # closed loop: the next when one is done
+  nearside bench run -d vfio-user:/run/nearside/vm1.sock --iodepth 1   # a drive in another process
   nearside bench run -d disk.img --rate 1k --completion hybrid
   nearside bench run -d dram:1GiB --iodepth 1 --thinktime 1ms       # one user who thinks between two operations
   nearside bench run -d dram:1GiB --iodepth 32 --output-format fio-json | jq '.jobs[0].read.clat_ns.percentile'

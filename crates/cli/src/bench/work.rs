@@ -134,7 +134,7 @@ pub fn environment() -> Environment {
 pub fn pace(target: &Target, completion: Option<Policy>) -> Pace {
     let sleeps = match target {
         Target::Drive(_) => completion.is_some_and(|policy| policy != Policy::Polled),
-        Target::Remote(_) => completion.is_some_and(|policy| policy != Policy::Polled),
+        Target::Remote(_) | Target::Process(_) => completion.is_some_and(|policy| policy != Policy::Polled),
         Target::Host(call, _) => matches!(call, Call::Uring | Call::UringHybrid),
     };
     Pace { may_sleep: sleeps, ..Pace::default() }

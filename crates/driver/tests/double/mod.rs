@@ -105,8 +105,8 @@ impl Double {
         assert_ne!(q.at, told, "the driver let the completion queue overflow");
         let (region, offset) = {
             let span = self.function.memory.resolve(at, 16).unwrap();
-            let (r, o) = self.function.memory.locate(span);
-            (r.clone(), o)
+            let (r, o) = self.function.memory.locate(span).unwrap();
+            ((*r).clone(), o)
         };
         region.word64(offset).store(u64::from(result), Ordering::Relaxed);
         region
