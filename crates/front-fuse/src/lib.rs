@@ -127,13 +127,8 @@ enum AttachEvent {
 pub fn attach(function: Function, options: &AttachOptions) -> Result<Attached, AttachError> {
     // One for each thread that takes the kernel's requests, and one for whoever asks in this process.
     let queues = options.threads.max(1) + 1;
-    let config = DriverConfig {
-        pool_bytes: POOL_BYTES,
-        timeout_ms: COMMAND_TIMEOUT_MS,
-        queues: u16::try_from(Host::wants(queues)).unwrap_or(u16::MAX),
-    };
-    let driver = Driver::start(function, config, &mut nearside_driver::Host::threaded(TscClock::new()))?;
-    let host = Arc::new(Host::new(driver.clone(), options.policy, queues)?);
+    let (host, driver) = host_of(function, options.policy, queues)?;
+    let host = Arc::new(host);
     let mountpoint = std::path::absolute(&options.mountpoint)?;
     let socket_path = options.socket.clone().unwrap_or_else(|| default_socket(&mountpoint));
     // The socket first: a mount that cannot be asked is of no use, and easier to leave undone than to undo.
@@ -152,6 +147,27 @@ pub fn attach(function: Function, options: &AttachOptions) -> Result<Attached, A
     })?;
     let (server, session) = (Some(server), Some(session));
     Ok(Attached { host, driver, mountpoint, socket_path, server, session, events, sender, root_enters })
+}
+
+/// Answers at `path` what other processes ask of the drive behind `function`, which runs on threads of its own:
+/// the socket of an attached drive, without a mount.
+///
+/// # Errors
+/// [`AttachError`]: which of the drive and the socket could not be had.
+pub fn answer(function: Function, path: &Path) -> Result<Server, AttachError> {
+    let host = Arc::new(host_of(function, Policy::Hybrid, 1)?.0);
+    Server::bind(path, host, Limits::default()).map_err(AttachError::Socket)
+}
+
+/// Brings a drive up, for so many requests of this process at a time.
+fn host_of(function: Function, policy: Policy, queues: usize) -> Result<(Host, Driver), AttachError> {
+    let config = DriverConfig {
+        pool_bytes: POOL_BYTES,
+        timeout_ms: COMMAND_TIMEOUT_MS,
+        queues: u16::try_from(Host::wants(queues)).unwrap_or(u16::MAX),
+    };
+    let driver = Driver::start(function, config, &mut nearside_driver::Host::threaded(TscClock::new()))?;
+    Ok((Host::new(driver.clone(), policy, queues)?, driver))
 }
 
 type Mount = Session<mount::Namespace>;

@@ -74,7 +74,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ]),
     ("cli", &[
         "spec", "dma", "clock", "random", "store", "ndp", "device", "firmware", "driver", "front-tcp",
-        "front-fuse", "fsrlib", "embedded", "loadgen", "instrument", "studies", "demo",
+        "front-fuse", "front-vfio", "fsrlib", "embedded", "loadgen", "instrument", "studies", "demo",
     ]),
     ("fuzz", &["hostile"]),
 ];

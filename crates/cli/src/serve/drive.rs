@@ -1,24 +1,27 @@
 //! The stores, subsystems and threads of a server.
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nearside_clock::{Clock, TscClock};
-use nearside_device::{Identity, Namespace, Subsystem};
-use nearside_dma::Memory;
+use nearside_device::runner::{Rest, Threaded};
+use nearside_device::{Config, Controller, Host, Identity, Namespace, Subsystem};
+use nearside_dma::{Memory, Wakeup};
 use nearside_embedded::AnyStore;
 use nearside_firmware as firmware;
 use nearside_firmware::Fsr;
 use nearside_firmware::{WorkerHandle, Workers};
 use nearside_front_tcp::{Offer, Options, Server, Target};
+use nearside_spec::fabrics::PORT;
 use nearside_store::write_log::WriteLog;
 use nearside_store::{Data, FileOptions, Operation, Submitted, Token};
 
 use super::limits;
 use super::names;
-use super::plan::{NamespacePlan, Plan};
+use super::plan::{Doorbells, FunctionPlan, NamespacePlan, Plan, SubsystemPlan};
 use crate::in_use;
 
 /// What serves.
@@ -27,6 +30,10 @@ pub type AnyTarget = Target<AnyStore, Fsr>;
 /// A drive that is served.
 pub struct ServedDrive {
     server: Server<AnyStore, Fsr>,
+    /// PCIe functions, with the subsystems that they are of.
+    functions: Vec<(String, nearside_front_vfio::Server)>,
+    /// What answers near-data commands of other processes.
+    sockets: Vec<NearDataSocket>,
     /// Stopped after the server, whose commands they run.
     workers: Option<Workers>,
     /// What a user should know.
@@ -63,6 +70,59 @@ pub fn open(
     Ok(Arc::new(namespace.with_nguid(names.nguid).protected(plan.read_only)))
 }
 
+/// A function as its clients are offered it. Controllers' numbers are counted from the top: those of hosts on
+/// the network come from below.
+fn function_of(
+    plan: &SubsystemPlan,
+    function: &FunctionPlan,
+    serial: &str,
+    subsystem: &Arc<Subsystem<AnyStore, Fsr>>,
+    number: u16,
+) -> nearside_front_vfio::Offer<AnyStore, Fsr> {
+    nearside_front_vfio::Offer {
+        identity: function.identity.unwrap_or(plan.identity).0,
+        cntlid: 0xffef - number,
+        threads: function.threads,
+        write_cache: plan.namespace.iter().any(|namespace| !namespace.read_only),
+        mapped_doorbells: function.doorbells == Doorbells::Mapped,
+        ..nearside_front_vfio::Offer::new(&plan.nqn, serial, subsystem.clone())
+    }
+}
+
+/// A socket for near-data commands, with the controller that answers them.
+struct NearDataSocket {
+    socket: nearside_front_fuse::Server,
+    // After the socket: who asks is answered.
+    _threads: Threaded,
+}
+
+impl NearDataSocket {
+    fn start(
+        path: &Path,
+        subsystem: &Arc<Subsystem<AnyStore, Fsr>>,
+        plan: &SubsystemPlan,
+    ) -> Result<NearDataSocket, String> {
+        let failed = |e: &dyn std::fmt::Display| format!("near-data socket {}: {e}", path.display());
+        let config = Config {
+            subsystem: plan.nqn.clone(),
+            shared: true,
+            host: Host { nqn: format!("unix:{}", path.display()), ..Host::default() },
+            ..Config::default()
+        };
+        let wakeup = Wakeup::new().map_err(|e| failed(&e))?;
+        let controller = Controller::of(subsystem, config, Arc::new(wakeup)).map_err(|e| failed(&e))?;
+        let function = controller.function.clone();
+        let threads =
+            Threaded::start(controller, TscClock::new(), Rest::default()).map_err(|e| failed(&e))?;
+        let socket = nearside_front_fuse::answer(function, path).map_err(|e| failed(&e))?;
+        Ok(NearDataSocket { socket, _threads: threads })
+    }
+
+    fn path(&self) -> String {
+        self.socket.path().display().to_string()
+    }
+}
+
 impl ServedDrive {
     /// Opens the stores, listens, serves.
     pub fn start(plan: &Plan) -> Result<ServedDrive, String> {
@@ -73,6 +133,7 @@ impl ServedDrive {
         let workers = Workers::start(threads, TscClock::new()).map_err(|e| e.to_string())?;
         let handle = workers.as_ref().map(Workers::handle);
         let mut notes: Vec<String> = limits::raise_descriptors(connections).into_iter().collect();
+        let (mut functions, mut sockets) = (Vec::new(), Vec::new());
         for plan in &plan.subsystem {
             let subsystem = Subsystem::new();
             for namespace in &plan.namespace {
@@ -81,6 +142,15 @@ impl ServedDrive {
                 subsystem.add(namespace.nsid, opened).map_err(|e| format!("{}: {e}", plan.nqn))?;
             }
             let serial = plan.serial.clone().unwrap_or_else(|| names::serial(&plan.nqn));
+            for function in &plan.vfio_user {
+                let number = functions.len() as u16;
+                let offer = function_of(plan, function, &serial, &subsystem, number);
+                let server = nearside_front_vfio::Server::start(offer, &function.socket, TscClock::new());
+                functions.push((plan.nqn.clone(), server.map_err(|e| format!("vfio-user socket {e}"))?));
+            }
+            if let Some(path) = &plan.near_data_socket {
+                sockets.push(NearDataSocket::start(path, &subsystem, plan)?);
+            }
             target.offer(Offer {
                 hosts: plan.allow_hosts.clone(),
                 identities: plan.host.iter().map(|host| (host.nqn.clone(), host.identity.0)).collect(),
@@ -99,7 +169,7 @@ impl ServedDrive {
             }
             server.target().advertise(nth, told);
         }
-        Ok(ServedDrive { server, workers, notes })
+        Ok(ServedDrive { server, functions, sockets, workers, notes })
     }
 
     pub fn target(&self) -> &Arc<AnyTarget> {
@@ -111,9 +181,9 @@ impl ServedDrive {
         self.workers.as_ref().map(Workers::handle)
     }
 
-    /// The port of the first address.
+    /// The port of the first address; without any, the usual one.
     pub fn port(&self) -> u16 {
-        self.server.addresses().first().map_or(0, |address| address.port())
+        self.server.addresses().first().map_or(PORT, |address| address.port())
     }
 
     /// Something more that a user should know.
@@ -135,13 +205,15 @@ impl ServedDrive {
                 ));
             }
             for (nsid, namespace) in offer.subsystem.namespaces() {
-                let first = self.server.addresses().first().map_or(String::new(), ToString::to_string);
                 let kept = if namespace.read_only() { ", read-only" } else { "" };
-                lines.push(format!(
-                    "nvme+tcp://{first}/{}/{nsid}: {} bytes{kept}",
-                    offer.nqn,
-                    namespace.bytes()
-                ));
+                let name = match self.server.addresses().first() {
+                    Some(first) => format!("nvme+tcp://{first}/{}/{nsid}", offer.nqn),
+                    None => format!("namespace {nsid} of {}", offer.nqn),
+                };
+                lines.push(format!("{name}: {} bytes{kept}", namespace.bytes()));
+            }
+            for (_, function) in self.functions.iter().filter(|(nqn, _)| *nqn == offer.nqn) {
+                lines.push(nearside_front_vfio::qemu_line(function.path()));
             }
             if let Identity::SquashRoot { uid, gid } = offer.identity {
                 lines.push(format!(
@@ -149,6 +221,9 @@ impl ServedDrive {
                 ));
             }
         }
+        lines.extend(
+            self.sockets.iter().map(|socket| format!("near-data commands: -d unix:{}", socket.path())),
+        );
         lines.extend(self.notes.iter().cloned());
         lines
     }
@@ -156,6 +231,8 @@ impl ServedDrive {
     /// Ends: what was taken is finished, then all stores are flushed. An error says what was given up.
     pub fn stop(self) -> Result<(), String> {
         let target = self.server.target().clone();
+        drop(self.sockets);
+        drop(self.functions);
         drop(self.server);
         drop(self.workers);
         let mut given_up = Vec::new();

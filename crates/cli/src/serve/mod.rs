@@ -1,4 +1,4 @@
-//! `nearside serve`: a drive on the network, as an NVMe/TCP target.
+//! `nearside serve`: a drive on the network, as an NVMe/TCP target, and in virtual machines' PCIe slots.
 //!
 //! Flags or a file become a [`plan::Plan`]; [`drive::ServedDrive`] opens its stores and offers its
 //! subsystems; then the target's threads serve until a signal comes.
@@ -26,13 +26,14 @@ Examples:
   nearside serve --store dram:4GiB --listen 127.0.0.1:4420
   nvme connect -t tcp -a 127.0.0.1 -s 4420 -n NQN        # as it is printed
   nearside grep -d nvme+tcp://127.0.0.1:4420/NQN/1 -r ERROR /var/log
+  nearside serve --store file:disk.img --vfio-user vm1.sock --near-data-socket drive.sock   # prints what QEMU is given
   nearside serve --store dram:4GiB --listen 127.0.0.1:4420 --advertise 192.0.2.7:14420   # port 14420 there is forwarded to here
 
 Hosts are believed as to who asks for near-data work, but for root, which is taken for nobody (65534:65534): --trust believes
 it as well, --squash UID:GID takes every user for one, --refuse-near-data answers none. SIGINT and SIGTERM end the server: what was
 taken is finished and made durable first. NEARSIDE_LOG=info says on standard error who comes and goes.";
 
-/// Serve a drive to hosts on the network, as an NVMe/TCP target
+/// Serve a drive to hosts on the network, as an NVMe/TCP target, and to virtual machines, as a PCIe function
 #[derive(Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{}", models_help()))]
 pub struct ServeArgs {
@@ -41,9 +42,22 @@ pub struct ServeArgs {
     /// Given several times: namespaces 1, 2 and so on
     #[arg(long, value_name = "STORE", required_unless_present = "config")]
     store: Vec<String>,
-    /// Where hosts are awaited; port 4420 unless given
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4420")]
+    /// Where hosts are awaited; port 4420 unless given [default: 127.0.0.1:4420; with --vfio-user none]
+    #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
+    /// A socket at which a virtual machine (QEMU's vfio-user-pci), or another process, finds the drive as an NVMe
+    /// PCIe function: for one client at a time, of this user or root. Given several times: several functions
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    vfio_user: Vec<PathBuf>,
+    /// How clients of --vfio-user write doorbells. trapped: by messages, which shadow doorbells spare while there
+    /// is work; an idle client costs nothing. mapped: into shared memory, for clients that do not know shadow
+    /// doorbells; each thread of the function takes a core for as long as a client is connected
+    #[arg(long, value_name = "WORD", value_enum, default_value_t = plan::Doorbells::Trapped)]
+    vfio_user_doorbells: plan::Doorbells,
+    /// A socket at which processes of this machine ask for near-data work on namespace 1, each user for what is
+    /// its own: `nearside grep -d unix:PATH`
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    near_data_socket: Option<PathBuf>,
     /// The subsystem's name [default: made from this machine and the first store]
     #[arg(long, value_name = "NQN")]
     subsystem: Option<String>,
@@ -105,6 +119,8 @@ pub struct ServeArgs {
     refuse_near_data: bool,
 }
 
+/// Where hosts are awaited unless it is said, or no host but a client of a function is.
+const LISTEN: &str = "127.0.0.1:4420";
 /// Where metrics are asked for unless a port is said.
 const METRICS_PORT: u16 = 9420;
 

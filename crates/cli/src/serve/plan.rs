@@ -106,6 +106,31 @@ pub struct HostPlan {
     pub identity: Word,
 }
 
+/// Who writes doorbells how: see `--vfio-user-doorbells`.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Doorbells {
+    /// By messages, of which shadow doorbells spare nearly all; an idle client costs nothing.
+    #[default]
+    Trapped,
+    /// Into a page that the client maps, which is looked at all the time that it is connected.
+    Mapped,
+}
+
+/// A PCIe function at a socket.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct FunctionPlan {
+    pub socket: PathBuf,
+    #[serde(default)]
+    pub doorbells: Doorbells,
+    /// Threads of its own.
+    #[serde(default = "threads")]
+    pub threads: usize,
+    /// What its client's word on who asks is worth; without it, the subsystem's.
+    pub identity: Option<Word>,
+}
+
 /// A subsystem.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -119,6 +144,10 @@ pub struct SubsystemPlan {
     #[serde(default)]
     pub host: Vec<HostPlan>,
     pub namespace: Vec<NamespacePlan>,
+    #[serde(default)]
+    pub vfio_user: Vec<FunctionPlan>,
+    /// Where other processes of this machine ask for near-data work on namespace 1.
+    pub near_data_socket: Option<PathBuf>,
 }
 
 /// All that is served.
@@ -165,6 +194,10 @@ impl Plan {
         if plan.listen.is_empty() {
             plan.listen.clone_from(&args.listen);
         }
+        // Who asked for another door only has no other.
+        if plan.listen.is_empty() && plan.subsystem.iter().all(|subsystem| subsystem.vfio_user.is_empty()) {
+            plan.listen.push(super::LISTEN.to_owned());
+        }
         if plan.advertise.is_empty() {
             plan.advertise.clone_from(&args.advertise);
         }
@@ -184,6 +217,12 @@ impl Plan {
             None => NOBODY,
         };
         let mut logs = args.log_writes.iter().cloned();
+        let function = |socket: &PathBuf| FunctionPlan {
+            socket: socket.clone(),
+            doorbells: args.vfio_user_doorbells,
+            threads: args.threads,
+            identity: None,
+        };
         let namespaces = args.store.iter().zip(1..).map(|(store, nsid)| NamespacePlan {
             nsid,
             store: store.clone(),
@@ -201,6 +240,8 @@ impl Plan {
             identity: Word(identity),
             host: Vec::new(),
             namespace: namespaces.collect(),
+            vfio_user: args.vfio_user.iter().map(function).collect(),
+            near_data_socket: args.near_data_socket.clone(),
         };
         Plan {
             listen: args.listen.clone(),
@@ -222,6 +263,10 @@ impl Plan {
             return Err(format!("{threads} threads of near-data work; it can be 0 to 16"));
         }
         for subsystem in &self.subsystem {
+            if let Some(function) = subsystem.vfio_user.iter().find(|f| !(1..=16).contains(&f.threads)) {
+                let (threads, socket) = (function.threads, function.socket.display());
+                return Err(format!("{threads} threads for {socket}; it can be 1 to 16"));
+            }
             let hosts = subsystem.allow_hosts.iter().flatten().chain(subsystem.host.iter().map(|h| &h.nqn));
             for name in std::iter::once(&subsystem.nqn).chain(hosts) {
                 nqn::check(name).map_err(|e| format!("{name:?}: {e}"))?;
@@ -299,6 +344,13 @@ mod tests {
         nsid = 8
         store = "dram:1GiB"
         log-writes = "/srv/8.log"
+        [[subsystem.vfio-user]]
+        socket = "/run/vm1.sock"
+        [[subsystem.vfio-user]]
+        socket = "/run/vm2.sock"
+        doorbells = "mapped"
+        threads = 2
+        identity = "trust"
     "#;
 
     #[test]
@@ -313,6 +365,10 @@ mod tests {
         let logs = subsystem.namespace.iter().map(|namespace| namespace.log_writes.as_deref());
         assert_eq!(logs.collect::<Vec<_>>(), [None, None, Some(std::path::Path::new("/srv/8.log"))]);
         assert_eq!(plan.advertised(), Ok(vec![]));
+        let functions: Vec<_> =
+            subsystem.vfio_user.iter().map(|f| (f.doorbells, f.threads, f.identity)).collect();
+        let trusted = Some(Word(Identity::Trust));
+        assert_eq!(functions, [(Doorbells::Trapped, 1, None), (Doorbells::Mapped, 2, trusted)]);
         let advertise = |words: &str| {
             let text = FILE.replacen("metrics =", &format!("advertise = [{words}]\nmetrics ="), 1);
             toml::from_str::<Plan>(&text).unwrap()
@@ -330,6 +386,7 @@ mod tests {
         for (from, to, says) in [
             ("\n        threads = 2", "\n        threads = 99", "99 threads"),
             ("near-data-threads = 3", "near-data-threads = 17", "17 threads of near-data"),
+            ("threads = 2\n        identity", "threads = 0\n        identity", "0 threads for /run/vm2.sock"),
             ("nqn.2026-11.example:a", "example", "example"),
             ("127.0.0.1\", \"[::1]", "127.0.0.1:99999\", \"[::1]", "99999"),
         ] {
