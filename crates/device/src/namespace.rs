@@ -413,6 +413,13 @@ impl<S: Store, O: Observer> Access<S, O> {
         }
     }
 
+    /// See [`Channel::memory_changed`].
+    pub(crate) fn memory_changed(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.channel.memory_changed();
+        }
+    }
+
     /// An operation that was answered [`StoreError::Busy`] will not be submitted again.
     pub fn abandon(&self, operation: &Operation) {
         if let Some(stripes) = &self.namespace.stripes {

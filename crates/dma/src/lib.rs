@@ -29,6 +29,7 @@ pub mod local;
 mod memory;
 pub mod passthrough;
 mod patience;
+mod reach;
 mod region;
 pub mod socket;
 pub mod system;
@@ -40,6 +41,7 @@ pub use buffer::IoBuffer;
 pub use event::{EventFd, wait_readable};
 pub use function::{DOORBELLS, Function, REGISTERS_SIZE, Vector, Wakeup};
 pub use memory::{MAX_MAPPINGS, Memory, MemoryError, Pinned, Span};
+pub use reach::Reach;
 pub use region::Region;
 pub use wait::{WaitKind, rest};
 

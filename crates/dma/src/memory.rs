@@ -41,6 +41,19 @@ impl Span {
         self.len == 0
     }
 
+    /// The place of its mapping, and which of those that had the place.
+    #[inline]
+    pub(crate) fn place(&self) -> (u16, u16) {
+        (self.place, self.generation)
+    }
+
+    /// Where it begins in its mapping's region, where it lies within.
+    #[inline]
+    pub(crate) fn offset_in(&self, region: &Region) -> Option<usize> {
+        let end = self.offset.checked_add(u64::from(self.len))?;
+        (end <= region.len() as u64).then_some(self.offset as usize)
+    }
+
     /// The part from `start` of `len` bytes, where it lies within.
     #[inline]
     pub fn part(&self, start: usize, len: usize) -> Option<Span> {
@@ -226,13 +239,14 @@ impl Memory {
         let place = self.place(index);
         // SAFETY: the mapping stands, and only this writer ends it: the cell is not written before LIVE goes.
         let region = unsafe { &*place.region.get() }.as_ref().map_or(Weak::new(), Arc::downgrade);
+        // First: who sees the new version and then asks for the region (`Reach`) does not get it any more.
+        let state = place.state.fetch_and(!LIVE, Ordering::AcqRel) & !LIVE;
         self.change_addresses(|| {
             for to in at + 1..count {
                 addresses[to - 1].copy(&addresses[to]);
             }
             self.count.store(count - 1, Ordering::Relaxed);
         });
-        let state = place.state.fetch_and(!LIVE, Ordering::AcqRel) & !LIVE;
         self.reclaim(index, state);
         Ok(region)
     }
@@ -335,8 +349,8 @@ impl Memory {
         let region = unsafe { &*place.region.get() }.as_ref();
         let Some(region) = region else { panic!("a live mapping without a region") };
         let pinned = Pinned { memory: self, place: span.place, region };
-        let end = span.offset.checked_add(u64::from(span.len))?;
-        (end <= region.len() as u64).then_some((pinned, span.offset as usize))
+        let at = span.offset_in(region)?;
+        Some((pinned, at))
     }
 
     fn place(&self, index: u16) -> &Place {

@@ -268,6 +268,10 @@ impl Channel for AnyChannel {
     fn prefetch(&self, offset: u64, len: u64) {
         each!(AnyChannel, self, channel => channel.prefetch(offset, len))
     }
+
+    fn memory_changed(&mut self) {
+        each!(AnyChannel, self, channel => channel.memory_changed())
+    }
 }
 
 #[cfg(test)]

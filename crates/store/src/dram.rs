@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use nearside_clock::Nanos;
 use nearside_dma::system::memory_bytes;
-use nearside_dma::{Memory, PAGE_SIZE, Region};
+use nearside_dma::{Memory, PAGE_SIZE, Reach, Region};
 
 use crate::check::check;
 use crate::{Channel, Completion, Data, Operation, Store, Submitted, Token};
@@ -114,7 +114,7 @@ impl Store for Dram {
     }
 
     fn channel(&self, memory: Arc<Memory>) -> io::Result<DramChannel> {
-        Ok(DramChannel { store: self.clone(), memory })
+        Ok(DramChannel { store: self.clone(), reach: Reach::new(memory) })
     }
 }
 
@@ -124,7 +124,7 @@ const UNMAPPED: &str = "the host's memory is not mapped any more";
 /// A way into a [`Dram`].
 pub struct DramChannel {
     store: Dram,
-    memory: Arc<Memory>,
+    reach: Reach,
 }
 
 impl Channel for DramChannel {
@@ -139,20 +139,20 @@ impl Channel for DramChannel {
             (Operation::Read { offset, .. }, Data::Spans(spans)) => {
                 let mut at = offset as usize;
                 for &span in *spans {
-                    let Some((host, host_at)) = self.memory.locate(span) else {
+                    let Some((host, host_at)) = self.reach.locate(span) else {
                         return Submitted::done(Err(operation.failed(UNMAPPED)), data);
                     };
-                    Region::copy(region, at, &host, host_at, span.len());
+                    Region::copy(region, at, host, host_at, span.len());
                     at += span.len();
                 }
             }
             (Operation::Write { offset, .. }, Data::Spans(spans)) => {
                 let mut at = offset as usize;
                 for &span in *spans {
-                    let Some((host, host_at)) = self.memory.locate(span) else {
+                    let Some((host, host_at)) = self.reach.locate(span) else {
                         return Submitted::done(Err(operation.failed(UNMAPPED)), data);
                     };
-                    Region::copy(&host, host_at, region, at, span.len());
+                    Region::copy(host, host_at, region, at, span.len());
                     at += span.len();
                 }
             }
@@ -175,6 +175,10 @@ impl Channel for DramChannel {
     #[inline]
     fn in_flight(&self) -> usize {
         0
+    }
+
+    fn memory_changed(&mut self) {
+        self.reach.let_go();
     }
 
     #[inline]

@@ -209,4 +209,7 @@ pub trait Channel: Send + 'static {
     /// nothing.
     #[inline]
     fn prefetch(&self, _offset: u64, _len: u64) {}
+
+    /// The host has mapped memory or taken some away: whatever is kept of it between operations is let go of.
+    fn memory_changed(&mut self) {}
 }

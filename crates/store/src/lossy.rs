@@ -118,6 +118,10 @@ impl Channel for LossyChannel {
     fn prefetch(&self, offset: u64, len: u64) {
         self.current.prefetch(offset, len);
     }
+
+    fn memory_changed(&mut self) {
+        self.current.memory_changed();
+    }
 }
 
 impl Durable {

@@ -195,6 +195,10 @@ impl<C: Channel, M: Medium> Channel for ModelledChannel<C, M> {
     fn prefetch(&self, offset: u64, len: u64) {
         self.inner.prefetch(offset, len);
     }
+
+    fn memory_changed(&mut self) {
+        self.inner.memory_changed();
+    }
 }
 
 #[cfg(test)]

@@ -229,6 +229,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     #[cold]
     fn find_queues(&mut self) -> usize {
         self.found_by = self.shared.host_memory();
+        self.attached.iter_mut().for_each(|attached| attached.access.memory_changed());
         1 + self.queues.find_again(&self.shared.function.memory, self.shared.shadow_doorbells())
     }
 

@@ -198,4 +198,8 @@ impl<C: Channel> Channel for LoggedChannel<C> {
     fn prefetch(&self, offset: u64, len: u64) {
         self.inner.prefetch(offset, len);
     }
+
+    fn memory_changed(&mut self) {
+        self.inner.memory_changed();
+    }
 }

@@ -144,6 +144,10 @@ impl<C: Channel> Channel for GaugedChannel<C> {
     fn prefetch(&self, offset: u64, len: u64) {
         self.channel.prefetch(offset, len);
     }
+
+    fn memory_changed(&mut self) {
+        self.channel.memory_changed();
+    }
 }
 
 /// The least and the greatest time between two looks.

@@ -96,6 +96,10 @@ impl<C: Channel> Channel for TracedChannel<C> {
         self.stamps.fetched.store(self.clock.now().0, Ordering::Release);
         self.inner.prefetch(offset, len);
     }
+
+    fn memory_changed(&mut self) {
+        self.inner.memory_changed();
+    }
 }
 
 /// A firmware that notes when the drive answers, and does nothing else.
