@@ -136,6 +136,7 @@ pub fn suite<S: Store>(seeds: u64, operations: usize, make: impl Fn() -> S) {
     never_tears(&make());
     zeros(&make());
     odd_memory(&make());
+    lets_memory_go(&make());
     for seed in 0..seeds {
         model(&make(), seed, operations);
     }
@@ -346,6 +347,17 @@ pub fn odd_memory<S: Store>(store: &S) {
             assert_eq!(byte, [0xcc], "round {round}: a byte beside the memory was written");
         }
     }
+}
+
+/// Memory that the host takes away is nobody's as soon as its last operation has ended and the channel was told.
+pub fn lets_memory_go<S: Store>(store: &S) {
+    let mut host = Host::new(store);
+    let span = host.span(4096, 4096);
+    host.run(Operation::Write { offset: 0, len: 4096, fua: false }, Data::Spans(&[span])).result.unwrap();
+    host.run(Operation::Read { offset: 0, len: 4096 }, Data::Spans(&[span])).result.unwrap();
+    let region = host.memory.unmap(HOST_IOVA).unwrap();
+    host.channel.memory_changed();
+    assert_eq!(region.strong_count(), 0, "the channel keeps memory that its host took away");
 }
 
 /// What a block of the model may hold: the stamps of [`stamp`]; 0 is zeros.
