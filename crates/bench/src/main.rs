@@ -34,8 +34,8 @@ struct Args {
     /// The record's name.
     #[arg(long, default_value = "bench")]
     name: String,
-    /// Only these groups: floors, io, vfio, scan, generator, sim, paths, medium, scaling, near-data, processes,
-    /// drive, tcp.
+    /// Only these groups: floors, io, vfio, scan, generator, sim, paths, medium, scaling, near-data,
+    /// processes, drive, tcp.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where records are kept.

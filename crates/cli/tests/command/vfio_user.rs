@@ -1,4 +1,5 @@
-//! The same commands on a drive in another process: `nearside serve --vfio-user`, and drives named vfio-user:.
+//! The same commands on a drive in another process: `nearside serve --vfio-user`, and drives named
+//! vfio-user:PATH.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
