@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use clap::Args;
 use nearside_instrument::calibrate::Calibration;
@@ -117,6 +118,7 @@ struct Machine {
     fuse: Result<(), String>,
     looped: Result<(), String>,
     kvm: Result<(), String>,
+    vfio_user: Result<(), String>,
     huge_pages: u64,
     transparent: String,
     root: bool,
@@ -150,6 +152,7 @@ impl Machine {
             fuse: openable("/dev/fuse"),
             looped: openable("/dev/loop-control"),
             kvm: openable("/dev/kvm"),
+            vfio_user: knows_vfio_user("qemu-system-x86_64"),
             huge_pages: huge.and_then(|n| n.trim().parse().ok()).unwrap_or(0),
             transparent: chosen.to_owned(),
             root: rustix::process::geteuid().is_root(),
@@ -164,6 +167,16 @@ impl Machine {
 
 fn openable(path: &str) -> Result<(), String> {
     fs::OpenOptions::new().read(true).write(true).open(path).map(drop).map_err(|e| format!("{path}: {e}"))
+}
+
+/// Whether this QEMU has the client of `nearside serve --vfio-user`.
+fn knows_vfio_user(qemu: &str) -> Result<(), String> {
+    let asked = Command::new(qemu).args(["-device", "vfio-user-pci,help"]).stdin(Stdio::null()).output();
+    match asked {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(_) => Err(format!("{qemu} has no vfio-user-pci: it is older than 10.1, or built without")),
+        Err(e) => Err(format!("{qemu}: {e}")),
+    }
 }
 
 fn in_path(tool: &str) -> bool {
@@ -245,6 +258,12 @@ fn of_kernel(m: &Machine) -> Vec<Finding> {
             "tests in a virtual machine run under emulation, ten to thirty times slower; nothing else",
         ),
         finding(
+            "vfio-user",
+            m.vfio_user.is_ok(),
+            say(&m.vfio_user, "qemu-system-x86_64 has vfio-user-pci"),
+            "no virtual machine of this QEMU has the drive of `nearside serve --vfio-user` in its slot; other clients do",
+        ),
+        finding(
             "huge pages",
             m.huge_pages > 0 || transparent,
             format!(
@@ -305,6 +324,7 @@ mod tests {
             fuse: Err("none".into()),
             looped: Err("none".into()),
             kvm: Err("none".into()),
+            vfio_user: Err("none".into()),
             tools: TOOLS.map(|t| (t, false)).to_vec(),
             cores: 1,
             cpu: String::new(),

@@ -1,10 +1,13 @@
-//! The front in this process, put to the suite.
+//! The fronts that need nothing of the machine, put to the suite: in this process, and over vfio-user.
 
 #[path = "fronts/looped.rs"]
 mod looped;
+#[path = "fronts/vfio.rs"]
+mod vfio;
 
 use looped::Looped;
 use nearside_conformance::front::suite;
+use vfio::Vfio;
 
 #[test]
 fn inline() {
@@ -18,4 +21,16 @@ fn threaded() {
     for (lba_size, reactors) in [(512, 1), (4096, 2)] {
         suite(&Looped { lba_size, reactors });
     }
+}
+
+#[test]
+fn a_function_whose_doorbells_trap() {
+    for (lba_size, threads) in [(512, 1), (4096, 2)] {
+        suite(&Vfio { lba_size, threads, mapped_doorbells: false });
+    }
+}
+
+#[test]
+fn a_function_whose_doorbells_are_mapped() {
+    suite(&Vfio { lba_size: 512, threads: 1, mapped_doorbells: true });
 }

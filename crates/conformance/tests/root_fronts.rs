@@ -4,11 +4,14 @@
 mod fuse;
 #[path = "fronts/looped.rs"]
 mod looped;
+#[path = "fronts/vfio.rs"]
+mod vfio;
 
 use fuse::Fuse;
 use looped::Looped;
 use nearside_conformance::front::{answers, suite};
 use nearside_conformance::{needs, volume};
+use vfio::Vfio;
 
 fn ready(name: &str, tools: &[&str]) -> bool {
     needs::fuse(name) && needs::root(name) && needs::tools(name, tools)
@@ -45,4 +48,5 @@ fn every_front_gives_the_same_answers() {
     assert_eq!(answers(&Looped { lba_size: 4096, reactors: 0 }, &image), right);
     assert_eq!(answers(&Looped { lba_size: 512, reactors: 2 }, &image), right);
     assert_eq!(answers(&Fuse { socket: true }, &image), right);
+    assert_eq!(answers(&Vfio { lba_size: 512, threads: 1, mapped_doorbells: false }, &image), right);
 }

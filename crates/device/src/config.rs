@@ -36,8 +36,8 @@ pub struct Config {
     pub cntlid: u16,
     /// Whether other controllers have the namespaces as well. Behind a fabric they always may.
     pub shared: bool,
-    /// Whether Doorbell Buffer Config is there, by which a host keeps its doorbells in memory: for a host whose
-    /// writes to the registers cost it much and are told to the drive ([`nearside_dma::Wakeup::wake`]).
+    /// Whether Doorbell Buffer Config is there, by which a host keeps its doorbells in memory: for a host
+    /// whose writes to the registers cost it much and are told to the drive ([`nearside_dma::Wakeup::wake`]).
     pub shadow_doorbells: bool,
     /// What a controller behind a fabric has beside. Its host is a front in this process, which signals and
     /// is signalled nothing.

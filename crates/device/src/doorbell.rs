@@ -1,16 +1,16 @@
 //! Where doorbells are read, and when a host writes their registers.
 //!
 //! A host that shares no doorbell page with the drive (a virtual machine's, whose every write to a register
-//! costs a way through its machine monitor) keeps them in memory: by Doorbell Buffer Config (Base 2.0, 5.8 and
-//! annex B.5) it names a page of shadow doorbells and one of event indexes. It stores a new value
-//! into the shadow, then writes the register only where the value passes the event index. So the drive keeps
-//! the index where the host does not come by while it looks at the shadow itself, and puts it at the value it
-//! has seen before it sleeps.
+//! costs a way through its machine monitor) keeps them in memory: by Doorbell Buffer Config (Base 2.0, 5.8
+//! and annex B.5) it names a page of shadow doorbells and one of event indexes. It stores a new value into
+//! the shadow, then writes the register only where the value passes the event index. So the drive keeps the
+//! index where the host does not come by while it looks at the shadow itself, and puts it at the value it has
+//! seen before it sleeps.
 //!
-//! Who orders what: the host stores the shadow, has a full fence, loads the index. The drive stores the index,
-//! has a full fence ([`Doorbells::fence`]), loads the shadow. Whichever fence comes second sees the other's
-//! store: the drive finds the new value and does not sleep, or the host finds the index and writes the register.
-//! It is the protocol of `dma/arming.rs`, which `dma/tests/loom.rs` proves.
+//! Who orders what: the host stores the shadow, has a full fence, loads the index. The drive stores the
+//! index, has a full fence ([`Doorbells::fence`]), loads the shadow. Whichever fence comes second sees the
+//! other's store: the drive finds the new value and does not sleep, or the host finds the index and writes
+//! the register. It is the protocol of `dma/arming.rs`, which `dma/tests/loom.rs` proves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -95,7 +95,8 @@ impl<'a> Doorbells<'a> {
         self.shadow.is_some()
     }
 
-    /// The pages, for a doorbell that stands there: hosts keep those of the admin queue in the registers alone.
+    /// The pages, for a doorbell that stands there: hosts keep those of the admin queue in the registers
+    /// alone.
     #[inline]
     fn shadow_of(&self, doorbell: usize) -> Option<&'a ShadowPages> {
         self.shadow.filter(|_| doorbell >= sq_tail_doorbell(1))
@@ -145,9 +146,9 @@ impl Event {
         }
     }
 
-    /// Keeps the index away from where the host goes on: `value` is what it has said last, in a queue of `size`
-    /// entries. Just behind that, it would have to go all around; it is moved once half of the way is gone,
-    /// so that the two seldom write to one line.
+    /// Keeps the index away from where the host goes on: `value` is what it has said last, in a queue of
+    /// `size` entries. Just behind that, it would have to go all around; it is moved once half of the way is
+    /// gone, so that the two seldom write to one line.
     #[inline]
     pub(crate) fn put_off(&self, doorbells: &Doorbells<'_>, value: u32, size: u32) {
         if !doorbells.has_shadow() {
@@ -166,8 +167,8 @@ impl Event {
 mod tests {
     use super::*;
 
-    /// What Linux does (nvme_dbbuf_need_event, drivers/nvme/host/pci.c): whether a host that goes on from `old`
-    /// to `new` writes the register.
+    /// What Linux does (nvme_dbbuf_need_event, drivers/nvme/host/pci.c): whether a host that goes on from
+    /// `old` to `new` writes the register.
     fn tells(event: u32, old: u32, new: u32) -> bool {
         let cut = |n: u32| n as u16;
         cut(new.wrapping_sub(event).wrapping_sub(1)) < cut(new.wrapping_sub(old))

@@ -152,7 +152,8 @@ fn run_on(file: &File, call: Call, list: &[libc::iovec], nowait: bool) -> io::Re
     loop {
         let n = match call {
             // SAFETY: the pieces point into a buffer that the caller lends exclusively, or into regions that
-            // stand beside them and so stay mapped; both outlive this call, and the kernel keeps nothing after it.
+            // stand beside them and so stay mapped; both outlive this call, and the kernel keeps nothing
+            // after it.
             Call::Read { offset } => unsafe {
                 libc::preadv2(fd, list.as_ptr(), list.len() as i32, offset as libc::off_t, flags)
             },

@@ -34,8 +34,8 @@ pub const REGISTERS_SIZE: usize = 0x2000;
 /// at the completion queue after unmasking ([`Vector::sleep`] does so), which is all that a pending bit would
 /// tell it.
 ///
-/// A host in another process has eventfds of its own ([`Vector::deliver_to`]); what is raised while it has given
-/// none is pending, as in the table of an MSI-X capability.
+/// A host in another process has eventfds of its own ([`Vector::deliver_to`]); what is raised while it has
+/// given none is pending, as in the table of an MSI-X capability.
 #[derive(Debug)]
 pub struct Vector {
     unmasked: Arming,

@@ -1,11 +1,11 @@
 //! Memory of another process that may be hostile, and the signal that it can send by shrinking it.
 //!
 //! A page of a mapped file that the file does not have any more raises SIGBUS in whoever touches it, which
-//! ends the process: all of a drive's hosts would pay for one. A memfd that is sealed against shrinking cannot
-//! do that. Every other file is mapped under a guard: the handler that is set up here finds the mapping that
-//! the address belongs to, puts zeros that are nobody's in its place, and notes that it has failed. Whoever
-//! runs the host that the memory is of looks for that ([`failures`], [`Region::has_failed`]) and ends it. A
-//! SIGBUS from anywhere else goes to whoever had the signal before, as if there were no handler.
+//! ends the process: all of a drive's hosts would pay for one. So does one of a file system without room for
+//! it. Such a file is mapped under a guard: the handler that is set up here finds the mapping that the
+//! address belongs to, puts zeros that are nobody's in its place, and notes that it has failed. Whoever runs
+//! the host that the memory is of looks for that ([`failures`], [`Region::has_failed`]) and ends it. A SIGBUS
+//! from anywhere else goes to whoever had the signal before, as if there were no handler.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::PAGE_SIZE;
 
 /// Mappings under guard at a time, of this process.
-const MOST: usize = 16 << 10;
+const MOST: usize = 32 << 10;
 /// `f_type` of a file in hugetlbfs, statfs(2).
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
@@ -58,7 +58,8 @@ impl Guard {
     fn new(base: NonNull<u8>, len: usize) -> io::Result<Guard> {
         install()?;
         let full = || io::Error::other(format!("{MOST} mappings of other processes' memory are the most"));
-        let index = GUARDED.iter().position(|g| !g.taken.swap(true, Ordering::AcqRel)).ok_or_else(full)?;
+        let take = |g: &Guarded| !g.taken.load(Ordering::Relaxed) && !g.taken.swap(true, Ordering::AcqRel);
+        let index = GUARDED.iter().position(take).ok_or_else(full)?;
         let guarded = &GUARDED[index];
         guarded.failed.store(false, Ordering::Relaxed);
         guarded.len.store(len, Ordering::Relaxed);
@@ -142,7 +143,7 @@ pub(crate) struct Mapping {
     pub(crate) base: NonNull<u8>,
     /// What is mapped: a huge page's file knows whole huge pages only.
     pub(crate) whole: (NonNull<u8>, usize),
-    pub(crate) guard: Option<Guard>,
+    pub(crate) guard: Guard,
 }
 
 /// Maps `len` bytes of a file that another process handed over, from `offset` on, for reading and writing.
@@ -180,21 +181,11 @@ pub(crate) fn map(fd: &OwnedFd, offset: u64, len: usize) -> io::Result<Mapping> 
     let at = NonNull::new(at.cast::<u8>()).ok_or_else(|| io::Error::other("mmap returned the null page"))?;
     // SAFETY: `before` lies within what was mapped.
     let base = unsafe { at.add(before) };
-    let guard = match is_sealed(fd) {
-        true => None,
-        false => Some(Guard::new(at, whole).inspect_err(|_| {
-            // SAFETY: the mapping just made, which nobody else knows.
-            unsafe { libc::munmap(at.as_ptr().cast(), whole) };
-        })?),
-    };
+    let guard = Guard::new(at, whole).inspect_err(|_| {
+        // SAFETY: the mapping just made, which nobody else knows.
+        unsafe { libc::munmap(at.as_ptr().cast(), whole) };
+    })?;
     Ok(Mapping { base, whole: (at, whole), guard })
-}
-
-/// Whether a file can never become shorter (F_SEAL_SHRINK): only a memfd can say so.
-fn is_sealed(fd: &OwnedFd) -> bool {
-    // SAFETY: no memory is involved.
-    let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
-    seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
 }
 
 /// Makes a memfd's length final: whoever else has it cannot change it either.
@@ -271,10 +262,9 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "it makes a memfd")]
-    fn what_is_sealed_needs_no_guard() {
+    fn what_is_sealed_keeps_its_length() {
         let shared = Region::shared("sealed", 8192).unwrap();
         let fd = shared.fd().unwrap().try_clone_to_owned().unwrap();
-        assert!(is_sealed(&fd));
         let file = File::from(fd.as_fd().try_clone_to_owned().unwrap());
         assert!(file.set_len(0).is_err() && file.set_len(1 << 20).is_err());
         let again = Region::foreign(fd, 0, 8192).unwrap();

@@ -2,8 +2,8 @@
 //!
 //! Whoever looks an address up takes no lock: the addresses stand sorted in words that a writer changes under
 //! an odd version, and a reader who saw the version move looks again. What a lookup gives ([`Span`]) names a
-//! place and its generation; the region behind it is pinned while it is used, so that a mapping which is taken
-//! away is unmapped by the last of its users, and a span of it finds nothing any more.
+//! place and its generation; the region behind it is pinned while it is used, so that a mapping which is
+//! taken away is unmapped by the last of its users, and a span of it finds nothing any more.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -99,9 +99,9 @@ const fn generation(state: u64) -> u16 {
     (state >> 48) as u16
 }
 
-/// Where a region is kept. The cell is written only by whoever sets HELD (the table's writer, at a free place)
-/// and by whoever clears it (one of all, by compare-and-swap, once LIVE is gone and nobody has a pin), and
-/// read only under a pin that was taken while LIVE was set.
+/// Where a region is kept. The cell is written only by whoever sets HELD (the table's writer, at a free
+/// place) and by whoever clears it (one of all, by compare-and-swap, once LIVE is gone and nobody has a pin),
+/// and read only under a pin that was taken while LIVE was set.
 #[derive(Default)]
 struct Place {
     state: AtomicU64,
@@ -223,8 +223,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Ends the mapping that begins at `iova`. Spans of it find nothing from here on; the region goes with the
-    /// last operation that uses it, which whoever keeps the answer can wait for.
+    /// Ends the mapping that begins at `iova`. Spans of it find nothing from here on; the region goes with
+    /// the last operation that uses it, which whoever keeps the answer can wait for.
     ///
     /// # Errors
     /// [`MemoryError::Unmapped`]: no mapping begins there.
@@ -399,8 +399,8 @@ impl Memory {
             // Somebody looked at it meanwhile, and comes here after.
             return;
         }
-        // SAFETY: this call cleared HELD, with no pin and no LIVE: nobody reads the cell, and nobody writes it
-        // before the place is free again.
+        // SAFETY: this call cleared HELD, with no pin and no LIVE: nobody reads the cell, and nobody writes
+        // it before the place is free again.
         drop(unsafe { (*place.region.get()).take() });
         lock(&self.places).free.push(index);
     }
@@ -456,7 +456,8 @@ mod tests {
         assert!(memory.resolve(0x1000, 1).is_err() && memory.unmap(0x1000).is_err());
         // Who has it keeps it; nobody gets it any more.
         assert!(gone.upgrade().is_some() && memory.locate(span).is_none());
-        // The same address again, while the old region is used, and after: the old span is not of the new one.
+        // The same address again, while the old region is used, and after: the old span is not of the new
+        // one.
         memory.map(0x1000, region(4096)).unwrap();
         let mut back = [1; 4];
         pinned.0.read(pinned.1, &mut back);

@@ -72,7 +72,7 @@ impl Region {
     /// `InvalidInput` where the file has not these bytes, or is none; else the system's.
     pub fn foreign(fd: OwnedFd, offset: u64, len: usize) -> io::Result<Region> {
         let guest::Mapping { base, whole, guard } = guest::map(&fd, offset, len)?;
-        Ok(Region { base, len, whole, guard, shared: true, fd: None })
+        Ok(Region { base, len, whole, guard: Some(guard), shared: true, fd: None })
     }
 
     /// Whether another process has taken memory away that it shared ([`Region::foreign`]).

@@ -149,8 +149,8 @@ pub fn attach(function: Function, options: &AttachOptions) -> Result<Attached, A
     Ok(Attached { host, driver, mountpoint, socket_path, server, session, events, sender, root_enters })
 }
 
-/// Answers at `path` what other processes ask of the drive behind `function`, which runs on threads of its own:
-/// the socket of an attached drive, without a mount.
+/// Answers at `path` what other processes ask of the drive behind `function`, which runs on threads of its
+/// own: the socket of an attached drive, without a mount.
 ///
 /// # Errors
 /// [`AttachError`]: which of the drive and the socket could not be had.

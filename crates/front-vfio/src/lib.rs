@@ -3,16 +3,16 @@
 //! # Inside
 //!
 //! For each client that connects the front makes a controller of `nearside-device` with threads of its own
-//! ([`nearside_device::runner`]); what the client maps goes into the controller's IOVA table, eventfds into its
-//! vectors, and writes to registers into the same words that a host in this process would write, followed by
-//! the same wake-up. So a command passes as for any host, and no message goes with it:
+//! ([`nearside_device::runner`]); what the client maps goes into the controller's IOVA table, eventfds into
+//! its vectors, and writes to registers into the same words that a host in this process would write, followed
+//! by the same wake-up. So a command passes as for any host, and no message goes with it:
 //!
 //! - a doorbell that the client cannot map traps into a message, which wakes the drive; with shadow doorbells
 //!   (`device/doorbell.rs`) that happens only while the drive sleeps;
-//! - a doorbell page that the client maps ([`Offer::mapped_doorbells`]) is watched for as long as it is there.
+//! - a doorbell page that the client maps ([`Offer::mapped_doorbells`]) is watched as long as it is there.
 //!
-//! A message passes: `session` (whole messages, their order, the client's time) -> `function` (what it means) ->
-//! `space` (configuration space), `bar` (registers, doorbells, MSI-X), `mappings` (DMA). Clients are not
+//! A message passes: `session` (whole messages, their order, the client's time) -> `function` (what it means)
+//! -> `space` (configuration space), `bar` (registers, doorbells, MSI-X), `mappings` (DMA). Clients are not
 //! believed: what they send is refused or contained, and costs nobody but themselves.
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
@@ -90,8 +90,8 @@ pub fn qemu_line(path: &Path) -> String {
     )
 }
 
-/// A function that is served at a socket, to one client at a time. Dropped, it ends: whoever is connected loses
-/// the device.
+/// A function that is served at a socket, to one client at a time. Dropped, it ends: whoever is connected
+/// loses the device.
 pub struct Server {
     shared: Arc<Shared>,
     listener: Arc<UnixListener>,
@@ -114,8 +114,8 @@ impl Shared {
 }
 
 impl Server {
-    /// Listens at `path`, which the user of this process (and root) alone may connect to, and serves. A socket
-    /// that nobody serves any more is replaced.
+    /// Listens at `path`, which the user of this process (and root) alone may connect to, and serves. A
+    /// socket that nobody serves any more is replaced.
     ///
     /// # Errors
     /// Those of [`nearside_dma::local::bind`]; the system's: no thread.

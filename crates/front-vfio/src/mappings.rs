@@ -1,5 +1,5 @@
-//! What the client has mapped for DMA: regions in the controller's IOVA table, and those that the drive cannot
-//! reach.
+//! What the client has mapped for DMA: regions in the controller's IOVA table, and those that the drive
+//! cannot reach.
 //!
 //! Memory without a descriptor (QEMU's of ROMs), or that the client may not have written, is kept as a range:
 //! nothing else is mapped over it, it is unmapped as any other, and a command that names it fails with Data

@@ -21,8 +21,8 @@ use crate::function::{PciFunction, Refusal};
 /// The protocol's version (docs/interop/vfio-user.rst of QEMU).
 const MAJOR: u16 = 0;
 const MINOR: u16 = 1;
-/// Descriptors of one message.
-const DESCRIPTORS: usize = 64;
+/// Descriptors of one message; QEMU takes no server that takes more.
+const DESCRIPTORS: usize = 16;
 /// Bytes of data of one message.
 const TRANSFER: usize = 1 << 20;
 /// How long a client may take to send the rest of a message, its first one, or to take an answer.
@@ -156,8 +156,8 @@ impl<C: Clock + Clone + 'static> Session<C> {
     }
 }
 
-/// The next message. `None`: nothing came in `idle_ns`. Once something has come, the rest has its time. `look`
-/// is asked now and then.
+/// The next message. `None`: nothing came in `idle_ns`. Once something has come, the rest has its time.
+/// `look` is asked now and then.
 fn receive(
     connection: &mut Connection,
     clock: &impl Clock,

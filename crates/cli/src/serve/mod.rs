@@ -45,17 +45,18 @@ pub struct ServeArgs {
     /// Where hosts are awaited; port 4420 unless given [default: 127.0.0.1:4420; with --vfio-user none]
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
-    /// A socket at which a virtual machine (QEMU's vfio-user-pci), or another process, finds the drive as an NVMe
-    /// PCIe function: for one client at a time, of this user or root. Given several times: several functions
+    /// A socket at which a virtual machine (QEMU's vfio-user-pci), or another process, finds the drive as an
+    /// NVMe PCIe function: for one client at a time, of this user or root. Given several times: several
+    /// functions
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     vfio_user: Vec<PathBuf>,
-    /// How clients of --vfio-user write doorbells. trapped: by messages, which shadow doorbells spare while there
-    /// is work; an idle client costs nothing. mapped: into shared memory, for clients that do not know shadow
-    /// doorbells; each thread of the function takes a core for as long as a client is connected
+    /// How clients of --vfio-user write doorbells. trapped: by messages, which shadow doorbells spare while
+    /// there is work; an idle client costs nothing. mapped: into shared memory, for clients that do not know
+    /// shadow doorbells; each thread of the function takes a core for as long as a client is connected
     #[arg(long, value_name = "WORD", value_enum, default_value_t = plan::Doorbells::Trapped)]
     vfio_user_doorbells: plan::Doorbells,
-    /// A socket at which processes of this machine ask for near-data work on namespace 1, each user for what is
-    /// its own: `nearside grep -d unix:PATH`
+    /// A socket at which processes of this machine ask for near-data work on namespace 1, each user for what
+    /// is its own: `nearside grep -d unix:PATH`
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     near_data_socket: Option<PathBuf>,
     /// The subsystem's name [default: made from this machine and the first store]

@@ -41,14 +41,16 @@ impl<S: Store> Peer for SharedRunner<S> {
 }
 
 /// Queue pairs of one driver: a thread uses the first that is free.
-struct Queues<S: Store, P> {
+pub struct Queues<P, K> {
     driver: Driver,
     config: InitiatorConfig,
     queues: Vec<Mutex<Initiator<P, TscClock>>>,
     turn: AtomicU64,
     block: u64,
     capacity: u64,
-    drive: Loopback<S, Fsr, P>,
+    peer: P,
+    /// What the drive lives in.
+    _drive: K,
 }
 
 impl Fronts for Looped {
@@ -57,26 +59,33 @@ impl Fronts for Looped {
         if self.reactors == 0 {
             let drive = Loopback::inline(store, firmware(), config).unwrap();
             let drive = drive.map(|runner| SharedRunner(Arc::new(Mutex::new(runner))));
-            return Box::new(Queues::new(drive, Policy::Polled));
+            return Box::new(Queues::of(drive, Policy::Polled));
         }
         let drive = Loopback::threaded(store, firmware(), config, Rest::default()).unwrap();
-        Box::new(Queues::new(drive, Policy::Hybrid))
+        Box::new(Queues::of(drive, Policy::Hybrid))
     }
 }
 
-impl<S: Store, P: Peer + Clone> Queues<S, P> {
-    fn new(mut drive: Loopback<S, Fsr, P>, policy: Policy) -> Self {
+impl<S: Store, P: Peer + Clone> Queues<P, Loopback<S, Fsr, P>> {
+    fn of(mut drive: Loopback<S, Fsr, P>, policy: Policy) -> Self {
+        let driver = drive.driver(DriverConfig::default(), &TscClock::new()).unwrap();
+        Queues::new(driver, drive.peer.clone(), policy, drive)
+    }
+}
+
+impl<P: Peer + Clone, K> Queues<P, K> {
+    /// Of a driver whose drive is up; it lives in `drive`, and `peer` runs it.
+    pub fn new(driver: Driver, mut peer: P, policy: Policy, drive: K) -> Self {
         let clock = TscClock::new();
-        let driver = drive.driver(DriverConfig::default(), &clock).unwrap();
-        let info = driver.namespace(Some(1), &mut drive.host(&clock)).unwrap();
+        let info = driver.namespace(Some(1), &mut Host::new(&clock, &mut peer)).unwrap();
         let queue = QueueConfig { depth: 8, interrupt: policy != Policy::Polled };
         let config = InitiatorConfig { queue, policy };
         let queues = (0..4)
-            .map(|_| Mutex::new(Initiator::new(&driver, config, clock, drive.peer.clone(), None).unwrap()))
+            .map(|_| Mutex::new(Initiator::new(&driver, config, clock, peer.clone(), None).unwrap()))
             .collect();
         let block = u64::from(info.block_size);
         let (capacity, turn) = (info.blocks * block, AtomicU64::new(0));
-        Queues { driver, config, queues, turn, block, capacity, drive }
+        Queues { driver, config, queues, turn, block, capacity, peer, _drive: drive }
     }
 
     fn queue(&self) -> MutexGuard<'_, Initiator<P, TscClock>> {
@@ -111,7 +120,7 @@ impl<S: Store, P: Peer + Clone> Queues<S, P> {
     }
 }
 
-impl<S: Store, P: Peer + Clone + Send + Sync> Front for Queues<S, P> {
+impl<P: Peer + Clone + Send + Sync, K: Send + Sync> Front for Queues<P, K> {
     fn capacity(&self) -> u64 {
         self.capacity
     }
@@ -200,7 +209,7 @@ impl<S: Store, P: Peer + Clone + Send + Sync> Front for Queues<S, P> {
     }
 
     fn abandon(&self, request: &[u8]) {
-        let peer = self.drive.peer.clone();
+        let peer = self.peer.clone();
         let mut leaver = Initiator::new(&self.driver, self.config, TscClock::new(), peer, None).unwrap();
         let mut buffer = self.buffer(4096);
         buffer.write(0, request);
@@ -210,6 +219,6 @@ impl<S: Store, P: Peer + Clone + Send + Sync> Front for Queues<S, P> {
     }
 
     fn end(&self) {
-        self.driver.stop(&mut Host::new(&TscClock::new(), &mut self.drive.peer.clone())).unwrap();
+        self.driver.stop(&mut Host::new(&TscClock::new(), &mut self.peer.clone())).unwrap();
     }
 }

@@ -49,6 +49,7 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
             "crates/driver/src/tcp/association.rs",
             "crates/front-fuse/src/socket.rs",
             "crates/front-tcp/src/thread.rs",
+            "crates/front-vfio/src/",
         ],
     ),
     (
