@@ -34,8 +34,8 @@ struct Args {
     /// The record's name.
     #[arg(long, default_value = "bench")]
     name: String,
-    /// Only these groups: floors, io, scan, generator, sim, paths, medium, scaling, near-data, processes,
-    /// drive, tcp.
+    /// Only these groups: floors, io, vfio, scan, generator, sim, paths, medium, scaling, near-data,
+    /// processes, drive, tcp.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where records are kept.
@@ -83,6 +83,7 @@ fn run(args: &Args) -> Result<(), Failure> {
     let benches = [
         // Between two cores, where the memory lies counts.
         ("io", "nearside-driver", "io_path", if args.fast { 2 } else { 5 }),
+        ("vfio", "nearside-driver", "vfio_user", if args.fast { 1 } else { 3 }),
         ("scan", "nearside-ndp", "scan", 1),
         ("generator", "nearside-loadgen", "generator", 1),
         ("sim", "nearside-sim", "speed", 1),

@@ -64,7 +64,8 @@ const fn within(figure: &'static str, us: f64) -> Target {
     Target { figure, bound: Bound::Within(us) }
 }
 
-/// Of the polled path, beside the best ring that a C programmer would write; of several cores, beside one; of
+/// Of the polled path, beside the best ring that a C programmer would write; of another process, beside the
+/// same in one; of several cores, beside one; of
 /// a network, beside the same messages without a drive; of a name, from asking to knowing; of whole
 /// processes: no slower than the tool that does the same, faster where all cores can work.
 pub const TARGETS: &[Target] = &[
@@ -75,6 +76,11 @@ pub const TARGETS: &[Target] = &[
     rate("DRAM, 4096 B random writes, 2 cores on one namespace: each", 0.9),
     rate("DRAM, 512 B random reads, 8 cores on one namespace: each", 0.9),
     rate("DRAM, 4096 B random reads, 8 cores on one namespace: each", 0.9),
+    target("vfio-user: read 4096 QD1", 1.15),
+    rate("vfio-user: read 4096 QD32", 0.9),
+    rate("vfio-user: write 4096 QD32", 0.9),
+    // A hundredth of a core is what it stands beside.
+    target("vfio-user: idle client and drive", 0.5),
     target("TCP: 4 KiB read, QD1 polled: median", 1.2),
     rate("TCP: 4 KiB random reads, QD32", 0.85),
     rate("TCP: 4 KiB random reads, QD128", 0.85),

@@ -51,10 +51,10 @@ mod writes;
 ///
 /// DRIVE is an image file or a block device (opened read-only, in a drive embedded in this process);
 /// unix:PATH, the socket of a drive that `nearside attach` serves; nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID, a
-/// namespace over the network; vfio-user:PATH, the socket of an NVMe function in another process (vfio-user's
-/// server: a virtual machine's drive); or /dev/ngXnY (by io_uring) or /dev/nvmeXnY (by ioctl), a Nearside drive that
-/// this host's kernel is connected to (as root; without --as, permissions are checked for whom sudo was
-/// called by). With --mounted, paths are this host's, and the drive is found.
+/// namespace over the network; vfio-user:PATH, the socket of an NVMe function in another process (that
+/// `nearside serve --vfio-user` serves); or /dev/ngXnY (by io_uring) or /dev/nvmeXnY (by ioctl), a Nearside
+/// drive that this host's kernel is connected to (as root; without --as, permissions are checked for whom
+/// sudo was called by). With --mounted, paths are this host's, and the drive is found.
 #[derive(Parser)]
 #[command(
     name = "nearside",

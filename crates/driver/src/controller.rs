@@ -119,7 +119,7 @@ impl ControllerShared {
         self.shadow.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The doorbells of a queue.
+    /// The doorbells of a queue that is about to be made.
     pub(crate) fn doorbells(&self, id: u16) -> Doorbells {
         self.port.doorbells(id, self.shadow().as_ref())
     }

@@ -128,7 +128,7 @@ impl Port {
         }
     }
 
-    /// The doorbells of a queue; `shadow` is where the host keeps those of I/O queues.
+    /// The doorbells of a queue that is about to be made; `shadow` is where the host keeps those of I/O queues.
     pub(crate) fn doorbells(&self, id: u16, shadow: Option<&DmaBuffer>) -> Doorbells {
         let (tail, head) = (sq_tail_doorbell(id), cq_head_doorbell(id));
         match self {
@@ -143,7 +143,13 @@ impl Port {
                 match (shadow, device.page()) {
                     (Some(pages), _) if id > 0 => {
                         let (words, base) = pages.region();
-                        Doorbells::Shadow { words: words.clone(), values: base + first, id, device }
+                        let values = base + first;
+                        // The queue begins: what one of this number has left there is none of it. An index at
+                        // the beginning asks to be told of the first change.
+                        for at in [values, values + 4, values + PAGE_SIZE, values + 4 + PAGE_SIZE] {
+                            words.word32(at).store(0, Ordering::Release);
+                        }
+                        Doorbells::Shadow { words: words.clone(), values, id, device }
                     }
                     (_, Some(page)) if id > 0 && first + 8 <= page.len() => Doorbells::Registers {
                         words: page.clone(),

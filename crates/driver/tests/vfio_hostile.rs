@@ -123,10 +123,13 @@ fn one_that_closes_or_dies_or_is_silent() {
         });
         assert!(matches!(error, Error::Closed), "{at}: {error}");
     }
-    assert!(matches!(
-        against(|_| Does::Nothing),
-        Error::TimedOut { command: "the version", timeout_ms: 300 }
-    ));
+    let why = "connecting: no answer within 300 ms: another client may have the function";
+    assert_eq!(against(|_| Does::Nothing).to_string(), why);
+    let silent = against(|request| match request {
+        Request::DeviceInfo { .. } => Does::Nothing,
+        _ => Does::Right,
+    });
+    assert!(matches!(silent, Error::TimedOut { command: "device information", timeout_ms: 300 }), "{silent}");
     // One that says that it is there, and never becomes ready.
     let error = against(|_| Does::Right);
     assert!(matches!(error, Error::NotReady { wanted: "ready", .. }), "{error}");

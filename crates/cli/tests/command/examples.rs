@@ -111,6 +111,7 @@ fn mapped(line: &str, served: &Served) -> String {
         ("studies/record/", records),
         ("nvme+tcp://HOST:4420/NQN/1", &**drive),
         ("nvme+tcp://127.0.0.1:4420/NQN/1", drive),
+        ("vfio-user:/run/nearside/vm1.sock", &format!("vfio-user:{}", served.function.display())),
         ("discover 127.0.0.1:4420", &format!("discover {authority}")),
         ("discover 127.0.0.1 ", &format!("discover {authority} ")),
         ("--control /run/nearside-4420.sock", ""),
@@ -153,6 +154,8 @@ struct Served {
     _out: BufReader<ChildStdout>,
     drive: String,
     control: PathBuf,
+    /// The socket of its PCIe function.
+    function: PathBuf,
 }
 
 impl Drop for Served {
@@ -163,7 +166,7 @@ impl Drop for Served {
 }
 
 fn serve(folder: &Path) -> Served {
-    let control = folder.join("control");
+    let (control, function) = (folder.join("control"), folder.join("function"));
     let mut server = nearside();
     server.current_dir(folder).args([
         "serve",
@@ -174,6 +177,7 @@ fn serve(folder: &Path) -> Served {
         "--store",
         "file:served.img",
     ]);
+    server.arg("--vfio-user").arg(&function);
     let mut server = server.arg("--control").arg(&control).stdout(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(server.stdout.take().unwrap());
     let mut line = String::new();
@@ -182,7 +186,7 @@ fn serve(folder: &Path) -> Served {
         assert!(out.read_line(&mut line).unwrap() > 0, "the server ended");
     }
     let drive = line.split(": ").next().unwrap().to_owned();
-    Served { server, _out: out, drive, control }
+    Served { server, _out: out, drive, control, function }
 }
 
 /// The files that the examples name, in a folder; the volume holds what they look for.

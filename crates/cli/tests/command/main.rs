@@ -15,4 +15,5 @@ mod others;
 mod parts;
 mod study;
 mod terminal;
+mod vfio_user;
 mod writes;

@@ -1,6 +1,7 @@
 //! What the benchmarks share.
 #![allow(dead_code, reason = "each uses a part of it")]
 
+pub mod polled;
 pub mod ring;
 
 use std::io::Write;

@@ -239,7 +239,14 @@ fn agree(link: &Link) -> Result<usize, Error> {
         ..Capabilities::default()
     };
     let ours = Version { major: VERSION.0, minor: VERSION.1, capabilities };
-    let message = link.call("the version", &Request::Version(ours), &[])?;
+    let message = link.call("the version", &Request::Version(ours), &[]).map_err(|e| match e {
+        // It has been connected to, and is not asked yet.
+        Error::TimedOut { timeout_ms, .. } => {
+            let why = format!("no answer within {timeout_ms} ms: another client may have the function");
+            Error::Refused { what: "connecting", why }
+        }
+        e => e,
+    })?;
     let Reply::Version(theirs) = said(link, &message)? else { return Err(link.broken(WireError::Direction)) };
     if theirs.major != ours.major || theirs.minor > ours.minor {
         return Err(Error::Unsupported("it speaks another version of vfio-user"));

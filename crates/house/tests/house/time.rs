@@ -14,6 +14,7 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
         &[
             "crates/bench/",
             "crates/demo/",
+            "crates/driver/benches/vfio_user.rs",
             "crates/fsr/benches/",
             "crates/ftl/benches/",
             "crates/instrument/examples/",

@@ -1,0 +1,113 @@
+//! The same commands on a drive in another process: `nearside serve --vfio-user`, and drives named
+//! vfio-user:PATH.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use tempfile::TempDir;
+
+use crate::fixture::{Ran, TEXTS, nearside, on, small};
+
+struct Served {
+    server: Child,
+    drive: String,
+    _folder: TempDir,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+fn serve(store: &str) -> Served {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("vm1.sock");
+    let mut server = nearside();
+    server.args(["serve", "--trust", "--store", store, "--vfio-user"]).arg(&socket);
+    let mut server = server.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    // It is there once it says how QEMU has it.
+    lines
+        .find(|line| line.as_ref().unwrap().contains("vm1.sock"))
+        .expect("the server says what QEMU is given")
+        .unwrap();
+    Served { server, drive: format!("vfio-user:{}", socket.display()), _folder: folder }
+}
+
+#[test]
+fn commands_say_the_same_of_a_drive_in_another_process() {
+    let Some(volume) = small("commands_say_the_same_of_a_drive_in_another_process") else { return };
+    let served = serve(&format!("dram:{}", volume.image.display()));
+    let there = |command: &str, args: &[&str]| on(Path::new(&served.drive), command, args);
+    let same = |command: &str, args: &[&str]| {
+        let (here, there) = (volume.run(command, args), there(command, args));
+        assert_eq!(
+            (there.code, &there.out, &there.err),
+            (here.code, &here.out, &here.err),
+            "{command} {args:?}"
+        );
+    };
+    same("grep", &["-rn", "e", "/logs"]);
+    same("grep", &["-c", "nothing of the kind", "/hello.txt"]);
+    same("grep", &["x", "/absent"]);
+    same("ls", &["-l", "/"]);
+    same("stat", &TEXTS);
+    same("find", &["/"]);
+    same("cat", &TEXTS);
+    same("wc", &TEXTS);
+    same("cksum", &TEXTS);
+    for args in [["--completion", "interrupt"], ["--completion", "hybrid"]] {
+        same("cat", &[&args[..], &["/hello.txt"]].concat());
+    }
+    same("cksum", &["--locate", "host", "/hello.txt"]);
+    same("cat", &["--get-features", "/hello.txt"]);
+    let info = there("info", &["--json"]).json();
+    assert_eq!(info[0]["block_size"], 512);
+    assert!(there("info", &[]).text().contains(&served.drive));
+}
+
+#[test]
+fn it_is_measured_by_every_model() {
+    let served = serve("dram:16MiB");
+    let folder = tempfile::tempdir().unwrap();
+    let bench = |words: &[&str]| {
+        let mut run = nearside();
+        run.arg("bench").args(words).args(["--runtime", "50ms", "--out"]).arg(folder.path());
+        Ran::from(run.output().unwrap())
+    };
+    for model in ["polled", "interrupt", "hybrid"] {
+        let ran = bench(&["run", "-d", &served.drive, "--iodepth", "4", "--json", "--completion", model]);
+        assert_eq!(ran.code, 0, "{model}: {}", ran.err);
+        assert!(ran.text().contains(&format!("nearside over vfio-user, {model}")), "{}", ran.text());
+    }
+    let curve = bench(&["curve", "-d", &served.drive, "--loads", "1", "--depths", "1"]);
+    assert_eq!(curve.code, 0, "{}", curve.err);
+    let compared = bench(&["compare", "dram:16MiB", &served.drive, "--loads", "1", "--depths", "1"]);
+    assert_eq!(compared.code, 0, "{}", compared.err);
+    let write = ["run", "-d", &served.drive, "--iodepth", "1", "--rw", "randwrite"];
+    let refused = bench(&write);
+    assert!(refused.code == 2 && refused.err.contains("--destroy"), "{}", refused.err);
+    assert_eq!(bench(&[&write[..], &["--destroy"]].concat()).code, 0);
+}
+
+#[test]
+fn what_cannot_be_opened_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| format!("vfio-user:{}", folder.path().join(name).display());
+    drop(std::os::unix::net::UnixListener::bind(folder.path().join("left")).unwrap());
+    for (name, why) in [("none", "there is no such socket"), ("left", "nobody serves this socket")] {
+        let drive = at(name);
+        let ran = on(Path::new(&drive), "cat", &["/x"]);
+        assert_eq!((ran.code, ran.err), (2, format!("nearside: {drive}: connecting: {why}\n")));
+        let mut run = nearside();
+        run.args(["bench", "run", "-d", &drive, "--iodepth", "1"]);
+        let ran = Ran::from(run.output().unwrap());
+        assert!(ran.code == 2 && ran.err.contains(&drive) && ran.err.contains(why), "{}", ran.err);
+    }
+    let ran =
+        Ran::from(nearside().args(["bench", "run", "-d", "vfio-user:", "--iodepth", "1"]).output().unwrap());
+    assert!(ran.code == 2 && ran.err.contains("names no socket"), "{}", ran.err);
+}
