@@ -1,5 +1,5 @@
-//! A stock Linux with the drive in its PCIe slot: `nearside serve --vfio-user`, and the newest QEMU of Debian's
-//! backports as its client. Needs root, QEMU's packages, a network for the first time.
+//! A stock Linux with the drive in its PCIe slot: `nearside serve --vfio-user`, and the newest QEMU of
+//! Debian's backports as its client. Needs root, QEMU's packages, a network for the first time.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
