@@ -145,11 +145,6 @@ impl Server {
     pub fn path(&self) -> &Path {
         self.name.path()
     }
-
-    /// Whether a client is connected.
-    pub fn is_in_use(&self) -> bool {
-        self.shared.client().is_some()
-    }
 }
 
 /// One client, from its connection to its end.
