@@ -1,6 +1,6 @@
 //! What a host sees of a controller: its registers, the memory that it can reach, its interrupts.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::arming::Arming;
@@ -43,11 +43,14 @@ pub struct Vector {
     /// The host is in another process.
     elsewhere: AtomicBool,
     delivery: Mutex<Delivery>,
+    /// Threads that raise the other process's eventfd just now, and how often that was done.
+    raising: AtomicU32,
+    raised: AtomicU32,
 }
 
 #[derive(Debug, Default)]
 struct Delivery {
-    event: Option<EventFd>,
+    event: Option<Arc<EventFd>>,
     pending: bool,
 }
 
@@ -62,6 +65,8 @@ impl Vector {
             event: EventFd::new()?,
             elsewhere: AtomicBool::new(false),
             delivery: Mutex::default(),
+            raising: AtomicU32::new(0),
+            raised: AtomicU32::new(0),
         })
     }
 
@@ -74,12 +79,37 @@ impl Vector {
     pub fn deliver_to(&self, event: Option<EventFd>) {
         let mut delivery = self.delivery();
         self.elsewhere.store(true, Ordering::Release);
-        delivery.event = event;
+        delivery.event = event.map(Arc::new);
         if delivery.pending
-            && let Some(event) = &delivery.event
+            && let Some(event) = delivery.event.clone()
         {
-            event.signal();
             delivery.pending = false;
+            drop(delivery);
+            self.raise(&event);
+        }
+    }
+
+    /// Raises another process's eventfd. Who has it as well can make that wait: it fills the counter and takes
+    /// O_NONBLOCK away. So no lock is held meanwhile, and whoever serves the other process looks for it
+    /// ([`Vector::is_raised_since`]).
+    fn raise(&self, event: &EventFd) {
+        self.raising.fetch_add(1, Ordering::Relaxed);
+        event.signal();
+        self.raised.fetch_add(1, Ordering::Relaxed);
+        self.raising.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// How often another process's eventfd was raised, where somebody is about to raise it once more: who is
+    /// still at it at a later look waits for the other process.
+    pub fn is_raised_since(&self) -> Option<u32> {
+        (self.raising.load(Ordering::Relaxed) > 0).then(|| self.raised.load(Ordering::Relaxed))
+    }
+
+    /// Takes the count of another process's eventfd, so that whoever waits to raise it goes on.
+    pub fn relieve(&self) {
+        let event = self.delivery().event.clone();
+        if let Some(event) = event {
+            event.take();
         }
     }
 
@@ -99,8 +129,11 @@ impl Vector {
             return self.event.signal();
         }
         let mut delivery = self.delivery();
-        match &delivery.event {
-            Some(event) => event.signal(),
+        match delivery.event.clone() {
+            Some(event) => {
+                drop(delivery);
+                self.raise(&event);
+            }
             None => delivery.pending = true,
         }
     }

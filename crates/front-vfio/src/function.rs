@@ -10,7 +10,7 @@ use std::time::Duration;
 use nearside_clock::{Clock, Nanos};
 use nearside_device::runner::{Rest, Threaded};
 use nearside_device::{Config, Controller, Firmware, Host};
-use nearside_dma::{DOORBELLS, EventFd, Function, PAGE_SIZE, Region, Wakeup};
+use nearside_dma::{DOORBELLS, EventFd, Function, PAGE_SIZE, Region, Vector, Wakeup};
 use nearside_spec::registers as reg;
 use nearside_store::Store;
 use nearside_vfio_user::{
@@ -122,6 +122,11 @@ impl<C: Clock + Clone + 'static> PciFunction<C> {
     /// Whether memory that the client had shared is not there any more.
     pub(crate) fn has_failed(&self) -> bool {
         self.mappings.have_failed()
+    }
+
+    /// Its interrupts.
+    pub(crate) fn vectors(&self) -> Arc<[Vector]> {
+        self.function.vectors.clone()
     }
 
     /// The descriptor of BAR 0's doorbells, where they may be mapped.

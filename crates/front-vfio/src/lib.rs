@@ -22,6 +22,7 @@ mod function;
 mod mappings;
 mod session;
 mod space;
+mod watch;
 
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -162,7 +163,10 @@ fn serve<S: Store, F: Firmware<S>>(
     *shared.client() = Some(known);
     // The end may have come just before: it found no client, and is found here.
     if !shared.ends.load(Ordering::SeqCst) {
-        let ended = Session::new(offer, path, stream, clock).and_then(Session::run);
+        let ended = Session::new(offer, path, stream, clock).and_then(|session| {
+            let vectors = session.vectors();
+            watch::beside(&vectors, path, || shared.client().iter().for_each(accept::stop), || session.run())
+        });
         match ended {
             Ok(()) => tracing::info!(path = %path.display(), "a client has gone"),
             Err(error) => tracing::warn!(%error, path = %path.display(), "a client's connection is over"),

@@ -4,11 +4,12 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nearside_clock::{Clock, Nanos};
 use nearside_device::Firmware;
-use nearside_dma::{MAX_MAPPINGS, PAGE_SIZE, guest};
+use nearside_dma::{MAX_MAPPINGS, PAGE_SIZE, Vector, guest};
 use nearside_store::Store;
 use nearside_vfio_user::{
     Capabilities, Connection, Kind, Limits, Message, ReceiveError, Reply, Request, Version, WireError,
@@ -85,6 +86,11 @@ impl<C: Clock + Clone + 'static> Session<C> {
         tracing::info!(path = %path.display(), minor = agreed.minor, "a client has connected");
         session.reply(&first, &Ok(Reply::Version(agreed)))?;
         Ok(session)
+    }
+
+    /// The function's interrupts.
+    pub(crate) fn vectors(&self) -> Arc<[Vector]> {
+        self.function.vectors()
     }
 
     /// Serves until the client goes.
