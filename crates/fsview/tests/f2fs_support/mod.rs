@@ -320,6 +320,13 @@ pub fn hex(bytes: &[u8]) -> String {
 
 /// Panics with the first differences.
 pub fn assert_same(found: &Manifest, expected: &Manifest, what: &str) {
+    if let Some(differs) = difference(found, expected) {
+        panic!("{what}: {differs}");
+    }
+}
+
+/// The first differences.
+pub fn difference(found: &Manifest, expected: &Manifest) -> Option<String> {
     let mut differences = Vec::new();
     for (path, fields) in expected {
         match found.get(path) {
@@ -330,11 +337,6 @@ pub fn assert_same(found: &Manifest, expected: &Manifest, what: &str) {
     for path in found.keys().filter(|p| !expected.contains_key(*p)) {
         differences.push(format!("{}\n  unexpected", escape(path)));
     }
-    assert!(
-        differences.is_empty(),
-        "{what}: {} of {} differ:\n{}",
-        differences.len(),
-        expected.len(),
-        differences[..differences.len().min(10)].join("\n")
-    );
+    let (count, first) = (differences.len(), &differences[..differences.len().min(10)]);
+    (count > 0).then(|| format!("{count} of {} differ:\n{}", expected.len(), first.join("\n")))
 }
