@@ -6,7 +6,8 @@
 //! write log. A point is an instant between two writes, or a power cut there: what was flushed, and any of the
 //! writes behind it in any order, each a block, none torn (the format takes a block's write for whole). Other
 //! guests mount the points, which lie one behind the other on one disk, and list them. After every entry of
-//! the log the view that goes on from the one before equals one that is opened anew.
+//! the log the view that goes on from the one before equals one that is opened anew. And while the guest lives,
+//! what the drives say is compared with what drives over snapshots of them say.
 //!
 //! `NEARSIDE_RECOVERY_POINTS` says how many points of each volume are looked at (6), `NEARSIDE_RECOVERY_SEED`
 //! (1) and `NEARSIDE_RECOVERY_SEEDS` (1) with which seeds and how many; `NEARSIDE_RECOVERY_KEEP` is a folder for
@@ -17,21 +18,29 @@ mod instants;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use f2fs_support::*;
 use instants::{Instants, copy_to};
+use nearside_clock::TscClock;
 use nearside_conformance::needs;
 use nearside_device::Config;
 use nearside_device::runner::Rest;
-use nearside_embedded::{AnyStore, Loopback};
-use nearside_front_fuse::{AttachOptions, attach};
+use nearside_driver::Threaded;
+use nearside_embedded::{AnyStore, Embedded, Loopback, Options, firmware};
+use nearside_firmware::Fsr;
+use nearside_front_fuse::{AttachOptions, Attached, attach};
+use nearside_fsrlib::{Ask, Digest, Operation, Record, Session, SocketTransport, Transport};
 use nearside_fsview::{Error, State, Volume};
 use nearside_random::Rng;
 use nearside_store::FileOptions;
-use nearside_store::write_log::{Cut, Entry, Flags, LogReader, survivors};
+use nearside_store::write_log::{Cut, Entry, Flags, LogReader, WriteLog, survivors};
 
 const MIB: u64 = 1 << 20;
 /// Steps of a volume's life.
@@ -100,6 +109,76 @@ fn untar(path: &Path) -> BTreeMap<String, String> {
     files
 }
 
+/// An attached drive while its guest lives on it.
+struct Living {
+    front: Attached,
+    served: Loopback<AnyStore, Fsr, Threaded>,
+    written: WriteLog,
+    /// Entries of the log when its view was last compared.
+    compared: u64,
+}
+
+/// Everything that a drive says: metadata, and hashes of content. No file that is just being changed.
+fn everything(session: &mut Session<impl Transport>) -> Result<Vec<Record<'static>>, String> {
+    let mut records = Vec::new();
+    for operation in [Operation::List, Operation::Checksum(Digest::Xxh3)] {
+        let answer = session.stream(&Ask::tree("/", operation), |record| {
+            if !matches!(record, Record::Warning { .. }) {
+                records.push(record.into_owned());
+            }
+            ControlFlow::Continue(())
+        });
+        answer.map_err(|e| e.to_string())?;
+    }
+    Ok(records)
+}
+
+impl Living {
+    /// Compares what the drive says now with what one says that is opened over its bytes of now, unless
+    /// the guest writes meanwhile. Whether it did.
+    fn compare(&mut self, snapshot: &Path) -> bool {
+        /// Writes between two comparisons: copying a volume takes a guest's time.
+        const APART: u64 = 40;
+        let entries = self.written.entries();
+        if entries < self.compared + APART {
+            return false;
+        }
+        let transport = SocketTransport::connect(self.front.socket()).unwrap();
+        let live = everything(&mut Session::new(transport, Arc::new(TscClock::new())));
+        let bytes = fs::read(self.front.file()).unwrap();
+        if self.written.entries() != entries {
+            return false;
+        }
+        self.compared = entries;
+        fs::write(snapshot, bytes).unwrap();
+        let store = AnyStore::open(&format!("file:{}", snapshot.display()), FileOptions::read()).unwrap();
+        let drive = Embedded::start(store, firmware(), &Options::default()).unwrap();
+        let offline = everything(&mut Session::new(drive, Arc::new(TscClock::new())));
+        if live != offline {
+            let differs = |(a, b): &(Vec<Record<'_>>, Vec<Record<'_>>)| {
+                let first = a.iter().zip(b).find(|(a, b)| a != b);
+                format!("{} and {} records: {first:?}", a.len(), b.len())
+            };
+            let both = live.and_then(|live| Ok((live, offline?)));
+            panic!("after {entries} entries the live view is not the snapshot's: {}", both.as_ref().map_or_else(Clone::clone, differs));
+        }
+        true
+    }
+}
+
+/// Compares live views with those of snapshots until the guest's life is over; how many.
+fn compare_live(drives: &mut [Living], over: &AtomicBool, folder: &Path) -> u64 {
+    let mut count = 0;
+    while !over.load(Ordering::Acquire) {
+        for drive in &mut *drives {
+            count += u64::from(drive.compare(&folder.join("snapshot")));
+        }
+        // The guest has two cores at most, and this is one of them.
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    count
+}
+
 /// A volume's life: how it was before, and what was written.
 struct Lived {
     what: String,
@@ -110,8 +189,8 @@ struct Lived {
 }
 
 /// Lets a guest live on the volumes.
-fn live(folder: &Path, seed: u64) -> Vec<Lived> {
-    let (mut disks, mut attached, mut lived) = (Vec::new(), Vec::new(), Vec::new());
+fn live(folder: &Path, seed: u64) -> (Vec<Lived>, u64) {
+    let (mut disks, mut drives, mut lived) = (Vec::new(), Vec::new(), Vec::new());
     for (nr, (options, mount)) in VOLUMES.iter().enumerate() {
         let base = folder.join(format!("volume-{nr}.img"));
         File::create(&base).unwrap().set_len(VOLUME).unwrap();
@@ -121,17 +200,26 @@ fn live(folder: &Path, seed: u64) -> Vec<Lived> {
         let store = AnyStore::open(&format!("dram:{}", base.display()), FileOptions::serve()).unwrap();
         let store = store.logged(&log).unwrap();
         let written = store.write_log().cloned().unwrap();
-        let served = Loopback::threaded(store, (), Config::default(), Rest::default()).unwrap();
+        let served = Loopback::threaded(store, firmware(), Config::default(), Rest::default()).unwrap();
         let front = attach(served.function.clone(), &AttachOptions::new(&drive)).unwrap();
         disks.push(front.file().display().to_string());
-        attached.push((front, served, written));
+        drives.push(Living { front, served, written, compared: 0 });
         let unread: &[&str] = if mount.contains("compress") { &["*.cmp"] } else { &[] };
         lived.push((format!("seed {seed}, volume {nr}"), base, log, unread));
     }
     let options: Vec<&str> = VOLUMES.iter().map(|(_, mount)| *mount).collect();
-    boot(folder, &format!("lives,f2fs,{seed},{STEPS},{}", options.join(",")), &disks);
-    for (front, _served, written) in attached {
+    let scenario = format!("lives,f2fs,{seed},{STEPS},{}", options.join(","));
+    let over = AtomicBool::new(false);
+    let compared = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _over = Over(&over);
+            boot(folder, &scenario, &disks);
+        });
+        compare_live(&mut drives, &over, folder)
+    });
+    for Living { front, served, written, .. } in drives {
         front.detach().map_err(|(e, _)| e).unwrap();
+        drop(served);
         assert_eq!(written.trouble(), None);
     }
     let read = |(what, base, log, unread): (_, _, PathBuf, _)| Lived {
@@ -140,7 +228,16 @@ fn live(folder: &Path, seed: u64) -> Vec<Lived> {
         log: LogReader::open(&log).unwrap(),
         unread,
     };
-    lived.into_iter().map(read).collect()
+    (lived.into_iter().map(read).collect(), compared)
+}
+
+/// Says that something is over, however it ends.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// Goes through a life, entry by entry: the view that goes on is the one that is opened anew. Where there is
@@ -246,6 +343,10 @@ struct Seen {
     /// By the checkpoint pack that counts.
     packs: [usize; 2],
     home_differs: usize,
+    /// Attributes of which a half alone was written, by both.
+    half_attributes: usize,
+    /// Snapshots with which live views were compared.
+    live: u64,
     /// Whose log the kernel gave up, and the view says so.
     given_up: usize,
     differ: Vec<String>,
@@ -265,17 +366,22 @@ impl Seen {
                 fields.clear();
             }
         }
-        let (home, at_home) = point.home;
+        let (home, mut at_home) = point.home;
+        let mut shown = point.shown;
+        let found = shown.as_mut().ok().map(|(_, found)| found);
+        for found in found.into_iter().chain([&mut at_home]) {
+            self.half_attributes += agree_on_attributes(found, kernel)?;
+        }
         let same = |found: &Manifest| difference(found, &expected).map_or(Ok(()), Err);
         if kernel.contains("Cannot recover") {
             // It then mounts the checkpoint's state.
             self.given_up += 1;
-            let Err(Error::Corrupt { .. }) = point.shown else {
+            let Err(Error::Corrupt { .. }) = shown else {
                 return Err(format!("the kernel gives the log up, the view does not:\n{kernel}"));
             };
             return same(&at_home);
         }
-        let (volume, found) = point.shown.map_err(|e| format!("the view refuses it: {e}"))?;
+        let (volume, found) = shown.map_err(|e| format!("the view refuses it: {e}"))?;
         let info = volume.info();
         same(&found).map_err(|what| format!("{:?}: {what}", info.recovery))?;
         self.nodes += info.recovery.nodes;
@@ -291,6 +397,22 @@ impl Seen {
         self.home_differs += usize::from(at_home != expected);
         Ok(())
     }
+}
+
+/// Where an access list cannot be read for lack of its other half, the kernel must have said so of that inode;
+/// it then gives none. How many there are.
+fn agree_on_attributes(found: &mut Manifest, kernel: &str) -> Result<usize, String> {
+    let mut count = 0;
+    for (path, fields) in found {
+        let Some((rest, list)) = fields.rsplit_once('\t') else { continue };
+        let Some(ino) = list.strip_prefix("corrupt in inode ") else { continue };
+        if !kernel.contains(&format!("inode ({ino}) has corrupted xattr")) {
+            return Err(format!("{}: {list}, of which the kernel says nothing:\n{kernel}", path.escape_ascii()));
+        }
+        *fields = format!("{rest}\t-");
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// Lets a guest mount points and compares what it says of them.
@@ -321,7 +443,9 @@ fn try_seed(seed: u64, seen: &mut Seen) {
     let path = folder.path().join("points.img");
     let fresh = || File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
     let (mut disk, mut points) = (fresh(), Vec::new());
-    for lived in live(folder.path(), seed) {
+    let (lives, live) = live(folder.path(), seed);
+    seen.live += live;
+    for lived in lives {
         each_point(&lived, seed, count, folder.path(), |point, image| {
             if let Some(kept) = &point.kept {
                 instants::copy_data(image, kept);
@@ -354,7 +478,7 @@ fn every_instant_of_a_guests_life_is_shown_as_its_kernel_recovers_it() {
     }
     assert!(seen.differ.is_empty(), "{} points differ:\n{}", seen.differ.len(), seen.differ.join("\n"));
     // The oracle tells the two states apart wherever fsync has added something.
-    assert!(seen.recovered * 3 > seen.points && seen.cuts > 0, "{seen:?}");
+    assert!(seen.recovered * 3 > seen.points && seen.cuts > 0 && seen.live > 0, "{seen:?}");
     assert!(seen.home_differs * 2 > seen.recovered, "{seen:?}");
     assert!(seen.after_unmount > 0 && seen.packs[0] > 0 && seen.packs[1] > 0, "{seen:?}");
 }
