@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ use nearside_device::{Firmware, Observer};
 use nearside_dma::file::next_data;
 use nearside_driver::{Command, Policy};
 use nearside_embedded::{AnyStore, Options, firmware};
-use nearside_fsrlib::{Ask, Operation, Session, TcpTransport};
+use nearside_fsrlib::{Ask, Operation, Record, Session, Target, TcpTransport};
 use nearside_instrument::Failure;
 use nearside_instrument::completion::{pin, unpin};
 use nearside_instrument::dataset::{self, NEEDLE, Shape};
@@ -172,11 +173,12 @@ fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
 fn opened(image: &Path) -> Result<(Session<Drive>, u64), Failure> {
     let mut session = session(&format!("file:{}", image.display()), &Options::default())?;
     let mut transactions = 0;
-    session.stream(&Ask { target: nearside_fsrlib::Target::Volume, operation: Operation::Info, follow: true }, |record| {
-        if let nearside_fsrlib::Record::Volume(volume) = record {
+    let info = Ask { target: Target::Volume, operation: Operation::Info, follow: true };
+    session.stream(&info, |record| {
+        if let Record::Volume(volume) = record {
             transactions = volume.recovered.map_or(0, |recovered| recovered.transactions);
         }
-        std::ops::ControlFlow::Continue(())
+        ControlFlow::Continue(())
     })?;
     Ok((session, transactions))
 }

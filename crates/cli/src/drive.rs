@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_fsrlib::{
-    Ask, Completion, Counters, Credentials, Error, Failure as Refusal, MAX_PATH, NearDataLog, Operation, Record, Route,
-    Session, State, Target, Totals, Transport, describe,
+    Ask, Completion, Counters, Credentials, Error, Failure as Refusal, MAX_PATH, NearDataLog, Operation,
+    Record, Route, Session, State, Target, Totals, Transport, describe,
 };
 use serde_json::json;
 

@@ -4,7 +4,9 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use clap::Args;
-use nearside_fsrlib::{Ask, Completion, NearDataLog, Operation, Record, Recovered, Target, VolumeRecord, describe};
+use nearside_fsrlib::{
+    Ask, Completion, NearDataLog, Operation, Record, Recovered, Target, VolumeRecord, describe,
+};
 use serde_json::{Value, json};
 
 use crate::args::DriveArgs;
@@ -126,7 +128,10 @@ fn print_view(view: &NearDataLog, out: &mut Out) -> Result<(), Failure> {
     };
     let passed = looks(view.passed_looks(), view.passed_ns(), view.passed_worst_ns());
     let watched = looks(view.watched_looks(), view.watched_ns(), view.watched_worst_ns());
-    writeln!(out, "live view        the monitor looks twice at each write: {passed}; where blocks are watched, {watched}")?;
+    writeln!(
+        out,
+        "live view        the monitor looks twice at each write: {passed}; where blocks are watched, {watched}"
+    )?;
     writeln!(
         out,
         "                 {} blocks watched; the log's overlay takes {}; {} later states followed; {} files read again",
@@ -139,9 +144,7 @@ fn print_view(view: &NearDataLog, out: &mut Out) -> Result<(), Failure> {
 }
 
 fn view_json(view: &NearDataLog) -> Value {
-    let looks = |timed: u64, total: u64, worst: u64| {
-        json!({ "timed": timed, "mean_ns": total.checked_div(timed), "worst_ns": worst })
-    };
+    let looks = |timed: u64, total: u64, worst: u64| json!({ "timed": timed, "mean_ns": total.checked_div(timed), "worst_ns": worst });
     json!({
         "suspected": view.suspected(),
         "invalidated": view.invalidated(),

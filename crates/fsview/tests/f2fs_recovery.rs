@@ -160,7 +160,10 @@ impl Living {
                 format!("{} and {} records: {first:?}", a.len(), b.len())
             };
             let both = live.and_then(|live| Ok((live, offline?)));
-            panic!("after {entries} entries the live view is not the snapshot's: {}", both.as_ref().map_or_else(Clone::clone, differs));
+            panic!(
+                "after {entries} entries the live view is not the snapshot's: {}",
+                both.as_ref().map_or_else(Clone::clone, differs)
+            );
         }
         true
     }
@@ -407,7 +410,10 @@ fn agree_on_attributes(found: &mut Manifest, kernel: &str) -> Result<usize, Stri
         let Some((rest, list)) = fields.rsplit_once('\t') else { continue };
         let Some(ino) = list.strip_prefix("corrupt in inode ") else { continue };
         if !kernel.contains(&format!("inode ({ino}) has corrupted xattr")) {
-            return Err(format!("{}: {list}, of which the kernel says nothing:\n{kernel}", path.escape_ascii()));
+            return Err(format!(
+                "{}: {list}, of which the kernel says nothing:\n{kernel}",
+                path.escape_ascii()
+            ));
         }
         *fields = format!("{rest}\t-");
         count += 1;

@@ -228,7 +228,8 @@ impl NearDataLog {
 
     /// The page, if these bytes are one.
     pub fn of(bytes: &[u8]) -> Option<Self> {
-        Some(Self::from_bytes(bytes.first_chunk::<{ Self::SIZE }>()?)).filter(|page| page.magic() == Self::MAGIC)
+        Some(Self::from_bytes(bytes.first_chunk::<{ Self::SIZE }>()?))
+            .filter(|page| page.magic() == Self::MAGIC)
     }
 }
 
