@@ -1,5 +1,5 @@
-//! What near-data work takes: how long its slices were, and what it holds at this moment, for each place where
-//! tasks run; and what the view of a live host's volume costs.
+//! What near-data work takes: how long its slices were, and what it holds at this moment, for each place
+//! where tasks run; and what the view of a live host's volume costs.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

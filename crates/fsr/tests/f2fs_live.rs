@@ -1,5 +1,5 @@
-//! A host that goes on with F2FS's log: what its next fsync costs a command, and what a change of anything else
-//! that the log hangs on does.
+//! A host that goes on with F2FS's log: what its next fsync costs a command, and what a change of anything
+//! else that the log hangs on does.
 
 mod common;
 

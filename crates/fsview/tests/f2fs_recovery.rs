@@ -1,17 +1,17 @@
-//! The recovered view at every instant of a stock kernel's F2FS: a guest lives on drives that log its writes, and
-//! of images as of any entry of the log, and of power cuts there, the view equals that kernel's mount, which
-//! recovers them.
+//! The recovered view at every instant of a stock kernel's F2FS: a guest lives on drives that log its writes,
+//! and of images as of any entry of the log, and of power cuts there, the view equals that kernel's mount,
+//! which recovers them.
 //!
-//! One guest lives on several volumes (`lives` of scripts/guest/scenarios.py), each an attached drive's with a
-//! write log. A point is an instant between two writes, or a power cut there: what was flushed, and any of the
-//! writes behind it in any order, each a block, none torn (the format takes a block's write for whole). Other
-//! guests mount the points, which lie one behind the other on one disk, and list them. After every entry of
-//! the log the view that goes on from the one before equals one that is opened anew. And while the guest lives,
-//! what the drives say is compared with what drives over snapshots of them say.
+//! One guest lives on several volumes (`lives` of scripts/guest/scenarios.py), each an attached drive's with
+//! a write log. A point is an instant between two writes, or a power cut there: what was flushed, and any of
+//! the writes behind it in any order, each a block, none torn (the format takes a block's write for whole).
+//! Other guests mount the points, which lie one behind the other on one disk, and list them. After every
+//! entry of the log the view that goes on from the one before equals one that is opened anew. And while the
+//! guest lives, what the drives say is compared with what drives over snapshots of them say.
 //!
 //! `NEARSIDE_RECOVERY_POINTS` says how many points of each volume are looked at (6), `NEARSIDE_RECOVERY_SEED`
-//! (1) and `NEARSIDE_RECOVERY_SEEDS` (1) with which seeds and how many; `NEARSIDE_RECOVERY_KEEP` is a folder for
-//! the points that differ.
+//! (1) and `NEARSIDE_RECOVERY_SEEDS` (1) with which seeds and how many; `NEARSIDE_RECOVERY_KEEP` is a folder
+//! for the points that differ.
 
 mod f2fs_support;
 mod instants;
@@ -402,8 +402,8 @@ impl Seen {
     }
 }
 
-/// Where an access list cannot be read for lack of its other half, the kernel must have said so of that inode;
-/// it then gives none. How many there are.
+/// Where an access list cannot be read for lack of its other half, the kernel must have said so of that
+/// inode; it then gives none. How many there are.
 fn agree_on_attributes(found: &mut Manifest, kernel: &str) -> Result<usize, String> {
     let mut count = 0;
     for (path, fields) in found {

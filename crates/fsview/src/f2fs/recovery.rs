@@ -6,8 +6,8 @@
 //! which is the last of each. Then, in order: every node of such an inode up to its last mark, marked or not.
 //! Its own block gives the fields and the first addresses, the others the addresses at their place in the
 //! tree; the last of its blocks with the entry mark also names the directory entry. Here the second reading
-//! goes inode by inode, and entries come last, in the log's order: no inode's nodes hang on another's, and so a
-//! log that has gone on is read from where it ended ([`Walked`]).
+//! goes inode by inode, and entries come last, in the log's order: no inode's nodes hang on another's, and so
+//! a log that has gone on is read from where it ended ([`Walked`]).
 //!
 //! A chain that the kernel gives up (and then mounts the checkpoint's state) is an error here: whoever wants
 //! that state asks for it.
@@ -178,7 +178,7 @@ pub(super) async fn roll_forward<S: Source>(
     cp: &Checkpoint,
     known: Option<(&Walked, &Roll)>,
 ) -> Result<(Walked, Roll), Error> {
-    let (mut walked, roll) = match known {
+    let (mut walked, mut roll) = match known {
         Some((walked, roll)) => (walked.clone(), roll.clone()),
         None => {
             let (chain, marked) = (Chain::new(cp), BTreeMap::new());
@@ -186,7 +186,6 @@ pub(super) async fn roll_forward<S: Source>(
             (walked, Roll::default())
         }
     };
-    let mut roll = roll;
     // The kernel mounts a volume without checkpoints as the last one left it.
     if cp.has(DISABLED) {
         return Ok((walked, roll));
@@ -197,7 +196,7 @@ pub(super) async fn roll_forward<S: Source>(
     for ino in touched {
         recovering.take_inode(&mut walked, ino).await?;
     }
-    // The order of entries decides: where one no longer counts, so do those behind it.
+    // The order of entries decides: where one no longer counts, all are taken in anew.
     let from = if lost { None } else { in_order };
     if lost {
         (recovering.roll.names, recovering.roll.lost_links) = Default::default();

@@ -294,8 +294,8 @@ pub fn describe<I: Image>(volume: &Volume, image: &I, inode: &Inode) -> Result<S
     }
     let size = if inode.kind == FileKind::Directory { "-".to_owned() } else { inode.size.to_string() };
     let acl = match now(volume.acl(image, inode)) {
-        // One half of an attribute that lies in the inode and in a node of its own: the kernel says that it is
-        // corrupt, too.
+        // One half of an attribute that lies in the inode and in a node of its own: the kernel says that it
+        // is corrupt, too.
         Err(Error::Corrupt { what, .. }) if what.contains("extended attribute") => corrupt_acl(inode.ino),
         Err(error) => return Err(error),
         Ok(None) => "-".to_owned(),
