@@ -234,8 +234,14 @@ fn journal(session: &Session<Drive>, fast: bool, sink: Sink<'_>) {
     let namespace = session.transport().namespace().clone();
     let observer = namespace.observer();
     let monitor = observer.retriever().monitor();
-    let watched = (0..namespace.bytes()).step_by(BYTES).filter(|at| monitor.begin(*at, BYTES as u64));
-    let places: Vec<u64> = watched.take(4096).collect();
+    // The filter lets more through than is watched.
+    let changes = || monitor.counters().invalidated;
+    let is_watched = |at: &u64| {
+        let before = changes();
+        monitor.begin(*at, BYTES as u64) && changes() > before
+    };
+    let may_be = (0..namespace.bytes()).step_by(BYTES).filter(|at| monitor.begin(*at, BYTES as u64));
+    let places: Vec<u64> = may_be.filter(is_watched).collect();
     let clock = TscClock::new();
     let writes = if fast { 50_000 } else { 200_000 };
     let (mut with, mut without) = (Vec::new(), Vec::new());

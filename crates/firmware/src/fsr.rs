@@ -278,6 +278,41 @@ mod tests {
     use nearside_store::Dram;
 
     use super::*;
+    use crate::meters::Looks;
+
+    /// A clock that goes on by so much each time it is asked.
+    struct Ticking(AtomicU64);
+
+    impl Clock for Ticking {
+        fn now(&self) -> nearside_clock::Nanos {
+            nearside_clock::Nanos(self.0.fetch_add(30, Ordering::Relaxed))
+        }
+    }
+
+    /// Looks at a host's writes are timed by the drive's clock, one of so many; those that pass the filter by
+    /// apart from the others; and the log page says what `view_cost` does.
+    #[test]
+    fn the_monitors_time_is_sampled() {
+        let fsr = Fsr::new(Arc::new(Ticking(AtomicU64::new(0))), Config::default());
+        UNTIMED.set(LOOKS_PER_SAMPLE);
+        let looks = u64::from(LOOKS_PER_SAMPLE);
+        for at in 0..looks {
+            fsr.begin(at * 4096, 4096);
+            fsr.end(at * 4096, 4096, false);
+        }
+        let cost = fsr.view_cost();
+        assert_eq!(cost.passed, Looks { timed: 2, total_ns: 60, worst_ns: 30 });
+        assert_eq!((cost.watched, cost.passed.mean_ns()), (Looks::default(), Some(30)));
+        // A change of more than the filter is asked about goes to the table.
+        for _ in 0..looks {
+            fsr.begin(0, 1 << 40);
+        }
+        let cost = fsr.view_cost();
+        assert_eq!((cost.passed.timed, cost.watched.timed, cost.seen.suspected), (2, 1, looks));
+        let page = Firmware::<Dram>::capabilities(&fsr, false);
+        assert_eq!((page.passed_looks(), page.passed_ns(), page.passed_worst_ns()), (2, 60, 30));
+        assert_eq!((page.watched_looks(), page.suspected(), page.statistics()), (1, looks, 120));
+    }
 
     #[test]
     fn golden_page_of_capabilities() {

@@ -23,7 +23,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use f2fs_support::*;
@@ -169,15 +169,14 @@ impl Living {
     }
 }
 
-/// Compares live views with those of snapshots until the guest's life is over; how many.
-fn compare_live(drives: &mut [Living], over: &AtomicBool, folder: &Path) -> u64 {
+/// Compares live views with those of snapshots until the guest's life is over; how many. It leaves the guest
+/// most of the time.
+fn compare_live(drives: &mut [Living], over: &Receiver<()>, folder: &Path) -> u64 {
     let mut count = 0;
-    while !over.load(Ordering::Acquire) {
+    while over.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout) {
         for drive in &mut *drives {
             count += u64::from(drive.compare(&folder.join("snapshot")));
         }
-        // The guest has two cores at most, and this is one of them.
-        std::thread::sleep(Duration::from_millis(50));
     }
     count
 }
@@ -212,11 +211,12 @@ fn live(folder: &Path, seed: u64) -> (Vec<Lived>, u64) {
     }
     let options: Vec<&str> = VOLUMES.iter().map(|(_, mount)| *mount).collect();
     let scenario = format!("lives,f2fs,{seed},{STEPS},{}", options.join(","));
-    let over = AtomicBool::new(false);
+    let (living, over) = mpsc::channel::<()>();
     let compared = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let _over = Over(&over);
-            boot(folder, &scenario, &disks);
+        let disks = &disks;
+        scope.spawn(move || {
+            let _living = living;
+            boot(folder, &scenario, disks);
         });
         compare_live(&mut drives, &over, folder)
     });
@@ -232,15 +232,6 @@ fn live(folder: &Path, seed: u64) -> (Vec<Lived>, u64) {
         unread,
     };
     (lived.into_iter().map(read).collect(), compared)
-}
-
-/// Says that something is over, however it ends.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
 }
 
 /// Goes through a life, entry by entry: the view that goes on is the one that is opened anew. Where there is
