@@ -7,6 +7,8 @@ A manifest has one line per path, fields separated by tabs: path, st_mode in oct
 directory), mtime as seconds.nanoseconds, rdev as major:minor, SHA-256 of the content, link target, access ACL; "-" where a
 field does not apply. Bytes that are not printable ASCII are written \\xNN."""
 
+import array
+import fcntl
 import hashlib
 import io
 import os
@@ -508,6 +510,10 @@ def lives(kind, seed, steps, *options):
             f.write("20")  # nodes that no fsync wrote come into the log as well
     for number, words in enumerate(options):
         device, at = f"/dev/vd{chr(ord('b') + number)}", f"/mnt/{number}"
+        # The block layer would make one write of many: here each block is one.
+        for limit, value in (("max_sectors_kb", "4"), ("nomerges", "2")):
+            with open(f"/sys/block/{device[5:]}/queue/{limit}", "w") as f:
+                f.write(value)
         words = words.replace("+", ",")
         mount(device, kind, at, words)
         life = Life(at, random.Random(f"{seed}-{number}"))
@@ -527,8 +533,34 @@ def manifests(*kinds):
         mount(f"/dev/vd{chr(ord('b') + number)}", kind, "/mnt")
         results[f"manifest-{number}.txt"] = manifest("/mnt")
         umount("/mnt")
-    with os.popen("dmesg") as log:
-        results["kernel.txt"] = log.read()
+    deliver(results)
+
+
+def part(disk, number, start, length):
+    """Makes a part of a disk a device of its own, by no table: BLKPG of linux/blkpg.h. Without a length, no more."""
+    fields = array.array("B", struct.pack("<qqi64s64s4x", start, length, number, b"", b""))
+    address, size = fields.buffer_info()
+    fcntl.ioctl(disk, 0x1269, struct.pack("<iii4xQ", 1 if length else 2, 0, size, address))
+
+
+@scenario
+def points(kind, count, length):
+    """Mounts so many volumes that lie one behind the other on vdb and says what the kernel sees of each (after its recovery),
+    or that it refuses it, and what it said meanwhile."""
+    results = {}
+    os.system("dmesg -c > /dev/null")
+    with open("/dev/vdb", "rb", buffering=0) as disk:
+        for number in range(int(count)):
+            part(disk, 1, number * int(length), int(length))
+            try:
+                mount("/dev/vdb1", kind, "/mnt")
+                results[f"manifest-{number}.txt"] = manifest("/mnt")
+                umount("/mnt")
+            except OSError as refused:
+                results[f"manifest-{number}.txt"] = f"# refused: {refused}\n"
+            part(disk, 1, 0, 0)
+            with os.popen("dmesg -c") as log:
+                results[f"kernel-{number}.txt"] = log.read()
     deliver(results)
 
 

@@ -194,7 +194,7 @@ fn by_routes(
 }
 
 /// Nanoseconds per located path: in the drive, and from asking to having the answer.
-fn locate_ns(session: &mut Session<Drive>, paths: &[String]) -> Result<(f64, f64), Failure> {
+pub(crate) fn locate_ns(session: &mut Session<Drive>, paths: &[String]) -> Result<(f64, f64), Failure> {
     let (mut ns, clock) = (0, session.clock().clone());
     let begun = clock.now();
     for path in paths {
@@ -221,7 +221,7 @@ fn stat_together_ns(session: &mut Session<Drive>, paths: &[String]) -> Result<f6
     if found == paths.len() as u64 { Ok(ns) } else { Err(format!("{found} of {} found", paths.len()).into()) }
 }
 
-fn same(found: u64, expected: u64, who: &str) -> Result<(), Failure> {
+pub(crate) fn same(found: u64, expected: u64, who: &str) -> Result<(), Failure> {
     if found == expected { Ok(()) } else { Err(format!("{who} found {found} lines of {expected}").into()) }
 }
 

@@ -19,6 +19,7 @@ mod scaling;
 mod sockets;
 mod targets;
 mod tcp;
+mod view;
 
 /// Measures the figures, each beside what the bare machine or a peer takes;
 /// writes studies/record/MACHINE/DATE-NAME.jsonl and a page, and prints a table.
@@ -35,7 +36,7 @@ struct Args {
     #[arg(long, default_value = "bench")]
     name: String,
     /// Only these groups: floors, io, vfio, scan, generator, sim, paths, medium, scaling, near-data,
-    /// processes, drive, tcp.
+    /// processes, drive, view, tcp.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where records are kept.
@@ -124,6 +125,9 @@ fn run(args: &Args) -> Result<(), Failure> {
     }
     if wanted("drive") {
         figures::drive(args.fast, &mut |figure| drop(record.add(figure)))?;
+    }
+    if wanted("view") {
+        view::view(args.fast, &mut |figure| drop(record.add(figure)))?;
     }
     if wanted("tcp") {
         tcp::tcp(args.fast, &mut |figure| drop(record.add(figure)))?;

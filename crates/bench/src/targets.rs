@@ -21,7 +21,7 @@ pub enum Bound {
     AtMost(f64),
     /// Of rates.
     AtLeast(f64),
-    /// Of a time by itself, in microseconds: its figure has that unit.
+    /// Of a time by itself, in microseconds: its figure has a unit of time.
     Within(f64),
 }
 
@@ -30,7 +30,12 @@ impl Bound {
     fn judges(self, figure: &Figure) -> Option<f64> {
         match self {
             Bound::AtMost(_) | Bound::AtLeast(_) => figure.ratio,
-            Bound::Within(_) => (figure.unit == "us").then_some(figure.value),
+            Bound::Within(_) => match figure.unit.as_str() {
+                "ns" => Some(figure.value / 1e3),
+                "us" => Some(figure.value),
+                "ms" => Some(figure.value * 1e3),
+                _ => None,
+            },
         }
     }
 
@@ -96,6 +101,12 @@ pub const TARGETS: &[Target] = &[
     target("find / over 20,000 files, whole process: ext4 / find", 1.0),
     target("find / over 20,000 files, whole process: F2FS / find", 1.0),
     target("cat of 256 MiB, whole process: ext4 / cat", 1.0),
+    target("TCP: 4 KiB write to ext4, QD1 polled, with the monitor: median", 1.03),
+    within("monitor, per write of an unwatched block", 0.1),
+    within("monitor, per write of a journal's block", 5.0),
+    within("opening 100 GiB with 128 MiB of journal to recover", 1e6),
+    target("ext4 with an overlay: locate, warm, whole command", 1.1),
+    target("ext4 with an overlay: search of 16 KiB, warm, whole command", 1.1),
 ];
 
 /// A warm locate as its caller has it: of a volume of each kind.
@@ -217,7 +228,7 @@ mod tests {
         assert_eq!(sentence(&record(&[(read, 1.0, 2.0)])).unwrap(), "targets: all 1 met");
         let said = sentence(&record(&[(read, 1.0, 4.0)])).unwrap();
         assert_eq!(said, format!("targets: 1 of 1 missed: {read} (0.25, at least 0.50)"));
-        // Of a time by itself its own value, beside whatever it stands, and in its own unit.
+        // Of a time by itself its own value, beside whatever it stands, whatever its unit of time.
         let locate = |unit: &str, value: f64| Record {
             figures: vec![Figure::of(LOCATE_EXT4, unit, &[value]).beside(&Figure::of("stat", unit, &[9.0]))],
             ..Record::default()
@@ -225,7 +236,10 @@ mod tests {
         assert_eq!(sentence(&locate("us", 1.4)).unwrap(), "targets: all 1 met");
         let said = sentence(&locate("us", 1.8)).unwrap();
         assert_eq!(said, format!("targets: 1 of 1 missed: {LOCATE_EXT4} (1.80, at most 1.50 us)"));
-        assert_eq!(sentence(&locate("ns", 1.4)), None);
+        assert_eq!(sentence(&locate("ns", 1400.0)).unwrap(), "targets: all 1 met");
+        let said = sentence(&locate("ms", 0.0018)).unwrap();
+        assert_eq!(said, format!("targets: 1 of 1 missed: {LOCATE_EXT4} (1.80, at most 1.50 us)"));
+        assert_eq!(sentence(&locate("GB/s", 1.4)), None);
     }
 
     #[test]

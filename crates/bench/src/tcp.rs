@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nearside_clock::{Clock, Nanos, TscClock};
-use nearside_device::{Namespace, Subsystem};
+use nearside_device::{Firmware, Namespace, Subsystem};
 use nearside_dma::cpu::{CpuClock, thread_cpu_ns};
 use nearside_driver::tcp::{Address, Association, Initiator, Options as HostOptions};
 use nearside_driver::{Command, Controller, Host, Policy, QueueConfig};
@@ -27,22 +27,28 @@ use crate::figures::Sink;
 use crate::sockets::{self, Cores};
 
 const NQN: &str = "nqn.2014-08.org.nearside:bench";
-const BLOCK: usize = 512;
+pub(crate) const BLOCK: usize = 512;
 /// Bytes of the drive, and of the floor's source.
 const BYTES: usize = 1 << 30;
 const PIECE: usize = 128 << 10;
 
 /// A target over a store, its thread on the first core.
-struct Serving {
+pub(crate) struct Serving<F: Firmware<AnyStore> = Fsr> {
     address: Address,
-    server: Server<AnyStore, Fsr>,
+    server: Server<AnyStore, F>,
 }
 
 impl Serving {
     fn start(word: &str) -> Result<Serving, Failure> {
+        Serving::with(word, firmware())
+    }
+}
+
+impl<F: Firmware<AnyStore>> Serving<F> {
+    pub(crate) fn with(word: &str, firmware: F) -> Result<Serving<F>, Failure> {
         let store = AnyStore::open(word, FileOptions::read())?;
         let subsystem = Subsystem::new();
-        let namespace = Namespace::new(store, firmware(), BLOCK as u32, [7; 16], false)?;
+        let namespace = Namespace::new(store, firmware, BLOCK as u32, [7; 16], false)?;
         subsystem.add(1, Arc::new(namespace)).map_err(|e| format!("{e:?}"))?;
         let target = Target::new(Options::default())?;
         target.offer(Offer::new(NQN, "1", subsystem));
@@ -56,7 +62,7 @@ impl Serving {
         Ok(Serving { address, server })
     }
 
-    fn connect(&self) -> Result<Association, Failure> {
+    pub(crate) fn connect(&self) -> Result<Association, Failure> {
         Ok(Association::connect(&self.address, HostOptions::default(), Arc::new(TscClock::new()))?)
     }
 }

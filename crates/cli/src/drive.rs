@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_fsrlib::{
-    Ask, Completion, Counters, Credentials, Error, Failure as Refusal, MAX_PATH, Operation, Record, Route,
-    Session, State, Target, Totals, Transport, describe,
+    Ask, Completion, Counters, Credentials, Error, Failure as Refusal, MAX_PATH, NearDataLog, Operation,
+    Record, Route, Session, State, Target, Totals, Transport, describe,
 };
 use serde_json::json;
 
@@ -131,6 +131,12 @@ impl Drive {
     /// Which completion model holds.
     pub fn completion(&self) -> Completion {
         self.session.transport().completion()
+    }
+
+    /// The drive's statistics, where this way to it carries them.
+    pub fn statistics(&mut self) -> Result<Option<NearDataLog>, Failure> {
+        let page = self.session.transport_mut().statistics();
+        page.map_err(|error| Failure::Message(format!("{}: {error}", self.name())))
     }
 
     /// Bytes in the namespace, and in its blocks.

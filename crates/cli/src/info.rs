@@ -4,7 +4,9 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use clap::Args;
-use nearside_fsrlib::{Ask, Completion, Operation, Record, Recovered, Target, VolumeRecord, describe};
+use nearside_fsrlib::{
+    Ask, Completion, NearDataLog, Operation, Record, Recovered, Target, VolumeRecord, describe,
+};
 use serde_json::{Value, json};
 
 use crate::args::DriveArgs;
@@ -55,6 +57,8 @@ pub fn run(args: InfoArgs) -> Outcome {
     }
     let (capacity, block_size) = drive.size();
     let completion = drive.completion();
+    // Of a drive without near-data commands, all zeros.
+    let view = drive.statistics()?.filter(|page| page.statistics() >= NearDataLog::STATISTICS);
     if args.drive.json {
         out.json(&json!({
             "type": "info",
@@ -62,6 +66,7 @@ pub fn run(args: InfoArgs) -> Outcome {
             "capacity": capacity,
             "block_size": block_size,
             "volumes": volumes.iter().map(volume_json).collect::<Vec<_>>(),
+            "view": view.as_ref().map(view_json),
             "completion": completion_json(&completion),
         }))?;
     } else {
@@ -69,6 +74,9 @@ pub fn run(args: InfoArgs) -> Outcome {
         writeln!(out, "capacity         {capacity} bytes ({}), blocks of {block_size}", human(capacity))?;
         for volume in &volumes {
             print(volume, &mut out)?;
+        }
+        if let Some(view) = view.filter(is_written) {
+            print_view(&view, &mut out)?;
         }
         write!(out, "completion       ")?;
         out.text(&format!("{}: {}", completion.model, completion.detail))?;
@@ -107,6 +115,49 @@ fn print(volume: &VolumeRecord, out: &mut Out) -> Result<(), Failure> {
         out.line(b"")?;
     }
     Ok(())
+}
+
+/// Whether hosts have written to the drive while it ran, so that there is something to tell.
+fn is_written(view: &NearDataLog) -> bool {
+    view.passed_looks() > 0 || view.watched_looks() > 0 || view.published() > 0
+}
+
+fn print_view(view: &NearDataLog, out: &mut Out) -> Result<(), Failure> {
+    let looks = |count: u64, total: u64, worst: u64| match total.checked_div(count) {
+        Some(mean) => format!("{} (worst {})", time(mean), time(worst)),
+        None => "not timed yet".to_owned(),
+    };
+    let passed = looks(view.passed_looks(), view.passed_ns(), view.passed_worst_ns());
+    let watched = looks(view.watched_looks(), view.watched_ns(), view.watched_worst_ns());
+    writeln!(
+        out,
+        "live view        the monitor looks twice at each write: {passed}; where blocks are watched, {watched}"
+    )?;
+    writeln!(
+        out,
+        "                 {} blocks watched; the log's overlay takes {}; {} later states followed; {} files read again",
+        view.watched(),
+        human(view.overlay_bytes()),
+        view.published(),
+        view.repeated()
+    )?;
+    Ok(())
+}
+
+fn view_json(view: &NearDataLog) -> Value {
+    let looks = |timed: u64, total: u64, worst: u64| json!({ "timed": timed, "mean_ns": total.checked_div(timed), "worst_ns": worst });
+    json!({
+        "suspected": view.suspected(),
+        "invalidated": view.invalidated(),
+        "published": view.published(),
+        "scans_touched": view.scans_touched(),
+        "looked_again": view.looked_again(),
+        "repeated": view.repeated(),
+        "watched": view.watched(),
+        "overlay_bytes": view.overlay_bytes(),
+        "looks_passed": looks(view.passed_looks(), view.passed_ns(), view.passed_worst_ns()),
+        "looks_watched": looks(view.watched_looks(), view.watched_ns(), view.watched_worst_ns()),
+    })
 }
 
 fn state(volume: &VolumeRecord) -> String {

@@ -89,6 +89,11 @@ fn a_live_volume_is_searched_by_the_socket() {
     assert_eq!(host, (Some(0), "20\n".into()));
     let info = ask(&["info", "--json"]).1;
     assert!(info.contains("\"model\":\"socket\"") && info.contains("ext4"), "{info}");
+    // What its view costs, with looks at the writes of the mount.
+    let told: serde_json::Value = serde_json::from_str(&info).unwrap();
+    let view = &told["view"];
+    assert!(view["watched"].as_u64() > Some(0) && view["suspected"].as_u64() > Some(0), "{view}");
+    assert!(view["looks_passed"]["mean_ns"].as_u64() > Some(0), "{view}");
 
     if needs::tools(test, &["setpriv"]) {
         another_user_asks_in_its_own_name(folder.path(), &volume, &socket);

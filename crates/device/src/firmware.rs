@@ -68,8 +68,8 @@ pub trait Firmware<S: Store>: Observer + Sized {
         true
     }
 
-    /// The vendor log page D5h: what near-data work this drive can do. `fabric`: through commands that carry
-    /// data one way only.
+    /// The vendor log page D5h: what near-data work this drive can do, and statistics. `fabric`: through
+    /// commands that carry data one way only.
     fn capabilities(&self, _fabric: bool) -> NearDataLog {
         NearDataLog::default()
     }

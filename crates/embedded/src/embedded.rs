@@ -10,7 +10,7 @@ use nearside_device::{Config, Firmware, Namespace};
 use nearside_driver::{Driver, DriverConfig, Initiator, InitiatorConfig, Peer, Policy, QueueConfig, Service};
 use nearside_firmware as firmware;
 use nearside_firmware::{Fsr, State, Workers};
-use nearside_fsrlib::{Completion, QueueTransport, Replies, Requests, Transport};
+use nearside_fsrlib::{Completion, NearDataLog, QueueTransport, Replies, Requests, Transport};
 use nearside_store::{Beside, File, FileOptions, Store};
 
 use crate::Loopback;
@@ -213,8 +213,8 @@ impl<S: Store, F: Firmware<S>> Transport for Embedded<S, F> {
         self.transport.max_buffer()
     }
 
-    fn taken(&mut self) -> Result<Option<u64>, nearside_fsrlib::Error> {
-        self.transport.taken()
+    fn statistics(&mut self) -> Result<Option<NearDataLog>, nearside_fsrlib::Error> {
+        self.transport.statistics()
     }
 
     fn completion(&self) -> Completion {

@@ -1,6 +1,7 @@
 //! [`Fsr`], a drive's [`Firmware`]: it holds the [`Retriever`] that all reactors share, tells its monitor of
 //! every change of the namespace, and gives each reactor an [`FsrWorker`].
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -11,7 +12,7 @@ use nearside_clock::Clock;
 use nearside_device::Namespace;
 use nearside_device::firmware::{Firmware, Observer, Seat};
 use nearside_dma::Memory;
-use nearside_fsr::{Config, Retriever, Trace};
+use nearside_fsr::{Config, Monitor, Retriever, Trace};
 use nearside_near_data::{MAX_BUFFER, MAX_GROUPS, MAX_PATH, MAX_REQUEST};
 use nearside_spec::log::{NearDataLog, encoding};
 use nearside_store::Store;
@@ -19,7 +20,7 @@ use nearside_store::Store;
 use crate::executor::Executor;
 use crate::lanes::{FsrLane, LaneHandle};
 use crate::mailbox::Mailbox;
-use crate::meters::{Held, Meters, Slices};
+use crate::meters::{Held, LOOKS_PER_SAMPLE, LookMeter, Meters, Slices, ViewCost};
 use crate::tags::Tags;
 use crate::worker::{FsrWorker, MAX_WAIT_MS, Site};
 use crate::workers::{WorkerHandle, WorkerPool};
@@ -55,6 +56,14 @@ pub struct Fsr {
     meters: Mutex<BTreeMap<TaskPlace, Arc<Meters>>>,
     /// Of workers and of tasks.
     next: AtomicU64,
+    /// Looks at writes that passed the monitor's filter by, and the others.
+    passed: LookMeter,
+    watched: LookMeter,
+}
+
+thread_local! {
+    /// Looks of this thread until the next is timed.
+    static UNTIMED: Cell<u32> = const { Cell::new(LOOKS_PER_SAMPLE) };
 }
 
 impl Fsr {
@@ -78,6 +87,8 @@ impl Fsr {
             lanes: Mutex::default(),
             meters: Mutex::default(),
             next: AtomicU64::new(0),
+            passed: LookMeter::default(),
+            watched: LookMeter::default(),
         }
     }
 
@@ -132,6 +143,36 @@ impl Fsr {
         &self.retriever
     }
 
+    /// What the view of its host's volumes costs, so far and at this moment.
+    pub fn view_cost(&self) -> ViewCost {
+        ViewCost {
+            seen: self.retriever.monitor().counters(),
+            overlay_bytes: self.retriever.overlay_bytes(),
+            passed: self.passed.looks(),
+            watched: self.watched.looks(),
+        }
+    }
+
+    /// The monitor's look at a write, timed where it is its turn.
+    #[inline]
+    fn look(&self, look: impl FnOnce(&Monitor) -> bool) {
+        let left = UNTIMED.get() - 1;
+        if left == 0 {
+            return self.timed(look);
+        }
+        UNTIMED.set(left);
+        look(self.retriever.monitor());
+    }
+
+    #[cold]
+    fn timed(&self, look: impl FnOnce(&Monitor) -> bool) {
+        UNTIMED.set(LOOKS_PER_SAMPLE);
+        let begun = self.clock.now();
+        let asked = look(self.retriever.monitor());
+        let ns = self.clock.now().since(begun);
+        if asked { &self.watched } else { &self.passed }.add(ns);
+    }
+
     pub(crate) fn tags(&self) -> MutexGuard<'_, Tags> {
         lock(&self.tags)
     }
@@ -169,12 +210,12 @@ fn lanes<S: Store>(
 impl Observer for Fsr {
     #[inline]
     fn begin(&self, offset: u64, len: u64) {
-        self.retriever.monitor().begin(offset, len);
+        self.look(|monitor| monitor.begin(offset, len));
     }
 
     #[inline]
     fn end(&self, offset: u64, len: u64, _durable: bool) {
-        self.retriever.monitor().end(offset, len);
+        self.look(|monitor| monitor.end(offset, len));
     }
 }
 
@@ -211,6 +252,22 @@ impl<S: Store> Firmware<S> for Fsr {
             .set_checksums(0b1110)
             .set_encodings(if fabric { encodings } else { encodings | encoding::COMMAND })
             .set_max_wait_ms(MAX_WAIT_MS);
+        let ViewCost { seen, overlay_bytes, passed, watched } = self.view_cost();
+        page.set_statistics(NearDataLog::STATISTICS)
+            .set_suspected(seen.suspected)
+            .set_invalidated(seen.invalidated)
+            .set_published(seen.published)
+            .set_scans_touched(seen.scans_touched)
+            .set_looked_again(seen.looked_again)
+            .set_repeated(seen.repeated)
+            .set_watched(seen.watched)
+            .set_overlay_bytes(overlay_bytes)
+            .set_passed_looks(passed.timed)
+            .set_passed_ns(passed.total_ns)
+            .set_passed_worst_ns(passed.worst_ns)
+            .set_watched_looks(watched.timed)
+            .set_watched_ns(watched.total_ns)
+            .set_watched_worst_ns(watched.worst_ns);
         page
     }
 }
@@ -221,6 +278,41 @@ mod tests {
     use nearside_store::Dram;
 
     use super::*;
+    use crate::meters::Looks;
+
+    /// A clock that goes on by so much each time it is asked.
+    struct Ticking(AtomicU64);
+
+    impl Clock for Ticking {
+        fn now(&self) -> nearside_clock::Nanos {
+            nearside_clock::Nanos(self.0.fetch_add(30, Ordering::Relaxed))
+        }
+    }
+
+    /// Looks at a host's writes are timed by the drive's clock, one of so many; those that pass the filter by
+    /// apart from the others; and the log page says what `view_cost` does.
+    #[test]
+    fn the_monitors_time_is_sampled() {
+        let fsr = Fsr::new(Arc::new(Ticking(AtomicU64::new(0))), Config::default());
+        UNTIMED.set(LOOKS_PER_SAMPLE);
+        let looks = u64::from(LOOKS_PER_SAMPLE);
+        for at in 0..looks {
+            fsr.begin(at * 4096, 4096);
+            fsr.end(at * 4096, 4096, false);
+        }
+        let cost = fsr.view_cost();
+        assert_eq!(cost.passed, Looks { timed: 2, total_ns: 60, worst_ns: 30 });
+        assert_eq!((cost.watched, cost.passed.mean_ns()), (Looks::default(), Some(30)));
+        // A change of more than the filter is asked about goes to the table.
+        for _ in 0..looks {
+            fsr.begin(0, 1 << 40);
+        }
+        let cost = fsr.view_cost();
+        assert_eq!((cost.passed.timed, cost.watched.timed, cost.seen.suspected), (2, 1, looks));
+        let page = Firmware::<Dram>::capabilities(&fsr, false);
+        assert_eq!((page.passed_looks(), page.passed_ns(), page.passed_worst_ns()), (2, 60, 30));
+        assert_eq!((page.watched_looks(), page.suspected(), page.statistics()), (1, looks, 120));
+    }
 
     #[test]
     fn golden_page_of_capabilities() {
@@ -237,6 +329,7 @@ mod tests {
             0x0e, 0, 0, 0, // checksums 1 to 3
             0x0f, 0, 0, 0, // four commands
             0x88, 0x13, 0, 0, // 5,000 ms
+            120, 0, 0, 0, // bytes of statistics
         ].to_vec();
         page.resize(NearDataLog::SIZE, 0);
         let capabilities = |fabric| Firmware::<Dram>::capabilities(&fsr, fabric).0;

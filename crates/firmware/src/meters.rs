@@ -1,7 +1,9 @@
-//! What near-data work takes: how long its slices were, and what it holds at this moment. One for each place
-//! where tasks run.
+//! What near-data work takes: how long its slices were, and what it holds at this moment, for each place
+//! where tasks run; and what the view of a live host's volume costs.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use nearside_fsr::MonitorCounters;
 
 /// The longest that a slice may take: between two looks at a host's I/O there is at most one.
 pub const SLICE_NS: u64 = 20_000;
@@ -46,6 +48,78 @@ impl Held {
         self.tasks += other.tasks;
         self.reads += other.reads;
         self.buffers += other.buffers;
+    }
+}
+
+/// How long the monitor's looks at hosts' writes took. Each write has two: before its bytes change and after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looks {
+    /// Looks that were timed: one of [`LOOKS_PER_SAMPLE`].
+    pub timed: u64,
+    /// Nanoseconds of them all, with one reading of the clock in each.
+    pub total_ns: u64,
+    /// Nanoseconds of the longest of them.
+    pub worst_ns: u64,
+}
+
+impl Looks {
+    /// Both together.
+    pub fn merge(&mut self, other: Looks) {
+        self.timed += other.timed;
+        self.total_ns += other.total_ns;
+        self.worst_ns = self.worst_ns.max(other.worst_ns);
+    }
+
+    /// Nanoseconds of one in the mean; `None` where none was timed.
+    pub fn mean_ns(&self) -> Option<u64> {
+        self.total_ns.checked_div(self.timed)
+    }
+}
+
+/// Of how many looks of a thread one is timed: odd, so that looks before and after a change take turns.
+pub const LOOKS_PER_SAMPLE: u32 = 61;
+
+/// What keeping a live host's view costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ViewCost {
+    /// What the monitor has seen.
+    pub seen: MonitorCounters,
+    /// Bytes of memory, about, of what logs have committed and home locations have not.
+    pub overlay_bytes: u64,
+    /// Looks at writes of what nobody watches.
+    pub passed: Looks,
+    /// Looks at writes that the monitor's exact table was asked about: a journal's, a watched block's.
+    pub watched: Looks,
+}
+
+impl ViewCost {
+    /// Both together.
+    pub fn merge(&mut self, other: ViewCost) {
+        self.seen.merge(other.seen);
+        self.overlay_bytes += other.overlay_bytes;
+        self.passed.merge(other.passed);
+        self.watched.merge(other.watched);
+    }
+}
+
+/// Written by whoever times a look, seldom.
+#[derive(Debug, Default)]
+pub(crate) struct LookMeter {
+    timed: AtomicU64,
+    total_ns: AtomicU64,
+    worst_ns: AtomicU64,
+}
+
+impl LookMeter {
+    pub(crate) fn add(&self, ns: u64) {
+        self.timed.fetch_add(1, Ordering::Relaxed);
+        self.total_ns.fetch_add(ns, Ordering::Relaxed);
+        self.worst_ns.fetch_max(ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn looks(&self) -> Looks {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Looks { timed: read(&self.timed), total_ns: read(&self.total_ns), worst_ns: read(&self.worst_ns) }
     }
 }
 

@@ -21,6 +21,8 @@ use nearside_driver::{
 };
 use nearside_near_data::MAX_BUFFER;
 use nearside_spec::Status;
+use nearside_spec::log::NearDataLog;
+use nearside_spec::opcode::LOG_NEAR_DATA;
 
 use crate::share::{Shares, User};
 
@@ -409,6 +411,19 @@ impl Host {
             buffer.read(0, &mut reply);
         }
         Ok(reply)
+    }
+
+    /// Log page D5h: what near-data work the drive can do, and its statistics.
+    ///
+    /// # Errors
+    /// The drive refused or failed the command, or could not be asked.
+    pub fn statistics(&self) -> Result<Vec<u8>, HostError> {
+        let failed = |error: String| HostError::Driver { operation: "get log page", error };
+        let mut lent = self.near.lend();
+        let Some(Asker { queue, .. }) = lent.item.as_mut() else { return Err(failed("no queue".into())) };
+        let (controller, host) = queue.admin();
+        let page = controller.log_page(LOG_NEAR_DATA, self.nsid(), 0, NearDataLog::SIZE, host);
+        page.map_err(|error| failed(error.to_string()))
     }
 
     fn run_command(

@@ -248,6 +248,14 @@ fn execute(
             host.read_for_another(frame.offset, &mut bytes).map_err(|e| status(&e))?;
             Ok(bytes)
         }
+        RequestKind::Statistics => {
+            if !trusted {
+                return Err(refused);
+            }
+            let mut page = host.statistics().map_err(|e| status(&e))?;
+            page.truncate(room);
+            Ok(page)
+        }
         RequestKind::NearData => {
             if !trusted && !may_ask(&caller.peer, request) {
                 return Err(refused);

@@ -138,6 +138,11 @@ impl Retriever {
         &self.monitor
     }
 
+    /// Bytes of memory, about, that hold what the open volumes' logs have committed and their homes have not.
+    pub fn overlay_bytes(&self) -> u64 {
+        self.caches().volumes.iter().map(|kept| kept.overlay_bytes()).sum()
+    }
+
     /// Forgets all that is cached.
     pub fn forget(&self) {
         let mut caches = self.caches();

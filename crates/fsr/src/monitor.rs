@@ -17,6 +17,7 @@
 //! Scans register the ranges they read ([`Monitor::scan`]) and learn at their end whether one of them was
 //! touched.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard};
 
@@ -73,6 +74,18 @@ impl Deps {
             // Of two generations at once: never valid again.
             self.generation = u64::MAX;
         }
+    }
+}
+
+impl Deps {
+    /// Those of them that are not of what `other` was made of, too.
+    pub(crate) fn but(&self, other: &Deps) -> Deps {
+        let others: HashSet<u32> = match self.generation == other.generation {
+            true => other.deps.iter().map(|dep| dep.slot).collect(),
+            false => HashSet::new(),
+        };
+        let deps = self.deps.iter().filter(|dep| !others.contains(&dep.slot));
+        Deps { generation: self.generation, deps: deps.copied().collect() }
     }
 }
 
@@ -148,6 +161,19 @@ pub struct MonitorCounters {
     pub watched: u64,
 }
 
+impl MonitorCounters {
+    /// Both together.
+    pub fn merge(&mut self, other: MonitorCounters) {
+        self.suspected += other.suspected;
+        self.invalidated += other.invalidated;
+        self.published += other.published;
+        self.scans_touched += other.scans_touched;
+        self.looked_again += other.looked_again;
+        self.repeated += other.repeated;
+        self.watched += other.watched;
+    }
+}
+
 /// The monitor.
 pub struct Monitor {
     enabled: AtomicBool,
@@ -210,26 +236,28 @@ impl Monitor {
         }
     }
 
-    /// `len` bytes at `offset` are about to change.
+    /// `len` bytes at `offset` are about to change. Whether the exact table had to be asked.
     #[inline]
-    pub fn begin(&self, offset: u64, len: u64) {
-        self.look(offset, len);
+    pub fn begin(&self, offset: u64, len: u64) -> bool {
+        self.look(offset, len)
     }
 
-    /// They have changed, or the change has failed: they are old or new.
+    /// They have changed, or the change has failed: they are old or new. As [`Monitor::begin`].
     #[inline]
-    pub fn end(&self, offset: u64, len: u64) {
+    pub fn end(&self, offset: u64, len: u64) -> bool {
         // Before this look at the filter every reader must see the change: pairs with the fence in `watch`.
         fence(Ordering::SeqCst);
-        self.look(offset, len);
+        self.look(offset, len)
     }
 
     #[inline]
-    fn look(&self, offset: u64, len: u64) {
+    fn look(&self, offset: u64, len: u64) -> bool {
         let to = offset.saturating_add(len);
-        if self.suspects(offset, to) || self.scanning.load(Ordering::SeqCst) > 0 {
+        let asks = self.suspects(offset, to) || self.scanning.load(Ordering::SeqCst) > 0;
+        if asks {
             self.changed(offset, to);
         }
+        asks
     }
 
     /// Whether a watched sector may lie in `from..to`.

@@ -24,6 +24,13 @@ pub(crate) struct CachedVolume {
     volume: Arc<OpenVolume>,
 }
 
+impl CachedVolume {
+    /// Of what its log adds.
+    pub(crate) fn overlay_bytes(&self) -> u64 {
+        self.volume.volume.overlay_bytes()
+    }
+}
+
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 
 fn next_id() -> u32 {
@@ -89,6 +96,14 @@ impl Retriever {
         let mut deps = place.clone();
         deps.extend(&read);
         let Ok(volume) = opened else { return Ok(None) };
+        if volume.goes_on_from(&known.volume) {
+            // Where some of it has changed that was not read again, it is no log that went on.
+            let before = known.deps.but(&deps);
+            if !self.monitor.still_holds(&before, media).await {
+                return Ok(None);
+            }
+            deps.extend(&before);
+        }
         let changed = volume.changed_since(&known.volume);
         let (id, newest) = match changed {
             Some(_) => (known.id, known.newest.clone()),

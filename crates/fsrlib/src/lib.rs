@@ -40,6 +40,7 @@ pub use nearside_near_data::{
     FileEntry, MAX_GROUPS, MAX_PATH, Operation, Record, Recovered, Reply, Request, SearchOptions,
     SearchTotals, Target, VolumeRecord,
 };
+pub use nearside_spec::log::NearDataLog;
 pub use queue::{Encoding, QueueTransport, VfioUserTransport};
 pub use session::{Ask, Records, Route, Seen, Session, Summary};
 pub use socket::SocketTransport;

@@ -361,11 +361,11 @@ impl<P: Peer, C: Clock, K: Carrying> Transport for QueueTransport<P, C, K> {
         MAX_BUFFER.min(self.initiator.controller().max_transfer())
     }
 
-    fn taken(&mut self) -> Result<Option<u64>, Error> {
+    fn statistics(&mut self) -> Result<Option<NearDataLog>, Error> {
         let (nsid, len) = (self.namespace.nsid, NearDataLog::SIZE);
         let (controller, host) = self.initiator.admin();
         let page = controller.log_page(opcode::LOG_NEAR_DATA, nsid, 0, len, host);
-        Ok(NearDataLog::of(&page.map_err(failed)?).map(|page| page.taken()))
+        Ok(NearDataLog::of(&page.map_err(failed)?))
     }
 
     fn completion(&self) -> Completion {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use nearside_near_data::MAX_BUFFER;
 use nearside_spec::Status;
+use nearside_spec::log::NearDataLog;
 use nearside_spec::socket::{Hello, REPLY_FRAME, ReplyFrame, RequestFrame, RequestKind};
 
 use crate::{Completion, Error, Transport};
@@ -177,6 +178,17 @@ impl Transport for SocketTransport {
 
     fn block_size(&self) -> u32 {
         self.hello.block_size
+    }
+
+    fn statistics(&mut self) -> Result<Option<NearDataLog>, Error> {
+        let (what, kind, room) = ("get log page", RequestKind::Statistics, NearDataLog::SIZE);
+        let mut page = Vec::new();
+        match self.exchange(Asked { what, kind, request: &[], room, offset: 0 }, &mut page) {
+            Ok(()) => Ok(NearDataLog::of(&page)),
+            // Of those who may not ask, and by servers that know no such request.
+            Err(Error::Nvme { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn completion(&self) -> Completion {

@@ -2,6 +2,8 @@
 
 use std::ops::ControlFlow;
 
+use nearside_spec::log::NearDataLog;
+
 use crate::Error;
 
 /// Requests in wire form, each with the bytes of buffer that its reply may fill.
@@ -50,13 +52,21 @@ pub trait Transport {
         nearside_near_data::MAX_BUFFER
     }
 
-    /// The drive's own count of the near-data commands that it has taken (its log page D5h); `None` where
-    /// this way to it has no admin commands.
+    /// The drive's log page D5h: what near-data work it can do, and what it has counted; `None` where this
+    /// way to it does not carry that.
     ///
     /// # Errors
     /// [`Error`]: the drive failed the command.
-    fn taken(&mut self) -> Result<Option<u64>, Error> {
+    fn statistics(&mut self) -> Result<Option<NearDataLog>, Error> {
         Ok(None)
+    }
+
+    /// The drive's own count of the near-data commands that it has taken, so.
+    ///
+    /// # Errors
+    /// As [`Transport::statistics`].
+    fn taken(&mut self) -> Result<Option<u64>, Error> {
+        Ok(self.statistics()?.map(|page| page.taken()))
     }
 
     /// Which completion model holds, and what it expects (FAST'12 4: an application can ask).
@@ -134,8 +144,8 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
         (**self).max_buffer()
     }
 
-    fn taken(&mut self) -> Result<Option<u64>, Error> {
-        (**self).taken()
+    fn statistics(&mut self) -> Result<Option<NearDataLog>, Error> {
+        (**self).statistics()
     }
 
     fn completion(&self) -> Completion {

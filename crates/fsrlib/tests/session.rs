@@ -242,6 +242,8 @@ fn answer(mut stream: UnixStream, capacity: u64, requests: usize) {
             RequestKind::Hello => (0, Hello { capacity, block_size: 512 }.encode().to_vec()),
             RequestKind::Read if frame.offset >= capacity => (0x80, vec![]),
             RequestKind::Read => (0, vec![frame.offset as u8; frame.room as usize]),
+            // Nobody here may ask for them.
+            RequestKind::Statistics => (0x4002, vec![]),
             RequestKind::NearData => {
                 let request = wire::decode_request(&body).unwrap();
                 assert_eq!(request.operation, Operation::Nop);

@@ -104,7 +104,8 @@ impl Volume {
     }
 
     /// As [`Volume::open_as`], of what may be the same volume as before, written meanwhile: what `known` has
-    /// found in its journal is not read again where it still stands there.
+    /// found in its journal or log is not read again where it still stands there. Of F2FS that is believed
+    /// ([`Volume::goes_on_from`]).
     ///
     /// # Errors
     /// As [`Volume::open_as`].
@@ -114,7 +115,11 @@ impl Volume {
         known: Option<&Volume>,
     ) -> Result<Volume, Error> {
         if f2fs::Volume::probe(source).await? {
-            return Ok(Volume::F2fs(f2fs::Volume::open(source, state).await?));
+            let known = match known {
+                Some(Volume::F2fs(known)) => Some(known),
+                _ => None,
+            };
+            return Ok(Volume::F2fs(f2fs::Volume::open(source, state, known).await?));
         }
         if ext::Volume::probe(source).await? {
             let known = match known {
@@ -126,6 +131,16 @@ impl Volume {
         Err(Error::NoFileSystem)
     }
 
+    /// Whether this was opened after `known` and took over what that had read of a log, unread: then what
+    /// `known` was made of must not have changed, but for what was read again. Only F2FS's nodes have nothing
+    /// in them by which a log that goes on could tell.
+    pub fn goes_on_from(&self, known: &Volume) -> bool {
+        match (self, known) {
+            (Volume::F2fs(now), Volume::F2fs(before)) => now.goes_on_from(before),
+            _ => false,
+        }
+    }
+
     /// Where this is the same volume as the other one, of which the log has gone on since: the bytes at
     /// which blocks begin that it shows otherwise ([`Source::shows`]). `None` where more may have changed.
     pub fn changed_since(&self, other: &Volume) -> Option<Vec<u64>> {
@@ -133,6 +148,12 @@ impl Volume {
             (Volume::Ext(now), Volume::Ext(before)) => now.changed_since(before),
             _ => None,
         }
+    }
+
+    /// Bytes of memory, about, that hold what recovery adds to home locations: where its copies of blocks
+    /// lie, or the inodes, nodes and names of the log.
+    pub fn overlay_bytes(&self) -> u64 {
+        either!(self, v => v.overlay_bytes())
     }
 
     /// Type, features, sizes, and whether it needs recovery.

@@ -5,7 +5,7 @@ mod f2fs_support;
 
 use f2fs_support::damage::{Damaged, exercise};
 use f2fs_support::*;
-use nearside_fsview::{DirCursor, Error, FileKind, Ino, RunPlace, State, Volume};
+use nearside_fsview::{DirCursor, Error, FileKind, Ino, RunPlace, Source, State, Volume};
 use nearside_random::Rng;
 
 const FSYNC: u32 = 2;
@@ -311,6 +311,117 @@ fn content_in_the_inode_gives_way() {
         at += run.len;
     }
     assert_eq!(at, 4 << 20);
+}
+
+/// A log's image, as it is at this moment.
+struct Borrowed<'a>(&'a [u8]);
+
+impl Source for Borrowed<'_> {
+    type Block = Bytes;
+
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    async fn metadata(&self, offset: u64, len: u32) -> Result<Bytes, Error> {
+        let bytes = self.0.get(offset as usize..).and_then(|b| b.get(..len as usize));
+        let reason = || "past the end".to_owned();
+        bytes.map(|b| Bytes(b.into())).ok_or_else(|| Error::Read { at: offset, len, reason: reason() })
+    }
+}
+
+/// A node that may be written behind a log, and its numbers and marks: mostly of few inodes.
+fn any_node(log: &Log, known: &[u32], random: &mut Rng) -> (Vec<u8>, u32, u32, u32) {
+    let new = random.below(3) == 0;
+    let ino = if new { FREE + random.below(3) as u32 } else { known[random.below(3) as usize] };
+    let fsync = if random.below(2) == 0 { FSYNC } else { 0 };
+    match random.below(8) {
+        0 => (vec![0; 4096], FREE + 100, ino, fsync | (1 + random.below(3) as u32) << 3),
+        1 => (vec![0; 4096], FREE + 101, ino, fsync | 0x1FFF_FFFF << 3),
+        _ => {
+            let entry = if new && random.below(3) > 0 { ENTRY } else { 0 };
+            let parent = if random.below(2) == 0 { 3 } else { known[3] };
+            let mut block = named(log.last(), parent, &[b'a' + random.below(3) as u8]);
+            put(&mut block, SIZE, random.below(50) as u32);
+            (block, ino, ino, fsync | entry)
+        }
+    }
+}
+
+/// Whoever goes on behind the end of a log comes to what a reading from its start comes to.
+#[test]
+fn a_log_that_goes_on_is_as_one_read_anew() {
+    let mut log = Log::new();
+    let (volume, image) = log.open();
+    let paths = ["/inline/1", "/inline/2", "/inline/4", "/inline"];
+    let known = paths.map(|path| resolve(&volume, &image, path).unwrap().unwrap().ino.0);
+    let (at_first, end) = (log.blocks.clone(), log.end);
+    let (mut went_on, mut refused) = (0, 0);
+    for seed in 0..400 {
+        let mut random = Rng(seed);
+        // The log ends where it did.
+        log.image[end * 4096..log.end * 4096].fill(0);
+        (log.blocks, log.end) = (at_first.clone(), end);
+        let mut before = now(Volume::open(&Borrowed(&log.image))).unwrap();
+        for turn in 0..8 {
+            for _ in 0..1 + random.below(4) {
+                // The last block is an inode's, like which the others are made.
+                let last = log.last();
+                let (block, nid, ino, flag) = any_node(&log, &known, &mut random);
+                log.push(block, nid, ino, flag);
+                log.push(last, FREE + 50, FREE + 50, 0);
+            }
+            let image = Borrowed(&log.image);
+            let anew = now(Volume::open(&image));
+            let on = now(Volume::open_after(&image, State::Recovered, Some(&before)));
+            match (on, anew) {
+                (Ok(on), Ok(anew)) => {
+                    assert_eq!(format!("{on:?}"), format!("{anew:?}"), "seed {seed}, turn {turn}");
+                    assert!(on.goes_on_from(&before));
+                    went_on += 1;
+                    before = on;
+                }
+                (Err(Error::Corrupt { .. }), Err(Error::Corrupt { .. })) => {
+                    refused += 1;
+                    break;
+                }
+                (on, anew) => panic!("seed {seed}, turn {turn}: {on:?}, anew {anew:?}"),
+            }
+        }
+    }
+    assert!(went_on > 1500 && refused > 30, "{went_on} went on, {refused} refused");
+}
+
+/// The next fsync costs its own nodes, however many there are; another checkpoint, all.
+#[test]
+fn what_has_been_read_of_a_log_is_not_read_again() {
+    let mut log = Log::new();
+    let (block, ino) = (log.last(), word(&log.last(), INO));
+    for _ in 0..50 {
+        log.push(block.clone(), ino, ino, FSYNC);
+    }
+    let (before, _) = log.open();
+    let (read, end) = (log.blocks.clone(), log.end);
+    log.push(block, ino, ino, FSYNC);
+    let image = Memory::new(log.image.clone());
+    let seen = |known: Option<&Volume>, damaged: &Damaged| {
+        let volume = now(Volume::open_after(damaged, State::Recovered, known)).unwrap();
+        let blocks: Vec<usize> = damaged.seen.take().into_iter().map(|at| (at / 4096) as usize).collect();
+        let again = read.iter().filter(|at| blocks.contains(at)).count();
+        // The new node, and where the next comes.
+        let new = (blocks.contains(&end), blocks.contains(&(end + 1)));
+        (again, new, volume.info().recovery.nodes)
+    };
+    let nodes = before.info().recovery.nodes + 1;
+    assert_eq!(seen(Some(&before), &Damaged::new(&image, 1000)), (0, (true, true), nodes));
+    assert_eq!(seen(None, &Damaged::new(&image, 1000)), (read.len(), (true, true), nodes));
+    // Any other field of the checkpoint makes it another, here the mark of fsck: its nodes would repeat its
+    // checksum, and these do not.
+    let mut other = Damaged::new(&image, 1000);
+    let flags = newest_pack(&image.0) + 132;
+    other.changes.push((flags as u64, image.0[flags] | 0x10));
+    other.mend_checkpoints();
+    assert_eq!(seen(Some(&before), &other), (1, (false, false), 0));
 }
 
 #[test]

@@ -1,32 +1,57 @@
-//! Power cuts at any write of a stock kernel's F2FS: what the view shows of the volume as it is then, that
-//! kernel's own recovery shows after a mount.
+//! The recovered view at every instant of a stock kernel's F2FS: a guest lives on drives that log its writes,
+//! and of images as of any entry of the log, and of power cuts there, the view equals that kernel's mount,
+//! which recovers them.
 //!
-//! One guest lives on several volumes, of which QEMU records every write in order (`lives` of
-//! scripts/guest/scenarios.py). A cut is a volume with the first so many of them. A second guest mounts every
-//! cut, recovers it, and lists it. `NEARSIDE_RECOVERY_SEEDS` says how many seeds are tried (1);
-//! `NEARSIDE_RECOVERY_SEED` which comes first; `NEARSIDE_RECOVERY_KEEP` a folder for the cuts.
+//! One guest lives on several volumes (`lives` of scripts/guest/scenarios.py), each an attached drive's with
+//! a write log. A point is an instant between two writes, or a power cut there: what was flushed, and any of
+//! the writes behind it in any order, each a block, none torn (the format takes a block's write for whole).
+//! Other guests mount the points, which lie one behind the other on one disk, and list them. After every
+//! entry of the log the view that goes on from the one before equals one that is opened anew. And while the
+//! guest lives, what the drives say is compared with what drives over snapshots of them say.
+//!
+//! `NEARSIDE_RECOVERY_POINTS` says how many points of each volume are looked at (6), `NEARSIDE_RECOVERY_SEED`
+//! (1) and `NEARSIDE_RECOVERY_SEEDS` (1) with which seeds and how many; `NEARSIDE_RECOVERY_KEEP` is a folder
+//! for the points that differ.
 
 mod f2fs_support;
+mod instants;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
 
 use f2fs_support::*;
+use instants::{Instants, copy_to};
+use nearside_clock::TscClock;
 use nearside_conformance::needs;
-use nearside_fsview::{State, Volume};
+use nearside_device::Config;
+use nearside_device::runner::Rest;
+use nearside_driver::Threaded;
+use nearside_embedded::{AnyStore, Embedded, Loopback, Options, firmware};
+use nearside_firmware::Fsr;
+use nearside_front_fuse::{AttachOptions, Attached, attach};
+use nearside_fsrlib::{Ask, Digest, Operation, Record, Session, SocketTransport, Transport};
+use nearside_fsview::{Error, State, Volume};
 use nearside_random::Rng;
+use nearside_store::FileOptions;
+use nearside_store::write_log::{Cut, Entry, Flags, LogReader, WriteLog, survivors};
 
 const MIB: u64 = 1 << 20;
 /// Steps of a volume's life.
 const STEPS: u32 = 120;
-/// Cuts of each volume.
-const CUTS: usize = 4;
+/// Bytes of a volume.
+const VOLUME: u64 = 64 * MIB;
+/// Points that one guest mounts: the tar of what it says has its bounds.
+const BATCH: usize = 100;
 
 /// A volume's options of mkfs.f2fs, and of its mount.
-const VOLUMES: [(&[&str], &str); 3] = [
+const VOLUMES: [(&[&str], &str); 4] = [
     (&[], "noatime+fsync_mode=posix"),
     (
         &["-O", "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,sb_checksum"],
@@ -36,6 +61,7 @@ const VOLUMES: [(&[&str], &str); 3] = [
         &["-O", "extra_attr,compression"],
         "noatime+inline_dentry+compress_algorithm=lz4+compress_extension=cmp",
     ),
+    (&["-O", "extra_attr"], "noatime+noinline_dentry+noinline_data+fsync_mode=posix"),
 ];
 
 /// `CP_UMOUNT_FLAG`.
@@ -65,136 +91,10 @@ fn number(words: &str, default: u64) -> u64 {
     std::env::var(words).map_or(default, |n| n.parse().unwrap_or_else(|e| panic!("{words}={n}: {e}")))
 }
 
-/// What QEMU's blklogwrites has recorded (dm-log-writes' format), in order.
-struct Log {
-    bytes: Vec<u8>,
-    entries: Vec<Logged>,
-}
-
-struct Logged {
-    offset: u64,
-    len: u64,
-    /// Where in the log its bytes are; none where they were discarded.
-    data: Option<usize>,
-    flush: bool,
-}
-
-impl Log {
-    fn read(path: &Path) -> Log {
-        const SECTOR: usize = 512;
-        let bytes = fs::read(path).unwrap();
-        let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-        assert_eq!((long(0), long(8)), (0x006A_7366_7773_6872, 1), "not a log of writes");
-        let (mut at, mut entries) = (SECTOR, Vec::new());
-        for _ in 0..long(16) {
-            let (offset, len, flags) = (long(at) * 512, long(at + 8) * 512, long(at + 16));
-            at += SECTOR;
-            let data = (flags & 4 == 0).then_some(at);
-            if data.is_some() {
-                at += len as usize;
-            }
-            entries.push(Logged { offset, len, data, flush: flags & 3 != 0 });
-        }
-        Log { bytes, entries }
-    }
-
-    /// Makes `disk`, which has the first `from` writes, one with the first `to`.
-    fn replay(&self, disk: &File, from: usize, to: usize) {
-        for entry in &self.entries[from..to] {
-            match entry.data {
-                Some(at) => {
-                    disk.write_all_at(&self.bytes[at..at + entry.len as usize], entry.offset).unwrap()
-                }
-                None => disk.write_all_at(&vec![0; entry.len as usize], entry.offset).unwrap(),
-            }
-        }
-    }
-
-    /// Instants for power cuts: some where the view says that there is much to recover, or something though
-    /// the checkpoint has the mark of an unmount; the others anywhere, or behind a flush, where an fsync has
-    /// ended. `disk` is the volume before the first write.
-    fn cuts(&self, disk: File, random: &mut Rng) -> BTreeSet<usize> {
-        let disk = Disk(disk);
-        let (mut at, mut long, mut unmounted, mut flushes) = (0, Vec::new(), Vec::new(), Vec::new());
-        for (nr, _) in self.entries.iter().enumerate().filter(|(_, entry)| entry.flush) {
-            self.replay(&disk.0, at, nr + 1);
-            at = nr + 1;
-            flushes.push(at);
-            let nodes = now(Volume::open(&disk)).map_or(0, |volume| volume.info().recovery.nodes);
-            long.push((nodes, at));
-            if nodes > 0 && checkpoint_flags(&start(&disk.0)) & UMOUNT != 0 {
-                unmounted.push(at);
-            }
-        }
-        long.sort_unstable();
-        let mut cuts: BTreeSet<usize> = long.iter().rev().take(1).map(|(_, at)| *at).collect();
-        cuts.extend(unmounted.last());
-        while cuts.len() < CUTS {
-            cuts.insert(match cuts.len() % 2 {
-                0 => 1 + random.below(self.entries.len() as u64) as usize,
-                _ => flushes[random.below(flushes.len() as u64) as usize],
-            });
-        }
-        cuts
-    }
-}
-
-/// A volume as a power cut leaves it.
-struct Cut {
-    what: String,
-    path: PathBuf,
-    /// Compressed files, whose content the view refuses to map.
-    unread: &'static [&'static str],
-}
-
-/// Lets a guest live on the volumes, and cuts its power in many places.
-fn cuts(folder: &Path, seed: u64) -> Vec<Cut> {
-    let mut disks = Vec::new();
-    for (nr, (options, _)) in VOLUMES.iter().enumerate() {
-        let disk = folder.join(format!("volume-{nr}.img"));
-        File::create(&disk).unwrap().set_len(64 * MIB).unwrap();
-        must(Command::new(needs::tool("mkfs.f2fs").unwrap()).args(["-q", "-f"]).args(*options).arg(&disk));
-        must(Command::new("cp").arg(&disk).arg(disk.with_extension("before")));
-        disks.push(format!("{},blklog={}", disk.display(), disk.with_extension("log").display()));
-    }
-    let options: Vec<&str> = VOLUMES.iter().map(|(_, mount)| *mount).collect();
-    boot(folder, &format!("lives,f2fs,{seed},{STEPS},{}", options.join(",")), &disks);
-    let mut random = Rng(seed);
-    let mut all = Vec::new();
-    for (nr, (_, mount)) in VOLUMES.iter().enumerate() {
-        let volume = folder.join(format!("volume-{nr}.img"));
-        let log = Log::read(&volume.with_extension("log"));
-        let growing = volume.with_extension("before");
-        let seeking = folder.join("seeking.img");
-        must(Command::new("cp").arg(&growing).arg(&seeking));
-        let open = |path: &Path| File::options().read(true).write(true).open(path).unwrap();
-        let disk = open(&growing);
-        let mut at = 0;
-        for cut in log.cuts(open(&seeking), &mut random) {
-            log.replay(&disk, at, cut);
-            at = cut;
-            let path = folder.join(format!("cut-{nr}-{cut}.img"));
-            must(Command::new("cp").arg("--sparse=always").arg(&growing).arg(&path));
-            let what = format!("seed {seed}, volume {nr}, {cut} of {} writes", log.entries.len());
-            let unread: &[&str] = if mount.contains("compress") { &["*.cmp"] } else { &[] };
-            all.push(Cut { what, path, unread });
-        }
-    }
-    all
-}
-
-/// What the view shows.
-fn shown(cut: &Cut, state: State) -> (Volume, Manifest) {
-    let disk = Disk(File::open(&cut.path).unwrap());
-    let volume = now(Volume::open_as(&disk, state)).unwrap_or_else(|e| panic!("{}: {e}", cut.what));
-    let found = walk(&volume, &disk, cut.unread).unwrap_or_else(|e| panic!("{}, {state:?}: {e}", cut.what));
-    (volume, undated(found))
-}
-
 /// The results in a guest's tar, by name: it has nothing but short names and files.
-fn untar(path: &Path) -> std::collections::BTreeMap<String, String> {
+fn untar(path: &Path) -> BTreeMap<String, String> {
     let bytes = fs::read(path).unwrap();
-    let mut files = std::collections::BTreeMap::new();
+    let mut files = BTreeMap::new();
     let mut at = 0;
     while bytes[at] != 0 {
         let field = |from: usize, len: usize| {
@@ -209,9 +109,227 @@ fn untar(path: &Path) -> std::collections::BTreeMap<String, String> {
     files
 }
 
-/// What a seed's cuts showed of themselves.
+/// An attached drive while its guest lives on it.
+struct Living {
+    front: Attached,
+    served: Loopback<AnyStore, Fsr, Threaded>,
+    written: WriteLog,
+    /// Entries of the log when its view was last compared.
+    compared: u64,
+}
+
+/// Everything that a drive says: metadata, and hashes of content. No file that is just being changed.
+fn everything(session: &mut Session<impl Transport>) -> Result<Vec<Record<'static>>, String> {
+    let mut records = Vec::new();
+    for operation in [Operation::List, Operation::Checksum(Digest::Xxh3)] {
+        let answer = session.stream(&Ask::tree("/", operation), |record| {
+            if !matches!(record, Record::Warning { .. }) {
+                records.push(record.into_owned());
+            }
+            ControlFlow::Continue(())
+        });
+        answer.map_err(|e| e.to_string())?;
+    }
+    Ok(records)
+}
+
+impl Living {
+    /// Compares what the drive says now with what one says that is opened over its bytes of now, unless
+    /// the guest writes meanwhile. Whether it did.
+    fn compare(&mut self, snapshot: &Path) -> bool {
+        /// Writes between two comparisons: copying a volume takes a guest's time.
+        const APART: u64 = 40;
+        let entries = self.written.entries();
+        if entries < self.compared + APART {
+            return false;
+        }
+        let transport = SocketTransport::connect(self.front.socket()).unwrap();
+        let live = everything(&mut Session::new(transport, Arc::new(TscClock::new())));
+        let bytes = fs::read(self.front.file()).unwrap();
+        if self.written.entries() != entries {
+            return false;
+        }
+        self.compared = entries;
+        fs::write(snapshot, bytes).unwrap();
+        let store = AnyStore::open(&format!("file:{}", snapshot.display()), FileOptions::read()).unwrap();
+        let drive = Embedded::start(store, firmware(), &Options::default()).unwrap();
+        let offline = everything(&mut Session::new(drive, Arc::new(TscClock::new())));
+        if live != offline {
+            let differs = |(a, b): &(Vec<Record<'_>>, Vec<Record<'_>>)| {
+                let first = a.iter().zip(b).find(|(a, b)| a != b);
+                format!("{} and {} records: {first:?}", a.len(), b.len())
+            };
+            let both = live.and_then(|live| Ok((live, offline?)));
+            panic!(
+                "after {entries} entries the live view is not the snapshot's: {}",
+                both.as_ref().map_or_else(Clone::clone, differs)
+            );
+        }
+        true
+    }
+}
+
+/// Compares live views with those of snapshots until the guest's life is over; how many. It leaves the guest
+/// most of the time.
+fn compare_live(drives: &mut [Living], over: &Receiver<()>, folder: &Path) -> u64 {
+    let mut count = 0;
+    while over.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout) {
+        for drive in &mut *drives {
+            count += u64::from(drive.compare(&folder.join("snapshot")));
+        }
+    }
+    count
+}
+
+/// A volume's life: how it was before, and what was written.
+struct Lived {
+    what: String,
+    base: PathBuf,
+    log: LogReader,
+    /// Compressed files, whose content the view refuses to map.
+    unread: &'static [&'static str],
+}
+
+/// Lets a guest live on the volumes.
+fn live(folder: &Path, seed: u64) -> (Vec<Lived>, u64) {
+    let (mut disks, mut drives, mut lived) = (Vec::new(), Vec::new(), Vec::new());
+    for (nr, (options, mount)) in VOLUMES.iter().enumerate() {
+        let base = folder.join(format!("volume-{nr}.img"));
+        File::create(&base).unwrap().set_len(VOLUME).unwrap();
+        must(Command::new(needs::tool("mkfs.f2fs").unwrap()).args(["-q", "-f"]).args(*options).arg(&base));
+        let (drive, log) = (folder.join(format!("drive-{nr}")), folder.join(format!("log-{nr}")));
+        fs::create_dir(&drive).unwrap();
+        let store = AnyStore::open(&format!("dram:{}", base.display()), FileOptions::serve()).unwrap();
+        let store = store.logged(&log).unwrap();
+        let written = store.write_log().cloned().unwrap();
+        let served = Loopback::threaded(store, firmware(), Config::default(), Rest::default()).unwrap();
+        let front = attach(served.function.clone(), &AttachOptions::new(&drive)).unwrap();
+        disks.push(front.file().display().to_string());
+        drives.push(Living { front, served, written, compared: 0 });
+        let unread: &[&str] = if mount.contains("compress") { &["*.cmp"] } else { &[] };
+        lived.push((format!("seed {seed}, volume {nr}"), base, log, unread));
+    }
+    let options: Vec<&str> = VOLUMES.iter().map(|(_, mount)| *mount).collect();
+    let scenario = format!("lives,f2fs,{seed},{STEPS},{}", options.join(","));
+    let (living, over) = mpsc::channel::<()>();
+    let compared = std::thread::scope(|scope| {
+        let disks = &disks;
+        scope.spawn(move || {
+            let _living = living;
+            boot(folder, &scenario, disks);
+        });
+        compare_live(&mut drives, &over, folder)
+    });
+    for Living { front, served, written, .. } in drives {
+        front.detach().map_err(|(e, _)| e).unwrap();
+        drop(served);
+        assert_eq!(written.trouble(), None);
+    }
+    let read = |(what, base, log, unread): (_, _, PathBuf, _)| Lived {
+        what,
+        base,
+        log: LogReader::open(&log).unwrap(),
+        unread,
+    };
+    (lived.into_iter().map(read).collect(), compared)
+}
+
+/// Goes through a life, entry by entry: the view that goes on is the one that is opened anew. Where there is
+/// most to recover, and the last instant at which there is something though the checkpoint has the mark of an
+/// unmount.
+fn notable(lived: &Lived, entries: &[Entry], folder: &Path) -> [Option<u64>; 2] {
+    let path = folder.join("going");
+    let mut going = Instants::new(&lived.log, entries, &lived.base, &path);
+    let disk = Disk(File::open(&path).unwrap());
+    let (mut most, mut unmounted, mut known) = ((0, None), None, None::<Volume>);
+    for at in 1..=entries.len() as u64 {
+        going.go_on(at);
+        let Ok(fresh) = now(Volume::open(&disk)) else {
+            known = None;
+            continue;
+        };
+        let on = now(Volume::open_after(&disk, State::Recovered, known.as_ref())).unwrap();
+        assert_eq!(format!("{on:?}"), format!("{fresh:?}"), "{}, after {at} entries", lived.what);
+        let nodes = on.info().recovery.nodes;
+        if nodes > most.0 {
+            most = (nodes, Some(at));
+        }
+        if nodes > 0 && checkpoint_flags(&start(&disk.0)) & UMOUNT != 0 {
+            unmounted = Some(at);
+        }
+        known = Some(on);
+    }
+    [most.1, unmounted]
+}
+
+/// An image as of a point, with what the view shows of it.
+struct Point {
+    what: String,
+    shown: Result<(Volume, Manifest), Error>,
+    home: (Volume, Manifest),
+    unread: &'static [&'static str],
+    unmounted: bool,
+    second_pack: bool,
+    lost: u64,
+    /// A copy, until it is known to be shown as it should: a mount writes what it recovers.
+    kept: Option<PathBuf>,
+}
+
+/// What the view shows.
+fn shown(path: &Path, state: State, unread: &[&str], what: &str) -> Result<(Volume, Manifest), Error> {
+    let disk = Disk(File::open(path).unwrap());
+    let volume = now(Volume::open_as(&disk, state))?;
+    let found = walk(&volume, &disk, unread).unwrap_or_else(|e| panic!("{what}, {state:?}: {e}"));
+    Ok((volume, undated(found)))
+}
+
+/// Makes points of a life, and hands each with its image on.
+fn each_point(lived: &Lived, seed: u64, points: u64, folder: &Path, mut take: impl FnMut(Point, &File)) {
+    let entries: Vec<Entry> = lived.log.entries().map(Result::unwrap).collect();
+    let notable = notable(lived, &entries, folder);
+    let instants = |name| Instants::new(&lived.log, &entries, &lived.base, &folder.join(name));
+    let (mut random, count) = (Rng(seed), entries.len() as u64);
+    let path = folder.join("point");
+    let mut places: Vec<(u64, Option<Cut>)> = notable.into_iter().flatten().map(|at| (at, None)).collect();
+    for nr in 0..points.saturating_sub(places.len() as u64) {
+        let cut = (nr % 3 > 0).then(|| Cut { seed: random.draw(), torn: false });
+        places.push((1 + (nr * count + random.below(count)) / points, cut));
+    }
+    places.sort_by_key(|(at, _)| *at);
+    let (mut plain, mut flushed) = (instants("plain"), instants("flushed"));
+    for (at, cut) in places {
+        // What stands before the last flush is the same for each of its period.
+        let from = entries[..at as usize].iter().rposition(|entry| entry.flags.has(Flags::FLUSH));
+        let all = entries[from.unwrap_or(0)..].iter().map(|entry| Ok(*entry));
+        let left = survivors(all, at, cut).unwrap();
+        let whole = if cut.is_some() { &mut flushed } else { &mut plain };
+        whole.go_on(left.first);
+        whole.copy(&left.then, &path);
+        let what = format!("{}, entry {at} of {count}, {cut:?} ({} lost)", lived.what, left.lost);
+        let image = File::open(&path).unwrap();
+        let start = start(&image);
+        let point = Point {
+            shown: shown(&path, State::Recovered, lived.unread, &what),
+            home: shown(&path, State::Home, lived.unread, &what).unwrap_or_else(|e| panic!("{what}: {e}")),
+            unread: lived.unread,
+            unmounted: checkpoint_flags(&start) & UMOUNT != 0,
+            second_pack: newest(&start).0,
+            lost: left.lost,
+            kept: std::env::var_os("NEARSIDE_RECOVERY_KEEP").map(|kept| {
+                fs::create_dir_all(&kept).unwrap();
+                Path::new(&kept).join(what.replace(|c: char| !c.is_alphanumeric(), "-"))
+            }),
+            what,
+        };
+        take(point, &image);
+    }
+}
+
+/// What the points showed of themselves.
 #[derive(Default, Debug)]
 struct Seen {
+    points: usize,
+    /// Of which power cuts that lost something.
     cuts: usize,
     recovered: usize,
     nodes: u64,
@@ -219,65 +337,134 @@ struct Seen {
     /// By the checkpoint pack that counts.
     packs: [usize; 2],
     home_differs: usize,
+    /// Attributes of which a half alone was written, by both.
+    half_attributes: usize,
+    /// Snapshots with which live views were compared.
+    live: u64,
+    /// Whose log the kernel gave up, and the view says so.
+    given_up: usize,
+    differ: Vec<String>,
+}
+
+impl Seen {
+    /// Compares with what the kernel says.
+    fn judge(&mut self, point: Point, manifest: &str, kernel: &str) -> Result<(), String> {
+        self.points += 1;
+        self.cuts += usize::from(point.lost > 0);
+        if manifest.starts_with("# refused") {
+            return Err(format!("the kernel refuses it: {manifest}\n{kernel}"));
+        }
+        let mut expected = undated(f2fs_support::manifest(manifest));
+        for (path, fields) in &mut expected {
+            if point.unread.iter().any(|pattern| path.ends_with(&pattern.as_bytes()[1..])) {
+                fields.clear();
+            }
+        }
+        let (home, mut at_home) = point.home;
+        let mut shown = point.shown;
+        let found = shown.as_mut().ok().map(|(_, found)| found);
+        for found in found.into_iter().chain([&mut at_home]) {
+            self.half_attributes += agree_on_attributes(found, kernel)?;
+        }
+        let same = |found: &Manifest| difference(found, &expected).map_or(Ok(()), Err);
+        if kernel.contains("Cannot recover") {
+            // It then mounts the checkpoint's state.
+            self.given_up += 1;
+            let Err(Error::Corrupt { .. }) = shown else {
+                return Err(format!("the kernel gives the log up, the view does not:\n{kernel}"));
+            };
+            return same(&at_home);
+        }
+        let (volume, found) = shown.map_err(|e| format!("the view refuses it: {e}"))?;
+        let info = volume.info();
+        same(&found).map_err(|what| format!("{:?}: {what}", info.recovery))?;
+        self.nodes += info.recovery.nodes;
+        assert!(!info.needs_recovery && home.info().recovery.nodes == 0);
+        if info.recovery.nodes == 0 {
+            return same(&at_home).map_err(|what| format!("at home: {what}"));
+        }
+        self.recovered += 1;
+        assert!(home.info().needs_recovery && info.recovery.up_to != 0);
+        assert!(info.stale.is_none() && home.info().stale.is_some());
+        self.after_unmount += usize::from(point.unmounted);
+        self.packs[usize::from(point.second_pack)] += 1;
+        self.home_differs += usize::from(at_home != expected);
+        Ok(())
+    }
+}
+
+/// Where an access list cannot be read for lack of its other half, the kernel must have said so of that
+/// inode; it then gives none. How many there are.
+fn agree_on_attributes(found: &mut Manifest, kernel: &str) -> Result<usize, String> {
+    let mut count = 0;
+    for (path, fields) in found {
+        let Some((rest, list)) = fields.rsplit_once('\t') else { continue };
+        let Some(ino) = list.strip_prefix("corrupt in inode ") else { continue };
+        if !kernel.contains(&format!("inode ({ino}) has corrupted xattr")) {
+            return Err(format!(
+                "{}: {list}, of which the kernel says nothing:\n{kernel}",
+                path.escape_ascii()
+            ));
+        }
+        *fields = format!("{rest}\t-");
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Lets a guest mount points and compares what it says of them.
+fn compare(points: &mut Vec<Point>, disk: &Path, folder: &Path, seen: &mut Seen) {
+    let count = points.len();
+    if count == 0 {
+        return;
+    }
+    let scenario = format!("points,f2fs,{count},{VOLUME}");
+    let results = untar(&boot(folder, &scenario, &[disk.display().to_string()]));
+    for (nr, point) in points.drain(..).enumerate() {
+        let (what, kept) = (point.what.clone(), point.kept.clone());
+        let (manifest, kernel) =
+            (&results[&format!("manifest-{nr}.txt")], &results[&format!("kernel-{nr}.txt")]);
+        match seen.judge(point, manifest, kernel) {
+            Ok(()) => kept.into_iter().for_each(|kept| fs::remove_file(kept).unwrap()),
+            Err(why) => {
+                eprintln!("DIFFERS: {what}: {why}");
+                seen.differ.push(format!("{what}: {why}"));
+            }
+        }
+    }
 }
 
 fn try_seed(seed: u64, seen: &mut Seen) {
     let folder = tempfile::tempdir().unwrap();
-    let cuts = cuts(folder.path(), seed);
-    if let Some(kept) = std::env::var_os("NEARSIDE_RECOVERY_KEEP") {
-        for cut in &cuts {
-            fs::create_dir_all(&kept).unwrap();
-            fs::copy(&cut.path, Path::new(&kept).join(cut.path.file_name().unwrap())).unwrap();
-        }
-    }
-    // Copies, because the kernel writes what it recovers.
-    let mounted: Vec<String> = cuts
-        .iter()
-        .map(|cut| {
-            let copy = cut.path.with_extension("mounted");
-            must(Command::new("cp").arg("--sparse=always").arg(&cut.path).arg(&copy));
-            copy.display().to_string()
-        })
-        .collect();
-    let scenario = format!("manifests{}", ",f2fs".repeat(cuts.len()));
-    let results = untar(&boot(folder.path(), &scenario, &mounted));
-    let kernel = &results["kernel.txt"];
-    assert!(!kernel.contains("Cannot recover"), "the kernel gave a log up:\n{kernel}");
-    for (nr, cut) in cuts.iter().enumerate() {
-        let mut expected = undated(manifest(&results[&format!("manifest-{nr}.txt")]));
-        for (path, fields) in &mut expected {
-            if cut.unread.iter().any(|pattern| path.ends_with(&pattern.as_bytes()[1..])) {
-                fields.clear();
+    let count = number("NEARSIDE_RECOVERY_POINTS", 6);
+    let path = folder.path().join("points.img");
+    let fresh = || File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+    let (mut disk, mut points) = (fresh(), Vec::new());
+    let (lives, live) = live(folder.path(), seed);
+    seen.live += live;
+    for lived in lives {
+        each_point(&lived, seed, count, folder.path(), |point, image| {
+            if let Some(kept) = &point.kept {
+                instants::copy_data(image, kept);
             }
-        }
-        let (volume, found) = shown(cut, State::Recovered);
-        let info = volume.info();
-        assert_same(&found, &expected, &format!("{}: {:?}", cut.what, info.recovery));
-        let (home, at_home) = shown(cut, State::Home);
-        seen.cuts += 1;
-        seen.nodes += info.recovery.nodes;
-        assert!(!info.needs_recovery, "{}", cut.what);
-        assert_eq!(home.info().recovery.nodes, 0);
-        if info.recovery.nodes > 0 {
-            seen.recovered += 1;
-            assert!(home.info().needs_recovery, "{}", cut.what);
-            assert_ne!(info.recovery.up_to, 0);
-            assert!(info.stale.is_none() && home.info().stale.is_some(), "{}", cut.what);
-            let start = start(&File::open(&cut.path).unwrap());
-            seen.after_unmount += usize::from(checkpoint_flags(&start) & UMOUNT != 0);
-            seen.packs[usize::from(newest(&start).0)] += 1;
-            seen.home_differs += usize::from(at_home != expected);
-        } else {
-            assert_same(&at_home, &expected, &format!("{}, at home", cut.what));
-        }
+            let at = points.len() as u64 * VOLUME;
+            disk.set_len(at + VOLUME).unwrap();
+            copy_to(image, &disk, at);
+            points.push(point);
+            if points.len() == BATCH {
+                compare(&mut points, &path, folder.path(), seen);
+                disk = fresh();
+            }
+        });
     }
+    compare(&mut points, &path, folder.path(), seen);
 }
 
 #[test]
-fn power_cuts_show_what_the_kernel_recovers() {
-    let test = "power_cuts_show_what_the_kernel_recovers";
+fn every_instant_of_a_guests_life_is_shown_as_its_kernel_recovers_it() {
+    let test = "every_instant_of_a_guests_life_is_shown_as_its_kernel_recovers_it";
     let tools = ["qemu-system-x86_64", "busybox", "cpio", "depmod", "apt-get", "mkfs.f2fs"];
-    if !needs::tools(test, &tools) {
+    if !needs::mounts(test, &tools) {
         return;
     }
     let first = number("NEARSIDE_RECOVERY_SEED", 1);
@@ -286,8 +473,9 @@ fn power_cuts_show_what_the_kernel_recovers() {
         try_seed(seed, &mut seen);
         eprintln!("seed {seed}: {seen:?}");
     }
+    assert!(seen.differ.is_empty(), "{} points differ:\n{}", seen.differ.len(), seen.differ.join("\n"));
     // The oracle tells the two states apart wherever fsync has added something.
-    assert!(seen.recovered * 3 > seen.cuts, "{seen:?}");
+    assert!(seen.recovered * 3 > seen.points && seen.cuts > 0 && seen.live > 0, "{seen:?}");
     assert!(seen.home_differs * 2 > seen.recovered, "{seen:?}");
     assert!(seen.after_unmount > 0 && seen.packs[0] > 0 && seen.packs[1] > 0, "{seen:?}");
 }

@@ -6,24 +6,24 @@
 //! works, `EXT_VARIANT` chooses a case. Images that differ are kept in the folder `NEARSIDE_KEEP`.
 
 mod ext_images;
+mod instants;
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use ext_images::churn::Churn;
 use ext_images::recovered::{Shown, host, unlike, view};
 use ext_images::{Mount, Variant, make, setting};
+use instants::Instants;
 use nearside_conformance::needs;
 use nearside_device::Config;
 use nearside_device::runner::Rest;
-use nearside_dma::file::next_data;
 use nearside_embedded::{AnyStore, Loopback};
 use nearside_front_fuse::{AttachOptions, attach};
 use nearside_fsview::{State, Volume};
 use nearside_random::Rng;
 use nearside_store::FileOptions;
-use nearside_store::write_log::{Cut, Entry, Flags, ImageFile, LogReader, Part, survivors};
+use nearside_store::write_log::{Cut, Entry, Flags, LogReader, survivors};
 
 const MIB: u64 = 48;
 
@@ -77,50 +77,6 @@ fn record(case: &Case, seed: u64, image: &Path, log: &Path, folder: &Path) -> Re
     mounted.end()?;
     attached.detach().map_err(|(e, _)| e.to_string())?;
     written.trouble().map_or(Ok(()), Err)
-}
-
-/// A copy of an image whose holes stay holes.
-fn copy_data(from: &File, to: &Path) -> File {
-    let copy = File::options().read(true).write(true).create(true).truncate(true).open(to).unwrap();
-    copy.set_len(MIB << 20).unwrap();
-    let mut next = 0;
-    while let Some((start, end)) = next_data(from, next).unwrap() {
-        let mut bytes = vec![0; (end - start) as usize];
-        from.read_exact_at(&mut bytes, start).unwrap();
-        copy.write_all_at(&bytes, start).unwrap();
-        next = end;
-    }
-    copy
-}
-
-/// Images of a log's instants, made one after the other.
-struct Instants<'a> {
-    log: &'a LogReader,
-    entries: &'a [Entry],
-    file: File,
-    at: u64,
-}
-
-impl<'a> Instants<'a> {
-    fn new(log: &'a LogReader, entries: &'a [Entry], base: &Path, path: &Path) -> Instants<'a> {
-        Instants { log, entries, file: copy_data(&File::open(base).unwrap(), path), at: 0 }
-    }
-
-    /// Goes on to the instant after the first `at` entries.
-    fn go_on(&mut self, at: u64) {
-        let mut image = ImageFile::new(self.file.try_clone().unwrap()).unwrap();
-        for entry in &self.entries[self.at as usize..at as usize] {
-            self.log.apply(&Part::whole(*entry), &mut image).unwrap();
-        }
-        self.at = at;
-    }
-
-    /// A copy of it, with these parts of later entries.
-    fn copy(&self, then: &[Part], to: &Path) {
-        let copy = copy_data(&self.file, to);
-        let mut image = ImageFile::new(copy).unwrap();
-        then.iter().for_each(|part| self.log.apply(part, &mut image).unwrap());
-    }
 }
 
 /// What came of a comparison.

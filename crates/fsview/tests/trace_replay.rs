@@ -5,7 +5,7 @@ mod f2fs_support;
 
 use f2fs_support::*;
 use nearside_conformance::drive;
-use nearside_fsview::Volume;
+use nearside_fsview::{State, Volume};
 
 /// One event of a trace, as fixtures/README.md describes it.
 enum Event<'a> {
@@ -79,6 +79,30 @@ fn replay(kind: &str) {
     std::fs::write(file.path(), &image).unwrap();
     drive::suite_by_view(kind, file.path());
     assert!(writes > 100 && flushes > 10, "{writes} writes, {flushes} flushes");
+}
+
+/// After every write of a recorded life, whoever goes on from the state before comes to what a reading from
+/// the log's start comes to.
+#[test]
+fn a_log_that_goes_on_is_as_one_read_anew() {
+    let trace = decompressed("trace/f2fs.trace.zst");
+    let mut memory = Memory::new(decompressed("trace/f2fs.img.zst"));
+    let (mut known, mut longer, mut anew) = (None::<Volume>, 0, 0);
+    for (nr, event) in events(&trace).1.into_iter().enumerate() {
+        let Event::Write(offset, data) = event else { continue };
+        let image = std::sync::Arc::get_mut(&mut memory.0).unwrap();
+        image[offset as usize..][..data.len()].copy_from_slice(data);
+        let fresh = now(Volume::open(&memory)).unwrap();
+        let on = now(Volume::open_after(&memory, State::Recovered, known.as_ref())).unwrap();
+        assert_eq!(format!("{on:?}"), format!("{fresh:?}"), "after event {nr}");
+        if let Some(known) = known.filter(|known| on.goes_on_from(known)) {
+            longer += usize::from(on.info().recovery.nodes > known.info().recovery.nodes);
+        } else {
+            anew += 1;
+        }
+        known = Some(on);
+    }
+    assert!(longer > 10 && anew > 10, "{longer} times longer, {anew} times another checkpoint");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::volume::tool;
 pub struct LoopMount {
     image: PathBuf,
     at: tempfile::TempDir,
+    options: &'static str,
 }
 
 /// What locating a path took.
@@ -28,13 +29,21 @@ impl LoopMount {
     /// # Errors
     /// The system's, or what `mount` says: without root there is none.
     pub fn new(image: &Path) -> io::Result<LoopMount> {
-        let mount = LoopMount { image: image.to_owned(), at: tempfile::tempdir()? };
+        LoopMount::with(image, "ro,loop,noatime")
+    }
+
+    /// Mounts an image with these options of mount(8).
+    ///
+    /// # Errors
+    /// As [`LoopMount::new`].
+    pub fn with(image: &Path, options: &'static str) -> io::Result<LoopMount> {
+        let mount = LoopMount { image: image.to_owned(), at: tempfile::tempdir()?, options };
         mount.mount()?;
         Ok(mount)
     }
 
     fn mount(&self) -> io::Result<()> {
-        said(Command::new("mount").args(["-o", "ro,loop,noatime"]).arg(&self.image).arg(self.at.path()))
+        said(Command::new("mount").args(["-o", self.options]).arg(&self.image).arg(self.at.path()))
     }
 
     /// Where a path of the volume is.

@@ -17,7 +17,7 @@ use nearside_driver::{DriverConfig, Initiator, InitiatorConfig, Policy, QueueCon
 use nearside_embedded::{Loopback, Runner};
 use nearside_firmware::Fsr;
 use nearside_firmware::{Breakdown, Config as FsrConfig, Trace, TracePart};
-use nearside_fsrlib::{Completion, Error, QueueTransport, Session, Transport};
+use nearside_fsrlib::{Completion, Error, NearDataLog, QueueTransport, Session, Transport};
 use nearside_store::{Channel, Data, Operation, Store, Submitted, Token};
 
 use crate::drive::{DriveError, Passing};
@@ -173,8 +173,8 @@ impl<S: Store> Transport for SimTransport<S> {
         self.inner.max_buffer()
     }
 
-    fn taken(&mut self) -> Result<Option<u64>, Error> {
-        self.inner.taken()
+    fn statistics(&mut self) -> Result<Option<NearDataLog>, Error> {
+        self.inner.statistics()
     }
 
     fn completion(&self) -> Completion {

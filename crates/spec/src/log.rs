@@ -148,7 +148,7 @@ pub fn changed_namespaces(nsids: &[u32]) -> [u8; 4096] {
 layout! {
     /// Page D5h ([`crate::opcode::LOG_NEAR_DATA`]):
     /// what near-data work a drive can do, and how much it has done.
-    NearDataLog, 72 {
+    NearDataLog, 184 {
         /// [`NearDataLog::MAGIC`].
         magic(set_magic): [u8; 4] = 0;
         /// 1.
@@ -173,8 +173,38 @@ layout! {
         encodings(set_encodings): u32 = 36;
         /// The longest wait of a `result`, in milliseconds.
         max_wait_ms(set_max_wait_ms): u32 = 40;
+        /// Bytes of statistics from byte 64 on: [`NearDataLog::STATISTICS`]; 0 where there is `taken` alone.
+        statistics(set_statistics): u32 = 44;
         /// Near-data commands that the controller has taken.
         taken(set_taken): u64 = 64;
+        /// Looks at hosts' writes that the monitor's filter let through.
+        suspected(set_suspected): u64 = 72;
+        /// Watched blocks that changed.
+        invalidated(set_invalidated): u64 = 80;
+        /// States of a volume that followed one by what its log had committed.
+        published(set_published): u64 = 88;
+        /// Scans that a change touched.
+        scans_touched(set_scans_touched): u64 = 96;
+        /// Files whose metadata was looked at again when they had been read.
+        looked_again(set_looked_again): u64 = 104;
+        /// Files that were read again, because they had changed.
+        repeated(set_repeated): u64 = 112;
+        /// Blocks watched now, in units of 4 KiB.
+        watched(set_watched): u64 = 120;
+        /// Bytes of memory, about, of what logs have committed and home locations have not.
+        overlay_bytes(set_overlay_bytes): u64 = 128;
+        /// The monitor's looks at writes of what nobody watches that were timed: a sample. A write has two.
+        passed_looks(set_passed_looks): u64 = 136;
+        /// Nanoseconds of these.
+        passed_ns(set_passed_ns): u64 = 144;
+        /// Nanoseconds of the longest of these.
+        passed_worst_ns(set_passed_worst_ns): u64 = 152;
+        /// The same of the other writes: a journal's, a watched block's.
+        watched_looks(set_watched_looks): u64 = 160;
+        /// Nanoseconds of these.
+        watched_ns(set_watched_ns): u64 = 168;
+        /// Nanoseconds of the longest of these.
+        watched_worst_ns(set_watched_worst_ns): u64 = 176;
     }
 }
 
@@ -193,10 +223,13 @@ pub mod encoding {
 impl NearDataLog {
     /// What the page begins with.
     pub const MAGIC: [u8; 4] = *b"NDCP";
+    /// Bytes of statistics from byte 64 on.
+    pub const STATISTICS: u32 = 120;
 
     /// The page, if these bytes are one.
     pub fn of(bytes: &[u8]) -> Option<Self> {
-        Some(Self::from_bytes(bytes.first_chunk::<72>()?)).filter(|page| page.magic() == Self::MAGIC)
+        Some(Self::from_bytes(bytes.first_chunk::<{ Self::SIZE }>()?))
+            .filter(|page| page.magic() == Self::MAGIC)
     }
 }
 
@@ -223,10 +256,13 @@ mod tests {
             .set_version(1)
             .set_length(64)
             .set_encodings(encoding::TAG)
-            .set_taken(5);
+            .set_taken(5)
+            .set_repeated(6)
+            .set_watched_worst_ns(7);
         assert_eq!((&page.0[..8], page.0[36], page.0[64]), (&b"NDCP\x01\0\x40\0"[..], 2, 5));
+        assert_eq!((page.0[112], page.0[176]), (6, 7));
         assert_eq!(NearDataLog::of(&page.0), Some(page));
-        assert!(NearDataLog::of(&page.0[..71]).is_none() && NearDataLog::of(&[0; 72]).is_none());
+        assert!(NearDataLog::of(&page.0[..183]).is_none() && NearDataLog::of(&[0; 184]).is_none());
         assert_eq!(changed_namespaces(&[7; MAX_CHANGED])[4092..], [7, 0, 0, 0]);
         assert_eq!(changed_namespaces(&[7; MAX_CHANGED + 1])[..8], [255, 255, 255, 255, 0, 0, 0, 0]);
     }

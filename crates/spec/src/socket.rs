@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Who connects is known by its peer credentials: a caller other than root and the drive's own user gets
-//! near-data work in its own name only, and no reads of blocks (Invalid Field in Command).
+//! near-data work in its own name only, no reads of blocks and no statistics (Invalid Field in Command).
 
 use crate::layout::Wire;
 
@@ -35,6 +35,8 @@ pub enum RequestKind {
     /// Nothing follows; the reply is `room` bytes of the namespace from `offset` on,
     /// both multiples of its block size.
     Read = 2,
+    /// Nothing follows; the reply is the start of log page D5h, of at most `room` bytes.
+    Statistics = 3,
 }
 
 /// A request frame.
@@ -92,6 +94,7 @@ impl RequestFrame {
             0 => RequestKind::Hello,
             1 => RequestKind::NearData,
             2 => RequestKind::Read,
+            3 => RequestKind::Statistics,
             _ => return None,
         };
         let (len, room) = (u32::load(&bytes[8..]), u32::load(&bytes[12..]));
@@ -141,7 +144,8 @@ mod tests {
 
     #[test]
     fn frames_come_back_and_others_are_refused() {
-        for kind in [RequestKind::Hello, RequestKind::NearData, RequestKind::Read] {
+        let kinds = [RequestKind::Hello, RequestKind::NearData, RequestKind::Read, RequestKind::Statistics];
+        for kind in kinds {
             let frame = RequestFrame { kind, len: 7, room: 1 << 20, offset: u64::MAX - 511 };
             assert_eq!(RequestFrame::decode(&frame.encode()), Some(frame));
         }

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nearside_dma::local::{self, Access};
-use nearside_firmware::Fsr;
-use nearside_firmware::WorkerHandle;
+use nearside_firmware::{Fsr, Looks, ViewCost, WorkerHandle};
 use nearside_spec::fabrics::PORT;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -148,12 +147,14 @@ fn near_data(fsr: &Fsr) -> Value {
             "worst_slice_ns": slices.worst_ns, "slices_ns": slices.total_ns,
         })
     });
-    let seen = fsr.retriever().monitor().counters();
+    let ViewCost { seen, overlay_bytes, passed, watched } = fsr.view_cost();
+    let looks = |of: Looks| json!({ "timed": of.timed, "mean_ns": of.mean_ns(), "worst_ns": of.worst_ns });
     json!({
         "monitor": {
             "suspected": seen.suspected, "invalidated": seen.invalidated, "published": seen.published,
             "watched": seen.watched, "scans_touched": seen.scans_touched,
             "looked_again": seen.looked_again, "repeated": seen.repeated,
+            "overlay_bytes": overlay_bytes, "looks_passed": looks(passed), "looks_watched": looks(watched),
         },
         "tasks": held.tasks, "reads": held.reads, "buffers": held.buffers, "tags": fsr.tags_kept(),
         "slices": slices.collect::<Vec<_>>(),

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nearside_firmware::{Held, MonitorCounters, Slices, TaskPlace};
+use nearside_firmware::{Held, Slices, TaskPlace, ViewCost};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -100,7 +100,7 @@ pub fn text(target: &AnyTarget) -> Result<String, std::fmt::Error> {
 /// Near-data work, by where it runs, for all namespaces together.
 fn near_data(target: &AnyTarget, registry: &mut Registry) {
     let mut places = BTreeMap::<TaskPlace, Slices>::new();
-    let (mut held, mut tags, mut seen) = (Held::default(), 0, MonitorCounters::default());
+    let (mut held, mut tags, mut cost) = (Held::default(), 0, ViewCost::default());
     for offer in target.offers() {
         for (_, namespace) in offer.subsystem.namespaces() {
             let fsr = namespace.observer();
@@ -109,12 +109,7 @@ fn near_data(target: &AnyTarget, registry: &mut Registry) {
                 .for_each(|(place, slices)| places.entry(place).or_default().merge(slices));
             held.merge(fsr.held());
             tags += fsr.tags_kept();
-            let of = fsr.retriever().monitor().counters();
-            seen.suspected += of.suspected;
-            seen.invalidated += of.invalidated;
-            seen.published += of.published;
-            seen.repeated += of.repeated;
-            seen.watched += of.watched;
+            cost.merge(fsr.view_cost());
         }
     }
     type Labels = Vec<(String, String)>;
@@ -134,24 +129,51 @@ fn near_data(target: &AnyTarget, registry: &mut Registry) {
     registry.register_with_unit("near_data_slice", "Time of all slices", unit(), seconds);
     registry.register_with_unit("near_data_slice_worst", "The longest slice", unit(), worst);
     for (name, help, value) in [
-        ("monitor_suspected", "Looks at writes that the monitor's filter let through", seen.suspected),
-        ("monitor_invalidated", "Watched blocks that changed", seen.invalidated),
-        ("monitor_published", "Commits that an open volume followed", seen.published),
-        ("monitor_repeated", "Files read again because they had changed", seen.repeated),
-    ] {
-        registry.register(name, help, counted(value));
-    }
-    for (name, help, value) in [
-        ("monitor_watched", "Blocks that the monitor watches", seen.watched as usize),
         ("near_data_tasks", "Near-data commands that run", held.tasks),
         ("near_data_reads", "Reads of theirs that the store has not ended", held.reads),
         ("near_data_buffers", "Buffers that they hold", held.buffers),
         ("near_data_tags", "Tags that something is kept under", tags),
     ] {
-        let gauge: Gauge = Gauge::default();
-        gauge.set(value as i64);
-        registry.register(name, help, gauge);
+        registry.register(name, help, gauge(value as u64));
     }
+    view(cost, registry);
+}
+
+/// What the views of hosts' volumes cost.
+fn view(ViewCost { seen, overlay_bytes, passed, watched }: ViewCost, registry: &mut Registry) {
+    for (name, help, value) in [
+        ("monitor_suspected", "Looks at writes that the monitor's filter let through", seen.suspected),
+        ("monitor_invalidated", "Watched blocks that changed", seen.invalidated),
+        ("monitor_published", "Commits that an open volume followed", seen.published),
+        ("monitor_scans_touched", "Scans that a change touched", seen.scans_touched),
+        ("monitor_looked_again", "Files looked at again when they had been read", seen.looked_again),
+        ("monitor_repeated", "Files read again because they had changed", seen.repeated),
+    ] {
+        registry.register(name, help, counted(value));
+    }
+    registry.register("monitor_watched", "Blocks that the monitor watches", gauge(seen.watched));
+    let help = "Memory that holds what logs have committed and home locations have not";
+    registry.register_with_unit("overlay", help, Unit::Bytes, gauge(overlay_bytes));
+    type Labels = Vec<(String, String)>;
+    let timed = Family::<Labels, Counter>::default();
+    let seconds = Family::<Labels, Counter<f64, AtomicU64>>::default();
+    let worst = Family::<Labels, Gauge<f64, AtomicU64>>::default();
+    for (of, looks) in [("passed", passed), ("watched", watched)] {
+        let labels = vec![("of".to_owned(), of.to_owned())];
+        timed.get_or_create(&labels).inc_by(looks.timed);
+        seconds.get_or_create(&labels).inc_by(looks.total_ns as f64 / 1e9);
+        worst.get_or_create(&labels).set(looks.worst_ns as f64 / 1e9);
+    }
+    registry.register("monitor_looks_timed", "Looks at writes that were timed, one of 61", timed);
+    let unit = || Unit::Seconds;
+    registry.register_with_unit("monitor_look", "Time of the looks that were timed", unit(), seconds);
+    registry.register_with_unit("monitor_look_worst", "The longest of them", unit(), worst);
+}
+
+fn gauge(value: u64) -> Gauge {
+    let gauge: Gauge = Gauge::default();
+    gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+    gauge
 }
 
 fn counted(value: u64) -> Counter {

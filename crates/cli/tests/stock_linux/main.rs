@@ -252,6 +252,8 @@ fn says_by_which_way(guest: &mut Guest, imports: &[String]) {
     for (device, way) in [("/dev/ng0n1", "io_uring"), ("/dev/nvme0n1", "ioctl")] {
         let told = guest.sh(&format!("/job/nearside info -d {device}"));
         assert!(told.contains(way), "{device}: {told}");
+        // It has written, and been watched at that.
+        assert!(told.contains("live view"), "{device}: {told}");
         // Reads of the host's own, many at once, and more than fits in one command.
         let read = guest.sh(&format!(
             "/job/nearside grep -d {device} --locate host --compute host -a -r -c -F import /tree | grep -v ':0$'"

@@ -24,7 +24,7 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
         let log = self.entry.get(log_page::LID);
         let page = self
             .admin
-            .page(&shared, log, self.now)
+            .page(&shared, log, self.entry.nsid(), self.now)
             .ok_or(Fault::new(Status::INVALID_LOG_PAGE).of(log_page::LID))?;
         // Those that are about a namespace here are about the controller all the same; others name none.
         let of_namespace = |nsid| shared.subsystem.namespace(nsid).is_some();
@@ -64,6 +64,7 @@ impl Admin {
         &self,
         shared: &ControllerShared<S, F>,
         log: u8,
+        nsid: u32,
         now: Nanos,
     ) -> Option<Vec<u8>> {
         let firmware = shared.firmware();
@@ -111,6 +112,9 @@ impl Admin {
                 )
             }
             LOG_NEAR_DATA if let Some(namespace) = firmware => {
+                // What it can do is the same for all; what it has seen, each namespace's own.
+                let named = shared.subsystem.namespace(nsid).filter(|named| named.observer().is_present());
+                let namespace = named.unwrap_or(namespace);
                 let mut page = namespace.observer().capabilities(fabric);
                 let taken = shared.counters.iter().map(|c| c.near_data.load(Ordering::Relaxed)).sum::<u64>();
                 page.set_taken(taken);

@@ -192,8 +192,8 @@ impl Transport for KernelTransport {
         self.most
     }
 
-    fn taken(&mut self) -> Result<Option<u64>, Error> {
-        Ok(near_data_log(&mut self.admin, self.namespace.nsid)?.map(|page| page.taken()))
+    fn statistics(&mut self) -> Result<Option<NearDataLog>, Error> {
+        near_data_log(&mut self.admin, self.namespace.nsid)
     }
 
     fn completion(&self) -> Completion {

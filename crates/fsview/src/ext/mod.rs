@@ -80,6 +80,10 @@ impl Volume {
         Ok(volume)
     }
 
+    pub(crate) fn overlay_bytes(&self) -> u64 {
+        self.overlay.bytes()
+    }
+
     pub(crate) fn changed_since(&self, before: &Volume) -> Option<Vec<u64>> {
         let blocks = self.overlay.since(&before.overlay)?;
         self.sb.is_laid_out_as(&before.sb).then(|| blocks.iter().map(|nr| self.byte_of(*nr)).collect())

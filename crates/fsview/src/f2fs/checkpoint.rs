@@ -86,6 +86,15 @@ struct Pack<B> {
 }
 
 impl Checkpoint {
+    /// Whether it is the same one, whatever is taken from the log behind it.
+    pub fn is_as(&self, other: &Checkpoint) -> bool {
+        let Checkpoint { version, flags, crc, nat_bitmap, nat_journal, warm_node, roll: _ } = self;
+        let head = (other.version, other.flags, other.crc, other.warm_node);
+        (*version, *flags, *crc, *warm_node) == head
+            && *nat_bitmap == other.nat_bitmap
+            && *nat_journal == other.nat_journal
+    }
+
     /// Reads both packs and takes the newer valid one.
     pub async fn read<S: Source>(source: &S, sb: &Superblock) -> Result<Checkpoint, Error> {
         let second_start = Addr(sb.checkpoint.0.saturating_add(SEGMENT));

@@ -39,6 +39,7 @@ use checkpoint::Checkpoint;
 use dir::Dir;
 use fields::{Nid, corrupt};
 pub(crate) use inode::Body;
+use recovery::Walked;
 use superblock::Superblock;
 
 /// A volume, by its newest valid checkpoint.
@@ -47,6 +48,8 @@ pub struct Volume {
     sb: Arc<Superblock>,
     cp: Checkpoint,
     info: Arc<VolumeInfo>,
+    /// How far its log has been read, where that is shown.
+    walked: Option<Arc<Walked>>,
 }
 
 impl Volume {
@@ -63,16 +66,23 @@ impl Volume {
         Ok(!ext && superblock::has_magic(&source.metadata(4096, fields::BLOCK_U32).await?))
     }
 
-    pub(crate) async fn open<S: Source>(source: &S, state: State) -> Result<Volume, Error> {
+    pub(crate) async fn open<S: Source>(
+        source: &S,
+        state: State,
+        known: Option<&Volume>,
+    ) -> Result<Volume, Error> {
         let sb = Superblock::read(source).await?;
         let mut cp = Checkpoint::read(source, &sb).await?;
-        let needs_recovery = match state {
-            State::Home => recovery::needed(source, &sb, &cp).await?,
+        let (mut needs_recovery, mut walked) = (false, None);
+        match state {
+            State::Home => needs_recovery = recovery::needed(source, &sb, &cp).await?,
             State::Recovered => {
-                cp.roll = Arc::new(recovery::roll_forward(source, &sb, &cp).await?);
-                false
+                let known = known.filter(|known| *known.sb == sb && known.cp.is_as(&cp));
+                let known = known.and_then(|known| Some((known.walked.as_deref()?, &*known.cp.roll)));
+                let (log, roll) = recovery::roll_forward(source, &sb, &cp, known).await?;
+                (walked, cp.roll) = (Some(Arc::new(log)), Arc::new(roll));
             }
-        };
+        }
         let nodes = cp.roll.nodes;
         let info = VolumeInfo {
             file_system: "f2fs",
@@ -101,7 +111,17 @@ impl Volume {
             },
             warnings: warnings(&sb, &cp, needs_recovery),
         };
-        Ok(Volume { sb: Arc::new(sb), cp, info: Arc::new(info) })
+        Ok(Volume { sb: Arc::new(sb), cp, info: Arc::new(info), walked })
+    }
+
+    /// Whether the log that `known` has read goes on here: what that read still counts.
+    pub(crate) fn goes_on_from(&self, known: &Volume) -> bool {
+        let both = self.walked.is_some() && known.walked.is_some();
+        both && self.sb == known.sb && self.cp.is_as(&known.cp)
+    }
+
+    pub(crate) fn overlay_bytes(&self) -> u64 {
+        self.cp.roll.bytes()
     }
 
     pub(crate) fn info(&self) -> &VolumeInfo {

@@ -5,13 +5,15 @@
 //! The chain is read twice, as the kernel does. First: which inodes have a node with the fsync mark, and
 //! which is the last of each. Then, in order: every node of such an inode up to its last mark, marked or not.
 //! Its own block gives the fields and the first addresses, the others the addresses at their place in the
-//! tree; the last of its blocks with the entry mark also names the directory entry.
+//! tree; the last of its blocks with the entry mark also names the directory entry. Here the second reading
+//! goes inode by inode, and entries come last, in the log's order: no inode's nodes hang on another's, and so
+//! a log that has gone on is read from where it ended ([`Walked`]).
 //!
 //! A chain that the kernel gives up (and then mounts the checkpoint's state) is an error here: whoever wants
 //! that state asks for it.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::checkpoint::{CRC_RECOVERY, Checkpoint, DISABLED, NOCRC_RECOVERY};
 use super::dir::Dir;
@@ -63,6 +65,7 @@ impl<B> Link<B> {
 /// The chain, read on from block to block. A block leads to one other, so that a chain without an end comes
 /// back to a block it has passed: one that is kept, and replaced after 1, 2, 4, ... steps, is met again
 /// within some turns (Brent's algorithm).
+#[derive(Clone, Debug)]
 struct Chain {
     next: Addr,
     number: u64,
@@ -127,6 +130,7 @@ pub(super) async fn needed<S: Source>(source: &S, sb: &Superblock, cp: &Checkpoi
 }
 
 /// What the first reading says of an inode with an fsync mark.
+#[derive(Clone, Debug)]
 struct Marked {
     /// Its last node with the mark.
     last: u64,
@@ -136,75 +140,131 @@ struct Marked {
     born: Option<Addr>,
 }
 
-/// Reads the log and says what a mount would take from it.
+/// A node that is not taken in: of an inode without a mark, or behind its last.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    number: u64,
+    at: Addr,
+}
+
+/// The directory entry that a block of an inode names.
+#[derive(Clone, Debug)]
+struct Named {
+    ino: u32,
+    at: Addr,
+    parent: u32,
+    /// What the block says of the name's bytes, of which here are as many as a name can have.
+    len: u32,
+    name: Vec<u8>,
+}
+
+/// A log as far as it has been read, and what a mount would take from it. Who goes on behind its end comes to
+/// what a reading from its start comes to: an inode's state hangs on its own nodes and the checkpoint alone,
+/// entries come in their order, and what a later mark makes count is kept until then.
+#[derive(Clone, Debug)]
+pub(super) struct Walked {
+    chain: Chain,
+    marked: BTreeMap<u32, Marked>,
+    waiting: BTreeMap<u32, Vec<Waiting>>,
+    /// By the number of the node that names it.
+    named: BTreeMap<u64, Named>,
+}
+
+/// Reads the log and says what a mount would take from it. `known` is what was read of it before under the
+/// same checkpoint: then only what stands behind that is read, and what it makes count.
 pub(super) async fn roll_forward<S: Source>(
     source: &S,
     sb: &Superblock,
     cp: &Checkpoint,
-) -> Result<Roll, Error> {
-    let mut roll = Roll::default();
+    known: Option<(&Walked, &Roll)>,
+) -> Result<(Walked, Roll), Error> {
+    let (mut walked, mut roll) = match known {
+        Some((walked, roll)) => (walked.clone(), roll.clone()),
+        None => {
+            let (chain, marked) = (Chain::new(cp), BTreeMap::new());
+            let walked = Walked { chain, marked, waiting: BTreeMap::new(), named: BTreeMap::new() };
+            (walked, Roll::default())
+        }
+    };
     // The kernel mounts a volume without checkpoints as the last one left it.
     if cp.has(DISABLED) {
-        return Ok(roll);
+        return Ok((walked, roll));
     }
-    let marked = marked(source, sb, cp).await?;
-    let Some(last) = marked.values().map(|m| m.last).max() else { return Ok(roll) };
-    let mut chain = Chain::new(cp);
-    loop {
-        let Some(link) = chain.step(source, sb, cp).await? else {
-            return Err(corrupt("the log of fsync changed while it was read", chain.next.byte()));
-        };
-        let number = link.number;
-        if let Some(marked) = marked.get(&link.footer.ino).filter(|m| number <= m.last) {
-            Recovering { source, sb, cp, roll: &mut roll }.take(link, marked).await?;
+    let in_order = walked.named.last_key_value().map(|(number, _)| *number);
+    let (touched, lost) = walked.read_on(source, sb, cp).await?;
+    let mut recovering = Recovering { source, sb, cp, roll: &mut roll };
+    for ino in touched {
+        recovering.take_inode(&mut walked, ino).await?;
+    }
+    // The order of entries decides: where one no longer counts, all are taken in anew.
+    let from = if lost { None } else { in_order };
+    if lost {
+        (recovering.roll.names, recovering.roll.lost_links) = Default::default();
+    }
+    for (number, named) in &walked.named {
+        if from.is_none_or(|from| *number > from) {
+            recovering.enter(named).await?;
         }
-        if number >= last {
-            return Ok(roll);
+    }
+    Ok((walked, roll))
+}
+
+impl Walked {
+    /// The first reading, from where it is to the log's end: which inodes have marks that they had not, and
+    /// whether an entry that was taken no longer counts.
+    async fn read_on<S: Source>(
+        &mut self,
+        source: &S,
+        sb: &Superblock,
+        cp: &Checkpoint,
+    ) -> Result<(BTreeSet<u32>, bool), Error> {
+        let (mut touched, mut lost) = (BTreeSet::new(), false);
+        while let Some(link) = self.chain.step(source, sb, cp).await? {
+            let ino = link.footer.ino;
+            self.waiting.entry(ino).or_default().push(Waiting { number: link.number, at: link.at });
+            if !link.has(FSYNC_FLAG) {
+                continue;
+            }
+            let found = match self.marked.entry(ino) {
+                Entry::Occupied(found) => found.into_mut(),
+                Entry::Vacant(free) => {
+                    let known = nat::find(source, sb, cp, Nid(ino)).await?;
+                    let born = match (known, link.is_entry()) {
+                        (Some(_), true) => {
+                            let what =
+                                format!("the log of fsync makes inode {ino} anew, which the checkpoint has");
+                            return Err(corrupt(what, link.at.byte()));
+                        }
+                        // What has lost its last name is given back before.
+                        (Some(_), false) if inode::stored(source, sb, cp, Ino(ino)).await?.0.links == 0 => {
+                            continue;
+                        }
+                        (Some(_), false) => None,
+                        (None, true) => Some(link.at),
+                        // No name leads to it, unless a later block says one.
+                        (None, false) => continue,
+                    };
+                    free.insert(Marked { last: link.number, entry: None, born })
+                }
+            };
+            found.last = link.number;
+            touched.insert(ino);
+            if link.is_entry()
+                && let Some(before) = found.entry.replace(link.number)
+            {
+                lost |= self.named.remove(&before).is_some();
+            }
         }
+        Ok((touched, lost))
     }
 }
 
-/// The first reading.
-async fn marked<S: Source>(
-    source: &S,
-    sb: &Superblock,
-    cp: &Checkpoint,
-) -> Result<BTreeMap<u32, Marked>, Error> {
-    let mut marked = BTreeMap::new();
-    let mut chain = Chain::new(cp);
-    while let Some(link) = chain.step(source, sb, cp).await? {
-        if !link.has(FSYNC_FLAG) {
-            continue;
-        }
-        let ino = link.footer.ino;
-        let found = match marked.entry(ino) {
-            Entry::Occupied(found) => found.into_mut(),
-            Entry::Vacant(free) => {
-                let known = nat::find(source, sb, cp, Nid(ino)).await?;
-                let born = match (known, link.is_entry()) {
-                    (Some(_), true) => {
-                        let what =
-                            format!("the log of fsync makes inode {ino} anew, which the checkpoint has");
-                        return Err(corrupt(what, link.at.byte()));
-                    }
-                    // What has lost its last name is given back before.
-                    (Some(_), false) if inode::stored(source, sb, cp, Ino(ino)).await?.0.links == 0 => {
-                        continue;
-                    }
-                    (Some(_), false) => None,
-                    (None, true) => Some(link.at),
-                    // No name leads to it, unless a later block says one.
-                    (None, false) => continue,
-                };
-                free.insert(Marked { last: link.number, entry: None, born })
-            }
-        };
-        found.last = link.number;
-        if link.is_entry() {
-            found.entry = Some(link.number);
-        }
-    }
-    Ok(marked)
+/// The entry that a block of an inode names.
+fn named<B: std::ops::Deref<Target = [u8]>>(link: &Link<B>) -> Named {
+    let (parent, len) = (u32_at(&link.block, PARENT), u32_at(&link.block, NAME_LEN));
+    let name = link.block.get(NAME..).and_then(|b| b.get(..index(len).min(name::NAME_MAX)));
+    let name = name.unwrap_or_default().to_vec();
+    Named { ino: link.footer.ino, at: link.at, parent, len, name }
 }
 
 /// The second reading: the volume and what has been taken from the log so far.
@@ -216,13 +276,38 @@ struct Recovering<'a, S> {
 }
 
 impl<S: Source> Recovering<'_, S> {
-    /// Takes a node in.
-    async fn take(&mut self, link: Link<S::Block>, marked: &Marked) -> Result<(), Error> {
-        let (ino, at, number) = (link.footer.ino, link.at, link.number);
+    /// Takes in what waits of an inode up to its last mark.
+    async fn take_inode(&mut self, walked: &mut Walked, ino: u32) -> Result<(), Error> {
+        let Some(marked) = walked.marked.get(&ino) else { return Ok(()) };
+        let Entry::Occupied(mut waiting) = walked.waiting.entry(ino) else { return Ok(()) };
+        let counted = waiting.get().partition_point(|node| node.number <= marked.last);
+        let counted: Vec<Waiting> = waiting.get_mut().drain(..counted).collect();
+        if waiting.get().is_empty() {
+            waiting.remove();
+        }
         let mut rolled = match self.roll.inodes.remove(&ino) {
             Some(rolled) => rolled,
             None => self.begin(ino, marked.born).await?,
         };
+        for Waiting { number, at } in counted {
+            let block = read(self.source, at).await?;
+            let footer = Footer::of(&block);
+            if !follows(self.cp, footer) || footer.ino != ino {
+                return Err(corrupt("the log of fsync changed while it was read", at.byte()));
+            }
+            let link = Link { at, block, footer, number };
+            if marked.entry == Some(number) {
+                walked.named.insert(number, named(&link));
+            }
+            self.take(link, &mut rolled).await?;
+        }
+        self.roll.inodes.insert(ino, rolled);
+        Ok(())
+    }
+
+    /// Takes a node in.
+    async fn take(&mut self, link: Link<S::Block>, rolled: &mut Rolled) -> Result<(), Error> {
+        let (ino, at) = (link.footer.ino, link.at);
         if link.is_inode() != (link.footer.place() == 0) {
             let what = format!("node {} of inode {ino} at place {}", link.footer.nid, link.footer.place());
             return Err(corrupt(what, at.byte()));
@@ -230,11 +315,8 @@ impl<S: Source> Recovering<'_, S> {
         if link.is_inode() {
             let (inode, node) = roll::parse(link.block, at, self.sb, ino)?;
             let inline = rolled.fields(&inode, &node.block, at.byte())?;
-            if marked.entry == Some(number) {
-                self.enter(ino, &node.block, at).await?;
-            }
             if !inline {
-                self.grow_by_inode(&mut rolled, &node.block).await?;
+                self.grow_by_inode(rolled, &node.block).await?;
             }
             rolled.content(at, inline);
         } else {
@@ -242,12 +324,11 @@ impl<S: Source> Recovering<'_, S> {
             match link.footer.place() {
                 XATTR_PLACE => rolled.attributes(log_node),
                 place => {
-                    self.grow_by_node(&mut rolled, &link, place).await?;
+                    self.grow_by_node(rolled, &link, place).await?;
                     rolled.node(place, log_node);
                 }
             }
         }
-        self.roll.inodes.insert(ino, rolled);
         self.roll.nodes = self.roll.nodes.saturating_add(1);
         Ok(())
     }
@@ -305,10 +386,10 @@ impl<S: Source> Recovering<'_, S> {
         Ok(())
     }
 
-    /// Takes in the directory entry that a block of an inode names.
-    async fn enter(&mut self, ino: u32, block: &[u8], at: Addr) -> Result<(), Error> {
+    /// Takes in a directory entry.
+    async fn enter(&mut self, named: &Named) -> Result<(), Error> {
+        let Named { ino, at, parent, len, ref name } = *named;
         let bad = |what: String| corrupt(format!("inode {ino} in the log of fsync: {what}"), at.byte());
-        let (parent, len) = (u32_at(block, PARENT), u32_at(block, NAME_LEN));
         let (source, sb, cp) = (self.source, self.sb, self.cp);
         if nat::find(source, sb, cp, Nid(parent)).await?.is_none() {
             return Err(bad(format!("its directory, inode {parent}, is not there")));
@@ -322,13 +403,13 @@ impl<S: Source> Recovering<'_, S> {
         if body.encrypted {
             return Ok(());
         }
-        let entry = block.get(NAME..).and_then(|b| b.get(..index(len)));
-        let entry = entry.filter(|_| index(len) <= name::NAME_MAX);
-        let entry = entry.ok_or_else(|| bad(format!("a name of {len} bytes")))?;
-        name::check(entry).map_err(|what| bad(what.to_owned()))?;
-        let there = match self.roll.name(dir.ino, entry) {
+        if index(len) != name.len() {
+            return Err(bad(format!("a name of {len} bytes")));
+        }
+        name::check(name).map_err(|what| bad(what.to_owned()))?;
+        let there = match self.roll.name(dir.ino, name) {
             Some(other) => Some(other),
-            None => match Dir::new(source, sb, cp, &dir, body)?.lookup(entry).await {
+            None => match Dir::new(source, sb, cp, &dir, body)?.lookup(name).await {
                 Ok(found) => found.map(|ino| ino.0),
                 // The kernel, too, looks only for exactly this name.
                 Err(Error::Unsupported(_)) => None,
@@ -346,7 +427,7 @@ impl<S: Source> Recovering<'_, S> {
             }
             None => {}
         }
-        self.roll.names.entry(parent).or_default().insert(entry.to_vec(), ino);
+        self.roll.names.entry(parent).or_default().insert(name.clone(), ino);
         Ok(())
     }
 }

@@ -13,6 +13,9 @@ use crate::{Body, Error, FileKind, Ino, Inode};
 /// `FADVISE_KEEP_SIZE_BIT` of `i_advise`: blocks behind the size do not make a file longer.
 const ADVISE_KEEP_SIZE: u8 = 0x10;
 
+/// Bytes that a name costs beside its own.
+const NAME_COST: u64 = 32;
+
 /// A node of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogNode {
@@ -213,6 +216,18 @@ pub(super) struct Roll {
 }
 
 impl Roll {
+    /// Bytes of memory, about.
+    pub fn bytes(&self) -> u64 {
+        let each = |count: usize, bytes: usize| number(count).saturating_mul(number(bytes));
+        let inodes = each(self.inodes.len(), size_of::<(u32, Rolled)>());
+        let places: usize = self.inodes.values().map(|rolled| rolled.places.len()).sum();
+        let names = self.names.values().flatten();
+        let names: u64 = names.map(|(name, _)| each(1, name.len()).saturating_add(NAME_COST)).sum();
+        let lost = each(self.lost_links.len(), size_of::<(u32, u32)>());
+        let places = each(places, size_of::<(u32, LogNode)>());
+        [places, names, lost].into_iter().fold(inodes, u64::saturating_add)
+    }
+
     /// The block in which an inode of the log is.
     pub fn block(&self, ino: u32) -> Option<Addr> {
         self.inodes.get(&ino).map(|rolled| rolled.block)

@@ -41,7 +41,7 @@ const NAMES: [&str; 15] = [
 ];
 
 /// What the superblock says, checked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
     pub features: u32,
     pub uuid: [u8; 16],

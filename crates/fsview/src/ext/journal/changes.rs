@@ -34,6 +34,12 @@ impl Changes {
         self.blocks.is_empty() && self.ranges.is_empty()
     }
 
+    /// Bytes of memory, about.
+    pub(super) fn bytes(&self) -> u64 {
+        let blocks: u64 = self.blocks.values().map(|block| wide(block.len())).sum();
+        blocks.saturating_add(self.said.saturating_mul(RANGE_COST))
+    }
+
     pub(super) fn put(&mut self, nr: u64, block: Vec<u8>) -> Result<(), Error> {
         let len = wide(block.len());
         self.blocks.insert(nr, block.into());

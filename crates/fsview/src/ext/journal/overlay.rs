@@ -43,6 +43,12 @@ impl Overlay {
         (same && self.found.follows(&other.found)).then_some(&self.found.touched)
     }
 
+    /// Bytes of memory, about.
+    pub(in crate::ext) fn bytes(&self) -> u64 {
+        let copies = wide(self.found.copies.len()).saturating_mul(wide(size_of::<(u64, LoggedBlock)>()));
+        copies.saturating_add(self.changed.bytes())
+    }
+
     /// What the log held when it was made.
     pub(super) fn committed(&self) -> &Committed {
         &self.found

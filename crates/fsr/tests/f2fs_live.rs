@@ -1,0 +1,133 @@
+//! A host that goes on with F2FS's log: what its next fsync costs a command, and what a change of anything
+//! else that the log hangs on does.
+
+mod common;
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+use common::*;
+use nearside_fsr::{Config, MemoryMedia, Retriever};
+use nearside_near_data::Operation;
+
+/// Where in a node's block its footer names the inode, its marks and the next; in an inode's, its size.
+const INO: usize = 4076;
+const FLAG: usize = 4080;
+const VERSION: usize = 4084;
+const NEXT: usize = 4092;
+const SIZE: usize = 16;
+const FSYNC: u32 = 2;
+
+/// A host's volume: a small one whose log holds `/inline/2` (fixtures/f2fs).
+struct Hosted {
+    media: MemoryMedia,
+    retriever: Retriever,
+    /// The log's last block, and where its next one comes.
+    last: Vec<u8>,
+    blocks: Vec<usize>,
+    end: usize,
+}
+
+fn word(bytes: &[u8], at: usize) -> usize {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
+}
+
+impl Hosted {
+    fn new() -> Hosted {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/f2fs/fuzzed.img.zst");
+        let mut image = Vec::new();
+        let file = BufReader::new(File::open(path).unwrap());
+        ruzstd::decoding::StreamingDecoder::new(file).unwrap().read_to_end(&mut image).unwrap();
+        let long = |at: usize| u64::from_le_bytes(image[at..at + 8].try_into().unwrap());
+        let packs = [0, 512].map(|further| (word(&image, 1024 + 76) + further) * 4096);
+        let pack = packs[usize::from(long(packs[1]) > long(packs[0]))];
+        // Where the checkpoint left the log of warm nodes.
+        let offset = usize::from(u16::from_le_bytes(image[pack + 70..][..2].try_into().unwrap()));
+        let mut end = word(&image, 1024 + 92) + word(&image, pack + 40) * 512 + offset;
+        let (version, mut blocks) = (long(end * 4096 + VERSION), Vec::new());
+        while long(end * 4096 + VERSION) == version {
+            blocks.push(end);
+            end = word(&image, end * 4096 + NEXT);
+        }
+        let last = image[blocks[blocks.len() - 1] * 4096..][..4096].to_vec();
+        // No block is kept: what a command reads, it counts.
+        let retriever = Retriever::new(Config { block_bytes: 0, ..Config::default() });
+        Hosted { media: MemoryMedia::new(image), retriever, last, blocks, end }
+    }
+
+    fn write(&self, block: usize, bytes: &[u8]) {
+        let at = block as u64 * 4096;
+        self.retriever.monitor().begin(at, 4096);
+        self.media.write(at, bytes);
+        self.retriever.monitor().end(at, 4096);
+    }
+
+    /// The file's inode of that size, as a block of the log.
+    fn node(&self, size: u32, next: usize) -> Vec<u8> {
+        let mut block = self.last.clone();
+        block[SIZE..SIZE + 4].copy_from_slice(&size.to_le_bytes());
+        block[FLAG..FLAG + 4].copy_from_slice(&FSYNC.to_le_bytes());
+        block[NEXT..NEXT + 4].copy_from_slice(&(next as u32).to_le_bytes());
+        block
+    }
+
+    /// The host makes the file so long, by fsync.
+    fn fsync(&mut self, size: u32) {
+        self.write(self.end, &self.node(size, self.end + 1));
+        self.blocks.push(self.end);
+        self.end += 1;
+    }
+
+    /// The file's size, and blocks that were read to say it.
+    fn asked(&self, retriever: &Retriever) -> (u64, u64) {
+        let (got, outcome) = ask(retriever, &self.media, &request(path("/inline/2"), Operation::Stat));
+        match &got[..] {
+            [.., Got::Entry { size, .. }] => (*size, outcome.counters.blocks_read),
+            other => panic!("{other:?} {outcome:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_next_fsync_costs_the_nodes_added_since() {
+    let mut host = Hosted::new();
+    assert_eq!(word(&host.last, INO), word(&host.last, INO - 4), "an inode");
+    host.asked(&host.retriever);
+    let mut costs = Vec::new();
+    for nr in 0..200 {
+        host.fsync(nr);
+        let (size, cost) = host.asked(&host.retriever);
+        assert_eq!(size, u64::from(nr));
+        costs.push(cost);
+    }
+    // The first goes behind some nodes, the last behind two hundred.
+    assert!(costs[199] <= costs[0] + 1 && costs[199] < 30, "{costs:?}");
+    let anew = host.asked(&Retriever::new(Config { block_bytes: 0, ..Config::default() }));
+    assert!(anew.0 == 199 && anew.1 > 200, "{anew:?}");
+}
+
+/// A raw write over a node in the middle of the log: no host's doing, and noticed all the same.
+#[test]
+fn a_changed_log_is_read_anew() {
+    let mut host = Hosted::new();
+    for size in [5, 6, 7] {
+        host.fsync(size);
+        assert_eq!(host.asked(&host.retriever).0, u64::from(size));
+    }
+    let [.., middle, last] = host.blocks[..] else { panic!("a short log") };
+    // It no longer follows the checkpoint: the log ends before it.
+    let mut foreign = host.node(6, last);
+    foreign[VERSION] ^= 1;
+    host.write(middle, &foreign);
+    assert_eq!(host.asked(&host.retriever).0, 5);
+    // And again, together with an fsync behind where the log ends no more.
+    host.fsync(8);
+    assert_eq!(host.asked(&host.retriever).0, 5);
+    host.write(middle, &host.node(6, last));
+    assert_eq!(host.asked(&host.retriever).0, 8);
+    // The other way round: the log goes on and is changed at once.
+    host.fsync(9);
+    host.write(middle, &foreign);
+    assert_eq!(host.asked(&host.retriever).0, 5);
+}
