@@ -54,6 +54,8 @@ pub(super) struct Found {
     pub(super) recovery: Recovery,
     /// Where fast commits may follow them.
     pub(super) fast: Option<fast::Area>,
+    /// What is to be said of it.
+    pub(super) warning: Option<String>,
 }
 
 /// What the journal holds beyond home locations, and how much that is. `volume`: as it lies at home. `known`:
@@ -68,7 +70,12 @@ pub(super) async fn recover<S: Source>(
     let blocks = reader.inode.size.wrapping_shr(volume.sb.block_shift);
     let superblock = Superblock::parse(&block, at, volume.sb.block_size(), blocks)?;
     if superblock.start == 0 {
-        return Ok(Found { overlay: Overlay::default(), recovery: Recovery::default(), fast: None });
+        return Ok(Found {
+            overlay: Overlay::default(),
+            recovery: Recovery::default(),
+            fast: None,
+            warning: None,
+        });
     }
     let known = known.filter(|known| known.sums == superblock.sums).map(Overlay::committed);
     let found = log::scan(&mut reader, &superblock, known).await?;
@@ -77,8 +84,15 @@ pub(super) async fn recover<S: Source>(
     let recovery = Recovery { transactions, up_to, ..Recovery::default() };
     let magic = volume.byte_of(reader.place(0).await?);
     let fast = superblock.fast.map(|(first, end)| fast::Area { first, end, tid: found.next });
+    let warning = found.lacks_a_block.then(|| {
+        format!(
+            "transaction {} is committed and lacks a block (journal_async_commit): a mount refuses the volume; \
+             shown is what it was before",
+            found.next
+        )
+    });
     let overlay = Overlay::new(found, superblock.sums, volume.sb.block_shift, magic);
-    Ok(Found { overlay, recovery, fast })
+    Ok(Found { overlay, recovery, fast, warning })
 }
 
 /// Does what fast commits say, on top of the log's transactions; how many there are. `home`: the volume as it
