@@ -281,7 +281,8 @@ fn blocks_are_counted_as_the_kernel_does() {
     let size = inode(base.a, 0o100_644, 40 * BLOCK as u32, 1);
     let apart = |count: u32| (0..count).map(|nr| add(base.a, 4 * nr, 3, 7000 + 9 * nr)).collect::<Vec<_>>();
     let sectors = |tags: &[Vec<u8>]| {
-        let seen = base.after(&[&[size.clone()], tags, &[size.clone()]].concat());
+        let size = std::slice::from_ref(&size);
+        let seen = base.after(&[size, tags, size].concat());
         seen.get("a").sectors
     };
     // Four extents are in the inode, five in a node.

@@ -134,13 +134,16 @@ enum Came {
 /// What mount(8) says of EBADMSG, which is the kernel's word for a checksum that does not match.
 const BAD_CHECKSUM: &str = "probably corrupted filesystem";
 
+/// What the kernel shows without the commit that a view left out.
+type WithoutCommit<'a> = &'a dyn Fn(&Volume) -> Result<Shown, String>;
+
 /// With `async_commit` a commit does not wait for the blocks that it commits. Where one of them was lost the
 /// kernel refuses the volume; the view shows what was before that transaction, and says so. Then it must be
 /// what the kernel makes of the volume without that commit.
 fn judge(
     ours: Result<(Shown, Volume), String>,
     kernel: Result<Shown, String>,
-    without_commit: Option<&dyn Fn(&Volume) -> Result<Shown, String>>,
+    without_commit: Option<WithoutCommit<'_>>,
 ) -> Came {
     match (ours, kernel) {
         (Ok((ours, volume)), Ok(kernel)) => {

@@ -544,6 +544,12 @@ impl Tree {
 }
 
 #[cfg(test)]
+#[allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::indexing_slicing,
+    reason = "numbers of a test, and small"
+)]
 mod tests {
     use std::collections::BTreeMap;
 
