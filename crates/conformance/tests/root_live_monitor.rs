@@ -208,7 +208,7 @@ fn fast_rounds(rig: &mut Rig, seed: u64, count: u64) -> Result<(), String> {
         };
         std::fs::File::open(at(&done)).unwrap().sync_all().unwrap();
         // In the same transaction as before, or in a new one.
-        let seen = rig.from_journal();
+        let seen = rig.journal_view();
         (most, full) = (most.max(seen.fast_commits), full + u64::from(seen.up_to != up_to));
         up_to = seen.up_to;
         if round % 10 == 9 {
@@ -219,7 +219,7 @@ fn fast_rounds(rig: &mut Rig, seed: u64, count: u64) -> Result<(), String> {
         })?;
         if !first && rng.below(60) == 0 {
             rig.sync();
-            if rig.from_journal().fast_commits != 0 {
+            if rig.journal_view().fast_commits != 0 {
                 return Err(format!("seed {seed}, round {round}: fast commits behind a full one"));
             }
         }

@@ -102,7 +102,7 @@ impl Finder<'_> {
         }
     }
 
-    /// What opening reads of the extents that the superblock keeps of the journal's inode, which has no other.
+    /// What opening reads of the journal, by the copy of its inode's extents in the superblock.
     fn journal(&mut self, root: Ino) {
         const MAP: u64 = 1024 + 0x10C;
         if self.source.word(MAP) & 0xFFFF != 0xF30A {

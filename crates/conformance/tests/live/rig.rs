@@ -196,7 +196,7 @@ impl Rig {
     }
 
     /// What the drive's view of the volume has from its journal.
-    pub fn from_journal(&mut self) -> Recovered {
+    pub fn journal_view(&mut self) -> Recovered {
         let info = Ask { target: Target::Volume, operation: Operation::Info, follow: true };
         let records = self.ask(&info).unwrap();
         let volume = records.into_iter().find_map(|record| match record {
