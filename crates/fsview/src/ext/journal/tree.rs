@@ -640,7 +640,7 @@ mod tests {
         assert_eq!((tree.at(5).start, tree.blocks()), (None, 30));
     }
 
-    /// The blocks, and that every node's entries are in order, none too many, and begin where its parent says.
+    /// The blocks; every node's entries are in order, none too many, and begin where its parent says.
     fn blocks(tree: &Tree) -> BTreeMap<u64, (u64, bool)> {
         let (mut found, mut nodes, mut due) = (BTreeMap::new(), 0, vec![(ROOT, None)]);
         while let Some((node, first)) = due.pop() {
