@@ -152,6 +152,99 @@ fn with_commits_that_are_not_ordered() {
     journaled("with_commits_that_are_not_ordered", 14, &[], mount);
 }
 
+/// Rounds on a volume with fast commits: one thing is done to a file, an `fsync` makes it durable, and the
+/// drive has it. Many of them stand behind one full commit; a `syncfs` now and then begins anew, and so does
+/// an area that is full.
+fn fast_rounds(rig: &mut Rig, seed: u64, count: u64) -> Result<(), String> {
+    let (mut rng, mount) = (Rng(seed), rig.mount());
+    let at = |path: &str| mount.join(path.trim_start_matches('/'));
+    std::fs::create_dir(at("/below")).unwrap();
+    rig.sync();
+    let (mut files, mut most, mut full, mut up_to) = (Vec::<String>::new(), 0, 0, 0);
+    for round in 0..count {
+        let nr = rng.index(files.len().max(1));
+        let new = format!("{}/{round}", ["", "/below"][rng.index(2)]);
+        let mut touched = vec!["/".to_owned(), "/below".into(), new.clone()];
+        touched.extend(files.get(nr).cloned());
+        let open = |path: &str| OpenOptions::new().read(true).write(true).open(at(path)).unwrap();
+        let len = rng.below(20_000) as usize;
+        let bytes = rng.bytes(len);
+        // At first only what stays behind one full commit.
+        let first = round < count / 4;
+        let kind = match files.len() {
+            0..4 => 0,
+            _ if first => rng.index(4),
+            _ => rng.index(8),
+        };
+        let done = match kind {
+            0 | 1 => {
+                std::fs::write(at(&new), &bytes).unwrap();
+                files.push(new);
+                files.last().unwrap().clone()
+            }
+            2 | 3 => {
+                open(&files[nr]).write_all_at(&bytes, rng.below(80_000)).unwrap();
+                files[nr].clone()
+            }
+            4 => {
+                open(&files[nr]).set_len(rng.below(60_000)).unwrap();
+                files[nr].clone()
+            }
+            5 => {
+                std::fs::rename(at(&files[nr]), at(&new)).unwrap();
+                files[nr] = new;
+                files[nr].clone()
+            }
+            6 => {
+                std::fs::hard_link(at(&files[nr]), at(&new)).unwrap();
+                files.push(new);
+                files[nr].clone()
+            }
+            _ => {
+                let gone = files.swap_remove(nr);
+                std::fs::remove_file(at(&gone)).unwrap();
+                if gone.starts_with("/below") { "/below".into() } else { "/".into() }
+            }
+        };
+        std::fs::File::open(at(&done)).unwrap().sync_all().unwrap();
+        // In the same transaction as before, or in a new one.
+        let seen = rig.journal_view();
+        (most, full) = (most.max(seen.fast_commits), full + u64::from(seen.up_to != up_to));
+        up_to = seen.up_to;
+        if round % 10 == 9 {
+            touched.extend(files.iter().cloned());
+        }
+        touched.iter().try_for_each(|path| rig.compare_fast(path)).map_err(|wrong| {
+            format!("seed {seed}, round {round}, kind {kind} to {done}, {seen:?}: {wrong}")
+        })?;
+        if !first && rng.below(60) == 0 {
+            rig.sync();
+            if rig.journal_view().fast_commits != 0 {
+                return Err(format!("seed {seed}, round {round}: fast commits behind a full one"));
+            }
+        }
+    }
+    eprintln!("seed {seed}: {count} rounds, at most {most} fast commits, {full} full ones");
+    assert!(most >= 10 && full >= 3, "at most {most} fast commits, {full} full ones");
+    Ok(())
+}
+
+#[test]
+fn what_fast_commits_have_made_durable_is_found_at_once() {
+    if !rig::ready("root_live_monitor::what_fast_commits_have_made_durable_is_found_at_once") {
+        return;
+    }
+    let rounds = std::env::var("NEARSIDE_LIVE_ROUNDS").ok().map_or(400, |n| n.parse().unwrap());
+    for (seed, size) in [(21, "4096"), (22, "1024")] {
+        let options = ["-b", size, "-I", "256", "-i", "8192", "-O", "fast_commit"];
+        let mut rig = Rig::start(64 << 20, &options, "loop,noatime,commit=300");
+        if let Err(wrong) = fast_rounds(&mut rig, seed, rounds) {
+            panic!("{wrong}\nafter a new mount: {:?}", rig.compare_remounted());
+        }
+        rig.end();
+    }
+}
+
 #[test]
 fn without_the_monitor_answers_are_wrong() {
     if !rig::ready("root_live_monitor::without_the_monitor_answers_are_wrong") {

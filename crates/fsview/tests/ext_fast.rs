@@ -273,6 +273,35 @@ fn ranges_are_added_and_taken_away() {
     assert!(base.refused(&[add(a, 0, 1, 1)]).contains("1 blocks at block 1"));
 }
 
+/// With each inode a file's blocks are counted anew, and those of its extent tree as the kernel builds it.
+#[test]
+fn blocks_are_counted_as_the_kernel_does() {
+    let Some(dir) = needs::folder("blocks_are_counted_as_the_kernel_does", TOOLS) else { return };
+    let base = base(dir.path(), ARGS);
+    let size = inode(base.a, 0o100_644, 40 * BLOCK as u32, 1);
+    let apart = |count: u32| (0..count).map(|nr| add(base.a, 4 * nr, 3, 7000 + 9 * nr)).collect::<Vec<_>>();
+    let sectors = |tags: &[Vec<u8>]| {
+        let size = std::slice::from_ref(&size);
+        let seen = base.after(&[size, tags, size].concat());
+        seen.get("a").sectors
+    };
+    // Four extents are in the inode, five in a node.
+    assert_eq!(sectors(&[]), 2 * 3);
+    assert_eq!(sectors(&apart(4)), 2 * 12);
+    assert_eq!(sectors(&apart(5)), 2 * (15 + 1));
+    // One goes: four again.
+    let gone = numbers(DEL, &[base.a, 8, 3]);
+    assert_eq!(sectors(&[&apart(5)[..], &[gone]].concat()), 2 * 12);
+    // From within one: a fifth.
+    let within = numbers(DEL, &[base.a, 9, 1]);
+    assert_eq!(sectors(&[&apart(4)[..], &[within]].concat()), 2 * (11 + 1));
+    // A full leaf of 84 is left behind.
+    let many =
+        |count: u32| (0..count).map(|nr| add(base.a, 100 + 2 * nr, 1, 7000 + 2 * nr)).collect::<Vec<_>>();
+    assert_eq!(sectors(&many(83)), 2 * (3 + 83 + 1));
+    assert_eq!(sectors(&many(84)), 2 * (3 + 84 + 2));
+}
+
 #[test]
 fn an_inode_keeps_where_its_blocks_lie() {
     let Some(dir) = needs::folder("an_inode_keeps_where_its_blocks_lie", TOOLS) else { return };

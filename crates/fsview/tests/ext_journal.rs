@@ -125,6 +125,37 @@ fn copies_revokes_and_escapes() {
     }
 }
 
+/// Who has made something of a block by its copy must hear of the revoke that a later commit brings.
+#[test]
+fn a_later_revoke_is_a_change() {
+    let Some(dir) = needs::folder("a_later_revoke_is_a_change", TOOLS) else { return };
+    let (from, image) = (dir.path().join("from"), dir.path().join("image"));
+    std::fs::create_dir(&from).unwrap();
+    std::fs::write(from.join("a"), "a".repeat(BLOCK)).unwrap();
+    let variant = Variant { name: "revoked", args: "-t ext4 -b 1024 -J size=1", after: "" };
+    assert!(make(&variant, &image, 4, Some(&from)).unwrap());
+    let image_at = image.to_str().unwrap();
+    let said = String::from_utf8(run("debugfs", &["-R", "blocks /a", image_at]).unwrap()).unwrap();
+    let home: u64 = said.trim().parse().unwrap();
+    let copy = dir.path().join("copy");
+    std::fs::write(&copy, [b'1'; BLOCK]).unwrap();
+    let log = |what: String| {
+        let commands = dir.path().join("commands");
+        std::fs::write(&commands, format!("jo\njw {what}\njc\n")).unwrap();
+        run("debugfs", &["-w", "-f", commands.to_str().unwrap(), image_at]).unwrap();
+        let bytes = std::fs::read(&image).unwrap();
+        (Image::Memory(bytes.clone().into()), bytes)
+    };
+    let (before, bytes) = log(format!("-b {home} {}", copy.display()));
+    let first = open(&before, State::Recovered).unwrap();
+    assert_eq!(shows(&bytes, &first, &before, "a").1, b'1');
+    let (after, bytes) = log(format!("-r {home}"));
+    let second = block_on(Volume::open_after(&after, State::Recovered, Some(&first))).unwrap();
+    assert_eq!(shows(&bytes, &second, &after, "a").1, b'a');
+    let changed = second.changed_since(&first).unwrap();
+    assert!(changed.contains(&(home * BLOCK as u64)), "{changed:?}");
+}
+
 /// Every byte of every block's header, tags and fields, to several values.
 #[test]
 fn damaged_journals_end_in_an_error_or_a_view() {

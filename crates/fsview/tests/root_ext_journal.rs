@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use ext_images::churn::Churn;
-use ext_images::recovered::{host, open, unlike, view};
+use ext_images::recovered::{host, log_of, open, unlike, view};
 use ext_images::{Mount, Variant, make, run, setting};
 use nearside_conformance::needs;
 use nearside_conformance::view::{block_on, resolve};
@@ -191,19 +191,6 @@ fn copies_of_a_mounted_volume_equal_the_kernels_recovery() {
         assert!(transactions > 0, "{}: no copy had anything to recover", case.name);
         assert!(told > 0, "{}: home locations alone would have done", case.name);
     }
-}
-
-/// A journal as it lies at home: (block in it, kind, transaction) of all that has the magic, and the block
-/// and transaction at which the log begins.
-fn log_of(image: &Path, block: usize) -> (Vec<(usize, u32, u32)>, usize, u32) {
-    let file = image.with_extension("journal");
-    run("debugfs", &["-R", &format!("dump <8> {}", file.display()), image.to_str().unwrap()]).unwrap();
-    let bytes = fs::read(file).unwrap();
-    let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
-    let blocks = (1..bytes.len() / block).map(|nr| (nr, nr * block));
-    let headers = blocks.filter(|(_, at)| word(*at) == 0xC03B_3998);
-    let headers = headers.map(|(nr, at)| (nr, word(at + 4), word(at + 8))).collect();
-    (headers, word(0x1C) as usize, word(0x18))
 }
 
 #[test]

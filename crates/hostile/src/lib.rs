@@ -14,6 +14,7 @@
 pub mod acl;
 pub mod fabrics;
 pub mod files;
+pub mod journal;
 pub mod mend;
 pub mod near_data;
 pub mod nvme;
@@ -44,6 +45,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ext_dir", run: structure::ext_dir, seeds: structure::ext_dir_seeds },
     Target { name: "ext_extent", run: structure::ext_extent, seeds: structure::ext_extent_seeds },
     Target { name: "ext_inode", run: structure::ext_inode, seeds: structure::ext_inode_seeds },
+    Target { name: "ext_journal", run: journal::ext_journal, seeds: journal::ext_journal_seeds },
     Target { name: "ext_superblock", run: structure::ext_superblock, seeds: structure::ext_superblock_seeds },
     Target { name: "ext_volume", run: structure::ext_volume, seeds: structure::ext_volume_seeds },
     Target {

@@ -77,7 +77,7 @@ pub fn f2fs_node(source: &mut Patched<'_>, seed: &[u8], site: Site) {
 }
 
 /// Continued as ext4 chains it: without the last inversion.
-fn crc32c_over(seed: u32, bytes: &[u8]) -> u32 {
+pub(crate) fn crc32c_over(seed: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!seed, bytes)
 }
 

@@ -23,6 +23,8 @@ pub enum SiteKind {
     Map,
     /// Extended attributes outside the inode.
     Attributes,
+    /// A block of a journal that opening the volume reads.
+    Journal,
 }
 
 /// A structure, and an inode whose questions read it.
@@ -63,7 +65,9 @@ pub fn find(bytes: &[u8], volume: &Volume) -> Vec<(SiteKind, Site)> {
         todo.extend(finder.inode(ino).into_iter().filter(|child| seen.insert(*child)));
     }
     let all: Vec<(SiteKind, Site)> = finder.found.into_iter().map(|(kind, _, site)| (kind, site)).collect();
-    all.chunk_by(|a, b| a.0 == b.0).flat_map(|of_kind| spread(of_kind, ENOUGH)).collect()
+    // Checksums of fast commits cover what stands before them: a journal's blocks are all kept.
+    let enough = |kind| if kind == SiteKind::Journal { usize::MAX } else { ENOUGH };
+    all.chunk_by(|a, b| a.0 == b.0).flat_map(|of_kind| spread(of_kind, enough(of_kind[0].0))).collect()
 }
 
 fn spread<T: Copy>(all: &[T], most: usize) -> Vec<T> {
@@ -82,6 +86,7 @@ impl Finder<'_> {
     fn tables(&mut self) {
         let root = self.volume.root();
         if !self.is_f2fs {
+            self.journal(root);
             return self.add(SiteKind::Superblock, root, 1024, 1024);
         }
         for at in [1024, 4096 + 1024] {
@@ -93,6 +98,28 @@ impl Finder<'_> {
         for (at, len) in self.source.take_log() {
             if at >= 2 * 4096 && at < self.main {
                 self.add(SiteKind::Checkpoint, root, at, len);
+            }
+        }
+    }
+
+    /// What opening reads of the journal, by the copy of its inode's extents in the superblock.
+    fn journal(&mut self, root: Ino) {
+        const MAP: u64 = 1024 + 0x10C;
+        if self.source.word(MAP) & 0xFFFF != 0xF30A {
+            return;
+        }
+        let (count, shift) = (self.source.word(MAP) >> 16, self.source.word(1024 + 0x18) + 10);
+        let extents = (1..=u64::from(count)).map(|nr| MAP + 12 * nr).map(|at| {
+            let (len, start) = (self.source.word(at + 4) & 0xFFFF, self.source.word(at + 8));
+            u64::from(start) << shift..u64::from(start + len) << shift
+        });
+        let extents: Vec<_> = extents.collect();
+        if let Err(error) = now(Volume::open(&self.source)) {
+            panic!("a volume that was open: {error}");
+        }
+        for (at, len) in self.source.take_log() {
+            if extents.iter().any(|extent| extent.contains(&at)) {
+                self.add(SiteKind::Journal, root, at, len);
             }
         }
     }

@@ -18,14 +18,14 @@ use crate::sites::{Site, SiteKind, question};
 use crate::volumes::{self, Image};
 
 const HEAD: usize = 6;
-const WRONG_CHECKSUMS: u8 = 1;
+pub(crate) const WRONG_CHECKSUMS: u8 = 1;
 const EDITS: u8 = 2;
 const FEATURES: u8 = 4;
 /// Edits of one input.
 const EDITS_MAX: usize = 256;
 
 /// An input over one structure of a kind.
-fn damage<'a>(
+pub(crate) fn damage<'a>(
     images: &'a [Image],
     kind: SiteKind,
     input: &[u8],
@@ -53,7 +53,7 @@ fn damage<'a>(
 }
 
 /// Inputs of both forms for the structures of a kind.
-fn seeds(images: &[Image], kind: SiteKind) -> Vec<Vec<u8>> {
+pub(crate) fn seeds(images: &[Image], kind: SiteKind) -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (number, image) in images.iter().enumerate() {
         for (nr, site) in image.sites_of(kind).iter().enumerate() {

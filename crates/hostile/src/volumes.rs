@@ -80,6 +80,17 @@ pub fn ext() -> &'static [Image] {
     })
 }
 
+/// Not unmounted: a log and fast commits behind it, by a kernel (`fuzz/images/make-journals`). With metadata
+/// checksums; without, and with inline data.
+pub fn ext_journal() -> &'static [Image] {
+    static IMAGES: OnceLock<Vec<Image>> = OnceLock::new();
+    IMAGES.get_or_init(|| {
+        let packed: [(_, &[u8]); 2] =
+            packed!("fuzz/images/ext4-fast-csum.img.gz", "fuzz/images/ext4-fast.img.gz");
+        packed.map(|(name, packed)| Image::new(name, gunzip(packed))).into()
+    })
+}
+
 /// One of each structure, recovery needed; normal summaries; extra attributes and inode checksums;
 /// everything plain.
 pub fn f2fs() -> &'static [Image] {

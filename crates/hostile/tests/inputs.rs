@@ -1,4 +1,6 @@
 //! Every fuzz target over its seeds, over what fuzzing has found, and over seeded changes of its seeds.
+//!
+//! `NEARSIDE_CHANGES` sets how many changes of each target's seeds, `NEARSIDE_TARGET` chooses a target.
 
 use std::path::Path;
 
@@ -25,14 +27,16 @@ fn findings_stay_fixed() {
 
 #[test]
 fn seeds_and_changes_of_them() {
-    for target in TARGETS {
+    let changes = std::env::var("NEARSIDE_CHANGES").map_or(300, |count| count.parse().unwrap());
+    let only = std::env::var("NEARSIDE_TARGET").ok();
+    for target in TARGETS.iter().filter(|target| only.as_ref().is_none_or(|only| only == target.name)) {
         let seeds = (target.seeds)();
         assert!(!seeds.is_empty(), "{} has no seeds", target.name);
         let mut random = Rng(1);
         for seed in &seeds {
             (target.run)(seed);
         }
-        for _ in 0..300 {
+        for _ in 0..changes {
             let mut input = seeds[random.index(seeds.len())].clone();
             for _ in 0..1 + random.index(6) {
                 let at = random.index(input.len());

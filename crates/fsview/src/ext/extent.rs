@@ -30,6 +30,22 @@ struct Expected {
     end: u64,
 }
 
+/// A node that another leads to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Child {
+    /// The file block at which it begins.
+    pub(super) first: u64,
+    block: u64,
+    is: Expected,
+}
+
+/// An entry of a node.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Entry {
+    Child(Child),
+    Extent(Extent),
+}
+
 /// One node, checked.
 struct Node<'a> {
     entries: &'a [[u8; ENTRY]],
@@ -39,18 +55,24 @@ struct Node<'a> {
 /// What a node says about a file's block.
 enum Step {
     /// Look in this block of the volume. What it maps begins with this file block and ends before that one.
-    Down { block: u64, first: u64, end: u64 },
-    /// Found; and whether the file holds these blocks, be they written or not.
-    Here(Span, bool),
+    Down {
+        block: u64,
+        first: u64,
+        end: u64,
+    },
+    Here(Span),
 }
 
 /// An extent, as a leaf has it.
 #[derive(Clone, Copy, Debug)]
-struct Extent {
-    first: u64,
-    len: u64,
-    start: u64,
-    written: bool,
+pub(super) struct Extent {
+    /// The first block of the file.
+    pub(super) first: u64,
+    pub(super) len: u64,
+    /// The volume's block that holds it.
+    pub(super) start: u64,
+    /// Whether its blocks are read; they are zeros otherwise.
+    pub(super) written: bool,
 }
 
 impl Extent {
@@ -65,7 +87,7 @@ impl Extent {
     }
 
     /// The file block after it.
-    fn end(self) -> u64 {
+    pub(super) fn end(self) -> u64 {
         self.first.wrapping_add(self.len) // of 33 bits
     }
 }
@@ -146,11 +168,25 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// All of its entries; nothing of this node reaches `end`.
+    fn all(&self, end: u64) -> Vec<Entry> {
+        let entries = self.entries.iter().enumerate().map(|(nr, entry)| {
+            let depth = match self.depth.checked_sub(1) {
+                None => return Entry::Extent(Extent::of(entry)),
+                Some(depth) => depth,
+            };
+            let next = self.entries.get(nr.wrapping_add(1)).map_or(end, |next| end.min(first(next)));
+            let is = Expected { depth, first: first(entry), end: next };
+            Entry::Child(Child { first: is.first, block: child(entry), is })
+        });
+        entries.collect()
+    }
+
     /// Follows `block`; nothing of this node reaches `end`.
     fn step(&self, block: u64, end: u64) -> Step {
         let after = self.entries.partition_point(|entry| first(entry) <= block);
         let next = self.entries.get(after).map_or(end, |next| end.min(first(next)));
-        let hole = Step::Here(Span { blocks: next.saturating_sub(block).max(1), start: None }, false);
+        let hole = Step::Here(Span { blocks: next.saturating_sub(block).max(1), start: None });
         let before = after.checked_sub(1);
         if self.depth > 0 {
             // As the kernel: of a block before all of them, the first is to tell.
@@ -167,7 +203,7 @@ impl<'a> Node<'a> {
         }
         let start = extent.start.wrapping_add(block.wrapping_sub(extent.first)); // of 49 bits
         let blocks = extent.end().wrapping_sub(block);
-        Step::Here(Span { blocks, start: extent.written.then_some(start) }, true)
+        Step::Here(Span { blocks, start: extent.written.then_some(start) })
     }
 }
 
@@ -203,48 +239,73 @@ impl Volume {
         body: &Body,
         block: u64,
     ) -> Result<Span, Error> {
-        Ok(self.extent_at(source, ino, body, block).await?.0)
-    }
-
-    /// The same, and whether the file holds these blocks, be they written or not.
-    pub(super) async fn extent_at<S: Source>(
-        &self,
-        source: &S,
-        ino: u32,
-        body: &Body,
-        block: u64,
-    ) -> Result<(Span, bool), Error> {
         if block >= FILE_BLOCKS {
-            return Ok((HOLE_TO_THE_END, false));
+            return Ok(HOLE_TO_THE_END);
         }
-        let corrupt = |what: String, at: u64| Error::Corrupt { what: format!("inode {ino}: {what}"), at };
-        let root = self.extent_root(&body.map).map_err(|what| corrupt(what, body.at))?;
-        let corrupt = |what: String, at: u64| corrupt(format!("extent {what}"), at);
+        let root = self.extent_root(&body.map).map_err(|what| corrupt(ino, what, body.at))?;
         let mut depth = root.depth;
         let mut step = root.step(block, FILE_BLOCKS);
         loop {
             match step {
-                Step::Here(span, held)
+                Step::Here(span)
                     if span.start.is_none() && span.blocks == FILE_BLOCKS.wrapping_sub(block) =>
                 {
-                    return Ok((HOLE_TO_THE_END, held));
+                    return Ok(HOLE_TO_THE_END);
                 }
-                Step::Here(span, held) => return Ok((span, held)),
+                Step::Here(span) => return Ok(span),
                 Step::Down { block: child, first, end } => {
                     depth = depth.saturating_sub(1);
-                    let bytes = self.block(source, child, "extent node").await?;
-                    let at = self.byte_of(child);
-                    if body.seed.is_some_and(|seed| !checksum_holds(&bytes, seed)) {
-                        return Err(corrupt("node's checksum does not match".into(), at));
-                    }
-                    let parent = Some(Expected { depth, first, end });
-                    let node = Node::parse(&bytes, parent, |start, len| self.holds(start, len))
-                        .map_err(|what| corrupt(what, at))?;
-                    step = node.step(block, end);
+                    let child = Child { first, block: child, is: Expected { depth, first, end } };
+                    let bytes = self.extent_node(source, ino, body, child).await?;
+                    step = self.parse_extent_node(&bytes, ino, child)?.step(block, end);
                 }
             }
         }
     }
+
+    /// The entries of a tree's root, or of a node below it.
+    pub(super) async fn extent_entries<S: Source>(
+        &self,
+        source: &S,
+        ino: u32,
+        body: &Body,
+        child: Option<Child>,
+    ) -> Result<Vec<Entry>, Error> {
+        let Some(child) = child else {
+            let root = self.extent_root(&body.map).map_err(|what| corrupt(ino, what, body.at))?;
+            return Ok(root.all(FILE_BLOCKS));
+        };
+        let bytes = self.extent_node(source, ino, body, child).await?;
+        Ok(self.parse_extent_node(&bytes, ino, child)?.all(child.is.end))
+    }
+
+    /// A node's block, its checksum verified.
+    async fn extent_node<S: Source>(
+        &self,
+        source: &S,
+        ino: u32,
+        body: &Body,
+        child: Child,
+    ) -> Result<S::Block, Error> {
+        let bytes = self.block(source, child.block, "extent node").await?;
+        if body.seed.is_some_and(|seed| !checksum_holds(&bytes, seed)) {
+            return Err(corrupt(
+                ino,
+                "extent node's checksum does not match".into(),
+                self.byte_of(child.block),
+            ));
+        }
+        Ok(bytes)
+    }
+
+    fn parse_extent_node<'a>(&self, bytes: &'a [u8], ino: u32, child: Child) -> Result<Node<'a>, Error> {
+        Node::parse(bytes, Some(child.is), |start, len| self.holds(start, len))
+            .map_err(|what| corrupt(ino, format!("extent {what}"), self.byte_of(child.block)))
+    }
+}
+
+fn corrupt(ino: u32, what: String, at: u64) -> Error {
+    Error::Corrupt { what: format!("inode {ino}: {what}"), at }
 }
 
 #[cfg(test)]
@@ -288,7 +349,7 @@ mod tests {
 
     fn span(bytes: &[u8], block: u64) -> Result<Span, String> {
         match parse(bytes, None)?.step(block, FILE_BLOCKS) {
-            Step::Here(span, _) => Ok(span),
+            Step::Here(span) => Ok(span),
             Step::Down { block, .. } => Err(format!("down to {block}")),
         }
     }

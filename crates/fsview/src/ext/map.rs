@@ -4,7 +4,6 @@
 use super::bytes::index;
 use super::feature::{incompat, ro_compat};
 use super::inode::Body;
-use super::journal::Known;
 use super::{Volume, body};
 use crate::{Error, FileKind, Inode, Run, RunPlace, Source, name};
 
@@ -62,12 +61,10 @@ impl Volume {
         block: u64,
     ) -> Result<Span, Error> {
         let span = if body.has_extents() {
-            let limit = match self.overlay.replayed(inode.ino.0, block) {
-                Known::Here(span) => return Ok(span),
-                Known::Until(limit) => limit,
-            };
-            let span = self.extent_span(source, inode.ino.0, body, block).await?;
-            Span { blocks: span.blocks.min(limit), ..span }
+            if let Some(span) = self.overlay.replayed(inode.ino.0, block) {
+                return Ok(span);
+            }
+            self.extent_span(source, inode.ino.0, body, block).await?
         } else {
             self.mapped_span(source, inode.ino.0, body, block).await?
         };

@@ -72,7 +72,8 @@ impl Volume {
                 format!("journal: a superblock of blocks of {is} bytes on a volume of blocks of {was}");
             return Err(Error::Corrupt { what, at: superblock::AT });
         }
-        let info = sb.info(Some(found.recovery));
+        let mut info = sb.info(Some(found.recovery));
+        info.warnings.extend(found.warning);
         let mut volume = Volume { sb, info, overlay: found.overlay };
         if let Some(fast) = found.fast {
             volume.info.recovery.fast_commits = journal::replay(&home, &mut volume, source, fast).await?;

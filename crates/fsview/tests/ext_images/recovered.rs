@@ -94,3 +94,16 @@ pub fn unlike(view: &Shown, host: &Shown, volume: &Volume) -> Vec<String> {
 pub fn orphans(volume: &Volume) -> bool {
     volume.info().warnings.iter().any(|warning| warning.contains("await clean-up"))
 }
+
+/// A journal as it lies at home: (block in it, kind, transaction) of all that has the magic, and the block
+/// and transaction at which the log begins.
+pub fn log_of(image: &Path, block: usize) -> (Vec<(usize, u32, u32)>, usize, u32) {
+    let file = image.with_extension("journal");
+    run("debugfs", &["-R", &format!("dump <8> {}", file.display()), image.to_str().unwrap()]).unwrap();
+    let bytes = std::fs::read(file).unwrap();
+    let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+    let blocks = (1..bytes.len() / block).map(|nr| (nr, nr * block));
+    let headers = blocks.filter(|(_, at)| word(*at) == 0xC03B_3998);
+    let headers = headers.map(|(nr, at)| (nr, word(at + 4), word(at + 8))).collect();
+    (headers, word(0x1C) as usize, word(0x18))
+}

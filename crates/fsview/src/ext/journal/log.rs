@@ -50,6 +50,9 @@ pub(super) struct Committed {
     walk: u64,
     /// Homes that the last walk met, copied or revoked.
     pub(super) touched: Vec<u64>,
+    /// Whether the transaction that would be next is committed and lacks a block: a commit that did not wait
+    /// for what it commits. The kernel refuses a volume with such a one.
+    pub(super) lacks_a_block: bool,
 }
 
 /// Walks so far that began at a log's tail.
@@ -76,6 +79,7 @@ impl Committed {
         let mut left = self.clone();
         left.copies.retain(|_, copy| !later(tail, copy.tid));
         left.touched.clear();
+        left.lacks_a_block = false;
         left
     }
 
@@ -158,6 +162,8 @@ pub(super) async fn scan<S: Source>(
     let mut walk = Walk { reader, log, at, found, revokes: Vec::new(), time, torn: None };
     walk.forward().await?;
     walk.revoke().await?;
+    // One checksum for all of a transaction does not hold for one that is being written either.
+    walk.found.lacks_a_block = walk.torn.is_some() && log.sums.seed().is_some();
     Ok(walk.found)
 }
 

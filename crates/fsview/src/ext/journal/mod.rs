@@ -4,10 +4,11 @@
 //! transaction that is whole (`log`), and keeps where the newest committed copy of each block lies
 //! (`overlay`). Whoever then asks for a block's home gets that copy. Fast commits, where the volume has them,
 //! stand behind the log (`fast`) and say what to do: [`replay`] does it (`replay`, and `names`, `entries` and
-//! `index` for directories) and keeps the blocks that come of it and the ranges of files (`changes`). The
-//! journal's own blocks are found by its inode as it lies at home: recovery never moves them. What the kernel
-//! does with each case is in its fs/jbd2/recovery.c and fs/ext4/fast_commit.c; where it would refuse to mount
-//! for what the log holds, so does the view, naming the block.
+//! `index` for directories) and keeps the blocks that come of it and the extent trees of files (`changes`,
+//! `tree`). The journal's own blocks are found by its inode as it lies at home: recovery never moves them.
+//! What the kernel does with each case is in its fs/jbd2/recovery.c and fs/ext4/fast_commit.c; where it would
+//! refuse to mount for what the log holds, so does the view, naming the block, but for a block that is
+//! missing of the last commit, where that did not wait for it (`log`).
 
 use super::Volume;
 use super::bytes::{be32, index};
@@ -23,8 +24,8 @@ mod names;
 mod overlay;
 mod replay;
 mod superblock;
+mod tree;
 
-pub(super) use changes::Known;
 pub(super) use overlay::Overlay;
 pub(crate) use overlay::Recovered;
 use superblock::Superblock;
@@ -54,6 +55,8 @@ pub(super) struct Found {
     pub(super) recovery: Recovery,
     /// Where fast commits may follow them.
     pub(super) fast: Option<fast::Area>,
+    /// What is to be said of it.
+    pub(super) warning: Option<String>,
 }
 
 /// What the journal holds beyond home locations, and how much that is. `volume`: as it lies at home. `known`:
@@ -68,7 +71,12 @@ pub(super) async fn recover<S: Source>(
     let blocks = reader.inode.size.wrapping_shr(volume.sb.block_shift);
     let superblock = Superblock::parse(&block, at, volume.sb.block_size(), blocks)?;
     if superblock.start == 0 {
-        return Ok(Found { overlay: Overlay::default(), recovery: Recovery::default(), fast: None });
+        return Ok(Found {
+            overlay: Overlay::default(),
+            recovery: Recovery::default(),
+            fast: None,
+            warning: None,
+        });
     }
     let known = known.filter(|known| known.sums == superblock.sums).map(Overlay::committed);
     let found = log::scan(&mut reader, &superblock, known).await?;
@@ -77,8 +85,15 @@ pub(super) async fn recover<S: Source>(
     let recovery = Recovery { transactions, up_to, ..Recovery::default() };
     let magic = volume.byte_of(reader.place(0).await?);
     let fast = superblock.fast.map(|(first, end)| fast::Area { first, end, tid: found.next });
+    let warning = found.lacks_a_block.then(|| {
+        format!(
+            "transaction {} is committed and lacks a block (journal_async_commit): a mount refuses the volume; \
+             shown is what it was before",
+            found.next
+        )
+    });
     let overlay = Overlay::new(found, superblock.sums, volume.sb.block_shift, magic);
-    Ok(Found { overlay, recovery, fast })
+    Ok(Found { overlay, recovery, fast, warning })
 }
 
 /// Does what fast commits say, on top of the log's transactions; how many there are. `home`: the volume as it

@@ -6,10 +6,10 @@ use std::ops::Range;
 use super::super::body;
 use super::super::bytes::{index, le32, put16, put32};
 use super::super::dir::{Form, Found, seal_leaf};
+use super::super::extent::Extent;
 use super::super::feature::{compat, incompat};
 use super::super::inode::flag;
 use super::super::xattr::grow_inline;
-use super::changes::Place;
 use super::entries::{self, NewEntry, Put};
 use super::replay::{MAP, Replay, empty_root};
 use crate::{Error, FileKind, Inode, Source};
@@ -108,7 +108,7 @@ impl<S: Source> Replay<'_, S> {
         })
         .await?;
         if extents {
-            self.forget_ranges(inode.ino.0);
+            self.forget_tree(inode.ino.0);
         }
         Ok(())
     }
@@ -205,9 +205,11 @@ impl<S: Source> Replay<'_, S> {
         let Some(dir) = self.inode(ino).await? else { return Err(self.bad("a directory is gone")) };
         let (shift, place) = (self.volume.sb.block_shift, self.next);
         let nr = dir.size.wrapping_shr(shift);
+        self.take_tree(&dir).await?;
         self.next = place.wrapping_add(1); // far from 64 bits: each has its bytes in memory
         self.put(place, block)?;
-        self.volume.overlay.changes().range(ino, nr, 1, Place::At(place))?;
+        let extent = Extent { first: nr, len: 1, start: place, written: true };
+        self.volume.overlay.changes().add(ino, extent, 0)?;
         self.set_size(ino, dir.size.saturating_add(1u64.wrapping_shl(shift))).await?;
         Ok(nr)
     }

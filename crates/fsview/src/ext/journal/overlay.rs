@@ -4,7 +4,8 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use super::super::bytes::{index, wide};
-use super::changes::{Changes, Known, Ranges};
+use super::super::map::Span;
+use super::changes::Changes;
 use super::log::{Committed, LoggedBlock};
 use super::superblock::Sums;
 use super::{MAGIC, corrupt};
@@ -64,14 +65,9 @@ impl Overlay {
         Arc::make_mut(&mut self.changed)
     }
 
-    /// What fast commits say of a block of a file.
-    pub(in crate::ext) fn replayed(&self, ino: u32, block: u64) -> Known {
-        self.ranges(ino).map_or(Known::Until(u64::MAX), |ranges| ranges.at(block))
-    }
-
-    /// What fast commits say of a file's blocks.
-    pub(super) fn ranges(&self, ino: u32) -> Option<&Ranges> {
-        self.changed.ranges.get(&ino)
+    /// Where a block of a file lies whose extents fast commits have changed; `None` of other files.
+    pub(in crate::ext) fn replayed(&self, ino: u32, block: u64) -> Option<Span> {
+        self.changed.trees.get(&ino).map(|tree| tree.at(block))
     }
 
     /// Whether a block is one that fast commits made.

@@ -5,23 +5,19 @@
 //! find; the links of what it was to name are counted.
 //!
 //! Each step reads the volume as the steps before have left it, with the crate's own readers, and leaves
-//! blocks with right checksums. Three things that the kernel does are not done. It sets times of what it
-//! changes to the time of the mount: here directories keep theirs. It keeps the bitmaps, which no reader here
-//! needs: a directory's new blocks get numbers that the volume does not have (see `changes`). And it counts a
-//! file's blocks anew in the extent tree that it builds: here the log's count stands, which is of the tree
-//! that the file had, and may differ by nodes.
+//! blocks with right checksums. Two things that the kernel does are not done. It sets times of what it
+//! changes to the time of the mount: here directories keep theirs. And it keeps the bitmaps, which no reader
+//! here needs: a directory's new blocks get numbers that the volume does not have (see `changes`).
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::super::bytes::{halves, le16, le32, put16, put32};
-use super::super::extent::FILE_BLOCKS;
+use super::super::extent::Extent;
 use super::super::inode::{flag, seal};
-use super::super::map::Span;
 use super::super::{Volume, body};
-use super::changes::{Known, Place, Ranges};
 use super::fast::Tag;
 use super::names::Name;
+use super::tree::Tree;
 use super::{Recovered, corrupt};
 use crate::{Error, FileKind, Ino, Inode, Source};
 
@@ -29,14 +25,10 @@ use crate::{Error, FileKind, Ino, Inode, Source};
 pub(super) const MAP: Range<usize> = 0x28..0x64;
 /// An extent tree's root without entries, with room for four.
 const EMPTY_ROOT: [u8; 12] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0];
-/// Extents that are counted of a reused inode: directories have few.
-const REUSED_MAX: usize = 4096;
 
 pub(super) struct Replay<'a, S> {
     pub(super) volume: &'a mut Volume,
     source: &'a S,
-    /// Inodes that were another file's before, and kept blocks of it.
-    reused: BTreeSet<u32>,
     /// The number of the next block that a directory grows by.
     pub(super) next: u64,
     /// Byte of the volume where the tag's block lies.
@@ -73,7 +65,7 @@ fn set_sectors(raw: &mut [u8], sectors: u64) -> Option<()> {
 impl<'a, S: Source> Replay<'a, S> {
     pub(super) fn new(volume: &'a mut Volume, source: &'a S) -> Self {
         let next = volume.sb.blocks;
-        Replay { volume, source, reused: BTreeSet::new(), next, at: 0 }
+        Replay { volume, source, next, at: 0 }
     }
 
     /// The volume's content up to here.
@@ -136,8 +128,20 @@ impl<'a, S: Source> Replay<'a, S> {
         self.volume.overlay.changes().put(nr, block)
     }
 
-    pub(super) fn forget_ranges(&mut self, ino: u32) {
-        self.volume.overlay.changes().ranges.remove(&ino);
+    pub(super) fn forget_tree(&mut self, ino: u32) {
+        self.volume.overlay.changes().trees.remove(&ino);
+    }
+
+    /// Takes an inode's extent tree into memory, where it is not there yet.
+    pub(super) async fn take_tree(&mut self, inode: &Inode) -> Result<&mut Tree, Error> {
+        let (ino, block_size) = (inode.ino.0, self.volume.sb.block_size());
+        if self.volume.overlay.replayed(ino, 0).is_none() {
+            let nodes_max = self.volume.overlay.changes().nodes_max(block_size);
+            let tree = Tree::load(self.volume, &self.now(), inode, nodes_max).await?;
+            self.volume.overlay.changes().take(ino, tree, block_size)?;
+        }
+        let gone = corrupt(format!("fast commit: the extents of inode {ino} are gone"), self.at);
+        self.volume.overlay.changes().trees.get_mut(&ino).ok_or(gone)
     }
 
     /// Whether an inode may be changed: the file system's own are not.
@@ -158,12 +162,6 @@ impl<'a, S: Source> Replay<'a, S> {
         let flags = le32(new, 0x20).unwrap_or(0);
         let extents = flags & flag::EXTENTS != 0;
         let (mut kept, mut reused) = (false, false);
-        let sb = &self.volume.sb;
-        let attributes = match le32(new, 0x68) {
-            // The kernel counts the blocks anew, and those of attributes not.
-            Some(block) if block != 0 && flags & flag::HUGE_FILE == 0 => sb.cluster_sectors,
-            _ => 0,
-        };
         let directory = le16(new, 0).and_then(FileKind::from_mode) == Some(FileKind::Directory);
         self.edit(ino, |raw| {
             reused = le32(raw, 0x64) != le32(new, 0x64);
@@ -173,11 +171,8 @@ impl<'a, S: Source> Replay<'a, S> {
                 kept = raw.get(MAP)?.starts_with(&EMPTY_ROOT[..2]);
                 if !kept {
                     empty_root(raw)?;
+                    set_sectors(raw, 0)?;
                 }
-                // A directory's blocks are not in the log.
-                let sectors = halves(le32(raw, 0x1C)?, u32::from(le16(raw, 0x74)?));
-                let sectors = if directory { 0 } else { sectors.saturating_sub(attributes) };
-                set_sectors(raw, sectors)?;
             } else if flags & flag::INLINE_DATA != 0 {
                 raw.get_mut(MAP)?.copy_from_slice(new.get(MAP)?);
             }
@@ -185,16 +180,13 @@ impl<'a, S: Source> Replay<'a, S> {
         })
         .await?;
         let end = self.volume.sb.blocks;
-        if !directory && let Some(ranges) = self.volume.overlay.changes().ranges.get_mut(&ino) {
+        if !directory && let Some(tree) = self.volume.overlay.changes().trees.get_mut(&ino) {
             // What was a directory: its new blocks are in no place where a file's content can be.
-            ranges.blank(end);
+            tree.blank(end);
         }
-        if !kept {
-            self.forget_ranges(ino);
-            self.reused.remove(&ino);
-        } else if reused || self.reused.contains(&ino) {
-            self.reused.insert(ino);
-            self.count_reused(ino).await?;
+        match kept {
+            true => self.count_blocks(ino, reused).await?,
+            false => self.forget_tree(ino),
         }
         // A file that is open without a name has no links, and is no error.
         let links = le16(new, 0x1A).unwrap_or(0);
@@ -204,36 +196,21 @@ impl<'a, S: Source> Replay<'a, S> {
         }
     }
 
-    /// Counts the blocks of an inode anew that has kept some of another file, as the kernel does of each.
-    async fn count_reused(&mut self, ino: u32) -> Result<(), Error> {
+    /// Counts an inode's blocks anew, with those of its extent tree and without those of its attributes, as
+    /// the kernel does (`ext4_ext_replay_set_iblocks`). `reused`: it kept the tree of another file.
+    async fn count_blocks(&mut self, ino: u32, reused: bool) -> Result<(), Error> {
         let Some(inode) = self.inode(ino).await? else { return Ok(()) };
-        let mut held = self.volume.overlay.ranges(ino).map_or(0, Ranges::held);
-        let (mut at, now) = (0u64, self.now());
-        for _ in 0..REUSED_MAX {
-            let (span, mapped) = match self.volume.overlay.replayed(ino, at) {
-                Known::Here(span) => (span, false),
-                Known::Until(limit) => {
-                    let (span, mapped) = match self.volume.extent_at(&now, ino, body(&inode)?, at).await {
-                        Ok(found) => found,
-                        // Nodes with the checksums of the other file: they go.
-                        Err(Error::Corrupt { .. }) => return self.edit(ino, empty_root).await,
-                        Err(other) => return Err(other),
-                    };
-                    (Span { blocks: span.blocks.min(limit), ..span }, mapped)
-                }
-            };
-            if mapped {
-                held = held.saturating_add(span.blocks);
-            }
-            at = at.saturating_add(span.blocks);
-            if at >= FILE_BLOCKS {
-                break;
-            }
-        }
-        let sectors = held.saturating_mul(1u64.wrapping_shl(self.volume.sb.block_shift.wrapping_sub(9)));
+        let blocks = match self.take_tree(&inode).await {
+            Ok(tree) => tree.blocks(),
+            // Nodes with the checksums of the other file: they go. The count of the log stands.
+            Err(Error::Corrupt { .. }) if reused => return self.edit(ino, empty_root).await,
+            Err(Error::Corrupt { .. }) => return Ok(()),
+            Err(other) => return Err(other),
+        };
+        let sectors = blocks.saturating_mul(1u64.wrapping_shl(self.volume.sb.block_shift.wrapping_sub(9)));
         self.edit(ino, |raw| {
-            let said = halves(le32(raw, 0x1C)?, u32::from(le16(raw, 0x74)?));
-            set_sectors(raw, sectors.max(said))
+            put32(raw, 0x20, le32(raw, 0x20)? & !flag::HUGE_FILE)?;
+            set_sectors(raw, sectors)
         })
         .await
     }
@@ -247,7 +224,8 @@ impl<'a, S: Source> Replay<'a, S> {
             Some(len) => (u64::from(len), false),
             None => (u64::from(len), true),
         };
-        if len == 0 || !self.has_extents(ino).await? {
+        let Some(inode) = self.inode(ino).await?.filter(|_| len > 0) else { return Ok(()) };
+        if !body(&inode)?.has_extents() {
             return Ok(());
         }
         if !self.volume.holds(start, len) {
@@ -255,28 +233,26 @@ impl<'a, S: Source> Replay<'a, S> {
             let what = format!("inode {ino}: {len} blocks at block {start}, the volume has {blocks}");
             return Err(self.bad(what));
         }
-        self.volume.overlay.changes().range(
-            ino,
-            first.into(),
-            len,
-            if written { Place::At(start) } else { Place::Unwritten },
-        )
+        self.take_tree(&inode).await?;
+        let (extent, end) = (Extent { first: first.into(), len, start, written }, self.whole_blocks(&inode));
+        self.volume.overlay.changes().add(ino, extent, end)
     }
 
     async fn del_range(&mut self, value: &[u8]) -> Result<(), Error> {
         let (Some(ino), Some(first), Some(len)) = (le32(value, 0), le32(value, 4), le32(value, 8)) else {
             return Err(self.bad("a tag is cut short"));
         };
-        if !self.has_extents(ino).await? {
+        let Some(inode) = self.inode(ino).await? else { return Ok(()) };
+        if !body(&inode)?.has_extents() {
             return Ok(());
         }
-        self.volume.overlay.changes().range(ino, first.into(), len.into(), Place::Hole)
+        self.take_tree(&inode).await?;
+        let (first, end) = (u64::from(first), self.whole_blocks(&inode));
+        self.volume.overlay.changes().remove(ino, first, first.saturating_add(len.into()), end)
     }
 
-    /// Whether ranges of an inode can be changed.
-    async fn has_extents(&self, ino: u32) -> Result<bool, Error> {
-        let Some(inode) = self.inode(ino).await? else { return Ok(false) };
-        Ok(body(&inode)?.has_extents())
+    fn whole_blocks(&self, inode: &Inode) -> u64 {
+        inode.size.wrapping_shr(self.volume.sb.block_shift)
     }
 
     pub(super) async fn set_links(&mut self, ino: u32, links: u32) -> Result<(), Error> {
