@@ -347,7 +347,10 @@ impl Memory {
         }
         // SAFETY: LIVE was set when this pin was counted, and the cell is not written while a pin is.
         let region = unsafe { &*place.region.get() }.as_ref();
-        let Some(region) = region else { panic!("a live mapping without a region") };
+        let Some(region) = region else {
+            self.unpin(span.place);
+            return None;
+        };
         let pinned = Pinned { memory: self, place: span.place, region };
         let at = span.offset_in(region)?;
         Some((pinned, at))

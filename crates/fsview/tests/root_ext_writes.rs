@@ -9,6 +9,7 @@ mod ext_images;
 mod instants;
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use ext_images::churn::Churn;

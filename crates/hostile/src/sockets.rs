@@ -130,6 +130,7 @@ fn check(mut sent: &[u8], mut told: &[u8], trusted: bool, ended: io::Result<()>)
         match frame.kind {
             RequestKind::Hello => assert!(Hello::decode(bytes).is_some()),
             RequestKind::Read => assert!(trusted && bytes.len() == frame.room as usize),
+            RequestKind::Statistics => assert!(trusted && bytes.len() <= frame.room as usize),
             RequestKind::NearData => {
                 assert!(bytes.len() <= frame.room as usize);
                 let own = |r: Request| r.credentials.uid == UID && !matches!(r.target, Target::Blocks { .. });
@@ -150,6 +151,8 @@ pub fn peer_seeds() -> Vec<Vec<u8>> {
         [vec![0], hello.clone()].concat(),
         [vec![0], frame(RequestKind::Read, 0, 4096, 1024)].concat(),
         [vec![1], frame(RequestKind::Read, 0, 512, 0), hello.clone()].concat(),
+        [vec![0], frame(RequestKind::Statistics, 0, 4096, 0)].concat(),
+        [vec![1], frame(RequestKind::Statistics, 0, 4096, 0)].concat(),
     ];
     for (nr, request) in near_data::requests().into_iter().enumerate() {
         let asked = [frame(RequestKind::NearData, request.len(), 4096, 0), request].concat();

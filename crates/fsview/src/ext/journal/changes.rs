@@ -37,10 +37,9 @@ impl Changes {
         self.blocks.is_empty() && self.trees.is_empty()
     }
 
-    /// Bytes of memory, about.
+    /// Bytes of memory, about: as many as it took, with those that are gone.
     pub(super) fn bytes(&self) -> u64 {
-        let blocks: u64 = self.blocks.values().map(|block| wide(block.len())).sum();
-        blocks.saturating_add(self.said.saturating_mul(RANGE_COST))
+        self.spent
     }
 
     pub(super) fn put(&mut self, nr: u64, block: Vec<u8>) -> Result<(), Error> {
