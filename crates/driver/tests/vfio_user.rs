@@ -121,7 +121,7 @@ fn verify(kind: &str) {
     let clock = TscClock::new();
     let info = driver.namespace(None, &mut Host::threaded(&clock)).unwrap();
     assert_eq!((info.nsid, info.block_size, info.bytes()), (1, 512, 24 << 20));
-    let commands = number("NEARSIDE_COMMANDS", 30_000);
+    let commands = number("NEARSIDE_COMMANDS", 12_000);
     for policy in POLICIES {
         let config = InitiatorConfig { policy, ..Default::default() };
         let mut io = Initiator::new(&driver, config, clock, Threaded, None).unwrap();
