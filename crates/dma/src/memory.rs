@@ -333,7 +333,11 @@ impl Memory {
         }
         // SAFETY: LIVE was set when this pin was counted, and the cell is not written while a pin is.
         let region = unsafe { &*place.region.get() }.as_ref();
-        let Some(region) = region else { panic!("a live mapping without a region") };
+        // A mapping that stands has one.
+        let Some(region) = region else {
+            self.unpin(span.place);
+            return None;
+        };
         let pinned = Pinned { memory: self, place: span.place, region };
         let end = span.offset.checked_add(u64::from(span.len))?;
         (end <= region.len() as u64).then_some((pinned, span.offset as usize))
