@@ -347,6 +347,7 @@ impl Memory {
         }
         // SAFETY: LIVE was set when this pin was counted, and the cell is not written while a pin is.
         let region = unsafe { &*place.region.get() }.as_ref();
+        // A mapping that stands has one.
         let Some(region) = region else {
             self.unpin(span.place);
             return None;

@@ -1,8 +1,8 @@
 //! The polled I/O path to a drive in another process, over vfio-user, beside the same drive in this process
 //! and a bare shared-memory ring, in turns, between the same two cores. And what an idle client costs.
 //!
-//! `cargo bench -p nearside-driver --bench vfio_user` for figures; run without `--bench`, as `cargo test` does,
-//! it makes a small run that only has to end. `FAST=1`, `NEARSIDE_RECORD_FILE`: as in io_path.rs.
+//! `cargo bench -p nearside-driver --bench vfio_user` for figures; run without `--bench`, as `cargo test`
+//! does, it makes a small run that only has to end. `FAST=1`, `NEARSIDE_RECORD_FILE`: as in io_path.rs.
 //! `MAPPED=1` maps the doorbells instead of keeping shadow ones.
 
 mod common;

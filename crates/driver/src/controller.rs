@@ -340,8 +340,8 @@ impl Driver {
         self.shared.port.socket()
     }
 
-    /// Messages that were sent to the controller's process so far: none goes with a command while it looks for
-    /// commands itself.
+    /// Messages that were sent to the controller's process so far: none goes with a command while it looks
+    /// for commands itself.
     pub fn messages(&self) -> u64 {
         self.shared.port.messages()
     }

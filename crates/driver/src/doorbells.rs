@@ -128,7 +128,8 @@ impl Port {
         }
     }
 
-    /// The doorbells of a queue that is about to be made; `shadow` is where the host keeps those of I/O queues.
+    /// The doorbells of a queue that is about to be made; `shadow` is where the host keeps those of I/O
+    /// queues.
     pub(crate) fn doorbells(&self, id: u16, shadow: Option<&DmaBuffer>) -> Doorbells {
         let (tail, head) = (sq_tail_doorbell(id), cq_head_doorbell(id));
         match self {

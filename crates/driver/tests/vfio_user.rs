@@ -1,8 +1,8 @@
 //! Our driver against our own vfio-user front, in another process: data verification over every way to ring,
 //! deletion of queues, resets and unmaps under load, and the death of either side.
 //!
-//! `NEARSIDE_SEED`, `NEARSIDE_COMMANDS` and `NEARSIDE_ROUNDS` as in verify.rs; `NEARSIDE_KILLS` says how often
-//! either side is killed (a dozen; 100 for the long form).
+//! `NEARSIDE_SEED`, `NEARSIDE_COMMANDS` and `NEARSIDE_ROUNDS` as in verify.rs; `NEARSIDE_KILLS` says how
+//! often either side is killed (a dozen; 100 for the long form).
 
 mod model;
 

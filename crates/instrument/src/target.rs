@@ -5,7 +5,7 @@
 //! ENGINE = "uring" | "uring-iopoll" | "uring-hybrid" | "pread" | "mmap"
 //!                                                      a file or block device by the host's own calls
 //! REMOTE = nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID     a namespace of a target, by our own initiator
-//!        | vfio-user:PATH                              an NVMe function in another process, by our own driver
+//!        | vfio-user:PATH                              an NVMe function in another process, by our driver
 //! STORE  = dram:1GiB, model:..., file:PATH, PATH, ...  a drive in this process over that store
 //! ```
 //!

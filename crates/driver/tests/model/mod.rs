@@ -1,5 +1,5 @@
-//! What should be on a drive while threads write, read, delete queues and reset the controller: for a drive in
-//! this process and for one in another.
+//! What should be on a drive while threads write, read, delete queues and reset the controller: for a drive
+//! in this process and for one in another.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
