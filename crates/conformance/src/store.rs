@@ -349,7 +349,8 @@ pub fn odd_memory<S: Store>(store: &S) {
     }
 }
 
-/// Memory that the host takes away is nobody's as soon as its last operation has ended and the channel was told.
+/// Memory that the host takes away is nobody's as soon as its last operation has ended and the channel was
+/// told.
 pub fn lets_memory_go<S: Store>(store: &S) {
     let mut host = Host::new(store);
     let span = host.span(4096, 4096);

@@ -51,8 +51,8 @@ impl EventFd {
     pub fn take(&self) -> u64 {
         let mut count = [0u8; 8];
         let into = libc::iovec { iov_base: count.as_mut_ptr().cast(), iov_len: 8 };
-        // SAFETY: one vector of eight writable bytes. The flag: another process that has it too may have taken
-        // O_NONBLOCK away.
+        // SAFETY: one vector of eight writable bytes. The flag: another process that has it too may have
+        // taken O_NONBLOCK away.
         let n = unsafe { libc::preadv2(self.fd.as_raw_fd(), &into, 1, -1, libc::RWF_NOWAIT) };
         if n == 8 { u64::from_ne_bytes(count) } else { 0 }
     }

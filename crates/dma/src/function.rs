@@ -89,9 +89,9 @@ impl Vector {
         }
     }
 
-    /// Raises another process's eventfd. Who has it as well can make that wait: it fills the counter and takes
-    /// O_NONBLOCK away. So no lock is held meanwhile, and whoever serves the other process looks for it
-    /// ([`Vector::is_raised_since`]).
+    /// Raises another process's eventfd. Who has it as well can make that wait: it fills the counter and
+    /// takes O_NONBLOCK away. So no lock is held meanwhile, and whoever serves the other process looks for
+    /// it ([`Vector::is_raised_since`]).
     fn raise(&self, event: &EventFd) {
         self.raising.fetch_add(1, Ordering::Relaxed);
         event.signal();

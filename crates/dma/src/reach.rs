@@ -1,10 +1,10 @@
 //! A way into an IOVA table for one thread that reaches the same regions again and again.
 //!
-//! A pin ([`Memory::locate`]) is an atomic change of a shared word, twice for each access. What is worse, the
-//! second one comes between the data of a command and its completion, and makes the processor see the first to
-//! its end before it begins the second: some hundred nanoseconds where the host reads both on another core.
-//! So whoever moves data all the time keeps the regions that it has reached, as long as the table stands as it
-//! stood, and pays one load to know that it does.
+//! A pin ([`Memory::locate`]) is an atomic change of a shared word, twice for each access. What is worse,
+//! the second one comes between the data of a command and its completion, and makes the processor see the
+//! first to its end before it begins the second: some hundred nanoseconds where the host reads both on
+//! another core. So whoever moves data all the time keeps the regions that it has reached, as long as the
+//! table stands as it stood, and pays one load to know that it does.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ type Kept = (u16, u16, Arc<Region>);
 
 /// Regions of a table as one thread has reached them.
 ///
-/// A mapping that was taken away stays mapped until this has looked at the table again: whoever takes one away
-/// sees to it that all who reach it come by ([`Reach::let_go`]).
+/// A mapping that was taken away stays mapped until this has looked at the table again: whoever takes one
+/// away sees to it that all who reach it come by ([`Reach::let_go`]).
 pub struct Reach {
     memory: Arc<Memory>,
     version: u32,

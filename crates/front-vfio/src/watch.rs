@@ -1,9 +1,10 @@
 //! Whether a client keeps the drive waiting by an eventfd of its own.
 //!
-//! An eventfd whose counter is full makes whoever raises it wait, and it is the client's: the flag that it should
-//! not is the file's, which the client has as well. A thread of the function that waits so would keep what its
-//! commands have taken, and no end would come. So a thread beside the session looks now and then whether one
-//! raises the same interrupt for long, ends the client, and makes room in the counter until all have gone on.
+//! An eventfd whose counter is full makes whoever raises it wait, and it is the client's: the flag that it
+//! should not is the file's, which the client has as well. A thread of the function that waits so would
+//! keep what its commands have taken, and no end would come. So a thread beside the session looks now and
+//! then whether one raises the same interrupt for long, ends the client, and makes room in the counter
+//! until all have gone on.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
