@@ -20,6 +20,7 @@ wanted() {
     echo "fuse3:/usr/bin/fusermount3 chromium:/usr/bin/chromium"
     # A stock Linux as host, under QEMU.
     echo "qemu-system-x86:/usr/bin/qemu-system-x86_64 qemu-utils:/usr/bin/qemu-io nvme-cli:/usr/sbin/nvme busybox-static:/bin/busybox cpio:/usr/bin/cpio"
+    echo "mmdebstrap:/usr/bin/mmdebstrap"
     echo "kmod:/sbin/depmod python3:/usr/bin/python3 binutils:/usr/bin/strip" ;;
   esac
 }

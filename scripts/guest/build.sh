@@ -24,7 +24,7 @@ rm -rf root && mkdir -p root/bin root/sbin root/proc root/sys root/dev root/mnt 
 cp "$(command -v busybox)" root/bin/busybox
 
 # The modules, in the order in which they load.
-for module in virtio_pci virtio_blk virtio_net crc32_generic crc32c_generic f2fs ext4 nvme_tcp; do
+for module in virtio_pci virtio_blk virtio_net crc32_generic crc32c_generic f2fs ext4 nvme_tcp nvme; do
     modprobe -d "$PWD/kernel" -S "$version" --show-depends "$module"
 done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++' > modules.list
 : > root/modules/order

@@ -28,7 +28,8 @@ pub struct Guest {
     line: BufReader<TcpStream>,
 }
 
-fn root() -> PathBuf {
+/// The repository.
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
@@ -50,7 +51,8 @@ pub fn possible(test: &str) -> bool {
     needs::tools(test, &tools)
 }
 
-fn must(command: &mut Command) {
+/// Runs a program that has to succeed.
+pub fn must(command: &mut Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
@@ -59,6 +61,11 @@ impl Guest {
     /// Builds what the guest boots, where it is not built yet, and boots it.
     /// `folder` holds what belongs to this guest alone.
     pub fn boot(folder: &Path) -> Guest {
+        Guest::boot_in("qemu-system-x86_64".as_ref(), &[], folder)
+    }
+
+    /// The same in another QEMU, whose machine has more than this one's.
+    pub fn boot_in(qemu: &Path, more: &[String], folder: &Path) -> Guest {
         let scripts = root().join("scripts/guest");
         let built = root().join("target/guest");
         // Always: the tools on this machine may have changed. Only the kernel is kept.
@@ -79,7 +86,7 @@ impl Guest {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let console = folder.join("console");
-        let qemu = Command::new("qemu-system-x86_64")
+        let qemu = Command::new(qemu)
             .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-machine", "q35", "-smp", "2", "-m", "1G"])
             .args(["-nographic", "-no-reboot", "-nic", "user,model=virtio-net-pci"])
             .arg("-kernel")
@@ -88,6 +95,7 @@ impl Guest {
             .arg(&initrd)
             .arg("-append")
             .arg(format!("console=ttyS0 quiet panic=-1 guest={HOST},{port}"))
+            .args(more)
             .stdin(Stdio::null())
             .stdout(fs::File::create(&console).unwrap())
             .stderr(fs::File::create(folder.join("qemu")).unwrap())
@@ -137,6 +145,18 @@ impl Guest {
         let (status, out, err) = self.ran(run, COMMAND_S);
         assert!(status != 0 && status != 124, "{run} did not fail: {status} {out}{err}");
         format!("{out}{err}")
+    }
+
+    /// Ends with what the guest does at its own end, within so many seconds.
+    pub fn powered_off(mut self, seconds: u64) {
+        // The end of the connection is the guest's.
+        self.line.get_ref().shutdown(std::net::Shutdown::Both).unwrap();
+        let begun = Instant::now();
+        while matches!(self.qemu.try_wait(), Ok(None)) {
+            let late = begun.elapsed() > Duration::from_secs(seconds);
+            assert!(!late, "the guest does not end:\n{}", tail(&self.console));
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Waits until a line of shell succeeds.

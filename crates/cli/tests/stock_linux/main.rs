@@ -9,6 +9,7 @@ use nearside_conformance::needs;
 use nearside_near_data::Record;
 use nearside_near_data::wire::decode_reply;
 
+#[allow(dead_code, reason = "each test uses a part")]
 mod guest;
 
 use guest::{Guest, HOST};
