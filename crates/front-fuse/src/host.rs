@@ -416,9 +416,10 @@ impl Host {
     /// Log page D5h: what near-data work the drive can do, and its statistics.
     ///
     /// # Errors
-    /// The drive refused or failed the command, or could not be asked.
-    pub fn statistics(&self) -> Result<Vec<u8>, HostError> {
+    /// As [`Host::near_data`].
+    pub fn statistics(&self, user: User, gone: impl Fn() -> bool) -> Result<Vec<u8>, HostError> {
         let failed = |error: String| HostError::Driver { operation: "get log page", error };
+        let _place = self.shares.enter(user, LOOK, &gone).ok_or(HostError::Gone)?;
         let mut lent = self.near.lend();
         let Some(Asker { queue, .. }) = lent.item.as_mut() else { return Err(failed("no queue".into())) };
         let (controller, host) = queue.admin();

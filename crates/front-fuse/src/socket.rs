@@ -252,7 +252,7 @@ fn execute(
             if !trusted {
                 return Err(refused);
             }
-            let mut page = host.statistics().map_err(|e| status(&e))?;
+            let mut page = host.statistics(caller.user(), gone).map_err(|e| status(&e))?;
             page.truncate(room);
             Ok(page)
         }

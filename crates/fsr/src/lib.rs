@@ -12,6 +12,7 @@
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 mod ahead;
@@ -98,6 +99,7 @@ pub struct Retriever {
     pub(crate) trace: Option<Arc<Trace>>,
     pub(crate) searches: Arc<searches::Searches>,
     caches: Mutex<Caches>,
+    overlay_bytes: AtomicU64,
 }
 
 pub(crate) struct Caches {
@@ -125,6 +127,7 @@ impl Retriever {
                 prefixes: Cache::new(prefix::MOST),
                 volumes: Vec::new(),
             }),
+            overlay_bytes: AtomicU64::new(0),
         }
     }
 
@@ -140,7 +143,13 @@ impl Retriever {
 
     /// Bytes of memory, about, that hold what the open volumes' logs have committed and their homes have not.
     pub fn overlay_bytes(&self) -> u64 {
-        self.caches().volumes.iter().map(|kept| kept.overlay_bytes()).sum()
+        self.overlay_bytes.load(Ordering::Relaxed)
+    }
+
+    /// To be called where the open volumes are others: who asks how much they hold waits for nobody.
+    pub(crate) fn count_overlays(&self, caches: &Caches) {
+        let bytes = caches.volumes.iter().map(|kept| kept.overlay_bytes()).sum();
+        self.overlay_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Forgets all that is cached.
@@ -151,6 +160,7 @@ impl Retriever {
         caches.nodes.clear();
         caches.prefixes.clear();
         caches.volumes.clear();
+        self.count_overlays(&caches);
         self.monitor.reset();
     }
 
@@ -159,6 +169,7 @@ impl Retriever {
         let (mut blocks, mut dentries, mut nodes, mut prefixes) = {
             let mut caches = self.caches();
             caches.volumes.clear();
+            self.count_overlays(&caches);
             let (blocks, dentries) = (caches.blocks.drain(), caches.dentries.drain());
             let (nodes, prefixes) = (caches.nodes.drain(), caches.prefixes.drain());
             self.monitor.reset();

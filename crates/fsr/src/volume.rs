@@ -78,6 +78,7 @@ impl Retriever {
             caches.volumes.remove(0);
         }
         caches.volumes.push(CachedVolume { asked, volume: volume.clone() });
+        self.count_overlays(&caches);
         Ok(volume)
     }
 
@@ -96,7 +97,8 @@ impl Retriever {
         let mut deps = place.clone();
         deps.extend(&read);
         let Ok(volume) = opened else { return Ok(None) };
-        if volume.goes_on_from(&known.volume) {
+        let goes_on = volume.goes_on_from(&known.volume);
+        if goes_on {
             // Where some of it has changed that was not read again, it is no log that went on.
             let before = known.deps.but(&deps);
             if !self.monitor.still_holds(&before, media).await {
@@ -114,8 +116,12 @@ impl Retriever {
             // First no read of an earlier state counts any more, then what it was made of is out of date.
             _ => newest.fetch_add(1, Ordering::AcqRel).wrapping_add(1),
         };
-        if let Some(changed) = changed.filter(|changed| !changed.is_empty()) {
-            self.monitor.publish(changed.into_iter().map(|at| offset.saturating_add(at)));
+        match changed {
+            Some(changed) if changed.is_empty() => {}
+            Some(changed) => self.monitor.publish(changed.into_iter().map(|at| offset.saturating_add(at))),
+            // All of it is looked up anew.
+            None if goes_on => self.monitor.publish(std::iter::empty()),
+            None => {}
         }
         // Not known to be good at any count of changes: the next use looks.
         let (place, checked) = (place.clone(), AtomicU64::new(0));

@@ -60,15 +60,16 @@ impl Volume {
         body: &Body,
         block: u64,
     ) -> Result<Span, Error> {
-        let span = if body.has_extents() {
-            if let Some(span) = self.overlay.replayed(inode.ino.0, block) {
-                return Ok(span);
-            }
-            self.extent_span(source, inode.ino.0, body, block).await?
-        } else {
-            self.mapped_span(source, inode.ino.0, body, block).await?
+        let replayed = self.overlay.replayed(inode.ino.0, block).filter(|_| body.has_extents());
+        // Blocks that a directory has grown by are in memory, behind the volume's last.
+        let grown = replayed.is_some() && inode.kind == FileKind::Directory;
+        let span = match replayed {
+            Some(span) => span,
+            None if body.has_extents() => self.extent_span(source, inode.ino.0, body, block).await?,
+            None => self.mapped_span(source, inode.ino.0, body, block).await?,
         };
         if let Some(start) = span.start
+            && !grown
             && !self.holds(start, span.blocks)
         {
             let what = format!(

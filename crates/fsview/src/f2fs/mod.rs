@@ -50,6 +50,8 @@ pub struct Volume {
     info: Arc<VolumeInfo>,
     /// How far its log has been read, where that is shown.
     walked: Option<Arc<Walked>>,
+    /// Of memory, about, that its log takes.
+    overlay_bytes: u64,
 }
 
 impl Volume {
@@ -84,6 +86,8 @@ impl Volume {
             }
         }
         let nodes = cp.roll.nodes;
+        let overlay_bytes =
+            cp.roll.bytes().saturating_add(walked.as_ref().map_or(0, |walked| walked.bytes()));
         let info = VolumeInfo {
             file_system: "f2fs",
             label: sb.label.clone(),
@@ -111,7 +115,7 @@ impl Volume {
             },
             warnings: warnings(&sb, &cp, needs_recovery),
         };
-        Ok(Volume { sb: Arc::new(sb), cp, info: Arc::new(info), walked })
+        Ok(Volume { sb: Arc::new(sb), cp, info: Arc::new(info), walked, overlay_bytes })
     }
 
     /// Whether the log that `known` has read goes on here: what that read still counts.
@@ -121,7 +125,7 @@ impl Volume {
     }
 
     pub(crate) fn overlay_bytes(&self) -> u64 {
-        self.cp.roll.bytes()
+        self.overlay_bytes
     }
 
     pub(crate) fn info(&self) -> &VolumeInfo {

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::checkpoint::{CRC_RECOVERY, Checkpoint, DISABLED, NOCRC_RECOVERY};
 use super::dir::Dir;
-use super::fields::{Addr, Nid, corrupt, index, read, u32_at};
+use super::fields::{Addr, Nid, corrupt, index, number, read, u32_at};
 use super::inode::{self, NAME, NAME_LEN, PARENT};
 use super::node::{self, DENT_FLAG, Direct, FSYNC_FLAG, Footer, XATTR_PLACE};
 use super::roll::{self, LogNode, Roll, Rolled};
@@ -168,6 +168,23 @@ pub(super) struct Walked {
     waiting: BTreeMap<u32, Vec<Waiting>>,
     /// By the number of the node that names it.
     named: BTreeMap<u64, Named>,
+}
+
+impl Walked {
+    /// Bytes of memory, about.
+    pub(super) fn bytes(&self) -> u64 {
+        let waiting: usize = self.waiting.values().map(Vec::len).sum();
+        let names: usize = self.named.values().map(|named| named.name.len()).sum();
+        let each = |count: usize, bytes: usize| count.saturating_mul(bytes);
+        let bytes = [
+            each(self.marked.len(), size_of::<(u32, Marked)>()),
+            each(self.waiting.len(), size_of::<(u32, Vec<Waiting>)>()),
+            each(waiting, size_of::<Waiting>()),
+            each(self.named.len(), size_of::<(u64, Named)>()),
+            names,
+        ];
+        number(bytes.into_iter().fold(0, usize::saturating_add))
+    }
 }
 
 /// Reads the log and says what a mount would take from it. `known` is what was read of it before under the

@@ -17,7 +17,9 @@ use crate::Error;
 const BYTES_MAX: u64 = 64 << 20;
 /// Bytes that an extent costs.
 const EXTENT_COST: u64 = 64;
-/// Most steps that changing extent trees takes.
+/// What a node takes in memory, in blocks: an extent has 12 bytes on the volume, and 32 here.
+const NODE_BLOCKS: u64 = 3;
+/// Most steps that reading and changing extent trees takes.
 const STEPS_MAX: u64 = 1 << 24;
 
 #[derive(Clone, Debug, Default)]
@@ -53,12 +55,19 @@ impl Changes {
     /// Nodes that a tree may have for which there is room.
     pub(super) fn nodes_max(&self, block_size: u32) -> usize {
         let left = BYTES_MAX.saturating_sub(self.spent);
-        index(left.checked_div(block_size.into()).unwrap_or(0))
+        index(left.checked_div(NODE_BLOCKS.saturating_mul(block_size.into())).unwrap_or(0))
     }
 
-    /// Takes a tree in as it is on the volume. A node counts as its block.
+    /// That nodes of a tree were read, whatever came of it.
+    pub(super) fn read(&mut self, nodes: u64, block_size: u32) -> Result<(), Error> {
+        let entries = u64::from(block_size).checked_div(12).unwrap_or(0);
+        self.steps = self.steps.saturating_add(nodes.saturating_mul(entries));
+        self.spend(0)
+    }
+
+    /// Takes a tree in as it is on the volume.
     pub(super) fn take(&mut self, ino: u32, tree: Tree, block_size: u32) -> Result<(), Error> {
-        let blocks = wide(tree.nodes()).saturating_mul(block_size.into());
+        let blocks = wide(tree.nodes()).saturating_mul(NODE_BLOCKS.saturating_mul(block_size.into()));
         self.trees.insert(ino, tree);
         self.spend(blocks.saturating_add(EXTENT_COST))
     }
@@ -77,6 +86,14 @@ impl Changes {
         tree.remove(first, stop, end);
         self.steps = self.steps.saturating_add(std::mem::take(&mut tree.steps));
         self.spend(EXTENT_COST)
+    }
+
+    /// Lets what lies at `block` of the volume and behind it read as zeros in a file.
+    pub(super) fn blank(&mut self, ino: u32, block: u64) -> Result<(), Error> {
+        let Some(tree) = self.trees.get_mut(&ino) else { return Ok(()) };
+        tree.blank(block);
+        self.steps = self.steps.saturating_add(std::mem::take(&mut tree.steps));
+        self.spend(0)
     }
 
     fn spend(&mut self, bytes: u64) -> Result<(), Error> {

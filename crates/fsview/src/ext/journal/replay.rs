@@ -64,7 +64,8 @@ fn set_sectors(raw: &mut [u8], sectors: u64) -> Option<()> {
 
 impl<'a, S: Source> Replay<'a, S> {
     pub(super) fn new(volume: &'a mut Volume, source: &'a S) -> Self {
-        let next = volume.sb.blocks;
+        // Not beside the volume's last: an extent of a directory would go on in it.
+        let next = volume.sb.blocks.saturating_add(1);
         Replay { volume, source, next, at: 0 }
     }
 
@@ -137,8 +138,10 @@ impl<'a, S: Source> Replay<'a, S> {
         let (ino, block_size) = (inode.ino.0, self.volume.sb.block_size());
         if self.volume.overlay.replayed(ino, 0).is_none() {
             let nodes_max = self.volume.overlay.changes().nodes_max(block_size);
-            let tree = Tree::load(self.volume, &self.now(), inode, nodes_max).await?;
-            self.volume.overlay.changes().take(ino, tree, block_size)?;
+            let mut read = 0;
+            let tree = Tree::load(self.volume, &self.now(), inode, nodes_max, &mut read).await;
+            self.volume.overlay.changes().read(read, block_size)?;
+            self.volume.overlay.changes().take(ino, tree?, block_size)?;
         }
         let gone = corrupt(format!("fast commit: the extents of inode {ino} are gone"), self.at);
         self.volume.overlay.changes().trees.get_mut(&ino).ok_or(gone)
@@ -161,9 +164,11 @@ impl<'a, S: Source> Replay<'a, S> {
         self.check_ino(ino)?;
         let flags = le32(new, 0x20).unwrap_or(0);
         let extents = flags & flag::EXTENTS != 0;
-        let (mut kept, mut reused) = (false, false);
-        let directory = le16(new, 0).and_then(FileKind::from_mode) == Some(FileKind::Directory);
+        let (mut kept, mut reused, mut was_directory) = (false, false, false);
+        let is_directory =
+            |raw: &[u8]| le16(raw, 0).and_then(FileKind::from_mode) == Some(FileKind::Directory);
         self.edit(ino, |raw| {
+            was_directory = is_directory(raw);
             reused = le32(raw, 0x64) != le32(new, 0x64);
             raw.get_mut(..MAP.start)?.copy_from_slice(new.get(..MAP.start)?);
             raw.get_mut(MAP.end..new.len())?.copy_from_slice(new.get(MAP.end..)?);
@@ -179,10 +184,10 @@ impl<'a, S: Source> Replay<'a, S> {
             Some(())
         })
         .await?;
-        let end = self.volume.sb.blocks;
-        if !directory && let Some(tree) = self.volume.overlay.changes().trees.get_mut(&ino) {
-            // What was a directory: its new blocks are in no place where a file's content can be.
-            tree.blank(end);
+        if was_directory && !is_directory(new) {
+            // Its new blocks are in no place where a file's content can be.
+            let end = self.volume.sb.blocks;
+            self.volume.overlay.changes().blank(ino, end)?;
         }
         match kept {
             true => self.count_blocks(ino, reused).await?,

@@ -42,9 +42,10 @@ pub(super) struct Tree {
     room: usize,
     /// Blocks of the file that have a place.
     held: u64,
-    /// The file's blocks between which extents may stand that can be joined: the first, and the one after
-    /// the last.
-    loose: Option<(u64, u64)>,
+    /// The file's blocks that were changed since extents were joined: the first, and the one after the last.
+    touched: Option<(u64, u64)>,
+    /// From this block of the file on nothing was looked at yet.
+    unseen: u64,
     /// Steps that changing it took.
     pub(super) steps: u64,
 }
@@ -63,22 +64,24 @@ impl Tree {
     pub(super) fn new(block_size: usize) -> Tree {
         let room = block_size.saturating_sub(12).checked_div(12).unwrap_or(0);
         let nodes = vec![Node::Leaf(Vec::new())];
-        Tree { nodes, free: Vec::new(), room, held: 0, loose: Some((0, FILE_BLOCKS)), steps: 0 }
+        Tree { nodes, free: Vec::new(), room, held: 0, touched: None, unseen: 0, steps: 0 }
     }
 
-    /// A file's tree as it is.
+    /// A file's tree as it is. `read`: nodes that were read for it, counted up.
     pub(super) async fn load<S: Source>(
         volume: &Volume,
         source: &Recovered<'_, S>,
         inode: &Inode,
         nodes_max: usize,
+        read: &mut u64,
     ) -> Result<Tree, Error> {
         let (ino, body) = (inode.ino.0, body(inode)?);
         let mut tree = Tree::new(super::super::bytes::index(volume.sb.block_size().into()));
         let mut due: Vec<(usize, Option<Child>)> = vec![(ROOT, None)];
         while let Some((id, child)) = due.pop() {
+            *read = read.saturating_add(1);
             let entries = volume.extent_entries(source, ino, body, child).await?;
-            let mut node = Node::Leaf(Vec::new());
+            let mut node = Node::Leaf(Vec::with_capacity(entries.len()));
             for entry in entries {
                 match entry {
                     Entry::Extent(extent) => {
@@ -237,7 +240,7 @@ impl Tree {
             let len = blocks.min(stop.wrapping_sub(at));
             let start = new.start.saturating_add(at.wrapping_sub(new.first));
             let piece = Extent { first: at, len, start, written: new.written };
-            self.loosen(at, piece.end());
+            self.touch(at, piece.end());
             match place {
                 None => {
                     self.held = self.held.saturating_add(len);
@@ -272,14 +275,16 @@ impl Tree {
             self.nodes = vec![Node::Leaf(Vec::new())];
             self.free = Vec::new();
         }
-        self.loosen(first, stop);
+        self.touch(first, stop);
         self.join_all(end);
     }
 
     /// Lets what lies at `block` of the volume and behind it read as zeros.
     pub(super) fn blank(&mut self, block: u64) {
         for node in &mut self.nodes {
+            self.steps = self.steps.saturating_add(1);
             let Node::Leaf(extents) = node else { continue };
+            self.steps = self.steps.saturating_add(super::super::bytes::wide(extents.len()));
             extents
                 .iter_mut()
                 .filter(|extent| extent.start >= block)
@@ -287,10 +292,10 @@ impl Tree {
         }
     }
 
-    fn loosen(&mut self, first: u64, end: u64) {
+    fn touch(&mut self, first: u64, end: u64) {
         let (first, end) = (first.saturating_sub(1), end.saturating_add(1));
-        let (from, to) = self.loose.unwrap_or((first, end));
-        self.loose = Some((from.min(first), to.max(end)));
+        let (from, to) = self.touched.unwrap_or((first, end));
+        self.touched = Some((from.min(first), to.max(end)));
     }
 
     /// Puts an extent where there is none; `join`: with its neighbours, where they follow one another.
@@ -409,9 +414,18 @@ impl Tree {
     /// Joins what follows one another, of extents before `end`; those that were looked at before are as they
     /// were. (`ext4_ext_replay_shrink_inode`)
     fn join_all(&mut self, end: u64) {
-        let Some((from, to)) = self.loose else { return };
-        let (mut at, stop) = (from, to.min(end));
-        while at < stop {
+        let (from, to) = self.touched.take().unwrap_or((end, end));
+        self.join_between(from, to.min(end).min(self.unseen));
+        self.join_between(self.unseen, end);
+        if end > 0 {
+            self.join_root();
+        }
+        self.unseen = if to > end { end } else { self.unseen.max(end) };
+    }
+
+    fn join_between(&mut self, from: u64, to: u64) {
+        let mut at = from;
+        while at < to {
             self.steps = self.steps.saturating_add(1);
             let way = self.way(at);
             let Some(extent) = self.extent(&way) else { break };
@@ -419,10 +433,6 @@ impl Tree {
             self.join(&way);
             at = if extent.end() > at { extent.end() } else { at.saturating_add(blocks) };
         }
-        if end > 0 {
-            self.join_root();
-        }
-        self.loose = (to > end).then_some((from.max(end), to));
     }
 
     /// Makes room in a leaf that is full; the way to where `first` belongs then.
