@@ -356,9 +356,19 @@ pub fn lets_memory_go<S: Store>(store: &S) {
     let span = host.span(4096, 4096);
     host.run(Operation::Write { offset: 0, len: 4096, fua: false }, Data::Spans(&[span])).result.unwrap();
     host.run(Operation::Read { offset: 0, len: 4096 }, Data::Spans(&[span])).result.unwrap();
+    // One that a store with O_DIRECT copies.
+    let odd = host.span(9001, 4096);
     let region = host.memory.unmap(HOST_IOVA).unwrap();
     host.channel.memory_changed();
     assert_eq!(region.strong_count(), 0, "the channel keeps memory that its host took away");
+    for span in [span, odd] {
+        for operation in
+            [Operation::Write { offset: 0, len: 4096, fua: false }, Operation::Read { offset: 0, len: 4096 }]
+        {
+            let result = host.run(operation, Data::Spans(&[span])).result;
+            assert!(result.is_err(), "{operation:?} of memory that is not there");
+        }
+    }
 }
 
 /// What a block of the model may hold: the stamps of [`stamp`]; 0 is zeros.

@@ -355,7 +355,17 @@ impl Queues {
     pub(crate) fn find_again(&mut self, memory: &Memory, shadow: Option<(u64, u64)>) -> usize {
         self.shadow = shadow.map(|(values, events)| ShadowPages::new(memory, values, events));
         self.sqs.iter_mut().flatten().for_each(|sq| sq.find_again(memory));
-        self.cqs.iter_mut().flatten().map(|cq| cq.find_again(memory)).sum()
+        let Queues { cqs, dirty, .. } = self;
+        let find = |cq: &mut Box<Cq>| {
+            let posted = cq.find_again(memory);
+            if posted > 0 && cq.vector.is_some() {
+                // Their interrupt was raised when there was nothing to see.
+                cq.unsignalled += posted as u32;
+                *dirty |= 1 << cq.id;
+            }
+            posted
+        };
+        cqs.iter_mut().flatten().map(find).sum()
     }
 
     pub(crate) fn clear(&mut self) {

@@ -117,3 +117,22 @@ fn a_queue_whose_memory_goes_rests_until_it_is_back() {
         assert_eq!((done(), done(), done()), (Some(1), Some(2), None), "shadow: {shadow}");
     }
 }
+
+#[test]
+fn a_completion_that_finds_its_place_late_interrupts_then() {
+    let store = Modelled::new(dram(1 << 20), Delay::fixed(1_000_000).medium());
+    let mut host = Host::ready(store, config());
+    host.create_pair(2, Some(1));
+    let (function, memory) = (host.function.clone(), host.memory.clone());
+    host.submit(2, read(1));
+    tell(&host, reg::sq_tail_doorbell(2));
+    host.step();
+    function.memory.unmap(BASE).unwrap();
+    host.settle(100_000_000);
+    function.vectors[1].event().take();
+    function.memory.map(BASE, memory).unwrap();
+    host.settle(100_000_000);
+    assert!(function.vectors[1].event().take() > 0, "the host sleeps on what has come");
+    host.reap(2);
+    assert_eq!(host.completed(2).map(|done| done.cid()), Some(1));
+}

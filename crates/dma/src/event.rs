@@ -47,6 +47,22 @@ impl EventFd {
         unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), 8) };
     }
 
+    /// Whether its counter is not full. One that is has a wake-up pending.
+    pub(crate) fn has_room(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+        // SAFETY: one valid pollfd, and no wait.
+        unsafe { libc::poll(&mut poll, 1, 0) };
+        poll.revents & libc::POLLOUT != 0
+    }
+
+    /// Whether it was raised and nobody has taken the count yet.
+    pub fn is_raised(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: as above.
+        unsafe { libc::poll(&mut poll, 1, 0) };
+        poll.revents & libc::POLLIN != 0
+    }
+
     /// Takes the count without waiting: how often it was raised since the last take.
     pub fn take(&self) -> u64 {
         let mut count = [0u8; 8];

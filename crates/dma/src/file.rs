@@ -112,7 +112,8 @@ pub(crate) fn pieces(memory: &Memory, transfer: Transfer<'_>, mut skip: usize, p
                 else {
                     continue;
                 };
-                let Some((region, at)) = memory.locate(rest) else { return pieces.clear() };
+                let located = memory.locate(rest).filter(|(region, _)| !region.has_failed());
+                let Some((region, at)) = located else { return pieces.clear() };
                 if regions.last().is_none_or(|last| !Arc::ptr_eq(last, &region)) {
                     regions.push(Arc::clone(&region));
                 }

@@ -1,7 +1,7 @@
 //! What a host sees of a controller: its registers, the memory that it can reach, its interrupts.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use crate::arming::Arming;
 use crate::{EventFd, Memory, Region};
@@ -43,15 +43,38 @@ pub struct Vector {
     /// The host is in another process.
     elsewhere: AtomicBool,
     delivery: Mutex<Delivery>,
-    /// Threads that raise the other process's eventfd just now, and how often that was done.
-    raising: AtomicU32,
-    raised: AtomicU32,
 }
 
 #[derive(Debug, Default)]
 struct Delivery {
-    event: Option<Arc<EventFd>>,
+    event: Option<Arc<ForeignEvent>>,
+    /// Those that it was before, as long as somebody raises them.
+    old: Vec<Weak<ForeignEvent>>,
     pending: bool,
+}
+
+/// An eventfd of another process.
+#[derive(Debug)]
+struct ForeignEvent {
+    event: EventFd,
+    /// Threads that raise it just now, and how often that was done.
+    raising: AtomicU32,
+    raised: AtomicU32,
+}
+
+impl ForeignEvent {
+    /// Who has it as well can make that wait: it fills the counter and takes O_NONBLOCK away. So one that is full
+    /// is left as it is, no lock is held meanwhile, and whoever serves the other process looks for it
+    /// ([`Vector::is_raised_since`]).
+    fn raise(&self) {
+        if !self.event.has_room() {
+            return;
+        }
+        self.raising.fetch_add(1, Ordering::Relaxed);
+        self.event.signal();
+        self.raised.fetch_add(1, Ordering::Relaxed);
+        self.raising.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Vector {
@@ -65,8 +88,6 @@ impl Vector {
             event: EventFd::new()?,
             elsewhere: AtomicBool::new(false),
             delivery: Mutex::default(),
-            raising: AtomicU32::new(0),
-            raised: AtomicU32::new(0),
         })
     }
 
@@ -79,37 +100,38 @@ impl Vector {
     pub fn deliver_to(&self, event: Option<EventFd>) {
         let mut delivery = self.delivery();
         self.elsewhere.store(true, Ordering::Release);
-        delivery.event = event.map(Arc::new);
-        if delivery.pending
-            && let Some(event) = delivery.event.clone()
-        {
+        let foreign = |event| ForeignEvent { event, raising: AtomicU32::new(0), raised: AtomicU32::new(0) };
+        let event = event.map(|event| Arc::new(foreign(event)));
+        let before = std::mem::replace(&mut delivery.event, event.clone());
+        delivery.old.retain(|old| old.strong_count() > 0);
+        delivery.old.extend(before.as_ref().map(Arc::downgrade));
+        if let Some(event) = event.filter(|_| delivery.pending) {
             delivery.pending = false;
             drop(delivery);
-            self.raise(&event);
+            event.raise();
         }
     }
 
-    /// Raises another process's eventfd. Who has it as well can make that wait: it fills the counter and
-    /// takes O_NONBLOCK away. So no lock is held meanwhile, and whoever serves the other process looks for
-    /// it ([`Vector::is_raised_since`]).
-    fn raise(&self, event: &EventFd) {
-        self.raising.fetch_add(1, Ordering::Relaxed);
-        event.signal();
-        self.raised.fetch_add(1, Ordering::Relaxed);
-        self.raising.fetch_sub(1, Ordering::Relaxed);
+    /// All eventfds of the other process that somebody may be raising.
+    fn foreign_events(&self) -> Vec<Arc<ForeignEvent>> {
+        let delivery = self.delivery();
+        delivery.event.iter().cloned().chain(delivery.old.iter().filter_map(Weak::upgrade)).collect()
     }
 
-    /// How often another process's eventfd was raised, where somebody is about to raise it once more: who is
+    /// How often another process's eventfds were raised, where somebody is about to raise one once more: who is
     /// still at it at a later look waits for the other process.
     pub fn is_raised_since(&self) -> Option<u32> {
-        (self.raising.load(Ordering::Relaxed) > 0).then(|| self.raised.load(Ordering::Relaxed))
+        let of = |event: &Arc<ForeignEvent>| {
+            let raising = event.raising.load(Ordering::Relaxed) > 0;
+            raising.then(|| event.raised.load(Ordering::Relaxed))
+        };
+        self.foreign_events().iter().filter_map(of).min()
     }
 
-    /// Takes the count of another process's eventfd, so that whoever waits to raise it goes on.
+    /// Takes the counts of another process's eventfds, so that whoever waits to raise one goes on.
     pub fn relieve(&self) {
-        let event = self.delivery().event.clone();
-        if let Some(event) = event {
-            event.take();
+        for foreign in self.foreign_events() {
+            foreign.event.take();
         }
     }
 
@@ -132,7 +154,7 @@ impl Vector {
         match delivery.event.clone() {
             Some(event) => {
                 drop(delivery);
-                self.raise(&event);
+                event.raise();
             }
             None => delivery.pending = true,
         }

@@ -46,7 +46,7 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 /// Mappings of other processes' memory in this one that have failed so far.
 #[inline]
 pub fn failures() -> u64 {
-    FAILURES.load(Ordering::Relaxed)
+    FAILURES.load(Ordering::Acquire)
 }
 
 /// A mapping's place among those under guard; given back when dropped, which has to come before the mapping
@@ -62,7 +62,7 @@ impl Guard {
         let index = GUARDED.iter().position(take).ok_or_else(full)?;
         let guarded = &GUARDED[index];
         guarded.failed.store(false, Ordering::Relaxed);
-        guarded.len.store(len, Ordering::Relaxed);
+        guarded.len.store(len, Ordering::Release);
         guarded.base.store(base.as_ptr() as usize, Ordering::Release);
         USED.fetch_max(index + 1, Ordering::AcqRel);
         Ok(Guard(index))
@@ -110,8 +110,10 @@ extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, _context: *mut 
     let used = USED.load(Ordering::Acquire).min(MOST);
     for guarded in &GUARDED[..used] {
         let base = guarded.base.load(Ordering::Acquire);
-        let len = guarded.len.load(Ordering::Relaxed);
-        if base == 0 || at.wrapping_sub(base) >= len {
+        let len = guarded.len.load(Ordering::Acquire);
+        // The length is that base's: the place may have become another's in between.
+        let same = guarded.base.load(Ordering::Acquire) == base;
+        if base == 0 || !same || at.wrapping_sub(base) >= len {
             continue;
         }
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
@@ -149,6 +151,10 @@ pub(crate) struct Mapping {
 /// Maps `len` bytes of a file that another process handed over, from `offset` on, for reading and writing.
 pub(crate) fn map(fd: &OwnedFd, offset: u64, len: usize) -> io::Result<Mapping> {
     let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
+    // First: it asks no file system. Behind another's (FUSE) a page may be one that its owner never gives.
+    if seals(fd).is_none() {
+        return Err(invalid("memory is shared as a memfd, or a file of tmpfs or hugetlbfs".into()));
+    }
     // SAFETY: an all-zero stat is a valid value, which the call fills.
     let mut is: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: as above, for statfs.
@@ -188,6 +194,13 @@ pub(crate) fn map(fd: &OwnedFd, offset: u64, len: usize) -> io::Result<Mapping> 
     Ok(Mapping { base, whole: (at, whole), guard })
 }
 
+/// A file's seals; `None` where it is none of memory.
+fn seals(fd: &OwnedFd) -> Option<i32> {
+    // SAFETY: no memory is involved.
+    let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+    (seals >= 0).then_some(seals)
+}
+
 /// Makes a memfd's length final: whoever else has it cannot change it either.
 pub(crate) fn seal(file: &File) -> io::Result<()> {
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -212,7 +225,7 @@ mod tests {
     }
 
     fn tempfile() -> File {
-        let path = std::env::temp_dir().join(format!(
+        let path = std::path::Path::new("/dev/shm").join(format!(
             "nearside-guest-{}-{:?}",
             std::process::id(),
             std::thread::current().id()
@@ -256,6 +269,9 @@ mod tests {
         {
             assert!(foreign(&file, offset, len).is_err(), "{len} bytes at {offset}");
         }
+        // What another process could let wait: a page of a file system that is its own.
+        let elsewhere = File::open("/proc/self/exe").unwrap();
+        assert!(Region::foreign(elsewhere.into(), 0, 4096).is_err());
         let directory = File::open(std::env::temp_dir()).unwrap();
         assert!(Region::foreign(directory.into(), 0, 4096).is_err());
     }

@@ -308,29 +308,32 @@ impl Memory {
         }
     }
 
-    /// Copies a span's bytes out. Memory that is not mapped any more reads as zeros.
+    /// Copies a span's bytes out; whether they are the host's. Memory that is not mapped any more, or that
+    /// another process has taken away, reads as zeros.
     ///
     /// # Panics
     /// `into` has another length than the span.
     #[inline]
-    pub fn read(&self, span: Span, into: &mut [u8]) {
+    pub fn read(&self, span: Span, into: &mut [u8]) -> bool {
         assert_eq!(span.len(), into.len());
-        match self.locate(span) {
-            Some((region, at)) => region.read(at, into),
-            None => into.fill(0),
-        }
+        let Some((region, at)) = self.locate(span) else {
+            into.fill(0);
+            return false;
+        };
+        region.read(at, into);
+        !region.has_failed()
     }
 
-    /// Copies bytes into a span. What is not mapped any more keeps nothing.
+    /// Copies bytes into a span; whether the host has them. What is not mapped any more keeps nothing.
     ///
     /// # Panics
     /// `from` has another length than the span.
     #[inline]
-    pub fn write(&self, span: Span, from: &[u8]) {
+    pub fn write(&self, span: Span, from: &[u8]) -> bool {
         assert_eq!(span.len(), from.len());
-        if let Some((region, at)) = self.locate(span) {
-            region.write(at, from);
-        }
+        let Some((region, at)) = self.locate(span) else { return false };
+        region.write(at, from);
+        !region.has_failed()
     }
 
     /// The region that a span lies in, and where: for copies between regions and for atomics. `None`: it is

@@ -236,7 +236,7 @@ impl QueuePair {
             slot.live = false;
             self.free.push(cid as u16);
             let mut buffer = slot.buffer.take();
-            if failure == Failure::Unresponsive {
+            if may_still_write(failure) {
                 self.shared.quarantine(buffer.take());
             }
             count += 1;
@@ -394,9 +394,15 @@ impl Transport for QueuePair {
     }
 }
 
+/// Whether a drive may write to buffers of commands that so ended: one in another process, of which no more is
+/// known than that its connection is over, may live.
+fn may_still_write(failure: Failure) -> bool {
+    matches!(failure, Failure::Unresponsive | Failure::Lost)
+}
+
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        let stopped = self.born != self.shared.stops() && self.shared.failure() != Failure::Unresponsive;
+        let stopped = self.born != self.shared.stops() && !may_still_write(self.shared.failure());
         if !stopped && self.queues.is_some() {
             // The drive may still use the queues and the buffers: they stay taken until it is stopped.
             for slot in &mut self.slots {

@@ -26,6 +26,7 @@ mod watch;
 
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -37,7 +38,7 @@ use nearside_dma::accept;
 use nearside_dma::local::{self, Access};
 use nearside_store::Store;
 
-use session::Session;
+use session::{End, Session};
 
 /// A function as clients are offered it.
 pub struct Offer<S: Store, F: Firmware<S>> {
@@ -165,7 +166,10 @@ fn serve<S: Store, F: Firmware<S>>(
     if !shared.ends.load(Ordering::SeqCst) {
         let ended = Session::new(offer, path, stream, clock).and_then(|session| {
             let vectors = session.vectors();
-            watch::beside(&vectors, path, || shared.client().iter().for_each(accept::stop), || session.run())
+            let end = || shared.client().iter().for_each(accept::stop);
+            // What a controller trips over is its client's.
+            let run = || catch_unwind(AssertUnwindSafe(|| session.run())).unwrap_or(Err(End::Panicked));
+            watch::beside(&vectors, path, end, run)?
         });
         match ended {
             Ok(()) => tracing::info!(path = %path.display(), "a client has gone"),

@@ -118,7 +118,7 @@ mod tests {
     const PAGE: u64 = PAGE_SIZE as u64;
 
     fn rig() -> (Mappings, File) {
-        let file = tempfile::tempfile().unwrap();
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
         file.set_len(64 * PAGE).unwrap();
         (Mappings::new(Arc::new(Memory::new())), file)
     }

@@ -44,6 +44,8 @@ pub(crate) enum End {
     Version,
     #[error("memory that it shared is not there any more")]
     MemoryGone,
+    #[error("its controller panicked")]
+    Panicked,
     #[error("what it asked for was given up: {0}")]
     GivenUp(Refusal),
 }

@@ -6,6 +6,8 @@
 //! then whether one raises the same interrupt for long, ends the client, and makes room in the counter
 //! until all have gone on.
 
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,19 +22,24 @@ const LOOKS: u32 = 5;
 const RELIEF: Duration = Duration::from_millis(1);
 
 /// Does `work`, and looks at the interrupts meanwhile; `end` ends the client.
+///
+/// # Errors
+/// The system has no thread for it.
 pub(crate) fn beside<T>(
     vectors: &[Vector],
     path: &Path,
     end: impl Fn() + Sync,
     work: impl FnOnce() -> T,
-) -> T {
+) -> io::Result<T> {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let watch = scope.spawn(|| watch(vectors, path, &end, &done));
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        let watch = std::thread::Builder::new()
+            .name("vfio-user-watch".into())
+            .spawn_scoped(scope, || watch(vectors, path, &end, &done))?;
+        let result = catch_unwind(AssertUnwindSafe(work));
         done.store(true, Ordering::Release);
         watch.thread().unpark();
-        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        Ok(result.unwrap_or_else(|panic| resume_unwind(panic)))
     })
 }
 
@@ -64,29 +71,76 @@ fn watch(vectors: &[Vector], path: &Path, end: &impl Fn(), done: &AtomicBool) {
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
-    use std::sync::Mutex;
+    use std::sync::atomic::AtomicU32;
 
     use nearside_dma::EventFd;
     use rustix::fs::OFlags;
 
     use super::*;
 
+    /// Fills the counter between the drive's look whether it has room and its raise, and leaves it so.
+    fn fill_in_between(theirs: &EventFd, vector: &Vector, begun: &AtomicU32, done: &AtomicU32) {
+        for round in 1.. {
+            theirs.take();
+            begun.store(round, Ordering::SeqCst);
+            (0..round % 64).for_each(|_| std::hint::spin_loop());
+            // Where the raise came first, this waits until the drive's side has taken the count.
+            assert_eq!(rustix::io::write(theirs, &(u64::MAX - 1).to_ne_bytes()), Ok(8));
+            while done.load(Ordering::SeqCst) != round {
+                if vector.is_raised_since().is_some() {
+                    return;
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_client_that_keeps_its_eventfd_full_is_ended() {
         let theirs = EventFd::new().unwrap();
-        let given = EventFd::foreign(theirs.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        let given = || EventFd::foreign(theirs.as_fd().try_clone_to_owned().unwrap()).unwrap();
         let vectors = [Vector::new().unwrap(), Vector::new().unwrap()];
-        vectors[1].deliver_to(Some(given));
-        let flags = rustix::fs::fcntl_getfl(&theirs).unwrap();
-        rustix::fs::fcntl_setfl(&theirs, flags - OFlags::NONBLOCK).unwrap();
-        assert_eq!(rustix::io::write(&theirs, &(u64::MAX - 1).to_ne_bytes()), Ok(8));
-        let ended = Mutex::new(0);
-        let raises = || (0..3).for_each(|_| vectors[1].signal());
-        beside(&vectors, Path::new("/x.sock"), || *ended.lock().unwrap() += 1, raises);
-        assert_eq!(ended.into_inner().unwrap(), 1);
-        // One that is read is not.
-        let ended = Mutex::new(0);
-        beside(&vectors, Path::new("/x.sock"), || *ended.lock().unwrap() += 1, raises);
-        assert_eq!((ended.into_inner().unwrap(), theirs.take() > 0), (0, true));
+        let vector = &vectors[1];
+        let ended = AtomicU32::new(0);
+        let end = || {
+            ended.fetch_add(1, Ordering::SeqCst);
+        };
+        for replaced in [false, true] {
+            vector.deliver_to(Some(given()));
+            let flags = rustix::fs::fcntl_getfl(&theirs).unwrap();
+            rustix::fs::fcntl_setfl(&theirs, flags - OFlags::NONBLOCK).unwrap();
+            let (begun, done) = (AtomicU32::new(0), AtomicU32::new(0));
+            let raises = || {
+                for round in 1.. {
+                    while begun.load(Ordering::SeqCst) < round && ended.load(Ordering::SeqCst) == 0 {
+                        std::hint::spin_loop();
+                    }
+                    if ended.load(Ordering::SeqCst) > 0 {
+                        return;
+                    }
+                    vector.signal();
+                    theirs.take();
+                    done.store(round, Ordering::SeqCst);
+                }
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    fill_in_between(&theirs, vector, &begun, &done);
+                    if replaced {
+                        // Whoever waits for the old one waits on.
+                        vector.deliver_to(None);
+                    }
+                });
+                beside(&vectors, Path::new("/x.sock"), end, raises).unwrap();
+            });
+            assert_eq!(ended.swap(0, Ordering::SeqCst), 1, "replaced: {replaced}");
+        }
+        // One that is full is left as it is, and one that is read is raised.
+        vector.deliver_to(Some(given()));
+        theirs.take();
+        rustix::io::write(&theirs, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        vector.signal();
+        assert_eq!(theirs.take(), u64::MAX - 1);
+        beside(&vectors, Path::new("/x.sock"), end, || (0..3).for_each(|_| vector.signal())).unwrap();
+        assert_eq!((ended.into_inner(), theirs.take()), (0, 3));
     }
 }

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use nearside_clock::{Nanos, RateLimits, event_at};
 use nearside_dma::{Memory, Span};
 use nearside_media::nand::NandDrive;
-use nearside_store::{Channel, Completion, Data, Operation, Store, Submitted, TimerQueue, Token, check};
+use nearside_store::{
+    Channel, Completion, Data, Operation, Store, Submitted, TimerQueue, Token, UNMAPPED, check,
+};
 use tracing::Level;
 
 use crate::{Config, Cut, Flash, Halt, Recovered, SLOT_BYTES, Stats};
@@ -142,6 +144,8 @@ struct Cursor<'a> {
     spans: &'a [Span],
     buffer: &'a mut [u8],
     at: usize,
+    /// Some of the memory was not the host's any more.
+    gone: bool,
 }
 
 impl Cursor<'_> {
@@ -167,17 +171,21 @@ impl Cursor<'_> {
     }
 
     fn take(&mut self, into: &mut [u8]) {
+        let mut gone = false;
         self.walk(into.len(), |memory, span, buffer, part| match span {
-            Some(span) => memory.read(span, &mut into[part]),
+            Some(span) => gone |= !memory.read(span, &mut into[part]),
             None => into[part].copy_from_slice(buffer),
         });
+        self.gone |= gone;
     }
 
     fn put(&mut self, from: &[u8]) {
+        let mut gone = false;
         self.walk(from.len(), |memory, span, buffer, part| match span {
-            Some(span) => memory.write(span, &from[part]),
+            Some(span) => gone |= !memory.write(span, &from[part]),
             None => buffer.copy_from_slice(&from[part]),
         });
+        self.gone |= gone;
     }
 }
 
@@ -233,7 +241,7 @@ impl Channel for FlashChannel {
             Data::Spans(spans) => (spans, &mut []),
             Data::Owned(buffer) => (&[], buffer),
         };
-        let mut cursor = Cursor { memory: &self.memory, spans, buffer, at: 0 };
+        let mut cursor = Cursor { memory: &self.memory, spans, buffer, at: 0, gone: false };
         let mut shared = store.lock();
         shared.now = shared.now.max(now.0);
         let done = shared.run(operation, &mut cursor);
@@ -241,7 +249,9 @@ impl Channel for FlashChannel {
             shared.report(halt, &operation);
         }
         drop(shared);
+        let gone = cursor.gone;
         match done {
+            Ok(_) if gone => Submitted::done(Err(operation.failed(UNMAPPED)), data),
             Err(halt) => Submitted::done(Err(operation.failed(halt)), data),
             Ok(finish) if finish <= now.0 => Submitted::done(Ok(()), data),
             Ok(finish) => {

@@ -119,7 +119,7 @@ impl Store for Dram {
 }
 
 /// Why an operation failed whose host took its memory away.
-const UNMAPPED: &str = "the host's memory is not mapped any more";
+pub const UNMAPPED: &str = "the host's memory is not mapped any more";
 
 /// A way into a [`Dram`].
 pub struct DramChannel {
@@ -135,6 +135,7 @@ impl Channel for DramChannel {
             return Submitted::done(Err(error), data);
         }
         let region = &store.region;
+        let mut gone = false;
         match (operation, &mut data) {
             (Operation::Read { offset, .. }, Data::Spans(spans)) => {
                 let mut at = offset as usize;
@@ -143,6 +144,7 @@ impl Channel for DramChannel {
                         return Submitted::done(Err(operation.failed(UNMAPPED)), data);
                     };
                     Region::copy(region, at, host, host_at, span.len());
+                    gone |= host.has_failed();
                     at += span.len();
                 }
             }
@@ -153,6 +155,7 @@ impl Channel for DramChannel {
                         return Submitted::done(Err(operation.failed(UNMAPPED)), data);
                     };
                     Region::copy(host, host_at, region, at, span.len());
+                    gone |= host.has_failed();
                     at += span.len();
                 }
             }
@@ -164,7 +167,8 @@ impl Channel for DramChannel {
             (Operation::Deallocate { offset, len }, _) => store.zero(offset, len, true),
             (Operation::Flush, _) => {}
         }
-        Submitted::done(Ok(()), data)
+        let result = if gone { Err(operation.failed(UNMAPPED)) } else { Ok(()) };
+        Submitted::done(result, data)
     }
 
     #[inline]

@@ -23,6 +23,7 @@ use nearside_dma::uring::{self, Bytes, Uring};
 use nearside_dma::{IoBuffer, Memory, Span};
 
 use crate::check::check;
+use crate::dram::UNMAPPED;
 use crate::durable::{Begun, Unsettled};
 use crate::file::{Backend, OpenFile};
 use crate::trouble::Trouble;
@@ -293,7 +294,7 @@ impl FileChannel {
     fn aligned(&self, spans: &[Span]) -> bool {
         let align = self.store.block_size as usize;
         let whole = |at: usize, len: usize| at.is_multiple_of(align) && len.is_multiple_of(align);
-        spans.iter().all(|&s| self.memory.locate(s).is_some_and(|(_, at)| whole(at, s.len())))
+        spans.iter().all(|&s| self.memory.locate(s).is_none_or(|(_, at)| whole(at, s.len())))
     }
 
     /// Makes the job; its memory is bounced where O_DIRECT needs it. Gives the data back where there is no
@@ -309,8 +310,8 @@ impl FileChannel {
                 list.extend_from_slice(spans);
                 if self.store.direct && !self.aligned(spans) {
                     let mut buffer = self.bounce(operation.range().map_or(0, |(_, len)| len as usize))?;
-                    if operation.mutates() {
-                        copy(&self.memory, &list, &mut buffer, Memory::read);
+                    if operation.mutates() && !copy(&self.memory, &list, &mut buffer, Memory::read) {
+                        return Err(io::Error::other(UNMAPPED));
                     }
                     bounced = Some(list);
                     Bytes::Buffer(buffer)
@@ -334,15 +335,17 @@ impl FileChannel {
     }
 
     /// Ends a job: bytes of a bounced read go to the host, memory to its owner.
-    fn complete(&mut self, mut job: Job, result: Result<(), StoreError>, now: Nanos) -> Completion {
+    fn complete(&mut self, mut job: Job, mut result: Result<(), StoreError>, now: Nanos) -> Completion {
         if let Err(error) = &result {
             self.store.report_error(error, &job.operation, now);
         }
         let mut buffer = None;
         match (job.bytes, job.bounced.take(), job.operation) {
             (Bytes::Buffer(mut bounce), Some(list), operation) => {
-                if result.is_ok() && !operation.mutates() {
-                    copy(&self.memory, &list, &mut bounce, |memory, span, bytes| memory.write(span, bytes));
+                let put = |memory: &Memory, span, bytes: &mut [u8]| memory.write(span, bytes);
+                let reads = result.is_ok() && !operation.mutates();
+                if reads && !copy(&self.memory, &list, &mut bounce, put) {
+                    result = Err(operation.failed(UNMAPPED));
                 }
                 self.keep(bounce);
                 self.lists.push(list);
@@ -490,13 +493,20 @@ impl Drop for FileChannel {
 }
 
 /// Copies between a bounce buffer and host memory, span by span.
-fn copy(memory: &Memory, spans: &[Span], bytes: &mut [u8], each: impl Fn(&Memory, Span, &mut [u8])) {
-    let mut rest = bytes;
+/// Whether all of it was the host's.
+fn copy(
+    memory: &Memory,
+    spans: &[Span],
+    bytes: &mut [u8],
+    each: impl Fn(&Memory, Span, &mut [u8]) -> bool,
+) -> bool {
+    let (mut rest, mut whole) = (bytes, true);
     for &span in spans {
         let (part, after) = rest.split_at_mut(span.len());
-        each(memory, span, part);
+        whole &= each(memory, span, part);
         rest = after;
     }
+    whole
 }
 
 impl Channel for FileChannel {

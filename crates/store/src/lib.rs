@@ -33,7 +33,7 @@ mod trouble;
 pub mod write_log;
 
 pub use check::check;
-pub use dram::{Dram, DramChannel};
+pub use dram::{Dram, DramChannel, UNMAPPED};
 pub use due::TimerQueue;
 pub use faulty::{Fault, Faulty, FaultyChannel, Kinds, Plan, Rule};
 pub use file::{Access, Backend, Beside, File, FileOptions};

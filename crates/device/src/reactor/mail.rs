@@ -52,13 +52,16 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let count = messages.len();
         for message in messages {
             match message {
-                Message::CreateCq { id, vector, queue_memory, key } => {
+                Message::CreateCq { id, vector, mut queue_memory, key } => {
+                    // The host may have mapped other memory there since it was found.
+                    queue_memory.placed.find(&self.shared.function.memory);
                     let there = self.queues.cqs[usize::from(id)].is_some();
                     assert!(!there, "completion queue {id} was created twice");
                     self.queues.cqs[usize::from(id)] = Some(Box::new(Cq::new(id, vector, queue_memory)));
                     self.tell(0, Message::Done { key, result: 0 });
                 }
-                Message::CreateSq { id, cq, queue_memory, key } => {
+                Message::CreateSq { id, cq, mut queue_memory, key } => {
+                    queue_memory.placed.find(&self.shared.function.memory);
                     let there = self.queues.sqs[usize::from(id)].is_some();
                     assert!(!there, "submission queue {id} was created twice");
                     self.queues.sqs[usize::from(id)] = Some(Box::new(Sq::new(id, cq, queue_memory)));

@@ -226,11 +226,15 @@ impl LinkShared {
             // Release: whoever sees the count sees why.
             self.stops.fetch_add(1, Ordering::Release);
             self.changed.notify_all();
-            for vector in self.vectors.get().into_iter().flat_map(|vectors| vectors.iter()) {
-                vector.event().signal();
-            }
             // The thread ends as well, and the server hears of it.
             let _ = self.socket.shutdown(std::net::Shutdown::Both);
+            // The server has the eventfds too: one that it has raised wakes its sleeper by itself, and if it is
+            // full nobody is to wait for it.
+            for vector in self.vectors.get().into_iter().flat_map(|vectors| vectors.iter()) {
+                if !vector.event().is_raised() {
+                    vector.event().signal();
+                }
+            }
         }
         self.error(end, what)
     }

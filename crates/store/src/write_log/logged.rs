@@ -8,6 +8,7 @@ use nearside_dma::{IoBuffer, Memory};
 
 use super::format::Flags;
 use super::writer::{Payload, Reserved, WriteLog};
+use crate::dram::UNMAPPED;
 use crate::{Channel, Completion, Data, Operation, Store, StoreError, Submitted, Token};
 
 /// A store with a write log.
@@ -140,7 +141,9 @@ impl<C: Channel> LoggedChannel<C> {
         let mut copy = IoBuffer::new(spans.iter().map(|span| span.len()).sum())?;
         let mut at = 0;
         for &span in *spans {
-            self.memory.read(span, &mut copy[at..at + span.len()]);
+            if !self.memory.read(span, &mut copy[at..at + span.len()]) {
+                return Err(io::Error::other(UNMAPPED));
+            }
             at += span.len();
         }
         Ok(Some(copy))
