@@ -96,7 +96,8 @@ enum Command {
     Discover(discover::DiscoverArgs),
     /// Serve a drive: its namespace as a file, and a socket for the other commands
     Attach(attach::AttachArgs),
-    /// Serve a drive to hosts on the network, as an NVMe/TCP target, and to virtual machines, as a PCIe function
+    /// Serve a drive to hosts on the network, as an NVMe/TCP target, and to virtual machines, as a PCIe
+    /// function
     Serve(serve::ServeArgs),
     /// Say what a server serves, and to whom
     Status(status::StatusArgs),

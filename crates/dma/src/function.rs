@@ -63,9 +63,9 @@ struct ForeignEvent {
 }
 
 impl ForeignEvent {
-    /// Who has it as well can make that wait: it fills the counter and takes O_NONBLOCK away. So one that is full
-    /// is left as it is, no lock is held meanwhile, and whoever serves the other process looks for it
-    /// ([`Vector::is_raised_since`]).
+    /// Who has it as well can make that wait: it fills the counter and takes O_NONBLOCK away. So one that
+    /// is full is left as it is, no lock is held meanwhile, and whoever serves the other process looks for
+    /// it ([`Vector::is_raised_since`]).
     fn raise(&self) {
         if !self.event.has_room() {
             return;
@@ -118,8 +118,8 @@ impl Vector {
         delivery.event.iter().cloned().chain(delivery.old.iter().filter_map(Weak::upgrade)).collect()
     }
 
-    /// How often another process's eventfds were raised, where somebody is about to raise one once more: who is
-    /// still at it at a later look waits for the other process.
+    /// How often another process's eventfds were raised, where somebody is about to raise one once more:
+    /// who is still at it at a later look waits for the other process.
     pub fn is_raised_since(&self) -> Option<u32> {
         let of = |event: &Arc<ForeignEvent>| {
             let raising = event.raising.load(Ordering::Relaxed) > 0;

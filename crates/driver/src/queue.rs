@@ -394,8 +394,8 @@ impl Transport for QueuePair {
     }
 }
 
-/// Whether a drive may write to buffers of commands that so ended: one in another process, of which no more is
-/// known than that its connection is over, may live.
+/// Whether a drive may write to buffers of commands that so ended: one in another process, of which no more
+/// is known than that its connection is over, may live.
 fn may_still_write(failure: Failure) -> bool {
     matches!(failure, Failure::Unresponsive | Failure::Lost)
 }

@@ -64,7 +64,8 @@ pub struct Completed<B = crate::DmaBuffer> {
     pub cookie: u64,
     /// Dwords 0 and 1 of the completion (dword 0 low), or the failure.
     pub outcome: Result<u64, Failure>,
-    /// The buffer. `None` where none was given, or where the failure is [`Failure::Unresponsive`].
+    /// The buffer. `None` where none was given, or where the drive may still write to it:
+    /// [`Failure::Unresponsive`], and [`Failure::Lost`] where it shares memory with this process.
     pub buffer: Option<B>,
     /// Bytes of the buffer that were moved, in either direction, as far as the transport tells;
     /// all of them over shared memory.

@@ -239,7 +239,8 @@ fn write_on(
                 }
                 Err(failure) => {
                     assert_eq!(failure, Failure::Lost);
-                    assert!(finished.buffer.is_some());
+                    // Nobody has said that the server is dead: it may still write there.
+                    assert!(finished.buffer.is_none());
                     lost = true;
                 }
             }

@@ -228,8 +228,8 @@ impl LinkShared {
             self.changed.notify_all();
             // The thread ends as well, and the server hears of it.
             let _ = self.socket.shutdown(std::net::Shutdown::Both);
-            // The server has the eventfds too: one that it has raised wakes its sleeper by itself, and if it is
-            // full nobody is to wait for it.
+            // The server has the eventfds too: one that it has raised wakes its sleeper by itself, and if
+            // it is full nobody is to wait for it.
             for vector in self.vectors.get().into_iter().flat_map(|vectors| vectors.iter()) {
                 if !vector.event().is_raised() {
                     vector.event().signal();
