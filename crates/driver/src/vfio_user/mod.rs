@@ -1,6 +1,6 @@
 //! A controller in another process, as vfio-user shows it: an NVMe function of a PCI device.
 //!
-//! [`Device::connect`] agrees on a version, looks whether it is an NVMe function, maps its doorbells where
+//! `Device::connect` agrees on a version, looks whether it is an NVMe function, maps its doorbells where
 //! the server offers them, and gives it eventfds for its interrupts. Then
 //! [`Driver::connect`](crate::Driver::connect) shares its memory and brings the controller up, as it does
 //! with one in this process: registers are read and written by messages, queues and buffers lie in memory of

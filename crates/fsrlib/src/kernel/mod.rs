@@ -148,6 +148,14 @@ impl KernelTransport {
         Ok(Found::Drive(Box::new(KernelTransport { io, admin, namespace, most, spare: Vec::new(), tags })))
     }
 
+    fn ask(&mut self, request: &[u8], capacity: usize, reply: &mut Vec<u8>) -> Result<(), Error> {
+        let tag = self.tags.next();
+        let mut buffer = std::mem::take(&mut self.spare);
+        buffer.resize(capacity, 0);
+        self.spare = carrier::near_data(&mut self.io, self.namespace.nsid, tag, request, buffer, reply)?;
+        Ok(())
+    }
+
     /// Gives up (with an error) what is under way once the flag is set, within some 20 ms:
     /// the drive is told to cancel it.
     pub fn set_stop(&mut self, stop: Arc<AtomicBool>) {
@@ -169,11 +177,18 @@ fn near_data_log(device: &mut Device, nsid: u32) -> Result<Option<NearDataLog>, 
 impl Transport for KernelTransport {
     fn near_data(&mut self, request: &[u8], capacity: usize, reply: &mut Vec<u8>) -> Result<(), Error> {
         carrier::fits(request, capacity, self.most)?;
-        let tag = self.tags.next();
-        let mut buffer = std::mem::take(&mut self.spare);
-        buffer.resize(capacity, 0);
-        self.spare = carrier::near_data(&mut self.io, self.namespace.nsid, tag, request, buffer, reply)?;
-        Ok(())
+        match self.ask(request, capacity, reply) {
+            // How many segments a buffer has hangs on where its pages lie, and what the kernel takes on
+            // more than it says. A reply that has less room goes on in the next.
+            Err(Error::Io { source, .. })
+                if source.kind() == io::ErrorKind::InvalidInput && capacity.max(request.len()) > LEAST =>
+            {
+                self.most = LEAST;
+                carrier::fits(request, LEAST, self.most)?;
+                self.ask(request, LEAST, reply)
+            }
+            answer => answer,
+        }
     }
 
     fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, Error> {
