@@ -23,6 +23,6 @@ exec '$out/tree/usr/lib64/ld-linux-x86-64.so.2' --library-path '$out/tree/usr/li
     '$out/tree/usr/bin/qemu-system-x86_64' -L '$out/tree/usr/share/seabios' -L '$out/tree/usr/share/qemu' "\$@"
 RUN
 chmod +x "$out/run"
-"$out/run" -device vfio-user-pci,help > /dev/null
+"$out/run" -device vfio-user-pci,help | grep -q "^vfio-user-pci options:"
 mv "$out/run" "$out/qemu"
 "$out/qemu" --version >&2

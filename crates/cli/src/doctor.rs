@@ -171,12 +171,18 @@ fn openable(path: &str) -> Result<(), String> {
 
 /// Whether this QEMU has the client of `nearside serve --vfio-user`.
 fn knows_vfio_user(qemu: &str) -> Result<(), String> {
+    // One that does not know the device ends well, too.
     let asked = Command::new(qemu).args(["-device", "vfio-user-pci,help"]).stdin(Stdio::null()).output();
     match asked {
-        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) if has_options(&output.stdout) => Ok(()),
         Ok(_) => Err(format!("{qemu} has no vfio-user-pci: it is older than 10.1, or built without")),
         Err(e) => Err(format!("{qemu}: {e}")),
     }
+}
+
+/// Whether QEMU has answered with the device's options.
+fn has_options(answer: &[u8]) -> bool {
+    answer.starts_with(b"vfio-user-pci options:")
 }
 
 fn in_path(tool: &str) -> bool {
@@ -316,6 +322,12 @@ fn of_tools(m: &Machine) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_qemu_that_does_not_know_the_device_has_not_its_options() {
+        assert!(has_options(b"vfio-user-pci options:\n  acpi-index=<uint32>    -  (default: 0)\n"));
+        assert!(!has_options(b"") && !has_options(b"Device 'vfio-user-pci' not found\n"));
+    }
 
     #[test]
     fn whatever_is_lacking_says_what_it_costs() {
