@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use nearside_clock::{Nanos, RateLimits, Suppressed, event_at};
-use nearside_dma::Memory;
+use nearside_dma::{LentBytes, Memory};
 use nearside_spec::Status;
 use nearside_store::{Channel, Completion, Data, Operation, Store, StoreError, Submitted, Token};
 use slab::Slab;
@@ -411,6 +411,16 @@ impl<S: Store, O: Observer> Access<S, O> {
         if let Some(open) = &self.open {
             open.channel.prefetch(offset, len);
         }
+    }
+
+    /// See [`Channel::lend`]. Nothing is lent of a namespace that hosts can write.
+    pub fn lend(&mut self, offset: u64, len: usize) -> Option<LentBytes> {
+        if self.namespace.store.read_only() { self.open().channel.lend(offset, len) } else { None }
+    }
+
+    /// See [`Channel::lapses`].
+    pub fn lapses(&self) -> u64 {
+        self.open.as_ref().map_or(0, |open| open.channel.lapses())
     }
 
     /// See [`Channel::memory_changed`].

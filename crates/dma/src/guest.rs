@@ -55,7 +55,7 @@ pub fn failures() -> u64 {
 pub(crate) struct Guard(usize);
 
 impl Guard {
-    fn new(base: NonNull<u8>, len: usize) -> io::Result<Guard> {
+    pub(crate) fn new(base: NonNull<u8>, len: usize) -> io::Result<Guard> {
         install()?;
         let full = || io::Error::other(format!("{MOST} mappings of other processes' memory are the most"));
         let take = |g: &Guarded| !g.taken.load(Ordering::Relaxed) && !g.taken.swap(true, Ordering::AcqRel);

@@ -18,6 +18,7 @@
 pub mod accept;
 mod arming;
 mod buffer;
+mod cached;
 mod copy;
 pub mod cpu;
 mod event;
@@ -38,6 +39,7 @@ pub mod uring;
 mod wait;
 
 pub use buffer::IoBuffer;
+pub use cached::{CachedFile, LentBytes};
 pub use event::{EventFd, wait_readable};
 pub use function::{DOORBELLS, Function, REGISTERS_SIZE, Vector, Wakeup};
 pub use memory::{MAX_MAPPINGS, Memory, MemoryError, Pinned, Span};

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::cached::RESIDENT_MOST;
 use crate::guest::{self, Guard};
 use crate::{PAGE_SIZE, copy};
 
@@ -90,6 +91,43 @@ impl Region {
         let len = round_up(len)?;
         let base = mmap(len, libc::MAP_PRIVATE | libc::MAP_NORESERVE, file.as_raw_fd())?;
         Ok(Region { base, len, whole: (base, len), guard: None, shared: false, fd: None })
+    }
+
+    /// Maps the first `len` bytes of a file for reading it. Where the file becomes shorter than that, the
+    /// region reads as zeros from then on and says so ([`Region::has_failed`]).
+    ///
+    /// # Errors
+    /// `InvalidInput` for a length of 0; else the system's, of mmap(2).
+    pub(crate) fn guarded_view(file: &File, len: usize) -> io::Result<Region> {
+        let mut region = Region::view(file, len)?;
+        region.guard = Some(Guard::new(region.base, region.len)?);
+        Ok(region)
+    }
+
+    /// Maps those pages of a file that the page cache holds, if it holds them all; whether it does. Range in
+    /// whole pages, within the region.
+    pub(crate) fn make_resident(&self, offset: usize, len: usize) -> bool {
+        let mut pages = [0u8; RESIDENT_MOST];
+        let mut at = offset;
+        while at < offset + len {
+            let part = (offset + len - at).min(RESIDENT_MOST * PAGE_SIZE);
+            let from = self.pointer(at, part).cast::<libc::c_void>();
+            let pages = &mut pages[..part.div_ceil(PAGE_SIZE)];
+            // SAFETY: pages of our own mapping, and as many bytes to say of each whether it is there.
+            if unsafe { libc::mincore(from, part, pages.as_mut_ptr()) } != 0
+                || pages.iter().any(|page| page & 1 == 0)
+            {
+                return false;
+            }
+            // Without it (before Linux 5.14) each page faults when it is read. What is gone is said here.
+            // SAFETY: as above; the advice changes no byte.
+            let populated = unsafe { libc::madvise(from, part, libc::MADV_POPULATE_READ) };
+            if populated != 0 && io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL) {
+                return false;
+            }
+            at += part;
+        }
+        true
     }
 
     /// Private zeroed memory; pages take room only once they are written.

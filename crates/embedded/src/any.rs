@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nearside_clock::Nanos;
-use nearside_dma::Memory;
+use nearside_dma::{LentBytes, Memory};
 use nearside_ftl::FlashStore;
 use nearside_media::words::size;
 use nearside_store::write_log::{Logged, WriteLog};
@@ -267,6 +267,14 @@ impl Channel for AnyChannel {
     #[inline]
     fn prefetch(&self, offset: u64, len: u64) {
         each!(AnyChannel, self, channel => channel.prefetch(offset, len))
+    }
+
+    fn lend(&mut self, offset: u64, len: usize) -> Option<LentBytes> {
+        each!(AnyChannel, self, channel => channel.lend(offset, len))
+    }
+
+    fn lapses(&self) -> u64 {
+        each!(AnyChannel, self, channel => channel.lapses())
     }
 
     fn memory_changed(&mut self) {

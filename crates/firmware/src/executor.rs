@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker};
 use nearside_clock::{Clock, Nanos};
 use nearside_device::Access;
 use nearside_device::firmware::{Observer, Progress, Turn};
-use nearside_dma::IoBuffer;
+use nearside_dma::{IoBuffer, LentBytes};
 use nearside_fsr::{Batch, Media, MediaError};
 use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, Token};
 use slab::Slab;
@@ -221,23 +221,38 @@ impl Inbox {
     }
 }
 
-/// A buffer with bytes that were read; it goes back to the pool.
+/// Bytes that a read gave.
+enum Held {
+    Read(IoBuffer),
+    /// Where the store has them.
+    Lent(LentBytes),
+}
+
+/// Bytes that a read gave; a buffer goes back to the pool.
 pub(crate) struct PooledBuffer<S: Store, O: Observer> {
-    buffer: Option<IoBuffer>,
+    held: Option<Held>,
     io: SharedIo<S, O>,
 }
 
 impl<S: Store, O: Observer> AsRef<[u8]> for PooledBuffer<S, O> {
     fn as_ref(&self) -> &[u8] {
-        self.buffer.as_deref().unwrap_or_default()
+        match &self.held {
+            Some(Held::Read(buffer)) => buffer,
+            Some(Held::Lent(bytes)) => bytes.as_ref(),
+            None => &[],
+        }
     }
 }
 
 impl<S: Store, O: Observer> Drop for PooledBuffer<S, O> {
     fn drop(&mut self) {
+        let held = self.held.take();
+        if matches!(held, Some(Held::Lent(_))) {
+            return;
+        }
         let mut io = lock(&self.io);
         down(&io.meters.buffers, 1);
-        if let Some(buffer) = self.buffer.take() {
+        if let Some(Held::Read(buffer)) = held {
             io.give_back(buffer);
         }
     }
@@ -275,7 +290,8 @@ impl<S: Store, O: Observer> Media for StoreMedia<S, O> {
 
     async fn read(&self, offset: u64, len: usize) -> Result<Self::Buffer, MediaError> {
         let mut batch = self.batch();
-        batch.start(offset, len, 0);
+        // Copied: what is parsed has to be the same at every look.
+        batch.read(offset, len, 0);
         match batch.next().await {
             Some((_, result)) => result,
             None => Err(MediaError("the read was lost".to_owned())),
@@ -291,6 +307,10 @@ impl<S: Store, O: Observer> Media for StoreMedia<S, O> {
             ready: VecDeque::new(),
             pending: 0,
         }
+    }
+
+    fn lapses(&self) -> u64 {
+        lock(&self.io).access.lapses()
     }
 
     fn now_ns(&self) -> u64 {
@@ -346,29 +366,38 @@ pub(crate) struct StoreBatch<S: Store, O: Observer> {
     /// Made for the first read that is not done at once.
     inbox: Option<Arc<Inbox>>,
     awake: Arc<AtomicBool>,
-    ready: VecDeque<(u32, Completion)>,
+    ready: VecDeque<(u32, Ready)>,
     pending: usize,
 }
 
-impl<S: Store, O: Observer> StoreBatch<S, O> {
-    fn wrap(&self, completion: Completion) -> Result<PooledBuffer<S, O>, MediaError> {
-        up(&lock(&self.io).meters.buffers);
-        let buffer = PooledBuffer { buffer: completion.buffer, io: self.io.clone() };
-        completion.result.map(|()| buffer).map_err(|e| MediaError(e.to_string()))
-    }
+/// What is done of a batch.
+enum Ready {
+    Read(Completion),
+    Lent(LentBytes),
 }
 
-impl<S: Store, O: Observer> Batch for StoreBatch<S, O> {
-    type Buffer = PooledBuffer<S, O>;
+impl<S: Store, O: Observer> StoreBatch<S, O> {
+    fn wrap(&self, ready: Ready) -> Result<PooledBuffer<S, O>, MediaError> {
+        let completion = match ready {
+            Ready::Read(completion) => completion,
+            Ready::Lent(bytes) => {
+                return Ok(PooledBuffer { held: Some(Held::Lent(bytes)), io: self.io.clone() });
+            }
+        };
+        up(&lock(&self.io).meters.buffers);
+        let buffer = PooledBuffer { held: completion.buffer.map(Held::Read), io: self.io.clone() };
+        completion.result.map(|()| buffer).map_err(|e| MediaError(e.to_string()))
+    }
 
-    fn start(&mut self, offset: u64, len: usize, tag: u32) -> bool {
+    /// Starts a read into a buffer. Whether it is done.
+    fn read(&mut self, offset: u64, len: usize, tag: u32) -> bool {
         let mut io = lock(&self.io);
         let buffer = match io.buffer(len) {
             Ok(buffer) => buffer,
             Err(error) => {
                 let result =
                     Err(StoreError::Medium { operation: "read", offset, len: len as u64, reason: error.0 });
-                self.ready.push_back((tag, Completion { result, buffer: None }));
+                self.ready.push_back((tag, Ready::Read(Completion { result, buffer: None })));
                 return true;
             }
         };
@@ -379,7 +408,7 @@ impl<S: Store, O: Observer> Batch for StoreBatch<S, O> {
         };
         match io.submit((offset, buffer), self.slice.clock.now(), read) {
             Some(completion) => {
-                self.ready.push_back((tag, completion));
+                self.ready.push_back((tag, Ready::Read(completion)));
                 true
             }
             None => {
@@ -388,20 +417,35 @@ impl<S: Store, O: Observer> Batch for StoreBatch<S, O> {
             }
         }
     }
+}
+
+impl<S: Store, O: Observer> Batch for StoreBatch<S, O> {
+    type Buffer = PooledBuffer<S, O>;
+
+    fn start(&mut self, offset: u64, len: usize, tag: u32) -> bool {
+        let lent = lock(&self.io).access.lend(offset, len);
+        match lent {
+            Some(bytes) => {
+                self.ready.push_back((tag, Ready::Lent(bytes)));
+                true
+            }
+            None => self.read(offset, len, tag),
+        }
+    }
 
     async fn next(&mut self) -> Option<(u32, Result<Self::Buffer, MediaError>)> {
         if self.ready.is_empty() && self.pending > 0 {
             let inbox = self.inbox.clone()?;
             let ready = &mut self.ready;
             poll_fn(|_| {
-                ready.append(&mut lock(&inbox.done));
+                ready.extend(lock(&inbox.done).drain(..).map(|(tag, done)| (tag, Ready::Read(done))));
                 if ready.is_empty() { Poll::Pending } else { Poll::Ready(()) }
             })
             .await;
             self.pending -= self.ready.len();
         }
-        let (tag, completion) = self.ready.pop_front()?;
-        let result = self.wrap(completion);
+        let (tag, ready) = self.ready.pop_front()?;
+        let result = self.wrap(ready);
         Some((tag, result))
     }
 
@@ -412,15 +456,14 @@ impl<S: Store, O: Observer> Batch for StoreBatch<S, O> {
 
 impl<S: Store, O: Observer> Drop for StoreBatch<S, O> {
     fn drop(&mut self) {
-        if let Some(inbox) = &self.inbox {
-            self.ready.append(&mut lock(&inbox.done));
-        }
+        let here = self.ready.drain(..).filter_map(|(_, ready)| match ready {
+            Ready::Read(completion) => completion.buffer,
+            Ready::Lent(_) => None,
+        });
+        let inbox = self.inbox.as_ref().map(|inbox| std::mem::take(&mut *lock(&inbox.done)));
+        let come = inbox.unwrap_or_default().into_iter().filter_map(|(_, completion)| completion.buffer);
         let mut io = lock(&self.io);
-        for (_, completion) in self.ready.drain(..) {
-            if let Some(buffer) = completion.buffer {
-                io.give_back(buffer);
-            }
-        }
+        here.chain(come).for_each(|buffer| io.give_back(buffer));
     }
 }
 

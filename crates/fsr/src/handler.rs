@@ -476,6 +476,7 @@ impl<M: Media> Run<'_, M> {
             let (from, to) = bytes.range(size, at);
             let mut feeding = bytes.begin(&mut job);
             let scan = monitor.scan();
+            let lapses = self.media.lapses();
             let result = if from < to {
                 let (scan, scanned) = (Some(&scan), &mut counters.bytes_scanned);
                 feed(
@@ -499,7 +500,7 @@ impl<M: Media> Run<'_, M> {
                     Err(_) => self.holds(crawler, &found, &layout).await,
                 };
             // After the metadata: what was given another place was written there later.
-            if unchanged && !scan.touched() {
+            if unchanged && !scan.touched() && self.media.lapses() == lapses {
                 let left = feeding.finish(self.media, result?, size).await?;
                 return Ok(bytes.conclude(left, &mut job));
             }
@@ -647,6 +648,7 @@ impl<M: Media> Run<'_, M> {
         let mut job = Job { sink: &mut **sink, path: b"", above: 0, size, at };
         let mut feeding = bytes.begin(&mut job);
         let mut layout = Layout::ranges(ranges);
+        let lapses = self.media.lapses();
         let flow = if from < to {
             let scanned = &mut counters.bytes_scanned;
             feed(self.media, &mut layout, (from, to), self.depth(), None, &mut feeding, scanned, self.tally)
@@ -654,6 +656,9 @@ impl<M: Media> Run<'_, M> {
         } else {
             Flow::More
         };
+        if self.media.lapses() != lapses {
+            return Err(Failure::MediumError("bytes were taken away while they were read".to_owned()));
+        }
         let left = feeding.finish(self.media, flow, size).await?;
         let ended = bytes.conclude(left, &mut job);
         counters.compute_ns += self.media.now_ns().saturating_sub(start);

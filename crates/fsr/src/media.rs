@@ -38,6 +38,12 @@ pub trait Media {
     /// An empty batch.
     fn batch(&self) -> Self::Batch;
 
+    /// How often so far bytes that a [batch](Batch) lent were the medium's no more. Whoever has used a batch's
+    /// bytes and sees this grow begins anew.
+    fn lapses(&self) -> u64 {
+        0
+    }
+
     /// Nanoseconds of the drive's clock.
     fn now_ns(&self) -> u64;
 
@@ -58,7 +64,8 @@ pub trait Batch {
     /// Bytes that were read; goes back to where it came from when dropped.
     type Buffer;
 
-    /// Starts a read, as [`Media::read`]. `true` where it is done already, so that to start more would only
+    /// Starts a read, as [`Media::read`]; what it gives may be lent, where the medium has the bytes in memory
+    /// (see [`Media::lapses`]). `true` where it is done already, so that to start more would only
     /// use more memory.
     fn start(&mut self, offset: u64, len: usize, tag: u32) -> bool;
 

@@ -5,7 +5,8 @@
 //! with O_DIRECT, so that the host's cache is the only one. A file or device that this machine has mounted or
 //! otherwise in use is refused ([`nearside_dma::in_use`]), unless [`Beside`] says that it is wanted all the
 //! same. Where the file system has no O_DIRECT at this block size, it serves through the page cache and says
-//! so in [`File::notes`].
+//! so in [`File::notes`]. What the page cache holds of a file that is read and that nobody writes is lent where
+//! it lies ([`nearside_dma::CachedFile`]).
 //!
 //! Calls go by io_uring, or by positioned calls in the reactor's own thread where the system denies io_uring
 //! ([`File::backend`]). Durability is fdatasync, and RWF_DSYNC for a single write. See [`crate::FileChannel`]
@@ -15,11 +16,11 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use nearside_clock::RateLimits;
 use nearside_dma::file::{self, Lock};
-use nearside_dma::{IoBuffer, Memory, in_use, uring};
+use nearside_dma::{CachedFile, IoBuffer, Memory, in_use, uring};
 
 use crate::Store;
 use crate::durable::Durable;
@@ -110,6 +111,10 @@ pub(crate) struct OpenFile {
     /// What the log was told, by operation and by what happened.
     pub(crate) reports: Mutex<RateLimits<(&'static str, Trouble)>>,
     pub(crate) path: PathBuf,
+    /// The file as the page cache has it, once somebody has asked; `None` where it is not to be had so.
+    pub(crate) cached: OnceLock<Option<Arc<CachedFile>>>,
+    /// Whoever respects a lock writes nothing.
+    pub(crate) still: bool,
     notes: Vec<String>,
     writer: Option<String>,
 }
@@ -196,6 +201,8 @@ impl File {
                 durable: Durable::default(),
                 reports: Mutex::new(RateLimits::new(REPORT_EVERY_NS)),
                 path: path.to_owned(),
+                cached: OnceLock::new(),
+                still: read_only && beside == Beside::Nobody,
                 notes,
                 writer,
             }),
@@ -227,6 +234,14 @@ impl File {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.inner.path
+    }
+}
+
+impl OpenFile {
+    /// The file as the page cache has it, where nobody writes it.
+    pub(crate) fn cached(&self) -> Option<&Arc<CachedFile>> {
+        let map = || CachedFile::map(&self.file, self.capacity).ok().map(Arc::new);
+        if self.still { self.cached.get_or_init(map).as_ref() } else { None }
     }
 }
 

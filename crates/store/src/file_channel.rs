@@ -20,7 +20,7 @@ use std::sync::Arc;
 use nearside_clock::Nanos;
 use nearside_dma::file::{Call, Scratch, Transfer, is_full, is_unsupported, run};
 use nearside_dma::uring::{self, Bytes, Uring};
-use nearside_dma::{IoBuffer, Memory, Span};
+use nearside_dma::{IoBuffer, LentBytes, Memory, Span};
 
 use crate::check::check;
 use crate::dram::UNMAPPED;
@@ -618,6 +618,15 @@ impl Channel for FileChannel {
             }
         }
         (self.in_flight() > 0).then_some(now)
+    }
+
+    fn lend(&mut self, offset: u64, len: usize) -> Option<LentBytes> {
+        self.store.cached()?.lend(offset, len)
+    }
+
+    fn lapses(&self) -> u64 {
+        let cached = self.store.cached.get().and_then(Option::as_ref);
+        cached.map_or(0, |cached| cached.has_failed().into())
     }
 
     fn in_flight(&self) -> usize {

@@ -45,7 +45,7 @@ pub use null::Null;
 pub use nearside_media::{Delay, Parametric};
 
 use nearside_clock::Nanos;
-use nearside_dma::{IoBuffer, Span};
+use nearside_dma::{IoBuffer, LentBytes, Span};
 
 /// What to do. Offsets and lengths are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,6 +209,21 @@ pub trait Channel: Send + 'static {
     /// nothing.
     #[inline]
     fn prefetch(&self, _offset: u64, _len: u64) {}
+
+    /// `len` bytes at `offset` where they lie, if they are to be had without a wait and nobody who respects the
+    /// store's locks can change them while they are lent; `None`: they have to be read.
+    ///
+    /// Who has used them asks [`Channel::lapses`] before believing what came of them.
+    #[inline]
+    fn lend(&mut self, _offset: u64, _len: usize) -> Option<LentBytes> {
+        None
+    }
+
+    /// How often so far what was lent ([`Channel::lend`]) was the store's no more: a file that became shorter.
+    #[inline]
+    fn lapses(&self) -> u64 {
+        0
+    }
 
     /// The host has mapped memory or taken some away: whatever is kept of it between operations is let go of.
     fn memory_changed(&mut self) {}

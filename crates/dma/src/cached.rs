@@ -1,0 +1,189 @@
+//! A file's bytes where the page cache has them.
+//!
+//! Who scans a file that is in the page cache spends most of the time on copying it out of there. Mapped, it
+//! is read where it lies. What is not in the page cache is not lent: a page fault would wait for the medium,
+//! where a read does not. A file that becomes shorter under its mapping raises no signal that anybody sees:
+//! the mapping is under guard ([`crate::guest`]), reads as zeros from then on and says that it has failed.
+//! Who has used bytes that were lent therefore asks for [`CachedFile::has_failed`] before believing them.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{PAGE_SIZE, Region};
+
+/// What is looked up in the page cache and mapped at a time: what the kernel maps around a page fault.
+const WINDOW: usize = 64 << 10;
+
+/// A file, mapped for reading. See the module.
+pub struct CachedFile {
+    region: Region,
+    /// Bytes of the file: the last page has more.
+    len: usize,
+    /// One bit for each window that was found in the page cache and is mapped.
+    mapped: Box<[AtomicU64]>,
+}
+
+impl CachedFile {
+    /// Maps the first `len` bytes of a file, which must have them now.
+    ///
+    /// # Errors
+    /// `PermissionDenied` where this process may not know what the page cache holds of the file (mincore(2)
+    /// tells its owner and who may write it); else the system's, of mmap(2): no room for as many addresses.
+    pub fn map(file: &File, len: u64) -> io::Result<CachedFile> {
+        let is = file.metadata()?;
+        let me = rustix::process::geteuid();
+        if !me.is_root() && is.uid() != me.as_raw() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        let region = Region::guarded_view(file, len)?;
+        let words = len.div_ceil(WINDOW).div_ceil(64);
+        Ok(CachedFile { region, len, mapped: (0..words).map(|_| AtomicU64::new(0)).collect() })
+    }
+
+    /// Whether bytes were lent that are the file's no more: it has become shorter, or its medium failed.
+    pub fn has_failed(&self) -> bool {
+        self.region.has_failed()
+    }
+
+    fn is_mapped(&self, window: usize) -> bool {
+        self.mapped[window / 64].load(Ordering::Relaxed) & (1 << (window % 64)) != 0
+    }
+
+    /// `len` bytes at `offset` where they lie; `None` where they are not all in the page cache, or not in
+    /// the file.
+    ///
+    /// They are the file's while nobody writes it: who takes what is lent for what cannot change keeps
+    /// writers out, by a lock that they respect.
+    pub fn lend(self: &Arc<CachedFile>, offset: u64, len: usize) -> Option<LentBytes> {
+        let at = usize::try_from(offset).ok()?;
+        let end = at.checked_add(len).filter(|end| *end <= self.len && !self.has_failed())?;
+        let mut window = at / WINDOW;
+        while window * WINDOW < end {
+            if self.is_mapped(window) {
+                window += 1;
+                continue;
+            }
+            // All that follow and are needed, by one call.
+            let mut until = window + 1;
+            while until * WINDOW < end && !self.is_mapped(until) {
+                until += 1;
+            }
+            let from = window * WINDOW;
+            let to = (until * WINDOW).min(self.region.len());
+            if !self.region.make_resident(from, to - from) {
+                return None;
+            }
+            for window in window..until {
+                self.mapped[window / 64].fetch_or(1 << (window % 64), Ordering::Relaxed);
+            }
+            window = until;
+        }
+        Some(LentBytes { file: self.clone(), at, len })
+    }
+}
+
+impl std::fmt::Debug for CachedFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CachedFile({} bytes)", self.len)
+    }
+}
+
+/// Bytes of a [`CachedFile`], which lives as long as they do.
+pub struct LentBytes {
+    file: Arc<CachedFile>,
+    at: usize,
+    len: usize,
+}
+
+impl AsRef<[u8]> for LentBytes {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: `lend` has seen that the range lies in the mapping, which lives with `file`. Its pages can
+        // be read whatever becomes of the file (a guard sees to it). That nobody writes the file meanwhile is
+        // what locks are for (see `lend`): as with every mapped file, a program that ignores them
+        // can change bytes under the borrow. Who scans them takes each for a byte and nothing more.
+        unsafe { std::slice::from_raw_parts(self.file.region.pointer(self.at, self.len), self.len) }
+    }
+}
+
+impl std::fmt::Debug for LentBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LentBytes({} at {})", self.len, self.at)
+    }
+}
+
+/// Pages of one look-up in the page cache.
+pub(crate) const RESIDENT_MOST: usize = 512;
+const _: () = assert!(RESIDENT_MOST * PAGE_SIZE >= WINDOW);
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    fn file(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    fn pattern(len: usize) -> Vec<u8> {
+        (0..len).map(|i| (i / 7 + i) as u8).collect()
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "it maps a file")]
+    fn what_is_lent_is_the_files() {
+        let bytes = pattern(3 * WINDOW + 512);
+        let cached = Arc::new(CachedFile::map(&file(&bytes), bytes.len() as u64).unwrap());
+        for (at, len) in [(0, 512), (WINDOW - 1, 2), (5, 3 * WINDOW), (3 * WINDOW, 512), (bytes.len(), 0)] {
+            let lent = cached.lend(at as u64, len).unwrap();
+            assert_eq!(lent.as_ref(), &bytes[at..at + len], "{len} bytes at {at}");
+        }
+        for (at, len) in [(3 * WINDOW as u64, 513), (u64::MAX, 1), (1, usize::MAX)] {
+            assert!(cached.lend(at, len).is_none(), "{len} bytes at {at}");
+        }
+        assert!(!cached.has_failed());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "it maps a file")]
+    fn what_the_page_cache_lacks_is_not_lent() {
+        let file = file(&pattern(4 * WINDOW));
+        file.sync_all().unwrap();
+        // SAFETY: an open descriptor; advice changes no byte.
+        let rc = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        assert_eq!(rc, 0);
+        let cached = Arc::new(CachedFile::map(&file, 4 * WINDOW as u64).unwrap());
+        if rustix::fs::fstatfs(&file).unwrap().f_type == 0x0102_1994 {
+            return; // tmpfs has nowhere else to leave pages.
+        }
+        assert!(cached.lend(WINDOW as u64, 512).is_none());
+        let mut once = vec![0; 4 * WINDOW];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut once, 0).unwrap();
+        assert_eq!(cached.lend(WINDOW as u64, 512).unwrap().as_ref(), &once[WINDOW..WINDOW + 512]);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "it maps a file")]
+    fn a_file_that_becomes_shorter_fails_and_raises_nothing() {
+        let bytes = pattern(4 * WINDOW);
+        let file = file(&bytes);
+        let cached = Arc::new(CachedFile::map(&file, bytes.len() as u64).unwrap());
+        let lent = cached.lend(0, bytes.len()).unwrap();
+        assert_eq!(lent.as_ref(), bytes);
+        file.set_len(WINDOW as u64).unwrap();
+        assert_eq!(lent.as_ref()[2 * WINDOW], 0);
+        assert!(cached.has_failed());
+        assert!(cached.lend(0, 512).is_none());
+        drop(lent);
+        // A window that was not asked for before is not there.
+        let cached = Arc::new(CachedFile::map(&file, bytes.len() as u64).unwrap());
+        assert!(cached.lend(2 * WINDOW as u64, 512).is_none());
+    }
+}
