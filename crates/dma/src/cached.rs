@@ -56,8 +56,8 @@ impl CachedFile {
     /// `len` bytes at `offset` where they lie; `None` where they are not all in the page cache, or not in
     /// the file.
     ///
-    /// They are the file's while nobody writes it: who takes what is lent for what cannot change keeps
-    /// writers out, by a lock that they respect.
+    /// They are the file's while nobody writes it, which is the caller's to know. Where somebody does all the
+    /// same, they are of two times, as a read's may be.
     pub fn lend(self: &Arc<CachedFile>, offset: u64, len: usize) -> Option<LentBytes> {
         let at = usize::try_from(offset).ok()?;
         let end = at.checked_add(len).filter(|end| *end <= self.len && !self.has_failed())?;
@@ -74,11 +74,17 @@ impl CachedFile {
             }
             let from = window * WINDOW;
             let to = (until * WINDOW).min(self.region.len());
-            if !self.region.make_resident(from, to - from) {
-                return None;
-            }
-            for window in window..until {
-                self.mapped[window / 64].fetch_or(1 << (window % 64), Ordering::Relaxed);
+            if self.region.make_resident(from, to - from) {
+                for window in window..until {
+                    self.mapped[window / 64].fetch_or(1 << (window % 64), Ordering::Relaxed);
+                }
+            } else {
+                // Beside them there may be a hole, which the page cache never holds.
+                let from = from.max(at / PAGE_SIZE * PAGE_SIZE);
+                let to = to.min(end.next_multiple_of(PAGE_SIZE));
+                if !self.region.make_resident(from, to - from) {
+                    return None;
+                }
             }
             window = until;
         }
@@ -102,9 +108,9 @@ pub struct LentBytes {
 impl AsRef<[u8]> for LentBytes {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: `lend` has seen that the range lies in the mapping, which lives with `file`. Its pages can
-        // be read whatever becomes of the file (a guard sees to it). That nobody writes the file meanwhile is
-        // what locks are for (see `lend`): as with every mapped file, a program that ignores them
-        // can change bytes under the borrow. Who scans them takes each for a byte and nothing more.
+        // be read whatever becomes of the file (a guard sees to it). As with every mapped file, a program
+        // that nobody keeps from it could change bytes under the borrow; those who scan them take each for
+        // a byte and nothing more (`Channel::lend`).
         unsafe { std::slice::from_raw_parts(self.file.region.pointer(self.at, self.len), self.len) }
     }
 }
@@ -167,6 +173,13 @@ mod tests {
         let mut once = vec![0; 4 * WINDOW];
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut once, 0).unwrap();
         assert_eq!(cached.lend(WINDOW as u64, 512).unwrap().as_ref(), &once[WINDOW..WINDOW + 512]);
+        // What lies beside a hole that nobody has read.
+        file.set_len(8 * WINDOW as u64).unwrap();
+        let at = 7 * WINDOW as u64 + PAGE_SIZE as u64;
+        std::os::unix::fs::FileExt::write_all_at(&file, &[7; 2 * PAGE_SIZE], at).unwrap();
+        let cached = Arc::new(CachedFile::map(&file, 8 * WINDOW as u64).unwrap());
+        assert_eq!(cached.lend(at, 2 * PAGE_SIZE).unwrap().as_ref(), [7; 2 * PAGE_SIZE]);
+        assert!(cached.lend(at - 1, 2).is_none());
     }
 
     #[test]

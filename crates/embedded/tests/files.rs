@@ -44,3 +44,39 @@ fn an_image_is_asked_for_its_files() {
     assert!(matches!(drive.cat("/log"), Err(Error::Refused(Failure::IsADirectory))));
     assert!(matches!(drive.grep("(", "/"), Err(Error::Refused(Failure::InvalidPattern(_)))));
 }
+
+#[test]
+fn an_image_that_becomes_shorter_is_an_error_and_nothing_else() {
+    if !needs::tools("embedded::an_image_that_becomes_shorter", &["mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (tree, disk) = (folder.path().join("tree"), folder.path().join("disk.img"));
+    std::fs::create_dir(&tree).unwrap();
+    let text = "a line of an ordinary log\n".repeat(200_000);
+    std::fs::write(tree.join("log"), &text).unwrap();
+    let image = std::fs::File::create(&disk).unwrap();
+    image.set_len(8 << 20).unwrap();
+    let mut mke2fs = Command::new(needs::tool("mke2fs").unwrap());
+    assert!(mke2fs.args(["-q", "-F", "-t", "ext4", "-d"]).args([&tree, &disk]).status().unwrap().success());
+
+    // All of it into the page cache, holes too.
+    assert_eq!(std::fs::read(&disk).unwrap().len(), 8 << 20);
+    let mut drive = Drive::open(&disk).unwrap();
+    let before = drive.count("/log").unwrap();
+    assert_eq!(before.lines, 200_000);
+    // What was scanned where the page cache has it is taken away, from the end on: first the file's last bytes.
+    // Zeros have no lines, and none are counted.
+    let mut len = 8 << 20;
+    while let Ok(count) = drive.count("/log") {
+        assert_eq!(count.lines, 200_000, "an image of {len} bytes");
+        len -= 16 << 10;
+        image.set_len(len).unwrap();
+    }
+    for _ in 0..2 {
+        let error = drive.count("/log").unwrap_err().to_string();
+        assert!(error.contains("shorter"), "{error}");
+        assert!(drive.cat("/log").is_err());
+        assert!(drive.grep("nothing of the kind", "/log").is_err());
+    }
+}

@@ -5,8 +5,8 @@
 //! with O_DIRECT, so that the host's cache is the only one. A file or device that this machine has mounted or
 //! otherwise in use is refused ([`nearside_dma::in_use`]), unless [`Beside`] says that it is wanted all the
 //! same. Where the file system has no O_DIRECT at this block size, it serves through the page cache and says
-//! so in [`File::notes`]. What the page cache holds of a file that is read and that nobody writes is lent where
-//! it lies ([`nearside_dma::CachedFile`]).
+//! so in [`File::notes`]. What the page cache holds of a file that is read and that nobody was writing when it
+//! was opened is lent where it lies ([`nearside_dma::CachedFile`]).
 //!
 //! Calls go by io_uring, or by positioned calls in the reactor's own thread where the system denies io_uring
 //! ([`File::backend`]). Durability is fdatasync, and RWF_DSYNC for a single write. See [`crate::FileChannel`]
@@ -113,7 +113,7 @@ pub(crate) struct OpenFile {
     pub(crate) path: PathBuf,
     /// The file as the page cache has it, once somebody has asked; `None` where it is not to be had so.
     pub(crate) cached: OnceLock<Option<Arc<CachedFile>>>,
-    /// Whoever respects a lock writes nothing.
+    /// It is only read, and nobody writes it that is known of.
     pub(crate) still: bool,
     notes: Vec<String>,
     writer: Option<String>,
@@ -202,7 +202,7 @@ impl File {
                 reports: Mutex::new(RateLimits::new(REPORT_EVERY_NS)),
                 path: path.to_owned(),
                 cached: OnceLock::new(),
-                still: read_only && beside == Beside::Nobody,
+                still: read_only && writer.is_none(),
                 notes,
                 writer,
             }),
@@ -379,6 +379,25 @@ mod tests {
     }
 
     #[test]
+    fn only_what_nobody_writes_is_lent() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let bytes: Vec<u8> = (0..1 << 20).map(|i: u32| (i / 3) as u8).collect();
+        std::fs::write(file.path(), &bytes).unwrap();
+        for access in [Access::Read, Access::Serve, Access::ServeBuffered] {
+            for with in [Beside::Nobody, Beside::Anybody] {
+                let store = File::open(file.path(), beside(access, with)).unwrap();
+                let mut channel = store.channel(Arc::default()).unwrap();
+                let lent = channel.lend(4096, 200_000);
+                assert_eq!(lent.is_some(), access == Access::Read);
+                assert!(lent.is_none_or(|lent| lent.as_ref() == &bytes[4096..204_096]));
+            }
+        }
+        let _writer = File::open(file.path(), beside(Access::Serve, Beside::Nobody)).unwrap();
+        let reader = File::open(file.path(), beside(Access::Read, Beside::Anybody)).unwrap();
+        assert!(reader.channel(Arc::default()).unwrap().lend(4096, 512).is_none());
+    }
+
+    #[test]
     fn a_file_that_becomes_shorter_is_an_error() {
         for backend in [None, Some(Backend::Positioned)] {
             for access in [Access::Read, Access::Serve] {
@@ -386,7 +405,11 @@ mod tests {
                 file.as_file().set_len(1 << 20).unwrap();
                 let options = FileOptions { access, backend, ..FileOptions::read() };
                 let mut channel = File::open(file.path(), options).unwrap().channel(Arc::default()).unwrap();
+                let lent = channel.lend(0, 16384);
                 file.as_file().set_len(4096).unwrap();
+                assert_eq!(channel.lapses(), 0);
+                assert!(lent.is_none_or(|lent| lent.as_ref()[8192] == 0 && channel.lapses() == 1));
+                assert!(channel.lend(0, 512).is_none());
                 let completion = run(&mut channel, Operation::Read { offset: 0, len: 16384 });
                 let error = completion.result.unwrap_err().to_string();
                 assert!(error.contains("shorter"), "{error}");

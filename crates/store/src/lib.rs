@@ -210,10 +210,11 @@ pub trait Channel: Send + 'static {
     #[inline]
     fn prefetch(&self, _offset: u64, _len: u64) {}
 
-    /// `len` bytes at `offset` where they lie, if they are to be had without a wait and nobody who respects the
-    /// store's locks can change them while they are lent; `None`: they have to be read.
+    /// `len` bytes at `offset` where they lie, if they are to be had without a wait and nobody is known to write
+    /// them; `None`: they have to be read.
     ///
-    /// Who has used them asks [`Channel::lapses`] before believing what came of them.
+    /// Who has used them asks [`Channel::lapses`] before believing what came of them, and parses nothing in
+    /// place: another program could write the file all the same.
     #[inline]
     fn lend(&mut self, _offset: u64, _len: usize) -> Option<LentBytes> {
         None
