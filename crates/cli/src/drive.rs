@@ -338,6 +338,11 @@ impl Drive {
                 timing::print(&cost);
             }
         }
+        if self.alike {
+            // Of an image that is only read nothing is to be ended, and the process goes: to give its caches
+            // back one by one would take a twentieth of a search.
+            std::mem::forget(self.session);
+        }
         Ok(())
     }
 

@@ -390,14 +390,15 @@ impl<'scope, S: FnMut(Record<'_>) -> ControlFlow<()>> Parts<'scope, '_, S> {
 impl Shared<'_> {
     /// A thread: takes part after part.
     fn work(&self) {
-        let mut session = None;
+        // As the whole's own session (`Drive::finish`): not given back bit by bit.
+        let mut session = std::mem::ManuallyDrop::new(None);
         loop {
             let next = self.queue.lock().unwrap_or_else(|e| e.into_inner()).recv();
             let Ok((part, into)) = next else { return };
             if self.stop.load(Ordering::Relaxed) {
                 return;
             }
-            let result = match &mut session {
+            let result = match session.as_mut() {
                 Some(session) => self.part(session, part, &into),
                 None => (self.open)().and_then(|opened| self.part(session.insert(opened), part, &into)),
             };
