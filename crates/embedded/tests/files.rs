@@ -65,8 +65,8 @@ fn an_image_that_becomes_shorter_is_an_error_and_nothing_else() {
     let mut drive = Drive::open(&disk).unwrap();
     let before = drive.count("/log").unwrap();
     assert_eq!(before.lines, 200_000);
-    // What was scanned where the page cache has it is taken away, from the end on: first the file's last bytes.
-    // Zeros have no lines, and none are counted.
+    // What was scanned where the page cache has it is taken away, from the end on: first the file's last
+    // bytes. Zeros have no lines, and none are counted.
     let mut len = 8 << 20;
     while let Ok(count) = drive.count("/log") {
         assert_eq!(count.lines, 200_000, "an image of {len} bytes");

@@ -38,8 +38,8 @@ pub trait Media {
     /// An empty batch.
     fn batch(&self) -> Self::Batch;
 
-    /// How often so far bytes that a [batch](Batch) lent were the medium's no more. Whoever has used a batch's
-    /// bytes and sees this grow begins anew.
+    /// How often so far bytes that a [batch](Batch) lent were the medium's no more. Whoever has used a
+    /// batch's bytes and sees this grow begins anew.
     fn lapses(&self) -> u64 {
         0
     }

@@ -5,8 +5,8 @@
 //! with O_DIRECT, so that the host's cache is the only one. A file or device that this machine has mounted or
 //! otherwise in use is refused ([`nearside_dma::in_use`]), unless [`Beside`] says that it is wanted all the
 //! same. Where the file system has no O_DIRECT at this block size, it serves through the page cache and says
-//! so in [`File::notes`]. What the page cache holds of a file that is read and that nobody was writing when it
-//! was opened is lent where it lies ([`nearside_dma::CachedFile`]).
+//! so in [`File::notes`]. What the page cache holds of a file that is read and that nobody was writing when
+//! it was opened is lent where it lies ([`nearside_dma::CachedFile`]).
 //!
 //! Calls go by io_uring, or by positioned calls in the reactor's own thread where the system denies io_uring
 //! ([`File::backend`]). Durability is fdatasync, and RWF_DSYNC for a single write. See [`crate::FileChannel`]

@@ -210,8 +210,8 @@ pub trait Channel: Send + 'static {
     #[inline]
     fn prefetch(&self, _offset: u64, _len: u64) {}
 
-    /// `len` bytes at `offset` where they lie, if they are to be had without a wait and nobody is known to write
-    /// them; `None`: they have to be read.
+    /// `len` bytes at `offset` where they lie, if they are to be had without a wait and nobody is known to
+    /// write them; `None`: they have to be read.
     ///
     /// Who has used them asks [`Channel::lapses`] before believing what came of them, and parses nothing in
     /// place: another program could write the file all the same.
@@ -220,7 +220,8 @@ pub trait Channel: Send + 'static {
         None
     }
 
-    /// How often so far what was lent ([`Channel::lend`]) was the store's no more: a file that became shorter.
+    /// How often so far what was lent ([`Channel::lend`]) was the store's no more: a file that became
+    /// shorter.
     #[inline]
     fn lapses(&self) -> u64 {
         0
