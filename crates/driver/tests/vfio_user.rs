@@ -19,6 +19,7 @@ use nearside_device::{Namespace, Subsystem};
 use nearside_driver::*;
 use nearside_front_vfio::{Offer, Server};
 use nearside_random::Random;
+use nearside_store::write_log::{Cut, ImageFile, LogReader, Logged, WriteLog, survivors};
 use nearside_store::{Delay, Dram, File, FileOptions, Modelled, Store};
 use tempfile::TempDir;
 
@@ -64,6 +65,11 @@ fn start(kind: &str, socket: &Path, file: &Path) -> Server {
         "stalls" => serve(Modelled::new(dram(), stalls.medium()), false, socket),
         "slow" => serve(Modelled::new(dram(), Delay::fixed(50_000).medium()), false, socket),
         "file" => serve(File::open(file, FileOptions::serve()).unwrap(), false, socket),
+        "logged" => {
+            let store = File::open(file, FileOptions::serve()).unwrap();
+            let log = WriteLog::create(log_of(file), 512, store.capacity()).unwrap();
+            serve(Logged::new(store, log).unwrap(), false, socket)
+        }
         _ => panic!("{kind}"),
     }
 }
@@ -292,17 +298,49 @@ fn disk(folder: &TempDir) -> PathBuf {
     path
 }
 
+fn log_of(disk: &Path) -> PathBuf {
+    disk.with_extension("log")
+}
+
+/// Makes the disk what a power cut at the log's end leaves of it: of what was not flushed, a part.
+/// How many writes were lost.
+fn cut(disk: &Path, before: &[u8], seed: u64) -> u64 {
+    let log = LogReader::open(log_of(disk)).unwrap();
+    let left = survivors(log.entries(), log.count(), Some(Cut { seed, torn: true })).unwrap();
+    std::fs::write(disk, before).unwrap();
+    let mut image =
+        ImageFile::new(std::fs::File::options().read(true).write(true).open(disk).unwrap()).unwrap();
+    log.replay(0, left.first, &mut image).unwrap();
+    for part in &left.then {
+        log.apply(part, &mut image).unwrap();
+    }
+    std::fs::remove_file(log_of(disk)).unwrap();
+    left.lost
+}
+
 /// The server dies at random: every command that is out ends with an error, at once, nothing hangs, and what
 /// was durable is there when it is back.
 #[test]
 fn the_server_is_killed() {
+    killed("file");
+}
+
+/// The same, and the power is cut with it: the disk loses what was not flushed, or a part of it.
+#[test]
+fn the_server_is_killed_and_the_power_is_cut() {
+    killed("logged");
+}
+
+fn killed(kind: &str) {
     let folder = tempfile::tempdir().unwrap();
     let disk = disk(&folder);
+    let mut lost = 0;
     let (mut known, mut random) = (vec![Known::default(); BLOCKS as usize], Random::new(11));
     let (mut flushes, mut longest_ns) = (0, 0);
     let kills = number("NEARSIDE_KILLS", 12);
     for kill in 0..kills {
-        let mut served = Served::over("file", &disk);
+        let before = std::fs::read(&disk).unwrap();
+        let mut served = Served::over(kind, &disk);
         let driver = served.driver();
         check(&driver, &mut known, kill);
         let (after, within) = (random.below(12), Duration::from_micros(random.below(2_000)));
@@ -330,9 +368,13 @@ fn the_server_is_killed() {
         assert!(matches!(driver.namespaces(&mut host), Err(Error::Stopped | Error::Closed)));
         assert!(driver.queue(QueueConfig::default(), &mut host).is_err());
         let _ = driver.stop(&mut host);
+        if kind == "logged" {
+            lost += cut(&disk, &before, kill);
+        }
     }
+    assert!(kind != "logged" || lost > 0, "no write was ever lost: the test tests nothing");
     println!(
-        "{kills} kills, {flushes} flushes; at most {} us from a death to its last command's end",
+        "{kind}: {kills} kills, {flushes} flushes, {lost} writes lost with the power; at most {} us from a death to its last command's end",
         longest_ns / 1000
     );
     assert!(flushes > kills, "{flushes} flushes: the test tests nothing");
