@@ -87,6 +87,7 @@ pub const TARGETS: &[Target] = &[
     // A hundredth of a core is what it stands beside.
     target("vfio-user: idle client and drive", 0.5),
     target("TCP: 4 KiB read, QD1 polled: median", 1.2),
+    target("TCP: 4 KiB read, QD1 polled: median / its messages", 1.2),
     rate("TCP: 4 KiB random reads, QD32", 0.85),
     rate("TCP: 4 KiB random reads, QD128", 0.85),
     within(LOCATE_EXT4, 1.5),

@@ -72,7 +72,16 @@ impl Mappings {
                 })?;
                 Some(known)
             }
-            _ => None,
+            _ => {
+                if address == 0 {
+                    // A PC's RAM begins there.
+                    tracing::warn!(
+                        "the client keeps its memory to itself: the drive reaches what comes with a \
+                         descriptor, for reading and writing (QEMU: -object memory-backend-memfd,share=on)"
+                    );
+                }
+                None
+            }
         };
         self.mapped += size;
         self.ranges.insert(address, Range { size, region });
