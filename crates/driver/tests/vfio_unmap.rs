@@ -20,7 +20,9 @@ use nearside_dma::Region;
 use nearside_driver::*;
 use nearside_front_vfio::{Offer, Server};
 use nearside_store::{Delay, Dram, Modelled};
-use nearside_vfio_user::{Connection, DmaMap, DmaUnmap, Kind, Limits, Message, Request, dma_flags, send};
+use nearside_vfio_user::{
+    Connection, DmaMap, DmaUnmap, Kind, Limits, Message, RegionAccess, Request, dma_flags, region, send,
+};
 
 use model::{Model, number, seeded, sweep, work};
 
@@ -225,4 +227,60 @@ fn memory_in_use_is_left_alone_once_it_is_unmapped() {
         drop(io);
         let _ = driver.stop(&mut Host::threaded(clock));
     }
+}
+
+/// Bus mastering is switched off and on while commands are out. Once the front has said that it is off, memory
+/// is left alone; once it is on again, commands are done as before, those that were not begun among them.
+#[test]
+fn a_function_that_masters_no_bus_leaves_memory_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = front(folder.path());
+    let clock = TscClock::new();
+    let (path, mut relay) = Relay::new(folder.path(), server.path());
+    let config = DriverConfig { pool_bytes: 4 << 20, ..DriverConfig::default() };
+    let driver = Driver::connect(&path, config, clock).unwrap();
+    let (map, fd) = relay.pool.recv_timeout(patience()).unwrap();
+    let ours = Region::map(fd, map.size as usize).unwrap();
+    let mut io = Initiator::new(&driver, InitiatorConfig::default(), clock, Threaded, None).unwrap();
+    let (mut random, mut written, mut refused) = (seeded(20), 0, 0);
+    // Memory space, with and without bus master; power states D3hot and D0.
+    for (at, off, on) in [(4, 2, 6), (0x44, 3, 0)].repeat(20) {
+        let mut out = Vec::new();
+        for _ in 0..32 {
+            let block = random.below(1000);
+            let mut buffer = io.buffer(512).unwrap();
+            buffer.write(0, &[7; 512]);
+            out.push(io.submit(&Command::write(1, block, 1), Some(buffer)).unwrap());
+        }
+        let mut set = |byte: u8| {
+            let access = RegionAccess { offset: at, region: region::CONFIG, count: 1 };
+            relay.ask(&Request::RegionWrite(access, &[byte]), None).unwrap();
+        };
+        set(off);
+        let mut then = vec![0; ours.len()];
+        ours.read(0, &mut then);
+        for _ in 0..20 {
+            set(off);
+        }
+        let mut now = vec![0; ours.len()];
+        ours.read(0, &mut now);
+        assert_eq!(then.iter().zip(&now).position(|(a, b)| a != b), None, "memory was written");
+        set(on);
+        for handle in out {
+            // What was under way when its memory went has failed.
+            match io.wait(handle).outcome {
+                Ok(_) => written += 1,
+                Err(_) => refused += 1,
+            }
+        }
+        let block = 2000 + random.below(1000);
+        let mut buffer = io.buffer(512).unwrap();
+        buffer.write(0, &[9; 512]);
+        io.execute(&Command::write(1, block, 1), Some(buffer)).unwrap().outcome.unwrap();
+        let done = io.execute(&Command::read(1, block, 1), Some(io.buffer(512).unwrap())).unwrap();
+        done.outcome.unwrap();
+        assert_eq!(done.buffer.unwrap().to_vec(), [9; 512]);
+    }
+    println!("{written} commands written, {refused} refused");
+    assert!(written > 0);
 }

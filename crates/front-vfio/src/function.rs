@@ -254,6 +254,7 @@ impl<C: Clock + Clone + 'static> PciFunction<C> {
                 if self.space.write(at, bytes) {
                     self.reset()?;
                 }
+                self.open_memory()?;
             }
             _ => self.bar.write(&self.function, at, bytes),
         }
@@ -273,7 +274,16 @@ impl<C: Clock + Clone + 'static> PciFunction<C> {
         let vectors = self.function.vectors.len();
         self.space = Space::new(vectors as u16);
         self.bar = Bar::new(vectors);
-        Ok(())
+        self.open_memory()
+    }
+
+    /// Lets the drive reach the client's memory, or not, as configuration space says. Once it is answered, an
+    /// operation in flight reaches no more of it either.
+    fn open_memory(&mut self) -> Result<(), Refusal> {
+        let closed = self.mappings.open(self.space.masters_the_bus())?;
+        self.function.wakeup.wake();
+        // The mappings themselves keep one.
+        self.until(|| closed.iter().all(|region| region.strong_count() <= 1))
     }
 
     /// Waits until no operation uses any of the regions.

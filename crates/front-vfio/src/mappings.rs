@@ -23,25 +23,62 @@ const ALL: u32 = 1 << 1;
 /// A range of the client's addresses.
 struct Range {
     size: u64,
-    /// Its region in the table; `None`: it cannot be reached.
-    region: Option<Weak<Region>>,
+    memory: Reach,
+}
+
+/// Whether the drive reaches a range.
+enum Reach {
+    /// It is in the table.
+    Now(Weak<Region>),
+    /// Once the function may reach memory.
+    Later(Arc<Region>),
+    /// It has no descriptor that serves.
+    Never,
 }
 
 pub(crate) struct Mappings {
     memory: Arc<Memory>,
     ranges: BTreeMap<u64, Range>,
     mapped: u64,
+    /// Whether the function may reach memory at all.
+    open: bool,
 }
 
 impl Mappings {
+    /// Of a function that may not reach memory yet.
     pub(crate) fn new(memory: Arc<Memory>) -> Mappings {
-        Mappings { memory, ranges: BTreeMap::new(), mapped: 0 }
+        Mappings { memory, ranges: BTreeMap::new(), mapped: 0, open: false }
     }
 
     /// Whether memory that the client had shared is not there any more.
     pub(crate) fn have_failed(&self) -> bool {
-        let failed = |range: &Range| range.region.as_ref()?.upgrade().map(|region| region.has_failed());
-        self.ranges.values().filter_map(failed).any(|failed| failed)
+        self.ranges.values().any(|range| match &range.memory {
+            Reach::Now(region) => region.upgrade().is_some_and(|region| region.has_failed()),
+            Reach::Later(region) => region.has_failed(),
+            Reach::Never => false,
+        })
+    }
+
+    /// Lets the function reach memory, or not: all mappings stay what they are. What is returned is still
+    /// used by operations in flight where more than one holds it.
+    pub(crate) fn open(&mut self, open: bool) -> Result<Vec<Weak<Region>>, Refusal> {
+        let mut closed = Vec::new();
+        if std::mem::replace(&mut self.open, open) == open {
+            return Ok(closed);
+        }
+        for (&address, range) in &mut self.ranges {
+            let now = match &range.memory {
+                Reach::Now(region) if !open => region.upgrade().map(Reach::Later),
+                Reach::Later(region) if open => Some(in_table(&self.memory, address, region.clone())?),
+                _ => None,
+            };
+            let Some(now) = now else { continue };
+            if !open {
+                closed.extend(self.memory.unmap(address));
+            }
+            range.memory = now;
+        }
+        Ok(closed)
     }
 
     pub(crate) fn map(&mut self, map: &DmaMap, descriptors: Vec<OwnedFd>) -> Result<(), Refusal> {
@@ -58,19 +95,13 @@ impl Mappings {
             return Err(Refusal::NoRoom);
         }
         let mut descriptors = descriptors.into_iter();
-        let region = match (descriptors.next(), descriptors.next()) {
+        let memory = match (descriptors.next(), descriptors.next()) {
             (_, Some(_)) => return Err(Refusal::Invalid),
             (Some(fd), None) if flags & dma_flags::WRITE != 0 && flags & dma_flags::READ != 0 => {
                 let len = usize::try_from(size).map_err(|_| Refusal::Invalid)?;
                 let region = Region::foreign(fd, offset, len).map_err(refusal)?;
                 let region = Arc::new(region);
-                let known = Arc::downgrade(&region);
-                self.memory.map(address, region).map_err(|error| match error {
-                    MemoryError::Overlap { .. } => Refusal::Exists,
-                    MemoryError::Full => Refusal::NoRoom,
-                    MemoryError::Unmapped { .. } => Refusal::Invalid,
-                })?;
-                Some(known)
+                if self.open { in_table(&self.memory, address, region)? } else { Reach::Later(region) }
             }
             _ => {
                 if address == 0 {
@@ -80,11 +111,11 @@ impl Mappings {
                          descriptor, for reading and writing (QEMU: -object memory-backend-memfd,share=on)"
                     );
                 }
-                None
+                Reach::Never
             }
         };
         self.mapped += size;
-        self.ranges.insert(address, Range { size, region });
+        self.ranges.insert(address, Range { size, memory });
         Ok(())
     }
 
@@ -103,12 +134,22 @@ impl Mappings {
         for address in addresses {
             let Some(range) = self.ranges.remove(&address) else { continue };
             self.mapped -= range.size;
-            if range.region.is_some() {
+            if let Reach::Now(_) = range.memory {
                 regions.extend(self.memory.unmap(address));
             }
         }
         Ok(regions)
     }
+}
+
+fn in_table(memory: &Memory, address: u64, region: Arc<Region>) -> Result<Reach, Refusal> {
+    let known = Arc::downgrade(&region);
+    memory.map(address, region).map_err(|error| match error {
+        MemoryError::Overlap { .. } => Refusal::Exists,
+        MemoryError::Full => Refusal::NoRoom,
+        MemoryError::Unmapped { .. } => Refusal::Invalid,
+    })?;
+    Ok(Reach::Now(known))
 }
 
 fn refusal(error: io::Error) -> Refusal {
@@ -129,7 +170,9 @@ mod tests {
     fn rig() -> (Mappings, File) {
         let file = tempfile::tempfile_in("/dev/shm").unwrap();
         file.set_len(64 * PAGE).unwrap();
-        (Mappings::new(Arc::new(Memory::new())), file)
+        let mut mappings = Mappings::new(Arc::new(Memory::new()));
+        mappings.open(true).unwrap();
+        (mappings, file)
     }
 
     fn map(address: u64, size: u64) -> DmaMap {
@@ -183,6 +226,30 @@ mod tests {
         for (address, size, flags) in [(0, PAGE, 0), (PAGE, PAGE, 0), (0, 2 * PAGE, 1), (0, 2 * PAGE, ALL)] {
             let unmap = DmaUnmap { flags, address, size };
             assert!(mappings.unmap(&unmap).is_err(), "{unmap:?}");
+        }
+    }
+
+    #[test]
+    fn a_function_that_may_not_reach_memory_does_not() {
+        let (mut mappings, file) = rig();
+        mappings.map(&map(0, PAGE), fd(&file)).unwrap();
+        for _ in 0..2 {
+            let closed = mappings.open(false).unwrap();
+            assert_eq!(closed.iter().map(Weak::strong_count).collect::<Vec<_>>(), [1]);
+            assert!(mappings.open(false).unwrap().is_empty());
+            // Mapped and unmapped meanwhile.
+            mappings.map(&map(PAGE, PAGE), fd(&file)).unwrap();
+            mappings.map(&map(2 * PAGE, PAGE), fd(&file)).unwrap();
+            assert_eq!(mappings.map(&map(0, PAGE), fd(&file)), Err(Refusal::Exists));
+            let unmap = DmaUnmap { flags: 0, address: 2 * PAGE, size: PAGE };
+            assert!(mappings.unmap(&unmap).unwrap().is_empty());
+            assert!((0..3).all(|page| mappings.memory.resolve(page * PAGE, 1).is_err()));
+            mappings.open(true).unwrap();
+            let reached: Vec<_> =
+                (0..3).map(|page| mappings.memory.resolve(page * PAGE, 1).is_ok()).collect();
+            assert_eq!(reached, [true, true, false]);
+            let unmap = DmaUnmap { flags: 0, address: PAGE, size: PAGE };
+            assert_eq!(mappings.unmap(&unmap).unwrap().len(), 1);
         }
     }
 

@@ -15,10 +15,12 @@ const DEVICE: u16 = 0x0001;
 const CLASS: u32 = 0x01_08_02;
 
 const COMMAND: usize = 0x04;
+const BUS_MASTER: u8 = 1 << 2;
 const STATUS: usize = 0x06;
 const BAR0: usize = 0x10;
 const CAPABILITIES: usize = 0x34;
 const POWER: usize = 0x40;
+const POWER_STATE: u8 = 3;
 const MSIX: usize = 0x50;
 const EXPRESS: usize = 0x60;
 /// Device Control's second byte, and Initiate Function Level Reset in it.
@@ -87,6 +89,12 @@ impl Space {
         }
     }
 
+    /// Whether the function may reach memory: Bus Master Enable, in power state D0 (PCI Local Bus 3.0, 6.2.2;
+    /// PCI Power Management 1.2, 5.4.1).
+    pub(crate) fn masters_the_bus(&self) -> bool {
+        self.bytes[COMMAND] & BUS_MASTER != 0 && self.bytes[POWER + 4] & POWER_STATE == 0
+    }
+
     /// Writes from `at` on what may be written. Whether the function is to be reset.
     #[must_use]
     pub(crate) fn write(&mut self, at: usize, bytes: &[u8]) -> bool {
@@ -132,6 +140,18 @@ mod tests {
         assert_eq!((word(&space, BAR0), word(&space, BAR0 + 4)), (!(bar::SIZE as u32 - 1) | 4, u32::MAX));
         assert!(!space.write(BAR0, &0xfebd_4000u32.to_le_bytes()));
         assert_eq!(word(&space, BAR0), 0xfebd_4004);
+    }
+
+    #[test]
+    fn memory_is_reached_by_a_bus_master_in_d0() {
+        let mut space = Space::new(32);
+        assert!(!space.masters_the_bus());
+        for (at, byte, masters) in
+            [(COMMAND, 4, true), (POWER + 4, 3, false), (POWER + 4, 0, true), (COMMAND, 2, false)]
+        {
+            assert!(!space.write(at, &[byte]));
+            assert_eq!(space.masters_the_bus(), masters, "{byte} at {at:#x}");
+        }
     }
 
     #[test]
