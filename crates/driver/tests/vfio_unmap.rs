@@ -229,8 +229,9 @@ fn memory_in_use_is_left_alone_once_it_is_unmapped() {
     }
 }
 
-/// Bus mastering is switched off and on while commands are out. Once the front has said that it is off, memory
-/// is left alone; once it is on again, commands are done as before, those that were not begun among them.
+/// Bus mastering is switched off and on while commands are out. Once the front has said that it is off,
+/// memory is left alone; once it is on again, commands are done as before, those that were not begun among
+/// them.
 #[test]
 fn a_function_that_masters_no_bus_leaves_memory_alone() {
     let folder = tempfile::tempdir().unwrap();
