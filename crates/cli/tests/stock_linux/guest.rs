@@ -98,7 +98,7 @@ impl Guest {
         must(Command::new("sh").args(["-c", &pack]));
         let start = |port: u16| {
             let kernel = [built.join("vmlinuz"), initrd].map(|path| path.display().to_string());
-            let append = format!("console=ttyS0 quiet panic=-1 guest={HOST},{port}");
+            let append = format!("console=ttyS0 quiet panic=-1 iomem=relaxed guest={HOST},{port}");
             let words = ["-kernel", &kernel[0], "-initrd", &kernel[1], "-append", &append];
             [more, &words.map(str::to_owned)].concat()
         };
