@@ -20,7 +20,9 @@ wanted() {
     echo "fuse3:/usr/bin/fusermount3 chromium:/usr/bin/chromium"
     # A stock Linux as host, under QEMU.
     echo "qemu-system-x86:/usr/bin/qemu-system-x86_64 qemu-utils:/usr/bin/qemu-io nvme-cli:/usr/sbin/nvme busybox-static:/bin/busybox cpio:/usr/bin/cpio"
-    echo "mmdebstrap:/usr/bin/mmdebstrap"
+    echo "mmdebstrap:/usr/bin/mmdebstrap xfsprogs:/sbin/mkfs.xfs"
+    # A guest that boots from the drive.
+    echo "grub-common:/usr/bin/grub-mkimage grub-pc-bin:/usr/lib/grub/i386-pc/boot.img"
     echo "kmod:/sbin/depmod python3:/usr/bin/python3 binutils:/usr/bin/strip" ;;
   esac
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds what the guest boots, in a folder: the kernel of Debian's own linux-image package (downloaded and unpacked, not
 # installed) and an initramfs of busybox, this machine's Python, the modules that the tests need, and those of this machine's
-# storage tools that it has (nvme, fio, mkfs and fsck of ext4 and F2FS).
+# storage tools that it has (nvme, fio, mkfs and fsck of ext4, F2FS and XFS).
 #   scripts/guest/build.sh [FOLDER]      default: target/guest
 # Needs: apt, dpkg-deb, cpio, kmod (depmod, modprobe), busybox-static, python3.
 set -eu
@@ -24,7 +24,7 @@ rm -rf root && mkdir -p root/bin root/sbin root/proc root/sys root/dev root/mnt 
 cp "$(command -v busybox)" root/bin/busybox
 
 # The modules, in the order in which they load.
-for module in virtio_pci virtio_blk virtio_net crc32_generic crc32c_generic f2fs ext4 nvme_tcp nvme; do
+for module in virtio_pci virtio_blk virtio_net crc32_generic crc32c_generic f2fs ext4 xfs nvme_tcp nvme; do
     modprobe -d "$PWD/kernel" -S "$version" --show-depends "$module"
 done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++' > modules.list
 : > root/modules/order
@@ -42,7 +42,7 @@ program() {
     done
 }
 PATH=$PATH:/usr/sbin:/sbin
-for tool in nvme fio mke2fs e2fsck mkfs.f2fs fsck.f2fs; do
+for tool in nvme fio mke2fs e2fsck mkfs.f2fs fsck.f2fs mkfs.xfs xfs_repair; do
     if path=$(command -v "$tool"); then program "$path" "$tool"; fi
 done
 [ ! -e /etc/mke2fs.conf ] || { mkdir -p root/etc; cp /etc/mke2fs.conf root/etc/; }
@@ -76,9 +76,20 @@ export PATH=/usr/bin:/bin PYTHONDONTWRITEBYTECODE=1
 mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev
 echo /bin/true > /proc/sys/kernel/modprobe
 while read -r module; do insmod "/modules/$module"; done < /modules/order
+# An initramfs without a job is there for the root file system, whose init goes on.
+if ! [ -e /job/main.py ]; then
+    uuid=$(sed -n 's/.*root=UUID=\([^ ]*\).*/\1/p' /proc/cmdline)
+    until device=$(findfs "UUID=$uuid"); do sleep 0.1; done
+    mount -t ext4 "$device" /mnt
+    exec switch_root /mnt /init
+fi
+mount -t tmpfs none /tmp
 echo "guest: $(uname -r), up $(cut -d' ' -f1 /proc/uptime) s"
-python3 -S /job/main.py $(sed -n 's/.*guest=\([^ ]*\).*/\1/p' /proc/cmdline | tr , ' ')
+# What it is to do is on the kernel's command line, or is the machine's serial number.
+asked=$(cat /proc/cmdline /sys/class/dmi/id/product_serial | sed -n 's/.*guest=\([^ ]*\).*/\1/p' | head -n 1)
+python3 -S /job/main.py $(echo "$asked" | tr , ' ')
 echo "guest: rc=$?"
+sync
 echo o > /proc/sysrq-trigger
 sleep 60
 INIT

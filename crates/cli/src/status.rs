@@ -127,6 +127,10 @@ pub fn run(args: StatusArgs) -> Outcome {
         out.text(&format!("host {nqn} from {address}: controller {cntlid}, {queues} I/O queues"))?;
         out.line(b"")?;
     }
+    for function in list(&status["functions"]) {
+        out.text(&function_line(&function))?;
+        out.line(b"")?;
+    }
     writeln!(
         out,
         "{} connections; {} commands, {} of them failed; {} bytes received, {} sent",
@@ -141,6 +145,28 @@ pub fn run(args: StatusArgs) -> Outcome {
     }
     out.flush()?;
     Ok(0)
+}
+
+/// What is said of a PCIe function.
+fn function_line(function: &serde_json::Value) -> String {
+    let word = |name: &str| function[name].as_str().unwrap_or("").to_owned();
+    let numbers =
+        |list: &[serde_json::Value]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let namespaces = match function["namespaces"].as_array() {
+        Some(these) => format!("namespaces {}", numbers(these)),
+        None => "all namespaces".to_owned(),
+    };
+    let client = match (function["connected"] == true, function["enabled"] == true) {
+        (false, _) => "no client".to_owned(),
+        (true, enabled) => format!(
+            "a client{}, {} regions of {} bytes mapped",
+            if enabled { " that has enabled it" } else { "" },
+            function["regions"],
+            function["mapped_bytes"]
+        ),
+    };
+    let (socket, cntlid, doorbells) = (word("socket"), &function["cntlid"], word("doorbells"));
+    format!("function {socket}: controller {cntlid}, {namespaces}, {doorbells} doorbells; {client}")
 }
 
 pub fn namespace(args: NamespaceArgs) -> Outcome {

@@ -1,5 +1,7 @@
 //! What a controller is like.
 
+use std::collections::BTreeSet;
+
 use nearside_dma::PAGE_SIZE;
 
 /// Queue pairs that fit the doorbells, the admin pair included.
@@ -36,6 +38,9 @@ pub struct Config {
     pub cntlid: u16,
     /// Whether other controllers have the namespaces as well. Behind a fabric they always may.
     pub shared: bool,
+    /// The namespaces that the controller is attached to: its host finds no other, and is told of no other
+    /// (Base 2.0, 2.1.1). They need not exist yet. `None`: all of the subsystem.
+    pub namespaces: Option<BTreeSet<u32>>,
     /// Whether Doorbell Buffer Config is there, by which a host keeps its doorbells in memory: for a host
     /// whose writes to the registers cost it much and are told to the drive ([`nearside_dma::Wakeup::wake`]).
     pub shadow_doorbells: bool,
@@ -113,6 +118,7 @@ impl Default for Config {
             host: Host::default(),
             cntlid: 1,
             shared: false,
+            namespaces: None,
             shadow_doorbells: false,
             fabric: None,
         }
@@ -138,6 +144,11 @@ impl Config {
             return Err("a subsystem NQN has at most 223 bytes".into());
         }
         Ok(())
+    }
+
+    /// Whether the controller is attached to that namespace, where it exists.
+    pub(crate) fn has(&self, nsid: u32) -> bool {
+        self.namespaces.as_ref().is_none_or(|these| these.contains(&nsid))
     }
 
     /// Bytes of the largest transfer.

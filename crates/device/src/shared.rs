@@ -40,12 +40,23 @@ pub(crate) struct ControllerShared<S: Store, F> {
 impl<S: Store, F: Firmware<S>> ControllerShared<S, F> {
     /// A namespace with firmware: where there is one, all have it.
     pub(crate) fn firmware(&self) -> Option<Arc<Namespace<S, F>>> {
-        let all = self.subsystem.namespaces();
-        all.into_iter().map(|(_, namespace)| namespace).find(|n| n.observer().is_present())
+        self.namespaces().into_iter().map(|(_, namespace)| namespace).find(|n| n.observer().is_present())
     }
 }
 
 impl<S: Store, F> ControllerShared<S, F> {
+    /// The namespace of that identifier, if the controller is attached to it.
+    pub(crate) fn namespace(&self, nsid: u32) -> Option<Arc<Namespace<S, F>>> {
+        self.subsystem.namespace(nsid).filter(|_| self.config.has(nsid))
+    }
+
+    /// All that it is attached to, by identifier.
+    pub(crate) fn namespaces(&self) -> Vec<(u32, Arc<Namespace<S, F>>)> {
+        let mut all = self.subsystem.namespaces();
+        all.retain(|(nsid, _)| self.config.has(*nsid));
+        all
+    }
+
     pub(crate) fn registers(&self) -> &Region {
         &self.function.registers
     }

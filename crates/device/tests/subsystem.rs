@@ -96,6 +96,58 @@ fn controllers_share_namespaces_that_come_and_go() {
 }
 
 #[test]
+fn a_controller_has_the_namespaces_that_it_is_attached_to_and_no_other() {
+    let subsystem = Subsystem::new();
+    for nsid in 1..=3 {
+        subsystem.add(nsid, namespace(dram(1 << 20), nsid as u8)).unwrap();
+    }
+    let of = |namespaces: &[u32]| Config {
+        namespaces: Some(namespaces.iter().copied().collect()),
+        shared: true,
+        ..Config::default()
+    };
+    let (mut a, mut b) = (controller(&subsystem, of(&[1, 7])), controller(&subsystem, of(&[2, 3])));
+    assert_eq!(list(&mut a, 0)[..8], [1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(list(&mut b, 0)[..12], [2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+    // As one that does not exist, for every command that names it.
+    for nsid in [2, 3] {
+        let invalid = Status::INVALID_NAMESPACE.dnr();
+        let mut write = transfer(io::WRITE, 0, 1, FREE, 0);
+        write.cdw[1] = nsid;
+        for entry in [read(nsid), write, SubmissionEntry::new(io::FLUSH, 3, nsid)] {
+            assert!(same(a.run(1, entry).status(), invalid), "{entry:?}");
+        }
+        let smart = [u32::from(lid::SMART) | 127 << 16];
+        for entry in [
+            command(admin::IDENTIFY, nsid, &[cns::NAMESPACE_DESCRIPTORS.into()]),
+            command(admin::GET_LOG_PAGE, nsid, &smart),
+        ] {
+            assert!(same(a.admin(entry).unwrap_err(), invalid), "{entry:?}");
+        }
+        a.put(FREE, &[9; 4096]);
+        a.admin(command(admin::IDENTIFY, nsid, &[cns::NAMESPACE.into()])).unwrap();
+        assert_eq!(a.bytes(FREE, 4096), [0; 4096]);
+    }
+    a.admin(command(admin::IDENTIFY, 0, &[cns::CONTROLLER.into()])).unwrap();
+    let identity = IdentifyController(a.bytes(FREE, 4096).try_into().unwrap());
+    assert_eq!(identity.tnvmcap(), 1 << 20);
+    // Of another's namespace that goes it hears nothing; of its own that comes it does.
+    for host in [&mut a, &mut b] {
+        host.admin(command(admin::SET_FEATURES, 0, &[0x0b, event::NAMESPACE_NOTICES])).unwrap();
+        host.submit(0, command(admin::ASYNC_EVENT_REQUEST, 0, &[]));
+    }
+    subsystem.remove(3).unwrap();
+    assert!(a.completed(0).is_none());
+    assert!(b.completed(0).is_some());
+    subsystem.add(7, namespace(dram(1 << 20), 7)).unwrap();
+    assert!(a.completed(0).is_some());
+    assert!(a.run(1, read(7)).status().is_success());
+    assert!(same(b.run(1, read(7)).status(), Status::INVALID_NAMESPACE.dnr()));
+    // What all namespaces are asked of is asked of its own.
+    assert!(a.run(1, SubmissionEntry::new(io::FLUSH, 3, 0xffff_ffff)).status().is_success());
+}
+
+#[test]
 fn a_protected_namespace_is_read_only_whatever_its_store_allows() {
     let subsystem = Subsystem::new();
     let store = Namespace::new(dram(1 << 20), (), 512, [1; 16], true).unwrap();

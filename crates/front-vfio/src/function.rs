@@ -18,10 +18,10 @@ use nearside_vfio_user::{
     device_flags, irq, irq_flags, region, region_flags,
 };
 
-use crate::Offer;
 use crate::bar::{self, Bar};
 use crate::mappings::Mappings;
 use crate::space::{self, Space};
+use crate::{Device, Offer};
 
 /// How long a client's operations may take to end after it wanted its memory back, or a reset: less than QEMU
 /// waits for an answer.
@@ -89,6 +89,7 @@ impl<C: Clock + Clone + 'static> PciFunction<C> {
             subsystem: offer.nqn.clone(),
             cntlid: offer.cntlid,
             shared: true,
+            namespaces: offer.namespaces.clone(),
             shadow_doorbells: !offer.mapped_doorbells,
             host: Host {
                 nqn: format!("vfio-user:{}", path.display()),
@@ -127,6 +128,11 @@ impl<C: Clock + Clone + 'static> PciFunction<C> {
     /// Its interrupts.
     pub(crate) fn vectors(&self) -> Arc<[Vector]> {
         self.function.vectors.clone()
+    }
+
+    /// What shows how it stands.
+    pub(crate) fn device(&self) -> Device {
+        Device { registers: self.function.registers.clone(), mapped: self.mappings.mapped() }
     }
 
     /// The descriptor of BAR 0's doorbells, where they may be mapped.

@@ -24,20 +24,23 @@ mod session;
 mod space;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use nearside_clock::Clock;
 use nearside_device::{Firmware, Identity, Subsystem};
-use nearside_dma::accept;
 use nearside_dma::local::{self, Access};
+use nearside_dma::{Region, accept};
+use nearside_spec::registers as reg;
 use nearside_store::Store;
 
+use mappings::Mapped;
 use session::{End, Session};
 
 /// A function as clients are offered it.
@@ -48,6 +51,8 @@ pub struct Offer<S: Store, F: Firmware<S>> {
     pub serial: String,
     /// Its namespaces.
     pub subsystem: Arc<Subsystem<S, F>>,
+    /// Those of them that clients have; `None`: all.
+    pub namespaces: Option<BTreeSet<u32>>,
     /// What the client's word on who asks for near-data work is worth.
     pub identity: Identity,
     /// The controller's number in its subsystem.
@@ -72,6 +77,7 @@ impl<S: Store, F: Firmware<S>> Offer<S, F> {
             nqn: nqn.to_owned(),
             serial: serial.to_owned(),
             subsystem,
+            namespaces: None,
             identity: Identity::SquashRoot { uid: 65534, gid: 65534 },
             cntlid: 1,
             threads: 1,
@@ -105,12 +111,63 @@ pub struct Server {
 #[derive(Default)]
 struct Shared {
     ends: AtomicBool,
-    /// The client that is there.
-    client: Mutex<Option<UnixStream>>,
+    /// Clients that have had the function, the present one included.
+    clients: AtomicU64,
+    /// Who is connected.
+    client: Mutex<Option<Client>>,
+}
+
+struct Client {
+    stream: UnixStream,
+    /// `None`: it has not said yet which version it speaks.
+    device: Option<Device>,
+}
+
+/// What a client has of the drive.
+struct Device {
+    registers: Arc<Region>,
+    mapped: Arc<Mapped>,
+}
+
+/// How a function stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// A client has it.
+    pub connected: bool,
+    /// The client has enabled its controller (CSTS.RDY).
+    pub enabled: bool,
+    /// Clients that have had it, the present one included.
+    pub clients: u64,
+    /// Ranges of memory that the client has mapped for DMA.
+    pub regions: u64,
+    /// Bytes of these.
+    pub mapped_bytes: u64,
+}
+
+/// Looks at a function; it does not keep it.
+#[derive(Clone)]
+pub struct Observer(Arc<Shared>);
+
+impl Observer {
+    /// How the function stands. When it has ended: as without a client.
+    pub fn state(&self) -> State {
+        let clients = self.0.clients.load(Ordering::Relaxed);
+        let client = self.0.client();
+        let Some(Device { registers, mapped }) = client.as_ref().and_then(|c| c.device.as_ref()) else {
+            return State { clients, ..State::default() };
+        };
+        State {
+            connected: true,
+            enabled: registers.word32(reg::CSTS).load(Ordering::Relaxed) & 1 != 0,
+            clients,
+            regions: mapped.regions.load(Ordering::Relaxed),
+            mapped_bytes: mapped.bytes.load(Ordering::Relaxed),
+        }
+    }
 }
 
 impl Shared {
-    fn client(&self) -> MutexGuard<'_, Option<UnixStream>> {
+    fn client(&self) -> MutexGuard<'_, Option<Client>> {
         self.client.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
@@ -143,6 +200,11 @@ impl Server {
         Ok(Server { shared, listener, name, thread: Some(thread) })
     }
 
+    /// What tells how it stands.
+    pub fn observer(&self) -> Observer {
+        Observer(self.shared.clone())
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         self.name.path()
@@ -161,12 +223,16 @@ fn serve<S: Store, F: Firmware<S>>(
         Ok(known) => known,
         Err(error) => return tracing::warn!(%error, path = %path.display(), "a client cannot be served"),
     };
-    *shared.client() = Some(known);
+    *shared.client() = Some(Client { stream: known, device: None });
     // The end may have come just before: it found no client, and is found here.
     if !shared.ends.load(Ordering::SeqCst) {
         let ended = Session::new(offer, path, stream, clock).and_then(|session| {
             let vectors = session.vectors();
-            let end = || shared.client().iter().for_each(accept::stop);
+            shared.clients.fetch_add(1, Ordering::Relaxed);
+            if let Some(client) = &mut *shared.client() {
+                client.device = Some(session.device());
+            }
+            let end = || shared.client().iter().for_each(|client| accept::stop(&client.stream));
             // What a controller trips over is its client's.
             let run = || catch_unwind(AssertUnwindSafe(|| session.run())).unwrap_or(Err(End::Panicked));
             watch::beside(&vectors, path, end, run)?
@@ -184,7 +250,7 @@ impl Drop for Server {
         self.shared.ends.store(true, Ordering::SeqCst);
         accept::stop(&*self.listener);
         if let Some(client) = &*self.shared.client() {
-            accept::stop(client);
+            accept::stop(&client.stream);
         }
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use nearside_dma::{MAX_MAPPINGS, Memory, MemoryError, PAGE_SIZE, Region};
@@ -36,18 +37,36 @@ enum Reach {
     Never,
 }
 
+/// What there is of them, for who looks from outside.
+#[derive(Debug, Default)]
+pub(crate) struct Mapped {
+    pub(crate) regions: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+}
+
 pub(crate) struct Mappings {
     memory: Arc<Memory>,
     ranges: BTreeMap<u64, Range>,
     mapped: u64,
     /// Whether the function may reach memory at all.
     open: bool,
+    shown: Arc<Mapped>,
 }
 
 impl Mappings {
     /// Of a function that may not reach memory yet.
     pub(crate) fn new(memory: Arc<Memory>) -> Mappings {
-        Mappings { memory, ranges: BTreeMap::new(), mapped: 0, open: false }
+        Mappings { memory, ranges: BTreeMap::new(), mapped: 0, open: false, shown: Arc::default() }
+    }
+
+    /// What there is of them, now and later.
+    pub(crate) fn mapped(&self) -> Arc<Mapped> {
+        self.shown.clone()
+    }
+
+    fn show(&self) {
+        self.shown.regions.store(self.ranges.len() as u64, Ordering::Relaxed);
+        self.shown.bytes.store(self.mapped, Ordering::Relaxed);
     }
 
     /// Whether memory that the client had shared is not there any more.
@@ -116,6 +135,7 @@ impl Mappings {
         };
         self.mapped += size;
         self.ranges.insert(address, Range { size, memory });
+        self.show();
         Ok(())
     }
 
@@ -138,6 +158,7 @@ impl Mappings {
                 regions.extend(self.memory.unmap(address));
             }
         }
+        self.show();
         Ok(regions)
     }
 }

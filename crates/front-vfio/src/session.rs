@@ -16,8 +16,8 @@ use nearside_vfio_user::{
     region, region_flags,
 };
 
-use crate::Offer;
 use crate::function::{PciFunction, Refusal};
+use crate::{Device, Offer};
 
 /// The protocol's version (docs/interop/vfio-user.rst of QEMU).
 const MAJOR: u16 = 0;
@@ -93,6 +93,11 @@ impl<C: Clock + Clone + 'static> Session<C> {
     /// The function's interrupts.
     pub(crate) fn vectors(&self) -> Arc<[Vector]> {
         self.function.vectors()
+    }
+
+    /// What the client has of the drive.
+    pub(crate) fn device(&self) -> Device {
+        self.function.device()
     }
 
     /// Serves until the client goes.

@@ -13,7 +13,7 @@ use nearside_spec::fabrics::PORT;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::drive::{AnyTarget, flush, open};
+use super::drive::{AnyTarget, Function, Seen, flush, open};
 use super::listener::{self, PATIENCE, Peer};
 use super::plan::NamespacePlan;
 
@@ -47,23 +47,18 @@ pub fn usual_path(port: u16) -> PathBuf {
 
 impl Control {
     /// Listens at `path` and answers for the target, on threads of its own.
-    pub fn start(
-        path: &Path,
-        target: Arc<AnyTarget>,
-        handle: Option<WorkerHandle>,
-    ) -> Result<Control, String> {
+    pub fn start(path: &Path, seen: Arc<Seen>, handle: Option<WorkerHandle>) -> Result<Control, String> {
         let (listener, name) = local::bind(path, Access::Owner).map_err(|e| format!("control socket {e}"))?;
-        listener::open("control", listener, PATIENCE, move |peer| answer(peer, &target, handle.as_ref()))
+        listener::open("control", listener, PATIENCE, move |peer| answer(peer, &seen, handle.as_ref()))
             .map_err(|e| format!("control socket {}: {e}", path.display()))?;
         Ok(Control { _name: name })
     }
 }
 
-fn answer(peer: &mut dyn Peer, target: &AnyTarget, handle: Option<&WorkerHandle>) -> std::io::Result<()> {
+fn answer(peer: &mut dyn Peer, seen: &Seen, handle: Option<&WorkerHandle>) -> std::io::Result<()> {
     let mut line = String::new();
     BufReader::new(&mut *peer).take(LONGEST).read_line(&mut line)?;
-    let done =
-        serde_json::from_str(&line).map_err(|e| e.to_string()).and_then(|r| execute(r, target, handle));
+    let done = serde_json::from_str(&line).map_err(|e| e.to_string()).and_then(|r| execute(r, seen, handle));
     let reply = match done {
         Ok(value) => json!({ "ok": value }),
         Err(why) => json!({ "error": why }),
@@ -87,9 +82,10 @@ pub fn ask(path: Option<&Path>, request: &Request) -> Result<Value, String> {
     }
 }
 
-fn execute(request: Request, target: &AnyTarget, handle: Option<&WorkerHandle>) -> Result<Value, String> {
+fn execute(request: Request, seen: &Seen, handle: Option<&WorkerHandle>) -> Result<Value, String> {
+    let target = &seen.target;
     match request {
-        Request::Status => Ok(status(target)),
+        Request::Status => Ok(status(seen)),
         Request::AddNamespace { subsystem, namespace } => {
             let offer = find(target, subsystem.as_deref())?;
             if offer.subsystem.namespace(namespace.nsid).is_some() {
@@ -161,8 +157,20 @@ fn near_data(fsr: &Fsr) -> Value {
     })
 }
 
+/// A PCIe function, and who has it.
+fn function(function: &Function) -> Value {
+    let state = function.state();
+    json!({
+        "subsystem": function.nqn, "socket": function.socket.display().to_string(), "cntlid": function.cntlid,
+        "doorbells": function.doorbells.to_string(), "namespaces": function.namespaces,
+        "connected": state.connected, "enabled": state.enabled, "clients": state.clients,
+        "regions": state.regions, "mapped_bytes": state.mapped_bytes,
+    })
+}
+
 /// What is served, to whom, and what has happened.
-pub fn status(target: &AnyTarget) -> Value {
+pub fn status(seen: &Seen) -> Value {
+    let Seen { target, functions } = seen;
     let c = &target.counters;
     let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let subsystems = target.offers().into_iter().map(|offer| {
@@ -190,6 +198,7 @@ pub fn status(target: &AnyTarget) -> Value {
     json!({
         "subsystems": subsystems.collect::<Vec<_>>(),
         "hosts": hosts.collect::<Vec<_>>(),
+        "functions": functions.iter().map(function).collect::<Vec<_>>(),
         "connections": count(&c.open), "connections_accepted": count(&c.connections),
         "connections_refused": count(&c.refused), "connections_turned_away": count(&c.turned_away),
         "connections_over_quota": count(&c.over_quota), "connections_slow": count(&c.slow),

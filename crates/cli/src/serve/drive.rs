@@ -1,7 +1,8 @@
 //! The stores, subsystems and threads of a server.
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,11 +28,37 @@ use crate::in_use;
 /// What serves.
 pub type AnyTarget = Target<AnyStore, Fsr>;
 
+/// A PCIe function, as it is told of.
+pub struct Function {
+    /// The subsystem's name.
+    pub nqn: String,
+    pub socket: PathBuf,
+    pub cntlid: u16,
+    pub doorbells: Doorbells,
+    /// The namespaces that its client has; `None`: all.
+    pub namespaces: Option<BTreeSet<u32>>,
+    observer: nearside_front_vfio::Observer,
+}
+
+impl Function {
+    /// How it stands.
+    pub fn state(&self) -> nearside_front_vfio::State {
+        self.observer.state()
+    }
+}
+
+/// What a drive's owner is told of.
+pub struct Seen {
+    pub target: Arc<AnyTarget>,
+    pub functions: Vec<Function>,
+}
+
 /// A drive that is served.
 pub struct ServedDrive {
     server: Server<AnyStore, Fsr>,
-    /// PCIe functions, with the subsystems that they are of.
-    functions: Vec<(String, nearside_front_vfio::Server)>,
+    /// PCIe functions.
+    functions: Vec<nearside_front_vfio::Server>,
+    seen: Arc<Seen>,
     /// What answers near-data commands of other processes.
     sockets: Vec<NearDataSocket>,
     /// Stopped after the server, whose commands they run.
@@ -83,6 +110,7 @@ fn function_of(
         identity: function.identity.unwrap_or(plan.identity).0,
         cntlid: 0xffef - number,
         threads: function.threads,
+        namespaces: function.namespaces.clone(),
         write_cache: plan.namespace.iter().any(|namespace| !namespace.read_only),
         mapped_doorbells: function.doorbells == Doorbells::Mapped,
         ..nearside_front_vfio::Offer::new(&plan.nqn, serial, subsystem.clone())
@@ -133,7 +161,7 @@ impl ServedDrive {
         let workers = Workers::start(threads, TscClock::new()).map_err(|e| e.to_string())?;
         let handle = workers.as_ref().map(Workers::handle);
         let mut notes: Vec<String> = limits::raise_descriptors(connections).into_iter().collect();
-        let (mut functions, mut sockets) = (Vec::new(), Vec::new());
+        let (mut functions, mut told, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
         for plan in &plan.subsystem {
             let subsystem = Subsystem::new();
             for namespace in &plan.namespace {
@@ -145,8 +173,18 @@ impl ServedDrive {
             for function in &plan.vfio_user {
                 let number = functions.len() as u16;
                 let offer = function_of(plan, function, &serial, &subsystem, number);
-                let server = nearside_front_vfio::Server::start(offer, &function.socket, TscClock::new());
-                functions.push((plan.nqn.clone(), server.map_err(|e| format!("vfio-user socket {e}"))?));
+                let cntlid = offer.cntlid;
+                let server = nearside_front_vfio::Server::start(offer, &function.socket, TscClock::new())
+                    .map_err(|e| format!("vfio-user socket {e}"))?;
+                told.push(Function {
+                    nqn: plan.nqn.clone(),
+                    socket: server.path().to_owned(),
+                    cntlid,
+                    doorbells: function.doorbells,
+                    namespaces: function.namespaces.clone(),
+                    observer: server.observer(),
+                });
+                functions.push(server);
             }
             if let Some(path) = &plan.near_data_socket {
                 sockets.push(NearDataSocket::start(path, &subsystem, plan)?);
@@ -162,14 +200,21 @@ impl ServedDrive {
         let listen = |address| TcpListener::bind(address).map_err(|e| format!("{address}: {e}"));
         let listeners = plan.addresses()?.into_iter().map(listen).collect::<Result<Vec<_>, _>>()?;
         let server = Server::start(target, listeners, TscClock::new()).map_err(|e| e.to_string())?;
-        for (nth, (mut told, at)) in plan.advertised()?.into_iter().zip(server.addresses()).enumerate() {
+        for (nth, (mut advertised, at)) in plan.advertised()?.into_iter().zip(server.addresses()).enumerate()
+        {
             // Where the system has chosen one.
-            if told.port() == 0 {
-                told.set_port(at.port());
+            if advertised.port() == 0 {
+                advertised.set_port(at.port());
             }
-            server.target().advertise(nth, told);
+            server.target().advertise(nth, advertised);
         }
-        Ok(ServedDrive { server, functions, sockets, workers, notes })
+        let seen = Arc::new(Seen { target: server.target().clone(), functions: told });
+        Ok(ServedDrive { server, functions, seen, sockets, workers, notes })
+    }
+
+    /// What its owner is told of.
+    pub fn seen(&self) -> &Arc<Seen> {
+        &self.seen
     }
 
     pub fn target(&self) -> &Arc<AnyTarget> {
@@ -212,8 +257,8 @@ impl ServedDrive {
                 };
                 lines.push(format!("{name}: {} bytes{kept}", namespace.bytes()));
             }
-            for (_, function) in self.functions.iter().filter(|(nqn, _)| *nqn == offer.nqn) {
-                lines.push(nearside_front_vfio::qemu_line(function.path()));
+            for function in self.seen.functions.iter().filter(|function| function.nqn == offer.nqn) {
+                lines.push(nearside_front_vfio::qemu_line(&function.socket));
             }
             if let Identity::SquashRoot { uid, gid } = offer.identity {
                 lines.push(format!(

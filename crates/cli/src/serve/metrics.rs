@@ -12,20 +12,20 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::drive::AnyTarget;
+use super::drive::{AnyTarget, Function, Seen};
 use super::listener::{self, PATIENCE, Peer};
 
 /// Answers at `address`, on threads of its own.
-pub fn start(address: std::net::SocketAddr, target: Arc<AnyTarget>) -> Result<(), String> {
+pub fn start(address: std::net::SocketAddr, seen: Arc<Seen>) -> Result<(), String> {
     let listener = TcpListener::bind(address).map_err(|e| format!("{address}: {e}"))?;
-    listener::open("metrics", listener, PATIENCE, move |peer| answer(peer, &target))
+    listener::open("metrics", listener, PATIENCE, move |peer| answer(peer, &seen))
         .map_err(|e| format!("{address}: {e}"))
 }
 
 /// Bytes of a request's head.
 const HEAD: u64 = 64 << 10;
 
-fn answer(peer: &mut dyn Peer, target: &AnyTarget) -> std::io::Result<()> {
+fn answer(peer: &mut dyn Peer, seen: &Seen) -> std::io::Result<()> {
     // A request's head; a peer that sends no end of it is not answered.
     let mut head = BufReader::new(&mut *peer).take(HEAD);
     let mut line = String::new();
@@ -35,7 +35,7 @@ fn answer(peer: &mut dyn Peer, target: &AnyTarget) -> std::io::Result<()> {
     if head.limit() == 0 {
         return Err(std::io::Error::other("a request without an end"));
     }
-    let body = text(target).map_err(std::io::Error::other)?;
+    let body = text(seen).map_err(std::io::Error::other)?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let head = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -45,7 +45,8 @@ fn answer(peer: &mut dyn Peer, target: &AnyTarget) -> std::io::Result<()> {
 }
 
 /// The exposition.
-pub fn text(target: &AnyTarget) -> Result<String, std::fmt::Error> {
+pub fn text(seen: &Seen) -> Result<String, std::fmt::Error> {
+    let Seen { target, functions } = seen;
     let mut registry = Registry::with_prefix("nearside");
     let c = &target.counters;
     for (name, help, counter) in [
@@ -91,10 +92,36 @@ pub fn text(target: &AnyTarget) -> Result<String, std::fmt::Error> {
         }
     }
     registry.register_with_unit("namespace_size", "Size of a namespace", Unit::Bytes, sizes);
+    pci_functions(functions, &mut registry);
     near_data(target, &mut registry);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
     Ok(text)
+}
+
+/// PCIe functions, and who has them.
+fn pci_functions(all: &[Function], registry: &mut Registry) {
+    type Labels = Vec<(String, String)>;
+    let [clients, enabled, regions, mapped] = [(); 4].map(|()| Family::<Labels, Gauge>::default());
+    let accepted = Family::<Labels, Counter>::default();
+    for function in all {
+        let labels = vec![
+            ("subsystem".into(), function.nqn.clone()),
+            ("socket".into(), function.socket.display().to_string()),
+            ("doorbells".into(), function.doorbells.to_string()),
+        ];
+        let state = function.state();
+        clients.get_or_create(&labels).set(state.connected.into());
+        enabled.get_or_create(&labels).set(state.enabled.into());
+        regions.get_or_create(&labels).set(i64::try_from(state.regions).unwrap_or(i64::MAX));
+        mapped.get_or_create(&labels).set(i64::try_from(state.mapped_bytes).unwrap_or(i64::MAX));
+        accepted.get_or_create(&labels).inc_by(state.clients);
+    }
+    registry.register("function_clients", "Clients that have a PCIe function", clients);
+    registry.register("function_clients_accepted", "Clients that have had a PCIe function", accepted);
+    registry.register("function_enabled", "Controllers that clients of PCIe functions have enabled", enabled);
+    registry.register("function_regions", "Ranges of memory that clients have mapped for DMA", regions);
+    registry.register_with_unit("function_mapped", "Memory that clients have mapped", Unit::Bytes, mapped);
 }
 
 /// Near-data work, by where it runs, for all namespaces together.

@@ -146,11 +146,11 @@ fn control_socket(
     plan: &plan::Plan,
     drive: &mut drive::ServedDrive,
 ) -> Result<Option<control::Control>, Failure> {
-    let (target, handle) = (drive.target().clone(), drive.handle());
+    let (seen, handle) = (drive.seen().clone(), drive.handle());
     if let Some(path) = &plan.control {
-        return Ok(Some(control::Control::start(path, target, handle)?));
+        return Ok(Some(control::Control::start(path, seen, handle)?));
     }
-    match control::Control::start(&control::usual_path(drive.port()), target, handle) {
+    match control::Control::start(&control::usual_path(drive.port()), seen, handle) {
         Ok(control) => Ok(Some(control)),
         Err(why) => {
             drive.note(format!("no control socket: {why}"));
@@ -166,7 +166,7 @@ pub fn run(args: ServeArgs) -> Outcome {
     listen_to_logs()?;
     let mut drive = drive::ServedDrive::start(&plan).map_err(Failure::Message)?;
     if let Some(address) = &plan.metrics {
-        metrics::start(plan::resolve(address, METRICS_PORT)?, drive.target().clone())?;
+        metrics::start(plan::resolve(address, METRICS_PORT)?, drive.seen().clone())?;
     }
     let _control = control_socket(&plan, &mut drive)?;
     out::announce(&drive.lines())?;

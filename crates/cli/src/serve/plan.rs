@@ -1,10 +1,11 @@
 //! What is to be served: flags, or a file, checked.
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use nearside_device::Identity;
+use nearside_device::{Identity, MAX_NSID};
 use nearside_spec::fabrics::{DISCOVERY_PORT, PORT, nqn};
 use nearside_store::Beside;
 use serde::{Deserialize, Serialize};
@@ -117,6 +118,15 @@ pub enum Doorbells {
     Mapped,
 }
 
+impl std::fmt::Display for Doorbells {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Doorbells::Trapped => "trapped",
+            Doorbells::Mapped => "mapped",
+        })
+    }
+}
+
 /// A PCIe function at a socket.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -127,6 +137,8 @@ pub struct FunctionPlan {
     /// Threads of its own.
     #[serde(default = "threads")]
     pub threads: usize,
+    /// Namespaces of the subsystem that its client has; without it, all.
+    pub namespaces: Option<BTreeSet<u32>>,
     /// What its client's word on who asks is worth; without it, the subsystem's.
     pub identity: Option<Word>,
 }
@@ -221,6 +233,7 @@ impl Plan {
             socket: socket.clone(),
             doorbells: args.vfio_user_doorbells,
             threads: args.threads,
+            namespaces: None,
             identity: None,
         };
         let namespaces = args.store.iter().zip(1..).map(|(store, nsid)| NamespacePlan {
@@ -263,6 +276,13 @@ impl Plan {
             return Err(format!("{threads} threads of near-data work; it can be 0 to 16"));
         }
         for subsystem in &self.subsystem {
+            for FunctionPlan { socket, namespaces, .. } in &subsystem.vfio_user {
+                let wrong = |nsid: &&u32| !(1..=MAX_NSID).contains(*nsid);
+                if let Some(nsid) = namespaces.iter().flatten().find(wrong) {
+                    let socket = socket.display();
+                    return Err(format!("namespace {nsid} for {socket}; it can be 1 to {MAX_NSID}"));
+                }
+            }
             if let Some(function) = subsystem.vfio_user.iter().find(|f| !(1..=16).contains(&f.threads)) {
                 let (threads, socket) = (function.threads, function.socket.display());
                 return Err(format!("{threads} threads for {socket}; it can be 1 to 16"));
@@ -346,6 +366,7 @@ mod tests {
         log-writes = "/srv/8.log"
         [[subsystem.vfio-user]]
         socket = "/run/vm1.sock"
+        namespaces = [7]
         [[subsystem.vfio-user]]
         socket = "/run/vm2.sock"
         doorbells = "mapped"
@@ -365,6 +386,8 @@ mod tests {
         let logs = subsystem.namespace.iter().map(|namespace| namespace.log_writes.as_deref());
         assert_eq!(logs.collect::<Vec<_>>(), [None, None, Some(std::path::Path::new("/srv/8.log"))]);
         assert_eq!(plan.advertised(), Ok(vec![]));
+        let namespaces = subsystem.vfio_user.iter().map(|f| f.namespaces.clone());
+        assert_eq!(namespaces.collect::<Vec<_>>(), [Some([7].into()), None]);
         let functions: Vec<_> =
             subsystem.vfio_user.iter().map(|f| (f.doorbells, f.threads, f.identity)).collect();
         let trusted = Some(Word(Identity::Trust));
@@ -387,6 +410,7 @@ mod tests {
             ("\n        threads = 2", "\n        threads = 99", "99 threads"),
             ("near-data-threads = 3", "near-data-threads = 17", "17 threads of near-data"),
             ("threads = 2\n        identity", "threads = 0\n        identity", "0 threads for /run/vm2.sock"),
+            ("namespaces = [7]", "namespaces = [7, 0]", "namespace 0 for /run/vm1.sock"),
             ("nqn.2026-11.example:a", "example", "example"),
             ("127.0.0.1\", \"[::1]", "127.0.0.1:99999\", \"[::1]", "99999"),
         ] {

@@ -1,10 +1,11 @@
 //! The same commands on a drive in another process: `nearside serve --vfio-user`, and drives named
 //! vfio-user:PATH.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Stdio};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::fixture::{Ran, TEXTS, nearside, on, small};
@@ -35,6 +36,73 @@ fn serve(store: &str) -> Served {
         .expect("the server says what QEMU is given")
         .unwrap();
     Served { server, drive: format!("vfio-user:{}", socket.display()), _folder: folder }
+}
+
+/// What the metrics at an address say of a name.
+fn metric(address: &str, name: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    let line =
+        said.lines().find(|line| line.split('{').next() == Some(name)).unwrap_or_else(|| panic!("{said}"));
+    line.rsplit_once("} ").unwrap().1.to_owned()
+}
+
+#[test]
+fn status_and_metrics_tell_of_functions_and_of_who_has_them() {
+    let folder = tempfile::tempdir().unwrap();
+    // A port that is free now.
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let plan = format!(
+        "metrics = '{address}'\ncontrol = 'control.sock'\n[[subsystem]]\nnqn = 'nqn.2026-11.example:a'\n\
+         [[subsystem.namespace]]\nnsid = 1\nstore = 'dram:16MiB'\n\
+         [[subsystem.vfio-user]]\nsocket = 'one.sock'\nnamespaces = [1, 9]\n\
+         [[subsystem.vfio-user]]\nsocket = 'two.sock'\ndoorbells = 'mapped'\n"
+    );
+    std::fs::write(folder.path().join("plan.toml"), plan).unwrap();
+    let inside = || {
+        let mut command = nearside();
+        command.current_dir(folder.path());
+        command
+    };
+    let mut server = inside();
+    let mut server = server.args(["serve", "--config", "plan.toml"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    lines.find(|line| line.as_ref().unwrap().contains("two.sock")).expect("it serves").unwrap();
+    let drive = format!("vfio-user:{}", folder.path().join("one.sock").display());
+    let served = Served { server, drive, _folder: tempfile::tempdir().unwrap() };
+    let status = |more: &[&str]| {
+        let words = [&["status", "--control", "control.sock"], more].concat();
+        Ran::from(inside().args(words).output().unwrap())
+    };
+    let function = || serde_json::from_slice::<Value>(&status(&["--json"]).out).unwrap()["functions"].take();
+    let said = status(&[]).text();
+    assert!(said.contains("namespaces 1, 9, trapped doorbells; no client"), "{said}");
+    assert!(said.contains("all namespaces, mapped doorbells; no client"), "{said}");
+    assert_eq!(function()[0]["clients"], 0);
+    assert_eq!(metric(&address, "nearside_function_clients"), "0");
+
+    let mut client = inside();
+    client.args(["bench", "run", "-d", &served.drive, "--iodepth", "1", "--runtime", "600s"]);
+    client.stdout(Stdio::null());
+    let mut client = client.spawn().unwrap();
+    while function()[0]["enabled"] != true {
+        assert!(client.try_wait().unwrap().is_none(), "the client ended");
+    }
+    let [one, two] = [0, 1].map(|nth| function()[nth].take());
+    assert_eq!([&one["connected"], &two["connected"]], [true, false]);
+    assert!(one["regions"] != 0 && one["mapped_bytes"] != 0 && one["clients"] == 1, "{one}");
+    assert!(status(&[]).text().contains("; a client that has enabled it, "));
+    let bytes = metric(&address, "nearside_function_mapped_bytes");
+    assert!(bytes.parse::<u64>().unwrap() > 0, "{bytes}");
+    client.kill().unwrap();
+    client.wait().unwrap();
+    while function()[0]["connected"] == true {
+        std::thread::yield_now();
+    }
+    assert_eq!(function()[0]["mapped_bytes"], 0);
+    assert_eq!(metric(&address, "nearside_function_clients_accepted_total"), "1");
 }
 
 #[test]

@@ -33,6 +33,11 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
+/// What the guest boots, with its kernel.
+pub fn built() -> PathBuf {
+    root().join("target/guest")
+}
+
 /// Whether this machine can run a guest; otherwise leaves the test out.
 pub fn possible(test: &str) -> bool {
     // The kernel's package is downloaded by apt and unpacked.
@@ -66,36 +71,56 @@ impl Guest {
 
     /// The same in another QEMU, whose machine has more than this one's.
     pub fn boot_in(qemu: &Path, more: &[String], folder: &Path) -> Guest {
+        Guest::boot_with(qemu, more, folder, &[])
+    }
+
+    /// The same, with more files in the guest's `/job`.
+    pub fn boot_with(qemu: &Path, more: &[String], folder: &Path, files: &[&Path]) -> Guest {
         let scripts = root().join("scripts/guest");
-        let built = root().join("target/guest");
+        let built = built();
         // Always: the tools on this machine may have changed. Only the kernel is kept.
         must(Command::new(scripts.join("build.sh")).arg(&built));
         let job = folder.join("job");
         fs::create_dir_all(&job).unwrap();
         fs::copy(scripts.join("agent.py"), job.join("main.py")).unwrap();
+        for file in files {
+            fs::copy(file, job.join(file.file_name().unwrap())).unwrap();
+        }
         must(
             Command::new("strip").args(["-o"]).arg(job.join("nearside")).arg(env!("CARGO_BIN_EXE_nearside")),
         );
         let initrd = folder.join("initrd");
         let pack = format!(
-            "cd '{}' && cp '{}' initrd && printf 'job\njob/main.py\njob/nearside\n' | cpio -o -H newc --quiet >> initrd",
+            "cd '{}' && cp '{}' initrd && find job | cpio -o -H newc --quiet >> initrd",
             folder.display(),
             built.join("base.cpio").display()
         );
         must(Command::new("sh").args(["-c", &pack]));
+        let start = |port: u16| {
+            let kernel = [built.join("vmlinuz"), initrd].map(|path| path.display().to_string());
+            let append = format!("console=ttyS0 quiet panic=-1 iomem=relaxed guest={HOST},{port}");
+            let words = ["-kernel", &kernel[0], "-initrd", &kernel[1], "-append", &append];
+            [more, &words.map(str::to_owned)].concat()
+        };
+        Guest::call(qemu, folder, start)
+    }
+
+    /// Boots what is on the machine's own disk, by its firmware: an installation of the guest's system,
+    /// whose init finds whom to call where the machine has its serial number.
+    pub fn boot_from_disk(qemu: &Path, more: &[String], folder: &Path) -> Guest {
+        let serial = |port: u16| format!("type=1,serial=guest={HOST},,{port}");
+        Guest::call(qemu, folder, |port| [more, &["-smbios".to_owned(), serial(port)]].concat())
+    }
+
+    /// Starts QEMU with what `start` gives it, and waits until the guest calls at a port.
+    fn call(qemu: &Path, folder: &Path, start: impl FnOnce(u16) -> Vec<String>) -> Guest {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let console = folder.join("console");
         let qemu = Command::new(qemu)
             .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-machine", "q35", "-smp", "2", "-m", "1G"])
             .args(["-nographic", "-no-reboot", "-nic", "user,model=virtio-net-pci"])
-            .arg("-kernel")
-            .arg(built.join("vmlinuz"))
-            .arg("-initrd")
-            .arg(&initrd)
-            .arg("-append")
-            .arg(format!("console=ttyS0 quiet panic=-1 guest={HOST},{port}"))
-            .args(more)
+            .args(start(port))
             .stdin(Stdio::null())
             .stdout(fs::File::create(&console).unwrap())
             .stderr(fs::File::create(folder.join("qemu")).unwrap())

@@ -225,7 +225,7 @@ fn may_be_set<S: Store, F: Firmware<S>>(
         let (byte, _) = features::VALUE.place();
         return Err(Fault::new(Status::INVALID_FIELD).at(byte + bit / 8, bit % 8));
     }
-    let exists = |nsid| reactor.shared.subsystem.namespace(nsid).is_some();
+    let exists = |nsid| reactor.shared.namespace(nsid).is_some();
     match entry.nsid() {
         0 | BROADCAST if !of_namespace => {}
         // A near-data request is for one namespace.
@@ -265,7 +265,7 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
         if select == Select::Capabilities {
             return Ok(Answer::Now(u32::from(of_namespace) << 1 | u32::from(changeable) << 2));
         }
-        if of_namespace && self.reactor.shared.subsystem.namespace(self.entry.nsid()).is_none() {
+        if of_namespace && self.reactor.shared.namespace(self.entry.nsid()).is_none() {
             return Err(Fault::new(Status::INVALID_NAMESPACE).of(common::NSID));
         }
         if id == FEATURE_NEAR_DATA {

@@ -46,7 +46,7 @@ pub(super) fn identify<S: Store, F: Firmware<S>>(
         return Err(Fault::field(identify::CSI));
     }
     // A valid identifier that no namespace has is answered with zeros (5.17.2.1).
-    let of_one = |known: &dyn Fn(&Namespace<S, F>) -> [u8; 4096]| match shared.subsystem.namespace(nsid) {
+    let of_one = |known: &dyn Fn(&Namespace<S, F>) -> [u8; 4096]| match shared.namespace(nsid) {
         Some(namespace) => Ok(known(&namespace)),
         None if (1..=MAX_NSID).contains(&nsid) => Ok([0; 4096]),
         None => Err(invalid),
@@ -68,13 +68,13 @@ pub(super) fn identify<S: Store, F: Firmware<S>>(
                 return Err(invalid);
             }
             let mut list = [0; 4096];
-            let above = shared.subsystem.namespaces().into_iter().filter(|(id, _)| *id > nsid);
+            let above = shared.namespaces().into_iter().filter(|(id, _)| *id > nsid);
             for ((id, _), place) in above.zip(list.as_chunks_mut::<4>().0) {
                 id.store(place);
             }
             list
         }
-        cns::NAMESPACE_DESCRIPTORS => match shared.subsystem.namespace(nsid) {
+        cns::NAMESPACE_DESCRIPTORS => match shared.namespace(nsid) {
             Some(namespace) => namespace_descriptors(namespace.uuid(), namespace.nguid()),
             None => return Err(invalid),
         },
@@ -128,7 +128,7 @@ fn controller<S: Store, F: Firmware<S>>(shared: &ControllerShared<S, F>) -> Iden
         .set_avscc(0)
         .set_wctemp(343)
         .set_cctemp(353)
-        .set_tnvmcap(shared.subsystem.namespaces().iter().map(|(_, n)| u128::from(n.bytes())).sum())
+        .set_tnvmcap(shared.namespaces().iter().map(|(_, n)| u128::from(n.bytes())).sum())
         .set_kas(1)
         .set_sqes(0x66)
         .set_cqes(0x44)

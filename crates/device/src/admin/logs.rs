@@ -27,7 +27,7 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
             .page(&shared, log, self.entry.nsid(), self.now)
             .ok_or(Fault::new(Status::INVALID_LOG_PAGE).of(log_page::LID))?;
         // Those that are about a namespace here are about the controller all the same; others name none.
-        let of_namespace = |nsid| shared.subsystem.namespace(nsid).is_some();
+        let of_namespace = |nsid| shared.namespace(nsid).is_some();
         if !matches!(self.entry.nsid(), 0 | BROADCAST) && !of_namespace(self.entry.nsid()) {
             return Err(Fault::new(Status::INVALID_NAMESPACE).of(common::NSID));
         }
@@ -113,7 +113,7 @@ impl Admin {
             }
             LOG_NEAR_DATA if let Some(namespace) = firmware => {
                 // What it can do is the same for all; what it has seen, each namespace's own.
-                let named = shared.subsystem.namespace(nsid).filter(|named| named.observer().is_present());
+                let named = shared.namespace(nsid).filter(|named| named.observer().is_present());
                 let namespace = named.unwrap_or(namespace);
                 let mut page = namespace.observer().capabilities(fabric);
                 let taken = shared.counters.iter().map(|c| c.near_data.load(Ordering::Relaxed)).sum::<u64>();

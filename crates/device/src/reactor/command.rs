@@ -360,7 +360,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     /// Flushes all namespaces, one after the other. Those that the reactor never was attached to are flushed
     /// as well: others wrote.
     fn flush_all(&mut self, owner: Owner, now: Nanos) {
-        for (nsid, namespace) in self.shared.subsystem.namespaces() {
+        for (nsid, namespace) in self.shared.namespaces() {
             // Without a way in, the flush would be a lie.
             if !namespace.read_only()
                 && let Err(fault) = self.look_up(nsid)

@@ -18,7 +18,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     /// refused, near-data commands are cancelled, and what the store works on is waited for.
     pub(super) fn namespace_changed(&mut self, nsid: u32, now: Nanos) {
         let Some(place) = self.attached.find(nsid) else { return };
-        let there = self.shared.subsystem.namespace(nsid);
+        let there = self.shared.namespace(nsid);
         if there.is_some_and(|there| Arc::ptr_eq(&there, self.attached.at(place).access.namespace())) {
             return;
         }
@@ -98,6 +98,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                     }
                     self.abandon();
                 }
+                // Of one that its host does not have, it hears nothing.
+                Message::Namespace { nsid } if !self.shared.config.has(nsid) => {}
                 Message::Namespace { nsid } => {
                     self.namespace_changed(nsid, now);
                     if let Some(admin) = &mut self.admin {

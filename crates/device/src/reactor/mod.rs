@@ -124,7 +124,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
 
     /// Makes a way into a namespace, if there is one of that identifier that the reactor is not attached to.
     pub(crate) fn attach(&mut self, nsid: u32) -> std::io::Result<Option<usize>> {
-        let Some(namespace) = self.shared.subsystem.namespace(nsid) else { return Ok(None) };
+        let Some(namespace) = self.shared.namespace(nsid) else { return Ok(None) };
         if let Some(place) = self.attached.find(nsid) {
             return Ok(Some(place));
         }
