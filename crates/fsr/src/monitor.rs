@@ -18,6 +18,7 @@
 //! touched.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard};
 
@@ -213,7 +214,7 @@ fn sectors(unit: u64, from: u64, to: u64) -> u8 {
 }
 
 #[inline]
-fn units(from: u64, to: u64) -> std::ops::Range<u64> {
+fn units(from: u64, to: u64) -> Range<u64> {
     from / UNIT..to.div_ceil(UNIT)
 }
 
@@ -394,6 +395,26 @@ impl Monitor {
         true
     }
 
+    /// Those of them that are not of a unit which lies in one of these ranges of the namespace.
+    pub(crate) fn outside(&self, deps: &Deps, ranges: &[Range<u64>]) -> Deps {
+        let within = |unit: &Unit| {
+            let from = unit.number.checked_mul(UNIT);
+            let to = from.and_then(|from| from.checked_add(UNIT));
+            ranges.iter().any(|range| from >= Some(range.start) && to.is_some_and(|to| to <= range.end))
+        };
+        let mut left = Deps { generation: deps.generation, deps: Vec::new() };
+        for piece in deps.deps.chunks(PIECE) {
+            let watch = self.lock();
+            if deps.generation != watch.generation {
+                // None of them holds.
+                return deps.clone();
+            }
+            let unit = |dep: &Dep| watch.units.get(dep.slot as usize);
+            left.deps.extend(piece.iter().filter(|dep| !unit(dep).is_some_and(within)));
+        }
+        left
+    }
+
     /// Watches nothing any more. What was made before is out of date for ever.
     pub(crate) fn reset(&self) {
         let mut watch = self.lock();
@@ -570,6 +591,21 @@ mod tests {
         assert_eq!(media.yields().0, way.deps.len().div_ceil(PIECE) as u64 - 1);
         monitor.begin(9_999 * 4096, 512);
         assert!(!holds(&way));
+    }
+
+    #[test]
+    fn what_lies_in_a_range_is_left_out() {
+        let monitor = Monitor::new(100);
+        let mut all = watched(&monitor, 4096, 3 * 4096);
+        monitor.watch_shown(8192, &mut all).unwrap();
+        let left = monitor.outside(&all, &[8192..12288, 12288..16383]);
+        assert_eq!(left.deps, [all.deps[0], all.deps[2], all.deps[3]]);
+        monitor.end(8192, 1);
+        assert!(monitor.holds(&left) && !monitor.holds(&all));
+        monitor.end(12288, 1);
+        assert!(!monitor.holds(&left));
+        monitor.reset();
+        assert!(!monitor.holds(&monitor.outside(&all, &[0..1 << 40])));
     }
 
     #[test]

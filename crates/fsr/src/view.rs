@@ -54,6 +54,8 @@ pub(crate) struct View<'a, M> {
     part: TracePart,
     /// The volume's table of inodes' places; empty where it is not known yet.
     table: Range<u64>,
+    /// Whether it counts what the volume shows: not while that is made of what is read.
+    shown: bool,
     deps: Mutex<Deps>,
 }
 
@@ -74,6 +76,7 @@ impl<'a, M: Media> View<'a, M> {
             len,
             part: TracePart::ReadInode,
             table: 0..0,
+            shown: true,
             deps: Mutex::default(),
         }
     }
@@ -81,6 +84,11 @@ impl<'a, M: Media> View<'a, M> {
     /// For reads of a kind; `table` are the bytes of the volume that are a kind of their own.
     pub(crate) fn of(self, part: TracePart, table: Range<u64>) -> View<'a, M> {
         View { part, table, ..self }
+    }
+
+    /// For opening a volume: how it shows its blocks depends on the bytes that are read, and on nothing else.
+    pub(crate) fn to_open(self) -> View<'a, M> {
+        View { shown: false, ..self }
     }
 
     /// What was read through it.
@@ -103,7 +111,7 @@ impl<M: Media> Source for View<'_, M> {
     type Block = Arc<[u8]>;
 
     fn shows(&self, offset: u64) {
-        let Some(at) = self.base.checked_add(offset) else { return };
+        let Some(at) = self.base.checked_add(offset).filter(|_| self.shown) else { return };
         let retriever = self.retriever;
         let mut deps = Deps::default();
         if retriever.monitor.watch_shown(at, &mut deps).is_err() {

@@ -98,13 +98,15 @@ impl Retriever {
         deps.extend(&read);
         let Ok(volume) = opened else { return Ok(None) };
         let goes_on = volume.goes_on_from(&known.volume);
-        if goes_on {
-            // Where some of it has changed that was not read again, it is no log that went on.
-            let before = known.deps.but(&deps);
+        if let Some(renewed) = &goes_on {
+            // Where anything else has changed, also of what was read again, it is no log that went on.
+            let at = |byte: u64| offset.saturating_add(byte);
+            let renewed = renewed.clone().map(|range| at(range.start)..at(range.end));
+            let before = self.monitor.outside(&known.deps, &renewed);
             if !self.monitor.still_holds(&before, media).await {
                 return Ok(None);
             }
-            deps.extend(&before);
+            deps.extend(&before.but(&deps));
         }
         let changed = volume.changed_since(&known.volume);
         let (id, newest) = match changed {
@@ -120,7 +122,7 @@ impl Retriever {
             Some(changed) if changed.is_empty() => {}
             Some(changed) => self.monitor.publish(changed.into_iter().map(|at| offset.saturating_add(at))),
             // All of it is looked up anew.
-            None if goes_on => self.monitor.publish(std::iter::empty()),
+            None if goes_on.is_some() => self.monitor.publish(std::iter::empty()),
             None => {}
         }
         // Not known to be good at any count of changes: the next use looks.

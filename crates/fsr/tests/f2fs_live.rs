@@ -18,6 +18,12 @@ const VERSION: usize = 4084;
 const NEXT: usize = 4092;
 const SIZE: usize = 16;
 const FSYNC: u32 = 2;
+/// In an inode's block its flags of what is inline, and where it says how many further fields stand before its
+/// addresses.
+const INLINE: usize = 3;
+const EXTRA_LEN: usize = 360;
+const INLINE_DATA: u8 = 2;
+const EXTRA: u8 = 0x20;
 
 /// A host's volume: a small one whose log holds `/inline/2` (fixtures/f2fs).
 struct Hosted {
@@ -74,9 +80,27 @@ impl Hosted {
 
     /// The host makes the file so long, by fsync.
     fn fsync(&mut self, size: u32) {
-        self.write(self.end, &self.node(size, self.end + 1));
+        self.append(&self.node(size, self.end + 1));
+    }
+
+    fn append(&mut self, node: &[u8]) {
+        self.write(self.end, node);
         self.blocks.push(self.end);
         self.end += 1;
+    }
+
+    /// The host gives the file so many blocks, which lie behind its size: what of them is new makes it longer,
+    /// and that is seen by the node before.
+    fn fsync_blocks(&mut self, count: usize) {
+        let mut node = self.node(0, self.end + 1);
+        assert_eq!(node[INLINE] & EXTRA, EXTRA);
+        node[INLINE] &= !INLINE_DATA;
+        let addresses = EXTRA_LEN + usize::from(u16::from_le_bytes([node[EXTRA_LEN], node[EXTRA_LEN + 1]]));
+        for at in 0..200 {
+            let address = if at < count { 5000 + at as u32 } else { 0 };
+            node[addresses + 4 * at..][..4].copy_from_slice(&address.to_le_bytes());
+        }
+        self.append(&node);
     }
 
     /// The file's size, and blocks that were read to say it.
@@ -130,4 +154,21 @@ fn a_changed_log_is_read_anew() {
     host.fsync(9);
     host.write(middle, &foreign);
     assert_eq!(host.asked(&host.retriever).0, 5);
+}
+
+/// A node that was changed and is read again for what follows it: what had been made of it does not count.
+#[test]
+fn a_node_that_is_read_again_and_changed_is_noticed() {
+    let mut host = Hosted::new();
+    host.fsync(5);
+    host.fsync_blocks(3);
+    assert_eq!(host.asked(&host.retriever).0, 3 * 4096);
+    let before = host.blocks[host.blocks.len() - 1];
+    host.fsync_blocks(4);
+    assert_eq!(host.asked(&host.retriever).0, 4 * 4096);
+    host.fsync_blocks(6);
+    let mut foreign = host.node(6, before + 1);
+    foreign[VERSION] ^= 1;
+    host.write(before + 1, &foreign);
+    assert_eq!(host.asked(&host.retriever).0, 3 * 4096);
 }

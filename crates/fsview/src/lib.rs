@@ -14,7 +14,7 @@
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 pub mod acl;
 pub mod ext;
@@ -131,13 +131,13 @@ impl Volume {
         Err(Error::NoFileSystem)
     }
 
-    /// Whether this was opened after `known` and took over what that had read of a log, unread: then what
-    /// `known` was made of must not have changed, but for what was read again. Only F2FS's nodes have nothing
-    /// in them by which a log that goes on could tell.
-    pub fn goes_on_from(&self, known: &Volume) -> bool {
+    /// Where this was opened after `known` and took over what that had read of a log, unread: the bytes of
+    /// the volume that may have changed since. What else `known` was made of must be as it was. Only F2FS's
+    /// nodes have nothing in them by which a log that goes on could tell.
+    pub fn goes_on_from(&self, known: &Volume) -> Option<[Range<u64>; 3]> {
         match (self, known) {
             (Volume::F2fs(now), Volume::F2fs(before)) => now.goes_on_from(before),
-            _ => false,
+            _ => None,
         }
     }
 
@@ -169,7 +169,7 @@ impl Volume {
     /// Bytes of the volume that say where inodes are and nothing else: F2FS's node address table, ext4's
     /// group descriptors where they lie together. For measurements; what is read of them goes through the
     /// source as all else.
-    pub fn table(&self) -> std::ops::Range<u64> {
+    pub fn table(&self) -> Range<u64> {
         either!(self, v => v.table())
     }
 

@@ -3,13 +3,16 @@
 
 mod ext_images;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 use ext_images::{Variant, make, run};
 use nearside_conformance::explore::{Bounds, explore_within};
 use nearside_conformance::needs;
 use nearside_conformance::view::{Image, block_on, read, resolve};
-use nearside_fsview::{Error, FileKind, Inode, RunPlace, State, Volume};
+use nearside_fsview::{Error, FileKind, Inode, RunPlace, Source, State, Volume};
 
 const TOOLS: &[&str] = &["mke2fs", "debugfs"];
 const BLOCK: usize = 1024;
@@ -34,6 +37,8 @@ struct Base {
     bytes: Vec<u8>,
     /// Bytes of the volume at which the area's blocks lie.
     area: Vec<usize>,
+    /// And those of the log.
+    log: Vec<usize>,
     /// The transaction that fast commits must be of.
     tid: u32,
     /// Inode numbers of /a, /b and /d.
@@ -47,6 +52,11 @@ fn words(bytes: &[u8], at: usize) -> u32 {
 }
 
 fn base(dir: &Path, args: &'static str) -> Base {
+    base_with(dir, args, "jo", 0)
+}
+
+/// `open`: with what debugfs opens the journal; `features`: further ones of it.
+fn base_with(dir: &Path, args: &'static str, open: &str, features: u32) -> Base {
     let from = dir.join("from");
     std::fs::create_dir_all(from.join("d")).unwrap();
     std::fs::write(from.join("a"), vec![b'a'; 3 * BLOCK]).unwrap();
@@ -59,7 +69,7 @@ fn base(dir: &Path, args: &'static str) -> Base {
     };
     let home = text("blocks /b");
     std::fs::write(dir.join("1"), vec![b'B'; BLOCK]).unwrap();
-    let lines = format!("jo\njw -b {home} {}\njc\n", dir.join("1").display());
+    let lines = format!("{open}\njw -b {home} {}\njc\n", dir.join("1").display());
     std::fs::write(dir.join("commands"), lines).unwrap();
     run("debugfs", &["-w", "-f", dir.join("commands").to_str().unwrap(), image.to_str().unwrap()]).unwrap();
     let said = text("blocks <8>");
@@ -72,20 +82,33 @@ fn base(dir: &Path, args: &'static str) -> Base {
     assert!(len == 2048 && blocks.len() >= len, "{len} {}", blocks.len());
     let commits = blocks[1..len].iter().filter(|at| words(&bytes, **at) == 0xC03B_3998);
     let tid = commits.map(|at| words(&bytes, at + 8)).max().unwrap() + 1;
-    let features = words(&bytes, own + 0x28) | 0x20;
+    let features = words(&bytes, own + 0x28) | 0x20 | features;
     bytes[own + 0x28..own + 0x2C].copy_from_slice(&features.to_be_bytes());
     bytes[own + 0x54..own + 0x58].copy_from_slice(&(AREA as u32).to_be_bytes());
+    bytes[own + 0xFC..own + 0x100].fill(0);
+    if open.contains("-c") {
+        let sum = crc(&bytes[own..own + 1024], !0);
+        bytes[own + 0xFC..own + 0x100].copy_from_slice(&sum.to_be_bytes());
+    }
     let image = Image::Memory(bytes.clone().into());
     let volume = block_on(Volume::open(&image)).unwrap();
     assert!(volume.info().recovery.transactions > 0 && volume.info().recovery.fast_commits == 0);
     let ino = |name: &str| resolve(&volume, &image, name.as_bytes()).unwrap().unwrap().ino.0;
     let (a, b, d) = (ino("a"), ino("b"), ino("d"));
-    Base { area: blocks[len - AREA + 1..len].to_vec(), bytes, tid, a, b, d }
+    Base {
+        area: blocks[len - AREA + 1..len].to_vec(),
+        log: blocks[1..len - AREA].to_vec(),
+        bytes,
+        tid,
+        a,
+        b,
+        d,
+    }
 }
 
-/// CRC32c that begins with 0, without inversion.
-fn crc(bytes: &[u8]) -> u32 {
-    !crc32c::crc32c_append(!0, bytes)
+/// CRC32c without inversion.
+fn crc(bytes: &[u8], begins: u32) -> u32 {
+    !crc32c::crc32c_append(!begins, bytes)
 }
 
 fn tag(kind: u16, value: &[u8]) -> Vec<u8> {
@@ -165,7 +188,7 @@ impl Writer {
         let left = BLOCK - self.blocks.last().unwrap().len();
         let mut bytes = numbers(TAIL, &[self.tid]);
         bytes[2..4].copy_from_slice(&((left - 4) as u16).to_le_bytes());
-        let sum = crc(&[&self.covered[..], &bytes].concat());
+        let sum = crc(&[&self.covered[..], &bytes].concat(), 0);
         bytes.extend(sum.to_le_bytes());
         bytes.resize(left, 0);
         self.put(&bytes);
@@ -435,6 +458,163 @@ fn the_last_whole_commit_is_the_end() {
     assert!(home.info().needs_recovery && home.info().recovery.fast_commits == 0);
 }
 
+/// Notes what an answer is told to depend on.
+struct Noting<'a> {
+    image: &'a Image,
+    shown: RefCell<BTreeSet<u64>>,
+}
+
+impl Source for Noting<'_> {
+    type Block = Arc<[u8]>;
+
+    fn len(&self) -> u64 {
+        self.image.len()
+    }
+
+    async fn metadata(&self, offset: u64, len: u32) -> Result<Arc<[u8]>, Error> {
+        self.image.metadata(offset, len).await
+    }
+
+    fn shows(&self, offset: u64) {
+        self.shown.borrow_mut().insert(offset);
+    }
+}
+
+/// What is said of each path, and what that depends on.
+fn answers(volume: &Volume, image: &Image, paths: &[&str]) -> Vec<(String, BTreeSet<u64>)> {
+    let answer = |path: &&str| {
+        let source = Noting { image, shown: RefCell::default() };
+        let inode = resolve(volume, &source, path.as_bytes()).unwrap();
+        let mut said = format!("{inode:?}");
+        if let Some(file) = inode.filter(|inode| inode.kind == FileKind::Regular) {
+            let mut from = 0;
+            while let Some(run) = block_on(volume.map(&source, &file, from)).unwrap() {
+                from += run.len;
+                said += &format!(" {run:?}");
+            }
+        }
+        (said, source.shown.into_inner())
+    };
+    paths.iter().map(answer).collect()
+}
+
+/// A volume that fast commits go on with stays the one that is known: every answer that is another depends on
+/// something that is said to have changed, and what does not depend on that is kept.
+#[test]
+fn what_a_fast_commit_changes_is_said() {
+    let Some(dir) = needs::folder("what_a_fast_commit_changes_is_said", TOOLS) else { return };
+    let base = base(dir.path(), ARGS);
+    let (a, b, d) = (base.a, base.b, base.d);
+    let paths = ["a", "b", "d", "d/second", "d/new", "new", "d/moved"];
+    let commits = [
+        // Where blocks lie, and no inode; then a size.
+        vec![add(a, 1, 1, 7000)],
+        vec![inode(a, 0o100_644, 9 * BLOCK as u32, 1)],
+        vec![add(a, 4, 2, 7010), numbers(DEL, &[a, 0, 1])],
+        vec![name(LINK, d, a, "second")],
+        vec![inode(50, 0o100_644, 2048, 1), add(50, 0, 2, 7100), name(CREATE, d, 50, "new")],
+        vec![name(LINK, d, b, "moved"), name(UNLINK, 2, b, "b")],
+        vec![add(50, 1, 1, 7200)],
+        vec![name(UNLINK, d, 50, "new"), inode(50, 0o100_600, 100, 1), name(CREATE, 2, 50, "new")],
+    ];
+    let mut writer = Writer::new(base.tid);
+    let mut image = base.with(&writer.bytes());
+    let mut volume = block_on(Volume::open(&image)).unwrap();
+    let (mut said, mut kept) = (answers(&volume, &image, &paths), 0);
+    for (nr, tags) in commits.iter().enumerate() {
+        for tag in tags {
+            writer.tag(tag);
+        }
+        image = base.with(&writer.tail().bytes());
+        let after = block_on(Volume::open_after(&image, State::Recovered, Some(&volume))).unwrap();
+        assert_eq!(after.info().recovery.fast_commits, nr as u64 + 1);
+        let changed: BTreeSet<u64> = after.changed_since(&volume).unwrap().into_iter().collect();
+        let now = answers(&after, &image, &paths);
+        assert_ne!(now, said, "commit {nr} changes something");
+        for ((path, (before, shown)), (now, _)) in paths.iter().zip(&said).zip(&now) {
+            assert!(
+                before == now || !shown.is_disjoint(&changed),
+                "commit {nr}, {path}: {before}, then {now}"
+            );
+        }
+        kept += said.iter().filter(|(_, shown)| shown.is_disjoint(&changed)).count();
+        (volume, said) = (after, now);
+    }
+    assert!(kept > 10, "{kept} of {} answers outlive a commit", paths.len() * commits.len());
+    // All of it is taken back: by a log that is another.
+    let again = block_on(Volume::open_after(&base.with(&[]), State::Recovered, Some(&volume))).unwrap();
+    let changed: BTreeSet<u64> = again.changed_since(&volume).unwrap().into_iter().collect();
+    for ((before, shown), (now, _)) in said.iter().zip(&answers(&again, &base.with(&[]), &paths)) {
+        assert!(before == now || !shown.is_disjoint(&changed), "{before}, then {now}");
+    }
+}
+
+/// A commit that did not wait for its blocks and lacks one: what fsync had said before it, by fast commits of
+/// the transaction that it was to end, counts as before. (The kernel refuses such a volume; without that
+/// commit, it does these.)
+#[test]
+fn fast_commits_before_a_commit_that_lacks_a_block() {
+    let Some(dir) = needs::folder("fast_commits_before_a_commit_that_lacks_a_block", TOOLS) else { return };
+    let mut base = base_with(dir.path(), ARGS, "jo -c", 4);
+    let home = block_on(Volume::open(&base.with(&[]))).unwrap().info().recovery;
+    let last = base
+        .log
+        .iter()
+        .rposition(|at| words(&base.bytes, *at) == 0xC03B_3998 && words(&base.bytes, at + 4) == 1);
+    let copy = base.log[last.unwrap() + 1];
+    assert_eq!(words(&base.bytes, base.log[last.unwrap()] + 8), base.tid - 1, "not of the last transaction");
+    base.bytes[copy + 77] ^= 1;
+    for (tid, commits) in [(base.tid - 1, 1), (base.tid, 0)] {
+        let mut writer = Writer::new(tid);
+        writer.tag(&name(LINK, 2, base.a, "one")).tail();
+        let seen = Seen::new(base.with(&writer.bytes()), commits);
+        assert_eq!(seen.find("one").is_some(), commits == 1);
+        let info = seen.volume.info();
+        assert_eq!(info.recovery.transactions, home.transactions - 1);
+        assert!(info.warnings.iter().any(|said| said.contains("lacks a block")), "{:?}", info.warnings);
+        let b = seen.block("b", 0).unwrap() as usize * BLOCK;
+        assert_eq!(base.bytes[b], b'b', "what the commit had");
+    }
+}
+
+/// A node of a file's extents is damaged, and a fast commit is about a range of it. The kernel leaves that
+/// range out and mounts the volume; here, too, it is an error of that file alone.
+#[test]
+fn a_damaged_extent_node_is_an_error_of_its_file() {
+    let Some(dir) = needs::folder("a_damaged_extent_node_is_an_error_of_its_file", TOOLS) else { return };
+    let mut base = base(dir.path(), "-t ext4 -b 1024 -I 256 -N 128 -J size=2 -O ^metadata_csum");
+    // The inode's root leads to a node in block 7900, which is none.
+    let table = u32::from_le_bytes(base.bytes[2 * BLOCK + 8..][..4].try_into().unwrap()) as usize * BLOCK;
+    let root = table + (base.a as usize - 1) * 256 + 0x28;
+    assert_eq!(base.bytes[root..root + 2], [0x0A, 0xF3]);
+    let damaged = [0x0A, 0xF3, 1, 0, 4, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xDC, 0x1E, 0, 0, 0, 0, 0, 0];
+    base.bytes[root..root + damaged.len()].copy_from_slice(&damaged);
+    for range in [add(base.a, 1, 1, 7000), numbers(DEL, &[base.a, 1, 1])] {
+        let mut writer = Writer::new(base.tid);
+        writer.tag(&range).tag(&range).tag(&name(LINK, base.d, base.b, "second")).tail();
+        let image = base.with(&writer.bytes());
+        if let Some(kept) = std::env::var_os("NEARSIDE_KEEP")
+            && let Image::Memory(bytes) = &image
+        {
+            std::fs::write(Path::new(&kept).join(format!("damaged-{}", range[0])), bytes).unwrap();
+        }
+        let volume = block_on(Volume::open(&image)).unwrap();
+        assert_eq!(volume.info().recovery.fast_commits, 1);
+        let find = |path: &str| resolve(&volume, &image, path.as_bytes()).unwrap().unwrap();
+        assert_eq!((find("d/second").ino.0, find("d/second").links), (base.b, 2));
+        assert_eq!(find("a").size, 3 * BLOCK as u64);
+        for at in [0, 1, 2] {
+            let said = block_on(volume.map(&image, &find("a"), at * BLOCK as u64)).unwrap_err();
+            assert!(matches!(&said, Error::Corrupt { at, .. } if *at == 7900 * BLOCK as u64), "{said}");
+        }
+        assert!(block_on(volume.map(&image, &find("b"), 0)).is_ok());
+        // Its inode is another file's in the same log: what the other has is read again.
+        writer.tag(&inode(base.a, 0o100_644, 2 * BLOCK as u32, 1)).tag(&add(base.a, 0, 1, 7000)).tail();
+        let seen = Seen::new(base.with(&writer.bytes()), 2);
+        assert_eq!((seen.block("a", 0), seen.block("a", 1)), (Some(7000), None));
+    }
+}
+
 /// Each byte of each tag's header and value to several values, with the checksum made right again.
 #[test]
 fn hostile_tags_end_in_an_error_or_a_view() {
@@ -466,7 +646,7 @@ fn hostile_tags_end_in_an_error_or_a_view() {
             for value in [0, 0x7F, 0xFF, area[at] ^ 1, area[at] ^ 0x80] {
                 let mut hostile = area.clone();
                 hostile[at] = value;
-                let sum = crc(&hostile[..end + 8]);
+                let sum = crc(&hostile[..end + 8], 0);
                 hostile[end + 8..end + 12].copy_from_slice(&sum.to_le_bytes());
                 let image = base.with(&hostile);
                 match block_on(Volume::open(&image)) {

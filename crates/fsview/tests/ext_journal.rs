@@ -156,6 +156,57 @@ fn a_later_revoke_is_a_change() {
     assert!(changed.contains(&(home * BLOCK as u64)), "{changed:?}");
 }
 
+/// Lets the journal's commits not wait for what they commit.
+fn make_async(bytes: &mut [u8], superblock: usize) {
+    bytes[superblock + 0x2B] |= 4;
+    bytes[superblock + 0xFC..superblock + 0x100].fill(0);
+    let sum = !crc32c::crc32c(&bytes[superblock..superblock + 1024]);
+    bytes[superblock + 0xFC..superblock + 0x100].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// A commit that came to the medium before a block that it commits (journal_async_commit): what was before it
+/// is shown, and it is said that a mount refuses the volume.
+#[test]
+fn a_commit_that_lacks_a_block_is_said() {
+    let Some(dir) = needs::folder("a_commit_that_lacks_a_block_is_said", TOOLS) else { return };
+    let Crashed { mut bytes, blocks, headers } = crashed(dir.path(), "-t ext4 -b 1024 -J size=1", "-c");
+    make_async(&mut bytes, headers[0]);
+    let descriptors: Vec<usize> = (0..blocks.len() - 1)
+        .filter(|nr| headers.contains(&blocks[*nr]) && bytes[blocks[*nr] + 7] == 1)
+        .map(|nr| blocks[nr + 1])
+        .collect();
+    let [.., earlier, last] = descriptors[..] else { panic!("{descriptors:?}") };
+    let is_said = |volume: &Volume| {
+        let said: Vec<&String> =
+            volume.info().warnings.iter().filter(|w| w.contains("lacks a block")).collect();
+        let up_to = volume.info().recovery.up_to;
+        assert!(said.iter().all(|said| said.contains(&format!("transaction {} is committed", up_to + 1))));
+        said.len() == 1
+    };
+    let whole = Image::Memory(bytes.clone().into());
+    let all = open(&whole, State::Recovered).unwrap();
+    assert!(!is_said(&all));
+    let mut torn = bytes.clone();
+    torn[last + 77] ^= 1;
+    let image = Image::Memory(torn.clone().into());
+    let volume = open(&image, State::Recovered).unwrap();
+    assert!(is_said(&volume), "{:?}", volume.info().warnings);
+    assert_eq!(volume.info().recovery.transactions + 1, all.info().recovery.transactions);
+    assert_eq!(shows(&torn, &volume, &image, "b"), (*b"bbbb", b'b'));
+    assert_eq!(shows(&torn, &volume, &image, "c"), (*b"2222", b'2'));
+    // Looked at again it is said again, until the block has come.
+    let again = block_on(Volume::open_after(&image, State::Recovered, Some(&volume))).unwrap();
+    assert!(is_said(&again));
+    let come = block_on(Volume::open_after(&whole, State::Recovered, Some(&again))).unwrap();
+    assert!(!is_said(&come));
+    assert_eq!(shows(&bytes, &come, &whole, "b"), (MAGIC, b'3'));
+    // One that others follow was not being written.
+    torn[earlier + 77] ^= 1;
+    torn[last + 77] ^= 1;
+    let refused = open(&Image::Memory(torn.into()), State::Recovered).unwrap_err().to_string();
+    assert!(refused.contains("is damaged, and not the last"), "{refused}");
+}
+
 /// Every byte of every block's header, tags and fields, to several values.
 #[test]
 fn damaged_journals_end_in_an_error_or_a_view() {

@@ -11,7 +11,7 @@
 //!
 //! `NEARSIDE_RECOVERY_POINTS` says how many points of each volume are looked at (6), `NEARSIDE_RECOVERY_SEED`
 //! (1) and `NEARSIDE_RECOVERY_SEEDS` (1) with which seeds and how many; `NEARSIDE_RECOVERY_KEEP` is a folder
-//! for the points that differ.
+//! for the points that differ. With `NEARSIDE_RECORD` the run is recorded (`conformance::record`).
 
 mod f2fs_support;
 mod instants;
@@ -29,7 +29,7 @@ use std::time::Duration;
 use f2fs_support::*;
 use instants::{Instants, copy_to};
 use nearside_clock::TscClock;
-use nearside_conformance::needs;
+use nearside_conformance::{needs, record};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_driver::Threaded;
@@ -339,6 +339,8 @@ struct Seen {
     home_differs: usize,
     /// Attributes of which a half alone was written, by both.
     half_attributes: usize,
+    /// The release of the kernel that recovered them.
+    kernel: String,
     /// Snapshots with which live views were compared.
     live: u64,
     /// Whose log the kernel gave up, and the view says so.
@@ -347,6 +349,23 @@ struct Seen {
 }
 
 impl Seen {
+    fn add_to_record(&self, seed: u64) {
+        let fields = [
+            ("configuration", "F2FS".into()),
+            ("guest_kernel", self.kernel.as_str().into()),
+            ("seed", seed.into()),
+            ("points", self.points.into()),
+            ("cuts", self.cuts.into()),
+            ("recovered", self.recovered.into()),
+            ("nodes", self.nodes.into()),
+            ("half_attributes", self.half_attributes.into()),
+            ("given_up_by_both", self.given_up.into()),
+            ("snapshots_of_live_views", self.live.into()),
+            ("unlike", self.differ.len().into()),
+        ];
+        record::add("view", "f2fs_recovery", &fields);
+    }
+
     /// Compares with what the kernel says.
     fn judge(&mut self, point: Point, manifest: &str, kernel: &str) -> Result<(), String> {
         self.points += 1;
@@ -420,6 +439,7 @@ fn compare(points: &mut Vec<Point>, disk: &Path, folder: &Path, seen: &mut Seen)
     }
     let scenario = format!("points,f2fs,{count},{VOLUME}");
     let results = untar(&boot(folder, &scenario, &[disk.display().to_string()]));
+    seen.kernel.clone_from(&results["release.txt"]);
     for (nr, point) in points.drain(..).enumerate() {
         let (what, kept) = (point.what.clone(), point.kept.clone());
         let (manifest, kernel) =
@@ -468,14 +488,22 @@ fn every_instant_of_a_guests_life_is_shown_as_its_kernel_recovers_it() {
         return;
     }
     let first = number("NEARSIDE_RECOVERY_SEED", 1);
-    let mut seen = Seen::default();
+    let mut all = Vec::new();
     for seed in first..first + number("NEARSIDE_RECOVERY_SEEDS", 1) {
+        let mut seen = Seen::default();
         try_seed(seed, &mut seen);
         eprintln!("seed {seed}: {seen:?}");
+        seen.add_to_record(seed);
+        all.push(seen);
     }
-    assert!(seen.differ.is_empty(), "{} points differ:\n{}", seen.differ.len(), seen.differ.join("\n"));
+    let differ: Vec<&str> = all.iter().flat_map(|seen| &seen.differ).map(String::as_str).collect();
+    assert!(differ.is_empty(), "{} points differ:\n{}", differ.len(), differ.join("\n"));
     // The oracle tells the two states apart wherever fsync has added something.
-    assert!(seen.recovered * 3 > seen.points && seen.cuts > 0 && seen.live > 0, "{seen:?}");
-    assert!(seen.home_differs * 2 > seen.recovered, "{seen:?}");
-    assert!(seen.after_unmount > 0 && seen.packs[0] > 0 && seen.packs[1] > 0, "{seen:?}");
+    let sum = |of: fn(&Seen) -> usize| all.iter().map(of).sum::<usize>();
+    let (points, recovered) = (sum(|seen| seen.points), sum(|seen| seen.recovered));
+    assert!(recovered * 3 > points && sum(|seen| seen.cuts) > 0, "{all:?}");
+    assert!(all.iter().any(|seen| seen.live > 0), "{all:?}");
+    assert!(sum(|seen| seen.home_differs) * 2 > recovered, "{all:?}");
+    let packs = [sum(|seen| seen.packs[0]), sum(|seen| seen.packs[1])];
+    assert!(sum(|seen| seen.after_unmount) > 0 && packs[0] > 0 && packs[1] > 0, "{all:?}");
 }

@@ -2,7 +2,7 @@
 //! workload goes on, the view equals the kernel's mount, which recovers the copy first.
 //!
 //! `NEARSIDE_COPIES` sets how many copies each variant gives, `NEARSIDE_SEED` where the workload begins;
-//! `EXT_VARIANT` chooses one of them.
+//! `EXT_VARIANT` chooses one of them. With `NEARSIDE_RECORD` the run is recorded (`conformance::record`).
 
 mod ext_images;
 
@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use ext_images::churn::Churn;
 use ext_images::recovered::{host, log_of, open, unlike, view};
 use ext_images::{Mount, Variant, make, run, setting};
-use nearside_conformance::needs;
 use nearside_conformance::view::{block_on, resolve};
+use nearside_conformance::{needs, record::add};
 use nearside_fsview::{Recovery, RunPlace, State};
 
 const TOOLS: &[&str] =
@@ -112,33 +112,36 @@ impl Bench {
     }
 }
 
+/// Why there is nothing to say of a copy.
+enum Unlike {
+    /// The kernel does not mount it.
+    Refused(String),
+    Differs(String),
+}
+
 /// Compares the view of a copy with the kernel's mount of it; what was taken in, and whether home locations
-/// alone would have shown the same. `None` where the kernel does not mount the copy.
-fn compare_if_mounted(name: &str, copy: &Path, mount: &Path) -> Option<(Recovery, bool)> {
+/// alone would have shown the same.
+fn try_compare(name: &str, copy: &Path, mount: &Path) -> Result<(Recovery, bool), Unlike> {
     let (shown, home) = (view(copy, State::Recovered), view(copy, State::Home));
-    let kernel = match host(copy, mount) {
-        Ok(kernel) => kernel,
-        Err(why) => {
-            eprintln!(
-                "{name}: {}; the view: {:?}",
-                why.trim_end(),
-                shown.map(|(_, volume)| volume.info().recovery)
-            );
-            return None;
-        }
-    };
-    let (shown, volume) = shown.unwrap_or_else(|e| panic!("{name}: {e}"));
+    let kernel = host(copy, mount).map_err(|why| {
+        let shown = shown.as_ref().map(|(_, volume)| volume.info().recovery);
+        Unlike::Refused(format!("{name}: {}; the view: {shown:?}", why.trim_end()))
+    })?;
+    let (shown, volume) = shown.map_err(|e| Unlike::Differs(format!("{name}: {e}")))?;
     let info = volume.info();
     assert!(!info.needs_recovery && info.stale.is_none(), "{name}: {info:?}");
     let found = unlike(&shown, &kernel, &volume);
-    assert!(found.is_empty(), "{name}: {:?}\n{}", info.recovery, found.join("\n"));
+    if !found.is_empty() {
+        return Err(Unlike::Differs(format!("{name}: {:?}\n{}", info.recovery, found.join("\n"))));
+    }
     let as_home = home.is_ok_and(|(home, _)| unlike(&home, &kernel, &volume).is_empty());
-    Some((info.recovery, as_home))
+    Ok((info.recovery, as_home))
 }
 
-/// The same of a copy that the kernel must mount.
+/// The same of a copy that must be mounted, and shown as it is.
 fn compare(name: &str, copy: &Path, mount: &Path) -> (Recovery, bool) {
-    compare_if_mounted(name, copy, mount).unwrap_or_else(|| panic!("{name}: the kernel does not mount it"))
+    try_compare(name, copy, mount)
+        .unwrap_or_else(|(Unlike::Refused(why) | Unlike::Differs(why))| panic!("{why}"))
 }
 
 #[test]
@@ -149,6 +152,7 @@ fn copies_of_a_mounted_volume_equal_the_kernels_recovery() {
     let bench = Bench::new();
     let (copies, seed) = (setting("NEARSIDE_COPIES", 3), setting("NEARSIDE_SEED", 1));
     let only = std::env::var("EXT_VARIANT").ok();
+    let mut differ = Vec::new();
     for (nr, case) in CASES.iter().enumerate() {
         if only.as_ref().is_some_and(|only| only != case.name) || !make_case(case, &bench.image) {
             continue;
@@ -164,17 +168,23 @@ fn copies_of_a_mounted_volume_equal_the_kernels_recovery() {
         let begin = if case.fast { Churn::fast } else { Churn::new };
         let mut churn = begin(mounted.path(), seed, 64 << 10);
         let (mut transactions, mut fast, mut told, mut refused) = (0, 0, 0, 0);
+        let mut unlike = Vec::new();
         for nr in 0..copies {
             churn.steps(if case.fast { 30 } else { 60 }).unwrap_or_else(|e| panic!("{}: {e}", case.name));
             let name = format!("{}, seed {seed}, copy {nr}", case.name);
-            // Of what fast commits say the kernel cannot recover all.
-            let compared = match case.args.contains("fast_commit") {
-                true => compare_if_mounted(&name, bench.copied(), &bench.other),
-                false => Some(compare(&name, bench.copied(), &bench.other)),
-            };
-            let Some((count, as_home)) = compared else {
-                refused += 1;
-                continue;
+            let (count, as_home) = match try_compare(&name, bench.copied(), &bench.other) {
+                Ok(compared) => compared,
+                // Of what fast commits say the kernel cannot recover all.
+                Err(Unlike::Refused(why)) if case.args.contains("fast_commit") => {
+                    eprintln!("{why}");
+                    refused += 1;
+                    continue;
+                }
+                Err(Unlike::Refused(why) | Unlike::Differs(why)) => {
+                    eprintln!("DIFFERS: {why}");
+                    unlike.push(why);
+                    continue;
+                }
             };
             transactions += count.transactions;
             fast += count.fast_commits;
@@ -187,10 +197,24 @@ fn copies_of_a_mounted_volume_equal_the_kernels_recovery() {
             "{name}: {copies} copies, {refused} refused by the kernel, {transactions} transactions, {fast} fast \
              commits, {told} not at home"
         );
+        let fields = [
+            ("configuration", name.into()),
+            ("mkfs", case.args.into()),
+            ("mount", case.options.into()),
+            ("seed", seed.into()),
+            ("copies", copies.into()),
+            ("transactions", transactions.into()),
+            ("fast_commits", fast.into()),
+            ("refused_by_the_kernel", refused.into()),
+            ("unlike", unlike.len().into()),
+        ];
+        add("view", "root_ext_journal", &fields);
+        differ.extend(unlike);
         assert!(fast > 0 || !case.fast, "{name}: no copy had a fast commit");
         assert!(transactions > 0, "{}: no copy had anything to recover", case.name);
         assert!(told > 0, "{}: home locations alone would have done", case.name);
     }
+    assert!(differ.is_empty(), "{} copies differ:\n{}", differ.len(), differ.join("\n"));
 }
 
 #[test]

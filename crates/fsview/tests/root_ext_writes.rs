@@ -3,7 +3,8 @@
 //!
 //! `NEARSIDE_POINTS` sets how many points of each log are looked at (three times as many as it has entries:
 //! all of them), `NEARSIDE_SEED` and `NEARSIDE_RUNS` with which seeds, `NEARSIDE_STEPS` how long the kernel
-//! works, `EXT_VARIANT` chooses a case. Images that differ are kept in the folder `NEARSIDE_KEEP`.
+//! works, `EXT_VARIANT` chooses a case. Images that differ are kept in the folder `NEARSIDE_KEEP`. With
+//! `NEARSIDE_RECORD` the run is recorded (`conformance::record`).
 
 mod ext_images;
 mod instants;
@@ -16,7 +17,7 @@ use ext_images::churn::Churn;
 use ext_images::recovered::{Shown, host, log_of, unlike, view};
 use ext_images::{Mount, Variant, make, run, setting};
 use instants::Instants;
-use nearside_conformance::needs;
+use nearside_conformance::{needs, record::add};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_embedded::{AnyStore, Loopback};
@@ -158,6 +159,26 @@ struct Counts {
     not_at_home: u64,
 }
 
+impl Counts {
+    fn add_to_record(&self, case: &Case, seed: u64, entries: u64) {
+        let fields = [
+            ("configuration", case.name.into()),
+            ("mkfs", case.args.into()),
+            ("mount", case.options.into()),
+            ("seed", seed.into()),
+            ("entries", entries.into()),
+            ("points", self.points.into()),
+            ("cuts", self.cuts.into()),
+            ("equal", self.equal.into()),
+            ("recovered", self.recovered.into()),
+            ("refused_by_both", self.refused.into()),
+            ("refused_by_the_kernel", self.by_the_kernel.into()),
+            ("unlike", self.differ.len().into()),
+        ];
+        add("view", "root_ext_writes", &fields);
+    }
+}
+
 /// Compares at `points` points of a log: the instant itself, a power cut there, and one that tears writes, in
 /// turns.
 fn compare(case: &Case, seed: u64, log: &LogReader, base: &Path, folder: &Path, points: u64) -> Counts {
@@ -268,6 +289,7 @@ fn every_instant_of_a_hosts_life_is_shown_as_the_kernel_recovers_it() {
             counts.not_at_home,
             counts.home
         );
+        counts.add_to_record(case, seed, log.count());
         differ.extend(counts.differ);
         (recovered, not_at_home) = (recovered + counts.recovered, not_at_home + counts.not_at_home);
     }

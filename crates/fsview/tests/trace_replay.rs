@@ -95,7 +95,7 @@ fn a_log_that_goes_on_is_as_one_read_anew() {
         let fresh = now(Volume::open(&memory)).unwrap();
         let on = now(Volume::open_after(&memory, State::Recovered, known.as_ref())).unwrap();
         assert_eq!(format!("{on:?}"), format!("{fresh:?}"), "after event {nr}");
-        if let Some(known) = known.filter(|known| on.goes_on_from(known)) {
+        if let Some(known) = known.filter(|known| on.goes_on_from(known).is_some()) {
             longer += usize::from(on.info().recovery.nodes > known.info().recovery.nodes);
         } else {
             anew += 1;

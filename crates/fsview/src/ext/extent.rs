@@ -64,7 +64,7 @@ enum Step {
 }
 
 /// An extent, as a leaf has it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     /// The first block of the file.
     pub(super) first: u64,

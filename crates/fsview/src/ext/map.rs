@@ -4,6 +4,7 @@
 use super::bytes::index;
 use super::feature::{incompat, ro_compat};
 use super::inode::Body;
+use super::journal::extents_of;
 use super::{Volume, body};
 use crate::{Error, FileKind, Inode, Run, RunPlace, Source, name};
 
@@ -60,7 +61,13 @@ impl Volume {
         body: &Body,
         block: u64,
     ) -> Result<Span, Error> {
-        let replayed = self.overlay.replayed(inode.ino.0, block).filter(|_| body.has_extents());
+        if body.has_extents() && self.overlay.is_fast() {
+            source.shows(extents_of(inode.ino.0));
+        }
+        let replayed = match body.has_extents() {
+            true => self.overlay.replayed(inode.ino.0, block)?,
+            false => None,
+        };
         // Blocks that a directory has grown by are in memory, behind the volume's last.
         let grown = replayed.is_some() && inode.kind == FileKind::Directory;
         let span = match replayed {

@@ -86,8 +86,7 @@ impl Volume {
     }
 
     pub(crate) fn changed_since(&self, before: &Volume) -> Option<Vec<u64>> {
-        let blocks = self.overlay.since(&before.overlay)?;
-        self.sb.is_laid_out_as(&before.sb).then(|| blocks.iter().map(|nr| self.byte_of(*nr)).collect())
+        self.sb.is_laid_out_as(&before.sb).then(|| self.overlay.since(&before.overlay))?
     }
 
     /// The source as the journal's recovery would leave it: what all other methods are to be given.

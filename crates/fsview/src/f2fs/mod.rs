@@ -14,6 +14,7 @@
     deny(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
 )]
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::acl::Acl;
@@ -118,10 +119,17 @@ impl Volume {
         Ok(Volume { sb: Arc::new(sb), cp, info: Arc::new(info), walked, overlay_bytes })
     }
 
-    /// Whether the log that `known` has read goes on here: what that read still counts.
-    pub(crate) fn goes_on_from(&self, known: &Volume) -> bool {
-        let both = self.walked.is_some() && known.walked.is_some();
-        both && self.sb == known.sb && self.cp.is_as(&known.cp)
+    /// Where the log that `known` has read goes on here: the bytes of the volume that may have changed since.
+    /// Superblocks and checkpoints were read anew and say the same, and before the block behind the log's
+    /// end it had ended.
+    pub(crate) fn goes_on_from(&self, known: &Volume) -> Option<[Range<u64>; 3]> {
+        let before = self.walked.as_ref().and(known.walked.as_ref())?;
+        let range = |from: u64, blocks: u32| {
+            from..from.saturating_add(u64::from(blocks).saturating_mul(fields::BLOCK_U32.into()))
+        };
+        let packs = range(self.sb.checkpoint.byte(), superblock::SEGMENT.saturating_mul(2));
+        let same = self.sb == known.sb && self.cp.is_as(&known.cp);
+        same.then(|| [range(0, 2), packs, range(before.end().byte(), 1)])
     }
 
     pub(crate) fn overlay_bytes(&self) -> u64 {
@@ -137,7 +145,7 @@ impl Volume {
     }
 
     /// Both copies of the node address table, whose segments alternate.
-    pub(crate) fn table(&self) -> std::ops::Range<u64> {
+    pub(crate) fn table(&self) -> Range<u64> {
         let both =
             u64::from(self.sb.nat_blocks).saturating_mul(2).saturating_mul(u64::from(fields::BLOCK_U32));
         let from = self.sb.nat.byte();

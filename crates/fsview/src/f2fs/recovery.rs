@@ -171,6 +171,11 @@ pub(super) struct Walked {
 }
 
 impl Walked {
+    /// The block that was no node of it any more.
+    pub(super) fn end(&self) -> Addr {
+        self.chain.next
+    }
+
     /// Bytes of memory, about.
     pub(super) fn bytes(&self) -> u64 {
         let waiting: usize = self.waiting.values().map(Vec::len).sum();

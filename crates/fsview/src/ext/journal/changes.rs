@@ -28,15 +28,47 @@ pub(super) struct Changes {
     pub(super) blocks: BTreeMap<u64, Arc<[u8]>>,
     /// The extent trees of files, by inode.
     pub(super) trees: BTreeMap<u32, Tree>,
+    /// Files of which they speak whose extents cannot be read: what is wrong with each, and at which byte.
+    damaged: BTreeMap<u32, (String, u64)>,
     /// Bytes that it took so far, with those that are gone.
     spent: u64,
     steps: u64,
 }
 
+/// The keys that only one of them has, or for which they have different values.
+fn keys_unlike<K: Ord + Copy, V: PartialEq>(a: &BTreeMap<K, V>, b: &BTreeMap<K, V>) -> Vec<K> {
+    let unlike = a.iter().filter(|(key, value)| b.get(key) != Some(value));
+    let gone = b.keys().filter(|key| !a.contains_key(key));
+    unlike.map(|(key, _)| key).chain(gone).copied().collect()
+}
+
 impl Changes {
-    /// Whether nothing is changed.
-    pub(super) fn is_empty(&self) -> bool {
-        self.blocks.is_empty() && self.trees.is_empty()
+    /// What is otherwise than in `other`: blocks, and inodes whose extents are.
+    pub(super) fn unlike(&self, other: &Changes) -> (Vec<u64>, Vec<u32>) {
+        let mut inodes = keys_unlike(&self.trees, &other.trees);
+        inodes.extend(keys_unlike(&self.damaged, &other.damaged));
+        (keys_unlike(&self.blocks, &other.blocks), inodes)
+    }
+
+    /// Lets nobody read a file that a fast commit changes and whose extents are damaged.
+    pub(super) fn damage(&mut self, ino: u32, what: String, at: u64) -> Result<(), Error> {
+        let cost = EXTENT_COST.saturating_add(wide(what.len()));
+        match self.damaged.insert(ino, (what, at)) {
+            Some(_) => Ok(()),
+            None => self.spend(cost),
+        }
+    }
+
+    /// What is wrong with the extents of a file that nobody can read.
+    pub(super) fn is_damaged(&self, ino: u32) -> Option<Error> {
+        let (what, at) = self.damaged.get(&ino)?;
+        Some(Error::Corrupt { what: what.clone(), at: *at })
+    }
+
+    /// A file's extents are those of its inode again.
+    pub(super) fn forget_tree(&mut self, ino: u32) {
+        self.trees.remove(&ino);
+        self.damaged.remove(&ino);
     }
 
     /// Bytes of memory, about: as many as it took, with those that are gone.

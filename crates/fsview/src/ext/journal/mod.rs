@@ -26,8 +26,8 @@ mod replay;
 mod superblock;
 mod tree;
 
-pub(super) use overlay::Overlay;
 pub(crate) use overlay::Recovered;
+pub(super) use overlay::{Overlay, extents_of};
 use superblock::Superblock;
 
 /// Begins every block of a log that is not a copy, and stands big-endian.
@@ -92,7 +92,7 @@ pub(super) async fn recover<S: Source>(
             found.next
         )
     });
-    let overlay = Overlay::new(found, superblock.sums, volume.sb.block_shift, magic);
+    let overlay = Overlay::new(found, superblock.sums, volume.sb.block_shift, magic, fast.is_some());
     Ok(Found { overlay, recovery, fast, warning })
 }
 

@@ -28,20 +28,36 @@ pub(in crate::ext) struct Overlay {
     /// A byte of the volume where the magic stands, with which escaped blocks begin: the journal's
     /// superblock.
     magic: u64,
+    /// Whether fast commits may follow it.
+    fast: bool,
+}
+
+/// What stands for the extents of an inode where blocks are named that a volume shows ([`Source::shows`]): a
+/// byte behind any volume's end, and behind what a volume's place in a namespace adds to it.
+pub(in crate::ext) fn extents_of(ino: u32) -> u64 {
+    const BEHIND_ALL: u64 = 1 << 62;
+    BEHIND_ALL.wrapping_add(u64::from(ino).wrapping_shl(10)) // of 42 bits
 }
 
 impl Overlay {
-    pub(super) fn new(found: Committed, sums: Sums, block_shift: u32, magic: u64) -> Overlay {
-        Overlay { found: Arc::new(found), changed: Arc::default(), sums, block_shift, magic }
+    pub(super) fn new(found: Committed, sums: Sums, block_shift: u32, magic: u64, fast: bool) -> Overlay {
+        Overlay { found: Arc::new(found), changed: Arc::default(), sums, block_shift, magic, fast }
     }
 
-    /// Which blocks a log that went on shows otherwise than `other`; `None`: it is not that log, or fast
-    /// commits say more than blocks.
-    pub(in crate::ext) fn since(&self, other: &Overlay) -> Option<&[u64]> {
-        let same =
-            self.sums == other.sums && self.block_shift == other.block_shift && self.magic == other.magic;
-        let same = same && self.changed.is_empty() && other.changed.is_empty();
-        (same && self.found.follows(&other.found)).then_some(&self.found.touched)
+    /// What a log that went on shows otherwise than `other`, as the bytes that [`Source::shows`] is told;
+    /// `None`: it is not that log.
+    pub(in crate::ext) fn since(&self, other: &Overlay) -> Option<Vec<u64>> {
+        let form = |of: &Overlay| (of.sums, of.block_shift, of.magic, of.fast);
+        (form(self) == form(other) && self.found.follows(&other.found)).then_some(())?;
+        let (blocks, inodes) = self.changed.unlike(&other.changed);
+        let blocks = blocks.iter().chain(&self.found.touched);
+        let blocks = blocks.map(|nr| nr.wrapping_shl(self.block_shift)); // of the volume, or just behind it
+        Some(blocks.chain(inodes.into_iter().map(extents_of)).collect())
+    }
+
+    /// Whether fast commits may say where a file's blocks lie.
+    pub(in crate::ext) fn is_fast(&self) -> bool {
+        self.fast
     }
 
     /// Bytes of memory, about.
@@ -66,8 +82,16 @@ impl Overlay {
     }
 
     /// Where a block of a file lies whose extents fast commits have changed; `None` of other files.
-    pub(in crate::ext) fn replayed(&self, ino: u32, block: u64) -> Option<Span> {
-        self.changed.trees.get(&ino).map(|tree| tree.at(block))
+    pub(in crate::ext) fn replayed(&self, ino: u32, block: u64) -> Result<Option<Span>, Error> {
+        match self.changed.is_damaged(ino) {
+            Some(error) => Err(error),
+            None => Ok(self.changed.trees.get(&ino).map(|tree| tree.at(block))),
+        }
+    }
+
+    /// Whether a file's extents are in memory.
+    pub(super) fn has_tree(&self, ino: u32) -> bool {
+        self.changed.trees.contains_key(&ino)
     }
 
     /// Whether a block is one that fast commits made.
@@ -167,6 +191,10 @@ impl<S: Source> Source for Recovered<'_, S> {
 
     fn len(&self) -> u64 {
         self.source.len()
+    }
+
+    fn shows(&self, offset: u64) {
+        self.source.shows(offset);
     }
 
     async fn metadata(&self, offset: u64, len: u32) -> Result<Self::Block, Error> {

@@ -130,13 +130,13 @@ impl<'a, S: Source> Replay<'a, S> {
     }
 
     pub(super) fn forget_tree(&mut self, ino: u32) {
-        self.volume.overlay.changes().trees.remove(&ino);
+        self.volume.overlay.changes().forget_tree(ino);
     }
 
     /// Takes an inode's extent tree into memory, where it is not there yet.
     pub(super) async fn take_tree(&mut self, inode: &Inode) -> Result<&mut Tree, Error> {
         let (ino, block_size) = (inode.ino.0, self.volume.sb.block_size());
-        if self.volume.overlay.replayed(ino, 0).is_none() {
+        if !self.volume.overlay.has_tree(ino) {
             let nodes_max = self.volume.overlay.changes().nodes_max(block_size);
             let mut read = 0;
             let tree = Tree::load(self.volume, &self.now(), inode, nodes_max, &mut read).await;
@@ -145,6 +145,24 @@ impl<'a, S: Source> Replay<'a, S> {
         }
         let gone = corrupt(format!("fast commit: the extents of inode {ino} are gone"), self.at);
         self.volume.overlay.changes().trees.get_mut(&ino).ok_or(gone)
+    }
+
+    /// Takes the extent tree in of a file whose range a tag is about; whether it is there. Of a tree with a
+    /// damaged node the kernel leaves the range out and goes on (`ext4_fc_replay_add_range` and `_del_range`
+    /// return 0 whatever came of it). Then nobody can say any more what the file holds.
+    async fn take_tree_of_range(&mut self, inode: &Inode) -> Result<bool, Error> {
+        let ino = inode.ino.0;
+        if self.volume.overlay.changes().is_damaged(ino).is_some() {
+            return Ok(false);
+        }
+        match self.take_tree(inode).await {
+            Ok(_) => Ok(true),
+            Err(Error::Corrupt { what, at }) => {
+                self.volume.overlay.changes().damage(ino, what, at)?;
+                Ok(false)
+            }
+            Err(other) => Err(other),
+        }
     }
 
     /// Whether an inode may be changed: the file system's own are not.
@@ -208,7 +226,10 @@ impl<'a, S: Source> Replay<'a, S> {
         let blocks = match self.take_tree(&inode).await {
             Ok(tree) => tree.blocks(),
             // Nodes with the checksums of the other file: they go. The count of the log stands.
-            Err(Error::Corrupt { .. }) if reused => return self.edit(ino, empty_root).await,
+            Err(Error::Corrupt { .. }) if reused => {
+                self.forget_tree(ino);
+                return self.edit(ino, empty_root).await;
+            }
             Err(Error::Corrupt { .. }) => return Ok(()),
             Err(other) => return Err(other),
         };
@@ -238,7 +259,9 @@ impl<'a, S: Source> Replay<'a, S> {
             let what = format!("inode {ino}: {len} blocks at block {start}, the volume has {blocks}");
             return Err(self.bad(what));
         }
-        self.take_tree(&inode).await?;
+        if !self.take_tree_of_range(&inode).await? {
+            return Ok(());
+        }
         let (extent, end) = (Extent { first: first.into(), len, start, written }, self.whole_blocks(&inode));
         self.volume.overlay.changes().add(ino, extent, end)
     }
@@ -251,7 +274,9 @@ impl<'a, S: Source> Replay<'a, S> {
         if !body(&inode)?.has_extents() {
             return Ok(());
         }
-        self.take_tree(&inode).await?;
+        if !self.take_tree_of_range(&inode).await? {
+            return Ok(());
+        }
         let (first, end) = (u64::from(first), self.whole_blocks(&inode));
         self.volume.overlay.changes().remove(ino, first, first.saturating_add(len.into()), end)
     }

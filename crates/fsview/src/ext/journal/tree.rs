@@ -18,7 +18,7 @@ const ROOT: usize = 0;
 const WRITTEN_MAX: u64 = 1 << 15;
 const UNWRITTEN_MAX: u64 = WRITTEN_MAX - 1;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Node {
     /// Nodes one level lower, each with the file block at which it begins.
     Index(Vec<(u64, usize)>),
@@ -32,7 +32,7 @@ struct Step {
     at: usize,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tree {
     /// The root is the first.
     nodes: Vec<Node>,

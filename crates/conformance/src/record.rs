@@ -1,0 +1,72 @@
+//! Records of long runs in which what the drive shows was held to a kernel's own work.
+//!
+//! With the environment variable `NEARSIDE_RECORD` (the full path of `studies/record`) a test that can run
+//! long adds a line for each part of its run to `MACHINE/DATE-NAME.jsonl` there: after the environment, as in
+//! every record, lines of `"kind":"oracle"` with the test's name, the commit, and what the part was (its
+//! configuration and seed) and came to (points or copies, and how many of them were `unlike`).
+
+use std::fs::{File, create_dir_all};
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use nearside_loadgen::record::{Environment, Record};
+use serde_json::{Map, Value};
+
+/// Adds a line to the record of this day and name, where the environment asks for records.
+///
+/// # Panics
+/// Where it asks for one that cannot be written.
+pub fn add(name: &str, test: &str, fields: &[(&str, Value)]) {
+    let Some(root) = std::env::var_os("NEARSIDE_RECORD") else { return };
+    let now = SystemTime::UNIX_EPOCH.elapsed().as_ref().map_or(0, Duration::as_secs);
+    let environment = Environment::gather(now);
+    append(Path::new(&root), name, environment, test, fields)
+        .unwrap_or_else(|e| panic!("the record below {}: {e}", root.display()));
+}
+
+fn append(
+    root: &Path,
+    name: &str,
+    environment: Environment,
+    test: &str,
+    fields: &[(&str, Value)],
+) -> io::Result<()> {
+    let path = environment.record_path(root, name);
+    path.parent().map_or(Ok(()), create_dir_all)?;
+    let mut file = File::options().append(true).create(true).open(&path)?;
+    // Several tests may run at a time.
+    file.lock()?;
+    let own = [("kind", "oracle"), ("test", test), ("commit", &environment.commit)];
+    let mut line: Map<String, Value> =
+        own.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+    line.extend(fields.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
+    let line = Value::from(line);
+    let head = if file.metadata()?.len() == 0 { Record::new(environment).to_lines() } else { String::new() };
+    file.write_all(format!("{head}{line}\n").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_added_behind_one_environment() {
+        let folder = tempfile::tempdir().unwrap();
+        let environment = Environment {
+            cpu: "A CPU".into(),
+            cores: 2,
+            date: "2026-01-02".into(),
+            ..Environment::default()
+        };
+        for seed in 1..3u64 {
+            let fields = [("configuration", "1k".into()), ("seed", seed.into()), ("unlike", 0.into())];
+            append(folder.path(), "view", environment.clone(), "a_test", &fields).unwrap();
+        }
+        let read = std::fs::read_to_string(folder.path().join("a-cpu-2c/2026-01-02-view.jsonl")).unwrap();
+        assert_eq!(Record::from_lines(&read).unwrap().environment, environment);
+        let lines: Vec<Value> = read.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 3);
+        assert_eq!((&lines[1]["kind"], &lines[2]["seed"]), (&"oracle".into(), &2.into()));
+    }
+}
