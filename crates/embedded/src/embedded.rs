@@ -91,7 +91,7 @@ pub enum Error {
 /// a block device, or is smaller than a block. [`Error::Drive`]: no threads for near-data work. Else those of
 /// [`Embedded::start`].
 pub fn image(path: &Path, options: &Options) -> Result<Embedded<File, Fsr>, Error> {
-    let beside = FileOptions { beside: Beside::Anybody, ..FileOptions::read() };
+    let beside = FileOptions { beside: Beside::Anybody, lends: true, ..FileOptions::read() };
     let store = File::open(path, beside).map_err(Error::Store)?;
     let threads = match options.near_data_threads {
         Some(threads) => threads,

@@ -6,7 +6,7 @@
 //! otherwise in use is refused ([`nearside_dma::in_use`]), unless [`Beside`] says that it is wanted all the
 //! same. Where the file system has no O_DIRECT at this block size, it serves through the page cache and says
 //! so in [`File::notes`]. What the page cache holds of a file that is read and that nobody was writing when
-//! it was opened is lent where it lies ([`nearside_dma::CachedFile`]).
+//! it was opened can be lent where it lies ([`FileOptions::lends`], [`nearside_dma::CachedFile`]).
 //!
 //! Calls go by io_uring, or by positioned calls in the reactor's own thread where the system denies io_uring
 //! ([`File::backend`]). Durability is fdatasync, and RWF_DSYNC for a single write. See [`crate::FileChannel`]
@@ -73,12 +73,16 @@ pub struct FileOptions {
     pub backend: Option<Backend>,
     /// Beside whom.
     pub beside: Beside,
+    /// Whether what the page cache holds of a file that nobody writes is lent where it lies. Who reads a page
+    /// that has left it since waits for the medium: for a drive that serves its own process alone.
+    pub lends: bool,
 }
 
 impl FileOptions {
     /// To read, in blocks of 512 bytes.
     pub fn read() -> FileOptions {
-        FileOptions { block_size: 512, access: Access::Read, backend: None, beside: Beside::Nobody }
+        let (access, beside) = (Access::Read, Beside::Nobody);
+        FileOptions { block_size: 512, access, backend: None, beside, lends: false }
     }
 
     /// To serve a drive, in blocks of 512 bytes.
@@ -113,8 +117,8 @@ pub(crate) struct OpenFile {
     pub(crate) path: PathBuf,
     /// The file as the page cache has it, once somebody has asked; `None` where it is not to be had so.
     pub(crate) cached: OnceLock<Option<Arc<CachedFile>>>,
-    /// It is only read, and nobody writes it that is known of.
-    pub(crate) still: bool,
+    /// It is only read, nobody writes it that is known of, and its bytes may be lent.
+    lends: bool,
     notes: Vec<String>,
     writer: Option<String>,
 }
@@ -133,7 +137,7 @@ impl File {
     }
 
     fn open_inner(path: &Path, options: FileOptions) -> io::Result<File> {
-        let FileOptions { block_size, access, backend, beside } = options;
+        let FileOptions { block_size, access, backend, beside, lends } = options;
         let read_only = access == Access::Read;
         if block_size != 512 && block_size != 4096 {
             return Err(invalid(format!("a block has 512 or 4096 bytes, not {block_size}")));
@@ -202,7 +206,7 @@ impl File {
                 reports: Mutex::new(RateLimits::new(REPORT_EVERY_NS)),
                 path: path.to_owned(),
                 cached: OnceLock::new(),
-                still: read_only && writer.is_none(),
+                lends: lends && read_only && writer.is_none(),
                 notes,
                 writer,
             }),
@@ -241,7 +245,7 @@ impl OpenFile {
     /// The file as the page cache has it, where nobody writes it.
     pub(crate) fn cached(&self) -> Option<&Arc<CachedFile>> {
         let map = || CachedFile::map(&self.file, self.capacity).ok().map(Arc::new);
-        if self.still { self.cached.get_or_init(map).as_ref() } else { None }
+        if self.lends { self.cached.get_or_init(map).as_ref() } else { None }
     }
 }
 
@@ -329,7 +333,7 @@ mod tests {
     }
 
     fn beside(access: Access, beside: Beside) -> FileOptions {
-        FileOptions { access, beside, ..FileOptions::read() }
+        FileOptions { access, beside, lends: true, ..FileOptions::read() }
     }
 
     #[test]
@@ -392,6 +396,9 @@ mod tests {
                 assert!(lent.is_none_or(|lent| lent.as_ref() == &bytes[4096..204_096]));
             }
         }
+        let unasked = File::open(file.path(), FileOptions::read()).unwrap();
+        assert!(unasked.channel(Arc::default()).unwrap().lend(4096, 512).is_none());
+        drop(unasked);
         let _writer = File::open(file.path(), beside(Access::Serve, Beside::Nobody)).unwrap();
         let reader = File::open(file.path(), beside(Access::Read, Beside::Anybody)).unwrap();
         assert!(reader.channel(Arc::default()).unwrap().lend(4096, 512).is_none());
@@ -403,7 +410,7 @@ mod tests {
             for access in [Access::Read, Access::Serve] {
                 let file = tempfile::NamedTempFile::new().unwrap();
                 file.as_file().set_len(1 << 20).unwrap();
-                let options = FileOptions { access, backend, ..FileOptions::read() };
+                let options = FileOptions { access, backend, lends: true, ..FileOptions::read() };
                 let mut channel = File::open(file.path(), options).unwrap().channel(Arc::default()).unwrap();
                 let lent = channel.lend(0, 16384);
                 file.as_file().set_len(4096).unwrap();
