@@ -44,6 +44,9 @@ const PLAN: &str = r#"
 /// Of the root file system that the guest installs.
 const ROOT: &str = "6e656172-7369-4465-8073-6c6f74726f6f";
 
+/// GRUB's, for machines with a BIOS.
+const BOOT_SECTOR: &str = "/usr/lib/grub/i386-pc/boot.img";
+
 /// `nearside serve`, killed when dropped.
 struct Served {
     child: Child,
@@ -123,6 +126,10 @@ fn qemu(test: &str) -> Option<PathBuf> {
     if !needs::root(test) || !guest::possible(test) || !needs::tools(test, &tools) {
         return None;
     }
+    if !Path::new(BOOT_SECTOR).exists() {
+        needs::left_out(test, &format!("no {BOOT_SECTOR}"));
+        return None;
+    }
     let folder = guest::root().join("target/qemu");
     guest::must(Command::new(guest::root().join("scripts/guest/newest-qemu.sh")).arg(&folder));
     Some(folder.join("qemu"))
@@ -140,7 +147,7 @@ fn boot_loader(folder: &Path) -> [PathBuf; 2] {
     let mut make = Command::new("grub-mkimage");
     make.args(["-O", "i386-pc", "-p", "/boot/grub", "-c"]).arg(script).arg("-o").arg(&core);
     guest::must(make.args(["biosdisk", "part_msdos", "ext2", "linux"]));
-    ["/usr/lib/grub/i386-pc/boot.img".into(), core]
+    [BOOT_SECTOR.into(), core]
 }
 
 /// The driver takes the function anew, with queues for polling.
