@@ -1,9 +1,10 @@
-//! A stock Linux with the drive in its PCIe slot: `nearside serve` with vfio-user functions, and the newest QEMU
-//! of Debian's backports as their client. Needs root, QEMU's packages, a network for the first time.
+//! A stock Linux with the drive in its PCIe slot: `nearside serve` with vfio-user functions, and the newest
+//! QEMU of Debian's backports as their client. Needs root, QEMU's packages, a network for the first time.
 //!
-//! Three boots: a guest makes volumes, is asked from inside and from outside while it writes, and installs a
-//! system on the drive; that system boots from the drive by the machine's firmware, beside a second guest that
-//! has another namespace of the same drive. `NEARSIDE_LIVE_ROUNDS` makes the writers write for longer.
+//! Three boots: a guest makes volumes, is asked from inside and from outside while it writes, and
+//! installs a system on the drive; that system boots from the drive by the machine's firmware, beside a
+//! second guest that has another namespace of the same drive. `NEARSIDE_LIVE_ROUNDS` (8) makes the writers
+//! write for longer.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -42,6 +43,9 @@ const PLAN: &str = r#"
 
 /// Of the root file system that the guest installs.
 const ROOT: &str = "6e656172-7369-4465-8073-6c6f74726f6f";
+
+/// GRUB's, for machines with a BIOS.
+const BOOT_SECTOR: &str = "/usr/lib/grub/i386-pc/boot.img";
 
 /// `nearside serve`, killed when dropped.
 struct Served {
@@ -122,14 +126,18 @@ fn qemu(test: &str) -> Option<PathBuf> {
     if !needs::root(test) || !guest::possible(test) || !needs::tools(test, &tools) {
         return None;
     }
+    if !Path::new(BOOT_SECTOR).exists() {
+        needs::left_out(test, &format!("no {BOOT_SECTOR}"));
+        return None;
+    }
     let folder = guest::root().join("target/qemu");
     guest::must(Command::new(guest::root().join("scripts/guest/newest-qemu.sh")).arg(&folder));
     Some(folder.join("qemu"))
 }
 
-/// A boot loader for the disk's first megabyte, which starts the guest's kernel with the root file system that
-/// the guest is to make. The kernel clears what it frees: under emulation, code that was translated stays in use
-/// where another process writes over it, as the drive does.
+/// A boot loader for the disk's first megabyte, which starts the guest's kernel with the root file system
+/// that the guest is to make. The kernel clears what it frees: under emulation, code that was translated
+/// stays in use where another process writes over it, as the drive does.
 fn boot_loader(folder: &Path) -> [PathBuf; 2] {
     let options = format!("console=ttyS0 quiet panic=-1 init_on_free=1 root=UUID={ROOT}");
     let lines =
@@ -139,7 +147,7 @@ fn boot_loader(folder: &Path) -> [PathBuf; 2] {
     let mut make = Command::new("grub-mkimage");
     make.args(["-O", "i386-pc", "-p", "/boot/grub", "-c"]).arg(script).arg("-o").arg(&core);
     guest::must(make.args(["biosdisk", "part_msdos", "ext2", "linux"]));
-    ["/usr/lib/grub/i386-pc/boot.img".into(), core]
+    [BOOT_SECTOR.into(), core]
 }
 
 /// The driver takes the function anew, with queues for polling.
@@ -188,7 +196,7 @@ fn identifies(guest: &mut Guest) {
 
 /// The guest makes volumes, and writes.
 fn makes_volumes(guest: &mut Guest, served: &Served) {
-    let parts = "o\nn\np\n1\n2048\n460799\na\n1\nn\np\n2\n460800\n591871\nn\np\n3\n591872\n\nw\n";
+    let parts = "o\nn\np\n1\n2048\n460799\na\n1\nn\np\n2\n460800\n722943\nn\np\n3\n722944\n\nw\n";
     guest.sh(&format!(
         "printf '{parts}' | fdisk /dev/nvme0n1 && until [ -b /dev/nvme0n1p3 ]; do sleep 0.1; done"
     ));
@@ -234,7 +242,8 @@ fn polls_and_is_interrupted(guest: &mut Guest) {
         guest.sh_within(&fio("/dev/nvme0n1", size, &format!("--bs=4k {engine}")), 300);
         interrupts(guest) - before
     };
-    // At depth 1 each of the 512 operations interrupts; polled (which Linux does for io_uring alone) none does.
+    // At depth 1 each of the 512 operations interrupts; polled, which Linux does for io_uring alone,
+    // none does.
     let by_interrupts = counted("1m", "--ioengine=psync");
     let polled = counted("4m", "--ioengine=io_uring --iodepth=16 --hipri");
     assert!(by_interrupts >= 500 && polled < 50, "{by_interrupts} and {polled} interrupts");
@@ -330,7 +339,8 @@ fn first_boot(qemu: &Path, served: &Served, folder: &Path) -> [String; 3] {
     installs(guest_ref);
     let told = served.function(0);
     assert_eq!([&told["connected"], &told["enabled"]], [true, true], "{told}");
-    assert_eq!([&told["doorbells"], &told["socket"]], ["trapped", "one.sock"], "{told}");
+    assert_eq!(told["doorbells"], "trapped", "{told}");
+    assert!(told["socket"].as_str().unwrap().ends_with("/one.sock"), "{told}");
     assert!(told["mapped_bytes"].as_u64().unwrap() >= 1 << 30 && told["regions"] != 0, "{told}");
     assert_eq!(served.function(1)["connected"], false);
     let hashes = ["/mnt/a", "/mnt/b", "/mnt/c"].map(|at| hashes(guest_ref, at));
@@ -383,7 +393,7 @@ fn two_guests(one: &mut Guest, two: &mut Guest) {
 
 /// Whether a file has those bytes.
 fn holds(file: &Path, bytes: &str) -> bool {
-    let found = Command::new("grep").args(["-qaF", bytes]).arg(file).status().unwrap();
+    let found = Command::new("grep").args(["-qazF", bytes]).arg(file).status().unwrap();
     assert!(found.code().is_some_and(|code| code < 2), "grep: {found}");
     found.success()
 }
@@ -406,7 +416,7 @@ fn a_stock_linux_has_the_drive_in_its_slot() {
     });
     let served = Served::start(dir.path());
     let written = first_boot(&qemu, &served, &place("first"));
-    assert!(written[0].lines().count() > 500 && written[2].lines().count() == 9, "{}", written[2]);
+    assert!(written[0].lines().count() > 200 && written[2].lines().count() == 9, "{}", written[2]);
     served.stop();
 
     // The drive has been started anew. One guest boots from it by the machine's firmware; another has its
