@@ -280,16 +280,10 @@ fn on_a_large_file(folder: &Path, rounds: usize, sink: Sink<'_>) -> Result<(), F
     Ok(())
 }
 
-/// The monitor's cost, and an idle drive's.
-pub fn drive(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
-    eprintln!("the monitor and an idle drive ...");
-    monitor(fast, sink)?;
-    idle(fast, sink)
-}
-
 /// Nanoseconds that the monitor adds to a write of a block that it does not watch,
 /// while it watches a warm cache's.
-fn monitor(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
+pub fn monitor(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
+    eprintln!("the monitor ...");
     let folder = tempfile::tempdir_in("target")?;
     let tree = folder.path().join("tree");
     let shape = Shape { files: 2000, file_bytes: 4096, depth: 20, fan: 50 };
@@ -330,7 +324,8 @@ fn monitor(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
 }
 
 /// What part of a core a drive uses that has nothing to do.
-fn idle(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
+pub fn idle(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
+    eprintln!("an idle drive ...");
     let options = Options { policy: Policy::Hybrid, ..Options::default() };
     let drive = Embedded::start(Dram::new(64 << 20, 512)?, firmware(), &options)?;
     let mut session = Session::new(drive, Arc::new(TscClock::new()));

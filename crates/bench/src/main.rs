@@ -124,7 +124,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         processes::processes(args.fast, &mut |figure| drop(record.add(figure)))?;
     }
     if wanted("drive") {
-        figures::drive(args.fast, &mut |figure| drop(record.add(figure)))?;
+        figures::idle(args.fast, &mut |figure| drop(record.add(figure)))?;
     }
     if wanted("view") {
         view::view(args.fast, &mut |figure| drop(record.add(figure)))?;

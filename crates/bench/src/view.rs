@@ -21,7 +21,7 @@ use nearside_instrument::volume::{self, Kind};
 use nearside_loadgen::record::Figure;
 use nearside_random::Rng;
 
-use crate::figures::{Sink, locate_ns, same};
+use crate::figures::{Sink, locate_ns, monitor, same};
 use crate::tcp::{BLOCK, Serving};
 
 const BYTES: usize = 4096;
@@ -32,6 +32,7 @@ pub fn view(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
         eprintln!("the live view: no mke2fs");
         return Ok(());
     }
+    monitor(fast, sink)?;
     let folder = tempfile::tempdir_in("target")?;
     eprintln!("the live view: writes to a served ext4 ...");
     served(folder.path(), fast, sink)?;

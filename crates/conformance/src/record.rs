@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use nearside_loadgen::record::{Environment, Record};
 use serde_json::{Map, Value};
+use tempfile::NamedTempFile;
 
 /// Adds a line to the record of this day and name, where the environment asks for records.
 ///
@@ -32,18 +33,24 @@ fn append(
     test: &str,
     fields: &[(&str, Value)],
 ) -> io::Result<()> {
-    let path = environment.record_path(root, name);
-    path.parent().map_or(Ok(()), create_dir_all)?;
-    let mut file = File::options().append(true).create(true).open(&path)?;
-    // Several tests may run at a time.
-    file.lock()?;
     let own = [("kind", "oracle"), ("test", test), ("commit", &environment.commit)];
     let mut line: Map<String, Value> =
         own.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
     line.extend(fields.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
-    let line = Value::from(line);
-    let head = if file.metadata()?.len() == 0 { Record::new(environment).to_lines() } else { String::new() };
-    file.write_all(format!("{head}{line}\n").as_bytes())
+    let path = environment.record_path(root, name);
+    if !path.exists() {
+        let folder = path.parent().unwrap_or(root);
+        create_dir_all(folder)?;
+        let mut fresh = NamedTempFile::new_in(folder)?;
+        fresh.write_all(Record::new(environment).to_lines().as_bytes())?;
+        // Of several tests that run at a time one begins it.
+        match fresh.persist_noclobber(&path) {
+            Err(e) if e.error.kind() != io::ErrorKind::AlreadyExists => return Err(e.error),
+            _ => {}
+        }
+    }
+    let mut file = File::options().append(true).open(&path)?;
+    file.write_all(format!("{}\n", Value::from(line)).as_bytes())
 }
 
 #[cfg(test)]

@@ -1,25 +1,32 @@
 //! The metadata monitor under a live host (DAC'23 III-C): a drive attached, this machine's ext4
 //! mounted on it, and after every `sync` the drive's answers, given from a warm cache, equal to the
 //! mount's. Needs root, FUSE and loop devices.
+//!
+//! `NEARSIDE_LIVE_ROUNDS` says how many rounds a test of what `fsync` makes durable has (of writers at once,
+//! each of them); with `NEARSIDE_RECORD` they are recorded (`conformance::record`).
 
 #[path = "live/rig.rs"]
 mod rig;
 #[path = "live/workload.rs"]
 mod workload;
+#[path = "live/writers.rs"]
+mod writers;
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
+use nearside_conformance::record::add;
 use nearside_dma::IoBuffer;
 use nearside_random::Rng;
 use rig::Rig;
 use workload::{Size, Workload};
+use writers::Plan;
 use xxhash_rust::xxh3::xxh3_64;
 
 const SIZE: Size = Size { write: 40_000, file: 300_000, files: 300, names: 1_500, fallocate: true };
 /// Everything is compared in every so-manieth round, in the others what was touched and a sample of the rest.
-const EVERYTHING: usize = 100;
+const EVERYTHING: u64 = 100;
 
 /// How a round's work becomes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +39,7 @@ enum Settled {
 
 /// Rounds of work, `sync` and comparison; how many kinds of work there were.
 /// An error names the seed and the round.
-fn rounds(rig: &mut Rig, seed: u64, rounds: usize, size: Size, settled: Settled) -> Result<usize, String> {
+fn rounds(rig: &mut Rig, seed: u64, rounds: u64, size: Size, settled: Settled) -> Result<usize, String> {
     let mut work = Workload::new(&rig.mount(), seed, size);
     let mut rng = Rng(!seed);
     let mut kinds = BTreeSet::new();
@@ -71,22 +78,31 @@ fn rounds(rig: &mut Rig, seed: u64, rounds: usize, size: Size, settled: Settled)
     Ok(kinds.len())
 }
 
-fn right(seed: u64, count: usize, size: Size, options: &[&str]) {
+fn right(seed: u64, count: u64, size: Size, options: &[&str]) {
     held(seed, count, size, options, "loop,noatime", Settled::Home);
 }
 
-fn held(seed: u64, count: usize, size: Size, options: &[&str], mount: &str, settled: Settled) {
+fn held(seed: u64, count: u64, size: Size, options: &[&str], mount: &str, settled: Settled) {
     let mut rig = Rig::start(256 << 20, options, mount);
     match rounds(&mut rig, seed, count, size, settled) {
         Err(wrong) => panic!("{wrong}\nafter a new mount: {:?}", rig.compare_remounted()),
         Ok(kinds) => assert!(kinds >= 16, "only {kinds} kinds of work"),
     }
     let seen = rig.retriever().monitor().counters();
-    assert!(seen.invalidated > count as u64, "{seen:?}");
+    assert!(seen.invalidated > count, "{seen:?}");
     // Most misses are the large directories':
     // a block of inodes that changed is read again for all inodes in it.
-    assert!(rig.hits > 20 * count as u64, "no warm cache: {} hits, {} misses", rig.hits, rig.misses);
+    assert!(rig.hits > 20 * count, "no warm cache: {} hits, {} misses", rig.hits, rig.misses);
     let Rig { hits, misses, recovered, .. } = rig;
+    let fields = [
+        ("configuration", format!("{} {mount}", options.join(" ")).into()),
+        ("seed", seed.into()),
+        ("rounds", count.into()),
+        ("settled", format!("{settled:?}").into()),
+        ("as_after_recovery_only", recovered.into()),
+        ("unlike", 0.into()),
+    ];
+    add("view", "root_live_monitor", &fields);
     eprintln!("seed {seed}: {count} rounds; {hits} hits, {misses} misses, {recovered} recovered; {seen:?}");
     rig.end();
 }
@@ -120,11 +136,15 @@ fn without_a_journal() {
     }
 }
 
+fn live_rounds(usual: u64) -> u64 {
+    std::env::var("NEARSIDE_LIVE_ROUNDS").map_or(usual, |n| n.parse().unwrap())
+}
+
 /// Rounds in which nothing is written home by the test: what `fsync` has made durable is found at once. More
 /// by the environment, for a long run.
 fn journaled(name: &str, seed: u64, options: &[&str], mount: &str) {
     if rig::ready(&format!("root_live_monitor::{name}")) {
-        let rounds = std::env::var("NEARSIDE_LIVE_ROUNDS").ok().map_or(200, |n| n.parse().unwrap());
+        let rounds = live_rounds(200);
         let options = [&["-b", "4096", "-I", "256", "-i", "8192"][..], options].concat();
         held(seed, rounds, SIZE, &options, mount, Settled::Journal);
     }
@@ -234,13 +254,65 @@ fn what_fast_commits_have_made_durable_is_found_at_once() {
     if !rig::ready("root_live_monitor::what_fast_commits_have_made_durable_is_found_at_once") {
         return;
     }
-    let rounds = std::env::var("NEARSIDE_LIVE_ROUNDS").ok().map_or(400, |n| n.parse().unwrap());
+    let rounds = live_rounds(400);
     for (seed, size) in [(21, "4096"), (22, "1024")] {
         let options = ["-b", size, "-I", "256", "-i", "8192", "-O", "fast_commit"];
         let mut rig = Rig::start(64 << 20, &options, "loop,noatime,commit=300");
         if let Err(wrong) = fast_rounds(&mut rig, seed, rounds) {
             panic!("{wrong}\nafter a new mount: {:?}", rig.compare_remounted());
         }
+        let fields = [
+            ("configuration", options.join(" ").into()),
+            ("seed", seed.into()),
+            ("rounds", rounds.into()),
+            ("unlike", 0.into()),
+        ];
+        add("view", "root_live_monitor, fast commits", &fields);
+        rig.end();
+    }
+}
+
+/// Writers beside each other, each of which finds what it has made durable, whatever the others do; and at
+/// random instants the live view is the one that the drive's bytes of that instant give.
+#[test]
+fn writers_beside_each_other_find_what_each_has_made_durable() {
+    const WRITERS: u64 = 3;
+    if !rig::ready("root_live_monitor::writers_beside_each_other_find_what_each_has_made_durable") {
+        return;
+    }
+    let rounds = live_rounds(40);
+    for (nr, (options, mount)) in [
+        (&[][..], "loop,noatime"),
+        (&["-J", "size=4"][..], "loop,noatime,commit=1"),
+        (&["-J", "size=16"][..], "loop,noatime,data=journal"),
+        (&[][..], "loop,noatime,data=writeback,journal_async_commit"),
+        (&["-O", "fast_commit"][..], "loop,noatime,commit=300"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let seed = 31 + nr as u64;
+        let mut rig = Rig::start(64 << 20, &[&["-b", "4096", "-I", "256"][..], options].concat(), mount);
+        let loses = options.contains(&"fast_commit");
+        let plan = Plan { seed, writers: WRITERS, rounds, snapshots: 4 + rounds / 100, loses };
+        let came = writers::run(&mut rig, plan);
+        let name = format!("{} {mount}", options.join(" "));
+        let (unlike, done) = (came.is_err(), came.as_ref().copied().unwrap_or_default());
+        let fields = [
+            ("configuration", name.as_str().into()),
+            ("seed", seed.into()),
+            ("writers", WRITERS.into()),
+            ("rounds", done.rounds.into()),
+            ("answers", done.answers.into()),
+            ("changed_during_scan", done.changed.into()),
+            ("snapshots_of_live_views", done.snapshots.into()),
+            ("lost_by_the_kernel", done.lost.into()),
+            ("unlike", u64::from(unlike).into()),
+        ];
+        add("view", "writers_beside_each_other", &fields);
+        eprintln!("{name}: {done:?}");
+        let done = came.unwrap_or_else(|wrong| panic!("{name}, seed {seed}: {wrong}"));
+        assert!(done.rounds == WRITERS * rounds && done.snapshots > 0, "{done:?}");
         rig.end();
     }
 }

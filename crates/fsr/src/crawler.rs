@@ -682,7 +682,7 @@ pub(crate) async fn open<M: Media>(
     known: Option<&Volume>,
 ) -> Result<(Result<Volume, Error>, Deps), Failure> {
     for _ in 0..TRIES {
-        let view = View::new(retriever, media, tally, offset, len).to_open();
+        let view = View::new(retriever, media, tally, offset, len).opening();
         let result = Volume::open_after(&view, retriever.config.state, known).await;
         let deps = view.into_deps();
         if retriever.monitor.still_holds(&deps, media).await {

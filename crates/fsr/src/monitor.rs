@@ -605,7 +605,7 @@ mod tests {
         monitor.end(12288, 1);
         assert!(!monitor.holds(&left));
         monitor.reset();
-        assert!(!monitor.holds(&monitor.outside(&all, &[0..1 << 40])));
+        assert!(!monitor.holds(&monitor.outside(&all, &[0..1 << 40, 0..1])));
     }
 
     #[test]

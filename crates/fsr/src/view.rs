@@ -87,7 +87,7 @@ impl<'a, M: Media> View<'a, M> {
     }
 
     /// For opening a volume: how it shows its blocks depends on the bytes that are read, and on nothing else.
-    pub(crate) fn to_open(self) -> View<'a, M> {
+    pub(crate) fn opening(self) -> View<'a, M> {
         View { shown: false, ..self }
     }
 

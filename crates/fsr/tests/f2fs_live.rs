@@ -18,8 +18,8 @@ const VERSION: usize = 4084;
 const NEXT: usize = 4092;
 const SIZE: usize = 16;
 const FSYNC: u32 = 2;
-/// In an inode's block its flags of what is inline, and where it says how many further fields stand before its
-/// addresses.
+/// In an inode's block its flags of what is inline, and where it says how many further fields stand before
+/// its addresses.
 const INLINE: usize = 3;
 const EXTRA_LEN: usize = 360;
 const INLINE_DATA: u8 = 2;
@@ -89,8 +89,8 @@ impl Hosted {
         self.end += 1;
     }
 
-    /// The host gives the file so many blocks, which lie behind its size: what of them is new makes it longer,
-    /// and that is seen by the node before.
+    /// The host gives the file so many blocks, which lie behind its size: what of them is new makes it
+    /// longer, and that is seen by the node before.
     fn fsync_blocks(&mut self, count: usize) {
         let mut node = self.node(0, self.end + 1);
         assert_eq!(node[INLINE] & EXTRA, EXTRA);

@@ -183,6 +183,21 @@ fn a_directory_of_a_million_entries_is_read_once() {
     }
 }
 
+/// Without its places (`Walker::places`) a cursor leads to the directory's begin.
+#[test]
+fn an_answer_goes_on_where_the_last_one_ended() {
+    let media = MemoryMedia::new(volume(70_000, false));
+    let retriever = Retriever::new(small());
+    let list = request(tree("/"), Operation::List);
+    let mut next = list.clone();
+    for turn in 0..10 {
+        let answer = now(retriever.run(&media, &next, &mut Records::new(64 << 10)));
+        let read = answer.counters.blocks_read;
+        assert!(read < 100, "answer {turn} waits for {read} blocks");
+        next = cursor(&list, answer.more.unwrap());
+    }
+}
+
 /// An indexed directory is visited in the order of its hashes, and goes on after a name.
 #[test]
 fn an_indexed_directory_is_read_once_in_any_pieces() {

@@ -297,7 +297,7 @@ fn each_point(lived: &Lived, seed: u64, points: u64, folder: &Path, mut take: im
     }
     places.sort_by_key(|(at, _)| *at);
     let (mut plain, mut flushed) = (instants("plain"), instants("flushed"));
-    for (at, cut) in places {
+    for (nr, (at, cut)) in places.into_iter().enumerate() {
         // What stands before the last flush is the same for each of its period.
         let from = entries[..at as usize].iter().rposition(|entry| entry.flags.has(Flags::FLUSH));
         let all = entries[from.unwrap_or(0)..].iter().map(|entry| Ok(*entry));
@@ -305,7 +305,7 @@ fn each_point(lived: &Lived, seed: u64, points: u64, folder: &Path, mut take: im
         let whole = if cut.is_some() { &mut flushed } else { &mut plain };
         whole.go_on(left.first);
         whole.copy(&left.then, &path);
-        let what = format!("{}, entry {at} of {count}, {cut:?} ({} lost)", lived.what, left.lost);
+        let what = format!("{}, point {nr}: entry {at} of {count}, {cut:?} ({} lost)", lived.what, left.lost);
         let image = File::open(&path).unwrap();
         let start = start(&image);
         let point = Point {

@@ -54,7 +54,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ]),
     ("conformance", &[
         "dma", "clock", "random", "store", "fsview", "near-data", "ndp", "fsr", "firmware", "driver",
-        "fsrlib", "embedded",
+        "fsrlib", "embedded", "loadgen",
     ]),
     ("hostile", &[
         "spec", "dma", "clock", "media", "store", "fsview", "near-data", "ndp", "device", "firmware", "driver",

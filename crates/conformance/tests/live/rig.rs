@@ -125,9 +125,13 @@ impl Rig {
         let eager = "lazy_itable_init=0,lazy_journal_init=0";
         must(tool("mke2fs").args(["-q", "-F", "-t", "ext4", "-E", eager]).args(options).arg(&file));
         let mounted = Some(Mounted::new(&["-o", mount], &file, &volume_at));
-        let transport = SocketTransport::connect(attached.socket()).unwrap();
-        let session = Session::new(transport, Arc::new(TscClock::new()));
+        let session = session(&attached);
         Rig { mounted, attached: Some(attached), drive, folder, session, hits: 0, misses: 0, recovered: 0 }
+    }
+
+    /// A session beside the rig's own.
+    pub fn another_session(&self) -> Session<SocketTransport> {
+        session(self.attached.as_ref().unwrap())
     }
 
     /// What the drive knows.
@@ -181,18 +185,29 @@ impl Rig {
     /// follows past the journal: then recovery brings back older bytes than the host has in memory.)
     pub fn compare_recovered(&mut self, path: &str, wrong: String) -> Result<(), String> {
         let there = self.content(path).map_err(|_| wrong.clone())?;
-        let copy = self.folder.path().join("copy");
-        fs::copy(self.attached.as_ref().unwrap().file(), &copy).unwrap();
-        let at = self.folder.path().join("recovered");
-        fs::create_dir_all(&at).unwrap();
-        let mounted = Mounted::new(&["-o", "loop"], &copy, &at);
-        let recovered = content_of(&at.join(path.trim_start_matches('/')));
-        drop(mounted);
-        if there != recovered {
+        let recovered = self.recovered_content(path);
+        if Some(&there) != recovered.as_ref() {
             return Err(format!("{wrong}\n after recovery {recovered:x?}"));
         }
         self.recovered += 1;
         Ok(())
+    }
+
+    /// What the kernel makes of a file on the drive's bytes of now, after its recovery; none where there is
+    /// none.
+    fn recovered_content(&self, path: &str) -> Option<Content> {
+        let copy = self.folder.path().join("copy");
+        fs::copy(self.attached.as_ref().unwrap().file(), &copy).unwrap();
+        let at = self.folder.path().join("recovered");
+        fs::create_dir_all(&at).unwrap();
+        let _mounted = Mounted::new(&["-o", "loop"], &copy, &at);
+        let file = at.join(path.trim_start_matches('/'));
+        file.exists().then(|| content_of(&file))
+    }
+
+    /// The same, as a hash.
+    pub fn recovered_hash(&self, path: &str) -> Option<Vec<u8>> {
+        self.recovered_content(path).map(|(hash, _)| hash)
     }
 
     /// What the drive's view of the volume has from its journal.
@@ -409,6 +424,10 @@ impl Rig {
         let records = self.records_of(path, Operation::Checksum(Digest::Xxh3)).unwrap();
         records.into_iter().find_map(digest).unwrap()
     }
+}
+
+fn session(attached: &Attached) -> Session<SocketTransport> {
+    Session::new(SocketTransport::connect(attached.socket()).unwrap(), Arc::new(TscClock::new()))
 }
 
 fn content_of(file: &Path) -> Content {
