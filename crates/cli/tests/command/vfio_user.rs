@@ -38,14 +38,14 @@ fn serve(store: &str) -> Served {
     Served { server, drive: format!("vfio-user:{}", socket.display()), _folder: folder }
 }
 
-/// What the metrics at an address say of a name.
+/// What the metrics at an address say under a name of the function at one.sock.
 fn metric(address: &str, name: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     let mut said = String::new();
     stream.read_to_string(&mut said).unwrap();
-    let line =
-        said.lines().find(|line| line.split('{').next() == Some(name)).unwrap_or_else(|| panic!("{said}"));
+    let named = |line: &&str| line.split('{').next() == Some(name) && line.contains("one.sock");
+    let line = said.lines().find(named).unwrap_or_else(|| panic!("{said}"));
     line.rsplit_once("} ").unwrap().1.to_owned()
 }
 
