@@ -4,7 +4,8 @@
 //! Three boots: a guest makes volumes, is asked from inside and from outside while it writes, and
 //! installs a system on the drive; that system boots from the drive by the machine's firmware, beside a
 //! second guest that has another namespace of the same drive. `NEARSIDE_LIVE_ROUNDS` (8) makes the writers
-//! write for longer.
+//! write for longer. `NEARSIDE_DEBIAN=1` installs a Debian on the drive and boots that as well: minutes, and
+//! a hundred megabytes of packages.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nearside_conformance::needs;
+use nearside_conformance::volume::{Mounted, must, tool};
 use serde_json::Value;
 
 #[path = "stock_linux/guest.rs"]
@@ -135,15 +137,14 @@ fn qemu(test: &str) -> Option<PathBuf> {
     Some(folder.join("qemu"))
 }
 
-/// A boot loader for the disk's first megabyte, which starts the guest's kernel with the root file system
-/// that the guest is to make. The kernel clears what it frees: under emulation, code that was translated
-/// stays in use where another process writes over it, as the drive does.
-fn boot_loader(folder: &Path) -> [PathBuf; 2] {
+/// A boot loader for the disk's first megabyte, which starts a kernel of the first partition with the root
+/// file system there. The kernel clears what it frees: under emulation, code that was translated stays in
+/// use where another process writes over it, as the drive does.
+fn boot_loader(folder: &Path, kernel: &str, initrd: &str) -> [PathBuf; 2] {
     let options = format!("console=ttyS0 quiet panic=-1 init_on_free=1 root=UUID={ROOT}");
-    let lines =
-        ["set root=(hd0,msdos1)", &format!("linux /boot/vmlinuz {options}"), "initrd /boot/initrd", "boot"];
+    let linux = format!("linux {kernel} {options}\ninitrd {initrd}");
     let (script, core) = (folder.join("grub.cfg"), folder.join("core.img"));
-    std::fs::write(&script, lines.join("\n")).unwrap();
+    std::fs::write(&script, format!("set root=(hd0,msdos1)\n{linux}\nboot\n")).unwrap();
     let mut make = Command::new("grub-mkimage");
     make.args(["-O", "i386-pc", "-p", "/boot/grub", "-c"]).arg(script).arg("-o").arg(&core);
     guest::must(make.args(["biosdisk", "part_msdos", "ext2", "linux"]));
@@ -325,7 +326,7 @@ fn hashes(guest: &mut Guest, folder: &str) -> String {
 
 /// The first guest: all that it leaves is in the hashes.
 fn first_boot(qemu: &Path, served: &Served, folder: &Path) -> [String; 3] {
-    let [boot, core] = boot_loader(folder);
+    let [boot, core] = boot_loader(folder, "/boot/vmlinuz", "/boot/initrd");
     let files = [boot, core, guest::built().join("vmlinuz"), guest::root().join("scripts/guest/live.py")];
     let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     let mut guest = Guest::boot_with(qemu, &served.machine(0), folder, &files);
@@ -455,4 +456,81 @@ fn a_stock_linux_has_the_drive_in_its_slot() {
         assert!(holds(image, &format!("written by guest {guest} alone")), "{}", image.display());
         assert!(!holds(image, &format!("written by guest {other} alone")), "{}", image.display());
     }
+}
+
+/// Packages of a Debian whose first boot leaves a file and ends.
+fn debian(tar: &Path) {
+    let proof = "findmnt -no SOURCE,FSTYPE / > /proof; dpkg -l | grep -c ^ii >> /proof; sync";
+    let unit = format!(
+        "[Service]\\nType=oneshot\\nExecStart=/bin/sh -c \"{proof}; systemctl --no-block poweroff\"\\n\
+         [Install]\\nWantedBy=multi-user.target\\n"
+    );
+    let hook = format!(
+        "printf '{unit}' > \"$1/etc/systemd/system/proof.service\" && chroot \"$1\" systemctl enable proof && \
+         echo 'UUID={ROOT} / ext4 defaults 0 1' > \"$1/etc/fstab\""
+    );
+    let mut make = tool("mmdebstrap");
+    make.args(["--quiet", "--variant=minbase", "--customize-hook", &hook]);
+    make.arg("--include=linux-image-cloud-amd64,initramfs-tools,systemd-sysv,udev").arg("bookworm").arg(tar);
+    must(make.arg("deb http://deb.debian.org/debian bookworm main"));
+}
+
+/// Puts it on a drive that is attached, with its boot loader.
+fn install(folder: &Path, tar: &Path) {
+    let at = folder.join("at");
+    std::fs::create_dir(&at).unwrap();
+    let mut attach = Command::new(env!("CARGO_BIN_EXE_nearside"));
+    attach.current_dir(folder).args(["attach", "--store", "file:one.img", "at"]).stdout(Stdio::piped());
+    let mut attached = attach.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(attached.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let drive = at.join("namespace");
+    let table = "printf '2048,2900000,83,*\\n' | sfdisk -q \"$0\" && mke2fs -q -F -t ext4 -U $1 \
+        -E offset=1048576 \"$0\" 1450000k";
+    must(tool("sh").args(["-c", table]).arg(&drive).arg(ROOT).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"));
+    let mounted = Mounted::new(&["-o", "loop,offset=1048576"], &drive, &folder.join("mnt"));
+    must(tool("tar").arg("xf").arg(tar).arg("-C").arg(mounted.path()));
+    let named = |prefix: &str| {
+        let names = std::fs::read_dir(mounted.path().join("boot")).unwrap();
+        let mut names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        format!("/boot/{}", names.find(|name| name.starts_with(prefix)).unwrap())
+    };
+    let [boot, core] = boot_loader(folder, &named("vmlinuz"), &named("initrd"));
+    mounted.end();
+    let to = |file: &Path, how: [&str; 2]| {
+        let (from, to) = (format!("if={}", file.display()), format!("of={}", drive.display()));
+        must(tool("dd").args([&from, &to, "conv=notrunc,fsync"]).args(how));
+    };
+    to(&boot, ["bs=440", "count=1"]);
+    to(&core, ["bs=512", "seek=1"]);
+    must(tool("kill").args(["-TERM", &attached.id().to_string()]));
+    assert!(attached.wait().unwrap().success());
+}
+
+#[test]
+fn a_debian_that_was_installed_on_the_drive_boots_from_its_slot() {
+    let name = "root_vfio::a_debian_that_was_installed_on_the_drive_boots_from_its_slot";
+    if std::env::var_os("NEARSIDE_DEBIAN").is_none() {
+        return;
+    }
+    let Some(qemu) = qemu(name).filter(|_| needs::mounts(name, &["sfdisk", "tar"])) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("plan.toml"), PLAN).unwrap();
+    for (name, bytes) in [("one.img", 1500 << 20), ("two.img", 1 << 20)] {
+        std::fs::File::create(dir.path().join(name)).unwrap().set_len(bytes).unwrap();
+    }
+    let tar = dir.path().join("debian.tar");
+    debian(&tar);
+    install(dir.path(), &tar);
+    let served = Served::start(dir.path());
+    let mut machine = tool("timeout");
+    machine.arg("600").arg(qemu).args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1G"]);
+    machine.args(["-display", "none", "-no-reboot", "-nic", "none", "-serial", "stdio"]);
+    let said = must(machine.args(served.machine(0)));
+    served.stop();
+    let mut cat = Command::new(env!("CARGO_BIN_EXE_nearside"));
+    cat.current_dir(dir.path()).args(["cat", "-d", "one.img", "--partition", "1", "/proof"]);
+    let proof = String::from_utf8(must(&mut cat).stdout).unwrap();
+    let packages = proof.strip_prefix("/dev/nvme0n1p1 ext4\n").and_then(|n| n.trim().parse::<u32>().ok());
+    assert!(packages.is_some_and(|n| n > 80), "{proof}{}", String::from_utf8_lossy(&said.stdout));
 }

@@ -38,14 +38,14 @@ fn serve(store: &str) -> Served {
     Served { server, drive: format!("vfio-user:{}", socket.display()), _folder: folder }
 }
 
-/// What the metrics at an address say of a name.
+/// What the metrics at an address say under a name of the function at one.sock.
 fn metric(address: &str, name: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     let mut said = String::new();
     stream.read_to_string(&mut said).unwrap();
-    let line =
-        said.lines().find(|line| line.split('{').next() == Some(name)).unwrap_or_else(|| panic!("{said}"));
+    let named = |line: &&str| line.split('{').next() == Some(name) && line.contains("one.sock");
+    let line = said.lines().find(named).unwrap_or_else(|| panic!("{said}"));
     line.rsplit_once("} ").unwrap().1.to_owned()
 }
 
@@ -87,22 +87,28 @@ fn status_and_metrics_tell_of_functions_and_of_who_has_them() {
     client.args(["bench", "run", "-d", &served.drive, "--iodepth", "1", "--runtime", "600s"]);
     client.stdout(Stdio::null());
     let mut client = client.spawn().unwrap();
-    while function()[0]["enabled"] != true {
-        assert!(client.try_wait().unwrap().is_none(), "the client ended");
-    }
-    let [one, two] = [0, 1].map(|nth| function()[nth].take());
-    assert_eq!([&one["connected"], &two["connected"]], [true, false]);
-    assert!(one["regions"] != 0 && one["mapped_bytes"] != 0 && one["clients"] == 1, "{one}");
-    assert!(status(&[]).text().contains("; a client that has enabled it, "));
-    let bytes = metric(&address, "nearside_function_mapped_bytes");
-    assert!(bytes.parse::<u64>().unwrap() > 0, "{bytes}");
+    // It may connect more than once: what is told is told of a moment.
+    let mut until = |seen: &dyn Fn() -> bool| {
+        while !seen() {
+            assert!(client.try_wait().unwrap().is_none(), "the client ended");
+        }
+    };
+    until(&|| {
+        let [one, two] = [0, 1].map(|nth| function()[nth].take());
+        assert_eq!(two["connected"], false);
+        one["enabled"] == true && one["connected"] == true && one["regions"] != 0 && one["mapped_bytes"] != 0
+    });
+    until(&|| status(&[]).text().contains("; a client that has enabled it, "));
+    until(&|| metric(&address, "nearside_function_mapped_bytes") != "0");
     client.kill().unwrap();
     client.wait().unwrap();
     while function()[0]["connected"] == true {
         std::thread::yield_now();
     }
     assert_eq!(function()[0]["mapped_bytes"], 0);
-    assert_eq!(metric(&address, "nearside_function_clients_accepted_total"), "1");
+    let clients = function()[0]["clients"].to_string();
+    assert_eq!(metric(&address, "nearside_function_clients_accepted_total"), clients);
+    assert_ne!(clients, "0");
 }
 
 #[test]
