@@ -76,4 +76,27 @@ mod tests {
         assert_eq!(lines.len(), 3);
         assert_eq!((&lines[1]["kind"], &lines[2]["seed"]), (&"oracle".into(), &2.into()));
     }
+
+    #[test]
+    fn the_records_that_are_kept_say_how_much_was_unlike() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/record");
+        let mut lines = 0;
+        for machine in std::fs::read_dir(root).unwrap() {
+            for file in std::fs::read_dir(machine.unwrap().path()).unwrap() {
+                let path = file.unwrap().path();
+                if !path.to_str().unwrap().ends_with("-view.jsonl") {
+                    continue;
+                }
+                let read = std::fs::read_to_string(&path).unwrap();
+                assert!(Record::from_lines(&read).unwrap().environment.is_clean(), "{}", path.display());
+                for line in read.lines().skip(1) {
+                    let line: Value = serde_json::from_str(line).unwrap();
+                    assert!(line["unlike"].is_u64() && line["seed"].is_u64(), "{line}");
+                    assert!(line["commit"].as_str().is_some_and(|commit| !commit.contains('-')), "{line}");
+                    lines += 1;
+                }
+            }
+        }
+        assert!(lines > 0, "no record of what is shown is kept");
+    }
 }
