@@ -9,6 +9,7 @@ mod ext_images;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use ext_images::churn::Churn;
 use ext_images::recovered::{host, log_of, open, unlike, view};
@@ -17,8 +18,18 @@ use nearside_conformance::view::{block_on, resolve};
 use nearside_conformance::{needs, record::add};
 use nearside_fsview::{Recovery, RunPlace, State};
 
-const TOOLS: &[&str] =
-    &["mke2fs", "tune2fs", "debugfs", "mount", "umount", "setfacl", "getfacl", "setfattr", "fallocate"];
+const TOOLS: &[&str] = &[
+    "mke2fs",
+    "e2fsck",
+    "tune2fs",
+    "debugfs",
+    "mount",
+    "umount",
+    "setfacl",
+    "getfacl",
+    "setfattr",
+    "fallocate",
+];
 
 /// A way to make a volume, and to mount it.
 struct Case {
@@ -138,6 +149,14 @@ fn try_compare(name: &str, copy: &Path, mount: &Path) -> Result<(Recovery, bool)
     Ok((info.recovery, as_home))
 }
 
+/// Whether the kernel's recovery left an extent tree with a node that fails its own checksum: where an inode
+/// is used again within one log, fast commits' replay keeps nodes of the file before, since its buffer cache
+/// has them as verified. The next mount cannot read them: of such a volume it is no oracle.
+fn is_damaged_by_the_kernel(copy: &Path) -> bool {
+    let out = Command::new("e2fsck").arg("-fn").arg(copy).output().unwrap();
+    String::from_utf8_lossy(&out.stdout).contains("checksum does not match extent")
+}
+
 /// The same of a copy that must be mounted, and shown as it is.
 fn compare(name: &str, copy: &Path, mount: &Path) -> (Recovery, bool) {
     try_compare(name, copy, mount)
@@ -167,7 +186,7 @@ fn copies_of_a_mounted_volume_equal_the_kernels_recovery() {
         let seed = seed.wrapping_mul(1000).wrapping_add(nr as u64);
         let begin = if case.fast { Churn::fast } else { Churn::new };
         let mut churn = begin(mounted.path(), seed, 64 << 10);
-        let (mut transactions, mut fast, mut told, mut refused) = (0, 0, 0, 0);
+        let (mut transactions, mut fast, mut told, mut refused, mut damaged) = (0, 0, 0, 0, 0);
         let mut unlike = Vec::new();
         for nr in 0..copies {
             churn.steps(if case.fast { 30 } else { 60 }).unwrap_or_else(|e| panic!("{}: {e}", case.name));
@@ -178,6 +197,11 @@ fn copies_of_a_mounted_volume_equal_the_kernels_recovery() {
                 Err(Unlike::Refused(why)) if case.args.contains("fast_commit") => {
                     eprintln!("{why}");
                     refused += 1;
+                    continue;
+                }
+                Err(Unlike::Differs(why)) if case.fast && is_damaged_by_the_kernel(&bench.copy) => {
+                    eprintln!("damaged by the kernel: {why}");
+                    damaged += 1;
                     continue;
                 }
                 Err(Unlike::Refused(why) | Unlike::Differs(why)) => {
@@ -194,8 +218,8 @@ fn copies_of_a_mounted_volume_equal_the_kernels_recovery() {
         assert!(!open(&bench.image, State::Recovered).unwrap().0.info().needs_recovery);
         let name = case.name;
         eprintln!(
-            "{name}: {copies} copies, {refused} refused by the kernel, {transactions} transactions, {fast} fast \
-             commits, {told} not at home"
+            "{name}: {copies} copies, {refused} refused by the kernel, {damaged} damaged by it, {transactions} \
+             transactions, {fast} fast commits, {told} not at home"
         );
         let fields = [
             ("configuration", name.into()),
@@ -206,6 +230,7 @@ fn copies_of_a_mounted_volume_equal_the_kernels_recovery() {
             ("transactions", transactions.into()),
             ("fast_commits", fast.into()),
             ("refused_by_the_kernel", refused.into()),
+            ("damaged_by_the_kernel", damaged.into()),
             ("unlike", unlike.len().into()),
         ];
         add("view", "root_ext_journal", &fields);
