@@ -167,8 +167,8 @@ pub fn processes(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     on_large_files(&peers, folder.path(), sink)
 }
 
-/// Brings an image into the page cache as reading it from a disk does. What has written it leaves it there in
-/// pages of 4 KiB, which nobody who keeps an image has.
+/// Brings an image into the page cache as reading it from a disk does, in large folios where the file system
+/// has them. mkfs has just left it there in pages of 4 KiB, which are slower to map.
 fn read_anew(image: &Path) -> Result<(), Failure> {
     let mut file = std::fs::File::open(image)?;
     file.sync_all()?;

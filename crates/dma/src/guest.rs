@@ -1,11 +1,12 @@
 //! Memory of another process that may be hostile, and the signal that it can send by shrinking it.
 //!
 //! A page of a mapped file that the file does not have any more raises SIGBUS in whoever touches it, which
-//! ends the process: all of a drive's hosts would pay for one. So does one of a file system without room
-//! for it. Such a file is mapped under a guard: the handler that is set up here finds the mapping that the
-//! address belongs to, puts zeros that are nobody's in its place, and notes that it has failed. Whoever
-//! runs the host that the memory is of looks for that ([`failures`], [`crate::Region::has_failed`]) and
-//! ends it. A SIGBUS from anywhere else goes to whoever had the signal before, as if there were no handler.
+//! ends the process: all of a drive's hosts would pay for one. So does one of a file system without room for
+//! it. Such a file is mapped under a guard: the handler that is set up here finds the mapping that the
+//! address belongs to, puts zeros that are nobody's in its place, and notes that it has failed. Whoever runs
+//! the host that the memory is of looks for that ([`failures`], [`crate::Region::has_failed`]) and ends it. A
+//! file that is read where it lies ([`crate::CachedFile`]) is under the same guard. A SIGBUS from anywhere
+//! else goes to whoever had the signal before, as if there were no handler.
 
 use std::fs::File;
 use std::io;
@@ -43,7 +44,7 @@ static FAILURES: AtomicU64 = AtomicU64::new(0);
 /// Who had the signal before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Mappings of other processes' memory in this one that have failed so far.
+/// Mappings under guard in this process that have failed so far.
 #[inline]
 pub fn failures() -> u64 {
     FAILURES.load(Ordering::Acquire)
