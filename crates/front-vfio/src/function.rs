@@ -286,7 +286,12 @@ impl<C: Clock + Clone + 'static> PciFunction<C> {
     /// Lets the drive reach the client's memory, or not, as configuration space says. Once it is answered, an
     /// operation in flight reaches no more of it either.
     fn open_memory(&mut self) -> Result<(), Refusal> {
-        let closed = self.mappings.open(self.space.masters_the_bus())?;
+        let open = self.space.masters_the_bus();
+        if self.mappings.is_open() == open {
+            return Ok(());
+        }
+        let closed = self.mappings.open(open)?;
+        // Queues look for their memory again.
         self.function.wakeup.wake();
         // The mappings themselves keep one.
         self.until(|| closed.iter().all(|region| region.strong_count() <= 1))

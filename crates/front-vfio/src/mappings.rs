@@ -50,13 +50,16 @@ pub(crate) struct Mappings {
     mapped: u64,
     /// Whether the function may reach memory at all.
     open: bool,
+    /// That it does not share its memory was said.
+    told: bool,
     shown: Arc<Mapped>,
 }
 
 impl Mappings {
     /// Of a function that may not reach memory yet.
     pub(crate) fn new(memory: Arc<Memory>) -> Mappings {
-        Mappings { memory, ranges: BTreeMap::new(), mapped: 0, open: false, shown: Arc::default() }
+        let (ranges, shown) = (BTreeMap::new(), Arc::default());
+        Mappings { memory, ranges, mapped: 0, open: false, told: false, shown }
     }
 
     /// What there is of them, now and later.
@@ -76,6 +79,11 @@ impl Mappings {
             Reach::Later(region) => region.has_failed(),
             Reach::Never => false,
         })
+    }
+
+    /// Whether the function may reach memory.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
     }
 
     /// Lets the function reach memory, or not: all mappings stay what they are. What is returned is still
@@ -123,8 +131,8 @@ impl Mappings {
                 if self.open { in_table(&self.memory, address, region)? } else { Reach::Later(region) }
             }
             _ => {
-                if address == 0 {
-                    // A PC's RAM begins there.
+                // A PC's RAM begins there. Once for each client: it could map and unmap for ever.
+                if address == 0 && !std::mem::replace(&mut self.told, true) {
                     tracing::warn!(
                         "the client keeps its memory to itself: the drive reaches what comes with a \
                          descriptor, for reading and writing (QEMU: -object memory-backend-memfd,share=on)"
