@@ -176,6 +176,7 @@ fn identifies(guest: &mut Guest) {
         ("show-regs /dev/nvme0", "version : 20000"),
         ("effects-log /dev/nvme0", "ACS6     [Identify "),
         ("supported-log-pages /dev/nvme0", "Changed Namespace List"),
+        // Nothing has changed: it is answered, and empty.
         ("changed-ns-list-log /dev/nvme0", ""),
         ("get-log /dev/nvme0 --log-id=0x12 --log-len=1024", "0010: 01 00 20 00 01 00 10 00"),
         ("get-feature /dev/nvme0 -f 0x07 -H", "Number of IO"),
@@ -293,11 +294,13 @@ fn is_asked_while_it_writes(guest: &mut Guest, served: &Served) {
         }
         answers
     };
+    let writers = format!("python3 -S /job/live.py /dev/ng0n1 {rounds} 1:/mnt/a 2:/mnt/b");
     std::thread::scope(|scope| {
         let below = scope.spawn(from_below);
-        let writers = |drive: &str| format!("python3 -S /job/live.py {drive} {rounds} 1:/mnt/a 2:/mnt/b");
-        let (status, out, err) = guest.ran(&writers("/dev/ng0n1"), 900);
+        // Joined first, so that whatever came of it the one below hears of its end.
+        let wrote = scope.spawn(|| guest.ran(&writers, 900)).join();
         ended.store(true, Ordering::SeqCst);
+        let (status, out, err) = wrote.unwrap();
         assert_eq!(status, 0, "{out}{err}");
         assert_eq!(out, format!("{} answers\n", rounds * 4));
         let answers = below.join().unwrap();

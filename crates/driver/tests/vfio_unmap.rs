@@ -162,12 +162,17 @@ fn memory_beside_comes_and_goes_under_load() {
                 }
             }
         });
-        let mut io = Initiator::new(&driver, InitiatorConfig::default(), clock, Threaded, None).unwrap();
-        let mut model = Model::new(0, info.blocks as usize, 512);
-        work(&mut io, &mut model, &mut seeded(18), commands, false);
-        sweep(&mut io, &model);
-        io.close().unwrap();
+        // Joined first, so that whatever came of it the other hears of its end.
+        let worked = scope.spawn(|| {
+            let mut io = Initiator::new(&driver, InitiatorConfig::default(), clock, Threaded, None).unwrap();
+            let mut model = Model::new(0, info.blocks as usize, 512);
+            work(&mut io, &mut model, &mut seeded(18), commands, false);
+            sweep(&mut io, &model);
+            io.close().unwrap();
+        });
+        let worked = worked.join();
         done.store(true, Ordering::Relaxed);
+        worked.unwrap();
         comes_and_goes.join().unwrap();
     });
     println!("{maps} pieces of memory mapped and unmapped");
