@@ -9,6 +9,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 out=${1:-$here/../../target/guest}
 mkdir -p "$out"
 cd "$out"
+# One at a time; and no guest boots what is half written.
+exec 9> lock
+flock 9
 
 if ! [ -e vmlinuz ]; then
     package=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1)
@@ -94,5 +97,6 @@ echo o > /proc/sysrq-trigger
 sleep 60
 INIT
 chmod +x root/init
-(cd root && find . | cpio -o -H newc --quiet) > base.cpio
+(cd root && find . | cpio -o -H newc --quiet) > base.cpio.new
+mv base.cpio.new base.cpio
 echo "guest: $out: kernel $version, initramfs of $(du -m base.cpio | cut -f1) MB" >&2

@@ -6,6 +6,10 @@
 # Needs: mmdebstrap, Debian's key (/usr/share/keyrings/debian-archive-keyring.gpg), a network; some seconds and 180 MB.
 set -eu
 out=$1
+# One at a time: who comes second finds it there.
+mkdir -p "$(dirname "$out")"
+exec 9> "$out.lock"
+flock 9
 [ ! -e "$out/qemu" ] || exit 0
 rm -rf "$out"
 mkdir -p "$out"

@@ -109,7 +109,7 @@ impl Axis {
 
     /// Across, labels need their width.
     pub(super) fn across(&self, places: impl Iterator<Item = f64>) -> Value {
-        self.layout(places, 20.0)
+        self.layout(places, 12.0)
     }
 
     /// Upwards there is room for more.
@@ -174,7 +174,11 @@ impl Axis {
                     // Two of them, where a power of ten lies within.
                     shown = 10f64.powf(to - from);
                 }
-                let steps: &[f64] = if shown < across { &[1.0, 2.0, 5.0] } else { &[1.0] };
+                let steps: &[f64] = match shown / across {
+                    ..1.0 => &[1.0, 2.0, 5.0],
+                    ..3.0 => &[1.0, 3.0],
+                    _ => &[1.0],
+                };
                 let decades = (from as i32 - 1)..=(to as i32 + 1);
                 let ticks: Vec<f64> = decades
                     .flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)))
@@ -250,6 +254,9 @@ mod tests {
         assert_eq!(times, ["10 ns", "100 ns", "1 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s"]);
         let few = ticks(&Axis::log("us"), 2e-5, 9e-5);
         assert!(few.contains(&"20 µs".to_owned()) && few.contains(&"50 µs".to_owned()), "{few:?}");
+        // Beyond a decade labels are too wide for as many; two of these are always shown.
+        let more = ticks(&Axis::log("us"), 4e-5, 6e-4);
+        assert!(more.contains(&"300 µs".to_owned()) && !more.contains(&"200 µs".to_owned()), "{more:?}");
         let counts = ticks(&Axis::log("bytes"), 0.01, 1e6);
         assert_eq!(counts[..5], ["0.001", "0.01", "0.1", "1", "10"]);
         assert_eq!(counts[7..10], ["10k", "100k", "1M"].map(String::from)[..3]);
