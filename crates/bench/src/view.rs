@@ -204,7 +204,9 @@ fn recovered(volumes: &Volumes, fast: bool, sink: Sink<'_>) -> Result<(), Failur
         let start = clock.now();
         let file = File::open(&volumes.dirty)?;
         let (mut at, mut left, mut piece) = (0, 128u64 << 20, vec![0; 128 << 10]);
-        while let Some((from, to)) = next_data(&file, at)? {
+        while left > 0
+            && let Some((from, to)) = next_data(&file, at)?
+        {
             at = from;
             while at < to && left > 0 {
                 let len = (to - at).min(left).min(piece.len() as u64) as usize;

@@ -248,7 +248,7 @@ impl<S: Store> Firmware<S> for Fsr {
             .set_max_path(MAX_PATH as u32)
             .set_max_groups(MAX_GROUPS as u32)
             .set_operations(nearside_near_data::wire::OPERATIONS)
-            .set_targets(0b1_1111)
+            .set_targets(nearside_near_data::wire::TARGETS)
             .set_checksums(0b1110)
             .set_encodings(if fabric { encodings } else { encodings | encoding::COMMAND })
             .set_max_wait_ms(MAX_WAIT_MS);
@@ -325,7 +325,7 @@ mod tests {
             0xff, 0x0f, 0, 0, // 4,095 of a path
             0, 4, 0, 0, // 1,024 groups
             0xff, 3, 0, 0, // ten operations
-            0x1f, 0, 0, 0, // five targets
+            0x3f, 0, 0, 0, // six targets
             0x0e, 0, 0, 0, // checksums 1 to 3
             0x0f, 0, 0, 0, // four commands
             0x88, 0x13, 0, 0, // 5,000 ms

@@ -59,6 +59,10 @@ impl<'v, M: Media> Source for Ahead<'v, '_, M> {
         self.view.shows(offset);
     }
 
+    async fn pause(&self) {
+        self.view.pause().await;
+    }
+
     async fn metadata(&self, offset: u64, len: u32) -> Result<AheadBlock<'v>, Error> {
         let nth = offset.checked_sub(self.from).and_then(|at| at.checked_div(self.block_size.into()));
         let nth = nth.and_then(|nth| usize::try_from(nth).ok()).unwrap_or(usize::MAX);
@@ -133,7 +137,8 @@ impl<M: Media> Crawler<'_, M> {
             let view = self.view().of(TracePart::ReadInode, self.volume.volume.table());
             let source = Ahead { view: &view, from, block_size, bytes: buffer.as_ref(), deps: &deps };
             let inode = self.volume.volume.inode(&source, ino).await;
-            if monitor.changes() != changes {
+            // Asked after it was read: a later state is known before it tells what it shows otherwise.
+            if monitor.changes() != changes || !self.volume.is_newest() {
                 // Of two times, perhaps.
                 return None;
             }

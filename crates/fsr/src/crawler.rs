@@ -134,9 +134,24 @@ struct Walk<'p> {
     follow: bool,
     /// The bytes before the last slash.
     dirname: usize,
-    /// Where the walk stood behind them: how many directories were above, which it was, what was known.
-    passed: Option<(usize, Ino, u64)>,
+    /// Where the walk stood behind them.
+    passed: Option<Passed>,
+    /// Where the node of `current` may be in its cache.
+    hint: Option<u32>,
 }
+
+/// What a walk leaves for the next one of a list of paths.
+#[derive(Default)]
+pub(crate) struct Warm<'p> {
+    above: Vec<Ino>,
+    /// The bytes before its last slash, and where it stood behind them, at so many changes.
+    last: Option<(&'p [u8], Passed, u64)>,
+    /// Bytes of paths that were walked, at most, since this was last 0.
+    pub walked: usize,
+}
+
+/// Where a walk stood: how many directories were above, which it was, what was known.
+type Passed = (usize, Ino, u64);
 
 fn node_key(seed: u64, volume: u32, ino: Ino) -> u64 {
     hash(seed, u64::from(volume) << 32 | u64::from(ino.0), &[])
@@ -201,7 +216,6 @@ impl Walk<'_> {
     ) -> Result<Step, Failure> {
         let monitor = &crawler.retriever.monitor;
         let volume = crawler.volume.id;
-        let mut hint = None;
         loop {
             while self.path.get(self.at) == Some(&b'/') {
                 self.at += 1;
@@ -209,7 +223,8 @@ impl Walk<'_> {
             if self.at >= self.path.len() {
                 return Ok(Step::Done(self.current));
             }
-            let Some((_, here)) = node(&mut caches.nodes, monitor, now, volume, self.current, hint) else {
+            let Some((_, here)) = node(&mut caches.nodes, monitor, now, volume, self.current, self.hint)
+            else {
                 return Ok(Step::Node(self.current));
             };
             if here.owner.kind != FileKind::Directory {
@@ -244,7 +259,7 @@ impl Walk<'_> {
                 return Ok(Step::Node(child));
             };
             dentry.node = at;
-            hint = Some(at);
+            self.hint = Some(at);
             *hits += 1;
             let rest = &self.path[name.end..];
             let last = rest.iter().all(|b| *b == b'/');
@@ -257,7 +272,6 @@ impl Walk<'_> {
                     return Ok(Step::Link(child));
                 }
                 self.follow_link(there, name.end, crawler)?;
-                hint = None;
                 continue;
             }
             if (!last || must_be_directory) && there.owner.kind != FileKind::Directory {
@@ -365,6 +379,21 @@ impl<M: Media> Crawler<'_, M> {
         View::new(self.retriever, self.media, self.tally, self.volume.offset, self.volume.len)
     }
 
+    /// A walk from the root on.
+    fn walk<'p>(&self, path: &'p [u8], follow: bool, above: Vec<Ino>) -> Walk<'p> {
+        Walk {
+            path: Cow::Borrowed(path),
+            at: 0,
+            above,
+            current: self.volume.volume.root(),
+            links: 0,
+            follow,
+            dirname: path.iter().rposition(|b| *b == b'/').unwrap_or(0),
+            passed: None,
+            hint: None,
+        }
+    }
+
     /// The inode that an absolute path leads to; of a symbolic link at its end, the link's own unless
     /// `follow`.
     pub(crate) async fn locate(&self, path: &[u8], follow: bool) -> Result<Found, Failure> {
@@ -380,18 +409,8 @@ impl<M: Media> Crawler<'_, M> {
         if !self.volume.volume.tells_directories() {
             self.may_have_content()?;
         }
-        let dirname = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
-        let prefix = Key { volume: self.volume.id, who: self.who, path: &path[..dirname] };
-        let mut walk = Walk {
-            path: Cow::Borrowed(path),
-            at: 0,
-            above: Vec::with_capacity(64),
-            current: self.volume.volume.root(),
-            links: 0,
-            follow,
-            dirname,
-            passed: None,
-        };
+        let mut walk = self.walk(path, follow, Vec::with_capacity(64));
+        let prefix = Key { volume: self.volume.id, who: self.who, path: &path[..walk.dirname] };
         let mut hits = 0;
         let mut misses = 0u32;
         let result = loop {
@@ -413,7 +432,7 @@ impl<M: Media> Crawler<'_, M> {
                         {
                             caches.prefixes.keep(prefix, place, now);
                         }
-                        match node(&mut caches.nodes, monitor, now, self.volume.id, ino, None) {
+                        match node(&mut caches.nodes, monitor, now, self.volume.id, ino, walk.hint) {
                             Some((_, n)) => break Ok(n.found()),
                             None => Step::Node(ino),
                         }
@@ -446,6 +465,61 @@ impl<M: Media> Crawler<'_, M> {
         bump(&self.tally.hits, hits);
         bump(&self.tally.misses, misses.into());
         result
+    }
+
+    /// What [`Crawler::locate`] would find of an absolute path, where the caches know the way to it at so
+    /// many changes; `None` where more than that must be done, or is to be said.
+    pub(crate) fn known<'c, 'p>(
+        &self,
+        caches: &'c mut Caches,
+        path: &'p [u8],
+        follow: bool,
+        changes: u64,
+        warm: &mut Warm<'p>,
+        hits: &mut u64,
+    ) -> Option<&'c Node> {
+        if path.len() > MAX_PATH || path.first() != Some(&b'/') {
+            return None;
+        }
+        if self.withheld().is_some() && !self.volume.volume.tells_directories() {
+            return None;
+        }
+        let now = (self.retriever.seed, changes);
+        let mut walk = self.walk(path, follow, std::mem::take(&mut warm.above));
+        let directory = &path[..walk.dirname];
+        let mut known = 0;
+        let last = warm.last.take().filter(|(path, _, then)| *path == directory && *then == changes);
+        let prefix = Key { volume: self.volume.id, who: self.who, path: directory };
+        match last {
+            Some((_, passed @ (above, dir, hits), _)) if walk.above.len() >= above => {
+                walk.above.truncate(above);
+                (walk.current, walk.at, walk.passed, known) = (dir, directory.len(), Some(passed), hits);
+            }
+            _ => {
+                walk.above.clear();
+                if let Some(place) = caches.prefixes.place(prefix, now) {
+                    walk.skip(place, &mut known);
+                    walk.passed = Some((walk.above.len(), walk.current, known));
+                }
+            }
+        }
+        let passed = walk.passed.is_some();
+        let begun = walk.at;
+        let step = walk.advance(caches, self, now, &mut known);
+        *hits += known;
+        // A link's target may be as long as a path.
+        warm.walked += path.len() - begun + walk.links as usize * MAX_PATH;
+        if !passed && let Some(place) = walk.place() {
+            caches.prefixes.keep(prefix, place, now);
+        }
+        // A name that led up has taken from what stands above.
+        let kept = walk.passed.filter(|(above, ..)| walk.links == 0 && walk.above.len() > *above);
+        warm.last = kept.map(|passed| (directory, passed, changes));
+        warm.above = walk.above;
+        let Ok(Step::Done(ino)) = step else { return None };
+        let (_, node) =
+            node(&mut caches.nodes, &self.retriever.monitor, now, self.volume.id, ino, walk.hint)?;
+        Some(node)
     }
 
     /// The inode of a number that a directory gave.
@@ -664,6 +738,15 @@ impl<M: Media> Crawler<'_, M> {
 }
 
 impl Node {
+    pub(crate) fn inode(&self) -> &Inode {
+        &self.inode
+    }
+
+    /// Whether that is known, and so.
+    pub(crate) fn is_readable_by(&self, who: &Credentials) -> bool {
+        matches!(may(who, self.owner, &self.acl, READ), Verdict::Yes)
+    }
+
     fn found(&self) -> Found {
         Found { inode: self.inode.clone(), deps: self.deps.clone() }
     }

@@ -25,6 +25,8 @@ use crate::tree::Filter;
 use crate::view::Tally;
 use crate::walker::{Visit, Walker};
 
+mod paths;
+
 /// A cursor of which only the totals are left to say.
 const AT_THE_END: u64 = u64::MAX;
 /// Continuation than any number that an answer gives: so adding to a cursor's numbers never overflows.
@@ -116,6 +118,13 @@ impl Work {
 
 type Continuation = Option<Cursor>;
 
+/// What came of a path.
+enum Came {
+    Ended(Ended),
+    /// The operation is about the entries of this one.
+    Directory(Found),
+}
+
 impl<M: Media> Run<'_, M> {
     async fn target<S: Sink>(&self, out: &mut Out<'_, S>) -> Result<Continuation, Failure> {
         let request = self.request;
@@ -150,6 +159,7 @@ impl<M: Media> Run<'_, M> {
                 None => self.path(out, glob).await?,
             },
             Target::Blocks { size, ranges } => self.blocks(out, *size, ranges).await?,
+            Target::Paths(paths) => self.paths(out, paths).await?,
         };
         if more.is_some() {
             return Ok(more);
@@ -207,6 +217,22 @@ impl<M: Media> Run<'_, M> {
     /// One path.
     async fn path<S: Sink>(&self, out: &mut Out<'_, S>, path: &[u8]) -> Result<Continuation, Failure> {
         let at = self.request.resume.clone().unwrap_or_default();
+        match self.located(out, path, path, &at).await? {
+            Came::Directory(found) => self.directory(out, path, found).await,
+            Came::Ended(Ended::Done) => Ok(None),
+            Came::Ended(Ended::Full(cursor)) => self.cursor_at(out, path, cursor).map(Some),
+        }
+    }
+
+    /// Locates a path and gives it to the operation, which is about `shown`; or, where that is about a
+    /// directory's entries, gives the directory.
+    async fn located<S: Sink>(
+        &self,
+        out: &mut Out<'_, S>,
+        path: &[u8],
+        shown: &[u8],
+        at: &Cursor,
+    ) -> Result<Came, Failure> {
         let mut tries = 0;
         loop {
             let start = self.media.now_ns();
@@ -222,17 +248,16 @@ impl<M: Media> Run<'_, M> {
                     if matches!(out.work, Work::List | Work::Names)
                         && found.inode.kind == FileKind::Directory =>
                 {
-                    return self.directory(out, path, found).await;
+                    return Ok(Came::Directory(found));
                 }
                 Ok(found) => {
                     out.counters.files += 1;
-                    self.run_file(out, &crawler, path, found, since, &at).await
+                    self.run_file(out, &crawler, shown, found, since, at).await
                 }
                 Err(failure) => Err(failure),
             };
             match result {
-                Ok(Ended::Done) => return Ok(None),
-                Ok(Ended::Full(cursor)) => return self.cursor_at(out, path, cursor).map(Some),
+                Ok(ended) => return Ok(Came::Ended(ended)),
                 Err(Failure::ChangedDuringScan) if tries < self.retriever.config.tries => tries += 1,
                 Err(failure) => return Err(failure),
             }

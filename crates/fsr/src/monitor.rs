@@ -353,11 +353,24 @@ impl Monitor {
         Ok(())
     }
 
-    /// A volume shows other blocks from now on at these bytes of the namespace.
-    pub(crate) fn publish(&self, offsets: impl Iterator<Item = u64>) {
+    /// A volume shows other blocks from now on at these bytes of the namespace; yielding between pieces. No
+    /// command uses the state that shows them before this has ended, and none keeps what it reads of the one
+    /// before any more.
+    pub(crate) async fn publish(&self, offsets: &[u64], media: &impl Media) {
+        self.published.fetch_add(1, Ordering::Relaxed);
+        let mut pieces = offsets.chunks(PIECE).peekable();
+        while let Some(piece) = pieces.next() {
+            self.publish_piece(piece);
+            if pieces.peek().is_some() {
+                media.yield_now().await;
+            }
+        }
+    }
+
+    fn publish_piece(&self, offsets: &[u64]) {
         let mut watch = self.lock();
         let mut hits = 0u64;
-        for number in offsets.map(|offset| SHOWN | (offset / SMALLEST)) {
+        for number in offsets.iter().map(|offset| SHOWN | (offset / SMALLEST)) {
             if let Some(slot) = watch.find(number) {
                 let unit = &mut watch.units[slot as usize];
                 unit.version = unit.version.wrapping_add(1);
@@ -365,7 +378,6 @@ impl Monitor {
             }
         }
         self.invalidated.fetch_add(hits, Ordering::Relaxed);
-        self.published.fetch_add(1, Ordering::Relaxed);
         if hits > 0 {
             self.changes.fetch_add(1, Ordering::Release);
         }
@@ -524,6 +536,29 @@ mod tests {
         deps
     }
 
+    /// Nothing here waits.
+    fn now<T>(future: impl Future<Output = T>) -> T {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match std::pin::pin!(future).poll(&mut context) {
+            std::task::Poll::Ready(done) => done,
+            std::task::Poll::Pending => panic!("it waits"),
+        }
+    }
+
+    #[test]
+    fn what_a_state_shows_otherwise_is_told_in_pieces() {
+        let (monitor, media) = (Monitor::new(1 << 16), crate::MemoryMedia::new(Vec::new()));
+        let shown: Vec<u64> = (0..10_000).map(|nr| nr * 4096).collect();
+        let mut last = Deps::default();
+        monitor.watch_shown(9_999 * 4096, &mut last).unwrap();
+        now(monitor.publish(&shown[..9_999], &media));
+        assert!(monitor.holds(&last));
+        assert_eq!(media.yields().0, 9_999u64.div_ceil(PIECE as u64) - 1);
+        now(monitor.publish(&shown, &media));
+        assert!(!monitor.holds(&last));
+        assert_eq!(monitor.counters().published, 2);
+    }
+
     #[test]
     fn a_change_is_seen_by_sector_and_no_other_thing_is() {
         let monitor = Monitor::new(100);
@@ -580,13 +615,7 @@ mod tests {
         // The two are noted again where they were not noted lately.
         assert!((10_000..11_000).contains(&way.deps.len()), "{}", way.deps.len());
         let media = crate::MemoryMedia::new(Vec::new());
-        let holds = |way: &Deps| {
-            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            match std::pin::pin!(monitor.still_holds(way, &media)).poll(&mut context) {
-                std::task::Poll::Ready(holds) => holds,
-                std::task::Poll::Pending => panic!("it waits"),
-            }
-        };
+        let holds = |way: &Deps| now(monitor.still_holds(way, &media));
         assert!(holds(&way) && holds(&Deps::default()));
         assert_eq!(media.yields().0, way.deps.len().div_ceil(PIECE) as u64 - 1);
         monitor.begin(9_999 * 4096, 512);

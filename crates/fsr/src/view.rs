@@ -126,6 +126,10 @@ impl<M: Media> Source for View<'_, M> {
         self.len
     }
 
+    async fn pause(&self) {
+        self.media.yield_now().await;
+    }
+
     async fn metadata(&self, offset: u64, len: u32) -> Result<Arc<[u8]>, Error> {
         let fail = |reason: &str| Error::Read { at: offset, len, reason: reason.to_owned() };
         let size = len as usize;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nearside_fsview::Error;
+use nearside_fsview::magic::what_is;
 use nearside_fsview::partition::partitions;
 use nearside_near_data::Failure;
 
@@ -72,14 +73,26 @@ impl Retriever {
             None => self.find_volume(media, tally, asked).await?,
         };
         let volume = Arc::new(volume);
-        let mut caches = self.caches();
-        caches.volumes.retain(|k| k.asked != asked);
-        if caches.volumes.len() >= MOST_OPEN {
-            caches.volumes.remove(0);
+        let mut left = self.keep_volume(asked, volume.clone());
+        left.extend(known);
+        // Whoever still works with one of them gives it back.
+        for gone in left.into_iter().filter_map(Arc::into_inner) {
+            let view = View::new(self, media, tally, gone.offset, gone.len);
+            gone.volume.give_back(&view).await;
         }
-        caches.volumes.push(CachedVolume { asked, volume: volume.clone() });
-        self.count_overlays(&caches);
         Ok(volume)
+    }
+
+    /// Keeps an open volume; those that are not kept any more.
+    fn keep_volume(&self, asked: u32, volume: Arc<OpenVolume>) -> Vec<Arc<OpenVolume>> {
+        let mut caches = self.caches();
+        let mut left: Vec<_> = caches.volumes.extract_if(.., |kept| kept.asked == asked).collect();
+        if caches.volumes.len() >= MOST_OPEN {
+            left.push(caches.volumes.remove(0));
+        }
+        caches.volumes.push(CachedVolume { asked, volume });
+        self.count_overlays(&caches);
+        left.into_iter().map(|kept| kept.volume).collect()
     }
 
     /// A volume whose metadata the host has changed, as it is now; `None` where it may be another's place.
@@ -108,7 +121,8 @@ impl Retriever {
             }
             deps.extend(&before.but(&deps));
         }
-        let changed = volume.changed_since(&known.volume);
+        let view = View::new(self, media, tally, offset, len);
+        let changed = volume.changed_since(&known.volume, &view).await;
         let (id, newest) = match changed {
             Some(_) => (known.id, known.newest.clone()),
             None => (next_id(), Arc::default()),
@@ -118,12 +132,9 @@ impl Retriever {
             // First no read of an earlier state counts any more, then what it was made of is out of date.
             _ => newest.fetch_add(1, Ordering::AcqRel).wrapping_add(1),
         };
-        match changed {
-            Some(changed) if changed.is_empty() => {}
-            Some(changed) => self.monitor.publish(changed.into_iter().map(|at| offset.saturating_add(at))),
-            // All of it is looked up anew.
-            None if goes_on.is_some() => self.monitor.publish(std::iter::empty()),
-            None => {}
+        if let Some(mut changed) = changed.filter(|changed| !changed.is_empty()) {
+            changed.iter_mut().for_each(|at| *at = at.saturating_add(offset));
+            self.monitor.publish(&changed, media).await;
         }
         // Not known to be good at any count of changes: the next use looks.
         let (place, checked) = (place.clone(), AtomicU64::new(0));
@@ -158,14 +169,15 @@ impl Retriever {
             }
         }
         let view = View::new(self, media, tally, 0, media.len());
-        let table = partitions(&view).await;
-        deps.extend(&view.into_deps());
-        let table = table.map_err(of_view)?;
+        let table = partitions(&view).await.map_err(of_view)?;
         if table.is_empty() {
-            return Err(Failure::NoVolume(
-                "no file system that is known (ext2, ext3, ext4, F2FS) and no partitions".to_owned(),
-            ));
+            const NONE: &str = "no file system that is known (ext2, ext3, ext4, F2FS) and no partitions";
+            return Err(Failure::NoVolume(match what_is(&view).await.map_err(of_view)? {
+                Some(other) => format!("{NONE}, but {other}"),
+                None => NONE.to_owned(),
+            }));
         }
+        deps.extend(&view.into_deps());
         let mut candidates = Vec::new();
         let mut list = Vec::new();
         for part in table.iter().filter(|p| asked == 0 || p.number == asked) {
@@ -176,7 +188,14 @@ impl Retriever {
                     list.push(format!("{}: {} ({size} MiB)", part.number, volume.info().file_system));
                     candidates.push((part, volume, opened));
                 }
-                Err(Error::NoFileSystem) => list.push(format!("{}: not known ({})", part.number, part.kind)),
+                Err(Error::NoFileSystem) => {
+                    let view = View::new(self, media, tally, part.offset, part.len);
+                    list.push(match what_is(&view).await.map_err(of_view)? {
+                        Some(other) if asked != 0 => format!("{}: {other}", part.number),
+                        Some(other) => format!("{}: {}", part.number, other.name),
+                        None => format!("{}: not known ({})", part.number, part.kind),
+                    });
+                }
                 // What cannot be read may be the volume that was meant.
                 Err(error @ Error::Read { .. }) => return Err(of_view(error)),
                 Err(error) if asked != 0 => return Err(of_view(error)),

@@ -103,6 +103,13 @@ impl Hosted {
         self.append(&node);
     }
 
+    /// What had to be looked up to say what a path leads to.
+    fn looked_up(&self, at: &str) -> u64 {
+        let (got, outcome) = ask(&self.retriever, &self.media, &request(path(at), Operation::Stat));
+        assert!(matches!(got[..], [.., Got::Entry { .. }]), "{at}: {got:?} {outcome:?}");
+        outcome.counters.cache_misses
+    }
+
     /// The file's size, and blocks that were read to say it.
     fn asked(&self, retriever: &Retriever) -> (u64, u64) {
         let (got, outcome) = ask(retriever, &self.media, &request(path("/inline/2"), Operation::Stat));
@@ -171,4 +178,20 @@ fn a_node_that_is_read_again_and_changed_is_noticed() {
     foreign[VERSION] ^= 1;
     host.write(before + 1, &foreign);
     assert_eq!(host.asked(&host.retriever).0, 3 * 4096);
+}
+
+/// What an fsync does not touch stays known: another file's names and inode, and the directory of the file
+/// whose content alone it changed.
+#[test]
+fn an_fsync_leaves_what_it_does_not_touch_known() {
+    let mut host = Hosted::new();
+    let others = ["/inline/1", "/inline/4", "/blocks/n1", "/link"];
+    let first: Vec<u64> = others.iter().map(|at| host.looked_up(at)).collect();
+    assert!(first.iter().all(|misses| *misses > 0), "{first:?}");
+    host.looked_up("/inline/2");
+    for size in 0..5 {
+        host.fsync(size);
+        assert_eq!(host.looked_up("/inline/2"), 1, "its inode");
+        assert_eq!(others.map(|at| host.looked_up(at)), [0; 4], "fsync {size}");
+    }
 }

@@ -6,7 +6,7 @@ use common::*;
 use nearside_conformance::needs;
 
 use nearside_fsr::{Config, MemoryMedia, Retriever};
-use nearside_near_data::{Digest, Failure, Operation};
+use nearside_near_data::{Digest, Failure, Operation, Target};
 
 /// The longest read: the provider's chunk, and a block more on both sides.
 const MOST: u64 = (128 << 10) + 8192;
@@ -72,6 +72,29 @@ fn files_are_read_and_worked_on_in_pieces() {
         assert!(yields >= bytes / piece + bytes / MOST, "{yields}");
     }
     assert!(media.yields().1 <= MOST, "{} bytes between two yields", media.yields().1);
+}
+
+/// Of a list many are answered at once that are short, and one where a path is long, or goes by a link.
+#[test]
+fn a_list_is_answered_in_pieces_by_how_far_its_paths_go() {
+    let test = "a_list_is_answered_in_pieces_by_how_far_its_paths_go";
+    let Some(dir) = needs::folder(test, &["mke2fs"]) else { return };
+    names(dir.path());
+    std::os::unix::fs::symlink("many", dir.path().join("link")).unwrap();
+    let media = MemoryMedia::new(ext_image(dir.path(), 64, &["-t", "ext4"]));
+    let retriever = Retriever::new(Config::default());
+    let list = |path: &dyn Fn(usize) -> String| {
+        let target = Target::Paths((0..64).map(path).collect());
+        let request = request(target, Operation::Stat);
+        // The first time they are read.
+        let cold = yields(&media, &retriever, &request);
+        let warm = yields(&media, &retriever, &request);
+        assert_eq!((cold.1, warm.1), (None, None));
+        warm.0
+    };
+    assert!(list(&|_| "/long".into()) < 8);
+    assert!(list(&|n| format!("/{}many", "./".repeat(1900 + n))) >= 31);
+    assert!(list(&|n| format!("/{}link/.", "./".repeat(n))) >= 63);
 }
 
 /// More metadata than the monitor may watch: all is forgotten, in pieces too, and the answers stay right.

@@ -23,9 +23,11 @@ mod error;
 mod host;
 mod identity;
 pub mod kernel;
+mod lists;
 mod queue;
 mod session;
 pub mod socket;
+mod taking;
 mod tcp;
 mod transport;
 

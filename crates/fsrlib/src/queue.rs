@@ -80,6 +80,11 @@ pub trait Carrying: Controller {
         }
     }
 
+    /// How many are under way together then.
+    fn at_once<P: Peer, C: Clock>(_transport: &QueueTransport<P, C, Self>) -> usize {
+        1
+    }
+
     /// Fills `into` from byte `offset` by reads of at most `most` bytes. Returns how many.
     ///
     /// # Errors
@@ -236,15 +241,19 @@ impl Carrying for Driver {
     }
 
     /// Get Features goes by the admin queue, one after the other.
+    fn at_once<P: Peer, C: Clock>(transport: &QueueTransport<P, C>) -> usize {
+        match transport.encoding {
+            Encoding::Vendor => TOGETHER.min(transport.initiator.depth()),
+            Encoding::GetFeatures => 1,
+        }
+    }
+
     fn near_data_each<P: Peer, C: Clock>(
         transport: &mut QueueTransport<P, C>,
         requests: Requests<'_>,
         replies: Replies<'_>,
     ) {
-        let together = match transport.encoding {
-            Encoding::Vendor => TOGETHER.min(transport.initiator.depth()),
-            Encoding::GetFeatures => 1,
-        };
+        let together = Self::at_once(transport);
         let mut out = VecDeque::with_capacity(together);
         let mut reply = Vec::new();
         let (mut held, mut more, mut heard) = (None, true, true);
@@ -342,6 +351,10 @@ impl<P: Peer, C: Clock, K: Carrying> Transport for QueueTransport<P, C, K> {
 
     fn near_data_each(&mut self, requests: Requests<'_>, replies: Replies<'_>) {
         K::near_data_each(self, requests, replies);
+    }
+
+    fn at_once(&self) -> usize {
+        K::at_once(self)
     }
 
     fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, Error> {

@@ -1,6 +1,6 @@
 //! A session with one drive: for whom it asks, which partition, which way, and what it has moved.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -8,10 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nearside_clock::Clock;
 use nearside_near_data::{
-    Counters, Credentials, Cursor, Failure, MAX_REQUEST, Operation, Record, Reply, Request, Target, wire,
+    Counters, Credentials, Cursor, Failure, MAX_REQUEST, Operation, Paths, Record, Reply, Request, Target,
+    wire,
 };
 
 use crate::host::Host;
+use crate::lists::{self, Lists};
+use crate::taking::{Taking, Then};
 use crate::{Error, State, Totals, Transport};
 
 /// How an operation is done. The three that DAC'23 compares.
@@ -77,6 +80,8 @@ pub struct Session<T> {
     pub(crate) allow_unrecovered: bool,
     pub(crate) state: State,
     seen: Arc<Seen>,
+    /// Whether the drive takes lists of paths, as far as is known.
+    lists: bool,
 }
 
 /// How far a session has come, for whoever shows progress from another thread.
@@ -117,6 +122,7 @@ impl<T: Transport> Session<T> {
             allow_unrecovered: false,
             state: State::Home,
             seen: Arc::default(),
+            lists: true,
         }
     }
 
@@ -282,7 +288,8 @@ impl<T: Transport> Session<T> {
         Ok(Summary { counters, moved: self.totals.since(&before) })
     }
 
-    /// Does operations whose commands are under way together, as far as the way to the drive allows, and
+    /// Does operations whose commands are under way together, as far as the way to the drive allows, many in
+    /// one command where they differ by their paths alone and answer little ([`Operation::is_brief`]), and
     /// hands each record to `sink` with the place of what it answers in `asks`, in that order; of what was
     /// refused the failure, behind the records that it had. Ends where `sink` breaks. Where the host takes
     /// part ([`Route`]), one operation comes after the other.
@@ -307,8 +314,12 @@ impl<T: Transport> Session<T> {
         while at < asks.len() {
             let alone = match self.route {
                 Route::Drive => match self.together(asks, &mut at, &mut counters, &mut hand_on)? {
-                    Some(request) => self.alone(request, &mut counters, |record| hand_on(at, Ok(record))),
-                    None => break,
+                    Then::Ended => break,
+                    Then::Again => continue,
+                    Then::Alone(resume) => {
+                        let request = Request { resume, ..self.request(&asks[at]) };
+                        self.alone(request, &mut counters, |record| hand_on(at, Ok(record)))
+                    }
                 },
                 Route::Blocks | Route::Host => {
                     let summary = self.stream(&asks[at], |record| hand_on(at, Ok(record)));
@@ -337,78 +348,62 @@ impl<T: Transport> Session<T> {
         self.go_on(None, &mut request, counters, &mut sink)
     }
 
-    /// Asks from the `at`th on, until the sink breaks (`None`, as at the end) or an answer goes on: `at` is
-    /// then its place, and the request by which it does is returned.
+    /// Asks from the `at`th on, until the sink breaks or an answer does not say all: `at` is then its place.
     fn together(
         &mut self,
         asks: &[Ask],
         at: &mut usize,
         counters: &mut Counters,
         sink: &mut impl FnMut(usize, Result<Record<'_>, Failure>) -> ControlFlow<()>,
-    ) -> Result<Option<Request>, Error> {
+    ) -> Result<Then, Error> {
         let (partition, credentials, buffer) = (self.partition, self.credentials.clone(), self.buffer);
         let request = |ask: &Ask| request(partition, &credentials, ask);
-        let (mut sent, mut bytes_out, mut bytes_in) = (0, 0, 0);
-        let (mut failed, mut more) = (None, None);
+        let (mut sent, mut bytes_out) = (0, 0);
+        let mut failed = None;
         let start = self.clock.now();
         let mut unsent = None;
-        let mut requests = asks[*at..].iter().map_while(|ask| match packed(&request(ask), buffer) {
-            Ok((bytes, capacity)) => {
-                sent += 1;
-                bytes_out += bytes.len() as u64;
-                Some((bytes, capacity))
-            }
-            Err(error) => {
-                unsent = Some(error);
-                None
+        let mut lists = Lists::new(asks, *at, self.lists, buffer, self.transport.at_once());
+        // How many each command is about that is out.
+        let out = RefCell::new(VecDeque::new());
+        let mut requests = std::iter::from_fn(|| {
+            let (first, list) = lists.next()?;
+            let about = list.as_ref().map_or(1, Paths::len);
+            let asked = match list {
+                None => request(first),
+                Some(list) => of(partition, &credentials, first, Target::Paths(list)),
+            };
+            match packed(&asked, buffer) {
+                Ok((bytes, capacity)) => {
+                    sent += 1;
+                    bytes_out += bytes.len() as u64;
+                    out.borrow_mut().push_back(about);
+                    Some((bytes, capacity))
+                }
+                Err(error) => {
+                    unsent = Some(error);
+                    None
+                }
             }
         });
-        let seen = self.seen.clone();
-        let mut nth = *at;
-        let mut take = |bytes: &[u8]| -> Result<ControlFlow<()>, Error> {
-            bytes_in += bytes.len() as u64;
-            let reply = wire::decode_reply(bytes);
-            let reply = reply.map_err(|e| Error::Form { what: "reply", reason: e.to_string() })?;
-            seen.add(reply.counters.files, reply.counters.bytes_scanned);
-            add(counters, &reply.counters);
-            let any = !reply.records.is_empty();
-            for record in reply.records {
-                if sink(nth, Ok(record)).is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-            match on_from(any, reply.failure, reply.more) {
-                Ok(None) => {}
-                Ok(Some(cursor)) => {
-                    more = Some(cursor);
-                    return Ok(ControlFlow::Break(()));
-                }
-                Err(Error::Refused(failure)) if sink(nth, Err(failure.clone())).is_break() => {
-                    return Ok(ControlFlow::Break(()));
-                }
-                Err(Error::Refused(_)) => {}
-                Err(error) => return Err(error),
-            }
-            nth += 1;
-            Ok(ControlFlow::Continue(()))
-        };
+        let mut taking = Taking::new(asks, *at, counters, self.seen.clone(), sink);
         self.transport.near_data_each(&mut requests, &mut |answer| {
-            answer.and_then(&mut take).unwrap_or_else(|error| {
+            let about = out.borrow_mut().pop_front().unwrap_or(1);
+            taking.take(answer, about).unwrap_or_else(|error| {
                 failed = Some(error);
                 ControlFlow::Break(())
             })
         });
+        let Taking { nth, then, knows_lists, bytes_in, .. } = taking;
         *at = nth;
+        self.lists &= knows_lists;
         self.totals.round_trip_ns += self.clock.now().since(start);
         self.totals.near_data_commands += sent;
         self.totals.bytes_out += bytes_out;
         self.totals.bytes_in += bytes_in;
-        match (failed, more) {
+        match (failed, then) {
             (Some(error), _) => Err(error),
-            (None, Some(cursor)) => {
-                Ok(asks.get(nth).map(|ask| Request { resume: Some(cursor), ..request(ask) }))
-            }
-            (None, None) => unsent.map_or(Ok(None), Err),
+            (None, Then::Ended) => unsent.map_or(Ok(Then::Ended), Err),
+            (None, then) => Ok(then),
         }
     }
 
@@ -485,10 +480,15 @@ impl<T: Transport> Session<T> {
 }
 
 fn request(partition: u32, credentials: &Credentials, ask: &Ask) -> Request {
+    of(partition, credentials, ask, ask.target.clone())
+}
+
+/// The same about another target.
+fn of(partition: u32, credentials: &Credentials, ask: &Ask, target: Target) -> Request {
     Request {
         partition,
         credentials: credentials.clone(),
-        target: ask.target.clone(),
+        target,
         operation: ask.operation.clone(),
         follow: ask.follow,
         resume: None,
@@ -508,14 +508,11 @@ fn packed(request: &Request, buffer: usize) -> Result<(Vec<u8>, usize), Error> {
         let reason = format!("{} bytes; the most is {MAX_REQUEST}", bytes.len());
         return Err(Error::Form { what: "request", reason });
     }
-    let little = match (&request.target, &request.operation) {
-        (
-            Target::Path(path),
-            Operation::Nop | Operation::Stat | Operation::Count | Operation::Checksum(_),
-        ) => path.len() <= SHORT,
-        _ => false,
+    let room = match &request.target {
+        Target::Path(path) if request.operation.is_brief() && path.len() <= SHORT => buffer.min(LITTLE),
+        Target::Paths(paths) => buffer.min(lists::room(paths.len())),
+        _ => buffer,
     };
-    let room = if little { buffer.min(LITTLE) } else { buffer };
     let capacity = room.max(bytes.len().next_multiple_of(4096));
     Ok((bytes, capacity))
 }

@@ -34,6 +34,11 @@ pub trait Transport {
         }
     }
 
+    /// How many commands [`Transport::near_data_each`] has under way together; as it stands, one.
+    fn at_once(&self) -> usize {
+        1
+    }
+
     /// An ordinary NVMe Read: fills `into` from byte `offset` of the namespace, both multiples of
     /// [`Transport::block_size`]. Returns how many commands it took.
     ///
@@ -126,6 +131,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn near_data_each(&mut self, requests: Requests<'_>, replies: Replies<'_>) {
         (**self).near_data_each(requests, replies);
+    }
+
+    fn at_once(&self) -> usize {
+        (**self).at_once()
     }
 
     fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, Error> {

@@ -262,7 +262,8 @@ fn operations_that_are_under_way_together_are_answered_as_alone() {
     let searches = vec![Ask::path(LEAF, search(Answer::Lines)); 9];
     assert!(together(&mut small, &searches) == alone(&mut session(&image).with_buffer(1 << 20), &searches));
     // They are so many at a time, and none is left.
-    let stats: Vec<Ask> = (0..100).map(|_| Ask::path(LEAF, Operation::Stat)).collect();
+    let stats: Vec<Ask> =
+        (0..100).map(|n| Ask { follow: n % 2 == 0, ..Ask::path(LEAF, Operation::Stat) }).collect();
     let mut drive = session(&image);
     let mut heard = 0;
     let summary = drive.stream_each(&stats, |_, _| {
@@ -273,6 +274,50 @@ fn operations_that_are_under_way_together_are_answered_as_alone() {
     assert_eq!((heard, sent), (20, 20 + 15));
     assert_eq!(drive.transport_mut().taken().unwrap(), Some(sent));
     assert_eq!(together(&mut drive, &stats).len(), 100);
+}
+
+/// Asks that differ by their paths alone are few commands; each is answered as alone, by each way, also where
+/// replies have little room.
+#[test]
+fn many_paths_are_few_commands() {
+    let Some((_folder, image)) = image("many_paths_are_few_commands", "ext4") else { return };
+    let paths = [LEAF, "/a", "/a/none", "/a/tiny", "/a/tiny/none", "/a/empty", "a", "/a/sparse"];
+    let operations = [
+        Operation::Stat,
+        Operation::Nop,
+        Operation::Count,
+        Operation::Checksum(nearside_fsrlib::Digest::Xxh3),
+    ];
+    for operation in operations {
+        let asks: Vec<Ask> = (0..300).map(|n| Ask::path(paths[n % paths.len()], operation.clone())).collect();
+        type Came = Vec<(usize, Result<Record<'static>, Failure>)>;
+        fn each<T: Transport>(session: &mut Session<T>, asks: &[Ask]) -> (Came, u64) {
+            let mut came = Came::new();
+            let summary = session.stream_each(asks, |nth, answer| {
+                came.push((nth, answer.map(Record::into_owned)));
+                ControlFlow::Continue(())
+            });
+            (came, summary.unwrap().moved.near_data_commands)
+        }
+        let mut right = Came::new();
+        let mut alone = session(&image);
+        for (nth, ask) in asks.iter().enumerate() {
+            let (came, _) = each(&mut alone, std::slice::from_ref(ask));
+            right.extend(came.into_iter().map(|(_, answer)| (nth, answer)));
+        }
+        assert_eq!(alone.totals().near_data_commands, 300);
+        let (came, commands) = each(&mut session(&image), &asks);
+        assert!(came == right, "{operation:?}");
+        assert_eq!(commands, 300_u64.div_ceil(300_u64.div_ceil(16)), "{operation:?}");
+        for buffer in [4096, 9 << 10, 16 << 10] {
+            let (came, _) = each(&mut session(&image).with_buffer(buffer), &asks);
+            assert!(came == right, "{operation:?} {buffer}");
+        }
+        let mut paper = nearside_embedded::image(&image, &Options::default()).unwrap();
+        paper.transport().set_encoding(Encoding::GetFeatures);
+        let (came, commands) = each(&mut Session::new(paper, Arc::new(TscClock::new())), &asks);
+        assert!(came == right && commands <= 5, "{operation:?}: {commands}");
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ use nearside_fsrlib::{
     SearchOptions, Session, SocketTransport, Target, Transport,
 };
 use nearside_near_data::wire;
+use nearside_spec::Status;
 use nearside_spec::socket::{Hello, REQUEST_FRAME, ReplyFrame, RequestFrame, RequestKind};
 
 /// Answers with what it was given, and keeps what it was asked.
@@ -23,12 +24,18 @@ struct Script {
     asked: Vec<Request>,
     /// Bytes that each reply could fill.
     rooms: Vec<usize>,
+    /// It refuses lists of paths as a field of the command, as a drive from before them.
+    knows_no_lists: bool,
 }
 
 impl Transport for Script {
     fn near_data(&mut self, request: &[u8], capacity: usize, reply: &mut Vec<u8>) -> Result<(), Error> {
         self.asked.push(wire::decode_request(request).unwrap());
         self.rooms.push(capacity);
+        if self.knows_no_lists && matches!(self.asked.last(), Some(Request { target: Target::Paths(_), .. }))
+        {
+            return Err(Error::Nvme { what: "a near-data command", status: Status::INVALID_FIELD.dnr() });
+        }
         *reply = self.replies.pop_front().expect("a command that was not expected");
         assert!(reply.len() <= capacity);
         Ok(())
@@ -169,6 +176,90 @@ fn several_operations_end_with_who_takes_their_records_and_with_the_drive() {
     });
     assert!(matches!(failed, Err(Error::Form { what: "request", .. })), "{failed:?}");
     assert_eq!(seen, [0]);
+}
+
+/// What came of the stats of so many paths, and of which targets the drive was asked.
+fn stats(script: Script, count: usize) -> (Came, Result<u64, Error>, Vec<Target>) {
+    let mut session = Session::new(script, Arc::new(SimClock::default()));
+    let asks: Vec<Ask> = (0..count).map(|n| Ask::path(format!("/f{n}"), Operation::Stat)).collect();
+    let mut came = Came::new();
+    let summary = session.stream_each(&asks, |nth, answer| {
+        came.push((nth, answer.map(Record::into_owned)));
+        ControlFlow::Continue(())
+    });
+    let asked = session.transport().asked.iter().map(|request| request.target.clone()).collect();
+    (came, summary.map(|summary| summary.moved.near_data_commands), asked)
+}
+
+fn list(range: std::ops::Range<usize>) -> Target {
+    Target::Paths(range.map(|n| format!("/f{n}")).collect())
+}
+
+fn script(replies: &[Reply<'_>]) -> Script {
+    let replies = replies.iter().map(|r| wire::encode_reply(r, 1 << 20).ok().unwrap()).collect();
+    Script { replies, ..Script::default() }
+}
+
+fn entry(path: &str) -> Record<'static> {
+    Record::Entry(nearside_near_data::FileEntry::of_name(path.as_bytes().to_vec().into(), 0o100_000))
+}
+
+#[test]
+fn a_list_of_paths_is_one_command_and_what_it_leaves_is_asked_again() {
+    let more = Some(Cursor { places: vec![3, 0, 0, 0], ..Cursor::default() });
+    let parts = [
+        Reply {
+            records: vec![
+                entry(""),
+                Record::Answered(None),
+                Record::Answered(Some(Failure::NotFound)),
+                entry(""),
+            ],
+            more,
+            ..Reply::default()
+        },
+        Reply {
+            records: vec![entry(""), Record::Answered(None), entry("/own"), Record::Answered(None)],
+            ..Reply::default()
+        },
+    ];
+    let (came, commands, asked) = stats(script(&parts), 4);
+    let right = [(0, "/f0"), (2, "/f2"), (2, "/f2"), (3, "/own")];
+    let mut right: Came = right.into_iter().map(|(nth, path)| (nth, Ok(entry(path)))).collect();
+    right.insert(1, (1, Err(Failure::NotFound)));
+    assert_eq!(came, right);
+    assert_eq!((commands.unwrap(), &asked[..]), (2, &[list(0..4), list(2..4)][..]));
+}
+
+#[test]
+fn a_drive_that_knows_no_lists_is_asked_path_by_path() {
+    let one = |path: &str| Reply { records: vec![entry(path)], ..Reply::default() };
+    let script = Script { knows_no_lists: true, ..script(&[one("/f0"), one("/f1"), one("/f2")]) };
+    let (came, commands, asked) = stats(script, 3);
+    assert_eq!(came, [(0, Ok(entry("/f0"))), (1, Ok(entry("/f1"))), (2, Ok(entry("/f2")))]);
+    // It is asked for one list, and never again.
+    let path = |n: usize| Target::Path(format!("/f{n}").into_bytes());
+    assert_eq!((commands.unwrap(), &asked[..]), (4, &[list(0..3), path(0), path(1), path(2)][..]));
+}
+
+/// Lists whose answers say nothing of any path, or more than was asked: each path is asked about once, alone.
+#[test]
+fn a_drive_that_answers_lists_with_nonsense_is_left_or_asked_path_by_path() {
+    let one = |path: &str| Reply { records: vec![entry(path)], ..Reply::default() };
+    for nothing in [
+        Reply::default(),
+        Reply { failure: Some(Failure::NotFound), ..Reply::default() },
+        Reply { records: vec![], more: Some(Cursor::default()), ..Reply::default() },
+    ] {
+        let (came, commands, _) = stats(script(&[nothing, one("/f0"), one("/f1")]), 2);
+        assert_eq!(came, [(0, Ok(entry("/f0"))), (1, Ok(entry("/f1")))]);
+        assert_eq!(commands.unwrap(), 3);
+    }
+    let much = Reply { records: vec![Record::Answered(None); 9], ..Reply::default() };
+    let (came, commands, _) = stats(script(&[much]), 2);
+    assert_eq!((came, commands.unwrap()), (vec![], 1));
+    let other = Script { replies: [vec![1; 200]].into(), ..Script::default() };
+    assert!(matches!(stats(other, 2).1, Err(Error::Form { what: "reply", .. })));
 }
 
 #[test]

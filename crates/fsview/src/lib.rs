@@ -19,10 +19,13 @@ use std::ops::{Deref, Range};
 pub mod acl;
 pub mod ext;
 pub mod f2fs;
+pub mod magic;
 mod model;
 mod name;
+mod pace;
 pub mod partition;
 mod recovery;
+mod shared;
 
 pub use model::*;
 pub use recovery::{Recovery, State};
@@ -54,6 +57,10 @@ pub trait Source {
     fn shows(&self, offset: u64) {
         let _ = offset;
     }
+
+    /// Between two pieces of work that read nothing, of some microseconds each: a place to let other work go
+    /// first. [`Source::metadata`] is such a place by itself.
+    async fn pause(&self) {}
 }
 
 /// A volume of either kind.
@@ -143,10 +150,21 @@ impl Volume {
 
     /// Where this is the same volume as the other one, of which the log has gone on since: the bytes at
     /// which blocks begin that it shows otherwise ([`Source::shows`]). `None` where more may have changed.
-    pub fn changed_since(&self, other: &Volume) -> Option<Vec<u64>> {
+    /// It reads nothing, and lets other work go first ([`Source::pause`]).
+    pub async fn changed_since<S: Source>(&self, other: &Volume, source: &S) -> Option<Vec<u64>> {
         match (self, other) {
-            (Volume::Ext(now), Volume::Ext(before)) => now.changed_since(before),
+            (Volume::Ext(now), Volume::Ext(before)) => now.changed_since(before, source).await,
+            (Volume::F2fs(now), Volume::F2fs(before)) => now.changed_since(before),
             _ => None,
+        }
+    }
+
+    /// Gives its memory back in pieces, between which other work can go first ([`Source::pause`]): what
+    /// recovery adds can be much.
+    pub async fn give_back<S: Source>(self, source: &S) {
+        match self {
+            Volume::Ext(volume) => volume.give_back(source).await,
+            Volume::F2fs(volume) => volume.give_back(source).await,
         }
     }
 

@@ -93,7 +93,7 @@ fn corrupt(what: String, at: u64) -> Error {
 }
 
 /// `len` bytes from anywhere, read in aligned blocks.
-async fn read<S: Source>(source: &S, at: u64, len: u64) -> Result<Vec<u8>, Error> {
+pub(crate) async fn read<S: Source>(source: &S, at: u64, len: u64) -> Result<Vec<u8>, Error> {
     let end = at.checked_add(len).filter(|end| *end <= source.len());
     let Some(end) = end else {
         return Err(corrupt(format!("a partition table beyond the drive's {} bytes", source.len()), at));

@@ -23,3 +23,11 @@ pub struct Recovery {
     /// recovered.
     pub up_to: u64,
 }
+
+/// A byte behind any volume's end, and behind what a volume's place in a namespace adds to it: it stands for
+/// what a volume shows and no block of it has, where that is named ([`crate::Source::shows`]). `nth`: which
+/// of these things, of 48 bits.
+pub(crate) fn behind_all(nth: u64) -> u64 {
+    const BEHIND_ALL: u64 = 1 << 62;
+    BEHIND_ALL.wrapping_add(nth.wrapping_shl(10))
+}

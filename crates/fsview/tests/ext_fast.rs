@@ -3,8 +3,9 @@
 
 mod ext_images;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -31,6 +32,9 @@ const INODE: u16 = 6;
 const PAD: u16 = 7;
 const TAIL: u16 = 8;
 const HEAD: u16 = 9;
+
+/// Of all files that are there, and of inodes that tags are about.
+const GENERATION: u32 = 0;
 
 /// A volume with a live log and an empty area behind it.
 struct Base {
@@ -93,7 +97,11 @@ fn base_with(dir: &Path, args: &'static str, open: &str, features: u32) -> Base 
     let image = Image::Memory(bytes.clone().into());
     let volume = block_on(Volume::open(&image)).unwrap();
     assert!(volume.info().recovery.transactions > 0 && volume.info().recovery.fast_commits == 0);
-    let ino = |name: &str| resolve(&volume, &image, name.as_bytes()).unwrap().unwrap().ino.0;
+    let ino = |name: &str| {
+        let inode = resolve(&volume, &image, name.as_bytes()).unwrap().unwrap();
+        assert_eq!(inode.generation, GENERATION);
+        inode.ino.0
+    };
     let (a, b, d) = (ino("a"), ino("b"), ino("d"));
     Base {
         area: blocks[len - AREA + 1..len].to_vec(),
@@ -135,9 +143,15 @@ fn inode(ino: u32, mode: u16, size: u32, links: u16) -> Vec<u8> {
     raw[4..8].copy_from_slice(&size.to_le_bytes());
     raw[0x1A..0x1C].copy_from_slice(&links.to_le_bytes());
     raw[0x20..0x24].copy_from_slice(&0x8_0000u32.to_le_bytes());
-    raw[0x64..0x68].copy_from_slice(&77u32.to_le_bytes());
+    raw[0x64..0x68].copy_from_slice(&GENERATION.to_le_bytes());
     raw[0x80] = 32;
     tag(INODE, &[&ino.to_le_bytes()[..], &raw].concat())
+}
+
+/// The same of another file.
+fn another(mut inode: Vec<u8>) -> Vec<u8> {
+    inode[8 + 0x64] = 99;
+    inode
 }
 
 /// Fast commits as they are written: tags do not cross blocks, and a tail fills what is left of one.
@@ -335,11 +349,87 @@ fn an_inode_keeps_where_its_blocks_lie() {
         let before = base.after(&[]).block("a", 1);
         let seen = base.after(&[inode(base.a, 0o100_600, 1500, 1)]);
         let a = seen.get("a");
-        assert_eq!((a.mode & 0o7777, a.size, a.generation), (0o600, 1500, 77));
+        assert_eq!((a.mode & 0o7777, a.size, a.generation), (0o600, 1500, GENERATION));
         assert_eq!(seen.block("a", 1), before);
         assert!(base.refused(&[inode(8, 0o100_600, 1500, 1)]).contains("it changes inode 8"));
         assert!(base.refused(&[inode(base.a, 0, 1500, 1)]).contains("one that cannot be"));
     }
+}
+
+/// One tag over a file of many extents: others' work is let go first in between.
+#[test]
+fn one_range_over_many_extents_is_many_slices() {
+    let Some(dir) = needs::folder("one_range_over_many_extents_is_many_slices", TOOLS) else { return };
+    let base = base(dir.path(), ARGS);
+    let spread = (0..1200).map(|nr| add(base.a, 4 + 2 * nr, 1, 2000 + 3 * nr));
+    // Only then is the file so long, and the whole of it looked at.
+    let tags: Vec<_> = spread.chain([inode(base.a, 0o100_644, 3000 * BLOCK as u32, 1)]).collect();
+    let pauses = |more: &[Vec<u8>]| {
+        let mut writer = Writer::new(base.tid);
+        tags.iter().chain(more).for_each(|tag| {
+            writer.tag(tag);
+        });
+        let image = base.with(&writer.tail().bytes());
+        let source = Noting::new(&image);
+        let volume = block_on(Volume::open(&source)).unwrap();
+        assert_eq!(volume.info().recovery.fast_commits, 1);
+        source.pauses.get()
+    };
+    let more = pauses(&[add(base.a, 2900, 1, 7000)]) - pauses(&[]);
+    assert!(more > 30, "{more} looks at whether other work waits");
+}
+
+/// An inode that is used again within one log: where no tag says what lies there, nobody reads what its
+/// blocks held before, as a directory or as a file.
+#[test]
+fn an_inode_that_is_used_again_has_none_of_its_old_blocks() {
+    let Some(dir) = needs::folder("an_inode_that_is_used_again_has_none_of_its_old_blocks", TOOLS) else {
+        return;
+    };
+    for args in [ARGS, "-t ext4 -b 1024 -I 256 -N 128 -J size=2 -O ^metadata_csum"] {
+        let folder = dir.path().join(args.len().to_string());
+        std::fs::create_dir(&folder).unwrap();
+        let base = base(&folder, args);
+        let made = another(inode(base.d, 0o100_644, 2 * BLOCK as u32, 1));
+        let tags = [name(UNLINK, 2, base.d, "d"), made.clone(), name(CREATE, 2, base.d, "new")];
+        let seen = base.after(&tags);
+        assert_eq!((seen.block("new", 0), seen.get("new").sectors), (None, 2));
+        // What a tag names is there, before the inode in its commit too; and it stays.
+        let after = |more: &[Vec<u8>]| base.after(&[&tags[..], more].concat());
+        let seen = after(&[add(base.d, 1, 1, 7000), made.clone()]);
+        assert_eq!((seen.block("new", 0), seen.block("new", 1)), (None, Some(7000)));
+        let own = [&tags[..1], &[add(base.d, 0, 1, 7010)], &tags[1..]].concat();
+        assert_eq!(base.after(&own).block("new", 0), Some(7010));
+        // One without a name at first.
+        let nameless = another(inode(base.d, 0o100_644, BLOCK as u32, 0));
+        let late = [tags[0].clone(), nameless, made, name(LINK, 2, base.d, "new")];
+        assert_eq!(base.after(&late).block("new", 0), None);
+        // A file in place of a file. Without metadata checksums another generation alone says nothing.
+        let seen = base.after(&[another(inode(base.a, 0o100_644, BLOCK as u32, 1))]);
+        assert_eq!(seen.block("a", 0).is_some(), args.contains("^metadata_csum"));
+    }
+}
+
+/// Where the inode had nodes of extents, the kernel's replay goes on with them, though their checksums are of
+/// the file before: it has just read them. They are counted, with the blocks that they name, which nobody
+/// reads.
+#[test]
+fn an_inode_that_is_used_again_keeps_its_nodes() {
+    let Some(dir) = needs::folder("an_inode_that_is_used_again_keeps_its_nodes", TOOLS) else { return };
+    std::fs::create_dir(dir.path().join("from")).unwrap();
+    let spread = std::fs::File::create(dir.path().join("from/s")).unwrap();
+    for nr in [0, 2, 4, 6, 8, 10] {
+        spread.write_all_at(&[b's'; BLOCK], nr * BLOCK as u64).unwrap();
+    }
+    let base = base(dir.path(), ARGS);
+    let before = base.after(&[inode(base.a, 0o100_644, 0, 1)]).get("s");
+    assert_eq!(before.sectors, 2 * (6 + 1));
+    let other = |size: u32| another(inode(before.ino.0, 0o100_644, size * BLOCK as u32, 1));
+    let seen = base.after(&[other(0), add(before.ino.0, 0, 4, 7000), other(11)]);
+    let places: Vec<_> = (0..11).map(|at| seen.block("s", at)).collect();
+    assert_eq!(places[..4], [7000, 7001, 7002, 7003].map(Some));
+    assert_eq!(places[4..], [None; 7]);
+    assert_eq!(seen.get("s").sectors, 2 * (4 + 4 + 1));
 }
 
 #[test]
@@ -462,6 +552,13 @@ fn the_last_whole_commit_is_the_end() {
 struct Noting<'a> {
     image: &'a Image,
     shown: RefCell<BTreeSet<u64>>,
+    pauses: Cell<u64>,
+}
+
+impl<'a> Noting<'a> {
+    fn new(image: &'a Image) -> Noting<'a> {
+        Noting { image, shown: RefCell::default(), pauses: Cell::default() }
+    }
 }
 
 impl Source for Noting<'_> {
@@ -478,12 +575,16 @@ impl Source for Noting<'_> {
     fn shows(&self, offset: u64) {
         self.shown.borrow_mut().insert(offset);
     }
+
+    async fn pause(&self) {
+        self.pauses.set(self.pauses.get() + 1);
+    }
 }
 
 /// What is said of each path, and what that depends on.
 fn answers(volume: &Volume, image: &Image, paths: &[&str]) -> Vec<(String, BTreeSet<u64>)> {
     let answer = |path: &&str| {
-        let source = Noting { image, shown: RefCell::default() };
+        let source = Noting::new(image);
         let inode = resolve(volume, &source, path.as_bytes()).unwrap();
         let mut said = format!("{inode:?}");
         if let Some(file) = inode.filter(|inode| inode.kind == FileKind::Regular) {
@@ -528,7 +629,8 @@ fn what_a_fast_commit_changes_is_said() {
         image = base.with(&writer.tail().bytes());
         let after = block_on(Volume::open_after(&image, State::Recovered, Some(&volume))).unwrap();
         assert_eq!(after.info().recovery.fast_commits, nr as u64 + 1);
-        let changed: BTreeSet<u64> = after.changed_since(&volume).unwrap().into_iter().collect();
+        let changed: BTreeSet<u64> =
+            block_on(after.changed_since(&volume, &image)).unwrap().into_iter().collect();
         let now = answers(&after, &image, &paths);
         assert_ne!(now, said, "commit {nr} changes something");
         for ((path, (before, shown)), (now, _)) in paths.iter().zip(&said).zip(&now) {
@@ -543,7 +645,8 @@ fn what_a_fast_commit_changes_is_said() {
     assert!(kept > 10, "{kept} of {} answers outlive a commit", paths.len() * commits.len());
     // All of it is taken back: by a log that is another.
     let again = block_on(Volume::open_after(&base.with(&[]), State::Recovered, Some(&volume))).unwrap();
-    let changed: BTreeSet<u64> = again.changed_since(&volume).unwrap().into_iter().collect();
+    let changed: BTreeSet<u64> =
+        block_on(again.changed_since(&volume, &image)).unwrap().into_iter().collect();
     for ((before, shown), (now, _)) in said.iter().zip(&answers(&again, &base.with(&[]), &paths)) {
         assert!(before == now || !shown.is_disjoint(&changed), "{before}, then {now}");
     }
@@ -609,7 +712,8 @@ fn a_damaged_extent_node_is_an_error_of_its_file() {
         }
         assert!(block_on(volume.map(&image, &find("b"), 0)).is_ok());
         // Its inode is another file's in the same log: what the other has is read again.
-        writer.tag(&inode(base.a, 0o100_644, 2 * BLOCK as u32, 1)).tag(&add(base.a, 0, 1, 7000)).tail();
+        let other = another(inode(base.a, 0o100_644, 2 * BLOCK as u32, 1));
+        writer.tag(&other).tag(&add(base.a, 0, 1, 7000)).tail();
         let seen = Seen::new(base.with(&writer.bytes()), 2);
         assert_eq!((seen.block("a", 0), seen.block("a", 1)), (Some(7000), None));
     }

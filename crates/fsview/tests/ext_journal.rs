@@ -152,7 +152,7 @@ fn a_later_revoke_is_a_change() {
     let (after, bytes) = log(format!("-r {home}"));
     let second = block_on(Volume::open_after(&after, State::Recovered, Some(&first))).unwrap();
     assert_eq!(shows(&bytes, &second, &after, "a").1, b'a');
-    let changed = second.changed_since(&first).unwrap();
+    let changed = block_on(second.changed_since(&first, &after)).unwrap();
     assert!(changed.contains(&(home * BLOCK as u64)), "{changed:?}");
 }
 

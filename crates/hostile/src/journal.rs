@@ -35,7 +35,7 @@ pub fn ext_journal(input: &[u8]) {
     }
     now(explore_within(&source, BOUNDS));
     if let Ok(volume) = now(Volume::open_after(&source, State::Recovered, Some(&image.volume))) {
-        let _ = volume.changed_since(&image.volume);
+        let _ = now(volume.changed_since(&image.volume, &source));
         question(&volume, &source, volume.root());
     }
 }

@@ -95,7 +95,7 @@ fn compose(bytes: &[u8]) -> Option<Request> {
     Some(Request {
         partition: u32::from(flags >> 7),
         credentials: Credentials { uid: uid.into(), gid: uid.into(), groups: vec![uid.into()] },
-        target: match target % 5 {
+        target: match target % 6 {
             0 => Target::Volume,
             1 => Target::Path(path),
             2 => Target::Tree {
@@ -105,6 +105,7 @@ fn compose(bytes: &[u8]) -> Option<Request> {
                 max_depth: depth.into(),
             },
             3 => Target::Glob(path),
+            4 => Target::Paths([path, next(), rooted(next()), rooted(next())].iter().collect()),
             _ => Target::Blocks {
                 size: number(depth),
                 ranges: path
@@ -235,6 +236,7 @@ pub fn requests() -> Vec<Vec<u8>> {
         },
         Target::Glob(b"/*l*".to_vec()),
         Target::Blocks { size: 700, ranges: vec![BlockRange { offset: 1024, len: 1024 }] },
+        Target::Paths([&b"/plain"[..], b"/a/b", b"/none", b"/short link", b"/plain"].iter().collect()),
     ];
     let mut requests = Vec::new();
     for operation in &operations() {
@@ -261,7 +263,7 @@ pub fn requests() -> Vec<Vec<u8>> {
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = requests().into_iter().map(|r| [vec![1], r].concat()).collect();
     for operation in 0..OPERATIONS.count_ones() as u8 {
-        for target in 0..4u8 {
+        for target in 0..5u8 {
             let head = [0, 60, operation, target, 2, 0, 9, 0];
             seeds.push([&head[..], b"\xff*\xfft\xffplain"].concat());
         }

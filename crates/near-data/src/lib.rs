@@ -15,7 +15,10 @@ use alloc::borrow::{Cow, ToOwned};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+mod paths;
 pub mod wire;
+
+pub use paths::Paths;
 
 /// Longest path, in bytes (PATH_MAX less its terminator).
 pub const MAX_PATH: usize = 4095;
@@ -23,6 +26,8 @@ pub const MAX_PATH: usize = 4095;
 pub const MAX_NAME: usize = 255;
 /// Most supplementary groups in a request.
 pub const MAX_GROUPS: usize = 1024;
+/// Most paths in a request ([`Target::Paths`]).
+pub const MAX_PATHS: usize = 4096;
 /// Longest request.
 pub const MAX_REQUEST: usize = 128 * 1024;
 /// Largest buffer of one near-data command, for request and reply.
@@ -90,6 +95,11 @@ pub enum Target {
         /// Where its bytes lie, in file order.
         ranges: Vec<BlockRange>,
     },
+    /// Many paths, each as if it were asked about alone: what is answered about it, with an empty path, and
+    /// then a [`Record::Answered`], in the paths' order. For operations that answer little
+    /// ([`Operation::is_brief`]). What is answered about a path is in one reply; a cursor's places say with
+    /// which the next begins.
+    Paths(Paths),
 }
 
 /// A piece of a file, found by the host.
@@ -142,6 +152,16 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Whether it answers about a file in two records or less, as it must for [`Target::Paths`].
+    #[must_use]
+    pub const fn is_brief(&self) -> bool {
+        match self {
+            Operation::Nop | Operation::Stat | Operation::Count | Operation::Checksum(_) => true,
+            Operation::Info | Operation::Search(_) | Operation::Read { .. } => false,
+            Operation::List | Operation::Map | Operation::Names => false,
+        }
+    }
+
     /// Whether it computes over a file's bytes, so that a list of the file's blocks is all it needs.
     #[must_use]
     pub const fn computes(&self) -> bool {
@@ -426,6 +446,9 @@ pub enum Record<'a> {
         /// That what lies in a file's blocks may be another's: the volume's medium promises no more.
         unstable: bool,
     },
+    /// All has been said about one of [`Target::Paths`], or why it failed. The records that follow are about
+    /// the next.
+    Answered(Option<Failure>),
 }
 
 /// Metadata, as `stat` shows it.
@@ -551,6 +574,7 @@ impl Record<'_> {
             Record::Total(totals) => Record::Total(totals),
             Record::Volume(volume) => Record::Volume(volume.into_owned()),
             Record::Warning { text, unstable } => Record::Warning { text: owned(text), unstable },
+            Record::Answered(failure) => Record::Answered(failure),
         }
     }
 }

@@ -39,6 +39,7 @@ pub enum Got {
     Total(SearchTotals),
     Volume(u32, String),
     Warning(String, bool),
+    Answered(Option<Failure>),
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -86,6 +87,7 @@ impl Sink for Records {
             Record::Total(totals) => Got::Total(*totals),
             Record::Volume(volume) => Got::Volume(volume.partition, volume.file_system.to_string()),
             Record::Warning { text, unstable } => Got::Warning(text.to_string(), *unstable),
+            Record::Answered(failure) => Got::Answered(failure.clone()),
         };
         let size = 24
             + match &record {

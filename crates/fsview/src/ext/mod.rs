@@ -76,7 +76,13 @@ impl Volume {
         info.warnings.extend(found.warning);
         let mut volume = Volume { sb, info, overlay: found.overlay };
         if let Some(fast) = found.fast {
-            volume.info.recovery.fast_commits = journal::replay(&home, &mut volume, source, fast).await?;
+            match journal::replay(&home, &mut volume, source, fast).await {
+                Ok(commits) => volume.info.recovery.fast_commits = commits,
+                Err(error) => {
+                    volume.give_back(source).await;
+                    return Err(error);
+                }
+            }
         }
         Ok(volume)
     }
@@ -85,8 +91,15 @@ impl Volume {
         self.overlay.bytes()
     }
 
-    pub(crate) fn changed_since(&self, before: &Volume) -> Option<Vec<u64>> {
-        self.sb.is_laid_out_as(&before.sb).then(|| self.overlay.since(&before.overlay))?
+    pub(crate) async fn changed_since<S: Source>(&self, before: &Volume, source: &S) -> Option<Vec<u64>> {
+        match self.sb.is_laid_out_as(&before.sb) {
+            true => self.overlay.since(&before.overlay, source).await,
+            false => None,
+        }
+    }
+
+    pub(crate) async fn give_back<S: Source>(self, source: &S) {
+        self.overlay.give_back(source).await;
     }
 
     /// The source as the journal's recovery would leave it: what all other methods are to be given.

@@ -10,6 +10,7 @@ use super::fields::{Nid, corrupt, number};
 use super::hash::name_hash;
 use super::inode::Body;
 use super::node;
+use super::roll::names_shown;
 use super::superblock::Superblock;
 use crate::name;
 use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, Source};
@@ -42,6 +43,7 @@ impl<'a, S: Source> Dir<'a, S> {
         if body.encrypted {
             return Err(Error::Unsupported("encryption".into()));
         }
+        source.shows(names_shown(inode.ino.0));
         Ok(Dir { source, sb, cp, ino: inode.ino, body, blocks: inode.size.div_ceil(4096) })
     }
 

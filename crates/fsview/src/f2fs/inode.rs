@@ -5,6 +5,7 @@
 use super::checkpoint::Checkpoint;
 use super::fields::{Addr, BLOCK, Nid, checksum, corrupt, index, u8_at, u16_at, u32_at, u64_at};
 use super::node::{self, INODE_ADDRESSES, Node, Tree};
+use super::roll::inode_shown;
 use super::superblock::{self, FLEXIBLE_INLINE_XATTR, INODE_CHECKSUM, INODE_CRTIME, Superblock};
 use super::{nat, xattr};
 use crate::{Error, FileKind, Ino, Inode, Source, Timestamp};
@@ -60,6 +61,7 @@ pub(super) async fn read<S: Source>(
     cp: &Checkpoint,
     ino: Ino,
 ) -> Result<Inode, Error> {
+    source.shows(inode_shown(ino.0));
     let (mut inode, node) = match cp.roll.block(ino.0) {
         Some(address) => {
             let node = node::read_at(source, address, Nid(ino.0), ino.0, 0).await?;
@@ -96,6 +98,7 @@ pub(super) async fn block_of<S: Source>(
     cp: &Checkpoint,
     ino: Ino,
 ) -> Result<Option<Addr>, Error> {
+    source.shows(inode_shown(ino.0));
     match cp.roll.block(ino.0) {
         Some(address) => Ok(Some(address)),
         None => Ok(nat::find(source, sb, cp, Nid(ino.0)).await?.map(|location| location.address)),

@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::acl::Acl;
+use crate::pace::Pace;
 use crate::{
     DirCursor, DirEntry, Error, FileKind, Ino, Inode, Run, RunPlace, Source, State, VolumeInfo, name,
 };
@@ -130,6 +131,22 @@ impl Volume {
         let packs = range(self.sb.checkpoint.byte(), superblock::SEGMENT.saturating_mul(2));
         let same = self.sb == known.sb && self.cp.is_as(&known.cp);
         same.then(|| [range(0, 2), packs, range(before.end().byte(), 1)])
+    }
+
+    pub(crate) fn changed_since(&self, before: &Volume) -> Option<Vec<u64>> {
+        let (log, then) = (self.walked.as_ref()?, before.walked.as_ref()?);
+        let shown = log.since(then)?;
+        (self.sb == before.sb && self.cp.is_as(&before.cp)).then(|| shown.to_vec())
+    }
+
+    pub(crate) async fn give_back<S: Source>(self, source: &S) {
+        let pace = &mut Pace::new(source);
+        if let Some(log) = self.walked.and_then(Arc::into_inner) {
+            log.give_back(pace).await;
+        }
+        if let Some(roll) = Arc::into_inner(self.cp.roll) {
+            roll.give_back(pace).await;
+        }
     }
 
     pub(crate) fn overlay_bytes(&self) -> u64 {

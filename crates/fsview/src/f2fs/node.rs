@@ -6,7 +6,7 @@
 use super::checkpoint::Checkpoint;
 use super::fields::{Addr, BLOCK, Nid, corrupt, index, read, u32_at, u64_at};
 use super::nat;
-use super::roll::Places;
+use super::roll::{Places, inode_shown};
 use super::superblock::Superblock;
 use crate::{Error, Source};
 
@@ -295,6 +295,7 @@ impl Tree {
             let table = node.block.get(self.addresses..).and_then(|b| b.get(..index(words))).unwrap_or(&[]);
             return run(sb, table, u32::try_from(block).unwrap_or(u32::MAX), node.at());
         }
+        source.shows(inode_shown(self.ino));
         match self.direct(source, sb, cp, cp.roll.places(self.ino), block).await? {
             Direct::Hole(count) => Ok(Blocks { first: None, count }),
             Direct::Node(node, first) => run(sb, addresses(&node.block), first, node.at()),
@@ -330,7 +331,7 @@ impl Tree {
                 // Nothing below: a hole to the end of what this node would cover, or to the log's next node.
                 let covered = step.below.saturating_mul(PER_NODE_64).max(1);
                 let inside = path.block.checked_rem(covered).unwrap_or(0);
-                let next = places.and_then(|places| places.range(place..).next());
+                let next = places.and_then(|places| places.from(|here| here.cmp(&place)).next());
                 let next = next.and_then(|(place, _)| first_block(*place)?.checked_sub(beyond));
                 return Ok(Direct::Hole(covered.saturating_sub(inside).min(next.unwrap_or(u64::MAX))));
             }

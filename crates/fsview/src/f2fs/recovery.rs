@@ -7,22 +7,27 @@
 //! Its own block gives the fields and the first addresses, the others the addresses at their place in the
 //! tree; the last of its blocks with the entry mark also names the directory entry. Here the second reading
 //! goes inode by inode, and entries come last, in the log's order: no inode's nodes hang on another's, and so
-//! a log that has gone on is read from where it ended ([`Walked`]).
+//! a log that has gone on is read from where it ended ([`Walked`]). What was taken before is shared with the
+//! state before ([`Shared`]), and what is new is said ([`Walked::since`]).
 //!
 //! A chain that the kernel gives up (and then mounts the checkpoint's state) is an error here: whoever wants
 //! that state asks for it.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::checkpoint::{CRC_RECOVERY, Checkpoint, DISABLED, NOCRC_RECOVERY};
 use super::dir::Dir;
 use super::fields::{Addr, Nid, corrupt, index, number, read, u32_at};
 use super::inode::{self, NAME, NAME_LEN, PARENT};
 use super::node::{self, DENT_FLAG, Direct, FSYNC_FLAG, Footer, XATTR_PLACE};
-use super::roll::{self, LogNode, Roll, Rolled};
+use super::roll::{self, LogNode, Roll, Rolled, inode_shown, names_shown};
 use super::superblock::Superblock;
 use super::{nat, own};
+use crate::pace::Pace;
+use crate::shared::Shared;
 use crate::{Error, FileKind, Ino, Source, name};
 
 /// Nodes of the chain that are looked at where it is not taken in. A chain longer than this without an fsync
@@ -130,7 +135,7 @@ pub(super) async fn needed<S: Source>(source: &S, sb: &Superblock, cp: &Checkpoi
 }
 
 /// What the first reading says of an inode with an fsync mark.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Marked {
     /// Its last node with the mark.
     last: u64,
@@ -138,13 +143,6 @@ struct Marked {
     entry: Option<u64>,
     /// Its first block, where the checkpoint does not know it.
     born: Option<Addr>,
-}
-
-/// A node that is not taken in: of an inode without a mark, or behind its last.
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
-    number: u64,
-    at: Addr,
 }
 
 /// The directory entry that a block of an inode names.
@@ -155,7 +153,26 @@ struct Named {
     parent: u32,
     /// What the block says of the name's bytes, of which here are as many as a name can have.
     len: u32,
-    name: Vec<u8>,
+    name: Arc<[u8]>,
+}
+
+/// Readings of a log so far that began at its start.
+static READINGS: AtomicU64 = AtomicU64::new(1);
+
+/// Which reading of a log it is that has gone on, from which of its nodes the last time, and what of it is
+/// shown otherwise since.
+#[derive(Clone)]
+struct Since {
+    reading: u64,
+    from: u64,
+    shown: Arc<[u64]>,
+}
+
+/// How a state came to be is no part of what it is.
+impl fmt::Debug for Since {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("..")
+    }
 }
 
 /// A log as far as it has been read, and what a mount would take from it. Who goes on behind its end comes to
@@ -164,31 +181,67 @@ struct Named {
 #[derive(Clone, Debug)]
 pub(super) struct Walked {
     chain: Chain,
-    marked: BTreeMap<u32, Marked>,
-    waiting: BTreeMap<u32, Vec<Waiting>>,
+    marked: Shared<u32, Marked>,
+    /// Nodes that are not taken in, of inodes without a mark or behind their last: where each is, by inode
+    /// and number.
+    waiting: Shared<(u32, u64), Addr>,
     /// By the number of the node that names it.
-    named: BTreeMap<u64, Named>,
+    named: Shared<u64, Named>,
+    /// Bytes of all its names.
+    name_bytes: usize,
+    since: Since,
 }
 
 impl Walked {
+    /// Of a log that is not read yet.
+    fn at_start(cp: &Checkpoint) -> Walked {
+        let reading = READINGS.fetch_add(1, Ordering::Relaxed);
+        let (marked, waiting, named) = Default::default();
+        let since = Since { reading, from: 0, shown: Arc::default() };
+        Walked { chain: Chain::new(cp), marked, waiting, named, name_bytes: 0, since }
+    }
+
     /// The block that was no node of it any more.
     pub(super) fn end(&self) -> Addr {
         self.chain.next
     }
 
+    /// Where it went on from the other: what is shown otherwise, as [`Source::shows`] is told.
+    pub(super) fn since(&self, other: &Walked) -> Option<&[u64]> {
+        let went_on = self.since.reading == other.since.reading && self.since.from == other.chain.number;
+        went_on.then_some(&*self.since.shown)
+    }
+
     /// Bytes of memory, about.
     pub(super) fn bytes(&self) -> u64 {
-        let waiting: usize = self.waiting.values().map(Vec::len).sum();
-        let names: usize = self.named.values().map(|named| named.name.len()).sum();
         let each = |count: usize, bytes: usize| count.saturating_mul(bytes);
         let bytes = [
             each(self.marked.len(), size_of::<(u32, Marked)>()),
-            each(self.waiting.len(), size_of::<(u32, Vec<Waiting>)>()),
-            each(waiting, size_of::<Waiting>()),
+            each(self.waiting.len(), size_of::<((u32, u64), Addr)>()),
             each(self.named.len(), size_of::<(u64, Named)>()),
-            names,
+            self.name_bytes,
         ];
         number(bytes.into_iter().fold(0, usize::saturating_add))
+    }
+
+    /// Gives its memory back in pieces.
+    pub(super) async fn give_back<S: Source>(self, pace: &mut Pace<'_, S>) {
+        self.marked.give_back(pace).await;
+        self.waiting.give_back(pace).await;
+        self.named.give_back(pace).await;
+    }
+
+    /// A node of the log names an entry.
+    fn name_is(&mut self, number: u64, named: Named) {
+        self.name_bytes = self.name_bytes.saturating_add(named.name.len());
+        self.named.insert(number, named);
+    }
+
+    /// That entry does not count any more; whether it was there.
+    fn forget_name(&mut self, number: u64) -> bool {
+        let Some(gone) = self.named.remove(&number) else { return false };
+        self.name_bytes = self.name_bytes.saturating_sub(gone.name.len());
+        true
     }
 }
 
@@ -202,32 +255,29 @@ pub(super) async fn roll_forward<S: Source>(
 ) -> Result<(Walked, Roll), Error> {
     let (mut walked, mut roll) = match known {
         Some((walked, roll)) => (walked.clone(), roll.clone()),
-        None => {
-            let (chain, marked) = (Chain::new(cp), BTreeMap::new());
-            let walked = Walked { chain, marked, waiting: BTreeMap::new(), named: BTreeMap::new() };
-            (walked, Roll::default())
-        }
+        None => (Walked::at_start(cp), Roll::default()),
     };
+    (walked.since.from, walked.since.shown) = (walked.chain.number, Arc::default());
     // The kernel mounts a volume without checkpoints as the last one left it.
     if cp.has(DISABLED) {
         return Ok((walked, roll));
     }
-    let in_order = walked.named.last_key_value().map(|(number, _)| *number);
+    let in_order = walked.named.last_key().copied();
     let (touched, lost) = walked.read_on(source, sb, cp).await?;
-    let mut recovering = Recovering { source, sb, cp, roll: &mut roll };
+    let mut recovering = Recovering { source, sb, cp, roll: &mut roll, shown: BTreeSet::new() };
     for ino in touched {
         recovering.take_inode(&mut walked, ino).await?;
     }
     // The order of entries decides: where one no longer counts, all are taken in anew.
     let from = if lost { None } else { in_order };
     if lost {
-        (recovering.roll.names, recovering.roll.lost_links) = Default::default();
+        recovering.forget_names();
     }
-    for (number, named) in &walked.named {
-        if from.is_none_or(|from| *number > from) {
-            recovering.enter(named).await?;
-        }
+    let from = from.map_or(0, |from| from.saturating_add(1));
+    for (_, named) in walked.named.from(|number| number.cmp(&from)) {
+        recovering.enter(named).await?;
     }
+    walked.since.shown = recovering.shown.into_iter().collect();
     Ok((walked, roll))
 }
 
@@ -243,13 +293,13 @@ impl Walked {
         let (mut touched, mut lost) = (BTreeSet::new(), false);
         while let Some(link) = self.chain.step(source, sb, cp).await? {
             let ino = link.footer.ino;
-            self.waiting.entry(ino).or_default().push(Waiting { number: link.number, at: link.at });
+            self.waiting.insert((ino, link.number), link.at);
             if !link.has(FSYNC_FLAG) {
                 continue;
             }
-            let found = match self.marked.entry(ino) {
-                Entry::Occupied(found) => found.into_mut(),
-                Entry::Vacant(free) => {
+            let mut found = match self.marked.get(&ino) {
+                Some(found) => *found,
+                None => {
                     let known = nat::find(source, sb, cp, Nid(ino)).await?;
                     let born = match (known, link.is_entry()) {
                         (Some(_), true) => {
@@ -266,7 +316,7 @@ impl Walked {
                         // No name leads to it, unless a later block says one.
                         (None, false) => continue,
                     };
-                    free.insert(Marked { last: link.number, entry: None, born })
+                    Marked { last: link.number, entry: None, born }
                 }
             };
             found.last = link.number;
@@ -274,8 +324,9 @@ impl Walked {
             if link.is_entry()
                 && let Some(before) = found.entry.replace(link.number)
             {
-                lost |= self.named.remove(&before).is_some();
+                lost |= self.forget_name(before);
             }
+            self.marked.insert(ino, found);
         }
         Ok((touched, lost))
     }
@@ -285,7 +336,7 @@ impl Walked {
 fn named<B: std::ops::Deref<Target = [u8]>>(link: &Link<B>) -> Named {
     let (parent, len) = (u32_at(&link.block, PARENT), u32_at(&link.block, NAME_LEN));
     let name = link.block.get(NAME..).and_then(|b| b.get(..index(len).min(name::NAME_MAX)));
-    let name = name.unwrap_or_default().to_vec();
+    let name = name.unwrap_or_default().into();
     Named { ino: link.footer.ino, at: link.at, parent, len, name }
 }
 
@@ -295,23 +346,23 @@ struct Recovering<'a, S> {
     sb: &'a Superblock,
     cp: &'a Checkpoint,
     roll: &'a mut Roll,
+    /// What it shows otherwise than before, as [`Source::shows`] is told.
+    shown: BTreeSet<u64>,
 }
 
 impl<S: Source> Recovering<'_, S> {
     /// Takes in what waits of an inode up to its last mark.
     async fn take_inode(&mut self, walked: &mut Walked, ino: u32) -> Result<(), Error> {
-        let Some(marked) = walked.marked.get(&ino) else { return Ok(()) };
-        let Entry::Occupied(mut waiting) = walked.waiting.entry(ino) else { return Ok(()) };
-        let counted = waiting.get().partition_point(|node| node.number <= marked.last);
-        let counted: Vec<Waiting> = waiting.get_mut().drain(..counted).collect();
-        if waiting.get().is_empty() {
-            waiting.remove();
-        }
-        let mut rolled = match self.roll.inodes.remove(&ino) {
-            Some(rolled) => rolled,
+        let Some(marked) = walked.marked.get(&ino).copied() else { return Ok(()) };
+        let waiting = walked.waiting.from(|key| key.cmp(&(ino, 0)));
+        let counted = waiting.take_while(|((of, number), _)| *of == ino && *number <= marked.last);
+        let counted: Vec<(u64, Addr)> = counted.map(|((_, number), at)| (*number, *at)).collect();
+        let mut rolled = match self.roll.inodes.get(&ino) {
+            Some(rolled) => rolled.clone(),
             None => self.begin(ino, marked.born).await?,
         };
-        for Waiting { number, at } in counted {
+        for (number, at) in counted {
+            walked.waiting.remove(&(ino, number));
             let block = read(self.source, at).await?;
             let footer = Footer::of(&block);
             if !follows(self.cp, footer) || footer.ino != ino {
@@ -319,12 +370,20 @@ impl<S: Source> Recovering<'_, S> {
             }
             let link = Link { at, block, footer, number };
             if marked.entry == Some(number) {
-                walked.named.insert(number, named(&link));
+                walked.name_is(number, named(&link));
             }
             self.take(link, &mut rolled).await?;
         }
-        self.roll.inodes.insert(ino, rolled);
+        self.shown.insert(inode_shown(ino));
+        self.roll.put(ino, rolled);
         Ok(())
+    }
+
+    /// No entry counts, and no link is lost to one.
+    fn forget_names(&mut self) {
+        self.shown.extend(self.roll.names.iter().map(|((dir, _), _)| names_shown(*dir)));
+        self.shown.extend(self.roll.lost_links.iter().map(|(ino, _)| inode_shown(*ino)));
+        self.roll.forget_names();
     }
 
     /// Takes a node in.
@@ -441,15 +500,80 @@ impl<S: Source> Recovering<'_, S> {
         match there {
             Some(other) if other == ino => return Ok(()),
             Some(other) => {
-                let kind = match self.roll.inodes.contains_key(&other) {
-                    true => FileKind::Regular,
-                    false => inode::stored(source, sb, cp, Ino(other)).await?.0.kind,
+                let kind = match self.roll.inodes.get(&other) {
+                    Some(_) => FileKind::Regular,
+                    None => inode::stored(source, sb, cp, Ino(other)).await?.0.kind,
                 };
                 self.roll.lose_link(other, kind, parent);
+                self.shown.extend([other, parent].map(inode_shown));
             }
             None => {}
         }
-        self.roll.names.entry(parent).or_default().insert(name.clone(), ino);
+        self.shown.insert(names_shown(parent));
+        self.roll.name_is(parent, name, ino);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A state in which so many inodes have a node of the log, every other a name.
+    fn state(inodes: u32) -> (Walked, Roll) {
+        let reading = Since { reading: 0, from: 0, shown: Arc::default() };
+        let chain = Chain { next: Addr(1), number: 0, passed: Addr::NULL, since: 0, turn: 1 };
+        let (marked, waiting, named) = Default::default();
+        let walked = Walked { chain, marked, waiting, named, name_bytes: 0, since: reading };
+        let mut state = (walked, Roll::default());
+        (0..inodes).for_each(|ino| fsync(&mut state, ino));
+        state
+    }
+
+    /// What an fsync of a file does to it.
+    fn fsync((walked, roll): &mut (Walked, Roll), ino: u32) {
+        let number = walked.chain.number;
+        walked.chain.number += 1;
+        walked.waiting.insert((ino, number), Addr(7));
+        walked.marked.insert(ino, Marked { last: number, entry: None, born: None });
+        walked.waiting.remove(&(ino, number));
+        let mut rolled = roll.inodes.get(&ino).cloned().unwrap_or_else(|| Rolled::with_places(300));
+        rolled.node(5, LogNode { address: Addr(7), nid: Nid(ino) });
+        roll.put(ino, rolled);
+        if ino.is_multiple_of(2) {
+            let name: Arc<[u8]> = format!("name-{ino}").as_bytes().into();
+            roll.name_is(3, &name, ino);
+            roll.lose_link(ino, FileKind::Regular, 3);
+            walked.name_is(number, Named { ino, at: Addr(7), parent: 3, len: 9, name });
+        }
+    }
+
+    /// Entries that a state has and the one before had not as they are: what an fsync has copied or made.
+    fn copied(now: &(Walked, Roll), then: &(Walked, Roll)) -> usize {
+        let of_log = now.0.marked.own(&then.0.marked)
+            + now.0.waiting.own(&then.0.waiting)
+            + now.0.named.own(&then.0.named);
+        let of_roll = now.1.inodes.own(&then.1.inodes)
+            + now.1.names.own(&then.1.names)
+            + now.1.lost_links.own(&then.1.lost_links);
+        let places = now.1.inodes.iter().map(|(ino, rolled)| match then.1.inodes.get(ino) {
+            Some(before) => rolled.places.own(&before.places),
+            None => rolled.places.len(),
+        });
+        of_log + of_roll + places.sum::<usize>()
+    }
+
+    /// However many inodes, names and nodes a log has.
+    #[test]
+    fn a_state_that_follows_another_copies_what_is_new() {
+        let of = |inodes: u32| {
+            let then = state(inodes);
+            assert_eq!(copied(&then.clone(), &then), 0);
+            let mut now = then.clone();
+            fsync(&mut now, 2);
+            copied(&now, &then)
+        };
+        let (few, many) = (of(100), of(3000));
+        assert!(few > 0 && many < few + 60 && many < 120, "{few} of few, {many} of many");
     }
 }

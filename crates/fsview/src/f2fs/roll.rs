@@ -1,20 +1,25 @@
 //! What fsync wrote after the checkpoint, as the kernel's roll-forward would leave it: laid over the
 //! checkpoint wherever nodes and entries are read. It holds addresses and names, no blocks; `recovery` makes
-//! it from the log.
+//! it from the log. Whoever reads by it says so ([`Source::shows`]), by inode and by directory, so that what
+//! was made of another inode's state outlives an fsync.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::sync::Arc;
 
 use super::fields::{Addr, Nid, corrupt, index, number, u8_at, u32_at};
 use super::inode;
 use super::node::{self, Node, Tree};
 use super::superblock::Superblock;
-use crate::{Body, Error, FileKind, Ino, Inode};
+use crate::pace::Pace;
+use crate::recovery::behind_all;
+use crate::shared::Shared;
+use crate::{Body, Error, FileKind, Ino, Inode, Source};
 
 /// `FADVISE_KEEP_SIZE_BIT` of `i_advise`: blocks behind the size do not make a file longer.
 const ADVISE_KEEP_SIZE: u8 = 0x10;
 
 /// Bytes that a name costs beside its own.
-const NAME_COST: u64 = 32;
+const NAME_COST: usize = 32;
 
 /// A node of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +30,17 @@ pub(super) struct LogNode {
 }
 
 /// Direct nodes of the log by their place in the inode's tree: the nodes above them are not in it.
-pub(super) type Places = BTreeMap<u32, LogNode>;
+pub(super) type Places = Shared<u32, LogNode>;
+
+/// What the log says of an inode, as [`Source::shows`] is told.
+pub(super) fn inode_shown(ino: u32) -> u64 {
+    behind_all(u64::from(ino).wrapping_shl(1)) // of 33 bits
+}
+
+/// What it says of a directory's names.
+pub(super) fn names_shown(dir: u32) -> u64 {
+    behind_all(u64::from(dir).wrapping_shl(1) | 1) // of 33 bits
+}
 
 /// An inode of which the log holds nodes.
 #[derive(Clone, Debug)]
@@ -64,7 +79,7 @@ impl Rolled {
             addresses: body.tree.addresses,
             count: body.tree.count,
             nids: body.tree.nids,
-            places: Places::new(),
+            places: Places::default(),
             xattr_nid: body.xattr_nid,
             xattr: None,
         })
@@ -83,7 +98,7 @@ impl Rolled {
             addresses: body.tree.addresses,
             count: body.tree.count,
             nids: [0; 5],
-            places: Places::new(),
+            places: Places::default(),
             xattr_nid: 0,
             xattr: None,
         })
@@ -153,7 +168,7 @@ impl Rolled {
     pub fn content(&mut self, block: Addr, inline: bool) {
         if inline && !self.inline {
             // Its blocks are given back first.
-            self.places.clear();
+            self.places = Places::default();
             self.nids = [0; 5];
         }
         (self.block, self.inline, self.emptied) = (block, inline, false);
@@ -203,16 +218,23 @@ fn regular(inode: &Inode, at: u64) -> Result<&super::Body, Error> {
     }
 }
 
+/// An entry that the log names: of which directory, and how it is called.
+pub(super) type Entry = (u32, Arc<[u8]>);
+
 /// Everything that the log adds to the checkpoint.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Roll {
-    pub inodes: BTreeMap<u32, Rolled>,
-    /// Entries of directories, by directory and name: in place of one of the same name.
-    pub names: BTreeMap<u32, BTreeMap<Vec<u8>, u32>>,
+    pub inodes: Shared<u32, Rolled>,
+    /// The inodes of entries: in place of one of the same name.
+    pub names: Shared<Entry, u32>,
     /// Links that inodes have lost to these entries.
-    pub lost_links: BTreeMap<u32, u32>,
+    pub lost_links: Shared<u32, u32>,
     /// Nodes of the log that were taken in.
     pub nodes: u64,
+    /// Places of all its inodes.
+    places: usize,
+    /// Bytes of all its names.
+    name_bytes: usize,
 }
 
 impl Roll {
@@ -220,12 +242,37 @@ impl Roll {
     pub fn bytes(&self) -> u64 {
         let each = |count: usize, bytes: usize| number(count).saturating_mul(number(bytes));
         let inodes = each(self.inodes.len(), size_of::<(u32, Rolled)>());
-        let places: usize = self.inodes.values().map(|rolled| rolled.places.len()).sum();
-        let names = self.names.values().flatten();
-        let names: u64 = names.map(|(name, _)| each(1, name.len()).saturating_add(NAME_COST)).sum();
+        let names = each(self.names.len(), NAME_COST).saturating_add(number(self.name_bytes));
         let lost = each(self.lost_links.len(), size_of::<(u32, u32)>());
-        let places = each(places, size_of::<(u32, LogNode)>());
+        let places = each(self.places, size_of::<(u32, LogNode)>());
         [places, names, lost].into_iter().fold(inodes, u64::saturating_add)
+    }
+
+    /// Gives its memory back in pieces.
+    pub async fn give_back<S: Source>(self, pace: &mut Pace<'_, S>) {
+        self.inodes.give_back(pace).await;
+        self.names.give_back(pace).await;
+        self.lost_links.give_back(pace).await;
+    }
+
+    /// An inode is so from now on.
+    pub fn put(&mut self, ino: u32, rolled: Rolled) {
+        self.places = self.places.saturating_add(rolled.places.len());
+        if let Some(before) = self.inodes.insert(ino, rolled) {
+            self.places = self.places.saturating_sub(before.places.len());
+        }
+    }
+
+    /// A directory names an inode so.
+    pub fn name_is(&mut self, dir: u32, name: &[u8], ino: u32) {
+        if self.names.insert((dir, name.into()), ino).is_none() {
+            self.name_bytes = self.name_bytes.saturating_add(name.len());
+        }
+    }
+
+    /// No entry of it counts.
+    pub fn forget_names(&mut self) {
+        (self.names, self.lost_links, self.name_bytes) = Default::default();
     }
 
     /// The block in which an inode of the log is.
@@ -245,12 +292,14 @@ impl Roll {
 
     /// What the log says of a name.
     pub fn name(&self, dir: Ino, name: &[u8]) -> Option<u32> {
-        self.names.get(&dir.0)?.get(name).copied()
+        self.names.find(|(here, known)| (*here, &**known).cmp(&(dir.0, name))).copied()
     }
 
     /// A directory's entries in the log, by name.
     pub fn entries(&self, dir: Ino) -> impl Iterator<Item = (&[u8], u32)> {
-        self.names.get(&dir.0).into_iter().flatten().map(|(name, ino)| (name.as_slice(), *ino))
+        let from =
+            self.names.from(|(here, _)| if *here < dir.0 { Ordering::Less } else { Ordering::Greater });
+        from.take_while(move |((here, _), _)| *here == dir.0).map(|((_, name), ino)| (&**name, *ino))
     }
 
     /// Changes a parsed inode to what it is after recovery.
@@ -265,8 +314,8 @@ impl Roll {
     /// Counts an entry's removal: of a name, and of a directory's own ".." and "." with it.
     pub fn lose_link(&mut self, ino: u32, kind: FileKind, dir: u32) {
         let mut lose = |ino: u32| {
-            let lost = self.lost_links.entry(ino).or_default();
-            *lost = lost.saturating_add(1);
+            let lost = self.lost_links.get(&ino).copied().unwrap_or(0);
+            self.lost_links.insert(ino, lost.saturating_add(1));
         };
         lose(ino);
         if kind == FileKind::Directory {
@@ -286,4 +335,30 @@ pub(super) fn parse<B: std::ops::Deref<Target = [u8]>>(
     let node = Node { address, block };
     let inode = inode::parse(&node, sb, Ino(ino))?;
     Ok((inode, node))
+}
+
+#[cfg(test)]
+impl Rolled {
+    /// One of which so many direct nodes are in the log.
+    pub(super) fn with_places(count: u32) -> Rolled {
+        let node = LogNode { address: Addr(9), nid: Nid(9) };
+        let mut places = Places::default();
+        for place in 1..=count {
+            places.insert(place, node);
+        }
+        Rolled {
+            block: Addr(9),
+            size: 0,
+            keep_size: false,
+            links: 1,
+            inline: false,
+            emptied: false,
+            addresses: 0,
+            count: 0,
+            nids: [0; 5],
+            places,
+            xattr_nid: 0,
+            xattr: None,
+        }
+    }
 }

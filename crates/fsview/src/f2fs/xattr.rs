@@ -6,6 +6,7 @@ use super::checkpoint::Checkpoint;
 use super::fields::{Nid, corrupt, u8_at, u16_at, u32_at};
 use super::inode::Body;
 use super::node;
+use super::roll::inode_shown;
 use super::superblock::Superblock;
 use crate::acl::Acl;
 use crate::{Error, Ino, Source};
@@ -36,6 +37,7 @@ pub(super) async fn acl<S: Source>(
         let inode = node::read_at(source, body.tree.inode, Nid(ino.0), ino.0, 0).await?;
         area.extend_from_slice(inode.block.get(from..).and_then(|b| b.get(..len)).unwrap_or(&[]));
     }
+    source.shows(inode_shown(ino.0));
     let node = match cp.roll.attributes(ino.0) {
         Some(log) => Some(node::read_at(source, log.address, log.nid, ino.0, node::XATTR_PLACE).await?),
         None if body.xattr_nid == 0 => None,

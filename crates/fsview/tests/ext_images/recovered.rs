@@ -19,6 +19,7 @@ pub fn open(image: &Path, state: State) -> Result<(Volume, Image), String> {
 pub type Acls = BTreeMap<String, Vec<String>>;
 
 /// What a copy shows.
+#[derive(Clone)]
 pub struct Shown {
     pub tree: Tree,
     pub acls: Acls,

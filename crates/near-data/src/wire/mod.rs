@@ -32,8 +32,8 @@ use core::ops::RangeInclusive;
 mod reply;
 mod request;
 
-pub use reply::{Full, REPLY_HEADER, ReplyWriter, decode_reply, encode_reply, reply_len};
-pub use request::{OPERATIONS, REQUEST_HEADER, decode_request, encode_request};
+pub use reply::{Full, REPLY_HEADER, ReplyWriter, decode_reply, each_record, encode_reply, reply_len};
+pub use request::{OPERATIONS, REQUEST_HEADER, TARGETS, decode_request, encode_request};
 
 /// The version that this codec speaks.
 pub const VERSION: u16 = 1;

@@ -3,6 +3,7 @@
 use alloc::borrow::{Cow, ToOwned};
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::ControlFlow;
 
 use super::request::{CURSOR_FIXED, decode_cursor, digest_number, digest_of, encode_cursor};
 use super::{Fault, Reader, WireError, pad, padded, put, put_header, small};
@@ -32,6 +33,7 @@ mod kind {
     pub const VOLUME: u16 = 12;
     pub const WARNING: u16 = 13;
     pub const NAME: u16 = 14;
+    pub const ANSWERED: u16 = 15;
 }
 
 const LINE_CONTEXT: u16 = 1;
@@ -310,23 +312,43 @@ impl Record<'_> {
                 out.extend_from_slice(path);
                 (kind::NAME, 0)
             }
+            Record::Answered(failure) => {
+                let (code, text) = failure.as_ref().map_or((0, ""), Failure::code);
+                out.extend_from_slice(&code.to_le_bytes());
+                out.extend_from_slice(cut(text, MAX_TEXT).as_bytes());
+                (kind::ANSWERED, 0)
+            }
         }
     }
 }
 
-fn put_time(out: &mut Vec<u8>, (seconds, nanoseconds): (i64, u32)) {
-    out.extend_from_slice(&seconds.to_le_bytes());
-    out.extend_from_slice(&nanoseconds.to_le_bytes());
-}
+/// Bytes of an entry before its path.
+const ENTRY_FIXED: usize = 104;
 
 fn encode_entry(e: &FileEntry<'_>, out: &mut Vec<u8>) -> u16 {
-    put_numbers(out, &[e.ino, e.size, e.sectors]);
-    for n in [e.mode.into(), e.links, e.uid, e.gid, e.rdev.0, e.rdev.1] {
-        out.extend_from_slice(&n.to_le_bytes());
+    let link = e.link.as_deref().unwrap_or_default();
+    // Written at once: one look at the vector's room, where there are a thousand entries.
+    let mut fixed = [0; ENTRY_FIXED];
+    let mut at = 0usize;
+    let mut next = |bytes: &[u8]| {
+        put(&mut fixed, at, bytes);
+        at = at.saturating_add(bytes.len());
+    };
+    for n in [e.ino, e.size, e.sectors] {
+        next(&n.to_le_bytes());
     }
-    e.times.iter().for_each(|t| put_time(out, *t));
-    put_time(out, e.birth.unwrap_or_default());
-    put_sized(out, &[&e.path, e.link.as_deref().unwrap_or_default()]);
+    for n in [e.mode.into(), e.links, e.uid, e.gid, e.rdev.0, e.rdev.1] {
+        next(&n.to_le_bytes());
+    }
+    for (seconds, nanoseconds) in e.times.into_iter().chain([e.birth.unwrap_or_default()]) {
+        next(&seconds.to_le_bytes());
+        next(&nanoseconds.to_le_bytes());
+    }
+    next(&small(e.path.len()).to_le_bytes());
+    next(&small(link.len()).to_le_bytes());
+    out.extend_from_slice(&fixed);
+    out.extend_from_slice(&e.path);
+    out.extend_from_slice(link);
     let birth = if e.birth.is_some() { ENTRY_BIRTH } else { 0 };
     birth | if e.link.is_some() { ENTRY_LINK } else { 0 }
 }
@@ -371,11 +393,39 @@ pub fn reply_len(header: &[u8]) -> Result<usize, WireError> {
     Ok(len)
 }
 
+/// A failure by its number; 0: none.
+fn failure_of(code: u32, text: &str, at: usize) -> Result<Option<Failure>, WireError> {
+    match code {
+        0 => Ok(None),
+        _ => match Failure::of(code, text.to_owned()) {
+            None => Err(WireError { at, what: Fault::Unknown("status", code) }),
+            failure => Ok(failure),
+        },
+    }
+}
+
 /// Reads a reply. Bytes after the length in its header are not looked at.
 ///
 /// # Errors
 /// [`WireError`]: the byte at which it is no reply, and why.
 pub fn decode_reply(bytes: &[u8]) -> Result<Reply<'_>, WireError> {
+    let mut records = Vec::new();
+    let reply = each_record(bytes, |record| {
+        records.push(record);
+        ControlFlow::Continue(())
+    })?;
+    Ok(Reply { records, ..reply.unwrap_or_default() })
+}
+
+/// Reads a reply as [`decode_reply`] does, and hands each record on as it is read, in place of keeping all.
+/// `None` where `take` broke: what comes behind is then not looked at.
+///
+/// # Errors
+/// [`WireError`]: the byte at which it is no reply, and why; the records before it were handed on.
+pub fn each_record<'a>(
+    bytes: &'a [u8],
+    mut take: impl FnMut(Record<'a>) -> ControlFlow<()>,
+) -> Result<Option<Reply<'a>>, WireError> {
     let len = reply_len(bytes)?;
     let Some(all) = bytes.get(..len) else {
         return Err(WireError { at: 8, what: Fault::Short });
@@ -396,7 +446,6 @@ pub fn decode_reply(bytes: &[u8]) -> Result<Reply<'_>, WireError> {
         compute_ns: r.u64()?,
     };
     r.zeros(8)?;
-    let mut records = Vec::new();
     for _ in 0..count {
         let at = r.at;
         let number = r.u16()?;
@@ -405,7 +454,9 @@ pub fn decode_reply(bytes: &[u8]) -> Result<Reply<'_>, WireError> {
         let value_at = r.at;
         let value = r.bytes(len)?;
         r.padding(len)?;
-        records.push(decode_record(number, flags, Reader::new(value, value_at), at)?);
+        if take(decode_record(number, flags, Reader::new(value, value_at), at)?).is_break() {
+            return Ok(None);
+        }
     }
     let text = r.text(text_len)?;
     r.padding(text_len)?;
@@ -418,14 +469,8 @@ pub fn decode_reply(bytes: &[u8]) -> Result<Reply<'_>, WireError> {
         None
     };
     r.end()?;
-    let failure = match code {
-        0 => None,
-        _ => match Failure::of(code, text.to_owned()) {
-            None => return Err(WireError { at: 16, what: Fault::Unknown("status", code) }),
-            failure => failure,
-        },
-    };
-    Ok(Reply { failure, counters, records, more })
+    let failure = failure_of(code, text, 16)?;
+    Ok(Some(Reply { failure, counters, records: Vec::new(), more }))
 }
 
 fn decode_record<'a>(number: u16, flags: u16, mut v: Reader<'a>, at: usize) -> Result<Record<'a>, WireError> {
@@ -473,6 +518,11 @@ fn decode_record<'a>(number: u16, flags: u16, mut v: Reader<'a>, at: usize) -> R
             let kind = u16::try_from(v.u32()?)
                 .map_err(|_| WireError { at, what: Fault::Invalid("type: over 16 bits") })?;
             Record::Name { kind, path: v.tail().into() }
+        }
+        kind::ANSWERED => {
+            let code = v.u32()?;
+            let len = v.rest.len();
+            Record::Answered(failure_of(code, v.text(len)?, at)?)
         }
         _ => return Err(WireError { at, what: Fault::Unknown("record", number.into()) }),
     };

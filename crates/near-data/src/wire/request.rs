@@ -28,6 +28,7 @@ mod item {
     pub const DIGEST: u16 = 12;
     pub const BYTES: u16 = 13;
     pub const CURSOR: u16 = 14;
+    pub const PATHS: u16 = 15;
 }
 
 mod operation {
@@ -80,7 +81,16 @@ mod target {
     pub const TREE: u16 = 2;
     pub const GLOB: u16 = 3;
     pub const BLOCKS: u16 = 4;
+    pub const PATHS: u16 = 5;
 }
+
+/// All targets, a bit for each number: what log page D5h says of them.
+pub const TARGETS: u32 = 1 << target::VOLUME
+    | 1 << target::PATH
+    | 1 << target::TREE
+    | 1 << target::GLOB
+    | 1 << target::BLOCKS
+    | 1 << target::PATHS;
 
 mod search {
     pub const FIXED: u32 = 1;
@@ -152,6 +162,10 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
             items.put(item::RANGES, &[&ranges]);
             target::BLOCKS
         }
+        Target::Paths(paths) => {
+            items.put(item::PATHS, &[paths.wire()]);
+            target::PATHS
+        }
     };
     match &request.operation {
         Operation::Search(search) => {
@@ -190,6 +204,7 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
 fn least_len(request: &Request) -> usize {
     let path = match &request.target {
         Target::Path(path) | Target::Glob(path) | Target::Tree { root: path, .. } => path.len(),
+        Target::Paths(paths) => paths.wire().len(),
         Target::Volume | Target::Blocks { .. } => 0,
     };
     path.saturating_add(256)
@@ -289,6 +304,7 @@ struct Parts {
     digest: Option<Digest>,
     bytes: Option<(u64, u64)>,
     cursor: Option<Cursor>,
+    paths: Option<Paths>,
 }
 
 /// Reads a request. Bytes after the length in its header are not looked at.
@@ -380,6 +396,11 @@ impl Parts {
             }
             item::BYTES => twice(self.bytes.replace((v.u64()?, v.u64()?)).is_some(), "byte range")?,
             item::CURSOR => twice(self.cursor.replace(decode_cursor(&mut v)?).is_some(), "cursor")?,
+            item::PATHS => {
+                let paths = Paths::of_wire(v.tail());
+                let paths = paths.map_err(|what| WireError { at, what: Fault::Invalid(what) })?;
+                twice(self.paths.replace(paths).is_some(), "paths")?
+            }
             _ if number & OPTIONAL != 0 => return Ok(()),
             _ => return Err(WireError { at, what: Fault::UnknownItem(number) }),
         }
@@ -417,6 +438,7 @@ impl Parts {
                     size: need(self.size, "file size")?,
                     ranges: need(self.ranges, "block ranges")?,
                 },
+                target::PATHS => Target::Paths(need(self.paths, "paths")?),
                 _ => return Err(WireError { at: 18, what: Fault::Unknown("target", target.into()) }),
             },
             operation: match operation {

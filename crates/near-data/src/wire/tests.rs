@@ -2,6 +2,7 @@
 
 use alloc::borrow::Cow;
 use alloc::vec;
+use core::ops::ControlFlow;
 
 use proptest::collection::vec as many;
 use proptest::prelude::*;
@@ -74,6 +75,7 @@ fn request() -> impl Strategy<Value = Request> {
         ),
         bytes(60).prop_map(Target::Glob),
         (any::<u64>(), many(range, 0..5)).prop_map(|(size, ranges)| Target::Blocks { size, ranges }),
+        many(bytes(60), 0..9).prop_map(|paths| Target::Paths(paths.into_iter().collect())),
     ];
     let operation = prop_oneof![
         Just(Operation::Nop),
@@ -215,6 +217,7 @@ fn record() -> impl Strategy<Value = Record<'static>> {
             ),
         (text(), any::<bool>()).prop_map(|(text, unstable)| Record::Warning { text: text.into(), unstable }),
         (blob(50), any::<u16>()).prop_map(|(path, kind)| Record::Name { path, kind }),
+        proptest::option::of(failure()).prop_map(Record::Answered),
     ]
 }
 
@@ -408,16 +411,52 @@ fn with_item(number: u16) -> Vec<u8> {
 }
 
 #[test]
-fn the_operations_that_there_are() {
-    for number in 0..u32::BITS as u16 {
-        let mut bytes = encode_request(&plain());
-        bytes[16..18].copy_from_slice(&number.to_le_bytes());
-        let unknown = matches!(
-            decode_request(&bytes),
-            Err(WireError { what: Fault::Unknown("operation", named), .. }) if named == u32::from(number)
-        );
-        assert_eq!(unknown, OPERATIONS & 1 << number == 0, "{number}");
+fn the_operations_and_targets_that_there_are() {
+    for (at, name, known) in [(16, "operation", OPERATIONS), (18, "target", TARGETS)] {
+        for number in 0..u32::BITS as u16 {
+            let mut bytes = encode_request(&plain());
+            bytes[at..at + 2].copy_from_slice(&number.to_le_bytes());
+            let unknown = matches!(
+                decode_request(&bytes),
+                Err(WireError { what: Fault::Unknown(what, named), .. })
+                    if (what, named) == (name, u32::from(number))
+            );
+            assert_eq!(unknown, known & 1 << number == 0, "{name} {number}");
+        }
     }
+}
+
+#[test]
+fn a_list_of_paths_has_its_bounds() {
+    let list = |count: usize| (0..count).map(|_| b"/").collect::<Paths>();
+    assert_eq!((list(0).is_empty(), list(MAX_PATHS).len(), list(MAX_PATHS + 1).len()), (true, 4096, 4096));
+    let mixed: Paths = [&b"/a"[..], b"", b"\0\xff/"].into_iter().collect();
+    assert_eq!(mixed.iter().collect::<Vec<_>>(), [&b"/a"[..], b"", b"\0\xff/"]);
+    assert_eq!(mixed.wire().len(), [2, 0, 3].into_iter().map(Paths::wire_len).sum::<usize>());
+    let fault = |paths: &[u8]| Paths::of_wire(paths).unwrap_err();
+    assert_eq!(fault(&[1, 0, 0]), "paths: one is cut");
+    assert_eq!(fault(&[1, 0, 0, 0]), "paths: one is cut");
+    assert_eq!(fault(&[0xff; 9]), "paths: one is cut");
+    assert_eq!(fault(&vec![0; (MAX_PATHS + 1) * 4]), "paths: too many");
+    let many = Request { target: Target::Paths(list(MAX_PATHS)), ..plain() };
+    assert_eq!(decode_request(&encode_request(&many)), Ok(many));
+}
+
+/// Records are handed on one by one, until nobody wants them.
+#[test]
+fn records_are_read_one_by_one() {
+    let records = vec![Record::Matches(1), Record::Answered(None), Record::Matches(2)];
+    let bytes = encode_reply(&Reply { records: records.clone(), ..Reply::default() }, 4096).unwrap();
+    let until = |most: usize| {
+        let mut taken = Vec::new();
+        let end = each_record(&bytes, |record| {
+            taken.push(record);
+            if taken.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        (end.unwrap(), taken)
+    };
+    assert_eq!(until(9), (Some(Reply::default()), records.clone()));
+    assert_eq!(until(2), (None, records[..2].to_vec()));
 }
 
 /// The numbers that a field of a reply can have, by what a reader does not know.

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use super::super::bytes::{index, wide};
 use super::super::extent::Extent;
 use super::tree::Tree;
-use crate::Error;
+use crate::pace::Pace;
+use crate::{Error, Source};
 
 /// Most bytes of memory. A journal has 256 blocks for fast commits where nothing else is said: a MiB in which
 /// each name of ten bytes in another directory would change a block.
@@ -35,19 +36,82 @@ pub(super) struct Changes {
     steps: u64,
 }
 
+/// Bytes of a block that are compared in a step.
+const COMPARED: usize = 4096;
+
+/// What is compared in steps.
+trait Compare {
+    async fn is_as<S: Source>(&self, other: &Self, pace: &mut Pace<'_, S>) -> bool;
+}
+
+impl Compare for Arc<[u8]> {
+    async fn is_as<S: Source>(&self, other: &Self, pace: &mut Pace<'_, S>) -> bool {
+        for (bytes, others) in self.chunks(COMPARED).zip(other.chunks(COMPARED)) {
+            pace.step().await;
+            if bytes != others {
+                return false;
+            }
+        }
+        self.len() == other.len()
+    }
+}
+
+impl Compare for Tree {
+    async fn is_as<S: Source>(&self, other: &Self, pace: &mut Pace<'_, S>) -> bool {
+        Tree::is_as(self, other, pace).await
+    }
+}
+
+impl Compare for (String, u64) {
+    async fn is_as<S: Source>(&self, other: &Self, _: &mut Pace<'_, S>) -> bool {
+        self == other
+    }
+}
+
 /// The keys that only one of them has, or for which they have different values.
-fn keys_unlike<K: Ord + Copy, V: PartialEq>(a: &BTreeMap<K, V>, b: &BTreeMap<K, V>) -> Vec<K> {
-    let unlike = a.iter().filter(|(key, value)| b.get(key) != Some(value));
-    let gone = b.keys().filter(|key| !a.contains_key(key));
-    unlike.map(|(key, _)| key).chain(gone).copied().collect()
+async fn keys_unlike<K: Ord + Copy, V: Compare, S: Source>(
+    a: &BTreeMap<K, V>,
+    b: &BTreeMap<K, V>,
+    pace: &mut Pace<'_, S>,
+) -> Vec<K> {
+    let mut unlike = Vec::new();
+    for (key, value) in a {
+        pace.step().await;
+        let is_alike = match b.get(key) {
+            Some(other) => value.is_as(other, pace).await,
+            None => false,
+        };
+        if !is_alike {
+            unlike.push(*key);
+        }
+    }
+    for key in b.keys() {
+        pace.step().await;
+        if !a.contains_key(key) {
+            unlike.push(*key);
+        }
+    }
+    unlike
 }
 
 impl Changes {
     /// What is otherwise than in `other`: blocks, and inodes whose extents are.
-    pub(super) fn unlike(&self, other: &Changes) -> (Vec<u64>, Vec<u32>) {
-        let mut inodes = keys_unlike(&self.trees, &other.trees);
-        inodes.extend(keys_unlike(&self.damaged, &other.damaged));
-        (keys_unlike(&self.blocks, &other.blocks), inodes)
+    pub(super) async fn unlike<S: Source>(&self, other: &Changes, source: &S) -> (Vec<u64>, Vec<u32>) {
+        let pace = &mut Pace::new(source);
+        let mut inodes = keys_unlike(&self.trees, &other.trees, pace).await;
+        inodes.extend(keys_unlike(&self.damaged, &other.damaged, pace).await);
+        (keys_unlike(&self.blocks, &other.blocks, pace).await, inodes)
+    }
+
+    /// Gives its memory back, piece by piece.
+    pub(super) async fn give_back<S: Source>(mut self, source: &S) {
+        let pace = &mut Pace::new(source);
+        while let Some((_, tree)) = self.trees.pop_first() {
+            tree.give_back(pace).await;
+        }
+        while self.blocks.pop_first().is_some() {
+            pace.step().await;
+        }
     }
 
     /// Lets nobody read a file that a fast commit changes and whose extents are damaged.
@@ -66,9 +130,11 @@ impl Changes {
     }
 
     /// A file's extents are those of its inode again.
-    pub(super) fn forget_tree(&mut self, ino: u32) {
-        self.trees.remove(&ino);
+    pub(super) async fn forget_tree<S: Source>(&mut self, ino: u32, source: &S) {
         self.damaged.remove(&ino);
+        if let Some(tree) = self.trees.remove(&ino) {
+            tree.give_back(&mut Pace::new(source)).await;
+        }
     }
 
     /// Bytes of memory, about: as many as it took, with those that are gone.
@@ -104,26 +170,44 @@ impl Changes {
         self.spend(blocks.saturating_add(EXTENT_COST))
     }
 
-    /// Says where blocks of a file lie whose tree is there. `end`: its size in whole blocks.
-    pub(super) fn add(&mut self, ino: u32, extent: Extent, end: u64) -> Result<(), Error> {
+    /// Says where blocks of a file lie whose tree is there, as fast commit `commit` does. `end`: its size in
+    /// whole blocks.
+    pub(super) async fn add<S: Source>(
+        &mut self,
+        ino: u32,
+        extent: Extent,
+        (end, commit): (u64, u64),
+        source: &S,
+    ) -> Result<(), Error> {
         let Some(tree) = self.trees.get_mut(&ino) else { return Ok(()) };
-        let pieces = tree.add(extent, end);
+        let pieces = tree.add(extent, end, commit, &mut Pace::new(source)).await;
         self.steps = self.steps.saturating_add(std::mem::take(&mut tree.steps));
         self.spend(pieces.saturating_mul(EXTENT_COST))
     }
 
     /// Takes blocks of a file away, from `first` to before `stop`.
-    pub(super) fn remove(&mut self, ino: u32, first: u64, stop: u64, end: u64) -> Result<(), Error> {
+    pub(super) async fn remove<S: Source>(
+        &mut self,
+        ino: u32,
+        (first, stop): (u64, u64),
+        end: u64,
+        source: &S,
+    ) -> Result<(), Error> {
         let Some(tree) = self.trees.get_mut(&ino) else { return Ok(()) };
-        tree.remove(first, stop, end);
+        tree.remove(first, stop, end, &mut Pace::new(source)).await;
         self.steps = self.steps.saturating_add(std::mem::take(&mut tree.steps));
         self.spend(EXTENT_COST)
     }
 
-    /// Lets what lies at `block` of the volume and behind it read as zeros in a file.
-    pub(super) fn blank(&mut self, ino: u32, block: u64) -> Result<(), Error> {
+    /// Lets an inode be another file's, of which only is there what a tag has named or will.
+    pub(super) async fn begin_anew<S: Source>(
+        &mut self,
+        ino: u32,
+        commit: u64,
+        source: &S,
+    ) -> Result<(), Error> {
         let Some(tree) = self.trees.get_mut(&ino) else { return Ok(()) };
-        tree.blank(block);
+        tree.begin_anew(commit, &mut Pace::new(source)).await;
         self.steps = self.steps.saturating_add(std::mem::take(&mut tree.steps));
         self.spend(0)
     }
@@ -135,5 +219,44 @@ impl Changes {
             return Err(Error::Unsupported(what));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "numbers of a test, and small")]
+mod tests {
+    use super::*;
+    use crate::pace::SLICE;
+    use crate::pace::still::{Still, now};
+
+    /// So many blocks, all alike, and as many files without an extent.
+    fn many(count: u32) -> Changes {
+        let mut changes = Changes::default();
+        for nr in 0..count {
+            changes.put(nr.into(), vec![7; 2 * COMPARED]).unwrap();
+            changes.take(nr, Tree::new(1024), 1024).unwrap();
+        }
+        changes
+    }
+
+    #[test]
+    fn states_are_compared_and_given_up_in_slices() {
+        let (changes, source) = (many(1000), Still::default());
+        let mut other = changes.clone();
+        assert_eq!(now(changes.unlike(&other, &source)), (Vec::new(), Vec::new()));
+        // Each key of both, and each block in two parts.
+        assert!(source.pauses.get() >= 6000 / SLICE, "{} pauses", source.pauses.get());
+        let mut block = vec![7; 2 * COMPARED];
+        block[COMPARED + 1] = 8;
+        other.put(5, block).unwrap();
+        other.put(6, vec![7; 5]).unwrap();
+        other.put(5000, vec![7; 5]).unwrap();
+        other.damage(9, "gone".into(), 7).unwrap();
+        now(other.forget_tree(4, &source));
+        assert_eq!(now(changes.unlike(&other, &source)), (vec![5, 6, 5000], vec![4, 9]));
+        assert_eq!(now(other.unlike(&changes, &source)), (vec![5, 6, 5000], vec![4, 9]));
+        source.pauses.set(0);
+        now(changes.give_back(&source));
+        assert!(source.pauses.get() >= 2000 / SLICE, "{} pauses", source.pauses.get());
     }
 }

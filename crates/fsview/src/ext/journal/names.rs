@@ -108,7 +108,7 @@ impl<S: Source> Replay<'_, S> {
         })
         .await?;
         if extents {
-            self.forget_tree(inode.ino.0);
+            self.forget_tree(inode.ino.0).await;
         }
         Ok(())
     }
@@ -209,7 +209,8 @@ impl<S: Source> Replay<'_, S> {
         self.next = place.wrapping_add(1); // far from 64 bits: each has its bytes in memory
         self.put(place, block)?;
         let extent = Extent { first: nr, len: 1, start: place, written: true };
-        self.volume.overlay.changes().add(ino, extent, 0)?;
+        let (commit, source) = (self.commit, self.source);
+        self.volume.overlay.changes().add(ino, extent, (0, commit), source).await?;
         self.set_size(ino, dir.size.saturating_add(1u64.wrapping_shl(shift))).await?;
         Ok(nr)
     }

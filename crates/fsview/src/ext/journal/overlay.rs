@@ -9,6 +9,8 @@ use super::changes::Changes;
 use super::log::{Committed, LoggedBlock};
 use super::superblock::Sums;
 use super::{MAGIC, corrupt};
+use crate::pace::Pace;
+use crate::recovery::behind_all;
 use crate::{Error, Run, RunPlace, Source};
 
 /// Bytes of an escaped copy that are not its own.
@@ -32,11 +34,9 @@ pub(in crate::ext) struct Overlay {
     fast: bool,
 }
 
-/// What stands for the extents of an inode where blocks are named that a volume shows ([`Source::shows`]): a
-/// byte behind any volume's end, and behind what a volume's place in a namespace adds to it.
+/// What stands for the extents of an inode where blocks are named that a volume shows ([`Source::shows`]).
 pub(in crate::ext) fn extents_of(ino: u32) -> u64 {
-    const BEHIND_ALL: u64 = 1 << 62;
-    BEHIND_ALL.wrapping_add(u64::from(ino).wrapping_shl(10)) // of 42 bits
+    behind_all(ino.into())
 }
 
 impl Overlay {
@@ -46,10 +46,10 @@ impl Overlay {
 
     /// What a log that went on shows otherwise than `other`, as the bytes that [`Source::shows`] is told;
     /// `None`: it is not that log.
-    pub(in crate::ext) fn since(&self, other: &Overlay) -> Option<Vec<u64>> {
+    pub(in crate::ext) async fn since<S: Source>(&self, other: &Overlay, source: &S) -> Option<Vec<u64>> {
         let form = |of: &Overlay| (of.sums, of.block_shift, of.magic, of.fast);
         (form(self) == form(other) && self.found.follows(&other.found)).then_some(())?;
-        let (blocks, inodes) = self.changed.unlike(&other.changed);
+        let (blocks, inodes) = self.changed.unlike(&other.changed, source).await;
         let blocks = blocks.iter().chain(&self.found.touched);
         let blocks = blocks.map(|nr| nr.wrapping_shl(self.block_shift)); // of the volume, or just behind it
         Some(blocks.chain(inodes.into_iter().map(extents_of)).collect())
@@ -58,6 +58,19 @@ impl Overlay {
     /// Whether fast commits may say where a file's blocks lie.
     pub(in crate::ext) fn is_fast(&self) -> bool {
         self.fast
+    }
+
+    /// Gives the memory back that nobody else has, piece by piece.
+    pub(in crate::ext) async fn give_back<S: Source>(self, source: &S) {
+        if let Some(changed) = Arc::into_inner(self.changed) {
+            changed.give_back(source).await;
+        }
+        if let Some(mut found) = Arc::into_inner(self.found) {
+            let pace = &mut Pace::new(source);
+            while found.copies.pop_first().is_some() {
+                pace.step().await;
+            }
+        }
     }
 
     /// Bytes of memory, about.
@@ -197,6 +210,10 @@ impl<S: Source> Source for Recovered<'_, S> {
         self.source.shows(offset);
     }
 
+    async fn pause(&self) {
+        self.source.pause().await;
+    }
+
     async fn metadata(&self, offset: u64, len: u32) -> Result<Self::Block, Error> {
         let overlay = self.overlay;
         if overlay.block_shift > 0 {
@@ -219,7 +236,10 @@ impl<S: Source> Source for Recovered<'_, S> {
         let range = index(inside)..index(end);
         let copy = match (made, copy) {
             (None, Some(copy)) => copy,
-            (made, _) => return Ok(Piece::Made(made.cloned().unwrap_or_default(), range)),
+            (made, _) => {
+                self.source.pause().await;
+                return Ok(Piece::Made(made.cloned().unwrap_or_default(), range));
+            }
         };
         let block = overlay.read(self.source, copy).await?;
         if !copy.escaped {

@@ -9,6 +9,7 @@
 //! changes to the time of the mount: here directories keep theirs. And it keeps the bitmaps, which no reader
 //! here needs: a directory's new blocks get numbers that the volume does not have (see `changes`).
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::super::bytes::{halves, le16, le32, put16, put32};
@@ -28,11 +29,15 @@ const EMPTY_ROOT: [u8; 12] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0];
 
 pub(super) struct Replay<'a, S> {
     pub(super) volume: &'a mut Volume,
-    source: &'a S,
+    pub(super) source: &'a S,
     /// The number of the next block that a directory grows by.
     pub(super) next: u64,
     /// Byte of the volume where the tag's block lies.
     at: u64,
+    /// Fast commits before the tag's.
+    pub(super) commit: u64,
+    /// Inodes that are used again and have no name yet.
+    nameless: BTreeSet<u32>,
 }
 
 /// An inode's bytes, and the block that they are of.
@@ -66,7 +71,7 @@ impl<'a, S: Source> Replay<'a, S> {
     pub(super) fn new(volume: &'a mut Volume, source: &'a S) -> Self {
         // Not beside the volume's last: an extent of a directory would go on in it.
         let next = volume.sb.blocks.saturating_add(1);
-        Replay { volume, source, next, at: 0 }
+        Replay { volume, source, next, at: 0, commit: 0, nameless: BTreeSet::new() }
     }
 
     /// The volume's content up to here.
@@ -89,7 +94,11 @@ impl<'a, S: Source> Replay<'a, S> {
             Tag::Create => self.create(Name::new(value).ok_or_else(cut)?).await,
             Tag::Link => self.link(Name::new(value).ok_or_else(cut)?).await,
             Tag::Unlink => self.unlink(Name::new(value).ok_or_else(cut)?).await,
-            Tag::Pad | Tag::Tail | Tag::Head => Ok(()),
+            Tag::Tail => {
+                self.commit = self.commit.saturating_add(1);
+                Ok(())
+            }
+            Tag::Pad | Tag::Head => Ok(()),
         }
     }
 
@@ -129,8 +138,9 @@ impl<'a, S: Source> Replay<'a, S> {
         self.volume.overlay.changes().put(nr, block)
     }
 
-    pub(super) fn forget_tree(&mut self, ino: u32) {
-        self.volume.overlay.changes().forget_tree(ino);
+    pub(super) async fn forget_tree(&mut self, ino: u32) {
+        let source = self.source;
+        self.volume.overlay.changes().forget_tree(ino, source).await;
     }
 
     /// Takes an inode's extent tree into memory, where it is not there yet.
@@ -180,14 +190,17 @@ impl<'a, S: Source> Replay<'a, S> {
             return Err(self.bad("a tag is cut short"));
         };
         self.check_ino(ino)?;
+        self.look_at_blocks(ino).await?;
         let flags = le32(new, 0x20).unwrap_or(0);
         let extents = flags & flag::EXTENTS != 0;
-        let (mut kept, mut reused, mut was_directory) = (false, false, false);
-        let is_directory =
-            |raw: &[u8]| le16(raw, 0).and_then(FileKind::from_mode) == Some(FileKind::Directory);
+        let (mut kept, mut other, mut reused) = (false, false, false);
+        let kind = |raw: &[u8]| le16(raw, 0).and_then(FileKind::from_mode);
+        // Without metadata checksums a file can be given another generation (`EXT4_IOC_SETVERSION`).
+        let fixed = self.volume.sb.seed.is_some();
         self.edit(ino, |raw| {
-            was_directory = is_directory(raw);
-            reused = le32(raw, 0x64) != le32(new, 0x64);
+            let gone = fixed || kind(raw) != kind(new) || le16(raw, 0x1A) == Some(0);
+            other = le32(raw, 0x64) != le32(new, 0x64);
+            reused = gone && other || kind(raw) == Some(FileKind::Directory) && kind(new) != kind(raw);
             raw.get_mut(..MAP.start)?.copy_from_slice(new.get(..MAP.start)?);
             raw.get_mut(MAP.end..new.len())?.copy_from_slice(new.get(MAP.end..)?);
             if extents {
@@ -202,32 +215,66 @@ impl<'a, S: Source> Replay<'a, S> {
             Some(())
         })
         .await?;
-        if was_directory && !is_directory(new) {
-            // Its new blocks are in no place where a file's content can be.
-            let end = self.volume.sb.blocks;
-            self.volume.overlay.changes().blank(ino, end)?;
-        }
         match kept {
-            true => self.count_blocks(ino, reused).await?,
-            false => self.forget_tree(ino),
+            true => self.count_blocks(ino, other).await?,
+            false => self.forget_tree(ino).await,
         }
         // A file that is open without a name has no links, and is no error.
         let links = le16(new, 0x1A).unwrap_or(0);
+        let is_directory = kind(new) == Some(FileKind::Directory);
+        self.tell_apart(ino, reused && kept, is_directory, links == 0).await?;
         match links > 0 && self.inode(ino).await?.is_none() {
             true => Err(self.bad(format!("it makes inode {ino} one that cannot be"))),
             false => Ok(()),
         }
     }
 
+    /// The kernel walks the extent tree of the inode that is there before it puts another into its place
+    /// (`ext4_ext_clear_bb`). So the other finds the nodes in the buffer cache, where they count as verified,
+    /// and goes on with a tree whose checksums are of the generation before. Here it is in memory then.
+    async fn look_at_blocks(&mut self, ino: u32) -> Result<(), Error> {
+        let Some(inode) = self.inode(ino).await? else { return Ok(()) };
+        if inode.links == 0 || !body(&inode)?.has_extents() {
+            return Ok(());
+        }
+        match self.take_tree(&inode).await {
+            // It ends at a damaged node, and says nothing.
+            Ok(_) | Err(Error::Corrupt { .. }) => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Of an inode that is used again the kernel keeps the blocks of the file before, until a tag says what
+    /// lies there: where none does, a mount shows that file's bytes, which the host has not written to this
+    /// one. Here they are read as zeros. A directory's are as the kernel has them, for it goes on with them.
+    async fn tell_apart(
+        &mut self,
+        ino: u32,
+        reused: bool,
+        is_directory: bool,
+        nameless: bool,
+    ) -> Result<(), Error> {
+        let (commit, reused) = (self.commit, self.nameless.remove(&ino) || reused);
+        let (changes, source) = (self.volume.overlay.changes(), self.source);
+        match changes.trees.get_mut(&ino) {
+            Some(tree) if is_directory => tree.own_all(),
+            Some(_) if reused => changes.begin_anew(ino, commit, source).await?,
+            // Its extents are read when it has a name, and an inode that says so.
+            None if reused && nameless => drop(self.nameless.insert(ino)),
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// Counts an inode's blocks anew, with those of its extent tree and without those of its attributes, as
-    /// the kernel does (`ext4_ext_replay_set_iblocks`). `reused`: it kept the tree of another file.
-    async fn count_blocks(&mut self, ino: u32, reused: bool) -> Result<(), Error> {
+    /// the kernel does (`ext4_ext_replay_set_iblocks`). `other`: it kept the tree of another file.
+    async fn count_blocks(&mut self, ino: u32, other: bool) -> Result<(), Error> {
         let Some(inode) = self.inode(ino).await? else { return Ok(()) };
         let blocks = match self.take_tree(&inode).await {
             Ok(tree) => tree.blocks(),
             // Nodes with the checksums of the other file: they go. The count of the log stands.
-            Err(Error::Corrupt { .. }) if reused => {
-                self.forget_tree(ino);
+            Err(Error::Corrupt { .. }) if other => {
+                self.forget_tree(ino).await;
                 return self.edit(ino, empty_root).await;
             }
             Err(Error::Corrupt { .. }) => return Ok(()),
@@ -263,7 +310,8 @@ impl<'a, S: Source> Replay<'a, S> {
             return Ok(());
         }
         let (extent, end) = (Extent { first: first.into(), len, start, written }, self.whole_blocks(&inode));
-        self.volume.overlay.changes().add(ino, extent, end)
+        let (commit, source) = (self.commit, self.source);
+        self.volume.overlay.changes().add(ino, extent, (end, commit), source).await
     }
 
     async fn del_range(&mut self, value: &[u8]) -> Result<(), Error> {
@@ -278,7 +326,8 @@ impl<'a, S: Source> Replay<'a, S> {
             return Ok(());
         }
         let (first, end) = (u64::from(first), self.whole_blocks(&inode));
-        self.volume.overlay.changes().remove(ino, first, first.saturating_add(len.into()), end)
+        let (stop, source) = (first.saturating_add(len.into()), self.source);
+        self.volume.overlay.changes().remove(ino, (first, stop), end, source).await
     }
 
     fn whole_blocks(&self, inode: &Inode) -> u64 {

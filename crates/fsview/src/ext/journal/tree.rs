@@ -5,10 +5,13 @@
 //! them. How many these are depends on how the tree grew: where leaves were split, which extents were joined
 //! and which a removal has divided. So all of this is done as it is there, with the same room in a node.
 
+use std::collections::BTreeMap;
+
 use super::super::extent::{Child, Entry, Extent, FILE_BLOCKS};
 use super::super::map::{HOLE_TO_THE_END, Span};
 use super::super::{Volume, body};
 use super::Recovered;
+use crate::pace::Pace;
 use crate::{Error, Inode, Source};
 
 /// Entries that the root has room for.
@@ -32,7 +35,7 @@ struct Step {
     at: usize,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Tree {
     /// The root is the first.
     nodes: Vec<Node>,
@@ -46,9 +49,17 @@ pub(super) struct Tree {
     touched: Option<(u64, u64)>,
     /// From this block of the file on nothing was looked at yet.
     unseen: u64,
+    /// The file's blocks, first and the one behind the last, that lie where the content of another file of
+    /// this inode lay, and are not this file's: nothing of them can be read.
+    foreign: BTreeMap<u64, u64>,
+    /// The fast commit that said last where blocks lie, and which.
+    said: (u64, Vec<(u64, u64)>),
     /// Steps that changing it took.
     pub(super) steps: u64,
 }
+
+/// Entries that are compared in a step.
+const COMPARED: u64 = 32;
 
 /// Whether two extents are one.
 fn follows(a: &Extent, b: &Extent) -> bool {
@@ -64,7 +75,8 @@ impl Tree {
     pub(super) fn new(block_size: usize) -> Tree {
         let room = block_size.saturating_sub(12).checked_div(12).unwrap_or(0);
         let nodes = vec![Node::Leaf(Vec::new())];
-        Tree { nodes, free: Vec::new(), room, held: 0, touched: None, unseen: 0, steps: 0 }
+        let (foreign, said) = Default::default();
+        Tree { nodes, free: Vec::new(), room, held: 0, touched: None, unseen: 0, foreign, said, steps: 0 }
     }
 
     /// A file's tree as it is. `read`: nodes that were read for it, counted up.
@@ -111,6 +123,48 @@ impl Tree {
             }
         }
         Ok(tree)
+    }
+
+    /// Whether it shows what the other does, by nodes that are alike.
+    pub(super) async fn is_as<S: Source>(&self, other: &Tree, pace: &mut Pace<'_, S>) -> bool {
+        if (self.nodes.len(), self.foreign.len()) != (other.nodes.len(), other.foreign.len()) {
+            return false;
+        }
+        for (node, other) in self.nodes.iter().zip(&other.nodes) {
+            let entries = match node {
+                Node::Index(kids) => kids.len(),
+                Node::Leaf(extents) => extents.len(),
+            };
+            let compared = super::super::bytes::wide(entries).checked_div(COMPARED).unwrap_or(0);
+            pace.steps(compared.saturating_add(1)).await;
+            if node != other {
+                return false;
+            }
+        }
+        for (range, other) in self.foreign.iter().zip(&other.foreign) {
+            pace.step().await;
+            if range != other {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Gives its memory back, node by node.
+    pub(super) async fn give_back<S: Source>(mut self, pace: &mut Pace<'_, S>) {
+        self.clear(pace).await;
+        while self.foreign.pop_first().is_some() {
+            pace.step().await;
+        }
+    }
+
+    /// Lets it have no extents.
+    async fn clear<S: Source>(&mut self, pace: &mut Pace<'_, S>) {
+        while self.nodes.pop().is_some() {
+            pace.step().await;
+        }
+        self.nodes.push(Node::Leaf(Vec::new()));
+        self.free.clear();
     }
 
     /// Nodes beside the root: each is a block.
@@ -223,19 +277,75 @@ impl Tree {
 
     /// What is read at a block.
     pub(super) fn at(&self, block: u64) -> Span {
-        match self.mapped(block) {
-            (Some((start, written)), blocks) => Span { blocks, start: written.then_some(start) },
-            (None, u64::MAX) => HOLE_TO_THE_END,
-            (None, blocks) => Span { blocks, start: None },
+        let (place, mut blocks) = self.mapped(block);
+        let mut start = place.and_then(|(start, written)| written.then_some(start));
+        if let Some((_, end)) = self.foreign.range(..=block).next_back().filter(|(_, end)| **end > block) {
+            (start, blocks) = (None, blocks.min(end.wrapping_sub(block)));
+        } else if let Some((next, _)) = self.foreign.range(block..).next().filter(|_| start.is_some()) {
+            blocks = blocks.min(next.wrapping_sub(block));
+        }
+        match blocks {
+            u64::MAX => HOLE_TO_THE_END,
+            blocks => Span { blocks, start },
         }
     }
 
-    /// Says where `len` blocks from `first` on lie; how many pieces that were. `end`: the file's size in
-    /// whole blocks. (`ext4_fc_replay_add_range`)
-    pub(super) fn add(&mut self, new: Extent, end: u64) -> u64 {
+    /// The inode is another file's from now on, which has only the blocks that are said from now on, or that
+    /// `commit` has said before its inode.
+    pub(super) async fn begin_anew<S: Source>(&mut self, commit: u64, pace: &mut Pace<'_, S>) {
+        self.foreign = BTreeMap::from([(0, FILE_BLOCKS)]);
+        let said = if self.said.0 == commit { std::mem::take(&mut self.said.1) } else { Vec::new() };
+        for (first, stop) in &said {
+            pace.step().await;
+            self.own(*first, *stop, pace).await;
+        }
+        self.said = (commit, said);
+    }
+
+    /// All that is there is this file's.
+    pub(super) fn own_all(&mut self) {
+        self.foreign.clear();
+    }
+
+    /// Blocks of the file are its own.
+    async fn own<S: Source>(&mut self, first: u64, stop: u64, pace: &mut Pace<'_, S>) {
+        if let Some((from, end)) = self.foreign.range(..first).next_back().map(|(from, end)| (*from, *end)) {
+            if end > first {
+                self.foreign.insert(from, first);
+            }
+            if end > stop {
+                self.foreign.insert(stop, end);
+            }
+        }
+        while let Some((from, end)) = self.foreign.range(first..stop).next().map(|(from, end)| (*from, *end))
+        {
+            self.steps = self.steps.saturating_add(1);
+            pace.step().await;
+            self.foreign.remove(&from);
+            if end > stop {
+                self.foreign.insert(stop, end);
+            }
+        }
+    }
+
+    /// Says where `len` blocks from `first` on lie, as the fast commit `commit` does; how many pieces that
+    /// were. `end`: the file's size in whole blocks. (`ext4_fc_replay_add_range`)
+    pub(super) async fn add<S: Source>(
+        &mut self,
+        new: Extent,
+        end: u64,
+        commit: u64,
+        pace: &mut Pace<'_, S>,
+    ) -> u64 {
         let (mut at, mut pieces, stop) = (new.first, 0u64, new.end().min(FILE_BLOCKS));
+        self.own(new.first, stop, pace).await;
+        if self.said.0 != commit {
+            self.said = (commit, Vec::new());
+        }
+        self.said.1.push((new.first, stop));
         while at < stop {
             pieces = pieces.saturating_add(1);
+            pace.step().await;
             let (place, blocks) = self.mapped(at);
             let len = blocks.min(stop.wrapping_sub(at));
             let start = new.start.saturating_add(at.wrapping_sub(new.first));
@@ -249,19 +359,25 @@ impl Tree {
                 Some((old, _)) => {
                     self.set(piece);
                     if old == start {
-                        self.join_all(new.end());
+                        self.join_all(new.end(), pace).await;
                     }
                 }
             }
             at = piece.end();
         }
-        self.join_all(end);
+        self.join_all(end, pace).await;
         pieces
     }
 
     /// Takes the blocks from `first` to before `stop` away. `end`: the file's size in whole blocks.
     /// (`ext4_fc_replay_del_range`)
-    pub(super) fn remove(&mut self, first: u64, stop: u64, end: u64) {
+    pub(super) async fn remove<S: Source>(
+        &mut self,
+        first: u64,
+        stop: u64,
+        end: u64,
+        pace: &mut Pace<'_, S>,
+    ) {
         if first >= stop {
             return;
         }
@@ -270,26 +386,12 @@ impl Tree {
         if extent.first < stop && stop < extent.end() {
             self.divide(way, stop);
         }
-        self.cut(ROOT, first, stop);
+        self.cut(ROOT, (first, stop), pace).await;
         if self.kids(ROOT).is_empty() && self.extents(ROOT).is_empty() {
-            self.nodes = vec![Node::Leaf(Vec::new())];
-            self.free = Vec::new();
+            self.clear(pace).await;
         }
         self.touch(first, stop);
-        self.join_all(end);
-    }
-
-    /// Lets what lies at `block` of the volume and behind it read as zeros.
-    pub(super) fn blank(&mut self, block: u64) {
-        for node in &mut self.nodes {
-            self.steps = self.steps.saturating_add(1);
-            let Node::Leaf(extents) = node else { continue };
-            self.steps = self.steps.saturating_add(super::super::bytes::wide(extents.len()));
-            extents
-                .iter_mut()
-                .filter(|extent| extent.start >= block)
-                .for_each(|extent| extent.written = false);
-        }
+        self.join_all(end, pace).await;
     }
 
     fn touch(&mut self, first: u64, end: u64) {
@@ -413,20 +515,21 @@ impl Tree {
 
     /// Joins what follows one another, of extents before `end`; those that were looked at before are as they
     /// were. (`ext4_ext_replay_shrink_inode`)
-    fn join_all(&mut self, end: u64) {
+    async fn join_all<S: Source>(&mut self, end: u64, pace: &mut Pace<'_, S>) {
         let (from, to) = self.touched.take().unwrap_or((end, end));
-        self.join_between(from, to.min(end).min(self.unseen));
-        self.join_between(self.unseen, end);
+        self.join_between(from, to.min(end).min(self.unseen), pace).await;
+        self.join_between(self.unseen, end, pace).await;
         if end > 0 {
             self.join_root();
         }
         self.unseen = if to > end { end } else { self.unseen.max(end) };
     }
 
-    fn join_between(&mut self, from: u64, to: u64) {
+    async fn join_between<S: Source>(&mut self, from: u64, to: u64, pace: &mut Pace<'_, S>) {
         let mut at = from;
         while at < to {
             self.steps = self.steps.saturating_add(1);
+            pace.step().await;
             let way = self.way(at);
             let Some(extent) = self.extent(&way) else { break };
             let (_, blocks) = self.mapped(at);
@@ -514,8 +617,14 @@ impl Tree {
 
     /// Takes the blocks of a node from `first` to before `stop` away, and nodes that have nothing left. No
     /// extent goes on behind `stop`. Returns where the node begins then. (`ext4_ext_remove_space`)
-    fn cut(&mut self, node: usize, first: u64, stop: u64) -> Option<u64> {
+    async fn cut<S: Source>(
+        &mut self,
+        node: usize,
+        (first, stop): (u64, u64),
+        pace: &mut Pace<'_, S>,
+    ) -> Option<u64> {
         self.steps = self.steps.saturating_add(1);
+        pace.step().await;
         if let Some(extents) = self.extents_mut(node) {
             let mut gone = 0u64;
             extents.retain_mut(|extent| {
@@ -534,7 +643,7 @@ impl Tree {
             if begins >= stop {
                 break;
             }
-            match self.cut(kid, first, stop) {
+            match Box::pin(self.cut(kid, (first, stop), pace)).await {
                 Some(begins) => {
                     if let Some(kid) = self.kids_mut(node).and_then(|kids| kids.get_mut(at)) {
                         kid.0 = begins;
@@ -566,8 +675,56 @@ mod tests {
     use nearside_random::Rng;
 
     use super::*;
+    use crate::pace::SLICE;
+    use crate::pace::still::{Still, now};
 
     const END: u64 = 1 << 20;
+
+    /// Whatever one tag has to walk, there is a look at whether other work waits every so many steps.
+    #[test]
+    fn one_range_over_many_extents_is_many_slices() {
+        let spread = apart(6000);
+        let slices = |what: &dyn Fn(&mut Tree, &Still)| {
+            let (mut tree, source) = (spread.clone(), Still::default());
+            // As one that was just read.
+            (tree.unseen, tree.steps) = (0, 0);
+            what(&mut tree, &source);
+            (tree.steps, source.pauses.get())
+        };
+        let looked = slices(&|tree, source| {
+            now(tree.add(extent(0, 1, 1000), END, 0, &mut Pace::new(source)));
+        });
+        let gone = slices(&|tree, source| now(tree.remove(1, END, END, &mut Pace::new(source))));
+        let over = slices(&|tree, source| {
+            now(tree.add(extent(0, 12_000, 50_000), END, 0, &mut Pace::new(source)));
+        });
+        for (steps, pauses) in [looked, gone, over] {
+            assert!(steps > 1000 && pauses >= steps / (2 * SLICE), "{steps} steps, {pauses} pauses");
+        }
+        // Half of what goes is the walk; the other half gives the nodes back.
+        let nodes = spread.nodes() as u64;
+        let all = slices(&|tree, source| now(tree.remove(0, END, 0, &mut Pace::new(source))));
+        assert!(all.1 >= 2 * nodes / SLICE, "{} pauses for {nodes} nodes", all.1);
+    }
+
+    /// Whatever a file has of extents, two states of it are compared, and one is given up, in many slices.
+    #[test]
+    fn trees_are_compared_and_given_up_in_slices() {
+        let (tree, source) = (apart(6000), Still::default());
+        let nodes = tree.nodes() as u64;
+        assert!(nodes > 1000);
+        let mut other = tree.clone();
+        assert!(now(tree.is_as(&other, &mut Pace::new(&source))));
+        assert!(source.pauses.get() >= nodes / SLICE, "{} pauses", source.pauses.get());
+        now(other.add(extent(11_000, 1, 70_000), END, 0, &mut Pace::new(&source)));
+        assert!(!now(tree.is_as(&other, &mut Pace::new(&source))));
+        let mut other = tree.clone();
+        other.foreign.insert(3, 5);
+        assert!(!now(tree.is_as(&other, &mut Pace::new(&source))));
+        source.pauses.set(0);
+        now(tree.give_back(&mut Pace::new(&source)));
+        assert!(source.pauses.get() >= nodes / SLICE, "{} pauses", source.pauses.get());
+    }
 
     fn extent(first: u64, len: u64, start: u64) -> Extent {
         Extent { first, len, start, written: true }
@@ -577,7 +734,7 @@ mod tests {
     fn apart(blocks: u64) -> Tree {
         let mut tree = Tree::new(12 + 6 * 12);
         for nr in 0..blocks {
-            tree.add(extent(nr * 2, 1, 1000 + nr * 7), END);
+            now(tree.add(extent(nr * 2, 1, 1000 + nr * 7), END, 0, &mut Pace::new(&Still::default())));
         }
         tree
     }
@@ -594,39 +751,39 @@ mod tests {
     fn a_removal_from_within_divides_and_a_level_goes_again() {
         let mut tree = Tree::new(12 + 6 * 12);
         for nr in 0..4 {
-            tree.add(extent(nr * 20, 10, 1000 + nr * 70), END);
+            now(tree.add(extent(nr * 20, 10, 1000 + nr * 70), END, 0, &mut Pace::new(&Still::default())));
         }
         assert_eq!((tree.nodes(), tree.blocks()), (0, 40));
         // Five for a moment, then four: all in the root again, where the file's size says where to look.
         let mut head = tree.clone();
-        head.remove(20, 25, END);
+        now(head.remove(20, 25, END, &mut Pace::new(&Still::default())));
         assert_eq!((head.nodes(), head.blocks()), (0, 35));
         let mut head = tree.clone();
-        head.remove(20, 25, 0);
+        now(head.remove(20, 25, 0, &mut Pace::new(&Still::default())));
         assert_eq!((head.nodes(), head.blocks()), (1, 36));
         // Its end alone goes without.
         let mut end = tree.clone();
-        end.remove(25, 30, 0);
+        now(end.remove(25, 30, 0, &mut Pace::new(&Still::default())));
         assert_eq!((end.nodes(), end.blocks()), (0, 35));
         // What goes and comes is one extent again.
-        tree.remove(23, 24, END);
+        now(tree.remove(23, 24, END, &mut Pace::new(&Still::default())));
         assert_eq!((tree.nodes(), tree.blocks()), (1, 40));
-        tree.add(extent(23, 1, 1073), END);
+        now(tree.add(extent(23, 1, 1073), END, 0, &mut Pace::new(&Still::default())));
         assert_eq!((tree.nodes(), tree.blocks()), (0, 40));
-        tree.remove(0, FILE_BLOCKS, END);
+        now(tree.remove(0, FILE_BLOCKS, END, &mut Pace::new(&Still::default())));
         assert_eq!((tree.nodes(), tree.blocks()), (0, 0));
     }
 
     #[test]
     fn a_leaf_is_split_behind_the_extent_before_the_new_one() {
         let mut tree = apart(6);
-        tree.add(extent(3, 1, 5000), END);
+        now(tree.add(extent(3, 1, 5000), END, 0, &mut Pace::new(&Still::default())));
         assert_eq!(tree.nodes(), 2);
         let leaves: Vec<_> = tree.kids(ROOT).iter().map(|kid| (kid.0, tree.extents(kid.1).len())).collect();
         assert_eq!(leaves, [(0, 3), (4, 4)]);
         // A full leaf's last goes to the next, where that has room.
         let mut tree = apart(8);
-        tree.add(extent(11, 1, 5000), END);
+        now(tree.add(extent(11, 1, 5000), END, 0, &mut Pace::new(&Still::default())));
         let leaves: Vec<_> = tree.kids(ROOT).iter().map(|kid| (kid.0, tree.extents(kid.1).len())).collect();
         assert_eq!(leaves, [(0, 6), (11, 3)]);
     }
@@ -634,20 +791,45 @@ mod tests {
     #[test]
     fn another_place_or_state_divides_and_joins() {
         let mut tree = Tree::new(12 + 6 * 12);
-        tree.add(extent(0, 30, 1000), END);
-        tree.add(Extent { written: false, ..extent(10, 5, 1010) }, END);
+        now(tree.add(extent(0, 30, 1000), END, 0, &mut Pace::new(&Still::default())));
+        now(tree.add(
+            Extent { written: false, ..extent(10, 5, 1010) },
+            END,
+            0,
+            &mut Pace::new(&Still::default()),
+        ));
         assert_eq!(tree.extents(ROOT).len(), 3);
         assert_eq!(tree.at(12), Span { blocks: 3, start: None });
-        tree.add(extent(10, 5, 1010), END);
+        now(tree.add(extent(10, 5, 1010), END, 0, &mut Pace::new(&Still::default())));
         assert_eq!(tree.extents(ROOT).len(), 1);
-        tree.add(extent(4, 2, 7000), END);
+        now(tree.add(extent(4, 2, 7000), END, 0, &mut Pace::new(&Still::default())));
         assert_eq!(
             (tree.at(3).start, tree.at(5).start, tree.at(6).start),
             (Some(1003), Some(7001), Some(1006))
         );
         assert_eq!(tree.blocks(), 30);
-        tree.blank(7000);
-        assert_eq!((tree.at(5).start, tree.blocks()), (None, 30));
+    }
+
+    #[test]
+    fn another_files_blocks_cannot_be_read_until_they_are_said_anew() {
+        let mut tree = Tree::new(12 + 6 * 12);
+        now(tree.add(extent(0, 30, 1000), END, 1, &mut Pace::new(&Still::default())));
+        // Before its inode, and in the same fast commit: the new file's.
+        now(tree.add(extent(20, 2, 1020), END, 2, &mut Pace::new(&Still::default())));
+        now(tree.begin_anew(2, &mut Pace::new(&Still::default())));
+        assert_eq!((tree.at(3), tree.blocks()), (Span { blocks: 17, start: None }, 30));
+        assert_eq!(tree.at(20), Span { blocks: 2, start: Some(1020) });
+        now(tree.add(extent(5, 10, 1005), END, 2, &mut Pace::new(&Still::default())));
+        now(tree.add(extent(0, 1, 7000), END, 3, &mut Pace::new(&Still::default())));
+        let spans: Vec<_> = [0, 1, 5, 14, 15, 29].map(|at| (tree.at(at).start, tree.at(at).blocks)).into();
+        let some = |start, blocks| (Some(start), blocks);
+        assert_eq!(spans[..4], [some(7000, 1), (None, 4), some(1005, 10), some(1014, 1)]);
+        assert_eq!(spans[4..], [(None, 5), (None, 1)]);
+        // What was said in an earlier fast commit was the other file's.
+        now(tree.begin_anew(4, &mut Pace::new(&Still::default())));
+        assert_eq!((0..30).filter(|at| tree.at(*at).start.is_some()).count(), 0);
+        tree.own_all();
+        assert_eq!(tree.at(1).start, Some(1001));
     }
 
     /// The blocks; every node's entries are in order, none too many, and begin where its parent says.
@@ -683,14 +865,19 @@ mod tests {
                 let end = random.below(500);
                 match random.below(3) {
                     0 => {
-                        tree.remove(first, first + len, end);
+                        now(tree.remove(first, first + len, end, &mut Pace::new(&Still::default())));
                         plain.retain(|block, _| !(first..first + len).contains(block));
                     }
                     kind => {
                         // Often at the place that follows from the file's block, so that extents join.
                         let start = if kind == 1 { 10_000 + first } else { 1000 + random.below(5000) };
                         let written = random.below(4) > 0;
-                        tree.add(Extent { first, len, start, written }, end);
+                        now(tree.add(
+                            Extent { first, len, start, written },
+                            end,
+                            0,
+                            &mut Pace::new(&Still::default()),
+                        ));
                         plain.extend((0..len).map(|inside| (first + inside, (start + inside, written))));
                     }
                 }
