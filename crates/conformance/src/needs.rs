@@ -1,6 +1,7 @@
 //! What a test needs of the machine: root, a tool, a device. A test that lacks it is left out by name, and in
 //! CI, where nothing may be left out, it fails.
 
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -30,6 +31,36 @@ pub fn tools(test: &str, names: &[&str]) -> bool {
 /// Whether drives can be attached as files; otherwise leaves the test out.
 pub fn fuse(test: &str) -> bool {
     device(test, "/dev/fuse")
+}
+
+/// What tells the kernel to offer io_uring to FUSE mounts that are made from then on; the whole machine's.
+const ENABLE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// FUSE by io_uring, on for the mounts of one test while this lives, and then as it was. Tests that want it
+/// wait for one another, in other processes as well.
+#[derive(Debug)]
+pub struct FuseUring {
+    before: String,
+    /// Whose lock keeps the others out.
+    _lock: File,
+}
+
+/// Turns FUSE by io_uring on, for a test that runs as root; otherwise leaves the test out.
+pub fn fuse_uring(test: &str) -> Option<FuseUring> {
+    if !root(test) || !fuse(test) || !device(test, ENABLE_URING) {
+        return None;
+    }
+    let lock = File::open(ENABLE_URING).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let before = std::fs::read_to_string(ENABLE_URING).unwrap();
+    std::fs::write(ENABLE_URING, "Y").unwrap();
+    Some(FuseUring { before, _lock: lock })
+}
+
+impl Drop for FuseUring {
+    fn drop(&mut self) {
+        let _ = std::fs::write(ENABLE_URING, self.before.trim());
+    }
 }
 
 /// Whether they can be mounted as well: root, FUSE, loop devices, tools; otherwise leaves the test out.

@@ -48,5 +48,8 @@ fn every_front_gives_the_same_answers() {
     assert_eq!(answers(&Looped { lba_size: 4096, reactors: 0 }, &image), right);
     assert_eq!(answers(&Looped { lba_size: 512, reactors: 2 }, &image), right);
     assert_eq!(answers(&Fuse { socket: true }, &image), right);
-    assert_eq!(answers(&Vfio { lba_size: 512, threads: 1, mapped_doorbells: false }, &image), right);
+    assert_eq!(
+        answers(&Vfio { lba_size: 512, threads: 1, mapped_doorbells: false, by_messages: false }, &image),
+        right
+    );
 }

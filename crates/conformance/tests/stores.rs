@@ -4,11 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::path::Path;
 
 use nearside_conformance::store::{Host, model, suite};
+use nearside_dma::persistent::{Medium, WriteBack};
 use nearside_random::Rng;
 use nearside_store::write_log::{Logged, WriteLog};
 use nearside_store::{
     Access, Backend, Data, Delay, Dram, Fault, Faulty, File, FileOptions, Kinds, Lossy, Modelled, Null,
-    Operation, Rule,
+    Operation, Pmem, Rule,
 };
 
 const BYTES: u64 = 4 << 20;
@@ -53,6 +54,36 @@ fn files_on_tmpfs() {
             }
         }
     }
+}
+
+/// Mapped files, in tmpfs and on a disk; as the kernel says of them, and by cache lines.
+#[test]
+fn persistent_memory() {
+    let keep = RefCell::new(Vec::new());
+    let open = |dir: &Path, block_size, medium: Option<Medium>| {
+        let file = tempfile::NamedTempFile::new_in(dir).unwrap();
+        file.as_file().set_len(BYTES + 100).unwrap();
+        let options = FileOptions { block_size, ..FileOptions::serve() };
+        let store = Pmem::open(file.path(), options).unwrap();
+        let store = match medium {
+            Some(medium) => store.taken_for(medium).unwrap(),
+            None => store,
+        };
+        keep.borrow_mut().push(file);
+        store
+    };
+    let memory = WriteBack::of_this_processor().map(Medium::Memory);
+    let shm = Path::new("/dev/shm");
+    for block_size in [512, 4096] {
+        for medium in [None, memory] {
+            suite(4, 3000, || open(shm, block_size, medium));
+        }
+    }
+    let disk = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    suite(1, 400, || open(disk, 512, None));
+    suite(2, 1000, || Modelled::new(open(shm, 512, memory), Delay::units(3, 500).medium()));
+    let rules = [Rule { per_million: 50_000, ..Rule::new(Kinds::Any, Fault::Torn) }];
+    assert!(model(&Faulty::new(open(shm, 512, None), 3, rules), 3, 3000) > 50);
 }
 
 #[test]

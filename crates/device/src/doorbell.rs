@@ -25,11 +25,13 @@ pub(crate) struct Placed {
     iova: u64,
     len: usize,
     found: Option<(Arc<Region>, usize)>,
+    /// The host has to be asked for it.
+    remote: bool,
 }
 
 impl Placed {
     pub(crate) fn at(memory: &Memory, iova: u64, len: usize) -> Placed {
-        let mut placed = Placed { iova, len, found: None };
+        let mut placed = Placed { iova, len, found: None, remote: false };
         placed.find(memory);
         placed
     }
@@ -37,9 +39,25 @@ impl Placed {
     /// Looks for it: within one mapping, aligned in memory as its words need.
     pub(crate) fn find(&mut self, memory: &Memory) {
         self.found = None;
-        let Ok(span) = memory.resolve(self.iova, self.len) else { return };
+        self.remote = false;
+        let Ok(span) = memory.resolve(self.iova, self.len) else {
+            let holds = |write| memory.remote().holds(self.iova, self.len, write);
+            self.remote = holds(false) && holds(true);
+            return;
+        };
         let Some((region, at)) = memory.locate(span) else { return };
         self.found = at.is_multiple_of(64).then(|| (Arc::clone(&region), at));
+    }
+
+    /// Where it is in the host's addresses.
+    pub(crate) fn iova(&self) -> u64 {
+        self.iova
+    }
+
+    /// Whether the host has to be asked for it.
+    #[inline]
+    pub(crate) fn is_remote(&self) -> bool {
+        self.remote
     }
 
     #[inline]

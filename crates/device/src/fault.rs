@@ -5,6 +5,8 @@ use nearside_spec::command::Field;
 use nearside_store::{Operation, StoreError};
 use tracing::Level;
 
+use crate::pointer::Elsewhere;
+
 /// A command's failure. Where `at` is set, byte and bit of the offending field go to the error log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
@@ -12,17 +14,19 @@ pub(crate) struct Fault {
     /// Byte and bit of the submission entry.
     pub(crate) at: Option<(u8, u8)>,
     pub(crate) lba: u64,
+    /// It may be that the host only has to be asked for what could not be reached.
+    pub(crate) elsewhere: Option<Elsewhere>,
 }
 
 impl Fault {
     /// A failure that will come again if the same command does.
     pub(crate) const fn new(status: Status) -> Fault {
-        Fault { status: status.dnr(), at: None, lba: 0 }
+        Fault { status: status.dnr(), at: None, lba: 0, elsewhere: None }
     }
 
     /// One that may not.
     pub(crate) const fn transient(status: Status) -> Fault {
-        Fault { status, at: None, lba: 0 }
+        Fault { status, at: None, lba: 0, elsewhere: None }
     }
 
     /// Because of the field at that byte and bit of the submission entry.

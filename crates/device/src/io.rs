@@ -150,6 +150,39 @@ impl Request {
         }
     }
 
+    /// Where its data are, for a command that has some.
+    pub(crate) fn pointer(&self) -> Option<Pointer> {
+        { *self }.pointer_mut().map(|pointer| *pointer)
+    }
+
+    /// The same, with its data elsewhere.
+    pub(crate) fn with_pointer(mut self, pointer: Pointer) -> Request {
+        if let Some(place) = self.pointer_mut() {
+            *place = pointer;
+        }
+        self
+    }
+
+    fn pointer_mut(&mut self) -> Option<&mut Pointer> {
+        match self {
+            Request::Transfer { pointer, .. }
+            | Request::Compare { pointer, .. }
+            | Request::Deallocate { pointer, .. }
+            | Request::Hints { pointer, .. }
+            | Request::NearData { pointer, .. } => Some(pointer),
+            Request::Plain { .. } | Request::FlushAll => None,
+        }
+    }
+
+    /// Whether the command gives the host anything in its memory.
+    pub(crate) fn gives(&self) -> bool {
+        match self {
+            Request::Transfer { operation, .. } => matches!(operation, Operation::Read { .. }),
+            Request::NearData { room, .. } => *room > 0,
+            _ => false,
+        }
+    }
+
     /// Checks a command whose NSID names no namespace.
     #[cold]
     pub(crate) fn without_namespace(entry: &SubmissionEntry) -> Result<Request, Fault> {

@@ -11,6 +11,7 @@
 
 mod admin;
 mod attached;
+mod bounce;
 mod config;
 mod controller;
 mod doorbell;

@@ -39,19 +39,61 @@ impl Pointer {
 }
 
 /// The memory of a command's data, in order.
-#[derive(Debug, Default)]
-pub(crate) struct Layout {
-    pub(crate) spans: Vec<Span>,
+#[derive(Debug)]
+pub(crate) struct Layout<P = Span> {
+    pub(crate) spans: Vec<P>,
     /// Bit buckets: so many bytes are thrown away before the span of that index.
     pub(crate) buckets: Vec<(usize, usize)>,
 }
 
-impl Layout {
+impl<P> Default for Layout<P> {
+    fn default() -> Layout<P> {
+        Layout { spans: Vec::new(), buckets: Vec::new() }
+    }
+}
+
+impl<P> Layout<P> {
     fn clear(&mut self) {
         self.spans.clear();
         self.buckets.clear();
     }
+}
 
+/// Whose addresses a walk goes by.
+pub(crate) trait Addresses {
+    /// What an address and a length become.
+    type Piece;
+    /// Bytes of data that lie there, in one piece.
+    fn piece(&self, iova: u64, len: usize) -> Option<Self::Piece>;
+    /// Copies out a list that lies there; whether it could be.
+    fn list(&self, iova: u64, into: &mut [u8]) -> bool;
+}
+
+impl Addresses for Memory {
+    type Piece = Span;
+
+    #[inline]
+    fn piece(&self, iova: u64, len: usize) -> Option<Span> {
+        self.resolve(iova, len).ok()
+    }
+
+    #[inline]
+    fn list(&self, iova: u64, into: &mut [u8]) -> bool {
+        let span = self.resolve(iova, into.len());
+        span.map(|span| self.read(span, into)).is_ok()
+    }
+}
+
+/// Data or lists of a command lie where the drive cannot look: it may have to ask for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Elsewhere {
+    /// Bytes of its data.
+    pub(crate) len: usize,
+    /// As [`walk`] has it.
+    pub(crate) from_host: bool,
+}
+
+impl Layout {
     /// Copies bytes from the host's memory into `into`, as far as both reach.
     pub(crate) fn gather(&self, memory: &Memory, mut into: &mut [u8]) {
         for &span in &self.spans {
@@ -115,13 +157,28 @@ pub(crate) fn short(memory: &Memory, pointer: &Pointer, len: usize, spans: &mut 
 }
 
 /// Finds the memory of `len` bytes of data. `from_host`: the data go to the controller, so that bit buckets
-/// are empty.
+/// are empty. Where they may lie in memory that is reached by messages, the fault says so.
 pub(crate) fn walk(
     memory: &Memory,
     pointer: &Pointer,
     len: usize,
     from_host: bool,
     layout: &mut Layout,
+) -> Result<(), Fault> {
+    let unreachable = unreachable_memory(0).status;
+    walk_in(memory, pointer, len, from_host, layout).map_err(|fault| {
+        let elsewhere = fault.status == unreachable && memory.remote().is_used();
+        Fault { elsewhere: elsewhere.then_some(Elsewhere { len, from_host }), ..fault }
+    })
+}
+
+/// As [`walk`], by any addresses.
+pub(crate) fn walk_in<A: Addresses>(
+    memory: &A,
+    pointer: &Pointer,
+    len: usize,
+    from_host: bool,
+    layout: &mut Layout<A::Piece>,
 ) -> Result<(), Fault> {
     layout.clear();
     match pointer {
@@ -139,14 +196,14 @@ const fn unreachable_memory(byte: u8) -> Fault {
 }
 
 /// Runs of pages that follow each other in the host's addresses, resolved as one.
-struct Runs<'a> {
-    memory: &'a Memory,
-    spans: &'a mut Vec<Span>,
+struct Runs<'a, A: Addresses> {
+    memory: &'a A,
+    spans: &'a mut Vec<A::Piece>,
     start: u64,
     len: usize,
 }
 
-impl Runs<'_> {
+impl<A: Addresses> Runs<'_, A> {
     fn add(&mut self, iova: u64, len: usize) -> Result<(), Fault> {
         if self.len > 0 && self.start.checked_add(self.len as u64) == Some(iova) {
             self.len += len;
@@ -164,13 +221,13 @@ impl Runs<'_> {
         if left == 0 {
             return Ok(());
         }
-        if let Ok(span) = self.memory.resolve(at, left) {
+        if let Some(span) = self.memory.piece(at, left) {
             self.spans.push(span);
             return Ok(());
         }
         while left > 0 {
             let n = left.min(PAGE_SIZE - (at % PAGE) as usize);
-            self.spans.push(self.memory.resolve(at, n).map_err(|_| unreachable_memory(PRP1))?);
+            self.spans.push(self.memory.piece(at, n).ok_or(unreachable_memory(PRP1))?);
             at += n as u64;
             left -= n;
         }
@@ -178,7 +235,13 @@ impl Runs<'_> {
     }
 }
 
-fn walk_prp(memory: &Memory, prp1: u64, prp2: u64, len: usize, spans: &mut Vec<Span>) -> Result<(), Fault> {
+fn walk_prp<A: Addresses>(
+    memory: &A,
+    prp1: u64,
+    prp2: u64,
+    len: usize,
+    spans: &mut Vec<A::Piece>,
+) -> Result<(), Fault> {
     if len == 0 {
         return Ok(());
     }
@@ -211,7 +274,9 @@ fn walk_prp(memory: &Memory, prp1: u64, prp2: u64, len: usize, spans: &mut Vec<S
         let entries = wanted.min(room);
         let chained = wanted > room;
         let bytes = &mut bytes[..entries * 8];
-        memory.read(memory.resolve(list, bytes.len()).map_err(|_| unreachable_memory(PRP2))?, bytes);
+        if !memory.list(list, bytes) {
+            return Err(unreachable_memory(PRP2));
+        }
         for (i, entry) in bytes.as_chunks::<8>().0.iter().enumerate() {
             let entry = u64::from_le_bytes(*entry);
             if chained && i + 1 == entries {
@@ -236,12 +301,12 @@ const fn sgl(status: Status) -> Fault {
     Fault::new(status).at(SGL1, 0)
 }
 
-fn walk_sgl(
-    memory: &Memory,
+fn walk_sgl<A: Addresses>(
+    memory: &A,
     first: &SglDescriptor,
     len: usize,
     from_host: bool,
-    layout: &mut Layout,
+    layout: &mut Layout<A::Piece>,
 ) -> Result<(), Fault> {
     let mut left = len;
     let mut seen = 1;
@@ -264,7 +329,9 @@ fn walk_sgl(
                 return Err(sgl(Status::INVALID_SGL_COUNT));
             }
             let bytes = &mut bytes[..batch * SglDescriptor::SIZE];
-            memory.read(memory.resolve(at, bytes.len()).map_err(|_| unreachable_memory(SGL1))?, bytes);
+            if !memory.list(at, bytes) {
+                return Err(unreachable_memory(SGL1));
+            }
             for descriptor in bytes.as_chunks::<{ SglDescriptor::SIZE }>().0 {
                 let descriptor = SglDescriptor(*descriptor);
                 done += 1;
@@ -318,12 +385,12 @@ fn segment(descriptor: &SglDescriptor) -> Result<(u64, usize), Fault> {
 }
 
 /// A data block or bit bucket: takes what is still wanted of it.
-fn data(
-    memory: &Memory,
+fn data<A: Addresses>(
+    memory: &A,
     descriptor: &SglDescriptor,
     left: &mut usize,
     from_host: bool,
-    layout: &mut Layout,
+    layout: &mut Layout<A::Piece>,
 ) -> Result<(), Fault> {
     let n = (descriptor.length() as usize).min(*left);
     match descriptor.kind() {
@@ -331,7 +398,7 @@ fn data(
         Some(SglType::BitBucket) => layout.buckets.push((layout.spans.len(), n)),
         _ if n == 0 => return Ok(()),
         _ => {
-            let span = memory.resolve(descriptor.address(), n).map_err(|_| unreachable_memory(SGL1))?;
+            let span = memory.piece(descriptor.address(), n).ok_or(unreachable_memory(SGL1))?;
             layout.spans.push(span);
         }
     }

@@ -5,6 +5,7 @@
 //! (Release); the host loads that (Acquire). The host reads a completion before it stores the head doorbell
 //! (Release); we load that (Acquire) before the slot is used again.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nearside_clock::Nanos;
@@ -40,17 +41,80 @@ pub(crate) struct Sq {
     pub(crate) deleting: bool,
     /// What tells the host when to write the register.
     event: Event,
+    /// Entries from the head on that the host was asked for, where its memory is reached by messages.
+    fetched: VecDeque<SubmissionEntry>,
+    /// The question for more of them.
+    fetching: Option<u64>,
 }
+
+/// The question that a queue waits for for ever whose memory the host did not give.
+const NEVER: u64 = u64::MAX;
 
 impl Sq {
     pub(crate) fn new(id: u16, cq: u16, queue_memory: QueueMemory) -> Sq {
-        let event = Event::new(sq_tail_doorbell(id));
-        Sq { id, cq, queue_memory, head: 0, tail: 0, refused: None, in_flight: 0, deleting: false, event }
+        Sq {
+            id,
+            cq,
+            queue_memory,
+            head: 0,
+            tail: 0,
+            refused: None,
+            in_flight: 0,
+            deleting: false,
+            event: Event::new(sq_tail_doorbell(id)),
+            fetched: VecDeque::new(),
+            fetching: None,
+        }
+    }
+
+    /// Whether its memory is reached by messages.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.queue_memory.placed.is_remote()
+    }
+
+    /// What of it the host is to be asked for now: where, and how many bytes.
+    pub(crate) fn wants(&self, most: u32) -> Option<(u64, usize)> {
+        if !self.is_remote() || self.deleting || self.fetching.is_some() || !self.fetched.is_empty() {
+            return None;
+        }
+        let end = if self.tail >= self.head { self.tail } else { self.queue_memory.size };
+        let count = (end - self.head).min(most) as usize;
+        (count > 0).then(|| (self.queue_memory.placed.iova() + u64::from(self.head) * 64, count * 64))
+    }
+
+    /// The host was asked; `None`: it cannot be.
+    pub(crate) fn is_asked_for(&mut self, token: Option<u64>) {
+        self.fetching = Some(token.unwrap_or(NEVER));
+    }
+
+    /// The answer to that question, where the queue waits for it still. Whether it is one.
+    pub(crate) fn fetched(&mut self, token: u64, bytes: Option<&[u8]>) -> bool {
+        if self.fetching != Some(token) {
+            return true;
+        }
+        let Some(bytes) = bytes else {
+            self.fetching = Some(NEVER);
+            return false;
+        };
+        self.fetching = None;
+        for entry in bytes.as_chunks::<64>().0 {
+            let mut taken = SubmissionEntry::default();
+            for (word, bytes) in taken.cdw.iter_mut().zip(entry.as_chunks::<4>().0) {
+                *word = u32::from_le_bytes(*bytes);
+            }
+            self.fetched.push_back(taken);
+        }
+        true
     }
 
     /// The host's mappings have changed.
     pub(crate) fn find_again(&mut self, memory: &Memory) {
+        let was_remote = self.is_remote();
         self.queue_memory.placed.find(memory);
+        if self.is_remote() != was_remote {
+            self.fetched.clear();
+            self.fetching = None;
+        }
         self.event.forget();
     }
 
@@ -70,7 +134,7 @@ impl Sq {
             }
         }
         if self.queue_memory.placed.region().is_none() {
-            return Ok(0);
+            return Ok(self.fetched.len() as u32);
         }
         let n = self.tail.wrapping_sub(self.head);
         Ok(if self.tail >= self.head { n } else { n.wrapping_add(self.queue_memory.size) })
@@ -92,17 +156,23 @@ impl Sq {
     }
 
     fn is_reachable_and_waits(&self) -> bool {
-        self.has_waiting() && self.queue_memory.placed.region().is_some()
+        self.has_waiting() && (self.queue_memory.placed.region().is_some() || !self.fetched.is_empty())
     }
 
     /// Copies the entry at the head and goes on.
     #[inline]
     pub(crate) fn take(&mut self) -> SubmissionEntry {
-        let Some((region, base)) = self.queue_memory.placed.region() else {
-            panic!("submission queue {}: a command is taken from memory that is not there", self.id)
+        let entry = match self.queue_memory.placed.region() {
+            Some((region, base)) => {
+                SubmissionEntry { cdw: region.read_words(base + self.head as usize * 64) }
+            }
+            None => match self.fetched.pop_front() {
+                Some(entry) => entry,
+                None => {
+                    panic!("submission queue {}: a command is taken from memory that is not there", self.id)
+                }
+            },
         };
-        let at = base + self.head as usize * 64;
-        let entry = SubmissionEntry { cdw: region.read_words(at) };
         self.head += 1;
         if self.head == self.queue_memory.size {
             self.head = 0;
@@ -133,10 +203,26 @@ pub(crate) struct Cq {
     /// Completions posted since the last interrupt, and when the first was.
     pub(crate) unsignalled: u32,
     pub(crate) since: Nanos,
-    /// Completions whose memory was not there, by where they go.
+    /// Completions whose memory was not there, or is reached by messages, by where they go.
     held: Vec<(usize, [u64; 2])>,
+    /// What is being written of them.
+    writing: Option<Writing>,
     event: Event,
 }
+
+/// Completions that the host writes into its memory, in two goes: first with the phase tag that the place had
+/// before, then with the right one. In whatever order it stores the bytes, it sees none before all of it
+/// is there.
+#[derive(Debug)]
+struct Writing {
+    /// The question, and how many of those that are held it is about.
+    token: u64,
+    count: usize,
+    second: bool,
+}
+
+/// The phase tag, in a completion's second half.
+const PHASE: u64 = 1 << 48;
 
 impl Cq {
     pub(crate) fn new(id: u16, vector: Option<u16>, queue_memory: QueueMemory) -> Cq {
@@ -152,13 +238,85 @@ impl Cq {
             unsignalled: 0,
             since: Nanos(0),
             held: Vec::new(),
+            writing: None,
             event: Event::new(cq_head_doorbell(id)),
+        }
+    }
+
+    /// Whether its memory is reached by messages.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.queue_memory.placed.is_remote()
+    }
+
+    /// Whether completions are on their way to the host still.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.is_remote() && !self.held.is_empty() && self.writing.as_ref().is_none_or(|w| w.token != NEVER)
+    }
+
+    /// What the host is to be asked to write now, and where: of completions that lie one after the other.
+    pub(crate) fn wants(&self) -> Option<(u64, Vec<u8>)> {
+        let idle = self.writing.is_none() && self.is_remote();
+        let &(first, _) = self.held.first().filter(|_| idle)?;
+        Some((self.queue_memory.placed.iova() + first as u64, self.bytes(PHASE)))
+    }
+
+    /// The completions from the first that is held on, as far as they lie one after the other, with the bits
+    /// of their second halves changed.
+    fn bytes(&self, change: u64) -> Vec<u8> {
+        let first = self.held.first().map_or(0, |(at, _)| *at);
+        let row = self.held.iter().enumerate().take_while(|(i, (at, _))| *at == first + i * 16);
+        row.flat_map(|(_, (_, [a, b]))| [a.to_le_bytes(), (b ^ change).to_le_bytes()]).flatten().collect()
+    }
+
+    /// The host was asked for what [`Cq::wants`] said; `None`: it cannot be.
+    pub(crate) fn is_asked_for(&mut self, token: Option<u64>) {
+        let count = self.bytes(0).len() / 16;
+        self.writing = Some(Writing { token: token.unwrap_or(NEVER), count, second: false });
+    }
+
+    /// The answer to that question, where the queue waits for it still: what to ask for next is an error
+    /// where it did not do it.
+    pub(crate) fn written(
+        &mut self,
+        token: u64,
+        done: bool,
+        now: Nanos,
+    ) -> Result<Option<(u64, Vec<u8>)>, ()> {
+        let Some(writing) = self.writing.as_mut().filter(|w| w.token == token) else { return Ok(None) };
+        if !done {
+            writing.token = NEVER;
+            return Err(());
+        }
+        let count = writing.count;
+        if !std::mem::replace(&mut writing.second, true) {
+            let mut bytes = self.bytes(0);
+            bytes.truncate(count * 16);
+            let first = self.held.first().map_or(0, |(at, _)| *at);
+            return Ok(Some((self.queue_memory.placed.iova() + first as u64, bytes)));
+        }
+        self.writing = None;
+        self.held.drain(..count.min(self.held.len()));
+        if self.unsignalled == 0 {
+            self.since = now;
+        }
+        self.unsignalled += count as u32;
+        Ok(None)
+    }
+
+    /// The second of the two questions was asked under that name.
+    pub(crate) fn is_asked_again(&mut self, token: Option<u64>) {
+        if let Some(writing) = &mut self.writing {
+            writing.token = token.unwrap_or(NEVER);
         }
     }
 
     /// The host's mappings have changed. Completions that had nowhere to go are posted; returns how many.
     pub(crate) fn find_again(&mut self, memory: &Memory) -> usize {
+        let was_remote = self.is_remote();
         self.queue_memory.placed.find(memory);
+        if self.is_remote() != was_remote {
+            self.writing = None;
+        }
         self.event.forget();
         let Some((region, base)) = self.queue_memory.placed.region() else { return 0 };
         let held = std::mem::take(&mut self.held);
@@ -233,13 +391,14 @@ impl Cq {
             // At most as many as slots are reserved.
             None => self.held.push((at, entry)),
         }
+        // The host hears of what it writes itself once it has.
+        self.unsignalled += u32::from(!self.is_remote());
         self.tail += 1;
         if self.tail == self.queue_memory.size {
             self.tail = 0;
             self.phase = !self.phase;
         }
         self.reserved -= 1;
-        self.unsignalled += 1;
     }
 }
 
@@ -257,6 +416,9 @@ fn put(region: &Region, at: usize, [first, second]: [u64; 2]) {
 pub(crate) struct CompletionSlot {
     pub(crate) sq: u16,
     pub(crate) cid: u16,
+    /// Its data went by the drive's own memory, and may have to go to the host's before it is answered: what
+    /// knows of it, from 1 on.
+    pub(crate) stage: u16,
 }
 
 /// Commands of this process that were lost: see [`lost_commands`].
@@ -280,6 +442,12 @@ impl Drop for CompletionSlot {
 }
 
 impl CompletionSlot {
+    /// Of a command that was taken.
+    #[inline]
+    pub(crate) fn new(sq: u16, cid: u16) -> CompletionSlot {
+        CompletionSlot { sq, cid, stage: 0 }
+    }
+
     /// The queues are gone, and with them the answer.
     pub(crate) fn forget(self) {
         std::mem::forget(self);
@@ -297,6 +465,10 @@ pub(crate) struct Queues {
     pub(crate) dirty: u64,
     /// Where the host keeps its doorbells, where it does so itself.
     pub(crate) shadow: Option<ShadowPages>,
+    /// The memory of one of them is reached by messages.
+    pub(crate) remote: bool,
+    /// Commands that ended, and whose data went by the drive's own memory.
+    pub(crate) staged: Vec<(CompletionSlot, u64, Status)>,
 }
 
 impl Queues {
@@ -307,12 +479,17 @@ impl Queues {
             active: Vec::new(),
             dirty: 0,
             shadow: None,
+            remote: false,
+            staged: Vec::new(),
         }
     }
 
     /// Posts the answer to a command.
     #[inline]
     pub(crate) fn answer(&mut self, slot: CompletionSlot, result: u64, status: Status, now: Nanos) {
+        if slot.stage != 0 {
+            return self.staged.push((slot, result, status));
+        }
         let Some(Some(sq)) = self.sqs.get_mut(usize::from(slot.sq)) else {
             panic!("submission queue {} is gone before its command was answered", slot.sq)
         };
@@ -322,7 +499,7 @@ impl Queues {
         cq.post(result, sq.head as u16, sq.id, slot.cid, status);
         assert!(sq.in_flight > 0, "submission queue {}: command {} was answered twice", sq.id, slot.cid);
         sq.in_flight -= 1;
-        if cq.vector.is_some() {
+        if cq.vector.is_some() && cq.unsignalled > 0 {
             if cq.unsignalled == 1 {
                 cq.since = now;
             }
@@ -365,11 +542,25 @@ impl Queues {
             }
             posted
         };
-        cqs.iter_mut().flatten().map(find).sum()
+        let posted = cqs.iter_mut().flatten().map(find).sum();
+        self.remote = self.sqs.iter().flatten().any(|sq| sq.is_remote())
+            || self.cqs.iter().flatten().any(|cq| cq.is_remote());
+        posted
     }
 
     pub(crate) fn clear(&mut self) {
+        self.forget_staged();
         *self = Queues::new();
+    }
+
+    /// Nobody is left to answer to.
+    pub(crate) fn forget_staged(&mut self) {
+        self.staged.drain(..).for_each(|(slot, ..)| slot.forget());
+    }
+
+    /// Whether completions of that submission queue's are on their way to the host still.
+    pub(crate) fn is_writing_for(&self, sq: &Sq) -> bool {
+        self.cqs.get(usize::from(sq.cq)).and_then(Option::as_ref).is_some_and(|cq| cq.is_writing())
     }
 }
 
@@ -397,7 +588,7 @@ mod tests {
         let doorbells = Doorbells { registers, shadow: None };
         assert_eq!(cq.reserve(1, &doorbells).unwrap(), 1);
         sq.in_flight += 1;
-        CompletionSlot { sq: 1, cid: sq.take().cid() }
+        CompletionSlot::new(1, sq.take().cid())
     }
 
     fn answer(queues: &mut Queues, slot: CompletionSlot) {
@@ -416,7 +607,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "command 7 has no reserved slot")]
     fn a_completion_without_a_reserved_slot_is_not_posted() {
-        answer(&mut queues().0, CompletionSlot { sq: 1, cid: 7 });
+        answer(&mut queues().0, CompletionSlot::new(1, 7));
     }
 
     #[test]
@@ -426,7 +617,7 @@ mod tests {
         if let Some(cq) = &mut queues.cqs[1] {
             cq.reserve(1, &Doorbells { registers: &registers, shadow: None }).unwrap();
         }
-        answer(&mut queues, CompletionSlot { sq: 1, cid: 7 });
+        answer(&mut queues, CompletionSlot::new(1, 7));
     }
 
     #[test]
@@ -440,15 +631,14 @@ mod tests {
     #[test]
     #[should_panic(expected = "command 7 of submission queue 1 was dropped unanswered")]
     fn a_slot_that_is_dropped_unanswered_panics_in_tests() {
-        drop(CompletionSlot { sq: 1, cid: 7 });
+        drop(CompletionSlot::new(1, 7));
     }
 
     #[test]
     fn a_slot_that_is_dropped_unanswered_is_counted() {
         let before = lost_commands();
         assert!(
-            std::panic::catch_unwind(|| drop(CompletionSlot { sq: 1, cid: 7 })).is_err()
-                || !cfg!(debug_assertions)
+            std::panic::catch_unwind(|| drop(CompletionSlot::new(1, 7))).is_err() || !cfg!(debug_assertions)
         );
         assert!(lost_commands() > before);
     }

@@ -182,6 +182,8 @@ pub(crate) enum Message {
     ErrorEvent {
         information: u8,
     },
+    /// To reactor 0: the host did not let a queue of its be read or written.
+    Fatal,
     /// The subsystem has another namespace of that identifier than before, or none.
     Namespace {
         nsid: u32,

@@ -100,6 +100,39 @@ pub fn wait_with_peak(child: Child) -> io::Result<(ExitStatus, u64)> {
     Ok((ExitStatus::from_raw(status), u64::try_from(usage.ru_maxrss).unwrap_or(0).saturating_mul(1024)))
 }
 
+/// Page faults of a thread (getrusage).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Those that waited for a device.
+    pub major: u64,
+    /// Those that did not.
+    pub minor: u64,
+}
+
+impl Faults {
+    /// What came since.
+    #[must_use]
+    pub fn since(self, before: Faults) -> Faults {
+        Faults { major: self.major.wrapping_sub(before.major), minor: self.minor.wrapping_sub(before.minor) }
+    }
+}
+
+/// The page faults of the calling thread so far (getrusage, RUSAGE_THREAD).
+///
+/// # Errors
+/// Those of getrusage(2).
+pub fn thread_faults() -> io::Result<Faults> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: getrusage writes one rusage, owned here.
+    if unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: zeroed, which is valid for a struct of integers, and then written.
+    let usage = unsafe { usage.assume_init() };
+    let count = |n| u64::try_from(n).unwrap_or(0);
+    Ok(Faults { major: count(usage.ru_majflt), minor: count(usage.ru_minflt) })
+}
+
 /// The cores that the calling thread may run on, in order.
 ///
 /// # Errors
@@ -117,6 +150,25 @@ pub fn allowed_cores() -> io::Result<Vec<usize>> {
     // SAFETY: CPU_ISSET reads a bit of the set; the index is below the set's size.
     let has = |core: &usize| unsafe { libc::CPU_ISSET(*core, &set) };
     Ok((0..libc::CPU_SETSIZE as usize).filter(has).collect())
+}
+
+/// How many cores the machine may have, those that are off or not there yet counted.
+///
+/// # Errors
+/// The system's, or `InvalidData` where it does not say so.
+pub fn possible_cores() -> io::Result<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    listed(text.trim()).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("cores {text:?}")))
+}
+
+/// Of a list as "0-3,8", how many it has.
+fn listed(list: &str) -> Option<usize> {
+    let count = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    list.split(',').try_fold(0usize, |sum, part| sum.checked_add(count(part)?))
 }
 
 /// Keeps the calling thread on some cores.
@@ -177,6 +229,13 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn a_list_of_cores_is_counted() {
+        assert_eq!([listed("0"), listed("0-1"), listed("0-3,8,10-11")], [Some(1), Some(2), Some(7)]);
+        assert_eq!([listed(""), listed("3-1"), listed("a"), listed("0-18446744073709551615,1")], [None; 4]);
+        assert!(possible_cores().unwrap() >= allowed_cores().unwrap().len());
     }
 
     #[test]

@@ -107,6 +107,17 @@ pub fn wait_readable(fd: BorrowedFd<'_>, writable: bool, timeout: Option<Duratio
     unsafe { libc::ppoll(&mut poll, 1, time, std::ptr::null()) };
 }
 
+/// Sleeps until there is something to read from one of the descriptors, it fails, or the time is over
+/// (`None`: for ever). Whether so, for each.
+pub fn wait_any_readable<const N: usize>(fds: [BorrowedFd<'_>; N], timeout: Option<Duration>) -> [bool; N] {
+    let mut polls = fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+    let time = timeout.map(|t| libc::timespec { tv_sec: t.as_secs() as _, tv_nsec: t.subsec_nanos() as _ });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: valid pollfds, as many as said, and a timespec that lives through the call or null.
+    unsafe { libc::ppoll(polls.as_mut_ptr(), N as _, time, std::ptr::null()) };
+    polls.map(|poll| poll.revents != 0)
+}
+
 impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -14,6 +14,8 @@ use crate::{IoBuffer, Memory, Region, Span};
 
 /// open(2): no page cache between.
 pub const O_DIRECT: i32 = libc::O_DIRECT;
+/// open(2): what is written is durable when the call returns.
+pub const O_DSYNC: i32 = libc::O_DSYNC;
 /// open(2), of a block device: nobody else (a mount, say) may hold it so.
 pub const O_EXCL: i32 = libc::O_EXCL;
 

@@ -117,6 +117,8 @@ extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, _context: *mut 
         if base == 0 || !same || at.wrapping_sub(base) >= len {
             continue;
         }
+        // First: another thread that reads the zeros finds that they are nobody's.
+        guarded.failed.store(true, Ordering::Release);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         // SAFETY: errno is this thread's, and what interrupted code had in it is put back.
         let errno = unsafe { *libc::__errno_location() };
@@ -129,7 +131,6 @@ extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, _context: *mut 
         if mapped == libc::MAP_FAILED {
             break;
         }
-        guarded.failed.store(true, Ordering::Release);
         FAILURES.fetch_add(1, Ordering::Release);
         return;
     }

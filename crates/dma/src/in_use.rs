@@ -156,6 +156,16 @@ fn device(path: &Path, metadata: &Metadata, mounts: &str) -> io::Result<Vec<User
     Ok(users)
 }
 
+/// Whether the file system of that device number (`st_dev`) is mounted at that path, and nothing over it
+/// there.
+pub fn is_mounted(path: &Path, device: u64) -> bool {
+    let (device, mounts) = (words(device), mounts().unwrap_or_default());
+    let at = |line: &&str| {
+        line.split(' ').nth(4).is_some_and(|place| Path::new(&place.replace("\\040", " ")) == path)
+    };
+    mounts.lines().rfind(at).and_then(|line| line.split(' ').nth(2)) == Some(&device)
+}
+
 /// "major:minor", as the kernel writes them (makedev(3) backwards).
 fn words(number: u64) -> String {
     let major = (number >> 8 & 0xfff) | (number >> 32 & !0xfff);

@@ -7,6 +7,7 @@
 //!
 //! - [`Region`]: a mapped piece of memory, shareable by file descriptor (memfd) or private;
 //! - [`Memory`]: the table that turns an IOVA (what a PRP or SGL holds) into a checked [`Span`];
+//! - [`Remote`](remote::Remote): memory that is reached only by asking its owner for it;
 //! - [`IoBuffer`]: page-aligned memory with one owner, which moves into an operation and comes back with it;
 //! - [`EventFd`]: what [`Vector`] (an interrupt) and [`Wakeup`] (of a sleeping drive) rest on.
 //!
@@ -24,23 +25,28 @@ pub mod cpu;
 mod event;
 pub mod file;
 mod function;
+pub mod fuse;
 pub mod guest;
 pub mod in_use;
 pub mod local;
+pub mod loop_device;
 mod memory;
 pub mod passthrough;
 mod patience;
+pub mod persistent;
 mod reach;
 mod region;
+pub mod remote;
 pub mod socket;
 pub mod system;
 pub mod tsc;
 pub mod uring;
+pub mod userfault;
 mod wait;
 
 pub use buffer::IoBuffer;
 pub use cached::{CachedFile, LentBytes};
-pub use event::{EventFd, wait_readable};
+pub use event::{EventFd, wait_any_readable, wait_readable};
 pub use function::{DOORBELLS, Function, REGISTERS_SIZE, Vector, Wakeup};
 pub use memory::{MAX_MAPPINGS, Memory, MemoryError, Pinned, Span};
 pub use reach::Reach;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use crate::Region;
+use crate::remote::Remote;
 
 /// How many mappings one table can have at a time.
 pub const MAX_MAPPINGS: usize = 4096;
@@ -138,6 +139,7 @@ pub struct Memory {
     /// Of the one who changes them.
     change: Mutex<()>,
     places: Mutex<Places>,
+    remote: Remote,
 }
 
 impl Default for Memory {
@@ -183,6 +185,7 @@ impl Memory {
             version: AtomicU32::new(0),
             change: Mutex::default(),
             places: Mutex::default(),
+            remote: Remote::default(),
         }
     }
 
@@ -249,6 +252,26 @@ impl Memory {
         });
         self.reclaim(index, state);
         Ok(region)
+    }
+
+    /// The host's memory that is reached by messages: no address of it resolves.
+    #[inline]
+    pub fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
+    /// Makes `len` bytes from `iova` on reachable by messages. They overlap nothing: who maps sees to that.
+    pub fn map_remote(&self, iova: u64, len: u64, readable: bool, writable: bool) {
+        let _changing = lock(&self.change);
+        self.remote.map(iova, len, readable, writable);
+        self.change_addresses(|| {});
+    }
+
+    /// Ends what [`Memory::map_remote`] began; what is asked of it comes to nothing.
+    pub fn unmap_remote(&self, iova: u64) {
+        let _changing = lock(&self.change);
+        self.remote.unmap(iova);
+        self.change_addresses(|| {});
     }
 
     /// How often the table was changed, in a way: it differs after every change. A queue whose memory was

@@ -104,6 +104,13 @@ impl Region {
         Ok(region)
     }
 
+    /// A mapping that was made of a whole file, put under guard.
+    pub(crate) fn shared_mapping(base: NonNull<u8>, len: usize) -> io::Result<Region> {
+        let mut region = Region { base, len, whole: (base, len), guard: None, shared: true, fd: None };
+        region.guard = Some(Guard::new(base, len)?);
+        Ok(region)
+    }
+
     /// Maps those pages of a file that the page cache holds, if it holds them all; whether it does. Range in
     /// whole pages, within the region.
     pub(crate) fn make_resident(&self, offset: usize, len: usize) -> bool {

@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Child;
 
 /// SIGINT, SIGTERM and SIGHUP, taken from their handlers and waited for.
 #[derive(Debug)]
@@ -86,6 +87,14 @@ pub fn unmount(mountpoint: &Path, lazy: bool) -> io::Result<()> {
     Err(io::Error::other(String::from_utf8_lossy(&out.stderr).trim().to_owned()))
 }
 
+/// Tells a child to end (SIGTERM). One that has been waited for is told nothing.
+pub fn terminate(child: &mut Child) {
+    if let (Ok(None), Ok(pid)) = (child.try_wait(), i32::try_from(child.id())) {
+        // SAFETY: no memory is involved. The child was not waited for: its number is nobody else's.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+    }
+}
+
 /// Who connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
@@ -148,6 +157,19 @@ pub fn sharp_sleeps() {
     if !ASKED.replace(true) {
         // SAFETY: no memory is involved. Where it is refused, sleeps are as long as they were.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
+    }
+}
+
+/// Keeps this process's pages in memory once they are there (mlockall: MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT):
+/// none of them waits for a swap area, which may be the drive that this process is.
+///
+/// # Errors
+/// Those of mlockall(2): without CAP_IPC_LOCK, RLIMIT_MEMLOCK is a bound.
+pub fn lock_memory() -> io::Result<()> {
+    // SAFETY: no memory of ours is written; what is locked stays as it is.
+    match unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -35,11 +35,14 @@ pub struct DriverConfig {
     pub queues: u16,
     /// How long a command may take before the controller counts as failed.
     pub timeout_ms: u64,
+    /// A controller in another process is given no descriptor of the memory: it has to ask for all of it by
+    /// messages, as of a virtual machine whose memory is not shared.
+    pub by_messages: bool,
 }
 
 impl Default for DriverConfig {
     fn default() -> Self {
-        DriverConfig { pool_bytes: 64 << 20, queues: 16, timeout_ms: 30_000 }
+        DriverConfig { pool_bytes: 64 << 20, queues: 16, timeout_ms: 30_000, by_messages: false }
     }
 }
 
@@ -210,7 +213,7 @@ impl Driver {
         }
         let pool = BufferPool::new(port.memory(), config.pool_bytes)?;
         let (region, iova) = pool.region();
-        port.share(region, iova)?;
+        port.share(region, iova, config.by_messages)?;
         let shared = Arc::new(ControllerShared {
             port,
             pool,

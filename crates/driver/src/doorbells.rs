@@ -57,11 +57,11 @@ impl Port {
         }
     }
 
-    /// Lets the controller reach a region that [`Port::memory`] has.
-    pub(crate) fn share(&self, region: &Region, iova: u64) -> Result<(), Error> {
+    /// Lets the controller reach a region that [`Port::memory`] has; `by_messages`: by asking for it.
+    pub(crate) fn share(&self, region: &Region, iova: u64, by_messages: bool) -> Result<(), Error> {
         match self {
             Port::Local(_) => Ok(()),
-            Port::Remote(device) => device.share(region, iova),
+            Port::Remote(device) => device.share(region, iova, by_messages),
         }
     }
 

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearside_clock::{Clock, Nanos};
-use nearside_dma::WaitKind;
 use nearside_dma::cpu::thread_cpu_ns;
 use nearside_dma::system::sharp_sleeps;
+use nearside_dma::{EventFd, Vector, WaitKind};
 
 use crate::policy::{Expectation, FOREVER, History, Path, Plan, Policy, Slept};
 use crate::service::{LOOK, Mailbox};
@@ -248,6 +248,30 @@ pub struct Initiator<P, C, K: Controller = Driver> {
     wait: WaitKind,
     /// What ended the queue, until it is asked for.
     failed: Option<Error>,
+}
+
+impl<P: Peer, C: Clock> Initiator<P, C, Driver> {
+    /// What is raised when a command ends, once it was asked for ([`Initiator::arm`]): for a thread that
+    /// waits for other things as well. `None`: the queue has no interrupt.
+    pub fn event(&self) -> Option<&EventFd> {
+        self.queue.vector().map(Vector::event)
+    }
+
+    /// Asks for the interrupt. False where a completion is there already: look, and do not sleep.
+    pub fn arm(&mut self) -> bool {
+        self.queue.settle();
+        if let Some(vector) = self.queue.vector() {
+            vector.unmask();
+        }
+        !self.queue.is_ready()
+    }
+
+    /// Asks for no interrupt any more.
+    pub fn disarm(&mut self) {
+        if let Some(vector) = self.queue.vector() {
+            vector.mask();
+        }
+    }
 }
 
 impl<P: Peer, C: Clock, K: Controller> Initiator<P, C, K> {

@@ -9,7 +9,7 @@ use nearside_driver::*;
 use nearside_spec::Status;
 
 fn config() -> DriverConfig {
-    DriverConfig { pool_bytes: 8 << 20, queues: 4, timeout_ms: 1000 }
+    DriverConfig { pool_bytes: 8 << 20, queues: 4, timeout_ms: 1000, ..DriverConfig::default() }
 }
 
 fn start(faults: Faults) -> (Double, Driver) {

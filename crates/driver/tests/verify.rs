@@ -76,7 +76,7 @@ fn queues_are_deleted_under_load() {
     let rest = Rest { idle_ns: 20_000, ..Rest::default() };
     let mut drive = Loopback::threaded(store, (), config(512, 1), rest).unwrap();
     let driver = drive.driver(DriverConfig::default(), &clock).unwrap();
-    queues_deleted_under_load(&driver);
+    queues_deleted_under_load(&driver, 300);
 }
 
 #[test]

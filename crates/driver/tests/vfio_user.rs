@@ -155,7 +155,7 @@ fn all_policies_over_mapped_doorbells() {
 
 #[test]
 fn queues_are_deleted_under_load() {
-    queues_deleted_under_load(&Served::new("stalls").driver());
+    queues_deleted_under_load(&Served::new("stalls").driver(), 300);
 }
 
 #[test]
@@ -461,4 +461,54 @@ fn what_cannot_be_connected_to_is_named() {
     nonsense.write_all(&[0xff; 64]).unwrap();
     drop(nonsense);
     Driver::connect(server.path(), DriverConfig::default(), TscClock::new()).unwrap();
+}
+
+/// A namespace is added and removed while a host works, whichever way it rings and its memory is reached: an
+/// asynchronous event each time, the list of what changed, and the namespace with the data of its own.
+#[test]
+fn namespaces_come_and_go_under_a_working_host() {
+    use nearside_spec::feature::fid;
+    use nearside_spec::log::{async_event, event, lid};
+    let clock = TscClock::new();
+    let told = async_event(event::NOTICE, event::NAMESPACE_ATTRIBUTE_CHANGED, lid::CHANGED_NAMESPACES);
+    for (mapped_doorbells, by_messages) in [(true, false), (false, false), (true, true)] {
+        let folder = tempfile::tempdir().unwrap();
+        let namespace =
+            || Arc::new(Namespace::new(Dram::new(1 << 20, 512).unwrap(), (), 512, [7; 16], true).unwrap());
+        let subsystem = Subsystem::new();
+        subsystem.add(1, namespace()).unwrap();
+        let offer = Offer::new("nqn.2026-11.com.example:test", "TEST", subsystem.clone());
+        let offer = Offer { mapped_doorbells, ..offer };
+        let server = Server::start(offer, &folder.path().join("socket"), clock).unwrap();
+        let config = DriverConfig { by_messages, ..DriverConfig::default() };
+        let driver = Driver::connect(server.path(), config, clock).unwrap();
+        let mut host = Host::threaded(clock);
+        driver.set_feature(fid::ASYNC_EVENT, event::NAMESPACE_NOTICES, 0, &mut host).unwrap();
+        let mut io = Initiator::new(&driver, InitiatorConfig::default(), clock, Threaded, None).unwrap();
+        let write = |io: &mut Initiator<Threaded, TscClock>, nsid: u32, byte: u8| {
+            let mut buffer = io.buffer(4096).unwrap();
+            buffer.write(0, &[byte; 4096]);
+            io.execute(&Command::write(nsid, 0, 8), Some(buffer)).unwrap().outcome.map(drop)
+        };
+        for round in 0..5u8 {
+            for there in [true, false] {
+                match there {
+                    true => subsystem.add(7, namespace()).unwrap(),
+                    false => drop(subsystem.remove(7).unwrap()),
+                }
+                let ask = Command::raw(nearside_spec::opcode::admin::ASYNC_EVENT_REQUEST, 0);
+                let answer = driver.admin("an event", &ask, None, &mut host).unwrap();
+                assert_eq!(answer.result as u32, told);
+                let changed = driver.log_page(lid::CHANGED_NAMESPACES, 0, 0, 4096, &mut host).unwrap();
+                assert_eq!(changed[..8], [7, 0, 0, 0, 0, 0, 0, 0]);
+                let list = driver.namespaces(&mut host).unwrap();
+                assert_eq!(list, if there { vec![1, 7] } else { vec![1] });
+                write(&mut io, 1, round).unwrap();
+                assert_eq!(write(&mut io, 7, 100 + round).is_ok(), there);
+            }
+            let done = io.execute(&Command::read(1, 0, 8), Some(io.buffer(4096).unwrap())).unwrap();
+            done.outcome.unwrap();
+            assert_eq!(done.buffer.unwrap().to_vec(), [round; 4096]);
+        }
+    }
 }

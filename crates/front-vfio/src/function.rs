@@ -10,12 +10,13 @@ use std::time::Duration;
 use nearside_clock::{Clock, Nanos};
 use nearside_device::runner::{Rest, Threaded};
 use nearside_device::{Config, Controller, Firmware, Host};
-use nearside_dma::{DOORBELLS, EventFd, Function, PAGE_SIZE, Region, Vector, Wakeup};
+use nearside_dma::remote::Remote;
+use nearside_dma::{DOORBELLS, EventFd, Function, Memory, PAGE_SIZE, Region, Vector, Wakeup};
 use nearside_spec::registers as reg;
 use nearside_store::Store;
 use nearside_vfio_user::{
-    Area, DeviceInfo, IrqAction, IrqData, IrqInfo, RegionAccess, RegionInfo, Reply, Request, SetIrqs,
-    device_flags, irq, irq_flags, region, region_flags,
+    Area, DeviceInfo, IrqAction, IrqData, IrqInfo, Kind, Message, RegionAccess, RegionInfo, Reply, Request,
+    SetIrqs, command, device_flags, irq, irq_flags, region, region_flags,
 };
 
 use crate::bar::{self, Bar};
@@ -123,6 +124,34 @@ impl<C: Clock + Clone + 'static> PciFunction<C> {
     /// Whether memory that the client had shared is not there any more.
     pub(crate) fn has_failed(&self) -> bool {
         self.mappings.have_failed()
+    }
+
+    /// The client's memory, as the drive reaches it.
+    pub(crate) fn memory(&self) -> Arc<Memory> {
+        self.function.memory.clone()
+    }
+
+    /// What of it is reached by messages.
+    pub(crate) fn remote(&self) -> &Remote {
+        self.function.memory.remote()
+    }
+
+    /// The client's answer to something that the drive asked.
+    pub(crate) fn answered(&self, message: &Message) {
+        let is_write = message.header.command == command::DMA_WRITE;
+        let said = match message.reply() {
+            Ok(Reply::DmaRead(access, bytes)) => Some((Some((access.address, access.count)), bytes.to_vec())),
+            Ok(Reply::DmaWrite(access)) => Some((Some((access.address, access.count)), Vec::new())),
+            // QEMU's answer to a write (hw/vfio-user/pci.c) is a header.
+            Err(_) if is_write && message.payload.is_empty() => {
+                let done = message.header.kind == (Kind::Reply { error: None });
+                done.then(|| (None, Vec::new()))
+            }
+            _ => None,
+        };
+        if self.remote().answered(message.header.id, is_write, said) {
+            self.function.wakeup.wake();
+        }
     }
 
     /// Its interrupts.
@@ -273,7 +302,11 @@ impl<C: Clock + Clone + 'static> PciFunction<C> {
         registers.word32(reg::CC).store(0, Ordering::Release);
         self.function.wakeup.wake();
         let status = registers.word32(reg::CSTS);
-        self.until(|| status.load(Ordering::Acquire) == 0)?;
+        self.until(|| {
+            // The answers of the client's that a reset would wait for come by this thread.
+            self.remote().give_up_all();
+            status.load(Ordering::Acquire) == 0
+        })?;
         for register in [reg::AQA, reg::ASQ, reg::ASQ + 4, reg::ACQ, reg::ACQ + 4] {
             registers.word32(register).store(0, Ordering::Release);
         }
@@ -327,5 +360,66 @@ fn within(access: &RegionAccess) -> Result<usize, Refusal> {
     match end.filter(|end| *end <= size && access.count > 0) {
         Some(_) => Ok(access.offset as usize),
         None => Err(Refusal::Invalid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use nearside_clock::TscClock;
+    use nearside_device::{Namespace, Subsystem};
+    use nearside_store::Dram;
+    use nearside_vfio_user::{DmaMap, DmaUnmap};
+
+    use super::*;
+
+    const MAP: DmaMap = DmaMap { flags: 3, offset: 0, address: 0x1000, size: 0x1000 };
+
+    fn function() -> PciFunction<TscClock> {
+        let namespace = Namespace::new(Dram::new(1 << 20, 512).unwrap(), (), 512, [7; 16], true).unwrap();
+        let subsystem = Subsystem::new();
+        subsystem.add(1, Arc::new(namespace)).unwrap();
+        let offer = Offer::new("nqn.2026-11.com.example:test", "TEST", subsystem);
+        let mut function = PciFunction::new(&offer, Path::new("/x.sock"), TscClock::new()).unwrap();
+        let master = RegionAccess { offset: 4, region: region::CONFIG, count: 2 };
+        function.answer(Request::RegionWrite(master, &[6, 0]), Vec::new(), &mut Vec::new()).unwrap();
+        let memory = Region::shared("test", 0x1000).unwrap();
+        let descriptor = vec![memory.fd().unwrap().try_clone_to_owned().unwrap()];
+        function.answer(Request::DmaMap(MAP), descriptor, &mut Vec::new()).unwrap();
+        function
+    }
+
+    /// An operation has memory in use while it is unmapped, or closed by bus mastering, or of a function that
+    /// is reset: the answer comes after its end. (That none begins to use it meanwhile is
+    /// `what_is_unmapped_goes_with_its_last_user` of dma's.)
+    #[test]
+    fn what_takes_memory_away_is_answered_after_its_last_user() {
+        let unmap = DmaUnmap { flags: 0, address: MAP.address, size: MAP.size };
+        let closes = RegionAccess { offset: 4, region: region::CONFIG, count: 2 };
+        for request in [Request::DmaUnmap(unmap), Request::RegionWrite(closes, &[2, 0]), Request::DeviceReset]
+        {
+            let mut function = function();
+            let memory = function.memory();
+            let span = memory.resolve(MAP.address, 64).unwrap();
+            let pinned = memory.locate(span).unwrap();
+            let ended = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let answered = scope.spawn(|| {
+                    function.answer(request, Vec::new(), &mut Vec::new()).unwrap();
+                    ended.load(Ordering::SeqCst)
+                });
+                while memory.resolve(MAP.address, 64).is_ok() {
+                    std::thread::yield_now();
+                }
+                // What answers too soon does so within these.
+                for _ in 0..2000 {
+                    std::thread::yield_now();
+                }
+                ended.store(true, Ordering::SeqCst);
+                drop(pinned);
+                assert!(answered.join().unwrap(), "{request:?} was answered while its memory was in use");
+            });
+        }
     }
 }

@@ -89,7 +89,8 @@ impl<S: Store, F: Firmware<S>> Offer<S, F> {
     }
 }
 
-/// What QEMU is given to have the function at `path`: its memory has to be shared with the drive.
+/// What QEMU is given to have the function at `path`, with memory that it shares with the drive (without,
+/// each piece of data takes messages).
 pub fn qemu_line(path: &Path) -> String {
     let path = path.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
     format!(

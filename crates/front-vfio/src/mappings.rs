@@ -1,9 +1,10 @@
 //! What the client has mapped for DMA: regions in the controller's IOVA table, and those that the drive
-//! cannot reach.
+//! reaches by messages.
 //!
-//! Memory without a descriptor (QEMU's of ROMs), or that the client may not have written, is kept as a range:
-//! nothing else is mapped over it, it is unmapped as any other, and a command that names it fails with Data
-//! Transfer Error. So DMA_READ and DMA_WRITE are never asked of a client.
+//! Memory without a descriptor (a virtual machine's that is not shared), or with one that may not be written
+//! (QEMU's of ROMs), is the client's to read and write, by DMA_READ and DMA_WRITE. From a client that takes
+//! less than a page with a message it is kept as a range only: a command that names it fails with Data
+//! Transfer Error.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use nearside_dma::remote::BOUNCE_IOVA;
 use nearside_dma::{MAX_MAPPINGS, Memory, MemoryError, PAGE_SIZE, Region};
 use nearside_vfio_user::{DmaMap, DmaUnmap, dma_flags};
 
@@ -33,8 +35,8 @@ enum Reach {
     Now(Weak<Region>),
     /// Once the function may reach memory.
     Later(Arc<Region>),
-    /// It has no descriptor that serves.
-    Never,
+    /// The client is asked for it, once the function may reach memory: whether it may be read and written.
+    ByMessages(bool, bool),
 }
 
 /// What there is of them, for who looks from outside.
@@ -77,7 +79,7 @@ impl Mappings {
         self.ranges.values().any(|range| match &range.memory {
             Reach::Now(region) => region.upgrade().is_some_and(|region| region.has_failed()),
             Reach::Later(region) => region.has_failed(),
-            Reach::Never => false,
+            Reach::ByMessages(..) => false,
         })
     }
 
@@ -94,6 +96,12 @@ impl Mappings {
             return Ok(closed);
         }
         for (&address, range) in &mut self.ranges {
+            if let Reach::ByMessages(readable, writable) = range.memory {
+                match open {
+                    true => self.memory.map_remote(address, range.size, readable, writable),
+                    false => self.memory.unmap_remote(address),
+                }
+            }
             let now = match &range.memory {
                 Reach::Now(region) if !open => region.upgrade().map(Reach::Later),
                 Reach::Later(region) if open => Some(in_table(&self.memory, address, region.clone())?),
@@ -118,6 +126,9 @@ impl Mappings {
         if before.is_some_and(|(at, range)| at + range.size > address) {
             return Err(Refusal::Exists);
         }
+        if end > BOUNCE_IOVA {
+            return Err(Refusal::Invalid);
+        }
         if self.ranges.len() >= MAX_MAPPINGS || size > MOST - self.mapped {
             return Err(Refusal::NoRoom);
         }
@@ -134,11 +145,17 @@ impl Mappings {
                 // A PC's RAM begins there. Once for each client: it could map and unmap for ever.
                 if address == 0 && !std::mem::replace(&mut self.told, true) {
                     tracing::warn!(
-                        "the client keeps its memory to itself: the drive reaches what comes with a \
-                         descriptor, for reading and writing (QEMU: -object memory-backend-memfd,share=on)"
+                        "the client keeps its memory to itself: the drive has to ask for it by messages, \
+                         which is slow (QEMU: -object memory-backend-memfd,share=on)"
                     );
                 }
-                Reach::Never
+                let takes = self.memory.remote().most() > 0;
+                let allowed = |flag| takes && flags & flag != 0;
+                let (readable, writable) = (allowed(dma_flags::READ), allowed(dma_flags::WRITE));
+                if self.open {
+                    self.memory.map_remote(address, size, readable, writable);
+                }
+                Reach::ByMessages(readable, writable)
             }
         };
         self.mapped += size;
@@ -162,8 +179,10 @@ impl Mappings {
         for address in addresses {
             let Some(range) = self.ranges.remove(&address) else { continue };
             self.mapped -= range.size;
-            if let Reach::Now(_) = range.memory {
-                regions.extend(self.memory.unmap(address));
+            match range.memory {
+                Reach::Now(_) => regions.extend(self.memory.unmap(address)),
+                Reach::ByMessages(..) => self.memory.unmap_remote(address),
+                Reach::Later(_) => {}
             }
         }
         self.show();

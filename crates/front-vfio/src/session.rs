@@ -1,19 +1,20 @@
-//! One client: its messages in order, each answered before the next is taken.
+//! One client: its messages in order, each answered before the next is taken; and what the drive asks it.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use nearside_clock::{Clock, Nanos};
 use nearside_device::Firmware;
-use nearside_dma::{MAX_MAPPINGS, PAGE_SIZE, Vector, guest};
+use nearside_dma::remote::{Ask, Remote};
+use nearside_dma::{MAX_MAPPINGS, PAGE_SIZE, Vector, accept, guest};
 use nearside_store::Store;
 use nearside_vfio_user::{
-    Capabilities, Connection, Kind, Limits, Message, ReceiveError, Reply, Request, Version, WireError,
-    region, region_flags,
+    Capabilities, Connection, DmaAccess, Kind, Limits, Message, ReceiveError, Reply, Request, Version,
+    WireError, region, region_flags, send,
 };
 
 use crate::function::{PciFunction, Refusal};
@@ -26,6 +27,8 @@ const MINOR: u16 = 1;
 const DESCRIPTORS: usize = 16;
 /// Bytes of data of one message.
 const TRANSFER: usize = 1 << 20;
+/// Bytes of its memory that a client is asked for with one message.
+const QUESTION: usize = 32 << 10;
 /// How long a client may take to send the rest of a message, its first one, or to take an answer.
 const PATIENCE_NS: u64 = 5_000_000_000;
 /// How often is looked, while nothing comes, whether memory of the client has gone.
@@ -55,6 +58,8 @@ pub(crate) struct Session<C> {
     function: PciFunction<C>,
     clock: C,
     failures: u64,
+    /// Held while a message is sent.
+    sending: Arc<Mutex<()>>,
 }
 
 impl<C: Clock + Clone + 'static> Session<C> {
@@ -73,7 +78,10 @@ impl<C: Clock + Clone + 'static> Session<C> {
             return Err(End::Version);
         }
         let function = PciFunction::new(offer, path, clock.clone())?;
-        let session = Session { connection, function, clock, failures };
+        let most = usize::try_from(proposed.capabilities.transfer()).unwrap_or(usize::MAX).min(QUESTION);
+        // With less, a page would take too many questions: then none are asked.
+        function.remote().limit(if most < PAGE_SIZE { 0 } else { most });
+        let session = Session { connection, function, clock, failures, sending: Arc::default() };
         let agreed = Version {
             major: MAJOR,
             minor: proposed.minor.min(MINOR),
@@ -101,10 +109,26 @@ impl<C: Clock + Clone + 'static> Session<C> {
     }
 
     /// Serves until the client goes.
-    pub(crate) fn run(mut self) -> Result<(), End> {
+    pub(crate) fn run(self) -> Result<(), End> {
+        let memory = self.function.memory();
+        let asker = Asker {
+            socket: self.connection.socket().try_clone()?,
+            sending: self.sending.clone(),
+            clock: self.clock.clone(),
+        };
+        std::thread::scope(|scope| {
+            let asks = std::thread::Builder::new().name("vfio-user-ask".into());
+            asks.spawn_scoped(scope, || asker.run(memory.remote()))?;
+            // However it ends, the other thread has to.
+            let _end = EndsQuestions(memory.remote());
+            self.serve()
+        })
+    }
+
+    fn serve(mut self) -> Result<(), End> {
         let mut data = Vec::new();
         loop {
-            let Session { connection, function, clock, failures } = &mut self;
+            let Session { connection, function, clock, failures, .. } = &mut self;
             let look = || {
                 let now = guest::failures();
                 if std::mem::replace(failures, now) != now && function.has_failed() {
@@ -118,12 +142,14 @@ impl<C: Clock + Clone + 'static> Session<C> {
                 Err(End::Received(ReceiveError::Closed)) => return Ok(()),
                 Err(end) => return Err(end),
             };
+            if let Kind::Reply { .. } = message.header.kind {
+                self.function.answered(&message);
+                continue;
+            }
             let descriptors = std::mem::take(&mut message.descriptors);
             let answer = match message.request() {
                 Ok(request) => self.function.answer(request, descriptors, &mut data),
                 Err(WireError::Command(_)) => Err(Refusal::Unsupported),
-                // It answers nothing that was asked.
-                Err(WireError::Direction) => continue,
                 Err(_) => Err(Refusal::Invalid),
             };
             self.reply(&message, &answer)?;
@@ -140,6 +166,7 @@ impl<C: Clock + Clone + 'static> Session<C> {
         let id = message.header.id;
         let until = self.clock.now() + PATIENCE_NS;
         let left = || Duration::from_nanos(until.since(self.clock.now()));
+        let _one = lock(&self.sending);
         match answer {
             Ok(reply) => {
                 let descriptors = self.descriptors(reply);
@@ -167,6 +194,53 @@ impl<C: Clock + Clone + 'static> Session<C> {
             _ => Vec::new(),
         }
     }
+}
+
+/// What sends the drive's own questions to the client, beside the answers to the client's.
+struct Asker<C> {
+    socket: UnixStream,
+    sending: Arc<Mutex<()>>,
+    clock: C,
+}
+
+impl<C: Clock> Asker<C> {
+    fn run(&self, remote: &Remote) {
+        while let Some((id, ask)) = remote.next() {
+            let request = match &ask {
+                Ask::Read { address, len } => {
+                    Request::DmaRead(DmaAccess { address: *address, count: *len as u64 })
+                }
+                Ask::Write { address, bytes } => {
+                    Request::DmaWrite(DmaAccess { address: *address, count: bytes.len() as u64 }, bytes)
+                }
+            };
+            let until = self.clock.now() + PATIENCE_NS;
+            let left = || Duration::from_nanos(until.since(self.clock.now()));
+            let kind = Kind::Command { no_reply: false };
+            let sent = {
+                let _one = lock(&self.sending);
+                send(&self.socket, id, kind, &request, &[], left)
+            };
+            if let Err(error) = sent {
+                // Perhaps within a message: nothing can follow it.
+                tracing::debug!(%error, "a client does not take what it is asked");
+                accept::stop(&self.socket);
+                return;
+            }
+        }
+    }
+}
+
+struct EndsQuestions<'a>(&'a Remote);
+
+impl Drop for EndsQuestions<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+fn lock(sending: &Mutex<()>) -> MutexGuard<'_, ()> {
+    sending.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 /// The next message. `None`: nothing came in `idle_ns`. Once something has come, the rest has its time.

@@ -16,10 +16,10 @@ use nearside_dma::system::memory_bytes;
 use nearside_dma::{Memory, PAGE_SIZE, Reach, Region};
 
 use crate::check::check;
-use crate::{Channel, Completion, Data, Operation, Store, Submitted, Token};
+use crate::{Channel, Completion, Data, Operation, Store, StoreError, Submitted, Token};
 
 /// Zeroing this much or more gives the pages back instead of writing them.
-const DISCARD_FROM: u64 = 256 * 1024;
+pub(crate) const DISCARD_FROM: u64 = 256 * 1024;
 
 /// A store takes huge pages where so many of its size fit into the machine's memory: of one that is written
 /// here and there each of them takes 512 times as much as the page that was written.
@@ -121,6 +121,43 @@ impl Store for Dram {
 /// Why an operation failed whose host took its memory away.
 pub const UNMAPPED: &str = "the host's memory is not mapped any more";
 
+/// Copies between a store's bytes and the memory of a read or write that was checked.
+#[inline]
+pub(crate) fn transfer(
+    region: &Region,
+    operation: &Operation,
+    data: &mut Data<'_>,
+    reach: &mut Reach,
+) -> Result<(), StoreError> {
+    let (Operation::Read { offset, .. } | Operation::Write { offset, .. }) = *operation else {
+        return Ok(());
+    };
+    let reads = matches!(operation, Operation::Read { .. });
+    let mut at = offset as usize;
+    let mut gone = false;
+    match data {
+        Data::Spans(spans) => {
+            for &span in *spans {
+                let Some((host, host_at)) = reach.locate(span) else {
+                    return Err(operation.failed(UNMAPPED));
+                };
+                if reads {
+                    Region::copy(region, at, host, host_at, span.len());
+                } else {
+                    Region::copy(host, host_at, region, at, span.len());
+                }
+                gone |= host.has_failed();
+                at += span.len();
+            }
+        }
+        Data::Owned(buffer) if reads => region.read(at, buffer),
+        Data::Owned(buffer) => region.write(at, buffer),
+        // Zero bytes without memory: `check` has seen that the lengths agree.
+        Data::None => {}
+    }
+    if gone { Err(operation.failed(UNMAPPED)) } else { Ok(()) }
+}
+
 /// A way into a [`Dram`].
 pub struct DramChannel {
     store: Dram,
@@ -135,39 +172,20 @@ impl Channel for DramChannel {
             return Submitted::done(Err(error), data);
         }
         let region = &store.region;
-        let mut gone = false;
-        match (operation, &mut data) {
-            (Operation::Read { offset, .. }, Data::Spans(spans)) => {
-                let mut at = offset as usize;
-                for &span in *spans {
-                    let Some((host, host_at)) = self.reach.locate(span) else {
-                        return Submitted::done(Err(operation.failed(UNMAPPED)), data);
-                    };
-                    Region::copy(region, at, host, host_at, span.len());
-                    gone |= host.has_failed();
-                    at += span.len();
-                }
+        let result = match operation {
+            Operation::Read { .. } | Operation::Write { .. } => {
+                transfer(region, &operation, &mut data, &mut self.reach)
             }
-            (Operation::Write { offset, .. }, Data::Spans(spans)) => {
-                let mut at = offset as usize;
-                for &span in *spans {
-                    let Some((host, host_at)) = self.reach.locate(span) else {
-                        return Submitted::done(Err(operation.failed(UNMAPPED)), data);
-                    };
-                    Region::copy(host, host_at, region, at, span.len());
-                    gone |= host.has_failed();
-                    at += span.len();
-                }
+            Operation::WriteZeroes { offset, len, .. } => {
+                store.zero(offset, len, false);
+                Ok(())
             }
-            (Operation::Read { offset, .. }, Data::Owned(buffer)) => region.read(offset as usize, buffer),
-            (Operation::Write { offset, .. }, Data::Owned(buffer)) => region.write(offset as usize, buffer),
-            // Zero bytes without memory: `check` has seen that the lengths agree.
-            (Operation::Read { .. } | Operation::Write { .. }, Data::None) => {}
-            (Operation::WriteZeroes { offset, len, .. }, _) => store.zero(offset, len, false),
-            (Operation::Deallocate { offset, len }, _) => store.zero(offset, len, true),
-            (Operation::Flush, _) => {}
-        }
-        let result = if gone { Err(operation.failed(UNMAPPED)) } else { Ok(()) };
+            Operation::Deallocate { offset, len } => {
+                store.zero(offset, len, true);
+                Ok(())
+            }
+            Operation::Flush => Ok(()),
+        };
         Submitted::done(result, data)
     }
 

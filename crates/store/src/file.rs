@@ -15,20 +15,16 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
-use nearside_clock::RateLimits;
 use nearside_dma::file::{self, Lock};
 use nearside_dma::{CachedFile, IoBuffer, Memory, in_use, uring};
 
 use crate::Store;
 use crate::durable::Durable;
 use crate::file_channel::FileChannel;
-use crate::trouble::Trouble;
-
-/// How often the log says the same of one file.
-const REPORT_EVERY_NS: u64 = 10_000_000_000;
+use crate::trouble::Log;
 
 /// What a [`File`] is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,9 +108,7 @@ pub(crate) struct OpenFile {
     pub(crate) backend: Option<Backend>,
     /// Calls that are to make bytes durable.
     pub(crate) durable: Durable,
-    /// What the log was told, by operation and by what happened.
-    pub(crate) reports: Mutex<RateLimits<(&'static str, Trouble)>>,
-    pub(crate) path: PathBuf,
+    pub(crate) log: Log,
     /// The file as the page cache has it, once somebody has asked; `None` where it is not to be had so.
     pub(crate) cached: OnceLock<Option<Arc<CachedFile>>>,
     /// It is only read, nobody writes it that is known of, and its bytes may be lent.
@@ -203,8 +197,7 @@ impl File {
                 direct,
                 backend,
                 durable: Durable::default(),
-                reports: Mutex::new(RateLimits::new(REPORT_EVERY_NS)),
-                path: path.to_owned(),
+                log: Log::of(path.to_owned()),
                 cached: OnceLock::new(),
                 lends: lends && read_only && writer.is_none(),
                 notes,
@@ -237,7 +230,7 @@ impl File {
 
     /// The file.
     pub fn path(&self) -> &Path {
-        &self.inner.path
+        &self.inner.log.path
     }
 }
 

@@ -337,7 +337,7 @@ impl FileChannel {
     /// Ends a job: bytes of a bounced read go to the host, memory to its owner.
     fn complete(&mut self, mut job: Job, mut result: Result<(), StoreError>, now: Nanos) -> Completion {
         if let Err(error) = &result {
-            self.store.report_error(error, &job.operation, now);
+            self.store.log.report_error(error, &job.operation, now);
         }
         let mut buffer = None;
         match (job.bytes, job.bounced.take(), job.operation) {
@@ -391,7 +391,7 @@ impl FileChannel {
             let result = run(file, &self.memory, call, transfer, skip, false, &mut self.scratch);
             match job.after(result, &mut self.lacks, &self.store) {
                 JobStep::Again => {}
-                JobStep::Retry(why) => self.store.report(why, &job.operation, "", now),
+                JobStep::Retry(why) => self.store.log.report(why, &job.operation, "", now),
                 JobStep::Done(result) => return result,
                 JobStep::Settle(call) => return job.settled(self.store.durable.settle(call)),
             }
@@ -597,7 +597,7 @@ impl Channel for FileChannel {
                             continue;
                         }
                         JobStep::Retry(why) => {
-                            self.store.report(why, &job.operation, "", now);
+                            self.store.log.report(why, &job.operation, "", now);
                             self.push(index, now);
                             continue;
                         }

@@ -29,6 +29,7 @@ mod file_channel;
 mod lossy;
 mod modelled;
 mod null;
+mod pmem;
 mod trouble;
 pub mod write_log;
 
@@ -41,6 +42,7 @@ pub use file_channel::FileChannel;
 pub use lossy::{Lossy, LossyChannel};
 pub use modelled::{Delayed, Modelled, ModelledChannel};
 pub use null::Null;
+pub use pmem::{Pmem, PmemChannel};
 
 pub use nearside_media::{Delay, Parametric};
 

@@ -1,10 +1,15 @@
 //! What the operator's log says of a file that is a store, and at which level.
 
-use nearside_clock::{Nanos, event_at};
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use nearside_clock::{Nanos, RateLimits, event_at};
 use tracing::Level;
 
-use crate::file::OpenFile;
 use crate::{Operation, StoreError};
+
+/// How often the log says the same of one file.
+const REPORT_EVERY_NS: u64 = 10_000_000_000;
 
 /// What can happen to an operation at the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,12 +47,24 @@ impl Trouble {
     }
 }
 
-impl OpenFile {
+/// What is told of one file.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) path: PathBuf,
+    /// What was told, by operation and by what happened.
+    told: Mutex<RateLimits<(&'static str, Trouble)>>,
+}
+
+impl Log {
+    pub(crate) fn of(path: PathBuf) -> Log {
+        Log { path, told: Mutex::new(RateLimits::new(REPORT_EVERY_NS)) }
+    }
+
     /// Tells the log of an operation, unless it was told of one like it just before.
     #[cold]
     pub(crate) fn report(&self, trouble: Trouble, operation: &Operation, why: &str, now: Nanos) {
         let name = operation.name();
-        let admitted = self.reports.lock().unwrap_or_else(|e| e.into_inner()).admit((name, trouble), now);
+        let admitted = self.told.lock().unwrap_or_else(|e| e.into_inner()).admit((name, trouble), now);
         if let Some(suppressed) = admitted {
             let ((level, what), (offset, len)) = (trouble.told(), operation.range().unwrap_or((0, 0)));
             let path = self.path.display();

@@ -21,6 +21,8 @@ pub struct Vfio {
     /// Whether the driver maps the doorbells; else it keeps them in memory and tells of those that the drive
     /// sleeps at.
     pub mapped_doorbells: bool,
+    /// Whether the drive has to ask for the driver's memory, queues included, by messages.
+    pub by_messages: bool,
 }
 
 impl Fronts for Vfio {
@@ -36,7 +38,8 @@ impl Fronts for Vfio {
             ..Offer::new("nqn.2026-11.dev.nearside:slot", "SLOT", subsystem)
         };
         let server = Server::start(offer, &place.path().join("vfio.sock"), TscClock::new()).unwrap();
-        let driver = Driver::connect(server.path(), DriverConfig::default(), TscClock::new()).unwrap();
+        let config = DriverConfig { by_messages: self.by_messages, ..DriverConfig::default() };
+        let driver = Driver::connect(server.path(), config, TscClock::new()).unwrap();
         Box::new(Queues::new(driver, Threaded, Policy::Hybrid, (server, place)))
     }
 }

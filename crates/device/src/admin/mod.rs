@@ -31,7 +31,7 @@ use crate::fault::Fault;
 use crate::firmware::Firmware;
 use crate::pointer::{self, Layout, Pointer};
 use crate::queue::{CompletionSlot, Cq, InvalidDoorbell, QueueMemory, Queues, Sq};
-use crate::reactor::{Reactor, Step};
+use crate::reactor::{Reactor, Step, Task};
 use crate::shared::{ControllerShared, Message};
 use crate::subsystem::Trouble;
 use events::Events;
@@ -205,6 +205,7 @@ impl Admin {
             self.fatal(registers);
             return;
         };
+        reactor.queues.remote |= sq.placed.is_remote() || cq.placed.is_remote();
         reactor.queues.sqs[0] = Some(Box::new(Sq::new(0, 0, sq)));
         reactor.queues.cqs[0] = Some(Box::new(Cq::new(0, Some(0), cq)));
         self.state = ControllerState::Enabled;
@@ -351,21 +352,35 @@ impl Admin {
         }
         sq.in_flight += count;
         for entry in entries.iter().take(count as usize) {
-            let slot = Some(CompletionSlot { sq: 0, cid: entry.cid() });
-            let mut command = AdminCommand { admin: self, reactor, slot, entry, now };
-            let answer = command.execute();
-            match (answer, command.slot) {
-                (Ok(Answer::Now(result)), Some(slot)) => {
-                    reactor.queues.answer(slot, result.into(), Status::SUCCESS, now);
-                }
-                (Err(fault), Some(slot)) => reactor.fail(slot, entry.nsid(), &fault, now),
-                (Ok(Answer::Later) | Err(_), None) => {}
-                (Ok(Answer::Later), Some(_)) | (Ok(Answer::Now(_)), None) => {
-                    panic!("an admin command and its slot disagree")
-                }
-            }
+            self.execute(reactor, CompletionSlot::new(0, entry.cid()), entry, now);
         }
         count as usize
+    }
+
+    /// Executes an admin command, as it was taken or with its data in the drive's own memory.
+    pub(crate) fn execute<S: Store, F: Firmware<S>>(
+        &mut self,
+        reactor: &mut Reactor<S, F>,
+        slot: CompletionSlot,
+        entry: &SubmissionEntry,
+        now: Nanos,
+    ) {
+        let staged = slot.stage != 0;
+        let mut command = AdminCommand { admin: self, reactor, slot: Some(slot), entry, staged, now };
+        let answer = command.execute();
+        match (answer, command.slot) {
+            (Ok(Answer::Now(result)), Some(slot)) => {
+                reactor.queues.answer(slot, result.into(), Status::SUCCESS, now);
+            }
+            (Err(fault), Some(slot)) => match fault.elsewhere {
+                Some(elsewhere) if !staged => reactor.stage(slot, Task::Admin(*entry), elsewhere, now),
+                _ => reactor.fail(slot, entry.nsid(), &fault, now),
+            },
+            (Ok(Answer::Later) | Err(_), None) => {}
+            (Ok(Answer::Later), Some(_)) | (Ok(Answer::Now(_)), None) => {
+                panic!("an admin command and its slot disagree")
+            }
+        }
     }
 
     /// Something that another reactor says.
@@ -379,6 +394,12 @@ impl Admin {
             Message::Done { key, result } => (key, result),
             Message::ErrorEvent { information } => return self.events.error(information),
             Message::Pair { id, there } => return self.registry.set_pair(id, there),
+            Message::Fatal => {
+                if self.state == ControllerState::Enabled {
+                    self.fatal(reactor.shared.registers());
+                }
+                return;
+            }
             Message::Published { log, information } => {
                 if self.features.notices() & event::DISCOVERY_NOTICES != 0 {
                     self.events.add(event::NOTICE, information, log);
@@ -452,6 +473,8 @@ struct AdminCommand<'a, S: Store, F: Firmware<S>> {
     /// Its place in the completion queue; who answers later takes it.
     slot: Option<CompletionSlot>,
     entry: &'a SubmissionEntry,
+    /// Its data are in the drive's own memory, and its pointer is an SGL that no host gave.
+    staged: bool,
     now: Nanos,
 }
 
@@ -462,7 +485,7 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
             return Err(Fault::field(common::FUSE));
         }
         // Base 2.0, figure 88: admin commands of memory-based controllers use PRPs, those over fabrics SGLs.
-        if self.entry.psdt() != 0 && self.reactor.shared.config.fabric.is_none() {
+        if self.entry.psdt() != 0 && self.reactor.shared.config.fabric.is_none() && !self.staged {
             return Err(Fault::field(common::PSDT));
         }
         match self.entry.opcode() {
@@ -515,6 +538,7 @@ pub(crate) fn queue_memory<S: Store, F: Firmware<S>>(
     let unreachable = Fault::new(Status::DATA_TRANSFER_ERROR).at(24, 0);
     let placed = Placed::at(memory, iova, len);
     match placed.region() {
+        None if placed.is_remote() => Ok(QueueMemory { placed, size: entries }),
         Some(_) => Ok(QueueMemory { placed, size: entries }),
         // Mapped, but not so that words lie as they must.
         None if memory.resolve(iova, len).is_ok() => Err(Fault::new(Status::INVALID_PRP_OFFSET).at(24, 0)),

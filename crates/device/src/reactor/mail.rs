@@ -35,6 +35,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 Owner::Shutdown => self.shutdown_done = true,
             }
         }
+        self.unstage(place, nsid, now);
         self.cancel(|_, at| at == place, true);
         self.attached.at(place).worker.leave(None);
     }
@@ -55,6 +56,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 Message::CreateCq { id, vector, mut queue_memory, key } => {
                     // The host may have mapped other memory there since it was found.
                     queue_memory.placed.find(&self.shared.function.memory);
+                    self.queues.remote |= queue_memory.placed.is_remote();
                     let there = self.queues.cqs[usize::from(id)].is_some();
                     assert!(!there, "completion queue {id} was created twice");
                     self.queues.cqs[usize::from(id)] = Some(Box::new(Cq::new(id, vector, queue_memory)));
@@ -62,6 +64,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 }
                 Message::CreateSq { id, cq, mut queue_memory, key } => {
                     queue_memory.placed.find(&self.shared.function.memory);
+                    self.queues.remote |= queue_memory.placed.is_remote();
                     let there = self.queues.sqs[usize::from(id)].is_some();
                     assert!(!there, "submission queue {id} was created twice");
                     self.queues.sqs[usize::from(id)] = Some(Box::new(Sq::new(id, cq, queue_memory)));
@@ -96,6 +99,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                             Owner::Shutdown => self.shutdown_done = true,
                         }
                     }
+                    self.reset_stages(now);
                     self.abandon();
                 }
                 // Of one that its host does not have, it hears nothing.
@@ -108,6 +112,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 }
                 Message::Done { .. }
                 | Message::ErrorEvent { .. }
+                | Message::Fatal
                 | Message::Pair { .. }
                 | Message::Published { .. } => {
                     if let Some(mut admin) = self.admin.take() {
@@ -145,7 +150,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
 
     /// Commands that the store or the firmware works on.
     pub fn in_flight(&self) -> usize {
-        self.commands.len() + self.parked.len()
+        self.commands.len() + self.parked.len() + self.stages.waiting()
     }
 
     /// Whether the store works on nothing of this reactor's any more, for the host or for the firmware.
@@ -165,10 +170,10 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     }
 
     /// Ends deletions and resets that waited for commands in flight.
-    pub(super) fn drain(&mut self) -> usize {
+    pub(super) fn drain(&mut self, now: Nanos) -> usize {
         let (mut done, mut closed) = (Vec::new(), Vec::new());
         if let Some(key) = self.resetting {
-            if !self.commands.is_empty() {
+            if !self.commands.is_empty() || !self.stages_have_settled(now) {
                 return 0;
             }
             done.extend(self.deleting.drain(..).filter_map(|(_, key)| key));
@@ -179,7 +184,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             let queues = &mut self.queues;
             self.deleting.retain(|&(id, key)| {
                 let at = usize::from(id);
-                if queues.sqs[at].as_ref().is_some_and(|sq| sq.in_flight > 0) {
+                let busy = |sq: &Sq| sq.in_flight > 0 || queues.is_writing_for(sq);
+                if queues.sqs[at].as_ref().is_some_and(|sq| busy(sq)) {
                     return true;
                 }
                 queues.sqs[at] = None;

@@ -29,9 +29,12 @@ use crate::shared::{ControllerShared, Message, add};
 
 mod command;
 mod mail;
+mod remote;
 
 pub(crate) use command::Owner;
 use command::{Command, CommandKind, Parked, Payload};
+use remote::Stages;
+pub(crate) use remote::Task;
 
 /// Commands taken from a queue at once.
 pub const BATCH: usize = 32;
@@ -90,6 +93,8 @@ pub struct Reactor<S: Store, F: Firmware<S> = ()> {
     finished: Vec<(Token, Completion)>,
     answered: Vec<(Token, Outcome)>,
     layout: Layout,
+    /// Commands whose data go by the drive's own memory.
+    stages: Stages,
     /// Submission queues that wait for their commands before they go, with the key to answer; without one,
     /// their completion queue goes as well.
     deleting: Vec<(u16, Option<usize>)>,
@@ -115,6 +120,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             finished: Vec::new(),
             answered: Vec::new(),
             layout: Layout::default(),
+            stages: Stages::default(),
             deleting: Vec::new(),
             resetting: None,
             shutdown_done: false,
@@ -197,16 +203,23 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         if !self.answered.is_empty() {
             step.work += self.deliver(now);
         }
+        if self.queues.remote
+            || !self.stages.is_empty()
+            || self.shared.function.memory.remote().has_news(self.id)
+        {
+            step.work += self.ask(now, &mut step);
+        }
         if self.queues.dirty != 0 {
             self.interrupt(now, &mut step);
         }
         if self.resetting.is_some() || !self.deleting.is_empty() {
-            step.work += self.drain();
+            step.work += self.drain(now);
         }
         if self.attached.leaving > 0 {
-            let (commands, parked) = (&self.commands, &self.parked);
+            let (commands, parked, stages) = (&self.commands, &self.parked, &self.stages);
             step.work += self.attached.remove_drained(|place| {
-                commands.iter().any(|(_, c)| c.place == place)
+                stages.are_of(place)
+                    || commands.iter().any(|(_, c)| c.place == place)
                     || parked.iter().any(|p| p.command.place == place)
             });
         }
@@ -220,7 +233,9 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         !self.shared.mailboxes[self.id].is_full()
             && self.shared.host_memory() == self.found_by
             && self.admin.as_ref().is_none_or(|admin| admin.is_quiet(&self.queues, registers))
-            && self.queues.active.iter().all(|&id| self.queues.is_quiet(id, registers))
+            && !self.shared.function.memory.remote().has_news(self.id)
+            && (self.stages.are_full()
+                || self.queues.active.iter().all(|&id| self.queues.is_quiet(id, registers)))
             && self.attached.iter().all(|attached| attached.worker.is_quiet())
     }
 
@@ -246,7 +261,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             Ok(waiting) => waiting,
             Err(InvalidDoorbell) => return self.bad_doorbell(id, now),
         };
-        if sq.deleting || self.parked.len() >= MAX_PARKED {
+        if sq.deleting || self.parked.len() >= MAX_PARKED || self.stages.are_full() {
             return 0;
         }
         let Some(Some(cq)) = cqs.get_mut(usize::from(sq.cq)) else { return 0 };
@@ -283,7 +298,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         }
         let mut batch = std::mem::take(&mut self.batch);
         for prepared in batch.drain(..) {
-            let slot = CompletionSlot { sq: id, cid: prepared.cid };
+            let slot = CompletionSlot::new(id, prepared.cid);
             match prepared.request {
                 Ok(Request::Transfer { operation, .. }) if prepared.count > 0 => {
                     let spans = prepared.spans.get(..prepared.count).unwrap_or(&[]);
@@ -291,7 +306,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 }
                 Ok(request) => {
                     if let Err((slot, fault)) = self.execute(slot, prepared.place, &request, now) {
-                        self.fail(slot, prepared.nsid, &fault, now);
+                        self.refuse(slot, prepared.place, prepared.nsid, &request, &fault, now);
                     }
                 }
                 Err(fault) => self.fail(slot, prepared.nsid, &fault, now),
@@ -308,7 +323,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     #[cold]
     fn execute_detached(&mut self, id: u16, write_through: bool, now: Nanos) {
         for entry in std::mem::take(&mut self.detached) {
-            let slot = CompletionSlot { sq: id, cid: entry.cid() };
+            let slot = CompletionSlot::new(id, entry.cid());
             let done = match self.look_up(entry.nsid()) {
                 Ok(place) => {
                     let request = Request::parse(&entry, &self.attached.at(place).limits, write_through);
@@ -319,12 +334,13 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 }
                 Err(fault) => Err(fault),
             };
-            let done = match done {
-                Ok((place, request)) => self.execute(slot, place, &request, now),
-                Err(fault) => Err((slot, fault)),
-            };
-            if let Err((slot, fault)) = done {
-                self.fail(slot, entry.nsid(), &fault, now);
+            match done {
+                Ok((place, request)) => {
+                    if let Err((slot, fault)) = self.execute(slot, place, &request, now) {
+                        self.refuse(slot, place, entry.nsid(), &request, &fault, now);
+                    }
+                }
+                Err(fault) => self.fail(slot, entry.nsid(), &fault, now),
             }
         }
     }
@@ -484,6 +500,8 @@ impl<S: Store, F: Firmware<S>> Drop for Reactor<S, F> {
         if let Some(admin) = &mut self.admin {
             admin.forget();
         }
+        self.stages.forget();
+        self.queues.forget_staged();
         let mut owners: Vec<Owner> = self.commands.drain().map(|command| command.owner).collect();
         for Parked { command, operation, .. } in self.parked.drain(..) {
             // A mutation that waits keeps readers out until it had its turn, which never comes.

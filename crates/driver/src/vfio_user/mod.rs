@@ -148,15 +148,15 @@ impl Device {
         Ok(())
     }
 
-    /// Lets the server reach a region, which `memory` has at `iova`.
-    pub(crate) fn share(&self, region: &Region, iova: u64) -> Result<(), Error> {
+    /// Lets the server reach a region, which `memory` has at `iova`; `by_messages`: it gets no descriptor.
+    pub(crate) fn share(&self, region: &Region, iova: u64, by_messages: bool) -> Result<(), Error> {
         let map = DmaMap {
             flags: dma_flags::READ | dma_flags::WRITE,
             offset: 0,
             address: iova,
             size: region.len() as u64,
         };
-        let descriptor = region.fd();
+        let descriptor = region.fd().filter(|_| !by_messages);
         self.link.call("shared memory", &Request::DmaMap(map), descriptor.as_slice())?;
         Ok(())
     }

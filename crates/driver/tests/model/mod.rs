@@ -247,9 +247,9 @@ pub fn threads_on(driver: &Driver, commands: u64) {
 
 /// Queues come and go while commands are out on them and on others.
 /// A write whose fate is unknown leaves the old or the new version.
-pub fn queues_deleted_under_load(driver: &Driver) {
+pub fn queues_deleted_under_load(driver: &Driver, rounds: u64) {
     let clock = TscClock::new();
-    let rounds = number("NEARSIDE_ROUNDS", 300);
+    let rounds = number("NEARSIDE_ROUNDS", rounds);
     let deleted = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let deleted = &deleted;
