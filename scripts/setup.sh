@@ -23,6 +23,8 @@ wanted() {
     echo "mmdebstrap:/usr/bin/mmdebstrap xfsprogs:/sbin/mkfs.xfs"
     # A guest that boots from the drive.
     echo "grub-common:/usr/bin/grub-mkimage grub-pc-bin:/usr/lib/grub/i386-pc/boot.img"
+    # Applications on a drive.
+    echo "rocksdb-tools:/usr/bin/db_bench memcached:/usr/bin/memcached postgresql:/usr/bin/pgbench"
     echo "kmod:/sbin/depmod python3:/usr/bin/python3 binutils:/usr/bin/strip" ;;
   esac
 }

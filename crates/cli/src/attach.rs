@@ -8,17 +8,17 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use nearside_clock::TscClock;
 use nearside_device::Config;
 use nearside_device::runner::Rest;
-use nearside_dma::system::Termination;
+use nearside_dma::system::{Termination, lock_memory};
 use nearside_driver::Policy;
 use nearside_embedded::{AnyStore, Loopback, models_help};
 use nearside_firmware as firmware;
 use nearside_firmware::Fsr;
 use nearside_firmware::Workers;
-use nearside_front_fuse::AttachOptions;
+use nearside_front_fuse::{AttachOptions, Transport};
 use nearside_store::{Beside, FileOptions, Store};
 
 use crate::args::CompletionModel;
@@ -31,28 +31,42 @@ Examples:
   mount -o loop /run/drive/namespace /mnt           # a live host on the drive
   nearside grep -d unix:/run/drive.sock -r ERROR /var/log
   umount /mnt; umount /run/drive                    # ends it
+  nearside attach --store file:disk.img --mount /mnt /run/drive     # the same volume, as long as this runs
+  nearside attach --store model:optane-prototype:1GiB --loop /run/drive     # its third line: the loop device
   cp disk.img before.img                            # a crash test: what the disk holds, then every write
   nearside attach --store file:disk.img --log-writes disk.log /run/drive &
   nearside writes disk.log --base before.img --at 900 --seed 1 -o crash.img
 
 The socket lies beside the mount point, named MOUNTPOINT.sock, unless --socket says otherwise. SIGINT and SIGTERM end it
-as well, once nothing lies on the mount. NEARSIDE_LOG says how much standard error hears of what goes wrong: error, warn (if
+as well, once nothing lies on the mount; what --loop and --mount made goes first. Requests come from the kernel by io_uring
+where it offers that (`nearside doctor` says whether, and how to turn it on), else by /dev/fuse. NEARSIDE_LOG says how much standard error hears of what goes wrong: error, warn (if
 nothing is said), info or debug.";
 
 /// Serve a drive: its namespace as a file, and a socket for the other commands
 #[derive(Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{}", models_help()))]
 pub struct AttachArgs {
-    /// What holds the drive's bytes: file:PATH (an image or a block device), dram:SIZE or dram:IMAGE, or
+    /// What holds the drive's bytes: file:PATH (an image or a block device), pmem:PATH (persistent memory,
+    /// mapped: a file on a DAX file system or in /dev/shm, or /dev/daxX.Y), dram:SIZE or dram:IMAGE, or
     /// model:NAME:SIZE, a device with its own response times (listed below)
     #[arg(long, value_name = "STORE")]
     store: String,
     /// Where the socket is made
     #[arg(long, value_name = "PATH")]
     socket: Option<OsString>,
-    /// How the host's commands are awaited
-    #[arg(long, value_enum, default_value = "hybrid", value_name = "MODEL")]
-    completion: CompletionModel,
+    /// How the host's commands are awaited [default: hybrid where this process may use four cores or more;
+    /// else interrupt: a drive and a host that both spin would leave none to who uses them]
+    #[arg(long, value_enum, value_name = "MODEL")]
+    completion: Option<CompletionModel>,
+    /// Which way the kernel's requests come
+    #[arg(long, value_enum, default_value = "auto", value_name = "WAY")]
+    transport: TransportWay,
+    /// Lay a loop device over the namespace, without a cache of its own; it goes when this ends
+    #[arg(long = "loop")]
+    looped: bool,
+    /// Mount the volume on a loop device over the namespace (--loop) there; it is unmounted when this ends
+    #[arg(long, value_name = "DIR")]
+    mount: Option<PathBuf>,
     /// Bytes of a logical block
     #[arg(long, value_name = "512|4096", default_value_t = 512)]
     block_size: u32,
@@ -74,15 +88,43 @@ pub struct AttachArgs {
     /// instant. A log that finds no room ends; the drive goes on, and exits with status 2
     #[arg(long, value_name = "FILE")]
     log_writes: Option<PathBuf>,
+    /// Keep this process's memory from being paged out: for a drive that the kernel pages to, or that must
+    /// answer in its time under memory pressure
+    #[arg(long)]
+    lock_memory: bool,
     /// An empty directory
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
+}
+
+/// Which way the kernel's requests come.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum TransportWay {
+    /// By io_uring where the kernel offers it, else by /dev/fuse
+    Auto,
+    /// By /dev/fuse
+    Classic,
+    /// By io_uring, or not at all
+    Uring,
+}
+
+impl From<TransportWay> for Transport {
+    fn from(way: TransportWay) -> Transport {
+        match way {
+            TransportWay::Auto => Transport::Auto,
+            TransportWay::Classic => Transport::Classic,
+            TransportWay::Uring => Transport::Uring,
+        }
+    }
 }
 
 pub fn run(args: AttachArgs) -> Outcome {
     let words = |e: &dyn std::fmt::Display| Failure::Message(e.to_string());
     let termination = Termination::new().map_err(|e| words(&e))?;
     crate::serve::listen_to_logs()?;
+    if args.lock_memory {
+        lock_memory().map_err(|e| Failure::Message(format!("--lock-memory: {e} (ulimit -l)")))?;
+    }
     let clock = TscClock::new();
     let beside = if args.risk_corruption { Beside::Anybody } else { Beside::Nobody };
     let file = FileOptions { block_size: args.block_size, beside, ..FileOptions::serve() };
@@ -102,16 +144,24 @@ pub fn run(args: AttachArgs) -> Outcome {
     let firmware = Fsr::new(Arc::new(clock), config).on(handle);
     let config = Config { lba_size: args.block_size, ..Config::default() };
     let drive = Loopback::threaded(store, firmware, config, Rest::default()).map_err(|e| words(&e))?;
+    let usual = AttachOptions::new(args.mountpoint);
     let options = AttachOptions {
         socket: args.socket.map(PathBuf::from),
-        policy: Policy::from(args.completion),
-        ..AttachOptions::new(args.mountpoint)
+        policy: args.completion.map_or(usual.policy, Policy::from),
+        transport: args.transport.into(),
+        looped: args.looped,
+        volume: args.mount,
+        ..usual
     };
     let attached = nearside_front_fuse::attach(drive.function.clone(), &options).map_err(|e| words(&e))?;
-    out::announce(&[
+    let looped = attached.loop_device().map(|device| device.display().to_string());
+    let mut lines = vec![
         format!("{}: {capacity} bytes", attached.file().display()),
         format!("unix:{}", attached.socket().display()),
-    ])?;
+    ];
+    lines.extend(looped);
+    lines.push(format!("{}, completion: {}", attached.carrier(), attached.policy().name()));
+    out::announce(&lines)?;
     attached.wait(termination).map_err(|e| words(&e))?;
     drop(drive);
     drop(workers);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use clap::Args;
+use nearside_dma::persistent::WriteBack;
 use nearside_instrument::calibrate::Calibration;
 use nearside_loadgen::floor::Effort;
 use nearside_loadgen::record::Record;
@@ -116,11 +117,13 @@ struct Machine {
     vendor: String,
     io_uring: Result<(), String>,
     fuse: Result<(), String>,
+    fuse_uring: Result<(), String>,
     looped: Result<(), String>,
     kvm: Result<(), String>,
     vfio_user: Result<(), String>,
     huge_pages: u64,
     transparent: String,
+    persistent: Vec<String>,
     root: bool,
     tools: Vec<(&'static str, bool)>,
 }
@@ -150,11 +153,13 @@ impl Machine {
             vendor: read("/sys/class/dmi/id/sys_vendor").trim().to_owned(),
             io_uring: io_uring::IoUring::new(2).map(drop).map_err(|e| e.to_string()),
             fuse: openable("/dev/fuse"),
+            fuse_uring: nearside_front_fuse::uring_offered(),
             looped: openable("/dev/loop-control"),
             kvm: openable("/dev/kvm"),
             vfio_user: knows_vfio_user("qemu-system-x86_64"),
             huge_pages: huge.and_then(|n| n.trim().parse().ok()).unwrap_or(0),
             transparent: chosen.to_owned(),
+            persistent: persistent_memory(&read("/proc/mounts")),
             root: rustix::process::geteuid().is_root(),
             tools: TOOLS.map(|tool| (tool, in_path(tool))).to_vec(),
         }
@@ -163,6 +168,22 @@ impl Machine {
     fn has(&self, flag: &str) -> bool {
         self.flags.iter().any(|f| f == flag)
     }
+}
+
+/// Persistent memory of this machine: devices, and file systems that are mounted with DAX.
+fn persistent_memory(mounts: &str) -> Vec<String> {
+    let names = ["/sys/block", "/sys/bus/dax/devices"].iter().filter_map(|folder| fs::read_dir(folder).ok());
+    let names = names.flat_map(|all| all.flatten().map(|e| e.file_name().to_string_lossy().into_owned()));
+    let is_one = |name: &String| name.starts_with("pmem") || name.starts_with("dax");
+    let dax = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let (place, options) = (fields.next()?, fields.nth(1)?);
+        options.split(',').any(|o| o == "dax" || o == "dax=always").then(|| format!("DAX at {place}"))
+    });
+    let mut found: Vec<String> = names.filter(is_one).map(|name| format!("/dev/{name}")).collect();
+    found.sort();
+    found.extend(dax);
+    found
 }
 
 fn openable(path: &str) -> Result<(), String> {
@@ -194,6 +215,7 @@ fn in_path(tool: &str) -> bool {
 fn findings(m: &Machine) -> Vec<Finding> {
     let mut all = of_processor(m);
     all.extend(of_kernel(m));
+    all.push(of_memory(m));
     all.extend(of_surroundings(m));
     all.extend(of_tools(m));
     all
@@ -252,6 +274,12 @@ fn of_kernel(m: &Machine) -> Vec<Finding> {
             "`nearside attach` cannot show the drive as a file; its socket and the embedded drive work",
         ),
         finding(
+            "FUSE by io_uring",
+            m.fuse_uring.is_ok(),
+            say(&m.fuse_uring, "on; `nearside attach` takes it"),
+            "`nearside attach` takes the kernel's requests by /dev/fuse: two system calls more for each, and less throughput",
+        ),
+        finding(
             "loop devices",
             m.looped.is_ok(),
             say(&m.looped, "/dev/loop-control can be opened"),
@@ -280,6 +308,20 @@ fn of_kernel(m: &Machine) -> Vec<Finding> {
             "a drive in memory takes more TLB misses on random access; none are needed",
         ),
     ]
+}
+
+fn of_memory(m: &Machine) -> Finding {
+    let by = WriteBack::of_this_processor().map_or("no write-back of cache lines", WriteBack::name);
+    let found = match m.persistent.is_empty() {
+        true => format!("none; the processor has {by}"),
+        false => format!("{}; durable by {by} and a fence", m.persistent.join(", ")),
+    };
+    finding(
+        "persistent memory",
+        !m.persistent.is_empty(),
+        found,
+        "a store pmem:PATH is durable by fdatasync and msync, as what its file lies on makes it (in /dev/shm until the machine ends)",
+    )
 }
 
 fn of_surroundings(m: &Machine) -> Vec<Finding> {
@@ -330,10 +372,20 @@ mod tests {
     }
 
     #[test]
+    fn a_file_system_with_dax_is_persistent_memory() {
+        let mounts = "/dev/pmem0 /mnt/a ext4 rw,relatime,dax=always 0 0\n/dev/sda / ext4 rw,dax=never 0 0\n\
+                      /dev/pmem1 /mnt/b xfs rw,dax 0 0\nodd\n";
+        let found = persistent_memory(mounts);
+        let dax: Vec<&String> = found.iter().filter(|found| found.starts_with("DAX")).collect();
+        assert_eq!(dax, ["DAX at /mnt/a", "DAX at /mnt/b"]);
+    }
+
+    #[test]
     fn whatever_is_lacking_says_what_it_costs() {
         let nothing = Machine {
             io_uring: Err("denied".into()),
             fuse: Err("none".into()),
+            fuse_uring: Err("off".into()),
             looped: Err("none".into()),
             kvm: Err("none".into()),
             vfio_user: Err("none".into()),
@@ -345,6 +397,7 @@ mod tests {
             vendor: String::new(),
             huge_pages: 0,
             transparent: String::new(),
+            persistent: vec![],
             root: false,
         };
         for finding in findings(&nothing) {

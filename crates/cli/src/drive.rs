@@ -418,7 +418,7 @@ fn threads_for(args: &DriveArgs, alike: bool, ask: &Ask) -> usize {
 fn hopeless(target: &Target) -> Option<Refusal> {
     let path = match target {
         Target::Path(path) | Target::Glob(path) | Target::Tree { root: path, .. } => path,
-        Target::Volume | Target::Blocks { .. } => return None,
+        Target::Volume | Target::Blocks { .. } | Target::Paths(_) => return None,
     };
     if path.is_empty() {
         return Some(Refusal::NotFound);

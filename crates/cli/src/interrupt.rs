@@ -2,7 +2,8 @@
 //!
 //! Most commands end at once, as programs do, and their work with them: a drive in this process ends, one
 //! behind a socket or a network sees its peer go. A drive behind this host's kernel sees nothing: it has to
-//! be told first ([`to_cancel`]). What measures shows what it has ([`until_told`]).
+//! be told first ([`to_cancel`]). What measures shows what it has ([`until_told`]). What has made mounts and
+//! swap areas undoes them ([`to_undo`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -44,6 +45,19 @@ pub fn until_told() -> Result<Arc<AtomicBool>, Failure> {
             end();
         }
     })
+}
+
+/// A signal ends the applications that run on drives of this command's, and what was made for them (mounts,
+/// swap areas, loop devices) is undone. Without any, and by a second signal, the program ends at once. Call
+/// it before any other thread is there.
+pub fn to_undo() -> Result<(), Failure> {
+    let told = listen(|again| {
+        if again || !nearside_apps::are_under_way() {
+            end();
+        }
+        std::thread::spawn(nearside_apps::end);
+    });
+    told.map(drop)
 }
 
 /// Set by a signal: what is under way is cancelled, and the program ends; by itself after a second, as it may

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 mod act;
+mod app;
 mod args;
 mod attach;
 mod bench;
@@ -119,6 +120,8 @@ enum Command {
     Act(act::ActArgs),
     /// The papers' tables and figures: paper beside model beside this machine
     Study(study::StudyArgs),
+    /// Run an application on a drive: a database, a cache, the kernel's paging
+    App(app::AppArgs),
 }
 
 /// Runs the program.
@@ -150,6 +153,7 @@ pub fn main() -> ExitCode {
         Command::Models(a) => models::run(a),
         Command::Act(a) => act::run(a),
         Command::Study(a) => study::run(a),
+        Command::App(a) => app::run(a),
     })
 }
 

@@ -138,7 +138,7 @@ impl Places {
         let mut target = target.clone();
         let path = match &mut target {
             Target::Path(path) | Target::Glob(path) | Target::Tree { root: path, .. } => path,
-            Target::Volume | Target::Blocks { .. } => return (target, None),
+            Target::Volume | Target::Blocks { .. } | Target::Paths(_) => return (target, None),
         };
         let holding = self.0.iter().filter_map(|place| Some((place, below(path, &place.shown)?)));
         let Some((place, rest)) = holding.min_by_key(|(_, rest)| rest.len()) else { return (target, None) };

@@ -174,8 +174,12 @@ pub fn namespace(args: NamespaceArgs) -> Outcome {
     let request = match what {
         What::Add { nsid, store, block_size, read_only, in_use, allow_unrecovered, log_writes } => {
             // The server may have been started elsewhere.
-            let store = match std::fs::canonicalize(store.strip_prefix("file:").unwrap_or(&store)) {
-                Ok(path) => format!("file:{}", path.display()),
+            let (kind, path) = match store.strip_prefix("pmem:") {
+                Some(path) => ("pmem", path),
+                None => ("file", store.strip_prefix("file:").unwrap_or(&store)),
+            };
+            let store = match std::fs::canonicalize(path) {
+                Ok(path) => format!("{kind}:{}", path.display()),
                 Err(_) => store,
             };
             let namespace = NamespacePlan {

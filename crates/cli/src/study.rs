@@ -11,6 +11,7 @@ use nearside_loadgen::record::Environment;
 use nearside_studies::{Paper, Record, Setting, Size, Study, fast12, page, table};
 
 use crate::failure::{Failure, Outcome, complain};
+use crate::interrupt::{is_told, to_undo};
 use crate::out::Out;
 
 const EXAMPLES: &str = "\
@@ -114,6 +115,7 @@ pub fn run(args: StudyArgs) -> Outcome {
         complain(&format!("{}: the page is {}", paper.name(), shown.display()));
         return Ok(0);
     }
+    to_undo()?;
     for paper in papers {
         let studies: Vec<&Study> = match &args.figure {
             None => paper.studies().iter().collect(),
@@ -142,6 +144,7 @@ fn one(args: &StudyArgs, paper: Paper, studies: &[&Study], out: &mut Out) -> Res
             helper.args(["study", "--second"]);
             helper
         },
+        program: Some(&program),
         say: &|text| complain(&format!("{} {text}", paper.name())),
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|e| stopped(&e))?.as_secs();
@@ -149,7 +152,10 @@ fn one(args: &StudyArgs, paper: Paper, studies: &[&Study], out: &mut Out) -> Res
     if args.record.is_none() && !part {
         may_be_kept(&Environment::gather(now)).map_err(|e| stopped(&e))?;
     }
-    let record = nearside_studies::run(studies, &setting, now).map_err(|e| stopped(&e))?;
+    let record = nearside_studies::run(studies, &setting, now).map_err(|e| match is_told() {
+        true => Failure::Interrupted,
+        false => stopped(&e),
+    })?;
 
     let name = match &args.figure {
         None => format!("study-{}", paper.name()),

@@ -170,9 +170,6 @@ fn a_live_volume_is_logged() {
         let status = attached.child.wait().unwrap();
         let mut said = String::new();
         attached.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        // The mount was taken away from under it: fuser may say that it found none to take away.
-        let own = said.lines().filter(|line| !line.contains("Failed to umount filesystem"));
-        let said: String = own.map(|line| format!("{line}\n")).collect();
         let ask = |args: &[&str]| {
             let output = nearside().current_dir(folder.path()).args(args).output().unwrap();
             (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
@@ -196,5 +193,80 @@ fn a_live_volume_is_logged() {
             assert!(!same, "the log has all of it");
         }
         drop(logs);
+    }
+}
+
+/// Starts an attachment with `more`; it, and the lines that it announces.
+fn announced(drive: &Path, more: &[&str], lines: usize) -> (Attached, Vec<String>) {
+    let child = nearside()
+        .args(["attach", "--store", "dram:64MiB"])
+        .args(more)
+        .arg(drive)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut attached = Attached { child, mounts: vec![drive.to_owned()] };
+    let out = BufReader::new(attached.child.stdout.take().unwrap());
+    let said: Vec<String> = out.lines().take(lines).map(Result::unwrap).collect();
+    assert_eq!(said.len(), lines, "{said:?}");
+    (attached, said)
+}
+
+/// By each way in which requests come from the kernel: the loop device's last dirty pages are lost with a
+/// drive that is killed, and nothing waits for them.
+#[test]
+fn a_killed_drive_takes_its_loop_device_along() {
+    let test = "root_attach::a_killed_drive_takes_its_loop_device_along";
+    if !needs::mounts(test, &["mount", "umount", "mke2fs", "kill"]) {
+        return;
+    }
+    killed("classic");
+    if let Some(_on) = needs::fuse_uring(test) {
+        killed("uring");
+    }
+}
+
+fn killed(transport: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let drive = folder.path().join("drive");
+    fs::create_dir(&drive).unwrap();
+    for signal in ["KILL", "TERM"] {
+        let more = ["--loop", "--transport", transport, "--completion", "interrupt"];
+        let (mut attached, said) = announced(&drive, &more, 4);
+        let way = if transport == "uring" { "FUSE by io_uring (" } else { "FUSE by /dev/fuse" };
+        assert!(said[3].starts_with(way) && said[3].ends_with("completion: interrupt"), "{said:?}");
+        let device = PathBuf::from(&said[2]);
+        let name = device.file_name().unwrap().to_string_lossy().into_owned();
+        let backing = format!("/sys/block/{name}/loop/backing_file");
+        let over =
+            || fs::read_to_string(&backing).unwrap_or_default().contains(folder.path().to_str().unwrap());
+        assert!(over());
+        // Pages that the kernel has not written out, and a reader and a writer under way.
+        let work = |nth: u64| {
+            let file = fs::OpenOptions::new().read(true).write(true).open(&device).unwrap();
+            move || {
+                use std::os::unix::fs::FileExt;
+                for at in (0u64..).map(|round| (nth * 4096 + round % 4096) * 4096) {
+                    if file.write_all_at(&[7; 4096], at).and_then(|()| file.sync_data()).is_err() {
+                        return;
+                    }
+                }
+            }
+        };
+        let threads: Vec<_> = match signal {
+            "KILL" => (0..4).map(|nth| std::thread::spawn(work(nth))).collect(),
+            _ => Vec::new(),
+        };
+        fs::write(&device, vec![9; 4 << 20]).unwrap();
+        must(Command::new("kill").arg(format!("-{signal}")).arg(attached.child.id().to_string()));
+        let status = attached.child.wait().unwrap();
+        assert_eq!(status.success(), signal == "TERM", "{status}");
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(!over(), "the loop device stayed");
+        if signal == "KILL" {
+            must(Command::new("umount").arg(&drive));
+        }
+        assert_eq!(fs::read_dir(&drive).unwrap().count(), 0);
     }
 }

@@ -188,12 +188,62 @@ fn identifies(guest: &mut Guest) {
         let said = guest.sh(&format!("nvme {ask}"));
         assert!(said.contains(found), "{ask}: {said}");
     }
-    let ours = guest.sh("nvme get-log /dev/nvme0 --log-id=0xd5 --log-len=184 --raw-binary | head -c 4");
-    assert_eq!(ours, "NDCP");
     // There is no telemetry; that it was asked for is in the log of errors, the newest first.
     guest.refused("nvme get-log /dev/nvme0 --log-id=0x07 --log-len=512");
     let errors = guest.sh("nvme error-log /dev/nvme0 -e 1");
     assert!(errors.contains("0x6109(Invalid Log Page"), "{errors}");
+}
+
+/// The vendor's log page, whole, as nvme-cli reads it in the guest (`NearDataLog` in crates/spec).
+fn own_log(guest: &mut Guest) -> Vec<u8> {
+    let read = "nvme get-log /dev/nvme0 --namespace-id=1 --log-id=0xd5 --log-len=184 --raw-binary";
+    let digits = guest.sh(&format!("{read} | od -An -v -tx1"));
+    digits.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
+}
+
+/// Each field of it says what the drive says of itself from outside, where both do.
+fn own_log_agrees(guest: &mut Guest, served: &Served) {
+    guest.sh("sync");
+    // What the guest writes by itself in between changes what is counted.
+    let (page, told) = (0..50)
+        .find_map(|_| {
+            let page = own_log(guest);
+            let told = served.nearside(&["status", "--control", "control.sock", "--json"]);
+            (own_log(guest) == page).then_some((page, told))
+        })
+        .expect("the guest never rests");
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let monitor = &told["subsystems"][0]["namespaces"][0]["near_data"]["monitor"];
+    assert!(monitor.is_object(), "{told}");
+    let long = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().unwrap());
+    let word = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().unwrap());
+    assert_eq!((&page[..4], page.len()), (&b"NDCP"[..], 184));
+    let version_and_length = (page[4], page[5], page[6], page[7]);
+    assert_eq!(version_and_length, (1, 0, 64, 0));
+    // The largest request and buffer, and the longest path that a request may have.
+    assert_eq!((word(8), word(12)), (128 << 10, 1 << 20));
+    assert!(word(16) > 0 && word(24) != 0 && word(28) != 0 && word(32) != 0 && word(36) != 0);
+    assert_eq!(word(44), 120, "the statistics' length");
+    for (at, name) in [
+        (72, "suspected"),
+        (80, "invalidated"),
+        (88, "published"),
+        (96, "scans_touched"),
+        (104, "looked_again"),
+        (112, "repeated"),
+        (120, "watched"),
+        (128, "overlay_bytes"),
+    ] {
+        assert_eq!(Some(long(at)), monitor[name].as_u64(), "{name} at byte {at}: {monitor}");
+    }
+    for (at, name) in [(136, "looks_passed"), (160, "looks_watched")] {
+        let looks = &monitor[name];
+        assert_eq!(Some(long(at)), looks["timed"].as_u64(), "{name}: {looks}");
+        assert_eq!(long(at + 8).checked_div(long(at)), looks["mean_ns"].as_u64(), "{name}: {looks}");
+        assert_eq!(Some(long(at + 16)), looks["worst_ns"].as_u64(), "{name}: {looks}");
+    }
+    // Commands that the guest's own asking took, and writes that were looked at.
+    assert!(long(64) > 0 && long(136) + long(160) > 0, "{monitor}");
 }
 
 /// The guest makes volumes, and writes.
@@ -338,6 +388,7 @@ fn first_boot(qemu: &Path, served: &Served, folder: &Path) -> [String; 3] {
     identifies(guest_ref);
     polls_and_is_interrupted(guest_ref);
     makes_volumes(guest_ref, served);
+    own_log_agrees(guest_ref, served);
     is_asked_while_it_writes(guest_ref, served);
     keeps_what_fio_wrote(guest_ref);
     installs(guest_ref);
@@ -459,6 +510,46 @@ fn a_stock_linux_has_the_drive_in_its_slot() {
         assert!(holds(image, &format!("written by guest {guest} alone")), "{}", image.display());
         assert!(!holds(image, &format!("written by guest {other} alone")), "{}", image.display());
     }
+}
+
+/// A guest whose memory no descriptor is given of: its queues, lists and data pass by messages. The drive has
+/// what it wrote.
+#[test]
+fn a_guest_that_shares_no_memory_has_the_drive_too() {
+    let name = "root_vfio::a_guest_that_shares_no_memory_has_the_drive_too";
+    let Some(qemu) = qemu(name) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("plan.toml"), PLAN).unwrap();
+    for name in ["one.img", "two.img"] {
+        std::fs::File::create(dir.path().join(name)).unwrap().set_len(256 << 20).unwrap();
+    }
+    let served = Served::start(dir.path());
+    let machine = ["-device", &*served.devices[0]].map(str::to_owned);
+    let mut guest = Guest::boot_in(&qemu, &machine, dir.path());
+    guest.until("[ -b /dev/nvme0n1 ]");
+    guest.sh_within(&fio("/dev/nvme0n1", "4m", "--bs=4k --ioengine=libaio --iodepth=16"), 300);
+    guest.sh(
+        "/usr/bin/mke2fs -q -t ext4 /dev/nvme0n1 && mkdir -p /mnt/a && mount -t ext4 /dev/nvme0n1 /mnt/a",
+    );
+    guest.sh(
+        "for n in 1 2 3; do head -c 700001 /dev/urandom > /mnt/a/$n; done; echo 'one ERROR here' > /mnt/a/x",
+    );
+    guest.sh_within(&fio("/mnt/a/fio", "4m", "--bs=64k --ioengine=libaio --iodepth=8"), 300);
+    guest.sh("sync; echo 1 > /sys/class/nvme/nvme0/reset_controller; nvme smart-log /dev/nvme0");
+    let inside = "/job/nearside grep -d /dev/ng0n1 ERROR /x";
+    assert_eq!(guest.sh(inside), "/x:one ERROR here\n".strip_prefix("/x:").unwrap());
+    guest.sh("umount /mnt/a && mount -t ext4 /dev/nvme0n1 /mnt/a");
+    let files = guest.sh("cd /mnt/a && sha256sum 1 2 3 fio");
+    guest.sh("cd / && umount /mnt/a");
+    for line in files.lines() {
+        let (hash, file) = line.split_once("  ").unwrap();
+        let sum = served.nearside(&["cksum", "-d", "unix:near.sock", &format!("/{file}")]);
+        assert!(sum.starts_with(hash), "{file}: {sum}, {hash}");
+    }
+    let told = served.function(0);
+    assert!(told["mapped_bytes"].as_u64().unwrap() >= 1 << 30, "{told}");
+    guest.powered_off(60);
+    served.stop();
 }
 
 /// Packages of a Debian whose first boot leaves a file and ends.

@@ -1,9 +1,11 @@
-//! A store named by a word, for the command line: `dram:1GiB`, `dram:IMAGE`, `file:PATH` or a plain path, a
-//! modelled device (`model:nand-p3700:16GiB`), with a delay or faults before it where a study wants them.
+//! A store named by a word, for the command line: `dram:1GiB`, `dram:IMAGE`, `file:PATH` or a plain path,
+//! `pmem:PATH`, a modelled device (`model:nand-p3700:16GiB`), with a delay or faults before it where a study
+//! wants them.
 //!
 //! ```text
 //! STORE   = [WRAPPER ":"]... BASE
 //! BASE    = "dram:" (SIZE | PATH) | "file:" PATH | PATH
+//!         | "pmem:" PATH                       a file (in /dev/shm, on a DAX file system) or /dev/dax0.0
 //!         | "model:" WORD ":" SIZE             WORD: see [`Model`], a name or a file (mine.toml); a NAND
 //!                                              drive's own size may be left out
 //! WRAPPER = "delayed:" OPTION ["," OPTION]...  a time (100ns, 10us, 5ms), units=N, stripe=SIZE,
@@ -24,7 +26,7 @@ use nearside_media::words::size;
 use nearside_store::write_log::{Logged, WriteLog};
 use nearside_store::{
     Channel, Completion, Data, Delay, Delayed, Dram, Fault, Faulty, File, FileOptions, Kinds, Modelled,
-    Operation, Rule, Store, Submitted, Token,
+    Operation, Pmem, Rule, Store, Submitted, Token,
 };
 
 use crate::model::{Model, Named};
@@ -36,6 +38,8 @@ pub enum AnyStore {
     Dram(Dram),
     /// In a file or on a block device.
     File(File),
+    /// In a mapped file.
+    Pmem(Pmem),
     /// Any, delayed.
     Delayed(Box<Delayed<AnyStore>>),
     /// Any, with faults.
@@ -54,6 +58,8 @@ pub enum AnyChannel {
     Dram(<Dram as Store>::Channel),
     /// Of a [`File`].
     File(Box<<File as Store>::Channel>),
+    /// Of a [`Pmem`].
+    Pmem(Box<<Pmem as Store>::Channel>),
     /// Of a [`Delayed`].
     Delayed(Box<<Delayed<AnyStore> as Store>::Channel>),
     /// Of a [`Faulty`].
@@ -106,11 +112,15 @@ impl AnyStore {
         if let Some(rest) = part("model:") {
             return model(rest, options.block_size).map_err(|e| invalid(format!("store {word:?}: {e}")));
         }
-        let path = part("file:").unwrap_or(word);
+        let mapped = part("pmem:");
+        let path = mapped.or_else(|| part("file:")).unwrap_or(word);
         if path.is_empty() {
             return Err(invalid(format!("store {word:?} names no file")));
         }
-        Ok(AnyStore::File(File::open(path, options)?))
+        Ok(match mapped {
+            Some(path) => AnyStore::Pmem(Pmem::open(path, options)?),
+            None => AnyStore::File(File::open(path, options)?),
+        })
     }
 
     /// What a user should know about how it was opened, one sentence each.
@@ -118,6 +128,7 @@ impl AnyStore {
         match self {
             AnyStore::Dram(_) | AnyStore::Modelled(_) | AnyStore::Flash(_) => &[],
             AnyStore::File(file) => file.notes(),
+            AnyStore::Pmem(pmem) => pmem.notes(),
             AnyStore::Delayed(delayed) => delayed.inner().notes(),
             AnyStore::Faulty(faulty) => faulty.inner().notes(),
             AnyStore::Logged(logged) => logged.inner().notes(),
@@ -211,6 +222,7 @@ macro_rules! each {
         match $any {
             $kind::Dram($it) => $body,
             $kind::File($it) => $body,
+            $kind::Pmem($it) => $body,
             $kind::Delayed($it) => $body,
             $kind::Faulty($it) => $body,
             $kind::Modelled($it) => $body,
@@ -239,6 +251,7 @@ impl Store for AnyStore {
         Ok(match self {
             AnyStore::Dram(store) => AnyChannel::Dram(store.channel(memory)?),
             AnyStore::File(store) => AnyChannel::File(Box::new(store.channel(memory)?)),
+            AnyStore::Pmem(store) => AnyChannel::Pmem(Box::new(store.channel(memory)?)),
             AnyStore::Delayed(store) => AnyChannel::Delayed(Box::new(store.channel(memory)?)),
             AnyStore::Faulty(store) => AnyChannel::Faulty(Box::new(store.channel(memory)?)),
             AnyStore::Modelled(store) => AnyChannel::Modelled(Box::new(store.channel(memory)?)),
@@ -315,6 +328,10 @@ mod tests {
         let path = image.path().to_str().unwrap();
         assert_eq!(open(path).unwrap().capacity(), 8192);
         assert_eq!(open(&format!("dram:{path}")).unwrap().capacity(), 8192);
+        let pmem = open(&format!("pmem:{path}")).unwrap();
+        assert!(pmem.capacity() == 8192 && pmem.notes()[0].contains("fdatasync"), "{:?}", pmem.notes());
+        assert!(open(&format!("pmem:{path}")).is_err() && open(path).is_err(), "two drives on one file");
+        drop(pmem);
         let word = format!("delayed:10us,units=8,stall=1ms,every=100:faulty:permillion=5,torn:file:{path}");
         let AnyStore::Delayed(delayed) = open(&word).unwrap() else { panic!("{word}") };
         assert!(matches!(delayed.inner(), AnyStore::Faulty(_)));
@@ -333,6 +350,10 @@ mod tests {
             ("delayed:10:dram:1MiB", "\"10\""),
             ("dram:0", "dram:0"),
             ("file:", "names no file"),
+            ("pmem:", "names no file"),
+            ("pmem:/nonexistent", "/nonexistent"),
+            ("pmem:/dev/null", "Device-DAX"),
+            ("pmem:/dev/shm", "neither a regular file"),
             ("delayed:10us", "names no store"),
             ("delayed:ten:dram:1MiB", "ten"),
             ("faulty:kind=odd:dram:1MiB", "kind=odd"),

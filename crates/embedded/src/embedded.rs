@@ -197,6 +197,10 @@ impl<S: Store, F: Firmware<S>> Transport for Embedded<S, F> {
         self.transport.near_data_each(requests, replies);
     }
 
+    fn at_once(&self) -> usize {
+        self.transport.at_once()
+    }
+
     fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, nearside_fsrlib::Error> {
         self.transport.read(offset, into)
     }

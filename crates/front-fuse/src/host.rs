@@ -1,9 +1,10 @@
 //! The attached drive's host: bytes of the namespace, read and written by NVMe commands.
 //!
-//! Each caller's thread borrows an initiator (a queue pair of its own) for the time of a request, so requests
-//! of several threads are in flight together. A request becomes commands of at most the drive's largest
-//! transfer, all sent before the first is waited for. Where it does not cover whole blocks, a write reads
-//! them first and excludes other writes meanwhile.
+//! Threads that serve the kernel have a queue pair each and wait for nothing ([`engine`](crate::engine)).
+//! Every other caller's thread borrows an initiator (a queue pair of its own) for the time of a request, so
+//! requests of several threads are in flight together. A request becomes commands of at most the drive's
+//! largest transfer, all sent before the first is waited for. Where it does not cover whole blocks, a write
+//! reads them first and excludes other writes meanwhile.
 //!
 //! The host's own I/O, other processes' reads of blocks and near-data commands have lanes of their own:
 //! queues, and memory for what is in flight. Near-data work may take hours and its askers be many; nothing
@@ -11,7 +12,7 @@
 //! whose asker has gone is aborted.
 
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, RwLock};
+use std::sync::{Condvar, Mutex, RwLock, RwLockReadGuard, TryLockError};
 use std::time::Duration;
 
 use nearside_clock::{Clock, TscClock};
@@ -74,7 +75,7 @@ impl HostError {
     }
 }
 
-type Queue = Initiator<Threaded, TscClock>;
+pub(crate) type Queue = Initiator<Threaded, TscClock>;
 
 /// A host on a running drive. Shared by threads.
 pub struct Host {
@@ -87,6 +88,8 @@ pub struct Host {
     /// Of near-data commands.
     near: Lane<Asker>,
     shares: Shares,
+    /// For threads that serve the kernel, one each: taken and given up, not lent.
+    served: Mutex<Vec<Queue>>,
     /// Shared by writes of whole blocks, exclusive for those that read blocks first.
     writes: RwLock<()>,
 }
@@ -143,6 +146,8 @@ impl<T> Lane<T> {
 
 /// Commands of one request in flight.
 const COMMANDS_OUT: u16 = 32;
+/// Commands in flight of one thread that serves the kernel.
+const SERVED_OUT: u16 = 128;
 /// Queues for other processes' reads of blocks.
 const READS: usize = 2;
 /// Near-data commands in the drive at a time.
@@ -154,9 +159,9 @@ const LOOK: Duration = Duration::from_millis(20);
 const LONGEST_NS: u64 = 45 * 60 * 1_000_000_000;
 
 impl Host {
-    /// Queues that a host with `queues` of its own asks its drive for.
-    pub(crate) fn wants(queues: usize) -> usize {
-        queues + READS + NEAR_DATA
+    /// Queues that a host with `queues` of its own asks its drive for, beside those of `served` threads.
+    pub(crate) fn wants(queues: usize, served: usize) -> usize {
+        queues + READS + NEAR_DATA + served
     }
 
     /// A host on namespace 1 of a drive that runs on threads of its own, with at most `queues` requests at a
@@ -166,10 +171,24 @@ impl Host {
     /// # Errors
     /// The driver's: too few queues, no memory.
     pub fn new(driver: Driver, policy: Policy, queues: usize) -> Result<Host, Error> {
+        Host::serving(driver, policy, queues, 0)
+    }
+
+    /// The same, with queues for up to `served` threads that serve the kernel; one at least, where any is
+    /// wanted.
+    pub(crate) fn serving(
+        driver: Driver,
+        policy: Policy,
+        queues: usize,
+        served: usize,
+    ) -> Result<Host, Error> {
         let info = driver.namespace(Some(1), &mut nearside_driver::Host::threaded(TscClock::new()))?;
         let granted = usize::from(driver.queues());
-        let spare = granted.checked_sub(3).ok_or(Error::NoQueues(driver.queues()))?;
-        // Each has one; the host's own come first.
+        let least = 3 + served.min(1);
+        let spare = granted.checked_sub(least).ok_or(Error::NoQueues(driver.queues()))?;
+        // Each has one; those of threads that serve the kernel come first, then the host's own.
+        let served = served.min(1 + spare);
+        let (granted, spare) = (granted - served, spare + least - 3 - served);
         let own = 1 + spare.min(queues.max(1) - 1);
         let reads = 1 + (granted - own - 2).min(READS - 1);
         let near = (granted - own - reads).min(NEAR_DATA);
@@ -189,6 +208,7 @@ impl Host {
             reads: Lane::of(reads, || queue(COMMANDS_OUT))?,
             near: Lane::of(near, asker)?,
             shares: Shares::new(near),
+            served: Mutex::new(Result::from_iter((0..served).map(|_| queue(SERVED_OUT)))?),
             writes: RwLock::new(()),
             driver,
         })
@@ -202,6 +222,35 @@ impl Host {
     /// Bytes of the namespace.
     pub fn capacity(&self) -> u64 {
         self.info.blocks * u64::from(self.info.block_size)
+    }
+
+    /// A queue for a thread that serves the kernel, as long as there are any.
+    pub(crate) fn take_served(&self) -> Option<Queue> {
+        self.served.lock().unwrap_or_else(|e| e.into_inner()).pop()
+    }
+
+    /// How many of these there are.
+    pub(crate) fn served(&self) -> usize {
+        self.served.lock().unwrap_or_else(|e| e.into_inner()).len()
+    }
+
+    /// Most bytes of a command of the drive's, and so of a request of the kernel's.
+    pub(crate) fn max_transfer(&self) -> usize {
+        self.driver.max_transfer()
+    }
+
+    /// For a write of whole blocks, until it is done. `None`: others must not write now, or wait to be alone.
+    pub(crate) fn try_share_writes(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        match self.writes.try_read() {
+            Ok(shared) => Some(shared),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Most bytes that one command sets to zero.
+    pub(crate) fn most_zeroed(&self, free: bool) -> u64 {
+        self.block() * if free { u64::from(u32::MAX) } else { 65_536 }
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), HostError> {
@@ -332,7 +381,7 @@ impl Host {
             self.write(last, &vec![0; (offset + len - last) as usize], false)?;
         }
         let _shared = self.writes.read().unwrap_or_else(|e| e.into_inner());
-        let most = block * if free { u64::from(u32::MAX) } else { 65_536 };
+        let most = self.most_zeroed(free);
         let mut at = first;
         while at < last {
             let part = (last - at).min(most);

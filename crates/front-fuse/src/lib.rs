@@ -2,36 +2,52 @@
 //!
 //! # Inside
 //!
-//! A host's write passes: loop device -> FUSE -> [`mount`](self) -> [`Host`] -> a queue pair of the drive ->
-//! its Namespace, which tells the metadata monitor -> the store. A search passes: socket -> [`Host`] -> a
-//! near-data command on a queue pair of the same drive.
+//! A host's write passes: loop device -> FUSE, whose requests a thread takes from the kernel by io_uring
+//! (`rings`) or from `/dev/fuse` (`classic`) -> a command on that thread's own queue pair (`engine`) ->
+//! the drive's Namespace, which tells the metadata monitor -> the store; and back when it is complete, with
+//! others in flight meanwhile. A search passes: socket -> [`Host`] -> a near-data command on a queue pair of
+//! the same drive.
 //!
 //! This crate is a host of the drive it is given, running on threads of its own; it makes none.
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
+mod classic;
+mod engine;
+mod files;
+mod helper;
 mod host;
 mod line;
-mod mount;
+mod looped;
 mod peers;
+mod rings;
+mod session;
 mod share;
 mod socket;
+mod wire;
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::SystemTime;
 
-use fuser::{Config, MountOption, Session, SessionACL};
-use nearside_clock::{RateLimits, TscClock};
-use nearside_dma::Function;
+use nearside_clock::TscClock;
+use nearside_dma::fuse::{FuseDevice, MountOptions};
+use nearside_dma::loop_device::LoopPlace;
 use nearside_dma::system::{self, Termination};
+use nearside_dma::{Function, cpu};
 use nearside_driver::{Driver, DriverConfig, Policy};
 
+use files::Files;
+use looped::Looped;
+use session::{End, Plan, Session};
+
+pub use files::FILE_NAME;
 pub use host::{Host, HostError};
 pub use line::{Limits, Line};
-pub use mount::FILE_NAME;
 pub use peers::{MAX_CONNECTIONS, MAX_OF_ONE_USER};
+pub use session::{Carrier, ENABLE_URING, Transport, uring_offered};
 pub use share::User;
 pub use socket::{Caller, Server, serve};
 
@@ -44,15 +60,46 @@ pub struct AttachOptions {
     pub socket: Option<PathBuf>,
     /// How commands are waited for.
     pub policy: Policy,
-    /// Threads that take requests from the kernel.
+    /// Threads that take requests from the kernel by io_uring; the classic way has one.
     pub threads: usize,
+    /// Which way requests come from the kernel.
+    pub transport: Transport,
+    /// Whether a loop device is laid over the file, without a cache of its own; it goes with the attachment.
+    pub looped: bool,
+    /// A directory at which the volume on that loop device is mounted (which makes one).
+    pub volume: Option<PathBuf>,
 }
 
 impl AttachOptions {
-    /// With the default socket, the hybrid policy and four threads.
+    /// With the default socket, as many threads as cores up to four, and the policy for so many cores
+    /// ([`usual_policy`]).
     pub fn new(mountpoint: impl Into<PathBuf>) -> AttachOptions {
-        AttachOptions { mountpoint: mountpoint.into(), socket: None, policy: Policy::Hybrid, threads: 4 }
+        let cores = cores();
+        AttachOptions {
+            mountpoint: mountpoint.into(),
+            socket: None,
+            policy: usual_policy(cores),
+            threads: cores.clamp(1, 4),
+            transport: Transport::Auto,
+            looped: false,
+            volume: None,
+        }
     }
+}
+
+/// Cores that this process may use.
+pub fn cores() -> usize {
+    cpu::allowed_cores().map_or(1, |cores| cores.len().max(1))
+}
+
+/// How commands are waited for with so many cores. A drive of its own thread looks for commands without
+/// sleeping while it has any; so does, by the hybrid policy, whoever serves the kernel. Where these leave no
+/// core for the application and one for the kernel's own threads below it, both wait for their own drive:
+/// then commands are slept for.
+pub fn usual_policy(cores: usize) -> Policy {
+    /// The drive, who serves, the application, the kernel.
+    const ALL: usize = 4;
+    if cores >= ALL { Policy::Hybrid } else { Policy::Interrupt }
 }
 
 /// Where the socket is made unless one says otherwise: `MOUNTPOINT.sock`.
@@ -84,6 +131,17 @@ pub enum AttachError {
     /// The mount is in use.
     #[error("{0} is in use: unmount what lies on it (a loop mount?), then end it again")]
     Busy(String),
+    /// The loop device, or the volume on it.
+    #[error("{0}: {1}")]
+    Looped(String, io::Error),
+    /// Its connection with the kernel ended with the mount still there.
+    #[error(
+        "{0}: its connection was ended from outside (umount -f, or abort in /sys/fs/fuse/connections); what used it has errors"
+    )]
+    Aborted(String),
+    /// What serves the mount has failed.
+    #[error("the mount ended: {0}")]
+    Served(String),
     /// What was written could not be made durable.
     #[error("the last flush failed: {0}")]
     Flush(HostError),
@@ -106,15 +164,19 @@ pub struct Attached {
     mountpoint: PathBuf,
     socket_path: PathBuf,
     server: Option<Server>,
-    session: Option<std::thread::JoinHandle<io::Result<()>>>,
+    looped: Option<Looped>,
+    session: Option<Session>,
+    /// The mount's device number.
+    device: u64,
+    policy: Policy,
     events: mpsc::Receiver<AttachEvent>,
     sender: mpsc::Sender<AttachEvent>,
     root_enters: bool,
 }
 
 enum AttachEvent {
-    /// The mount has ended.
-    Unmounted,
+    /// The connection has ended.
+    Ended(End),
     Signal(&'static str),
 }
 
@@ -125,28 +187,48 @@ enum AttachEvent {
 /// [`AttachError`]: which of the drive, the mount and the socket could not be had. What was begun is
 /// undone.
 pub fn attach(function: Function, options: &AttachOptions) -> Result<Attached, AttachError> {
-    // One for each thread that takes the kernel's requests, and one for whoever asks in this process.
-    let queues = options.threads.max(1) + 1;
-    let (host, driver) = host_of(function, options.policy, queues)?;
-    let host = Arc::new(host);
     let mountpoint = std::path::absolute(&options.mountpoint)?;
+    let failed = |error| mount_failed(&mountpoint, error);
+    let plan = Plan::of(options.transport, options.threads).map_err(failed)?;
+    // One for what the kernel's threads do not do themselves, and one for whoever asks in this process.
+    let (host, driver) = host_of(function, options.policy, 2, Some(&plan))?;
+    let host = Arc::new(host);
     let socket_path = options.socket.clone().unwrap_or_else(|| default_socket(&mountpoint));
     // The socket first: a mount that cannot be asked is of no use, and easier to leave undone than to undo.
     let server = Server::bind(&socket_path, host.clone(), Limits::default()).map_err(AttachError::Socket)?;
-    let (session, root_enters) = mount(&host, &mountpoint, options.threads)?;
+    // Before the mount: see there.
+    let place = (options.looped || options.volume.is_some()).then(LoopPlace::new).transpose()?;
+    let (fuse, files, root_enters) = mount(&host, &mountpoint)?;
     let (sender, events) = mpsc::channel();
-    let session = std::thread::Builder::new().name("fuse".into()).spawn({
+    let ended = {
         let sender = sender.clone();
-        move || {
-            // Where it may: the threads below must not wait for the pages that they write out.
-            system::serve_writeback();
-            let result = session.run();
-            let _ = sender.send(AttachEvent::Unmounted);
-            result
-        }
-    })?;
-    let (server, session) = (Some(server), Some(session));
-    Ok(Attached { host, driver, mountpoint, socket_path, server, session, events, sender, root_enters })
+        move |end| _ = sender.send(AttachEvent::Ended(end))
+    };
+    let session = Session::start(fuse, &files, options.policy, plan, options.transport, ended);
+    let session = session.inspect_err(|_| _ = system::unmount(&mountpoint, true)).map_err(failed)?;
+    let mut attached = Attached {
+        host,
+        driver,
+        mountpoint: mountpoint.clone(),
+        socket_path,
+        server: Some(server),
+        looped: None,
+        session: Some(session),
+        device: 0,
+        policy: options.policy,
+        events,
+        sender,
+        root_enters,
+    };
+    attached.device = std::fs::metadata(&mountpoint).map_err(failed)?.dev();
+    if let Some(place) = place {
+        let info = attached.host.info();
+        let (block_size, read_only) = (info.block_size, info.read_only);
+        let file = attached.file();
+        let looped = Looped::over(&file, place, block_size, read_only, options.volume.as_deref());
+        attached.looped = Some(looped.map_err(|e| AttachError::Looped("the loop device".into(), e))?);
+    }
+    Ok(attached)
 }
 
 /// Answers at `path` what other processes ask of the drive behind `function`, which runs on threads of its
@@ -155,26 +237,30 @@ pub fn attach(function: Function, options: &AttachOptions) -> Result<Attached, A
 /// # Errors
 /// [`AttachError`]: which of the drive and the socket could not be had.
 pub fn answer(function: Function, path: &Path) -> Result<Server, AttachError> {
-    let host = Arc::new(host_of(function, Policy::Hybrid, 1)?.0);
+    let host = Arc::new(host_of(function, Policy::Hybrid, 1, None)?.0);
     Server::bind(path, host, Limits::default()).map_err(AttachError::Socket)
 }
 
-/// Brings a drive up, for so many requests of this process at a time.
-fn host_of(function: Function, policy: Policy, queues: usize) -> Result<(Host, Driver), AttachError> {
+/// Brings a drive up, for so many requests of this process at a time beside the kernel's.
+fn host_of(
+    function: Function,
+    policy: Policy,
+    queues: usize,
+    plan: Option<&Plan>,
+) -> Result<(Host, Driver), AttachError> {
+    let (served, bytes) = plan.map_or((0, 0), |plan| (plan.served(), plan.buffer_bytes()));
     let config = DriverConfig {
-        pool_bytes: POOL_BYTES,
+        pool_bytes: POOL_BYTES + bytes,
         timeout_ms: COMMAND_TIMEOUT_MS,
-        queues: u16::try_from(Host::wants(queues)).unwrap_or(u16::MAX),
+        queues: u16::try_from(Host::wants(queues, served)).unwrap_or(u16::MAX),
+        ..DriverConfig::default()
     };
     let driver = Driver::start(function, config, &mut nearside_driver::Host::threaded(TscClock::new()))?;
-    Ok((Host::new(driver.clone(), policy, queues)?, driver))
+    Ok((Host::serving(driver.clone(), policy, queues, served)?, driver))
 }
 
-type Mount = Session<mount::Namespace>;
-
-/// Mounts; says whether root gets in.
-fn mount(host: &Arc<Host>, mountpoint: &Path, threads: usize) -> Result<(Mount, bool), AttachError> {
-    let failed = |error: io::Error| AttachError::Mount {
+fn mount_failed(mountpoint: &Path, error: io::Error) -> AttachError {
+    AttachError::Mount {
         path: mountpoint.display().to_string(),
         hint: match error.kind() {
             io::ErrorKind::NotFound if mountpoint.is_dir() => {
@@ -186,41 +272,28 @@ fn mount(host: &Arc<Host>, mountpoint: &Path, threads: usize) -> Result<(Mount, 
             _ => "",
         },
         error,
-    };
+    }
+}
+
+/// Mounts; says whether root gets in.
+fn mount(host: &Arc<Host>, mountpoint: &Path) -> Result<(FuseDevice, Arc<Files>, bool), AttachError> {
+    let failed = |error| mount_failed(mountpoint, error);
     if !std::fs::metadata(mountpoint).map_err(failed)?.is_dir() {
         return Err(failed(io::Error::new(io::ErrorKind::NotADirectory, "not a directory")));
     }
-    let owner = system::effective_ids();
-    let new = |acl| {
-        let mut config = Config::default();
-        config.mount_options = vec![
-            MountOption::FSName("nearside".into()),
-            MountOption::Subtype("nearside".into()),
-            MountOption::DefaultPermissions,
-            MountOption::NoSuid,
-            MountOption::NoDev,
-            if host.info().read_only { MountOption::RO } else { MountOption::RW },
-        ];
-        config.acl = acl;
-        config.n_threads = Some(threads.max(1));
-        let namespace = mount::Namespace {
-            host: host.clone(),
-            owner,
-            since: SystemTime::now(),
-            clock: TscClock::new(),
-            reports: Mutex::new(RateLimits::new(REPORT_EVERY_NS)),
-        };
-        Session::new(namespace, mountpoint, &config)
+    let (owner, read_only) = (system::effective_ids(), host.info().read_only);
+    let mount = |allow_other| FuseDevice::mount(mountpoint, MountOptions { read_only, allow_other });
+    let (device, others) = match owner.0 {
+        0 => (mount(false).map_err(failed)?, false),
+        // Root's loop device has to get in; where /etc/fuse.conf lacks user_allow_other only the user's own
+        // tools do.
+        _ => match mount(true) {
+            Ok(device) => (device, true),
+            Err(_) => (mount(false).map_err(failed)?, false),
+        },
     };
-    if owner.0 == 0 {
-        return new(SessionACL::Owner).map(|session| (session, true)).map_err(failed);
-    }
-    // Root's loop device has to get in; where /etc/fuse.conf lacks user_allow_other only the user's own tools
-    // do.
-    new(SessionACL::RootAndOwner)
-        .map(|session| (session, true))
-        .or_else(|_| new(SessionACL::Owner).map(|session| (session, false)))
-        .map_err(failed)
+    let files = Arc::new(Files::new(host.clone(), owner, others, SystemTime::now()));
+    Ok((device, files, others || owner.0 == 0))
 }
 
 impl Attached {
@@ -238,6 +311,21 @@ impl Attached {
     /// lacks `user_allow_other`: then only that user's own programs (mkfs, debugfs, fuse2fs) do.
     pub fn root_enters(&self) -> bool {
         self.root_enters
+    }
+
+    /// Which way requests come from the kernel.
+    pub fn carrier(&self) -> Carrier {
+        self.session.as_ref().map_or(Carrier::Classic, |session| session.carrier)
+    }
+
+    /// How commands are waited for.
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// The loop device over the file, where one was asked for.
+    pub fn loop_device(&self) -> Option<&Path> {
+        self.looped.as_ref().map(Looped::path)
     }
 
     /// The drive's host side, for reads and writes within this process.
@@ -274,7 +362,8 @@ impl Attached {
                     }
                     Err(e) => return Err(e),
                 },
-                Ok(AttachEvent::Unmounted) | Err(_) => return self.finish(Ok(()), true),
+                Ok(AttachEvent::Ended(end)) => return self.ended(&end),
+                Err(_) => return self.finish(Ok(()), true),
             }
         }
     }
@@ -290,21 +379,46 @@ impl Attached {
         }
     }
 
+    /// After the connection has ended.
+    fn ended(mut self, end: &End) -> Result<(), AttachError> {
+        let path = self.mountpoint.display().to_string();
+        // A mount that nobody serves any more.
+        let left = session::is_left(&self.mountpoint, self.device);
+        if left {
+            self.looped.take();
+            let _ = system::unmount(&self.mountpoint, true);
+        }
+        let finished = self.finish(Ok(()), true);
+        match end {
+            End::Failed(why) => Err(AttachError::Served(why.clone())),
+            End::Aborted => Err(AttachError::Aborted(path)),
+            End::Unmounted if left => Err(AttachError::Aborted(path)),
+            End::Unmounted => finished,
+        }
+    }
+
     /// Whether the last flush went well, where the mount has ended.
     fn unmount(&mut self, lazy: bool) -> Result<Result<(), HostError>, AttachError> {
+        let busy = |path: &Path, error: io::Error| match looped::is_busy(&error) {
+            true => AttachError::Busy(path.display().to_string()),
+            false => AttachError::Mount { path: path.display().to_string(), error, hint: "" },
+        };
+        let had_loop = self.looped.is_some();
+        if let Some(looped) = &mut self.looped {
+            looped.end(lazy).map_err(|(path, error)| busy(&path, error))?;
+        }
         // What the host has written is made durable first: whatever happens next, it is there. Where that
         // fails it fails again, and the mount would stay behind without a drive.
         let flushed = self.host.flush();
-        match system::unmount(&self.mountpoint, lazy) {
+        let unmounted = match had_loop && !lazy {
+            true => looped::unmount_patiently(&self.mountpoint),
+            false => system::unmount(&self.mountpoint, lazy),
+        };
+        match unmounted {
             Ok(()) => Ok(flushed),
-            Err(e) if e.kind() == io::ErrorKind::ResourceBusy || e.to_string().contains("busy") => {
-                Err(AttachError::Busy(self.mountpoint.display().to_string()))
-            }
             // Someone else has ended it.
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(flushed),
-            Err(error) => {
-                Err(AttachError::Mount { path: self.mountpoint.display().to_string(), error, hint: "" })
-            }
+            Err(error) => Err(busy(&self.mountpoint, error)),
         }
     }
 
@@ -312,8 +426,10 @@ impl Attached {
     fn finish(&mut self, flushed: Result<(), HostError>, ended: bool) -> Result<(), AttachError> {
         self.server = None;
         let Some(session) = self.session.take() else { return Ok(()) };
-        if ended && let Ok(Err(e)) = session.join() {
-            eprintln!("nearside: the mount ended by an error: {e}");
+        if ended {
+            for why in session.join() {
+                eprintln!("nearside: the mount ended by an error: {why}");
+            }
         }
         let flushed = flushed.and(self.host.flush()).map_err(AttachError::Flush);
         let mut host = nearside_driver::Host::threaded(TscClock::new());

@@ -14,7 +14,7 @@ use nearside_device::runner::Rest;
 use nearside_dma::system::Termination;
 use nearside_driver::Threaded;
 use nearside_embedded::{AnyStore, Loopback};
-use nearside_front_fuse::{AttachError, AttachOptions, Attached, attach};
+use nearside_front_fuse::{AttachError, AttachOptions, Attached, Carrier, Transport, attach};
 use nearside_store::FileOptions;
 
 struct TestFolder {
@@ -49,10 +49,12 @@ struct Serving {
 }
 
 impl Serving {
-    fn start(place: &TestFolder) -> Serving {
+    fn start(place: &TestFolder, transport: Transport) -> Serving {
         let store = AnyStore::open(place.image.to_str().unwrap(), FileOptions::serve()).unwrap();
         let drive = Loopback::threaded(store, (), Config::default(), Rest::default()).unwrap();
-        let attached = attach(drive.function.clone(), &AttachOptions::new(place.drive())).unwrap();
+        let options = AttachOptions { transport, ..AttachOptions::new(place.drive()) };
+        let attached = attach(drive.function.clone(), &options).unwrap();
+        assert_eq!(matches!(attached.carrier(), Carrier::Uring { .. }), transport == Transport::Uring);
         Serving { attached: Some(attached), _drive: drive }
     }
 
@@ -102,16 +104,29 @@ fn ready(name: &str, tools: &[&str]) -> bool {
     needs::root(name) && needs::tools(name, tools) && needs::fuse(name)
 }
 
-#[test]
-fn a_live_host_keeps_a_volume_on_it() {
-    if !ready(
-        "root_attach::a_live_host_keeps_a_volume_on_it",
-        &["mkfs.ext4", "e2fsck", "losetup", "mount", "fstrim"],
-    ) {
+/// Runs a test by each way in which requests come from the kernel.
+fn by_each_way(name: &str, tools: &[&str], test: impl Fn(Transport)) {
+    if !ready(name, tools) {
         return;
     }
+    test(Transport::Classic);
+    if let Some(_on) = needs::fuse_uring(name) {
+        test(Transport::Uring);
+    }
+}
+
+#[test]
+fn a_live_host_keeps_a_volume_on_it() {
+    by_each_way(
+        "root_attach::a_live_host_keeps_a_volume_on_it",
+        &["mkfs.ext4", "e2fsck", "losetup", "mount", "fstrim"],
+        keeps_a_volume,
+    );
+}
+
+fn keeps_a_volume(transport: Transport) {
     let place = TestFolder::new(128 << 20);
-    let serving = Serving::start(&place);
+    let serving = Serving::start(&place, transport);
     let file = serving.attached().file();
     must(tool("mkfs.ext4").args(["-q", "-F"]).arg(&file));
     let volume = Mounted::new(&["-o", "loop,rw"], &file, &place.volume());
@@ -140,6 +155,8 @@ fn a_live_host_keeps_a_volume_on_it() {
 }
 
 const SERVE: &str = "NEARSIDE_TEST_SERVE";
+/// Set: by io_uring.
+const BY_RING: &str = "NEARSIDE_TEST_BY_RING";
 
 /// Not a test: the process that the crash test kills. It does nothing unless it is told a folder.
 #[test]
@@ -149,7 +166,9 @@ fn serves_when_told() {
     let dir = PathBuf::from(dir);
     let store = AnyStore::open(dir.join("disk.img").to_str().unwrap(), FileOptions::serve()).unwrap();
     let drive = Loopback::threaded(store, (), Config::default(), Rest::default()).unwrap();
-    let attached = attach(drive.function.clone(), &AttachOptions::new(dir.join("drive"))).unwrap();
+    let transport = std::env::var_os(BY_RING).map_or(Transport::Classic, |_| Transport::Uring);
+    let options = AttachOptions { transport, ..AttachOptions::new(dir.join("drive")) };
+    let attached = attach(drive.function.clone(), &options).unwrap();
     println!("\nserving");
     attached.wait(termination).unwrap();
     println!("\nended");
@@ -159,9 +178,13 @@ fn serves_when_told() {
 struct Process(Child, BufReader<std::process::ChildStdout>);
 
 impl Process {
-    fn start(place: &TestFolder) -> Process {
+    fn start(place: &TestFolder, transport: Transport) -> Process {
         // The signals that it waits for are blocked in all of its threads, the test harness's own as well.
-        let mut child = Command::new("env")
+        let mut command = Command::new("env");
+        if transport == Transport::Uring {
+            command.env(BY_RING, "1");
+        }
+        let mut child = command
             .arg("--block-signal=INT,TERM,HUP")
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", "serves_when_told", "--nocapture", "--test-threads=1"])
@@ -198,15 +221,17 @@ impl Drop for Process {
 
 #[test]
 fn what_was_synced_survives_the_drives_death() {
-    if !ready(
+    by_each_way(
         "root_attach::what_was_synced_survives_the_drives_death",
         &["mkfs.ext4", "e2fsck", "losetup", "mount"],
-    ) {
-        return;
-    }
+        survives_the_drives_death,
+    );
+}
+
+fn survives_the_drives_death(transport: Transport) {
     let place = TestFolder::new(64 << 20);
     let _drive_mount = Mounted::of_another(place.drive());
-    let mut process = Process::start(&place);
+    let mut process = Process::start(&place, transport);
     let file = place.drive().join(nearside_front_fuse::FILE_NAME);
     must(tool("mkfs.ext4").args(["-q", "-F"]).arg(&file));
     let volume = Mounted::new(&["-o", "loop,rw"], &file, &place.volume());
@@ -226,7 +251,7 @@ fn what_was_synced_survives_the_drives_death() {
     drop(volume);
     drop(_drive_mount);
     // The lock of the dead process is gone, its socket is replaced; ext4 recovers from its journal.
-    let serving = Serving::start(&place);
+    let serving = Serving::start(&place, transport);
     let file = serving.attached().file();
     let volume = Mounted::new(&["-o", "loop,rw"], &file, &place.volume());
     for (name, bytes) in &expected {
@@ -239,23 +264,24 @@ fn what_was_synced_survives_the_drives_death() {
 
 #[test]
 fn a_signal_ends_it() {
-    if !ready("root_attach::a_signal_ends_it", &["kill", "umount"]) {
-        return;
-    }
+    by_each_way("root_attach::a_signal_ends_it", &["kill", "umount"], ends_by_a_signal);
+}
+
+fn ends_by_a_signal(transport: Transport) {
     let place = TestFolder::new(4 << 20);
     let _drive_mount = Mounted::of_another(place.drive());
     for signal in ["TERM", "INT"] {
-        let mut process = Process::start(&place);
+        let mut process = Process::start(&place, transport);
         process.signal(signal);
         process.says("ended");
         assert!(!place.drive().join(nearside_front_fuse::FILE_NAME).exists());
         assert!(!nearside_front_fuse::default_socket(&place.drive()).exists());
     }
     // So does umount; and a signal in use is refused once.
-    let mut process = Process::start(&place);
+    let mut process = Process::start(&place, transport);
     must(tool("umount").arg(place.drive()));
     process.says("ended");
-    let mut process = Process::start(&place);
+    let mut process = Process::start(&place, transport);
     let held = fs::File::open(place.drive().join(nearside_front_fuse::FILE_NAME)).unwrap();
     process.signal("TERM");
     process.signal("INT");
@@ -265,12 +291,13 @@ fn a_signal_ends_it() {
 
 #[test]
 fn the_file_is_a_disk() {
-    if !ready("root_attach::the_file_is_a_disk", &["umount"]) {
-        return;
-    }
+    by_each_way("root_attach::the_file_is_a_disk", &["umount"], is_a_disk);
+}
+
+fn is_a_disk(transport: Transport) {
     const BYTES: usize = 1 << 20;
     let place = TestFolder::new(BYTES as u64);
-    let serving = Serving::start(&place);
+    let serving = Serving::start(&place, transport);
     let path = serving.attached().file();
     assert_eq!(fs::metadata(&path).unwrap().len(), BYTES as u64);
     assert_eq!(fs::read_dir(place.drive()).unwrap().count(), 1);
@@ -297,11 +324,12 @@ fn the_file_is_a_disk() {
 
 #[test]
 fn fio_verifies() {
-    if !ready("root_attach::fio_verifies", &["fio", "umount"]) {
-        return;
-    }
+    by_each_way("root_attach::fio_verifies", &["fio", "umount"], verifies);
+}
+
+fn verifies(transport: Transport) {
     let place = TestFolder::new(64 << 20);
-    let serving = Serving::start(&place);
+    let serving = Serving::start(&place, transport);
     let file = serving.attached().file();
     for (engine, rw) in [("psync", "randwrite"), ("libaio", "randrw")] {
         must(

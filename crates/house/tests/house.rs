@@ -33,6 +33,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("device", &["spec", "dma", "clock", "store", "near-data"]),
     ("firmware", &["spec", "dma", "clock", "store", "near-data", "fsr", "device"]),
     ("driver", &["spec", "dma", "clock", "vfio-user"]),
+    ("pager", &["dma", "clock", "driver"]),
     ("front-tcp", &["spec", "dma", "clock", "store", "device"]),
     ("front-fuse", &["spec", "dma", "clock", "near-data", "driver"]),
     ("front-vfio", &["spec", "dma", "clock", "store", "device", "vfio-user"]),
@@ -60,12 +61,14 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "spec", "dma", "clock", "media", "store", "fsview", "near-data", "ndp", "device", "firmware", "driver",
         "front-fuse", "fsrlib", "embedded", "loadgen", "conformance", "vfio-user",
     ]),
+    ("apps", &["dma", "clock", "random", "loadgen", "instrument"]),
     ("bench", &[
         "dma", "clock", "random", "media", "store", "device", "firmware", "driver", "front-tcp", "fsrlib",
         "embedded", "loadgen", "instrument",
     ]),
+    // The papers' applications are studied as they are run: one way to attach a drive below them.
     ("studies", &[
-        "spec", "dma", "clock", "random", "media", "store", "ftl", "fsr", "device", "firmware", "driver",
+        "apps", "spec", "dma", "clock", "random", "media", "store", "ftl", "fsr", "device", "firmware", "driver",
         "fsrlib", "embedded", "loadgen", "sim", "instrument",
     ]),
     ("demo", &[
@@ -74,7 +77,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ]),
     ("cli", &[
         "spec", "dma", "clock", "random", "store", "ndp", "device", "firmware", "driver", "front-tcp",
-        "front-fuse", "front-vfio", "fsrlib", "embedded", "loadgen", "instrument", "studies", "demo",
+        "front-fuse", "front-vfio", "fsrlib", "embedded", "loadgen", "instrument", "studies", "demo", "apps",
     ]),
     ("fuzz", &["hostile"]),
 ];

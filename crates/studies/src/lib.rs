@@ -10,6 +10,7 @@
 
 #![warn(clippy::missing_errors_doc)]
 
+mod applications;
 pub mod claim;
 pub mod dac23;
 pub mod documents;
@@ -17,6 +18,7 @@ pub mod fast12;
 pub mod finding;
 mod flash;
 pub mod page;
+mod paging;
 pub mod pieee17;
 pub mod record;
 mod run;
@@ -155,6 +157,11 @@ fn used(record: &Record, all: &[Parameter]) -> Result<Vec<Parameter>, Failure> {
 mod tests {
     use super::*;
 
+    fn nothing() -> Setting<'static> {
+        let helper = &|| std::process::Command::new("true");
+        Setting { size: Size::Small, say: &|_| (), helper, program: None }
+    }
+
     #[test]
     fn no_study_keeps_the_next_one_on_its_core() {
         fn pins(_: &mut Run<'_>) -> Result<(), Failure> {
@@ -163,8 +170,7 @@ mod tests {
         }
         let study = Study { number: "Fig. 0", title: "pins", section: "0", run: pins };
         let before = cpu::allowed_cores().unwrap();
-        let setting =
-            Setting { size: Size::Small, say: &|_| (), helper: &|| std::process::Command::new("true") };
+        let setting = nothing();
         super::run(&[&study], &setting, 0).unwrap();
         assert_eq!(cpu::allowed_cores().unwrap(), before);
     }
@@ -179,8 +185,7 @@ mod tests {
             run.finding(Finding::new("value", "").model(1.0).from(Relation::Arithmetic, &["nobody"]));
             Ok(())
         }
-        let setting =
-            Setting { size: Size::Small, say: &|_| (), helper: &|| std::process::Command::new("true") };
+        let setting = nothing();
         for run in [tells, misnames] {
             let study = Study { number: "Fig. 0", title: "tells", section: "0", run };
             let refused = super::run(&[&study], &setting, 0).unwrap_err().to_string();

@@ -77,6 +77,11 @@ impl Record {
         self.rows.iter().filter_map(|row| if let Row::Study(head) = row { Some(head) } else { None })
     }
 
+    /// Whether a study of that number is in it.
+    pub fn has(&self, number: &str) -> bool {
+        self.heads().any(|head| head.number == number)
+    }
+
     /// The findings of a study.
     pub fn findings<'a>(&'a self, number: &'a str) -> impl Iterator<Item = &'a Finding> {
         let findings =

@@ -1,5 +1,6 @@
 //! What a study is given: how much it may do, whom it tells what it finds.
 
+use std::path::Path;
 use std::process::Command;
 
 use crate::Study;
@@ -22,6 +23,9 @@ pub struct Setting<'a> {
     pub size: Size,
     /// Starts a second process: this program with what makes it call [`crate::fast12::second::main`].
     pub helper: &'a dyn Fn() -> Command,
+    /// The `nearside` program, which attaches the drives of applications; without one, studies of
+    /// applications leave this machine's column out.
+    pub program: Option<&'a Path>,
     /// Is told what is going on, line by line.
     pub say: &'a dyn Fn(&str),
 }
@@ -62,6 +66,11 @@ impl<'a> Run<'a> {
     /// A command that starts the second process.
     pub fn helper(&self) -> Command {
         (self.setting.helper)()
+    }
+
+    /// The `nearside` program.
+    pub fn program(&self) -> Option<&'a Path> {
+        self.setting.program
     }
 
     /// A sign of life.

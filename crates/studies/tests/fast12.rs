@@ -164,3 +164,11 @@ fn section_4() {
     let stalling = model("time beyond the device's, synchronous, 512 B, with stalls");
     assert!((stalling - time).abs() < 0.01, "a stall is the device's own time: {stalling}");
 }
+
+/// Its machine's column is root_apps' in crates/cli.
+#[test]
+fn swap() {
+    let record = small(Fast12, "Swap");
+    holds_on_the_model(&record, "Swap", &[]);
+    assert!(record.notes("Swap").any(|note| note.contains("no program that attaches drives")));
+}

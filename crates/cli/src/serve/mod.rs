@@ -37,7 +37,8 @@ taken is finished and made durable first. NEARSIDE_LOG=info says on standard err
 #[derive(Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{}", models_help()))]
 pub struct ServeArgs {
-    /// What holds a namespace's bytes: file:PATH (an image or a block device), dram:SIZE or
+    /// What holds a namespace's bytes: file:PATH (an image or a block device), pmem:PATH (persistent
+    /// memory, mapped: a file on a DAX file system or in /dev/shm, or /dev/daxX.Y), dram:SIZE or
     /// dram:IMAGE, or model:NAME:SIZE, a device with its own response times (listed below).
     /// Given several times: namespaces 1, 2 and so on
     #[arg(long, value_name = "STORE", required_unless_present = "config")]

@@ -31,6 +31,7 @@ fn canonical(store: &str) -> String {
     let (before, path) = store.rsplit_once(':').map_or(("", store), |(before, path)| (before, path));
     match Path::new(path).canonicalize() {
         Ok(path) if before.is_empty() || before.ends_with("file") => path.display().to_string(),
+        Ok(path) if before.ends_with("pmem") => format!("{before}:{}", path.display()),
         _ => store.to_owned(),
     }
 }
@@ -74,5 +75,8 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_str().unwrap();
         assert_eq!(identifiers(&nqn, 1, path).uuid, identifiers(&nqn, 1, &format!("file:{path}")).uuid);
+        let (folder, name) = path.rsplit_once('/').unwrap();
+        let mapped = |path: &str| identifiers(&nqn, 1, &format!("pmem:{path}")).uuid;
+        assert_eq!(mapped(path), mapped(&format!("{folder}/../{folder}/./{name}")));
     }
 }

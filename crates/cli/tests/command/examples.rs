@@ -83,11 +83,13 @@ fn pages() -> Vec<(String, String)> {
 }
 
 /// What an example has that a machine may not, and why it is understood only.
-const WITHOUT: [(&str, &str); 12] = [
+const WITHOUT: [(&str, &str); 14] = [
     ("/dev/ng0n1", "a kernel that is connected to the drive: tests/stock_linux runs it in a guest"),
     ("--mounted", "a mounted volume: tests/stock_linux and tests/root_attach run it"),
+    ("pmem:/mnt/dax", "persistent memory: tests/root_server has it on a file that is mapped"),
     ("unix:", "a drive that is attached: tests/root_attach runs it as root"),
     ("nearside attach", "FUSE: tests/root_attach runs it as root"),
+    ("nearside app", "root, and the application's package: tests/root_apps runs each"),
     ("--precondition", "minutes of writing in a flash's own time: bench.rs here has it in simulated time"),
     ("uring-iopoll:", "a device with polled queues"),
     ("--calibrate", "ten seconds of measuring: the tests of crates/bench do"),

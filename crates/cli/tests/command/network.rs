@@ -81,6 +81,35 @@ fn commands_say_the_same_over_the_network() {
     assert_eq!(info[0]["block_size"], 512);
 }
 
+/// A file's bytes that an application changes by its own mapping of what the drive lies in.
+#[test]
+fn near_data_commands_see_what_an_application_maps_and_stores() {
+    let Some(volume) = small("near_data_commands_see_what_an_application_maps_and_stores") else { return };
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let image = folder.path().join("pmem.img");
+    let bytes = std::fs::read(&volume.image).unwrap();
+    std::fs::write(&image, &bytes).unwrap();
+    let text = std::fs::read(volume.tree.join("hello.txt")).unwrap();
+    let mut places = (0..bytes.len() - text.len()).filter(|at| bytes[*at..].starts_with(&text));
+    let (at, None) = (places.next().unwrap(), places.next()) else { panic!("the text is there twice") };
+    let file = std::fs::File::options().read(true).write(true).open(&image).unwrap();
+    let (application, _) = nearside_dma::Region::of_file(&file, bytes.len(), true).unwrap();
+    for options in [&["--read-only", "--trust"][..], &["--trust"]] {
+        let store = format!("pmem:{}", image.display());
+        let served = serve_with(&[options, &["--store", &store]].concat());
+        let ask = |command: &str, args: &[&str]| on(Path::new(&served.drive), command, args);
+        application.write(at, &text);
+        let before = ask("cksum", &["/hello.txt"]).good();
+        assert_eq!(before, volume.run("cksum", &["/hello.txt"]).good());
+        let changed: Vec<u8> = text.iter().map(|byte| if *byte == b'\n' { *byte } else { b'Z' }).collect();
+        application.write(at, &changed);
+        application.sync(at, text.len()).unwrap();
+        assert_ne!(ask("cksum", &["/hello.txt"]).good(), before);
+        assert!(ask("grep", &["^ZZ*$", "/hello.txt"]).good().contains('Z'));
+        assert_eq!(ask("cat", &["/hello.txt"]).good().as_bytes(), changed);
+    }
+}
+
 #[test]
 fn subsystems_are_discovered_and_measured() {
     let Some(volume) = small("subsystems_are_discovered_and_measured") else { return };

@@ -326,6 +326,41 @@ fn info_says_what_the_volume_is() {
     }
 }
 
+/// By its mark, with what can be done: alone, and in a partition.
+#[test]
+fn info_says_what_no_volume_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk.img");
+    let says = |bytes: &[u8], words: &[&str]| {
+        std::fs::write(&image, bytes).unwrap();
+        let output = nearside().args(["info", "-d"]).arg(&image).args(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let mut bytes = vec![0; 4 << 20];
+    let none = "no file system that is known (ext2, ext3, ext4, F2FS) and no partitions";
+    let zeros = format!("{none}, but zeros, where file systems and partition tables begin\n");
+    assert!(says(&bytes, &[]).ends_with(&zeros));
+    bytes[..4].copy_from_slice(b"QFI\xfb");
+    let qcow2 = "a qcow2 disk image: qemu-img convert -O raw IMAGE RAW makes an image that can be read\n";
+    assert!(says(&bytes, &[]).ends_with(&format!("{none}, but {qcow2}")));
+    bytes[..4].copy_from_slice(b"what");
+    assert!(says(&bytes, &[]).ends_with(&format!("{none}\n")));
+    // Linux in the table, XFS in the partition; one that only the table knows.
+    for (entry, kind, at) in [(446, 0x83, 1u32 << 11), (462, 0x42, 2 << 11)] {
+        bytes[entry + 4] = kind;
+        bytes[entry + 8..entry + 12].copy_from_slice(&at.to_le_bytes());
+        bytes[entry + 12..entry + 16].copy_from_slice(&(1u32 << 11).to_le_bytes());
+    }
+    bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+    bytes[1 << 20..(1 << 20) + 4].copy_from_slice(b"XFSB");
+    bytes[2 << 20] = 1;
+    let both = says(&bytes, &[]);
+    assert!(both.ends_with("no partition with a known file system: 1: XFS, 2: not known (0x42)\n"), "{both}");
+    let one = says(&bytes, &["--partition", "1"]);
+    assert!(one.ends_with("1: XFS, which is not read here: mount -o ro shows its files\n"), "{one}");
+}
+
 #[test]
 fn doctor_says_what_is_lacking() {
     let output = nearside().arg("doctor").output().unwrap();

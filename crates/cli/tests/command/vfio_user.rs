@@ -185,3 +185,49 @@ fn what_cannot_be_opened_is_named() {
         Ran::from(nearside().args(["bench", "run", "-d", "vfio-user:", "--iodepth", "1"]).output().unwrap());
     assert!(ran.code == 2 && ran.err.contains("names no socket"), "{}", ran.err);
 }
+
+/// A message of vfio-user: its number, and what follows the header.
+fn message(id: u16, command: u16, body: &[u8]) -> Vec<u8> {
+    let words = [u32::from(id) | u32::from(command) << 16, 16 + body.len() as u32, 0, 0];
+    words.iter().flat_map(|word| word.to_le_bytes()).chain(body.iter().copied()).collect()
+}
+
+/// The operator is told, once for each client, of memory that comes without a descriptor.
+#[test]
+fn a_client_that_keeps_its_memory_to_itself_is_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("vm1.sock");
+    let mut server = nearside();
+    server.args(["serve", "--store", "dram:16MiB", "--vfio-user"]).arg(&socket);
+    let mut server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    lines.find(|line| line.as_ref().unwrap().contains("vm1.sock")).unwrap().unwrap();
+    // Flags (read and write), offset, address 0, a page.
+    let page: Vec<u8> = [32u32, 3].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let page: Vec<u8> =
+        page.into_iter().chain([0u64, 0, 4096].iter().flat_map(|quad| quad.to_le_bytes())).collect();
+    let mut client = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    for (id, (command, body)) in
+        [(1, vec![0, 0, 1, 0]), (2, page.clone()), (3, page[..24].to_vec()), (2, page)]
+            .into_iter()
+            .enumerate()
+    {
+        // Unmapping has flags of its own, and no offset.
+        let body = if command == 3 {
+            [24u32, 0, 0, 0, 4096, 0].iter().flat_map(|word| word.to_le_bytes()).collect()
+        } else {
+            body
+        };
+        client.write_all(&message(id as u16, command, &body)).unwrap();
+        let mut header = [0; 16];
+        client.read_exact(&mut header).unwrap();
+        let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().unwrap());
+        assert_eq!((word(8), word(12)), (1, 0), "message {id} is answered, and well");
+        client.read_exact(&mut vec![0; word(4) as usize - 16]).unwrap();
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let mut log = String::new();
+    server.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    assert_eq!(log.matches("the client keeps its memory to itself").count(), 1, "{log}");
+}

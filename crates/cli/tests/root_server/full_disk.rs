@@ -65,56 +65,82 @@ fn a_host_of_a_full_disk_is_told_so_and_flushes_as_before() {
     let folder = tempfile::tempdir().unwrap();
     let test = "root_server::full_disk::a_host_of_a_full_disk_is_told_so_and_flushes_as_before";
     for mount in small(test, folder.path()).into_iter().flatten() {
+        for kind in ["file", "pmem"] {
+            let (disk, ballast) = fill(&mount);
+            tells_its_host(&mount, &format!("{kind}:{disk}"), &ballast, &folder.path().join("control"));
+            fs::remove_file(disk).unwrap();
+        }
+    }
+}
+
+/// A server on a store that has no room, until the ballast is gone.
+fn tells_its_host(mount: &Mounted, store: &str, ballast: &Path, control: &Path) {
+    let control = control.display().to_string();
+    let server = Server::of(store, &["--control", &control]);
+    let status = || {
+        let mut ask = std::process::Command::new(env!("CARGO_BIN_EXE_nearside"));
+        let said = must(ask.args(["status", "--control", &control]));
+        String::from_utf8(said.stdout).unwrap()
+    };
+    let mut host = Host::new(server.port);
+    let bytes = || Some(vec![7; 4096]);
+    assert!(!status().contains("failed, the last"), "{}", status());
+    assert_eq!((host.write(3), host.flush()), (Ok(()), Ok(())));
+    for round in 0..3 {
+        let zeroes = (Command::write_zeroes(1, FAR + round * 8, 8).fua(), None);
+        for (command, data) in [
+            (Command::write(1, FAR + round * 8, 8).fua(), bytes()),
+            (Command::write(1, FAR + round * 8, 8), bytes()),
+        ]
+        .into_iter()
+        .chain(zeroes_take_room(mount).then_some(zeroes))
+        {
+            let ended = host.run(command, data).map(drop);
+            assert!(
+                matches!(ended, Err(Failure::Status(s)) if s.code() == Status::CAPACITY_EXCEEDED),
+                "{}: {ended:?}",
+                mount.path().display()
+            );
+            assert_eq!((host.flush(), host.write(round as u8), host.flush()), (Ok(()), Ok(()), Ok(())));
+        }
+    }
+    let told = status();
+    assert!(told.contains("of its store failed, the last so: write"), "{told}");
+    assert!(told.contains("found no room: No space left on device"), "{told}");
+    assert_eq!(host.run(Command::write(1, 16, 8).fua(), bytes()).map(drop), Ok(()), "where there is room");
+    fs::remove_file(ballast).unwrap();
+    assert_eq!(host.run(Command::write(1, FAR, 8).fua(), bytes()).map(drop), Ok(()), "there is room again");
+    assert_eq!(host.flush(), Ok(()));
+    drop(host);
+    let (status, said) = server.stop();
+    // Operators hear of it; nothing is given up.
+    assert!(status.success() && said.contains("storage is full"), "{status}: {said}");
+    assert!(said.lines().all(|line| line.contains(" WARN ")), "{said}");
+}
+
+#[test]
+fn a_mapped_store_on_a_full_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let test = "root_server::full_disk::a_mapped_store_on_a_full_disk";
+    for mount in small(test, folder.path()).into_iter().flatten() {
         let (disk, ballast) = fill(&mount);
-        let control = folder.path().join("control").display().to_string();
-        let server = Server::with(&disk, &["--control", &control]);
-        let status = || {
-            let mut ask = std::process::Command::new(env!("CARGO_BIN_EXE_nearside"));
-            let said = must(ask.args(["status", "--control", &control]));
-            String::from_utf8(said.stdout).unwrap()
-        };
-        let mut host = Host::new(server.port);
-        let bytes = || Some(vec![7; 4096]);
-        assert!(!status().contains("failed, the last"), "{}", status());
-        assert_eq!((host.write(3), host.flush()), (Ok(()), Ok(())));
-        for round in 0..3 {
-            let zeroes = (Command::write_zeroes(1, FAR + round * 8, 8).fua(), None);
-            for (command, data) in [
-                (Command::write(1, FAR + round * 8, 8).fua(), bytes()),
-                (Command::write(1, FAR + round * 8, 8), bytes()),
-            ]
-            .into_iter()
-            .chain(zeroes_take_room(&mount).then_some(zeroes))
-            {
-                let ended = host.run(command, data).map(drop);
-                assert!(
-                    matches!(ended, Err(Failure::Status(s)) if s.code() == Status::CAPACITY_EXCEEDED),
-                    "{}: {ended:?}",
-                    mount.path().display()
-                );
-                assert_eq!((host.flush(), host.write(round as u8), host.flush()), (Ok(()), Ok(()), Ok(())));
+        let store = nearside_store::Pmem::open(&disk, FileOptions::serve()).unwrap();
+        let [mut one, mut two] = [0, 1].map(|_| store.channel(Default::default()).unwrap());
+        let (offset, len) = (FAR * 512, 4096);
+        for fua in [true, false, true] {
+            let write = Operation::Write { offset, len, fua };
+            let near = Operation::Write { offset: 4096, len, fua };
+            for operation in [write, Operation::WriteZeroes { offset, len, fua }] {
+                let ended = run(&mut one, operation);
+                let place = mount.path().display();
+                assert!(matches!(ended, Err(StoreError::Full { .. })), "{place} {operation:?}: {ended:?}");
+                for channel in [&mut one, &mut two] {
+                    assert_eq!((run(channel, near), run(channel, Operation::Flush)), (Ok(()), Ok(())));
+                }
             }
         }
-        let told = status();
-        assert!(told.contains("of its store failed, the last so: write"), "{told}");
-        assert!(told.contains("found no room: No space left on device"), "{told}");
-        assert_eq!(
-            host.run(Command::write(1, 16, 8).fua(), bytes()).map(drop),
-            Ok(()),
-            "where there is room"
-        );
         fs::remove_file(ballast).unwrap();
-        assert_eq!(
-            host.run(Command::write(1, FAR, 8).fua(), bytes()).map(drop),
-            Ok(()),
-            "there is room again"
-        );
-        assert_eq!(host.flush(), Ok(()));
-        drop(host);
-        let (status, said) = server.stop();
-        // Operators hear of it; nothing is given up.
-        assert!(status.success() && said.contains("storage is full"), "{status}: {said}");
-        assert!(said.lines().all(|line| line.contains(" WARN ")), "{said}");
+        assert_eq!(run(&mut two, Operation::Write { offset, len, fua: true }), Ok(()));
     }
 }
 

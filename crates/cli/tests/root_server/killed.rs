@@ -88,24 +88,24 @@ fn work(port: u16, known: &mut [Known], random: &mut Random, flushes: &mut u64, 
     }
 }
 
-#[test]
-fn nothing_that_was_acknowledged_as_durable_is_lost() {
-    let test = "root_server::killed::nothing_that_was_acknowledged_as_durable_is_lost";
-    if !can_attach(test) {
-        return;
+/// What a test knows of the blocks, over kills.
+struct State {
+    known: Vec<Known>,
+    random: Random,
+    flushes: u64,
+}
+
+impl State {
+    fn new() -> State {
+        State { known: vec![Known::default(); BLOCKS as usize], random: Random::new(11), flushes: 0 }
     }
-    let folder = tempfile::tempdir().unwrap();
-    let store = Lossy::new(BLOCKS * BLOCK as u64, SECTOR as u32).unwrap();
-    let drive = Loopback::threaded(store.clone(), (), Config::default(), Rest::default()).unwrap();
-    let attached = attach(drive.function.clone(), &AttachOptions::new(folder.path())).unwrap();
-    let file = attached.file();
-    let mut known = vec![Known::default(); BLOCKS as usize];
-    let mut random = Random::new(11);
-    let (mut lost, mut flushes) = (0, 0);
-    for kill in 0..KILLS {
-        let server = Server::start(file.to_str().unwrap());
+
+    /// A server on that store works, and is killed after some work, however long that takes here, and
+    /// somewhere within what comes next.
+    fn work_until_killed(&mut self, store: &str) {
+        let State { known, random, flushes } = self;
+        let server = Server::of(store, &[]);
         let (port, id) = (server.port, server.child.id().to_string());
-        // After some work, however long that takes here, and somewhere within what comes next.
         let (after, within) = (random.below(12), Duration::from_micros(random.below(2_000)));
         let windows = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -116,15 +116,16 @@ fn nothing_that_was_acknowledged_as_durable_is_lost() {
                 std::thread::sleep(within);
                 assert!(Process::new("kill").args(["-KILL", &id]).status().unwrap().success());
             });
-            work(port, &mut known, &mut random, &mut flushes, &windows);
+            work(port, known, random, flushes, &windows);
             // Where it ended before.
             windows.store(u64::MAX, Ordering::Relaxed);
             killer.join().unwrap();
         });
-        drop(server);
-        lost += store.crash(kill);
-        let contents = store.contents().unwrap();
-        for (block, it) in known.iter_mut().enumerate() {
+    }
+
+    /// What has to survive is there; what was acknowledged and not flushed may be gone.
+    fn check(&mut self, kill: u64, contents: &[u8]) {
+        for (block, it) in self.known.iter_mut().enumerate() {
             for sector in contents[block * BLOCK..(block + 1) * BLOCK].chunks_exact(SECTOR) {
                 let word = |at: usize| u64::from_le_bytes(sector[at..at + 8].try_into().unwrap());
                 let (of, version) = (word(0), word(8));
@@ -136,10 +137,44 @@ fn nothing_that_was_acknowledged_as_durable_is_lost() {
                     it.sent
                 );
             }
-            // What was acknowledged and not flushed may be gone.
             it.acknowledged = it.durable;
         }
     }
+}
+
+/// A mapped file has what the server stored when it was killed, flushed or not: all that was acknowledged.
+#[test]
+fn a_mapped_file_keeps_all_that_was_acknowledged() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let image = folder.path().join("pmem.img");
+    std::fs::write(&image, vec![0; BLOCKS as usize * BLOCK]).unwrap();
+    let mut state = State::new();
+    for kill in 0..KILLS / 4 {
+        state.work_until_killed(&format!("pmem:{}", image.display()));
+        state.known.iter_mut().for_each(|it| it.durable = it.acknowledged);
+        state.check(kill, &std::fs::read(&image).unwrap());
+    }
+    assert!(state.flushes > KILLS / 4, "{} flushes: the test tests nothing", state.flushes);
+}
+
+#[test]
+fn nothing_that_was_acknowledged_as_durable_is_lost() {
+    let test = "root_server::killed::nothing_that_was_acknowledged_as_durable_is_lost";
+    if !can_attach(test) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let store = Lossy::new(BLOCKS * BLOCK as u64, SECTOR as u32).unwrap();
+    let drive = Loopback::threaded(store.clone(), (), Config::default(), Rest::default()).unwrap();
+    let attached = attach(drive.function.clone(), &AttachOptions::new(folder.path())).unwrap();
+    let file = attached.file();
+    let (mut state, mut lost) = (State::new(), 0);
+    for kill in 0..KILLS {
+        state.work_until_killed(&format!("file:{}", file.display()));
+        lost += store.crash(kill);
+        state.check(kill, &store.contents().unwrap());
+    }
+    let flushes = state.flushes;
     assert!(
         lost > 100 && flushes > KILLS,
         "{lost} blocks lost something, {flushes} flushes: the test tests nothing"

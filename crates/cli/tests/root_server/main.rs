@@ -49,8 +49,13 @@ impl Server {
     }
 
     fn with(file: &str, options: &[&str]) -> Server {
+        Server::of(&format!("file:{file}"), options)
+    }
+
+    /// On any store.
+    fn of(store: &str, options: &[&str]) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_nearside"))
-            .args(["serve", "--store", &format!("file:{file}"), "--listen", "127.0.0.1:0"])
+            .args(["serve", "--store", store, "--listen", "127.0.0.1:0"])
             .args(["--subsystem", NQN, "--threads", "2"])
             .args(options)
             .stdin(Stdio::null())

@@ -44,9 +44,11 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
     (
         "asks again for what tells nobody when it changes: another process, a peer, the kernel",
         &[
+            "crates/apps/src/wait.rs",
             "crates/dma/src/in_use.rs",
             "crates/dma/src/patience.rs",
             "crates/driver/src/tcp/association.rs",
+            "crates/front-fuse/src/looped.rs",
             "crates/front-fuse/src/socket.rs",
             "crates/front-tcp/src/thread.rs",
             "crates/front-vfio/src/",

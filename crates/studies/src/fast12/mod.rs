@@ -29,6 +29,7 @@ mod section34;
 mod section35;
 mod section4;
 mod stated;
+mod swap;
 mod table1;
 
 /// Its tables, figures and sections, in its order.
@@ -40,6 +41,7 @@ pub const STUDIES: &[Study] = &[
     section34::STUDY,
     section35::STUDY,
     section4::STUDY,
+    swap::STUDY,
 ];
 
 /// The two sizes of the paper.

@@ -1,13 +1,17 @@
 //! The numbers of PIEEE'17's models, and where each comes from. The structures are taken apart whole: a
 //! number that is new in one of them has to be accounted for here.
 
-use nearside_media::nand::{p3700, s3700};
+use nearside_media::nand::{p3600, p3700, s3700};
 use nearside_media::platform::Interface;
 use nearside_media::xpoint::Device;
 
 use super::fit::Half;
+use super::paging;
 use super::rig::SOFTWARE_NS;
-use super::stated::{ADAPTER, DELAYS, DEVICE, EVERY, NAND, NAND_FAR, OPTANE, OVER_NAND, PCIE, SYSTEM};
+use super::rocksdb;
+use super::stated::{
+    ADAPTER, DELAYS, DEVICE, EVERY, NAND, NAND_FAR, OPTANE, OVER_NAND, PAGING, PCIE, ROCKSDB, SYSTEM,
+};
 use crate::flash::{self, Entry};
 use crate::source::{Parameter, Parameters, Source};
 
@@ -19,6 +23,10 @@ pub const PROTOTYPE: &str = "optane-prototype";
 pub const P3700: &str = "nand-p3700";
 /// The SATA drive.
 pub const S3700: &str = "nand-s3700";
+/// The NAND drive of Figs. 9 and 10.
+pub const P3600: &str = "nand-p3600";
+/// What RocksDB computes.
+pub const ROCKSDB_HOST: &str = "pieee17-rocksdb";
 /// What the host adds to each I/O.
 pub const SOFTWARE: &str = "pieee17-host";
 /// Adapters: SATA, SAS, PCIe.
@@ -27,6 +35,8 @@ pub const INTERFACES: [&str; 3] = ["ahci", "sas", "pcie"];
 pub const FIG_6: &str = "pieee17-fig-6";
 /// Fig. 2's read of NAND.
 pub const NAND_READ: &str = "pieee17-nand-read";
+/// The kernel's paging.
+pub const PAGING_CODE: &str = "pieee17-paging";
 
 /// All.
 pub fn all() -> Vec<Parameter> {
@@ -43,12 +53,29 @@ pub fn all() -> Vec<Parameter> {
     let read = Parameters::of(NAND_READ)
         .assumed("read_us", 101.0, "a NAND drive's single read; the figure has no numbers")
         .list();
-    let flash =
-        [flash::parameters(P3700, &p3700(), &of_p3700()), flash::parameters(S3700, &s3700(), &of_s3700())];
+    let paging = Parameters::of(PAGING_CODE)
+        .paper("code_ns", paging::CODE_NS, &[PAGING], "stated")
+        .assumed("pages", paging::AROUND, "read at once around a miss with page-cluster 3: two to its power")
+        .list();
+    let rocksdb = Parameters::of(ROCKSDB_HOST)
+        .fitted("compute_ns", rocksdb::COMPUTE_NS, &[ROCKSDB], "what makes it three times with one thread")
+        .list();
+    let flash = [
+        flash::parameters(P3700, &p3700(), &of_p3700()),
+        flash::parameters(P3600, &p3600(), &of_p3600()),
+        flash::parameters(S3700, &s3700(), &of_s3700()),
+    ];
     let halves =
         Half::BOTH.map(|half| flash::parameters(half.model(), &half.fitted().drive(), &of_half(half)));
-    let all =
-        [software, case, read, optane(P4800X, Device::p4800x()), optane(PROTOTYPE, Device::prototype())];
+    let all = [
+        software,
+        case,
+        read,
+        paging,
+        rocksdb,
+        optane(P4800X, Device::p4800x()),
+        optane(PROTOTYPE, Device::prototype()),
+    ];
     all.into_iter().chain(flash).chain(halves).chain(interfaces()).flatten().collect()
 }
 
@@ -154,6 +181,21 @@ fn of_half(half: Half) -> [Entry<'static>; 6] {
     let (free, cells) = (Source::Fitted, half.rests_on());
     let how = "this half of the cells and the data sheet's random writes; where they decide nothing, as assumed of nand-cosmos-plus";
     [sheet, reads, (programs.0, free, cells, how), (spread.0, free, cells, how), assumed, buffers]
+}
+
+/// The P3700 but for what its own data sheet says.
+fn of_p3600() -> [Entry<'static>; 7] {
+    let [sheet, reads, programs, spread, _, buffers] = of_p3700();
+    let sheet = (sheet.0, sheet.1, sheet.2, "Intel 330569, CH29AE41AB0, AnandTech's review of the series");
+    [
+        sheet,
+        reads,
+        programs,
+        spread,
+        (&["suspend_ns", "retry_per_million"], Source::Assumed, &[], "20 nm MLC of 2013"),
+        (&["move_busy_ns"], Source::DataSheet, &[], "Intel 330569: 56,000 random writes in a second"),
+        buffers,
+    ]
 }
 
 fn of_s3700() -> [Entry<'static>; 2] {

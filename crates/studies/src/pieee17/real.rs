@@ -7,7 +7,7 @@
 
 use nearside_clock::TscClock;
 use nearside_dma::IoBuffer;
-use nearside_instrument::{Needs, Open};
+use nearside_instrument::{Needs, Open, Target};
 use nearside_loadgen::engine::Engine;
 use nearside_loadgen::run::{Pace, Ran, real};
 use nearside_loadgen::{Arrivals, Latency, Outcome, Plan, Rw, Workload};
@@ -73,8 +73,19 @@ impl Real {
             buffered: false,
         };
         let open = Open::drive("", store, needs)?;
-        let engine = wrap(open.engine);
-        Ok(Real { engine, clock: TscClock::new(), workload, runs: 0, away_ns: 0, ran_ns: 0 })
+        Ok(Real::of(wrap(open.engine), workload))
+    }
+
+    /// A target by its word, of which a load of its own reads 4 KiB at a time.
+    pub fn open(word: &str, workload: Workload) -> Result<Real, Failure> {
+        let needs =
+            Needs { depth: 1, bytes: 4096, write: false, destroy: false, completion: None, buffered: false };
+        let open = word.parse::<Target>()?.open(needs)?;
+        Ok(Real::of(open.engine, workload))
+    }
+
+    fn of(engine: Box<dyn Engine>, workload: Workload) -> Real {
+        Real { engine, clock: TscClock::new(), workload, runs: 0, away_ns: 0, ran_ns: 0 }
     }
 
     /// Only reads.

@@ -51,6 +51,8 @@ pub const SOFTWARE_NS: u64 = 3_900;
 pub struct Bed {
     runner: Simulated,
     capacity: u64,
+    /// Bytes of an operation.
+    bytes: u32,
     /// So far: each has a seed of its own.
     runs: u64,
 }
@@ -72,10 +74,19 @@ impl Bed {
         Bed::over("NAND", flash(drive, capacity, false)?, capacity)
     }
 
+    /// The drive of that model behind a host whose software takes so long, for operations of so many bytes.
+    pub fn behind(word: &str, capacity: u64, bytes: u32, software_ns: u64) -> Result<Bed, Failure> {
+        Bed::whole(word, medium(word, capacity, false, 1)?, capacity, bytes, software_ns)
+    }
+
     fn over(name: &str, medium: impl Medium, capacity: u64) -> Result<Bed, Failure> {
+        Bed::whole(name, medium, capacity, 4096, SOFTWARE_NS)
+    }
+
+    fn whole(name: &str, medium: impl Medium, capacity: u64, bytes: u32, ns: u64) -> Result<Bed, Failure> {
         let stop = Arc::new(AtomicBool::new(false));
-        let runner = Simulated::drive(name, medium, capacity, 4096, SOFTWARE_NS, stop)?;
-        Ok(Bed { runner, capacity, runs: 0 })
+        let runner = Simulated::drive(name, medium, capacity, bytes, ns, stop)?;
+        Ok(Bed { runner, capacity, bytes, runs: 0 })
     }
 
     /// Section IV's load: 4 KiB at random, 70 % reads; so many operations.
@@ -85,7 +96,7 @@ impl Bed {
 
     /// 4 KiB each, so many percent reads where both are mixed.
     pub fn load(&mut self, rw: Rw, reads: u8, arrivals: Arrivals, count: u64) -> Result<Outcome, Failure> {
-        let workload = Workload { rwmixread: reads, ..Workload::new(rw, 4096, self.capacity) };
+        let workload = Workload { rwmixread: reads, ..Workload::new(rw, self.bytes, self.capacity) };
         let mut plan = Plan::new(workload, arrivals, 0);
         (plan.runtime_ns, plan.count) = (None, Some(count));
         plan.warm_up_ns = 20_000_000;

@@ -12,6 +12,13 @@ pub const DEVICE: Stated = Stated::below("PIEEE'17 III-B: Optane at the device",
 pub const SYSTEM: Stated = Stated::below("PIEEE'17 III-B: the system adds", 4.0);
 /// III-B: from the application.
 pub const APPLICATION: Stated = Stated::about("PIEEE'17 III-B: Optane from the application", 11.0);
+/// III-B: a page miss by paging, in microseconds, of a NAND SSD and of an Optane SSD.
+pub const MISS: [Stated; 2] = [
+    Stated::equal("PIEEE'17 III-B: a page miss, NAND", 92.0),
+    Stated::equal("PIEEE'17 III-B: a page miss, Optane", 16.0),
+];
+/// III-B: "the code to implement paging incurred overheads of only 5 us".
+pub const PAGING: Stated = Stated::equal("PIEEE'17 III-B: the code of paging", 5.0);
 /// IV: NAND at a queue depth of 128, in thousands of operations a second.
 pub const NAND_128: Stated = Stated::about("PIEEE'17 IV: NAND at a queue depth of 128", 300.0);
 /// IV: "a similar IOPS" of Optane at 4.
@@ -43,6 +50,11 @@ pub const OPTANE_FAR: Stated = Stated::below("PIEEE'17 IV: Optane's p99.999", 10
 pub const NAND_P99: Stated = Stated::above("PIEEE'17 IV: NAND's p99", 1_000.0);
 /// IV, Fig. 8: NAND's 99.999th percentile "approaches 10 ms".
 pub const NAND_FAR: Stated = Stated::about("PIEEE'17 IV: NAND's p99.999", 10_000.0);
+/// V-A: "a 3x advantage in throughput" of RocksDB's Gets.
+pub const ROCKSDB: Stated = Stated::equal("PIEEE'17 V-A: Optane's throughput over NAND's", 3.0);
+/// V-A: "for all thread counts" the prototype "delivers requests in 1/10th the time": NAND's p99
+/// over Optane's.
+pub const ROCKSDB_P99: Stated = Stated::equal("PIEEE'17 V-A: NAND's p99 over Optane's", 10.0);
 /// V-B: Optane's multiple by the standard rule, and by the tightened one.
 pub const OPTANE: [Stated; 2] = [
     Stated::equal("PIEEE'17 V-B: Optane, standard", 150.0),
@@ -54,4 +66,15 @@ pub const NAND: Stated = Stated::equal("PIEEE'17 V-B: NAND, tightened", 8.0);
 pub const OVER_NAND: [Stated; 2] = [
     Stated::equal("PIEEE'17 V-B: Optane over NAND, standard", 3.75),
     Stated::equal("PIEEE'17 V-B: Optane over NAND, tightened", 15.0),
+];
+/// V-C: memcached's response time by paging over that in DRAM.
+pub const PAGED: Stated = Stated::equal("PIEEE'17 V-C: paging's response time over DRAM's", 45.0);
+/// V-C: "at less than 20 % of throughput".
+pub const PAGED_RATE: Stated = Stated::below("PIEEE'17 V-C: paging's throughput over DRAM's", 0.2);
+/// V-C: fatcache has "at least 60 % of the throughput of memcached with DRAM alone".
+pub const FATCACHE_RATE: Stated = Stated::above("PIEEE'17 V-C: fatcache's throughput over DRAM's", 0.6);
+/// V-C: what fatcache adds on an unloaded system, in microseconds, and at the 99th percentile.
+pub const FATCACHE_ADDS: [Stated; 2] = [
+    Stated::equal("PIEEE'17 V-C: fatcache adds", 10.0),
+    Stated::equal("PIEEE'17 V-C: fatcache adds at p99", 110.0),
 ];

@@ -1,5 +1,6 @@
 //! A study's small form, as a test runs it.
 
+use std::path::Path;
 use std::process::Command;
 
 use nearside_studies::claim::{Check, Figures};
@@ -8,14 +9,23 @@ use nearside_studies::source::kind;
 use nearside_studies::{Bound, Claim, Column, Finding, Paper, Quantity, Record, Setting, Size, page, table};
 
 /// Runs it; panics where it stops. What it finds is read back from the record's lines, as the page reads it,
-/// and the page is looked at.
+/// and the page is looked at. Of an application's study this machine's column is left out: those are run by
+/// crates/cli/tests/root_apps.rs, which has a program that attaches drives.
+#[allow(dead_code, reason = "who has that program says so")]
 pub fn small(paper: Paper, number: &str) -> Record {
+    let helper = option_env!("CARGO_BIN_EXE_nearside-second").unwrap_or_default();
+    small_with(paper, number, &|| Command::new(helper), None)
+}
+
+/// The same, with the program for the second process, and the one that attaches drives.
+pub fn small_with(
+    paper: Paper,
+    number: &str,
+    helper: &dyn Fn() -> Command,
+    program: Option<&Path>,
+) -> Record {
     let study = paper.study(number).unwrap_or_else(|| panic!("{} has no {number}", paper.name()));
-    let setting = Setting {
-        size: Size::Small,
-        helper: &|| Command::new(env!("CARGO_BIN_EXE_nearside-second")),
-        say: &|text| eprintln!("{text}"),
-    };
+    let setting = Setting { size: Size::Small, helper, program, say: &|text| eprintln!("{text}") };
     let record = nearside_studies::run(&[study], &setting, 0).unwrap();
     let lines = record.to_lines().unwrap();
     let record = Record::from_lines(&lines).unwrap();
