@@ -87,6 +87,18 @@ pub fn unmount(mountpoint: &Path, lazy: bool) -> io::Result<()> {
     Err(io::Error::other(String::from_utf8_lossy(&out.stderr).trim().to_owned()))
 }
 
+/// Ends a mount whose server has failed: requests that nobody answered fail, and so do those that come. It
+/// goes out of sight. For root alone (fuse_umount_begin of the kernel's fs/fuse/inode.c).
+///
+/// # Errors
+/// The system's.
+pub fn abort_mount(mountpoint: &Path) -> io::Result<()> {
+    let path = CString::new(mountpoint.as_os_str().as_bytes())?;
+    let flags = libc::UMOUNT_NOFOLLOW | libc::MNT_FORCE | libc::MNT_DETACH;
+    // SAFETY: a valid C string.
+    if unsafe { libc::umount2(path.as_ptr(), flags) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Tells a child to end (SIGTERM). One that has been waited for is told nothing.
 pub fn terminate(child: &mut Child) {
     if let (Ok(None), Ok(pid)) = (child.try_wait(), i32::try_from(child.id())) {

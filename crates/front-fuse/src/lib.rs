@@ -382,13 +382,18 @@ impl Attached {
     /// After the connection has ended.
     fn ended(mut self, end: &End) -> Result<(), AttachError> {
         let path = self.mountpoint.display().to_string();
-        // A mount that nobody serves any more.
+        // A mount that nobody serves any more, or not in whole.
         let left = session::is_left(&self.mountpoint, self.device);
+        let mut over = true;
         if left {
+            // First: the loop device's end waits for its requests.
+            let aborted = system::abort_mount(&self.mountpoint);
             self.looped.take();
             let _ = system::unmount(&self.mountpoint, true);
+            // Threads that are left end with this process, and the connection with them.
+            over = aborted.is_ok() || !matches!(end, End::Failed(_));
         }
-        let finished = self.finish(Ok(()), true);
+        let finished = self.finish(Ok(()), over);
         match end {
             End::Failed(why) => Err(AttachError::Served(why.clone())),
             End::Aborted => Err(AttachError::Aborted(path)),
@@ -449,6 +454,53 @@ impl Drop for Attached {
             if let Err(e) = left.and_then(|flushed| self.finish(flushed, ended)) {
                 eprintln!("nearside: detaching: {e}");
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    use nearside_conformance::needs;
+    use nearside_device::Config;
+    use nearside_device::runner::Rest;
+    use nearside_embedded::Loopback;
+    use nearside_store::Dram;
+
+    use super::*;
+
+    fn ends_in_use(transport: Transport) {
+        let dir = tempfile::tempdir().unwrap();
+        let mountpoint = dir.path().join("drive");
+        std::fs::create_dir(&mountpoint).unwrap();
+        let drive =
+            Loopback::threaded(Dram::new(1 << 20, 512).unwrap(), (), Config::default(), Rest::default());
+        let options = AttachOptions { transport, ..AttachOptions::new(&mountpoint) };
+        let drive = drive.unwrap();
+        let attached = attach(drive.function.clone(), &options).unwrap();
+        let held = File::open(attached.file()).unwrap();
+        let mut bytes = [0; 512];
+        held.read_exact_at(&mut bytes, 0).unwrap();
+        // As one of several threads tells it: the others serve on, and the file is open.
+        let error = attached.ended(&End::Failed("its ring".into())).unwrap_err();
+        assert_eq!(error.to_string(), "the mount ended: its ring");
+        // By the kernel's word, not the drive's, which is out of reach as well.
+        let refused = held.read_exact_at(&mut bytes, 512 << 10).unwrap_err();
+        assert!(matches!(refused.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)), "{refused}");
+        assert_eq!(std::fs::read_dir(&mountpoint).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_mount_of_which_a_part_has_failed_ends_in_whole() {
+        const NAME: &str = "a_mount_of_which_a_part_has_failed_ends_in_whole";
+        if !needs::root(NAME) || !needs::fuse(NAME) {
+            return;
+        }
+        ends_in_use(Transport::Classic);
+        if let Some(_on) = needs::fuse_uring(NAME) {
+            ends_in_use(Transport::Uring);
         }
     }
 }

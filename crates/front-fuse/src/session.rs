@@ -143,7 +143,8 @@ impl Plan {
 }
 
 impl Session {
-    /// Agrees with the kernel and starts the threads; `ended` is told how the connection ended.
+    /// Agrees with the kernel and starts the threads; `ended` is told how the connection ended, and before it
+    /// of each thread that failed: its queues are served no more.
     ///
     /// # Errors
     /// The system's; the kernel's protocol is not known; io_uring is asked for and was not to be had.
@@ -153,7 +154,7 @@ impl Session {
         policy: Policy,
         plan: Plan,
         transport: Transport,
-        ended: impl FnOnce(End) + Send + 'static,
+        ended: impl Fn(End) + Send + Sync + 'static,
     ) -> io::Result<Session> {
         let (unique, offer) = first(&device)?;
         device.never_wait()?;
@@ -166,12 +167,16 @@ impl Session {
                 "the kernel does not offer io_uring, or the drive has too few queues",
             ));
         }
+        let ended: Ended = Arc::new(ended);
         let most = if by_ring { RING_BYTES } else { CLASSIC_BYTES };
         let payload = 1 << most.min(files.host.max_transfer()).max(4096).ilog2();
         let mut threads = Vec::new();
         let mut carrier = Carrier::Classic;
-        let rings =
-            if by_ring { rings(&device, files, policy, plan, ring_threads, payload)? } else { Vec::new() };
+        let rings = if by_ring {
+            rings(&device, files, policy, plan, ring_threads, payload, &ended)?
+        } else {
+            Vec::new()
+        };
         let out = if by_ring { plan.queues * plan.depth } else { CLASSIC_OUT };
         let body = offer.accept(payload as u32, u16::try_from(out).unwrap_or(u16::MAX), by_ring);
         let reply = [&out_header(body.len() as u32, 0, unique)[..], body.bytes()].concat();
@@ -243,6 +248,9 @@ fn first(device: &FuseDevice) -> io::Result<(u64, Offer)> {
     }
 }
 
+/// Who is told of an end.
+type Ended = Arc<dyn Fn(End) + Send + Sync>;
+
 /// A thread with a ring.
 struct RingThread {
     thread: JoinHandle<End>,
@@ -258,6 +266,7 @@ fn rings(
     plan: Plan,
     count: usize,
     payload: usize,
+    ended: &Ended,
 ) -> io::Result<Vec<RingThread>> {
     let mut all = Vec::with_capacity(count);
     for nth in 0..count {
@@ -267,14 +276,17 @@ fn rings(
         let queue =
             files.host.take_served().ok_or_else(|| io::Error::other("the drive has too few queues"))?;
         let ((go, told), (says, hears)) = (mpsc::channel(), mpsc::channel());
-        let (device, files) = (device.clone(), files.clone());
+        let (device, files, ended) = (device.clone(), files.clone(), ended.clone());
         let thread = std::thread::Builder::new().name(format!("fuse{nth}")).spawn(move || {
             // Where it may: the threads must not wait for the pages that they write out.
             system::serve_writeback();
             let talk = Talk { says, hears: told };
             let served = Engine::new(&files, queue, policy, share.entries())
                 .and_then(|engine| rings::serve(&device, engine, &share, talk));
-            served.map_or_else(|e| End::Failed(format!("FUSE by io_uring: {e}")), |()| End::Unmounted)
+            let Err(error) = served else { return End::Unmounted };
+            let end = End::Failed(format!("FUSE by io_uring: {error}"));
+            ended(end.clone());
+            end
         })?;
         all.push(RingThread { thread, go, hears });
     }

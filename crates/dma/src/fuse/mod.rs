@@ -72,7 +72,9 @@ impl FuseDevice {
     }
 
     /// Takes a request: its first bytes into `head`, what is more into `rest`. Returns how many there were.
-    /// Panics where `rest` lies outside its region.
+    ///
+    /// # Panics
+    /// Where `rest` lies outside its region.
     ///
     /// # Errors
     /// `WouldBlock`: there is none; `ENODEV`: the file system is unmounted; `ECONNABORTED`: its connection
@@ -89,7 +91,10 @@ impl FuseDevice {
         if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
     }
 
-    /// Sends a reply: `head`, then a file's bytes. Panics where these lie outside their region.
+    /// Sends a reply: `head`, then a file's bytes.
+    ///
+    /// # Panics
+    /// Where these lie outside their region.
     ///
     /// # Errors
     /// `ENOENT`: nobody waits for it any more; else the system's.

@@ -75,6 +75,8 @@ pub struct FuseRing {
     out: usize,
     watched: Vec<i32>,
     unsent: bool,
+    /// Why it can go on no more: something that it waits for would not come.
+    broken: Option<i32>,
 }
 
 /// Whether this system lets this process use such rings, or why not.
@@ -106,6 +108,7 @@ impl FuseRing {
             out: 0,
             watched: Vec::new(),
             unsent: false,
+            broken: None,
         })
     }
 
@@ -155,8 +158,10 @@ impl FuseRing {
         // SAFETY: what an entry's list names are its header and payload, in regions that the ring keeps for
         // as long as the kernel may write there (see `drop`); a watch names no memory.
         let pushed = unsafe { self.ring.submission().push(entry) };
-        // Cannot fail: the queue has a place for each entry and each watch.
-        debug_assert!(pushed.is_ok());
+        // The queue has a place for each entry and each watch.
+        if pushed.is_err() {
+            self.broken = Some(libc::EBUSY);
+        }
         self.unsent = true;
     }
 
@@ -183,7 +188,7 @@ impl FuseRing {
     /// Sends what is to be sent and lets the kernel do what it has to do here.
     ///
     /// # Errors
-    /// The system's, of io_uring_enter(2), but for an interrupted call.
+    /// The system's, of io_uring_enter(2), but for an interrupted call; a watch has ended.
     pub fn enter(&mut self) -> io::Result<()> {
         let entered = if self.unsent { self.ring.submit().map(drop) } else { Ok(()) };
         // SAFETY: no argument; GETEVENTS runs what waits for this thread.
@@ -212,6 +217,9 @@ impl FuseRing {
 
     fn entered(&mut self, entered: io::Result<()>) -> io::Result<()> {
         self.unsent = !self.ring.submission().is_empty();
+        if let Some(errno) = self.broken {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
         match entered {
             Err(e)
                 if !matches!(
@@ -231,7 +239,9 @@ impl FuseRing {
             let done = self.ring.completion().next()?;
             let (user, result) = (done.user_data(), done.result());
             if user >= WATCHED {
-                if !io_uring::cqueue::more(done.flags()) && result >= 0 {
+                if result < 0 {
+                    self.broken = Some(result.saturating_neg());
+                } else if !io_uring::cqueue::more(done.flags()) {
                     self.arm((user - WATCHED) as usize);
                 }
                 return Some(RingEvent::Woken);
