@@ -27,7 +27,7 @@ use std::path::Path;
 
 pub use drive::{Counters, Drive};
 pub use ending::{are_under_way, end};
-pub use group::Group;
+pub use group::{Group, in_group};
 pub use nearside_instrument::Failure;
 pub use program::missing;
 pub use volume::{Kind, Volume};

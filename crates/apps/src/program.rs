@@ -2,6 +2,7 @@
 
 use std::process::{Command, Output, Stdio};
 
+use nearside_dma::system::let_signals_through;
 use nearside_instrument::volume::tool;
 
 use crate::Failure;
@@ -39,7 +40,7 @@ pub fn missing(names: &[&str]) -> Option<String> {
 /// A program by its name: from the PATH, or from where administrators' programs lie.
 pub(crate) fn named(name: &str) -> Result<Command, Failure> {
     match tool(name) {
-        Some(path) => Ok(Command::new(path)),
+        Some(path) => Ok(let_signals_through(Command::new(path))),
         None => Err(missing(&[name]).unwrap_or_default().into()),
     }
 }

@@ -19,7 +19,7 @@ use crate::ending::goes_on;
 use crate::program::{checked, named, number_after, said, undoing};
 use crate::volume::set;
 use crate::wait::Patience;
-use crate::{Drive, Failure, Group};
+use crate::{Drive, Failure, Group, in_group};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -91,7 +91,10 @@ impl<'a> Swap<'a> {
     /// # Errors
     /// The system's; a page whose content is not what was written.
     pub fn misses(&self, load: &Load, second: &dyn Fn() -> Command) -> Result<Misses, Failure> {
-        let group = Group::new(load.memory)?;
+        in_group(load.memory, |group| self.misses_in(group, load, second))
+    }
+
+    fn misses_in(&self, group: &Group, load: &Load, second: &dyn Fn() -> Command) -> Result<Misses, Failure> {
         let mut pages = second();
         let Load { bytes, touches, dirty, in_order, seed, .. } = *load;
         let words = [bytes / PAGE, touches, dirty.into(), in_order.into(), seed].map(|n| n.to_string());

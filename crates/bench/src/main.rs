@@ -9,6 +9,8 @@ use clap::Parser;
 use nearside_instrument::Failure;
 use nearside_loadgen::record::{Environment, Figure, Record};
 
+mod attach;
+mod empty;
 mod figures;
 mod layout;
 mod medium;
@@ -35,7 +37,7 @@ struct Args {
     /// The record's name.
     #[arg(long, default_value = "bench")]
     name: String,
-    /// Only these groups: floors, io, vfio, scan, generator, sim, paths, medium, scaling, near-data,
+    /// Only these groups: floors, io, vfio, attach, scan, generator, sim, paths, medium, scaling, near-data,
     /// processes, drive, view, tcp.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
@@ -48,6 +50,9 @@ struct Args {
     /// Where the page with the pictures goes.
     #[arg(long, default_value = "out/bench.html")]
     page: PathBuf,
+    /// Serve the file system that attached drives stand beside.
+    #[arg(long, hide = true)]
+    empty: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -62,6 +67,9 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Failure> {
+    if let Some(at) = &args.empty {
+        return empty::serve(at);
+    }
     if let Some(from) = &args.from {
         let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", from.display());
         let lines = std::fs::read_to_string(from).map_err(|e| failed(&e))?;
@@ -112,6 +120,9 @@ fn run(args: &Args) -> Result<(), Failure> {
     if wanted("medium") {
         eprintln!("a modelled medium in real time ...");
         medium::punctuality(args.fast, &mut |figure| drop(record.add(figure)))?;
+    }
+    if wanted("attach") {
+        attach::attach(args.fast, &mut |figure| drop(record.add(figure)))?;
     }
     if wanted("scaling") {
         eprintln!("throughput with cores ...");

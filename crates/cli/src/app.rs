@@ -10,7 +10,7 @@ use nearside_apps::memcached::{Cache, Kept};
 use nearside_apps::postgres::{self, Cluster, Rounds};
 use nearside_apps::rocksdb::{self, Beside, Database};
 use nearside_apps::swap::{Load, Swap};
-use nearside_apps::{Counters, Drive, Group, Kind, Volume, memcached};
+use nearside_apps::{Counters, Drive, Kind, Volume, in_group, memcached};
 use nearside_embedded::models_help;
 use nearside_instrument::words;
 use nearside_loadgen::record::number;
@@ -319,26 +319,29 @@ fn of_memcached(args: &MemcachedArgs) -> Result<Vec<Figure>, nearside_apps::Fail
         return Err(lacks.into());
     }
     let drive = args.below.attach(&["--lock-memory"])?;
-    let _swap;
-    let group;
-    let volume;
     // With what memcached needs beside the values.
     let all = args.keys.saturating_mul(memcached::VALUE as u64 / 2 * 3);
     let half = all / 3;
-    let kept = match args.keep {
-        Keep::Memory => Kept::Memory,
+    let measure = |kept: &Kept<'_>| of_gets(&drive, kept, args);
+    match args.keep {
+        Keep::Memory => measure(&Kept::Memory),
         Keep::Paged => {
-            _swap = Swap::on(&drive, 0, all)?;
-            group = Group::new(half)?;
-            Kept::Paged(&group)
+            let _swap = Swap::on(&drive, 0, all)?;
+            in_group(half, |group| measure(&Kept::Paged(group)))
         }
         Keep::File => {
-            volume = Volume::make(&drive, Kind::Ext4)?;
-            group = Group::new(half)?;
-            Kept::File(&volume, &group)
+            let volume = Volume::make(&drive, Kind::Ext4)?;
+            in_group(half, |group| measure(&Kept::File(&volume, group)))
         }
-    };
-    let mut cache = Cache::filled(&kept, args.keys)?;
+    }
+}
+
+fn of_gets(
+    drive: &Drive,
+    kept: &Kept<'_>,
+    args: &MemcachedArgs,
+) -> Result<Vec<Figure>, nearside_apps::Failure> {
+    let mut cache = Cache::filled(kept, args.keys)?;
     let before = drive.counters()?;
     let gets = cache.gets(args.connections, args.gets, 1)?;
     let us = |percent: f64| gets.response.percentile(percent).ns as f64 / 1e3;
@@ -350,7 +353,6 @@ fn of_memcached(args: &MemcachedArgs) -> Result<Vec<Figure>, nearside_apps::Fail
         ("gets that missed".into(), "", gets.missed as f64),
     ];
     figures.extend(of_device("gets", drive.counters()?.since(before)));
-    drop(cache);
     Ok(figures)
 }
 

@@ -12,7 +12,7 @@ use nearside_apps::memcached::{Cache, Kept};
 use nearside_apps::postgres::{self, Killed, Rounds};
 use nearside_apps::rocksdb::{Beside, Database};
 use nearside_apps::swap::{Load, Swap};
-use nearside_apps::{Drive, Group, Kind, Volume};
+use nearside_apps::{Drive, Kind, Volume, in_group};
 use nearside_conformance::needs;
 use nearside_studies::{Paper, Record};
 
@@ -127,26 +127,24 @@ fn memcached_gives_each_key_its_value_in_memory_paged_and_from_a_file() {
     let _alone = alone();
     let drive = Drive::attach(program(), "dram:512MiB", &["--lock-memory"]).unwrap();
     let written = |kept: &Kept<'_>| {
-        let mut cache = Cache::filled(kept, KEYS).unwrap();
-        let before = drive.counters().unwrap();
-        let gets = cache.gets(2, 2_000, 1).unwrap();
+        let mut cache = Cache::filled(kept, KEYS)?;
+        let before = drive.counters()?;
+        let gets = cache.gets(2, 2_000, 1)?;
         assert_eq!(gets.response.count(), 4_000);
         assert!(gets.missed < 400, "{} of 4,000 gets missed", gets.missed);
-        let counted = drive.counters().unwrap().since(before);
-        (counted.reads, counted.written_bytes)
+        let counted = drive.counters()?.since(before);
+        Ok((counted.reads, counted.written_bytes))
     };
-    assert_eq!(written(&Kept::Memory), (0, 0));
+    assert_eq!(written(&Kept::Memory).unwrap(), (0, 0));
     let half = KEYS * 4096 / 2;
     {
         let _swap = Swap::on(&drive, 0, KEYS * 4096 * 3 / 2).unwrap();
-        let group = Group::new(half).unwrap();
-        let (reads, bytes) = written(&Kept::Paged(&group));
+        let (reads, bytes) = in_group(half, |group| written(&Kept::Paged(group))).unwrap();
         // PIEEE'17 V-C: a get, which reads, dirties pages.
         assert!(reads > 1_000 && bytes > 1_000 * 4096, "{reads} reads, {bytes} bytes written");
     }
     let volume = Volume::make(&drive, Kind::Ext4).unwrap();
-    let group = Group::new(half).unwrap();
-    let (reads, _) = written(&Kept::File(&volume, &group));
+    let (reads, _) = in_group(half, |group| written(&Kept::File(&volume, group))).unwrap();
     assert!(reads > 500, "{reads} reads");
 }
 
@@ -284,6 +282,31 @@ fn swap_in_clustering_is_studied_at_random_and_in_order() {
     }
 }
 
+#[test]
+fn what_the_kernel_ends_for_lack_of_memory_is_begun_anew() {
+    const NAME: &str = "what_the_kernel_ends_for_lack_of_memory_is_begun_anew";
+    if !can(NAME, &[]) {
+        return;
+    }
+    let _alone = alone();
+    if std::fs::read_to_string("/proc/swaps").unwrap().lines().count() > 1 {
+        return needs::left_out(NAME, "this machine pages to something");
+    }
+    // 64 MiB do not fit into 16; the last time there is nothing that needs them.
+    let run = |enough: u32| {
+        let mut tries = 0;
+        let done = in_group(16 << 20, |group| {
+            tries += 1;
+            let mut pages = second();
+            pages.args(["pages", if tries < enough { "16384" } else { "16" }, "0", "0", "0", "1"]);
+            let status = group.command(&pages).status()?;
+            if status.success() { Ok(()) } else { Err(status.to_string().into()) }
+        });
+        (tries, done.is_ok())
+    };
+    assert_eq!((run(1), run(3), run(9)), ((1, true), (3, true), (4, false)));
+}
+
 /// By a signal in the middle, nothing stays: no swap area, no loop device, no mount, no process.
 #[test]
 fn a_run_that_is_ended_by_a_signal_leaves_nothing() {
@@ -301,11 +324,16 @@ fn a_run_that_is_ended_by_a_signal_leaves_nothing() {
     let quiet = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let mut run = quiet.spawn().unwrap();
     let reads = |path: &str| std::fs::read_to_string(path).unwrap();
+    // More than the area's header: the application runs, and pages.
+    let pages_to = |device: &String| {
+        let stat = reads(&format!("/sys/block/{}/stat", device.trim_start_matches("/dev/")));
+        stat.split_whitespace().nth(6).unwrap().parse::<u64>().unwrap() > 16_384
+    };
     let is_swap = |device: &String| reads("/proc/swaps").contains(&format!("{device} "));
     let place = folder.path().to_str().unwrap();
     let device = loop {
         assert!(run.try_wait().unwrap().is_none(), "it ended by itself");
-        if let Some(device) = loop_device(place).filter(is_swap) {
+        if let Some(device) = loop_device(place).filter(is_swap).filter(pages_to) {
             break device;
         }
         std::thread::yield_now();

@@ -8,8 +8,9 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command};
 
 /// SIGINT, SIGTERM and SIGHUP, taken from their handlers and waited for.
 #[derive(Debug)]
@@ -24,14 +25,9 @@ impl Termination {
     /// # Errors
     /// The system's.
     pub fn new() -> io::Result<Termination> {
-        // SAFETY: an all-zero sigset is a valid value, and sigemptyset sets it properly before its use.
-        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-        // SAFETY: `set` is a valid sigset; the signals exist.
+        let set = termination();
+        // SAFETY: `set` is a valid sigset.
         let fd = unsafe {
-            libc::sigemptyset(&mut set);
-            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-                libc::sigaddset(&mut set, signal);
-            }
             if libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -58,6 +54,35 @@ impl Termination {
             _ => "SIGHUP",
         })
     }
+}
+
+fn termination() -> libc::sigset_t {
+    // SAFETY: an all-zero sigset is a valid value, and sigemptyset sets it properly before its use; the
+    // signals exist.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            libc::sigaddset(&mut set, signal);
+        }
+        set
+    }
+}
+
+/// Has a program begin with the signals of [`Termination`] let through: it would inherit that they are blocked
+/// here, and could be ended by SIGKILL alone.
+pub fn let_signals_through(mut command: Command) -> Command {
+    let set = termination();
+    let unblock = move || {
+        // SAFETY: `set` is a valid sigset.
+        match unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) } {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    };
+    // SAFETY: between fork and exec it calls pthread_sigmask alone, which takes no lock and no memory.
+    unsafe { command.pre_exec(unblock) };
+    command
 }
 
 /// Ends a mount: by the system call, or by fusermount3 where only that may. `lazy`: it goes out of sight now,

@@ -7,7 +7,7 @@
 
 use nearside_apps::memcached::{Cache, Gets, Kept, PROGRAM, VALUE};
 use nearside_apps::swap::{PAGE, Swap};
-use nearside_apps::{Drive, Group, Kind, Volume};
+use nearside_apps::{Drive, Group, Kind, Volume, in_group};
 
 use super::rig::{mean_us, percentile_us};
 use super::stated::{FATCACHE_ADDS, FATCACHE_RATE, PAGED, PAGED_RATE};
@@ -59,32 +59,37 @@ fn measured(run: &mut Run<'_>) -> Result<Measured, Failure> {
             run.say(&format!("round {}, {} ...", round + 1, KEPT[place]));
             // A drive of its own each time: what the other left on it is gone.
             let drive = Drive::attach(program, &format!("model:{DRIVE}:1GiB"), &["--lock-memory"])?;
-            let (_swap, group, volume);
-            let kept = match place {
-                0 => Kept::Memory,
+            let measure = |kept: &Kept<'_>| {
+                let mut cache = Cache::filled(kept, keys)?;
+                CONNECTIONS
+                    .into_iter()
+                    .map(|connections| ran(&drive, &mut cache, connections, each, round))
+                    .collect()
+            };
+            let all_ran: Result<Vec<Ran>, Failure> = match place {
+                0 => measure(&Kept::Memory),
                 1 => {
-                    _swap = Swap::on(&drive, 0, all)?;
-                    group = Group::new(all / 3)?;
-                    Kept::Paged(&group)
+                    let _swap = Swap::on(&drive, 0, all)?;
+                    in_group(all / 3, |group| measure(&Kept::Paged(group)))
                 }
                 _ => {
-                    volume = Volume::make(&drive, Kind::Ext4)?;
-                    group = Group::new(all / 3)?;
-                    Kept::File(&volume, &group)
+                    let volume = Volume::make(&drive, Kind::Ext4)?;
+                    in_group(all / 3, |group| measure(&Kept::File(&volume, group)))
                 }
             };
-            let mut cache = Cache::filled(&kept, keys)?;
-            for (connections, rounds) in CONNECTIONS.into_iter().zip(by_connections) {
-                let before = drive.counters()?;
-                let gets = cache.gets(connections, each, round + 1)?;
-                let counted = drive.counters()?.since(before);
-                let pages = |bytes: u64| (bytes / PAGE) as f64 / gets.response.count().max(1) as f64;
-                let (pages_read, pages_written) = (pages(counted.read_bytes), pages(counted.written_bytes));
-                rounds.push(Ran { gets, pages_read, pages_written });
-            }
+            by_connections.iter_mut().zip(all_ran?).for_each(|(rounds, ran)| rounds.push(ran));
         }
     }
     Ok(measured)
+}
+
+fn ran(drive: &Drive, cache: &mut Cache, connections: u32, each: u64, round: u64) -> Result<Ran, Failure> {
+    let before = drive.counters()?;
+    let gets = cache.gets(connections, each, round + 1)?;
+    let counted = drive.counters()?.since(before);
+    let pages = |bytes: u64| (bytes / PAGE) as f64 / gets.response.count().max(1) as f64;
+    let (pages_read, pages_written) = (pages(counted.read_bytes), pages(counted.written_bytes));
+    Ok(Ran { gets, pages_read, pages_written })
 }
 
 fn run(run: &mut Run<'_>) -> Result<(), Failure> {
