@@ -24,7 +24,7 @@ wanted() {
     # A guest that boots from the drive.
     echo "grub-common:/usr/bin/grub-mkimage grub-pc-bin:/usr/lib/grub/i386-pc/boot.img"
     # Applications on a drive.
-    echo "rocksdb-tools:/usr/bin/db_bench memcached:/usr/bin/memcached postgresql:/usr/bin/pgbench"
+    echo "rocksdb-tools:/usr/bin/db_bench memcached:/usr/bin/memcached redis-server:/usr/bin/redis-server postgresql:/usr/bin/pgbench"
     echo "kmod:/sbin/depmod python3:/usr/bin/python3 binutils:/usr/bin/strip" ;;
   esac
 }

@@ -1,4 +1,5 @@
-//! The papers' applications, unmodified, on a drive: RocksDB, the kernel's swap, memcached, PostgreSQL.
+//! The papers' applications, unmodified, on a drive: RocksDB, the kernel's swap, memcached, Redis,
+//! PostgreSQL.
 //!
 //! A [`Drive`] is attached by a process of its own (`nearside attach`) and lies below a loop device; a
 //! [`Volume`] is a file system on it, a [`Swap`](swap::Swap) the kernel's paging. Each application is the
@@ -18,8 +19,10 @@ mod group;
 pub mod memcached;
 pub mod postgres;
 mod program;
+pub mod redis;
 pub mod rocksdb;
 pub mod swap;
+mod values;
 mod volume;
 mod wait;
 

@@ -16,6 +16,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("mkfs.xfs", "xfsprogs"),
     ("pgbench", "postgresql"),
     ("initdb", "postgresql"),
+    ("redis-server", "redis-server"),
     ("runuser", "util-linux"),
     ("mount", "mount"),
     ("umount", "mount"),

@@ -57,8 +57,8 @@ fn serve_queue(device: &Arc<FuseDevice>, queue: u16, made: &Barrier, accepted: &
     for entry in 0..DEPTH {
         ring.register(queue, &memory, entry * PAYLOAD, PAYLOAD);
     }
-    ring.enter()?;
     while ring.out() > 0 {
+        ring.wait(None)?;
         while let Some(event) = ring.take() {
             let RingEvent::Request(entry) = event else { continue };
             let request = ring.request(entry);
@@ -73,7 +73,6 @@ fn serve_queue(device: &Arc<FuseDevice>, queue: u16, made: &Barrier, accepted: &
             let head = reply(unique_of(&request.head), errno, &[]);
             ring.reply(entry, head.first_chunk().ok_or(io::ErrorKind::InvalidData)?, len as u32);
         }
-        ring.wait(None)?;
     }
     Ok(())
 }

@@ -55,6 +55,21 @@ struct Args {
     empty: Option<PathBuf>,
 }
 
+/// What is measured in this process, or in others that are whole: its name, and how.
+type Group = (&'static str, fn(bool, figures::Sink<'_>) -> Result<(), Failure>);
+
+const GROUPS: [Group; 9] = [
+    ("paths", paths::paths),
+    ("medium", medium::punctuality),
+    ("attach", attach::attach),
+    ("scaling", scaling::scaling),
+    ("near-data", figures::near_data),
+    ("processes", processes::processes),
+    ("drive", figures::idle),
+    ("view", view::view),
+    ("tcp", tcp::tcp),
+];
+
 fn main() -> ExitCode {
     let args = Args::parse();
     match run(&args) {
@@ -113,35 +128,11 @@ fn run(args: &Args) -> Result<(), Failure> {
             }
         }
     }
-    if wanted("paths") {
-        eprintln!("completion paths ...");
-        paths::paths(args.fast, &mut |figure| drop(record.add(figure)))?;
-    }
-    if wanted("medium") {
-        eprintln!("a modelled medium in real time ...");
-        medium::punctuality(args.fast, &mut |figure| drop(record.add(figure)))?;
-    }
-    if wanted("attach") {
-        attach::attach(args.fast, &mut |figure| drop(record.add(figure)))?;
-    }
-    if wanted("scaling") {
-        eprintln!("throughput with cores ...");
-        scaling::scaling(args.fast, &mut |figure| drop(record.add(figure)))?;
-    }
-    if wanted("near-data") {
-        figures::near_data(args.fast, &mut |figure| drop(record.add(figure)))?;
-    }
-    if wanted("processes") {
-        processes::processes(args.fast, &mut |figure| drop(record.add(figure)))?;
-    }
-    if wanted("drive") {
-        figures::idle(args.fast, &mut |figure| drop(record.add(figure)))?;
-    }
-    if wanted("view") {
-        view::view(args.fast, &mut |figure| drop(record.add(figure)))?;
-    }
-    if wanted("tcp") {
-        tcp::tcp(args.fast, &mut |figure| drop(record.add(figure)))?;
+    for (group, measure) in GROUPS {
+        if wanted(group) {
+            eprintln!("{group} ...");
+            measure(args.fast, &mut |figure| drop(record.add(figure)))?;
+        }
     }
     let path = record.write(&args.record, &args.name)?;
     show(&record, &path, &args.name, &args.page)?;

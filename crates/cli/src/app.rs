@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use clap::{Args, Subcommand, ValueEnum};
-use nearside_apps::memcached::{Cache, Kept};
+use nearside_apps::memcached::{Cache, Gets, Kept};
 use nearside_apps::postgres::{self, Cluster, Rounds};
+use nearside_apps::redis::{self, Redis};
 use nearside_apps::rocksdb::{self, Beside, Database};
 use nearside_apps::swap::{Load, Swap};
-use nearside_apps::{Counters, Drive, Kind, Volume, in_group, memcached};
+use nearside_apps::{Counters, Drive, Group, Kind, Volume, in_group, memcached};
 use nearside_embedded::models_help;
 use nearside_instrument::words;
 use nearside_loadgen::record::number;
@@ -28,11 +29,12 @@ Examples:
   nearside app rocksdb --store model:nand-p3600:2GiB --threads 1,4,8     # Gets, and their 99th percentile
   nearside app rocksdb --store model:optane-prototype:2GiB --write-rate 8m --file-system ext4
   nearside app memcached --store model:dram-gen2:1GiB --keep paged       # beside: memory, file
+  nearside app redis --store model:optane-prototype:1GiB --share 100,50  # values in memory of which a share is there
   nearside app postgres --store file:disk.img --kills 10                 # nothing acknowledged is lost
 
-Each needs root and the application's package (rocksdb-tools, memcached, postgresql); what is missing is said by name. The drive is
-made by `nearside attach` below a loop device, and gone when the command ends; everything on the store is overwritten. Your own
-application: `nearside attach --help`.";
+Each needs root and the application's package (rocksdb-tools, memcached, redis-server, postgresql); what is missing is said by
+name. The drive is made by `nearside attach` below a loop device, and gone when the command ends; everything on the store is
+overwritten. Your own application: `nearside attach --help`.";
 
 /// Run an application on a drive: a database, a cache, the kernel's paging
 #[derive(Args)]
@@ -50,6 +52,8 @@ enum App {
     Swap(SwapArgs),
     /// memcached's gets of random keys: in memory, paged, or with its values in a file
     Memcached(MemcachedArgs),
+    /// Redis in memory of which only a share is there: gets of random keys, and a walk of all values
+    Redis(RedisArgs),
     /// PostgreSQL's transactions by pgbench, and what is left of them after kills
     Postgres(PostgresArgs),
     /// A second process of an application
@@ -169,6 +173,24 @@ struct MemcachedArgs {
 }
 
 #[derive(Args)]
+struct RedisArgs {
+    #[command(flatten)]
+    below: Below,
+    /// Percent of the memory that it takes which it may have, one run after the other; 100: no limit
+    #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_values_t = [100, 75, 50, 25], value_parser = clap::value_parser!(u8).range(10..=100))]
+    share: Vec<u8>,
+    /// Values of 4 KiB
+    #[arg(long, value_name = "N", default_value_t = 32_768, value_parser = clap::value_parser!(u64).range(1..))]
+    keys: u64,
+    /// Connections, each with one get at a time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    connections: u32,
+    /// Gets of each connection
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    gets: u64,
+}
+
+#[derive(Args)]
 struct PostgresArgs {
     #[command(flatten)]
     below: Below,
@@ -217,6 +239,7 @@ pub fn run(args: AppArgs) -> Outcome {
         App::Rocksdb(args) => (args.below.json, of_rocksdb(args).map_err(said)?),
         App::Swap(args) => (args.below.json, of_swap(args).map_err(said)?),
         App::Memcached(args) => (args.below.json, of_memcached(args).map_err(said)?),
+        App::Redis(args) => (args.below.json, of_redis(args).map_err(said)?),
         App::Postgres(args) => (args.below.json, of_postgres(args).map_err(said)?),
         App::Second { .. } => return Ok(0),
     };
@@ -314,6 +337,17 @@ fn of_swap(args: &SwapArgs) -> Result<Vec<Figure>, nearside_apps::Failure> {
     ])
 }
 
+/// `before`: stands before each name.
+fn of_gets(before: &str, gets: &Gets) -> Vec<Figure> {
+    let us = |percent: f64| gets.response.percentile(percent).ns as f64 / 1e3;
+    vec![
+        (format!("{before}gets"), "/s", gets.per_second),
+        (format!("{before}a get, mean"), "us", gets.response.mean_ns() / 1e3),
+        (format!("{before}a get, p50"), "us", us(50.0)),
+        (format!("{before}a get, p99"), "us", us(99.0)),
+    ]
+}
+
 fn of_memcached(args: &MemcachedArgs) -> Result<Vec<Figure>, nearside_apps::Failure> {
     if let Some(lacks) = nearside_apps::missing(&[memcached::PROGRAM]) {
         return Err(lacks.into());
@@ -322,7 +356,7 @@ fn of_memcached(args: &MemcachedArgs) -> Result<Vec<Figure>, nearside_apps::Fail
     // With what memcached needs beside the values.
     let all = args.keys.saturating_mul(memcached::VALUE as u64 / 2 * 3);
     let half = all / 3;
-    let measure = |kept: &Kept<'_>| of_gets(&drive, kept, args);
+    let measure = |kept: &Kept<'_>| of_cache(&drive, kept, args);
     match args.keep {
         Keep::Memory => measure(&Kept::Memory),
         Keep::Paged => {
@@ -336,7 +370,7 @@ fn of_memcached(args: &MemcachedArgs) -> Result<Vec<Figure>, nearside_apps::Fail
     }
 }
 
-fn of_gets(
+fn of_cache(
     drive: &Drive,
     kept: &Kept<'_>,
     args: &MemcachedArgs,
@@ -344,15 +378,49 @@ fn of_gets(
     let mut cache = Cache::filled(kept, args.keys)?;
     let before = drive.counters()?;
     let gets = cache.gets(args.connections, args.gets, 1)?;
-    let us = |percent: f64| gets.response.percentile(percent).ns as f64 / 1e3;
-    let mut figures: Vec<Figure> = vec![
-        ("gets".into(), "/s", gets.per_second),
-        ("a get, mean".into(), "us", gets.response.mean_ns() / 1e3),
-        ("a get, p50".into(), "us", us(50.0)),
-        ("a get, p99".into(), "us", us(99.0)),
-        ("gets that missed".into(), "", gets.missed as f64),
-    ];
+    let mut figures = of_gets("", &gets);
+    figures.push(("gets that missed".into(), "", gets.missed as f64));
     figures.extend(of_device("gets", drive.counters()?.since(before)));
+    Ok(figures)
+}
+
+fn of_redis(args: &RedisArgs) -> Result<Vec<Figure>, nearside_apps::Failure> {
+    if let Some(lacks) = nearside_apps::missing(&[redis::PROGRAM]) {
+        return Err(lacks.into());
+    }
+    let drive = args.below.attach(&["--lock-memory"])?;
+    complain(&format!("filling {} keys ...", args.keys));
+    let all = Redis::filled(None, args.keys)?.memory()?;
+    let _swap = Swap::on(&drive, 0, all)?;
+    let mut figures = vec![("memory that it takes".into(), "MiB", all as f64 / f64::from(1 << 20))];
+    for share in &args.share {
+        let name = format!("{share} %");
+        complain(&format!("{name} ..."));
+        let measure = |group: Option<&Group>| of_share(&name, &drive, group, args);
+        figures.extend(match share {
+            100 => measure(None)?,
+            _ => in_group(all / 100 * u64::from(*share), |group| measure(Some(group)))?,
+        });
+    }
+    Ok(figures)
+}
+
+/// A Redis within that group: gets of it, and a walk.
+fn of_share(
+    name: &str,
+    drive: &Drive,
+    group: Option<&Group>,
+    args: &RedisArgs,
+) -> Result<Vec<Figure>, nearside_apps::Failure> {
+    let mut redis = Redis::filled(group, args.keys)?;
+    let before = drive.counters()?;
+    let gets = redis.gets(args.connections, args.gets, 1)?;
+    let mut figures = of_gets(&format!("{name}: "), &gets);
+    figures.extend(of_device(&format!("{name}, gets"), drive.counters()?.since(before)));
+    let before = drive.counters()?;
+    let ns = redis.walk()?;
+    figures.push((format!("{name}: a walk of all values"), "ms", ns as f64 / 1e6));
+    figures.extend(of_device(&format!("{name}, walk"), drive.counters()?.since(before)));
     Ok(figures)
 }
 

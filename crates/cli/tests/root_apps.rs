@@ -10,9 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nearside_apps::memcached::{Cache, Kept};
 use nearside_apps::postgres::{self, Killed, Rounds};
+use nearside_apps::redis::Redis;
 use nearside_apps::rocksdb::{Beside, Database};
 use nearside_apps::swap::{Load, Swap};
-use nearside_apps::{Drive, Kind, Volume, in_group};
+use nearside_apps::{Drive, Group, Kind, Volume, in_group};
 use nearside_conformance::needs;
 use nearside_studies::{Paper, Record};
 
@@ -146,6 +147,35 @@ fn memcached_gives_each_key_its_value_in_memory_paged_and_from_a_file() {
     let volume = Volume::make(&drive, Kind::Ext4).unwrap();
     let (reads, _) = in_group(half, |group| written(&Kept::File(&volume, group))).unwrap();
     assert!(reads > 500, "{reads} reads");
+}
+
+#[test]
+fn redis_gives_each_key_its_value_with_half_of_its_memory() {
+    const NAME: &str = "redis_gives_each_key_its_value_with_half_of_its_memory";
+    const KEYS: u64 = 16_384;
+    if !can(NAME, &["redis-server", "mkswap", "swapon"]) {
+        return;
+    }
+    let _alone = alone();
+    let drive = Drive::attach(program(), "dram:256MiB", &["--lock-memory"]).unwrap();
+    let values = KEYS * 4096;
+    // The device's reads by gets and by a walk. What is right is checked by either.
+    let reads = |group: Option<&Group>| {
+        let mut redis = Redis::filled(group, KEYS)?;
+        // It takes more than its values, where it may.
+        assert_eq!(redis.memory()? > values, group.is_none());
+        let before = drive.counters()?;
+        let gets = redis.gets(2, 1_000, 1)?;
+        assert_eq!((gets.response.count(), gets.missed), (2_000, 0));
+        let between = drive.counters()?;
+        assert!(redis.walk()? > 0);
+        Ok((between.since(before).reads, drive.counters()?.since(between).reads))
+    };
+    assert_eq!(reads(None).unwrap(), (0, 0));
+    let _swap = Swap::on(&drive, 0, values * 2).unwrap();
+    let (by_gets, by_walk) = in_group(values / 2, |group| reads(Some(group))).unwrap();
+    // At the walk's begin a half of the values' pages is not there, and it comes by each.
+    assert!(by_gets > 0 && by_walk > KEYS / 4, "{by_gets} and {by_walk} reads");
 }
 
 #[test]

@@ -69,8 +69,8 @@ fn termination() -> libc::sigset_t {
     }
 }
 
-/// Has a program begin with the signals of [`Termination`] let through: it would inherit that they are blocked
-/// here, and could be ended by SIGKILL alone.
+/// Has a program begin with the signals of [`Termination`] let through: it would inherit that they are
+/// blocked here, and could be ended by SIGKILL alone.
 pub fn let_signals_through(mut command: Command) -> Command {
     let set = termination();
     let unblock = move || {
