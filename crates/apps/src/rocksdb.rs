@@ -45,6 +45,8 @@ pub enum Beside {
     Writer(u64),
 }
 
+/// Its folder on the volume.
+const FOLDER: &str = "rocksdb";
 /// Bytes of a value.
 pub const VALUE: u64 = 800;
 
@@ -65,10 +67,21 @@ impl<'a> Database<'a> {
         Database { volume, keys }
     }
 
+    /// The path in its volume of one of its tables, the last; while nothing is written it stays.
+    ///
+    /// # Errors
+    /// The system's; a database without tables.
+    pub fn table(&self) -> Result<String, Failure> {
+        let names = std::fs::read_dir(self.volume.path(FOLDER))?.flatten().map(|entry| entry.file_name());
+        let tables = names.filter_map(|name| name.into_string().ok()).filter(|name| name.ends_with(".sst"));
+        let last = tables.max().ok_or_else(|| format!("{PROGRAM}: no table in its folder"))?;
+        Ok(format!("/{FOLDER}/{last}"))
+    }
+
     fn command(&self, benchmarks: &str) -> Result<Command, Failure> {
         let mut command = crate::program::named(PROGRAM)?;
         command.arg(format!("--benchmarks={benchmarks}")).arg(format!("--num={}", self.keys));
-        command.arg(format!("--db={}", self.volume.path("rocksdb").display()));
+        command.arg(format!("--db={}", self.volume.path(FOLDER).display()));
         command.args([
             "--key_size=20",
             "--value_size=800",

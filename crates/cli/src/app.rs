@@ -7,11 +7,11 @@ use std::process::Command;
 
 use clap::{Args, Subcommand, ValueEnum};
 use nearside_apps::memcached::{Cache, Gets, Kept};
-use nearside_apps::postgres::{self, Cluster, Rounds};
+use nearside_apps::postgres::{self, Cluster, Rounds, Workload};
 use nearside_apps::redis::{self, Redis};
 use nearside_apps::rocksdb::{self, Beside, Database};
 use nearside_apps::swap::{Load, Swap};
-use nearside_apps::{Counters, Drive, Group, Kind, Volume, in_group, memcached};
+use nearside_apps::{Asked, Counters, Drive, Group, Kind, Volume, in_group, memcached};
 use nearside_embedded::models_help;
 use nearside_instrument::words;
 use nearside_loadgen::record::number;
@@ -28,9 +28,11 @@ Examples:
   nearside app swap --store model:nand-p3700:1GiB --page-cluster 3 --dirty
   nearside app rocksdb --store model:nand-p3600:2GiB --threads 1,4,8     # Gets, and their 99th percentile
   nearside app rocksdb --store model:optane-prototype:2GiB --write-rate 8m --file-system ext4
+  nearside app rocksdb --store model:optane-prototype:2GiB --near-data   # what the drive's own reads do to Gets
   nearside app memcached --store model:dram-gen2:1GiB --keep paged       # beside: memory, file
   nearside app redis --store model:optane-prototype:1GiB --share 100,50  # values in memory of which a share is there
   nearside app postgres --store file:disk.img --kills 10                 # nothing acknowledged is lost
+  nearside app postgres --store model:nand-p3600:2GiB --workload tpcc    # after TPC-C, not the benchmark
 
 Each needs root and the application's package (rocksdb-tools, memcached, redis-server, postgresql); what is missing is said by
 name. The drive is made by `nearside attach` below a loop device, and gone when the command ends; everything on the store is
@@ -99,9 +101,9 @@ impl From<FileSystem> for Kind {
 struct RocksdbArgs {
     #[command(flatten)]
     below: Below,
-    /// The file system
-    #[arg(long, value_enum, default_value = "xfs", value_name = "NAME")]
-    file_system: FileSystem,
+    /// The file system [default: xfs, and with --near-data ext4]
+    #[arg(long, value_enum, value_name = "NAME")]
+    file_system: Option<FileSystem>,
     /// Keys of 20 bytes, with values of 800 that compress to half
     #[arg(long, value_name = "N", default_value_t = 300_000, value_parser = clap::value_parser!(u64).range(1..))]
     keys: u64,
@@ -117,6 +119,10 @@ struct RocksdbArgs {
     /// A thread writes beside them, at most so many bytes of values a second (as 8m)
     #[arg(long, value_name = "BYTES", value_parser = words::bytes)]
     write_rate: Option<u64>,
+    /// Each run three times alone and three times, in turn, while the drive digests one of the database's
+    /// files again and again; what that does to the Gets
+    #[arg(long, conflicts_with = "write_rate")]
+    near_data: bool,
 }
 
 #[derive(Args)]
@@ -190,6 +196,12 @@ struct RedisArgs {
     gets: u64,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum Transactions {
+    Tpcb,
+    Tpcc,
+}
+
 #[derive(Args)]
 struct PostgresArgs {
     #[command(flatten)]
@@ -197,7 +209,11 @@ struct PostgresArgs {
     /// The file system
     #[arg(long, value_enum, default_value = "ext4", value_name = "NAME")]
     file_system: FileSystem,
-    /// Hundreds of thousands of accounts
+    /// Which transactions: TPC-B's, as pgbench has it, or five after TPC-C in its mix, with a tenth of its
+    /// customers and items and without waits (not the benchmark itself)
+    #[arg(long, value_enum, default_value = "tpcb", value_name = "NAME")]
+    workload: Transactions,
+    /// Branches (of 100,000 accounts), or warehouses
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     scale: u32,
     /// Clients at a time
@@ -284,7 +300,11 @@ fn of_device(name: &str, counted: Counters) -> Vec<Figure> {
 }
 
 fn of_rocksdb(args: &RocksdbArgs) -> Result<Vec<Figure>, nearside_apps::Failure> {
-    let kind = Kind::from(args.file_system);
+    let usual = if args.near_data { FileSystem::Ext4 } else { FileSystem::Xfs };
+    let kind = Kind::from(args.file_system.unwrap_or(usual));
+    if args.near_data && kind == Kind::Xfs {
+        return Err("--near-data: the drive reads no XFS; --file-system ext4 it does".into());
+    }
     if let Some(lacks) = nearside_apps::missing(&[rocksdb::PROGRAM, kind.maker()]) {
         return Err(lacks.into());
     }
@@ -297,6 +317,10 @@ fn of_rocksdb(args: &RocksdbArgs) -> Result<Vec<Figure>, nearside_apps::Failure>
     for threads in &args.threads {
         let name = format!("{threads} threads");
         complain(&format!("{name} ..."));
+        if args.near_data {
+            figures.extend(beside_near_data(&name, &drive, &volume, &database, (*threads, args.seconds))?);
+            continue;
+        }
         let beside = args.write_rate.map_or(Beside::Nothing, Beside::Writer);
         let before = drive.counters()?;
         let gets = database.gets(*threads, args.seconds, beside, u64::from(*threads))?;
@@ -309,6 +333,40 @@ fn of_rocksdb(args: &RocksdbArgs) -> Result<Vec<Figure>, nearside_apps::Failure>
         figures.extend(of_device(&name, drive.counters()?.since(before)));
     }
     Ok(figures)
+}
+
+/// The Gets' 99th percentile alone and while the drive digests a table, in turn.
+fn beside_near_data(
+    name: &str,
+    drive: &Drive,
+    volume: &Volume,
+    database: &Database<'_>,
+    (threads, seconds): (u32, u32),
+) -> Result<Vec<Figure>, nearside_apps::Failure> {
+    const ROUNDS: u64 = 3;
+    let (program, table) = (this()?, database.table()?);
+    let asked = Asked { program: &program, drive, volume, path: &table };
+    let (mut alone, mut beside, mut ratios, mut commands) = (vec![], vec![], vec![], 0);
+    for round in 1..=ROUNDS {
+        let gets = || database.gets(threads, seconds, Beside::Nothing, round);
+        let first = gets()?.p99_us;
+        let (gets, count) = asked.while_running(gets)?;
+        commands += count;
+        alone.push(first);
+        beside.push(gets.p99_us);
+        ratios.push(gets.p99_us / first);
+    }
+    for values in [&mut alone, &mut beside, &mut ratios] {
+        values.sort_by(f64::total_cmp);
+    }
+    let middle = ROUNDS as usize / 2;
+    Ok(vec![
+        (format!("{name}: a Get, p99, alone"), "us", alone[middle]),
+        (format!("{name}: a Get, p99, while the drive digests {table}"), "us", beside[middle]),
+        (format!("{name}: of each round the second by the first, least"), "", ratios[0]),
+        (format!("{name}: of each round the second by the first, most"), "", ratios[ROUNDS as usize - 1]),
+        (format!("{name}: digests, all of them the host's"), "", commands as f64),
+    ])
 }
 
 fn of_swap(args: &SwapArgs) -> Result<Vec<Figure>, nearside_apps::Failure> {
@@ -429,7 +487,11 @@ fn of_postgres(args: &PostgresArgs) -> Result<Vec<Figure>, nearside_apps::Failur
     if let Some(lacks) = postgres::lacks().or_else(|| nearside_apps::missing(&[kind.maker()])) {
         return Err(lacks.into());
     }
-    let (scale, clients) = (args.scale, args.clients);
+    let workload = match args.workload {
+        Transactions::Tpcb => Workload::TpcB,
+        Transactions::Tpcc => Workload::TpcC,
+    };
+    let load = postgres::Load { workload, scale: args.scale, clients: args.clients, seconds: args.seconds };
     if args.kills > 0 {
         let program = this()?;
         let say = |crash: &postgres::Crash| {
@@ -437,8 +499,9 @@ fn of_postgres(args: &PostgresArgs) -> Result<Vec<Figure>, nearside_apps::Failur
             complain(&format!("{killed:?} killed: {acknowledged} commits acknowledged, {found} found"));
         };
         let (store, rounds, seed) = (&args.below.store, args.kills, args.seed);
-        let crashes =
-            Rounds { program: &program, store, kind, rounds, scale, clients, seed, say: &say }.run()?;
+        // A kill comes sooner than its load ends.
+        let load = postgres::Load { seconds: args.seconds.max(60), ..load };
+        let crashes = Rounds { program: &program, store, kind, rounds, load, seed, say: &say }.run()?;
         let sum = |of: fn(&postgres::Crash) -> u64| crashes.iter().map(of).sum::<u64>() as f64;
         return Ok(vec![
             ("kills".into(), "", crashes.len() as f64),
@@ -449,17 +512,17 @@ fn of_postgres(args: &PostgresArgs) -> Result<Vec<Figure>, nearside_apps::Failur
     let drive = args.below.attach(&[])?;
     let volume = Volume::make(&drive, kind)?;
     let cluster = Cluster::make(&volume)?;
-    complain(&format!("filling {scale} x 100 000 accounts ..."));
-    cluster.fill(scale)?;
+    complain("filling the tables ...");
+    cluster.fill(workload, args.scale)?;
     let before = drive.counters()?;
-    let ran = cluster.run(clients, args.seconds)?;
+    let ran = cluster.run(&load)?;
     let mut figures = vec![
         ("transactions".into(), "/s", ran.per_second),
         ("a transaction, mean".into(), "ms", ran.mean_ms),
         ("transactions done".into(), "", ran.count),
     ];
     figures.extend(of_device("transactions", drive.counters()?.since(before)));
-    cluster.verify()?;
+    cluster.verify(workload)?;
     drop(volume);
     Ok(figures)
 }

@@ -9,11 +9,11 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nearside_apps::memcached::{Cache, Kept};
-use nearside_apps::postgres::{self, Killed, Rounds};
+use nearside_apps::postgres::{self, Killed, Rounds, Workload};
 use nearside_apps::redis::Redis;
 use nearside_apps::rocksdb::{Beside, Database};
 use nearside_apps::swap::{Load, Swap};
-use nearside_apps::{Drive, Group, Kind, Volume, in_group};
+use nearside_apps::{Asked, Drive, Group, Kind, Volume, in_group};
 use nearside_conformance::needs;
 use nearside_studies::{Paper, Record};
 
@@ -80,7 +80,7 @@ fn the_kernel_pages_to_a_drive_that_keeps_its_own_pages() {
 #[test]
 fn rocksdb_reads_what_it_wrote_and_the_drive_reads_its_files_meanwhile() {
     const NAME: &str = "rocksdb_reads_what_it_wrote_and_the_drive_reads_its_files_meanwhile";
-    if !can(NAME, &["db_bench", "mkfs.ext4", "mkfs.xfs", "cksum"]) {
+    if !can(NAME, &["db_bench", "mkfs.ext4", "mkfs.xfs", "sha256sum"]) {
         return;
     }
     let _alone = alone();
@@ -88,26 +88,12 @@ fn rocksdb_reads_what_it_wrote_and_the_drive_reads_its_files_meanwhile() {
     let volume = Volume::make(&drive, Kind::Ext4).unwrap();
     volume.fill(&drive, 0.1).unwrap();
     let database = Database::fill(&volume, 20_000).unwrap();
-    let tables = std::fs::read_dir(volume.path("rocksdb")).unwrap().map(|entry| entry.unwrap().path());
-    let table = tables.filter(|path| path.extension().is_some_and(|e| e == "sst")).max().unwrap();
-    let name = format!("/rocksdb/{}", table.file_name().unwrap().to_str().unwrap());
-    let digest = |command: &mut Command| {
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap().split(' ').next().unwrap().to_owned()
-    };
+    let table = database.table().unwrap();
+    let asked = Asked { program: program(), drive: &drive, volume: &volume, path: &table };
     let before = drive.counters().unwrap();
-    let gets = std::thread::scope(|scope| {
-        let run = scope.spawn(|| database.gets(2, 2, Beside::Writer(1 << 20), 1).map_err(|e| e.to_string()));
-        let by_the_drive = || {
-            digest(Command::new(program()).args(["cksum", "-a", "sha256", "-d", &drive.near_data(), &name]))
-        };
-        let by_the_host = digest(Command::new("sha256sum").arg(&table));
-        while !run.is_finished() {
-            assert_eq!(by_the_drive(), by_the_host, "{name}");
-        }
-        run.join().unwrap().unwrap()
-    });
+    let run = || database.gets(2, 2, Beside::Writer(1 << 20), 1);
+    let (gets, commands) = asked.while_running(run).unwrap();
+    assert!(commands > 0);
     assert!(gets.per_second > 0.0 && gets.p99_us >= gets.p50_us && gets.count > 0.0, "{gets:?}");
     let counted = drive.counters().unwrap().since(before);
     assert!(counted.reads as f64 > gets.count / 4.0, "Gets are reads of the drive: {counted:?}, {gets:?}");
@@ -191,21 +177,22 @@ fn postgres_keeps_every_commit_that_it_acknowledged() {
     let image = tempfile::NamedTempFile::new().unwrap();
     image.as_file().set_len(1 << 30).unwrap();
     let rounds = std::env::var("NEARSIDE_KILLS").map_or(2, |n| n.parse().unwrap());
-    let crashes = Rounds {
-        program: program(),
-        store: &format!("file:{}", image.path().display()),
-        kind: Kind::Ext4,
-        rounds,
-        scale: 1,
-        clients: 4,
-        seed: 1,
-        say: &|crash| eprintln!("{crash:?}"),
+    for workload in [Workload::TpcB, Workload::TpcC] {
+        let crashes = Rounds {
+            program: program(),
+            store: &format!("file:{}", image.path().display()),
+            kind: Kind::Ext4,
+            rounds,
+            load: postgres::Load { workload, scale: 1, clients: 4, seconds: 60 },
+            seed: 1,
+            say: &|crash| eprintln!("{workload:?}: {crash:?}"),
+        }
+        .run()
+        .unwrap();
+        assert_eq!(crashes.len(), rounds as usize);
+        assert!(crashes.iter().any(|crash| crash.killed == Killed::Drive));
+        assert!(crashes.iter().all(|crash| crash.acknowledged > 0), "{crashes:?}");
     }
-    .run()
-    .unwrap();
-    assert_eq!(crashes.len(), rounds as usize);
-    assert!(crashes.iter().any(|crash| crash.killed == Killed::Drive));
-    assert!(crashes.iter().all(|crash| crash.acknowledged > 0), "{crashes:?}");
 }
 
 /// A study of an application in small, this machine's column with it.

@@ -1,5 +1,8 @@
-//! PostgreSQL by its own pgbench (FAST'12 3.5: "many hours of TPC-C"; pgbench's load is TPC-B's), with data
-//! checksums on; and a ledger of what it acknowledged, which must be there after anything was killed.
+//! PostgreSQL by its own pgbench (FAST'12 3.5: "many hours of TPC-C"), with pgbench's own load, which is
+//! TPC-B's, or one after TPC-C ([`Workload`]); data checksums on. And a ledger of what it acknowledged, which
+//! must be there after anything was killed.
+
+mod workload;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,6 +15,8 @@ use crate::program::{missing, named, number_after, said};
 use crate::wait::Patience;
 use crate::{Drive, Failure, Kind, Volume};
 
+pub use workload::Workload;
+
 /// The user that the server runs as: it refuses root.
 const USER: &str = "postgres";
 /// Where Debian keeps each version's own programs.
@@ -23,20 +28,6 @@ pub fn lacks() -> Option<String> {
         bin().is_none().then(|| format!("no server of PostgreSQL in {VERSIONS} (package postgresql)"))
     })
 }
-
-/// TPC-B's, as pgbench has it, and an entry in the ledger in the same transaction.
-const TRANSACTION: &str = "\\set aid random(1, 100000 * :scale)
-\\set bid random(1, 1 * :scale)
-\\set tid random(1, 10 * :scale)
-\\set delta random(-5000, 5000)
-begin;
-update pgbench_accounts set abalance = abalance + :delta where aid = :aid;
-update pgbench_tellers set tbalance = tbalance + :delta where tid = :tid;
-update pgbench_branches set bbalance = bbalance + :delta where bid = :bid;
-insert into pgbench_history (tid, bid, aid, delta, mtime) values (:tid, :bid, :aid, :delta, current_timestamp);
-insert into ledger (client) values (:client_id);
-end;
-";
 
 /// The newest version's programs.
 fn bin() -> Option<PathBuf> {
@@ -152,44 +143,56 @@ impl Cluster {
         Ok(text.trim().to_owned())
     }
 
-    /// Makes pgbench's tables, of 100,000 accounts for each of `scale`, and an empty ledger.
+    /// Makes the tables, of `scale` branches (of 100,000 accounts) or warehouses, and an empty ledger.
     ///
     /// # Errors
     /// What pgbench or psql said.
-    pub fn fill(&self, scale: u32) -> Result<(), Failure> {
-        said(self.client("pgbench").args(["--initialize", "--quiet", "--scale"]).arg(scale.to_string()))?;
+    pub fn fill(&self, workload: Workload, scale: u32) -> Result<(), Failure> {
+        match workload.tables(scale) {
+            Some(statements) => drop(self.ask(&statements)?),
+            None => {
+                let mut pgbench = self.client("pgbench");
+                said(pgbench.args(["--initialize", "--quiet", "--scale"]).arg(scale.to_string()))?;
+            }
+        }
         self.ask("create table ledger (client int not null, entry bigserial primary key)").map(drop)
+    }
+
+    /// pgbench with the workload's transactions, for so many clients and seconds.
+    fn pgbench(&self, load: &Load) -> Result<Command, Failure> {
+        let Load { workload, scale, clients, seconds } = *load;
+        let mut pgbench = self.client("pgbench");
+        for (nth, (weight, script)) in workload.scripts().into_iter().enumerate() {
+            let path = self.place.path().join(format!("{nth}.sql"));
+            std::fs::write(&path, script)?;
+            pgbench.arg(format!("--file={}@{weight}", path.display()));
+        }
+        pgbench.args(["--no-vacuum".to_owned(), format!("--scale={scale}"), format!("--client={clients}")]);
+        pgbench.args([format!("--jobs={}", clients.min(2)), format!("--time={seconds}")]);
+        Ok(pgbench)
     }
 
     /// Transactions by so many clients for so many seconds.
     ///
     /// # Errors
     /// What pgbench said; a transaction that failed.
-    pub fn run(&self, clients: u32, seconds: u32) -> Result<Transactions, Failure> {
-        let words = [clients, clients.min(2), seconds].map(|n| n.to_string());
-        let mut pgbench = self.client("pgbench");
-        pgbench.args(["--no-vacuum", "--client", &words[0], "--jobs", &words[1], "--time", &words[2]]);
-        transactions_of(&said(&mut pgbench)?)
+    pub fn run(&self, load: &Load) -> Result<Transactions, Failure> {
+        transactions_of(&said(&mut self.pgbench(load)?)?)
     }
 
     /// Starts clients that write into the ledger, each commit logged once it was acknowledged.
     ///
     /// # Errors
     /// The system's.
-    pub fn write_ledger(&self, clients: u32, seconds: u32) -> Result<Ledger, Failure> {
-        let script = self.place.path().join("ledger.sql");
-        std::fs::write(&script, TRANSACTION)?;
-        let scale = self.ask("select count(*) from pgbench_branches")?;
+    pub fn write_ledger(&self, load: &Load) -> Result<Ledger, Failure> {
         // Logs of an earlier run are another's.
         for old in logs(self.place.path())? {
             std::fs::remove_file(old)?;
         }
-        let mut pgbench = self.client("pgbench");
-        pgbench.arg("--file").arg(&script).args(["--no-vacuum", "--log", "--log-prefix=acknowledged"]);
-        pgbench.arg(format!("--client={clients}")).arg(format!("--time={seconds}"));
-        pgbench.arg(format!("--scale={scale}"));
+        let mut pgbench = self.pgbench(load)?;
+        pgbench.args(["--log", "--log-prefix=acknowledged"]);
         let child = pgbench.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        Ok(Ledger { child, place: self.place.path().to_owned(), clients })
+        Ok(Ledger { child, place: self.place.path().to_owned(), clients: load.clients })
     }
 
     /// How many entries each of the clients has in the ledger.
@@ -208,24 +211,25 @@ impl Cluster {
         Ok(found)
     }
 
-    /// Holds the cluster to its own rules: TPC-B's sums, every page by pg_amcheck (heaps against indexes
-    /// too);
-    /// then it is stopped, and the checksum of every page is verified.
+    /// Looks for what the workload's rules do not allow.
     ///
     /// # Errors
     /// What was found to be wrong.
-    pub fn verify(mut self) -> Result<(), Failure> {
-        let sums = self.ask(
-            "select (select coalesce(sum(abalance), 0) from pgbench_accounts), \
-             (select coalesce(sum(bbalance), 0) from pgbench_branches), \
-             (select coalesce(sum(tbalance), 0) from pgbench_tellers), \
-             (select coalesce(sum(delta), 0) from pgbench_history)",
-        )?;
-        let mut each = sums.split('|');
-        let first = each.next().unwrap_or_default();
-        if !each.all(|sum| sum == first) {
-            return Err(format!("balances of accounts, branches, tellers and history differ: {sums}").into());
+    pub fn consistent(&self, workload: Workload) -> Result<(), Failure> {
+        let wrong = self.ask(workload.wrong())?;
+        match wrong.is_empty() {
+            true => Ok(()),
+            false => Err(format!("{workload:?}: what has to hold does not: {wrong}").into()),
         }
+    }
+
+    /// Holds the cluster to the workload's rules and its own: every page by pg_amcheck (heaps against indexes
+    /// too); then it is stopped, and the checksum of every page is verified.
+    ///
+    /// # Errors
+    /// What was found to be wrong.
+    pub fn verify(mut self, workload: Workload) -> Result<(), Failure> {
+        self.consistent(workload)?;
         self.ask("create extension if not exists amcheck")?;
         said(self.client("pg_amcheck").args(["--heapallindexed", USER]))?;
         self.stop()?;
@@ -271,6 +275,19 @@ impl Drop for Cluster {
     }
 }
 
+/// What clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Which transactions.
+    pub workload: Workload,
+    /// What the tables were made with.
+    pub scale: u32,
+    /// Clients at a time.
+    pub clients: u32,
+    /// How long.
+    pub seconds: u32,
+}
+
 /// Clients that write into the ledger.
 pub struct Ledger {
     child: Child,
@@ -292,8 +309,7 @@ impl Ledger {
     }
 
     /// Waits for the clients to end: their time is over, or the server has gone. How many commits each of
-    /// them
-    /// had acknowledged.
+    /// them had acknowledged.
     ///
     /// # Errors
     /// The system's; a log that cannot be read.
@@ -342,10 +358,8 @@ pub struct Rounds<'a> {
     pub kind: Kind,
     /// How often something is killed, the server and the drive in turn.
     pub rounds: u32,
-    /// pgbench's.
-    pub scale: u32,
-    /// Clients at a time.
-    pub clients: u32,
+    /// What is done meanwhile, for so many seconds at most.
+    pub load: Load,
     /// Of the moments.
     pub seed: u64,
     /// Is told of each.
@@ -354,27 +368,26 @@ pub struct Rounds<'a> {
 
 impl Rounds<'_> {
     /// Kills the server, or the drive below it, at random moments under load. After each recovery every
-    /// commit
-    /// that was acknowledged has to be in the ledger, and of others at most the one of each client that was
-    /// in
-    /// flight; at the end the cluster is held to its own rules ([`Cluster::verify`]).
+    /// commit that was acknowledged has to be in the ledger, of others at most the one of each client that
+    /// was in flight, and the workload's rules have to hold; at the end the cluster is held to its own, too
+    /// ([`Cluster::verify`]).
     ///
     /// # Errors
     /// A commit that was lost, or one that nobody made; what is wrong with the cluster; what could not be
     /// started.
     pub fn run(&self) -> Result<Vec<Crash>, Failure> {
-        const MOST_SECONDS: u32 = 60;
+        let Load { workload, scale, clients, seconds } = self.load;
         let mut rng = Rng(self.seed);
         let mut drive = Drive::attach(self.program, self.store, &[])?;
         let mut volume = Volume::make(&drive, self.kind)?;
         let mut cluster = Cluster::make(&volume)?;
-        cluster.fill(self.scale)?;
+        cluster.fill(workload, scale)?;
         let mut crashes = Vec::new();
         for round in 0..self.rounds {
-            let before = cluster.ledger(self.clients)?;
-            let mut ledger = cluster.write_ledger(self.clients, MOST_SECONDS)?;
+            let before = cluster.ledger(clients)?;
+            let mut ledger = cluster.write_ledger(&self.load)?;
             let enough = 4096 * (1 + rng.below(8));
-            let mut tries = Patience::seconds(MOST_SECONDS);
+            let mut tries = Patience::seconds(seconds);
             while ledger.logged()? < enough && ledger.child.try_wait()?.is_none() && tries.wait() {}
             let killed = if round % 2 == 0 { Killed::Server } else { Killed::Drive };
             if killed == Killed::Drive {
@@ -390,11 +403,12 @@ impl Rounds<'_> {
                 volume = Volume::mount(&drive)?;
             }
             cluster = Cluster::open(&volume)?;
-            let after = cluster.ledger(self.clients)?;
+            let after = cluster.ledger(clients)?;
             crashes.push(judged(killed, &before, &acknowledged, &after)?);
             crashes.last().into_iter().for_each(self.say);
+            cluster.consistent(workload)?;
         }
-        cluster.verify()?;
+        cluster.verify(workload)?;
         drop(volume);
         Ok(crashes)
     }
