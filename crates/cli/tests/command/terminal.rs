@@ -4,17 +4,21 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use nearside_conformance::{needs, volume};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
 use crate::fixture::{Volume, nearside};
+
+/// Written to a terminal after a command's last byte; no command writes it.
+const END: &[u8] = b"\0end\0";
 
 /// What a command writes to a terminal, and its exit status.
 fn on_a_terminal(command: &mut Command) -> (Vec<u8>, i32) {
@@ -27,22 +31,27 @@ fn on_a_terminal(command: &mut Command) -> (Vec<u8>, i32) {
     let mut modes = tcgetattr(&theirs).unwrap();
     modes.make_raw();
     tcsetattr(&theirs, OptionalActions::Now, &modes).unwrap();
+    let end = theirs.try_clone().unwrap();
     command.stdin(Stdio::null()).stdout(theirs.try_clone().unwrap()).stderr(theirs);
     let mut child = command.spawn().unwrap();
-    // Of the other end, the child alone has copies now.
     command.stdout(Stdio::null()).stderr(Stdio::null());
+    // The other end stays open until all is read: where its last owner has gone, Linux 6.18 now and
+    // then answers EIO while lines are still on their way. What the child wrote comes before the mark.
+    let ended = thread::spawn(move || {
+        let code = child.wait().unwrap().code().unwrap_or(-1);
+        (&end).write_all(END).unwrap();
+        (code, end)
+    });
     let (mut written, mut piece) = (Vec::new(), [0; 4096]);
     let mut ours = File::from(ours);
-    loop {
+    while !written.ends_with(END) {
         match ours.read(&mut piece) {
-            Ok(0) => break,
             Ok(n) => written.extend(&piece[..n]),
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            // EIO: nobody has the other end any more.
-            Err(_) => break,
+            Err(e) => assert_eq!(e.kind(), ErrorKind::Interrupted, "{e}"),
         }
     }
-    (written, child.wait().unwrap().code().unwrap_or(-1))
+    written.truncate(written.len() - END.len());
+    (written, ended.join().unwrap().0)
 }
 
 /// Names that GNU ls and we show alike.
