@@ -24,6 +24,11 @@ use nearside_store::Dram;
 /// Takes a figure as it is measured.
 pub type Sink<'a> = &'a mut dyn FnMut(Figure);
 
+pub fn median(mut times: Vec<u64>) -> f64 {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or(0) as f64
+}
+
 /// What the machine itself costs.
 pub fn floors(fast: bool) -> Result<Vec<Figure>, Failure> {
     let effort = if fast { Effort::FAST } else { Effort::FULL };

@@ -15,6 +15,7 @@ mod figures;
 mod layout;
 mod medium;
 mod page;
+mod pager;
 mod paths;
 mod processes;
 mod scaling;
@@ -37,8 +38,8 @@ struct Args {
     /// The record's name.
     #[arg(long, default_value = "bench")]
     name: String,
-    /// Only these groups: floors, io, vfio, attach, scan, generator, sim, paths, medium, scaling, near-data,
-    /// processes, drive, view, tcp.
+    /// Only these groups: floors, io, vfio, attach, pager, scan, generator, sim, paths, medium, scaling,
+    /// near-data, processes, drive, view, tcp.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where records are kept.
@@ -58,10 +59,11 @@ struct Args {
 /// What is measured in this process, or in others that are whole: its name, and how.
 type Group = (&'static str, fn(bool, figures::Sink<'_>) -> Result<(), Failure>);
 
-const GROUPS: [Group; 9] = [
+const GROUPS: [Group; 10] = [
     ("paths", paths::paths),
     ("medium", medium::punctuality),
     ("attach", attach::attach),
+    ("pager", pager::pager),
     ("scaling", scaling::scaling),
     ("near-data", figures::near_data),
     ("processes", processes::processes),

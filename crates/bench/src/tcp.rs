@@ -23,7 +23,7 @@ use nearside_loadgen::record::Figure;
 use nearside_random::Random;
 use nearside_store::FileOptions;
 
-use crate::figures::Sink;
+use crate::figures::{Sink, median};
 use crate::sockets::{self, Cores};
 
 const NQN: &str = "nqn.2014-08.org.nearside:bench";
@@ -150,11 +150,6 @@ impl Carried {
         let per_core = [0, 1].map(|side| count * 1e9 / (after[side] - before[side]).max(1) as f64);
         Ok(Carried { rate, per_core })
     }
-}
-
-fn median(mut times: Vec<u64>) -> f64 {
-    times.sort_unstable();
-    times.get(times.len() / 2).copied().unwrap_or(0) as f64
 }
 
 /// All of it.

@@ -4,6 +4,7 @@
 #[path = "../../studies/tests/small/mod.rs"]
 mod small;
 
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -75,6 +76,65 @@ fn the_kernel_pages_to_a_drive_that_keeps_its_own_pages() {
     drop(swap);
     assert_eq!(cluster(), before);
     assert!(!std::fs::read_to_string("/proc/swaps").unwrap().contains("32767"));
+}
+
+/// Touches of the process's memory that had to wait for a drive (proc_pid_stat(5), majflt).
+fn major_faults(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let behind_name = stat.rsplit_once(')').unwrap().1;
+    behind_name.split_whitespace().nth(9).unwrap().parse().unwrap()
+}
+
+/// Pages that a drive missed of its own memory, which stands in a group beside a process that fills the group.
+fn missed_under_pressure(options: &[&str]) -> u64 {
+    const PIECE: usize = 1 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("nearside");
+    let content: Vec<u8> = (0..32 * PIECE).map(|at| (at / 512 % 251) as u8).collect();
+    let missed = in_group(128 << 20, |group| {
+        let inside = group.command(&Command::new(program()));
+        let words: Vec<String> = inside.get_args().map(|word| format!("'{}'", word.display())).collect();
+        std::fs::write(&script, format!("#!/bin/sh\nexec /bin/sh {} \"$@\"\n", words.join(" ")))?;
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
+        let drive = Drive::attach(&script, "dram:32MiB", options)?;
+        let device = std::fs::File::options().write(true).open(drive.device())?;
+        content
+            .chunks(PIECE)
+            .zip(0..)
+            .try_for_each(|(piece, nth)| device.write_all_at(piece, nth * PIECE as u64))?;
+        device.sync_all()?;
+        let before = major_faults(drive.process());
+        // It fills a buffer.
+        let mut other = Command::new("dd");
+        other.args(["if=/dev/zero", "of=/dev/null", "bs=192M", "count=1", "status=none"]);
+        let status = group.command(&other).status()?;
+        if !status.success() {
+            return Err(status.to_string().into());
+        }
+        let mut dd = Command::new("dd");
+        let read =
+            dd.arg(format!("if={}", drive.device().display())).args(["bs=1M", "iflag=direct"]).output()?;
+        if !read.status.success() {
+            return Err(String::from_utf8_lossy(&read.stderr).into());
+        }
+        assert!(read.stdout == content, "the drive has other bytes");
+        Ok(major_faults(drive.process()) - before)
+    });
+    missed.unwrap()
+}
+
+#[test]
+fn a_drive_waits_for_none_of_its_own_pages_in_a_group_that_is_full() {
+    const NAME: &str = "a_drive_waits_for_none_of_its_own_pages_in_a_group_that_is_full";
+    if !can(NAME, &["mkswap", "swapon", "swapoff", "dd"]) {
+        return;
+    }
+    let _alone = alone();
+    let drive = Drive::attach(program(), "dram:512MiB", &["--lock-memory"]).unwrap();
+    let _swap = Swap::on(&drive, 0, 400 << 20).unwrap();
+    assert_eq!(missed_under_pressure(&["--lock-memory"]), 0);
+    // The pressure is there.
+    assert!(missed_under_pressure(&[]) > 0);
 }
 
 #[test]
