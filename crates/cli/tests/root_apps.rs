@@ -85,7 +85,7 @@ fn major_faults(process: u32) -> u64 {
     behind_name.split_whitespace().nth(9).unwrap().parse().unwrap()
 }
 
-/// Pages that a drive missed of its own memory, which stands in a group beside a process that fills the group.
+/// Pages that a drive missed of its own memory, in a group that another process fills.
 fn missed_under_pressure(options: &[&str]) -> u64 {
     const PIECE: usize = 1 << 20;
     let folder = tempfile::tempdir().unwrap();
