@@ -47,6 +47,32 @@ fn match_element(pattern: &[u8], byte: u8, ignore_case: bool) -> Option<usize> {
     }
 }
 
+/// Whether a byte is of a class.
+type Member = fn(&u8) -> bool;
+
+/// A class by name at the beginning of `pattern` (`[:alpha:]`), as the C locale has it: its length, and what
+/// is in it.
+fn named(pattern: &[u8]) -> Option<(usize, Member)> {
+    let rest = pattern.strip_prefix(b"[:")?;
+    let len = rest.windows(2).position(|two| two == b":]")?;
+    let is: Member = match &rest[..len] {
+        b"alnum" => u8::is_ascii_alphanumeric,
+        b"alpha" => u8::is_ascii_alphabetic,
+        b"blank" => |b| b" \t".contains(b),
+        b"cntrl" => u8::is_ascii_control,
+        b"digit" => u8::is_ascii_digit,
+        b"graph" => u8::is_ascii_graphic,
+        b"lower" => u8::is_ascii_lowercase,
+        b"print" => |b| (b' '..=b'~').contains(b),
+        b"punct" => u8::is_ascii_punctuation,
+        b"space" => |b| b" \t\n\x0b\x0c\r".contains(b),
+        b"upper" => u8::is_ascii_uppercase,
+        b"xdigit" => u8::is_ascii_hexdigit,
+        _ => return None,
+    };
+    Some((len + 4, is))
+}
+
 /// A bracket expression: its length, and whether the byte is in it. `None` where it does not end:
 /// then `[` is a literal.
 fn class(pattern: &[u8], byte: u8, ignore_case: bool) -> Option<(usize, bool)> {
@@ -61,6 +87,12 @@ fn class(pattern: &[u8], byte: u8, ignore_case: bool) -> Option<(usize, bool)> {
         let mut low = *pattern.get(at)?;
         if low == b']' && at > first {
             return Some((at + 1, found != negated));
+        }
+        if let Some((len, is)) = named(&pattern[at..]) {
+            // As in the C library, also where case is ignored.
+            found |= is(&byte);
+            at += len;
+            continue;
         }
         if low == b'\\' {
             at += 1;
@@ -94,6 +126,8 @@ mod tests {
             ("a*b*c", "a1b2b3", false),
             ("[a-c]?", "bz", true),
             ("[!a-c]?", "bz", false),
+            ("[[:upper:]_]*", "Ab", true),
+            ("[[:upper:]_]*", "ab", false),
             ("[]x]", "]", true),
             ("[x", "[x", true),
             ("\\*", "*", true),

@@ -1,7 +1,7 @@
 //! Metadata in words: modes, times, sizes.
 
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use jiff::{Timestamp, civil};
 use nearside_fsrlib::FileEntry;
 use serde_json::{Value, json};
 
@@ -95,7 +95,8 @@ impl Times {
         Times { zone: TimeZone::try_system().unwrap_or(TimeZone::UTC) }
     }
 
-    fn format(&self, (seconds, nanoseconds): (i64, u32), form: &str) -> String {
+    /// A time (seconds and nanoseconds since 1970) in a form of strftime(3)'s, as jiff has them.
+    pub fn strftime(&self, (seconds, nanoseconds): (i64, u32), form: &str) -> String {
         let at = i32::try_from(nanoseconds).ok().and_then(|ns| Timestamp::new(seconds, ns).ok());
         match at {
             Some(at) => at.to_zoned(self.zone.clone()).strftime(form).to_string(),
@@ -103,14 +104,24 @@ impl Times {
         }
     }
 
+    /// A time that a person wrote: `2024-05-06`, with a time of day behind a blank or `T`, or `@SECONDS`.
+    pub fn of_text(&self, text: &str) -> Option<(i64, u32)> {
+        if let Some(seconds) = text.strip_prefix('@') {
+            return Some((seconds.parse().ok()?, 0));
+        }
+        let local = |at: civil::DateTime| at.to_zoned(self.zone.clone()).ok().map(|zoned| zoned.timestamp());
+        let at: Timestamp = text.parse().ok().or_else(|| text.parse().ok().and_then(local))?;
+        Some((at.as_second(), u32::try_from(at.subsec_nanosecond()).ok()?))
+    }
+
     /// `2024-05-06 07:08:09.123456789 +0000`, as stat.
     pub fn full(&self, time: (i64, u32)) -> String {
-        self.format(time, "%Y-%m-%d %H:%M:%S.%9f %z")
+        self.strftime(time, "%Y-%m-%d %H:%M:%S.%9f %z")
     }
 
     /// `2024-05-06 07:08`, as `ls -l --time-style=long-iso`.
     pub fn short(&self, time: (i64, u32)) -> String {
-        self.format(time, "%Y-%m-%d %H:%M")
+        self.strftime(time, "%Y-%m-%d %H:%M")
     }
 }
 
@@ -177,5 +188,14 @@ mod tests {
         let times = Times { zone: TimeZone::UTC };
         assert_eq!(times.full((0, 5)), "1970-01-01 00:00:00.000000005 +0000");
         assert_eq!(times.short((-1, 0)), "1969-12-31 23:59");
+        for (text, is) in [
+            ("1970-01-02", Some((86_400, 0))),
+            ("1970-01-01 00:01", Some((60, 0))),
+            ("1970-01-01T00:00:01.5", Some((1, 500_000_000))),
+            ("@7", Some((7, 0))),
+            ("yesterday", None),
+        ] {
+            assert_eq!(times.of_text(text), is, "{text}");
+        }
     }
 }

@@ -22,8 +22,8 @@ pub fn errors() -> bool {
     *IS.get_or_init(|| io::stderr().is_terminal())
 }
 
-/// Whether the terminal shows UTF-8, by the locale's variables in POSIX's order.
-fn utf8() -> bool {
+/// Whether text is UTF-8 here, by the locale's variables in POSIX's order.
+pub fn utf8() -> bool {
     static IS: OnceLock<bool> = OnceLock::new();
     *IS.get_or_init(|| {
         let set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());

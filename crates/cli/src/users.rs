@@ -28,11 +28,18 @@ enum Whose {
     Host,
 }
 
+/// passwd(5) or group(5): of several lines of a number or a name the first counts.
+#[derive(Default)]
+struct Table {
+    names: HashMap<u32, String>,
+    numbers: HashMap<String, u32>,
+}
+
 /// Names by number.
 #[derive(Default)]
 pub struct Users {
-    users: HashMap<u32, String>,
-    groups: HashMap<u32, String>,
+    users: Table,
+    groups: Table,
     /// Whether names were asked for.
     pub named: bool,
 }
@@ -43,28 +50,58 @@ const MOST: u64 = 16 << 20;
 impl Users {
     /// The tables that the arguments ask for. A table that cannot be read is said; its numbers stay numbers.
     pub fn of(args: &NamesArgs, drive: &mut Drive) -> Result<Users, Failure> {
-        let mut read = |path: &'static str, whose| match whose {
+        args.names.map_or_else(|| Ok(Users::default()), |whose| Users::read(whose, drive))
+    }
+
+    /// The tables that the arguments ask for; without a word of theirs the volume's own, or the host's where
+    /// that has it mounted.
+    pub fn needed(args: &NamesArgs, mounted: bool, drive: &mut Drive) -> Result<Users, Failure> {
+        let own = if mounted { Whose::Host } else { Whose::Volume };
+        Users::read(args.names.unwrap_or(own), drive)
+    }
+
+    fn read(whose: Whose, drive: &mut Drive) -> Result<Users, Failure> {
+        let mut read = |path: &'static str| match whose {
             Whose::Volume => of_the_volume(path, drive),
             Whose::Host => std::fs::read(path).map_err(|e| Failure::Message(format!("{path}: {e}"))),
         };
-        let Some(whose) = args.names else { return Ok(Users::default()) };
-        let users = table(&read("/etc/passwd", whose)?);
-        Ok(Users { users, groups: table(&read("/etc/group", whose)?), named: true })
+        let users = table(&read("/etc/passwd")?);
+        Ok(Users { users, groups: table(&read("/etc/group")?), named: true })
+    }
+
+    /// A user's number.
+    pub fn uid(&self, name: &str) -> Option<u32> {
+        self.users.numbers.get(name).copied()
+    }
+
+    /// A group's number.
+    pub fn gid(&self, name: &str) -> Option<u32> {
+        self.groups.numbers.get(name).copied()
+    }
+
+    /// Whether a user has the number.
+    pub fn has_user(&self, uid: u32) -> bool {
+        self.users.names.contains_key(&uid)
+    }
+
+    /// Whether a group has the number.
+    pub fn has_group(&self, gid: u32) -> bool {
+        self.groups.names.contains_key(&gid)
     }
 
     /// A user's name, else the number.
     pub fn user(&self, uid: u32) -> String {
-        self.users.get(&uid).cloned().unwrap_or_else(|| uid.to_string())
+        self.users.names.get(&uid).cloned().unwrap_or_else(|| uid.to_string())
     }
 
     /// A group's name, else the number.
     pub fn group(&self, gid: u32) -> String {
-        self.groups.get(&gid).cloned().unwrap_or_else(|| gid.to_string())
+        self.groups.names.get(&gid).cloned().unwrap_or_else(|| gid.to_string())
     }
 
     /// Numbers as stat shows them, with names where they were asked for.
     pub fn numbers_and_names(&self, uid: u32, gid: u32) -> [String; 2] {
-        [(&self.users, uid), (&self.groups, gid)].map(|(names, id)| match self.named {
+        [(&self.users.names, uid), (&self.groups.names, gid)].map(|(names, id)| match self.named {
             true => format!("({id:5}/{:>8})", names.get(&id).map_or("UNKNOWN", |name| name)),
             false => format!("({id:5})"),
         })
@@ -89,17 +126,18 @@ fn of_the_volume(path: &'static str, drive: &mut Drive) -> Result<Vec<u8>, Failu
     Ok(text)
 }
 
-/// Names by number, of passwd(5) or group(5). Of several the first counts, as for getpwuid(3).
-fn table(text: &[u8]) -> HashMap<u32, String> {
-    let mut names = HashMap::new();
+/// As getpwuid(3) and getpwnam(3) have them.
+fn table(text: &[u8]) -> Table {
+    let mut table = Table::default();
     for line in String::from_utf8_lossy(text).lines() {
         let mut fields = line.split(':');
         let (name, id) = (fields.next(), fields.nth(1).and_then(|id| id.parse().ok()));
         if let (Some(name), Some(id)) = (name.filter(|n| !n.is_empty()), id) {
-            names.entry(id).or_insert_with(|| name.to_owned());
+            table.names.entry(id).or_insert_with(|| name.to_owned());
+            table.numbers.entry(name.to_owned()).or_insert(id);
         }
     }
-    names
+    table
 }
 
 #[cfg(test)]
@@ -108,8 +146,9 @@ mod tests {
 
     #[test]
     fn the_first_of_a_number_counts() {
-        let names = table(b"root:x:0:0::/:/bin/sh\ntoor:x:0:\n# no\n:x:5:\nbad:x:-1:\n\xff:x:7:\nlast:x:8");
-        let mut all: Vec<_> = names.into_iter().collect();
+        let table = table(b"root:x:0:0::/:/bin/sh\ntoor:x:0:\n# no\n:x:5:\nbad:x:-1:\n\xff:x:7:\nlast:x:8");
+        assert_eq!((table.numbers.get("toor"), table.numbers.get("bad")), (Some(&0), None));
+        let mut all: Vec<_> = table.names.into_iter().collect();
         all.sort();
         assert_eq!(all, [(0, "root".into()), (7, "\u{fffd}".into()), (8, "last".into())]);
     }

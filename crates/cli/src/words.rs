@@ -97,7 +97,15 @@ pub fn of(program: Command, words: impl IntoIterator<Item = OsString>) -> Result
             given.extend(words.by_ref());
         } else if let Some((test, value)) = expression::word(&word).filter(|_| find) {
             let takes = expression::takes_value(&test);
+            let program = expression::takes_program(&test);
             tests.push(test);
+            while program && let Some(word) = words.next() {
+                let ends = expression::ends_program(tests.last().map_or(OsStr::new(""), |last| last), &word);
+                tests.push(word);
+                if ends {
+                    break;
+                }
+            }
             tests.extend(value.or_else(|| takes.then(|| words.next()).flatten()));
         } else if bytes.len() > 1 && bytes.first() == Some(&b'-') {
             match options.meaning(bytes) {
@@ -190,6 +198,10 @@ mod tests {
             (
                 "nearside find / ! -delete -maxdepth 3 --as 1:2",
                 "nearside find --expression=! --expression=-delete --expression=-maxdepth --expression=3 / --as 1:2",
+            ),
+            (
+                "nearside find / -exec cat -d x {} ; -d disk",
+                "nearside find --expression=-exec --expression=cat --expression=-d --expression=x --expression={} --expression=; / -d disk",
             ),
             ("nearside find -- -name", "nearside find -- -name"),
             ("nearside find -d disk /", "nearside find -d disk /"),

@@ -1,26 +1,35 @@
 //! find's language: which entries of a tree are meant, and what is done with them.
 //!
-//! `!`, `-not`, `-a`, `-o` and parentheses as in GNU find; tests on what an entry's inode says; the actions
-//! `-print` and `-print0`. What else find has is refused by what it is.
+//! Operators, tests and actions as in GNU find, with its precedence: parentheses, `!`, `-a`, `-o`, `,`. What
+//! else find has is refused by what it is. An expression is parsed before there is a drive; what it names
+//! there (files, users) is looked up once there is one ([`Expression::each_test`]).
 
-use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::str::FromStr;
 
 use nearside_fsrlib::FileEntry;
 
+use super::exec::Command;
+use super::numbers::{Age, Number, Perm, Size, digits, nanoseconds};
+use super::printf::Format;
+use super::regex::{Regex, Syntax};
 use crate::fnmatch::fnmatch;
-use crate::format;
+use crate::format::{self, Times};
+use crate::terminal;
+use crate::users::Users;
 
 /// What is asked of each entry, and how deep.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub struct Expression {
     what: Node,
     pub mindepth: u32,
     pub maxdepth: Option<u32>,
     /// Whether a test asks what directories hold.
     pub asks_empty: bool,
+    /// Whether a directory comes after what it holds (`-depth`).
+    pub depth_first: bool,
+    /// The programs of `-exec`, by their places in [`Action::Exec`].
+    pub commands: Vec<Command>,
 }
 
 /// An entry as the tests see it.
@@ -28,18 +37,21 @@ pub struct Candidate<'a> {
     pub entry: &'a FileEntry<'a>,
     /// Of a directory: that nothing is in it.
     pub empty_directory: bool,
+    pub users: &'a Users,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 enum Node {
     Test(Test),
     Not(Box<Node>),
     And(Vec<Node>),
     Or(Vec<Node>),
+    /// All of them, whatever they come to: the last counts.
+    List(Vec<Node>),
 }
 
-#[derive(Debug, PartialEq)]
-enum Test {
+#[derive(Debug)]
+pub enum Test {
     True,
     False,
     Name {
@@ -50,16 +62,78 @@ enum Test {
         glob: Vec<u8>,
         ignore_case: bool,
     },
+    /// The target of a symbolic link.
+    Link {
+        glob: Vec<u8>,
+        ignore_case: bool,
+    },
+    Regex(Regex),
     Kind(Vec<char>),
     Size(Size),
     Perm(Perm),
     Uid(Number),
     Gid(Number),
+    /// A user by name, until it is looked up.
+    User(String),
+    Group(String),
+    NoUser,
+    NoGroup,
     Inode(Number),
+    /// The file of a path, until it is looked up.
+    SameFile(Vec<u8>),
     Links(Number),
     Empty,
-    /// An action: the path is printed with this after it.
+    Age(Stamp, Age),
+    /// Later than a moment (nanoseconds since 1970).
+    Newer(Stamp, i128),
+    /// Later than a time of the file of a path, until that is looked up.
+    NewerThan(Stamp, Stamp, Vec<u8>),
+    Act(Action),
+}
+
+/// Which of an entry's times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stamp {
+    Access,
+    Birth,
+    Change,
+    Modify,
+}
+
+/// What is done with an entry.
+#[derive(Debug)]
+pub enum Action {
+    /// The path is printed, with this after it.
     Print(u8),
+    Printf(Format),
+    Ls,
+    /// One of [`Expression::commands`] is run.
+    Exec(usize),
+    Prune,
+    Quit,
+}
+
+impl Stamp {
+    fn of(letter: u8) -> Option<Stamp> {
+        Some(match letter {
+            b'a' => Stamp::Access,
+            b'B' => Stamp::Birth,
+            b'c' => Stamp::Change,
+            b'm' => Stamp::Modify,
+            _ => return None,
+        })
+    }
+
+    /// Nanoseconds since 1970; `None`: the volume does not keep it.
+    pub fn from(self, entry: &FileEntry) -> Option<i128> {
+        let [access, modify, change] = entry.times;
+        Some(nanoseconds(match self {
+            Stamp::Access => access,
+            Stamp::Birth => entry.birth?,
+            Stamp::Change => change,
+            Stamp::Modify => modify,
+        }))
+    }
 }
 
 impl Node {
@@ -67,7 +141,17 @@ impl Node {
         match self {
             Node::Test(test) => is(test),
             Node::Not(node) => node.any(is),
-            Node::And(nodes) | Node::Or(nodes) => nodes.iter().any(|node| node.any(is)),
+            Node::And(nodes) | Node::Or(nodes) | Node::List(nodes) => nodes.iter().any(|node| node.any(is)),
+        }
+    }
+
+    fn each<E>(&mut self, to: &mut impl FnMut(&mut Test) -> Result<(), E>) -> Result<(), E> {
+        match self {
+            Node::Test(test) => to(test),
+            Node::Not(node) => node.each(to),
+            Node::And(nodes) | Node::Or(nodes) | Node::List(nodes) => {
+                nodes.iter_mut().try_for_each(|node| node.each(to))
+            }
         }
     }
 }
@@ -77,34 +161,75 @@ impl Expression {
     /// a name, and the type bits of a mode, where it knows them.
     pub fn needs_attributes(&self, kind: u16) -> bool {
         self.what.any(&|test| match test {
-            Test::Size(_) | Test::Perm(_) | Test::Uid(_) | Test::Gid(_) => true,
-            Test::Inode(_) | Test::Links(_) | Test::Empty => true,
             Test::Kind(_) => kind == 0,
-            Test::True | Test::False | Test::Name { .. } | Test::Path { .. } | Test::Print(_) => false,
+            Test::True | Test::False | Test::Name { .. } | Test::Path { .. } | Test::Regex(_) => false,
+            Test::Act(Action::Printf(format)) => format.needs_attributes(),
+            Test::Act(action) => matches!(action, Action::Ls),
+            _ => true,
         })
+    }
+
+    /// Whether names of users or groups are asked for.
+    pub fn needs_names(&self) -> bool {
+        self.what.any(&|test| match test {
+            Test::User(_) | Test::Group(_) | Test::NoUser | Test::NoGroup => true,
+            Test::Act(Action::Printf(format)) => format.needs_names(),
+            _ => false,
+        })
+    }
+
+    /// Whether something is done with entries that is no line of their paths.
+    pub fn has_own_output(&self) -> bool {
+        self.what.any(&|test| matches!(test, Test::Act(Action::Printf(_) | Action::Exec(_))))
+    }
+
+    /// Every test, to be looked up where it has names.
+    pub fn each_test<E>(&mut self, mut to: impl FnMut(&mut Test) -> Result<(), E>) -> Result<(), E> {
+        self.what.each(&mut to)
     }
 }
 
 /// Tests, options and actions that take a word.
-const WITH_VALUE: [&str; 15] = [
+const WITH_VALUE: [&str; 33] = [
     "-name",
     "-iname",
     "-path",
     "-wholename",
     "-ipath",
     "-iwholename",
+    "-lname",
+    "-ilname",
+    "-regex",
+    "-iregex",
+    "-regextype",
     "-type",
     "-size",
     "-perm",
+    "-user",
+    "-group",
     "-uid",
     "-gid",
     "-inum",
+    "-samefile",
     "-links",
+    "-amin",
+    "-atime",
+    "-cmin",
+    "-ctime",
+    "-mmin",
+    "-mtime",
+    "-anewer",
+    "-cnewer",
+    "-newer",
     "-maxdepth",
     "-mindepth",
+    "-printf",
 ];
 /// Those that take none.
-const ALONE: [&str; 5] = ["-empty", "-true", "-false", "-print", "-print0"];
+const ALONE: [&str; 17] = [
+    "-empty", "-true", "-false", "-nouser", "-nogroup", "-print", "-print0", "-ls", "-prune", "-quit",
+    "-depth", "-xdev", "-mount", "-noleaf", "-warn", "-nowarn", "-exec",
+];
 const OPERATORS: [&str; 9] = ["!", "-not", "(", ")", "-a", "-and", "-o", "-or", ","];
 
 /// Deepest nesting of parentheses and negations.
@@ -112,7 +237,18 @@ const DEEPEST: usize = 100;
 
 /// Whether a word of find's takes the next for its value.
 pub fn takes_value(word: &OsStr) -> bool {
-    word.to_str().is_some_and(|word| WITH_VALUE.contains(&word))
+    let newer = |word: &str| word.len() == 8 && word.starts_with("-newer");
+    word.to_str().is_some_and(|word| WITH_VALUE.contains(&word) || newer(word))
+}
+
+/// Whether a word of find's takes all words for its own up to one that [`ends_program`].
+pub fn takes_program(word: &OsStr) -> bool {
+    ["-exec", "-execdir", "-ok", "-okdir"].iter().any(|exec| word == *exec)
+}
+
+/// Whether a word is the last of a program, by the one before it.
+pub fn ends_program(before: &OsStr, word: &OsStr) -> bool {
+    word == ";" || word == "+" && before == "{}"
 }
 
 /// A word of the command line that is find's, in find's spelling, and a value that was joined to it: an
@@ -136,48 +272,20 @@ pub fn word(word: &OsStr) -> Option<(OsString, Option<OsString>)> {
 fn refusal(word: &str) -> String {
     let why = match word {
         "-delete" => "it changes the volume, which the drive only reads for this command",
-        "-exec" | "-execdir" | "-ok" | "-okdir" => {
-            "it runs programs, which have no such files; -print0 | xargs -0 nearside ... asks the drive again"
-        }
-        "-ls" | "-printf" | "-fprint" | "-fprint0" | "-fprintf" | "-fls" => {
-            "paths are printed by -print and -print0, all that is known by --json"
-        }
-        "-user" | "-group" | "-nouser" | "-nogroup" => {
-            "the names are another machine's; -uid and -gid take numbers"
-        }
-        "-amin"
-        | "-anewer"
-        | "-atime"
-        | "-cmin"
-        | "-cnewer"
-        | "-context"
-        | "-ctime"
+        "-execdir" | "-okdir" => "it runs programs beside the files, which this host does not have",
+        "-ok" => "it asks before each program; -exec does not",
+        "-fprint" | "-fprint0" | "-fprintf" | "-fls" => "the shell's > writes to files",
+        "-context"
         | "-daystart"
-        | "-depth"
         | "-executable"
         | "-files0-from"
         | "-follow"
         | "-fstype"
         | "-ignore_readdir_race"
-        | "-ilname"
-        | "-iregex"
-        | "-lname"
-        | "-mmin"
-        | "-mount"
-        | "-mtime"
-        | "-newer"
-        | "-noleaf"
-        | "-prune"
-        | "-quit"
         | "-readable"
-        | "-regex"
-        | "-regextype"
-        | "-samefile"
         | "-used"
         | "-writable"
-        | "-xdev"
-        | "-xtype"
-        | "," => "find has it, this command does not",
+        | "-xtype" => "find has it, this command does not",
         word if !word.starts_with('-') => "paths stand before the tests (a pattern for a test is quoted)",
         word if word.starts_with("-newer") => "find has it, this command does not",
         _ => "find has no such test",
@@ -185,51 +293,72 @@ fn refusal(word: &str) -> String {
     format!("find: {word:?}: {why}")
 }
 
-struct Parser {
+struct Parser<'a> {
     words: std::iter::Peekable<std::vec::IntoIter<OsString>>,
+    /// Nanoseconds since 1970.
+    now: i128,
+    times: &'a Times,
     mindepth: u32,
     maxdepth: Option<u32>,
     asks_empty: bool,
+    depth_first: bool,
+    syntax: Syntax,
+    commands: Vec<Command>,
+    /// Whether an action stands for the one that is done without any.
     acts: bool,
-    depth: usize,
+    nesting: usize,
 }
 
 impl Expression {
-    /// Of the words of a command line, in their order.
-    pub fn of(words: Vec<OsString>) -> Result<Expression, String> {
+    /// Of the words of a command line, in their order; ages are those at `now`, nanoseconds since 1970.
+    pub fn of(words: Vec<OsString>, now: i128, times: &Times) -> Result<Expression, String> {
         let mut parser = Parser {
             words: words.into_iter().peekable(),
+            now,
+            times,
             mindepth: 0,
             maxdepth: None,
             asks_empty: false,
+            depth_first: false,
+            syntax: Syntax::default(),
+            commands: Vec::new(),
             acts: false,
-            depth: 0,
+            nesting: 0,
         };
-        let mut what =
-            if parser.words.peek().is_none() { Node::Test(Test::True) } else { parser.either()? };
+        let mut what = if parser.words.peek().is_none() { Node::Test(Test::True) } else { parser.list()? };
         if let Some(word) = parser.words.next() {
             return Err(format!("find: {word:?} closes nothing"));
         }
         if !parser.acts {
-            what = Node::And(vec![what, Node::Test(Test::Print(b'\n'))]);
+            what = Node::And(vec![what, Node::Test(Test::Act(Action::Print(b'\n')))]);
         }
-        let Parser { mindepth, maxdepth, asks_empty, .. } = parser;
-        Ok(Expression { what, mindepth, maxdepth, asks_empty })
+        let Parser { mindepth, maxdepth, asks_empty, depth_first, commands, .. } = parser;
+        Ok(Expression { what, mindepth, maxdepth, asks_empty, depth_first, commands })
     }
 
-    /// Tests an entry; for each action on it, `print` is called with the byte that comes after the path.
+    /// Tests an entry; for each action on it `act` is called, which says whether the action holds.
     pub fn apply<E>(
         &self,
         candidate: &Candidate<'_>,
-        print: &mut dyn FnMut(u8) -> Result<(), E>,
+        act: &mut dyn FnMut(&Action) -> Result<bool, E>,
     ) -> Result<(), E> {
-        self.what.holds(candidate, print).map(drop)
+        self.what.holds(candidate, act).map(drop)
     }
 }
 
-impl Parser {
+impl Parser<'_> {
     fn peek_is(&mut self, any: &[&str]) -> bool {
         self.words.peek().is_some_and(|word| any.iter().any(|a| a.as_bytes() == word.as_bytes()))
+    }
+
+    /// `either { , either }`
+    fn list(&mut self) -> Result<Node, String> {
+        let mut nodes = vec![self.either()?];
+        while self.peek_is(&[","]) {
+            self.words.next();
+            nodes.push(self.either()?);
+        }
+        Ok(if nodes.len() == 1 { nodes.remove(0) } else { Node::List(nodes) })
     }
 
     /// `both { -o both }`
@@ -248,7 +377,7 @@ impl Parser {
         loop {
             if self.peek_is(&["-a", "-and"]) {
                 self.words.next();
-            } else if self.words.peek().is_none() || self.peek_is(&["-o", "-or", ")"]) {
+            } else if self.words.peek().is_none() || self.peek_is(&["-o", "-or", ",", ")"]) {
                 break;
             }
             nodes.push(self.primary()?);
@@ -256,19 +385,19 @@ impl Parser {
         Ok(if nodes.len() == 1 { nodes.remove(0) } else { Node::And(nodes) })
     }
 
-    /// `! primary`, `( either )`, or a test.
+    /// `! primary`, `( list )`, or a test.
     fn primary(&mut self) -> Result<Node, String> {
         let Some(word) = self.words.next() else { return Err("find: a test is missing at the end".into()) };
         let lossy = word.to_string_lossy().into_owned();
         match &*lossy {
             "!" | "-not" | "(" => {
-                self.depth += 1;
-                if self.depth > DEEPEST {
+                self.nesting += 1;
+                if self.nesting > DEEPEST {
                     return Err(format!("find: more than {DEEPEST} negations and parentheses in each other"));
                 }
                 let node = match &*lossy {
                     "(" => {
-                        let inner = self.either()?;
+                        let inner = self.list()?;
                         match self.words.next() {
                             Some(end) if end == ")" => inner,
                             _ => return Err("find: \"(\" is not closed".into()),
@@ -276,42 +405,102 @@ impl Parser {
                     }
                     _ => Node::Not(Box::new(self.primary()?)),
                 };
-                self.depth -= 1;
+                self.nesting -= 1;
                 Ok(node)
             }
-            ")" | "-a" | "-and" | "-o" | "-or" => Err(format!("find: a test is missing before {lossy:?}")),
+            ")" | "-a" | "-and" | "-o" | "-or" | "," => {
+                Err(format!("find: a test is missing before {lossy:?}"))
+            }
             _ => self.test(&word, &lossy).map(Node::Test),
         }
     }
 
     fn test(&mut self, word: &OsStr, name: &str) -> Result<Test, String> {
-        let value = match takes_value(word) {
-            true => self.words.next().ok_or_else(|| format!("find: {name} needs a value"))?,
-            false => OsString::new(),
-        };
-        let text = value.to_string_lossy();
-        let wrong = |why: String| format!("find: {name} {text:?}: {why}");
-        let number = || text.parse::<Number>().map_err(wrong);
-        let levels = || text.parse::<u32>().map_err(|_| wrong("not a number of levels".into()));
-        let glob = value.as_bytes().to_vec();
-        Ok(match name {
-            "-name" => Test::Name { glob, ignore_case: false },
-            "-iname" => Test::Name { glob, ignore_case: true },
-            "-path" | "-wholename" => Test::Path { glob, ignore_case: false },
-            "-ipath" | "-iwholename" => Test::Path { glob, ignore_case: true },
-            "-type" => Test::Kind(kinds(&text).map_err(wrong)?),
-            "-size" => Test::Size(text.parse().map_err(wrong)?),
-            "-perm" => Test::Perm(text.parse().map_err(wrong)?),
-            "-uid" => Test::Uid(number()?),
-            "-gid" => Test::Gid(number()?),
-            "-inum" => Test::Inode(number()?),
-            "-links" => Test::Links(number()?),
+        if word == "-exec" {
+            return self.program();
+        }
+        if !takes_value(word) {
+            return self.alone(name).ok_or_else(|| refusal(name));
+        }
+        let value = self.words.next().ok_or_else(|| format!("find: {name} needs a value"))?;
+        let wrong = |why: String| format!("find: {name} {:?}: {why}", value.to_string_lossy());
+        self.valued(name, &value).map_err(wrong)?.ok_or_else(|| refusal(name))
+    }
+
+    fn alone(&mut self, name: &str) -> Option<Test> {
+        Some(match name {
+            "-true" | "-xdev" | "-mount" | "-noleaf" | "-warn" | "-nowarn" => Test::True,
+            "-false" => Test::False,
+            "-nouser" => Test::NoUser,
+            "-nogroup" => Test::NoGroup,
+            "-prune" => Test::Act(Action::Prune),
+            "-quit" => Test::Act(Action::Quit),
             "-empty" => {
                 self.asks_empty = true;
                 Test::Empty
             }
-            "-true" => Test::True,
-            "-false" => Test::False,
+            "-depth" => {
+                self.depth_first = true;
+                Test::True
+            }
+            "-print" => self.act(Action::Print(b'\n')),
+            "-print0" => self.act(Action::Print(0)),
+            "-ls" => self.act(Action::Ls),
+            _ => return None,
+        })
+    }
+
+    fn act(&mut self, action: Action) -> Test {
+        self.acts = true;
+        Test::Act(action)
+    }
+
+    /// `-exec PROGRAM WORDS ;` or `-exec PROGRAM WORDS {} +`.
+    fn program(&mut self) -> Result<Test, String> {
+        let mut words: Vec<OsString> = Vec::new();
+        let end = loop {
+            let word = self.words.next().ok_or("find: -exec: neither ; nor {} + ends it")?;
+            if ends_program(words.last().map_or(OsStr::new(""), |last| last), &word) {
+                break word;
+            }
+            words.push(word);
+        };
+        let command = Command::of(words, end == "+").map_err(|why| format!("find: -exec: {why}"))?;
+        self.commands.push(command);
+        Ok(self.act(Action::Exec(self.commands.len() - 1)))
+    }
+
+    /// What takes a value; `None`: it is not known.
+    fn valued(&mut self, name: &str, value: &OsStr) -> Result<Option<Test>, String> {
+        let text = value.to_string_lossy();
+        let number = || text.parse::<Number>();
+        let levels = || text.parse::<u32>().map_err(|_| "not a number of levels".to_owned());
+        let bytes = || value.as_bytes().to_vec();
+        let ignore_case = name.starts_with("-i");
+        Ok(Some(match name {
+            "-name" | "-iname" => Test::Name { glob: bytes(), ignore_case },
+            "-path" | "-wholename" | "-ipath" | "-iwholename" => Test::Path { glob: bytes(), ignore_case },
+            "-lname" | "-ilname" => Test::Link { glob: bytes(), ignore_case },
+            "-regex" | "-iregex" => {
+                Test::Regex(Regex::new(value.as_bytes(), self.syntax, ignore_case, terminal::utf8())?)
+            }
+            "-type" => Test::Kind(kinds(&text)?),
+            "-size" => Test::Size(text.parse()?),
+            "-perm" => Test::Perm(text.parse()?),
+            "-uid" => Test::Uid(number()?),
+            "-gid" => Test::Gid(number()?),
+            "-user" => digits(&text)
+                .map_or_else(|| Test::User(text.clone().into()), |n| Test::Uid(Number::exactly(n))),
+            "-group" => digits(&text)
+                .map_or_else(|| Test::Group(text.clone().into()), |n| Test::Gid(Number::exactly(n))),
+            "-inum" => Test::Inode(number()?),
+            "-samefile" => Test::SameFile(bytes()),
+            "-links" => Test::Links(number()?),
+            "-printf" => self.act(Action::Printf(Format::of(value.as_bytes())?)),
+            "-regextype" => {
+                self.syntax = text.parse()?;
+                Test::True
+            }
             "-maxdepth" => {
                 self.maxdepth = Some(levels()?);
                 Test::True
@@ -320,11 +509,35 @@ impl Parser {
                 self.mindepth = levels()?;
                 Test::True
             }
-            "-print" | "-print0" => {
-                self.acts = true;
-                Test::Print(if name == "-print" { b'\n' } else { 0 })
+            _ => return self.timed(name, value),
+        }))
+    }
+
+    /// Tests of times.
+    fn timed(&mut self, name: &str, value: &OsStr) -> Result<Option<Test>, String> {
+        let (text, path) = (value.to_string_lossy(), value.as_bytes().to_vec());
+        let (modify, first) = (Stamp::Modify, name.as_bytes()[1]);
+        if let (Some(stamp), true) = (Stamp::of(first), name.ends_with("time")) {
+            return Ok(Some(Test::Age(stamp, Age::days(&text, self.now)?)));
+        }
+        if let (Some(stamp), true) = (Stamp::of(first), name.ends_with("min")) {
+            return Ok(Some(Test::Age(stamp, Age::minutes(&text, self.now)?)));
+        }
+        Ok(match name.as_bytes() {
+            b"-newer" => Some(Test::NewerThan(modify, modify, path)),
+            b"-anewer" => Some(Test::NewerThan(Stamp::Access, modify, path)),
+            b"-cnewer" => Some(Test::NewerThan(Stamp::Change, modify, path)),
+            [b'-', b'n', b'e', b'w', b'e', b'r', of, b't'] => {
+                let Some(stamp) = Stamp::of(*of) else { return Ok(None) };
+                let time =
+                    self.times.of_text(&text).ok_or("not a time (2024-05-06[ 07:08[:09]], @SECONDS)")?;
+                Some(Test::Newer(stamp, nanoseconds(time)))
             }
-            other => return Err(refusal(other)),
+            [b'-', b'n', b'e', b'w', b'e', b'r', of, than] => {
+                let stamps = Stamp::of(*of).zip(Stamp::of(*than));
+                stamps.map(|(of, than)| Test::NewerThan(of, than, path))
+            }
+            _ => None,
         })
     }
 }
@@ -333,15 +546,15 @@ impl Node {
     fn holds<E>(
         &self,
         candidate: &Candidate<'_>,
-        print: &mut dyn FnMut(u8) -> Result<(), E>,
+        act: &mut dyn FnMut(&Action) -> Result<bool, E>,
     ) -> Result<bool, E> {
         match self {
-            Node::Test(Test::Print(end)) => print(*end).map(|()| true),
+            Node::Test(Test::Act(action)) => act(action),
             Node::Test(test) => Ok(test.holds(candidate)),
-            Node::Not(node) => node.holds(candidate, print).map(|holds| !holds),
+            Node::Not(node) => node.holds(candidate, act).map(|holds| !holds),
             Node::And(nodes) => {
                 for node in nodes {
-                    if !node.holds(candidate, print)? {
+                    if !node.holds(candidate, act)? {
                         return Ok(false);
                     }
                 }
@@ -349,45 +562,67 @@ impl Node {
             }
             Node::Or(nodes) => {
                 for node in nodes {
-                    if node.holds(candidate, print)? {
+                    if node.holds(candidate, act)? {
                         return Ok(true);
                     }
                 }
                 Ok(false)
+            }
+            Node::List(nodes) => {
+                let mut last = false;
+                for node in nodes {
+                    last = node.holds(candidate, act)?;
+                }
+                Ok(last)
             }
         }
     }
 }
 
 impl Test {
-    fn holds(&self, Candidate { entry, empty_directory }: &Candidate<'_>) -> bool {
-        let letter = || match format::letter(entry.mode) {
-            '-' => 'f',
-            other => other,
-        };
+    fn holds(&self, Candidate { entry, empty_directory, users }: &Candidate<'_>) -> bool {
+        let letter = kind(entry.mode);
         match self {
-            Test::True | Test::Print(_) => true,
+            Test::True => true,
             Test::False => false,
             Test::Name { glob, ignore_case } => fnmatch(glob, base(&entry.path), *ignore_case),
             Test::Path { glob, ignore_case } => fnmatch(glob, &entry.path, *ignore_case),
-            Test::Kind(kinds) => kinds.contains(&letter()),
+            Test::Link { glob, ignore_case } => {
+                entry.link.as_deref().is_some_and(|link| fnmatch(glob, link, *ignore_case))
+            }
+            Test::Regex(regex) => regex.matches(&entry.path),
+            Test::Kind(kinds) => kinds.contains(&letter),
             Test::Size(size) => size.holds(entry.size),
-            Test::Perm(perm) => perm.holds(entry.mode),
+            Test::Perm(perm) => perm.holds(entry.mode, letter == 'd'),
             Test::Uid(number) => number.holds(entry.uid.into()),
             Test::Gid(number) => number.holds(entry.gid.into()),
+            Test::NoUser => !users.has_user(entry.uid),
+            Test::NoGroup => !users.has_group(entry.gid),
             Test::Inode(number) => number.holds(entry.ino),
             Test::Links(number) => number.holds(entry.links.into()),
-            Test::Empty => match letter() {
+            Test::Empty => match letter {
                 'f' => entry.size == 0,
                 'd' => *empty_directory,
                 _ => false,
             },
+            Test::Age(stamp, age) => stamp.from(entry).is_some_and(|time| age.holds(time)),
+            Test::Newer(stamp, than) => stamp.from(entry).is_some_and(|time| time > *than),
+            // Looked up before the first entry comes; an action is done elsewhere.
+            Test::User(_) | Test::Group(_) | Test::SameFile(_) | Test::NewerThan(..) | Test::Act(_) => false,
         }
     }
 }
 
+/// A type as find calls it.
+pub fn kind(mode: u16) -> char {
+    match format::letter(mode) {
+        '-' => 'f',
+        other => other,
+    }
+}
+
 /// A path's last component; of the root, the root.
-fn base(path: &[u8]) -> &[u8] {
+pub fn base(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|b| *b != b'/').map_or(0, |last| last + 1);
     match path[..end].rsplit(|b| *b == b'/').next() {
         Some(base) if !base.is_empty() => base,
@@ -403,135 +638,13 @@ fn kinds(text: &str) -> Result<Vec<char>, String> {
     letters.collect()
 }
 
-/// `N`, `+N` (more), `-N` (fewer).
-fn sign(text: &str) -> (Ordering, &str) {
-    match (text.strip_prefix('+'), text.strip_prefix('-')) {
-        (Some(rest), _) => (Ordering::Greater, rest),
-        (_, Some(rest)) => (Ordering::Less, rest),
-        _ => (Ordering::Equal, text),
-    }
-}
-
-/// Digits only: no second sign.
-fn digits(text: &str) -> Option<u64> {
-    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
-}
-
-/// A test of numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Number {
-    order: Ordering,
-    count: u64,
-}
-
-impl FromStr for Number {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Number, String> {
-        let (order, rest) = sign(text);
-        let count = digits(rest).ok_or("not a number ([+-]N)")?;
-        Ok(Number { order, count })
-    }
-}
-
-impl Number {
-    fn holds(&self, value: u64) -> bool {
-        value.cmp(&self.count) == self.order
-    }
-}
-
-/// A test of sizes, in units, rounded up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Size {
-    number: Number,
-    unit: u64,
-}
-
-impl FromStr for Size {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Size, String> {
-        let (order, rest) = sign(text);
-        let (number, unit) = match rest.char_indices().next_back() {
-            Some((at, 'c')) => (&rest[..at], 1),
-            Some((at, 'w')) => (&rest[..at], 2),
-            Some((at, 'b')) => (&rest[..at], 512),
-            Some((at, 'k')) => (&rest[..at], 1 << 10),
-            Some((at, 'M')) => (&rest[..at], 1 << 20),
-            Some((at, 'G')) => (&rest[..at], 1 << 30),
-            _ => (rest, 512),
-        };
-        let count = digits(number).ok_or("not a size ([+-]N[cwbkMG])")?;
-        Ok(Size { number: Number { order, count }, unit })
-    }
-}
-
-impl Size {
-    fn holds(&self, bytes: u64) -> bool {
-        self.number.holds(bytes.div_ceil(self.unit))
-    }
-}
-
-/// A test of permission bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Perm {
-    Exactly(u16),
-    All(u16),
-    Any(u16),
-}
-
-impl FromStr for Perm {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Perm, String> {
-        let (form, digits): (fn(u16) -> Perm, _) = match (text.strip_prefix('-'), text.strip_prefix('/')) {
-            (Some(rest), _) => (Perm::All, rest),
-            (_, Some(rest)) => (Perm::Any, rest),
-            _ => (Perm::Exactly, text),
-        };
-        let octal = digits.bytes().all(|b| b.is_ascii_digit());
-        let bits = u16::from_str_radix(digits, 8).ok().filter(|b| octal && *b <= 0o7777);
-        bits.map(form).ok_or_else(|| "not a mode in octal ([-/]MODE)".into())
-    }
-}
-
-impl Perm {
-    fn holds(&self, mode: u16) -> bool {
-        let mode = mode & 0o7777;
-        match *self {
-            Perm::Exactly(bits) => mode == bits,
-            Perm::All(bits) => mode & bits == bits,
-            Perm::Any(bits) => bits == 0 || mode & bits != 0,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn of(line: &str) -> Result<Expression, String> {
-        Expression::of(line.split(' ').filter(|w| !w.is_empty()).map(OsString::from).collect())
-    }
-
-    #[test]
-    fn sizes_as_find_has_them() {
-        let size = |text: &str| text.parse::<Size>().unwrap();
-        assert!(size("1").holds(1) && size("1").holds(512) && !size("1").holds(513));
-        assert!(size("+1k").holds(1025) && !size("+1k").holds(1024));
-        assert!(size("-1M").holds(0) && !size("-1M").holds(1));
-        assert!(size("5c").holds(5));
-        for bad in ["x", "+", "5é", "+-5", "", "k"] {
-            assert!(bad.parse::<Size>().is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn modes_as_find_has_them() {
-        assert!("644".parse::<Perm>().unwrap().holds(0o100_644));
-        assert!("-4000".parse::<Perm>().unwrap().holds(0o104_755));
-        assert!("/22".parse::<Perm>().unwrap().holds(0o100_620));
-        assert!("9".parse::<Perm>().is_err() && "-+7".parse::<Perm>().is_err());
+        let words = line.split(' ').filter(|w| !w.is_empty()).map(OsString::from).collect();
+        Expression::of(words, 0, &Times::new())
     }
 
     #[test]
@@ -539,6 +652,7 @@ mod tests {
         let shape = |line| format!("{:?}", of(line).unwrap().what);
         assert_eq!(shape("-true -o -false -a ! -true"), shape("( -true ) -o ( -false ( -not -true ) )"));
         assert_ne!(shape("-true -o -false -true"), shape("( -true -o -false ) -true"));
+        assert_eq!(shape("-true , -false -o -true"), shape("-true , ( -false -o -true )"));
         assert_eq!(shape(""), shape("-true"));
         for (line, says) in [
             ("(", "at the end"),
@@ -552,12 +666,20 @@ mod tests {
             ("-uid x", "not a number"),
             ("-maxdepth -1", "number of levels"),
             ("-delete", "only reads"),
-            ("-exec ls", "runs programs"),
-            ("-mtime 3", "this command does not"),
-            ("-user root", "-uid"),
+            ("-exec ls", "ends it"),
+            ("-exec ;", "no program"),
+            ("-exec ls {} {} +", "only one"),
+            ("-execdir ls ;", "beside the files"),
+            ("-mtime x", "not a number"),
+            ("-newermt yesterday", "not a time"),
+            ("-newermx 3", "this command does not"),
+            ("-regextype awk", "known are"),
+            ("-printf %q", "no directive"),
+            ("-used 3", "this command does not"),
             ("-elete", "no such test"),
             ("-name a b", "before the tests"),
-            ("-exec cat {} ;", "runs programs"),
+            (", -true", "before \",\""),
+            ("-true ,", "at the end"),
         ] {
             let error = of(line).unwrap_err();
             assert!(error.contains(says), "{line}: {error}");

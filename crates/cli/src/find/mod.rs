@@ -2,9 +2,10 @@
 //! and an expression ([`expression`]) on each entry.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use nearside_fsrlib::{Ask, Failure as Refusal, FileEntry, Operation, Record, Target, describe};
@@ -12,12 +13,19 @@ use nearside_fsrlib::{Ask, Failure as Refusal, FileEntry, Operation, Record, Tar
 use crate::args::DriveArgs;
 use crate::drive::Drive;
 use crate::failure::{Failure, Outcome, complain_about};
-use crate::format;
+use crate::format::{self, Times};
 use crate::out::Out;
+use crate::users::{NamesArgs, Users};
 
+mod exec;
 pub mod expression;
+mod numbers;
+mod printf;
+mod regex;
 
-use expression::{Candidate, Expression};
+use exec::Command;
+use expression::{Action, Candidate, Expression, Test};
+use numbers::Number;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,19 +33,31 @@ Examples:
   nearside find -d disk.img / -type f -size +10M -maxdepth 4
   nearside find -d disk.img / -perm -4000 -print0
   nearside find -d disk.img /var '(' -empty -o -name '*.log' ')' ! -path '*/old/*'
+  nearside find -d disk.img / -name proc -prune -o -type f -mtime -7 -printf '%s %p\\n'
+  nearside find -d disk.img /var -newer /etc/passwd -ls
+  nearside find -d disk.img /home -user root -o -nouser
+  nearside find -d disk.img /usr -regextype posix-extended -regex '.*\\.(so|a)' -quit
+  nearside find -d disk.img /etc -name '*.conf' -exec nearside cat -d disk.img {} +
 
-Tests (with one dash or two):
-  -name GLOB, -iname GLOB       the base name matches, case ignored
-  -path GLOB, -ipath GLOB       the whole path
+All words mean what they mean in GNU find (with one dash or two), for paths of the volume; volumes hold no mounts.
+Tests:
+  -name, -iname, -path, -ipath, -lname, -ilname GLOB    of the base name, the whole path, a link's target; -i ignores case
+  -regex, -iregex REGEX         the whole path; -regextype emacs (as without it), posix-basic, posix-extended for those behind it
   -type C                       f file, d directory, l symbolic link, p fifo, s socket, b and c devices; several with commas
   -size N[cwbkMG]               units, rounded up; +N more, -N fewer
-  -perm MODE                    bits in octal: MODE exactly, -MODE all of them, /MODE any
-  -uid N, -gid N, -inum N, -links N      numbers; +N more, -N fewer
+  -perm MODE                    octal or chmod's letters: MODE exactly, -MODE all of them, /MODE any
+  -mtime, -atime, -ctime N      days ago; -mmin, -amin, -cmin N minutes; +N more, -N fewer
+  -newer FILE                   modified later than FILE of the volume was; -anewer, -cnewer; -newerXY with a, B, c, m, and t for a time
+  -user, -group NAME            names or numbers; -nouser, -nogroup. Names are those of the volume's /etc/passwd and /etc/group, this
+                                host's with --names=host or --mounted
+  -uid, -gid, -inum, -links N   numbers; +N more, -N fewer; -samefile FILE
   -empty                        files without a byte, directories without an entry
   -true, -false
-  -maxdepth N, -mindepth N      levels below the paths
-Operators: ! TEST or -not TEST, TEST [-a] TEST, TEST -o TEST, ( TESTS ). Actions: -print (what is done without one), -print0 (a zero byte after
-each path). Other words of find's are refused. Entries come in byte order of names, but for those of directories of more
+  -maxdepth N, -mindepth N      levels below the paths; -depth directories after what they hold; -xdev, -mount always hold
+Operators, the strongest first: ( TESTS ), ! TEST or -not TEST, TEST [-a] TEST, TEST -o TEST, TEST , TEST.
+Actions: -print (what is done without one), -print0, -printf FORMAT (but %D %F %S %Y), -ls, -prune, -quit, and -exec PROGRAM ... ; or {} +,
+which runs a program of this host with paths of the volume: one that asks the drive again.
+Other words of find's are refused, exit status 2. Entries come in byte order of names, but for those of directories of more
 than 128 KiB, which come in the directory's own order.";
 
 /// Find files in a tree
@@ -51,19 +71,61 @@ pub struct FindArgs {
     #[arg(long, hide = true, require_equals = true)]
     expression: Vec<OsString>,
     #[command(flatten)]
+    names: NamesArgs,
+    #[command(flatten)]
     drive: DriveArgs,
 }
 
+/// What entries are seen with, beside themselves.
+pub struct Visit<'a> {
+    /// The path that was asked for.
+    root: &'a [u8],
+    users: &'a Users,
+    times: &'a Times,
+    /// Nanoseconds since 1970.
+    now: i128,
+}
+
 /// A tree's entries on their way through the expression.
-/// Whether a directory is empty shows in what comes after it.
 struct Walk<'a> {
     expression: &'a Expression,
+    commands: &'a mut [Command],
+    visit: Visit<'a>,
     json: bool,
-    /// Levels of the path that was asked for.
-    top: usize,
-    held: Option<FileEntry<'static>>,
+    /// What directories say of their entries is enough.
+    names: bool,
+    /// Directories that wait for what comes after them: whether they are empty shows there, and where they
+    /// are to come after what they hold, each waits within the one before it.
+    held: Vec<Held>,
     /// The path that could not be read, said last: such a directory is not known to be empty.
     failed: Vec<u8>,
+    /// The directory that is not gone into.
+    pruned: Option<Vec<u8>>,
+    quit: bool,
+    code: u8,
+}
+
+struct Held {
+    entry: FileEntry<'static>,
+    filled: bool,
+}
+
+/// Why an expression is not done to its end.
+enum Halt {
+    Quit,
+    Failed(Failure),
+}
+
+impl From<Failure> for Halt {
+    fn from(failure: Failure) -> Halt {
+        Halt::Failed(failure)
+    }
+}
+
+impl From<io::Error> for Halt {
+    fn from(error: io::Error) -> Halt {
+        Halt::Failed(error.into())
+    }
 }
 
 /// A type, as a directory may know it: of all that is asked of it, only that it is known.
@@ -80,47 +142,155 @@ fn within(path: &[u8], directory: &[u8]) -> bool {
 }
 
 impl Walk<'_> {
+    fn record(&mut self, record: Record<'_>, out: &mut Out) -> Result<(), Failure> {
+        let maxdepth = self.expression.maxdepth;
+        match record {
+            Record::Entry(entry) => self.entry(entry, out),
+            Record::Name { path, kind } if self.names && kind != 0 => {
+                self.entry(FileEntry::of_name(path, kind), out)
+            }
+            // In a directory that may be read and not searched there are names alone,
+            // into which find does not come.
+            Record::Name { path, kind } => {
+                let inside = kind == 0o040_000 && maxdepth.is_none_or(|most| self.depth(&path) < most);
+                let unknown = self.expression.needs_attributes(kind);
+                if (inside || unknown) && !self.is_left_out(&path) {
+                    self.complain(&path, &Refusal::PermissionDenied);
+                }
+                match unknown {
+                    true => Ok(()),
+                    false => self.entry(FileEntry::of_name(path, kind), out),
+                }
+            }
+            Record::Failed { path, failure } => {
+                self.release(Some(&path), out)?;
+                self.failed = path.to_vec();
+                // Deeper than was asked for, it is of no concern.
+                if maxdepth.is_none_or(|most| self.depth(&path) <= most) && !self.is_left_out(&path) {
+                    self.complain(&path, &failure);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn complain(&mut self, path: &[u8], refusal: &Refusal) {
+        self.code = 1;
+        complain_about(path, &describe(refusal));
+    }
+
+    fn depth(&self, path: &[u8]) -> u32 {
+        levels(path).saturating_sub(levels(self.visit.root)) as u32
+    }
+
+    fn is_left_out(&self, path: &[u8]) -> bool {
+        self.quit || self.pruned.as_deref().is_some_and(|directory| within(path, directory))
+    }
+
     fn entry(&mut self, entry: FileEntry<'_>, out: &mut Out) -> Result<(), Failure> {
         self.release(Some(&entry.path), out)?;
-        if self.expression.asks_empty && format::is_directory(entry.mode) {
-            self.held = Some(entry.into_owned());
+        if self.is_left_out(&entry.path) {
+            return Ok(());
+        }
+        let waits = self.expression.asks_empty || self.expression.depth_first;
+        if waits && format::is_directory(entry.mode) {
+            let filled = self.failed[..] == *entry.path;
+            self.held.push(Held { entry: entry.into_owned(), filled });
             return Ok(());
         }
         self.test(&entry, false, out)
     }
 
-    fn failed(&mut self, path: &[u8], out: &mut Out) -> Result<(), Failure> {
-        self.release(Some(path), out)?;
-        self.failed = path.to_vec();
+    /// Tests the directories that were held back, now that `next` comes.
+    fn release(&mut self, next: Option<&[u8]>, out: &mut Out) -> Result<(), Failure> {
+        while let Some(mut held) = self.held.pop() {
+            if next.is_some_and(|next| within(next, &held.entry.path)) {
+                held.filled = true;
+                if self.expression.depth_first {
+                    self.held.push(held);
+                    break;
+                }
+            }
+            self.test(&held.entry, !held.filled, out)?;
+        }
         Ok(())
     }
 
-    /// Tests the directory that was held back, now that `next` comes.
-    fn release(&mut self, next: Option<&[u8]>, out: &mut Out) -> Result<(), Failure> {
-        let Some(entry) = self.held.take() else { return Ok(()) };
-        let filled = next.is_some_and(|next| within(next, &entry.path)) || self.failed[..] == *entry.path;
-        self.test(&entry, !filled, out)
-    }
-
-    fn test(&self, entry: &FileEntry, empty_directory: bool, out: &mut Out) -> Result<(), Failure> {
+    fn test(&mut self, entry: &FileEntry, empty_directory: bool, out: &mut Out) -> Result<(), Failure> {
         // To see what is in the last directories, the drive was asked for a level more.
-        let Expression { mindepth, maxdepth, .. } = *self.expression;
-        if mindepth > 0 || maxdepth.is_some() {
-            let depth = levels(&entry.path).saturating_sub(self.top) as u32;
-            if depth < mindepth || maxdepth.is_some_and(|most| depth > most) {
-                return Ok(());
+        let depth = self.depth(&entry.path);
+        let expression = self.expression;
+        let shown = depth >= expression.mindepth && expression.maxdepth.is_none_or(|most| depth <= most);
+        if self.quit || !shown {
+            return Ok(());
+        }
+        let candidate = Candidate { entry, empty_directory, users: self.visit.users };
+        match expression.apply(&candidate, &mut |action| self.act(action, entry, depth, out)) {
+            Ok(()) => Ok(()),
+            Err(Halt::Failed(failure)) => Err(failure),
+            Err(Halt::Quit) => {
+                self.quit = true;
+                Ok(())
             }
         }
-        self.expression.apply(&Candidate { entry, empty_directory }, &mut |end| {
-            if self.json {
-                out.json(&crate::ls::json(&entry.path, entry))?;
-            } else {
-                out.name(&entry.path)?;
-                out.write_all(&[end])?;
-            }
-            Ok(())
-        })
     }
+
+    fn act(&mut self, action: &Action, entry: &FileEntry, depth: u32, out: &mut Out) -> Result<bool, Halt> {
+        match action {
+            Action::Print(_) | Action::Ls if self.json => out.json(&crate::ls::json(&entry.path, entry))?,
+            Action::Print(end) => {
+                out.name(&entry.path)?;
+                out.write_all(&[*end])?;
+            }
+            Action::Printf(format) => format.print(entry, &self.visit, depth, out)?,
+            Action::Ls => printf::line(entry, &self.visit, out)?,
+            Action::Exec(nth) => {
+                // What was printed before stands before what the program prints.
+                out.flush()?;
+                return Ok(self.commands[*nth].call(&entry.path));
+            }
+            Action::Prune => {
+                if format::is_directory(entry.mode) && !self.expression.depth_first {
+                    self.pruned = Some(entry.path.to_vec());
+                }
+            }
+            Action::Quit => return Err(Halt::Quit),
+        }
+        Ok(true)
+    }
+}
+
+/// Looks up what tests name: users and groups by their numbers, files by their times and inodes.
+fn look_up(expression: &mut Expression, users: &Users, drive: &mut Drive) -> Result<(), Failure> {
+    expression.each_test(|test| {
+        let file = |path: &[u8], drive: &mut Drive| {
+            let (found, _) = crate::ls::stat(drive, &OsString::from_vec(path.to_vec()), false)?;
+            let file = found.into_iter().find(|entry| !entry.is_name_alone());
+            let name = String::from_utf8_lossy(path);
+            file.ok_or_else(|| Failure::Message(format!("find: {name:?} is not there to compare with")))
+        };
+        let unknown = |what: &str, name: &str| format!("find: {name:?} is no {what} that is known");
+        let found = match test {
+            Test::User(name) => {
+                let uid = users.uid(name).ok_or_else(|| unknown("user", name))?;
+                Test::Uid(Number::exactly(uid.into()))
+            }
+            Test::Group(name) => {
+                let gid = users.gid(name).ok_or_else(|| unknown("group", name))?;
+                Test::Gid(Number::exactly(gid.into()))
+            }
+            Test::SameFile(path) => Test::Inode(Number::exactly(file(path, drive)?.ino)),
+            Test::NewerThan(stamp, than, path) => {
+                let kept = than.from(&file(path, drive)?);
+                let kept = kept.ok_or_else(|| "find: the volume does not keep times of birth".to_owned())?;
+                Test::Newer(*stamp, kept)
+            }
+            _ => return Ok(()),
+        };
+        *test = found;
+        Ok(())
+    })
 }
 
 pub fn run(mut args: FindArgs) -> Outcome {
@@ -128,10 +298,24 @@ pub fn run(mut args: FindArgs) -> Outcome {
     if paths.is_empty() {
         paths.push("/".into());
     }
-    let expression = Expression::of(std::mem::take(&mut args.expression))?;
-    let deeper = u32::from(expression.asks_empty);
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (now, times) = (since_1970.as_nanos() as i128, Times::new());
+    let mut expression = Expression::of(std::mem::take(&mut args.expression), now, &times)?;
+    let json = args.drive.json;
+    if json && expression.has_own_output() {
+        return Err(Failure::Message("find: --json says what there is to say: no -printf, no -exec".into()));
+    }
     let mut out = Out::new();
     let mut drive = Drive::open_for(&args.drive, &mut paths)?;
+    let users = match expression.needs_names() {
+        true => Users::needed(&args.names, args.drive.mounted, &mut drive)?,
+        false => Users::of(&args.names, &mut drive)?,
+    };
+    look_up(&mut expression, &users, &mut drive)?;
+    let mut commands = std::mem::take(&mut expression.commands);
+    // What directories say of their entries is enough where no test asks for more.
+    let names = !json && !expression.needs_attributes(FIFO);
+    let deeper = u32::from(expression.asks_empty);
     let mut code = 0;
     for path in &paths {
         let root = path.as_bytes();
@@ -141,50 +325,34 @@ pub fn run(mut args: FindArgs) -> Outcome {
             exclude: vec![],
             max_depth: expression.maxdepth.map_or(u32::MAX, |most| most.saturating_add(deeper)),
         };
-        let json = args.drive.json;
-        // What directories say of their entries is enough where no test asks for more.
-        let names = !json && !expression.needs_attributes(FIFO);
         let operation = if names { Operation::Names } else { Operation::List };
         let ask = Ask { target, operation, follow: false };
-        let mut walk =
-            Walk { expression: &expression, json, top: levels(root), held: None, failed: Vec::new() };
+        let mut walk = Walk {
+            expression: &expression,
+            commands: &mut commands,
+            visit: Visit { root, users: &users, times: &times, now },
+            json,
+            names,
+            held: Vec::new(),
+            failed: Vec::new(),
+            pruned: None,
+            quit: false,
+            code: 0,
+        };
         let good = drive.ask_about(root, &ask, |record| {
-            match record {
-                Record::Entry(entry) => walk.entry(entry, &mut out)?,
-                Record::Name { path, kind } if names && kind != 0 => {
-                    walk.entry(FileEntry::of_name(path, kind), &mut out)?;
-                }
-                // In a directory that may be read and not searched there are names alone,
-                // into which find does not come.
-                Record::Name { path, kind } => {
-                    let depth = levels(&path).saturating_sub(walk.top) as u32;
-                    let inside = kind == 0o040_000 && expression.maxdepth.is_none_or(|most| depth < most);
-                    let unknown = expression.needs_attributes(kind);
-                    if inside || unknown {
-                        code = 1;
-                        complain_about(&path, &describe(&Refusal::PermissionDenied));
-                    }
-                    if !unknown {
-                        walk.entry(FileEntry::of_name(path, kind), &mut out)?;
-                    }
-                }
-                Record::Failed { path, failure } => {
-                    walk.failed(&path, &mut out)?;
-                    // Deeper than was asked for, it is of no concern.
-                    let depth = levels(&path).saturating_sub(walk.top) as u32;
-                    if expression.maxdepth.is_none_or(|most| depth <= most) {
-                        code = 1;
-                        complain_about(&path, &describe(&failure));
-                    }
-                }
-                _ => {}
-            }
-            Ok(ControlFlow::Continue(()))
+            walk.record(record, &mut out)?;
+            Ok(if walk.quit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         walk.release(None, &mut out)?;
-        if !good {
-            code = 1;
+        code = if good { code.max(walk.code) } else { 1 };
+        if walk.quit {
+            break;
         }
+    }
+    out.flush()?;
+    for command in &mut commands {
+        command.finish();
+        code = code.max(u8::from(command.has_failed()));
     }
     drive.finish(&mut out)?;
     Ok(code)

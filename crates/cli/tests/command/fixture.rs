@@ -80,7 +80,8 @@ impl Volume {
     }
 }
 
-fn replace(text: &[u8], what: &[u8]) -> Vec<u8> {
+/// A text without what stands in it several times.
+pub fn replace(text: &[u8], what: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while !rest.is_empty() {

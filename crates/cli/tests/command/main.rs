@@ -7,6 +7,7 @@ mod bench_formats;
 mod bench_replay;
 mod errors;
 mod examples;
+mod find;
 mod fixture;
 mod grep;
 mod models;

@@ -81,9 +81,12 @@ fn find_refuses_what_it_does_not_have() {
     let Some(volume) = small("find_refuses_what_it_does_not_have") else { return };
     for (args, says) in [
         (&["/", "-delete"][..], "\"-delete\": it changes the volume"),
-        (&["/", "-name", "*.log", "-exec", "cat", "{}", ";"], "\"-exec\": it runs programs"),
-        (&["/", "-mtime", "+3"], "\"-mtime\": find has it"),
-        (&["/", "-user", "root"], "-uid"),
+        (&["/", "-name", "*.log", "-execdir", "cat", "{}", ";"], "\"-execdir\": it runs programs"),
+        (&["/", "-exec", "cat", "{}"], "neither ; nor {} + ends it"),
+        (&["/", "-used", "+3"], "\"-used\": find has it"),
+        (&["/", "-user", "nobody-has-this-name", "--names=host"], "no user that is known"),
+        (&["/", "-newer", "/missing"], "/missing"),
+        (&["/", "-printf", "%p", "--json"], "--json"),
         (&["/", "-elete"], "\"-elete\": find has no such test"),
         (&["/", "-nmae", "x"], "find has no such test"),
         (&["/", "-name", "a.log", "b.log"], "before the tests"),

@@ -59,10 +59,11 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
         &["crates/cli/src/interrupt.rs", "crates/cli/src/serve/listener.rs"],
     ),
     (
-        "the date: of a record, of a file",
+        "the date: of a record, of a file, or that from which ages of files are counted",
         &[
             "crates/cli/src/bench/report.rs",
             "crates/cli/src/bench/work.rs",
+            "crates/cli/src/find/mod.rs",
             "crates/cli/src/study.rs",
             "crates/front-fuse/src/lib.rs",
         ],
