@@ -32,11 +32,11 @@ const EXAMPLES: &str = "\
 Examples:
   nearside cp -d disk.img /etc/passwd .
   nearside cp -d disk.img -r /etc ./etc             # links stay links, modes as the umask lets them
-  nearside cp -d disk.img -a /etc /home backup -t . # with times, hard links and, as root, owners and devices
+  nearside cp -d disk.img -a /etc /home -t .        # with times, hard links and, as root, owners and devices
   nearside cp -d disk.img --tar - /etc | tar -tf -
   nearside cp -d disk.img --tar home.tar /home
 
-Exit status: 0 all is copied, 1 something is not, 2 the drive failed. Below DEST, no symbolic link is followed: one that is in a
+Extended attributes and ACLs are not copied. Exit status: 0 all is copied, 1 something is not, 2 the drive failed. Below DEST, no symbolic link is followed: one that is in a
 file's place is an error.";
 
 /// Copy files and trees to this host, or into a tar archive
