@@ -36,8 +36,8 @@ Examples:
   nearside cp -d disk.img --tar - /etc | tar -tf -
   nearside cp -d disk.img --tar home.tar /home
 
-Extended attributes and ACLs are not copied. Exit status: 0 all is copied, 1 something is not, 2 the drive failed. Below DEST, no symbolic link is followed: one that is in a
-file's place is an error.";
+Exit status: 0 all is copied, 1 something is not, 2 the drive failed. Below DEST no symbolic link is followed: one that is in a
+file's place is an error. Extended attributes and ACLs are not copied.";
 
 /// Copy files and trees to this host, or into a tar archive
 #[derive(Args)]
