@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the command, FSRLib's header and libraries, and its pkg-config file: install.sh DESTDIR PREFIX
+# Installs the command with its completions and manual pages, FSRLib's header and libraries, and its pkg-config file:
+# install.sh DESTDIR PREFIX
 set -eu
 cd "$(dirname "$0")/.."
 dest=$1$2
@@ -9,5 +10,11 @@ install -m 755 target/release/nearside "$dest/bin/nearside"
 install -m 644 crates/fsrlib-c/include/nearside.h "$dest/include/nearside.h"
 install -m 644 target/release/libnearside.a "$dest/lib/libnearside.a"
 install -m 755 target/release/libnearside.so "$dest/lib/libnearside.so"
-sed -e "s|@PREFIX@|$2|" -e "s|@VERSION@|$version|" crates/fsrlib-c/nearside.pc.in > "$dest/lib/pkgconfig/nearside.pc"
-echo "installed to $dest: bin/nearside, include/nearside.h, lib/libnearside.{a,so}, lib/pkgconfig/nearside.pc"
+sed -e "s|@PREFIX@|$2|" -e "s|@VERSION@|$version|" crates/fsrlib-c/nearside.pc.in > "$dest/lib/pkgconfig/nearside.pc, completions and manual pages in share"
+install -d "$dest/share/bash-completion/completions" "$dest/share/zsh/site-functions" \
+    "$dest/share/fish/vendor_completions.d" "$dest/share/man/man1"
+target/release/nearside completions bash > "$dest/share/bash-completion/completions/nearside"
+target/release/nearside completions zsh > "$dest/share/zsh/site-functions/_nearside"
+target/release/nearside completions fish > "$dest/share/fish/vendor_completions.d/nearside.fish"
+target/release/nearside man --out "$dest/share/man/man1"
+echo "installed to $dest: bin/nearside, include/nearside.h, lib/libnearside.{a,so}, lib/pkgconfig/nearside.pc, completions and manual pages in share"

@@ -99,7 +99,8 @@ impl Drive {
             .with_host_cache(args.host_cache);
         // A host that locates files has the volume mounted: that is no part of what an operation costs.
         session.mount().map_err(|e| Failure::Message(format!("{}: {e}", args.drive.to_string_lossy())))?;
-        let progress = Progress::new(session.seen());
+        let seen = session.seen();
+        let progress = Progress::new("in the drive", move || seen.get());
         let opened_with = session.totals();
         let asked = clock.now();
         Ok(Drive {
@@ -120,6 +121,13 @@ impl Drive {
     /// A larger buffer, for commands whose answers are long.
     pub fn with_buffer(mut self, bytes: usize) -> Drive {
         self.session = self.session.with_buffer(bytes);
+        self
+    }
+
+    /// A command's own progress in place of the drive's.
+    pub fn with_progress(mut self, progress: Progress) -> Drive {
+        self.progress.end();
+        self.progress = progress;
         self
     }
 

@@ -17,6 +17,8 @@ mod attach;
 mod bench;
 mod cat;
 mod cksum;
+mod completions;
+mod cp;
 mod demo;
 mod discover;
 mod doctor;
@@ -30,6 +32,7 @@ mod in_use;
 mod info;
 mod interrupt;
 mod ls;
+mod man;
 mod models;
 mod mounted;
 mod open;
@@ -70,6 +73,9 @@ struct Cli {
     /// Print help
     #[arg(long, action = clap::ArgAction::Help, global = true)]
     help: Option<bool>,
+    /// Print help in short
+    #[arg(short = 'h', action = clap::ArgAction::HelpShort)]
+    short_help: Option<bool>,
 }
 
 /// The commands. What each can be told is made up only once a command line names it: what is said here of a
@@ -87,6 +93,8 @@ enum Command {
     Find(find::FindArgs),
     /// Write files to standard output
     Cat(cat::CatArgs),
+    /// Copy files and trees to this host, or into a tar archive
+    Cp(cp::CpArgs),
     /// Count lines, words and bytes
     Wc(wc::WcArgs),
     /// Print checksums
@@ -108,6 +116,10 @@ enum Command {
     Writes(writes::WritesArgs),
     /// Say what this machine offers and lacks, and what that costs
     Doctor(doctor::DoctorArgs),
+    /// Print what completes this command's words in a shell
+    Completions(completions::CompletionsArgs),
+    /// Print the manual page, or write one for each command
+    Man(man::ManArgs),
     /// The papers' system in three acts, with tables and a page of pictures
     Demo(demo::DemoArgs),
     /// Measure response time against load
@@ -137,6 +149,7 @@ pub fn main() -> ExitCode {
         Command::Stat(a) => stat::run(a),
         Command::Find(a) => find::run(a),
         Command::Cat(a) => cat::run(a),
+        Command::Cp(a) => cp::run(a),
         Command::Wc(a) => wc::run(a),
         Command::Cksum(a) => cksum::run(a),
         Command::Info(a) => info::run(a),
@@ -147,6 +160,8 @@ pub fn main() -> ExitCode {
         Command::Namespace(a) => status::namespace(a),
         Command::Writes(a) => writes::run(a),
         Command::Doctor(a) => doctor::run(a),
+        Command::Completions(a) => completions::run(a),
+        Command::Man(a) => man::run(a),
         Command::Demo(a) => demo::run(a),
         Command::Bench(a) => bench::run(a),
         Command::Sim(a) => sim::run(a),

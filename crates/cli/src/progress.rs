@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
-use nearside_fsrlib::Seen;
 
 use crate::terminal;
 
@@ -20,8 +19,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts to wait, where standard error is a terminal.
-    pub fn new(seen: Arc<Seen>) -> Progress {
+    /// Starts to wait, where standard error is a terminal: files and bytes so far, and what became of them.
+    pub fn new(done: &'static str, seen: impl Fn() -> (u64, u64) + Send + 'static) -> Progress {
         let quiet = Arc::new(AtomicBool::new(false));
         let thread = terminal::errors().then(|| {
             let (end, ended) = channel();
@@ -39,12 +38,8 @@ impl Progress {
                         ProgressBar::new_spinner()
                             .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
                     });
-                    let (files, bytes) = seen.get();
-                    bar.set_message(format!(
-                        "{} files, {} in the drive",
-                        HumanCount(files),
-                        HumanBytes(bytes)
-                    ));
+                    let (files, bytes) = seen();
+                    bar.set_message(format!("{} files, {} {done}", HumanCount(files), HumanBytes(bytes)));
                     bar.tick();
                 }
                 if let Some(bar) = bar {
@@ -54,6 +49,12 @@ impl Progress {
             (end, thread)
         });
         Progress { thread, quiet, output_is_terminal: terminal::output() }
+    }
+
+    /// Where records do not go to the output, what is on the terminal is this alone.
+    pub fn beside_output(mut self, used: bool) -> Progress {
+        self.output_is_terminal &= used;
+        self
     }
 
     /// A record goes to the output: where that is the terminal, it is sign enough.

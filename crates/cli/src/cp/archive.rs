@@ -1,0 +1,244 @@
+//! Copies as a tar archive: ustar headers, and in pax records what has no room there: long names, parts of
+//! seconds, holes (as GNU tar's sparse format 1.0 has them).
+//!
+//! Owners are numbers: the names of a volume of another machine are that machine's.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use tar::{Builder, EntryType, Header};
+
+use super::{Destination, Done, Item, Range, Trouble, words};
+use crate::failure::{Failure, complain_about};
+use crate::format;
+
+/// Bytes of a block.
+const BLOCK: u64 = 512;
+/// Bytes of a name in a header.
+const NAME: usize = 100;
+
+/// An archive that is being written.
+pub struct Archive {
+    builder: Builder<BufWriter<File>>,
+    name: PathBuf,
+    /// Bytes that the file's header promised, and that have come.
+    promised: u64,
+    came: u64,
+}
+
+/// A path's name in an archive: no more than what is behind the last `..`.
+pub fn member(path: &[u8]) -> Vec<u8> {
+    let names: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|n| !matches!(*n, b"" | b".")).collect();
+    let from = names.iter().rposition(|name| *name == b"..").map_or(0, |at| at + 1);
+    names[from..].join(&b'/')
+}
+
+/// Seconds as pax has them.
+fn seconds((seconds, nanoseconds): (i64, u32)) -> String {
+    let all = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
+    let (sign, all) = (if all < 0 { "-" } else { "" }, all.unsigned_abs());
+    format!("{sign}{}.{:09}", all / 1_000_000_000, all % 1_000_000_000)
+}
+
+/// Puts what fits of a text into a field of a header.
+fn put(field: &mut [u8], text: &[u8]) {
+    let n = text.len().min(field.len());
+    field[..n].copy_from_slice(&text[..n]);
+}
+
+/// The map of a sparse file, as its data begin: how many pieces, where each begins and how long it is.
+fn map(size: u64, ranges: &[Range]) -> Vec<u8> {
+    let end = Range { offset: size, len: 0 };
+    let pieces: Vec<&Range> = ranges.iter().filter(|range| range.len > 0).chain([&end]).collect();
+    let mut text = format!("{}\n", pieces.len());
+    for Range { offset, len } in pieces {
+        text.push_str(&format!("{offset}\n{len}\n"));
+    }
+    let mut map = text.into_bytes();
+    map.resize(map.len().next_multiple_of(BLOCK as usize), 0);
+    map
+}
+
+impl Archive {
+    /// A new file, or standard output for `-`.
+    pub fn create(path: &Path) -> io::Result<Archive> {
+        let file = match path == Path::new("-") {
+            true => File::from(io::stdout().as_fd().try_clone_to_owned()?),
+            false => File::create(path)?,
+        };
+        let builder = Builder::new(BufWriter::with_capacity(64 << 10, file));
+        Ok(Archive { builder, name: path.to_owned(), promised: 0, came: 0 })
+    }
+
+    /// No more can be written: that ends it all.
+    fn broken(&self, error: &io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::Pipe,
+            _ => Failure::Message(format!("{}: {}", self.name.display(), words(error))),
+        }
+    }
+
+    fn done(&self, result: io::Result<()>) -> Done {
+        result.map_err(|error| Trouble::Command(self.broken(&error)))
+    }
+
+    /// A header; a link leads to `link`, and data of `len` bytes follow, of which a file of so many is made
+    /// (`sparse`).
+    fn header(&mut self, item: &Item, kind: EntryType, link: &[u8], len: u64, sparse: Option<u64>) -> Done {
+        let entry = &item.entry;
+        let mut path = if item.to.is_empty() { b".".to_vec() } else { item.to.clone() };
+        if kind == EntryType::Directory {
+            path.push(b'/');
+        }
+        let mut records: Vec<(&str, Vec<u8>)> = Vec::new();
+        if path.len() > NAME {
+            records.push(("path", path.clone()));
+        }
+        if link.len() > NAME {
+            records.push(("linkpath", link.to_vec()));
+        }
+        for (key, time) in [("mtime", entry.times[1]), ("atime", entry.times[0])] {
+            records.push((key, seconds(time).into_bytes()));
+        }
+        for (key, value, most) in [
+            ("uid", entry.uid.into(), 0o7_777_777),
+            ("gid", entry.gid.into(), 0o7_777_777),
+            ("size", len, 0o77_777_777_777),
+        ] {
+            if value > most {
+                records.push((key, value.to_string().into_bytes()));
+            }
+        }
+        if let Some(size) = sparse {
+            records.push(("GNU.sparse.major", b"1".to_vec()));
+            records.push(("GNU.sparse.minor", b"0".to_vec()));
+            records.push(("GNU.sparse.name", path.clone()));
+            records.push(("GNU.sparse.realsize", size.to_string().into_bytes()));
+        }
+        let mut header = Header::new_ustar();
+        header.set_entry_type(kind);
+        header.set_mode(u32::from(entry.mode & 0o7777));
+        header.set_uid(entry.uid.into());
+        header.set_gid(entry.gid.into());
+        header.set_size(len);
+        header.set_mtime(entry.times[1].0.try_into().unwrap_or(0));
+        put(&mut header.as_old_mut().name, &path);
+        put(&mut header.as_old_mut().linkname, link);
+        if format::is_device(entry.mode) {
+            let set =
+                header.set_device_major(entry.rdev.0).and_then(|()| header.set_device_minor(entry.rdev.1));
+            self.done(set)?;
+        }
+        header.set_cksum();
+        let written = self
+            .builder
+            .append_pax_extensions(records.iter().map(|(key, value)| (*key, &value[..])))
+            .and_then(|()| self.builder.get_mut().write_all(header.as_bytes()));
+        self.done(written)
+    }
+
+    fn zeros(&mut self, mut n: u64) -> Done {
+        while n > 0 {
+            let some = n.min(BLOCK);
+            let written = self.builder.get_mut().write_all(&[0; BLOCK as usize][..some as usize]);
+            self.done(written)?;
+            n -= some;
+        }
+        Ok(())
+    }
+}
+
+impl Destination for Archive {
+    fn shown(&self, item: &Item) -> Vec<u8> {
+        item.to.clone()
+    }
+
+    fn wants(&mut self, _item: &Item) -> Result<bool, Trouble> {
+        Ok(true)
+    }
+
+    fn directory(&mut self, item: &Item) -> Done {
+        self.header(item, EntryType::Directory, b"", 0, None)
+    }
+
+    fn leave(&mut self, _item: &Item) -> Done {
+        Ok(())
+    }
+
+    fn hard_link(&mut self, item: &Item, first: &[u8]) -> Done {
+        self.header(item, EntryType::Link, first, 0, None)
+    }
+
+    fn special(&mut self, item: &Item) -> Done {
+        if let Some(target) = &item.entry.link {
+            return self.header(item, EntryType::Symlink, target, 0, None);
+        }
+        let kind = match format::letter(item.entry.mode) {
+            'p' => EntryType::Fifo,
+            'c' => EntryType::Char,
+            'b' => EntryType::Block,
+            's' => return Err(Trouble::Item("An archive holds no socket".into())),
+            'l' => return Err(Trouble::Item("Where the link leads is not to be had".into())),
+            _ => return Err(Trouble::Item("A file of no known kind".into())),
+        };
+        self.header(item, kind, b"", 0, None)
+    }
+
+    fn begin(&mut self, item: &Item, ranges: &[Range]) -> Done {
+        let size = item.entry.size;
+        let data = ranges.iter().map(|range| range.len).sum();
+        (self.promised, self.came) = (data, 0);
+        if data == size {
+            return self.header(item, EntryType::Regular, b"", size, None);
+        }
+        let map = map(size, ranges);
+        self.header(item, EntryType::Regular, b"", map.len() as u64 + data, Some(size))?;
+        let written = self.builder.get_mut().write_all(&map);
+        self.done(written)
+    }
+
+    fn write(&mut self, _offset: u64, bytes: &[u8]) -> Done {
+        self.came += bytes.len() as u64;
+        let written = self.builder.get_mut().write_all(bytes);
+        self.done(written)
+    }
+
+    fn end(&mut self, item: &Item, whole: bool) -> Done {
+        if !whole {
+            complain_about(&item.to, "What could not be read is zeros in the archive");
+        }
+        let missing = self.promised.saturating_sub(self.came);
+        self.zeros(missing + (BLOCK - self.promised % BLOCK) % BLOCK)
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        let ended = self.builder.finish().and_then(|()| self.builder.get_mut().flush());
+        ended.map_err(|error| self.broken(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_members() {
+        for (path, name) in [
+            ("/etc/passwd", "etc/passwd"),
+            ("/", ""),
+            ("//a/./b/", "a/b"),
+            ("/a/../b/c", "b/c"),
+            ("/a/..", ""),
+        ] {
+            assert_eq!(member(path.as_bytes()), name.as_bytes(), "{path}");
+        }
+    }
+
+    #[test]
+    fn times_before_1970() {
+        assert_eq!(seconds((1, 5)), "1.000000005");
+        assert_eq!(seconds((-1, 500_000_000)), "-0.500000000");
+    }
+}

@@ -1,0 +1,312 @@
+//! Copies in a folder of this host.
+//!
+//! All is done by descriptors of folders that were opened one name after the other, without a link: whatever
+//! the volume's names and links are, and whatever else goes on in the folder, nothing outside is touched.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chmodat, chownat, fchmod, fchown,
+    futimens, linkat, makedev, mkdirat, mknodat, openat, statat, symlinkat, unlinkat, utimensat,
+};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use super::{Destination, Done, How, Item, Range, Trouble};
+use crate::failure::Failure;
+use crate::format;
+use crate::mounted::join;
+
+/// A folder, without leave to read it.
+const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+/// A file to write.
+const TO_WRITE: OFlags = OFlags::WRONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// What a file does not replace.
+const DIRECTORY_THERE: &str = "A directory is in its place";
+/// Bits of a mode that say what may be done with the file.
+const BITS: u16 = 0o7777;
+
+/// A folder that takes copies.
+pub struct Folder {
+    root: Rc<OwnedFd>,
+    /// Its name.
+    shown: Vec<u8>,
+    how: How,
+    /// The last folder that was opened, and its path below the root.
+    here: (Vec<u8>, Rc<OwnedFd>),
+    /// Of each directory that copies are under way in, whether it was made.
+    made: Vec<bool>,
+    open: Option<Open>,
+}
+
+/// A file that is being written.
+struct Open {
+    file: File,
+    /// Whether it was made for this.
+    made: bool,
+}
+
+/// A path's directory and name.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|b| *b == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
+}
+
+fn mode(bits: u16) -> Mode {
+    Mode::from_raw_mode(bits.into())
+}
+
+fn times(item: &Item) -> Timestamps {
+    // From a second of nanoseconds on a number has a meaning of its own (UTIME_NOW).
+    let time = |(seconds, nanoseconds): (i64, u32)| Timespec {
+        tv_sec: seconds,
+        tv_nsec: nanoseconds.min(999_999_999).into(),
+    };
+    Timestamps { last_access: time(item.entry.times[0]), last_modification: time(item.entry.times[1]) }
+}
+
+/// Gives the item's owners, by `chown`; the mode that the copy may have. Where the caller may not give them
+/// away, nobody gets the rights of another (as GNU cp has it).
+fn own(
+    item: &Item,
+    chown: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>,
+) -> Result<Mode, Trouble> {
+    let user = (item.entry.uid != u32::MAX).then(|| Uid::from_raw(item.entry.uid));
+    let group = (item.entry.gid != u32::MAX).then(|| Gid::from_raw(item.entry.gid));
+    match chown(user, group) {
+        Ok(()) => Ok(mode(item.entry.mode & BITS)),
+        Err(Errno::PERM | Errno::INVAL) if !geteuid().is_root() => {
+            let _ = chown(None, group);
+            Ok(mode(item.entry.mode & 0o777))
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Whether it is a regular file of several names.
+fn has_other_names(folder: &OwnedFd, name: &[u8]) -> Result<bool, Trouble> {
+    let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink > 1)
+}
+
+impl Folder {
+    /// The folder that the user names.
+    pub fn open(path: &Path, how: How) -> io::Result<Folder> {
+        let root = Rc::new(rustix::fs::open(path, FOLDER, Mode::empty())?);
+        let shown = path.as_os_str().as_bytes().to_vec();
+        Ok(Folder { here: (Vec::new(), root.clone()), root, shown, how, made: Vec::new(), open: None })
+    }
+
+    /// A folder below the root, by its path.
+    fn folder(&mut self, path: &[u8]) -> Result<Rc<OwnedFd>, Trouble> {
+        if self.here.0 == path {
+            return Ok(self.here.1.clone());
+        }
+        let (mut at, rest) = match path.strip_prefix(&self.here.0[..]).and_then(|r| r.strip_prefix(b"/")) {
+            Some(rest) if !self.here.0.is_empty() => (self.here.1.clone(), rest),
+            _ => (self.root.clone(), path),
+        };
+        for name in rest.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+            at = Rc::new(openat(&at, name, FOLDER | OFlags::NOFOLLOW, Mode::empty())?);
+        }
+        self.here = (path.to_vec(), at.clone());
+        Ok(at)
+    }
+
+    /// The folder that an item goes to.
+    fn above(&mut self, item: &Item) -> Result<Rc<OwnedFd>, Trouble> {
+        self.folder(split(&item.to).0)
+    }
+
+    /// Does what makes a name, in the place of another file where it has to be.
+    fn replacing(
+        &mut self,
+        item: &Item,
+        make: impl Fn(&OwnedFd, &[u8]) -> rustix::io::Result<()>,
+    ) -> Result<Rc<OwnedFd>, Trouble> {
+        let folder = self.above(item)?;
+        let name = split(&item.to).1;
+        match make(&folder, name) {
+            Err(Errno::EXIST) => {
+                match unlinkat(&folder, name, AtFlags::empty()) {
+                    Err(Errno::ISDIR) => return Err(Trouble::Item(DIRECTORY_THERE.into())),
+                    gone => gone?,
+                }
+                make(&folder, name)?;
+            }
+            made => made?,
+        }
+        Ok(folder)
+    }
+
+    /// The file, made or emptied.
+    fn create(&mut self, item: &Item) -> Result<Open, Trouble> {
+        let folder = self.above(item)?;
+        let name = split(&item.to).1;
+        // Nobody else reads it before it has its owner.
+        let bits = if self.how.preserve { 0o600 } else { item.entry.mode & 0o777 };
+        let make = || openat(&folder, name, TO_WRITE | OFlags::CREATE | OFlags::EXCL, mode(bits));
+        let made = match make() {
+            // What has other names is not written into where links are kept.
+            Err(Errno::EXIST) if self.how.all && has_other_names(&folder, name)? => {
+                unlinkat(&folder, name, AtFlags::empty())?;
+                make()
+            }
+            made => made,
+        };
+        match made {
+            Ok(file) => Ok(Open { file: file.into(), made: true }),
+            Err(Errno::EXIST) => match openat(&folder, name, TO_WRITE | OFlags::TRUNC, Mode::empty()) {
+                Ok(file) => Ok(Open { file: file.into(), made: false }),
+                Err(Errno::LOOP) => Err(Trouble::Item("A symbolic link is in its place".into())),
+                Err(Errno::ISDIR) => Err(Trouble::Item(DIRECTORY_THERE.into())),
+                Err(errno) => Err(errno.into()),
+            },
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl Destination for Folder {
+    fn shown(&self, item: &Item) -> Vec<u8> {
+        if item.to.is_empty() { self.shown.clone() } else { join(&self.shown, &item.to) }
+    }
+
+    fn wants(&mut self, item: &Item) -> Result<bool, Trouble> {
+        if !self.how.no_clobber {
+            return Ok(true);
+        }
+        let folder = self.above(item)?;
+        match statat(&folder, split(&item.to).1, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(false),
+            Err(Errno::NOENT) => Ok(true),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn directory(&mut self, item: &Item) -> Done {
+        if item.to.is_empty() {
+            self.made.push(false);
+            return Ok(());
+        }
+        let folder = self.above(item)?;
+        let name = split(&item.to).1;
+        let bits = if self.how.preserve { 0 } else { item.entry.mode & 0o1777 };
+        match mkdirat(&folder, name, mode(bits | 0o700)) {
+            Ok(()) => self.made.push(true),
+            Err(Errno::EXIST) => {
+                match openat(&folder, name, FOLDER | OFlags::NOFOLLOW, Mode::empty()) {
+                    Err(Errno::NOTDIR | Errno::LOOP) => {
+                        return Err(Trouble::Item("What is no directory is in its place".into()));
+                    }
+                    opened => drop(opened?),
+                }
+                self.made.push(false);
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, item: &Item) -> Done {
+        let made = self.made.pop().unwrap_or_default();
+        let folder = self.folder(&item.to)?;
+        if self.how.preserve {
+            let bits = own(item, |user, group| chownat(&folder, ".", user, group, AtFlags::empty()))?;
+            chmodat(&folder, ".", bits, AtFlags::empty())?;
+            utimensat(&folder, ".", &times(item), AtFlags::empty())?;
+        } else if made && item.entry.mode & 0o700 != 0o700 {
+            // What was lent to its owner, to fill it.
+            let is = Mode::from_raw_mode(statat(&folder, ".", AtFlags::empty())?.st_mode);
+            chmodat(&folder, ".", is.difference(mode(!item.entry.mode & 0o700)), AtFlags::empty())?;
+        }
+        Ok(())
+    }
+
+    fn hard_link(&mut self, item: &Item, first: &[u8]) -> Done {
+        let from = self.folder(split(first).0)?;
+        let first = split(first).1;
+        let folder = self.above(item)?;
+        let inode = |folder: &OwnedFd, name: &[u8]| {
+            statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| (stat.st_dev, stat.st_ino))
+        };
+        if inode(&folder, split(&item.to).1).is_ok_and(|is| inode(&from, first) == Ok(is)) {
+            return Ok(());
+        }
+        self.replacing(item, |folder, name| linkat(&from, first, folder, name, AtFlags::empty()))?;
+        Ok(())
+    }
+
+    fn special(&mut self, item: &Item) -> Done {
+        let name = split(&item.to).1;
+        if let Some(target) = &item.entry.link {
+            let folder = self.replacing(item, |folder, name| symlinkat(&target[..], folder, name))?;
+            if self.how.preserve {
+                let flags = AtFlags::SYMLINK_NOFOLLOW;
+                own(item, |user, group| chownat(&folder, name, user, group, flags))?;
+                utimensat(&folder, name, &times(item), flags)?;
+            }
+            return Ok(());
+        }
+        let kind = match format::letter(item.entry.mode) {
+            'p' => FileType::Fifo,
+            's' => FileType::Socket,
+            'c' => FileType::CharacterDevice,
+            'b' => FileType::BlockDevice,
+            'l' => return Err(Trouble::Item("Where the link leads is not to be had".into())),
+            _ => return Err(Trouble::Item("A file of no known kind".into())),
+        };
+        let (major, minor) = item.entry.rdev;
+        let device = if format::is_device(item.entry.mode) { makedev(major, minor) } else { 0 };
+        let folder = self.replacing(item, |folder, name| mknodat(folder, name, kind, mode(0o600), device))?;
+        // It was made here, and is no link.
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let bits = own(item, |user, group| chownat(&folder, name, user, group, flags))?;
+        chmodat(&folder, name, bits, AtFlags::empty())?;
+        utimensat(&folder, name, &times(item), flags)?;
+        Ok(())
+    }
+
+    fn begin(&mut self, item: &Item, _ranges: &[Range]) -> Done {
+        self.open = Some(self.create(item)?);
+        Ok(())
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Done {
+        match &self.open {
+            Some(open) => Ok(open.file.write_all_at(bytes, offset)?),
+            None => Ok(()),
+        }
+    }
+
+    fn end(&mut self, item: &Item, whole: bool) -> Done {
+        let Some(Open { file, made }) = self.open.take() else { return Ok(()) };
+        if !whole {
+            // Half of it is not to be taken for it.
+            if made {
+                let folder = self.above(item)?;
+                unlinkat(&folder, split(&item.to).1, AtFlags::empty())?;
+            }
+            return Ok(());
+        }
+        file.set_len(item.entry.size)?;
+        if self.how.preserve {
+            let bits = own(item, |user, group| fchown(&file, user, group))?;
+            fchmod(&file, bits)?;
+            futimens(&file, &times(item))?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+}

@@ -1,0 +1,344 @@
+//! `nearside cp`: files and trees out of a volume, by the habits of GNU cp, or as a tar archive.
+//!
+//! How a file passes: [`walk`] lists its directory by one command of the drive's, asks for small files many
+//! at a time and for large ones as `cat` does, and hands what comes to a [`Destination`]: a folder of this
+//! host ([`folder`]) or an archive ([`archive`]). Names come from the volume, which may be anybody's: below
+//! the folder that the command line names no link is followed.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use nearside_fsrlib::{Ask, FileEntry, Operation, Record, describe};
+
+use crate::args::DriveArgs;
+use crate::drive::{self, Drive};
+use crate::failure::{Failure, Outcome, complain, complain_about};
+use crate::format;
+use crate::out::Out;
+
+mod archive;
+mod folder;
+mod walk;
+
+use archive::Archive;
+use folder::Folder;
+use walk::Copy;
+
+const EXAMPLES: &str = "\
+Examples:
+  nearside cp -d disk.img /etc/passwd .
+  nearside cp -d disk.img -r /etc ./etc             # links stay links, modes as the umask lets them
+  nearside cp -d disk.img -a /etc /home -t .        # with times, hard links and, as root, owners and devices
+  nearside cp -d disk.img --tar - /etc | tar -tf -
+  nearside cp -d disk.img --tar home.tar /home
+
+Exit status: 0 all is copied, 1 something is not, 2 the drive failed. Below DEST no symbolic link is followed: one that is in a
+file's place is an error. Extended attributes and ACLs are not copied.";
+
+/// Copy files and trees to this host, or into a tar archive
+#[derive(Args)]
+#[command(
+    after_help = EXAMPLES,
+    override_usage = "nearside cp -d DRIVE [OPTIONS] PATH... DEST\n       \
+                      nearside cp -d DRIVE [OPTIONS] PATH... -t FOLDER\n       \
+                      nearside cp -d DRIVE [OPTIONS] PATH... --tar FILE"
+)]
+pub struct CpArgs {
+    /// Absolute paths in the volume, and behind them where the copies go
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+    /// Directories with all that is in them; symbolic links are copied as links
+    #[arg(short = 'r', long, short_alias = 'R')]
+    recursive: bool,
+    /// -r, -p, hard links as hard links, and pipes, sockets and (as root) devices
+    #[arg(short = 'a', long)]
+    archive: bool,
+    /// Keep mode, times and, as root, owner and group
+    #[arg(short = 'p', long)]
+    preserve: bool,
+    /// Copy a symbolic link that is named as a link
+    #[arg(short = 'P', long)]
+    no_dereference: bool,
+    /// Leave what is there already
+    #[arg(short = 'n', long)]
+    no_clobber: bool,
+    /// Into this folder
+    #[arg(short = 't', long, value_name = "FOLDER", conflicts_with_all = ["no_target_directory", "tar"])]
+    target_directory: Option<PathBuf>,
+    /// DEST is the copy's own name, also where it is a folder
+    #[arg(short = 'T', long, conflicts_with = "tar")]
+    no_target_directory: bool,
+    /// Say what is copied
+    #[arg(short = 'v', long)]
+    verbose: bool,
+    /// Write a tar archive (pax) with owners, times and links; - is standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "no_clobber")]
+    tar: Option<PathBuf>,
+    #[command(flatten)]
+    drive: DriveArgs,
+}
+
+/// One thing to copy.
+pub struct Item {
+    /// Its path in the volume.
+    pub from: Vec<u8>,
+    /// Its path below the destination; empty: what the destination itself is.
+    pub to: Vec<u8>,
+    /// What the volume says of it.
+    pub entry: FileEntry<'static>,
+}
+
+/// Bytes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    pub offset: u64,
+    pub len: u64,
+}
+
+/// Why something is not copied.
+pub enum Trouble {
+    /// It concerns that one.
+    Item(String),
+    /// It concerns all.
+    Command(Failure),
+}
+
+/// What became of it.
+pub type Done = Result<(), Trouble>;
+
+impl From<rustix::io::Errno> for Trouble {
+    fn from(errno: rustix::io::Errno) -> Trouble {
+        Trouble::Item(words(&errno.into()))
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Trouble {
+        Trouble::Item(words(&error))
+    }
+}
+
+/// The system's words for an error, as its tools print them.
+fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// Where copies go. Directories come before what is in them.
+pub trait Destination {
+    /// How messages name an item.
+    fn shown(&self, item: &Item) -> Vec<u8>;
+    /// Whether it is to be copied, as far as what is there already has a say.
+    fn wants(&mut self, item: &Item) -> Result<bool, Trouble>;
+    /// A directory.
+    fn directory(&mut self, item: &Item) -> Done;
+    /// All that is in that directory has come.
+    fn leave(&mut self, item: &Item) -> Done;
+    /// Another name of what was copied to `first`.
+    fn hard_link(&mut self, item: &Item, first: &[u8]) -> Done;
+    /// A symbolic link, device, pipe or socket.
+    fn special(&mut self, item: &Item) -> Done;
+    /// A regular file, of which these bytes will come, in order, and all others are zeros.
+    fn begin(&mut self, item: &Item, ranges: &[Range]) -> Done;
+    /// Bytes of that file.
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Done;
+    /// The end of that file, of which all has come or not.
+    fn end(&mut self, item: &Item, whole: bool) -> Done;
+    /// The end.
+    fn finish(&mut self) -> Result<(), Failure>;
+}
+
+/// What is copied, and how.
+#[derive(Clone, Copy)]
+pub struct How {
+    /// Directories.
+    pub recursive: bool,
+    /// Mode, times, owners.
+    pub preserve: bool,
+    /// Hard links, devices, pipes and sockets.
+    pub all: bool,
+    /// What is there stays.
+    pub no_clobber: bool,
+    /// A symbolic link that is named is what it leads to.
+    pub follow: bool,
+    /// Say each.
+    pub verbose: bool,
+    /// Several sources, so that one may be in another's place.
+    pub several: bool,
+}
+
+pub fn run(mut args: CpArgs) -> Outcome {
+    let mut sources = std::mem::take(&mut args.paths);
+    let named = match args.target_directory.is_none() && args.tar.is_none() {
+        true => sources.pop(),
+        false => None,
+    };
+    if sources.is_empty() {
+        complain(&format!("missing destination behind {:?}", named.unwrap_or_default().to_string_lossy()));
+        return Ok(1);
+    }
+    let to_output = args.tar.as_deref() == Some(Path::new("-"));
+    if to_output && (args.verbose || args.drive.json || crate::terminal::output()) {
+        complain("--tar -: standard output is the archive's: no terminal, and neither -v nor --json");
+        return Ok(1);
+    }
+    let drive = Drive::open_for(&args.drive, &mut sources)?.with_buffer(1 << 20);
+    let all = args.archive || args.tar.is_some();
+    let recursive = args.recursive || all;
+    let how = How {
+        recursive,
+        preserve: args.preserve || args.archive,
+        all,
+        no_clobber: args.no_clobber,
+        follow: !(recursive || args.no_dereference),
+        verbose: args.verbose,
+        several: sources.len() > 1,
+    };
+    let mut copy = Copy::new(drive, how);
+    let found = look_up(&mut copy, &sources)?;
+    let copied = match &args.tar {
+        Some(file) => into_archive(&mut copy, file, found),
+        None => into_folder(&mut copy, &args, named.as_deref(), found),
+    };
+    if let Err(Refused { place, why }) = copied? {
+        copy.failed(place.as_os_str().as_bytes(), &why);
+    }
+    let mut out = Out::new();
+    if args.drive.json {
+        out.json(&copy.summary())?;
+    }
+    let code = copy.code();
+    copy.into_drive().finish(&mut out)?;
+    Ok(code)
+}
+
+/// A destination that cannot be one.
+struct Refused {
+    place: PathBuf,
+    why: String,
+}
+
+type Placed = Result<Result<(), Refused>, Failure>;
+
+/// What the sources are; what is wrong with one is said.
+fn look_up(copy: &mut Copy, sources: &[OsString]) -> Result<Vec<(Vec<u8>, FileEntry<'static>)>, Failure> {
+    let follow = copy.how.follow;
+    let ask = |path: &OsString| Ask { target: drive::target(path), operation: Operation::Stat, follow };
+    let asks: Vec<Ask> = sources.iter().map(ask).collect();
+    let mut found = Vec::new();
+    let mut bad = 0;
+    copy.drive.ask_each(&asks, |nth, answer| {
+        let path = sources[nth].as_bytes();
+        let why = match answer {
+            Ok(Record::Entry(entry)) => {
+                found.push((path.to_vec(), entry.into_owned()));
+                return Ok(());
+            }
+            Ok(Record::Failed { failure, .. }) | Err(failure) => describe(&failure).into_owned(),
+            Ok(_) => return Ok(()),
+        };
+        bad += 1;
+        complain_about(path, &why);
+        Ok(())
+    })?;
+    copy.add_failed(bad);
+    Ok(found)
+}
+
+fn into_archive(copy: &mut Copy, file: &Path, found: Vec<(Vec<u8>, FileEntry<'static>)>) -> Placed {
+    let mut archive = match Archive::create(file) {
+        Ok(archive) => archive,
+        Err(error) => return Ok(Err(Refused { place: file.to_owned(), why: words(&error) })),
+    };
+    for (from, entry) in found {
+        let to = archive::member(&from);
+        copy.source(&mut archive, Item { from, to, entry })?;
+    }
+    archive.finish().map(Ok)
+}
+
+fn into_folder(
+    copy: &mut Copy,
+    args: &CpArgs,
+    named: Option<&OsStr>,
+    found: Vec<(Vec<u8>, FileEntry<'static>)>,
+) -> Placed {
+    let several = copy.how.several;
+    let (root, name) = match place(args, named, several, found.first().map(|(_, entry)| entry)) {
+        Ok(place) => place,
+        Err(refused) => return Ok(Err(refused)),
+    };
+    let mut folder = match Folder::open(&root, copy.how) {
+        Ok(folder) => folder,
+        Err(error) => return Ok(Err(Refused { place: root, why: words(&error) })),
+    };
+    for (from, entry) in found {
+        let to = name.clone().unwrap_or_else(|| base(&from).to_vec());
+        copy.source(&mut folder, Item { from, to, entry })?;
+    }
+    folder.finish().map(Ok)
+}
+
+/// The folder that takes the copies, and what name the only one has in it (empty: it is that folder);
+/// without a name, each has its own. As GNU cp chooses.
+fn place(
+    args: &CpArgs,
+    named: Option<&OsStr>,
+    several: bool,
+    first: Option<&FileEntry>,
+) -> Result<(PathBuf, Option<Vec<u8>>), Refused> {
+    let named = match (&args.target_directory, named) {
+        (Some(folder), _) => return Ok((folder.clone(), None)),
+        (None, named) => Path::new(named.unwrap_or_default()),
+    };
+    let refused = |why: &str| Refused { place: named.to_owned(), why: why.to_owned() };
+    let directory = first.is_some_and(|entry| format::is_directory(entry.mode));
+    let own_name = args.no_target_directory;
+    if own_name && several {
+        return Err(refused("several files have not one name (-T)"));
+    }
+    let kind = if own_name { fs::symlink_metadata(named) } else { fs::metadata(named) };
+    match kind {
+        Ok(kind) if kind.is_dir() && own_name && directory => return Ok((named.to_owned(), Some(vec![]))),
+        Ok(kind) if kind.is_dir() && !own_name => return Ok((named.to_owned(), None)),
+        Err(error) if several => return Err(refused(&words(&error))),
+        Ok(_) if several => return Err(refused("Not a directory")),
+        _ => {}
+    }
+    let mut named = named.to_owned();
+    let link = fs::symlink_metadata(&named).is_ok_and(|kind| kind.is_symlink());
+    if link && first.is_some_and(|entry| format::letter(entry.mode) == '-') {
+        // The user's own link, which was named.
+        named = fs::canonicalize(&named).map_err(|error| refused(&words(&error)))?;
+    }
+    if named.as_os_str().as_bytes().ends_with(b"/") && !directory {
+        return Err(refused("Not a directory"));
+    }
+    let name = named.file_name().ok_or_else(|| refused("No such file or directory"))?;
+    let parent = named.parent().filter(|parent| !parent.as_os_str().is_empty());
+    Ok((parent.unwrap_or(Path::new(".")).to_owned(), Some(name.as_bytes().to_vec())))
+}
+
+/// The name that a copy has in a folder; none: what is in the directory goes into the folder itself.
+fn base(path: &[u8]) -> &[u8] {
+    let last = path.split(|b| *b == b'/').rfind(|name| !name.is_empty()).unwrap_or_default();
+    if matches!(last, b"." | b"..") { b"" } else { last }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_copies() {
+        for (path, name) in
+            [("/etc/passwd", "passwd"), ("/etc/", "etc"), ("/etc/.", ""), ("/", ""), ("/a/..", "")]
+        {
+            assert_eq!(base(path.as_bytes()), name.as_bytes(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,528 @@
+//! From the volume to a destination: trees directory by directory, files by their ranges.
+//!
+//! Of a directory's files, small ranges are asked for many at a time ([`Drive::ask_each`]) and large ones one
+//! after the other, as `cat` does it ([`Drive::ask`]). Of a file with holes the drive says first where its
+//! bytes lie. One file is written at a time.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nearside_fsrlib::{Ask, EXTENT_ZEROS, Failure as Refusal, Operation, Record, Target, describe};
+use serde_json::{Value, json};
+
+use super::{Destination, Done, How, Item, Range, Trouble};
+use crate::drive::Drive;
+use crate::failure::{Failure, complain_about};
+use crate::format;
+use crate::mounted::join;
+use crate::out::Out;
+use crate::progress::Progress;
+use crate::terminal;
+
+/// Bytes that are asked for together with others, and such questions together.
+const SMALL: u64 = 512 << 10;
+const TOGETHER: usize = 1024;
+/// A file with holes, of more bytes than this, is asked where they are.
+const MAPPED: u64 = 4096;
+
+/// A copy under way.
+pub struct Copy {
+    pub drive: Drive,
+    pub how: How,
+    writing: Writing,
+    /// Directories of this source that were gone into.
+    entered: HashSet<u64>,
+    /// Where each went, of several sources.
+    taken: HashSet<Vec<u8>>,
+}
+
+/// What comes of it.
+#[derive(Default)]
+struct Counts {
+    files: u64,
+    directories: u64,
+    symbolic_links: u64,
+    hard_links: u64,
+    special: u64,
+    bytes: u64,
+    skipped: u64,
+    failed: u64,
+}
+
+/// How far it has come, for whoever shows progress.
+#[derive(Default)]
+struct Far {
+    files: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// All but the drive.
+struct Writing {
+    counts: Counts,
+    far: Arc<Far>,
+    /// Where a file of several names went; `None`: it did not arrive.
+    links: HashMap<u64, Option<Vec<u8>>>,
+    out: Option<Out>,
+    /// The file whose bytes come, by its place, and how it goes.
+    at: usize,
+    now: Now,
+}
+
+/// How it goes with one file.
+#[derive(Default)]
+struct Now {
+    begun: bool,
+    failed: bool,
+    bytes: u64,
+}
+
+/// A regular file, and which of its bytes are to be read.
+struct File {
+    item: Item,
+    ranges: Vec<Range>,
+}
+
+/// What there is to do in a directory.
+#[derive(Default)]
+struct Plan {
+    files: Vec<File>,
+    /// Further names of files that come before.
+    links: Vec<Item>,
+}
+
+enum Step {
+    Enter(Item),
+    Leave(Item),
+}
+
+/// Whether a directory can have that name: what another drive says is not taken for granted.
+fn is_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
+}
+
+impl Copy {
+    /// Nothing is copied yet.
+    pub fn new(drive: Drive, how: How) -> Copy {
+        let far = Arc::<Far>::default();
+        let seen = far.clone();
+        let progress = Progress::new("copied", move || {
+            (seen.files.load(Ordering::Relaxed), seen.bytes.load(Ordering::Relaxed))
+        });
+        let writing = Writing {
+            counts: Counts::default(),
+            far,
+            links: HashMap::new(),
+            out: how.verbose.then(Out::new),
+            at: 0,
+            now: Now::default(),
+        };
+        let drive = drive.with_progress(progress.beside_output(how.verbose));
+        Copy { drive, how, writing, entered: HashSet::new(), taken: HashSet::new() }
+    }
+
+    /// Says what is wrong, and counts it.
+    pub fn failed(&mut self, path: &[u8], why: &str) {
+        self.writing.failed(path, why);
+    }
+
+    /// So many failed more, which was said.
+    pub fn add_failed(&mut self, n: u64) {
+        self.writing.counts.failed += n;
+    }
+
+    /// The exit status.
+    pub fn code(&self) -> u8 {
+        u8::from(self.writing.counts.failed > 0)
+    }
+
+    /// What was copied, for programs.
+    pub fn summary(&self) -> Value {
+        let Counts { files, directories, symbolic_links, hard_links, special, bytes, skipped, failed } =
+            self.writing.counts;
+        json!({
+            "type": "copied",
+            "files": files,
+            "directories": directories,
+            "symbolic_links": symbolic_links,
+            "hard_links": hard_links,
+            "special": special,
+            "bytes": bytes,
+            "skipped": skipped,
+            "failed": failed,
+        })
+    }
+
+    /// The drive, at the end.
+    pub fn into_drive(self) -> Drive {
+        self.drive
+    }
+
+    /// Copies what one path of the command line names.
+    pub fn source(&mut self, to: &mut dyn Destination, item: Item) -> Result<(), Failure> {
+        self.entered.clear();
+        if !format::is_directory(item.entry.mode) {
+            let mut plan = Plan::default();
+            self.plan(to, item, &mut plan)?;
+            return self.files(to, plan);
+        }
+        if !self.how.recursive {
+            self.failed(&item.from, "Is a directory (-r copies it)");
+            return Ok(());
+        }
+        let mut steps = vec![Step::Enter(item)];
+        while let Some(step) = steps.pop() {
+            match step {
+                Step::Enter(item) => self.enter(to, item, &mut steps)?,
+                Step::Leave(item) => {
+                    let left = to.leave(&item);
+                    self.writing.came(to, &item, left)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, to: &mut dyn Destination, item: Item, steps: &mut Vec<Step>) -> Result<(), Failure> {
+        if !self.entered.insert(item.entry.ino) {
+            self.failed(&item.from, "A directory that has another name");
+            return Ok(());
+        }
+        let entered = to.directory(&item);
+        if !self.writing.came(to, &item, entered)? {
+            return Ok(());
+        }
+        self.writing.counts.directories += 1;
+        self.writing.say(to, &item)?;
+        let (mut plan, mut directories) = (Plan::default(), Vec::new());
+        for below in self.list(&item)? {
+            match format::is_directory(below.entry.mode) {
+                true => directories.push(below),
+                false => self.plan(to, below, &mut plan)?,
+            }
+        }
+        steps.push(Step::Leave(item));
+        steps.extend(directories.into_iter().rev().map(Step::Enter));
+        self.files(to, plan)
+    }
+
+    /// What is in a directory, in byte order of names.
+    fn list(&mut self, item: &Item) -> Result<Vec<Item>, Failure> {
+        let ask = Ask {
+            target: Target::Path(item.from.clone()),
+            operation: Operation::List,
+            follow: self.how.follow,
+        };
+        let mut entries = Vec::new();
+        let writing = &mut self.writing;
+        let answer = self.drive.ask(&ask, |record| {
+            match record {
+                Record::Entry(entry) if is_name(&entry.path) => entries.push(entry.into_owned()),
+                Record::Entry(entry) => writing.failed(
+                    &item.from,
+                    &format!("A name that is none: {}", String::from_utf8_lossy(&entry.path).escape_debug()),
+                ),
+                // The directory may be read, and not searched.
+                Record::Name { path, .. } => {
+                    writing.failed(&join(&item.from, &path), &describe(&Refusal::PermissionDenied));
+                }
+                Record::Failed { path, failure } => {
+                    writing.failed(&join(&item.from, &path), &describe(&failure));
+                }
+                _ => {}
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if let Err(refusal) = answer {
+            self.failed(&item.from, &describe(&refusal));
+        }
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        let to = |name: &[u8]| if item.to.is_empty() { name.to_vec() } else { join(&item.to, name) };
+        let mut items: Vec<Item> = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let (from, to) = (join(&item.from, &entry.path), to(&entry.path));
+            if items.last().is_some_and(|before| before.to == to) {
+                self.failed(&from, "A name that the directory has twice");
+                continue;
+            }
+            items.push(Item { from, to, entry });
+        }
+        Ok(items)
+    }
+
+    /// What is no directory: done, or put down to be done.
+    fn plan(&mut self, to: &mut dyn Destination, item: Item, plan: &mut Plan) -> Result<(), Failure> {
+        if self.how.several && !self.taken.insert(item.to.clone()) {
+            self.failed(&item.from, "Another source has taken its place");
+            return Ok(());
+        }
+        match to.wants(&item) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.writing.counts.skipped += 1;
+                return Ok(());
+            }
+            Err(trouble) => return self.writing.came(to, &item, Err(trouble)).map(drop),
+        }
+        if self.how.all && item.entry.links > 1 {
+            if self.writing.links.contains_key(&item.entry.ino) {
+                plan.links.push(item);
+                return Ok(());
+            }
+            self.writing.links.insert(item.entry.ino, None);
+        }
+        match format::letter(item.entry.mode) {
+            '-' => {
+                let ranges = self.ranges(&item)?;
+                plan.files.push(File { item, ranges });
+            }
+            'l' => self.special(to, &item)?,
+            _ if self.how.all => self.special(to, &item)?,
+            _ => self.failed(&item.from, "Not a regular file (-a copies it)"),
+        }
+        Ok(())
+    }
+
+    fn special(&mut self, to: &mut dyn Destination, item: &Item) -> Result<(), Failure> {
+        let made = to.special(item);
+        if self.writing.came(to, item, made)? {
+            match item.entry.link {
+                Some(_) => self.writing.counts.symbolic_links += 1,
+                None => self.writing.counts.special += 1,
+            }
+            self.writing.arrived(item);
+            self.writing.say(to, item)?;
+        }
+        Ok(())
+    }
+
+    /// Which bytes of a file are to be read: all, where it has no holes or the drive does not say where.
+    fn ranges(&mut self, item: &Item) -> Result<Vec<Range>, Failure> {
+        let size = item.entry.size;
+        let mut ranges = vec![Range { offset: 0, len: size }];
+        if size <= MAPPED || item.entry.sectors.saturating_mul(512) >= size {
+            return Ok(ranges);
+        }
+        let ask = Ask {
+            target: Target::Path(item.from.clone()),
+            operation: Operation::Map,
+            follow: self.how.follow,
+        };
+        let (mut data, mut sound) = (Vec::<Range>::new(), true);
+        let answer = self.drive.ask(&ask, |record| {
+            if let Record::Extent { from, len, offset } = record {
+                let len = len.min(size.saturating_sub(from));
+                match data.last_mut() {
+                    _ if offset == EXTENT_ZEROS || len == 0 => {}
+                    Some(last) if last.offset + last.len == from => last.len += len,
+                    Some(last) if last.offset + last.len > from => sound = false,
+                    _ => data.push(Range { offset: from, len }),
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        // What is wrong with it is said when it is read.
+        if answer.is_ok() && sound {
+            ranges = data;
+        }
+        if ranges.is_empty() {
+            // Nothing: but that may be read.
+            ranges.push(Range { offset: 0, len: 0 });
+        }
+        Ok(ranges)
+    }
+
+    fn files(&mut self, to: &mut dyn Destination, plan: Plan) -> Result<(), Failure> {
+        let Plan { files, links } = plan;
+        self.writing.at = 0;
+        let mut small = Vec::new();
+        for (nth, file) in files.iter().enumerate() {
+            for range in &file.ranges {
+                if range.len > SMALL || small.len() == TOGETHER {
+                    self.small(to, &files, &mut small)?;
+                }
+                match range.len > SMALL {
+                    true => self.large(to, &files, nth, *range)?,
+                    false => small.push((nth, *range)),
+                }
+            }
+        }
+        self.small(to, &files, &mut small)?;
+        self.writing.turn_to(to, &files, files.len())?;
+        for item in links {
+            match self.writing.links.get(&item.entry.ino).cloned().flatten() {
+                Some(first) => {
+                    let linked = to.hard_link(&item, &first);
+                    if self.writing.came(to, &item, linked)? {
+                        self.writing.counts.hard_links += 1;
+                        self.writing.say(to, &item)?;
+                    }
+                }
+                None => self.failed(&item.from, "Another name of a file that was not copied"),
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, file: &File, range: Range) -> Ask {
+        let Range { offset, len } = range;
+        let operation = Operation::Read { offset, len };
+        Ask { target: Target::Path(file.item.from.clone()), operation, follow: self.how.follow }
+    }
+
+    /// Ranges of files, in order, asked for together.
+    fn small(
+        &mut self,
+        to: &mut dyn Destination,
+        files: &[File],
+        ranges: &mut Vec<(usize, Range)>,
+    ) -> Result<(), Failure> {
+        let ranges = std::mem::take(ranges);
+        let asks: Vec<Ask> = ranges.iter().map(|(nth, range)| self.read(&files[*nth], *range)).collect();
+        let writing = &mut self.writing;
+        self.drive.ask_each(&asks, |place, answer| writing.take(to, files, ranges[place].0, answer))
+    }
+
+    fn large(
+        &mut self,
+        to: &mut dyn Destination,
+        files: &[File],
+        nth: usize,
+        range: Range,
+    ) -> Result<(), Failure> {
+        let ask = self.read(&files[nth], range);
+        let writing = &mut self.writing;
+        let answer = self.drive.ask(&ask, |record| {
+            writing.take(to, files, nth, Ok(record))?;
+            // Of one that cannot be written the rest is not read.
+            Ok(if writing.now.failed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        match answer {
+            Ok(()) => Ok(()),
+            Err(refusal) => self.writing.take(to, files, nth, Err(refusal)),
+        }
+    }
+}
+
+impl Writing {
+    fn failed(&mut self, path: &[u8], why: &str) {
+        self.counts.failed += 1;
+        complain_about(path, why);
+    }
+
+    /// Whether it went well; what did not is said of the destination.
+    fn came(&mut self, to: &dyn Destination, item: &Item, done: Done) -> Result<bool, Failure> {
+        match done {
+            Ok(()) => Ok(true),
+            Err(Trouble::Item(why)) => {
+                self.failed(&to.shown(item), &why);
+                Ok(false)
+            }
+            Err(Trouble::Command(failure)) => Err(failure),
+        }
+    }
+
+    fn arrived(&mut self, item: &Item) {
+        if let Some(first) = self.links.get_mut(&item.entry.ino) {
+            *first = Some(item.to.clone());
+        }
+    }
+
+    /// `'/etc/passwd' -> './passwd'`, as cp has it.
+    fn say(&mut self, to: &dyn Destination, item: &Item) -> Result<(), Failure> {
+        use std::io::Write;
+        let Some(out) = &mut self.out else { return Ok(()) };
+        let quoted = |name: &[u8]| match terminal::quoted(name) {
+            plain if *plain == *name => [b"'", name, b"'"].concat(),
+            quoted => quoted.into_owned(),
+        };
+        out.line(&[quoted(&item.from), b" -> ".to_vec(), quoted(&to.shown(item))].concat())?;
+        Ok(out.flush()?)
+    }
+
+    /// What comes of one of the files, which come in their order.
+    fn take(
+        &mut self,
+        to: &mut dyn Destination,
+        files: &[File],
+        nth: usize,
+        answer: Result<Record<'_>, Refusal>,
+    ) -> Result<(), Failure> {
+        self.turn_to(to, files, nth)?;
+        let File { item, ranges } = &files[nth];
+        if self.now.failed {
+            return Ok(());
+        }
+        if let Ok(Record::File { .. } | Record::Data { .. }) = answer
+            && !self.now.begun
+        {
+            let begun = to.begin(item, ranges);
+            self.now.begun = self.came(to, item, begun)?;
+            self.now.failed = !self.now.begun;
+            if self.now.begun {
+                self.say(to, item)?;
+            }
+        }
+        match answer {
+            Ok(Record::Data { offset, bytes }) if self.now.begun => {
+                let within = |range: &&Range| {
+                    let end = offset.saturating_add(bytes.len() as u64);
+                    range.offset <= offset && end <= range.offset.saturating_add(range.len)
+                };
+                let written = match ranges.iter().find(within) {
+                    Some(_) => to.write(offset, &bytes),
+                    None => Err(Trouble::Item("The drive gives bytes that nobody asked for".into())),
+                };
+                self.now.failed = !self.came(to, item, written)?;
+                self.now.bytes += bytes.len() as u64;
+                self.far.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            }
+            Ok(Record::Failed { failure, .. }) | Err(failure) => {
+                self.now.failed = true;
+                self.failed(&item.from, &describe(&failure));
+            }
+            Ok(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Ends the files before the `nth`.
+    fn turn_to(&mut self, to: &mut dyn Destination, files: &[File], nth: usize) -> Result<(), Failure> {
+        while self.at < nth {
+            let File { item, ranges } = &files[self.at];
+            self.at += 1;
+            let Now { begun, mut failed, bytes } = std::mem::take(&mut self.now);
+            if !failed && bytes != ranges.iter().map(|range| range.len).sum::<u64>() {
+                failed = true;
+                self.failed(&item.from, &describe(&Refusal::ChangedDuringScan));
+            }
+            if !begun {
+                continue;
+            }
+            let ended = to.end(item, !failed);
+            if self.came(to, item, ended)? && !failed {
+                self.counts.files += 1;
+                self.counts.bytes += item.entry.size;
+                self.far.files.fetch_add(1, Ordering::Relaxed);
+                self.arrived(item);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_name;
+
+    #[test]
+    fn names_that_lead_elsewhere_are_none() {
+        for name in [&b"a"[..], b"...", b"\xff", b"-rf", b"a\\b"] {
+            assert!(is_name(name), "{name:?}");
+        }
+        for name in [&b""[..], b".", b"..", b"/", b"../x", b"a/b", b"a\0"] {
+            assert!(!is_name(name), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! `cp` against GNU cp, tar and the tree that a volume was made of.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
+
+use nearside_conformance::needs;
+use nearside_conformance::volume::{self, must, tool};
+use nearside_random::Rng;
+
+use crate::fixture::{Ran, Volume, ext4, nearside, on, small};
+
+/// What is known of each file of a tree, but the time of directories that a test does not keep.
+fn listing(tree: &Path) -> Vec<String> {
+    let form = "%P|%y|%m|%U|%G|%s|%T@|%l|%n";
+    let found = must(
+        tool("find")
+            .arg(tree)
+            .args(["-mindepth", "1", "!", "-name", "lost+found"])
+            .args(["-printf", &format!("{form}\\0")]),
+    );
+    let text = String::from_utf8_lossy(&found.stdout).into_owned();
+    let mut lines: Vec<String> =
+        text.split_terminator('\0').map(|line| size_of_files(line).to_owned()).collect();
+    lines.sort();
+    lines
+}
+
+/// What is the same in both says nothing.
+#[track_caller]
+fn alike(ours: Vec<String>, theirs: Vec<String>) {
+    let unlike: Vec<_> = ours.iter().zip(&theirs).filter(|(a, b)| a != b).take(5).collect();
+    assert!(unlike.is_empty() && ours.len() == theirs.len(), "{unlike:#?}");
+}
+
+/// A directory's own size is its file system's.
+fn size_of_files(line: &str) -> String {
+    let mut fields: Vec<&str> = line.split('|').collect();
+    if fields.get(1) == Some(&"d") {
+        fields[5] = "";
+        fields.pop();
+    }
+    fields.join("|")
+}
+
+fn same(a: &Path, b: &Path) {
+    let ran = Command::new("diff")
+        .args(["-r", "--no-dereference", "-x", "lost+found"])
+        .args([a, b])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    // Pipes and devices are told apart by the listing.
+    let unlike: Vec<&str> = said
+        .lines()
+        .filter(|line| !line.contains(" is a fifo while file ") && !line.contains(" special file "))
+        .collect();
+    assert!(unlike.is_empty(), "{unlike:?}");
+}
+
+/// A tree of all kinds of files: names, sizes, modes, times before 1970 and with nanoseconds, links, holes.
+fn random_tree(tree: &Path, seed: u64) {
+    let mut random = Rng(seed);
+    fs::create_dir(tree).unwrap();
+    let mut folders = vec![tree.to_owned()];
+    for nr in 0..120 {
+        let folder = folders[random.below(folders.len() as u64) as usize].clone();
+        let name = match random.below(8) {
+            0 => format!("{nr}-{}", "n".repeat(120)).into_bytes(),
+            1 => [&b"\xff\n'"[..], nr.to_string().as_bytes()].concat(),
+            _ => format!("file {nr}").into_bytes(),
+        };
+        let path = folder.join(OsStr::from_bytes(&name));
+        match random.below(8) {
+            0 | 1 => {
+                fs::create_dir(&path).unwrap();
+                folders.push(path);
+                continue;
+            }
+            2 => symlink(format!("../{}", "t".repeat(random.below(200) as usize + 1)), &path).unwrap(),
+            3 => {
+                let file = fs::File::create(&path).unwrap();
+                for _ in 0..random.below(3) {
+                    file.write_all_at(b"an island", random.below(16) << 16).unwrap();
+                }
+                file.set_len((16 << 16) + random.below(9000)).unwrap();
+            }
+            _ => {
+                let len = random.pick(&[0usize, 1, 511, 512, 513, 4096, 70_000, 1_300_000]);
+                fs::write(&path, (0..len).map(|_| random.below(256) as u8).collect::<Vec<u8>>()).unwrap();
+            }
+        }
+        if !path.is_symlink() {
+            fs::set_permissions(
+                &path,
+                fs::Permissions::from_mode(random.pick(&[0o644, 0o600, 0o755, 0o4711, 0o444])),
+            )
+            .unwrap();
+            let time = UNIX_EPOCH + Duration::from_secs(random.below(2_000_000_000));
+            fs::File::open(&path).unwrap().set_modified(time).unwrap();
+        }
+    }
+    let first = tree.join("one of several names");
+    fs::write(&first, b"shared").unwrap();
+    for folder in folders.iter().take(3) {
+        fs::hard_link(&first, folder.join("another of them")).unwrap();
+    }
+    must(tool("mkfifo").arg(tree.join("pipe")));
+    for path in walk(tree).iter().filter(|path| path.is_symlink()).chain([&first, &tree.join("pipe")]) {
+        must(tool("touch").args(["-h", "-d", "1999-01-01 00:00:00 UTC"]).arg(path));
+    }
+    // mke2fs gives a file whole seconds only.
+    for (nr, folder) in folders.iter().enumerate().skip(1) {
+        let bits = random.pick(&[0o755, 0o700, 0o2775, 0o1777, 0o555]);
+        fs::set_permissions(folder, fs::Permissions::from_mode(bits)).unwrap();
+        must(tool("touch").args(["-d", &format!("2001-02-03 04:05:{:02}", nr % 60)]).arg(folder));
+    }
+}
+
+fn random_volume(seed: u64) -> Volume {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    random_tree(&tree, seed);
+    ext4(folder, tree, 128)
+}
+
+#[track_caller]
+fn good(ran: Ran) {
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.text());
+}
+
+#[test]
+fn a_tree_is_copied_as_cp_copies_it() {
+    if !needs::tools("a_tree_is_copied_as_cp_copies_it", &["mke2fs", "cp", "find", "diff"]) {
+        return;
+    }
+    for seed in 1..4 {
+        let volume = random_volume(seed);
+        let at = |name: &str| volume.folder.path().join(name);
+        for (options, name) in [("-a", "a"), ("-r", "r"), ("-rp", "rp")] {
+            let (ours, theirs) = (at(&format!("ours-{name}")), at(&format!("theirs-{name}")));
+            let from = if options == "-a" { volume.tree.clone() } else { volume.tree.join(".") };
+            fs::create_dir(&ours).unwrap();
+            fs::create_dir(&theirs).unwrap();
+            // Pipes are for -a.
+            let source = if options == "-a" { "/" } else { "/." };
+            let ran = volume.run("cp", &[OsStr::new(options), OsStr::new(source), ours.as_os_str()]);
+            if options == "-a" {
+                good(ran);
+            } else {
+                assert_eq!(ran.err, "nearside: /./pipe: Not a regular file (-a copies it)\n");
+                assert_eq!(ran.code, 1);
+            }
+            must(tool("cp").arg(options).arg("-T").arg(&from).arg(&theirs));
+            same(&ours, &volume.tree_without_pipe(options));
+            let without = |tree: &Path| -> Vec<String> {
+                // What a copy without times has is when it was made.
+                let timeless = |line: String| {
+                    let fields: Vec<&str> = line.split('|').collect();
+                    if options == "-r" { [&fields[..6], &fields[7..]].concat().join("|") } else { line }
+                };
+                listing(tree)
+                    .into_iter()
+                    .filter(|l| options == "-a" || !l.starts_with("pipe|"))
+                    .map(timeless)
+                    .collect()
+            };
+            alike(without(&ours), without(&theirs));
+            holes_are_holes(&volume.tree, &ours);
+        }
+    }
+}
+
+impl Volume {
+    /// The tree, for a comparison in which a pipe may be missing.
+    fn tree_without_pipe(&self, options: &str) -> std::path::PathBuf {
+        if options != "-a" {
+            let _ = fs::remove_file(self.tree.join("pipe"));
+        }
+        self.tree.clone()
+    }
+}
+
+/// A file that takes less than it is long is no larger in the copy.
+fn holes_are_holes(tree: &Path, copy: &Path) {
+    let mut seen = 0;
+    for entry in walk(tree) {
+        let meta = fs::symlink_metadata(&entry).unwrap();
+        if meta.is_file() && meta.blocks() * 512 + 65536 < meta.len() {
+            let copied = fs::symlink_metadata(copy.join(entry.strip_prefix(tree).unwrap())).unwrap();
+            assert!(
+                copied.blocks() <= meta.blocks() + 16,
+                "{entry:?}: {} {}",
+                copied.blocks(),
+                meta.blocks()
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen > 3, "{seen}");
+}
+
+fn walk(at: &Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(at).unwrap().flatten() {
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(walk(&entry.path()));
+        }
+        found.push(entry.path());
+    }
+    found
+}
+
+#[test]
+fn an_archive_is_what_tar_takes_it_for() {
+    if !needs::tools("an_archive_is_what_tar_takes_it_for", &["mke2fs", "tar", "find", "diff"]) {
+        return;
+    }
+    let volume = random_volume(9);
+    let at = |name: &str| volume.folder.path().join(name);
+    good(volume.run("cp", &[OsStr::new("--tar"), at("all.tar").as_os_str(), OsStr::new("/")]));
+    let streamed = volume.run("cp", &["--tar", "-", "/"]);
+    assert_eq!(streamed.out, fs::read(at("all.tar")).unwrap());
+    fs::create_dir(at("out")).unwrap();
+    must(tool("tar").args(["-xpf"]).arg(at("all.tar")).arg("-C").arg(at("out")));
+    same(&volume.tree, &at("out"));
+    alike(listing(&at("out")), listing(&volume.tree));
+    holes_are_holes(&volume.tree, &at("out"));
+}
+
+/// Times with nanoseconds and before 1970, which mke2fs does not give: by debugfs.
+#[test]
+fn nanoseconds_are_kept() {
+    if !needs::tools("nanoseconds_are_kept", &["mke2fs", "debugfs", "tar"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("tree")).unwrap();
+    for name in ["late", "early"] {
+        fs::write(at("tree").join(name), b"x").unwrap();
+    }
+    let image = at("times.img");
+    volume::ext(&image, 16, Some(&at("tree")), &["-t", "ext4", "-I", "256"]);
+    let extra = 123_456_789u32 << 2;
+    for request in [
+        format!("set_inode_field /late mtime_extra {extra}"),
+        "set_inode_field /early mtime 0xffffffff".into(),
+        format!("set_inode_field /early mtime_extra {extra}"),
+    ] {
+        must(tool("debugfs").args(["-w", "-R", &request]).arg(&image));
+    }
+    let late = fs::metadata(at("tree/late")).unwrap().mtime();
+    fs::create_dir(at("out")).unwrap();
+    good(on(&image, "cp", &[OsStr::new("-a"), OsStr::new("/"), OsStr::new("-T"), at("copy").as_os_str()]));
+    good(on(&image, "cp", &[OsStr::new("--tar"), at("all.tar").as_os_str(), OsStr::new("/")]));
+    must(tool("tar").arg("-xf").arg(at("all.tar")).arg("-C").arg(at("out")));
+    for place in ["copy", "out"] {
+        let times = ["late", "early"].map(|name| {
+            let meta = fs::metadata(at(place).join(name)).unwrap();
+            (meta.mtime(), meta.mtime_nsec())
+        });
+        assert_eq!(times, [(late, 123_456_789), (-1, 123_456_789)], "{place}");
+    }
+}
+
+#[test]
+fn f2fs_too() {
+    if !needs::tools("f2fs_too", &["mkfs.f2fs", "sload.f2fs", "find", "diff"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    random_tree(&tree, 5);
+    // Its loader knows neither pipes nor hard links.
+    fs::remove_file(tree.join("pipe")).unwrap();
+    let image = folder.path().join("f2fs.img");
+    volume::make("f2fs", &image, 256, &tree);
+    let copy = folder.path().join("copy");
+    let ran = on(&image, "cp", &[OsStr::new("-a"), OsStr::new("/"), OsStr::new("-T"), copy.as_os_str()]);
+    good(ran);
+    same(&tree, &copy);
+}
+
+/// Where copies go, by cases: the same in GNU cp, whose sources are the tree's.
+#[test]
+fn destinations_are_chosen_as_cp_does() {
+    let Some(volume) = small("destinations_are_chosen_as_cp_does") else { return };
+    let cases: [&[&str]; 20] = [
+        &["/hello.txt", "new"],
+        &["/hello.txt", "folder"],
+        &["/hello.txt", "file"],
+        &["/hello.txt", "to-folder"],
+        &["/hello.txt", "to-file"],
+        &["/hello.txt", "new/"],
+        &["/hello.txt", "none/new"],
+        &["/hello.txt", "/empty", "folder"],
+        &["/hello.txt", "/empty", "file"],
+        &["/hello.txt", "/empty", "new"],
+        &["/logs", "folder"],
+        &["-r", "/logs", "new"],
+        &["-r", "/logs", "folder"],
+        &["-r", "/logs/.", "folder"],
+        &["-r", "/logs", "file"],
+        &["-rT", "/logs", "folder"],
+        &["-T", "/hello.txt", "folder"],
+        &["-n", "/hello.txt", "file"],
+        &["/link", "new"],
+        &["-P", "/link", "new"],
+    ];
+    for case in cases {
+        let [ours, theirs] = [true, false].map(|own| {
+            let folder = tempfile::tempdir().unwrap();
+            let at = |name: &str| folder.path().join(name);
+            fs::create_dir(at("folder")).unwrap();
+            fs::write(at("file"), b"was there").unwrap();
+            symlink("folder", at("to-folder")).unwrap();
+            symlink("file", at("to-file")).unwrap();
+            let mut command = if own { nearside() } else { tool("cp") };
+            if own {
+                command.arg("cp").arg("-d").arg(&volume.image);
+            }
+            for word in case {
+                match word.strip_prefix('/') {
+                    Some(_) if own => command.arg(word),
+                    Some(rest) => command.arg(volume.tree.join(rest)),
+                    None => command.arg(word),
+                };
+            }
+            let ran = Ran::from(command.current_dir(folder.path()).output().unwrap());
+            let mut found: Vec<_> = walk(folder.path())
+                .into_iter()
+                .map(|path| {
+                    let meta = fs::symlink_metadata(&path).unwrap();
+                    let content = if meta.is_file() { fs::read(&path).unwrap() } else { vec![] };
+                    let bits = meta.mode();
+                    (path.strip_prefix(folder.path()).unwrap().to_owned(), bits, content)
+                })
+                .collect();
+            found.sort();
+            (ran.code, ran.err.is_empty(), found)
+        });
+        assert_eq!(ours, theirs, "{case:?}");
+    }
+}
+
+#[test]
+fn nothing_is_written_outside() {
+    let Some(volume) = small("nothing_is_written_outside") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    // Links in the places of the volume's files and folders.
+    fs::create_dir(at("outside")).unwrap();
+    fs::write(at("outside/file"), b"mine").unwrap();
+    fs::create_dir(at("copy")).unwrap();
+    symlink(at("outside/file"), at("copy/hello.txt")).unwrap();
+    symlink(at("outside/new"), at("copy/no-newline")).unwrap();
+    symlink(at("outside"), at("copy/logs")).unwrap();
+    let ran = volume.run("cp", &[OsStr::new("-r"), OsStr::new("/."), at("copy").as_os_str()]);
+    assert_eq!(ran.code, 1);
+    for words in [
+        "copy/hello.txt: A symbolic link is in its place",
+        "copy/no-newline: A symbolic link is in its place",
+        "copy/logs: What is no directory is in its place",
+    ] {
+        assert!(ran.err.contains(words), "{}", ran.err);
+    }
+    assert_eq!(fs::read(at("outside/file")).unwrap(), b"mine");
+    assert_eq!(fs::read_dir(at("outside")).unwrap().count(), 1);
+    assert_eq!(fs::read(at("copy/private")).unwrap(), b"ERROR for the owner only\n");
+}
+
+/// A volume whose directory names another's file, a link and then the same name again.
+#[test]
+fn names_that_a_volume_must_not_have() {
+    if !needs::tools("names_that_a_volume_must_not_have", &["mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    symlink("../../outside", tree.join("abcdef")).unwrap();
+    fs::create_dir(tree.join("abcdeg")).unwrap();
+    fs::write(tree.join("abcdeg/file"), b"through the link").unwrap();
+    fs::write(tree.join("_.-escaped"), b"through dots").unwrap();
+    let image = folder.path().join("hostile.img");
+    volume::ext(&image, 16, Some(&tree), &["-t", "ext4", "-O", "^metadata_csum"]);
+    let mut bytes = fs::read(&image).unwrap();
+    for (was, is) in [(&b"abcdeg"[..], &b"abcdef"[..]), (b"_.-escaped", b"../escaped")] {
+        while let Some(at) = bytes.windows(was.len()).position(|window| window == was) {
+            bytes[at..at + was.len()].copy_from_slice(is);
+        }
+    }
+    fs::write(&image, bytes).unwrap();
+    let copy = folder.path().join("copies/copy");
+    fs::create_dir_all(&copy).unwrap();
+    let ran = on(&image, "cp", &[OsStr::new("-a"), OsStr::new("/."), copy.as_os_str()]);
+    assert_eq!(ran.code, 1, "{}", ran.err);
+    assert!(!folder.path().join("outside").exists() && !folder.path().join("copies/escaped").exists());
+    let found = walk(&folder.path().join("copies"));
+    assert!(found.iter().all(|path| path.starts_with(&copy) || *path == copy), "{found:?}");
+}
+
+#[test]
+fn who_may_not_read_may_not_copy() {
+    let Some(volume) = small("who_may_not_read_may_not_copy") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let ran =
+        volume.run("cp", &["-r", "/", folder.path().to_str().unwrap(), "--as", "12345:12345", "--json"]);
+    assert_eq!(ran.code, 1);
+    for path in ["/private", "/secret"] {
+        assert!(ran.err.contains(&format!("nearside: {path}: Permission denied\n")), "{}", ran.err);
+    }
+    assert!(!folder.path().join("private").exists());
+    assert_eq!(fs::read(folder.path().join("large")).unwrap(), fs::read(volume.tree.join("large")).unwrap());
+    let summary = &ran.json()[0];
+    assert_eq!(
+        (&summary["type"], summary["failed"].as_u64()),
+        (&"copied".into(), Some(ran.err.lines().count() as u64))
+    );
+    let said = volume.run("cp", &["-v", "/hello.txt", folder.path().join("it's").to_str().unwrap()]);
+    let theirs = volume.tool("cp", &["-v", "/hello.txt", folder.path().join("it's").to_str().unwrap()]);
+    let name = |text: String| text.split(" -> ").next().unwrap().to_owned();
+    assert_eq!(name(said.text()), name(theirs.text()));
+}

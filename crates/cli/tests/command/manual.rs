@@ -1,0 +1,75 @@
+//! What is made of the command's own definitions: completions and manual pages, as their readers take them.
+
+use std::fs;
+
+use nearside_conformance::needs;
+use nearside_conformance::volume::{must, tool};
+
+use crate::fixture::{Ran, nearside};
+
+fn printed(words: &[&str]) -> Vec<u8> {
+    let ran = Ran::from(nearside().args(words).output().unwrap());
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    ran.out
+}
+
+#[test]
+fn bash_completes() {
+    if !needs::tools("bash_completes", &["bash"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("nearside.bash");
+    fs::write(&script, printed(&["completions", "bash"])).unwrap();
+    must(tool("bash").arg("-n").arg(&script));
+    let completed = |words: &[&str]| -> Vec<String> {
+        let line = format!(
+            "source '{}'; COMP_WORDS=({}); COMP_CWORD={}; _nearside nearside '{}' ''; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            script.display(),
+            words.join(" "),
+            words.len() - 1,
+            words.last().unwrap(),
+        );
+        let out = must(tool("bash").args(["--norc", "-c", &line])).stdout;
+        String::from_utf8(out).unwrap().lines().map(str::to_owned).collect()
+    };
+    assert_eq!(completed(&["nearside", "gr"]), ["grep"]);
+    assert_eq!(completed(&["nearside", "cp", "--targ"]), ["--target-directory"]);
+    assert_eq!(completed(&["nearside", "bench", "cur"]), ["curve"]);
+    for shell in ["zsh", "fish"] {
+        let text = String::from_utf8(printed(&["completions", shell])).unwrap();
+        assert!(text.contains("target-directory") && text.contains("cksum"), "{shell}");
+    }
+}
+
+#[test]
+fn manual_pages_are_without_fault() {
+    if !needs::tools("manual_pages_are_without_fault", &["groff"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    printed(&["man", "--out", folder.path().to_str().unwrap()]);
+    let pages: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(pages.len() > 25, "{pages:?}");
+    for page in &pages {
+        let set = must(tool("groff").args(["-man", "-Tutf8", "-ww", "-K", "utf8"]).arg(page));
+        assert_eq!(String::from_utf8_lossy(&set.stderr), "", "{page:?}");
+    }
+    let set = must(
+        tool("groff")
+            .args(["-man", "-Tascii", "-P-cbou", "-rLL=200n"])
+            .arg(folder.path().join("nearside-cp.1")),
+    );
+    let text = String::from_utf8(set.stdout).unwrap();
+    for line in ["nearside cp -d disk.img --tar - /etc | tar -tf -", "-a, --archive", "EXAMPLES"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert_eq!(printed(&["man"]), fs::read(folder.path().join("nearside.1")).unwrap());
+}
+
+#[test]
+fn help_in_short_and_whole() {
+    let [short, whole] = ["-h", "--help"].map(|flag| String::from_utf8(printed(&[flag])).unwrap());
+    assert!(short.contains("grep") && !short.contains("DRIVE is an image file"), "{short}");
+    assert!(whole.contains("grep") && whole.contains("DRIVE is an image file"), "{whole}");
+}
