@@ -7,6 +7,7 @@ use clap::Args;
 use nearside_fsrlib::{
     Ask, Completion, NearDataLog, Operation, Record, Recovered, Target, VolumeRecord, describe,
 };
+use nearside_store::Backing;
 use serde_json::{Value, json};
 
 use crate::args::DriveArgs;
@@ -58,13 +59,16 @@ pub fn run(args: InfoArgs) -> Outcome {
     let (capacity, block_size) = drive.size();
     let completion = drive.completion();
     // Of a drive without near-data commands, all zeros.
-    let view = drive.statistics()?.filter(|page| page.statistics() >= NearDataLog::STATISTICS);
+    let page = drive.statistics()?;
+    let medium = page.as_ref().and_then(|page| Backing::of(page.backing())).map(Backing::name);
+    let view = page.filter(|page| page.statistics() >= NearDataLog::STATISTICS);
     if args.drive.json {
         out.json(&json!({
             "type": "info",
             "drive": drive.name(),
             "capacity": capacity,
             "block_size": block_size,
+            "medium": medium,
             "volumes": volumes.iter().map(volume_json).collect::<Vec<_>>(),
             "view": view.as_ref().map(view_json),
             "completion": completion_json(&completion),
@@ -72,6 +76,9 @@ pub fn run(args: InfoArgs) -> Outcome {
     } else {
         writeln!(out, "drive            {}", drive.name())?;
         writeln!(out, "capacity         {capacity} bytes ({}), blocks of {block_size}", human(capacity))?;
+        if let Some(medium) = medium {
+            writeln!(out, "medium           {medium}")?;
+        }
         for volume in &volumes {
             print(volume, &mut out)?;
         }

@@ -105,8 +105,11 @@ pub fn run(args: StatusArgs) -> Outcome {
             let kept = if n["read_only"] == true { ", read-only" } else { "" };
             writeln!(
                 out,
-                "  namespace {}: {} bytes in blocks of {}{kept}",
-                n["nsid"], n["bytes"], n["block_size"]
+                "  namespace {}: {} bytes in blocks of {}{kept}; medium: {}",
+                n["nsid"],
+                n["bytes"],
+                n["block_size"],
+                n["medium"].as_str().unwrap_or("not said")
             )?;
             if let Some(path) = n["write_log"]["path"].as_str() {
                 let trouble = n["write_log"]["trouble"].as_str();

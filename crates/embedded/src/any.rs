@@ -25,8 +25,8 @@ use nearside_ftl::FlashStore;
 use nearside_media::words::size;
 use nearside_store::write_log::{Logged, WriteLog};
 use nearside_store::{
-    Channel, Completion, Data, Delay, Delayed, Dram, Fault, Faulty, File, FileOptions, Kinds, Modelled,
-    Operation, Pmem, Rule, Store, Submitted, Token,
+    Backing, Channel, Completion, Data, Delay, Delayed, Dram, Fault, Faulty, File, FileOptions, Kinds,
+    Modelled, Operation, Pmem, Rule, Store, Submitted, Token,
 };
 
 use crate::model::{Model, Named};
@@ -247,6 +247,13 @@ impl Store for AnyStore {
         each!(AnyStore, self, store => store.read_only())
     }
 
+    fn backing(&self) -> Option<Backing> {
+        match self {
+            AnyStore::Modelled(_) => Some(Backing::Model),
+            other => each!(AnyStore, other, store => store.backing()),
+        }
+    }
+
     fn channel(&self, memory: Arc<Memory>) -> io::Result<AnyChannel> {
         Ok(match self {
             AnyStore::Dram(store) => AnyChannel::Dram(store.channel(memory)?),
@@ -328,6 +335,17 @@ mod tests {
         let path = image.path().to_str().unwrap();
         assert_eq!(open(path).unwrap().capacity(), 8192);
         assert_eq!(open(&format!("dram:{path}")).unwrap().capacity(), 8192);
+        for (word, backing) in [
+            ("dram:1m", Backing::Memory),
+            (path, Backing::File),
+            (&format!("delayed:1us:pmem:{path}"), Backing::MappedFile),
+            ("model:optane-p4800x:1m", Backing::Model),
+            ("model:nand-p3700:64m", Backing::Model),
+        ] {
+            assert_eq!(open(word).unwrap().backing(), Some(backing), "{word}");
+            assert_eq!(Backing::of(backing.number()), Some(backing));
+        }
+        assert_eq!(Backing::of(0), None);
         let pmem = open(&format!("pmem:{path}")).unwrap();
         assert!(pmem.capacity() == 8192 && pmem.notes()[0].contains("fdatasync"), "{:?}", pmem.notes());
         assert!(open(&format!("pmem:{path}")).is_err() && open(path).is_err(), "two drives on one file");

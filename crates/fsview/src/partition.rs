@@ -1,4 +1,6 @@
-//! Partition tables: MBR with extended and logical partitions, and GPT with its backup.
+//! Partition tables: MBR with extended and logical partitions, and GPT with its backup; and the information
+//! block by which a namespace of persistent memory says where its data lie (`struct nd_pfn_sb` of Linux's
+//! drivers/nvdimm/pfn.h).
 //!
 //! Here the source is the whole drive. What is read comes in aligned blocks of 4096 bytes (the last one
 //! shorter where the drive ends between). A table that contradicts itself or the drive is an error, not an
@@ -30,13 +32,19 @@ pub enum PartitionKind {
     Mbr(u8),
     /// The type GUID of a GPT, in the order of its bytes on the drive.
     Gpt([u8; 16]),
+    /// The data of a namespace of persistent memory that the kernel has as the block device `/dev/pmemN`.
+    Fsdax,
+    /// The data of one that it has as the Device-DAX character device `/dev/daxN.M`.
+    Devdax,
 }
 
 impl std::fmt::Display for PartitionKind {
-    /// As fdisk shows it: `0x83`, `0FC63DAF-8483-4772-8E79-3D69D8477DE4`.
+    /// As fdisk shows it: `0x83`, `0FC63DAF-8483-4772-8E79-3D69D8477DE4`; as ndctl does: `fsdax`, `devdax`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             PartitionKind::Mbr(kind) => write!(f, "0x{kind:02x}"),
+            PartitionKind::Fsdax => f.write_str("fsdax"),
+            PartitionKind::Devdax => f.write_str("devdax"),
             PartitionKind::Gpt([a, b, c, d, e, g, h, i, rest @ ..]) => {
                 let first = u32::from_le_bytes([*a, *b, *c, *d]);
                 let (second, third) = (u16::from_le_bytes([*e, *g]), u16::from_le_bytes([*h, *i]));
@@ -57,11 +65,25 @@ const LOGICAL_MAX: u32 = 252;
 /// Bytes of a GPT's entries at most: 4096 entries of 1 KiB.
 const GPT_TABLE_MAX: u64 = 4 << 20;
 
-/// The partitions of a drive, by number; none where it has no table.
+/// The partitions of a drive, by number; none where it has no table. A drive without partitions that is a
+/// namespace of persistent memory has its data as partition 1.
+///
+/// An information block may be left from what the drive was before, and so may a table. Of a GPT's first copy
+/// and a block, which lie over each other, the one that is whole is the newer. An MBR that has partitions
+/// counts before a block: it is all that the hosts of a drive that is no nvdimm look at.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where the table contradicts itself, [`Error::Read`].
+/// [`Error::Corrupt`] where the table or the block contradicts itself or the drive, [`Error::Read`].
 pub async fn partitions<S: Source>(source: &S) -> Result<Vec<Partition>, Error> {
+    let all = table(source).await?;
+    if !all.is_empty() {
+        return Ok(all);
+    }
+    Ok(namespace(source).await?.into_iter().collect())
+}
+
+/// What the table at the drive's beginning says.
+async fn table<S: Source>(source: &S) -> Result<Vec<Partition>, Error> {
     if source.len() < SECTOR {
         return Ok(Vec::new());
     }
@@ -127,6 +149,49 @@ fn le32(bytes: &[u8], at: usize) -> Option<u32> {
 fn le64(bytes: &[u8], at: usize) -> Option<u64> {
     let (field, _) = bytes.get(at..)?.split_first_chunk::<8>()?;
     Some(u64::from_le_bytes(*field))
+}
+
+/// Where a namespace has its information block, of 4096 bytes.
+const INFORMATION: u64 = 4096;
+
+/// The data of a namespace of persistent memory that begins where the drive does; `None` where there is no
+/// information block that the kernel would take for one. Whose block it is, and where other namespaces begin,
+/// the labels at an nvdimm's end say, which are not read.
+async fn namespace<S: Source>(source: &S) -> Result<Option<Partition>, Error> {
+    if source.len() < INFORMATION.saturating_add(BLOCK) {
+        return Ok(None);
+    }
+    let block = read(source, INFORMATION, BLOCK).await?;
+    let kind = match block.get(..16) {
+        Some(b"NVDIMM_PFN_INFO\0") => PartitionKind::Fsdax,
+        Some(b"NVDIMM_DAX_INFO\0") => PartitionKind::Devdax,
+        _ => return Ok(None),
+    };
+    let word = |at| le32(&block, at).unwrap_or(0);
+    let long = |at| le64(&block, at).unwrap_or(0);
+    // Where the structures of its pages are: 1, in memory; 2, before the data.
+    if long(4088) != fletcher64(block.get(..4088).unwrap_or(&[])) || !matches!(word(72), 1 | 2) {
+        return Ok(None);
+    }
+    let minor_version = word(52).wrapping_shr(16);
+    // Older kernels made them to align the data: block I/O counts from there, and so does what it wrote.
+    let pad = if minor_version < 1 { 0 } else { word(76) };
+    let page = if minor_version < 4 { 4096 } else { word(88) };
+    let offset = long(56).saturating_add(u64::from(pad));
+    let len = long(64).saturating_mul(u64::from(page));
+    checked(1, offset, len, source.len(), INFORMATION)?;
+    Ok(Some(Partition { number: 1, offset, len, name: String::new(), kind }))
+}
+
+/// `nd_fletcher64` of drivers/nvdimm/core.c over a block that ends in a sum of 8 bytes, taken for zeros.
+fn fletcher64(before_sum: &[u8]) -> u64 {
+    let (words, _) = before_sum.as_chunks::<4>();
+    let words = words.iter().map(|word| u32::from_le_bytes(*word)).chain([0, 0]);
+    let (low, high) = words.fold((0u32, 0u64), |(low, high), word| {
+        let low = low.wrapping_add(word);
+        (low, high.wrapping_add(u64::from(low)))
+    });
+    high.wrapping_shl(32) | u64::from(low)
 }
 
 /// One of the four entries of an MBR, its place in sectors of 512 bytes.
@@ -203,9 +268,14 @@ async fn logical<S: Source>(source: &S, extended: u64, all: &mut Vec<Partition>)
 /// The partitions of the first copy of a GPT that holds together.
 async fn gpt<S: Source>(source: &S) -> Result<Vec<Partition>, Error> {
     let mut first_error = None;
-    for sector in [SECTOR, BLOCK] {
-        let last = source.len().checked_div(sector).and_then(|n| n.checked_sub(1)).unwrap_or(0);
-        for lba in [1, last] {
+    let last = |sector| source.len().checked_div(sector).and_then(|n| n.checked_sub(1)).unwrap_or(0);
+    for is_backup in [false, true] {
+        // What was written over the first copy is newer than the backup.
+        if is_backup && let Some(data) = namespace(source).await? {
+            return Ok(vec![data]);
+        }
+        for sector in [SECTOR, BLOCK] {
+            let lba = if is_backup { last(sector) } else { 1 };
             match gpt_copy(source, sector, lba).await {
                 Ok(Some(all)) => return Ok(all),
                 Ok(None) => {}

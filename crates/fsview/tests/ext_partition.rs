@@ -97,3 +97,81 @@ fn no_table_is_no_partition() {
     sector[..510].fill(0);
     assert_eq!(read(&sector), Ok(Vec::new()));
 }
+
+/// The information block that Linux 6.1 writes for a namespace of so many pages of data from `at` on; then
+/// `change` is done to it, and its sum is right again.
+fn information(signature: &[u8; 16], at: u64, pages: u64, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    let mut block = vec![0u8; 4096];
+    block[..16].copy_from_slice(signature);
+    block[52..56].copy_from_slice(&[1, 0, 4, 0]);
+    block[56..64].copy_from_slice(&at.to_le_bytes());
+    block[64..72].copy_from_slice(&pages.to_le_bytes());
+    block[72] = 1;
+    block[84..88].copy_from_slice(&(2u32 << 20).to_le_bytes());
+    block[88..94].copy_from_slice(&[0, 16, 0, 0, 64, 0]);
+    change(&mut block);
+    let (mut low, mut high) = (0u32, 0u64);
+    for word in block.chunks(4) {
+        low = low.wrapping_add(u32::from_le_bytes(word.try_into().unwrap()));
+        high = high.wrapping_add(low.into());
+    }
+    block[4088..].copy_from_slice(&(high << 32 | u64::from(low)).to_le_bytes());
+    block
+}
+
+const FSDAX: &[u8; 16] = b"NVDIMM_PFN_INFO\0";
+
+#[test]
+fn the_data_of_a_namespace_of_persistent_memory() {
+    for (signature, kind, name) in
+        [(FSDAX, PartitionKind::Fsdax, "fsdax"), (b"NVDIMM_DAX_INFO\0", PartitionKind::Devdax, "devdax")]
+    {
+        let with = |change: &dyn Fn(&mut [u8])| {
+            let mut drive = vec![0u8; 8 << 20];
+            drive[4096..8192].copy_from_slice(&information(signature, 2 << 20, 1024, change));
+            read(&drive)
+        };
+        let all = with(&|_| ()).unwrap();
+        assert_eq!(places(&all), [(1, 2, 4)]);
+        assert_eq!((all[0].kind, all[0].kind.to_string().as_str()), (kind, name));
+        // Data are counted from behind padding, which the first blocks had no room for.
+        let padded = |block: &mut [u8]| block[76..80].copy_from_slice(&(1u32 << 20).to_le_bytes());
+        assert_eq!(places(&with(&padded).unwrap()), [(1, 3, 4)]);
+        let old = |block: &mut [u8]| {
+            padded(block);
+            block[54] = 0;
+        };
+        assert_eq!(places(&with(&old).unwrap()), [(1, 2, 4)]);
+        let large_pages = |block: &mut [u8]| block[88..92].copy_from_slice(&(16u32 << 10).to_le_bytes());
+        assert!(with(&large_pages).unwrap_err().to_string().contains("partition 1: 16777216 bytes"));
+        // A mode that there is not.
+        assert_eq!(with(&|block| block[72] = 3), Ok(Vec::new()));
+        let mut drive = vec![0u8; 8 << 20];
+        drive[4096..8192].copy_from_slice(&information(signature, 2 << 20, 1024, |_| ()));
+        drive[4096 + 64] ^= 1;
+        assert_eq!(read(&drive), Ok(Vec::new()), "its sum does not match");
+    }
+}
+
+/// A table that is in use is not masked by a block that was there before it, nor a namespace by the table
+/// that its block was written over.
+#[test]
+fn of_a_table_and_an_information_block_the_newer_counts() {
+    if !needs::tools("of_a_table_and_an_information_block_the_newer_counts", &["sfdisk"]) {
+        return;
+    }
+    let block = information(FSDAX, 2 << 20, 1024, |_| ());
+    let with_block = |mut drive: Vec<u8>| {
+        drive[4096..8192].copy_from_slice(&block);
+        drive
+    };
+    let all = read(&with_block(table("label: dos\nstart=1MiB,size=4MiB,type=83\n"))).unwrap();
+    assert_eq!((places(&all), all[0].kind), (vec![(1, 1, 4)], PartitionKind::Mbr(0x83)));
+    let none = read(&with_block(table("label: dos\n"))).unwrap();
+    assert_eq!((places(&none), none[0].kind), (vec![(1, 2, 4)], PartitionKind::Fsdax));
+    // Entries of a GPT lie where a block does, unless they are few.
+    let newer = read(&with_block(table("label: gpt\nstart=1MiB,size=4MiB\n"))).unwrap();
+    assert_eq!((places(&newer), newer[0].kind), (vec![(1, 2, 4)], PartitionKind::Fsdax));
+    let few = table("label: gpt\ntable-length: 16\nstart=1MiB,size=4MiB\n");
+    assert!(matches!(read(&with_block(few)).unwrap()[0].kind, PartitionKind::Gpt(_)));
+}

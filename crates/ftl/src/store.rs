@@ -11,7 +11,7 @@ use nearside_clock::{Nanos, RateLimits, event_at};
 use nearside_dma::{Memory, Span};
 use nearside_media::nand::NandDrive;
 use nearside_store::{
-    Channel, Completion, Data, Operation, Store, Submitted, TimerQueue, Token, UNMAPPED, check,
+    Backing, Channel, Completion, Data, Operation, Store, Submitted, TimerQueue, Token, UNMAPPED, check,
 };
 use tracing::Level;
 
@@ -124,6 +124,10 @@ impl Store for FlashStore {
 
     fn block_size(&self) -> u32 {
         self.block_size
+    }
+
+    fn backing(&self) -> Option<Backing> {
+        Some(Backing::Model)
     }
 
     fn channel(&self, memory: Arc<Memory>) -> io::Result<FlashChannel> {

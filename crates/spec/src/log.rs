@@ -175,6 +175,8 @@ layout! {
         max_wait_ms(set_max_wait_ms): u32 = 40;
         /// Bytes of statistics from byte 64 on: [`NearDataLog::STATISTICS`]; 0 where there is `taken` alone.
         statistics(set_statistics): u32 = 44;
+        /// What the named namespace's bytes lie in; 0: it is not said.
+        backing(set_backing): u32 = 48;
         /// Near-data commands that the controller has taken.
         taken(set_taken): u64 = 64;
         /// Looks at hosts' writes that the monitor's filter let through.
@@ -256,11 +258,12 @@ mod tests {
             .set_version(1)
             .set_length(64)
             .set_encodings(encoding::TAG)
+            .set_backing(4)
             .set_taken(5)
             .set_repeated(6)
             .set_watched_worst_ns(7);
         assert_eq!((&page.0[..8], page.0[36], page.0[64]), (&b"NDCP\x01\0\x40\0"[..], 2, 5));
-        assert_eq!((page.0[112], page.0[176]), (6, 7));
+        assert_eq!((page.0[48], page.0[112], page.0[176]), (4, 6, 7));
         assert_eq!(NearDataLog::of(&page.0), Some(page));
         assert!(NearDataLog::of(&page.0[..183]).is_none() && NearDataLog::of(&[0; 184]).is_none());
         assert_eq!(changed_namespaces(&[7; MAX_CHANGED])[4092..], [7, 0, 0, 0]);

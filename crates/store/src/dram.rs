@@ -16,7 +16,7 @@ use nearside_dma::system::memory_bytes;
 use nearside_dma::{Memory, PAGE_SIZE, Reach, Region};
 
 use crate::check::check;
-use crate::{Channel, Completion, Data, Operation, Store, StoreError, Submitted, Token};
+use crate::{Backing, Channel, Completion, Data, Operation, Store, StoreError, Submitted, Token};
 
 /// Zeroing this much or more gives the pages back instead of writing them.
 pub(crate) const DISCARD_FROM: u64 = 256 * 1024;
@@ -111,6 +111,10 @@ impl Store for Dram {
 
     fn block_size(&self) -> u32 {
         self.block_size
+    }
+
+    fn backing(&self) -> Option<Backing> {
+        Some(Backing::Memory)
     }
 
     fn channel(&self, memory: Arc<Memory>) -> io::Result<DramChannel> {

@@ -21,10 +21,10 @@ use std::sync::{Arc, OnceLock};
 use nearside_dma::file::{self, Lock};
 use nearside_dma::{CachedFile, IoBuffer, Memory, in_use, uring};
 
-use crate::Store;
 use crate::durable::Durable;
 use crate::file_channel::FileChannel;
 use crate::trouble::Log;
+use crate::{Backing, Store};
 
 /// What a [`File`] is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,6 +293,11 @@ impl Store for File {
 
     fn read_only(&self) -> bool {
         self.inner.read_only
+    }
+
+    fn backing(&self) -> Option<Backing> {
+        let is_device = self.inner.file.metadata().is_ok_and(|file| file.file_type().is_block_device());
+        Some(if is_device { Backing::BlockDevice } else { Backing::File })
     }
 
     fn channel(&self, memory: Arc<Memory>) -> io::Result<FileChannel> {

@@ -172,6 +172,56 @@ pub enum StoreError {
     Busy,
 }
 
+/// What a store's bytes lie in, as users are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Memory of this process, which forgets them.
+    Memory = 1,
+    /// A file, by calls.
+    File = 2,
+    /// A block device, by calls.
+    BlockDevice = 3,
+    /// Persistent memory, mapped: each write is durable when it completes.
+    PersistentMemory = 4,
+    /// A file that is mapped without being persistent memory: pages of the page cache.
+    MappedFile = 5,
+    /// Memory of this process, in the time of a modelled device.
+    Model = 6,
+}
+
+impl Backing {
+    const ALL: [Backing; 6] = [
+        Backing::Memory,
+        Backing::File,
+        Backing::BlockDevice,
+        Backing::PersistentMemory,
+        Backing::MappedFile,
+        Backing::Model,
+    ];
+
+    /// Its number in log page D5h.
+    pub fn number(self) -> u32 {
+        self as u32
+    }
+
+    /// What a number stands for; `None` for 0, which says nothing, and for what is not known here.
+    pub fn of(number: u32) -> Option<Backing> {
+        Backing::ALL.into_iter().find(|backing| backing.number() == number)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backing::Memory => "memory",
+            Backing::File => "file",
+            Backing::BlockDevice => "block device",
+            Backing::PersistentMemory => "persistent memory",
+            Backing::MappedFile => "mapped file",
+            Backing::Model => "model",
+        }
+    }
+}
+
 /// A flat range of bytes, shared by the reactors of a drive.
 pub trait Store: Send + Sync + 'static {
     /// One reactor's way in.
@@ -186,6 +236,11 @@ pub trait Store: Send + Sync + 'static {
     /// Whether writes are refused.
     fn read_only(&self) -> bool {
         false
+    }
+
+    /// What the bytes lie in, where users should know.
+    fn backing(&self) -> Option<Backing> {
+        None
     }
 
     /// A channel whose host memory is `memory`.

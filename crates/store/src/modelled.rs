@@ -11,7 +11,7 @@ use nearside_clock::Nanos;
 use nearside_dma::Memory;
 use nearside_media::{Medium, Parametric, Request, RequestKind};
 
-use crate::{Channel, Completion, Data, Operation, Store, StoreError, Submitted, TimerQueue, Token};
+use crate::{Backing, Channel, Completion, Data, Operation, Store, StoreError, Submitted, TimerQueue, Token};
 
 /// A store over a medium.
 #[derive(Debug)]
@@ -61,6 +61,10 @@ impl<S: Store, M: Medium> Store for Modelled<S, M> {
 
     fn read_only(&self) -> bool {
         self.inner.read_only()
+    }
+
+    fn backing(&self) -> Option<Backing> {
+        self.inner.backing()
     }
 
     fn channel(&self, memory: Arc<Memory>) -> io::Result<Self::Channel> {

@@ -32,7 +32,8 @@ use crate::dram::{DISCARD_FROM, transfer};
 use crate::durable::Durable;
 use crate::trouble::Log;
 use crate::{
-    Access, Beside, Channel, Completion, Data, FileOptions, Operation, Store, StoreError, Submitted, Token,
+    Access, Backing, Beside, Channel, Completion, Data, FileOptions, Operation, Store, StoreError, Submitted,
+    Token,
 };
 
 /// How often an operation is tried again whose mapping was lost, by its own doing or by another's.
@@ -298,6 +299,13 @@ impl Store for Pmem {
         self.inner.read_only
     }
 
+    fn backing(&self) -> Option<Backing> {
+        Some(match self.inner.medium {
+            Medium::Memory(_) => Backing::PersistentMemory,
+            Medium::PageCache => Backing::MappedFile,
+        })
+    }
+
     fn channel(&self, memory: Arc<Memory>) -> io::Result<PmemChannel> {
         let (mapping, version) = self.inner.current();
         Ok(PmemChannel { store: self.inner.clone(), mapping, version, reach: Reach::new(memory) })
@@ -522,6 +530,7 @@ mod tests {
         assert!(Pmem::open(file.path(), odd).is_err());
         let store = Pmem::open(file.path(), FileOptions::serve()).unwrap();
         assert_eq!((store.capacity(), store.medium()), (8192, Medium::PageCache));
+        assert_eq!(store.backing(), Some(Backing::MappedFile));
         assert!(Pmem::open(file.path(), FileOptions::read()).is_err(), "a reader beside a writer");
         assert!(store.clone().taken_for(Medium::PageCache).is_err());
     }

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use nearside_dma::local::{self, Access};
 use nearside_firmware::{Fsr, Looks, ViewCost, WorkerHandle};
 use nearside_spec::fabrics::PORT;
+use nearside_store::{Backing, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -181,7 +182,7 @@ pub fn status(seen: &Seen) -> Value {
             });
             json!({
                 "nsid": nsid, "bytes": n.bytes(), "block_size": 1u64 << n.lba_shift(), "read_only": n.read_only(),
-                "uuid": hex(n.uuid()), "nguid": hex(n.nguid()), "near_data": near_data(n.observer()),
+                "medium": n.store().backing().map(Backing::name), "uuid": hex(n.uuid()), "nguid": hex(n.nguid()), "near_data": near_data(n.observer()),
                 "store_failures": failures, "last_store_failure": last.map(|error| error.to_string()),
                 "write_log": log,
             })

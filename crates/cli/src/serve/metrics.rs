@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nearside_firmware::{Held, Slices, TaskPlace, ViewCost};
+use nearside_store::{Backing, Store};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -87,7 +88,11 @@ pub fn text(seen: &Seen) -> Result<String, std::fmt::Error> {
     let sizes = Family::<Labels, Gauge>::default();
     for offer in target.offers() {
         for (nsid, namespace) in offer.subsystem.namespaces() {
-            let labels = vec![("subsystem".into(), offer.nqn.clone()), ("nsid".into(), nsid.to_string())];
+            let labels = vec![
+                ("subsystem".into(), offer.nqn.clone()),
+                ("nsid".into(), nsid.to_string()),
+                ("medium".into(), namespace.store().backing().map_or("", Backing::name).into()),
+            ];
             sizes.get_or_create(&labels).set(namespace.bytes() as i64);
         }
     }

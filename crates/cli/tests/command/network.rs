@@ -98,6 +98,12 @@ fn near_data_commands_see_what_an_application_maps_and_stores() {
         let store = format!("pmem:{}", image.display());
         let served = serve_with(&[options, &["--store", &store]].concat());
         let ask = |command: &str, args: &[&str]| on(Path::new(&served.drive), command, args);
+        assert_eq!(ask("info", &["--json"]).json()[0]["medium"], "mapped file");
+        assert!(ask("info", &[]).good().contains("medium           mapped file\n"));
+        let mut status = nearside();
+        status.args(["status", "--control"]).arg(served.folder.path().join("control"));
+        let status = Ran::from(status.output().unwrap()).good();
+        assert!(status.contains("medium: mapped file\n"), "{status}");
         application.write(at, &text);
         let before = ask("cksum", &["/hello.txt"]).good();
         assert_eq!(before, volume.run("cksum", &["/hello.txt"]).good());

@@ -38,12 +38,18 @@ fn serve(store: &str) -> Served {
     Served { server, drive: format!("vfio-user:{}", socket.display()), _folder: folder }
 }
 
-/// What the metrics at an address say under a name of the function at one.sock.
-fn metric(address: &str, name: &str) -> String {
+/// The metrics at an address.
+fn metrics(address: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     let mut said = String::new();
     stream.read_to_string(&mut said).unwrap();
+    said
+}
+
+/// What they say under a name of the function at one.sock.
+fn metric(address: &str, name: &str) -> String {
+    let said = metrics(address);
     let named = |line: &&str| line.split('{').next() == Some(name) && line.contains("one.sock");
     let line = said.lines().find(named).unwrap_or_else(|| panic!("{said}"));
     line.rsplit_once("} ").unwrap().1.to_owned()
@@ -82,6 +88,8 @@ fn status_and_metrics_tell_of_functions_and_of_who_has_them() {
     assert!(said.contains("all namespaces, mapped doorbells; no client"), "{said}");
     assert_eq!(function()[0]["clients"], 0);
     assert_eq!(metric(&address, "nearside_function_clients"), "0");
+    let said = metrics(&address);
+    assert!(said.contains("nsid=\"1\",medium=\"memory\"} 16777216"), "{said}");
 
     let mut client = inside();
     client.args(["bench", "run", "-d", &served.drive, "--iodepth", "1", "--runtime", "600s"]);

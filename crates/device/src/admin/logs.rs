@@ -8,7 +8,7 @@ use nearside_spec::command::{common, log_page};
 use nearside_spec::layout::{Wire, ascii};
 use nearside_spec::log::{FirmwareSlots, LOG_SUPPORTED, Smart, changed_namespaces, effects, lid};
 use nearside_spec::opcode::{LOG_NEAR_DATA, admin, io};
-use nearside_store::Store;
+use nearside_store::{Backing, Store};
 
 use super::features::{TEMPERATURE, supported};
 use super::{Admin, AdminCommand, Answer, send};
@@ -117,7 +117,7 @@ impl Admin {
                 let namespace = named.unwrap_or(namespace);
                 let mut page = namespace.observer().capabilities(fabric);
                 let taken = shared.counters.iter().map(|c| c.near_data.load(Ordering::Relaxed)).sum::<u64>();
-                page.set_taken(taken);
+                page.set_taken(taken).set_backing(namespace.store().backing().map_or(0, Backing::number));
                 page.0.to_vec()
             }
             _ => shared.subsystem.page(log)?.to_vec(),
