@@ -21,6 +21,8 @@ wanted() {
     # A stock Linux as host, under QEMU.
     echo "qemu-system-x86:/usr/bin/qemu-system-x86_64 qemu-utils:/usr/bin/qemu-io nvme-cli:/usr/sbin/nvme busybox-static:/bin/busybox cpio:/usr/bin/cpio"
     echo "mmdebstrap:/usr/bin/mmdebstrap xfsprogs:/sbin/mkfs.xfs"
+    # Persistent memory: its programs, and a guest's.
+    echo "libpmem1:/usr/lib/$(uname -m)-linux-gnu/libpmem.so.1 ndctl:/usr/bin/ndctl"
     # A guest that boots from the drive.
     echo "grub-common:/usr/bin/grub-mkimage grub-pc-bin:/usr/lib/grub/i386-pc/boot.img"
     # Applications on a drive.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds what the guest boots, in a folder: the kernel of Debian's own linux-image package (downloaded and unpacked, not
 # installed) and an initramfs of busybox, this machine's Python, the modules that the tests need, and those of this machine's
-# storage tools that it has (nvme, fio, mkfs and fsck of ext4, F2FS and XFS).
+# storage tools that it has (nvme, fio, mkfs and fsck of ext4, F2FS and XFS, ndctl).
 #   scripts/guest/build.sh [FOLDER]      default: target/guest
 # Needs: apt, dpkg-deb, cpio, kmod (depmod, modprobe), busybox-static, python3.
 set -eu
@@ -27,9 +27,15 @@ rm -rf root && mkdir -p root/bin root/sbin root/proc root/sys root/dev root/mnt 
 cp "$(command -v busybox)" root/bin/busybox
 
 # The modules, in the order in which they load.
-for module in virtio_pci virtio_blk virtio_net crc32_generic crc32c_generic f2fs ext4 xfs nvme_tcp nvme; do
+for module in virtio_pci virtio_blk virtio_net crc32_generic crc32c_generic f2fs ext4 xfs nvme_tcp nvme \
+    nfit nd_pmem dax_pmem device_dax; do
     modprobe -d "$PWD/kernel" -S "$version" --show-depends "$module"
-done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++' > modules.list
+done | sed -n 's/^insmod \([^ ]*\).*/\1/p' > wanted.list
+# modprobe leaves out what this machine's own kernel has built in: modules.dep says all that each needs, the last first.
+awk -v below="$PWD/kernel/lib/modules/$version/" '
+    NR == FNR { needs[below substr($1, 1, length($1) - 1)] = $0; next }
+    { for (i = split(needs[$1], need, " "); i > 1; i--) print below need[i]; print $1 }
+' "kernel/lib/modules/$version/modules.dep" wanted.list | awk '!seen[$0]++' > modules.list
 : > root/modules/order
 while read -r path; do
     cp "$path" root/modules/
@@ -45,7 +51,7 @@ program() {
     done
 }
 PATH=$PATH:/usr/sbin:/sbin
-for tool in nvme fio mke2fs e2fsck mkfs.f2fs fsck.f2fs mkfs.xfs xfs_repair; do
+for tool in nvme fio mke2fs e2fsck mkfs.f2fs fsck.f2fs mkfs.xfs xfs_repair ndctl; do
     if path=$(command -v "$tool"); then program "$path" "$tool"; fi
 done
 [ ! -e /etc/mke2fs.conf ] || { mkdir -p root/etc; cp /etc/mke2fs.conf root/etc/; }

@@ -223,7 +223,8 @@ fn own_log_agrees(guest: &mut Guest, served: &Served) {
     // The largest request and buffer, and the longest path that a request may have.
     assert_eq!((word(8), word(12)), (128 << 10, 1 << 20));
     assert!(word(16) > 0 && word(24) != 0 && word(28) != 0 && word(32) != 0 && word(36) != 0);
-    assert_eq!(word(44), 120, "the statistics' length");
+    assert_eq!((word(44), word(48)), (120, 2), "the statistics' length, and that the bytes lie in a file");
+    assert_eq!(told["subsystems"][0]["namespaces"][0]["medium"], "file");
     for (at, name) in [
         (72, "suspected"),
         (80, "invalidated"),

@@ -1,7 +1,7 @@
 //! Partition tables: sectors at the beginning and the end of a small drive are the input.
 //!
 //! ```text
-//! 0 sectors of the drive u16   2 bit 0: leave the GPT's checksums wrong
+//! 0 sectors of the drive u16   2 bit 0: leave checksums wrong
 //! 3.. pieces: sector u16 (from 0x8000 on: from the end), length u16, bytes
 //! ```
 
@@ -38,6 +38,7 @@ pub fn run(input: &[u8]) {
             for sector in [1, sectors - 1] {
                 mend(&mut drive, u64::from(sector) * SECTOR as u64);
             }
+            mend_block(&mut drive);
         }
         let Ok(all) = now(partitions(&drive)) else { return };
         let len = u64::from(sectors) * SECTOR as u64;
@@ -69,13 +70,31 @@ fn mend(drive: &mut Patched<'_>, at: u64) {
     }
 }
 
-/// The drives that sfdisk wrote: the sectors that are not zero.
+/// Makes the sum of the information block of a persistent-memory namespace right.
+fn mend_block(drive: &mut Patched<'_>) {
+    let Some(block) = drive.get(4096, 4096).filter(|block| block.starts_with(b"NVDIMM_")) else { return };
+    let words =
+        block[..4088].chunks(4).map(|word| word.iter().rev().fold(0, |sum, b| sum << 8 | u32::from(*b)));
+    let (low, high) = words.chain([0, 0]).fold((0u32, 0u64), |(low, high), word| {
+        let low = low.wrapping_add(word);
+        (low, high.wrapping_add(low.into()))
+    });
+    drive.put(4096 + 4088, &(high << 32 | u64::from(low)).to_le_bytes());
+}
+
+/// The drives that sfdisk wrote, the sectors that are not zero; and a small namespace of persistent memory.
 pub fn seeds() -> Vec<Vec<u8>> {
     let images: [&[u8]; 2] = [
         include_bytes!("../../../fuzz/images/mbr.img.gz"),
         include_bytes!("../../../fuzz/images/gpt.img.gz"),
     ];
-    let mut seeds = Vec::new();
+    let mut block = vec![0; 94];
+    block[..16].copy_from_slice(b"NVDIMM_PFN_INFO\0");
+    for (at, byte) in [(54, 4), (57, 0x40), (64, 4), (72, 1), (89, 0x10)] {
+        block[at] = byte;
+    }
+    // 64 sectors; the block is in the eighth.
+    let mut seeds = vec![[&[63, 0, 0, 8, 0, 94, 0][..], &block].concat()];
     for packed in images {
         let drive = gunzip(packed);
         let sectors = drive.len() / SECTOR;
