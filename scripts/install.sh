@@ -1,20 +1,21 @@
 #!/bin/sh
 # Installs the command with its completions and manual pages, FSRLib's header and libraries, and its pkg-config file:
-# install.sh DESTDIR PREFIX
+# install.sh DESTDIR PREFIX [FOLDER]    FOLDER holds what was built (default: target/release)
 set -eu
 cd "$(dirname "$0")/.."
 dest=$1$2
+built=${3:-target/release}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 install -d "$dest/bin" "$dest/include" "$dest/lib/pkgconfig"
-install -m 755 target/release/nearside "$dest/bin/nearside"
+install -m 755 "$built"/nearside "$dest/bin/nearside"
 install -m 644 crates/fsrlib-c/include/nearside.h "$dest/include/nearside.h"
-install -m 644 target/release/libnearside.a "$dest/lib/libnearside.a"
-install -m 755 target/release/libnearside.so "$dest/lib/libnearside.so"
-sed -e "s|@PREFIX@|$2|" -e "s|@VERSION@|$version|" crates/fsrlib-c/nearside.pc.in > "$dest/lib/pkgconfig/nearside.pc, completions and manual pages in share"
+install -m 644 "$built"/libnearside.a "$dest/lib/libnearside.a"
+install -m 755 "$built"/libnearside.so "$dest/lib/libnearside.so"
+sed -e "s|@PREFIX@|$2|" -e "s|@VERSION@|$version|" crates/fsrlib-c/nearside.pc.in > "$dest/lib/pkgconfig/nearside.pc"
 install -d "$dest/share/bash-completion/completions" "$dest/share/zsh/site-functions" \
     "$dest/share/fish/vendor_completions.d" "$dest/share/man/man1"
-target/release/nearside completions bash > "$dest/share/bash-completion/completions/nearside"
-target/release/nearside completions zsh > "$dest/share/zsh/site-functions/_nearside"
-target/release/nearside completions fish > "$dest/share/fish/vendor_completions.d/nearside.fish"
-target/release/nearside man --out "$dest/share/man/man1"
+"$built"/nearside completions bash > "$dest/share/bash-completion/completions/nearside"
+"$built"/nearside completions zsh > "$dest/share/zsh/site-functions/_nearside"
+"$built"/nearside completions fish > "$dest/share/fish/vendor_completions.d/nearside.fish"
+"$built"/nearside man --out "$dest/share/man/man1"
 echo "installed to $dest: bin/nearside, include/nearside.h, lib/libnearside.{a,so}, lib/pkgconfig/nearside.pc, completions and manual pages in share"

@@ -80,6 +80,8 @@ pub struct FindArgs {
 pub struct Visit<'a> {
     /// The path that was asked for.
     root: &'a [u8],
+    /// Its levels.
+    top: usize,
     users: &'a Users,
     times: &'a Times,
     /// Nanoseconds since 1970.
@@ -141,6 +143,13 @@ fn within(path: &[u8], directory: &[u8]) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
 }
 
+impl Visit<'_> {
+    /// Levels below the path that was asked for.
+    fn depth(&self, path: &[u8]) -> u32 {
+        levels(path).saturating_sub(self.top) as u32
+    }
+}
+
 impl Walk<'_> {
     fn record(&mut self, record: Record<'_>, out: &mut Out) -> Result<(), Failure> {
         let maxdepth = self.expression.maxdepth;
@@ -152,7 +161,7 @@ impl Walk<'_> {
             // In a directory that may be read and not searched there are names alone,
             // into which find does not come.
             Record::Name { path, kind } => {
-                let inside = kind == 0o040_000 && maxdepth.is_none_or(|most| self.depth(&path) < most);
+                let inside = kind == 0o040_000 && maxdepth.is_none_or(|most| self.visit.depth(&path) < most);
                 let unknown = self.expression.needs_attributes(kind);
                 if (inside || unknown) && !self.is_left_out(&path) {
                     self.complain(&path, &Refusal::PermissionDenied);
@@ -166,7 +175,7 @@ impl Walk<'_> {
                 self.release(Some(&path), out)?;
                 self.failed = path.to_vec();
                 // Deeper than was asked for, it is of no concern.
-                if maxdepth.is_none_or(|most| self.depth(&path) <= most) && !self.is_left_out(&path) {
+                if maxdepth.is_none_or(|most| self.visit.depth(&path) <= most) && !self.is_left_out(&path) {
                     self.complain(&path, &failure);
                 }
                 Ok(())
@@ -178,10 +187,6 @@ impl Walk<'_> {
     fn complain(&mut self, path: &[u8], refusal: &Refusal) {
         self.code = 1;
         complain_about(path, &describe(refusal));
-    }
-
-    fn depth(&self, path: &[u8]) -> u32 {
-        levels(path).saturating_sub(levels(self.visit.root)) as u32
     }
 
     fn is_left_out(&self, path: &[u8]) -> bool {
@@ -219,14 +224,15 @@ impl Walk<'_> {
 
     fn test(&mut self, entry: &FileEntry, empty_directory: bool, out: &mut Out) -> Result<(), Failure> {
         // To see what is in the last directories, the drive was asked for a level more.
-        let depth = self.depth(&entry.path);
-        let expression = self.expression;
-        let shown = depth >= expression.mindepth && expression.maxdepth.is_none_or(|most| depth <= most);
-        if self.quit || !shown {
+        let Expression { mindepth, maxdepth, .. } = *self.expression;
+        let limited = mindepth > 0 || maxdepth.is_some();
+        let shown = |depth| depth >= mindepth && maxdepth.is_none_or(|most| depth <= most);
+        if self.quit || limited && !shown(self.visit.depth(&entry.path)) {
             return Ok(());
         }
         let candidate = Candidate { entry, empty_directory, users: self.visit.users };
-        match expression.apply(&candidate, &mut |action| self.act(action, entry, depth, out)) {
+        let expression = self.expression;
+        match expression.apply(&candidate, &mut |action| self.act(action, entry, out)) {
             Ok(()) => Ok(()),
             Err(Halt::Failed(failure)) => Err(failure),
             Err(Halt::Quit) => {
@@ -236,14 +242,14 @@ impl Walk<'_> {
         }
     }
 
-    fn act(&mut self, action: &Action, entry: &FileEntry, depth: u32, out: &mut Out) -> Result<bool, Halt> {
+    fn act(&mut self, action: &Action, entry: &FileEntry, out: &mut Out) -> Result<bool, Halt> {
         match action {
             Action::Print(_) | Action::Ls if self.json => out.json(&crate::ls::json(&entry.path, entry))?,
             Action::Print(end) => {
                 out.name(&entry.path)?;
                 out.write_all(&[*end])?;
             }
-            Action::Printf(format) => format.print(entry, &self.visit, depth, out)?,
+            Action::Printf(format) => format.print(entry, &self.visit, out)?,
             Action::Ls => printf::line(entry, &self.visit, out)?,
             Action::Exec(nth) => {
                 // What was printed before stands before what the program prints.
@@ -330,7 +336,7 @@ pub fn run(mut args: FindArgs) -> Outcome {
         let mut walk = Walk {
             expression: &expression,
             commands: &mut commands,
-            visit: Visit { root, users: &users, times: &times, now },
+            visit: Visit { root, top: levels(root), users: &users, times: &times, now },
             json,
             names,
             held: Vec::new(),

@@ -101,17 +101,11 @@ impl Format {
     }
 
     /// Prints it of an entry.
-    pub fn print(
-        &self,
-        entry: &FileEntry,
-        visit: &Visit<'_>,
-        depth: u32,
-        out: &mut Out,
-    ) -> Result<(), Failure> {
+    pub fn print(&self, entry: &FileEntry, visit: &Visit<'_>, out: &mut Out) -> Result<(), Failure> {
         for piece in &self.0 {
             match piece {
                 Piece::Text(text) => out.write_all(text)?,
-                Piece::Field(field) => field.print(entry, visit, depth, out)?,
+                Piece::Field(field) => field.print(entry, visit, out)?,
                 Piece::End => return Ok(out.flush()?),
             }
         }
@@ -179,9 +173,9 @@ impl Field {
         Ok(field)
     }
 
-    fn print(&self, entry: &FileEntry, visit: &Visit<'_>, depth: u32, out: &mut Out) -> Result<(), Failure> {
+    fn print(&self, entry: &FileEntry, visit: &Visit<'_>, out: &mut Out) -> Result<(), Failure> {
         match self.letter {
-            b'd' => return self.number(depth.to_string(), out),
+            b'd' => return self.number(visit.depth(&entry.path).to_string(), out),
             b'm' => {
                 let bits = entry.mode & 0o7777;
                 let mark = if self.alternate && bits != 0 { "0" } else { "" };

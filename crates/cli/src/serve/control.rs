@@ -182,7 +182,8 @@ pub fn status(seen: &Seen) -> Value {
             });
             json!({
                 "nsid": nsid, "bytes": n.bytes(), "block_size": 1u64 << n.lba_shift(), "read_only": n.read_only(),
-                "medium": n.store().backing().map(Backing::name), "uuid": hex(n.uuid()), "nguid": hex(n.nguid()), "near_data": near_data(n.observer()),
+                "medium": n.store().backing().map(Backing::name), "uuid": hex(n.uuid()), "nguid": hex(n.nguid()),
+                "near_data": near_data(n.observer()),
                 "store_failures": failures, "last_store_failure": last.map(|error| error.to_string()),
                 "write_log": log,
             })

@@ -1,6 +1,7 @@
 //! What is made of the command's own definitions: completions and manual pages, as their readers take them.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use nearside_conformance::needs;
 use nearside_conformance::volume::{must, tool};
@@ -65,6 +66,40 @@ fn manual_pages_are_without_fault() {
         assert!(text.contains(line), "{line}: {text}");
     }
     assert_eq!(printed(&["man"]), fs::read(folder.path().join("nearside.1")).unwrap());
+}
+
+/// `make install`, of what is built here; the libraries only stand for theirs.
+#[test]
+fn each_file_is_installed_where_it_is_looked_for() {
+    if !needs::tools("each_file_is_installed_where_it_is_looked_for", &["install", "pkg-config"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let built = folder.path().join("built");
+    fs::create_dir(&built).unwrap();
+    symlink(env!("CARGO_BIN_EXE_nearside"), built.join("nearside")).unwrap();
+    for library in ["libnearside.a", "libnearside.so"] {
+        fs::write(built.join(library), library).unwrap();
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/install.sh");
+    must(tool("sh").arg(script).arg(folder.path()).arg("/usr").arg(&built));
+    let at = |path: &str| folder.path().join("usr").join(path);
+    for file in [
+        "bin/nearside",
+        "include/nearside.h",
+        "lib/libnearside.a",
+        "lib/libnearside.so",
+        "share/bash-completion/completions/nearside",
+        "share/zsh/site-functions/_nearside",
+        "share/fish/vendor_completions.d/nearside.fish",
+        "share/man/man1/nearside.1",
+        "share/man/man1/nearside-cp.1",
+    ] {
+        assert!(fs::metadata(at(file)).is_ok_and(|file| file.len() > 0), "{file}");
+    }
+    let known =
+        must(tool("pkg-config").env("PKG_CONFIG_PATH", at("lib/pkgconfig")).args(["--libs", "nearside"]));
+    assert!(String::from_utf8_lossy(&known.stdout).contains("-lnearside"));
 }
 
 #[test]
