@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
@@ -110,6 +110,17 @@ fn random_tree(tree: &Path, seed: u64) {
         fs::hard_link(&first, folder.join("another of them")).unwrap();
     }
     must(tool("mkfifo").arg(tree.join("pipe")));
+    if rustix::process::geteuid().is_root() {
+        let owned = walk(tree).into_iter().filter(|path| !path.is_symlink() && random.below(3) == 0);
+        for path in owned {
+            let bits = fs::metadata(&path).unwrap().permissions();
+            chown(&path, Some(1234), Some(56)).unwrap();
+            // Which takes away what makes a program another's.
+            fs::set_permissions(&path, bits).unwrap();
+        }
+        must(tool("mknod").arg(tree.join("null")).args(["c", "1", "3"]));
+        must(tool("touch").args(["-d", "1999-01-01 00:00:00 UTC"]).arg(tree.join("null")));
+    }
     for path in walk(tree).iter().filter(|path| path.is_symlink()).chain([&first, &tree.join("pipe")]) {
         must(tool("touch").args(["-h", "-d", "1999-01-01 00:00:00 UTC"]).arg(path));
     }
@@ -141,22 +152,29 @@ fn a_tree_is_copied_as_cp_copies_it() {
     for seed in 1..4 {
         let volume = random_volume(seed);
         let at = |name: &str| volume.folder.path().join(name);
+        let special: Vec<&str> =
+            ["null", "pipe"].into_iter().filter(|name| volume.tree.join(name).exists()).collect();
         for (options, name) in [("-a", "a"), ("-r", "r"), ("-rp", "rp")] {
             let (ours, theirs) = (at(&format!("ours-{name}")), at(&format!("theirs-{name}")));
             let from = if options == "-a" { volume.tree.clone() } else { volume.tree.join(".") };
             fs::create_dir(&ours).unwrap();
             fs::create_dir(&theirs).unwrap();
-            // Pipes are for -a.
+            // Pipes and devices are for -a.
             let source = if options == "-a" { "/" } else { "/." };
             let ran = volume.run("cp", &[OsStr::new(options), OsStr::new(source), ours.as_os_str()]);
             if options == "-a" {
                 good(ran);
             } else {
-                assert_eq!(ran.err, "nearside: /./pipe: Not a regular file (-a copies it)\n");
+                let refused =
+                    |name: &&str| format!("nearside: /./{name}: Not a regular file (-a copies it)\n");
+                assert_eq!(ran.err, special.iter().map(refused).collect::<String>());
                 assert_eq!(ran.code, 1);
             }
             must(tool("cp").arg(options).arg("-T").arg(&from).arg(&theirs));
-            same(&ours, &volume.tree_without_pipe(options));
+            if options != "-a" {
+                special.iter().for_each(|name| drop(fs::remove_file(volume.tree.join(name))));
+            }
+            same(&ours, &volume.tree);
             let without = |tree: &Path| -> Vec<String> {
                 // What a copy without times has is when it was made.
                 let timeless = |line: String| {
@@ -165,23 +183,15 @@ fn a_tree_is_copied_as_cp_copies_it() {
                 };
                 listing(tree)
                     .into_iter()
-                    .filter(|l| options == "-a" || !l.starts_with("pipe|"))
+                    .filter(|l| {
+                        options == "-a" || !special.iter().any(|name| l.starts_with(&format!("{name}|")))
+                    })
                     .map(timeless)
                     .collect()
             };
             alike(without(&ours), without(&theirs));
             holes_are_holes(&volume.tree, &ours);
         }
-    }
-}
-
-impl Volume {
-    /// The tree, for a comparison in which a pipe may be missing.
-    fn tree_without_pipe(&self, options: &str) -> std::path::PathBuf {
-        if options != "-a" {
-            let _ = fs::remove_file(self.tree.join("pipe"));
-        }
-        self.tree.clone()
     }
 }
 
@@ -276,8 +286,10 @@ fn f2fs_too() {
     let folder = tempfile::tempdir().unwrap();
     let tree = folder.path().join("tree");
     random_tree(&tree, 5);
-    // Its loader knows neither pipes nor hard links.
-    fs::remove_file(tree.join("pipe")).unwrap();
+    // Its loader knows neither pipes and devices nor hard links.
+    for name in ["pipe", "null"] {
+        let _ = fs::remove_file(tree.join(name));
+    }
     let image = folder.path().join("f2fs.img");
     volume::make("f2fs", &image, 256, &tree);
     let copy = folder.path().join("copy");
