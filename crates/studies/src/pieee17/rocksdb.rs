@@ -67,7 +67,7 @@ fn measured(run: &mut Run<'_>) -> Result<Measured, Failure> {
         _ => {}
     }
     let Some(program) = program(run, &[PROGRAM, "mkfs.xfs"]) else { return Ok(nothing(run)) };
-    let (capacity, keys) = run.sized((512 << 20, 20_000), (4 << 30, 1_000_000));
+    let (capacity, keys) = run.sized((512u64 << 20, 20_000), (4 << 30, 1_000_000));
     let mut measured = nothing(run);
     // A volume goes before its drive.
     let mut drives = Vec::new();
