@@ -20,25 +20,45 @@ const STORES: [(&str, &str); 2] = [("Optane P4800X", "model:optane-p4800x:256MiB
 /// What a miss may add to the drive's own time: two changes of threads, a page's copy and its mapping.
 const MAY_ADD_US: f64 = 8.0;
 
+/// What pages took to come, by what had to be done.
+struct Times {
+    /// The drive's own reads of a page.
+    own: Vec<u64>,
+    /// Pages that were never written: no read.
+    zeros: Vec<u64>,
+    /// Misses while pages are written back for each.
+    dirty: Vec<u64>,
+    /// Misses while others are only taken away.
+    clean: Vec<u64>,
+}
+
 /// Misses at random in four times the budget.
 pub fn pager(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     let (rounds, count) = if fast { (3, 5_000) } else { (7, 20_000) };
     for (name, store) in STORES {
         eprintln!("paged memory: {name} ...");
-        let (mut misses, mut allowed) = (Vec::new(), Vec::new());
+        let mut figures = vec![Vec::new(); 5];
         for round in 0..rounds {
-            let (own, miss) = medians_us(store, count, round)?;
-            misses.push(miss);
-            allowed.push(own + MAY_ADD_US);
+            let Times { own, zeros, dirty, mut clean } = times(store, count, round)?;
+            clean.sort_unstable();
+            let p99 = clean.get(clean.len() * 99 / 100).copied().unwrap_or(0) as f64;
+            let allowed = median(own) + MAY_ADD_US * 1e3;
+            let values = [median(clean), p99, median(dirty), median(zeros), allowed];
+            figures.iter_mut().zip(values).for_each(|(of, value)| of.push(value / 1e3));
         }
-        let miss = Figure::of(&format!("paged memory, {name}: a miss, median"), "us", &misses);
-        sink(miss.beside(&Figure::of("the drive's own read of a page, and 8 us", "us", &allowed)));
+        let figure = |what: &str, at: usize| Figure::of(what, "us", &figures[at]);
+        let allowed = figure("the drive's own read of a page, and 8 us", 4);
+        let named = |what: &str, at: usize| figure(&format!("paged memory, {name}: {what}"), at);
+        sink(named("a miss, median", 0).beside(&allowed));
+        sink(named("a miss, p99", 1).beside(&allowed));
+        sink(named("a miss while pages are written back, median", 2).beside(&allowed));
+        sink(named("a page that was never written, median", 3));
     }
     Ok(())
 }
 
-/// The medians of the drive's own reads of a page and of misses, in microseconds.
-fn medians_us(store: &str, count: usize, seed: u64) -> Result<(f64, f64), Failure> {
+/// Of one drive, in nanoseconds.
+fn times(store: &str, count: usize, seed: u64) -> Result<Times, Failure> {
     let store = AnyStore::open(store, FileOptions::serve())?;
     let (mut random, clock) = (Random::new(seed), TscClock::new());
     let (mut io, room) = drive(store)?;
@@ -60,20 +80,23 @@ fn medians_us(store: &str, count: usize, seed: u64) -> Result<(f64, f64), Failur
     let config = Config { budget: pages / 4, batch: 64, ..Config::default() };
     let memory = Paged::here(pages * PAGE, io, room, config)?;
     let region = memory.region().clone();
+    let touch = |page: usize| {
+        let (from, mut byte) = (clock.now(), [0]);
+        region.read(page * PAGE, &mut byte);
+        clock.now().since(from)
+    };
+    let zeros = (0..config.budget / 2).map(touch).collect();
     (0..pages).for_each(|page| region.write(page * PAGE, &[1]));
-    let mut misses = Vec::with_capacity(count);
-    for _ in 0..count {
-        let (at, mut byte) = (random.below(pages as u64) as usize * PAGE, [0]);
-        let from = clock.now();
-        region.read(at, &mut byte);
-        let took = clock.now().since(from);
+    let mut misses = |count: usize| -> Vec<u64> {
         // A page that is there answers at once.
-        if took > 1_000 {
-            misses.push(took);
-        }
-    }
+        let all = std::iter::repeat_with(|| touch(random.below(pages as u64) as usize));
+        all.filter(|took| *took > 1_000).take(count).collect()
+    };
+    // Once as many have come as fit, no page is left that was written.
+    let dirty = misses(config.budget);
+    let clean = misses(count);
     memory.end()?;
-    Ok((median(own) / 1e3, median(misses) / 1e3))
+    Ok(Times { own, zeros, dirty, clean })
 }
 
 /// A drive of this thread over a store, and its bytes.

@@ -71,7 +71,7 @@ pub struct AttachArgs {
     #[arg(long, value_name = "512|4096", default_value_t = 512)]
     block_size: u32,
     /// Threads of near-data work's own; 0: it runs between the I/O of the drive's thread [default:
-    /// half of the cores from four on, else 0]
+    /// half of the cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=16))]
     near_data_threads: Option<u8>,
     /// Write to an image although it is mounted or a loop device lies over it:
@@ -136,7 +136,7 @@ pub fn run(args: AttachArgs) -> Outcome {
     let log = store.write_log().cloned();
     store.notes().iter().for_each(|note| complain(note));
     let capacity = store.capacity();
-    let threads = args.near_data_threads.map_or_else(Workers::usual, usize::from);
+    let threads = args.near_data_threads.map_or_else(|| Workers::usual(1), usize::from);
     let workers = Workers::start(threads, clock).map_err(|e| words(&e))?;
     let handle = workers.as_ref().map(Workers::handle);
     let config =

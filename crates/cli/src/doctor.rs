@@ -232,8 +232,8 @@ fn of_processor(m: &Machine) -> Vec<Finding> {
             "cores",
             m.cores >= 4,
             format!("{} ({})", m.cores, if m.cpu.is_empty() { "unknown CPU" } else { &m.cpu }),
-            "below four cores near-data work runs on the reactor between polls, and a polling driver \
-             takes its core from others; on one core drive and driver take turns on one thread",
+            "below four cores near-data work of an embedded drive runs on the reactor between polls, and a \
+             polling driver takes its core from others; on one core drive and driver take turns on one thread",
         ),
         finding(
             "time-stamp counter",

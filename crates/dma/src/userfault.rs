@@ -1,12 +1,12 @@
 //! Page faults that a program serves itself: userfaultfd(2), over memory that two processes can share.
 //!
 //! The memory is a memfd, mapped by whoever uses it and, apart, by whoever serves its faults ([`Served`]).
-//! The latter fills pages ([`UserFault::fill`]), reads those that are there by its own mapping, and takes
-//! them away by a hole in the memfd ([`crate::persistent::punch`]): no call into the other process is needed,
-//! of which the kernel allows none that would do (process_madvise(2) drops no pages of another's).
+//! The latter fills and reads pages by its own mapping, shows them to the user ([`UserFault::show`]), and
+//! takes them away by a hole in the memfd ([`crate::persistent::punch`]): no call into the other process is
+//! needed, of which the kernel allows none that would do (process_madvise(2) drops no pages of another's).
 //!
-//! Faults are of two kinds: of a page that is not there, and of a write to one that was filled to be told of
-//! writes. A page that can never be filled is poisoned: whoever touches it gets SIGBUS, or EFAULT in a system
+//! Faults are of three kinds: of a page that is not there, of one that is and was not shown, and of a write
+//! to one that was shown to be told of writes. A page that can never be filled is poisoned: whoever touches it gets SIGBUS, or EFAULT in a system
 //! call. Faults from within a system call are served where the kernel lets us: as root, with CAP_SYS_PTRACE,
 //! with vm.unprivileged_userfaultfd, or by /dev/userfaultfd; else such a call ends in EFAULT
 //! ([`Served::serves_system_calls`]).
@@ -23,20 +23,21 @@ const USERFAULTFD_IOC_NEW: libc::c_ulong = 0xaa00;
 const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
 const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
 const UFFDIO_WAKE: libc::c_ulong = 0x8010_aa02;
-const UFFDIO_COPY: libc::c_ulong = 0xc028_aa03;
-const UFFDIO_ZEROPAGE: libc::c_ulong = 0xc020_aa04;
 const UFFDIO_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
+const UFFDIO_CONTINUE: libc::c_ulong = 0xc020_aa07;
 const UFFDIO_POISON: libc::c_ulong = 0xc020_aa08;
 const UFFD_API: u64 = 0xaa;
 const UFFD_USER_MODE_ONLY: i32 = 1;
-/// UFFD_FEATURE_ PAGEFAULT_FLAG_WP, MISSING_SHMEM, WP_HUGETLBFS_SHMEM, POISON (Linux 6.6).
-const FEATURES: u64 = 1 | 1 << 5 | 1 << 12 | 1 << 14;
+/// UFFD_FEATURE_ PAGEFAULT_FLAG_WP, MISSING_SHMEM, MINOR_SHMEM, WP_HUGETLBFS_SHMEM, POISON (Linux 6.6).
+const FEATURES: u64 = 1 | 1 << 5 | 1 << 10 | 1 << 12 | 1 << 14;
 const MODE_MISSING: u64 = 1;
 const MODE_WP: u64 = 2;
-const COPY_MODE_WP: u64 = 2;
+const MODE_MINOR: u64 = 4;
+const CONTINUE_MODE_WP: u64 = 2;
 const EVENT_PAGEFAULT: u8 = 0x12;
 const PAGEFAULT_FLAG_WRITE: u64 = 1;
 const PAGEFAULT_FLAG_WP: u64 = 2;
+const PAGEFAULT_FLAG_MINOR: u64 = 4;
 
 /// A message of the kernel: struct uffd_msg, as a page fault fills it.
 #[repr(C)]
@@ -56,6 +57,8 @@ pub struct PageFault {
     pub page: usize,
     /// It is there, and was to be written, of which the server is to be told first.
     pub protected: bool,
+    /// It is there, and its user's mapping does not show it.
+    pub hidden: bool,
     /// It is to be written.
     pub writes: bool,
 }
@@ -156,7 +159,8 @@ impl UserFault {
     }
 
     fn register(&self) -> io::Result<()> {
-        self.call(UFFDIO_REGISTER, &mut [self.base, self.len as u64, MODE_MISSING | MODE_WP, 0])
+        let mode = MODE_MISSING | MODE_WP | MODE_MINOR;
+        self.call(UFFDIO_REGISTER, &mut [self.base, self.len as u64, mode, 0])
     }
 
     fn at(&self, page: usize) -> u64 {
@@ -198,6 +202,7 @@ impl UserFault {
                 into[count] = PageFault {
                     page,
                     protected: message.flags & PAGEFAULT_FLAG_WP != 0,
+                    hidden: message.flags & PAGEFAULT_FLAG_MINOR != 0,
                     writes: message.flags & (PAGEFAULT_FLAG_WRITE | PAGEFAULT_FLAG_WP) != 0,
                 };
                 count += 1;
@@ -206,23 +211,14 @@ impl UserFault {
         Ok(count)
     }
 
-    /// Puts bytes where a page is missing, and wakes who waits for it; `told`: of the first write to it the
+    /// Shows its user a page that is there, and wakes who waits for it; `told`: of the first write to it the
     /// server is told.
     ///
     /// # Errors
-    /// `AlreadyExists`: it is there. Else the system's: no memory, the user is gone.
-    pub fn fill(&self, page: usize, bytes: &[u8; PAGE_SIZE], told: bool) -> io::Result<()> {
-        let mode = if told { COPY_MODE_WP } else { 0 };
-        let from = bytes.as_ptr() as u64;
-        self.persist(|| self.call(UFFDIO_COPY, &mut [self.at(page), from, PAGE_SIZE as u64, mode, 0]))
-    }
-
-    /// Puts zeros where a page is missing, and wakes who waits for it.
-    ///
-    /// # Errors
-    /// As [`UserFault::fill`].
-    pub fn fill_zeros(&self, page: usize) -> io::Result<()> {
-        self.persist(|| self.call(UFFDIO_ZEROPAGE, &mut [self.at(page), PAGE_SIZE as u64, 0, 0]))
+    /// `AlreadyExists`: it is shown. Else the system's: it is not there, the user is gone.
+    pub fn show(&self, page: usize, told: bool) -> io::Result<()> {
+        let mode = if told { CONTINUE_MODE_WP } else { 0 };
+        self.persist(|| self.call(UFFDIO_CONTINUE, &mut [self.at(page), PAGE_SIZE as u64, mode, 0]))
     }
 
     /// Has the server told of the next write to pages, or lets writes pass and wakes who waits with one.
@@ -234,10 +230,10 @@ impl UserFault {
         self.persist(|| self.call(UFFDIO_WRITEPROTECT, &mut [self.at(page), len, u64::from(protected)]))
     }
 
-    /// Poisons a page that is missing, and wakes who waits for it: it gets SIGBUS.
+    /// Poisons a page that is not shown, and wakes who waits for it: it gets SIGBUS.
     ///
     /// # Errors
-    /// As [`UserFault::fill`].
+    /// As [`UserFault::show`].
     pub fn poison(&self, page: usize) -> io::Result<()> {
         self.persist(|| self.call(UFFDIO_POISON, &mut [self.at(page), PAGE_SIZE as u64, 0, 0]))
     }
@@ -304,4 +300,58 @@ fn open() -> io::Result<(OwnedFd, bool)> {
         return Err(io::Error::new(e.kind(), format!("userfaultfd without what is needed (Linux 6.6): {e}")));
     }
     Ok((fd, kernel))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::JoinHandle;
+
+    use super::*;
+
+    fn next(faults: &UserFault) -> PageFault {
+        let mut one = [PageFault { page: 0, protected: false, hidden: false, writes: false }];
+        while faults.take(&mut one).unwrap() == 0 {
+            std::thread::yield_now();
+        }
+        one[0]
+    }
+
+    #[test]
+    fn a_page_is_shown_once_it_is_there_and_again_when_it_was_hidden() {
+        let Ok(served) = Served::new(PAGE_SIZE) else {
+            eprintln!("LEFT OUT: no userfaultfd for this user, or a kernel before 6.6");
+            return;
+        };
+        let (faults, memory) = served.hand_over().unwrap();
+        let own = Region::foreign(memory, 0, PAGE_SIZE).unwrap();
+        let looks = || -> JoinHandle<u8> {
+            let region = served.region().clone();
+            std::thread::spawn(move || {
+                let mut byte = [0];
+                region.read(7, &mut byte);
+                byte[0]
+            })
+        };
+        let looking = looks();
+        assert_eq!(next(&faults), PageFault { page: 0, protected: false, hidden: false, writes: false });
+        own.write(7, &[5]);
+        faults.show(0, true).unwrap();
+        assert_eq!(looking.join().unwrap(), 5);
+        assert_eq!(faults.show(0, true).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        let base = served.region().pointer(0, PAGE_SIZE);
+        // SAFETY: shared memory keeps its bytes; the advice takes it out of this mapping alone.
+        assert_eq!(unsafe { libc::madvise(base.cast(), PAGE_SIZE, libc::MADV_DONTNEED) }, 0);
+        let looking = looks();
+        assert_eq!(next(&faults), PageFault { page: 0, protected: false, hidden: true, writes: false });
+        faults.show(0, true).unwrap();
+        assert_eq!(looking.join().unwrap(), 5);
+        let region = served.region().clone();
+        let writing = std::thread::spawn(move || region.write(7, &[6]));
+        assert_eq!(next(&faults), PageFault { page: 0, protected: true, hidden: false, writes: true });
+        faults.protect(0, 1, false).unwrap();
+        writing.join().unwrap();
+        let mut byte = [0];
+        own.read(7, &mut byte);
+        assert_eq!(byte, [6]);
+    }
 }

@@ -95,7 +95,8 @@ pub fn image(path: &Path, options: &Options) -> Result<Embedded<File, Fsr>, Erro
     let store = File::open(path, beside).map_err(Error::Store)?;
     let threads = match options.near_data_threads {
         Some(threads) => threads,
-        None if options.has_threads() => Workers::usual(),
+        // The host's thread and the drive's may spin.
+        None if options.has_threads() => Workers::usual(2),
         None => 0,
     };
     let workers = Workers::start(threads, TscClock::new()).map_err(Error::Drive)?;

@@ -1,5 +1,5 @@
-//! Threads of near-data work's own, off the I/O reactors: where cores allow, a host's I/O then never waits
-//! for it.
+//! Threads of near-data work's own, off the I/O reactors: a host's I/O then never waits for it, and the system
+//! gives them the cores that hosts leave.
 //!
 //! A thread runs lanes: an executor of a namespace each, with what was ordered of it. It steps them in turn,
 //! spins shortly when there is nothing to do, then sleeps until somebody orders.
@@ -14,8 +14,6 @@ use nearside_clock::{Clock, Nanos};
 use nearside_device::firmware::Progress;
 use nearside_dma::Wakeup;
 
-/// Cores from which on near-data work has threads of its own.
-const CORES: usize = 4;
 /// Threads at most, unless told otherwise.
 const MOST: usize = 8;
 /// How long a thread spins before it sleeps.
@@ -76,11 +74,11 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// How many threads near-data work gets on this machine unless told otherwise: half of the cores from
-    /// four on, else none.
-    pub fn usual() -> usize {
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        if cores < CORES { 0 } else { (cores / 2).min(MOST) }
+    /// How many threads near-data work gets on this machine unless told otherwise, beside `busy` threads that
+    /// may take a core each: half of the cores, where those leave as many.
+    pub fn usual(busy: usize) -> usize {
+        let half = std::thread::available_parallelism().map_or(1, |n| n.get()) / 2;
+        if half < busy { 0 } else { half.min(MOST) }
     }
 
     /// Starts so many threads. `None`: without any, near-data work runs on the reactors, between their I/O.

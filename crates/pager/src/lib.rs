@@ -4,11 +4,13 @@
 //!
 //! A thread touches a page that is not there, and sleeps; the kernel tells the pager
 //! ([`nearside_dma::userfault`]). A page that was never written to the drive is zeros at once. For any other
-//! the pager sends a read, polls for its end (the drive may run on the same thread), and puts the page there,
-//! which wakes the thread. Pages are filled so that the first write to each is a fault as well: by it the
-//! pager knows which have to be written back. Beyond its budget it takes the pages that came first, some at a
-//! time while nobody waits: those that are as the drive has them by a hole in the memory, the others after
-//! they were written, with writes to them held until then.
+//! the pager sends a read, and has the kernel find memory for the page meanwhile; it polls for the read's end
+//! (the drive may run on the same thread), copies the bytes there by its own mapping, and shows the page to
+//! the thread, which wakes it. Pages are shown so that the first write to each is a fault as well: by it the
+//! pager knows which have to be written back. Beyond its budget it takes the pages that came first, one by
+//! one and while the drive reads, when the thread that waits has no CPU that must hear of it: by a hole in
+//! the memory, those that are not as the drive has them after they were written, with writes to them held
+//! until then.
 //!
 //! # What goes wrong
 //!

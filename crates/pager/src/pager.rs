@@ -16,16 +16,12 @@ use crate::Error;
 /// Turns with work to do between two looks at whether to stop.
 const LOOK_EVERY: u32 = 64;
 
-/// Pages that are taken away between two looks for faults.
-const AT_A_TIME: usize = 4;
-
 /// How a pager works.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Pages in memory at most.
     pub budget: usize,
-    /// Pages that are kept free, by taking others away while nobody waits; as many leave at once where
-    /// somebody does.
+    /// Pages that are kept free, by taking others away while the drive reads; half as many while it does not.
     pub batch: usize,
     /// How long it looks for faults after the last before it sleeps, in nanoseconds. Waking it takes longer
     /// than a fast drive's read.
@@ -51,7 +47,7 @@ pub struct Counts {
     pub read: u64,
     /// Pages that were written back.
     pub written: u64,
-    /// Pages that were taken away without, since the drive had them, or they were zeros.
+    /// Pages that were taken away, since the drive had them, or they were zeros.
     pub dropped: u64,
     /// Pages that could not be read, and are poisoned.
     pub poisoned: u64,
@@ -70,7 +66,7 @@ enum Page {
     Wanted { writes: bool, stored: bool },
     /// Being read.
     Loading { writes: bool },
-    /// In memory as on the drive, or, where not stored, zeros.
+    /// In memory as on the drive, or, where not stored, zeros; the user is shown it write-protected.
     Clean { stored: bool },
     /// In memory alone.
     Dirty,
@@ -101,6 +97,8 @@ pub struct Pager<P: Peer, C: Clock> {
     resident: usize,
     /// Those on their way.
     loading: usize,
+    /// Those on their way out ([`Page::Leaving`]).
+    leaving: usize,
     /// By handle's index: the page of the command.
     out: Vec<Option<usize>>,
     buffers: Vec<DmaBuffer>,
@@ -146,6 +144,7 @@ impl<P: Peer, C: Clock> Pager<P, C> {
             wanted: VecDeque::new(),
             resident: 0,
             loading: 0,
+            leaving: 0,
             out: vec![None; depth],
             staging: Box::new([0; PAGE_SIZE]),
             counts: Counts::default(),
@@ -188,7 +187,7 @@ impl<P: Peer, C: Clock> Pager<P, C> {
 
     /// Takes what has come, begins what can be; whether there was anything.
     fn turn(&mut self) -> Result<bool, Error> {
-        const NONE: PageFault = PageFault { page: 0, protected: false, writes: false };
+        const NONE: PageFault = PageFault { page: 0, protected: false, hidden: false, writes: false };
         let mut faults = [NONE; 32];
         let count = self.faults.take(&mut faults).map_err(Error::system("userfaultfd"))?;
         for fault in &faults[..count] {
@@ -206,13 +205,12 @@ impl<P: Peer, C: Clock> Pager<P, C> {
             }
         }
         self.begin()?;
+        // While the drive reads: who waits has no CPU that must hear of it. Else fewer, of which the user's
+        // CPU hears by an interrupt; in both cases so few that who comes next waits for no more.
+        let free = if self.loading > 0 { self.config.batch } else { self.config.batch / 2 };
         let most = self.budget();
-        let crowded = self.resident + self.config.batch > most && most > self.config.batch;
-        // While nobody waits, and so few that who comes next waits for no more.
-        if crowded && self.wanted.is_empty() && self.loading == 0 {
-            self.make_room(AT_A_TIME, most - self.config.batch)?;
-        }
-        Ok(count + ended > 0)
+        let gone = most > free && self.wanted.is_empty() && self.make_room(most - free)?;
+        Ok(count + ended > 0 || gone)
     }
 
     /// Pages that may be in memory: those that nothing can be done about come on top.
@@ -221,7 +219,7 @@ impl<P: Peer, C: Clock> Pager<P, C> {
     }
 
     fn fault(&mut self, fault: PageFault) -> Result<(), Error> {
-        let PageFault { page, writes, .. } = fault;
+        let PageFault { page, protected, hidden, writes } = fault;
         match &mut self.pages[page] {
             state @ (Page::Zeros | Page::Stored) => {
                 *state = Page::Wanted { writes, stored: *state == Page::Stored };
@@ -233,13 +231,33 @@ impl<P: Peer, C: Clock> Pager<P, C> {
                 *any |= writes;
                 Ok(())
             }
-            state @ (Page::Clean { .. } | Page::Leaving) if fault.protected => {
-                *state = if *state == Page::Leaving { Page::Kept } else { Page::Dirty };
+            state @ Page::Clean { .. } if protected => {
+                *state = Page::Dirty;
                 self.pass(page)
             }
-            Page::Dirty | Page::Kept | Page::Stuck if fault.protected => self.pass(page),
+            state @ Page::Leaving if protected => {
+                *state = Page::Kept;
+                self.leaving -= 1;
+                self.pass(page)
+            }
+            Page::Dirty | Page::Kept | Page::Stuck if protected => self.pass(page),
+            // The kernel, or its user, has taken it out of the user's mapping.
+            Page::Clean { .. } | Page::Leaving if hidden => self.show(page, true),
+            Page::Dirty | Page::Kept | Page::Stuck if hidden => self.show(page, false),
             // It came or went since: who waits looks again.
-            _ => self.faults.wake(page).map_err(Error::system("wake")),
+            _ => self.wake(page),
+        }
+    }
+
+    fn wake(&self, page: usize) -> Result<(), Error> {
+        self.faults.wake(page).map_err(Error::system("wake"))
+    }
+
+    /// Shows a page that is there to its user.
+    fn show(&self, page: usize, told: bool) -> Result<(), Error> {
+        match self.faults.show(page, told) {
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => self.wake(page),
+            done => done.map_err(Error::system("a page")),
         }
     }
 
@@ -252,11 +270,9 @@ impl<P: Peer, C: Clock> Pager<P, C> {
     fn begin(&mut self) -> Result<(), Error> {
         while let Some(&page) = self.wanted.front() {
             let most = self.budget();
-            if self.resident >= most {
-                self.make_room(self.config.batch.min(most), most - 1)?;
-                if self.resident >= self.budget() {
-                    break;
-                }
+            while self.resident >= most && self.make_room(most - 1)? {}
+            if self.resident >= self.budget() {
+                break;
             }
             let Page::Wanted { writes, stored } = self.pages[page] else {
                 self.wanted.pop_front();
@@ -266,18 +282,15 @@ impl<P: Peer, C: Clock> Pager<P, C> {
                 if !self.send(page, Command::read)? {
                     break;
                 }
+                // The drive begins; meanwhile the kernel finds memory for the page.
+                self.io.look();
+                self.allocate(page);
                 self.pages[page] = Page::Loading { writes };
                 self.loading += 1;
             } else {
                 self.counts.zeros += 1;
-                if writes {
-                    self.faults.fill_zeros(page).map_err(Error::system("a page"))?;
-                    self.pages[page] = Page::Dirty;
-                    self.order.push_back(page);
-                } else {
-                    self.staging.fill(0);
-                    self.fill(page, writes, false)?;
-                }
+                self.allocate(page);
+                self.came(page, writes, false)?;
             }
             self.resident += 1;
             self.wanted.pop_front();
@@ -285,9 +298,14 @@ impl<P: Peer, C: Clock> Pager<P, C> {
         Ok(())
     }
 
-    /// Puts the staged bytes there. One that is to be written is not told of: it is dirty.
-    fn fill(&mut self, page: usize, writes: bool, stored: bool) -> Result<(), Error> {
-        self.faults.fill(page, &self.staging, !writes).map_err(Error::system("a page"))?;
+    /// Has the kernel put zeros there, which the user is not shown.
+    fn allocate(&self, page: usize) {
+        self.memory.write(page * PAGE_SIZE, &[0]);
+    }
+
+    /// Shows a page that has come. Of writes to one that is to be written it is not told: it is dirty.
+    fn came(&mut self, page: usize, writes: bool, stored: bool) -> Result<(), Error> {
+        self.show(page, !writes)?;
         self.pages[page] = if writes { Page::Dirty } else { Page::Clean { stored } };
         self.order.push_back(page);
         Ok(())
@@ -323,23 +341,26 @@ impl<P: Peer, C: Clock> Pager<P, C> {
             self.loading -= 1;
             buffer.read(0, &mut self.staging[..]);
         }
+        self.leaving -= usize::from(state == Page::Leaving);
         self.buffers.push(buffer);
         match (state, well) {
             (Page::Loading { writes }, true) => {
                 self.counts.read += 1;
-                self.fill(page, writes, true)
+                self.memory.write(page * PAGE_SIZE, &self.staging[..]);
+                self.came(page, writes, true)
             }
             (Page::Loading { .. }, false) => {
                 self.counts.poisoned += 1;
-                self.pages[page] = Page::Poisoned;
-                self.resident -= 1;
+                self.take_away(page, Page::Poisoned)?;
                 // What is left of its write protection would be in the way.
                 self.pass(page)?;
                 self.faults.poison(page).map_err(Error::system("poison"))
             }
             (Page::Leaving, true) => {
                 self.counts.written += 1;
-                self.take_away(page, Page::Stored)
+                self.pages[page] = Page::Clean { stored: true };
+                self.order.push_front(page);
+                Ok(())
             }
             (Page::Kept, true) => {
                 self.counts.written += 1;
@@ -363,27 +384,22 @@ impl<P: Peer, C: Clock> Pager<P, C> {
         Ok(())
     }
 
-    /// Takes pages away, or begins to, until there are at most `to` when all that was begun has ended; `most`
-    /// of them at a time.
-    fn make_room(&mut self, most: usize, to: usize) -> Result<(), Error> {
-        let leaving = self.out.iter().flatten().filter(|page| self.pages[**page] == Page::Leaving).count();
-        let goes = self.resident.saturating_sub(to).saturating_sub(leaving).min(most);
-        for _ in 0..goes {
-            let Some(page) = self.order.pop_front() else { break };
-            let state = self.pages[page];
-            match state {
-                Page::Clean { stored } => {
-                    self.counts.dropped += 1;
-                    self.take_away(page, if stored { Page::Stored } else { Page::Zeros })?;
-                }
-                Page::Dirty if self.write_back(page)? => {}
-                _ => {
-                    self.order.push_front(page);
-                    break;
-                }
+    /// Where there are more than `most`: takes one page away, or begins to write one back, which then comes
+    /// before all others; whether there was one.
+    fn make_room(&mut self, most: usize) -> Result<bool, Error> {
+        let over = self.resident.saturating_sub(most);
+        let Some(&page) = self.order.front().filter(|_| over > 0) else { return Ok(false) };
+        let state = self.pages[page];
+        match state {
+            Page::Clean { stored } => {
+                self.counts.dropped += 1;
+                self.take_away(page, if stored { Page::Stored } else { Page::Zeros })?;
             }
+            Page::Dirty if self.leaving < over && self.write_back(page)? => {}
+            _ => return Ok(false),
         }
-        Ok(())
+        self.order.pop_front();
+        Ok(true)
     }
 
     /// Holds writes to a page and sends its bytes; false where nothing can be sent now.
@@ -398,6 +414,7 @@ impl<P: Peer, C: Clock> Pager<P, C> {
             return Ok(false);
         }
         self.pages[page] = Page::Leaving;
+        self.leaving += 1;
         Ok(true)
     }
 }

@@ -157,7 +157,7 @@ impl ServedDrive {
         let options = Options { threads: plan.threads, ..Options::default() };
         let connections = options.connections;
         let target = AnyTarget::new(options).map_err(|e| e.to_string())?;
-        let threads = plan.near_data_threads.unwrap_or_else(Workers::usual);
+        let threads = plan.near_data_threads.unwrap_or_else(|| Workers::usual(1));
         let workers = Workers::start(threads, TscClock::new()).map_err(|e| e.to_string())?;
         let handle = workers.as_ref().map(Workers::handle);
         let mut notes: Vec<String> = limits::raise_descriptors(connections).into_iter().collect();

@@ -100,7 +100,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
     /// Threads of near-data work's own; 0: it runs between the I/O of the threads that serve [default:
-    /// half of the cores from four on, else 0]
+    /// half of the cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=16))]
     near_data_threads: Option<u8>,
     /// Believe hosts that root asks, where they say so
