@@ -1,7 +1,8 @@
 //! Memory that is larger than its budget, over a drive and without the kernel's paging: what a miss takes,
 //! beside the drive's own read of a page and what the paper's way may add to it.
 //!
-//! The application and its pager are two threads, which have all cores.
+//! The application and its pager are two threads, which have all cores, and are woken on CPUs that do not
+//! sleep; beside that, what sleep adds.
 
 use nearside_clock::{Clock, TscClock};
 use nearside_device::Config as DriveConfig;
@@ -37,28 +38,30 @@ pub fn pager(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     let (rounds, count) = if fast { (3, 5_000) } else { (7, 20_000) };
     for (name, store) in STORES {
         eprintln!("paged memory: {name} ...");
-        let mut figures = vec![Vec::new(); 5];
+        let mut figures = vec![Vec::new(); 6];
         for round in 0..rounds {
-            let Times { own, zeros, dirty, mut clean } = times(store, count, round)?;
+            let asleep = times(store, count, round, false)?;
+            let Times { own, zeros, dirty, mut clean } = times(store, count, round, true)?;
             clean.sort_unstable();
             let p99 = clean.get(clean.len() * 99 / 100).copied().unwrap_or(0) as f64;
             let allowed = median(own) + MAY_ADD_US * 1e3;
-            let values = [median(clean), p99, median(dirty), median(zeros), allowed];
+            let values = [median(clean), p99, median(dirty), median(zeros), median(asleep.clean), allowed];
             figures.iter_mut().zip(values).for_each(|(of, value)| of.push(value / 1e3));
         }
         let figure = |what: &str, at: usize| Figure::of(what, "us", &figures[at]);
-        let allowed = figure("the drive's own read of a page, and 8 us", 4);
+        let allowed = figure("the drive's own read of a page, and 8 us", 5);
         let named = |what: &str, at: usize| figure(&format!("paged memory, {name}: {what}"), at);
         sink(named("a miss, median", 0).beside(&allowed));
         sink(named("a miss, p99", 1).beside(&allowed));
         sink(named("a miss while pages are written back, median", 2).beside(&allowed));
+        sink(named("a miss where CPUs sleep, median", 4).beside(&allowed));
         sink(named("a page that was never written, median", 3));
     }
     Ok(())
 }
 
-/// Of one drive, in nanoseconds.
-fn times(store: &str, count: usize, seed: u64) -> Result<Times, Failure> {
+/// Of one drive, in nanoseconds, while CPUs are kept awake or not.
+fn times(store: &str, count: usize, seed: u64, awake: bool) -> Result<Times, Failure> {
     let store = AnyStore::open(store, FileOptions::serve())?;
     let (mut random, clock) = (Random::new(seed), TscClock::new());
     let (mut io, room) = drive(store)?;
@@ -77,7 +80,7 @@ fn times(store: &str, count: usize, seed: u64) -> Result<Times, Failure> {
         buffer = done.buffer;
     }
     drop(buffer);
-    let config = Config { budget: pages / 4, batch: 64, ..Config::default() };
+    let config = Config { budget: pages / 4, batch: 64, awake, ..Config::default() };
     let memory = Paged::here(pages * PAGE, io, room, config)?;
     let region = memory.region().clone();
     let touch = |page: usize| {

@@ -1,9 +1,9 @@
 //! A pager in a process of its own.
 //!
-//!     cargo run --release -p nearside-pager --example pager -- pager.sock model:optane-p4800x:1GiB
+//!     cargo run --release -p nearside-pager --example pager -- pager.sock model:optane-p4800x:1GiB [--awake]
 //!
 //! It gives each application that connects ([`nearside_pager::Paged::elsewhere`]) the drive, one after the
-//! other.
+//! other. With --awake no CPU of the machine sleeps meanwhile.
 
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn drive(store: AnyStore) -> Result<(Initiator<Runner<AnyStore>, TscClock>, u64)
     Ok((Initiator::new(&driver, config, clock, drive.peer, None)?, room))
 }
 
-fn serve(socket: &str, store: &AnyStore) -> Result<(), Failure> {
+fn serve(socket: &str, store: &AnyStore, awake: bool) -> Result<(), Failure> {
     let listener = UnixListener::bind(socket)?;
     println!("{socket}: {} bytes", store.capacity());
     for stream in listener.incoming() {
@@ -34,7 +34,7 @@ fn serve(socket: &str, store: &AnyStore) -> Result<(), Failure> {
         // Who connects says at once what for.
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
         let (io, room) = drive(store.clone())?;
-        match accept(&stream, io, room, Config { budget: usize::MAX, ..Config::default() }) {
+        match accept(&stream, io, room, Config { budget: usize::MAX, awake, ..Config::default() }) {
             Ok(counts) => println!("{counts:?}"),
             Err(e) => eprintln!("{e}"),
         }
@@ -46,7 +46,8 @@ fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        [socket, store] => serve(socket, &AnyStore::open(store, FileOptions::serve())?),
-        _ => Err("pager SOCKET STORE".into()),
+        [socket, store] => serve(socket, &AnyStore::open(store, FileOptions::serve())?, false),
+        [socket, store, "--awake"] => serve(socket, &AnyStore::open(store, FileOptions::serve())?, true),
+        _ => Err("pager SOCKET STORE [--awake]".into()),
     }
 }

@@ -24,6 +24,7 @@
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
+mod awake;
 mod paged;
 mod pager;
 mod wire;

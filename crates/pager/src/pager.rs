@@ -12,6 +12,7 @@ use nearside_driver::{Command, DmaBuffer, Handle, Initiator, Peer, RejectReason}
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Error;
+use crate::awake::Awake;
 
 /// Turns with work to do between two looks at whether to stop.
 const LOOK_EVERY: u32 = 64;
@@ -26,6 +27,9 @@ pub struct Config {
     /// How long it looks for faults after the last before it sleeps, in nanoseconds. Waking it takes longer
     /// than a fast drive's read.
     pub spin_ns: u64,
+    /// Whether the machine's CPUs are kept from sleeping: waking one takes longer than all else of a miss.
+    /// For root; it costs power.
+    pub awake: bool,
     /// The drive's namespace, which is overwritten from its first block on.
     pub nsid: u32,
     /// Bytes of its blocks.
@@ -34,7 +38,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        Config { budget: 1024, batch: 32, spin_ns: 50_000, nsid: 1, block_size: 512 }
+        Config { budget: 1024, batch: 32, spin_ns: 50_000, awake: false, nsid: 1, block_size: 512 }
     }
 }
 
@@ -104,13 +108,15 @@ pub struct Pager<P: Peer, C: Clock> {
     buffers: Vec<DmaBuffer>,
     staging: Box<[u8; PAGE_SIZE]>,
     counts: Counts,
+    _awake: Option<Awake>,
 }
 
 impl<P: Peer, C: Clock> Pager<P, C> {
     /// For a memory that was handed over ([`nearside_dma::userfault::Served::hand_over`]).
     ///
     /// # Errors
-    /// Memory that is none, a budget of no pages, or a drive without room for all pages.
+    /// Memory that is none, a budget of no pages, a drive without room for all pages, or CPUs that this user
+    /// may not keep awake.
     pub fn new(
         io: Initiator<P, C>,
         faults: UserFault,
@@ -130,6 +136,7 @@ impl<P: Peer, C: Clock> Pager<P, C> {
         if config.block_size == 0 || !PAGE_SIZE.is_multiple_of(config.block_size as usize) {
             return Err(Error::Invalid(format!("blocks of {} bytes", config.block_size)));
         }
+        let awake = config.awake.then(Awake::new).transpose();
         let depth = io.depth();
         let buffers = (0..depth).map(|_| io.buffer(PAGE_SIZE)).collect::<Result<_, _>>();
         Ok(Pager {
@@ -148,6 +155,7 @@ impl<P: Peer, C: Clock> Pager<P, C> {
             out: vec![None; depth],
             staging: Box::new([0; PAGE_SIZE]),
             counts: Counts::default(),
+            _awake: awake.map_err(Error::system("/dev/cpu_dma_latency"))?,
         })
     }
 

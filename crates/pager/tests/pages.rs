@@ -111,6 +111,21 @@ fn every_byte_is_what_was_written_last() {
 }
 
 #[test]
+fn awake_or_refused() {
+    let with = |awake| Config { awake, ..config() };
+    let begin =
+        |config| Paged::here(BYTES, drive(Dram::new(BYTES as u64, 512).unwrap()), BYTES as u64, config);
+    if begin(with(false)).is_err() {
+        eprintln!("LEFT OUT: no userfaultfd");
+        return;
+    }
+    match begin(with(true)) {
+        Ok(memory) => hammer(memory.region(), 2, 200),
+        Err(e) => assert!(e.to_string().starts_with("/dev/cpu_dma_latency: "), "{e}"),
+    }
+}
+
+#[test]
 fn system_calls_are_served() {
     let Some(memory) = paged(Dram::new(BYTES as u64, 512).unwrap()) else { return };
     if !memory.serves_system_calls() {
