@@ -79,9 +79,9 @@ window.owed = (() => {
     return [box.x + Math.min(box.width / 2, 20), box.y + box.height / 2];
   };
 
-  // What the pointer has changed.
-  const state = async () => {
-    await pause(300);
+  // What can be seen; of what the pointer has changed, some time after.
+  const state = async (after) => {
+    await pause(after);
     const chart = charts().find((c) => c.data?.some(wanted));
     const head = document.querySelector('.wide th button');
     const rows = head ? [...head.closest('table').tBodies[0].rows].map((row) => row.cells[0].textContent) : [];

@@ -1,11 +1,11 @@
 //! What a real browser makes of a page: headless Chromium shows it at three widths, light and dark; it is
-//! measured, pressed, and kept as pictures (`target/pages`).
+//! measured, pressed, and, where NEARSIDE_KEEP_PAGES names a folder, kept there as pictures.
 //!
 //! Chromium is spoken to in its own protocol (Chrome DevTools Protocol) by two pipes: what a page writes to
 //! its console, what it would load, and where a pointer goes are asked and told there.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -15,10 +15,14 @@ use serde_json::{Value, json};
 
 use crate::needs;
 
+/// Chromium without what only a window needs.
+const PROGRAM: &str = "chromium-headless-shell";
 /// A desk, a tablet and a telephone, in CSS pixels.
 const WIDTHS: [u32; 3] = [1300, 800, 400];
 /// How long an answer may take on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Milliseconds in which what a pointer does has been drawn.
+const SETTLED: &str = "300";
 /// What is asked of a page, in the page.
 const SCRIPT: &str = include_str!("browser.js");
 
@@ -32,10 +36,10 @@ pub struct Shown {
 }
 
 /// Opens a page at all widths, and in the dark; `None` where the machine has no Chromium (the test is then
-/// left out by name). Pictures of it stay below `target/pages` under the test's name.
+/// left out by name).
 /// Panics with what is wrong with the page.
 pub fn shows(test: &str, html: &str, folder: &Path) -> Option<Shown> {
-    if !needs::tools(test, &["chromium"]) {
+    if !needs::tools(test, &[PROGRAM]) {
         return None;
     }
     let page = folder.join("page.html");
@@ -49,15 +53,17 @@ pub fn shows(test: &str, html: &str, folder: &Path) -> Option<Shown> {
         for what in ["layout", "drawn"] {
             none_found(&browser.ask(what, ""), &format!("{what} at {width} pixels, {scheme}"));
         }
-        let colours = browser.ask("state", "");
+        let colours = browser.ask("state", "0");
         let bright = ["ground", "ink"].map(|name| brightness(colours[name].as_str().unwrap()));
         let dark = scheme == "dark";
         assert!((bright[0] < bright[1]) == dark, "{scheme} at {width} pixels: {colours}");
         let count = browser.ask("count", "");
         let number = |name: &str| count[name].as_u64().unwrap() as usize;
         shown.push(Shown { pictures: number("pictures"), tables: number("tables") });
-        let dark = if dark { "-dark" } else { "" };
-        browser.keep(&pictures().join(format!("{name}-{width}{dark}.png")), width);
+        if let Some(folder) = std::env::var_os("NEARSIDE_KEEP_PAGES") {
+            let dark = if dark { "-dark" } else { "" };
+            browser.keep(&Path::new(&folder).join(format!("{name}-{width}{dark}.png")), width);
+        }
         if (width, scheme) == (WIDTHS[0], "light") {
             none_found(&browser.ask("data", ""), "the numbers behind the pictures");
             press(&mut browser);
@@ -79,37 +85,28 @@ fn none_found(found: &Value, where_: &str) {
     assert!(found.is_empty(), "{where_}: {found:#?}");
 }
 
-/// Where the pictures stay.
-fn pictures() -> PathBuf {
-    // A test program is target/PROFILE/deps/NAME.
-    let program = std::env::current_exe().unwrap();
-    let folder = program.ancestors().nth(3).unwrap().join("pages");
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
 /// A legend hides a series and shows it, a point says its values, a table's head sorts, light becomes dark.
 fn press(browser: &mut Browser) {
-    let before = browser.ask("state", "");
+    let before = browser.ask("state", "0");
     let changed = |name: &str, after: &Value| before[name] != after[name];
     if browser.pointer("legend", true) {
-        let after = browser.ask("state", "");
+        let after = browser.ask("state", SETTLED);
         assert_eq!(after["hidden"], 1, "a press on the legend hides no series: {after}");
         let less = after["visible"].as_u64() < before["visible"].as_u64();
-        let again = browser.pointer("legend", true).then(|| browser.ask("state", "")).unwrap();
+        let again = browser.pointer("legend", true).then(|| browser.ask("state", SETTLED)).unwrap();
         assert!(again["hidden"] == 0 && !changed("visible", &again), "nor shows it again: {again}");
         assert!(less || before["visible"] == 0, "nothing has gone: {after}");
     }
     if browser.pointer("point", false) {
-        let after = browser.ask("state", "");
+        let after = browser.ask("state", SETTLED);
         let words = after["hover"].as_str().unwrap();
         assert!(words.chars().any(|c| c.is_ascii_digit()), "a point says nothing: {after}");
     }
     if browser.pointer("head", true) {
-        let up = browser.ask("state", "");
+        let up = browser.ask("state", SETTLED);
         assert_eq!(up["sort"], "ascending");
         browser.pointer("head", true);
-        let down = browser.ask("state", "");
+        let down = browser.ask("state", SETTLED);
         assert_eq!(down["sort"], "descending");
         let rows = |state: &Value| -> Vec<String> {
             state["rows"].as_array().unwrap().iter().map(|row| row.as_str().unwrap().to_owned()).collect()
@@ -123,7 +120,7 @@ fn press(browser: &mut Browser) {
         assert!(first == all && last == all, "sorting has lost rows");
     }
     assert!(browser.pointer("theme", true), "there is no switch");
-    let after = browser.ask("state", "");
+    let after = browser.ask("state", SETTLED);
     assert!(changed("ground", &after), "light does not become dark: {after}");
     browser.pointer("theme", true);
 }
@@ -151,8 +148,8 @@ impl Browser {
     fn start(folder: &Path) -> Browser {
         // Chromium takes commands on descriptor 3 and answers on 4; its own output goes nowhere.
         let mut child = Command::new("sh")
-            .args(["-c", "exec chromium \"$@\" 3<&0 4>&1 </dev/null >/dev/null", "chromium"])
-            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+            .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null", PROGRAM])
+            .args(["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
             .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
             .args(["--remote-debugging-pipe", "--hide-scrollbars"])
             .arg(format!("--user-data-dir={}", folder.join("profile").display()))
