@@ -58,18 +58,20 @@ pub fn run(args: InfoArgs) -> Outcome {
             volumes.push(volume.into_owned());
         }
         Ok(ControlFlow::Continue(()))
-    })?;
+    });
+    let name = drive.name();
+    let said = |refusal| Failure::Message(format!("{name}: {}", describe(&refusal)));
+    if let Err(failure) = answer.and_then(|answer| answer.map_err(said)) {
+        if !args.drive.json && matches!(failure, Failure::Message(_)) {
+            print_table(&drive.partitions(), &mut out)?;
+            out.flush()?;
+        }
+        return Err(failure);
+    }
     let table = match volumes.first() {
         Some(volume) if volume.partition == 0 => Vec::new(),
         _ => drive.partitions(),
     };
-    if let Err(refusal) = answer {
-        if !args.drive.json {
-            print_table(&table, &mut out)?;
-            out.flush()?;
-        }
-        return Err(Failure::Message(format!("{}: {}", drive.name(), describe(&refusal))));
-    }
     let (capacity, block_size) = drive.size();
     let completion = drive.completion();
     // Of a drive without near-data commands, all zeros.
