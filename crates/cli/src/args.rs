@@ -31,7 +31,8 @@ pub struct DriveArgs {
     #[arg(long, conflicts_with = "drive")]
     pub mounted: bool,
     /// Partition that holds the volume, where the drive has several: its number, its name in a GPT, its
-    /// UUID, or its file system's label or UUID (PARTLABEL=, PARTUUID=, LABEL= or UUID= before it: that alone)
+    /// UUID, or its file system's label or UUID (with PARTLABEL=, PARTUUID=, LABEL= or UUID= before it: as
+    /// that alone)
     #[arg(long, value_name = "N|NAME")]
     pub partition: Option<Wanted>,
     /// Paths are patterns of the drive's: *, ?, [...], {a,b}, ** for directories of any depth, and \ before

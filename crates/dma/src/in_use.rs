@@ -5,8 +5,9 @@
 //! mounted (/proc/self/mountinfo, by device number and by name), is swap (/proc/swaps) or has a holder (/sys:
 //! device mapper, RAID, LVM, bcache); and where a loop device lies over it (by the kernel's own answer of
 //! which inode it has open, or by name). Programs keep each other out by a lock of the whole file ([`take`]);
-//! [`lockers`] names them; QEMU's that writes is seen, though it locks single bytes. What another machine, or a mount namespace that is not this process's, does with a
-//! network's file or a block device is not seen; a block device opened with O_EXCL sees the latter.
+//! [`lockers`] names them; QEMU's that writes is seen, though it locks single bytes. What another machine, or
+//! a mount namespace that is not this process's, does with a network's file or a block device is not seen; a
+//! block device opened with O_EXCL sees the latter.
 
 use std::fs::{self, File, Metadata};
 use std::io;

@@ -21,8 +21,8 @@ pub struct Partition {
     pub len: u64,
     /// Its name, which only GPT has.
     pub name: String,
-    /// Its UUID, as Linux says it (PARTUUID): of a GPT the partition's, of an MBR the table's with the number;
-    /// empty where there is none.
+    /// Its UUID, as Linux says it (PARTUUID): of a GPT the partition's own, of an MBR the table's with the
+    /// number; empty where there is none.
     pub uuid: String,
     /// What the table says is in it.
     pub kind: PartitionKind,

@@ -89,8 +89,8 @@ impl Folder {
     }
 }
 
-/// Every byte of the disk, in reads of many sizes, into buffers of one piece and of several. What QEMU says comes
-/// first: an image that is open here it does not open.
+/// Every byte of the disk, in reads of many sizes, into buffers of one piece and of several. What QEMU says
+/// comes first: an image that is open here it does not open.
 #[track_caller]
 fn same(expected: &[u8], store: Qcow2) {
     let store = &store;

@@ -74,8 +74,8 @@ impl Qcow2 {
     }
 
     /// Whether an open file begins as such an image does. A guest can write that to a raw disk, whose owner
-    /// then sees what the guest says, other files of this machine as backing files among it: ask it of what is
-    /// read by a user in his own name.
+    /// then sees what the guest says, other files of this machine as backing files among it: ask it of what
+    /// is read by a user in his own name.
     pub fn is_in(file: &File) -> bool {
         let mut first = [0; header::MAGIC.len()];
         file.inner.file.read_exact_at(&mut first, 0).is_ok() && first == header::MAGIC
