@@ -89,8 +89,8 @@ pub enum Error {
 ///
 /// # Errors
 /// [`Error::Store`], the only one that names the path: it cannot be opened for reading, is neither a file nor
-/// a block device, is smaller than a block, or is a qcow2 image that is not read. [`Error::Drive`]: no threads
-/// for near-data work. Else those of [`Embedded::start`].
+/// a block device, is smaller than a block, or is a qcow2 image that is not read. [`Error::Drive`]: no
+/// threads for near-data work. Else those of [`Embedded::start`].
 pub fn image(path: &Path, options: &Options) -> Result<Embedded<AnyStore, Fsr>, Error> {
     let beside = FileOptions { beside: Beside::Anybody, lends: true, ..FileOptions::read() };
     let store = AnyStore::image(path, beside).map_err(Error::Store)?;
