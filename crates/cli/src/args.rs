@@ -9,13 +9,14 @@ use nearside_driver::tcp::Options;
 use nearside_fsrlib::Credentials;
 
 use crate::failure::Failure;
+use crate::partition::Wanted;
 
 /// Which drive, for whom, and how. The same for every command that asks a drive.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drive")]
 pub struct DriveArgs {
-    /// Image file, block device, unix:PATH of an attached drive, nvme+tcp://HOST:PORT/NQN/NSID, or
-    /// vfio-user:PATH
+    /// Image file (raw or qcow2), block device, qcow2:PATH?snapshot=NAME, unix:PATH of an attached drive,
+    /// nvme+tcp://HOST:PORT/NQN/NSID, or vfio-user:PATH
     #[arg(
         short = 'd',
         long = "drive",
@@ -29,9 +30,11 @@ pub struct DriveArgs {
     /// Paths are this host's, and shown so: the drive, and the paths on it, follow from what is mounted there
     #[arg(long, conflicts_with = "drive")]
     pub mounted: bool,
-    /// Partition that holds the volume, where the drive has several
-    #[arg(long, value_name = "N")]
-    pub partition: Option<u32>,
+    /// Partition that holds the volume, where the drive has several: its number, its name in a GPT, its
+    /// UUID, or its file system's label or UUID (with PARTLABEL=, PARTUUID=, LABEL= or UUID= before it: as
+    /// that alone)
+    #[arg(long, value_name = "N|NAME")]
+    pub partition: Option<Wanted>,
     /// Paths are patterns of the drive's: *, ?, [...], {a,b}, ** for directories of any depth, and \ before
     /// what stands for itself. Without this a path is that path, whatever its name
     #[arg(long)]

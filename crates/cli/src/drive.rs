@@ -10,7 +10,7 @@ use std::sync::Arc;
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_fsrlib::{
     Ask, Completion, Counters, Credentials, Error, Failure as Refusal, MAX_PATH, NearDataLog, Operation,
-    Record, Route, Session, State, Target, Totals, Transport, describe,
+    Part, Record, Route, Session, State, Target, Totals, Transport, describe,
 };
 use serde_json::json;
 
@@ -18,6 +18,7 @@ use crate::args::{DriveArgs, Threads, Where};
 use crate::failure::{Failure, Outcome, complain, complain_about};
 use crate::interrupt::is_told;
 use crate::mounted::{self, Places};
+use crate::partition::Wanted;
 use crate::progress::Progress;
 use crate::{open, parts, timing};
 
@@ -97,8 +98,11 @@ impl Drive {
         let mut session = session_over(args, transport, state, clock.clone(), credentials)
             .with_route(route)
             .with_host_cache(args.host_cache);
+        let failed = |e: Error| Failure::Message(format!("{}: {e}", args.drive.to_string_lossy()));
+        let number = number_of(&mut session, args.partition.as_ref()).map_err(failed)?;
+        let mut session = session.with_partition(number);
         // A host that locates files has the volume mounted: that is no part of what an operation costs.
-        session.mount().map_err(|e| Failure::Message(format!("{}: {e}", args.drive.to_string_lossy())))?;
+        session.mount().map_err(failed)?;
         let seen = session.seen();
         let progress = Progress::new("in the drive", move || seen.get());
         let opened_with = session.totals();
@@ -111,7 +115,7 @@ impl Drive {
             asked,
             counters: Counters::default(),
             warned: BTreeMap::new(),
-            args: args.clone(),
+            args: DriveArgs { partition: Some(Wanted::Number(number)), ..args.clone() },
             places: Places::default(),
             progress,
             alike,
@@ -145,6 +149,11 @@ impl Drive {
     pub fn statistics(&mut self) -> Result<Option<NearDataLog>, Failure> {
         let page = self.session.transport_mut().statistics();
         page.map_err(|error| Failure::Message(format!("{}: {error}", self.name())))
+    }
+
+    /// The drive's partitions; none where it has no table, or where this way to it does not say.
+    pub fn partitions(&mut self) -> Vec<Part> {
+        self.session.partitions().unwrap_or_default()
     }
 
     /// Bytes in the namespace, and in its blocks.
@@ -392,9 +401,17 @@ fn session_over(
 ) -> Session<Box<dyn Transport>> {
     Session::new(transport, clock)
         .with_credentials(credentials)
-        .with_partition(args.partition.unwrap_or(0))
         .with_allow_unrecovered(args.allow_unrecovered)
         .with_state(state)
+}
+
+/// The number of the partition that is meant; 0: the only one that has a volume.
+fn number_of(session: &mut Session<Box<dyn Transport>>, wanted: Option<&Wanted>) -> Result<u32, Error> {
+    match wanted {
+        None => Ok(0),
+        Some(Wanted::Number(number)) => Ok(*number),
+        Some(known) => known.among(&session.partitions()?).map_err(Error::Unsupported),
+    }
 }
 
 /// A session of another thread's, with a drive of its own.
@@ -402,7 +419,9 @@ fn another(args: &DriveArgs, clock: Arc<TscClock>) -> Result<Session<Box<dyn Tra
     let failed = |failure: Failure| Error::Unsupported(failure.to_string());
     let credentials = open::credentials(args).map_err(failed)?;
     let transport = open::once_more(args).map_err(failed)?;
-    Ok(session_over(args, transport, open::state(args), clock, credentials))
+    let mut session = session_over(args, transport, open::state(args), clock, credentials);
+    let number = number_of(&mut session, args.partition.as_ref())?;
+    Ok(session.with_partition(number))
 }
 
 /// On how many threads an answer is made. What an operation costs is told of one drive and its commands.

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use clap::Args;
 use nearside_fsrlib::{
-    Ask, Completion, NearDataLog, Operation, Record, Recovered, Target, VolumeRecord, describe,
+    Ask, Completion, NearDataLog, Operation, Part, Record, Recovered, Target, VolumeRecord, describe,
 };
 use nearside_store::Backing;
 use serde_json::{Value, json};
@@ -15,12 +15,15 @@ use crate::drive::Drive;
 use crate::failure::{Failure, Outcome};
 use crate::format::human;
 use crate::out::{Out, hex};
+use crate::partition::{content, label};
 use crate::timing::time;
 
 const EXAMPLES: &str = "\
 Examples:
   nearside info -d disk.img
   nearside info -d /dev/sdb --partition 2 --json
+  nearside info -d /dev/sdb --partition LABEL=fixture    # by what else a partition is known by; see --partition
+  nearside info -d disk.qcow2                            # a qcow2 image, with its backing files
   nearside info -d vfio-user:/run/nearside/vm1.sock      # a drive in another process, by its vfio-user socket
   nearside info -d disk.img --home                       # what has reached home locations, without the journal
   nearside info -d disk.img --completion hybrid          # what the driver would do, and what it expects
@@ -29,6 +32,9 @@ Of a volume that was not unmounted, an image shows what a mount would recover: w
 home locations, and nothing is written. The state is then \"recovered from ...\", and recovered in --json says of how
 much. With --home and --mounted, home locations alone are shown: the state is then
 \"needs recovery\", and needs_recovery is true.
+
+Of a drive with partitions it lists them all: what lies in each, its place and type, its name in a GPT, its file
+system's label, its UUIDs (partitions in --json). It does so, too, where the volume is in none of them, or in several.
 
 Where the blocks of a file may have become another's since the volume was mounted (no journal, data=writeback, or
 home locations alone), unstable is true: every command warns, with --json in a line of type \"warning\", and what lies
@@ -52,10 +58,20 @@ pub fn run(args: InfoArgs) -> Outcome {
             volumes.push(volume.into_owned());
         }
         Ok(ControlFlow::Continue(()))
-    })?;
-    if let Err(refusal) = answer {
-        return Err(Failure::Message(format!("{}: {}", drive.name(), describe(&refusal))));
+    });
+    let name = drive.name();
+    let said = |refusal| Failure::Message(format!("{name}: {}", describe(&refusal)));
+    if let Err(failure) = answer.and_then(|answer| answer.map_err(said)) {
+        if !args.drive.json && matches!(failure, Failure::Message(_)) {
+            print_table(&drive.partitions(), &mut out)?;
+            out.flush()?;
+        }
+        return Err(failure);
     }
+    let table = match volumes.first() {
+        Some(volume) if volume.partition == 0 => Vec::new(),
+        _ => drive.partitions(),
+    };
     let (capacity, block_size) = drive.size();
     let completion = drive.completion();
     // Of a drive without near-data commands, all zeros.
@@ -70,6 +86,7 @@ pub fn run(args: InfoArgs) -> Outcome {
             "block_size": block_size,
             "medium": medium,
             "volumes": volumes.iter().map(volume_json).collect::<Vec<_>>(),
+            "partitions": table.iter().map(part_json).collect::<Vec<_>>(),
             "view": view.as_ref().map(view_json),
             "completion": completion_json(&completion),
         }))?;
@@ -79,6 +96,7 @@ pub fn run(args: InfoArgs) -> Outcome {
         if let Some(medium) = medium {
             writeln!(out, "medium           {medium}")?;
         }
+        print_table(&table, &mut out)?;
         for volume in &volumes {
             print(volume, &mut out)?;
         }
@@ -94,6 +112,39 @@ pub fn run(args: InfoArgs) -> Outcome {
     }
     drive.finish(&mut out)?;
     Ok(0)
+}
+
+fn print_table(table: &[Part], out: &mut Out) -> Result<(), Failure> {
+    for part in table {
+        let partition = &part.partition;
+        write!(out, "partition {:<6} ", partition.number)?;
+        out.text(&format!("{}, {} from byte {}", content(part), human(partition.len), partition.offset))?;
+        write!(out, ", type {}", partition.kind)?;
+        for (what, value) in [("name", &*partition.name), ("label", label(part))] {
+            if !value.is_empty() {
+                write!(out, ", {what} ")?;
+                out.name(value.as_bytes())?;
+            }
+        }
+        out.line(b"")?;
+    }
+    Ok(())
+}
+
+fn part_json(part: &Part) -> Value {
+    let partition = &part.partition;
+    let volume = part.content.as_ref().ok();
+    json!({
+        "number": partition.number,
+        "offset": partition.offset,
+        "len": partition.len,
+        "kind": partition.kind.to_string(),
+        "name": partition.name,
+        "uuid": partition.uuid,
+        "content": content(part),
+        "label": volume.map(|volume| &volume.label),
+        "volume_uuid": volume.map(|volume| uuid(&volume.uuid)),
+    })
 }
 
 fn print(volume: &VolumeRecord, out: &mut Out) -> Result<(), Failure> {
@@ -191,7 +242,8 @@ fn known(file_system: &str) -> &str {
     if file_system.is_empty() { "unknown" } else { file_system }
 }
 
-fn uuid(bytes: &[u8; 16]) -> String {
+/// A UUID as it is written.
+pub fn uuid(bytes: &[u8; 16]) -> String {
     let all = hex(bytes);
     [&all[0..8], &all[8..12], &all[12..16], &all[16..20], &all[20..32]].join("-")
 }

@@ -37,6 +37,7 @@ mod models;
 mod mounted;
 mod open;
 mod out;
+mod partition;
 mod parts;
 mod progress;
 mod serve;
@@ -53,12 +54,14 @@ mod writes;
 
 /// Searches, lists and hashes files by path inside the drive that holds them, without mounting.
 ///
-/// DRIVE is an image file or a block device (opened read-only, in a drive embedded in this process);
-/// unix:PATH, the socket of a drive that `nearside attach` serves; nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID, a
-/// namespace over the network; vfio-user:PATH, the socket of an NVMe function in another process (that
-/// `nearside serve --vfio-user` serves); or /dev/ngXnY (by io_uring) or /dev/nvmeXnY (by ioctl), a Nearside
-/// drive that this host's kernel is connected to (as root; without --as, permissions are checked for whom
-/// sudo was called by). With --mounted, paths are this host's, and the drive is found.
+/// DRIVE is an image file or a block device (opened read-only, in a drive embedded in this process), raw or
+/// qcow2 with its backing files; qcow2:PATH?snapshot=NAME, the same as it was at an internal snapshot;
+/// unix:PATH, the socket of a drive that `nearside attach` serves;
+/// nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID, a namespace over the network; vfio-user:PATH, the socket of an
+/// NVMe function in another process (that `nearside serve --vfio-user` serves); or /dev/ngXnY (by io_uring)
+/// or /dev/nvmeXnY (by ioctl), a Nearside drive that this host's kernel is connected to (as root; without
+/// --as, permissions are checked for whom sudo was called by). With --mounted, paths are this host's, and the
+/// drive is found.
 #[derive(Parser)]
 #[command(
     name = "nearside",

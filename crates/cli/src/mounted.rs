@@ -10,6 +10,7 @@ use nearside_fsrlib::{Record, Target};
 
 use crate::args::DriveArgs;
 use crate::failure::Failure;
+use crate::partition::Wanted;
 
 /// A line of `/proc/self/mountinfo` (proc(5)).
 #[derive(Debug, PartialEq, Eq)]
@@ -203,7 +204,7 @@ pub fn resolve(args: &mut DriveArgs, paths: &[OsString]) -> Result<Places, Failu
     }
     if let Some((drive, partition)) = found {
         args.drive = drive;
-        args.partition = args.partition.or(partition);
+        args.partition = args.partition.take().or(partition.map(Wanted::Number));
     }
     Ok(Places(places))
 }

@@ -9,14 +9,13 @@ use std::sync::Arc;
 use nearside_clock::TscClock;
 use nearside_driver::tcp::{Address, Association};
 use nearside_driver::{Driver, vfio_user};
-use nearside_embedded::{Embedded, Options};
+use nearside_embedded::{AnyStore, Embedded, Options};
 use nearside_firmware::{self as firmware, Fsr, State};
 use nearside_fsrlib::kernel::Found;
 use nearside_fsrlib::{
     Credentials, Encoding, KernelTransport, MAX_GROUPS, SocketTransport, TcpTransport, Transport,
     VfioUserTransport, own_credentials, socket,
 };
-use nearside_store::File;
 
 use crate::args::{DriveArgs, Threads};
 use crate::failure::{Failure, complain};
@@ -162,14 +161,15 @@ pub fn transport(args: &DriveArgs) -> Result<Opened, Failure> {
         }
     }
     let drive = embedded(args)?;
-    let writer = drive.namespace().store().writer();
+    let store = drive.namespace().store();
+    let writer = store.writer();
     if let Some(writer) = writer {
         complain(&format!(
             "{}: {writer}: what is written meanwhile may be missing in the answer, or show in part",
             path.display()
         ));
     }
-    let alike = writer.is_none() && path.is_file();
+    let alike = writer.is_none() && (path.is_file() || matches!(store, AnyStore::Qcow2(_)));
     let state = if writer.is_none() { state(args) } else { State::Home };
     Ok(Opened { transport: Box::new(drive), alike, state })
 }
@@ -180,7 +180,7 @@ pub fn state(args: &DriveArgs) -> State {
 }
 
 /// A drive in this process over an image or a block device.
-fn embedded(args: &DriveArgs) -> Result<Embedded<File, Fsr>, Failure> {
+fn embedded(args: &DriveArgs) -> Result<Embedded<AnyStore, Fsr>, Failure> {
     let path = Path::new(&args.drive);
     let options = Options {
         threaded: args.threads == Some(Threads::Threaded),
@@ -192,8 +192,13 @@ fn embedded(args: &DriveArgs) -> Result<Embedded<File, Fsr>, Failure> {
         },
         ..Options::default()
     };
-    let mut drive = nearside_embedded::image(path, &options)
-        .map_err(|e| Failure::Message(format!("{}: {e}", path.display())))?;
+    let mut drive = nearside_embedded::image(path, &options).map_err(|e| {
+        Failure::Message(match e {
+            // It names the path.
+            nearside_embedded::Error::Store(e) => e.to_string(),
+            e => format!("{}: {e}", path.display()),
+        })
+    })?;
     if args.get_features {
         drive.transport().set_encoding(Encoding::GetFeatures);
     }

@@ -307,6 +307,24 @@ pub fn lock(file: &File, lock: Lock) -> io::Result<bool> {
     }
 }
 
+/// Where the lock begins that would keep an exclusive one of that byte out; `None`: there is none. Of several
+/// locks it is one.
+///
+/// # Errors
+/// The system's.
+pub fn lock_over(file: &File, byte: u32) -> io::Result<Option<u64>> {
+    // SAFETY: plain integers, for which zeros are valid.
+    let mut flock: libc::flock = unsafe { std::mem::zeroed() };
+    flock.l_type = libc::F_WRLCK as libc::c_short;
+    flock.l_whence = libc::SEEK_SET as libc::c_short;
+    (flock.l_start, flock.l_len) = (byte.into(), 1);
+    // SAFETY: the structure lives through the call, which fills it in.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut flock) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((flock.l_type != libc::F_UNLCK as libc::c_short).then_some(flock.l_start as u64))
+}
+
 impl Region {
     /// Fills `len` bytes at `at` from the file's bytes at `offset`; an error where it ends before. Panics
     /// outside the region.

@@ -5,8 +5,9 @@
 //! mounted (/proc/self/mountinfo, by device number and by name), is swap (/proc/swaps) or has a holder (/sys:
 //! device mapper, RAID, LVM, bcache); and where a loop device lies over it (by the kernel's own answer of
 //! which inode it has open, or by name). Programs keep each other out by a lock of the whole file ([`take`]);
-//! [`lockers`] names them. What another machine, or a mount namespace that is not this process's, does with a
-//! network's file or a block device is not seen; a block device opened with O_EXCL sees the latter.
+//! [`lockers`] names them; QEMU's that writes is seen, though it locks single bytes. What another machine, or
+//! a mount namespace that is not this process's, does with a network's file or a block device is not seen; a
+//! block device opened with O_EXCL sees the latter.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -15,7 +16,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::file::{Lock, lock};
+use crate::file::{Lock, lock, lock_over};
 
 /// Somebody who uses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +91,10 @@ const TRY: Duration = Duration::from_millis(10);
 pub fn take(file: &File, kind: Lock) -> io::Result<()> {
     for _ in 0..TRIES {
         if lock(file, kind)? {
-            return Ok(());
+            return match kind == Lock::Shared && qemu_writes(file) {
+                true => Err(io::Error::new(io::ErrorKind::ResourceBusy, locked_by(file))),
+                false => Ok(()),
+            };
         }
         std::thread::sleep(TRY);
     }
@@ -101,9 +105,20 @@ pub fn take(file: &File, kind: Lock) -> io::Result<()> {
 pub fn writer(path: &Path, file: &File) -> Option<String> {
     let user = user(path).ok().flatten().filter(|user| user.writes);
     // Where there are no locks, nobody has one.
-    let locked = || matches!(lock(file, Lock::Shared), Ok(false)).then(|| locked_by(file));
+    let is_locked = || matches!(lock(file, Lock::Shared), Ok(false)) || qemu_writes(file);
+    let locked = || is_locked().then(|| locked_by(file));
     user.map(|user| user.by).or_else(locked)
 }
+
+/// Whether QEMU has it open to write. Its lock is a shared one, of a byte for each thing that it may do (from
+/// byte 100 on; writing is the second: `RAW_PERM_BASE` of block/file-posix.c), and keeps no reader out. Where
+/// another reader's lock of the whole file is found in its place, it is not seen; but that keeps QEMU out.
+fn qemu_writes(file: &File) -> bool {
+    matches!(lock_over(file, QEMU_WRITES), Ok(Some(QEMU..)))
+}
+
+const QEMU: u64 = 100;
+const QEMU_WRITES: u32 = 101;
 
 fn locked_by(file: &File) -> String {
     match lockers(file) {

@@ -1,11 +1,12 @@
 //! A store named by a word, for the command line: `dram:1GiB`, `dram:IMAGE`, `file:PATH` or a plain path,
-//! `pmem:PATH`, a modelled device (`model:nand-p3700:16GiB`), with a delay or faults before it where a study
-//! wants them.
+//! `pmem:PATH`, `qcow2:PATH`, a modelled device (`model:nand-p3700:16GiB`), with a delay or faults before it
+//! where a study wants them.
 //!
 //! ```text
 //! STORE   = [WRAPPER ":"]... BASE
 //! BASE    = "dram:" (SIZE | PATH) | "file:" PATH | PATH
 //!         | "pmem:" PATH                       a file (in /dev/shm, on a DAX file system) or /dev/dax0.0
+//!         | "qcow2:" PATH ["?snapshot=" NAME]  a disk image, read-only; a plain path is never taken for one
 //!         | "model:" WORD ":" SIZE             WORD: see [`Model`], a name or a file (mine.toml); a NAND
 //!                                              drive's own size may be left out
 //! WRAPPER = "delayed:" OPTION ["," OPTION]...  a time (100ns, 10us, 5ms), units=N, stripe=SIZE,
@@ -15,7 +16,9 @@
 //! SIZE    = bytes, or with k, m, g, t or KiB, MiB, GiB, TiB in any case
 //! ```
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,7 +29,7 @@ use nearside_media::words::size;
 use nearside_store::write_log::{Logged, WriteLog};
 use nearside_store::{
     Backing, Channel, Completion, Data, Delay, Delayed, Dram, Fault, Faulty, File, FileOptions, Kinds,
-    Modelled, Operation, Pmem, Rule, Store, Submitted, Token,
+    Modelled, Operation, Pmem, Qcow2, Rule, Store, Submitted, Token,
 };
 
 use crate::model::{Model, Named};
@@ -40,6 +43,8 @@ pub enum AnyStore {
     File(File),
     /// In a mapped file.
     Pmem(Pmem),
+    /// In a disk image.
+    Qcow2(Qcow2),
     /// Any, delayed.
     Delayed(Box<Delayed<AnyStore>>),
     /// Any, with faults.
@@ -60,6 +65,8 @@ pub enum AnyChannel {
     File(Box<<File as Store>::Channel>),
     /// Of a [`Pmem`].
     Pmem(Box<<Pmem as Store>::Channel>),
+    /// Of a [`Qcow2`].
+    Qcow2(Box<<Qcow2 as Store>::Channel>),
     /// Of a [`Delayed`].
     Delayed(Box<<Delayed<AnyStore> as Store>::Channel>),
     /// Of a [`Faulty`].
@@ -112,6 +119,9 @@ impl AnyStore {
         if let Some(rest) = part("model:") {
             return model(rest, options.block_size).map_err(|e| invalid(format!("store {word:?}: {e}")));
         }
+        if let Some(rest) = part(QCOW2) {
+            return qcow2(OsStr::new(rest), options);
+        }
         let mapped = part("pmem:");
         let path = mapped.or_else(|| part("file:")).unwrap_or(word);
         if path.is_empty() {
@@ -123,10 +133,34 @@ impl AnyStore {
         })
     }
 
+    /// Opens what a user asks for files of, to read it: a disk image by the word `qcow2:` or by its first
+    /// bytes, else a file or block device as it is.
+    ///
+    /// # Errors
+    /// As [`File::open`] and [`Qcow2::open`].
+    pub fn image(path: &Path, options: FileOptions) -> io::Result<AnyStore> {
+        if let Some(rest) = path.as_os_str().as_bytes().strip_prefix(QCOW2.as_bytes()) {
+            return qcow2(OsStr::from_bytes(rest), options);
+        }
+        let file = File::open(path, options)?;
+        Ok(match Qcow2::is_in(&file) {
+            true => AnyStore::Qcow2(Qcow2::over(file, None, options)?),
+            false => AnyStore::File(file),
+        })
+    }
+
+    /// Who else writes it, where it is a file that was opened [beside anybody](nearside_store::Beside).
+    pub fn writer(&self) -> Option<&str> {
+        match self {
+            AnyStore::File(file) => file.writer(),
+            _ => None,
+        }
+    }
+
     /// What a user should know about how it was opened, one sentence each.
     pub fn notes(&self) -> &[String] {
         match self {
-            AnyStore::Dram(_) | AnyStore::Modelled(_) | AnyStore::Flash(_) => &[],
+            AnyStore::Dram(_) | AnyStore::Modelled(_) | AnyStore::Flash(_) | AnyStore::Qcow2(_) => &[],
             AnyStore::File(file) => file.notes(),
             AnyStore::Pmem(pmem) => pmem.notes(),
             AnyStore::Delayed(delayed) => delayed.inner().notes(),
@@ -158,6 +192,24 @@ impl AnyStore {
 
 fn invalid(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, reason)
+}
+
+/// The word of a disk image.
+const QCOW2: &str = "qcow2:";
+
+/// A disk image by what follows its word: a path, and the name of a snapshot where there is one.
+fn qcow2(rest: &OsStr, options: FileOptions) -> io::Result<AnyStore> {
+    const SNAPSHOT: &[u8] = b"?snapshot=";
+    let bytes = rest.as_bytes();
+    let at = bytes.windows(SNAPSHOT.len()).rposition(|part| part == SNAPSHOT);
+    let (path, snapshot) = match at {
+        Some(at) => (&bytes[..at], Some(OsStr::from_bytes(&bytes[at + SNAPSHOT.len()..]))),
+        None => (bytes, None),
+    };
+    if path.is_empty() {
+        return Err(invalid(format!("{QCOW2}{}: names no file", rest.display())));
+    }
+    Ok(AnyStore::Qcow2(Qcow2::open(OsStr::from_bytes(path), snapshot, options)?))
 }
 
 /// Options up to the next colon, and the store below.
@@ -223,6 +275,7 @@ macro_rules! each {
             $kind::Dram($it) => $body,
             $kind::File($it) => $body,
             $kind::Pmem($it) => $body,
+            $kind::Qcow2($it) => $body,
             $kind::Delayed($it) => $body,
             $kind::Faulty($it) => $body,
             $kind::Modelled($it) => $body,
@@ -259,6 +312,7 @@ impl Store for AnyStore {
             AnyStore::Dram(store) => AnyChannel::Dram(store.channel(memory)?),
             AnyStore::File(store) => AnyChannel::File(Box::new(store.channel(memory)?)),
             AnyStore::Pmem(store) => AnyChannel::Pmem(Box::new(store.channel(memory)?)),
+            AnyStore::Qcow2(store) => AnyChannel::Qcow2(Box::new(store.channel(memory)?)),
             AnyStore::Delayed(store) => AnyChannel::Delayed(Box::new(store.channel(memory)?)),
             AnyStore::Faulty(store) => AnyChannel::Faulty(Box::new(store.channel(memory)?)),
             AnyStore::Modelled(store) => AnyChannel::Modelled(Box::new(store.channel(memory)?)),
@@ -369,6 +423,9 @@ mod tests {
             ("dram:0", "dram:0"),
             ("file:", "names no file"),
             ("pmem:", "names no file"),
+            ("qcow2:", "names no file"),
+            ("qcow2:?snapshot=a", "names no file"),
+            ("qcow2:/nonexistent?snapshot=a", "/nonexistent: No such"),
             ("pmem:/nonexistent", "/nonexistent"),
             ("pmem:/dev/null", "Device-DAX"),
             ("pmem:/dev/shm", "neither a regular file"),

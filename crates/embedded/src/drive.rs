@@ -9,14 +9,13 @@ use std::sync::Arc;
 use nearside_clock::TscClock;
 use nearside_firmware::Fsr;
 use nearside_fsrlib::{Ask, Digest, Error, FileEntry, Operation, Record, SearchOptions, Session};
-use nearside_store::File;
 
-use crate::{Embedded, Options, image};
+use crate::{AnyStore, Embedded, Options, image};
 
 /// An image or a block device whose volume's files are asked for by path, in root's name. The answers are
 /// gathered in memory, and the first file that cannot be had ends a call with its error; [`Drive::session`]
 /// has the rest: other users, partitions, answers of any length.
-pub struct Drive(Session<Embedded<File, Fsr>>);
+pub struct Drive(Session<Embedded<AnyStore, Fsr>>);
 
 /// A line that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +40,7 @@ pub struct Count {
 }
 
 impl Drive {
-    /// Opens an image or a block device, which is never written.
+    /// Opens an image (raw or qcow2) or a block device, which is never written.
     ///
     /// # Errors
     /// What cannot be opened; the path is not named.
@@ -51,7 +50,7 @@ impl Drive {
     }
 
     /// FSRLib's session with the drive.
-    pub fn session(&mut self) -> &mut Session<Embedded<File, Fsr>> {
+    pub fn session(&mut self) -> &mut Session<Embedded<AnyStore, Fsr>> {
         &mut self.0
     }
 

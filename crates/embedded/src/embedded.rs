@@ -11,9 +11,9 @@ use nearside_driver::{Driver, DriverConfig, Initiator, InitiatorConfig, Peer, Po
 use nearside_firmware as firmware;
 use nearside_firmware::{Fsr, State, Workers};
 use nearside_fsrlib::{Completion, NearDataLog, QueueTransport, Replies, Requests, Transport};
-use nearside_store::{Beside, File, FileOptions, Store};
+use nearside_store::{Beside, FileOptions, Store};
 
-use crate::Loopback;
+use crate::{AnyStore, Loopback};
 
 /// What the drive and the driver are like.
 #[derive(Clone, Debug)]
@@ -82,17 +82,18 @@ pub enum Error {
     Library(nearside_fsrlib::Error),
 }
 
-/// A drive that understands files over an image file or a block device, which is read through the page cache
-/// and never written. Where somebody else writes it ([`File::writer`] says who), no command relies on what
-/// another has read.
+/// A drive that understands files over an image or a block device ([`AnyStore::image`]: raw, or qcow2, found
+/// by its first bytes or named `qcow2:PATH?snapshot=NAME`), which is read through the page cache and never
+/// written. Where somebody else writes it ([`AnyStore::writer`] says who), no command relies on what another
+/// has read.
 ///
 /// # Errors
 /// [`Error::Store`], the only one that names the path: it cannot be opened for reading, is neither a file nor
-/// a block device, or is smaller than a block. [`Error::Drive`]: no threads for near-data work. Else those of
-/// [`Embedded::start`].
-pub fn image(path: &Path, options: &Options) -> Result<Embedded<File, Fsr>, Error> {
+/// a block device, is smaller than a block, or is a qcow2 image that is not read. [`Error::Drive`]: no
+/// threads for near-data work. Else those of [`Embedded::start`].
+pub fn image(path: &Path, options: &Options) -> Result<Embedded<AnyStore, Fsr>, Error> {
     let beside = FileOptions { beside: Beside::Anybody, lends: true, ..FileOptions::read() };
-    let store = File::open(path, beside).map_err(Error::Store)?;
+    let store = AnyStore::image(path, beside).map_err(Error::Store)?;
     let threads = match options.near_data_threads {
         Some(threads) => threads,
         // The host's thread and the drive's may spin.

@@ -23,6 +23,7 @@ mod media;
 mod model;
 mod monitor;
 mod operation;
+mod partitions;
 mod permission;
 mod prefix;
 mod provider;
@@ -38,6 +39,7 @@ pub use media::{Batch, Media, MediaError, MemoryBatch, MemoryMedia};
 pub use model::{Full, MAX_LINKS, Mark, Outcome, Sink};
 pub use monitor::{Monitor, MonitorCounters};
 pub use nearside_fsview::{FileKind, Inode, State, Timestamp, VolumeInfo};
+pub use partitions::Part;
 pub use reply::WireSink;
 pub use trace::{Breakdown, Spent, Trace, TracePart};
 

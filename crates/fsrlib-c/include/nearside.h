@@ -160,7 +160,7 @@ struct nearside_completion {
 extern "C" {
 #endif // __cplusplus
 
-// Opens a drive: an image file or a block device (a drive embedded in this process, read-only), or
+// Opens a drive: an image (raw, qcow2) or a block device (a drive embedded in this process, read-only), or
 // `unix:PATH`, the socket of a drive that `nearside attach` serves. `options` may be null. Returns null
 // where it fails: `nearside_error(NULL)` says why.
 //

@@ -78,7 +78,7 @@ unsafe fn bytes<'a>(text: *const c_char) -> Result<&'a [u8], Stop> {
     Ok(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
-/// Opens a drive: an image file or a block device (a drive embedded in this process, read-only), or
+/// Opens a drive: an image (raw, qcow2) or a block device (a drive embedded in this process, read-only), or
 /// `unix:PATH`, the socket of a drive that `nearside attach` serves. `options` may be null. Returns null
 /// where it fails: `nearside_error(NULL)` says why.
 ///

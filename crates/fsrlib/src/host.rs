@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use nearside_fsr::{Batch, Config, Media, MediaError, Retriever, WireSink};
+use nearside_fsr::{Batch, Config, Media, MediaError, Part, Retriever, WireSink};
 use nearside_near_data::{
     BlockRange, Counters, EXTENT_INLINE, EXTENT_ZEROS, MAX_REQUEST, Operation, Record, Request, SearchTotals,
     Target, wire,
@@ -68,14 +68,19 @@ fn now<F: Future>(future: F) -> F::Output {
     }
 }
 
+/// Refuses what reads blocks where the way to the drive carries no such reads.
+fn needs_reads<T: Transport>(session: &Session<T>, to: &str) -> Result<(), Error> {
+    if session.transport.capacity() > 0 {
+        return Ok(());
+    }
+    let why = format!("the host cannot {to} through this way to the drive: it carries no reads of blocks");
+    Err(Error::Unsupported(why))
+}
+
 impl Host {
     /// Opens the volume as a mount would.
     pub(crate) fn open<T: Transport>(session: &mut Session<T>, cached: bool) -> Result<Host, Error> {
-        if session.transport.capacity() == 0 {
-            let why =
-                "the host cannot locate files through this way to the drive: it carries no reads of blocks";
-            return Err(Error::Unsupported(why.into()));
-        }
+        needs_reads(session, "locate files")?;
         let (allow_unrecovered, state) = (session.allow_unrecovered, session.state);
         let all = Config { allow_unrecovered, state, ..Config::default() };
         let config = match cached {
@@ -414,6 +419,23 @@ impl Batch for Done<'_, '_> {
 }
 
 impl<T: Transport> Session<T> {
+    /// The partitions of the drive with what lies in each, by ordinary Reads of the host's; none where it has
+    /// no table.
+    ///
+    /// # Errors
+    /// [`Error`]: the drive refused or failed a Read, the way to it carries none, or the table contradicts
+    /// itself.
+    pub fn partitions(&mut self) -> Result<Vec<Part>, Error> {
+        needs_reads(self, "list partitions")?;
+        let retriever = Retriever::new(Config { state: self.state, ..Config::default() });
+        let reads = Reads { session: RefCell::new(self), failure: Cell::new(None) };
+        let found = now(retriever.partitions(&&reads));
+        match reads.failure.take() {
+            Some(error) => Err(error),
+            None => found.map_err(Error::Refused),
+        }
+    }
+
     /// Reads any bytes of the namespace by ordinary Reads of whole blocks, counting them.
     ///
     /// # Errors

@@ -63,13 +63,20 @@ const LVM: Reach = Reach::Assemble("vgchange -ay, with losetup for a file,");
 
 /// What is known, in the order in which it is looked for: layers and containers first, since a file system's
 /// mark may lie within. One mark of each is enough.
-pub const KNOWN: [(Other, &[Mark]); 34] = [
+pub const KNOWN: [(Other, &[Mark]); 41] = [
     other("a qcow2 disk image", Reach::Convert, &[(0, b"QFI\xfb")]),
     other("a VMDK disk image", Reach::Convert, &[(0, b"KDMV"), (0, b"COWD"), (0, b"# Disk DescriptorFile")]),
     other("a VDI disk image", Reach::Convert, &[(64, b"\x7f\x10\xda\xbe")]),
     other("a VHDX disk image", Reach::Convert, &[(0, b"vhdxfile")]),
     other("a VHD disk image", Reach::Convert, &[(0, b"conectix")]),
     other("a QED disk image", Reach::Convert, &[(0, b"QED\0")]),
+    other("a Parallels disk image", Reach::Convert, &[(0, b"WithoutFreeSpace"), (0, b"WithouFreSpacExt")]),
+    other("an Android sparse image", Reach::Unpack("simg2img"), &[(0, b"\x3a\xff\x26\xed")]),
+    other(
+        "an EnCase image (EWF)",
+        Reach::Unpack("ewfexport -t RAW -f raw"),
+        &[(0, b"EVF\x09\x0d\x0a\xff\x00")],
+    ),
     other("compressed by gzip", Reach::Unpack("gunzip"), &[(0, b"\x1f\x8b\x08")]),
     other("compressed by xz", Reach::Unpack("unxz"), &[(0, b"\xfd7zXZ\0")]),
     other("compressed by Zstandard", Reach::Unpack("unzstd"), &[(0, b"\x28\xb5\x2f\xfd")]),
@@ -77,6 +84,8 @@ pub const KNOWN: [(Other, &[Mark]); 34] = [
     other("compressed by lz4", Reach::Unpack("unlz4"), &[(0, b"\x04\x22\x4d\x18")]),
     other("a zip archive", Reach::Unpack("unzip"), &[(0, b"PK\x03\x04")]),
     other("a 7z archive", Reach::Unpack("7z x"), &[(0, b"7z\xbc\xaf\x27\x1c")]),
+    other("compressed by lzip", Reach::Unpack("lzip -d"), &[(0, b"LZIP\x01")]),
+    other("a cpio archive", Reach::Unpack("cpio -i"), &[(0, b"070701"), (0, b"070702")]),
     other("a tar archive", Reach::Unpack("tar -x"), &[(257, b"ustar\0"), (257, b"ustar  \0")]),
     other("encrypted by LUKS", Reach::Assemble("cryptsetup open"), &[(0, b"LUKS\xba\xbe")]),
     other("encrypted by BitLocker", Reach::Assemble("cryptsetup open --type bitlk"), &[(3, b"-FVE-FS-")]),
@@ -106,10 +115,16 @@ pub const KNOWN: [(Other, &[Mark]); 34] = [
     other("ISO 9660 (a CD image)", Reach::Mount, &[(0x8001, b"CD001")]),
     other("UDF", Reach::Mount, &[(0x8001, b"BEA01")]),
     other(
-        "bcachefs",
-        Reach::Mount,
+        "a device of bcache (or an old bcachefs)",
+        Reach::Assemble("/sys/fs/bcache/register"),
         &[(4120, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81")],
     ),
+    other(
+        "bcachefs",
+        Reach::Mount,
+        &[(4120, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef")],
+    ),
+    other("HFS+", Reach::Mount, &[(1024, b"H+\0\x04"), (1024, b"HX\0\x05")]),
     other("JFS", Reach::Mount, &[(0x8000, b"JFS1")]),
     other(
         "ReiserFS",

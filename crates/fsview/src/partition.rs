@@ -21,6 +21,9 @@ pub struct Partition {
     pub len: u64,
     /// Its name, which only GPT has.
     pub name: String,
+    /// Its UUID, as Linux says it (PARTUUID): of a GPT the partition's own, of an MBR the table's with the
+    /// number; empty where there is none.
+    pub uuid: String,
     /// What the table says is in it.
     pub kind: PartitionKind,
 }
@@ -60,6 +63,8 @@ impl std::fmt::Display for PartitionKind {
 
 const SECTOR: u64 = 512;
 const BLOCK: u64 = 4096;
+/// Where an MBR has the number by which it is told from others.
+const SIGNATURE: u64 = 440;
 /// More logical partitions than Linux gives numbers to are taken for a loop.
 const LOGICAL_MAX: u32 = 252;
 /// Bytes of a GPT's entries at most: 4096 entries of 1 KiB.
@@ -107,6 +112,10 @@ async fn table<S: Source>(source: &S) -> Result<Vec<Partition>, Error> {
         }
     }
     all.sort_by_key(|partition| partition.number);
+    let signature = le32(&read(source, SIGNATURE, 4).await?, 0).unwrap_or(0);
+    for partition in all.iter_mut().filter(|_| signature != 0) {
+        partition.uuid = format!("{signature:08x}-{:02x}", partition.number);
+    }
     Ok(all)
 }
 
@@ -180,7 +189,7 @@ async fn namespace<S: Source>(source: &S) -> Result<Option<Partition>, Error> {
     let offset = long(56).saturating_add(u64::from(pad));
     let len = long(64).saturating_mul(u64::from(page));
     checked(1, offset, len, source.len(), INFORMATION)?;
-    Ok(Some(Partition { number: 1, offset, len, name: String::new(), kind }))
+    Ok(Some(Partition { number: 1, offset, len, name: String::new(), uuid: String::new(), kind }))
 }
 
 /// `nd_fletcher64` of drivers/nvdimm/core.c over a block that ends in a sum of 8 bytes, taken for zeros.
@@ -220,7 +229,7 @@ impl MbrEntry {
         let len = u64::from(self.sectors).saturating_mul(SECTOR);
         checked(number, offset, len, drive_len, at)?;
         let kind = PartitionKind::Mbr(self.kind);
-        Ok(Partition { number, offset, len, name: String::new(), kind })
+        Ok(Partition { number, offset, len, name: String::new(), uuid: String::new(), kind })
     }
 }
 
@@ -341,7 +350,10 @@ async fn gpt_copy<S: Source>(source: &S, sector: u64, lba: u64) -> Result<Option
         let (units, _) = entry.get(56..128).unwrap_or(&[]).as_chunks::<2>();
         let units: Vec<u16> = units.iter().map(|u| u16::from_le_bytes(*u)).take_while(|u| *u != 0).collect();
         let name = String::from_utf16_lossy(&units);
-        all.push(Partition { number, offset, len, name, kind: PartitionKind::Gpt(*kind) });
+        // A GUID, in capitals.
+        let unique = entry.get(16..).and_then(|rest| rest.first_chunk::<16>()).copied().unwrap_or_default();
+        let uuid = PartitionKind::Gpt(unique).to_string().to_lowercase();
+        all.push(Partition { number, offset, len, name, uuid, kind: PartitionKind::Gpt(*kind) });
     }
     Ok(Some(all))
 }

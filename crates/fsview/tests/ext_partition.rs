@@ -40,12 +40,13 @@ fn an_mbr_with_logical_partitions() {
         return;
     }
     let bytes = table(
-        "label: dos\nstart=1MiB,size=4MiB,type=83\nstart=6MiB,size=2MiB,type=82\nstart=10MiB,size=40MiB,type=5\n\
+        "label: dos\nlabel-id: 0x0badcafe\nstart=1MiB,size=4MiB,type=83\nstart=6MiB,size=2MiB,type=82\nstart=10MiB,size=40MiB,type=5\n\
          start=52MiB,size=5MiB,type=83,bootable\nstart=12MiB,size=3MiB\nstart=20MiB,size=7MiB\nstart=30MiB,size=1MiB\n",
     );
     let all = read(&bytes).unwrap();
     let expected = [(1, 1, 4), (2, 6, 2), (4, 52, 5), (5, 12, 3), (6, 20, 7), (7, 30, 1)];
     assert_eq!(places(&all), expected);
+    assert_eq!((all[0].uuid.as_str(), all[5].uuid.as_str()), ("0badcafe-01", "0badcafe-07"));
     assert_eq!(all[1].kind, PartitionKind::Mbr(0x82));
     assert_eq!(all[1].kind.to_string(), "0x82");
 
@@ -67,10 +68,12 @@ fn a_gpt_and_its_backup() {
     if !needs::tools("a_gpt_and_its_backup", &["sfdisk"]) {
         return;
     }
-    let bytes = table("label: gpt\nstart=1MiB,size=4MiB,name=\"größe\"\nstart=8MiB,size=16MiB,type=swap\n");
+    const UUID: &str = "6e9f3f0a-9b1c-4f6e-8d1b-0123456789ab";
+    let first = format!("start=1MiB,size=4MiB,name=\"größe\",uuid={UUID}");
+    let bytes = table(&format!("label: gpt\n{first}\nstart=8MiB,size=16MiB,type=swap\n"));
     let all = read(&bytes).unwrap();
     assert_eq!(places(&all), [(1, 1, 4), (2, 8, 16)]);
-    assert_eq!(all[0].name, "größe");
+    assert_eq!((all[0].name.as_str(), all[0].uuid.as_str()), ("größe", UUID));
     assert_eq!(all[0].kind.to_string(), "0FC63DAF-8483-4772-8E79-3D69D8477DE4");
     let mut header = bytes.clone();
     header[512 + 60] ^= 1;

@@ -34,12 +34,14 @@ fn every_mark_is_found_where_it_lies() {
 #[test]
 fn what_programs_make_is_named() {
     let test = "what_programs_make_is_named";
-    let makers: [(&str, &[&str], &str); 11] = [
+    let makers: [(&str, &[&str], &str); 13] = [
         ("qemu-img", &["create", "-q", "-f", "qcow2", "image", "16M"], "a qcow2 disk image"),
         ("qemu-img", &["create", "-q", "-f", "vmdk", "image", "16M"], "a VMDK disk image"),
         ("qemu-img", &["create", "-q", "-f", "vdi", "image", "16M"], "a VDI disk image"),
         ("qemu-img", &["create", "-q", "-f", "vhdx", "image", "16M"], "a VHDX disk image"),
         ("qemu-img", &["create", "-q", "-f", "vpc", "image", "16M"], "a VHD disk image"),
+        ("qemu-img", &["create", "-q", "-f", "qed", "image", "16M"], "a QED disk image"),
+        ("qemu-img", &["create", "-q", "-f", "parallels", "image", "16M"], "a Parallels disk image"),
         ("mkfs.xfs", &["-q", "-d", "file,name=image,size=320m"], "XFS"),
         ("mkswap", &["-q", "image"], "swap space"),
         ("gzip", &["-kf", "image"], "compressed by gzip"),

@@ -3,7 +3,7 @@
 //! A target is a function of bytes that panics where the program breaks its word. `fuzz/` gives each of them
 //! to libFuzzer, one binary each; the tests here run every one over its seeds, over what fuzzing has found
 //! (`fuzz/regressions`) and over a few thousand seeded changes. Seeds are real: structures of volumes that
-//! mke2fs and a kernel wrote, partition tables by sfdisk, requests by FSRLib.
+//! mke2fs and a kernel wrote, partition tables by sfdisk, disk images by qemu-img, requests by FSRLib.
 //!
 //! File systems: [`volumes`] has the volumes, in memory; [`sites`] finds where their
 //! structures lie by watching what a question reads; [`patched`] lays an input over one of
@@ -12,6 +12,7 @@
 #![warn(clippy::missing_errors_doc)]
 
 pub mod acl;
+pub mod disk;
 pub mod fabrics;
 pub mod files;
 pub mod journal;
@@ -70,6 +71,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "partition_table", run: partition::run, seeds: partition::seeds },
     Target { name: "posix_acl", run: acl::run, seeds: acl::seeds },
     Target { name: "prp_sgl", run: pointers::run, seeds: pointers::seeds },
+    Target { name: "qcow2_image", run: disk::run, seeds: disk::seeds },
     Target { name: "socket_peer", run: sockets::peer, seeds: sockets::peer_seeds },
     Target { name: "tcp_capsule", run: fabrics::capsule, seeds: fabrics::capsule_seeds },
     Target { name: "tcp_pdu", run: fabrics::pdu, seeds: fabrics::pdu_seeds },

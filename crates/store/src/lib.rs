@@ -30,6 +30,7 @@ mod lossy;
 mod modelled;
 mod null;
 mod pmem;
+mod qcow2;
 mod trouble;
 pub mod write_log;
 
@@ -43,6 +44,7 @@ pub use lossy::{Lossy, LossyChannel};
 pub use modelled::{Delayed, Modelled, ModelledChannel};
 pub use null::Null;
 pub use pmem::{Pmem, PmemChannel};
+pub use qcow2::{Qcow2, Qcow2Channel};
 
 pub use nearside_media::{Delay, Parametric};
 
@@ -187,16 +189,19 @@ pub enum Backing {
     MappedFile = 5,
     /// Memory of this process, in the time of a modelled device.
     Model = 6,
+    /// A disk image in QEMU's format, with the files below it.
+    Qcow2 = 7,
 }
 
 impl Backing {
-    const ALL: [Backing; 6] = [
+    const ALL: [Backing; 7] = [
         Backing::Memory,
         Backing::File,
         Backing::BlockDevice,
         Backing::PersistentMemory,
         Backing::MappedFile,
         Backing::Model,
+        Backing::Qcow2,
     ];
 
     /// Its number in log page D5h.
@@ -218,6 +223,7 @@ impl Backing {
             Backing::PersistentMemory => "persistent memory",
             Backing::MappedFile => "mapped file",
             Backing::Model => "model",
+            Backing::Qcow2 => "qcow2 image",
         }
     }
 }

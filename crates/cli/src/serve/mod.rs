@@ -38,8 +38,9 @@ taken is finished and made durable first. NEARSIDE_LOG=info says on standard err
 #[command(after_help = format!("{EXAMPLES}\n\n{}", models_help()))]
 pub struct ServeArgs {
     /// What holds a namespace's bytes: file:PATH (an image or a block device), pmem:PATH (persistent
-    /// memory, mapped: a file on a DAX file system or in /dev/shm, or /dev/daxX.Y), dram:SIZE or
-    /// dram:IMAGE, or model:NAME:SIZE, a device with its own response times (listed below).
+    /// memory, mapped: a file on a DAX file system or in /dev/shm, or /dev/daxX.Y), qcow2:PATH (a disk image,
+    /// read-only; with ?snapshot=NAME behind it as it was then), dram:SIZE or dram:IMAGE, or model:NAME:SIZE,
+    /// a device with its own response times (listed below).
     /// Given several times: namespaces 1, 2 and so on
     #[arg(long, value_name = "STORE", required_unless_present = "config")]
     store: Vec<String>,

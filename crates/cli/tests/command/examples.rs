@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use nearside_clock::Nanos;
 use nearside_conformance::needs;
+use nearside_conformance::volume::{must, tool};
 use nearside_embedded::AnyStore;
 use nearside_near_data::wire::decode_request;
 use nearside_store::{Channel, Data, FileOptions, Operation, Store, Submitted, Token};
@@ -218,11 +219,14 @@ fn fixture() -> TempDir {
     let folder = volume.folder;
     let at = |name: &str| folder.path().join(name);
     fs::rename(&volume.image, at("disk.img")).unwrap();
+    let qemu_img = |words: &[&str]| must(tool("qemu-img").args(words).current_dir(folder.path()));
+    qemu_img(&["convert", "-f", "raw", "-O", "qcow2", "disk.img", "disk.qcow2"]);
+    qemu_img(&["snapshot", "-c", "before", "disk.qcow2"]);
     // One file is not served and written to at once.
     for copy in ["served.img", "other.img"] {
         fs::copy(at("disk.img"), at(copy)).unwrap();
     }
-    // The volume as the second partition, in a table of the old kind.
+    // The volume, whose label is "fixture", as the second partition, in a table of the old kind.
     let image = fs::read(at("disk.img")).unwrap();
     let mut disk = vec![0u8; (2 << 20) + image.len()];
     for (entry, from, bytes) in [(446, 1 << 20, 1 << 20), (462, 2 << 20, image.len())] {
@@ -336,7 +340,7 @@ fn comes_and_goes(mut shell: Command, line: &str) {
 #[test]
 fn every_example_runs() {
     let test = "command::every_example_runs";
-    if !needs::tools(test, &["mke2fs", "timeout", "jq", "cmp", "make", "python3"]) {
+    if !needs::tools(test, &["mke2fs", "qemu-img", "timeout", "jq", "cmp", "make", "python3"]) {
         return;
     }
     let mut examples = Vec::new();

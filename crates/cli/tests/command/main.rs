@@ -6,6 +6,7 @@ mod bench;
 mod bench_formats;
 mod bench_replay;
 mod cp;
+mod disks;
 mod errors;
 mod examples;
 mod find;

@@ -344,9 +344,9 @@ fn info_says_what_no_volume_is() {
     let none = "no file system that is known (ext2, ext3, ext4, F2FS) and no partitions";
     let zeros = format!("{none}, but zeros, where file systems and partition tables begin\n");
     assert!(says(&bytes, &[]).ends_with(&zeros));
-    bytes[..4].copy_from_slice(b"QFI\xfb");
-    let qcow2 = "a qcow2 disk image: qemu-img convert -O raw IMAGE RAW makes an image that can be read\n";
-    assert!(says(&bytes, &[]).ends_with(&format!("{none}, but {qcow2}")));
+    bytes[..4].copy_from_slice(b"KDMV");
+    let vmdk = "a VMDK disk image: qemu-img convert -O raw IMAGE RAW makes an image that can be read\n";
+    assert!(says(&bytes, &[]).ends_with(&format!("{none}, but {vmdk}")));
     bytes[..4].copy_from_slice(b"what");
     assert!(says(&bytes, &[]).ends_with(&format!("{none}\n")));
     // Linux in the table, XFS in the partition; one that only the table knows.

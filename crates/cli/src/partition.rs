@@ -1,0 +1,129 @@
+//! `--partition`: a number, or what else a partition is known by, in the words of mount(8) and fstab(5).
+
+use std::str::FromStr;
+
+use nearside_fsrlib::Part;
+
+use crate::format::human;
+use crate::info::uuid;
+
+/// Which partition is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The one of that number.
+    Number(u32),
+    /// The one that has this for any of these.
+    Known(Vec<Mark>, String),
+}
+
+/// What a partition is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// Its name in a GPT.
+    PartLabel,
+    /// Its own UUID.
+    PartUuid,
+    /// The label of its file system.
+    Label,
+    /// The UUID of its file system.
+    Uuid,
+}
+
+const MARKS: [(&str, Mark); 4] = [
+    ("PARTLABEL=", Mark::PartLabel),
+    ("PARTUUID=", Mark::PartUuid),
+    ("LABEL=", Mark::Label),
+    ("UUID=", Mark::Uuid),
+];
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Wanted, String> {
+        if let Ok(number) = text.parse() {
+            return Ok(Wanted::Number(number));
+        }
+        let tagged = MARKS.iter().find_map(|(tag, mark)| Some((*mark, text.strip_prefix(tag)?)));
+        let (marks, value) = match tagged {
+            Some((mark, value)) => (vec![mark], value),
+            None => (MARKS.map(|(_, mark)| mark).to_vec(), text),
+        };
+        match value.is_empty() {
+            true => Err("an empty name is nobody's".into()),
+            false => Ok(Wanted::Known(marks, value.to_owned())),
+        }
+    }
+}
+
+impl Wanted {
+    /// The number of the one among all that is meant.
+    pub fn among(&self, all: &[Part]) -> Result<u32, String> {
+        let (marks, value) = match self {
+            Wanted::Number(number) => return Ok(*number),
+            Wanted::Known(marks, value) => (marks, value),
+        };
+        let meant: Vec<&Part> =
+            all.iter().filter(|part| marks.iter().any(|mark| mark.is(part, value))).collect();
+        let list = |parts: &[&Part]| parts.iter().map(|part| brief(part)).collect::<Vec<_>>().join(", ");
+        match &meant[..] {
+            [one] => Ok(one.partition.number),
+            [] if all.is_empty() => Err(format!("no partition {value:?}: there is no table of partitions")),
+            [] => {
+                let all: Vec<&Part> = all.iter().collect();
+                Err(format!("no partition {value:?}; there are {}", list(&all)))
+            }
+            several => Err(format!("{value:?} is more than one partition: {}", list(several))),
+        }
+    }
+}
+
+impl Mark {
+    fn is(self, part: &Part, value: &str) -> bool {
+        let volume = part.content.as_ref();
+        match self {
+            Mark::PartLabel => part.partition.name == value,
+            Mark::PartUuid => part.partition.uuid.eq_ignore_ascii_case(value),
+            Mark::Label => volume.is_ok_and(|volume| volume.label == value),
+            Mark::Uuid => volume.is_ok_and(|volume| uuid(&volume.uuid).eq_ignore_ascii_case(value)),
+        }
+    }
+}
+
+/// A partition among others, in a message.
+fn brief(part: &Part) -> String {
+    let mut text = format!("{}: {}", part.partition.number, content(part));
+    for (what, value) in [("name", part.partition.name.as_str()), ("label", label(part))] {
+        if !value.is_empty() {
+            text.push_str(&format!(", {what} {value:?}"));
+        }
+    }
+    format!("{text} ({})", human(part.partition.len))
+}
+
+/// What lies in a partition: a file system's name, or what there is in its place.
+pub fn content(part: &Part) -> &str {
+    match &part.content {
+        Ok(volume) => volume.file_system,
+        Err(other) => other,
+    }
+}
+
+/// The label of its file system; empty where it has none.
+pub fn label(part: &Part) -> &str {
+    part.content.as_ref().map_or("", |volume| volume.label.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_for_partitions() {
+        assert_eq!("2".parse(), Ok(Wanted::Number(2)));
+        assert_eq!("LABEL=2".parse(), Ok(Wanted::Known(vec![Mark::Label], "2".into())));
+        assert_eq!("PARTLABEL=a b".parse(), Ok(Wanted::Known(vec![Mark::PartLabel], "a b".into())));
+        let any = MARKS.map(|(_, mark)| mark).to_vec();
+        assert_eq!("root".parse(), Ok(Wanted::Known(any, "root".into())));
+        assert!("".parse::<Wanted>().is_err() && "UUID=".parse::<Wanted>().is_err());
+    }
+}
