@@ -15,8 +15,8 @@ else echo "lints: clippy is not installed" >> "$NEARSIDE_LEFT_OUT"; fi
 scripts/check.sh
 
 step "tests"
-# Nobody changes a file and builds again there.
-[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
+# Nobody changes a file and builds again there, or looks with a debugger: a failing test says its place by itself.
+[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0
 # A test program that hangs is ended and named: none takes a tenth of this.
 host=$(rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)
 [ -t 0 ] && foreground=--foreground || foreground=
