@@ -8,7 +8,8 @@
 #   make documents     the figures and tables of docs/STUDIES.md and docs/PAPERS.md, from the newest committed records
 #   make fuzz          every fuzz target, SECONDS each (default 300)
 #   make sanitize      Miri, ThreadSanitizer and AddressSanitizer over the tests that each can run; for once a week
-#   make install       the command, its completions and manual pages, FSRLib's header and libraries, its pkg-config file (PREFIX, DESTDIR)
+#   make install       the command, its completions and manual pages, its unit of systemd, FSRLib's header and libraries, its
+#                      pkg-config file (PREFIX, DESTDIR)
 
 PREFIX ?= /usr/local
 SECONDS ?= 300

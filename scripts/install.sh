@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the command with its completions and manual pages, FSRLib's header and libraries, and its pkg-config file:
+# Installs the command with its completions and manual pages, its unit of systemd and the documents of the file that it
+# reads, FSRLib's header and libraries, and its pkg-config file:
 # install.sh DESTDIR PREFIX [FOLDER]    FOLDER holds what was built (default: target/release)
 set -eu
 cd "$(dirname "$0")/.."
@@ -12,10 +13,13 @@ install -m 644 crates/fsrlib-c/include/nearside.h "$dest/include/nearside.h"
 install -m 644 "$built"/libnearside.a "$dest/lib/libnearside.a"
 install -m 755 "$built"/libnearside.so "$dest/lib/libnearside.so"
 sed -e "s|@PREFIX@|$2|" -e "s|@VERSION@|$version|" crates/fsrlib-c/nearside.pc.in > "$dest/lib/pkgconfig/nearside.pc"
+install -d "$dest/lib/systemd/system" "$dest/share/doc/nearside"
+sed -e "s|@PREFIX@|$2|" scripts/nearside.service.in > "$dest/lib/systemd/system/nearside.service"
+install -m 644 docs/SERVE.md docs/serve.example.toml docs/serve.schema.json "$dest/share/doc/nearside"
 install -d "$dest/share/bash-completion/completions" "$dest/share/zsh/site-functions" \
     "$dest/share/fish/vendor_completions.d" "$dest/share/man/man1"
 "$built"/nearside completions bash > "$dest/share/bash-completion/completions/nearside"
 "$built"/nearside completions zsh > "$dest/share/zsh/site-functions/_nearside"
 "$built"/nearside completions fish > "$dest/share/fish/vendor_completions.d/nearside.fish"
 "$built"/nearside man --out "$dest/share/man/man1"
-echo "installed to $dest: bin/nearside, include/nearside.h, lib/libnearside.{a,so}, lib/pkgconfig/nearside.pc, completions and manual pages in share"
+echo "installed to $dest: bin/nearside, include/nearside.h, lib/libnearside.{a,so}, lib/pkgconfig/nearside.pc, lib/systemd/system/nearside.service, completions, manual pages and documents in share"

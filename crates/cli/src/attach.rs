@@ -23,6 +23,7 @@ use nearside_store::{Beside, FileOptions, Store};
 
 use crate::args::CompletionModel;
 use crate::failure::{Failure, Outcome, complain};
+use crate::logs::Logs;
 use crate::{in_use, out};
 
 const EXAMPLES: &str = "\
@@ -121,7 +122,7 @@ impl From<TransportWay> for Transport {
 pub fn run(args: AttachArgs) -> Outcome {
     let words = |e: &dyn std::fmt::Display| Failure::Message(e.to_string());
     let termination = Termination::new().map_err(|e| words(&e))?;
-    crate::serve::listen_to_logs()?;
+    Logs::begin(None)?;
     if args.lock_memory {
         lock_memory().map_err(|e| Failure::Message(format!("--lock-memory: {e} (ulimit -l)")))?;
     }

@@ -31,6 +31,7 @@ mod grep;
 mod in_use;
 mod info;
 mod interrupt;
+mod logs;
 mod ls;
 mod man;
 mod models;

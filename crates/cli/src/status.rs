@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use nearside_embedded::AnyStore;
 
 use crate::failure::Outcome;
 use crate::in_use::InUse;
@@ -177,14 +178,7 @@ pub fn namespace(args: NamespaceArgs) -> Outcome {
     let request = match what {
         What::Add { nsid, store, block_size, read_only, in_use, allow_unrecovered, log_writes } => {
             // The server may have been started elsewhere.
-            let (kind, path) = match store.strip_prefix("pmem:") {
-                Some(path) => ("pmem", path),
-                None => ("file", store.strip_prefix("file:").unwrap_or(&store)),
-            };
-            let store = match std::fs::canonicalize(path) {
-                Ok(path) => format!("{kind}:{}", path.display()),
-                Err(_) => store,
-            };
+            let store = AnyStore::word_from(&std::env::current_dir()?, &store);
             let namespace = NamespacePlan {
                 nsid,
                 store,

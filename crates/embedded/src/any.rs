@@ -18,14 +18,16 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nearside_clock::Nanos;
 use nearside_dma::{LentBytes, Memory};
 use nearside_ftl::FlashStore;
 use nearside_media::words::size;
+use nearside_media::{behind, path_len};
 use nearside_store::write_log::{Logged, WriteLog};
 use nearside_store::{
     Backing, Channel, Completion, Data, Delay, Delayed, Dram, Fault, Faulty, File, FileOptions, Kinds,
@@ -85,52 +87,34 @@ impl AnyStore {
     /// # Errors
     /// The store's own, and `InvalidInput` for a word that is none, with the part of the word that is wrong.
     pub fn open(word: &str, options: FileOptions) -> io::Result<AnyStore> {
-        let part = |prefix| word.strip_prefix(prefix);
-        if let Some(rest) = part("delayed:") {
-            let (list, below) = wrapper("delayed", rest)?;
-            let delay = Delay::parse(list).map_err(|e| invalid(format!("delayed: {e}")))?;
-            return Ok(AnyStore::Delayed(Box::new(Modelled::new(
-                AnyStore::open(below, options)?,
-                delay.medium(),
-            ))));
+        Word::parse(word)?.open(options)
+    }
+
+    /// What the bytes of the store that a word names lie in, and the file's path where that is one. Nothing
+    /// is opened: whether there is such a file is not asked, but of `dram:`, where it could be no size.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a word that is none, with the part of the word that is wrong.
+    pub fn named(word: &str) -> io::Result<(Backing, Option<PathBuf>)> {
+        let mut word = Word::parse(word)?;
+        while let Word::Delayed(_, below) | Word::Faulty(_, _, below) = word {
+            word = *below;
         }
-        if let Some(rest) = part("faulty:") {
-            let (list, below) = wrapper("faulty", rest)?;
-            let (rule, seed) = fault(list)?;
-            return Ok(AnyStore::Faulty(Box::new(Faulty::new(
-                AnyStore::open(below, options)?,
-                seed,
-                [rule],
-            ))));
-        }
-        if let Some(rest) = part("dram:") {
-            let dram = match size(rest) {
-                Some(bytes) => Dram::new(bytes, options.block_size)
-                    .map_err(|e| io::Error::new(e.kind(), format!("store {word:?}: {e}")))?,
-                None if Path::new(rest).exists() => Dram::from_file(rest, options.block_size)?,
-                None => {
-                    return Err(invalid(format!(
-                        "store {word:?}: {rest:?} is neither a size (as 1GiB) nor a file"
-                    )));
-                }
-            };
-            return Ok(AnyStore::Dram(dram));
-        }
-        if let Some(rest) = part("model:") {
-            return model(rest, options.block_size).map_err(|e| invalid(format!("store {word:?}: {e}")));
-        }
-        if let Some(rest) = part(QCOW2) {
-            return qcow2(OsStr::new(rest), options);
-        }
-        let mapped = part("pmem:");
-        let path = mapped.or_else(|| part("file:")).unwrap_or(word);
-        if path.is_empty() {
-            return Err(invalid(format!("store {word:?} names no file")));
-        }
-        Ok(match mapped {
-            Some(path) => AnyStore::Pmem(Pmem::open(path, options)?),
-            None => AnyStore::File(File::open(path, options)?),
+        Ok(match word {
+            Word::Image(path) => (Backing::Memory, Some(path.into())),
+            Word::Mapped(path) => (Backing::MappedFile, Some(path.into())),
+            Word::Disk(rest) => (Backing::Qcow2, Some(Path::new(disk(OsStr::new(rest)).0).into())),
+            Word::File(path) => (Backing::File, Some(path.into())),
+            Word::Model { .. } => (Backing::Model, None),
+            _ => (Backing::Memory, None),
         })
+    }
+
+    /// A store's word with the path that it names made absolute, where it is relative: to `folder`.
+    pub fn word_from(folder: &Path, word: &str) -> String {
+        let Some(place) = path_in(word) else { return word.to_owned() };
+        let path = folder.join(&word[place.clone()]);
+        format!("{}{}{}", &word[..place.start], path.display(), &word[place.end..])
     }
 
     /// Opens what a user asks for files of, to read it: a disk image by the word `qcow2:` or by its first
@@ -197,19 +181,128 @@ fn invalid(reason: String) -> io::Error {
 /// The word of a disk image.
 const QCOW2: &str = "qcow2:";
 
-/// A disk image by what follows its word: a path, and the name of a snapshot where there is one.
-fn qcow2(rest: &OsStr, options: FileOptions) -> io::Result<AnyStore> {
+/// What follows that word: a path, and the name of a snapshot where there is one.
+fn disk(rest: &OsStr) -> (&OsStr, Option<&OsStr>) {
     const SNAPSHOT: &[u8] = b"?snapshot=";
     let bytes = rest.as_bytes();
-    let at = bytes.windows(SNAPSHOT.len()).rposition(|part| part == SNAPSHOT);
-    let (path, snapshot) = match at {
-        Some(at) => (&bytes[..at], Some(OsStr::from_bytes(&bytes[at + SNAPSHOT.len()..]))),
-        None => (bytes, None),
-    };
+    match bytes.windows(SNAPSHOT.len()).rposition(|part| part == SNAPSHOT) {
+        Some(at) => (OsStr::from_bytes(&bytes[..at]), Some(OsStr::from_bytes(&bytes[at + SNAPSHOT.len()..]))),
+        None => (rest, None),
+    }
+}
+
+fn qcow2(rest: &OsStr, options: FileOptions) -> io::Result<AnyStore> {
+    let (path, snapshot) = disk(rest);
     if path.is_empty() {
         return Err(invalid(format!("{QCOW2}{}: names no file", rest.display())));
     }
-    Ok(AnyStore::Qcow2(Qcow2::open(OsStr::from_bytes(path), snapshot, options)?))
+    Ok(AnyStore::Qcow2(Qcow2::open(path, snapshot, options)?))
+}
+
+/// A store's word, taken apart. Nothing is opened yet.
+enum Word<'a> {
+    Delayed(Delay, Box<Word<'a>>),
+    Faulty(Rule, u64, Box<Word<'a>>),
+    /// Of so many bytes.
+    Memory(&'a str, u64),
+    /// Memory with a file's contents.
+    Image(&'a str),
+    Model {
+        word: &'a str,
+        device: Box<Named>,
+        bytes: u64,
+    },
+    Mapped(&'a str),
+    /// A disk image: its path, and maybe the name of a snapshot.
+    Disk(&'a str),
+    File(&'a str),
+}
+
+impl<'a> Word<'a> {
+    fn parse(word: &'a str) -> io::Result<Word<'a>> {
+        let part = |prefix| word.strip_prefix(prefix);
+        if let Some(rest) = part("delayed:") {
+            let (list, below) = wrapper("delayed", rest)?;
+            let delay = Delay::parse(list).map_err(|e| invalid(format!("delayed: {e}")))?;
+            return Ok(Word::Delayed(delay, Box::new(Word::parse(below)?)));
+        }
+        if let Some(rest) = part("faulty:") {
+            let (list, below) = wrapper("faulty", rest)?;
+            let (rule, seed) = fault(list)?;
+            return Ok(Word::Faulty(rule, seed, Box::new(Word::parse(below)?)));
+        }
+        if let Some(rest) = part("dram:") {
+            return match size(rest) {
+                Some(bytes) => Ok(Word::Memory(word, bytes)),
+                None if Path::new(rest).exists() => Ok(Word::Image(rest)),
+                None => {
+                    Err(invalid(format!("store {word:?}: {rest:?} is neither a size (as 1GiB) nor a file")))
+                }
+            };
+        }
+        if let Some(rest) = part("model:") {
+            let (device, bytes) = model(rest).map_err(|e| invalid(format!("store {word:?}: {e}")))?;
+            return Ok(Word::Model { word, device: Box::new(device), bytes });
+        }
+        if let Some(rest) = part(QCOW2) {
+            return Ok(Word::Disk(rest));
+        }
+        let mapped = part("pmem:");
+        let path = mapped.or_else(|| part("file:")).unwrap_or(word);
+        if path.is_empty() {
+            return Err(invalid(format!("store {word:?} names no file")));
+        }
+        Ok(if mapped.is_some() { Word::Mapped(path) } else { Word::File(path) })
+    }
+
+    fn open(self, options: FileOptions) -> io::Result<AnyStore> {
+        Ok(match self {
+            Word::Delayed(delay, below) => {
+                AnyStore::Delayed(Box::new(Modelled::new(below.open(options)?, delay.medium())))
+            }
+            Word::Faulty(rule, seed, below) => {
+                AnyStore::Faulty(Box::new(Faulty::new(below.open(options)?, seed, [rule])))
+            }
+            Word::Memory(word, bytes) => {
+                let named = |e: io::Error| io::Error::new(e.kind(), format!("store {word:?}: {e}"));
+                AnyStore::Dram(Dram::new(bytes, options.block_size).map_err(named)?)
+            }
+            Word::Image(path) => AnyStore::Dram(Dram::from_file(path, options.block_size)?),
+            Word::Model { word, device, bytes } => modelled(*device, bytes, options.block_size)
+                .map_err(|e| invalid(format!("store {word:?}: {e}")))?,
+            Word::Mapped(path) => AnyStore::Pmem(Pmem::open(path, options)?),
+            Word::Disk(rest) => return qcow2(OsStr::new(rest), options),
+            Word::File(path) => AnyStore::File(File::open(path, options)?),
+        })
+    }
+}
+
+/// Where in a store's word the path stands that it names, if it names one.
+fn path_in(word: &str) -> Option<Range<usize>> {
+    // What a rest of the word has, in the word.
+    let within = |rest: &str, place: Range<usize>| {
+        let at = word.len() - rest.len();
+        at + place.start..at + place.end
+    };
+    match word.split_once(':') {
+        Some(("delayed" | "faulty", rest)) => {
+            let (_, below) = rest.split_once(':')?;
+            path_in(below).map(|place| within(below, place))
+        }
+        Some(("qcow2", rest)) => {
+            let (path, _) = disk(OsStr::new(rest));
+            (!path.is_empty()).then(|| within(rest, 0..path.len()))
+        }
+        Some(("dram", rest)) => size(rest).is_none().then(|| within(rest, 0..rest.len())),
+        Some(("model", rest)) => {
+            let device = rest.rsplit_once(':').map_or(rest, |(device, _)| device);
+            let (_, model) = behind(device);
+            let begins = device.len() - model.len();
+            path_len(model).map(|len| within(rest, begins..begins + len))
+        }
+        Some(("file" | "pmem", rest)) => Some(within(rest, 0..rest.len())),
+        _ => Some(0..word.len()),
+    }
 }
 
 /// Options up to the next colon, and the store below.
@@ -218,8 +311,8 @@ fn wrapper<'a>(name: &str, rest: &'a str) -> io::Result<(&'a str, &'a str)> {
         .ok_or_else(|| invalid(format!("{name}:{rest}: names no store (as {name}:{rest}:dram:1GiB)")))
 }
 
-/// A modelled device: on flash of its own where it is a NAND drive by itself, else in memory.
-fn model(rest: &str, block_size: u32) -> Result<AnyStore, String> {
+/// A modelled device, and its bytes.
+fn model(rest: &str) -> Result<(Named, u64), String> {
     let (word, named) = match rest.rsplit_once(':') {
         Some((word, bytes)) => {
             (word, Some(size(bytes).ok_or_else(|| format!("{bytes:?} is no size (as 16GiB)"))?))
@@ -233,6 +326,11 @@ fn model(rest: &str, block_size: u32) -> Result<AnyStore, String> {
         Named::Behind(..) | Named::Medium(_) => None,
     };
     let bytes = named.or(own).ok_or_else(|| format!("a size is missing (as model:{word}:16GiB)"))?;
+    Ok((device, bytes))
+}
+
+/// On flash of its own where it is a NAND drive by itself, else in memory.
+fn modelled(device: Named, bytes: u64, block_size: u32) -> Result<AnyStore, String> {
     if let Named::Nand(nand) = device {
         let store = FlashStore::new(nand.drive.sized(bytes), nand.config, block_size);
         return store.map(AnyStore::Flash).map_err(|e| e.to_string());
@@ -376,6 +474,29 @@ mod tests {
     }
 
     #[test]
+    fn a_path_in_a_word_is_found_wherever_it_stands() {
+        let folder = Path::new("/srv");
+        for (word, absolute) in [
+            ("disk.img", "/srv/disk.img"),
+            ("file:a/b:c.img", "file:/srv/a/b:c.img"),
+            ("file:/disk.img", "file:/disk.img"),
+            ("pmem:disk.img", "pmem:/srv/disk.img"),
+            ("dram:disk.img", "dram:/srv/disk.img"),
+            ("dram:16MiB", "dram:16MiB"),
+            ("delayed:10us,units=8:faulty:torn:disk.img", "delayed:10us,units=8:faulty:torn:/srv/disk.img"),
+            ("delayed:10us:dram:1MiB", "delayed:10us:dram:1MiB"),
+            ("delayed:10us", "delayed:10us"),
+            ("model:nand-p3700:16GiB", "model:nand-p3700:16GiB"),
+            ("model:mine.toml,seed=7:16GiB", "model:/srv/mine.toml,seed=7:16GiB"),
+            ("model:sas,drives=2/mine.toml:16GiB", "model:sas,drives=2//srv/mine.toml:16GiB"),
+            ("model:mine.toml", "model:/srv/mine.toml"),
+        ] {
+            assert_eq!(AnyStore::word_from(folder, word), absolute);
+            assert_eq!(AnyStore::word_from(folder, absolute), absolute);
+        }
+    }
+
+    #[test]
     fn words_name_stores() {
         let open = |word: &str| AnyStore::open(word, FileOptions::serve());
         for size in ["1m", "1M", "1MiB", "1024k", "1048576"] {
@@ -397,6 +518,8 @@ mod tests {
             ("model:nand-p3700:64m", Backing::Model),
         ] {
             assert_eq!(open(word).unwrap().backing(), Some(backing), "{word}");
+            let file = word.contains(path).then(|| PathBuf::from(path));
+            assert_eq!(AnyStore::named(word).unwrap(), (backing, file));
             assert_eq!(Backing::of(backing.number()), Some(backing));
         }
         assert_eq!(Backing::of(0), None);
@@ -446,6 +569,9 @@ mod tests {
         ] {
             let error = open(word).unwrap_err().to_string();
             assert!(error.contains(says), "{word}: {error}");
+            // What a word says by itself is known before anything is opened.
+            let known = AnyStore::named(word).map_err(|e| e.to_string());
+            assert!(known.is_ok() || known == Err(error), "{word}: {known:?}");
         }
     }
 }

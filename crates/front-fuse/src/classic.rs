@@ -10,12 +10,9 @@ use nearside_dma::fuse::FuseDevice;
 use nearside_dma::wait_any_readable;
 use nearside_driver::DmaBuffer;
 
-use crate::engine::{Answer, Answered, Engine, Request};
+use crate::engine::{Answer, Answered, Engine};
 use crate::session::End;
-use crate::wire::{ARGUMENTS, IN_HEADER, InHeader, OUT_HEADER, out_header};
-
-/// What of a request comes to the stack.
-const HEAD: usize = IN_HEADER + ARGUMENTS;
+use crate::wire::{HEAD, OUT_HEADER, Request, out_header};
 
 /// A place for a request.
 struct Place {
@@ -99,17 +96,8 @@ fn receive(device: &FuseDevice, engine: &mut Engine<'_>, at: usize, place: &mut 
         }
     };
     // Nobody can be answered whose number is not known.
-    let Some((header, _)) = head.split_first_chunk().filter(|_| len >= IN_HEADER) else {
-        return Received::Again;
-    };
-    let header = InHeader::of(header);
-    let args = head.get(IN_HEADER..len.min(HEAD)).unwrap_or(&[]);
-    let name = if len <= HEAD { args } else { &[] };
-    // A request that says another length than it has is none that is known.
-    let opcode = if header.len as usize == len { header.opcode } else { u32::MAX };
-    let header = InHeader { opcode, ..header };
-    place.unique = header.unique;
-    let request = Request { header, args, name, payload: len.saturating_sub(HEAD) };
+    let Some(request) = Request::of_message(&head, len) else { return Received::Again };
+    place.unique = request.header.unique;
     engine.begin(at, &request, place.buffer.take());
     Received::Request
 }

@@ -21,7 +21,7 @@ use nearside_driver::{Command, DmaBuffer, Finished, Policy, RejectReason};
 use crate::files::Files;
 use crate::helper::{Chore, Helper};
 use crate::host::{HostError, Queue};
-use crate::wire::{Body, InHeader, Operation};
+use crate::wire::{Body, Operation, Request};
 
 /// The reply to a request.
 #[derive(Clone, Copy, Debug)]
@@ -32,18 +32,6 @@ pub(crate) enum Answer {
     Body(Body),
     /// So many bytes of its buffer.
     Data(usize),
-}
-
-/// A request, as it was received.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Request<'a> {
-    pub(crate) header: InHeader,
-    /// The operation's fixed arguments.
-    pub(crate) args: &'a [u8],
-    /// The name that is looked up.
-    pub(crate) name: &'a [u8],
-    /// Bytes of a file that lie in its buffer.
-    pub(crate) payload: usize,
 }
 
 /// One that is done.
@@ -161,8 +149,8 @@ impl<'h> Engine<'h> {
     }
 
     fn parse(&self, request: &Request<'_>) -> Result<Wanted, i32> {
-        let Request { header, args, name, payload } = *request;
-        let operation = Operation::of(header.opcode, args)?;
+        let Request { header, name, payload, .. } = *request;
+        let operation = request.operation()?;
         self.files.admits(&header, operation)?;
         let capacity = self.files.host.capacity();
         let left = |offset| capacity.saturating_sub(offset);
@@ -435,6 +423,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::Host;
+    use crate::wire::InHeader;
 
     const BYTES: u64 = 1 << 20;
     const SLOTS: usize = 16;

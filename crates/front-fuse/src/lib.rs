@@ -24,7 +24,7 @@ mod rings;
 mod session;
 mod share;
 mod socket;
-mod wire;
+pub mod wire;
 
 use std::io;
 use std::os::unix::fs::MetadataExt;

@@ -13,8 +13,8 @@ use nearside_dma::fuse::FuseDevice;
 use nearside_dma::fuse::ring::{FuseRing, RingEvent};
 use nearside_driver::DmaBuffer;
 
-use crate::engine::{Answer, Answered, Engine, Request};
-use crate::wire::{ARGUMENTS, InHeader, out_header};
+use crate::engine::{Answer, Answered, Engine};
+use crate::wire::{ARGUMENTS, Request, out_header};
 
 /// What one thread serves.
 pub(crate) struct Share {
@@ -159,21 +159,16 @@ fn turns(
 }
 
 fn begin(ring: &mut FuseRing, engine: &mut Engine<'_>, places: &mut [Place], index: usize) {
-    let request = ring.request(index);
-    let header = InHeader::of(&request.head);
-    places[index].unique = header.unique;
+    let entry = ring.request(index);
     let buffer = places[index].buffer.take();
     // A name is short, or none that there is.
-    let mut name = [0; ARGUMENTS];
-    let name = match &buffer {
-        Some(buffer) if request.payload <= name.len() => {
-            let (region, offset) = buffer.region();
-            region.read(offset, &mut name[..request.payload]);
-            &name[..request.payload]
-        }
-        _ => &[],
-    };
-    let request = Request { header, args: &request.args, name, payload: request.payload };
+    let mut text = [0; ARGUMENTS];
+    if let (Some(buffer), Some(text)) = (&buffer, text.get_mut(..entry.payload)) {
+        let (region, offset) = buffer.region();
+        region.read(offset, text);
+    }
+    let request = Request::of_entry(&entry.head, &entry.args, &text, entry.payload);
+    places[index].unique = request.header.unique;
     engine.begin(index, &request, buffer);
 }
 

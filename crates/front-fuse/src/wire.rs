@@ -4,11 +4,16 @@
 //! A request is its header, the operation's fixed arguments, and what is left: a name, or a file's bytes. A
 //! request too short for its operation is none ([`Operation::of`] gives an errno); what an operation does not
 //! need of its arguments is not looked at.
+//!
+//! Both ways by which requests come end in one [`Request`]: [`Request::of_message`] for `/dev/fuse`,
+//! [`Request::of_entry`] for io_uring.
 
 /// Bytes of `struct fuse_in_header`.
-pub(crate) const IN_HEADER: usize = 40;
+pub const IN_HEADER: usize = 40;
 /// Bytes of the arguments of a read or write: what stands before a file's bytes.
-pub(crate) const ARGUMENTS: usize = 40;
+pub const ARGUMENTS: usize = 40;
+/// Bytes of a message of `/dev/fuse` that tell what it is; of a write, a file's bytes come after them.
+pub const HEAD: usize = IN_HEADER + ARGUMENTS;
 /// Bytes of `struct fuse_out_header`.
 pub(crate) const OUT_HEADER: usize = 16;
 /// The root directory.
@@ -16,13 +21,63 @@ pub(crate) const ROOT: u64 = 1;
 
 /// `struct fuse_in_header`, as far as anybody asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct InHeader {
+pub struct InHeader {
     /// Bytes of the whole request.
-    pub(crate) len: u32,
-    pub(crate) opcode: u32,
-    pub(crate) unique: u64,
-    pub(crate) node: u64,
-    pub(crate) uid: u32,
+    pub len: u32,
+    /// The operation's number.
+    pub opcode: u32,
+    /// The request's number, which its reply has.
+    pub unique: u64,
+    /// What it is about.
+    pub node: u64,
+    /// Who asks.
+    pub uid: u32,
+}
+
+/// A request, as it was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// Who asks for what.
+    pub header: InHeader,
+    /// The operation's fixed arguments.
+    pub args: &'a [u8],
+    /// The name that is looked up; empty where it is longer than any that there is.
+    pub name: &'a [u8],
+    /// Bytes of a file that lie in its buffer.
+    pub payload: usize,
+}
+
+impl<'a> Request<'a> {
+    /// A message of `/dev/fuse` of `len` bytes, the first of which are `head`'s. `None`: one so short that
+    /// nobody could be answered.
+    pub fn of_message(head: &'a [u8; HEAD], len: usize) -> Option<Request<'a>> {
+        let (header, _) = head.split_first_chunk().filter(|_| len >= IN_HEADER)?;
+        let header = InHeader::of(header);
+        // A request that says another length than it has is none that is known.
+        let opcode = if header.len as usize == len { header.opcode } else { u32::MAX };
+        let args = head.get(IN_HEADER..len.min(HEAD)).unwrap_or(&[]);
+        let name = if len <= HEAD { args } else { &[] };
+        Some(Request { header: InHeader { opcode, ..header }, args, name, payload: len.saturating_sub(HEAD) })
+    }
+
+    /// An entry of io_uring's: its header, the operation's first argument with zeros after it, and a payload
+    /// of `payload` bytes, which `text` has where it has room for them.
+    pub fn of_entry(
+        head: &[u8; IN_HEADER],
+        args: &'a [u8],
+        text: &'a [u8; ARGUMENTS],
+        payload: usize,
+    ) -> Request<'a> {
+        Request { header: InHeader::of(head), args, name: text.get(..payload).unwrap_or(&[]), payload }
+    }
+
+    /// What is asked.
+    ///
+    /// # Errors
+    /// The errno that it deserves: EINVAL where it is too short for its operation.
+    pub fn operation(&self) -> Result<Operation, i32> {
+        Operation::of(self.header.opcode, self.args)
+    }
 }
 
 fn word<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
@@ -51,9 +106,10 @@ impl InHeader {
     }
 }
 
-/// What is asked.
+/// What is asked. Offsets and sizes are in bytes, flags the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
+#[expect(missing_docs, reason = "operations and arguments have the kernel's names")]
+pub enum Operation {
     Lookup,
     /// The kernel has forgotten nodes, or no longer waits for a request: no reply.
     Forget,
@@ -273,8 +329,8 @@ pub(crate) fn out_header(payload: u32, errno: i32, unique: u64) -> [u8; OUT_HEAD
 
 /// What the kernel offers at first, and what is taken of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Offer {
-    pub(crate) major: u32,
+pub struct Offer {
+    major: u32,
     minor: u32,
     read_ahead: u32,
     flags: u64,
@@ -296,7 +352,10 @@ const OLDEST: u32 = 28;
 
 impl Offer {
     /// From the arguments of INIT (`struct fuse_init_in`).
-    pub(crate) fn of(args: &[u8]) -> Result<Offer, i32> {
+    ///
+    /// # Errors
+    /// EINVAL where they are too short, EPROTO for a protocol that is not spoken here.
+    pub fn of(args: &[u8]) -> Result<Offer, i32> {
         let low = u64::from(u32_at(args, 12)?);
         let high = if low & INIT_EXT != 0 { u64::from(u32_at(args, 16)?) } else { 0 };
         let offer = Offer {
@@ -312,7 +371,7 @@ impl Offer {
     }
 
     /// Whether requests may come by io_uring.
-    pub(crate) fn has_ring(&self) -> bool {
+    pub fn has_ring(&self) -> bool {
         self.flags & OVER_IO_URING != 0
     }
 
@@ -381,6 +440,78 @@ mod tests {
             let _ = Operation::of(random.index(64) as u32, &bytes);
             let _ = Offer::of(&bytes);
         }
+    }
+
+    /// A message of `/dev/fuse`: its header, and what comes after it.
+    fn message(opcode: u32, rest: &[u8]) -> Vec<u8> {
+        let mut bytes = [(IN_HEADER as u32 + rest.len() as u32).to_ne_bytes(), opcode.to_ne_bytes()].concat();
+        bytes.extend([7u64.to_ne_bytes(), 2u64.to_ne_bytes(), [0; 8], [0; 8]].concat());
+        bytes.extend(rest);
+        bytes
+    }
+
+    /// The same request, by a ring: its first argument (of so many bytes) apart from what is left.
+    fn by_ring<'a>(
+        bytes: &'a [u8],
+        first: usize,
+        args: &'a mut [u8; 128],
+        text: &'a mut [u8; ARGUMENTS],
+    ) -> Request<'a> {
+        let (head, rest) = bytes.split_first_chunk().unwrap();
+        let (argument, rest) = rest.split_at(first.min(rest.len()));
+        args[..argument.len()].copy_from_slice(argument);
+        let len = rest.len().min(text.len());
+        text[..len].copy_from_slice(&rest[..len]);
+        Request::of_entry(head, args, text, rest.len())
+    }
+
+    /// Seeded changes of every operation's message: nothing ends it, and what is whole means the same by
+    /// either way.
+    #[test]
+    fn changed_requests_mean_the_same_by_either_way() {
+        // Of each operation: its first argument's bytes, as the kernel has it.
+        let firsts = [(1, 0), (3, 16), (4, 88), (14, 8), (15, 40), (16, 40), (20, 16), (28, 40), (43, 32)];
+        let mut random = Rng(17);
+        let mut same = 0;
+        for round in 0..100_000 {
+            let (opcode, first) = random.pick(&firsts);
+            let rest = if opcode == 1 { b"namespace\0".to_vec() } else { random.bytes(first) };
+            let after = if opcode == 16 { random.index(64) } else { 0 };
+            let mut bytes = message(opcode, &[rest, random.bytes(after)].concat());
+            for _ in 0..random.index(3) {
+                let at = random.index(bytes.len());
+                bytes[at] = random.draw() as u8;
+            }
+            if random.below(8) == 0 {
+                bytes.truncate(random.index(bytes.len()));
+            }
+            let mut head = [0; HEAD];
+            let len = bytes.len().min(HEAD);
+            head[..len].copy_from_slice(&bytes[..len]);
+            let Some(request) = Request::of_message(&head, bytes.len()) else {
+                assert!(bytes.len() < IN_HEADER);
+                continue;
+            };
+            let operation = request.operation();
+            let _ = Offer::of(request.args);
+            if request.header.len as usize != bytes.len() {
+                assert_eq!(operation, Ok(Operation::Unknown), "{round}");
+                continue;
+            }
+            if request.header.opcode != opcode || bytes.len() < IN_HEADER + first {
+                continue;
+            }
+            let (mut args, mut text) = ([0; 128], [0; ARGUMENTS]);
+            let other = by_ring(&bytes, first, &mut args, &mut text);
+            assert_eq!((other.operation(), other.header), (operation, request.header), "{round}");
+            match operation {
+                Ok(Operation::Lookup) => assert_eq!(other.name, request.name, "{round}"),
+                Ok(Operation::Write { .. }) => assert_eq!(other.payload, request.payload, "{round}"),
+                _ => {}
+            }
+            same += 1;
+        }
+        assert!(same > 50_000, "{same}");
     }
 
     #[test]

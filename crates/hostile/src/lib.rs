@@ -15,6 +15,7 @@ pub mod acl;
 pub mod disk;
 pub mod fabrics;
 pub mod files;
+pub mod fuse;
 pub mod journal;
 pub mod mend;
 pub mod near_data;
@@ -64,6 +65,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target { name: "f2fs_volume", run: structure::f2fs_volume, seeds: structure::f2fs_volume_seeds },
     Target { name: "fio_job", run: files::job, seeds: files::job_seeds },
+    Target { name: "fuse_request", run: fuse::run, seeds: fuse::seeds },
     Target { name: "model_file", run: files::model, seeds: files::model_seeds },
     Target { name: "ndp_search", run: search::run, seeds: search::seeds },
     Target { name: "near_data_request", run: near_data::run, seeds: near_data::seeds },

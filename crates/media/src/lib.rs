@@ -17,7 +17,7 @@ pub mod xpoint;
 
 pub use delay::{Delay, Parametric};
 pub use platform::Platform;
-pub use preset::{AnyMedium, Chosen, PRESETS, Preset, behind};
+pub use preset::{AnyMedium, Chosen, PRESETS, Preset, behind, path_len};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -75,7 +75,7 @@ pub struct Chosen<'a> {
 }
 
 /// Where the path of a model's file ends in a word that begins with one.
-fn path_len(word: &str) -> Option<usize> {
+pub fn path_len(word: &str) -> Option<usize> {
     const ENDS: &str = ".toml";
     let ends = word.match_indices(ENDS).map(|(at, _)| at + ENDS.len());
     ends.into_iter().find(|&end| word[end..].is_empty() || word[end..].starts_with(','))

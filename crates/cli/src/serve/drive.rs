@@ -27,6 +27,7 @@ use crate::in_use;
 
 /// What serves.
 pub type AnyTarget = Target<AnyStore, Fsr>;
+type AnyOffer = Offer<AnyStore, Fsr>;
 
 /// A PCIe function, as it is told of.
 pub struct Function {
@@ -117,6 +118,16 @@ fn function_of(
     }
 }
 
+/// A subsystem as hosts on the network are offered it: who may come, and what their word is worth.
+fn offer_of(plan: &SubsystemPlan, serial: &str, subsystem: Arc<Subsystem<AnyStore, Fsr>>) -> AnyOffer {
+    Offer {
+        hosts: plan.allow_hosts.clone(),
+        identities: plan.host.iter().map(|host| (host.nqn.clone(), host.identity.0)).collect(),
+        identity: plan.identity.0,
+        ..Offer::new(&plan.nqn, serial, subsystem)
+    }
+}
+
 /// A socket for near-data commands, with the controller that answers them.
 struct NearDataSocket {
     socket: nearside_front_fuse::Server,
@@ -189,13 +200,8 @@ impl ServedDrive {
             if let Some(path) = &plan.near_data_socket {
                 sockets.push(NearDataSocket::start(path, &subsystem, plan)?);
             }
-            target.offer(Offer {
-                hosts: plan.allow_hosts.clone(),
-                identities: plan.host.iter().map(|host| (host.nqn.clone(), host.identity.0)).collect(),
-                identity: plan.identity.0,
-                write_cache: plan.namespace.iter().any(|namespace| !namespace.read_only),
-                ..Offer::new(&plan.nqn, &serial, subsystem)
-            });
+            let write_cache = plan.namespace.iter().any(|namespace| !namespace.read_only);
+            target.offer(Offer { write_cache, ..offer_of(plan, &serial, subsystem) });
         }
         let listen = |address| TcpListener::bind(address).map_err(|e| format!("{address}: {e}"));
         let listeners = plan.addresses()?.into_iter().map(listen).collect::<Result<Vec<_>, _>>()?;
@@ -229,6 +235,20 @@ impl ServedDrive {
     /// The port of the first address; without any, the usual one.
     pub fn port(&self) -> u16 {
         self.server.addresses().first().map_or(PORT, |address| address.port())
+    }
+
+    /// Has subsystems follow a plan in who may come to them, and what a host's word is worth. Who is there
+    /// stays, as what it came.
+    pub fn admit(&self, plan: &Plan) {
+        for plan in &plan.subsystem {
+            let all = self.target().offers();
+            let Some(old) = all.iter().find(|offer| offer.nqn == plan.nqn) else { continue };
+            let new = offer_of(plan, &old.serial, old.subsystem.clone());
+            let is = |offer: &AnyOffer| (offer.hosts.clone(), offer.identities.clone(), offer.identity);
+            if is(&new) != is(old) {
+                self.target().offer(Offer { write_cache: old.write_cache, ..new });
+            }
+        }
     }
 
     /// Something more that a user should know.

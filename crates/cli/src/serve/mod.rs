@@ -1,7 +1,7 @@
 //! `nearside serve`: a drive on the network, as an NVMe/TCP target, and in virtual machines' PCIe slots.
 //!
 //! Flags or a file become a [`plan::Plan`]; [`drive::ServedDrive`] opens its stores and offers its
-//! subsystems; then the target's threads serve until a signal comes.
+//! subsystems; then the target's threads serve until a signal ends them. SIGHUP has the file read again.
 
 use std::path::PathBuf;
 
@@ -9,17 +9,25 @@ use clap::Args;
 use nearside_dma::system::Termination;
 use nearside_embedded::models_help;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, complain};
 use crate::in_use::InUse;
-use crate::{out, terminal};
+use crate::logs::Logs;
+use crate::out;
 
+mod check;
 pub mod control;
+#[cfg(test)]
+mod documents;
 mod drive;
 mod limits;
 mod listener;
 mod metrics;
 mod names;
+mod notify;
 pub mod plan;
+mod reload;
+
+use notify::Manager;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,10 +36,34 @@ Examples:
   nearside grep -d nvme+tcp://127.0.0.1:4420/NQN/1 -r ERROR /var/log
   nearside serve --store file:disk.img --vfio-user vm1.sock --near-data-socket drive.sock   # prints what QEMU is given
   nearside serve --store dram:4GiB --listen 127.0.0.1:4420 --advertise 192.0.2.7:14420   # port 14420 there is forwarded to here
+  nearside serve --store file:disk.img --print-config    # the same as a file, to begin with (docs/SERVE.md)
+  nearside serve --config serve.toml --check             # every fault of it, and nothing is touched
 
 Hosts are believed as to who asks for near-data work, but for root, which is taken for nobody (65534:65534): --trust believes
 it as well, --squash UID:GID takes every user for one, --refuse-near-data answers none. SIGINT and SIGTERM end the server: what was
-taken is finished and made durable first. NEARSIDE_LOG=info says on standard error who comes and goes.";
+taken is finished and made durable first. SIGHUP has it read the file again: who may come, and how much it says, follow at once.
+NEARSIDE_LOG=info says on standard error who comes and goes.";
+
+/// What a file says of each subsystem or namespace: flags that nobody would look at.
+const NOT_BESIDE_A_FILE: [&str; 17] = [
+    "store",
+    "vfio_user",
+    "vfio_user_doorbells",
+    "near_data_socket",
+    "subsystem",
+    "allow_host",
+    "discovery",
+    "read_only",
+    "shared_image",
+    "risk_corruption",
+    "allow_unrecovered",
+    "log_writes",
+    "block_size",
+    "threads",
+    "trust",
+    "squash",
+    "refuse_near_data",
+];
 
 /// Serve a drive to hosts on the network, as an NVMe/TCP target, and to virtual machines, as a PCIe function
 #[derive(Args)]
@@ -50,7 +82,7 @@ pub struct ServeArgs {
     /// A socket at which a virtual machine (QEMU's vfio-user-pci), or another process, finds the drive as an
     /// NVMe PCIe function: for one client at a time, of this user or root. Given several times: several
     /// functions
-    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    #[arg(long, value_name = "PATH")]
     vfio_user: Vec<PathBuf>,
     /// How clients of --vfio-user write doorbells. trapped: by messages, which shadow doorbells spare while
     /// there is work; an idle client costs nothing. mapped: into shared memory, for clients that do not know
@@ -59,7 +91,7 @@ pub struct ServeArgs {
     vfio_user_doorbells: plan::Doorbells,
     /// A socket at which processes of this machine ask for near-data work on namespace 1, each user for what
     /// is its own: `nearside grep -d unix:PATH`
-    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    #[arg(long, value_name = "PATH")]
     near_data_socket: Option<PathBuf>,
     /// The subsystem's name [default: made from this machine and the first store]
     #[arg(long, value_name = "NQN")]
@@ -75,9 +107,17 @@ pub struct ServeArgs {
     /// --listen, then each --discovery, in order
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Vec<String>,
-    /// All of this, several subsystems and more, from a file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["store", "subsystem", "allow_host", "log_writes"])]
+    /// All of this, several subsystems and more, from a file (docs/SERVE.md). Relative paths in it are meant
+    /// from its folder
+    #[arg(long, value_name = "FILE", conflicts_with_all = NOT_BESIDE_A_FILE)]
     config: Option<PathBuf>,
+    /// Say every fault of what is asked for (the file, and the stores and sockets that it names), and end:
+    /// with 2 where there is one. Nothing is bound, made or locked
+    #[arg(long)]
+    check: bool,
+    /// Print what is asked for as such a file, and end
+    #[arg(long, conflicts_with = "check")]
+    print_config: bool,
     /// Refuse writes
     #[arg(long)]
     read_only: bool,
@@ -127,22 +167,6 @@ const LISTEN: &str = "127.0.0.1:4420";
 /// Where metrics are asked for unless a port is said.
 const METRICS_PORT: u16 = 9420;
 
-/// Says on standard error what NEARSIDE_LOG asks for (error, warn, info, debug, trace, off);
-/// warnings, if nothing.
-pub(crate) fn listen_to_logs() -> Result<(), Failure> {
-    let word = std::env::var("NEARSIDE_LOG").unwrap_or_else(|_| "warn".into());
-    let level = word
-        .parse::<tracing::level_filters::LevelFilter>()
-        .map_err(|_| format!("NEARSIDE_LOG is {word:?}: error, warn, info, debug, trace or off"))?;
-    let _ = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_ansi(false)
-        .with_target(false)
-        .with_writer(|| terminal::Lines)
-        .try_init();
-    Ok(())
-}
-
 /// The control socket. Where none was asked for and none can be made, the server goes without.
 fn control_socket(
     plan: &plan::Plan,
@@ -161,19 +185,61 @@ fn control_socket(
     }
 }
 
+/// Says what is wrong with what is asked for, all of it.
+fn say_faults(args: &ServeArgs) -> Outcome {
+    let plan = plan::Plan::read(args)?;
+    let faults = [check::of_plan(&plan), check::of_machine(&plan)].concat();
+    faults.iter().for_each(|fault| complain(fault));
+    if !faults.is_empty() {
+        return Ok(2);
+    }
+    let what = args.config.as_ref().map_or("what is asked for".into(), |path| path.display().to_string());
+    out::announce(&[format!("{what}: no fault")])?;
+    Ok(0)
+}
+
+/// Prints what is asked for as a file, which may lie anywhere.
+fn print_config(args: &ServeArgs) -> Outcome {
+    let mut plan = plan::Plan::of(args)?;
+    plan.within(&std::env::current_dir().map_err(|e| e.to_string())?);
+    let text = toml::to_string(&plan).map_err(|e| e.to_string())?;
+    out::announce(&[text.trim_end().to_owned()])?;
+    Ok(0)
+}
+
 pub fn run(args: ServeArgs) -> Outcome {
     let words = |e: &dyn std::fmt::Display| Failure::Message(e.to_string());
     let mut termination = Termination::new().map_err(|e| words(&e))?;
+    if args.check {
+        return say_faults(&args);
+    }
+    if args.print_config {
+        return print_config(&args);
+    }
     let plan = plan::Plan::of(&args).map_err(Failure::Message)?;
-    listen_to_logs()?;
+    let logs = Logs::begin(plan.log.map(|level| level.0))?;
+    let manager = Manager::find();
     let mut drive = drive::ServedDrive::start(&plan).map_err(Failure::Message)?;
     if let Some(address) = &plan.metrics {
         metrics::start(plan::resolve(address, METRICS_PORT)?, drive.seen().clone())?;
     }
     let _control = control_socket(&plan, &mut drive)?;
     out::announce(&drive.lines())?;
-    let signal = termination.wait().map_err(|e| words(&e))?;
+    let names: Vec<&str> = plan.subsystem.iter().map(|subsystem| subsystem.nqn.as_str()).collect();
+    let serving = format!("serving {}", names.join(", "));
+    manager.tell("READY=1", &serving);
+    let signal = loop {
+        match termination.wait().map_err(|e| words(&e))? {
+            "SIGHUP" => {
+                manager.tell("RELOADING=1", "reading its file again");
+                let said = reload::reload(&args, &plan, &drive, &logs);
+                manager.tell("READY=1", said.as_deref().unwrap_or(&serving));
+            }
+            signal => break signal,
+        }
+    };
     tracing::info!(signal, "ending");
+    manager.tell("STOPPING=1", "ending: what was taken is finished and made durable");
     drive.stop().map_err(Failure::Message)?;
     Ok(0)
 }

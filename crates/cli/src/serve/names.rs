@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use nearside_embedded::AnyStore;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// A UUID (version 8, RFC 9562) and an NGUID of a namespace.
@@ -28,11 +29,12 @@ fn machine() -> String {
 /// A store's word with its file's path made absolute, so that it does
 /// not depend on where the server is started.
 fn canonical(store: &str) -> String {
-    let (before, path) = store.rsplit_once(':').map_or(("", store), |(before, path)| (before, path));
+    let store = AnyStore::word_from(&std::env::current_dir().unwrap_or_default(), store);
+    let (before, path) = store.rsplit_once(':').unwrap_or(("", &store));
     match Path::new(path).canonicalize() {
         Ok(path) if before.is_empty() || before.ends_with("file") => path.display().to_string(),
         Ok(path) if before.ends_with("pmem") => format!("{before}:{}", path.display()),
-        _ => store.to_owned(),
+        _ => store,
     }
 }
 

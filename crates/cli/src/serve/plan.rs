@@ -1,16 +1,19 @@
-//! What is to be served: flags, or a file, checked.
+//! What is to be served: flags, or a file (docs/SERVE.md), checked.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use nearside_device::{Identity, MAX_NSID};
-use nearside_spec::fabrics::{DISCOVERY_PORT, PORT, nqn};
+use nearside_device::Identity;
+use nearside_embedded::AnyStore;
+use nearside_spec::fabrics::{DISCOVERY_PORT, PORT};
 use nearside_store::Beside;
 use serde::{Deserialize, Serialize};
+use tracing::level_filters::LevelFilter;
 
-use super::{ServeArgs, names};
+use super::{ServeArgs, check, names};
+use crate::logs;
 
 /// `UID:GID`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +34,8 @@ impl FromStr for Squash {
 const NOBODY: Identity = Identity::SquashRoot { uid: 65534, gid: 65534 };
 
 /// What the word of a host is worth, as a file says it: `squash-root`, `trust`, `refuse`, `squash UID:GID`.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(try_from = "String")]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Word(pub Identity);
 
 impl TryFrom<String> for Word {
@@ -54,9 +57,40 @@ impl TryFrom<String> for Word {
     }
 }
 
+impl From<Word> for String {
+    fn from(Word(identity): Word) -> String {
+        match identity {
+            Identity::SquashRoot { .. } => "squash-root".into(),
+            Identity::Trust => "trust".into(),
+            Identity::Refuse => "refuse".into(),
+            Identity::SquashAll { uid, gid } => format!("squash {uid}:{gid}"),
+        }
+    }
+}
+
 impl Default for Word {
     fn default() -> Word {
         Word(NOBODY)
+    }
+}
+
+/// How much is logged, as a file says it: one of [`logs::LEVELS`].
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Level(pub LevelFilter);
+
+impl TryFrom<String> for Level {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<Level, String> {
+        let none = || format!("log {word:?}: it can be {}", logs::LEVELS.join(", "));
+        logs::level(&word).map(Level).ok_or_else(none)
+    }
+}
+
+impl From<Level> for String {
+    fn from(Level(level): Level) -> String {
+        level.to_string()
     }
 }
 
@@ -100,7 +134,7 @@ fn block_size() -> u32 {
 }
 
 /// What the word of a host is worth.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct HostPlan {
     pub nqn: String,
@@ -108,7 +142,7 @@ pub struct HostPlan {
 }
 
 /// Who writes doorbells how: see `--vfio-user-doorbells`.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Doorbells {
     /// By messages, of which shadow doorbells spare nearly all; an idle client costs nothing.
@@ -128,7 +162,7 @@ impl std::fmt::Display for Doorbells {
 }
 
 /// A PCIe function at a socket.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct FunctionPlan {
     pub socket: PathBuf,
@@ -144,7 +178,7 @@ pub struct FunctionPlan {
 }
 
 /// A subsystem.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SubsystemPlan {
     pub nqn: String,
@@ -153,17 +187,17 @@ pub struct SubsystemPlan {
     pub allow_hosts: Option<Vec<String>>,
     #[serde(default)]
     pub identity: Word,
-    #[serde(default)]
-    pub host: Vec<HostPlan>,
-    pub namespace: Vec<NamespacePlan>,
-    #[serde(default)]
-    pub vfio_user: Vec<FunctionPlan>,
     /// Where other processes of this machine ask for near-data work on namespace 1.
     pub near_data_socket: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host: Vec<HostPlan>,
+    pub namespace: Vec<NamespacePlan>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vfio_user: Vec<FunctionPlan>,
 }
 
 /// All that is served.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Plan {
     #[serde(default)]
@@ -179,6 +213,8 @@ pub struct Plan {
     pub threads: usize,
     /// Threads of near-data work; none: as many as the machine allows.
     pub near_data_threads: Option<usize>,
+    /// Unless NEARSIDE_LOG says it.
+    pub log: Option<Level>,
     pub subsystem: Vec<SubsystemPlan>,
 }
 
@@ -187,13 +223,24 @@ fn threads() -> usize {
 }
 
 impl Plan {
-    /// From the command line, or from the file that it names.
-    /// The flags beside `--config` that the file does not say hold.
+    /// From the command line, or from the file that it names, without a fault.
     pub fn of(args: &ServeArgs) -> Result<Plan, String> {
+        let plan = Plan::read(args)?;
+        plan.check()?;
+        Ok(plan)
+    }
+
+    /// From the command line, or from the file that it names, where relative paths are meant from the file's
+    /// folder. The flags beside `--config` that the file does not say hold.
+    pub fn read(args: &ServeArgs) -> Result<Plan, String> {
         let mut plan = match &args.config {
             Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-                toml::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?
+                let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+                let text = std::fs::read_to_string(path).map_err(|e| failed(&e))?;
+                let mut plan: Plan = toml::from_str(&text).map_err(|e| failed(&e))?;
+                let path = std::path::absolute(path).map_err(|e| failed(&e))?;
+                plan.within(path.parent().unwrap_or(&path));
+                plan
             }
             None if ![0, args.store.len()].contains(&args.log_writes.len()) => {
                 let (logs, stores) = (args.log_writes.len(), args.store.len());
@@ -216,8 +263,30 @@ impl Plan {
         plan.metrics = plan.metrics.or_else(|| args.metrics.clone());
         plan.control = plan.control.or_else(|| args.control.clone());
         plan.near_data_threads = plan.near_data_threads.or(args.near_data_threads.map(usize::from));
-        plan.check()?;
         Ok(plan)
+    }
+
+    /// Makes relative paths absolute: they are meant from `folder`.
+    pub fn within(&mut self, folder: &Path) {
+        let at = |path: &mut PathBuf| *path = folder.join(&*path);
+        self.control.iter_mut().for_each(at);
+        for subsystem in &mut self.subsystem {
+            subsystem.near_data_socket.iter_mut().for_each(at);
+            subsystem.vfio_user.iter_mut().map(|function| &mut function.socket).for_each(at);
+            for namespace in &mut subsystem.namespace {
+                namespace.store = AnyStore::word_from(folder, &namespace.store);
+                namespace.log_writes.iter_mut().for_each(at);
+            }
+        }
+    }
+
+    /// The sockets that are made for it.
+    pub fn sockets(&self) -> impl Iterator<Item = &Path> {
+        let of_subsystems = self.subsystem.iter().flat_map(|subsystem| {
+            let functions = subsystem.vfio_user.iter().map(|function| &function.socket);
+            functions.chain(&subsystem.near_data_socket)
+        });
+        self.control.iter().chain(of_subsystems).map(PathBuf::as_path)
     }
 
     fn of_flags(args: &ServeArgs) -> Plan {
@@ -264,46 +333,25 @@ impl Plan {
             control: None,
             threads: args.threads,
             near_data_threads: None,
+            log: None,
             subsystem: vec![subsystem],
         }
     }
 
     fn check(&self) -> Result<(), String> {
-        if !(1..=16).contains(&self.threads) {
-            return Err(format!("{} threads; it can be 1 to 16", self.threads));
-        }
-        if let Some(threads) = self.near_data_threads.filter(|&threads| threads > 16) {
-            return Err(format!("{threads} threads of near-data work; it can be 0 to 16"));
-        }
-        for subsystem in &self.subsystem {
-            for FunctionPlan { socket, namespaces, .. } in &subsystem.vfio_user {
-                let wrong = |nsid: &&u32| !(1..=MAX_NSID).contains(*nsid);
-                if let Some(nsid) = namespaces.iter().flatten().find(wrong) {
-                    let socket = socket.display();
-                    return Err(format!("namespace {nsid} for {socket}; it can be 1 to {MAX_NSID}"));
-                }
-            }
-            if let Some(function) = subsystem.vfio_user.iter().find(|f| !(1..=16).contains(&f.threads)) {
-                let (threads, socket) = (function.threads, function.socket.display());
-                return Err(format!("{threads} threads for {socket}; it can be 1 to 16"));
-            }
-            let hosts = subsystem.allow_hosts.iter().flatten().chain(subsystem.host.iter().map(|h| &h.nqn));
-            for name in std::iter::once(&subsystem.nqn).chain(hosts) {
-                nqn::check(name).map_err(|e| format!("{name:?}: {e}"))?;
-            }
-            if subsystem.nqn == nqn::DISCOVERY {
-                return Err(format!("{:?} is every target's discovery subsystem", subsystem.nqn));
-            }
-        }
-        self.advertised()?;
-        Ok(())
+        let faults = check::of_plan(self);
+        if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
+    }
+
+    /// Words for where hosts are awaited, with the port that is meant where one says none.
+    pub fn listened(&self) -> impl Iterator<Item = (&str, u16)> {
+        let hosts = self.listen.iter().map(|address| (address.as_str(), PORT));
+        hosts.chain(self.discovery.iter().map(|address| (address.as_str(), DISCOVERY_PORT)))
     }
 
     /// Where hosts are awaited.
     pub fn addresses(&self) -> Result<Vec<SocketAddr>, String> {
-        let all =
-            self.listen.iter().map(|a| (a, PORT)).chain(self.discovery.iter().map(|a| (a, DISCOVERY_PORT)));
-        all.map(|(address, port)| resolve(address, port)).collect()
+        self.listened().map(|(address, port)| resolve(address, port)).collect()
     }
 
     /// What hosts are told in the place of the first, second and so on of [`Plan::addresses`];

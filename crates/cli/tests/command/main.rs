@@ -17,6 +17,7 @@ mod models;
 mod network;
 mod others;
 mod parts;
+mod serve;
 mod study;
 mod terminal;
 mod vfio_user;

@@ -92,6 +92,10 @@ fn each_file_is_installed_where_it_is_looked_for() {
         "share/bash-completion/completions/nearside",
         "share/zsh/site-functions/_nearside",
         "share/fish/vendor_completions.d/nearside.fish",
+        "lib/systemd/system/nearside.service",
+        "share/doc/nearside/SERVE.md",
+        "share/doc/nearside/serve.example.toml",
+        "share/doc/nearside/serve.schema.json",
         "share/man/man1/nearside.1",
         "share/man/man1/nearside-cp.1",
     ] {
@@ -100,6 +104,32 @@ fn each_file_is_installed_where_it_is_looked_for() {
     let known =
         must(tool("pkg-config").env("PKG_CONFIG_PATH", at("lib/pkgconfig")).args(["--libs", "nearside"]));
     assert!(String::from_utf8_lossy(&known.stdout).contains("-lnearside"));
+}
+
+/// The unit by systemd's own word, with the command that is built here; and its words by the command's.
+#[test]
+fn the_unit_of_systemd_is_without_fault() {
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/nearside.service.in"));
+    let text = text.unwrap();
+    let starts = text.lines().find_map(|line| line.strip_prefix("ExecStart=@PREFIX@/bin/")).unwrap();
+    nearside_cli::understands(starts.split(' ')).unwrap_or_else(|why| panic!("{starts}: {why}"));
+    if !needs::tools("the_unit_of_systemd_is_without_fault", &["systemd-analyze"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("bin")).unwrap();
+    symlink(env!("CARGO_BIN_EXE_nearside"), folder.path().join("bin/nearside")).unwrap();
+    let verify = |text: String| {
+        let unit = folder.path().join("nearside.service");
+        fs::write(&unit, text).unwrap();
+        Ran::from(tool("systemd-analyze").args(["verify", "--man=no"]).arg(unit).output().unwrap())
+    };
+    let text = text.replace("@PREFIX@", folder.path().to_str().unwrap());
+    let ran = verify(text.clone());
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    // What it does not know it says.
+    let ran = verify(text.replace("ProtectHome", "ProtectHouse"));
+    assert!(ran.err.contains("ProtectHouse"), "{}", ran.err);
 }
 
 #[test]

@@ -1,0 +1,284 @@
+//! The file of `nearside serve`, what is said of it, and the signals of a server that runs.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::fixture::{Ran, nearside};
+
+/// A server that was told a folder, which has its control socket.
+struct Served<'a> {
+    server: Child,
+    _out: BufReader<ChildStdout>,
+    folder: &'a Path,
+    /// HOST:PORT.
+    address: String,
+}
+
+impl Drop for Served<'_> {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+impl Served<'_> {
+    /// `nearside serve WORDS`, called from elsewhere.
+    fn start<'a>(folder: &'a Path, words: &[&str], notify: &str) -> Served<'a> {
+        let mut server = nearside();
+        server.current_dir("/").env_remove("NEARSIDE_LOG").env("NOTIFY_SOCKET", notify);
+        server.arg("serve").args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut server = server.spawn().unwrap();
+        let mut out = BufReader::new(server.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.starts_with("nvme+tcp://") {
+            line.clear();
+            if out.read_line(&mut line).unwrap() == 0 {
+                let mut why = String::new();
+                server.stderr.take().unwrap().read_to_string(&mut why).unwrap();
+                panic!("the server ended: {why}");
+            }
+        }
+        let address = line.trim_start_matches("nvme+tcp://").split('/').next().unwrap().to_owned();
+        Served { server, _out: out, folder, address }
+    }
+
+    fn status(&self) -> Value {
+        let mut status = nearside();
+        status.args(["status", "--json", "--control"]).arg(self.folder.join("control.sock"));
+        Ran::from(status.output().unwrap()).json().remove(0)
+    }
+
+    /// Whether a host is told of a subsystem.
+    fn admits(&self, host: &str) -> bool {
+        let mut discover = nearside();
+        let found = discover.args(["discover", &self.address, "--hostnqn", host]).output().unwrap();
+        Ran::from(found).good().contains("nqn.2026-11.example:a")
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.server.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+
+    /// Ends it; what it has logged.
+    fn end(mut self) -> String {
+        self.signal("-TERM");
+        let mut log = String::new();
+        self.server.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+        assert_eq!(self.server.wait().unwrap().code(), Some(0), "{log}");
+        log
+    }
+}
+
+/// What the service manager is told next; a server that tells it nothing more fails the test.
+fn told(manager: &UnixDatagram) -> String {
+    manager.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+    let mut bytes = [0; 4096];
+    let len = manager.recv(&mut bytes).expect("the manager is told something");
+    String::from_utf8(bytes[..len].to_vec()).unwrap()
+}
+
+const WEB: &str = "nqn.2026-11.example:web";
+const BACKUP: &str = "nqn.2026-11.example:backup";
+
+/// A file with the host that is admitted, and more before the subsystem.
+fn file(host: &str, more: &str) -> String {
+    format!(
+        "listen = ['127.0.0.1:0']\ncontrol = 'control.sock'\n{more}\n[[subsystem]]\n\
+         nqn = 'nqn.2026-11.example:a'\nallow-hosts = ['{host}']\n\
+         [[subsystem.namespace]]\nnsid = 1\nstore = 'file:disk.img'\n"
+    )
+}
+
+#[test]
+fn sighup_has_the_file_read_again_and_ends_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("disk.img"), vec![0; 1 << 20]).unwrap();
+    fs::write(at("serve.toml"), file(WEB, "")).unwrap();
+    let manager = UnixDatagram::bind(at("notify")).unwrap();
+    let config = at("serve.toml");
+    let words = ["--config", config.to_str().unwrap()];
+    let served = Served::start(folder.path(), &words, at("notify").to_str().unwrap());
+    assert_eq!(told(&manager), "READY=1\nSTATUS=serving nqn.2026-11.example:a");
+    assert_eq!([served.admits(WEB), served.admits(BACKUP)], [true, false]);
+
+    let drive = format!("nvme+tcp://{}/nqn.2026-11.example:a/1", served.address);
+    let mut host = nearside();
+    host.args(["bench", "run", "-d", &drive, "--iodepth", "1", "--runtime", "3600s", "--hostnqn", WEB]);
+    let mut host = host.current_dir(folder.path()).stdout(Stdio::null()).spawn().unwrap();
+    // It came once, and would not be let in again.
+    let mut reads_on = |more: u64| {
+        let commands = || served.status()["commands"].as_u64().unwrap();
+        let before = commands();
+        while commands() < before + more {
+            assert!(host.try_wait().unwrap().is_none(), "the host ended");
+        }
+    };
+    reads_on(2_000);
+
+    fs::write(at("serve.toml"), file(BACKUP, "log = 'info'\nthreads = 2")).unwrap();
+    served.signal("-HUP");
+    assert_eq!(told(&manager), "RELOADING=1\nSTATUS=reading its file again");
+    assert_eq!(told(&manager), "READY=1\nSTATUS=serving nqn.2026-11.example:a");
+    assert_eq!([served.admits(WEB), served.admits(BACKUP)], [false, true]);
+    reads_on(500);
+
+    fs::write(at("serve.toml"), file(WEB, "threads = 'many'")).unwrap();
+    served.signal("-HUP");
+    assert!(told(&manager).starts_with("RELOADING=1\n"));
+    let said = told(&manager);
+    assert!(said.starts_with("READY=1\nSTATUS=nothing is changed: ") && said.lines().count() == 2, "{said}");
+    assert_eq!([served.admits(WEB), served.admits(BACKUP)], [false, true]);
+    reads_on(500);
+
+    host.kill().unwrap();
+    host.wait().unwrap();
+    let log = served.end();
+    assert!(told(&manager).starts_with("STOPPING=1\nSTATUS="));
+    for line in [
+        " WARN SIGHUP: threads: as it was until a restart\n",
+        " INFO SIGHUP: the file is read again\n",
+        "ERROR SIGHUP: nothing is changed: ",
+        "threads = 'many'",
+    ] {
+        assert_eq!(log.matches(line).count(), 1, "{line}: {log}");
+    }
+    assert_eq!(log.matches("as it was until").count(), 1, "{log}");
+}
+
+#[test]
+fn a_server_without_a_file_outlives_sighup_and_tells_a_manager_with_an_abstract_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = format!("nearside-test-{}", folder.path().display());
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let manager = UnixDatagram::bind_addr(&address).unwrap();
+    let control = folder.path().join("control.sock");
+    let words = ["--store", "dram:1MiB", "--listen", "127.0.0.1:0", "--control", control.to_str().unwrap()];
+    let served = Served::start(folder.path(), &words, &format!("@{name}"));
+    assert!(told(&manager).starts_with("READY=1\nSTATUS=serving nqn."));
+    served.signal("-HUP");
+    assert!(told(&manager).starts_with("RELOADING=1\n"));
+    assert!(told(&manager).starts_with("READY=1\nSTATUS=serving nqn."));
+    assert_eq!(served.status()["subsystems"].as_array().unwrap().len(), 1);
+    let log = served.end();
+    assert!(log.contains("SIGHUP: nothing is read again: it was started without --config"), "{log}");
+    assert!(told(&manager).starts_with("STOPPING=1\n"));
+}
+
+/// What is printed is the same server, wherever the file lies; and it prints itself.
+#[test]
+fn what_is_printed_is_the_same_server() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(folder.path().join("disk.img"), vec![0; 1 << 20]).unwrap();
+    let printed = |within: &Path, words: &[&str]| {
+        let mut print = nearside();
+        print.current_dir(within).args(["serve", "--print-config"]).args(words);
+        Ran::from(print.output().unwrap()).good()
+    };
+    let flags = [
+        &["--store", "disk.img", "--store", "dram:disk.img", "--store", "dram:1MiB", "--squash", "7:8"][..],
+        &["--listen", "127.0.0.1:0", "--control", "control.sock", "--allow-host", WEB, "--read-only"],
+        &["--vfio-user", "vm.sock", "--vfio-user-doorbells", "mapped", "--near-data-threads", "1"],
+    ]
+    .concat();
+    let text = printed(folder.path(), &flags);
+    let file = other.path().join("printed.toml");
+    fs::write(&file, &text).unwrap();
+    let words = ["--config", file.to_str().unwrap()];
+    assert_eq!(printed(Path::new("/"), &words), text);
+    let served = |words: &[&str], within: &Path| {
+        let mut server = nearside();
+        server.current_dir(within).arg("serve").args(words);
+        let mut server = server.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut status = nearside();
+        status.args(["status", "--json", "--control"]).arg(folder.path().join("control.sock"));
+        let status = Ran::from(status.output().unwrap()).json().remove(0);
+        server.kill().unwrap();
+        server.wait().unwrap();
+        let mut subsystems = status["subsystems"].clone();
+        let namespaces = subsystems[0]["namespaces"].as_array_mut().unwrap();
+        // What has happened is no part of what is served.
+        namespaces.iter_mut().for_each(|namespace| _ = namespace["near_data"].take());
+        (subsystems, status["functions"].clone())
+    };
+    let by_flags = served(&flags, folder.path());
+    assert_eq!(by_flags.0[0]["namespaces"].as_array().unwrap().len(), 3, "{by_flags:?}");
+    assert_eq!(served(&words, Path::new("/")), by_flags);
+}
+
+/// The names of a folder's files, and what they hold.
+fn held(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let read =
+        |entry: fs::DirEntry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap());
+    let mut all: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| read(entry.unwrap())).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn a_file_is_checked_in_whole_and_nothing_is_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let check = || {
+        let mut check = nearside();
+        check.current_dir("/").args(["serve", "--check", "--config"]).arg(at("serve.toml"));
+        Ran::from(check.output().unwrap())
+    };
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/serve.example.toml");
+    fs::copy(example, at("serve.toml")).unwrap();
+    for image in ["disk.img", "golden.img"] {
+        fs::write(at(image), vec![0; 1 << 20]).unwrap();
+    }
+    let before = held(folder.path());
+    assert!(check().good().ends_with("serve.toml: no fault\n"));
+    assert_eq!(held(folder.path()), before);
+
+    fs::write(at("short.img"), "short").unwrap();
+    fs::write(at("disk.log"), "a log").unwrap();
+    fs::write(at("control.sock"), "no socket").unwrap();
+    fs::write(
+        at("serve.toml"),
+        "listen = ['127.0.0.1:0']\ncontrol = 'control.sock'\nthreads = 17\n[[subsystem]]\n\
+         nqn = 'nqn.2026-11.example:a'\nnear-data-socket = 'absent/near.sock'\n\
+         namespace = [\n{ nsid = 1, store = 'absent.img' }, { nsid = 2, store = 'short.img' },\n\
+         { nsid = 3, store = 'file:disk.img', log-writes = 'disk.log' }, { nsid = 4, store = 'model:odd:1MiB' },\n\
+         { nsid = 5, store = 'delayed:10us:disk.img', read-only = true }, { nsid = 6, store = '.' },\n\
+         { nsid = 7, store = 'dram:1000' } ]\n",
+    )
+    .unwrap();
+    let before = held(folder.path());
+    let ran = check();
+    assert_eq!((ran.code, ran.text().as_str()), (2, ""));
+    let faults = [
+        "17 threads; it can be 1 to 16".to_owned(),
+        format!("namespace 1 of nqn.2026-11.example:a: {}: No such file", at("absent.img").display()),
+        "short.img: it has 5 bytes: not one block".into(),
+        "disk.log: it exists".into(),
+        "namespace 4 of nqn.2026-11.example:a: store \"model:odd:1MiB\": \"odd\" is no model".into(),
+        "disk.img: another namespace has that file, and one of them writes it".into(),
+        "neither a regular file nor a block device".into(),
+        "1000 bytes are not whole blocks of 512".into(),
+        "control.sock: it exists and is no socket".into(),
+        format!("near.sock: {}: No such file", at("absent").display()),
+    ];
+    for fault in &faults {
+        assert_eq!(ran.err.matches(fault.as_str()).count(), 1, "{fault}: {}", ran.err);
+    }
+    assert_eq!(ran.err.lines().count(), faults.len(), "{}", ran.err);
+    assert_eq!(held(folder.path()), before);
+
+    fs::write(at("serve.toml"), "listen = ['127.0.0.1']\nthreads = 1\nthreds = 2\n").unwrap();
+    let ran = check();
+    assert!(ran.code == 2 && ran.err.contains("serve.toml: TOML parse error at line 3"), "{}", ran.err);
+    assert!(ran.err.contains("\n3 | threds = 2\n  | ^^^^^^"), "{}", ran.err);
+}
