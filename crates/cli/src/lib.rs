@@ -20,6 +20,7 @@ mod cksum;
 mod completions;
 mod cp;
 mod demo;
+mod directive;
 mod discover;
 mod doctor;
 mod drive;
