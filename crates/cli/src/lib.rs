@@ -96,7 +96,7 @@ enum Command {
     Cat(cat::CatArgs),
     /// Copy files and trees to this host, or into a tar archive
     Cp(cp::CpArgs),
-    /// Count lines, words and bytes
+    /// Count lines, words, characters and bytes
     Wc(wc::WcArgs),
     /// Print checksums
     Cksum(cksum::CksumArgs),

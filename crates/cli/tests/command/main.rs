@@ -5,6 +5,7 @@ mod act;
 mod bench;
 mod bench_formats;
 mod bench_replay;
+mod counts;
 mod cp;
 mod errors;
 mod examples;
