@@ -20,6 +20,7 @@ mod cksum;
 mod completions;
 mod cp;
 mod demo;
+mod diff;
 mod directive;
 mod discover;
 mod doctor;
@@ -100,6 +101,8 @@ enum Command {
     Wc(wc::WcArgs),
     /// Print checksums
     Cksum(cksum::CksumArgs),
+    /// Say what has changed between two volumes, or a volume and a directory of this host
+    Diff(diff::DiffArgs),
     /// Say what the volume is, and which completion model holds
     Info(info::InfoArgs),
     /// List the subsystems that a target over the network has for this host
@@ -153,6 +156,7 @@ pub fn main() -> ExitCode {
         Command::Cp(a) => cp::run(a),
         Command::Wc(a) => wc::run(a),
         Command::Cksum(a) => cksum::run(a),
+        Command::Diff(a) => diff::run(a),
         Command::Info(a) => info::run(a),
         Command::Discover(a) => discover::run(a),
         Command::Attach(a) => attach::run(a),

@@ -7,6 +7,7 @@ mod bench_formats;
 mod bench_replay;
 mod counts;
 mod cp;
+mod diff;
 mod errors;
 mod examples;
 mod find;
