@@ -10,6 +10,7 @@ use nearside_fsrlib::Credentials;
 
 use crate::failure::Failure;
 use crate::partition::Wanted;
+use crate::terminal;
 
 /// Which drive, for whom, and how. The same for every command that asks a drive.
 #[derive(Args, Clone, Debug)]
@@ -125,6 +126,30 @@ impl From<CompletionModel> for Policy {
             CompletionModel::Interrupt => Policy::Interrupt,
             CompletionModel::Hybrid => Policy::Hybrid,
         }
+    }
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal
+    #[default]
+    #[value(aliases = ["tty", "if-tty"])]
+    Auto,
+    /// Always
+    #[value(aliases = ["yes", "force"])]
+    Always,
+    /// Never
+    #[value(aliases = ["no", "none"])]
+    Never,
+}
+
+impl Color {
+    /// Whether standard output is to have some.
+    pub fn on(self) -> bool {
+        let set = |name: &str| std::env::var_os(name);
+        let dumb = || set("TERM").is_none_or(|term| term == "dumb") || set("NO_COLOR").is_some();
+        self == Color::Always || self == Color::Auto && terminal::output() && !dumb()
     }
 }
 

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use nearside_fsrlib::{Answer, Ask, Failure as Refusal, Operation, SearchOptions, Target, describe};
 
-use crate::args::DriveArgs;
+use crate::args::{Color, DriveArgs};
 use crate::drive::{self, Drive};
 use crate::failure::{Failure, Outcome, complain_about};
 use crate::out::Out;
@@ -136,18 +136,6 @@ pub struct GrepArgs {
     drive: DriveArgs,
 }
 
-/// When to use colours.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Color {
-    /// On a terminal
-    #[default]
-    Auto,
-    /// Always
-    Always,
-    /// Never
-    Never,
-}
-
 /// How the answer is shown.
 #[derive(Clone, Debug)]
 pub(crate) struct Style {
@@ -193,7 +181,7 @@ pub fn run(mut args: GrepArgs) -> Outcome {
         parts: args.only_matching,
         without_match: args.files_without_match,
         groups: groups(&args),
-        color: args.color == Color::Always || args.color == Color::Auto && out.terminal && !dumb_terminal(),
+        color: args.color.on(),
         search: search.clone(),
     };
     let mut printer = if args.drive.json {
@@ -319,10 +307,6 @@ fn target(args: &GrepArgs, path: &OsString, recursive: bool) -> Target {
         exclude: bytes(&args.exclude),
         max_depth: u32::MAX,
     }
-}
-
-fn dumb_terminal() -> bool {
-    std::env::var_os("TERM").is_none_or(|term| term == "dumb") || std::env::var_os("NO_COLOR").is_some()
 }
 
 /// The search that the flags mean. Takes the pattern off the words where it stands there.

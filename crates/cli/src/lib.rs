@@ -20,6 +20,8 @@ mod cksum;
 mod completions;
 mod cp;
 mod demo;
+mod diff;
+mod directive;
 mod discover;
 mod doctor;
 mod drive;
@@ -99,10 +101,12 @@ enum Command {
     Cat(cat::CatArgs),
     /// Copy files and trees to this host, or into a tar archive
     Cp(cp::CpArgs),
-    /// Count lines, words and bytes
+    /// Count lines, words, characters and bytes
     Wc(wc::WcArgs),
     /// Print checksums
     Cksum(cksum::CksumArgs),
+    /// Say what has changed between two volumes, or a volume and a directory of this host
+    Diff(diff::DiffArgs),
     /// Say what the volume is, and which completion model holds
     Info(info::InfoArgs),
     /// List the subsystems that a target over the network has for this host
@@ -156,6 +160,7 @@ pub fn main() -> ExitCode {
         Command::Cp(a) => cp::run(a),
         Command::Wc(a) => wc::run(a),
         Command::Cksum(a) => cksum::run(a),
+        Command::Diff(a) => diff::run(a),
         Command::Info(a) => info::run(a),
         Command::Discover(a) => discover::run(a),
         Command::Attach(a) => attach::run(a),

@@ -97,6 +97,14 @@ pub fn quoted(name: &[u8]) -> Cow<'_, [u8]> {
     quoted_for(name, utf8(), b"")
 }
 
+/// A name in quotes, whatever it is (quoting style `shell-escape-always`).
+pub fn in_quotes(name: &[u8]) -> Vec<u8> {
+    match quoted(name) {
+        Cow::Borrowed(name) => [b"'", name, b"'"].concat(),
+        Cow::Owned(quoted) => quoted,
+    }
+}
+
 /// A name that a colon follows, quoted where it has to be: also where it has a colon itself.
 pub fn quoted_before_colon(name: &[u8]) -> Cow<'_, [u8]> {
     quoted_for(name, utf8(), b":")

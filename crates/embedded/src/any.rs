@@ -482,6 +482,8 @@ mod tests {
             ("file:/disk.img", "file:/disk.img"),
             ("pmem:disk.img", "pmem:/srv/disk.img"),
             ("dram:disk.img", "dram:/srv/disk.img"),
+            ("qcow2:disk.qcow2", "qcow2:/srv/disk.qcow2"),
+            ("qcow2:a?snapshot=b/c", "qcow2:/srv/a?snapshot=b/c"),
             ("dram:16MiB", "dram:16MiB"),
             ("delayed:10us,units=8:faulty:torn:disk.img", "delayed:10us,units=8:faulty:torn:/srv/disk.img"),
             ("delayed:10us:dram:1MiB", "delayed:10us:dram:1MiB"),

@@ -10,7 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use nearside_fsrlib::FileEntry;
 
 use super::exec::Command;
-use super::numbers::{Age, Number, Perm, Size, digits, nanoseconds};
+use super::numbers::{Age, Number, Perm, Size, digits};
 use super::printf::Format;
 use super::regex::{Regex, Syntax};
 use crate::fnmatch::fnmatch;
@@ -127,7 +127,7 @@ impl Stamp {
     /// Nanoseconds since 1970; `None`: the volume does not keep it.
     pub fn from(self, entry: &FileEntry) -> Option<i128> {
         let [access, modify, change] = entry.times;
-        Some(nanoseconds(match self {
+        Some(format::nanoseconds(match self {
             Stamp::Access => access,
             Stamp::Birth => entry.birth?,
             Stamp::Change => change,
@@ -531,7 +531,7 @@ impl Parser<'_> {
                 let Some(stamp) = Stamp::of(*of) else { return Ok(None) };
                 let time =
                     self.times.of_text(&text).ok_or("not a time (2024-05-06[ 07:08[:09]], @SECONDS)")?;
-                Some(Test::Newer(stamp, nanoseconds(time)))
+                Some(Test::Newer(stamp, format::nanoseconds(time)))
             }
             [b'-', b'n', b'e', b'w', b'e', b'r', of, than] => {
                 let stamps = Stamp::of(*of).zip(Stamp::of(*than));

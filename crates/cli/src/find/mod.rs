@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use nearside_fsrlib::{Ask, Failure as Refusal, FileEntry, Operation, Record, Target, describe};
@@ -304,8 +303,7 @@ pub fn run(mut args: FindArgs) -> Outcome {
     if paths.is_empty() {
         paths.push("/".into());
     }
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (now, times) = (since_1970.as_nanos() as i128, Times::new());
+    let (now, times) = (format::now(), Times::new());
     let mut expression = Expression::of(std::mem::take(&mut args.expression), now, &times)?;
     let json = args.drive.json;
     if json && expression.has_own_output() {

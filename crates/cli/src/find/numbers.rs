@@ -77,11 +77,6 @@ impl Size {
     }
 }
 
-/// Seconds and nanoseconds since 1970, in nanoseconds.
-pub fn nanoseconds((seconds, nanoseconds): (i64, u32)) -> i128 {
-    i128::from(seconds) * SECOND + i128::from(nanoseconds)
-}
-
 const SECOND: i128 = 1_000_000_000;
 const DAY: i128 = 86_400 * SECOND;
 const MINUTE: i128 = 60 * SECOND;

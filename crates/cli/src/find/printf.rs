@@ -5,8 +5,9 @@ use std::io::Write;
 use nearside_fsrlib::FileEntry;
 
 use super::Visit;
+use crate::directive::{Directive, take};
 use crate::failure::Failure;
-use crate::format;
+use crate::format::{self, TimeStyle};
 use crate::out::Out;
 
 /// A format of `-printf`.
@@ -21,17 +22,10 @@ enum Piece {
     End,
 }
 
-/// A directive: `%[-+ 0#]*[WIDTH][.PRECISION]LETTER`, of times with a letter of their own (0: none).
-#[derive(Debug, Default)]
+/// A directive, of times with a letter of their own (0: none).
+#[derive(Debug)]
 struct Field {
-    left: bool,
-    plus: bool,
-    space: bool,
-    zero: bool,
-    alternate: bool,
-    width: usize,
-    precision: Option<usize>,
-    letter: u8,
+    directive: Directive,
     time: u8,
 }
 
@@ -42,11 +36,7 @@ fn time_form(letter: u8) -> Option<String> {
         b'+' => "%Y-%m-%d+%H:%M:%S.%9f0".into(),
         b'S' => "%S.%9f0".into(),
         b'T' | b'X' => "%H:%M:%S.%9f0".into(),
-        b'r' => "%I:%M:%S %p".into(),
-        b'c' => "%a %b %e %H:%M:%S %Y".into(),
-        b'x' | b'D' => "%m/%d/%y".into(),
-        b'F' => "%Y-%m-%d".into(),
-        b'h' => "%b".into(),
+        b'r' | b'c' | b'x' | b'D' | b'F' | b'h' => format::c_locale(letter)?.into(),
         b'H' | b'I' | b'k' | b'l' | b'M' | b'p' | b'Z' | b'a' | b'A' | b'b' | b'B' | b'd' | b'j' | b'm'
         | b'U' | b'w' | b'W' | b'y' | b'Y' => format!("%{}", char::from(letter)),
         _ => return None,
@@ -87,7 +77,7 @@ impl Format {
     }
 
     fn has(&self, is: impl Fn(u8) -> bool) -> bool {
-        self.0.iter().any(|piece| matches!(piece, Piece::Field(field) if is(field.letter)))
+        self.0.iter().any(|piece| matches!(piece, Piece::Field(field) if is(field.directive.letter)))
     }
 
     /// Whether it asks for more than a name and a type.
@@ -105,7 +95,10 @@ impl Format {
         for piece in &self.0 {
             match piece {
                 Piece::Text(text) => out.write_all(text)?,
-                Piece::Field(field) => field.print(entry, visit, out)?,
+                Piece::Field(field) => {
+                    let shown = field.of_entry(entry, visit, out);
+                    out.write_all(&shown)?;
+                }
                 Piece::End => return Ok(out.flush()?),
             }
         }
@@ -138,76 +131,54 @@ fn escape(rest: &mut &[u8]) -> Result<u8, String> {
 
 impl Field {
     fn of(rest: &mut &[u8]) -> Result<Field, String> {
-        let mut field = Field::default();
-        let mut byte = take(rest);
-        loop {
-            match byte {
-                Some(b'-') => field.left = true,
-                Some(b'+') => field.plus = true,
-                Some(b' ') => field.space = true,
-                Some(b'0') => field.zero = true,
-                Some(b'#') => field.alternate = true,
-                _ => break,
-            }
-            byte = take(rest);
-        }
-        field.width = number(rest, &mut byte);
-        if byte == Some(b'.') {
-            byte = take(rest);
-            field.precision = Some(number(rest, &mut byte));
-        }
-        field.letter = byte.ok_or("a % at the end")?;
-        match field.letter {
+        let directive = Directive::of(rest, b"").ok_or("a % at the end")?;
+        let letter = char::from(directive.letter);
+        let mut time = 0;
+        match directive.letter {
             b'A' | b'B' | b'C' | b'T' => {
-                field.time = take(rest).ok_or("a time without its letter")?;
-                if time_form(field.time).is_none() {
-                    return Err(format!("no time %{}{}", char::from(field.letter), char::from(field.time)));
+                time = take(rest).ok_or("a time without its letter")?;
+                if time_form(time).is_none() {
+                    return Err(format!("no time %{letter}{}", char::from(time)));
                 }
             }
             b'D' | b'F' | b'S' | b'Y' | b'Z' => {
-                return Err(format!("find has %{}, this command does not", char::from(field.letter)));
+                return Err(format!("find has %{letter}, this command does not"));
             }
-            letter if b"pfhPHdyaTbcgGiklmMnstuU".contains(&letter) => {}
-            letter => return Err(format!("no directive %{}", char::from(letter))),
+            known if b"pfhPHdyaTbcgGiklmMnstuU".contains(&known) => {}
+            _ => return Err(format!("no directive %{letter}")),
         }
-        Ok(field)
+        Ok(Field { directive, time })
     }
 
-    fn print(&self, entry: &FileEntry, visit: &Visit<'_>, out: &mut Out) -> Result<(), Failure> {
-        match self.letter {
-            b'd' => return self.number(visit.depth(&entry.path).to_string(), out),
-            b'm' => {
-                let bits = entry.mode & 0o7777;
-                let mark = if self.alternate && bits != 0 { "0" } else { "" };
-                return self.number(format!("{mark}{bits:o}"), out);
-            }
-            _ => {}
-        }
+    fn of_entry(&self, entry: &FileEntry, visit: &Visit<'_>, out: &Out) -> Vec<u8> {
+        let directive = &self.directive;
         let slash = entry.path.iter().rposition(|b| *b == b'/');
-        let path = match self.letter {
-            b'p' => Some(&*entry.path),
-            b'f' => Some(super::expression::base(&entry.path)),
-            b'h' => Some(slash.map_or(&b"."[..], |slash| &entry.path[..slash])),
-            b'H' => Some(visit.root),
+        let path = match directive.letter {
+            b'd' => {
+                let sign = directive.sign(false);
+                return directive.number(sign, &visit.depth(&entry.path).to_string());
+            }
+            b'm' => return directive.octal(entry.mode & 0o7777),
+            b'p' => &*entry.path,
+            b'f' => super::expression::base(&entry.path),
+            b'h' => slash.map_or(&b"."[..], |slash| &entry.path[..slash]),
+            b'H' => visit.root,
             b'P' => {
                 let below = entry.path.strip_prefix(visit.root).unwrap_or_default();
-                Some(below.strip_prefix(b"/").unwrap_or(below))
+                below.strip_prefix(b"/").unwrap_or(below)
             }
-            b'l' => Some(entry.link.as_deref().unwrap_or_default()),
-            _ => None,
+            b'l' => entry.link.as_deref().unwrap_or_default(),
+            b'g' => return directive.text(&out.shown(visit.users.group(entry.gid).as_bytes())),
+            b'u' => return directive.text(&out.shown(visit.users.user(entry.uid).as_bytes())),
+            _ => return directive.text(self.value(entry, visit).as_bytes()),
         };
-        if let Some(path) = path {
-            let shown = out.shown(path).into_owned();
-            return self.text(&shown, out);
-        }
-        let text = self.value(entry, visit);
-        self.text(text.as_bytes(), out)
+        directive.text(&out.shown(path))
     }
 
     fn value(&self, entry: &FileEntry, visit: &Visit<'_>) -> String {
         let [atime, mtime, ctime] = entry.times;
         let ctime_form = |time| visit.times.strftime(time, CTIME);
-        match self.letter {
+        match self.directive.letter {
             b'a' => ctime_form(atime),
             b'c' => ctime_form(ctime),
             b't' => ctime_form(mtime),
@@ -217,8 +188,6 @@ impl Field {
             b'T' => self.time(Some(mtime), visit),
             b'b' => entry.sectors.to_string(),
             b'k' => entry.sectors.div_ceil(2).to_string(),
-            b'g' => visit.users.group(entry.gid),
-            b'u' => visit.users.user(entry.uid),
             b'G' => entry.gid.to_string(),
             b'U' => entry.uid.to_string(),
             b'i' => entry.ino.to_string(),
@@ -237,59 +206,7 @@ impl Field {
             letter => visit.times.strftime(time, &time_form(letter).unwrap_or_default()),
         }
     }
-
-    /// Digits, as printf(3)'s `%d` and `%o` pad them.
-    fn number(&self, mut digits: String, out: &mut Out) -> Result<(), Failure> {
-        let sign = match self.letter {
-            b'd' if self.plus => "+",
-            b'd' if self.space => " ",
-            _ => "",
-        };
-        let most = match self.precision {
-            Some(precision) => precision,
-            None if self.zero && !self.left => self.width.saturating_sub(sign.len()),
-            None => 0,
-        };
-        digits = format!("{sign}{digits:0>most$}");
-        self.padded(digits.as_bytes(), out)
-    }
-
-    fn text(&self, text: &[u8], out: &mut Out) -> Result<(), Failure> {
-        self.padded(&text[..self.precision.unwrap_or(usize::MAX).min(text.len())], out)
-    }
-
-    fn padded(&self, text: &[u8], out: &mut Out) -> Result<(), Failure> {
-        let wide = self.width.saturating_sub(text.len());
-        if !self.left {
-            write!(out, "{:wide$}", "")?;
-        }
-        out.write_all(text)?;
-        if self.left {
-            write!(out, "{:wide$}", "")?;
-        }
-        Ok(())
-    }
 }
-
-fn take(rest: &mut &[u8]) -> Option<u8> {
-    let (&byte, after) = rest.split_first()?;
-    *rest = after;
-    Some(byte)
-}
-
-/// A number that begins with a byte that was taken, which becomes that behind the number.
-fn number(rest: &mut &[u8], byte: &mut Option<u8>) -> usize {
-    const MOST: usize = 1 << 16;
-    let mut value = 0usize;
-    while let Some(digit) = byte.filter(u8::is_ascii_digit) {
-        value = (value * 10 + usize::from(digit - b'0')).min(MOST);
-        *byte = take(rest);
-    }
-    value
-}
-
-/// Half of a Gregorian year: a time that is further away is shown with its year.
-const RECENT: i128 = 31_556_952 / 2 * 1_000_000_000;
 
 /// A line of `-ls`.
 pub fn line(entry: &FileEntry, visit: &Visit<'_>, out: &mut Out) -> Result<(), Failure> {
@@ -301,10 +218,8 @@ pub fn line(entry: &FileEntry, visit: &Visit<'_>, out: &mut Out) -> Result<(), F
         true => write!(out, "{:>3}, {:>3} ", entry.rdev.0, entry.rdev.1)?,
         false => write!(out, "{:>8} ", entry.size)?,
     }
-    let ago = visit.now - super::numbers::nanoseconds(entry.times[1]);
-    let recent = (0..=RECENT).contains(&ago);
-    let form = if recent { "%b %e %H:%M" } else { "%b %e  %Y" };
-    write!(out, "{} ", visit.times.strftime(entry.times[1], form))?;
+    let time = TimeStyle::default().show(visit.times, entry.times[1], visit.now);
+    write!(out, "{time} ")?;
     out.write_all(&escaped(&entry.path))?;
     if let Some(link) = &entry.link {
         out.write_all(b" -> ")?;

@@ -238,6 +238,9 @@ fn fixture() -> TempDir {
     disk[2 << 20..].copy_from_slice(&image);
     disk[510..512].copy_from_slice(&[0x55, 0xaa]);
     fs::write(at("sdb"), disk).unwrap();
+    for name in ["old.img", "new.img"] {
+        fs::copy(at("disk.img"), at(name)).unwrap();
+    }
     for name in ["scratch.img", "nvme0n1"] {
         fs::write(at(name), vec![7; 64 << 20]).unwrap();
     }

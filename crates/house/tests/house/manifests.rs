@@ -110,6 +110,7 @@ fn no_dependency_is_unused() {
 /// What code calls the package.
 fn library(package: &str) -> String {
     match package {
+        "md-5" => "md5".to_owned(),
         "perf-event2" => "perf_event".to_owned(),
         _ => package.replace('-', "_"),
     }

@@ -63,7 +63,7 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
         &[
             "crates/cli/src/bench/report.rs",
             "crates/cli/src/bench/work.rs",
-            "crates/cli/src/find/mod.rs",
+            "crates/cli/src/format.rs",
             "crates/cli/src/study.rs",
             "crates/front-fuse/src/lib.rs",
         ],

@@ -1,11 +1,12 @@
-//! `nearside stat`: metadata, as coreutils' stat shows it.
+//! `nearside stat`: metadata, as coreutils' stat shows it, or in a format of the user's ([`form`]).
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use nearside_fsrlib::{Ask, FileEntry, Operation, Record, describe};
+use nearside_fsrlib::{Ask, FileEntry, Operation, Record, Target, describe};
 
 use crate::args::DriveArgs;
 use crate::drive::{self, Drive};
@@ -14,14 +15,27 @@ use crate::format::{self, Times};
 use crate::out::Out;
 use crate::users::{NamesArgs, Users};
 
+mod form;
+
+use form::{Form, With};
+
 const EXAMPLES: &str = "\
 Examples:
   nearside stat -d disk.img /etc/passwd
   nearside stat -d disk.img -L /bin/sh              # the file that a symbolic link leads to
   nearside stat -d disk.img --glob '/var/log/*.log' --json
   nearside stat -d disk.img --names /etc/passwd     # users and groups by the volume's own names
+  nearside stat -d disk.img -c '%a %U:%G %s %n' /etc/passwd /bin/sh
+  nearside stat -d disk.img --printf '%n\\0%Y\\0' --glob '/var/log/*.log'
 
-Users and groups are numbers unless names are asked for.";
+Users and groups are numbers unless names are asked for; %U and %G are names by the volume's own /etc/passwd and /etc/group,
+unless --names=host or --mounted says that they are this host's.
+Directives, with the flags, widths and precisions of GNU stat:
+  %n name, %N name in quotes with a link's target, %F type, %f mode in hexadecimal, %a permissions in octal, %A in letters
+  %s bytes, %b blocks of %B bytes (512), %o bytes of the volume's own blocks, %h links, %i inode
+  %u %U %g %G owner and group; %t %T a device's numbers in hexadecimal, %Hr %Lr in decimal, %r %R together
+  %x %X access, %y %Y modification, %z %Z change, %w %W birth: for people, and in seconds since 1970 (%.3Y, %.Y with parts)
+%d, %D, %m and %C, which only a mounted volume has, are refused; other letters print ?.";
 
 /// Show what is known about files
 #[derive(Args)]
@@ -33,6 +47,12 @@ pub struct StatArgs {
     /// Follow symbolic links
     #[arg(short = 'L', long)]
     dereference: bool,
+    /// Print this of each, and a line end
+    #[arg(short = 'c', long, value_name = "FORMAT", overrides_with = "printf", conflicts_with = "json")]
+    format: Option<OsString>,
+    /// Print this of each, with escapes (\n, \0, \x41) and no line end
+    #[arg(long, value_name = "FORMAT", overrides_with = "format", conflicts_with = "json")]
+    printf: Option<OsString>,
     #[command(flatten)]
     names: NamesArgs,
     #[command(flatten)]
@@ -40,10 +60,20 @@ pub struct StatArgs {
 }
 
 pub fn run(mut args: StatArgs) -> Outcome {
+    let form = match (&args.printf, &args.format) {
+        (Some(text), _) => Some(Form::of(text.as_bytes(), true)?),
+        (_, Some(text)) => Some(Form::of(text.as_bytes(), false)?),
+        _ => None,
+    };
+    let asks = |letters: &[u8]| form.as_ref().is_some_and(|form| form.asks(letters));
     let mut out = Out::new();
     let times = Times::new();
     let mut drive = Drive::open_for(&args.drive, &mut args.paths)?;
-    let users = Users::of(&args.names, &mut drive)?;
+    let users = match asks(b"UG") {
+        true => Users::needed(&args.names, args.drive.mounted, &mut drive)?,
+        false => Users::of(&args.names, &mut drive)?,
+    };
+    let block_size = if asks(b"o") { block_size(&mut drive)? } else { 0 };
     let mut code = 0;
     let follow = args.dereference;
     let ask = |path: &OsString| Ask { target: drive::target(path), operation: Operation::Stat, follow };
@@ -67,10 +97,29 @@ pub fn run(mut args: StatArgs) -> Outcome {
         if args.drive.json {
             return Ok(out.json(&format::entry_json(&entry.path, &entry))?);
         }
-        print(&entry, &users, &times, &mut out)
+        match &form {
+            Some(form) => form.print(&entry, &With { users: &users, times: &times, block_size }, &mut out),
+            None => print(&entry, &users, &times, &mut out),
+        }
     })?;
     drive.finish(&mut out)?;
     Ok(code)
+}
+
+/// Bytes of the volume's blocks.
+fn block_size(drive: &mut Drive) -> Result<u32, Failure> {
+    let ask = Ask { target: Target::Volume, operation: Operation::Info, follow: true };
+    let mut size = None;
+    let answer = drive.ask(&ask, |record| {
+        if let Record::Volume(volume) = record
+            && !volume.file_system.is_empty()
+        {
+            size.get_or_insert(volume.block_size);
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    answer.map_err(|refusal| Failure::Message(format!("{}: {}", drive.name(), describe(&refusal))))?;
+    Ok(size.unwrap_or(0))
 }
 
 fn print(entry: &FileEntry, users: &Users, times: &Times, out: &mut Out) -> Result<(), Failure> {
