@@ -6,10 +6,10 @@
 //! needed, of which the kernel allows none that would do (process_madvise(2) drops no pages of another's).
 //!
 //! Faults are of three kinds: of a page that is not there, of one that is and was not shown, and of a write
-//! to one that was shown to be told of writes. A page that can never be filled is poisoned: whoever touches it gets SIGBUS, or EFAULT in a system
-//! call. Faults from within a system call are served where the kernel lets us: as root, with CAP_SYS_PTRACE,
-//! with vm.unprivileged_userfaultfd, or by /dev/userfaultfd; else such a call ends in EFAULT
-//! ([`Served::serves_system_calls`]).
+//! to one that was shown to be told of writes. A page that can never be filled is poisoned: whoever touches
+//! it gets SIGBUS, or EFAULT in a system call. Faults from within a system call are served where the kernel
+//! lets us: as root, with CAP_SYS_PTRACE, with vm.unprivileged_userfaultfd, or by /dev/userfaultfd; else such
+//! a call ends in EFAULT ([`Served::serves_system_calls`]).
 
 use std::fs::File;
 use std::io;

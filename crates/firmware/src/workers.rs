@@ -1,5 +1,5 @@
-//! Threads of near-data work's own, off the I/O reactors: a host's I/O then never waits for it, and the system
-//! gives them the cores that hosts leave.
+//! Threads of near-data work's own, off the I/O reactors: a host's I/O then never waits for it, and the
+//! system gives them the cores that hosts leave.
 //!
 //! A thread runs lanes: an executor of a namespace each, with what was ordered of it. It steps them in turn,
 //! spins shortly when there is nothing to do, then sleeps until somebody orders.

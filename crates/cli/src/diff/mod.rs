@@ -21,6 +21,7 @@ use crate::failure::{Failure, Outcome, complain_about};
 use crate::format::{self, Times};
 use crate::mounted::join;
 use crate::out::{self, Out};
+use crate::partition::Wanted;
 
 mod side;
 
@@ -55,9 +56,9 @@ pub struct DiffArgs {
     /// The drive with the volume that is compared with, in any of the forms of -d
     #[arg(long, value_name = "DRIVE", conflicts_with = "mounted")]
     other: Option<OsString>,
-    /// Partition that holds that volume
-    #[arg(long, value_name = "N", requires = "other")]
-    other_partition: Option<u32>,
+    /// Partition that holds that volume, as --partition has it
+    #[arg(long, value_name = "N|NAME", requires = "other")]
+    other_partition: Option<Wanted>,
     /// Say which paths, not what of them
     #[arg(short = 'q', long)]
     brief: bool,
@@ -113,8 +114,11 @@ pub fn run(args: DiffArgs) -> Outcome {
     let first = open(&args.drive, root)?;
     let second = match &args.other {
         Some(other) => {
-            let args =
-                DriveArgs { drive: other.clone(), partition: args.other_partition, ..args.drive.clone() };
+            let args = DriveArgs {
+                drive: other.clone(),
+                partition: args.other_partition.clone(),
+                ..args.drive.clone()
+            };
             open(&args, other_root)?
         }
         None => Side::Host { root: other_root.as_bytes().to_vec() },
