@@ -2,7 +2,7 @@
 //! bytes, replies to bytes. Numbers are in the machine's order.
 //!
 //! A request is its header, the operation's fixed arguments, and what is left: a name, or a file's bytes. A
-//! request too short for its operation is none ([`Operation::of`] gives an errno); what an operation does not
+//! request too short for its operation is none (its sender gets an errno); what an operation does not
 //! need of its arguments is not looked at.
 //!
 //! Both ways by which requests come end in one [`Request`]: [`Request::of_message`] for `/dev/fuse`,

@@ -161,7 +161,7 @@ fn check(
             }
         };
         number += 1;
-        if line.as_ref().is_some_and(|line| line.starts_with(b"#")) {
+        if line.as_ref().is_some_and(|line| line.is_empty() || line.starts_with(b"#")) {
             continue;
         }
         match line.and_then(|line| Listed::of(&line, args.algorithm)) {

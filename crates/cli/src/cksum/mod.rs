@@ -57,16 +57,16 @@ pub struct CksumArgs {
     #[arg(long, requires = "check")]
     ignore_missing: bool,
     /// With -c: say nothing of files that are as listed
-    #[arg(long, requires = "check")]
+    #[arg(long, requires = "check", overrides_with_all = ["status", "warn"])]
     quiet: bool,
     /// With -c: say nothing; the exit status tells
-    #[arg(long, requires = "check")]
+    #[arg(long, requires = "check", overrides_with_all = ["quiet", "warn"])]
     status: bool,
     /// With -c: a line that is none of a list is an error as well
     #[arg(long, requires = "check")]
     strict: bool,
     /// With -c: say which lines are none of a list
-    #[arg(short = 'w', long, requires = "check")]
+    #[arg(short = 'w', long, requires = "check", overrides_with_all = ["quiet", "status"])]
     warn: bool,
     #[command(flatten)]
     drive: DriveArgs,

@@ -148,6 +148,9 @@ fn list(random: &mut Rng, volume: &Volume, tool: &str) -> Vec<u8> {
         }
         text.extend(line);
         text.push(b'\n');
+        if random.in_of(1, 8) {
+            text.extend(random.pick(&[&b"\n"[..], b"\r\n", b" \n"]));
+        }
     }
     if random.in_of(1, 4) {
         text.pop();
@@ -166,12 +169,10 @@ fn lists_are_checked_as_the_tools_check_them() {
         let (algorithm, tool) = random.pick(&SUMS);
         let text = list(&mut random, volume, tool);
         fs::write(path, &text).unwrap();
-        let flags = ["--ignore-missing", "--strict", random.pick(&["--quiet", "-w"])];
-        let mut flags: Vec<&str> = flags.into_iter().filter(|_| random.in_of(1, 4)).collect();
-        // The tools let the last of these count.
-        if random.in_of(1, 6) && !flags.contains(&"--quiet") && !flags.contains(&"-w") {
-            flags.push("--status");
-        }
+        // Of the last three the last counts.
+        let mut flags: Vec<&str> = (0..random.below(4))
+            .map(|_| random.pick(&["--ignore-missing", "--strict", "--quiet", "-w", "--status"]))
+            .collect();
         flags.push("-c");
         let ours = volume.run("cksum", &[&["-a", algorithm], &flags[..], &[path]].concat());
         let theirs =
