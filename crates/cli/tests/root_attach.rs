@@ -4,9 +4,18 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nearside_conformance::needs;
 use nearside_conformance::volume::{Mounted, ext, must};
+
+/// One test at a time: what another one starts has this one's files open until it is another program, a loop
+/// device that is to go among them.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn nearside() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nearside"));
@@ -44,6 +53,7 @@ fn a_live_volume_is_searched_by_the_socket() {
     if !needs::mounts(test, &["mke2fs", "mount", "umount"]) {
         return;
     }
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let (image, drive, volume) = (at("disk.img"), at("drive"), at("volume"));
@@ -140,6 +150,7 @@ fn a_live_volume_is_logged() {
     if !needs::mounts(test, &["mke2fs", "mount", "umount"]) {
         return;
     }
+    let _alone = alone();
     for room in ["size=64m", "size=512k"] {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
@@ -221,6 +232,7 @@ fn a_killed_drive_takes_its_loop_device_along() {
     if !needs::mounts(test, &["mount", "umount", "mke2fs", "kill"]) {
         return;
     }
+    let _alone = alone();
     killed("classic");
     if let Some(_on) = needs::fuse_uring(test) {
         killed("uring");

@@ -207,7 +207,7 @@ fn a_server_logs_what_its_hosts_write() {
         ),
         (
             &["--store", "file:disk", "--log-writes", "a", "--read-only"],
-            "write log a: the store is read-only",
+            "log-writes is for a namespace that is written",
         ),
     ] {
         let refused = run(&[&["serve", "--listen", "127.0.0.1:0"], words].concat());
