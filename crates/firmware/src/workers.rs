@@ -77,8 +77,7 @@ impl Workers {
     /// How many threads near-data work gets on this machine unless told otherwise, beside `busy` threads that
     /// may take a core each: half of the cores, where those leave as many.
     pub fn usual(busy: usize) -> usize {
-        let half = std::thread::available_parallelism().map_or(1, |n| n.get()) / 2;
-        if half < busy { 0 } else { half.min(MOST) }
+        of_cores(std::thread::available_parallelism().map_or(1, |n| n.get()), busy)
     }
 
     /// Starts so many threads. `None`: without any, near-data work runs on the reactors, between their I/O.
@@ -123,6 +122,11 @@ impl Drop for Workers {
     }
 }
 
+fn of_cores(cores: usize, busy: usize) -> usize {
+    let half = cores / 2;
+    if half < busy { 0 } else { half.min(MOST) }
+}
+
 fn run(index: usize, pool: &WorkerPool, clock: &impl Clock) {
     let mut lanes = Lanes::new();
     let mut last_work = clock.now();
@@ -152,5 +156,17 @@ fn run(index: usize, pool: &WorkerPool, clock: &impl Clock) {
         let quiet =
             || !pool.is_stopped() && pool.given(index).is_empty() && lanes.iter().all(|l| l.is_quiet());
         pool.wakeup.sleep_as(index, timeout, quiet);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_data_work_has_half_of_the_cores_where_others_leave_as_many() {
+        let of = |busy| [1, 2, 3, 4, 8, 64].map(|cores| of_cores(cores, busy));
+        assert_eq!(of(1), [0, 1, 1, 2, 4, MOST]);
+        assert_eq!(of(2), [0, 0, 0, 2, 4, MOST]);
     }
 }
