@@ -278,29 +278,38 @@ mod tests {
         assert!(before(&folder.path().join("2026-01-01-bench.jsonl"), "bench").is_none());
     }
 
-    /// The README's table of the figures with targets, from the newest record that has whole processes.
-    fn table() -> String {
+    /// All committed records, the newest of each name and machine, by name.
+    fn newest() -> Vec<(PathBuf, String, Record)> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/record");
-        let mut records: Vec<PathBuf> = std::fs::read_dir(root)
-            .unwrap()
-            .flat_map(|machine| std::fs::read_dir(machine.unwrap().path()).unwrap())
-            .map(|file| file.unwrap().path())
-            .collect();
-        records.sort_by_key(|path| path.file_name().map(ToOwned::to_owned));
-        let has =
-            |record: &Record| judged(record).any(|(target, ..)| target.figure.contains("whole process"));
-        let newest = records.into_iter().rev().find_map(|path| {
-            let record = Record::from_lines(&std::fs::read_to_string(&path).unwrap()).ok()?;
-            has(&record).then_some((path, record))
-        });
-        let Some((path, record)) = newest else {
-            return "No record has whole processes yet: `make bench` makes one.\n".to_owned();
-        };
-        let shown: PathBuf = path.iter().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
-        let e = &record.environment;
+        let mut found = std::collections::BTreeMap::new();
+        for machine in std::fs::read_dir(root).unwrap() {
+            for file in std::fs::read_dir(machine.unwrap().path()).unwrap() {
+                let path = file.unwrap().path();
+                let stem = path.file_stem().unwrap().to_str().unwrap();
+                let (date, name) = (stem[..10].to_owned(), stem[11..].to_owned());
+                // Some are of other kinds.
+                let Ok(record) = Record::from_lines(&std::fs::read_to_string(&path).unwrap()) else {
+                    continue;
+                };
+                let short: PathBuf =
+                    path.iter().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
+                let at = (name.clone(), short.parent().unwrap().to_owned());
+                let of = found
+                    .entry(at)
+                    .or_insert_with(|| (date.clone(), short.clone(), name.clone(), record.clone()));
+                if of.0 < date {
+                    *of = (date, short, name, record);
+                }
+            }
+        }
+        found.into_values().map(|(_, path, name, record)| (path, name, record)).collect()
+    }
+
+    /// The figures with targets of some records of one machine.
+    fn rows(records: &[(PathBuf, String, Record)]) -> String {
         let mut text =
             "| figure / peer | value | ratio | must reach |\n| --- | --- | --- | --- |\n".to_owned();
-        for (target, figure, met) in judged(&record) {
+        for (target, figure, met) in records.iter().flat_map(|(.., record)| judged(record)) {
             let name = figure.name.replace(", whole process:", ":");
             let (ratio, bound) =
                 (figure.ratio.map_or("–".to_owned(), |ratio| format!("{ratio:.2}")), target.bound);
@@ -308,7 +317,32 @@ mod tests {
             let value = format!("{} {}", number(figure.value), figure.unit);
             text += &format!("| {name} | {value} | {ratio} | {bound}{missed} |\n");
         }
-        text += &format!("\nFrom studies/record/{} ({}, {} cores).\n", shown.display(), e.cpu, e.cores);
+        let paths: Vec<String> =
+            records.iter().map(|(path, ..)| format!("studies/record/{}", path.display())).collect();
+        let e = &records[0].2.environment;
+        text + &format!("\nFrom {} ({}, {} cores).\n", paths.join(", "), e.cpu, e.cores)
+    }
+
+    /// The README's tables of the figures with targets: of the newest whole record, and of the machine with
+    /// the most cores beyond that record's.
+    fn table() -> String {
+        let records = newest();
+        let whole = records
+            .iter()
+            .filter(|(_, name, _)| name == "bench")
+            .max_by_key(|(path, ..)| path.file_name().map(ToOwned::to_owned));
+        let Some(whole) = whole.cloned() else {
+            return "No record of all yet: `make bench` makes one.\n".to_owned();
+        };
+        let most = records.iter().map(|(.., record)| record.environment.cores).max().unwrap_or(0);
+        let wide: Vec<_> = records
+            .into_iter()
+            .filter(|(.., record)| record.environment.cores == most && judged(record).next().is_some())
+            .collect();
+        let mut text = rows(std::slice::from_ref(&whole));
+        if most > whole.2.environment.cores && !wide.is_empty() {
+            text += &format!("\nWith more cores, parts of it:\n\n{}", rows(&wide));
+        }
         text
     }
 

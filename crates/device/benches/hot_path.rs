@@ -100,7 +100,7 @@ fn copies_alone(clock: &TscClock, opcode: u8, bytes: u32, rounds: u32) -> f64 {
     for _ in 0..rounds {
         for at in &mut offsets {
             *at = next(&mut seed) % (STORE / u64::from(bytes)) * u64::from(bytes);
-            channel.prefetch(*at, bytes.into());
+            channel.prefetch(*at, bytes.into(), false);
         }
         for (i, &offset) in offsets.iter().enumerate() {
             let span = host.function.memory.resolve(FREE + i as u64 * 4096, bytes as usize).unwrap();

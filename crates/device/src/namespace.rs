@@ -407,9 +407,12 @@ impl<S: Store, O: Observer> Access<S, O> {
 
     /// See [`Channel::prefetch`].
     #[inline]
-    pub fn prefetch(&self, offset: u64, len: u64) {
+    pub fn prefetch(&self, offset: u64, len: u64, writes: bool) {
+        if let Some(stripes) = &self.namespace.stripes {
+            stripes.prefetch(offset);
+        }
         if let Some(open) = &self.open {
-            open.channel.prefetch(offset, len);
+            open.channel.prefetch(offset, len, writes);
         }
     }
 

@@ -17,8 +17,13 @@ const HELD: u32 = 1 << 31;
 const WAITED_FOR: u32 = 1 << 30;
 
 pub(crate) struct Stripes {
-    words: Box<[AtomicU32]>,
+    words: Box<[Word]>,
 }
+
+/// A word on a cache line of its own: cores that work on other stripes do not take it from each other.
+#[derive(Default)]
+#[repr(align(64))]
+struct Word(AtomicU32);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
@@ -43,7 +48,7 @@ fn extent(operation: &Operation) -> Option<(u64, usize, Mode)> {
 
 impl Stripes {
     pub(crate) fn new() -> Stripes {
-        Stripes { words: (0..STRIPES).map(|_| AtomicU32::new(0)).collect() }
+        Stripes { words: (0..STRIPES).map(|_| Word::default()).collect() }
     }
 
     /// Takes every stripe of the operation, or none. Consecutive stripes have different words, so none is
@@ -70,6 +75,12 @@ impl Stripes {
         }
     }
 
+    /// Asks for the first stripe of an operation at `offset`: whoever held it last may have been another core.
+    #[inline]
+    pub(crate) fn prefetch(&self, offset: u64) {
+        nearside_dma::prefetch(self.word(offset >> STRIPE_SHIFT, 0), true);
+    }
+
     /// An operation that waited will not try again: takes its mark off. Another that waits will set it again.
     pub(crate) fn abandon(&self, operation: &Operation) {
         let Some((first, count, _)) = extent(operation) else { return };
@@ -80,12 +91,12 @@ impl Stripes {
 
     /// Stripes that somebody holds or waits for.
     pub(crate) fn held(&self) -> usize {
-        self.words.iter().filter(|word| word.load(Ordering::Relaxed) != 0).count()
+        self.words.iter().filter(|word| word.0.load(Ordering::Relaxed) != 0).count()
     }
 
     #[inline]
     fn word(&self, first: u64, i: usize) -> &AtomicU32 {
-        &self.words[(first.wrapping_add(i as u64) % STRIPES as u64) as usize]
+        &self.words[(first.wrapping_add(i as u64) % STRIPES as u64) as usize].0
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::cached::RESIDENT_MOST;
 use crate::guest::{self, Guard};
-use crate::{PAGE_SIZE, copy};
+use crate::{PAGE_SIZE, copy, prefetch};
 
 /// A huge page of this architecture's most common size.
 const HUGE_PAGE_SIZE: usize = 2 << 20;
@@ -265,15 +265,8 @@ impl Region {
 
     /// Asks the cache for the line at `offset` (clamped to the region): a hint that reads nothing.
     #[inline(always)]
-    pub fn prefetch(&self, offset: usize) {
-        let at = self.base.as_ptr().wrapping_add(offset.min(self.len - 1));
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: prefetch never faults.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast())
-        };
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
+    pub fn prefetch(&self, offset: usize, writes: bool) {
+        prefetch(self.base.as_ptr().wrapping_add(offset.min(self.len - 1)), writes);
     }
 
     pub(crate) fn pointer(&self, offset: usize, len: usize) -> *mut u8 {

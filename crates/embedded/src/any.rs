@@ -437,8 +437,8 @@ impl Channel for AnyChannel {
     }
 
     #[inline]
-    fn prefetch(&self, offset: u64, len: u64) {
-        each!(AnyChannel, self, channel => channel.prefetch(offset, len))
+    fn prefetch(&self, offset: u64, len: u64, writes: bool) {
+        each!(AnyChannel, self, channel => channel.prefetch(offset, len, writes))
     }
 
     fn lend(&mut self, offset: u64, len: usize) -> Option<LentBytes> {

@@ -208,11 +208,11 @@ impl Channel for DramChannel {
     }
 
     #[inline]
-    fn prefetch(&self, offset: u64, len: u64) {
+    fn prefetch(&self, offset: u64, len: u64, writes: bool) {
         /// Lines asked for at most: the hardware's own prefetcher follows once a copy has begun.
         const LINES: u64 = 16;
         for line in 0..(len / 64).min(LINES) {
-            self.store.region.prefetch((offset + line * 64) as usize);
+            self.store.region.prefetch((offset + line * 64) as usize, writes);
         }
     }
 }

@@ -303,8 +303,8 @@ impl<C: Channel> Channel for FaultyChannel<C> {
         self.inner.in_flight()
     }
 
-    fn prefetch(&self, offset: u64, len: u64) {
-        self.inner.prefetch(offset, len);
+    fn prefetch(&self, offset: u64, len: u64, writes: bool) {
+        self.inner.prefetch(offset, len, writes);
     }
 
     fn memory_changed(&mut self) {

@@ -268,10 +268,10 @@ pub trait Channel: Send + 'static {
     /// Operations in flight.
     fn in_flight(&self) -> usize;
 
-    /// A hint that `len` bytes at `offset` will be read very soon: brings them nearer where that costs
-    /// nothing.
+    /// A hint that `len` bytes at `offset` will be read very soon, or written where it `writes`: brings them
+    /// nearer where that costs nothing.
     #[inline]
-    fn prefetch(&self, _offset: u64, _len: u64) {}
+    fn prefetch(&self, _offset: u64, _len: u64, _writes: bool) {}
 
     /// `len` bytes at `offset` where they lie, if they are to be had without a wait and nobody is known to
     /// write them; `None`: they have to be read.

@@ -115,8 +115,8 @@ impl Channel for LossyChannel {
         0
     }
 
-    fn prefetch(&self, offset: u64, len: u64) {
-        self.current.prefetch(offset, len);
+    fn prefetch(&self, offset: u64, len: u64, writes: bool) {
+        self.current.prefetch(offset, len, writes);
     }
 
     fn memory_changed(&mut self) {

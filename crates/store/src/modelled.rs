@@ -196,8 +196,8 @@ impl<C: Channel, M: Medium> Channel for ModelledChannel<C, M> {
         self.slots.len() - self.free.len()
     }
 
-    fn prefetch(&self, offset: u64, len: u64) {
-        self.inner.prefetch(offset, len);
+    fn prefetch(&self, offset: u64, len: u64, writes: bool) {
+        self.inner.prefetch(offset, len, writes);
     }
 
     fn memory_changed(&mut self) {

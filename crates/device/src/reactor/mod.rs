@@ -290,7 +290,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             if let Ok(Request::Transfer { operation, len, pointer }) = &prepared.request {
                 // The store's lines: a read's source, a write's destination.
                 if let Operation::Read { offset, len } | Operation::Write { offset, len, .. } = *operation {
-                    attached.access.prefetch(offset, len);
+                    attached.access.prefetch(offset, len, matches!(operation, Operation::Write { .. }));
                 }
                 prepared.count = pointer::short(memory, pointer, *len, &mut prepared.spans).unwrap_or(0);
             }

@@ -143,7 +143,7 @@ impl RingServer {
             };
             if !request.write {
                 for line in 0..(request.len as usize / 64).min(PREFETCH_LINES) {
-                    store.prefetch(request.store as usize + 64 * line);
+                    store.prefetch(request.store as usize + 64 * line, false);
                 }
             }
             requests[count as usize] = request;

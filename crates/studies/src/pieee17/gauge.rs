@@ -141,8 +141,8 @@ impl<C: Channel> Channel for GaugedChannel<C> {
         self.channel.in_flight()
     }
 
-    fn prefetch(&self, offset: u64, len: u64) {
-        self.channel.prefetch(offset, len);
+    fn prefetch(&self, offset: u64, len: u64, writes: bool) {
+        self.channel.prefetch(offset, len, writes);
     }
 
     fn memory_changed(&mut self) {

@@ -92,9 +92,9 @@ impl<C: Channel> Channel for TracedChannel<C> {
     }
 
     /// The drive asks for the data as soon as it has taken the command and checked it.
-    fn prefetch(&self, offset: u64, len: u64) {
+    fn prefetch(&self, offset: u64, len: u64, writes: bool) {
         self.stamps.fetched.store(self.clock.now().0, Ordering::Release);
-        self.inner.prefetch(offset, len);
+        self.inner.prefetch(offset, len, writes);
     }
 
     fn memory_changed(&mut self) {
