@@ -5,6 +5,9 @@ cd "$(dirname "$0")/.."
 export NEARSIDE_LEFT_OUT=$PWD/target/left-out.txt
 mkdir -p target && : > "$NEARSIDE_LEFT_OUT"
 step() { printf '\n== %s\n' "$*"; }
+# In CI nobody changes a file and builds again, or looks with a debugger: a failing test says its place by itself. A crate in one piece is
+# the least to compile, and there are crates enough for all cores.
+[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_CODEGEN_UNITS=1
 
 if cargo fmt --version >/dev/null 2>&1; then
   step "formatting"; cargo fmt --all --check
@@ -15,9 +18,6 @@ else echo "lints: clippy is not installed" >> "$NEARSIDE_LEFT_OUT"; fi
 scripts/check.sh
 
 step "tests"
-# Nobody changes a file and builds again there, or looks with a debugger: a failing test says its place by itself. A crate in one piece is
-# the least to compile, and there are crates enough for all cores.
-[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_CODEGEN_UNITS=1
 cargo test --workspace --locked --no-run
 host=$(rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)
 export "CARGO_TARGET_${host}_RUNNER=scripts/run-test.sh"
