@@ -1,19 +1,20 @@
 //! What every front owes: whoever reaches a drive by it has a disk, and near-data commands beside.
 //!
-//! A [`Fronts`] makes a drive over any store and a [`Front`] to it; [`suite`] puts that to every obligation:
-//! bytes that were written are read; what was flushed, or written so as to be durable, survives a crash of
-//! the store; the store's errors and limits become the front's own; blocks are never torn; what is no command
-//! is refused; who leaves takes nobody along; and a front that is ended ends whoever uses it, by an error.
-//! [`answers`] is for comparing fronts with each other.
+//! A [`Fronts`] makes a drive over [any store](AnyStore) and a [`Front`] to it; [`suite`] puts that to
+//! every obligation: bytes that were written are read; what was flushed, or written so as to be durable,
+//! survives a crash of the store; the store's errors and limits become the front's own; blocks are never
+//! torn; what is no command is refused; who leaves takes nobody along; and a front that is ended ends
+//! whoever uses it, by an error. [`answers`] is for comparing fronts with each other.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use nearside_embedded::AnyStore;
 use nearside_fsrlib::{Ask, Counters, Digest, Operation, Reply, Request};
 use nearside_near_data::wire;
-use nearside_store::{Delay, Dram, Fault, Faulty, File, FileOptions, Kinds, Lossy, Modelled, Rule, Store};
+use nearside_store::{Delay, Dram, Fault, Faulty, File, FileOptions, Kinds, Lossy, Modelled, Rule};
 
 use nearside_random::Rng;
 
@@ -73,7 +74,7 @@ pub trait Front: Send + Sync {
 /// Makes drives of one kind, each with firmware that understands files.
 pub trait Fronts {
     /// A drive over the store, and the way to it.
-    fn start<S: Store>(&self, store: S) -> Box<dyn Front>;
+    fn start(&self, store: AnyStore) -> Box<dyn Front>;
 }
 
 const BYTES: u64 = 2 << 20;
@@ -91,6 +92,14 @@ pub fn suite(fronts: &impl Fronts) {
     ends_under_load(fronts);
 }
 
+fn dram() -> AnyStore {
+    AnyStore::Dram(Dram::new(BYTES, 512).unwrap())
+}
+
+fn delayed(delay: Delay) -> AnyStore {
+    AnyStore::Delayed(Box::new(Modelled::new(dram(), delay.medium())))
+}
+
 /// A range of whole units, of a few bytes up to more than one command carries.
 fn range(rng: &mut Rng, unit: u64) -> (u64, usize) {
     let longest = [100, 6_000, 300_000, 1_500_000][rng.below(4) as usize];
@@ -101,7 +110,7 @@ fn range(rng: &mut Rng, unit: u64) -> (u64, usize) {
 
 /// Operations of all sizes at all places, against a vector.
 pub fn reads_what_was_written(fronts: &impl Fronts) {
-    let front = fronts.start(Dram::new(BYTES, 512).unwrap());
+    let front = fronts.start(dram());
     assert_eq!(front.capacity(), BYTES);
     let (mut model, mut rng) = (vec![0; BYTES as usize], Rng(7));
     for round in 0..400u64 {
@@ -136,7 +145,7 @@ pub fn keeps_what_was_flushed(fronts: &impl Fronts) {
     let mut lost = 0;
     for seed in 0..6 {
         let store = Lossy::new(BYTES, 512).unwrap();
-        let front = fronts.start(store.clone());
+        let front = fronts.start(AnyStore::Lossy(store.clone()));
         let (mut model, mut rng) = (vec![0; BYTES as usize], Rng(seed));
         let change = |model: &mut [u8], rng: &mut Rng, durable: bool| {
             let (at, len) = range(rng, front.unit().max(512));
@@ -169,7 +178,7 @@ pub fn keeps_what_was_flushed(fronts: &impl Fronts) {
 
 /// Past the end there is nothing, and a refusal changes nothing.
 pub fn refuses_what_is_not_there(fronts: &impl Fronts) {
-    let front = fronts.start(Dram::new(BYTES, 512).unwrap());
+    let front = fronts.start(dram());
     front.write(0, &vec![5; BYTES as usize], false).unwrap();
     for at in [BYTES, BYTES + 512, BYTES * 1000] {
         let mut bytes = vec![0; 512];
@@ -190,7 +199,7 @@ pub fn refuses_what_is_not_there(fronts: &impl Fronts) {
 pub fn refuses_writes_where_there_are_none(fronts: &impl Fronts) {
     let image = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(image.path(), vec![3; BYTES as usize]).unwrap();
-    let front = fronts.start(File::open(image.path(), FileOptions::read()).unwrap());
+    let front = fronts.start(AnyStore::File(File::open(image.path(), FileOptions::read()).unwrap()));
     assert_eq!(front.write(0, &[1; 512], false), Err(Refusal::ReadOnly));
     assert_eq!(front.zero(0, 4096, true), Err(Refusal::ReadOnly));
     let mut bytes = vec![0; 100 << 10];
@@ -205,9 +214,9 @@ pub fn passes_errors_on(fronts: &impl Fronts) {
     const AT: u64 = 1 << 20;
     let rules = [Kinds::Reads, Kinds::Mutations]
         .map(|kinds| Rule { range: Some(AT..AT + 4096), ..Rule::new(kinds, Fault::Error) });
-    let store = Faulty::new(Dram::new(BYTES, 512).unwrap(), 1, rules);
+    let store = Faulty::new(dram(), 1, rules);
     let plan = store.plan();
-    let front = fronts.start(store);
+    let front = fronts.start(AnyStore::Faulty(Box::new(store)));
     let mut bytes = vec![1; 4096];
     assert_eq!(front.write(AT, &bytes, false), Err(Refusal::Medium));
     assert_eq!(front.zero(AT, 4096, false), Err(Refusal::Medium));
@@ -239,7 +248,7 @@ impl Drop for Ends<'_> {
 /// Writers and readers of the same blocks: each block is of one write.
 pub fn never_tears(fronts: &impl Fronts) {
     const LEN: usize = 16 << 10;
-    let front = fronts.start(Modelled::new(Dram::new(BYTES, 512).unwrap(), Delay::units(4, 500).medium()));
+    let front = fronts.start(delayed(Delay::units(4, 500)));
     front.write(0, &[0; LEN], false).unwrap();
     let block = front.unit().max(512) as usize;
     let whole = |bytes: &[u8]| bytes.chunks(block).all(|block| block.iter().all(|b| *b == block[0]));
@@ -302,7 +311,7 @@ fn slow() -> Vec<u8> {
 
 /// What is no command is refused, while others work.
 pub fn survives_nonsense(fronts: &impl Fronts) {
-    let front = fronts.start(Dram::new(BYTES, 512).unwrap());
+    let front = fronts.start(dram());
     // Whatever way in it has is made before others are refused theirs.
     works(&*front);
     let ends = AtomicBool::new(false);
@@ -326,7 +335,7 @@ pub fn survives_nonsense(fronts: &impl Fronts) {
 
 /// Commands whose askers are gone disturb nobody.
 pub fn survives_who_leaves(fronts: &impl Fronts) {
-    let front = fronts.start(Modelled::new(Dram::new(BYTES, 512).unwrap(), Delay::fixed(3_000_000).medium()));
+    let front = fronts.start(delayed(Delay::fixed(3_000_000)));
     for _ in 0..20 {
         front.abandon(&slow());
     }
@@ -335,7 +344,7 @@ pub fn survives_who_leaves(fronts: &impl Fronts) {
 
 /// The end comes while all are busy: each gets an error and none waits for ever.
 pub fn ends_under_load(fronts: &impl Fronts) {
-    let front = fronts.start(Modelled::new(Dram::new(BYTES, 512).unwrap(), Delay::fixed(20_000).medium()));
+    let front = fronts.start(delayed(Delay::fixed(20_000)));
     let (ended, ends) = mpsc::channel();
     let done = [const { AtomicU64::new(0) }; 3];
     std::thread::scope(|scope| {
@@ -371,7 +380,7 @@ pub fn ends_under_load(fronts: &impl Fronts) {
 
 /// What a drive over an image says by this front to a handful of requests: equal by every front.
 pub fn answers(fronts: &impl Fronts, image: &Path) -> Vec<Reply<'static>> {
-    let front = fronts.start(Dram::from_file(image, 512).unwrap());
+    let front = fronts.start(AnyStore::Dram(Dram::from_file(image, 512).unwrap()));
     let asks = [
         Ask::tree("/", Operation::List),
         Ask::tree("/", Operation::Names),

@@ -2,8 +2,9 @@
 //! mounted on it, and after every `sync` the drive's answers, given from a warm cache, equal to the
 //! mount's. Needs root, FUSE and loop devices.
 //!
-//! `NEARSIDE_LIVE_ROUNDS` says how many rounds a test of what `fsync` makes durable has (of writers at once,
-//! each of them); with `NEARSIDE_RECORD` they are recorded (`conformance::record`).
+//! `NEARSIDE_LIVE_ROUNDS` says how many rounds `every_answer_is_the_mounts` has and a test of what `fsync`
+//! makes durable (of writers at once, each of them); with `NEARSIDE_RECORD` they are recorded
+//! (`conformance::record`).
 
 #[path = "live/rig.rs"]
 mod rig;
@@ -110,7 +111,7 @@ fn held(seed: u64, count: u64, size: Size, options: &[&str], mount: &str, settle
 #[test]
 fn every_answer_is_the_mounts() {
     if rig::ready("root_live_monitor::every_answer_is_the_mounts") {
-        right(1, 2_500, SIZE, &["-b", "4096", "-I", "256", "-i", "8192"]);
+        right(1, live_rounds(1_000), SIZE, &["-b", "4096", "-I", "256", "-i", "8192"]);
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use nearside_clock::TscClock;
 use nearside_device::Config;
 use nearside_device::runner::Rest;
-use nearside_embedded::{Loopback, firmware};
+use nearside_embedded::{AnyStore, Loopback, firmware};
 use nearside_front_fuse::{AttachOptions, attach};
 use nearside_fsrlib::{Answer, Ask, Operation, Record, SearchOptions, Session, SocketTransport};
 use nearside_instrument::report::Page;
@@ -208,7 +208,7 @@ pub fn live(work: &Path, rounds: usize, seed: u64, tick: &mut dyn FnMut(usize)) 
     }
     volume::make(Kind::Ext4, &image, &tree, 96 << 20)?;
 
-    let store = Dram::from_file(&image, 512)?;
+    let store = AnyStore::Dram(Dram::from_file(&image, 512)?);
     let drive = Loopback::threaded(store, firmware(), Config::default(), Rest::default())?;
     let socket = folder.path().join("socket");
     let mut options = AttachOptions::new(&points[0]);

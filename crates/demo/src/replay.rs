@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use nearside_clock::TscClock;
 use nearside_driver::Command;
-use nearside_embedded::{Embedded, Options, firmware};
+use nearside_embedded::{AnyStore, Embedded, Options, firmware};
 use nearside_fsrlib::{Ask, Digest, Operation, Record, Session, Transport};
 use nearside_store::Dram;
 
@@ -43,7 +43,7 @@ macro_rules! trace {
 /// Those that ship.
 pub const TRACES: [Trace; 2] = [trace!("ext4", "ext4"), trace!("F2FS", "f2fs")];
 
-type Embed = Embedded<Dram, nearside_firmware::Fsr>;
+type Embed = Embedded<AnyStore, nearside_firmware::Fsr>;
 /// SHA-256 by path, of every regular file.
 type Files = BTreeMap<String, String>;
 
@@ -60,7 +60,8 @@ pub fn replay(trace: &Trace, monitor: bool) -> Result<Score, Failure> {
 
     let block = 512;
     let mut session = {
-        let drive = Embedded::start(Dram::new(image.len() as u64, block)?, firmware(), &Options::default())?;
+        let store = AnyStore::Dram(Dram::new(image.len() as u64, block)?);
+        let drive = Embedded::start(store, firmware(), &Options::default())?;
         Session::new(drive, Arc::new(TscClock::new()))
     };
     session.transport().namespace().observer().retriever().monitor().set_enabled(monitor);

@@ -30,7 +30,7 @@ use nearside_media::words::size;
 use nearside_media::{behind, path_len};
 use nearside_store::write_log::{Logged, WriteLog};
 use nearside_store::{
-    Backing, Channel, Completion, Data, Delay, Delayed, Dram, Fault, Faulty, File, FileOptions, Kinds,
+    Backing, Channel, Completion, Data, Delay, Delayed, Dram, Fault, Faulty, File, FileOptions, Kinds, Lossy,
     Modelled, Operation, Pmem, Qcow2, Rule, Store, Submitted, Token,
 };
 
@@ -57,6 +57,8 @@ pub enum AnyStore {
     Flash(FlashStore),
     /// Any, with a write log.
     Logged(Box<Logged<AnyStore>>),
+    /// In memory, and what was not flushed is lost in a crash. No word names it.
+    Lossy(Lossy),
 }
 
 /// A way into any store.
@@ -79,6 +81,8 @@ pub enum AnyChannel {
     Flash(Box<<FlashStore as Store>::Channel>),
     /// Of a [`Logged`].
     Logged(Box<<Logged<AnyStore> as Store>::Channel>),
+    /// Of a [`Lossy`].
+    Lossy(Box<<Lossy as Store>::Channel>),
 }
 
 impl AnyStore {
@@ -144,7 +148,8 @@ impl AnyStore {
     /// What a user should know about how it was opened, one sentence each.
     pub fn notes(&self) -> &[String] {
         match self {
-            AnyStore::Dram(_) | AnyStore::Modelled(_) | AnyStore::Flash(_) | AnyStore::Qcow2(_) => &[],
+            AnyStore::Dram(_) | AnyStore::Modelled(_) | AnyStore::Flash(_) => &[],
+            AnyStore::Qcow2(_) | AnyStore::Lossy(_) => &[],
             AnyStore::File(file) => file.notes(),
             AnyStore::Pmem(pmem) => pmem.notes(),
             AnyStore::Delayed(delayed) => delayed.inner().notes(),
@@ -379,6 +384,7 @@ macro_rules! each {
             $kind::Modelled($it) => $body,
             $kind::Flash($it) => $body,
             $kind::Logged($it) => $body,
+            $kind::Lossy($it) => $body,
         }
     };
 }
@@ -416,6 +422,7 @@ impl Store for AnyStore {
             AnyStore::Modelled(store) => AnyChannel::Modelled(Box::new(store.channel(memory)?)),
             AnyStore::Flash(store) => AnyChannel::Flash(Box::new(store.channel(memory)?)),
             AnyStore::Logged(store) => AnyChannel::Logged(Box::new(store.channel(memory)?)),
+            AnyStore::Lossy(store) => AnyChannel::Lossy(Box::new(store.channel(memory)?)),
         })
     }
 }
@@ -451,129 +458,5 @@ impl Channel for AnyChannel {
 
     fn memory_changed(&mut self) {
         each!(AnyChannel, self, channel => channel.memory_changed())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use nearside_store::Beside;
-
-    #[test]
-    fn every_model_opens() {
-        for model in crate::models() {
-            for word in [model.name.to_owned(), format!("sas,drives=2/{}", model.name)] {
-                let store = AnyStore::open(&format!("model:{word}:64MiB"), FileOptions::serve()).unwrap();
-                assert_eq!((store.capacity(), store.block_size()), (64 << 20, 512), "{word}");
-            }
-            assert!(crate::models_help().contains(model.name));
-        }
-        let own =
-            AnyStore::open("model:nand-s3700,seed=7,policy=cost-benefit,suspend=20us", FileOptions::serve());
-        assert_eq!(own.unwrap().capacity(), 400_000_000_000);
-    }
-
-    #[test]
-    fn a_path_in_a_word_is_found_wherever_it_stands() {
-        let folder = Path::new("/srv");
-        for (word, absolute) in [
-            ("disk.img", "/srv/disk.img"),
-            ("file:a/b:c.img", "file:/srv/a/b:c.img"),
-            ("file:/disk.img", "file:/disk.img"),
-            ("pmem:disk.img", "pmem:/srv/disk.img"),
-            ("dram:disk.img", "dram:/srv/disk.img"),
-            ("qcow2:disk.qcow2", "qcow2:/srv/disk.qcow2"),
-            ("qcow2:a?snapshot=b/c", "qcow2:/srv/a?snapshot=b/c"),
-            ("dram:16MiB", "dram:16MiB"),
-            ("delayed:10us,units=8:faulty:torn:disk.img", "delayed:10us,units=8:faulty:torn:/srv/disk.img"),
-            ("delayed:10us:dram:1MiB", "delayed:10us:dram:1MiB"),
-            ("delayed:10us", "delayed:10us"),
-            ("model:nand-p3700:16GiB", "model:nand-p3700:16GiB"),
-            ("model:mine.toml,seed=7:16GiB", "model:/srv/mine.toml,seed=7:16GiB"),
-            ("model:sas,drives=2/mine.toml:16GiB", "model:sas,drives=2//srv/mine.toml:16GiB"),
-            ("model:mine.toml", "model:/srv/mine.toml"),
-        ] {
-            assert_eq!(AnyStore::word_from(folder, word), absolute);
-            assert_eq!(AnyStore::word_from(folder, absolute), absolute);
-        }
-    }
-
-    #[test]
-    fn words_name_stores() {
-        let open = |word: &str| AnyStore::open(word, FileOptions::serve());
-        for size in ["1m", "1M", "1MiB", "1024k", "1048576"] {
-            let dram = open(&format!("dram:{size}")).unwrap();
-            assert!(matches!(dram, AnyStore::Dram(dram) if dram.capacity() == 1 << 20), "{size}");
-            let model = open(&format!("delayed:5us,stripe={size}:model:optane-p4800x:{size}")).unwrap();
-            assert_eq!(model.capacity(), 1 << 20, "{size}");
-        }
-        let image = tempfile::NamedTempFile::new().unwrap();
-        image.as_file().set_len(8192).unwrap();
-        let path = image.path().to_str().unwrap();
-        assert_eq!(open(path).unwrap().capacity(), 8192);
-        assert_eq!(open(&format!("dram:{path}")).unwrap().capacity(), 8192);
-        for (word, backing) in [
-            ("dram:1m", Backing::Memory),
-            (path, Backing::File),
-            (&format!("delayed:1us:pmem:{path}"), Backing::MappedFile),
-            ("model:optane-p4800x:1m", Backing::Model),
-            ("model:nand-p3700:64m", Backing::Model),
-        ] {
-            assert_eq!(open(word).unwrap().backing(), Some(backing), "{word}");
-            let file = word.contains(path).then(|| PathBuf::from(path));
-            assert_eq!(AnyStore::named(word).unwrap(), (backing, file));
-            assert_eq!(Backing::of(backing.number()), Some(backing));
-        }
-        assert_eq!(Backing::of(0), None);
-        let pmem = open(&format!("pmem:{path}")).unwrap();
-        assert!(pmem.capacity() == 8192 && pmem.notes()[0].contains("fdatasync"), "{:?}", pmem.notes());
-        assert!(open(&format!("pmem:{path}")).is_err() && open(path).is_err(), "two drives on one file");
-        drop(pmem);
-        let word = format!("delayed:10us,units=8,stall=1ms,every=100:faulty:permillion=5,torn:file:{path}");
-        let AnyStore::Delayed(delayed) = open(&word).unwrap() else { panic!("{word}") };
-        assert!(matches!(delayed.inner(), AnyStore::Faulty(_)));
-        // One drive at a time.
-        let first = open(path);
-        drop(delayed);
-        assert_eq!(first.unwrap_err().kind(), io::ErrorKind::ResourceBusy);
-        let _serving = open(path).unwrap();
-        assert_eq!(
-            AnyStore::open(path, FileOptions::read()).unwrap_err().kind(),
-            io::ErrorKind::ResourceBusy
-        );
-        AnyStore::open(path, FileOptions { beside: Beside::Anybody, ..FileOptions::read() }).unwrap();
-        for (word, says) in [
-            ("dram:1GB", "1GB"),
-            ("delayed:10:dram:1MiB", "\"10\""),
-            ("dram:0", "dram:0"),
-            ("file:", "names no file"),
-            ("pmem:", "names no file"),
-            ("qcow2:", "names no file"),
-            ("qcow2:?snapshot=a", "names no file"),
-            ("qcow2:/nonexistent?snapshot=a", "/nonexistent: No such"),
-            ("pmem:/nonexistent", "/nonexistent"),
-            ("pmem:/dev/null", "Device-DAX"),
-            ("pmem:/dev/shm", "neither a regular file"),
-            ("delayed:10us", "names no store"),
-            ("delayed:ten:dram:1MiB", "ten"),
-            ("faulty:kind=odd:dram:1MiB", "kind=odd"),
-            ("model:nand:1GiB", "nand-p3700"),
-            ("model:nand:1GiB", "optane-p4800x"),
-            ("model:usb/nand-p3700:1GiB", "usb"),
-            ("model:nand-p3700,cells=3:1GiB", "cells=3"),
-            ("model:optane-p4800x,cells=3:1GiB", "cells=3"),
-            ("model:nand-p3700:much", "much"),
-            ("model:nand-p3700:0", "0 bytes"),
-            ("model:optane-p4800x", "a size is missing"),
-            ("model:", "is no model"),
-            ("/nonexistent", "/nonexistent"),
-            ("/dev/null", "/dev/null"),
-        ] {
-            let error = open(word).unwrap_err().to_string();
-            assert!(error.contains(says), "{word}: {error}");
-            // What a word says by itself is known before anything is opened.
-            let known = AnyStore::named(word).map_err(|e| e.to_string());
-            assert!(known.is_ok() || known == Err(error), "{word}: {known:?}");
-        }
     }
 }

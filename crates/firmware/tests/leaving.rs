@@ -10,20 +10,21 @@ use nearside_clock::{Clock, Nanos, SimClock};
 use nearside_device::Namespace;
 use nearside_device::firmware::{Firmware, Job, NearDataCommand, Outcome, Seat, Turn, Worker};
 use nearside_dma::{IoBuffer, Memory, Wakeup};
+use nearside_embedded::AnyStore;
 use nearside_firmware::Fsr;
 use nearside_firmware::{Held, TaskPlace, Workers};
 use nearside_fsr::Config as FsrConfig;
 use nearside_near_data::wire::{decode_reply, encode_request};
 use nearside_near_data::{BlockRange, Credentials, Digest, MAX_BUFFER, Operation, Request, Target};
 use nearside_spec::Status;
-use nearside_store::{Data, Delay, Modelled, Parametric, Submitted, Token};
+use nearside_store::{Data, Delay, Modelled, Submitted, Token};
 use rig::{Config, Controller, Dram, FREE, Host, SubmissionEntry, admin, command, io};
 
-type Slow = Modelled<Dram, Parametric>;
-type FsrWorker = <Fsr as Firmware<Slow>>::Worker;
+type FsrWorker = <Fsr as Firmware<AnyStore>>::Worker;
 
-fn slow(delay_ns: u64, bytes: u64) -> Slow {
-    Modelled::new(Dram::new(bytes, 512).unwrap(), Delay::fixed(delay_ns).medium())
+fn slow(delay_ns: u64, bytes: u64) -> AnyStore {
+    let store = AnyStore::Dram(Dram::new(bytes, 512).unwrap());
+    AnyStore::Delayed(Box::new(Modelled::new(store, Delay::fixed(delay_ns).medium())))
 }
 
 /// A checksum of the first so many bytes.
@@ -40,7 +41,7 @@ fn request(bytes: u64) -> Vec<u8> {
 
 /// A namespace, and reactors' workers.
 struct Bench {
-    namespace: Arc<Namespace<Slow, Fsr>>,
+    namespace: Arc<Namespace<AnyStore, Fsr>>,
     clock: SimClock,
     wakeup: Arc<Wakeup>,
     workers: Vec<FsrWorker>,
@@ -62,7 +63,7 @@ impl Bench {
             let host = nearside_device::Host::default();
             let memory = Arc::new(Memory::new());
             let seat = Seat { memory: &memory, wakeup: &bench.wakeup, host: &host, reactor };
-            bench.workers.push(<Fsr as Firmware<Slow>>::worker(&bench.namespace, &seat).unwrap());
+            bench.workers.push(<Fsr as Firmware<AnyStore>>::worker(&bench.namespace, &seat).unwrap());
         }
         bench
     }
@@ -112,7 +113,7 @@ impl Bench {
 }
 
 #[track_caller]
-fn nothing_held(namespace: &Namespace<Slow, Fsr>) {
+fn nothing_held(namespace: &Namespace<AnyStore, Fsr>) {
     let fsr = namespace.observer();
     assert_eq!((fsr.held(), fsr.tags_kept()), (Held::default(), 0));
     assert_eq!((namespace.stripes_held(), namespace.orphans_in_flight()), (0, 0));
@@ -293,7 +294,7 @@ fn abandoned_a_hundred_times(reactors: usize) {
     let (controller, namespace) = Controller::alone(slow(50_000, 4 << 20), firmware, config).unwrap();
     let mut host = Host::of(controller);
     let asked = request(4 << 20);
-    let begin = |host: &mut Host<Slow, Fsr>| {
+    let begin = |host: &mut Host<AnyStore, Fsr>| {
         host.enable();
         host.create_pair(1, None);
         host.create_pair(2, None);
@@ -360,7 +361,7 @@ fn abandoned_a_hundred_times(reactors: usize) {
     nothing_held(&namespace);
 }
 
-fn delete_pair(host: &mut Host<Slow, Fsr>, id: u16) {
+fn delete_pair(host: &mut Host<AnyStore, Fsr>, id: u16) {
     for opcode in [admin::DELETE_SQ, admin::DELETE_CQ] {
         host.admin(command(opcode, 0, &[id.into()])).unwrap();
     }
@@ -381,8 +382,7 @@ fn encode_padded(request: &[u8]) -> Vec<u8> {
 fn reactors_on_one_thread_share_a_slice() {
     let firmware = Fsr::new(Arc::new(SimClock::new()), FsrConfig::default());
     let config = Config { reactors: 4, ..Config::default() };
-    let store = Modelled::new(Dram::new(64 << 20, 512).unwrap(), Delay::fixed(0).medium());
-    let (controller, namespace) = Controller::alone(store, firmware, config).unwrap();
+    let (controller, namespace) = Controller::alone(slow(0, 64 << 20), firmware, config).unwrap();
     let mut host = Host::of(controller);
     host.enable();
     let asked = request(64 << 20);

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use nearside_clock::{Clock, Nanos, SimClock};
 use nearside_conformance::{needs, volume};
 use nearside_device::Namespace;
-use nearside_device::firmware::{Firmware, Job, NearDataCommand, Outcome, Seat, Turn, Worker};
+use nearside_device::firmware::{Firmware, Job, NearDataCommand, Outcome, Seat, Turn, Worker as _};
 use nearside_dma::{IoBuffer, Memory, Wakeup};
+use nearside_embedded::AnyStore;
 use nearside_firmware::Fsr;
 use nearside_fsr::Config;
 use nearside_near_data::wire::{decode_reply, encode_request};
@@ -18,7 +19,17 @@ use nearside_near_data::{
     SearchTotals, Target,
 };
 use nearside_spec::Status;
-use nearside_store::{Data, Delay, Dram, Modelled, Store, Submitted, Token};
+use nearside_store::{Data, Delay, Dram, Modelled, Submitted, Token};
+
+type Worker = <Fsr as Firmware<AnyStore>>::Worker;
+
+fn dram(image: &Path) -> AnyStore {
+    AnyStore::Dram(Dram::from_file(image, 512).unwrap())
+}
+
+fn delayed(store: AnyStore, delay: Delay) -> AnyStore {
+    AnyStore::Delayed(Box::new(Modelled::new(store, delay.medium())))
+}
 
 fn image(test: &str, fill: impl FnOnce(&Path)) -> Option<tempfile::NamedTempFile> {
     let dir = needs::folder(test, &["mke2fs"])?;
@@ -29,37 +40,34 @@ fn image(test: &str, fill: impl FnOnce(&Path)) -> Option<tempfile::NamedTempFile
 }
 
 /// A worker as a reactor has it.
-fn another<S: Store>(
-    namespace: &Arc<Namespace<S, Fsr>>,
-    memory: &Arc<Memory>,
-) -> <Fsr as Firmware<S>>::Worker {
+fn another(namespace: &Arc<Namespace<AnyStore, Fsr>>, memory: &Arc<Memory>) -> Worker {
     of_host(namespace, memory, &nearside_device::Host::default())
 }
 
-fn of_host<S: Store>(
-    namespace: &Arc<Namespace<S, Fsr>>,
+fn of_host(
+    namespace: &Arc<Namespace<AnyStore, Fsr>>,
     memory: &Arc<Memory>,
     host: &nearside_device::Host,
-) -> <Fsr as Firmware<S>>::Worker {
+) -> Worker {
     let wakeup = Arc::new(Wakeup::new().unwrap());
     let seat = Seat { memory, wakeup: &wakeup, host, reactor: 0 };
-    <Fsr as Firmware<S>>::worker(namespace, &seat).unwrap()
+    <Fsr as Firmware<AnyStore>>::worker(namespace, &seat).unwrap()
 }
 
-struct WorkerDrive<S: Store> {
-    namespace: Arc<Namespace<S, Fsr>>,
-    worker: <Fsr as Firmware<S>>::Worker,
+struct WorkerDrive {
+    namespace: Arc<Namespace<AnyStore, Fsr>>,
+    worker: Worker,
     clock: SimClock,
     memory: Arc<Memory>,
     next: u64,
 }
 
-impl<S: Store> WorkerDrive<S> {
-    fn new(store: S) -> WorkerDrive<S> {
+impl WorkerDrive {
+    fn new(store: AnyStore) -> WorkerDrive {
         WorkerDrive::with(store, Config::default())
     }
 
-    fn with(store: S, config: Config) -> WorkerDrive<S> {
+    fn with(store: AnyStore, config: Config) -> WorkerDrive {
         let clock = SimClock::new();
         let firmware = Fsr::new(Arc::new(clock.clone()), config);
         let namespace = Arc::new(Namespace::new(store, firmware, 512, [1; 16], false).unwrap());
@@ -148,7 +156,7 @@ fn fill(dir: &Path) {
 #[test]
 fn a_search_by_every_door_gives_the_same_bytes() {
     let Some(image) = image("a_search_by_every_door_gives_the_same_bytes", fill) else { return };
-    let mut drive = WorkerDrive::new(Dram::from_file(image.path(), 512).unwrap());
+    let mut drive = WorkerDrive::new(dram(image.path()));
     let asked = request(tree("/a"), grep("two"));
     let bytes = encode_request(&asked);
     let reply = drive.ask(&asked);
@@ -194,7 +202,7 @@ fn a_search_by_every_door_gives_the_same_bytes() {
 
 #[test]
 fn what_is_not_a_request_is_refused_by_its_status() {
-    let mut drive = WorkerDrive::new(Dram::new(1 << 20, 512).unwrap());
+    let mut drive = WorkerDrive::new(AnyStore::Dram(Dram::new(1 << 20, 512).unwrap()));
     let invalid = Err(Status::INVALID_FIELD.dnr());
     assert_eq!(drive.start(NearDataCommand::Bidirectional, vec![0; 64], 4096), invalid);
     let asked = encode_request(&request(tree("/"), grep("x")));
@@ -229,7 +237,7 @@ fn unordered_reading_uses_all_units_and_ordered_reading_does_not() {
     // Each unit serves 128 KiB at a time, as much as the provider reads at once.
     let took = |units, config, operation: &Operation| {
         let delay = Delay { units, stripe: 128 << 10, ..Delay::fixed(1_000_000) };
-        let store = Modelled::new(Dram::from_file(image.path(), 512).unwrap(), delay.medium());
+        let store = delayed(dram(image.path()), delay);
         let mut drive = WorkerDrive::with(store, config);
         let asked = request(Target::Path(b"/big".to_vec()), operation.clone());
         drive.ask(&asked);
@@ -264,8 +272,8 @@ fn unordered_reading_uses_all_units_and_ordered_reading_does_not() {
 #[test]
 fn a_cancelled_command_is_answered_and_leaves_nothing() {
     let Some(image) = image("a_cancelled_command_is_answered_and_leaves_nothing", fill) else { return };
-    let store = Dram::from_file(image.path(), 512).unwrap();
-    let mut drive = WorkerDrive::new(Modelled::new(store, Delay::fixed(50_000).medium()));
+    let store = dram(image.path());
+    let mut drive = WorkerDrive::new(delayed(store, Delay::fixed(50_000)));
     let bytes = encode_request(&request(tree("/"), grep("line")));
     let token = drive.start(NearDataCommand::Bidirectional, bytes.clone(), MAX_BUFFER).unwrap();
     let now = drive.clock.now();
@@ -289,8 +297,8 @@ fn a_cancelled_command_is_answered_and_leaves_nothing() {
 #[test]
 fn a_cancel_by_another_reactor_ends_what_runs() {
     let Some(image) = image("a_cancel_by_another_reactor_ends_what_runs", fill) else { return };
-    let store = Dram::from_file(image.path(), 512).unwrap();
-    let mut drive = WorkerDrive::new(Modelled::new(store, Delay::fixed(50_000).medium()));
+    let store = dram(image.path());
+    let mut drive = WorkerDrive::new(delayed(store, Delay::fixed(50_000)));
     let mut other = another(&drive.namespace, &drive.memory);
     let bytes = encode_request(&request(tree("/"), grep("line")));
     let token = drive.start(NearDataCommand::Execute { tag: 5 }, bytes.clone(), 0).unwrap();
@@ -324,8 +332,8 @@ fn a_cancel_by_another_reactor_ends_what_runs() {
 #[test]
 fn a_tag_is_of_its_host_s_name_and_identifier() {
     let Some(image) = image("a_tag_is_of_its_host_s_name_and_identifier", fill) else { return };
-    let mut drive = WorkerDrive::new(Dram::from_file(image.path(), 512).unwrap());
-    let worker = |name: &str, drive: &WorkerDrive<Dram>| {
+    let mut drive = WorkerDrive::new(dram(image.path()));
+    let worker = |name: &str, drive: &WorkerDrive| {
         let host = nearside_device::Host { nqn: name.to_owned(), identifier: [7; 16], ..Default::default() };
         of_host(&drive.namespace, &drive.memory, &host)
     };
@@ -344,7 +352,7 @@ fn a_tag_is_of_its_host_s_name_and_identifier() {
         drive.worker.step(drive.clock.now(), &mut Turn::new(), &mut |_, _| {});
     }
     let now = drive.clock.now();
-    let ask = |worker: &mut <Fsr as Firmware<Dram>>::Worker, command| {
+    let ask = |worker: &mut Worker, command| {
         let job = Job { token: Token(99), queue: 1, command, request: vec![], room: MAX_BUFFER };
         worker.start(job, now).map(|()| {
             let mut said = None;
@@ -374,13 +382,12 @@ fn the_monitor_sees_writes_and_an_unrelated_one_invalidates_nothing() {
     }) else {
         return;
     };
-    let mut drive = WorkerDrive::new(Dram::from_file(image.path(), 512).unwrap());
+    let mut drive = WorkerDrive::new(dram(image.path()));
     let asked = request(tree("/a"), grep("two"));
     assert_eq!(drive.ask(&asked).records.len(), 3);
     let map = drive.ask(&request(Target::Path(b"/big".to_vec()), Operation::Map));
     let Some(Record::Extent { offset, .. }) = map.records.get(1) else { panic!("{map:?}") };
-    let invalidated =
-        |d: &WorkerDrive<Dram>| d.namespace.observer().retriever().monitor().counters().invalidated;
+    let invalidated = |d: &WorkerDrive| d.namespace.observer().retriever().monitor().counters().invalidated;
     let before = invalidated(&drive);
     drive.write(*offset, &[b'x'; 65536]);
     assert_eq!(invalidated(&drive), before);
@@ -409,7 +416,7 @@ fn long_lines_come_in_parts_and_nothing_is_lost() {
     else {
         return;
     };
-    let mut drive = WorkerDrive::new(Dram::from_file(image.path(), 512).unwrap());
+    let mut drive = WorkerDrive::new(dram(image.path()));
     for room in [512, 4096, 65536] {
         let mut asked = request(Target::Path(b"/f".to_vec()), grep("needle"));
         let mut got: Vec<(u64, Vec<u8>, bool)> = Vec::new();
@@ -461,7 +468,7 @@ fn a_cursor_fits_after_any_name_and_small_buffers_say_so() {
         }
     });
     let Some(store) = store else { return };
-    let mut drive = WorkerDrive::new(Dram::from_file(store.path(), 512).unwrap());
+    let mut drive = WorkerDrive::new(dram(store.path()));
     let list = |target: Target| request(target, Operation::List);
     let asks = [
         (list(Target::Path(format!("/{deep}").into_bytes())), 400),

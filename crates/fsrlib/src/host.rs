@@ -21,7 +21,7 @@ use nearside_near_data::{
     Target, wire,
 };
 
-use crate::session::{Ask, Route, Session, add, on_from};
+use crate::session::{Ask, Route, Session, Sink, add, on_from};
 use crate::{Error, Transport};
 
 /// Bytes of the buffer that an answer of the host's own fills; then it goes on with the next.
@@ -50,9 +50,9 @@ struct Located {
 }
 
 /// An answer in the making.
-struct Answering<'a, F> {
+struct Answering<'a> {
     ask: &'a Ask,
-    sink: &'a mut F,
+    sink: Sink<'a>,
     counters: &'a mut Counters,
     total: SearchTotals,
 }
@@ -118,7 +118,7 @@ impl Host {
         session: &mut Session<T>,
         ask: &Ask,
         counters: &mut Counters,
-        sink: &mut impl FnMut(Record<'_>) -> ControlFlow<()>,
+        sink: Sink<'_>,
     ) -> Result<(), Error> {
         if session.route() == Route::Blocks && ask.operation.computes() {
             let answering = Answering { ask, sink, counters, total: SearchTotals::default() };
@@ -128,7 +128,7 @@ impl Host {
     }
 }
 
-impl<F: FnMut(Record<'_>) -> ControlFlow<()>> Answering<'_, F> {
+impl Answering<'_> {
     /// Locates file after file on the host; each one's list goes to the drive when it is whole.
     fn by_blocks<T: Transport>(mut self, host: &mut Host, session: &mut Session<T>) -> Result<(), Error> {
         let map = Ask { operation: Operation::Map, ..self.ask.clone() };

@@ -65,6 +65,11 @@ pub struct Summary {
     pub moved: Totals,
 }
 
+/// Takes records. What passes them on is compiled once, whoever takes them.
+pub(crate) type Sink<'s> = &'s mut dyn FnMut(Record<'_>) -> ControlFlow<()>;
+/// The same with the place of what they answer, and what was refused.
+pub(crate) type SinkOfEach<'s> = &'s mut dyn FnMut(usize, Result<Record<'_>, Failure>) -> ControlFlow<()>;
+
 /// A session: one user of a drive through one transport.
 pub struct Session<T> {
     pub(crate) transport: T,
@@ -274,13 +279,17 @@ impl<T: Transport> Session<T> {
         ask: &Ask,
         mut sink: impl FnMut(Record<'_>) -> ControlFlow<()>,
     ) -> Result<Summary, Error> {
+        self.stream_to(ask, &mut sink)
+    }
+
+    fn stream_to(&mut self, ask: &Ask, sink: Sink<'_>) -> Result<Summary, Error> {
         self.mount()?;
         let before = self.totals;
         let mut counters = Counters::default();
         match self.host.take() {
-            None => self.each(None, ask, &mut counters, &mut sink)?,
+            None => self.each(None, ask, &mut counters, sink)?,
             Some(mut host) => {
-                let result = host.stream(self, ask, &mut counters, &mut sink);
+                let result = host.stream(self, ask, &mut counters, sink);
                 self.host = Some(host);
                 result?;
             }
@@ -301,6 +310,10 @@ impl<T: Transport> Session<T> {
         asks: &[Ask],
         mut sink: impl FnMut(usize, Result<Record<'_>, Failure>) -> ControlFlow<()>,
     ) -> Result<Summary, Error> {
+        self.stream_each_to(asks, &mut sink)
+    }
+
+    fn stream_each_to(&mut self, asks: &[Ask], sink: SinkOfEach<'_>) -> Result<Summary, Error> {
         self.mount()?;
         let before = self.totals;
         let mut counters = Counters::default();
@@ -318,11 +331,11 @@ impl<T: Transport> Session<T> {
                     Then::Again => continue,
                     Then::Alone(resume) => {
                         let request = Request { resume, ..self.request(&asks[at]) };
-                        self.alone(request, &mut counters, |record| hand_on(at, Ok(record)))
+                        self.go_on(None, request, &mut counters, &mut |record| hand_on(at, Ok(record)))
                     }
                 },
                 Route::Blocks | Route::Host => {
-                    let summary = self.stream(&asks[at], |record| hand_on(at, Ok(record)));
+                    let summary = self.stream_to(&asks[at], &mut |record| hand_on(at, Ok(record)));
                     summary.map(|summary| add(&mut counters, &summary.counters))
                 }
             };
@@ -339,22 +352,13 @@ impl<T: Transport> Session<T> {
         Ok(Summary { counters, moved: self.totals.since(&before) })
     }
 
-    fn alone(
-        &mut self,
-        mut request: Request,
-        counters: &mut Counters,
-        mut sink: impl FnMut(Record<'_>) -> ControlFlow<()>,
-    ) -> Result<(), Error> {
-        self.go_on(None, &mut request, counters, &mut sink)
-    }
-
     /// Asks from the `at`th on, until the sink breaks or an answer does not say all: `at` is then its place.
     fn together(
         &mut self,
         asks: &[Ask],
         at: &mut usize,
         counters: &mut Counters,
-        sink: &mut impl FnMut(usize, Result<Record<'_>, Failure>) -> ControlFlow<()>,
+        sink: SinkOfEach<'_>,
     ) -> Result<Then, Error> {
         let (partition, credentials, buffer) = (self.partition, self.credentials.clone(), self.buffer);
         let request = |ask: &Ask| request(partition, &credentials, ask);
@@ -414,22 +418,21 @@ impl<T: Transport> Session<T> {
         host: Option<&mut Host>,
         ask: &Ask,
         counters: &mut Counters,
-        sink: &mut impl FnMut(Record<'_>) -> ControlFlow<()>,
+        sink: Sink<'_>,
     ) -> Result<(), Error> {
-        let mut request = self.request(ask);
-        self.go_on(host, &mut request, counters, sink)
+        self.go_on(host, self.request(ask), counters, sink)
     }
 
     /// Answers a request and what follows from it.
     fn go_on(
         &mut self,
         mut host: Option<&mut Host>,
-        request: &mut Request,
+        mut request: Request,
         counters: &mut Counters,
-        sink: &mut impl FnMut(Record<'_>) -> ControlFlow<()>,
+        sink: Sink<'_>,
     ) -> Result<(), Error> {
         loop {
-            let reply = self.exchange(host.as_deref_mut(), request)?;
+            let reply = self.exchange(host.as_deref_mut(), &request)?;
             add(counters, &reply.counters);
             let any = !reply.records.is_empty();
             for record in reply.records {

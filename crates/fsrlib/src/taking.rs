@@ -3,11 +3,11 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use nearside_near_data::{Counters, Cursor, Failure, Record, wire};
+use nearside_near_data::{Counters, Cursor, Record, wire};
 use nearside_spec::Status;
 
 use crate::lists::of_path;
-use crate::session::{Seen, add, on_from};
+use crate::session::{Seen, SinkOfEach, add, on_from};
 use crate::{Ask, Error};
 
 /// How several asks go on.
@@ -21,7 +21,7 @@ pub(crate) enum Then {
 }
 
 /// Where it is.
-pub(crate) struct Taking<'a, F> {
+pub(crate) struct Taking<'a> {
     asks: &'a [Ask],
     /// The place of the ask whose answer comes next.
     pub nth: usize,
@@ -31,16 +31,16 @@ pub(crate) struct Taking<'a, F> {
     pub bytes_in: u64,
     counters: &'a mut Counters,
     seen: Arc<Seen>,
-    sink: &'a mut F,
+    sink: SinkOfEach<'a>,
 }
 
-impl<'a, F: FnMut(usize, Result<Record<'_>, Failure>) -> ControlFlow<()>> Taking<'a, F> {
+impl<'a> Taking<'a> {
     pub(crate) fn new(
         asks: &'a [Ask],
         nth: usize,
         counters: &'a mut Counters,
         seen: Arc<Seen>,
-        sink: &'a mut F,
+        sink: SinkOfEach<'a>,
     ) -> Self {
         Taking { asks, nth, then: Then::Ended, knows_lists: true, bytes_in: 0, counters, seen, sink }
     }

@@ -74,21 +74,25 @@ pub fn cores() -> &'static [usize] {
 }
 
 /// A drive whose store takes a medium's time, its driver, and the asynchronous path.
-pub struct Bench<M: Medium> {
+pub struct Bench {
     io: Initiator<Threaded, TscClock>,
     service: Service,
     buffer: Option<DmaBuffer>,
     random: Rng,
-    _drive: Loopback<Modelled<Dram, M>, (), Threaded>,
+    _drive: Loopback<Modelled<Dram, Box<dyn Medium>>, (), Threaded>,
 }
 
-impl<M: Medium> Bench<M> {
+impl Bench {
     /// Starts the drive on the first core; the caller is pinned to the second.
     /// It has queue pairs for others beside.
     ///
     /// # Errors
     /// That the drive or its queue pairs cannot be.
-    pub fn new(medium: M) -> Result<Bench<M>, Failure> {
+    pub fn new(medium: impl Medium) -> Result<Bench, Failure> {
+        Bench::over(Box::new(medium))
+    }
+
+    fn over(medium: Box<dyn Medium>) -> Result<Bench, Failure> {
         let clock = TscClock::new();
         pin(0);
         let store = Modelled::new(Dram::new(CAPACITY, 512)?, medium);
@@ -171,8 +175,8 @@ impl<M: Medium> Bench<M> {
 ///
 /// # Errors
 /// The driver's, of a read.
-pub fn rounds<M: Medium>(
-    bench: &mut Bench<M>,
+pub fn rounds(
+    bench: &mut Bench,
     bytes: usize,
     rounds: usize,
     count: usize,
@@ -197,12 +201,7 @@ pub fn rounds<M: Medium>(
 ///
 /// # Errors
 /// The driver's, of a read.
-pub fn compare<M: Medium>(
-    bench: &mut Bench<M>,
-    bytes: usize,
-    rounds: usize,
-    count: usize,
-) -> Result<[Cost; 3], Failure> {
+pub fn compare(bench: &mut Bench, bytes: usize, rounds: usize, count: usize) -> Result<[Cost; 3], Failure> {
     Ok(self::rounds(bench, bytes, rounds, count)?.map(|costs| {
         let n = costs.len().max(1) as f64;
         let mut all = Cost::default();

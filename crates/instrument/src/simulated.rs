@@ -44,6 +44,7 @@ impl Simulated {
         software_ns: u64,
         stop: Arc<AtomicBool>,
     ) -> Result<Simulated, DriveError> {
+        let medium: Box<dyn Medium> = Box::new(medium);
         let clock = SimClock::new();
         let config = DriveConfig { depth: DEPTH, largest: bytes as usize, ..DriveConfig::default() };
         let store = Modelled::new(Null::new(capacity, config.controller.lba_size)?, medium);

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use nearside_conformance::front::{Front, Fronts, Refusal};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
-use nearside_embedded::{Loopback, firmware};
+use nearside_embedded::{AnyStore, Loopback, firmware};
 use nearside_front_fuse::{AttachOptions, Attached, attach};
 use nearside_spec::Status;
 use nearside_spec::socket::{Hello, REPLY_FRAME, ReplyFrame, RequestFrame, RequestKind};
@@ -41,7 +41,7 @@ struct Mounted {
 }
 
 impl Fronts for Fuse {
-    fn start<S: Store>(&self, store: S) -> Box<dyn Front> {
+    fn start(&self, store: AnyStore) -> Box<dyn Front> {
         let place = tempfile::tempdir().unwrap();
         let writable = !store.read_only();
         let drive = Loopback::threaded(store, firmware(), Config::default(), Rest::default()).unwrap();

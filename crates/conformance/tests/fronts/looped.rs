@@ -11,11 +11,10 @@ use nearside_driver::{
     Command, Controller, DmaBuffer, Driver, DriverConfig, Failure, Host, Initiator, InitiatorConfig, Peer,
     Policy, QueueConfig, Turn,
 };
-use nearside_embedded::{Loopback, Runner, firmware};
+use nearside_embedded::{AnyStore, Loopback, Runner, firmware};
 use nearside_firmware::Fsr;
 use nearside_spec::Status;
 use nearside_spec::command::near_data;
-use nearside_store::Store;
 
 /// Drives of this front.
 pub struct Looped {
@@ -26,15 +25,10 @@ pub struct Looped {
 }
 
 /// An inline drive that several threads run by turns.
-struct SharedRunner<S: Store>(Arc<Mutex<Runner<S, Fsr>>>);
+#[derive(Clone)]
+struct SharedRunner(Arc<Mutex<Runner<AnyStore, Fsr>>>);
 
-impl<S: Store> Clone for SharedRunner<S> {
-    fn clone(&self) -> Self {
-        SharedRunner(self.0.clone())
-    }
-}
-
-impl<S: Store> Peer for SharedRunner<S> {
+impl Peer for SharedRunner {
     fn pump(&mut self, now: Nanos) -> Turn {
         self.0.lock().unwrap().pump(now)
     }
@@ -54,7 +48,7 @@ pub struct Queues<P, K> {
 }
 
 impl Fronts for Looped {
-    fn start<S: Store>(&self, store: S) -> Box<dyn Front> {
+    fn start(&self, store: AnyStore) -> Box<dyn Front> {
         let config = Config { lba_size: self.lba_size, reactors: self.reactors.max(1), ..Config::default() };
         if self.reactors == 0 {
             let drive = Loopback::inline(store, firmware(), config).unwrap();
@@ -66,8 +60,8 @@ impl Fronts for Looped {
     }
 }
 
-impl<S: Store, P: Peer + Clone> Queues<P, Loopback<S, Fsr, P>> {
-    fn of(mut drive: Loopback<S, Fsr, P>, policy: Policy) -> Self {
+impl<P: Peer + Clone> Queues<P, Loopback<AnyStore, Fsr, P>> {
+    fn of(mut drive: Loopback<AnyStore, Fsr, P>, policy: Policy) -> Self {
         let driver = drive.driver(DriverConfig::default(), &TscClock::new()).unwrap();
         Queues::new(driver, drive.peer.clone(), policy, drive)
     }

@@ -6,9 +6,8 @@ use nearside_clock::TscClock;
 use nearside_conformance::front::{Front, Fronts};
 use nearside_device::{Identity, Namespace, Subsystem};
 use nearside_driver::{Driver, DriverConfig, Policy, Threaded};
-use nearside_embedded::firmware;
+use nearside_embedded::{AnyStore, firmware};
 use nearside_front_vfio::{Offer, Server};
-use nearside_store::Store;
 
 use crate::looped::Queues;
 
@@ -26,7 +25,7 @@ pub struct Vfio {
 }
 
 impl Fronts for Vfio {
-    fn start<S: Store>(&self, store: S) -> Box<dyn Front> {
+    fn start(&self, store: AnyStore) -> Box<dyn Front> {
         let place = tempfile::tempdir().unwrap();
         let subsystem = Subsystem::new();
         let namespace = Namespace::new(store, firmware(), self.lba_size, [7; 16], true).unwrap();

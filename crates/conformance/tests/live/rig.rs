@@ -17,7 +17,7 @@ use nearside_conformance::volume::{Mounted, must, tool};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_driver::Threaded;
-use nearside_embedded::{Loopback, firmware};
+use nearside_embedded::{AnyStore, Loopback, firmware};
 use nearside_firmware::Fsr;
 use nearside_front_fuse::{AttachOptions, Attached, attach};
 use nearside_fsrlib::{
@@ -38,7 +38,7 @@ pub fn ready(name: &str) -> bool {
 pub struct Rig {
     mounted: Option<Mounted>,
     attached: Option<Attached>,
-    drive: Loopback<Dram, Fsr, Threaded>,
+    drive: Loopback<AnyStore, Fsr, Threaded>,
     folder: tempfile::TempDir,
     pub session: Session<SocketTransport>,
     pub hits: u64,
@@ -117,7 +117,7 @@ impl Rig {
         let (drive_at, volume_at) = (folder.path().join("drive"), folder.path().join("volume"));
         fs::create_dir(&drive_at).unwrap();
         fs::create_dir(&volume_at).unwrap();
-        let store = Dram::new(bytes, 512).unwrap();
+        let store = AnyStore::Dram(Dram::new(bytes, 512).unwrap());
         let drive = Loopback::threaded(store, firmware(), Config::default(), Rest::default()).unwrap();
         let attached = attach(drive.function.clone(), &AttachOptions::new(&drive_at)).unwrap();
         let file = attached.file();

@@ -78,6 +78,23 @@ fn unsafe_lives_in_its_crates() {
     }
 }
 
+/// What is built without a program for the tests within it has none.
+#[test]
+fn no_test_is_never_run() {
+    let (sources, mark) = (sources(), concat!("#[", "test]"));
+    for Manifest { home, table } in manifests() {
+        let library = table.get("lib").map(|lib| (lib, "src/"));
+        let programs = table.get("bin").and_then(Value::as_array).into_iter().flatten();
+        let programs = programs.filter_map(|bin| Some((bin, bin.get("path")?.as_str()?)));
+        for (target, place) in library.into_iter().chain(programs) {
+            let untested = target.get("test").and_then(Value::as_bool) == Some(false);
+            let place = format!("{home}/{place}");
+            let within = sources.iter().find(|s| s.path.starts_with(&place) && s.text.contains(mark));
+            assert!(!untested || within.is_none(), "{}: tests that never run", within.unwrap().path);
+        }
+    }
+}
+
 /// Found by name, in code and in examples of the documentation.
 #[test]
 fn no_dependency_is_unused() {

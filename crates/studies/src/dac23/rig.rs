@@ -160,7 +160,7 @@ pub trait Bed {
 
 /// The model.
 pub struct Model {
-    drive: NearData<FlashStore>,
+    drive: NearData<AnyStore>,
     unrelated: u64,
 }
 
@@ -179,6 +179,7 @@ impl Model {
     /// That the image cannot be read, or the drive cannot be.
     pub fn with(dataset: &Dataset, config: &NearDataConfig) -> Result<Model, Failure> {
         let store = FlashStore::new(cosmos_plus().sized(DRIVE_BYTES), nearside_ftl::Config::default(), 512)?;
+        let store = AnyStore::Flash(store);
         let clock = SimClock::new();
         let mut image = std::io::BufReader::with_capacity(1 << 20, File::open(&dataset.image)?);
         let loaded = load(&store, &mut image, Nanos(0))?;
@@ -193,7 +194,7 @@ impl Model {
 }
 
 impl Bed for Model {
-    type Transport = nearside_sim::near_data::SimTransport<FlashStore>;
+    type Transport = nearside_sim::near_data::SimTransport<AnyStore>;
 
     fn session(&mut self) -> &mut Session<Self::Transport> {
         self.drive.session()

@@ -63,7 +63,7 @@ fn judged(costs: &[Cost]) -> Option<[f64; 2]> {
 }
 
 /// A rule on this machine: a read's mean time and CPU time.
-fn measured(bench: &Bench<Changing>, rule: Rule, for_ns: u64) -> Result<Cost, Failure> {
+fn measured(bench: &Bench, rule: Rule, for_ns: u64) -> Result<Cost, Failure> {
     let reads = reads(bench, rule, BYTES, |_, taken| taken.0 >= for_ns)?;
     let mean = |of: fn(&(u64, u64)) -> u64| {
         reads.times.iter().map(of).sum::<u64>() as f64 / reads.times.len().max(1) as f64

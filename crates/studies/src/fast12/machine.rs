@@ -144,9 +144,9 @@ pub struct Parts {
 
 /// `count` reads by the asynchronous path while the second process runs on the same core; the median of each
 /// part. None where the machine has one core.
-pub fn beside_second<M: Medium>(
+pub fn beside_second(
     run: &Run<'_>,
-    bench: &Bench<M>,
+    bench: &Bench,
     bytes: u32,
     count: usize,
 ) -> Result<Option<Parts>, Failure> {

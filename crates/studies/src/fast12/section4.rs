@@ -11,7 +11,7 @@ use nearside_dma::cpu::{cpu_clock_resolution_ns, thread_cpu_ns};
 use nearside_driver::policy::Slept;
 use nearside_driver::{Command, Controller, Host, Policy, QueueConfig, QueuePair, Transport};
 use nearside_instrument::completion::Bench;
-use nearside_media::{Delay, Medium, Parametric, Request};
+use nearside_media::{Delay, Medium, Request};
 use nearside_sim::cpu::Costs;
 
 use super::machine::{Caller, median, read};
@@ -253,13 +253,7 @@ pub(super) fn simulated_on(
 
 /// The rule in real time. The means are put at the rate of stalls that the device has:
 /// those that a short round meets are few.
-fn measured(
-    bench: &Bench<Parametric>,
-    rule: Rule,
-    bytes: usize,
-    count: usize,
-    delay: Delay,
-) -> Result<Cost, Failure> {
+fn measured(bench: &Bench, rule: Rule, bytes: usize, count: usize, delay: Delay) -> Result<Cost, Failure> {
     let reads = reads(bench, rule, bytes, |nth, _| nth >= count as u64)?;
     let stalled = |r: &&(u64, u64)| r.0 >= STALL_NS * 9 / 10;
     let mean = |stalls: bool, of: fn(&(u64, u64)) -> u64| {
@@ -284,8 +278,8 @@ pub(super) struct Reads {
 }
 
 /// Reads by a rule until their number, or the time that they have taken, is `enough`.
-pub(super) fn reads<M: Medium>(
-    bench: &Bench<M>,
+pub(super) fn reads(
+    bench: &Bench,
     rule: Rule,
     bytes: usize,
     enough: impl Fn(u64, Nanos) -> bool,
@@ -297,8 +291,8 @@ pub(super) fn reads<M: Medium>(
 }
 
 /// By the driver's paths.
-fn by_policy<M: Medium>(
-    bench: &Bench<M>,
+fn by_policy(
+    bench: &Bench,
     policy: Policy,
     bytes: usize,
     enough: impl Fn(u64, Nanos) -> bool,
@@ -332,8 +326,8 @@ fn place(nth: u64, bytes: usize) -> Command {
 }
 
 /// By a rule that sleeps and then spins.
-fn by_sleeping<M: Medium>(
-    bench: &Bench<M>,
+fn by_sleeping(
+    bench: &Bench,
     mut rule: Rule,
     bytes: usize,
     enough: impl Fn(u64, Nanos) -> bool,

@@ -106,7 +106,7 @@ fn idle_states() -> String {
 
 /// The drive in real time.
 struct Times {
-    bench: Bench<nearside_media::dram::DramPrototype>,
+    bench: Bench,
     rounds: usize,
     count: usize,
 }

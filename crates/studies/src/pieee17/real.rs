@@ -53,6 +53,7 @@ impl Real {
     /// A drive over `medium`, of `capacity` bytes; section IV's load on its first `span` bytes.
     pub fn new(medium: impl Medium, capacity: u64, span: u64) -> Result<Real, Failure> {
         let workload = Workload { rwmixread: 70, ..Workload::new(Rw::RandRw, 4096, span) };
+        let medium: Box<dyn Medium> = Box::new(medium);
         let dram = Dram::new(capacity, 512)?;
         fill(&dram, span)?;
         Real::over(Modelled::new(dram, medium), workload, |engine| engine)
