@@ -185,9 +185,16 @@ impl Writer {
         if said == is {
             return Ok(());
         }
+        // A copy that is taken while others write is of no instant.
+        let _still = (!shared.plan.loses).then(|| shared.alone());
         let recovered = shared.rig.lock().unwrap_or_else(PoisonError::into_inner).recovered_hash(&path);
         if !shared.plan.loses || said != recovered {
-            return Err(format!("{path}: drive {said:x?}, written {is:x?}, after recovery {recovered:x?}"));
+            let again = drive(&mut self.session, &path, &mut self.came.changed)?;
+            let here = fs::read(self.here.join(name)).ok().map(|bytes| xxh3_64(&bytes).to_be_bytes());
+            return Err(format!(
+                "{path}: drive {said:x?}, then {again:x?}, written {is:x?}, mount {here:x?}, after recovery \
+                 {recovered:x?}"
+            ));
         }
         self.came.lost += 1;
         Ok(())
