@@ -515,8 +515,8 @@ fn a_directory_grows_an_index() {
     }
 }
 
-/// Without an index the kernel looks through a directory's blocks for each name. Here each tag costs the same,
-/// however many names there are, and what is freed is used again from the first block on.
+/// Without an index the kernel looks through a directory's blocks for each name. Here each tag costs the
+/// same, however many names there are, and what is freed is used again from the first block on.
 #[test]
 fn names_without_an_index_cost_the_same_however_many() {
     let Some(dir) = needs::folder("names_without_an_index_cost_the_same_however_many", TOOLS) else { return };

@@ -48,7 +48,7 @@ impl Known {
         [named, bad].into_iter().flatten().fold(self.end, u64::min)
     }
 
-    /// The first block from `from` on that can hold a name or has room for it, is a hole, or is not known yet.
+    /// The first block from `from` on that can hold a name or has room for it, is a hole, or is not known.
     fn to_add(&self, from: u64, name: &[u8]) -> u64 {
         let rooms = (entries::record(name.len())..=entries::record(NAME_MAX)).step_by(4);
         let roomy = rooms
