@@ -13,7 +13,7 @@ use ext_images::{Variant, make, run};
 use nearside_conformance::explore::{Bounds, explore_within};
 use nearside_conformance::needs;
 use nearside_conformance::view::{Image, block_on, read, resolve};
-use nearside_fsview::{Error, FileKind, Inode, RunPlace, Source, State, Volume};
+use nearside_fsview::{DirCursor, Error, FileKind, Inode, RunPlace, Source, State, Volume};
 
 const TOOLS: &[&str] = &["mke2fs", "debugfs"];
 const BLOCK: usize = 1024;
@@ -515,6 +515,42 @@ fn a_directory_grows_an_index() {
     }
 }
 
+/// Without an index the kernel looks through a directory's blocks for each name. Here each tag costs the
+/// same, however many names there are, and what is freed is used again from the first block on.
+#[test]
+fn names_without_an_index_cost_the_same_however_many() {
+    let Some(dir) = needs::folder("names_without_an_index_cost_the_same_however_many", TOOLS) else { return };
+    let base = base(dir.path(), "-t ext4 -b 1024 -I 256 -N 128 -J size=2 -O ^dir_index");
+    let text = |nr: u32| format!("{nr:04}-{}", "n".repeat(50));
+    let looks = |names: u32| {
+        let mut writer = Writer::new(base.tid);
+        (0..names).for_each(|nr| drop(writer.tag(&name(LINK, base.d, base.a, &text(nr)))));
+        (0..names / 2).for_each(|nr| drop(writer.tag(&name(UNLINK, base.d, base.a, &text(nr * 2)))));
+        (0..names / 2).for_each(|nr| drop(writer.tag(&name(LINK, base.d, base.a, &text(nr + 5000)))));
+        let image = base.with(&writer.tail().bytes());
+        let source = Noting::new(&image);
+        let volume = block_on(Volume::open(&source)).unwrap();
+        let looks = source.pauses.get() + source.reads.get();
+        let seen = Seen { image, volume };
+        assert_eq!(
+            (seen.get("a").links, seen.get("d").size),
+            (1 + names, u64::from(names.div_ceil(15)) * 1024)
+        );
+        for nr in 0..names / 2 {
+            let is =
+                [nr * 2, nr * 2 + 1, nr + 5000].map(|nr| seen.find(&format!("d/{}", text(nr))).is_some());
+            assert_eq!(is, [false, true, true], "{nr}");
+        }
+        let mut entries = Vec::new();
+        let from = DirCursor::default();
+        block_on(seen.volume.read_dir(&seen.image, &seen.get("d"), from, &mut entries)).unwrap();
+        assert!(entries.iter().any(|entry| entry.name == text(5000).as_bytes()), "not in its first block");
+        looks
+    };
+    let (few, many) = (looks(98), looks(392));
+    assert!(many < 5 * few, "{few} looks for 98 names, {many} for four times as many");
+}
+
 #[test]
 fn the_last_whole_commit_is_the_end() {
     let Some(dir) = needs::folder("the_last_whole_commit_is_the_end", TOOLS) else { return };
@@ -553,11 +589,12 @@ struct Noting<'a> {
     image: &'a Image,
     shown: RefCell<BTreeSet<u64>>,
     pauses: Cell<u64>,
+    reads: Cell<u64>,
 }
 
 impl<'a> Noting<'a> {
     fn new(image: &'a Image) -> Noting<'a> {
-        Noting { image, shown: RefCell::default(), pauses: Cell::default() }
+        Noting { image, shown: RefCell::default(), pauses: Cell::default(), reads: Cell::default() }
     }
 }
 
@@ -569,6 +606,7 @@ impl Source for Noting<'_> {
     }
 
     async fn metadata(&self, offset: u64, len: u32) -> Result<Arc<[u8]>, Error> {
+        self.reads.set(self.reads.get() + 1);
         self.image.metadata(offset, len).await
     }
 

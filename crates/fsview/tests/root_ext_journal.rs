@@ -74,6 +74,7 @@ const CASES: &[Case] = &[
     fast("fast-inline-1k", "-t ext4 -b 1024 -O fast_commit,inline_data -J size=16,fast_commit_size=4096"),
     c("fast-mixed", "-t ext4 -b 4096 -O fast_commit", "commit=300"),
     c("fast-mixed-1k", "-t ext4 -b 1024 -O fast_commit", "commit=300"),
+    fast("fast-linear", "-t ext4 -b 1024 -O fast_commit,^dir_index -J size=16,fast_commit_size=4096"),
 ];
 
 fn ready(test: &str) -> bool {

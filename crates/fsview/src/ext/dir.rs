@@ -302,6 +302,12 @@ impl<S: Source> Directory<'_, S> {
         Ok(None)
     }
 
+    /// The first block from `from` on that is there: the directory's number of it, and the volume's.
+    pub(super) async fn block_from(&self, from: u64) -> Result<Option<(u64, S::Block, u64)>, Error> {
+        let Some((nr, here)) = self.next_block(from).await? else { return Ok(None) };
+        Ok(Some((nr, self.directory_block(nr, here.start).await?, here.start)))
+    }
+
     /// Block `nr` of a directory, wherever it lies; a hole is an error.
     pub(super) async fn numbered_block(&self, nr: u64) -> Result<(S::Block, u64), Error> {
         match self.next_block(nr).await? {

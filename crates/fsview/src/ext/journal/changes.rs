@@ -20,8 +20,10 @@ const BYTES_MAX: u64 = 64 << 20;
 const EXTENT_COST: u64 = 64;
 /// What a node takes in memory, in blocks: an extent has 12 bytes on the volume, and 32 here.
 const NODE_BLOCKS: u64 = 3;
-/// Most steps that reading and changing extent trees takes.
+/// Most steps that reading and changing extent trees takes, and directories without an index.
 const STEPS_MAX: u64 = 1 << 24;
+/// Bytes of a directory that are looked through in a step, as a power of two: four entries or so.
+const LOOK_SHIFT: u32 = 7;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes {
@@ -160,6 +162,12 @@ impl Changes {
     pub(super) fn read(&mut self, nodes: u64, block_size: u32) -> Result<(), Error> {
         let entries = u64::from(block_size).checked_div(12).unwrap_or(0);
         self.steps = self.steps.saturating_add(nodes.saturating_mul(entries));
+        self.spend(0)
+    }
+
+    /// That so many bytes of a directory were looked through.
+    pub(super) fn looked_through(&mut self, bytes: u64) -> Result<(), Error> {
+        self.steps = self.steps.saturating_add(bytes.wrapping_shr(LOOK_SHIFT));
         self.spend(0)
     }
 

@@ -3,9 +3,10 @@
 //! [`recover`] reads the journal's superblock (`superblock`), walks the log from its tail to the last
 //! transaction that is whole (`log`), and keeps where the newest committed copy of each block lies
 //! (`overlay`). Whoever then asks for a block's home gets that copy. Fast commits, where the volume has them,
-//! stand behind the log (`fast`) and say what to do: [`replay`] does it (`replay`, and `names`, `entries` and
-//! `index` for directories) and keeps the blocks that come of it and the extent trees of files (`changes`,
-//! `tree`). The journal's own blocks are found by its inode as it lies at home: recovery never moves them.
+//! stand behind the log (`fast`) and say what to do: [`replay`] does it (`replay`, and `names`, `entries`,
+//! `linear` and `index` for directories) and keeps the blocks that come of it and the extent trees of files
+//! (`changes`, `tree`). The journal's own blocks are found by its inode as it lies at home: recovery never
+//! moves them.
 //! What the kernel does with each case is in its fs/jbd2/recovery.c and fs/ext4/fast_commit.c; where it would
 //! refuse to mount for what the log holds, so does the view, naming the block, but for a block that is
 //! missing of the last commit, where that did not wait for it (`log`).
@@ -19,6 +20,7 @@ mod changes;
 mod entries;
 mod fast;
 mod index;
+mod linear;
 mod log;
 mod names;
 mod overlay;

@@ -7,7 +7,7 @@ use super::super::body;
 use super::super::bytes::{index, le32, put16, put32};
 use super::super::dir::{Form, Found, seal_leaf};
 use super::super::extent::Extent;
-use super::super::feature::{compat, incompat};
+use super::super::feature::incompat;
 use super::super::inode::flag;
 use super::super::xattr::grow_inline;
 use super::entries::{self, NewEntry, Put};
@@ -79,14 +79,19 @@ impl<S: Source> Replay<'_, S> {
         if !self.takes_names(&dir)? {
             return Ok(());
         }
-        let found = {
+        let found = if self.is_linear(&dir)? {
+            self.find_in_blocks(&dir, from.name).await.map(|found| found.map(|(found, nr)| (found, Some(nr))))
+        } else {
             let now = self.now();
-            self.volume.directory(&now, &dir)?.find(from.name).await
+            let found = self.volume.directory(&now, &dir)?.find(from.name).await;
+            found.map(|found| found.map(|found| (found, None)))
         };
         match found {
             Ok(None) => return Ok(()),
             // The name may have been given to another inode since; the kernel takes a link away all the same.
-            Ok(Some(found)) if found.ino == from.ino => self.take_out(&dir, found).await?,
+            Ok(Some((found, nr))) if found.ino == from.ino => {
+                self.take_out(&dir, from.name, found, nr).await?;
+            }
             Ok(Some(_)) | Err(Error::Corrupt { .. }) => {}
             Err(other) => return Err(other),
         }
@@ -99,6 +104,7 @@ impl<S: Source> Replay<'_, S> {
     /// The last name of an inode is gone, and with it what it held. Of what counts no blocks, as do
     /// directories that came with the log, the kernel frees none.
     async fn free(&mut self, inode: &Inode) -> Result<(), Error> {
+        self.linear.forget(inode.ino.0);
         let extents = body(inode)?.has_extents() && inode.sectors > 0;
         self.edit(inode.ino.0, |raw| {
             put16(raw, 0x1A, 0)?;
@@ -140,31 +146,6 @@ impl<S: Source> Replay<'_, S> {
             self.edit(dir.ino.0, |raw| put32(raw, 0x20, le32(raw, 0x20)? & !flag::INDEX)).await?;
         }
         self.add_in_blocks(dir, entry).await
-    }
-
-    /// One block after the other, and then a new one, or an index.
-    async fn add_in_blocks(&mut self, dir: &Inode, entry: &NewEntry<'_>) -> Result<Put, Error> {
-        let shift = self.volume.sb.block_shift;
-        let blocks = dir.size.wrapping_shr(shift);
-        for nr in 0..blocks {
-            let (mut block, place) = self.directory_block(dir, nr).await?;
-            let put = self.insert(dir, &mut block, entry)?;
-            if put == Put::Done {
-                self.put(place, block)?;
-            }
-            if put != Put::Full {
-                return Ok(put);
-            }
-        }
-        let features = self.volume.sb.features;
-        let is_indexed = body(dir)?.is_indexed();
-        if blocks == 1 && !is_indexed && features.compat(compat::DIR_INDEX) {
-            return self.begin_index(dir, entry).await;
-        }
-        let mut block = self.empty_leaf()?;
-        let put = self.insert(dir, &mut block, entry)?;
-        self.append(dir.ino.0, block).await?;
-        Ok(put)
     }
 
     /// A leaf of one free entry.
@@ -232,6 +213,7 @@ impl<S: Source> Replay<'_, S> {
     /// "." and ".." of a new directory; whether it is one now.
     async fn begin_directory(&mut self, dir: &Inode, parent: u32) -> Result<bool, Error> {
         let own = dir.ino.0;
+        self.linear.forget(own);
         if body(dir)?.is_inline() {
             self.edit(own, |raw| {
                 let map = raw.get_mut(MAP)?;
@@ -272,8 +254,14 @@ impl<S: Source> Replay<'_, S> {
         Some(block)
     }
 
-    /// Takes an entry out of a directory.
-    async fn take_out(&mut self, dir: &Inode, found: Found) -> Result<(), Error> {
+    /// Takes an entry out of a directory. `linear`: in which of its blocks it is, where it has no index.
+    async fn take_out(
+        &mut self,
+        dir: &Inode,
+        name: &[u8],
+        found: Found,
+        linear: Option<u64>,
+    ) -> Result<(), Error> {
         let form = self.volume.form();
         if body(dir)?.is_inline() {
             let at = body(dir)?.at;
@@ -293,6 +281,9 @@ impl<S: Source> Replay<'_, S> {
         let area = block.get_mut(..end).unwrap_or(&mut []);
         entries::remove(area, form, inside).map_err(|what| self.bad_directory(dir, what))?;
         self.seal_leaf(dir, &mut block)?;
+        if let Some(linear) = linear {
+            self.note(dir, linear, &block, name)?;
+        }
         self.put(nr, block)
     }
 

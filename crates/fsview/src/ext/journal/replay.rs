@@ -17,6 +17,7 @@ use super::super::extent::Extent;
 use super::super::inode::{flag, seal};
 use super::super::{Volume, body};
 use super::fast::Tag;
+use super::linear::Linear;
 use super::names::Name;
 use super::tree::Tree;
 use super::{Recovered, corrupt};
@@ -38,6 +39,8 @@ pub(super) struct Replay<'a, S> {
     pub(super) commit: u64,
     /// Inodes that are used again and have no name yet.
     nameless: BTreeSet<u32>,
+    /// What tags have seen of directories without an index.
+    pub(super) linear: Linear,
 }
 
 /// An inode's bytes, and the block that they are of.
@@ -71,7 +74,15 @@ impl<'a, S: Source> Replay<'a, S> {
     pub(super) fn new(volume: &'a mut Volume, source: &'a S) -> Self {
         // Not beside the volume's last: an extent of a directory would go on in it.
         let next = volume.sb.blocks.saturating_add(1);
-        Replay { volume, source, next, at: 0, commit: 0, nameless: BTreeSet::new() }
+        Replay {
+            volume,
+            source,
+            next,
+            at: 0,
+            commit: 0,
+            nameless: BTreeSet::new(),
+            linear: Linear::default(),
+        }
     }
 
     /// The volume's content up to here.
@@ -190,6 +201,7 @@ impl<'a, S: Source> Replay<'a, S> {
             return Err(self.bad("a tag is cut short"));
         };
         self.check_ino(ino)?;
+        self.linear.forget(ino);
         self.look_at_blocks(ino).await?;
         let flags = le32(new, 0x20).unwrap_or(0);
         let extents = flags & flag::EXTENTS != 0;
@@ -306,6 +318,7 @@ impl<'a, S: Source> Replay<'a, S> {
             let what = format!("inode {ino}: {len} blocks at block {start}, the volume has {blocks}");
             return Err(self.bad(what));
         }
+        self.linear.forget(ino);
         if !self.take_tree_of_range(&inode).await? {
             return Ok(());
         }
@@ -322,6 +335,7 @@ impl<'a, S: Source> Replay<'a, S> {
         if !body(&inode)?.has_extents() {
             return Ok(());
         }
+        self.linear.forget(ino);
         if !self.take_tree_of_range(&inode).await? {
             return Ok(());
         }
