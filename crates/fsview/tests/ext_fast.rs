@@ -524,9 +524,9 @@ fn names_without_an_index_cost_the_same_however_many() {
     let text = |nr: u32| format!("{nr:04}-{}", "n".repeat(50));
     let looks = |names: u32| {
         let mut writer = Writer::new(base.tid);
-        (0..names).for_each(|nr| drop(writer.tag(&name(LINK, base.d, base.a, &text(nr)))));
-        (0..names / 2).for_each(|nr| drop(writer.tag(&name(UNLINK, base.d, base.a, &text(nr * 2)))));
-        (0..names / 2).for_each(|nr| drop(writer.tag(&name(LINK, base.d, base.a, &text(nr + 5000)))));
+        (0..names).for_each(|nr| _ = writer.tag(&name(LINK, base.d, base.a, &text(nr))));
+        (0..names / 2).for_each(|nr| _ = writer.tag(&name(UNLINK, base.d, base.a, &text(nr * 2))));
+        (0..names / 2).for_each(|nr| _ = writer.tag(&name(LINK, base.d, base.a, &text(nr + 5000))));
         let image = base.with(&writer.tail().bytes());
         let source = Noting::new(&image);
         let volume = block_on(Volume::open(&source)).unwrap();
