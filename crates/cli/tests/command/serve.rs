@@ -286,17 +286,11 @@ fn a_file_is_checked_in_whole_and_nothing_is_touched() {
     assert!(ran.err.contains("\n3 | threds = 2\n  | ^^^^^^"), "{}", ran.err);
 }
 
-/// Keys of ours and of nvme-cli, in files that only their owner may read; SIGHUP has them read again.
-#[test]
-fn hosts_prove_who_they_are_by_keys_from_files() {
-    if !needs::tools("command::hosts_prove_who_they_are_by_keys_from_files", &["nvme"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    let key = |words: &[&str]| {
-        Ran::from(nearside().current_dir(folder.path()).arg("key").args(words).output().unwrap())
-    };
+/// Keys in a folder: `0.key` to `3.key` of ours, `theirs.key` of nvme-cli. Each reads what the other makes.
+fn makes_keys(folder: &Path) {
+    let at = |name: &str| folder.join(name);
+    let key =
+        |words: &[&str]| Ran::from(nearside().current_dir(folder).arg("key").args(words).output().unwrap());
     let nvme = |words: &[&str]| Ran::from(Command::new("nvme").args(words).output().unwrap());
     for (nr, hmac) in ["0", "1", "2", "3"].into_iter().enumerate() {
         let name = format!("{hmac}.key");
@@ -313,7 +307,17 @@ fn hosts_prove_who_they_are_by_keys_from_files() {
     fs::set_permissions(at("0.key"), Permissions::from_mode(0o604)).unwrap();
     assert!(key(&["check", "0.key"]).err.contains("chmod 600"));
     fs::set_permissions(at("0.key"), Permissions::from_mode(0o600)).unwrap();
+}
 
+/// Keys from files that only their owner may read; SIGHUP has them read again.
+#[test]
+fn hosts_prove_who_they_are_by_keys_from_files() {
+    if !needs::tools("command::hosts_prove_who_they_are_by_keys_from_files", &["nvme"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    makes_keys(folder.path());
     fs::write(at("disk.img"), vec![0; 1 << 20]).unwrap();
     let file = |key: &str| {
         let host =
@@ -331,16 +335,8 @@ fn hosts_prove_who_they_are_by_keys_from_files() {
     let drive = format!("nvme+tcp://{}/nqn.2026-11.example:a/1", served.address);
     let ran = |host: &str, keys: &[&str]| {
         let mut run = nearside();
-        run.current_dir(folder.path()).args([
-            "bench",
-            "run",
-            "-d",
-            &drive,
-            "--runtime",
-            "10ms",
-            "--hostnqn",
-            host,
-        ]);
+        run.current_dir(folder.path()).args(["bench", "run", "-d", &drive, "--runtime", "10ms"]);
+        run.args(["--hostnqn", host]);
         let options = ["--dhchap-key-file", "--dhchap-ctrl-key-file"];
         run.args(options.iter().zip(keys).flat_map(|(option, key)| [*option, *key]));
         Ran::from(run.output().unwrap())
