@@ -242,6 +242,9 @@ fn a_file_is_checked_in_whole_and_nothing_is_touched() {
     for image in ["disk.img", "golden.img"] {
         fs::write(at(image), vec![0; 1 << 20]).unwrap();
     }
+    for key in ["web.key", "disks.key"] {
+        Ran::from(nearside().args(["key", "generate", "--out"]).arg(at(key)).output().unwrap()).good();
+    }
     let before = held(folder.path());
     assert!(check().good().ends_with("serve.toml: no fault\n"));
     assert_eq!(held(folder.path()), before);
@@ -335,7 +338,7 @@ fn hosts_prove_who_they_are_by_keys_from_files() {
     let drive = format!("nvme+tcp://{}/nqn.2026-11.example:a/1", served.address);
     let ran = |host: &str, keys: &[&str]| {
         let mut run = nearside();
-        run.current_dir(folder.path()).args(["bench", "run", "-d", &drive, "--runtime", "10ms"]);
+        run.current_dir(folder.path()).args(["bench", "run", "-d", &drive, "--iodepth=1", "--runtime=10ms"]);
         run.args(["--hostnqn", host]);
         let options = ["--dhchap-key-file", "--dhchap-ctrl-key-file"];
         run.args(options.iter().zip(keys).flat_map(|(option, key)| [*option, *key]));
