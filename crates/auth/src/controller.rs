@@ -247,12 +247,12 @@ fn challenge(
     hash: Hash,
     group: Group,
 ) -> Result<Step, Explanation> {
-    let mut challenge = Zeroizing::new(vec![0; hash.len()]);
+    let mut challenge = Zeroizing::new(vec![0; hash.bytes()]);
     getrandom::fill(&mut challenge).map_err(|_| Explanation::FAILED)?;
     let seqnum = crate::seqnum().map_err(|_| Explanation::FAILED)?;
     let (secret, public) = group.secret().map_err(|_| Explanation::FAILED)?;
     let mut head = Challenge::default();
-    head.set_kind(DHCHAP).set_id(id::CHALLENGE).set_t_id(t_id).set_hl(hash.len() as u8).set_hash(hash.id());
+    head.set_kind(DHCHAP).set_id(id::CHALLENGE).set_t_id(t_id).set_hl(hash.bytes() as u8).set_hash(hash.id());
     head.set_group(group.id()).set_dhvlen(public.len() as u16).set_seqnum(seqnum);
     let message = [&head.0[..], &challenge, &public].concat();
     let challenged = Challenged { credentials, names, t_id, hash, secret, challenge, seqnum };
@@ -261,7 +261,7 @@ fn challenge(
 
 fn verify(of: Challenged, message: &[u8]) -> Result<Step, Explanation> {
     let head = Reply::from_bytes(message);
-    let (len, rest) = (of.hash.len(), message.get(Reply::SIZE..).unwrap_or(&[]));
+    let (len, rest) = (of.hash.bytes(), message.get(Reply::SIZE..).unwrap_or(&[]));
     let dhvlen = usize::from(head.dhvlen());
     let whole = message.len() >= Reply::SIZE && usize::from(head.hl()) == len;
     let parts = rest.split_at_checked(len).and_then(|(response, rest)| {

@@ -34,7 +34,7 @@ impl Hash {
     }
 
     /// Bytes of a hash.
-    pub fn len(self) -> usize {
+    pub fn bytes(self) -> usize {
         match self {
             Hash::Sha256 => 32,
             Hash::Sha384 => 48,

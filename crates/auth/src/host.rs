@@ -103,7 +103,7 @@ impl<'a> Exchange<'a> {
         let head = Challenge::from_bytes(message);
         let hash = Hash::of_id(head.hash()).ok_or_else(|| self.refuse(Explanation::HASH_NOT_USABLE))?;
         let group = Group::of_id(head.group()).ok_or_else(|| self.refuse(Explanation::GROUP_NOT_USABLE))?;
-        let len = hash.len();
+        let len = hash.bytes();
         let rest = message.get(Challenge::SIZE..).unwrap_or(&[]);
         let parts = rest.split_at_checked(len).filter(|_| usize::from(head.hl()) == len);
         let dhvlen = usize::from(head.dhvlen());
@@ -142,11 +142,11 @@ impl<'a> Exchange<'a> {
     pub fn finish(&self, message: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
         self.expect(message, id::SUCCESS1, Success1::SIZE)?;
         let head = Success1::from_bytes(message);
-        if usize::from(head.hl()) != self.hash.len() {
+        if usize::from(head.hl()) != self.hash.bytes() {
             return Err(self.refuse(Explanation::INCORRECT_PAYLOAD));
         }
         let Some(expected) = &self.expected else { return Ok(None) };
-        let response = message.get(Success1::SIZE..).and_then(|rest| rest.get(..self.hash.len()));
+        let response = message.get(Success1::SIZE..).and_then(|rest| rest.get(..self.hash.bytes()));
         // One that says nothing of itself has proved nothing.
         let response =
             response.filter(|_| head.rvalid() & 1 == 1).ok_or_else(|| self.refuse(Explanation::FAILED))?;

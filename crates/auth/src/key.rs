@@ -126,7 +126,7 @@ impl Key {
 }
 
 fn is_length(transform: Option<Hash>, len: usize) -> bool {
-    transform.map_or(matches!(len, 32 | 48 | 64), |hash| hash.len() == len)
+    transform.map_or(matches!(len, 32 | 48 | 64), |hash| hash.bytes() == len)
 }
 
 impl FromStr for Key {

@@ -58,7 +58,7 @@ pub fn run(args: KeyArgs) -> Outcome {
 
 fn generate(hmac: u8, len: Option<usize>, out: Option<&Path>) -> Outcome {
     let transform = Hash::of_id(hmac);
-    let len = len.unwrap_or(transform.map_or(32, Hash::len));
+    let len = len.unwrap_or(transform.map_or(32, Hash::bytes));
     let key = Key::generate(transform, len).map_err(|e| Failure::Message(e.to_string()))?.interchange();
     let Some(path) = out else {
         out::announce(&[key.to_string()])?;

@@ -214,7 +214,9 @@ impl Raw {
         assert_eq!(self.auth_send(&reply), Status::SUCCESS);
         match exchange.finish(&self.auth_receive(4096)) {
             Ok(last) => {
-                last.map(|last| assert_eq!(self.auth_send(&last), Status::SUCCESS));
+                if let Some(last) = last {
+                    assert_eq!(self.auth_send(&last), Status::SUCCESS);
+                }
                 None
             }
             Err(refused) => Some(refused.why()),
