@@ -1,39 +1,23 @@
 #!/bin/sh
 # Builds what the guest boots, in a folder: the kernel of Debian's own linux-image package (downloaded and unpacked, not
-# installed; of SUITE, as bookworm-backports, where that can be had) and an initramfs of busybox, this machine's Python, the modules that the tests need, and those of this machine's
+# installed) and an initramfs of busybox, this machine's Python, the modules that the tests need, and those of this machine's
 # storage tools that it has (nvme, fio, mkfs and fsck of ext4, F2FS and XFS, ndctl).
-#   scripts/guest/build.sh [FOLDER [SUITE]]      default: target/guest, and the kernel of this machine's own suite
-# Needs: apt, dpkg-deb, xz, cpio, kmod (depmod, modprobe), busybox-static, python3.
+#   scripts/guest/build.sh [FOLDER]      default: target/guest
+# Needs: apt, dpkg-deb, cpio, kmod (depmod, modprobe), busybox-static, python3.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:-$here/../../target/guest}
-suite=${2:-}
 mkdir -p "$out"
 cd "$out"
 # One at a time; and no guest boots what is half written.
 exec 9> lock
 flock 9
 
-# A kernel, by apt with these options.
-kernel() {
-    package=$(apt-cache "$@" depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1)
+if ! [ -e vmlinuz ]; then
+    package=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1)
     echo "guest: downloading $package" >&2
     rm -rf kernel && mkdir kernel
-    (cd kernel && apt-get -q "$@" download "$package" >&2 && dpkg-deb -x ./*.deb . && rm ./*.deb)
-}
-# That of another suite, with lists of its own; the machine's stay as they are.
-kernel_of() {
-    suite=$1
-    mkdir -p apt/lists/partial apt/cache/archives/partial
-    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $suite main" > apt/sources
-    set -- -o Dir::Etc::SourceList="$PWD/apt/sources" -o Dir::Etc::SourceParts=/nonexistent -o Dir::State::Lists="$PWD/apt/lists" \
-        -o Dir::Cache="$PWD/apt/cache" -o APT::Sandbox::User=root -o Acquire::Languages=none \
-        -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false
-    timeout 300 apt-get -q "$@" update >&2 && kernel "$@"
-}
-if ! [ -e vmlinuz ]; then
-    if [ -z "$suite" ] || ! kernel_of "$suite"; then kernel; fi
-    rm -rf apt
+    (cd kernel && apt-get -q download "$package" >&2 && dpkg-deb -x ./*.deb . && rm ./*.deb)
     cp kernel/boot/vmlinuz-* vmlinuz
 fi
 version=$(ls kernel/lib/modules)
@@ -54,12 +38,8 @@ awk -v below="$PWD/kernel/lib/modules/$version/" '
 ' "kernel/lib/modules/$version/modules.dep" wanted.list | awk '!seen[$0]++' > modules.list
 : > root/modules/order
 while read -r path; do
-    name=$(basename "$path" .xz)
-    case $path in
-        *.xz) xz -dc "$path" > "root/modules/$name" ;;
-        *) cp "$path" root/modules/ ;;
-    esac
-    echo "$name" >> root/modules/order
+    cp "$path" root/modules/
+    basename "$path" >> root/modules/order
 done < modules.list
 
 # A program and what it links with.

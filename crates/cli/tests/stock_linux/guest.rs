@@ -38,9 +38,6 @@ pub fn built() -> PathBuf {
     root().join("target/guest")
 }
 
-/// Debian's suite with a kernel that hosts can prove with who they are.
-const NEWER: &str = "bookworm-backports";
-
 /// Whether this machine can run a guest; otherwise leaves the test out.
 pub fn possible(test: &str) -> bool {
     // The kernel's package is downloaded by apt and unpacked.
@@ -68,10 +65,8 @@ pub fn must(command: &mut Command) {
 impl Guest {
     /// Builds what the guest boots, where it is not built yet, and boots it.
     /// `folder` holds what belongs to this guest alone.
-    /// With a newer kernel than this machine's suite has, where it can be had.
     pub fn boot(folder: &Path) -> Guest {
-        let built = root().join("target/guest-newer");
-        Guest::boot_built("qemu-system-x86_64".as_ref(), &[], folder, &[], (&built, &[NEWER]))
+        Guest::boot_in("qemu-system-x86_64".as_ref(), &[], folder)
     }
 
     /// The same in another QEMU, whose machine has more than this one's.
@@ -81,20 +76,10 @@ impl Guest {
 
     /// The same, with more files in the guest's `/job`.
     pub fn boot_with(qemu: &Path, more: &[String], folder: &Path, files: &[&Path]) -> Guest {
-        Guest::boot_built(qemu, more, folder, files, (&built(), &[]))
-    }
-
-    /// With what is built in a folder, of a suite.
-    fn boot_built(
-        qemu: &Path,
-        more: &[String],
-        folder: &Path,
-        files: &[&Path],
-        (built, suite): (&Path, &[&str]),
-    ) -> Guest {
         let scripts = root().join("scripts/guest");
+        let built = built();
         // Always: the tools on this machine may have changed. Only the kernel is kept.
-        must(Command::new(scripts.join("build.sh")).arg(built).args(suite));
+        must(Command::new(scripts.join("build.sh")).arg(&built));
         let job = folder.join("job");
         fs::create_dir_all(&job).unwrap();
         fs::copy(scripts.join("agent.py"), job.join("main.py")).unwrap();
