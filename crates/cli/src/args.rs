@@ -1,9 +1,11 @@
 //! Options that several commands take. Each command's own stand with the command.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
+use nearside_auth::{Key, Keys};
 use nearside_driver::Policy;
 use nearside_driver::tcp::Options;
 use nearside_fsrlib::Credentials;
@@ -88,6 +90,13 @@ pub struct HostArgs {
     /// This host's NQN, by which a target allows it [default: made of this machine and user]
     #[arg(long, env = "NEARSIDE_HOSTNQN", value_name = "NQN")]
     pub hostnqn: Option<String>,
+    /// A file with this host's key: who it is, is proved to targets that ask for that (DH-HMAC-CHAP; see
+    /// `nearside key`)
+    #[arg(long, value_name = "FILE")]
+    pub dhchap_key_file: Option<PathBuf>,
+    /// A file with the subsystem's key: it has to prove who it is as well
+    #[arg(long, value_name = "FILE", requires = "dhchap_key_file")]
+    pub dhchap_ctrl_key_file: Option<PathBuf>,
     /// Protect the headers that go over the connection by digests
     #[arg(long)]
     pub hdr_digest: bool,
@@ -103,7 +112,15 @@ impl HostArgs {
             Some(name) => Options::for_host(name).map_err(|e| Failure::Message(format!("--hostnqn {e}")))?,
             None => Options::default(),
         };
-        Ok(Options { header_digest: self.hdr_digest, data_digest: self.data_digest, ..options })
+        let read = |path: &PathBuf| Key::read(path).map_err(|e| format!("{}: {e}", path.display()));
+        let keys = match &self.dhchap_key_file {
+            Some(own) => Some(Keys {
+                host: read(own)?,
+                controller: self.dhchap_ctrl_key_file.as_ref().map(read).transpose()?,
+            }),
+            None => None,
+        };
+        Ok(Options { header_digest: self.hdr_digest, data_digest: self.data_digest, keys, ..options })
     }
 }
 

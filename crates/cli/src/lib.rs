@@ -33,6 +33,7 @@ mod grep;
 mod in_use;
 mod info;
 mod interrupt;
+mod key;
 mod logs;
 mod ls;
 mod man;
@@ -118,6 +119,8 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Say what a server serves, and to whom
     Status(status::StatusArgs),
+    /// Make and check the keys by which hosts prove who they are (DH-HMAC-CHAP)
+    Key(key::KeyArgs),
     /// Add namespaces to a server, or take them away, while hosts use it
     Namespace(status::NamespaceArgs),
     /// List what a drive's write log holds, and make images of any instant of it
@@ -166,6 +169,7 @@ pub fn main() -> ExitCode {
         Command::Attach(a) => attach::run(a),
         Command::Serve(a) => serve::run(a),
         Command::Status(a) => status::run(a),
+        Command::Key(a) => key::run(a),
         Command::Namespace(a) => status::namespace(a),
         Command::Writes(a) => writes::run(a),
         Command::Doctor(a) => doctor::run(a),

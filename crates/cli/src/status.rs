@@ -128,7 +128,8 @@ pub fn run(args: StatusArgs) -> Outcome {
     for host in list(&status["hosts"]) {
         let (nqn, address) = (word(&host["host_nqn"]), word(&host["address"]));
         let (cntlid, queues) = (&host["cntlid"], &host["io_queues"]);
-        out.text(&format!("host {nqn} from {address}: controller {cntlid}, {queues} I/O queues"))?;
+        let proved = if host["authenticated"] == true { ", authenticated" } else { "" };
+        out.text(&format!("host {nqn} from {address}: controller {cntlid}, {queues} I/O queues{proved}"))?;
         out.line(b"")?;
     }
     for function in list(&status["functions"]) {

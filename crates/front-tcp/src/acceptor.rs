@@ -31,7 +31,7 @@ struct Unidentified {
 }
 
 /// What counts as one place: an address, or the network that one customer has at least (RFC 6177).
-fn network(peer: &SocketAddr) -> IpAddr {
+pub(crate) fn network(peer: &SocketAddr) -> IpAddr {
     match peer.ip().to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
         v4 => v4,

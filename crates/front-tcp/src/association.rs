@@ -37,6 +37,8 @@ pub(crate) struct Association<S: Store, F: Firmware<S>> {
     /// The thread of reactor 0, and how many there are.
     pub(crate) first: usize,
     pub(crate) threads: usize,
+    /// The host has proved who it is.
+    pub(crate) authenticated: AtomicBool,
     /// I/O queues that are connected.
     pub(crate) queues: AtomicU16,
     /// It ends: no queue is connected any more.

@@ -9,13 +9,15 @@ use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 
+use nearside_auth::{Done, Outcome};
 use nearside_clock::{Nanos, event_at};
 use nearside_device::Firmware;
 use nearside_dma::socket;
 use nearside_spec::fabrics::ADMIN_IN_CAPSULE;
 use nearside_spec::fabrics::capsule::CapsuleData;
-use nearside_spec::fabrics::command::{Connect, FabricsCommand};
+use nearside_spec::fabrics::command::{Connect, FabricsCommand, Security};
 use nearside_spec::fabrics::pdu::{
     self, DIGEST, DataHeader, Fatal, HEAD, Head, Initialize, Pdu, ReadyToTransfer, Side, TerminateRequest,
     Terms,
@@ -26,6 +28,7 @@ use nearside_spec::{CompletionEntry, Status, SubmissionEntry};
 use nearside_store::Store;
 
 use crate::association::{Association, LocalController};
+use crate::authentication::{Authentication, Job, Message};
 use crate::fabrics::{self, Accepted, Connecting, Refusal};
 use crate::hosts::Ticket;
 use crate::output::{Output, digest};
@@ -120,6 +123,8 @@ pub(crate) struct Connection<S: Store, F: Firmware<S>> {
     pub(crate) ticket: Option<Ticket>,
     /// Counted among those whose hosts have not said who they are.
     pub(crate) is_unidentified: bool,
+    /// How its host proves who it is, where it has to.
+    pub(crate) authentication: Option<Box<Authentication>>,
     /// When it came to where it stands.
     pub(crate) begun: Nanos,
     /// Since when it is about to be closed.
@@ -152,6 +157,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             local: None,
             ticket: None,
             is_unidentified: true,
+            authentication: None,
             begun: now,
             closing: None,
             partial: None,
@@ -174,6 +180,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         !self.is_serving()
             || !self.output.is_empty()
             || self.partial.is_some()
+            || self.authentication.as_ref().is_some_and(|of| of.since().is_some())
             || self.queue.as_ref().is_some_and(|queue| queue.receiving > 0)
     }
 
@@ -188,7 +195,8 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         let partial = self.partial.map(|since| since + patience.grace_ns);
         let data = self.queue.as_ref().and_then(|queue| queue.due());
         let pace = self.pace.map(|pace| pace.until());
-        partial.into_iter().chain(data).chain(pace).min()
+        let proof = self.authentication.as_ref().and_then(|of| Some(of.since()? + patience.grace_ns));
+        partial.into_iter().chain(data).chain(pace).chain(proof).min()
     }
 
     /// More wait for a slow reader than commands of its are begun for.
@@ -549,6 +557,9 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         let (Some(association), Some(queue)) = (&self.association, &self.queue) else {
             return Err(Some(Status::COMMAND_SEQUENCE_ERROR.dnr()));
         };
+        if self.must_authenticate() {
+            return Err(Some(status::AUTHENTICATION_REQUIRED.dnr()));
+        }
         if !association.is_enabled() {
             return Err(Some(Status::COMMAND_SEQUENCE_ERROR));
         }
@@ -571,6 +582,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         if let Some(queue) = &mut self.queue {
             queue.advance();
         }
+        let must_authenticate = self.must_authenticate();
         let queue = self.queue.as_mut().filter(|queue| queue.id == 0);
         let admin = self.association.as_ref().zip(queue);
         let (status, result) = match (FabricsCommand::decode(entry), admin) {
@@ -593,6 +605,13 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
                 }
             }
             _ if !matches!(self.phase, Phase::Serving) => (Status::COMMAND_SEQUENCE_ERROR.dnr(), 0),
+            (Some(FabricsCommand::AuthenticationSend(security)), _) => {
+                return self.authentication_send(entry.cid(), security, data, cx);
+            }
+            (Some(FabricsCommand::AuthenticationReceive(security)), _) => {
+                return self.authentication_receive(entry, security, cx);
+            }
+            _ if must_authenticate => (status::AUTHENTICATION_REQUIRED.dnr(), 0),
             (Some(FabricsCommand::PropertyGet(property)), Some((association, _))) => {
                 answer(fabrics::property_get(association, &property))
             }
@@ -617,6 +636,107 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             ) => (Status::INVALID_FIELD.dnr(), 0),
         };
         self.answer(entry.cid(), result, status, &cx.target.counters);
+    }
+
+    /// Whether its host has to prove who it is before anything else is taken.
+    fn must_authenticate(&self) -> bool {
+        self.authentication.as_ref().is_some_and(|of| of.is_required)
+    }
+
+    fn authentication_send(&mut self, cid: u16, security: Security, data: &[u8], cx: &mut Context<'_, S, F>) {
+        let (target, now, peer) = (cx.target, cx.now, self.peer);
+        let both = self.authentication.as_mut().zip(self.association.as_ref());
+        let said = both.ok_or(Status::INVALID_FIELD.dnr()).and_then(|(of, association)| {
+            let credentials = || target.credentials(&association.nqn, &association.host_nqn);
+            of.send(security, data, credentials, || target.may_begin(&peer, now), now)
+        });
+        self.answer(cid, 0, said.err().unwrap_or(Status::SUCCESS), &target.counters);
+        self.tell(cx);
+        if let Ok(Some(outcome)) = said {
+            self.conclude(outcome, cx);
+        }
+    }
+
+    fn authentication_receive(
+        &mut self,
+        entry: &SubmissionEntry,
+        security: Security,
+        cx: &mut Context<'_, S, F>,
+    ) {
+        let of = self.authentication.as_mut().ok_or(Status::INVALID_FIELD.dnr());
+        match of.and_then(|of| of.receive(entry.cid(), security, CapsuleData::of(entry))) {
+            Ok(()) => self.tell(cx),
+            Err(status) => self.answer(entry.cid(), 0, status, &cx.target.counters),
+        }
+    }
+
+    /// Tells the host what it waits for, where that is there.
+    fn tell(&mut self, cx: &mut Context<'_, S, F>) {
+        let Some(Message { cid, bytes, outcome }) = self.authentication.as_mut().and_then(|of| of.message())
+        else {
+            return;
+        };
+        let Some(bytes) = bytes else {
+            return self.answer(cid, 0, Status::INVALID_FIELD.dnr(), &cx.target.counters);
+        };
+        let len = bytes.len() as u32;
+        let header = DataHeader { cccid: cid, ttag: 0, offset: 0, len, last: true, success: false };
+        let header = header.controller(&self.answers);
+        let until = self.answers.data_offset(header.len() as u8).into();
+        self.output.header(&header, self.answers.header_digest, until);
+        self.output.bytes(&bytes);
+        if self.answers.data_digest {
+            self.output.bytes(&crc32c::crc32c(&bytes).to_le_bytes());
+        }
+        self.answer(cid, 0, Status::SUCCESS, &cx.target.counters);
+        if let Some(outcome) = outcome {
+            self.conclude(outcome, cx);
+        }
+    }
+
+    /// An exchange has ended: its host may go on, or it loses the queue.
+    fn conclude(&mut self, outcome: Outcome, cx: &mut Context<'_, S, F>) {
+        let (Some(of), Some(association)) = (&mut self.authentication, &self.association) else { return };
+        cx.target.tried(&self.peer, Some(outcome), cx.now);
+        of.is_required = outcome != Outcome::Authenticated;
+        let (host, peer) = (&association.host_nqn, self.peer);
+        match outcome {
+            Outcome::Authenticated => {
+                association.authenticated.store(true, Ordering::Relaxed);
+                tracing::debug!(cntlid = association.cntlid, host, "authenticated");
+            }
+            Outcome::Failed(why) => {
+                if let Some(suppressed) = cx.target.may_report(why.name(), cx.now) {
+                    tracing::warn!(%peer, host, why = why.name(), suppressed, "a host was not authenticated");
+                }
+                self.phase = Phase::Closing;
+            }
+        }
+    }
+
+    /// Gives work of its authentication to whoever does it, once it may be begun.
+    pub(crate) fn give_work(&mut self, to: &Sender<Job>, thread: usize, key: usize, cx: &Context<'_, S, F>) {
+        let work = self.authentication.as_mut().and_then(|of| of.due_work(cx.target, cx.now));
+        if let Some((number, work)) = work {
+            // Who does it is there for as long as threads are.
+            let _ = to.send(Job { thread, key, number, work });
+        }
+    }
+
+    /// Such work was done. False: it is not this connection's any more.
+    pub(crate) fn worked(&mut self, number: u64, done: Done, cx: &mut Context<'_, S, F>) -> bool {
+        let is_wanted = self.authentication.as_mut().is_some_and(|of| of.worked(number, done));
+        if is_wanted {
+            self.tell(cx);
+        }
+        is_wanted
+    }
+
+    /// The connection ends: an exchange that was begun has failed.
+    pub(crate) fn give_up(&mut self, target: &Target<S, F>, now: Nanos) {
+        if self.authentication.take().is_some_and(|of| of.is_underway()) {
+            target.tried(&self.peer, None, now);
+        }
     }
 
     fn connect(

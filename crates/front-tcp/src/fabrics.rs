@@ -297,6 +297,7 @@ fn associate<S: Store, F: Firmware<S>>(
             max_transfer,
             first: usize::from(cntlid) % threads,
             threads,
+            authenticated: AtomicBool::new(false),
             queues: AtomicU16::new(0),
             ended: AtomicBool::new(false),
         });

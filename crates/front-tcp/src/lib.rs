@@ -8,19 +8,22 @@
 //! says. So the drive knows nothing of TCP.
 //!
 //! A read passes: `thread` -> `connection` (the capsule, checked) -> `queue` -> the drive's reactor ->
-//! `connection` (C2HData) -> `output`. Hosts are not believed: a peer that breaks the rules, or that
-//! stops half-way, loses its connection with the specified termination request, and nothing else. Nobody
-//! waits for a peer without end (`patience`), and what hosts share (staging buffers, connections) is shared
-//! out by host (`pool`, `hosts`).
+//! `connection` (C2HData) -> `output`. Hosts are not believed: a peer that breaks the rules, or that stops
+//! half-way, loses its connection with the specified termination request, and nothing else. Nobody waits for
+//! a peer without end (`patience`), hosts with a key prove who they are before anything else of theirs is
+//! taken (`authentication`; `attempts` slows those that fail), and what hosts share (staging buffers,
+//! connections) is shared out by host (`pool`, `hosts`).
 //!
-//! Modules import one way: `thread` owns all and knows `mail`, `acceptor` and `connection`; a
-//! connection knows `fabrics`, `queue`, `output` and `target`; a target knows `association`, that
+//! Modules import one way: `thread` owns all and knows `mail`, `acceptor` and `connection`; a connection
+//! knows `authentication`, `fabrics`, `queue`, `output` and `target`; a target knows `association`, that
 //! knows `offer`.
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod acceptor;
 mod association;
+mod attempts;
+mod authentication;
 mod connection;
 mod fabrics;
 mod hosts;
@@ -38,6 +41,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use nearside_clock::Clock;
@@ -72,6 +76,7 @@ impl<S: Store, F: Firmware<S>> Server<S, F> {
         // The first thread accepts. All pools are known before it does.
         let mut listeners = Some(listeners);
         let mailboxes = Arc::new(mail::Mailboxes::new(target.options.threads, target.wakeup.clone()));
+        let (ask, jobs) = mpsc::channel();
         let mut made = Vec::new();
         for index in 0..target.options.threads {
             let listeners = listeners.take().unwrap_or_default();
@@ -81,12 +86,16 @@ impl<S: Store, F: Firmware<S>> Server<S, F> {
                 mailboxes.clone(),
                 listeners,
                 clock.clone(),
+                ask.clone(),
             )?);
         }
         for (index, thread) in made.into_iter().enumerate() {
             let builder = std::thread::Builder::new().name(format!("tcp{index}"));
             server.threads.push(builder.spawn(move || thread.run())?);
         }
+        // The last: it ends when they have.
+        let builder = std::thread::Builder::new().name("tcp-auth".into());
+        server.threads.push(builder.spawn(move || authentication::work(jobs, mailboxes))?);
         Ok(server)
     }
 

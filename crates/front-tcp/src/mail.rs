@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use nearside_auth::Done;
 use nearside_device::{Firmware, Reactor};
 use nearside_dma::Wakeup;
 use nearside_store::Store;
@@ -16,6 +17,8 @@ pub(crate) enum Mail<S: Store, F: Firmware<S>> {
     Reactor(Arc<Association<S, F>>, Box<Reactor<S, F>>),
     /// A connection whose Connect was accepted.
     Serve(Box<Connection<S, F>>),
+    /// Work of a connection's authentication was done: which connection, the work's number, what came of it.
+    Worked(usize, u64, Box<Done>),
     /// An association ends.
     End(u16),
     /// A controller was reset or shut down: its I/O queues end.

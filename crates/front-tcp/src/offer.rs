@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use nearside_auth::Credentials;
 use nearside_device::{Firmware, Identity, Subsystem};
 use nearside_store::Store;
 
@@ -15,6 +16,8 @@ pub struct Offer<S: Store, F: Firmware<S>> {
     pub subsystem: Arc<Subsystem<S, F>>,
     /// Hosts that may connect, by NQN; `None`: all.
     pub hosts: Option<Vec<String>>,
+    /// What named hosts have to prove before anything of theirs is taken.
+    pub credentials: Vec<(String, Arc<Credentials>)>,
     /// What the word of named hosts on who asks is worth.
     pub identities: Vec<(String, Identity)>,
     /// And that of all others.
@@ -35,6 +38,7 @@ impl<S: Store, F: Firmware<S>> Offer<S, F> {
             serial: serial.to_owned(),
             subsystem,
             hosts: None,
+            credentials: Vec::new(),
             identities: Vec::new(),
             identity: Identity::SquashRoot { uid: 65534, gid: 65534 },
             io_queues: 63,
@@ -45,6 +49,10 @@ impl<S: Store, F: Firmware<S>> Offer<S, F> {
 
     pub(crate) fn allows(&self, host: &str) -> bool {
         self.hosts.as_ref().is_none_or(|hosts| hosts.iter().any(|h| h == host))
+    }
+
+    pub(crate) fn credentials_of(&self, host: &str) -> Option<Arc<Credentials>> {
+        self.credentials.iter().find(|(nqn, _)| nqn == host).map(|(_, credentials)| credentials.clone())
     }
 
     pub(crate) fn identity_of(&self, host: &str) -> Identity {

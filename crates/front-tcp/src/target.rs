@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use nearside_auth::{Credentials, Outcome};
 use nearside_clock::{Nanos, RateLimits, Suppressed};
 use nearside_device::{Config, Fabric, Firmware, Host, Identity, Subsystem};
 use nearside_dma::{Region, Wakeup};
@@ -15,6 +16,7 @@ use nearside_spec::fabrics::nqn;
 use nearside_store::Store;
 
 use crate::association::Association;
+use crate::attempts::{Attempts, Begin};
 use crate::hosts::Hosts;
 use crate::offer::Offer;
 use crate::patience::Patience;
@@ -46,6 +48,9 @@ pub struct Options {
     pub patience_ns: u64,
     /// Bytes of a second, at which a peer has to go on after that.
     pub least_rate: u64,
+    /// Nanoseconds that the next try to prove who a host is waits after the first failure from its address
+    /// (IPv6: its /64 network). After each further one twice as many, up to 16 times.
+    pub failure_ns: u64,
 }
 
 impl Default for Options {
@@ -59,6 +64,7 @@ impl Default for Options {
             per_address: 256,
             patience_ns: 30_000_000_000,
             least_rate: 32 << 10,
+            failure_ns: 250_000_000,
         }
     }
 }
@@ -96,6 +102,10 @@ pub struct Counters {
     /// Connections ended because the peer was too slow: to connect, to send what it owed, to read what waited
     /// for it.
     pub slow: AtomicU64,
+    /// Queues whose hosts have proved who they are.
+    pub authenticated: AtomicU64,
+    /// Tries to prove it that failed, or were given up.
+    pub not_authenticated: AtomicU64,
     /// Connections that could not be accepted, mostly for lack of descriptors.
     pub not_accepted: AtomicU64,
     /// Sockets that were said to be ready, where there was nothing to be done.
@@ -115,6 +125,8 @@ pub struct Connected {
     pub host_id: [u8; 16],
     /// Where it comes from.
     pub peer: SocketAddr,
+    /// Whether it has proved who it is.
+    pub authenticated: bool,
     /// I/O queues.
     pub queues: u16,
     /// Whether the controller is enabled.
@@ -130,6 +142,9 @@ pub struct Target<S: Store, F: Firmware<S>> {
     associations: Mutex<HashMap<u16, Arc<Association<S, F>>>>,
     next_cntlid: AtomicU64,
     generation: AtomicU64,
+    /// Numbers work of authentication; 0 is none.
+    pub(crate) next_work: AtomicU64,
+    attempts: Mutex<Attempts>,
     listening: Mutex<Vec<SocketAddr>>,
     /// By the number of a listening address, what hosts are told in its place.
     advertised: Mutex<BTreeMap<usize, SocketAddr>>,
@@ -164,6 +179,8 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
             associations: Mutex::default(),
             next_cntlid: AtomicU64::new(0),
             generation: AtomicU64::new(1),
+            next_work: AtomicU64::new(1),
+            attempts: Mutex::new(Attempts::new(options.failure_ns)),
             listening: Mutex::default(),
             counters: Counters::default(),
         }))
@@ -195,6 +212,7 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
                 host_nqn: a.host_nqn.clone(),
                 host_id: a.host_id,
                 peer: a.peer,
+                authenticated: a.authenticated.load(Ordering::Relaxed),
                 queues: a.queues.load(Ordering::Relaxed),
                 enabled: a.is_enabled(),
             })
@@ -213,6 +231,27 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
     /// What hosts are told of the address that is listened at as the `nth`.
     pub fn advertised(&self, nth: usize) -> Option<SocketAddr> {
         lock(&self.advertised).get(&nth).copied()
+    }
+
+    /// What a host has to prove now to a subsystem.
+    pub(crate) fn credentials(&self, nqn: &str, host: &str) -> Option<Arc<Credentials>> {
+        self.offered(nqn)?.credentials_of(host)
+    }
+
+    /// When a host from that address may begin to prove who it is.
+    pub(crate) fn may_begin(&self, peer: &SocketAddr, now: Nanos) -> Begin {
+        lock(&self.attempts).begin(peer, now)
+    }
+
+    /// What came of that: a failure, or an exchange that was given up, makes the next one wait.
+    pub(crate) fn tried(&self, peer: &SocketAddr, outcome: Option<Outcome>, now: Nanos) {
+        if outcome == Some(Outcome::Authenticated) {
+            self.counters.authenticated.fetch_add(1, Ordering::Relaxed);
+            lock(&self.attempts).succeeded(peer);
+        } else {
+            self.counters.not_authenticated.fetch_add(1, Ordering::Relaxed);
+            lock(&self.attempts).failed(peer, now);
+        }
     }
 
     pub(crate) fn patience(&self) -> Patience {

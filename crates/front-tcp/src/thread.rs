@@ -13,17 +13,21 @@ use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use nearside_auth::Done;
 use nearside_clock::{Clock, Nanos};
 use nearside_device::firmware::Turn;
 use nearside_device::{BATCH, Firmware};
 use nearside_spec::Status;
+use nearside_spec::fabrics::command::AUTHENTICATION_REQUIRED;
 use nearside_spec::registers::{self as reg, csts};
 use nearside_store::Store;
 
 use crate::acceptor::{Accepted, Acceptor};
 use crate::association::{Association, LocalController};
+use crate::authentication::{Authentication, Job};
 use crate::connection::{Connection, Context, Phase, Received, SCRATCH};
 use crate::mail::{Mail, Mailboxes};
 use crate::poller::{PollEvent, Poller};
@@ -69,6 +73,8 @@ pub(crate) struct Thread<S: Store, F: Firmware<S>, C> {
     watched: Nanos,
     unstalled: Nanos,
     stopping: Option<Nanos>,
+    /// To whom work of authentication is given.
+    ask: Sender<Job>,
 }
 
 impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
@@ -78,6 +84,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         mailboxes: Arc<Mailboxes<S, F>>,
         listeners: Vec<TcpListener>,
         clock: C,
+        ask: Sender<Job>,
     ) -> io::Result<Self> {
         let poller = Poller::new(&target.wakeup, index, &listeners)?;
         let pool = Pool::new(target.options.staging, pool_iova(index))?;
@@ -101,6 +108,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             watched: Nanos(0),
             unstalled: Nanos(0),
             stopping: None,
+            ask,
         })
     }
 
@@ -310,6 +318,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             }
             (Received::QueuesEnd(got), None) | (Received::Bytes(got), _) => got,
         };
+        connection.give_work(&self.ask, self.index, key, &cx);
         let sent = connection.send(&mut cx);
         if connection.is_accepted() {
             self.hand_over(key, now);
@@ -352,6 +361,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         // It gives a descriptor back.
         self.acceptor.resume(&self.poller);
         connection.output.clear(&mut self.pool);
+        connection.give_up(&self.target, self.clock.now());
         let local = connection.local.and_then(|at| self.locals.get_mut(at)?.as_deref_mut());
         let (Some(mut queue), Some(local)) = (connection.queue.take(), local) else { return };
         local.connections.retain(|other| *other != key);
@@ -382,12 +392,22 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
                     self.locals[at] = Some(Box::new(LocalController::new(association, *reactor, now)));
                     self.by_cntlid.insert(cntlid, at);
                 }
+                Mail::Worked(key, number, done) => self.worked(key, number, *done, now),
                 Mail::Serve(connection) => self.open_queue(connection, now),
                 Mail::End(cntlid) => self.end_association(cntlid, now),
                 Mail::QueuesEnd(cntlid) => self.end_queues(cntlid),
             }
         }
         count
+    }
+
+    /// Work of a connection's authentication was done.
+    fn worked(&mut self, key: usize, number: u64, done: Done, now: Nanos) {
+        let Some(Some(connection)) = self.connections.get_mut(key) else { return };
+        let mut cx = Context { target: &self.target, pool: &mut self.pool, local: None, now };
+        if connection.worked(number, done, &mut cx) {
+            self.serve(key, now);
+        }
     }
 
     /// A connection becomes a queue of a controller.
@@ -424,7 +444,13 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             }
             Err(status) => status,
         };
-        let result = if status.is_success() { association.cntlid.into() } else { 0 };
+        let keyed = self.target.credentials(&association.nqn, &association.host_nqn).is_some();
+        let authreq = if keyed { AUTHENTICATION_REQUIRED } else { 0 };
+        let result = if status.is_success() { u64::from(authreq) | u64::from(association.cntlid) } else { 0 };
+        if status.is_success() && keyed {
+            let (host, subsystem) = (&association.host_nqn, &association.nqn);
+            connection.authentication = Some(Box::new(Authentication::new(host, subsystem, now)));
+        }
         connection.begun = now;
         connection.answer(accepted.cid, result, status, &self.target.counters);
         // What came behind the Connect command is looked at as well.
@@ -563,6 +589,10 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
                 tracing::info!(peer = %connection.peer, "a peer was waited for in vain");
                 self.target.counters.slow.fetch_add(1, Ordering::Relaxed);
                 self.close(key);
+            } else if let Some(Some(connection)) = self.connections.get_mut(key) {
+                // Work that had to wait.
+                let cx = Context { target: &self.target, pool: &mut self.pool, local: None, now };
+                connection.give_work(&self.ask, self.index, key, &cx);
             }
         }
     }

@@ -7,9 +7,11 @@ use std::io::Read;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use nearside_front_tcp::{Options, Server};
+use nearside_auth::{Exchange, Explanation, Group, Key, Keys};
+use nearside_front_tcp::{Offer, Options, Server};
+use nearside_spec::fabrics::authentication::id;
 use nearside_spec::fabrics::capsule::CapsuleData;
-use nearside_spec::fabrics::command::{Connect, ConnectData, FabricsCommand, Property, at};
+use nearside_spec::fabrics::command::{Connect, ConnectData, FabricsCommand, Property, Security, at};
 use nearside_spec::fabrics::pdu::{self, DataHeader, Fatal, Initialize, Pdu, Terms};
 use nearside_spec::fabrics::status;
 use nearside_spec::opcode::{admin, io};
@@ -343,4 +345,149 @@ fn what_no_transfer_can_be_is_refused_at_once() {
     let done = raw.run(transfer(io::NEAR_DATA, 0, 8, 4096), &[]);
     assert_eq!(done.status(), Status::INVALID_OPCODE.dnr());
     good_read(&mut raw);
+}
+
+/// A server to which [`HOST`] proves itself, and anybody else need not.
+fn asking(options: Options, both: bool) -> (Server<Dram, ()>, Keys) {
+    let (keys, credentials) = keys(&[Group::Null], both);
+    let offer = Offer { credentials: vec![(HOST.to_owned(), credentials)], ..offer(1 << 20) };
+    (serve(offer, options), keys)
+}
+
+fn failures(server: &Server<Dram, ()>) -> u64 {
+    server.target().counters.not_authenticated.load(Ordering::Relaxed)
+}
+
+#[test]
+fn nothing_is_taken_of_a_queue_before_its_host_has_proved_who_it_is() {
+    let (server, keys) = asking(Options::default(), true);
+    let address = server.addresses()[0];
+    let refused = status::AUTHENTICATION_REQUIRED.dnr();
+    let (mut admin, cntlid) = Raw::asked(address, 0, 0xffff);
+    let get = FabricsCommand::PropertyGet(Property { attrib: 1, offset: 0, value: 0 }).encode();
+    let set = FabricsCommand::PropertySet(Property { attrib: 0, offset: 0x14, value: 0x0046_0001 }).encode();
+    let disconnect = FabricsCommand::Disconnect { recfmt: 0 }.encode();
+    let mut identify = SubmissionEntry::new(admin::IDENTIFY, 0, 0);
+    identify.cdw[10] = 1;
+    CapsuleData::Transport { len: 4096 }.put(&mut identify);
+    for entry in [get, set, disconnect, identify, SubmissionEntry::new(admin::KEEP_ALIVE, 0, 0)] {
+        assert_eq!(admin.run(entry, &[]).status(), refused, "{entry:?}");
+    }
+    assert_eq!(admin.prove(&keys, |_| ()), None);
+    assert!(server.target().connected()[0].authenticated);
+    admin.enable();
+    // Each queue by itself.
+    let (mut queue, _) = Raw::asked(address, 1, cntlid);
+    for opcode in [io::READ, io::WRITE] {
+        assert_eq!(queue.run(transfer(opcode, 0, 8, 4096), &[]).status(), refused);
+    }
+    assert_eq!(queue.prove(&keys, |_| ()), None);
+    good_read(&mut queue);
+    // Again, at any time; who then fails loses the queue.
+    assert_eq!(queue.prove(&keys, |_| ()), None);
+    good_read(&mut queue);
+    let other = Keys { host: Key::generate(None, 32).unwrap(), ..keys.clone() };
+    assert_eq!(queue.prove(&other, |_| ()), Some(Explanation::FAILED));
+    assert_eq!((queue.ending(), failures(&server)), (None, 1));
+    assert_eq!(server.target().counters.authenticated.load(Ordering::Relaxed), 3);
+    // Others need not, and cannot.
+    let (mut free, _) = Raw::admin_of("nqn.2026-11.dev.nearside:other", address, 0);
+    assert_eq!(free.auth_send(&[0; 72]), Status::INVALID_FIELD.dnr());
+}
+
+#[test]
+fn an_exchange_that_breaks_the_rules_fails_as_specified() {
+    let (server, keys) = asking(Options { failure_ns: 0, ..Options::default() }, false);
+    let address = server.addresses()[0];
+    let asked = || Raw::asked(address, 0, 0xffff).0;
+    // Commands that are none: the exchange can still be begun.
+    let mut raw = asked();
+    let invalid = Status::INVALID_FIELD.dnr();
+    let good = Security::message(4096);
+    for security in [Security { secp: 0, ..good }, Security { spsp: 1, ..good }, Security { len: 0, ..good }]
+    {
+        let mut receive = FabricsCommand::AuthenticationReceive(security).encode();
+        CapsuleData::Transport { len: security.len }.put(&mut receive);
+        assert_eq!(raw.run(receive, &[]).status(), invalid);
+        let send = FabricsCommand::AuthenticationSend(security).encode();
+        assert_eq!(raw.run(send, &vec![0; security.len as usize]).status(), invalid);
+    }
+    let huge = FabricsCommand::AuthenticationReceive(Security::message(u32::MAX)).encode();
+    assert_eq!(raw.run(huge, &[]).status(), invalid);
+    let longer = FabricsCommand::AuthenticationSend(Security::message(73)).encode();
+    assert_eq!(raw.run(longer, &[0; 72]).status(), Status::INVALID_SGL_LENGTH.dnr());
+    let receive = FabricsCommand::AuthenticationReceive(good).encode();
+    assert_eq!(raw.run(receive, &[]).status(), Status::INVALID_SGL_LENGTH.dnr());
+    assert_eq!(raw.prove(&keys, |_| ()), None);
+    // Messages that are none, each told by a failure, and the connection ends.
+    let fails = |raw: &mut Raw, why: Explanation| {
+        let message = raw.auth_receive(64);
+        assert_eq!((message[1], message[7]), (id::FAILURE1, why.0));
+        assert_eq!(raw.ending(), None);
+    };
+    fails(&mut asked(), Explanation::INCORRECT_MESSAGE);
+    let negotiate = Exchange::new(&keys, HOST, NQN).unwrap().negotiate();
+    for (message, why) in [
+        (&[0][..], Explanation::INCORRECT_PAYLOAD),
+        (&[0xff; 8192], Explanation::INCORRECT_MESSAGE),
+        (&negotiate[..70], Explanation::INCORRECT_PAYLOAD),
+        (&[1, id::REPLY, 0, 0, 1, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0], Explanation::INCORRECT_MESSAGE),
+        (&[1, id::SUCCESS2, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], Explanation::INCORRECT_MESSAGE),
+    ] {
+        let mut raw = asked();
+        assert_eq!(raw.auth_send(message), Status::SUCCESS);
+        fails(&mut raw, why);
+    }
+    // Of another transaction; damaged; again, once it has succeeded.
+    for (at, why) in [(4, Explanation::INCORRECT_PAYLOAD), (20, Explanation::FAILED)] {
+        let mut raw = asked();
+        assert_eq!(raw.prove(&keys, |reply| reply[at] ^= 1), Some(why));
+        assert_eq!(raw.ending(), None);
+    }
+    let (mut raw, mut reply) = (asked(), Vec::new());
+    assert_eq!(raw.prove(&keys, |sent| reply.clone_from(sent)), None);
+    assert_eq!(raw.auth_send(&reply), Status::SUCCESS);
+    fails(&mut raw, Explanation::INCORRECT_MESSAGE);
+    // Less room than the message needs.
+    let mut raw = asked();
+    assert_eq!(raw.auth_send(&negotiate), Status::SUCCESS);
+    let mut small = FabricsCommand::AuthenticationReceive(Security::message(16)).encode();
+    CapsuleData::Transport { len: 16 }.put(&mut small);
+    assert_eq!(raw.run(small, &[]).status(), invalid);
+    fails(&mut raw, Explanation::FAILED);
+    // The host says that it has failed; it goes in the middle.
+    let mut raw = asked();
+    assert_eq!(raw.auth_send(&negotiate), Status::SUCCESS);
+    let t_id = raw.auth_receive(4096)[4..6].to_vec();
+    assert_eq!(raw.auth_send(&[&[0, id::FAILURE2, 0, 0], &t_id[..], &[1, 1]].concat()), Status::SUCCESS);
+    assert_eq!(raw.ending(), None);
+    let before = failures(&server);
+    let mut raw = asked();
+    assert_eq!(raw.auth_send(&negotiate), Status::SUCCESS);
+    drop(raw);
+    until("it counts", || failures(&server) == before + 1);
+}
+
+/// Whoever has failed waits, and holds nobody; so does one that says nothing, but not without end.
+#[test]
+fn a_host_that_has_failed_waits() {
+    let options = Options { failure_ns: 3_600_000_000_000, patience_ns: 2_000_000_000, ..Options::default() };
+    let (server, keys) = asking(options, false);
+    let address = server.addresses()[0];
+    let (mut silent, _) = Raw::asked(address, 0, 0xffff);
+    let (mut raw, _) = Raw::asked(address, 0, 0xffff);
+    let other = Keys { host: Key::generate(None, 32).unwrap(), controller: None };
+    assert_eq!(raw.prove(&other, |_| ()), Some(Explanation::FAILED));
+    // The right key comes too early now: its challenge is not there before its patience has ended.
+    let (mut raw, _) = Raw::asked(address, 0, 0xffff);
+    assert_eq!(raw.auth_send(&Exchange::new(&keys, HOST, NQN).unwrap().negotiate()), Status::SUCCESS);
+    let mut receive = FabricsCommand::AuthenticationReceive(Security::message(4096)).encode();
+    CapsuleData::Transport { len: 4096 }.put(&mut receive);
+    raw.command(receive, &[]);
+    let (_admin, cntlid) = Raw::admin_of("nqn.2026-11.dev.nearside:other", address, 0);
+    good_read(&mut Raw::io_of("nqn.2026-11.dev.nearside:other", address, cntlid, 1));
+    assert!(raw.receive().is_none());
+    assert_eq!(silent.ending(), None);
+    until("it counts", || failures(&server) == 2);
+    assert!(server.target().counters.slow.load(Ordering::Relaxed) >= 2);
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use nearside_auth::{Group, Key, Keys};
 use nearside_clock::TscClock;
 use nearside_driver::tcp::{Address, Association, Options as HostOptions, discover};
 use nearside_driver::{Command, Controller, Error, Failure, Host, Policy};
@@ -16,7 +17,7 @@ use nearside_spec::log::lid;
 use nearside_spec::opcode::io;
 use nearside_spec::{Status, fabrics};
 use nearside_store::Dram;
-use raw::{HOST, NQN, PLAIN, Raw, namespace, offer, serve, transfer, until};
+use raw::{HOST, NQN, PLAIN, Raw, keys, namespace, offer, serve, transfer, until};
 
 fn address(at: SocketAddr, subsystem: &str) -> Address {
     Address { host: at.ip().to_string(), port: at.port(), subsystem: subsystem.into(), nsid: None }
@@ -100,6 +101,73 @@ fn a_read_is_answered_by_its_data_alone() {
     let least = READS * (24 + 4096);
     until("all is counted", || sent() - before >= least);
     assert!(sent() - before < least + 4 * 24, "{} bytes more", sent() - before - least);
+}
+
+#[test]
+fn a_host_and_its_subsystem_prove_who_they_are() {
+    for (threads, group, both) in
+        [(1, Group::Null, false), (2, Group::Ffdhe2048, true), (1, Group::Ffdhe8192, true)]
+    {
+        let (keys, credentials) = keys(&[group], both);
+        let offer = Offer { credentials: vec![(HOST.to_owned(), credentials)], ..offer(1 << 20) };
+        let server = serve(offer, Options { threads, failure_ns: 0, ..Options::default() });
+        // Our own digests as well.
+        let with = |keys: Option<Keys>| {
+            connect(&server, HostOptions { keys, data_digest: true, header_digest: both, ..host() })
+        };
+        let controller = with(Some(keys.clone())).unwrap();
+        for _ in 0..2 {
+            let mut initiator = controller.initiator(4, Policy::Polled, TscClock::new()).unwrap();
+            let read = initiator.execute(&Command::read(1, 0, 8), Some(vec![1; 4096])).unwrap();
+            assert_eq!((read.outcome, read.moved), (Ok(0), 4096));
+        }
+        let other = || Key::generate(None, 48).unwrap();
+        let failed = "Authentication failed";
+        for (keys, said) in [
+            (None, "there is no key"),
+            (Some(Keys { host: other(), ..keys.clone() }), failed),
+            (Some(Keys { controller: Some(other()), ..keys.clone() }), failed),
+        ] {
+            let error = with(keys).unwrap_err();
+            assert!(matches!(&error, Error::Refused { why, .. } if why.contains(said)), "{error}");
+        }
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &server.target().counters;
+        assert_eq!(count(&counters.authenticated), 3);
+        until("both count", || count(&counters.not_authenticated) == 2);
+        // A host that wants a proof does not go on without one, where none is asked of itself.
+        let wary = HostOptions { keys: Some(Keys { controller: Some(other()), ..keys }), ..host() };
+        let stranger = HostOptions { host_nqn: "nqn.2026-11.dev.nearside:stranger".into(), ..wary };
+        assert!(connect(&server, stranger).is_err());
+        assert!(
+            discover(
+                &address(server.addresses()[0], fabrics::nqn::DISCOVERY),
+                host(),
+                Arc::new(TscClock::new())
+            )
+            .is_ok()
+        );
+    }
+}
+
+/// A server follows what it is offered to prove: new exchanges are by the new key, who is there stays.
+#[test]
+fn another_key_holds_for_the_next_queue() {
+    let ((old, credentials), (new, others)) = (keys(&[Group::Null], false), keys(&[Group::Null], false));
+    let first = Offer { credentials: vec![(HOST.to_owned(), credentials)], ..offer(1 << 20) };
+    let second = Offer {
+        credentials: vec![(HOST.to_owned(), others)],
+        ..Offer::new(NQN, "SERIAL", first.subsystem.clone())
+    };
+    let server = serve(first, Options { failure_ns: 0, ..Options::default() });
+    let with = |keys: &Keys| connect(&server, HostOptions { keys: Some(keys.clone()), ..host() });
+    let controller = with(&old).unwrap();
+    let mut initiator = controller.initiator(4, Policy::Polled, TscClock::new()).unwrap();
+    server.target().offer(second);
+    assert!(controller.initiator(4, Policy::Polled, TscClock::new()).is_err());
+    assert!(with(&old).is_err() && with(&new).is_ok());
+    let read = initiator.execute(&Command::read(1, 0, 8), Some(vec![1; 4096])).unwrap();
+    assert_eq!((read.outcome, read.moved), (Ok(0), 4096));
 }
 
 #[test]

@@ -12,6 +12,7 @@
 #![warn(clippy::missing_errors_doc)]
 
 pub mod acl;
+pub mod authentication;
 pub mod disk;
 pub mod fabrics;
 pub mod files;
@@ -75,6 +76,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "prp_sgl", run: pointers::run, seeds: pointers::seeds },
     Target { name: "qcow2_image", run: disk::run, seeds: disk::seeds },
     Target { name: "socket_peer", run: sockets::peer, seeds: sockets::peer_seeds },
+    Target { name: "tcp_auth", run: authentication::run, seeds: authentication::seeds },
     Target { name: "tcp_capsule", run: fabrics::capsule, seeds: fabrics::capsule_seeds },
     Target { name: "tcp_pdu", run: fabrics::pdu, seeds: fabrics::pdu_seeds },
     Target { name: "trace_file", run: files::trace, seeds: files::trace_seeds },

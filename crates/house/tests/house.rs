@@ -32,9 +32,10 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("fsr", &["fsview", "near-data", "ndp"]),
     ("device", &["spec", "dma", "clock", "store", "near-data"]),
     ("firmware", &["spec", "dma", "clock", "store", "near-data", "fsr", "device"]),
-    ("driver", &["spec", "dma", "clock", "vfio-user"]),
+    ("auth", &["spec"]),
+    ("driver", &["spec", "auth", "dma", "clock", "vfio-user"]),
     ("pager", &["dma", "clock", "driver"]),
-    ("front-tcp", &["spec", "dma", "clock", "store", "device"]),
+    ("front-tcp", &["spec", "auth", "dma", "clock", "store", "device"]),
     ("front-fuse", &["spec", "dma", "clock", "near-data", "driver"]),
     ("front-vfio", &["spec", "dma", "clock", "store", "device", "vfio-user"]),
     // FSRLib's two other ways (the host locates; the host does it all) are the drive's own
@@ -58,7 +59,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "fsrlib", "embedded", "loadgen",
     ]),
     ("hostile", &[
-        "spec", "dma", "clock", "media", "store", "fsview", "near-data", "ndp", "device", "firmware", "driver",
+        "spec", "auth", "dma", "clock", "media", "store", "fsview", "near-data", "ndp", "device", "firmware", "driver",
         "front-fuse", "fsrlib", "embedded", "loadgen", "conformance", "vfio-user",
     ]),
     ("apps", &["dma", "clock", "random", "loadgen", "instrument"]),
@@ -76,7 +77,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "loadgen", "instrument",
     ]),
     ("cli", &[
-        "spec", "dma", "clock", "random", "store", "ndp", "device", "firmware", "driver", "front-tcp",
+        "spec", "auth", "dma", "clock", "random", "store", "ndp", "device", "firmware", "driver", "front-tcp",
         "front-fuse", "front-vfio", "fsrlib", "embedded", "loadgen", "instrument", "studies", "demo", "apps",
     ]),
     ("fuzz", &["hostile"]),

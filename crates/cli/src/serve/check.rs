@@ -15,6 +15,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::METRICS_PORT;
 use super::plan::{FunctionPlan, NamespacePlan, Plan, SubsystemPlan, resolve};
+use super::secrets;
 
 /// Threads that serve, or do near-data work, at most.
 const MOST_THREADS: usize = 16;
@@ -68,6 +69,12 @@ pub fn of_plan(plan: &Plan) -> Vec<String> {
     faults.once("subsystem", plan.subsystem.iter().map(|subsystem| &subsystem.nqn));
     faults.once("socket", plan.sockets().map(|path| path.display().to_string()));
     plan.subsystem.iter().for_each(|subsystem| of_subsystem(subsystem, &mut faults));
+    for (address, nqn) in plan.open_to_all().filter(|_| !plan.open) {
+        faults.0.push(format!(
+            "{address} is beyond this machine, and whoever reaches it may have {nqn}: allow-hosts or hosts with a key-file \
+             say who, --open or open = true that it is meant so"
+        ));
+    }
     faults.0
 }
 
@@ -84,6 +91,14 @@ fn of_subsystem(plan: &SubsystemPlan, faults: &mut Faults) {
         faults.unless(well, || format!("serial {serial:?}: 1 to {SERIAL} printable ASCII characters"));
     }
     faults.once(&format!("{}: host", plan.nqn), plan.host.iter().map(|host| &host.nqn));
+    for host in plan.host.iter().filter(|host| host.key_file.is_none() && host.controller_key_file.is_some())
+    {
+        faults.0.push(format!("{}: {}: controller-key-file is beside key-file", plan.nqn, host.nqn));
+    }
+    let (hashes, groups) = (plan.hashes.as_ref().map(Vec::len), plan.dh_groups.as_ref().map(Vec::len));
+    for (what, _) in [("hashes", hashes), ("dh-groups", groups)].iter().filter(|(_, len)| *len == Some(0)) {
+        faults.0.push(format!("{}: {what} has none", plan.nqn));
+    }
     faults.once(&format!("{}: namespace", plan.nqn), plan.namespace.iter().map(|namespace| namespace.nsid));
     for namespace in &plan.namespace {
         let NamespacePlan { nsid, block_size, .. } = namespace;
@@ -105,12 +120,13 @@ fn of_subsystem(plan: &SubsystemPlan, faults: &mut Faults) {
     }
 }
 
-/// What is wrong on this machine with what a plan names: stores, write logs, sockets.
+/// What is wrong on this machine with what a plan names: keys, stores, write logs, sockets.
 pub fn of_machine(plan: &Plan) -> Vec<String> {
     let mut faults = Faults::default();
     // Files by device and inode: who writes one has it alone.
     let (mut files, mut written) = (Vec::new(), BTreeSet::new());
     for subsystem in &plan.subsystem {
+        faults.note(secrets::credentials(subsystem));
         for namespace in &subsystem.namespace {
             let named = |why: String| format!("namespace {} of {}: {why}", namespace.nsid, subsystem.nqn);
             match store(namespace) {

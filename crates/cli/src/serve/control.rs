@@ -194,7 +194,7 @@ pub fn status(seen: &Seen) -> Value {
     let hosts = target.connected().into_iter().map(|host| {
         json!({
             "cntlid": host.cntlid, "subsystem": host.nqn, "host_nqn": host.host_nqn, "host_id": hex(&host.host_id),
-            "address": host.peer.to_string(), "io_queues": host.queues, "enabled": host.enabled,
+            "address": host.peer.to_string(), "authenticated": host.authenticated, "io_queues": host.queues, "enabled": host.enabled,
         })
     });
     json!({
@@ -203,6 +203,7 @@ pub fn status(seen: &Seen) -> Value {
         "functions": functions.iter().map(function).collect::<Vec<_>>(),
         "connections": count(&c.open), "connections_accepted": count(&c.connections),
         "connections_refused": count(&c.refused), "connections_turned_away": count(&c.turned_away),
+        "queues_authenticated": count(&c.authenticated), "authentications_failed": count(&c.not_authenticated),
         "connections_over_quota": count(&c.over_quota), "connections_slow": count(&c.slow),
         "connections_not_accepted": count(&c.not_accepted), "controllers_made": count(&c.controllers),
         "controllers_silent": count(&c.silent), "commands": count(&c.commands),

@@ -58,7 +58,7 @@ fn agrees<T: DeserializeOwned + Serialize>(name: &str, least: &str) {
 fn the_schema_has_the_keys_that_are_read_and_what_holds_without_them() {
     agrees::<Plan>("file", &format!("[[subsystem]]\n{NAME}\n[[subsystem.namespace]]\n{NAMESPACE}"));
     agrees::<SubsystemPlan>("subsystem", &format!("{NAME}\n[[namespace]]\n{NAMESPACE}"));
-    agrees::<HostPlan>("host", &format!("{NAME}\nidentity = 'trust'"));
+    agrees::<HostPlan>("host", NAME);
     agrees::<NamespacePlan>("namespace", NAMESPACE);
     agrees::<FunctionPlan>("vfio-user", "socket = 'a'");
 }
@@ -178,6 +178,8 @@ fn the_schema_and_the_reader_take_and_refuse_the_same() {
         changed("block-size = 512", "block-size = 4096"),
         changed("\"trapped\"", "\"mapped\""),
         changed("namespaces = [2]", "namespaces = []"),
+        changed("\"ffdhe3072\"", "\"null\""),
+        changed("controller-key-file = \"disks.key\"", ""),
         changed("log = \"info\"", "log = \"off\""),
     ] {
         assert_eq!(both(&text), (true, true), "{text}");
@@ -211,11 +213,42 @@ fn the_schema_and_the_reader_take_and_refuse_the_same() {
         ("namespaces = [2]", "namespaces = [0]"),
         ("threads = 1\n", "threads = 99\n"),
         ("identity = \"trust\"", "trust = true"),
+        ("\"sha-384\"", "\"sha-1\""),
+        ("\"ffdhe3072\"", "\"ffdhe1024\""),
+        ("[\"ffdhe2048\", \"ffdhe3072\"]", "[]"),
+        ("open = false", "open = 0"),
+        ("key-file = \"web.key\"", "key-file = 1"),
     ] {
         assert_eq!(both(&changed(from, to)), (false, false), "{to}");
     }
     assert_eq!(both("threads = 1\n"), (false, false));
     assert_eq!(both(&least.replace("[[subsystem.namespace]]\n", "")), (false, false));
+}
+
+/// Who may come to an address that others reach has to be said, by one of three words.
+#[test]
+fn an_address_beyond_this_machine_needs_a_word() {
+    let faults = |listen: &str, top: &str, more: &str| {
+        let text = format!(
+            "listen = ['{listen}']\n{top}\n[[subsystem]]\n{NAME}\n{more}\n[[subsystem.namespace]]\n{NAMESPACE}"
+        );
+        check::of_plan(&toml::from_str(&text).unwrap())
+    };
+    let host = "host = [{nqn = 'nqn.2026-11.example:h', key-file = 'k'}]";
+    for listen in ["0.0.0.0", "[::]:4420", "192.0.2.1:1"] {
+        let open = faults(listen, "", "");
+        assert!(open.len() == 1 && open[0].contains("may have nqn.2026-11.example:a"), "{open:?}");
+        for (top, more) in [("open = true", ""), ("", "allow-hosts = []"), ("", host)] {
+            assert_eq!(faults(listen, top, more), Vec::<String>::new());
+        }
+        // A name that is not proved.
+        assert_eq!(faults(listen, "", &host.replace("key-file = 'k'", "identity = 'trust'")).len(), 1);
+    }
+    for listen in ["127.0.0.7", "[::1]:4420", "[::ffff:127.0.0.1]:1"] {
+        assert_eq!(faults(listen, "", ""), Vec::<String>::new());
+    }
+    let alone = faults("127.0.0.1", "", &host.replace("key-file", "controller-key-file"));
+    assert!(alone.len() == 1 && alone[0].ends_with("controller-key-file is beside key-file"), "{alone:?}");
 }
 
 /// Every fault, in one go.

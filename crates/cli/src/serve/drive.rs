@@ -23,6 +23,7 @@ use nearside_store::{Data, FileOptions, Operation, Submitted, Token};
 use super::limits;
 use super::names;
 use super::plan::{Doorbells, FunctionPlan, NamespacePlan, Plan, SubsystemPlan};
+use super::secrets;
 use crate::in_use;
 
 /// What serves.
@@ -119,13 +120,19 @@ fn function_of(
 }
 
 /// A subsystem as hosts on the network are offered it: who may come, and what their word is worth.
-fn offer_of(plan: &SubsystemPlan, serial: &str, subsystem: Arc<Subsystem<AnyStore, Fsr>>) -> AnyOffer {
-    Offer {
-        hosts: plan.allow_hosts.clone(),
-        identities: plan.host.iter().map(|host| (host.nqn.clone(), host.identity.0)).collect(),
+fn offer_of(
+    plan: &SubsystemPlan,
+    serial: &str,
+    subsystem: Arc<Subsystem<AnyStore, Fsr>>,
+) -> Result<AnyOffer, String> {
+    let identities = plan.host.iter().filter_map(|host| Some((host.nqn.clone(), host.identity?.0)));
+    Ok(Offer {
+        hosts: plan.hosts(),
+        credentials: secrets::credentials(plan)?,
+        identities: identities.collect(),
         identity: plan.identity.0,
         ..Offer::new(&plan.nqn, serial, subsystem)
-    }
+    })
 }
 
 /// A socket for near-data commands, with the controller that answers them.
@@ -201,7 +208,7 @@ impl ServedDrive {
                 sockets.push(NearDataSocket::start(path, &subsystem, plan)?);
             }
             let write_cache = plan.namespace.iter().any(|namespace| !namespace.read_only);
-            target.offer(Offer { write_cache, ..offer_of(plan, &serial, subsystem) });
+            target.offer(Offer { write_cache, ..offer_of(plan, &serial, subsystem)? });
         }
         let listen = |address| TcpListener::bind(address).map_err(|e| format!("{address}: {e}"));
         let listeners = plan.addresses()?.into_iter().map(listen).collect::<Result<Vec<_>, _>>()?;
@@ -213,6 +220,9 @@ impl ServedDrive {
                 advertised.set_port(at.port());
             }
             server.target().advertise(nth, advertised);
+        }
+        for (address, nqn) in plan.open_to_all() {
+            tracing::warn!(%address, nqn, "whoever reaches this address may connect");
         }
         let seen = Arc::new(Seen { target: server.target().clone(), functions: told });
         Ok(ServedDrive { server, functions, seen, sockets, workers, notes })
@@ -237,18 +247,24 @@ impl ServedDrive {
         self.server.addresses().first().map_or(PORT, |address| address.port())
     }
 
-    /// Has subsystems follow a plan in who may come to them, and what a host's word is worth. Who is there
-    /// stays, as what it came.
-    pub fn admit(&self, plan: &Plan) {
+    /// Has subsystems follow a plan in who may come to them, what hosts have to prove, and what their word is
+    /// worth. Who is there stays, as what it came. An error says which keys could not be read: then nothing
+    /// follows.
+    pub fn admit(&self, plan: &Plan) -> Result<(), String> {
+        let is = |offer: &AnyOffer| {
+            (offer.hosts.clone(), offer.credentials.clone(), offer.identities.clone(), offer.identity)
+        };
+        let all = self.target().offers();
+        let mut changed = Vec::new();
         for plan in &plan.subsystem {
-            let all = self.target().offers();
             let Some(old) = all.iter().find(|offer| offer.nqn == plan.nqn) else { continue };
-            let new = offer_of(plan, &old.serial, old.subsystem.clone());
-            let is = |offer: &AnyOffer| (offer.hosts.clone(), offer.identities.clone(), offer.identity);
+            let new = offer_of(plan, &old.serial, old.subsystem.clone())?;
             if is(&new) != is(old) {
-                self.target().offer(Offer { write_cache: old.write_cache, ..new });
+                changed.push(Offer { write_cache: old.write_cache, ..new });
             }
         }
+        changed.into_iter().for_each(|offer| self.target().offer(offer));
+        Ok(())
     }
 
     /// Something more that a user should know.

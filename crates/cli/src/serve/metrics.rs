@@ -60,6 +60,8 @@ pub fn text(seen: &Seen) -> Result<String, std::fmt::Error> {
             &c.over_quota,
         ),
         ("connections_slow", "Connections ended because the peer was too slow", &c.slow),
+        ("queues_authenticated", "Queues whose hosts have proved who they are", &c.authenticated),
+        ("authentications_failed", "Tries to prove it that failed or were given up", &c.not_authenticated),
         ("connections_not_accepted", "Failures to accept, mostly for lack of descriptors", &c.not_accepted),
         ("controllers_made", "Controllers made for hosts", &c.controllers),
         ("controllers_silent", "Controllers ended because their hosts fell silent", &c.silent),

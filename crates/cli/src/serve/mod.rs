@@ -26,6 +26,7 @@ mod names;
 mod notify;
 pub mod plan;
 mod reload;
+mod secrets;
 
 use notify::Manager;
 
@@ -45,13 +46,14 @@ taken is finished and made durable first. SIGHUP has it read the file again: who
 NEARSIDE_LOG=info says on standard error who comes and goes.";
 
 /// What a file says of each subsystem or namespace: flags that nobody would look at.
-const NOT_BESIDE_A_FILE: [&str; 17] = [
+const NOT_BESIDE_A_FILE: [&str; 18] = [
     "store",
     "vfio_user",
     "vfio_user_doorbells",
     "near_data_socket",
     "subsystem",
     "allow_host",
+    "open",
     "discovery",
     "read_only",
     "shared_image",
@@ -99,6 +101,9 @@ pub struct ServeArgs {
     /// A host that may connect, by its name; without any, all may
     #[arg(long, value_name = "NQN")]
     allow_host: Vec<String>,
+    /// Let whoever reaches an address beyond this machine connect, where no hosts are named
+    #[arg(long)]
+    open: bool,
     /// Another address for discovery; port 8009 unless given. Every address answers it
     #[arg(long, value_name = "ADDR")]
     discovery: Vec<String>,

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use nearside_auth::{Group, Hash};
 use nearside_device::Identity;
 use nearside_embedded::AnyStore;
 use nearside_spec::fabrics::{DISCOVERY_PORT, PORT};
@@ -94,6 +95,40 @@ impl From<Level> for String {
     }
 }
 
+/// A name of a file that stands for a value.
+macro_rules! named {
+    ($(#[$doc:meta])* $name:ident($of:ty), $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(pub $of);
+
+        impl TryFrom<String> for $name {
+            type Error = String;
+
+            fn try_from(word: String) -> Result<$name, String> {
+                let known = || <$of>::ALL.map(<$of>::name).join(", ");
+                <$of>::of_name(&word).map($name).ok_or_else(|| format!("{} {word:?}: {}", $what, known()))
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> String {
+                name.0.name().into()
+            }
+        }
+    };
+}
+
+named! {
+    /// A hash function of DH-HMAC-CHAP.
+    HashName(Hash), "hash"
+}
+named! {
+    /// A group of it.
+    GroupName(Group), "DH group"
+}
+
 /// A namespace.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -133,12 +168,16 @@ fn block_size() -> u32 {
     512
 }
 
-/// What the word of a host is worth.
+/// What a host has to prove, and what its word is worth.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct HostPlan {
     pub nqn: String,
-    pub identity: Word,
+    /// Without it, the subsystem's.
+    pub identity: Option<Word>,
+    pub key_file: Option<PathBuf>,
+    /// By which the subsystem proves who it is.
+    pub controller_key_file: Option<PathBuf>,
 }
 
 /// Who writes doorbells how: see `--vfio-user-doorbells`.
@@ -183,8 +222,10 @@ pub struct FunctionPlan {
 pub struct SubsystemPlan {
     pub nqn: String,
     pub serial: Option<String>,
-    /// Hosts that may connect; without it, all may.
+    /// Hosts that may connect; without it, those with keys, and without any, all.
     pub allow_hosts: Option<Vec<String>>,
+    pub hashes: Option<Vec<HashName>>,
+    pub dh_groups: Option<Vec<GroupName>>,
     #[serde(default)]
     pub identity: Word,
     /// Where other processes of this machine ask for near-data work on namespace 1.
@@ -194,6 +235,14 @@ pub struct SubsystemPlan {
     pub namespace: Vec<NamespacePlan>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vfio_user: Vec<FunctionPlan>,
+}
+
+impl SubsystemPlan {
+    /// The hosts that may connect; `None`: all.
+    pub fn hosts(&self) -> Option<Vec<String>> {
+        let keyed = self.host.iter().filter(|host| host.key_file.is_some()).map(|host| host.nqn.clone());
+        self.allow_hosts.clone().or_else(|| Some(keyed.collect()).filter(|all: &Vec<String>| !all.is_empty()))
+    }
 }
 
 /// All that is served.
@@ -215,6 +264,9 @@ pub struct Plan {
     pub near_data_threads: Option<usize>,
     /// Unless NEARSIDE_LOG says it.
     pub log: Option<Level>,
+    /// Whoever reaches an address may come, also from beyond this machine.
+    #[serde(default)]
+    pub open: bool,
     pub subsystem: Vec<SubsystemPlan>,
 }
 
@@ -273,11 +325,22 @@ impl Plan {
         for subsystem in &mut self.subsystem {
             subsystem.near_data_socket.iter_mut().for_each(at);
             subsystem.vfio_user.iter_mut().map(|function| &mut function.socket).for_each(at);
+            for host in &mut subsystem.host {
+                host.key_file.iter_mut().chain(&mut host.controller_key_file).for_each(at);
+            }
             for namespace in &mut subsystem.namespace {
                 namespace.store = AnyStore::word_from(folder, &namespace.store);
                 namespace.log_writes.iter_mut().for_each(at);
             }
         }
+    }
+
+    /// Where whoever comes may have which subsystem: addresses beyond this machine, and names.
+    pub fn open_to_all(&self) -> impl Iterator<Item = (SocketAddr, &str)> {
+        let beyond: Vec<SocketAddr> = self.addresses().unwrap_or_default();
+        let beyond = beyond.into_iter().filter(|address| !address.ip().to_canonical().is_loopback());
+        let open = || self.subsystem.iter().filter(|subsystem| subsystem.hosts().is_none());
+        beyond.flat_map(move |address| open().map(move |subsystem| (address, subsystem.nqn.as_str())))
     }
 
     /// The sockets that are made for it.
@@ -319,6 +382,8 @@ impl Plan {
             nqn,
             serial: None,
             allow_hosts: (!args.allow_host.is_empty()).then(|| args.allow_host.clone()),
+            hashes: None,
+            dh_groups: None,
             identity: Word(identity),
             host: Vec::new(),
             namespace: namespaces.collect(),
@@ -334,6 +399,7 @@ impl Plan {
             threads: args.threads,
             near_data_threads: None,
             log: None,
+            open: args.open,
             subsystem: vec![subsystem],
         }
     }
@@ -429,7 +495,10 @@ mod tests {
         let addresses: Vec<String> = plan.addresses().unwrap().iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["127.0.0.1:4420", "[::1]:4421", "127.0.0.1:8009"]);
         let subsystem = &plan.subsystem[0];
-        assert_eq!((subsystem.identity, subsystem.host[0].identity), (Word(NOBODY), Word(Identity::Trust)));
+        assert_eq!(
+            (subsystem.identity, subsystem.host[0].identity),
+            (Word(NOBODY), Some(Word(Identity::Trust)))
+        );
         assert_eq!((subsystem.namespace[0].block_size, subsystem.namespace[1].nsid), (512, 7));
         let logs = subsystem.namespace.iter().map(|namespace| namespace.log_writes.as_deref());
         assert_eq!(logs.collect::<Vec<_>>(), [None, None, Some(std::path::Path::new("/srv/8.log"))]);

@@ -10,8 +10,8 @@ use super::plan::{Plan, SubsystemPlan};
 use crate::logs::Logs;
 
 /// What follows at once; `subsystem` is looked at one by one.
-const LIVE: [&str; 2] = ["log", "subsystem"];
-const LIVE_OF_SUBSYSTEM: [&str; 3] = ["allow-hosts", "host", "identity"];
+const LIVE: [&str; 3] = ["log", "open", "subsystem"];
+const LIVE_OF_SUBSYSTEM: [&str; 5] = ["allow-hosts", "dh-groups", "hashes", "host", "identity"];
 
 /// Reads the file of a server again that was started by `started`. A fault is returned, and logged.
 pub fn reload(args: &ServeArgs, started: &Plan, drive: &ServedDrive, logs: &Logs) -> Option<String> {
@@ -26,8 +26,11 @@ pub fn reload(args: &ServeArgs, started: &Plan, drive: &ServedDrive, logs: &Logs
             return Some(format!("nothing is changed: {why}"));
         }
     };
+    if let Err(why) = drive.admit(&plan) {
+        tracing::error!("SIGHUP: nothing is changed: {why}");
+        return Some(format!("nothing is changed: {why}"));
+    }
     logs.change(plan.log.map(|level| level.0));
-    drive.admit(&plan);
     for what in waiting(started, &plan) {
         tracing::warn!("SIGHUP: {what}: as it was until a restart");
     }

@@ -1,13 +1,16 @@
 //! The file of `nearside serve`, what is said of it, and the signals of a server that runs.
 
 use std::fs;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use nearside_conformance::needs;
 use serde_json::Value;
 
 use crate::fixture::{Ran, nearside};
@@ -239,6 +242,9 @@ fn a_file_is_checked_in_whole_and_nothing_is_touched() {
     for image in ["disk.img", "golden.img"] {
         fs::write(at(image), vec![0; 1 << 20]).unwrap();
     }
+    for key in ["web.key", "disks.key"] {
+        Ran::from(nearside().args(["key", "generate", "--out"]).arg(at(key)).output().unwrap()).good();
+    }
     let before = held(folder.path());
     assert!(check().good().ends_with("serve.toml: no fault\n"));
     assert_eq!(held(folder.path()), before);
@@ -281,4 +287,103 @@ fn a_file_is_checked_in_whole_and_nothing_is_touched() {
     let ran = check();
     assert!(ran.code == 2 && ran.err.contains("serve.toml: TOML parse error at line 3"), "{}", ran.err);
     assert!(ran.err.contains("\n3 | threds = 2\n  | ^^^^^^"), "{}", ran.err);
+}
+
+/// Keys in a folder: `0.key` to `3.key` of ours, `theirs.key` of nvme-cli. Each reads what the other makes.
+fn makes_keys(folder: &Path) {
+    let at = |name: &str| folder.join(name);
+    let key =
+        |words: &[&str]| Ran::from(nearside().current_dir(folder).arg("key").args(words).output().unwrap());
+    let nvme = |words: &[&str]| Ran::from(Command::new("nvme").args(words).output().unwrap());
+    for (nr, hmac) in ["0", "1", "2", "3"].into_iter().enumerate() {
+        let name = format!("{hmac}.key");
+        key(&["generate", "--hmac", hmac, "--out", &name]).good();
+        nvme(&["check-dhchap-key", "-k", fs::read_to_string(at(&name)).unwrap().trim()]).good();
+        let len = [32, 32, 48, 64][nr].to_string();
+        let theirs = nvme(&["gen-dhchap-key", "-m", hmac, "-l", &len]).good();
+        fs::write(at("theirs.key"), &theirs).unwrap();
+        fs::set_permissions(at("theirs.key"), Permissions::from_mode(0o600)).unwrap();
+        assert!(key(&["check", "theirs.key"]).good().starts_with("a key of "));
+    }
+    assert!(key(&["generate", "--out", "0.key"]).err.contains("File exists"));
+    assert!(key(&["generate", "-m", "1", "-l", "64"]).err.contains("64 bytes"));
+    fs::set_permissions(at("0.key"), Permissions::from_mode(0o604)).unwrap();
+    assert!(key(&["check", "0.key"]).err.contains("chmod 600"));
+    fs::set_permissions(at("0.key"), Permissions::from_mode(0o600)).unwrap();
+}
+
+/// Keys from files that only their owner may read; SIGHUP has them read again.
+#[test]
+fn hosts_prove_who_they_are_by_keys_from_files() {
+    if !needs::tools("command::hosts_prove_who_they_are_by_keys_from_files", &["nvme"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    makes_keys(folder.path());
+    fs::write(at("disk.img"), vec![0; 1 << 20]).unwrap();
+    let file = |key: &str| {
+        let host =
+            format!("[[subsystem.host]]\nnqn = '{WEB}'\nkey-file = '{key}'\ncontroller-key-file = '2.key'\n");
+        file(WEB, "log = 'trace'")
+            .replace("[[subsystem.namespace]]", &format!("{host}[[subsystem.namespace]]"))
+    };
+    fs::write(at("serve.toml"), file("theirs.key").replace(&format!("allow-hosts = ['{WEB}']\n"), ""))
+        .unwrap();
+    let manager = UnixDatagram::bind(at("notify")).unwrap();
+    let config = at("serve.toml");
+    let words = ["--config", config.to_str().unwrap()];
+    let served = Served::start(folder.path(), &words, at("notify").to_str().unwrap());
+    told(&manager);
+    let drive = format!("nvme+tcp://{}/nqn.2026-11.example:a/1", served.address);
+    let ran = |host: &str, keys: &[&str]| {
+        let mut run = nearside();
+        run.current_dir(folder.path()).args(["bench", "run", "-d", &drive, "--iodepth=1", "--runtime=10ms"]);
+        run.args(["--hostnqn", host]);
+        let options = ["--dhchap-key-file", "--dhchap-ctrl-key-file"];
+        run.args(options.iter().zip(keys).flat_map(|(option, key)| [*option, *key]));
+        Ran::from(run.output().unwrap())
+    };
+    ran(WEB, &["theirs.key", "2.key"]).good();
+    ran(WEB, &["theirs.key"]).good();
+    for (keys, why) in [
+        (&[][..], "there is no key"),
+        (&["1.key"], "the target says of nqn.2026-11.example:web: Authentication failed"),
+        (&["theirs.key", "3.key"], "nqn.2026-11.example:a did not prove who it is"),
+        (&["none.key"], "none.key: No such file"),
+    ] {
+        let refused = ran(WEB, keys);
+        assert!(refused.code == 2 && refused.err.contains(why), "{keys:?}: {}", refused.err);
+    }
+    // Where hosts have keys, only those may come.
+    assert!(ran(BACKUP, &["theirs.key"]).err.contains("does not allow"));
+    assert_eq!(served.status()["authentications_failed"], 2);
+
+    // A key that cannot be read changes nothing; another key holds at once.
+    for (key, said) in [("none.key", "nothing is changed: key of "), ("1.key", "serving ")] {
+        fs::write(at("serve.toml"), file(key)).unwrap();
+        served.signal("-HUP");
+        told(&manager);
+        assert!(told(&manager).starts_with(&format!("READY=1\nSTATUS={said}")), "{key}");
+        ran(WEB, &[if key == "1.key" { key } else { "theirs.key" }]).good();
+    }
+    assert!(ran(WEB, &["theirs.key"]).err.contains("Authentication failed"));
+    let status = served.status().to_string();
+    let log = served.end();
+    assert!(log.contains("a host was not authenticated"), "{log}");
+    for name in ["theirs.key", "1.key", "2.key"] {
+        let key = fs::read_to_string(at(name)).unwrap();
+        let secret = &key.trim()["DHHC-1:00:".len()..][..16];
+        assert!(!status.contains(secret) && !log.contains(secret), "{name}");
+    }
+    let mut check = nearside();
+    check.args(["serve", "--check", "--config"]).arg(at("serve.toml"));
+    assert_eq!(Ran::from(check.output().unwrap()).code, 0);
+    fs::set_permissions(at("1.key"), Permissions::from_mode(0o644)).unwrap();
+    let checked = Ran::from(check.output().unwrap());
+    assert!(
+        checked.code == 2 && checked.err.contains("1.key: others than its owner may read it"),
+        "{}",
+        checked.err
+    );
 }

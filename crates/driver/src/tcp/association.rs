@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use nearside_clock::Clock;
 use nearside_spec::fabrics::command::{
-    ANY_CONTROLLER, CATTR_NO_FLOW, Connect, ConnectData, FabricsCommand, Property, connected,
+    ANY_CONTROLLER, AUTHENTICATION_REQUIRED, CATTR_NO_FLOW, Connect, ConnectData, FabricsCommand, Property,
+    connected,
 };
 use nearside_spec::fabrics::{ADMIN_IN_CAPSULE, in_capsule, nqn, status};
 use nearside_spec::identify::{IdentifyController, cns};
@@ -20,6 +21,7 @@ use nearside_spec::{Status, opcode};
 
 use super::Initiator;
 use super::address::Address;
+use super::authentication::authenticate;
 use super::host::Options;
 use super::identifiers::Identifiers;
 use super::queue::{MAX_DEPTH, Queue};
@@ -286,10 +288,17 @@ fn join(
             answer => break answer,
         }
     };
-    match answer.map_err(|e| refusal(e, queue.refused, options, subsystem))? {
-        dw if connected(dw as u32).1 => Err(Error::Unsupported("it wants the host to authenticate itself")),
-        dw => Ok(connected(dw as u32).0),
+    let answer = answer.map_err(|e| refusal(e, queue.refused, options, subsystem))?;
+    let (id, authreq) = connected(answer as u32);
+    if authreq & !AUTHENTICATION_REQUIRED != 0 {
+        return Err(Error::Unsupported("it wants a secure channel after authentication"));
     }
+    let is_wanted = options.keys.as_ref().is_some_and(|keys| keys.controller.is_some());
+    // There are no names to prove in discovery, where a target does not ask for it.
+    if authreq != 0 || (is_wanted && subsystem != nqn::DISCOVERY) {
+        authenticate(queue, options, subsystem, clock)?;
+    }
+    Ok(id)
 }
 
 /// What a refused Connect means; `dw0` is of its completion.

@@ -1,5 +1,6 @@
 //! What a host says of itself, and how it wants its connections.
 
+use nearside_auth::Keys;
 use nearside_spec::fabrics::nqn;
 use sha2::{Digest, Sha256};
 
@@ -22,10 +23,14 @@ pub struct Options {
     pub timeout_ms: u64,
     /// How long a connection may take.
     pub connect_ms: u64,
+    /// What it proves itself by to a target that asks for that; with a key of the subsystem's, only one that
+    /// proves itself is taken.
+    pub keys: Option<Keys>,
 }
 
 impl Default for Options {
-    /// The NQN of this user on this machine; no digests; keep alive 15 s, commands 30 s, connections 5 s.
+    /// The NQN of this user on this machine; no digests, no keys; keep alive 15 s, commands 30 s, connections
+    /// 5 s.
     fn default() -> Options {
         let host_id = own_uuid();
         Options {
@@ -36,6 +41,7 @@ impl Default for Options {
             keep_alive_ms: 15_000,
             timeout_ms: 30_000,
             connect_ms: 5_000,
+            keys: None,
         }
     }
 }

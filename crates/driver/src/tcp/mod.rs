@@ -18,6 +18,7 @@
 
 mod address;
 mod association;
+mod authentication;
 mod discovery;
 mod host;
 mod identifiers;

@@ -6,11 +6,14 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nearside_auth::{Credentials, Exchange, Explanation, Group, Hash, Key, Keys};
 use nearside_clock::{Clock, TscClock};
 use nearside_device::{Firmware, Namespace, Subsystem};
 use nearside_front_tcp::{Offer, Options, Server, Target};
 use nearside_spec::fabrics::capsule::CapsuleData;
-use nearside_spec::fabrics::command::{Connect, ConnectData, FabricsCommand, Property};
+use nearside_spec::fabrics::command::{
+    AUTHENTICATION_REQUIRED, Connect, ConnectData, FabricsCommand, Property, Security, connected,
+};
 use nearside_spec::fabrics::pdu::{self, DataHeader, Fatal, HEAD, Head, Initialize, Pdu, Side, Terms};
 use nearside_spec::opcode::io;
 use nearside_spec::registers as reg;
@@ -30,6 +33,14 @@ pub fn offer(bytes: u64) -> Offer<Dram, ()> {
     let subsystem = Subsystem::new();
     subsystem.add(1, namespace(1, bytes)).unwrap();
     Offer::new(NQN, "SERIAL", subsystem)
+}
+
+/// What a host has to prove, and what it proves that by: unless `both`, the subsystem cannot prove anything.
+pub fn keys(groups: &[Group], both: bool) -> (Keys, Arc<Credentials>) {
+    let key = || Key::generate(Some(Hash::Sha256), 32).unwrap();
+    let keys = Keys { host: key(), controller: both.then(key) };
+    let (host, controller) = (keys.host.clone(), keys.controller.clone());
+    (keys, Arc::new(Credentials { host, controller, hashes: Hash::ALL.to_vec(), groups: groups.to_vec() }))
 }
 
 pub fn serve<S: Store, F: Firmware<S>>(offer: Offer<S, F>, options: Options) -> Server<S, F> {
@@ -176,6 +187,51 @@ impl Raw {
         let done = raw.connect_as(connect, &ConnectData::new([7; 16], host, NQN, cntlid));
         assert_eq!(done.status(), Status::SUCCESS);
         raw
+    }
+
+    /// Authentication Send.
+    pub fn auth_send(&mut self, message: &[u8]) -> Status {
+        let send = FabricsCommand::AuthenticationSend(Security::message(message.len() as u32));
+        self.run(send.encode(), message).status()
+    }
+
+    /// Authentication Receive, with so much room; what comes.
+    pub fn auth_receive(&mut self, room: u32) -> Vec<u8> {
+        let mut entry = FabricsCommand::AuthenticationReceive(Security::message(room)).encode();
+        CapsuleData::Transport { len: room }.put(&mut entry);
+        self.command(entry, &[]);
+        let Some((Pdu::Data(_), message)) = self.receive() else { panic!("no message") };
+        assert_eq!(self.response().status(), Status::SUCCESS);
+        message
+    }
+
+    /// An exchange, of which the reply can be changed; why it failed.
+    pub fn prove(&mut self, keys: &Keys, change: impl FnOnce(&mut Vec<u8>)) -> Option<Explanation> {
+        let mut exchange = Exchange::new(keys, HOST, NQN).unwrap();
+        assert_eq!(self.auth_send(&exchange.negotiate()), Status::SUCCESS);
+        let mut reply = exchange.reply(&self.auth_receive(4096)).unwrap();
+        change(&mut reply);
+        assert_eq!(self.auth_send(&reply), Status::SUCCESS);
+        match exchange.finish(&self.auth_receive(4096)) {
+            Ok(last) => {
+                if let Some(last) = last {
+                    assert_eq!(self.auth_send(&last), Status::SUCCESS);
+                }
+                None
+            }
+            Err(refused) => Some(refused.why()),
+        }
+    }
+
+    /// A connected queue whose host has something to prove; the controller's identifier.
+    pub fn asked(address: SocketAddr, qid: u16, cntlid: u16) -> (Raw, u16) {
+        let mut raw = Raw::initialized(address);
+        let connect = Connect { recfmt: 0, qid, sqsize_z: 31, cattr: 0, kato: 0 };
+        let done = raw.connect_as(connect, &ConnectData::new([7; 16], HOST, NQN, cntlid));
+        assert_eq!(done.status(), Status::SUCCESS);
+        let (cntlid, authreq) = connected(done.result());
+        assert_eq!(authreq, AUTHENTICATION_REQUIRED);
+        (raw, cntlid)
     }
 
     /// What the connection ends with: the termination request, if one came.

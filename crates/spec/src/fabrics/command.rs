@@ -13,6 +13,10 @@ pub mod fctype {
     pub const CONNECT: u8 = 0x01;
     /// Property Get.
     pub const PROPERTY_GET: u8 = 0x04;
+    /// Authentication Send.
+    pub const AUTHENTICATION_SEND: u8 = 0x05;
+    /// Authentication Receive.
+    pub const AUTHENTICATION_RECEIVE: u8 = 0x06;
     /// Disconnect.
     pub const DISCONNECT: u8 = 0x08;
 }
@@ -49,6 +53,28 @@ pub struct Property {
     pub value: u64,
 }
 
+/// What an Authentication Send or Receive is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Security {
+    /// SECP: security protocol.
+    pub secp: u8,
+    /// SPSP1 and SPSP0.
+    pub spsp: u16,
+    /// TL or AL: bytes of the message, or of the room for one.
+    pub len: u32,
+}
+
+impl Security {
+    /// A message of [`super::authentication`].
+    pub const fn message(len: u32) -> Security {
+        Security { secp: 0xe9, spsp: 0x0101, len }
+    }
+
+    const fn dword(self) -> u32 {
+        (self.spsp as u32) << 8 | (self.secp as u32) << 24
+    }
+}
+
 /// A Fabrics command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FabricsCommand {
@@ -58,6 +84,10 @@ pub enum FabricsCommand {
     PropertyGet(Property),
     /// Writes one.
     PropertySet(Property),
+    /// Authentication Send: a message of the host's is in the data.
+    AuthenticationSend(Security),
+    /// Authentication Receive: one of the controller's is asked for.
+    AuthenticationReceive(Security),
     /// Ends an I/O queue. RECFMT: 0.
     Disconnect {
         /// Record format.
@@ -80,6 +110,11 @@ impl FabricsCommand {
         }
         let property =
             Property { attrib: entry.cdw[10] as u8 & 7, offset: entry.cdw[11], value: entry.quad(12) };
+        let security = Security {
+            secp: (entry.cdw[10] >> 24) as u8,
+            spsp: (entry.cdw[10] >> 8) as u16,
+            len: entry.cdw[11],
+        };
         Some(match fctype_of(entry) {
             fctype::CONNECT => FabricsCommand::Connect(Connect {
                 recfmt: entry.cdw[10] as u16,
@@ -90,6 +125,8 @@ impl FabricsCommand {
             }),
             fctype::PROPERTY_GET => FabricsCommand::PropertyGet(Property { value: 0, ..property }),
             fctype::PROPERTY_SET => FabricsCommand::PropertySet(property),
+            fctype::AUTHENTICATION_SEND => FabricsCommand::AuthenticationSend(security),
+            fctype::AUTHENTICATION_RECEIVE => FabricsCommand::AuthenticationReceive(security),
             fctype::DISCONNECT => FabricsCommand::Disconnect { recfmt: entry.cdw[10] as u16 },
             other => FabricsCommand::Unknown(other),
         })
@@ -106,6 +143,8 @@ impl FabricsCommand {
             ),
             FabricsCommand::PropertyGet(p) => (fctype::PROPERTY_GET, u32::from(p.attrib), p.offset, 0),
             FabricsCommand::PropertySet(p) => (fctype::PROPERTY_SET, u32::from(p.attrib), p.offset, p.value),
+            FabricsCommand::AuthenticationSend(s) => (fctype::AUTHENTICATION_SEND, s.dword(), s.len, 0),
+            FabricsCommand::AuthenticationReceive(s) => (fctype::AUTHENTICATION_RECEIVE, s.dword(), s.len, 0),
             FabricsCommand::Disconnect { recfmt } => (fctype::DISCONNECT, u32::from(recfmt), 0, 0),
             FabricsCommand::Unknown(other) => (other, 0, 0, 0),
         };
@@ -158,10 +197,13 @@ impl ConnectData {
     }
 }
 
+/// Bit of DW0 of Connect's completion (AUTHREQ, ATR): the host has to authenticate itself.
+pub const AUTHENTICATION_REQUIRED: u32 = 1 << 17;
+
 /// DW0 of Connect's completion: the controller, and what it asks for
-/// (bits 17 and 18) before commands are taken.
-pub const fn connected(dw0: u32) -> (u16, bool) {
-    (dw0 as u16, dw0 >> 17 & 3 != 0)
+/// (AUTHREQ, bits 17 and 18) before commands are taken.
+pub const fn connected(dw0: u32) -> (u16, u32) {
+    (dw0 as u16, dw0 & 3 << 17)
 }
 
 #[cfg(test)]
@@ -195,14 +237,18 @@ mod tests {
             FabricsCommand::Connect(connect),
             FabricsCommand::PropertySet(set),
             FabricsCommand::PropertyGet(get),
+            FabricsCommand::AuthenticationSend(Security::message(72)),
+            FabricsCommand::AuthenticationReceive(Security { secp: 1, spsp: 0x0203, len: 4096 }),
             FabricsCommand::Disconnect { recfmt: 0 },
-            FabricsCommand::Unknown(5),
+            FabricsCommand::Unknown(7),
         ] {
             assert_eq!(FabricsCommand::decode(&command.encode()), Some(command));
         }
         assert_eq!(FabricsCommand::decode(&SubmissionEntry::new(2, 0, 1)), None);
-        assert_eq!(connected(0x0000_0005), (5, false));
-        assert_eq!(connected(0x0002_0005), (5, true));
+        assert_eq!(connected(0x0000_0005), (5, 0));
+        assert_eq!(connected(0x0002_0005), (5, AUTHENTICATION_REQUIRED));
+        let entry = bytes(&FabricsCommand::AuthenticationSend(Security::message(72)).encode());
+        assert_eq!((entry[4], &entry[40..48]), (5, &[0, 1, 1, 0xe9, 72, 0, 0, 0][..]));
     }
 
     #[test]

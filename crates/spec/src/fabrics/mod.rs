@@ -1,10 +1,11 @@
 //! NVMe over Fabrics (Base 2.0, chapters 3.3.2, 4.2 and 6) and its TCP transport (TCP Transport 1.0).
 //!
 //! [`pdu`] has what goes over a connection; [`command`] the commands that only fabrics have;
-//! [`capsule`] where a capsule's data are; [`discovery`] the log page by which hosts find subsystems;
-//! [`nqn`] names. State is not here: which PDU may come when, and whether a transfer fits its
-//! command, is for both ends' connections to know.
+//! [`authentication`] the messages by which hosts prove who they are; [`capsule`] where a capsule's data are;
+//! [`discovery`] the log page by which hosts find subsystems; [`nqn`] names. State is not here: which PDU may
+//! come when, and whether a transfer fits its command, is for both ends' connections to know.
 
+pub mod authentication;
 pub mod capsule;
 pub mod command;
 pub mod discovery;
