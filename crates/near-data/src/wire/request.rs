@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Fault, Reader, WireError, header, pad, put, put_header, small};
+use crate::operations::number;
 use crate::*;
 
 /// Bytes of a request's header.
@@ -31,49 +32,8 @@ mod item {
     pub const PATHS: u16 = 15;
 }
 
-mod operation {
-    pub const NOP: u16 = 0;
-    pub const INFO: u16 = 1;
-    pub const SEARCH: u16 = 2;
-    pub const COUNT: u16 = 3;
-    pub const CHECKSUM: u16 = 4;
-    pub const READ: u16 = 5;
-    pub const LIST: u16 = 6;
-    pub const STAT: u16 = 7;
-    pub const MAP: u16 = 8;
-    pub const NAMES: u16 = 9;
-}
-
 /// All operations, a bit for each number: what log page D5h says of them.
-pub const OPERATIONS: u32 = 1 << operation::NOP
-    | 1 << operation::INFO
-    | 1 << operation::SEARCH
-    | 1 << operation::COUNT
-    | 1 << operation::CHECKSUM
-    | 1 << operation::READ
-    | 1 << operation::LIST
-    | 1 << operation::STAT
-    | 1 << operation::MAP
-    | 1 << operation::NAMES;
-
-impl Operation {
-    /// Its number on the wire: its bit in [`OPERATIONS`].
-    #[must_use]
-    pub const fn number(&self) -> u16 {
-        match self {
-            Operation::Nop => operation::NOP,
-            Operation::Info => operation::INFO,
-            Operation::Search(_) => operation::SEARCH,
-            Operation::Count => operation::COUNT,
-            Operation::Checksum(_) => operation::CHECKSUM,
-            Operation::Read { .. } => operation::READ,
-            Operation::List => operation::LIST,
-            Operation::Stat => operation::STAT,
-            Operation::Map => operation::MAP,
-            Operation::Names => operation::NAMES,
-        }
-    }
-}
+pub const OPERATIONS: u32 = (1 << KINDS.len()) - 1;
 
 mod target {
     pub const VOLUME: u16 = 0;
@@ -103,7 +63,7 @@ mod search {
     pub const MAX_COUNT: u32 = 1 << 7;
     pub const NUMBERS: u32 = 1 << 8;
     pub const BYTES: u32 = 1 << 9;
-    pub const ALL: u32 = (1 << 10) - 1;
+    pub const ALL: u32 = crate::SearchOptions::BITS;
 }
 
 struct Items {
@@ -442,22 +402,22 @@ impl Parts {
                 _ => return Err(WireError { at: 18, what: Fault::Unknown("target", target.into()) }),
             },
             operation: match operation {
-                operation::NOP => Operation::Nop,
-                operation::INFO => Operation::Info,
-                operation::SEARCH => Operation::Search(SearchOptions {
+                number::NOP => Operation::Nop,
+                number::INFO => Operation::Info,
+                number::SEARCH => Operation::Search(SearchOptions {
                     patterns: self.patterns,
                     ..need(self.search, "search")?
                 }),
-                operation::COUNT => Operation::Count,
-                operation::CHECKSUM => Operation::Checksum(need(self.digest, "checksum")?),
-                operation::READ => {
+                number::COUNT => Operation::Count,
+                number::CHECKSUM => Operation::Checksum(need(self.digest, "checksum")?),
+                number::READ => {
                     let (offset, len) = need(self.bytes, "byte range")?;
                     Operation::Read { offset, len }
                 }
-                operation::LIST => Operation::List,
-                operation::STAT => Operation::Stat,
-                operation::MAP => Operation::Map,
-                operation::NAMES => Operation::Names,
+                number::LIST => Operation::List,
+                number::STAT => Operation::Stat,
+                number::MAP => Operation::Map,
+                number::NAMES => Operation::Names,
                 _ => {
                     return Err(WireError { at: 16, what: Fault::Unknown("operation", operation.into()) });
                 }
