@@ -334,7 +334,7 @@ mod tests {
             0, 0, 0x10, 0, // 1,048,576 of buffer
             0xff, 0x0f, 0, 0, // 4,095 of a path
             0, 4, 0, 0, // 1,024 groups
-            0xff, 3, 0, 0, // ten operations
+            0xff, 0x0f, 0, 0, // twelve operations
             0x3f, 0, 0, 0, // six targets
             0x0e, 0, 0, 0, // checksums 1 to 3
             0x0f, 0, 0, 0, // four commands
@@ -342,9 +342,10 @@ mod tests {
             120, 0, 0, 0, // bytes of statistics
         ].to_vec();
         page.resize(NearDataLog::SIZE, 0);
-        // Options of a search and of a checksum.
+        // Options of a search, a checksum, and those on tables.
         page[184 + 2 * 4..][..2].copy_from_slice(&[0xff, 3]);
         page[184 + 4 * 4] = 0x0e;
+        page[184 + 10 * 4..][..6].copy_from_slice(&[0x1f, 0x0f, 0, 0, 0x1f, 3]);
         let capabilities = |fabric| Firmware::<Dram>::capabilities(&fsr, fabric).0;
         assert_eq!(capabilities(false)[..], page);
         // Over fabrics all but the bidirectional command.

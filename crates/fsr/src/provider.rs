@@ -53,9 +53,7 @@ pub(crate) trait Consumer {
     }
 
     /// Which bytes it wants after those that it has had, from where to where; none: it has all.
-    fn then(&mut self) -> Result<Vec<(u64, u64)>, Failure> {
-        Ok(Vec::new())
-    }
+    fn then(&mut self) -> Result<Vec<(u64, u64)>, Failure>;
 }
 
 /// Where a file's bytes lie.

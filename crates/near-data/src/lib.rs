@@ -19,7 +19,10 @@ mod operations;
 mod paths;
 pub mod wire;
 
-pub use operations::{Answer, Digest, KINDS, Kind, Operation, SearchOptions};
+pub use operations::{
+    Answer, Digest, Element, GatherOptions, KINDS, Kind, MAX_COLUMNS, MAX_NEAREST, Measure, NearestOptions,
+    Operation, Pooling, SearchOptions, Table,
+};
 pub use paths::Paths;
 
 /// Longest path, in bytes (PATH_MAX less its terminator).
@@ -36,7 +39,7 @@ pub const MAX_REQUEST: usize = 128 * 1024;
 pub const MAX_BUFFER: usize = 1024 * 1024;
 
 /// A near-data request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     /// Which partition holds the volume: 0 the only one with a known file system (or the whole namespace),
     /// else its number.
@@ -208,6 +211,8 @@ pub enum Failure {
     /// Permission denied, since what the volume says of its files may be out of date, and their blocks
     /// another file's; why.
     NeedsRecovery(String),
+    /// The file is not such a table, or has no such row; why.
+    NotATable(String),
 }
 
 /// What a request cost in the drive.
@@ -324,6 +329,20 @@ pub enum Record<'a> {
     /// All has been said about one of [`Target::Paths`], or why it failed. The records that follow are about
     /// the next.
     Answered(Option<Failure>),
+    /// A row of a table, or what was made of a bag of rows.
+    Row {
+        /// Which of the indices that were asked about; with pooling, which bag.
+        number: u64,
+        /// Its numbers: single precision, little-endian.
+        values: Cow<'a, [u8]>,
+    },
+    /// A row that is near.
+    Near {
+        /// Its number, from 0.
+        row: u64,
+        /// The inner product, or the distance's square.
+        score: f32,
+    },
 }
 
 /// Metadata, as `stat` shows it.
@@ -450,6 +469,8 @@ impl Record<'_> {
             Record::Volume(volume) => Record::Volume(volume.into_owned()),
             Record::Warning { text, unstable } => Record::Warning { text: owned(text), unstable },
             Record::Answered(failure) => Record::Answered(failure),
+            Record::Row { number, values } => Record::Row { number, values: owned(values) },
+            Record::Near { row, score } => Record::Near { row, score },
         }
     }
 }

@@ -20,11 +20,16 @@ use crate::provider::Consumer;
 
 mod checksum;
 mod count;
+mod gather;
+mod nearest;
 mod read;
 mod search;
+mod table;
 
 use checksum::SumFiles;
 use count::CountFiles;
+use gather::GatherRows;
+use nearest::NearestRows;
 use read::ReadFiles;
 use search::SearchFiles;
 
@@ -44,6 +49,8 @@ pub(crate) enum Bytes {
     Count(CountFiles),
     Checksum(SumFiles),
     Read(ReadFiles),
+    Gather(GatherRows),
+    Nearest(NearestRows),
 }
 
 /// Does the same with each of them.
@@ -54,6 +61,8 @@ macro_rules! each {
             Bytes::Count($operation) => $what,
             Bytes::Checksum($operation) => $what,
             Bytes::Read($operation) => $what,
+            Bytes::Gather($operation) => $what,
+            Bytes::Nearest($operation) => $what,
         }
     };
 }
@@ -78,6 +87,8 @@ impl Work {
             Operation::Count => Bytes::Count(CountFiles::new()),
             Operation::Checksum(digest) => Bytes::Checksum(SumFiles::new(*digest)),
             Operation::Read { offset, len } => Bytes::Read(ReadFiles::new(*offset, *len)),
+            Operation::Gather(options) => Bytes::Gather(GatherRows::new(options)?),
+            Operation::Nearest(options) => Bytes::Nearest(NearestRows::new(options)),
         }))
     }
 
@@ -136,6 +147,13 @@ pub(crate) trait ByteOperation {
         bytes: &[u8],
     ) -> Result<Flow, Failure> {
         self.take(media, job, offset, bytes).await
+    }
+
+    /// Which bytes of a file of `size` bytes it wants after those that it has had, from where to where, one
+    /// after the other; none: it has all.
+    fn then(&mut self, size: u64) -> Result<Vec<(u64, u64)>, Failure> {
+        let _ = size;
+        Ok(Vec::new())
     }
 
     /// After the last byte, or where it wanted no more: writes what is left to write. The bytes are the
@@ -236,6 +254,10 @@ impl<S: Sink> Consumer for Feeding<'_, '_, S> {
 
     async fn whole<M: Media>(&mut self, media: &M, offset: u64, bytes: &[u8]) -> Result<Flow, Failure> {
         each!(&mut *self.bytes, operation => operation.whole(media, &mut self.job, offset, bytes).await)
+    }
+
+    fn then(&mut self) -> Result<Vec<(u64, u64)>, Failure> {
+        each!(&mut *self.bytes, operation => operation.then(self.job.size))
     }
 }
 

@@ -1,18 +1,20 @@
-//! The operations: their names, their numbers, and what is known of each without doing it ([`KINDS`]). Options
-//! of those that have some stand in a file of their own.
+//! The operations: their names, their numbers, and what is known of each without doing it ([`KINDS`]).
+//! Options of those that have some stand in a file of their own.
 
 mod checksum;
 mod search;
+mod table;
 
 pub use checksum::Digest;
 pub use search::{Answer, SearchOptions};
+pub use table::{Element, GatherOptions, MAX_COLUMNS, MAX_NEAREST, Measure, NearestOptions, Pooling, Table};
 
 /// What to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
     /// Nothing: measures the round trip. With a path target: locates the file and checks permission, no more.
     Nop,
-    /// What the volume is: one [`Record::Volume`].
+    /// What the volume is: one `Record::Volume`.
     Info,
     /// Finds lines.
     Search(SearchOptions),
@@ -20,30 +22,34 @@ pub enum Operation {
     Count,
     /// A checksum over the bytes.
     Checksum(Digest),
-    /// The bytes of a range, as [`Record::Data`].
+    /// The bytes of a range, as `Record::Data`.
     Read {
         /// First byte.
         offset: u64,
         /// Bytes; cut at the end of the file.
         len: u64,
     },
-    /// Entries of a directory (Path) or a whole tree (Tree), as [`Record::Entry`].
+    /// Entries of a directory (Path) or a whole tree (Tree), as `Record::Entry`.
     List,
-    /// Metadata of each target, as [`Record::Entry`].
+    /// Metadata of each target, as `Record::Entry`.
     Stat,
-    /// Where the file's bytes lie: [`Record::Extent`]s, for `--locate host` done by asking the drive, and for
+    /// Where the file's bytes lie: `Record::Extent`s, for `--locate host` done by asking the drive, and for
     /// tools.
     Map,
-    /// Names and types in a directory (Path) or a whole tree (Tree), as [`Record::Name`]: what directories
+    /// Names and types in a directory (Path) or a whole tree (Tree), as `Record::Name`: what directories
     /// say of them, so that no inode is read but those of directories that are gone into. A directory that
-    /// may not be gone into, since the one above may not be searched, is a [`Record::Failed`] as well.
+    /// may not be gone into, since the one above may not be searched, is a `Record::Failed` as well.
     Names,
+    /// Rows of a table, as `Record::Row`s. What a cursor's `found` counts are bags.
+    Gather(GatherOptions),
+    /// The rows of a table that are nearest to a query, as `Record::Near`s, the nearest first.
+    Nearest(NearestOptions),
 }
 
 /// What is known of an operation without doing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// It answers about a file in two records or less, as it must for [`Target::Paths`](crate::Target::Paths).
+    /// It answers about a file in two records or less, as a list of paths demands.
     pub brief: bool,
     /// It computes over a file's bytes, so that a list of the file's blocks is all it needs.
     pub computes: bool,
@@ -70,10 +76,12 @@ pub(crate) mod number {
     pub const STAT: u16 = 7;
     pub const MAP: u16 = 8;
     pub const NAMES: u16 = 9;
+    pub const GATHER: u16 = 10;
+    pub const NEAREST: u16 = 11;
 }
 
 /// All operations, by their numbers.
-pub const KINDS: [Kind; 10] = [
+pub const KINDS: [Kind; 12] = [
     Kind { brief: true, ..Kind::ABOUT },                       // nop
     Kind::ABOUT,                                               // info
     Kind { options: SearchOptions::BITS, ..Kind::OVER },       // search
@@ -84,6 +92,8 @@ pub const KINDS: [Kind; 10] = [
     Kind { brief: true, ..Kind::ABOUT },                       // stat
     Kind::ABOUT,                                               // map
     Kind::ABOUT,                                               // names
+    Kind { options: GatherOptions::BITS, ..Kind::OVER },       // gather
+    Kind { options: NearestOptions::BITS, ..Kind::OVER },      // nearest
 ];
 
 impl Operation {
@@ -101,6 +111,8 @@ impl Operation {
             Operation::Stat => number::STAT,
             Operation::Map => number::MAP,
             Operation::Names => number::NAMES,
+            Operation::Gather(_) => number::GATHER,
+            Operation::Nearest(_) => number::NEAREST,
         }
     }
 

@@ -26,14 +26,14 @@ pub struct SearchOptions {
     /// Stop after that many lines in each file (`-m`).
     pub max_count: Option<u64>,
     /// Do not look for NUL bytes (`-a`). Without it, a file with a NUL where it is probed, or before the end
-    /// of a found line, answers [`Record::BinaryMatches`] in place of that line. Counts are counts of lines
+    /// of a found line, answers `Record::BinaryMatches` in place of that line. Counts are counts of lines
     /// either way.
     pub text: bool,
     /// Lines before a match that are also wanted (`-B`; [`Answer::Lines`]).
     pub before: u32,
     /// Lines after (`-A`).
     pub after: u32,
-    /// Say nothing about files without a match; at the end one [`Record::Total`] counts them.
+    /// Say nothing about files without a match; at the end one `Record::Total` counts them.
     pub only_matching_files: bool,
     /// Count line numbers (`-n`; [`Answer::Lines`] and [`Answer::Matches`]): it costs a second look at every
     /// byte.

@@ -30,6 +30,7 @@ mod item {
     pub const BYTES: u16 = 13;
     pub const CURSOR: u16 = 14;
     pub const PATHS: u16 = 15;
+    pub const OPTIONS: u16 = 16;
 }
 
 /// All operations, a bit for each number: what log page D5h says of them.
@@ -138,6 +139,8 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
         Operation::Read { offset, len } => {
             items.put(item::BYTES, &[&offset.to_le_bytes(), &len.to_le_bytes()]);
         }
+        Operation::Gather(options) => items.put(item::OPTIONS, &[&options.put()]),
+        Operation::Nearest(options) => items.put(item::OPTIONS, &[&options.put()]),
         Operation::Nop
         | Operation::Info
         | Operation::Count
@@ -249,7 +252,7 @@ pub(super) fn decode_cursor(r: &mut Reader<'_>) -> Result<Cursor, WireError> {
 }
 
 #[derive(Default)]
-struct Parts {
+struct Parts<'a> {
     uid: Option<u32>,
     gid: Option<u32>,
     groups: Option<Vec<u32>>,
@@ -265,6 +268,8 @@ struct Parts {
     bytes: Option<(u64, u64)>,
     cursor: Option<Cursor>,
     paths: Option<Paths>,
+    /// As the operation has them.
+    options: Option<Reader<'a>>,
 }
 
 /// Reads a request. Bytes after the length in its header are not looked at.
@@ -307,8 +312,8 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, WireError> {
     parts.request(operation, target, partition, required & FLAG_FOLLOW != 0)
 }
 
-impl Parts {
-    fn take(&mut self, number: u16, mut v: Reader<'_>, at: usize) -> Result<(), WireError> {
+impl<'a> Parts<'a> {
+    fn take(&mut self, number: u16, mut v: Reader<'a>, at: usize) -> Result<(), WireError> {
         let twice = |is: bool, name| match is {
             true => Err(WireError { at, what: Fault::Items(name) }),
             false => Ok(()),
@@ -361,6 +366,10 @@ impl Parts {
                 let paths = paths.map_err(|what| WireError { at, what: Fault::Invalid(what) })?;
                 twice(self.paths.replace(paths).is_some(), "paths")?
             }
+            item::OPTIONS => {
+                twice(self.options.replace(v.clone()).is_some(), "options")?;
+                return Ok(());
+            }
             _ if number & OPTIONAL != 0 => return Ok(()),
             _ => return Err(WireError { at, what: Fault::UnknownItem(number) }),
         }
@@ -376,6 +385,14 @@ impl Parts {
     ) -> Result<Request, WireError> {
         fn need<T>(part: Option<T>, name: &'static str) -> Result<T, WireError> {
             part.ok_or(WireError { at: REQUEST_HEADER, what: Fault::Items(name) })
+        }
+        fn all<'a, T>(
+            options: Option<Reader<'a>>,
+            take: impl Fn(&mut Reader<'a>) -> Result<T, WireError>,
+        ) -> Result<T, WireError> {
+            let mut options = need(options, "options")?;
+            let taken = take(&mut options)?;
+            options.end().map(|()| taken)
         }
         Ok(Request {
             partition,
@@ -418,6 +435,8 @@ impl Parts {
                 number::STAT => Operation::Stat,
                 number::MAP => Operation::Map,
                 number::NAMES => Operation::Names,
+                number::GATHER => Operation::Gather(all(self.options, GatherOptions::take)?),
+                number::NEAREST => Operation::Nearest(all(self.options, NearestOptions::take)?),
                 _ => {
                     return Err(WireError { at: 16, what: Fault::Unknown("operation", operation.into()) });
                 }
