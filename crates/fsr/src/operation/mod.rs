@@ -49,8 +49,8 @@ pub(crate) enum Bytes {
     Count(CountFiles),
     Checksum(SumFiles),
     Read(ReadFiles),
-    Gather(GatherRows),
-    Nearest(NearestRows),
+    Gather(Box<GatherRows>),
+    Nearest(Box<NearestRows>),
 }
 
 /// Does the same with each of them.
@@ -87,8 +87,8 @@ impl Work {
             Operation::Count => Bytes::Count(CountFiles::new()),
             Operation::Checksum(digest) => Bytes::Checksum(SumFiles::new(*digest)),
             Operation::Read { offset, len } => Bytes::Read(ReadFiles::new(*offset, *len)),
-            Operation::Gather(options) => Bytes::Gather(GatherRows::new(options)?),
-            Operation::Nearest(options) => Bytes::Nearest(NearestRows::new(options)),
+            Operation::Gather(options) => Bytes::Gather(Box::new(GatherRows::new(options)?)),
+            Operation::Nearest(options) => Bytes::Nearest(Box::new(NearestRows::new(options))),
         }))
     }
 
