@@ -196,7 +196,7 @@ fn identifies(guest: &mut Guest) {
 
 /// The vendor's log page, whole, as nvme-cli reads it in the guest (`NearDataLog` in crates/spec).
 fn own_log(guest: &mut Guest) -> Vec<u8> {
-    let read = "nvme get-log /dev/nvme0 --namespace-id=1 --log-id=0xd5 --log-len=184 --raw-binary";
+    let read = "nvme get-log /dev/nvme0 --namespace-id=1 --log-id=0xd5 --log-len=312 --raw-binary";
     let digits = guest.sh(&format!("{read} | od -An -v -tx1"));
     digits.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
 }

@@ -21,8 +21,8 @@ use nearside_driver::{Command, DriverConfig, Finished, Handle};
 use nearside_embedded::{AnyStore, Embedded, Options};
 use nearside_firmware::Fsr;
 use nearside_fsrlib::{
-    Answer, Ask, Credentials, Digest, Error, Failure, FileEntry, Operation, Record, Request, SearchOptions,
-    Session, Target,
+    Answer, Ask, Credentials, Digest, Element, Error, Failure, FileEntry, GatherOptions, NearestOptions,
+    Operation, Pooling, Record, Request, SearchOptions, Session, Table, Target,
 };
 use nearside_fsview::{FileKind, State, Volume};
 use nearside_near_data::wire;
@@ -239,6 +239,8 @@ fn questions(tree: &Tree) -> Vec<Question> {
                 one(path, Operation::Count, true, 0);
                 one(path, Operation::Checksum(Digest::Crc32c), true, 1000);
                 one(path, search(), true, 0);
+                one(path, gather(node.size), true, 0);
+                one(path, nearest(), true, 1000);
                 one(path, Operation::Read { offset: node.size / 3, len: u64::MAX }, true, 0);
             }
             FileKind::Directory => {
@@ -254,6 +256,27 @@ fn questions(tree: &Tree) -> Vec<Question> {
         }
     }
     all
+}
+
+/// A file as a table of its bytes.
+const BYTES: Table = Table { raw: Some((Element::I8, 1)), scale: 1.0 };
+
+/// Rows from here and there in a file of so many bytes.
+pub(crate) fn gather(size: u64) -> Operation {
+    let indices: Vec<u64> =
+        (0..7).map(|n| (size / 2 + n * 4099) % size.max(1)).filter(|_| size > 0).collect();
+    let bags = vec![0, indices.len() as u32];
+    Operation::Gather(GatherOptions {
+        table: BYTES,
+        pooling: Pooling::Sum,
+        indices,
+        bags,
+        ..GatherOptions::default()
+    })
+}
+
+pub(crate) fn nearest() -> Operation {
+    Operation::Nearest(NearestOptions { table: BYTES, count: 9, query: vec![1.0], ..Default::default() })
 }
 
 /// The tree as the answers to its list and its checksums show it.

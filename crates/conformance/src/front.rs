@@ -386,6 +386,9 @@ pub fn answers(fronts: &impl Fronts, image: &Path) -> Vec<Reply<'static>> {
         Ask::tree("/", Operation::Names),
         Ask::tree("/", Operation::Checksum(Digest::Sha256)),
         Ask::tree("/", Operation::Count),
+        // Files without a byte have no row.
+        Ask::tree("/", crate::drive::gather(1)),
+        Ask::tree("/", crate::drive::nearest()),
         Ask::path("/", Operation::Stat),
         Ask::path("/", Operation::Info),
         Ask::path("/no such name", Operation::Stat),

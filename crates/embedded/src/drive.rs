@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use nearside_clock::TscClock;
 use nearside_firmware::Fsr;
-use nearside_fsrlib::{Ask, Digest, Error, FileEntry, Operation, Record, SearchOptions, Session};
+use nearside_fsrlib::{
+    Ask, Digest, Error, FileEntry, GatherOptions, NearestOptions, Operation, Record, SearchOptions, Session,
+};
 
 use crate::{AnyStore, Embedded, Options, image};
 
@@ -142,6 +144,39 @@ impl Drive {
             }
         })?;
         sum.ok_or_else(nothing)
+    }
+
+    /// Rows of a table, or for each bag of them what is made of it: its numbers.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is not such a table, or a row that it has not.
+    pub fn gather(&mut self, path: impl AsRef<Path>, rows: GatherOptions) -> Result<Vec<Vec<f32>>, Error> {
+        let mut found = Vec::new();
+        self.each(&Ask::path(bytes(&path), Operation::Gather(rows)), |record| {
+            if let Record::Row { values, .. } = record {
+                found.push(values.as_chunks().0.iter().map(|number| f32::from_le_bytes(*number)).collect());
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// The rows of a table that are nearest to a query, the nearest first, each with its inner product or the
+    /// square of its distance.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is not such a table.
+    pub fn nearest(
+        &mut self,
+        path: impl AsRef<Path>,
+        query: NearestOptions,
+    ) -> Result<Vec<(u64, f32)>, Error> {
+        let mut found = Vec::new();
+        self.each(&Ask::path(bytes(&path), Operation::Nearest(query)), |record| {
+            if let Record::Near { row, score } = record {
+                found.push((row, score));
+            }
+        })?;
+        Ok(found)
     }
 
     fn entries(&mut self, ask: &Ask) -> Result<Vec<FileEntry<'static>>, Error> {

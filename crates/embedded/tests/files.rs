@@ -4,7 +4,9 @@ use std::process::Command;
 
 use nearside_conformance::needs;
 use nearside_embedded::Drive;
-use nearside_fsrlib::{Digest, Error, Failure};
+use nearside_fsrlib::{
+    Digest, Element, Error, Failure, GatherOptions, Measure, NearestOptions, Pooling, Table,
+};
 
 #[test]
 fn an_image_is_asked_for_its_files() {
@@ -40,6 +42,20 @@ fn an_image_is_asked_for_its_files() {
     let count = drive.count("/log/now.txt").unwrap();
     assert_eq!((count.lines, count.words, count.bytes), (3, 4, text.len() as u64));
     assert_eq!(drive.cksum("/log/now.txt", Digest::Crc32c).unwrap().len(), 4);
+    // The text as rows of four bytes.
+    let table = Table { raw: Some((Element::I8, 4)), scale: 0.5 };
+    let rows =
+        GatherOptions { table, pooling: Pooling::Sum, indices: vec![0, 2], ..GatherOptions::default() };
+    let old = "/log/old/then.txt";
+    assert!(
+        matches!(drive.gather(old, rows.clone()), Err(Error::Refused(Failure::NotATable(_)))),
+        "13 bytes"
+    );
+    let table = Table { raw: Some((Element::I8, 1)), scale: 0.5 };
+    let sums = drive.gather(old, GatherOptions { table, ..rows }).unwrap();
+    assert_eq!(sums, [[f32::from(b'E') / 2.0 + f32::from(b'R') / 2.0]]);
+    let query = NearestOptions { table, measure: Measure::L2, count: 1, query: vec![16.0] };
+    assert_eq!(drive.nearest(old, query).unwrap(), [(5, 0.0)]);
     assert!(matches!(drive.cat("/none"), Err(Error::Refused(Failure::NotFound))));
     assert!(matches!(drive.cat("/log"), Err(Error::Refused(Failure::IsADirectory))));
     assert!(matches!(drive.grep("(", "/"), Err(Error::Refused(Failure::InvalidPattern(_)))));

@@ -13,7 +13,7 @@ use nearside_device::Namespace;
 use nearside_device::firmware::{Firmware, Observer, Seat};
 use nearside_dma::Memory;
 use nearside_fsr::{Config, Monitor, Retriever, Trace};
-use nearside_near_data::{MAX_BUFFER, MAX_GROUPS, MAX_PATH, MAX_REQUEST};
+use nearside_near_data::{Digest, KINDS, MAX_BUFFER, MAX_GROUPS, MAX_PATH, MAX_REQUEST, Operation};
 use nearside_spec::log::{NearDataLog, encoding};
 use nearside_store::Store;
 
@@ -219,6 +219,15 @@ impl Observer for Fsr {
     }
 }
 
+/// What log page D5h says of each operation's options.
+fn options() -> [u8; 128] {
+    let mut bytes = [0; 128];
+    for (place, kind) in bytes.chunks_exact_mut(4).zip(KINDS) {
+        place.copy_from_slice(&kind.options.to_le_bytes());
+    }
+    bytes
+}
+
 impl<S: Store> Firmware<S> for Fsr {
     type Worker = FsrWorker<S>;
 
@@ -249,7 +258,8 @@ impl<S: Store> Firmware<S> for Fsr {
             .set_max_groups(MAX_GROUPS as u32)
             .set_operations(nearside_near_data::wire::OPERATIONS)
             .set_targets(nearside_near_data::wire::TARGETS)
-            .set_checksums(0b1110)
+            .set_checksums(Operation::Checksum(Digest::Crc32c).kind().options)
+            .set_options(options())
             .set_encodings(if fabric { encodings } else { encodings | encoding::COMMAND })
             .set_max_wait_ms(MAX_WAIT_MS);
         let ViewCost { seen, overlay_bytes, passed, watched } = self.view_cost();
@@ -324,7 +334,7 @@ mod tests {
             0, 0, 0x10, 0, // 1,048,576 of buffer
             0xff, 0x0f, 0, 0, // 4,095 of a path
             0, 4, 0, 0, // 1,024 groups
-            0xff, 3, 0, 0, // ten operations
+            0xff, 0x0f, 0, 0, // twelve operations
             0x3f, 0, 0, 0, // six targets
             0x0e, 0, 0, 0, // checksums 1 to 3
             0x0f, 0, 0, 0, // four commands
@@ -332,6 +342,10 @@ mod tests {
             120, 0, 0, 0, // bytes of statistics
         ].to_vec();
         page.resize(NearDataLog::SIZE, 0);
+        // Options of a search, a checksum, and those on tables.
+        page[184 + 2 * 4..][..2].copy_from_slice(&[0xff, 3]);
+        page[184 + 4 * 4] = 0x0e;
+        page[184 + 10 * 4..][..6].copy_from_slice(&[0x1f, 0x0f, 0, 0, 0x1f, 3]);
         let capabilities = |fabric| Firmware::<Dram>::capabilities(&fsr, fabric).0;
         assert_eq!(capabilities(false)[..], page);
         // Over fabrics all but the bidirectional command.

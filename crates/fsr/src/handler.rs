@@ -18,8 +18,9 @@ use crate::Retriever;
 use crate::crawler::{Crawler, Found, OpenVolume};
 use crate::media::Media;
 use crate::model::{Full, Outcome, Sink, entry, of_view, volume, warnings};
-use crate::operation::{Bytes, Ended, Job, SearchFiles};
-use crate::provider::{Depth, Layout, feed};
+use crate::monitor::Scan;
+use crate::operation::{Bytes, Ended, Feeding, Job, Work};
+use crate::provider::{Consumer, Depth, Layout, feed};
 use crate::trace::TracePart;
 use crate::tree::Filter;
 use crate::view::Tally;
@@ -31,16 +32,6 @@ mod paths;
 const AT_THE_END: u64 = u64::MAX;
 /// Continuation than any number that an answer gives: so adding to a cursor's numbers never overflows.
 const CURSOR_MOST: u64 = 1 << 62;
-
-/// What is done with each file.
-enum Work {
-    Nop,
-    List,
-    Names,
-    Stat,
-    Map,
-    Bytes(Bytes),
-}
 
 /// One request, while it runs.
 struct Run<'a, M> {
@@ -85,34 +76,6 @@ impl Retriever {
             Err(failure) => (Some(failure), None),
         };
         Outcome { failure, counters, more }
-    }
-}
-
-impl Work {
-    async fn new<M: Media>(retriever: &Retriever, media: &M, request: &Request) -> Result<Work, Failure> {
-        let totals = request.resume.as_ref().map(|c| c.totals).unwrap_or_default();
-        Ok(match &request.operation {
-            Operation::Nop | Operation::Info => Work::Nop,
-            Operation::Search(options) => {
-                Work::Bytes(SearchFiles::compile(media, &retriever.searches, options, totals).await?)
-            }
-            Operation::Count => Work::Bytes(Bytes::Count),
-            Operation::Checksum(digest) => {
-                Work::Bytes(Bytes::Checksum(nearside_ndp::Checksum::new(*digest), *digest))
-            }
-            Operation::Read { offset, len } => Work::Bytes(Bytes::Read { offset: *offset, len: *len }),
-            Operation::List => Work::List,
-            Operation::Names => Work::Names,
-            Operation::Stat => Work::Stat,
-            Operation::Map => Work::Map,
-        })
-    }
-
-    fn totals(&self) -> Option<SearchTotals> {
-        match self {
-            Work::Bytes(Bytes::Search(files, _)) => Some(files.totals),
-            _ => None,
-        }
     }
 }
 
@@ -497,27 +460,12 @@ impl<M: Media> Run<'_, M> {
             let mark = sink.mark();
             let size = found.inode.size;
             let mut layout = Layout::file(crawler, &found.inode);
-            let mut job = Job { sink: &mut *sink, path, above, size, at: at.clone() };
-            let (from, to) = bytes.range(size, at);
-            let mut feeding = bytes.begin(&mut job);
+            let job = Job { sink: &mut *sink, path, above, size, at: at.clone() };
+            let (mut feeding, first) = Feeding::begin(bytes, job);
             let scan = monitor.scan();
             let lapses = self.media.lapses();
-            let result = if from < to {
-                let (scan, scanned) = (Some(&scan), &mut counters.bytes_scanned);
-                feed(
-                    self.media,
-                    &mut layout,
-                    (from, to),
-                    self.depth(),
-                    scan,
-                    &mut feeding,
-                    scanned,
-                    self.tally,
-                )
-                .await
-            } else {
-                Ok(Flow::More)
-            };
+            let scanned = &mut counters.bytes_scanned;
+            let result = self.feed(&mut layout, first, Some(&scan), &mut feeding, scanned).await;
             let unchanged = monitor.changes() == since
                 || match &result {
                     Ok(_) => self.is_as_it_was(crawler, &found, &layout).await,
@@ -526,8 +474,7 @@ impl<M: Media> Run<'_, M> {
                 };
             // After the metadata: what was given another place was written there later.
             if unchanged && !scan.touched() && self.media.lapses() == lapses {
-                let left = feeding.finish(self.media, result?, size).await?;
-                return Ok(bytes.conclude(left, &mut job));
+                return feeding.finish(self.media, result?).await;
             }
             drop(feeding);
             sink.rollback(mark);
@@ -589,9 +536,29 @@ impl<M: Media> Run<'_, M> {
             }
     }
 
-    fn depth(&self) -> Depth {
+    /// Feeds an operation what it wants of a file: the first range, and then what it asks for.
+    async fn feed<S: Sink>(
+        &self,
+        layout: &mut Layout<'_, M>,
+        first: (u64, u64),
+        scan: Option<&Scan<'_>>,
+        feeding: &mut Feeding<'_, '_, S>,
+        scanned: &mut u64,
+    ) -> Result<Flow, Failure> {
         let config = &self.retriever.config;
-        Depth { unordered: config.depth, ordered: config.ahead }
+        let depth = Depth { unordered: config.depth, ordered: config.ahead };
+        let mut flow = Flow::More;
+        if first.0 < first.1 {
+            flow = feed(self.media, layout, &[first], depth, scan, feeding, scanned, self.tally).await?;
+        }
+        while flow == Flow::More {
+            let then = feeding.then()?;
+            if then.is_empty() {
+                break;
+            }
+            flow = feed(self.media, layout, &then, depth, scan, feeding, scanned, self.tally).await?;
+        }
+        Ok(flow)
     }
 
     async fn map<S: Sink>(
@@ -669,23 +636,16 @@ impl<M: Media> Run<'_, M> {
         let start = self.media.now_ns();
         let _span = self.tally.span(TracePart::Operate, 1);
         let size = size.min(ranges.iter().fold(0, |n: u64, r| n.saturating_add(r.len)));
-        let (from, to) = bytes.range(size, &at);
-        let mut job = Job { sink: &mut **sink, path: b"", above: 0, size, at };
-        let mut feeding = bytes.begin(&mut job);
+        let job = Job { sink: &mut **sink, path: b"", above: 0, size, at };
+        let (mut feeding, first) = Feeding::begin(bytes, job);
         let mut layout = Layout::ranges(ranges);
         let lapses = self.media.lapses();
-        let flow = if from < to {
-            let scanned = &mut counters.bytes_scanned;
-            feed(self.media, &mut layout, (from, to), self.depth(), None, &mut feeding, scanned, self.tally)
-                .await?
-        } else {
-            Flow::More
-        };
+        let scanned = &mut counters.bytes_scanned;
+        let flow = self.feed(&mut layout, first, None, &mut feeding, scanned).await?;
         if self.media.lapses() != lapses {
             return Err(Failure::MediumError("bytes were taken away while they were read".to_owned()));
         }
-        let left = feeding.finish(self.media, flow, size).await?;
-        let ended = bytes.conclude(left, &mut job);
+        let ended = feeding.finish(self.media, flow).await?;
         counters.compute_ns += self.media.now_ns().saturating_sub(start);
         match ended {
             Ended::Done => Ok(None),

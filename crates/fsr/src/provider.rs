@@ -51,6 +51,9 @@ pub(crate) trait Consumer {
     async fn whole<M: Media>(&mut self, media: &M, offset: u64, bytes: &[u8]) -> Result<Flow, Failure> {
         self.take(media, offset, bytes).await
     }
+
+    /// Which bytes it wants after those that it has had, from where to where; none: it has all.
+    fn then(&mut self) -> Result<Vec<(u64, u64)>, Failure>;
 }
 
 /// Where a file's bytes lie.
@@ -75,6 +78,16 @@ enum Where {
     Inline,
 }
 
+impl Where {
+    /// Where what follows `len` bytes later is, if it goes on.
+    fn after(self, len: u64) -> Where {
+        match self {
+            Where::Namespace(at) => Where::Namespace(at.saturating_add(len)),
+            other => other,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LayoutPiece {
     at: u64,
@@ -93,7 +106,7 @@ impl<'a, M: Media> Layout<'a, M> {
         Layout::Ranges { ranges, at: 0, next: 0 }
     }
 
-    /// The run that begins at `from`; calls come in rising order.
+    /// The run that begins at `from`.
     async fn run(&mut self, from: u64, media_len: u64) -> Result<Option<LayoutPiece>, Failure> {
         match self {
             Layout::File { crawler, inode, view, inline, runs } => {
@@ -124,6 +137,9 @@ impl<'a, M: Media> Layout<'a, M> {
                 Ok(Some(piece))
             }
             Layout::Ranges { ranges, at, next } => {
+                if from < *at {
+                    (*at, *next) = (0, 0);
+                }
                 while let Some(range) = ranges.get(*next) {
                     let (offset, len) = (range.place(), range.len);
                     let end = at.saturating_add(len);
@@ -154,24 +170,24 @@ impl<'a, M: Media> Layout<'a, M> {
         }
     }
 
-    /// Whether a file is mapped as this one was, as far as this one was: the same bytes of the namespace, or
-    /// of the inode.
+    /// Whether a file is mapped as this one was, as far as this one was looked at: the same bytes of the
+    /// namespace, or of the inode.
     pub(crate) async fn is_mapped_by(&self, now: &mut Layout<'_, M>, media: &M) -> Result<bool, Failure> {
-        let Layout::File { runs: before, inline, .. } = self else { return Ok(true) };
-        if before.too_many {
-            return Ok(false);
-        }
-        let (mut at, to) = before.range();
-        while at < to {
-            match now.run(at, media.len()).await? {
-                Some(run) => at = run.at.saturating_add(run.len),
-                None => return Ok(false),
+        let Layout::File { runs, inline, .. } = self else { return Ok(true) };
+        for was in &runs.pieces {
+            let (mut at, to) = (was.at, was.at.saturating_add(was.len));
+            while at < to {
+                match now.run(at, media.len()).await? {
+                    Some(run) if run.place == was.place.after(at - was.at) => {
+                        at = run.at.saturating_add(run.len);
+                    }
+                    _ => return Ok(false),
+                }
+                media.yield_now().await;
             }
-            media.yield_now().await;
         }
-        let Layout::File { runs, inline: inline_now, .. } = now else { return Ok(false) };
-        runs.cut(to);
-        Ok(!runs.too_many && runs.pieces == before.pieces && inline == inline_now)
+        let Layout::File { inline: inline_now, .. } = now else { return Ok(false) };
+        Ok(!runs.too_many && inline == inline_now)
     }
 
     /// What the mapping depended on.
@@ -197,10 +213,7 @@ impl Runs {
     fn add(&mut self, piece: LayoutPiece) {
         if let Some(last) = self.pieces.last_mut()
             && last.at.saturating_add(last.len) == piece.at
-            && match (last.place, piece.place) {
-                (Where::Namespace(a), Where::Namespace(b)) => a.checked_add(last.len) == Some(b),
-                (a, b) => a == b,
-            }
+            && last.place.after(last.len) == piece.place
         {
             last.len = last.len.saturating_add(piece.len);
         } else if self.pieces.len() < MOST_RUNS {
@@ -209,37 +222,25 @@ impl Runs {
             self.too_many = true;
         }
     }
-
-    /// From where to where in the file.
-    fn range(&self) -> (u64, u64) {
-        let from = self.pieces.first().map_or(0, |first| first.at);
-        (from, self.pieces.last().map_or(0, |last| last.at.saturating_add(last.len)))
-    }
-
-    /// Leaves out what lies at `to` and later.
-    fn cut(&mut self, to: u64) {
-        self.pieces.retain(|piece| piece.at < to);
-        if let Some(last) = self.pieces.last_mut() {
-            last.len = last.len.min(to.saturating_sub(last.at));
-        }
-    }
 }
 
-/// A file's bytes from one place to another, as reads.
+/// A file's bytes from one place to another, and then those of other places, as reads.
 struct Chunks<'l, 'a, M> {
     layout: &'l mut Layout<'a, M>,
     media: &'l M,
     media_len: u64,
     at: u64,
     to: u64,
+    others: std::slice::Iter<'l, (u64, u64)>,
     /// The next run, where it was looked up to see whether it joins the one before.
     ahead: Option<LayoutPiece>,
 }
 
 impl<M: Media> Chunks<'_, '_, M> {
     async fn next(&mut self) -> Result<Option<LayoutPiece>, Failure> {
-        if self.at >= self.to {
-            return Ok(None);
+        while self.at >= self.to {
+            let Some((from, to)) = self.others.next() else { return Ok(None) };
+            (self.at, self.to, self.ahead) = (*from, *to, None);
         }
         let mut chunk = match self.ahead.take() {
             Some(run) => run,
@@ -401,13 +402,13 @@ pub(crate) struct Depth {
     pub ordered: usize,
 }
 
-/// Feeds a file's bytes from `from` to `to` to the consumer.
+/// Feeds a file's bytes of each of the ranges, from where to where, to the consumer.
 /// Gives what the consumer said last, and counts in `scanned` the bytes that it saw.
 #[allow(clippy::too_many_arguments, reason = "where from, what to, and what is counted")]
 pub(crate) async fn feed<M: Media, C: Consumer>(
     media: &M,
     layout: &mut Layout<'_, M>,
-    (from, to): (u64, u64),
+    ranges: &[(u64, u64)],
     depth: Depth,
     scan: Option<&Scan<'_>>,
     consumer: &mut C,
@@ -417,7 +418,15 @@ pub(crate) async fn feed<M: Media, C: Consumer>(
     let unordered = consumer.unordered();
     let depth = if unordered { depth.unordered } else { depth.ordered }.max(1);
     let mut queue = Queue {
-        chunks: Chunks { layout, media, media_len: media.len(), at: from, to, ahead: None },
+        chunks: Chunks {
+            layout,
+            media,
+            media_len: media.len(),
+            at: 0,
+            to: 0,
+            others: ranges.iter(),
+            ahead: None,
+        },
         scan,
         tally,
         batch: media.batch(),
@@ -438,7 +447,7 @@ pub(crate) async fn feed<M: Media, C: Consumer>(
         let inline = if chunk.place == Where::Inline { queue.chunks.layout.inline() } else { None };
         let bytes = reading.bytes(inline.as_deref())?;
         if let Some(bytes) = bytes
-            && (chunk.at == from && from + chunk.len == to)
+            && ranges == [(chunk.at, chunk.at + chunk.len)]
             && bytes.len() <= consumer.piece()
         {
             *scanned += chunk.len;

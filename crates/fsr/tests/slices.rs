@@ -6,7 +6,9 @@ use common::*;
 use nearside_conformance::needs;
 
 use nearside_fsr::{Config, MemoryMedia, Retriever};
-use nearside_near_data::{Digest, Failure, Operation, Target};
+use nearside_near_data::{
+    Digest, Element, Failure, GatherOptions, NearestOptions, Operation, Pooling, Table, Target,
+};
 
 /// The longest read: the provider's chunk, and a block more on both sides.
 const MOST: u64 = (128 << 10) + 8192;
@@ -61,7 +63,16 @@ fn files_are_read_and_worked_on_in_pieces() {
     let media = MemoryMedia::new(ext_image(dir.path(), 64, &["-t", "ext4", "-b", "4096"]));
     let retriever = Retriever::new(Config::default());
     let bytes = std::fs::metadata(dir.path().join("long")).unwrap().len();
+    let table = Table { raw: Some((Element::I8, 1)), ..Table::default() };
+    let rows = GatherOptions { table, indices: (0..5000).rev().collect(), ..GatherOptions::default() };
+    let empty = GatherOptions { pooling: Pooling::Sum, indices: vec![], bags: vec![0; 5000], ..rows.clone() };
+    for rows in [rows, empty] {
+        let (yields, failure) = yields(&media, &retriever, &request(path("/long"), Operation::Gather(rows)));
+        assert!(failure.is_none() && yields >= 5000, "{yields} {failure:?}");
+    }
+    let nearest = NearestOptions { table, count: 1000, query: vec![1.0], ..NearestOptions::default() };
     for (operation, piece) in [
+        (Operation::Nearest(nearest), 128),
         (Operation::Count, 8 << 10),
         (Operation::Checksum(Digest::Crc32c), 64 << 10),
         (Operation::Checksum(Digest::Sha256), 64 << 10),

@@ -5,11 +5,14 @@ mod common;
 use std::fs;
 use std::os::unix::fs::FileExt;
 
-use common::{Got, ask, ext_image, path, request};
+use common::{Got, ask, ask_in_parts, ext_image, path, request};
 use nearside_conformance::needs;
 use nearside_fsr::{Config, MemoryMedia, Retriever};
 use nearside_ndp::unordered::{Gather, SumCrc32c};
-use nearside_near_data::{Answer, Digest, Failure, Operation, SearchOptions};
+use nearside_near_data::{
+    Answer, BlockRange, Digest, Element, Failure, GatherOptions, Operation, Pooling, SearchOptions, Table,
+    Target,
+};
 
 const SIZE: u64 = 1 << 40;
 const AT: u64 = 5 << 36;
@@ -100,4 +103,63 @@ fn a_line_is_too_long_where_it_must_be_shown() {
     };
     assert_eq!(search("third"), None);
     assert!(matches!(search("open"), Some(Failure::LineTooLong(_))));
+}
+
+/// A table of a TiB of bytes: rows from here and there, in the order of the list, some twice, some in holes.
+/// Only these are read, and an answer that has no room in a buffer goes on in the next.
+#[test]
+fn rows_of_a_table_of_one_tib() {
+    let Some(dir) = needs::folder("rows_of_a_table_of_one_tib", &["mke2fs"]) else { return };
+    let file = fs::File::create(dir.path().join("sparse")).unwrap();
+    file.write_all_at(b"first line\nopen", 0).unwrap();
+    file.write_all_at(b" closed\nthird\n", AT).unwrap();
+    file.write_all_at(b"end\n", SIZE - 4).unwrap();
+    drop(file);
+    let media = MemoryMedia::new(ext_image(dir.path(), 64, &["-t", "ext4", "-b", "4096"]));
+    let retriever = Retriever::new(Config::default());
+    let table = Table { raw: Some((Element::I8, 1)), ..Table::default() };
+    let rows = [(SIZE - 4, b'e'), (3, b's'), (AT + 1, b'c'), (AT + 1, b'c'), (AT + 2, b'l'), (1 << 39, 0)];
+    let indices: Vec<u64> = rows.iter().map(|(row, _)| *row).collect();
+    let options = GatherOptions { table, indices, ..GatherOptions::default() };
+    let file = Got::File("/sparse".into(), SIZE);
+    let values = rows.iter().zip(0..).map(|((_, byte), n)| Got::Row(n, vec![f32::from(*byte)]));
+    let expected: Vec<Got> = [file.clone()].into_iter().chain(values.clone()).collect();
+    let all = request(path("/sparse"), Operation::Gather(options.clone()));
+    let (got, answer) = ask(&retriever, &media, &all);
+    assert_eq!((&got, answer.failure, answer.counters.bytes_scanned), (&expected, None, 6));
+    // With room for two rows.
+    let (mut got, answer, commands) = ask_in_parts(&retriever, &media, &all, 380);
+    got.retain(|record| *record != file);
+    assert_eq!((got, answer.failure, commands), (values.collect(), None, 3));
+    // With room for none.
+    let (_, answer, _) = ask_in_parts(&retriever, &media, &all, 300);
+    assert!(matches!(answer.failure, Some(Failure::InvalidRequest(_))), "{:?}", answer.failure);
+
+    // In bags, of which some are empty; and where the host has found the blocks.
+    let bags = GatherOptions { pooling: Pooling::Mean, bags: vec![0, 2, 0, 4, 0], ..options.clone() };
+    let means = [0.0, f32::from(b'e' + b's') / 2.0, 0.0, f32::from(b'c') / 2.0 + f32::from(b'l') / 4.0, 0.0];
+    let means: Vec<Got> = means.iter().zip(0..).map(|(mean, n)| Got::Row(n, vec![*mean])).collect();
+    let request_of = |options| request(path("/sparse"), Operation::Gather(options));
+    let (mut got, answer, commands) = ask_in_parts(&retriever, &media, &request_of(bags.clone()), 380);
+    got.retain(|record| *record != file);
+    assert_eq!((&got, answer.failure, commands), (&means, None, 3));
+    let (map, _) = ask(&retriever, &media, &request(path("/sparse"), Operation::Map));
+    let ranges = map.iter().filter_map(|record| match record {
+        Got::Extent(_, len, offset) => Some(BlockRange { offset: *offset, len: len.next_multiple_of(512) }),
+        _ => None,
+    });
+    let blocks = Target::Blocks { size: SIZE, ranges: ranges.collect() };
+    let (got, answer) = ask(&retriever, &media, &request(blocks, Operation::Gather(bags.clone())));
+    assert_eq!((&got[1..], answer.failure), (&means[..], None));
+
+    // What does not add up.
+    for wrong in [
+        GatherOptions { bags: vec![1, 4], ..bags.clone() },
+        GatherOptions { bags: vec![u32::MAX; 3], ..bags },
+        GatherOptions { bags: vec![6], ..options.clone() },
+        GatherOptions { pooling: Pooling::Weighted, weights: vec![1.0; 5], ..options },
+    ] {
+        let (_, answer) = ask(&retriever, &media, &request_of(wrong.clone()));
+        assert!(matches!(answer.failure, Some(Failure::InvalidRequest(_))), "{wrong:?}");
+    }
 }

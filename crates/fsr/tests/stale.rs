@@ -11,7 +11,10 @@ use common::*;
 use nearside_conformance::needs;
 use nearside_conformance::volume::{must, tool};
 use nearside_fsr::{Config, FileKind, MemoryMedia, Retriever, State};
-use nearside_near_data::{Answer, Credentials, Digest, Failure, Operation, Request, SearchOptions, Target};
+use nearside_near_data::{
+    Answer, Credentials, Digest, Element, Failure, GatherOptions, NearestOptions, Operation, Request,
+    SearchOptions, Table, Target,
+};
 
 fn nobody(target: Target, operation: Operation) -> Request {
     let credentials = Credentials { uid: 65534, gid: 65534, groups: vec![] };
@@ -40,19 +43,22 @@ fn files(root: &Path) {
     symlink(format!("{}public", "./".repeat(60)), root.join("slow")).unwrap();
 }
 
-fn content() -> [Operation; 5] {
+fn content() -> [Operation; 7] {
     let options = SearchOptions {
         patterns: vec![b"SECRET".to_vec()],
         answer: Answer::Lines,
         only_matching_files: true,
         ..SearchOptions::default()
     };
+    let table = Table { raw: Some((Element::I8, 1)), ..Table::default() };
     [
         Operation::Search(options),
         Operation::Read { offset: 0, len: u64::MAX },
         Operation::Count,
         Operation::Checksum(Digest::Sha256),
         Operation::Map,
+        Operation::Gather(GatherOptions { table, indices: vec![0], ..GatherOptions::default() }),
+        Operation::Nearest(NearestOptions { table, count: 1, query: vec![1.0], ..NearestOptions::default() }),
     ]
 }
 

@@ -44,6 +44,39 @@
 // SHA-256, 32 bytes.
 #define NEARSIDE_SHA256 2
 
+// How numbers of a table are stored: as the file's .npy header says.
+#define NEARSIDE_NPY 0
+
+// IEEE 754, 32 bits, little-endian as all that follow.
+#define NEARSIDE_F32 1
+
+// IEEE 754, 16 bits.
+#define NEARSIDE_F16 2
+
+// The upper half of 32 bits.
+#define NEARSIDE_BF16 3
+
+// A signed integer of 8 bits.
+#define NEARSIDE_INT8 4
+
+// What is made of rows: nothing.
+#define NEARSIDE_POOL_NONE 0
+
+// Their sum.
+#define NEARSIDE_POOL_SUM 1
+
+// Their mean.
+#define NEARSIDE_POOL_MEAN 2
+
+// The sum of each times its weight.
+#define NEARSIDE_POOL_WEIGHTED 3
+
+// What near means: a large inner product.
+#define NEARSIDE_INNER_PRODUCT 0
+
+// A small square of the distance.
+#define NEARSIDE_L2 1
+
 // An open drive.
 struct nearside;
 
@@ -156,6 +189,16 @@ struct nearside_completion {
   uint64_t spinning_ns;
 };
 
+// How a file is a table of numbers.
+struct nearside_table {
+  // How they are stored: NEARSIDE_NPY, NEARSIDE_F32 and so on.
+  uint32_t element;
+  // Numbers in a row; with NEARSIDE_NPY the header says it.
+  uint32_t columns;
+  // What each number is multiplied by: 1, where they are meant as they are.
+  float scale;
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -258,6 +301,41 @@ int64_t nearside_moved(struct nearside *drive, struct nearside_traffic *traffic)
 // # Safety
 // `drive` is an open session, `completion` valid for writing.
 int64_t nearside_completion_model(struct nearside *drive, struct nearside_completion *completion);
+
+// Reads `count` rows of a table by their numbers, from 0, and writes to `values` the numbers of each, one
+// row after the other, or those of one row that is made of them (`pooling`: NEARSIDE_POOL_SUM and so on).
+// `table` may be null: as the file's .npy header says. `weights` is for NEARSIDE_POOL_WEIGHTED alone, one
+// for each row. Returns how many numbers were written.
+//
+// # Safety
+// `drive` is an open session, `path` a terminated string, `table` null or valid, `rows` and, where it is
+// used, `weights` valid for `count` numbers, `values` valid for writing `room` numbers.
+int64_t nearside_gather(struct nearside *drive,
+                        const char *path,
+                        const struct nearside_table *table,
+                        uint32_t pooling,
+                        const uint64_t *rows,
+                        const float *weights,
+                        size_t count,
+                        float *values,
+                        size_t room);
+
+// Finds the `count` rows of a table that are nearest to a query, by `measure` (NEARSIDE_INNER_PRODUCT,
+// NEARSIDE_L2): their numbers, from 0, the nearest first, go to `rows`, and inner products or squares of
+// distances to `scores`. `table` may be null: as the file's .npy header says. Returns how many there are.
+//
+// # Safety
+// `drive` is an open session, `path` a terminated string, `table` null or valid, `query` valid for `columns`
+// numbers, `rows` and `scores` valid for writing `count` numbers.
+int64_t nearside_nearest(struct nearside *drive,
+                         const char *path,
+                         const struct nearside_table *table,
+                         uint32_t measure,
+                         const float *query,
+                         size_t columns,
+                         uint64_t *rows,
+                         float *scores,
+                         uint32_t count);
 
 #ifdef __cplusplus
 }  // extern "C"

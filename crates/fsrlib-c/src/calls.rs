@@ -36,7 +36,7 @@ fn words(text: &str) -> CString {
 }
 
 /// What a call of C brings, checked.
-enum Stop {
+pub(crate) enum Stop {
     Invalid(&'static str),
     /// A callback came back to the session that it was called from.
     Inside,
@@ -70,7 +70,7 @@ impl nearside {
 ///
 /// # Safety
 /// `text` is null or a terminated string that stays as it is for `'a`.
-unsafe fn bytes<'a>(text: *const c_char) -> Result<&'a [u8], Stop> {
+pub(crate) unsafe fn bytes<'a>(text: *const c_char) -> Result<&'a [u8], Stop> {
     if text.is_null() {
         return Err(Stop::Invalid("a null pointer where a string is due"));
     }
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn nearside_error(drive: *const nearside) -> *const c_char
 /// # Safety
 /// `drive` is null or what [`nearside_open`] returned and [`nearside_close`] has not had,
 /// and no other thread uses it now.
-unsafe fn call(
+pub(crate) unsafe fn call(
     drive: *mut nearside,
     body: impl FnOnce(&mut Session<Box<dyn Transport>>) -> Result<i64, Stop>,
 ) -> i64 {
@@ -289,22 +289,28 @@ fn single_record<V>(
     want: impl Fn(Record<'_>) -> Option<V>,
 ) -> Result<V, Stop> {
     let mut found = None;
+    records(session, ask, |record| found = found.take().or_else(|| want(record)))?;
+    found.ok_or_else(|| {
+        let reason = "the drive's answer lacks what was asked for".into();
+        Stop::Library(Error::Form { what: "reply", reason })
+    })
+}
+
+/// Every record of an operation on a file.
+pub(crate) fn records(
+    session: &mut Session<Box<dyn Transport>>,
+    ask: &Ask,
+    mut take: impl FnMut(Record<'_>),
+) -> Result<(), Stop> {
     let mut failed = None;
     session.stream(ask, |record| {
         match record {
             Record::Failed { path, failure } => failed = Some(Stop::File(path.into_owned(), failure)),
-            record => found = found.take().or_else(|| want(record)),
+            record => take(record),
         }
         ControlFlow::Continue(())
     })?;
-    match (failed, found) {
-        (Some(failed), _) => Err(failed),
-        (None, Some(found)) => Ok(found),
-        (None, None) => {
-            let reason = "the drive's answer lacks what was asked for".into();
-            Err(Stop::Library(Error::Form { what: "reply", reason }))
-        }
-    }
+    failed.map_or(Ok(()), Err)
 }
 
 /// Counts lines, words and bytes of a file, in the drive. Returns 0.

@@ -11,7 +11,9 @@
 
 mod calls;
 mod open;
+mod tables;
 mod types;
 
 pub use calls::*;
+pub use tables::*;
 pub use types::*;

@@ -26,6 +26,43 @@ pub const NEARSIDE_XXH3: u32 = 1;
 /// SHA-256, 32 bytes.
 pub const NEARSIDE_SHA256: u32 = 2;
 
+/// How numbers of a table are stored: as the file's .npy header says.
+pub const NEARSIDE_NPY: u32 = 0;
+/// IEEE 754, 32 bits, little-endian as all that follow.
+pub const NEARSIDE_F32: u32 = 1;
+/// IEEE 754, 16 bits.
+pub const NEARSIDE_F16: u32 = 2;
+/// The upper half of 32 bits.
+pub const NEARSIDE_BF16: u32 = 3;
+/// A signed integer of 8 bits.
+pub const NEARSIDE_INT8: u32 = 4;
+
+/// What is made of rows: nothing.
+pub const NEARSIDE_POOL_NONE: u32 = 0;
+/// Their sum.
+pub const NEARSIDE_POOL_SUM: u32 = 1;
+/// Their mean.
+pub const NEARSIDE_POOL_MEAN: u32 = 2;
+/// The sum of each times its weight.
+pub const NEARSIDE_POOL_WEIGHTED: u32 = 3;
+
+/// What near means: a large inner product.
+pub const NEARSIDE_INNER_PRODUCT: u32 = 0;
+/// A small square of the distance.
+pub const NEARSIDE_L2: u32 = 1;
+
+/// How a file is a table of numbers.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nearside_table {
+    /// How they are stored: NEARSIDE_NPY, NEARSIDE_F32 and so on.
+    pub element: u32,
+    /// Numbers in a row; with NEARSIDE_NPY the header says it.
+    pub columns: u32,
+    /// What each number is multiplied by: 1, where they are meant as they are.
+    pub scale: f32,
+}
+
 /// How a session is opened. Zeroed, it means the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -25,6 +25,7 @@ pub fn describe(failure: &Failure) -> Cow<'_, str> {
         Failure::InvalidRequest(why) => format!("Invalid request: {why}").into(),
         Failure::NoVolume(what) => format!("No volume: {what}").into(),
         Failure::LineTooLong(at) => format!("Line longer than 64 MiB: {at}").into(),
+        Failure::NotATable(why) => format!("Not such a table: {why}").into(),
         Failure::Cancelled => "Cancelled".into(),
         Failure::DeniedAs(why) | Failure::NeedsRecovery(why) => format!("Permission denied: {why}").into(),
     }
@@ -55,6 +56,7 @@ pub fn errno_name(failure: &Failure) -> &'static str {
         Failure::InvalidPattern(_) => "EPATTERN",
         Failure::NoVolume(_) => "ENODEV",
         Failure::LineTooLong(_) => "EMSGSIZE",
+        Failure::NotATable(_) => "EBADMSG",
         Failure::Cancelled => "ECANCELED",
     }
 }
@@ -76,6 +78,7 @@ pub fn errno(failure: &Failure) -> i32 {
         Failure::MediumError(_) => 5,
         Failure::NoVolume(_) => 19,
         Failure::LineTooLong(_) => 90,
+        Failure::NotATable(_) => 74,
         Failure::Cancelled => 125,
     }
 }

@@ -120,7 +120,7 @@ impl Host {
         counters: &mut Counters,
         sink: Sink<'_>,
     ) -> Result<(), Error> {
-        if session.route() == Route::Blocks && ask.operation.computes() {
+        if session.route() == Route::Blocks && ask.operation.kind().computes {
             let answering = Answering { ask, sink, counters, total: SearchTotals::default() };
             return answering.by_blocks(self, session);
         }

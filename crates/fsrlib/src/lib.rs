@@ -38,9 +38,10 @@ pub use kernel::KernelTransport;
 pub use nearside_driver as driver;
 pub use nearside_fsr::{Part, State};
 pub use nearside_near_data::{
-    Answer, BlockRange, Counters, Credentials, Cursor, Digest, EXTENT_INLINE, EXTENT_ZEROS, Failure,
-    FileEntry, MAX_GROUPS, MAX_PATH, Operation, Record, Recovered, Reply, Request, SearchOptions,
-    SearchTotals, Target, VolumeRecord,
+    Answer, BlockRange, Counters, Credentials, Cursor, Digest, EXTENT_INLINE, EXTENT_ZEROS, Element, Failure,
+    FileEntry, GatherOptions, MAX_COLUMNS, MAX_GROUPS, MAX_NEAREST, MAX_PATH, Measure, NearestOptions,
+    Operation, Pooling, Record, Recovered, Reply, Request, SearchOptions, SearchTotals, Table, Target,
+    VolumeRecord,
 };
 pub use nearside_spec::log::NearDataLog;
 pub use queue::{Encoding, QueueTransport, VfioUserTransport};

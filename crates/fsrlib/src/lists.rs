@@ -89,7 +89,7 @@ fn path(ask: &Ask) -> Option<&[u8]> {
 }
 
 fn is_listed(ask: &Ask) -> bool {
-    ask.operation.is_brief() && path(ask).is_some_and(|path| path.len() <= MAX_PATH)
+    ask.operation.kind().brief && path(ask).is_some_and(|path| path.len() <= MAX_PATH)
 }
 
 fn are_alike(one: &Ask, other: &Ask) -> bool {

@@ -298,10 +298,10 @@ impl<T: Transport> Session<T> {
     }
 
     /// Does operations whose commands are under way together, as far as the way to the drive allows, many in
-    /// one command where they differ by their paths alone and answer little ([`Operation::is_brief`]), and
-    /// hands each record to `sink` with the place of what it answers in `asks`, in that order; of what was
-    /// refused the failure, behind the records that it had. Ends where `sink` breaks. Where the host takes
-    /// part ([`Route`]), one operation comes after the other.
+    /// one command where they differ by their paths alone and answer little ([`Operation::kind`]),
+    /// and hands each record to `sink` with the place of what it answers in `asks`, in that order; of what
+    /// was refused the failure, behind the records that it had. Ends where `sink` breaks. Where the host
+    /// takes part ([`Route`]), one operation comes after the other.
     ///
     /// # Errors
     /// [`Error`]: the drive could not be asked. What comes behind is then not answered.
@@ -512,7 +512,7 @@ fn packed(request: &Request, buffer: usize) -> Result<(Vec<u8>, usize), Error> {
         return Err(Error::Form { what: "request", reason });
     }
     let room = match &request.target {
-        Target::Path(path) if request.operation.is_brief() && path.len() <= SHORT => buffer.min(LITTLE),
+        Target::Path(path) if request.operation.kind().brief && path.len() <= SHORT => buffer.min(LITTLE),
         Target::Paths(paths) => buffer.min(lists::room(paths.len())),
         _ => buffer,
     };

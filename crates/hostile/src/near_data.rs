@@ -78,6 +78,33 @@ impl FirmwareDrive {
         panic!("a request does not end");
     }
 }
+
+fn table(byte: u8) -> Table {
+    let element = [Element::F32, Element::F16, Element::Bf16, Element::I8][usize::from(byte / 2) % 4];
+    let raw = (byte & 1 == 0).then_some((element, u32::from(byte / 8) + 1));
+    Table { raw, scale: f32::from(byte) - 7.0 }
+}
+
+/// An operation on a table, by lists of bytes.
+fn on_table(gathers: bool, how: u8, flags: u8, [rows, bags]: [Vec<u8>; 2]) -> Operation {
+    if gathers {
+        let indices: Vec<u64> = rows.iter().map(|b| u64::from(*b) << (b & 15)).collect();
+        return Operation::Gather(GatherOptions {
+            table: table(flags),
+            pooling: [Pooling::None, Pooling::Sum, Pooling::Mean, Pooling::Weighted][usize::from(how) % 4],
+            bags: bags.into_iter().map(u32::from).collect(),
+            weights: indices.iter().map(|n| *n as f32).collect(),
+            indices,
+        });
+    }
+    Operation::Nearest(NearestOptions {
+        table: table(flags),
+        measure: [Measure::InnerProduct, Measure::L2][usize::from(how) % 2],
+        count: bags.len() as u32,
+        query: rows.into_iter().map(f32::from).collect(),
+    })
+}
+
 /// A request of any meaning, from bytes.
 fn compose(bytes: &[u8]) -> Option<Request> {
     let (&[operation, target, flags, uid, depth, cursor], rest) = bytes.split_first_chunk::<6>()?;
@@ -143,7 +170,8 @@ fn compose(bytes: &[u8]) -> Option<Request> {
             6 => Operation::List,
             7 => Operation::Stat,
             8 => Operation::Map,
-            _ => Operation::Names,
+            9 => Operation::Names,
+            n => on_table(n == 10, operation / operations, flags, [next(), next()]),
         },
         follow: flags & 2 == 0,
         resume: (cursor & 1 != 0).then(|| Cursor {
@@ -172,7 +200,10 @@ pub fn run(input: &[u8]) {
 
 fn raw(drive: &mut FirmwareDrive, bytes: &[u8]) {
     if let Ok(request) = decode_request(bytes) {
-        assert_eq!(decode_request(&encode_request(&request)), Ok(request));
+        // Bytes are compared: a number may be none, which is equal to nothing.
+        let encoded = encode_request(&request);
+        let again = decode_request(&encoded).map(|request| encode_request(&request));
+        assert_eq!(again, Ok(encoded));
     }
     if let Some(outcome) = drive.run(bytes.to_vec(), 4096) {
         assert!(outcome.reply.len() <= 4096);
@@ -218,6 +249,19 @@ pub fn operations() -> Vec<Operation> {
         Operation::Stat,
         Operation::Map,
         Operation::Names,
+        Operation::Gather(GatherOptions {
+            table: table(0),
+            pooling: Pooling::Weighted,
+            indices: vec![1, 0],
+            bags: vec![0, 2],
+            weights: vec![0.5, -1.0],
+        }),
+        Operation::Nearest(NearestOptions {
+            table: table(1),
+            measure: Measure::L2,
+            count: 3,
+            query: vec![1.0],
+        }),
     ]
 }
 

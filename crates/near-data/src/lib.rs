@@ -15,9 +15,14 @@ use alloc::borrow::{Cow, ToOwned};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+mod operations;
 mod paths;
 pub mod wire;
 
+pub use operations::{
+    Answer, Digest, Element, GatherOptions, KINDS, Kind, MAX_COLUMNS, MAX_NEAREST, Measure, NearestOptions,
+    Operation, Pooling, SearchOptions, Table,
+};
 pub use paths::Paths;
 
 /// Longest path, in bytes (PATH_MAX less its terminator).
@@ -34,7 +39,7 @@ pub const MAX_REQUEST: usize = 128 * 1024;
 pub const MAX_BUFFER: usize = 1024 * 1024;
 
 /// A near-data request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     /// Which partition holds the volume: 0 the only one with a known file system (or the whole namespace),
     /// else its number.
@@ -97,7 +102,7 @@ pub enum Target {
     },
     /// Many paths, each as if it were asked about alone: what is answered about it, with an empty path, and
     /// then a [`Record::Answered`], in the paths' order. For operations that answer little
-    /// ([`Operation::is_brief`]). What is answered about a path is in one reply; a cursor's places say with
+    /// ([`Kind::brief`]). What is answered about a path is in one reply; a cursor's places say with
     /// which the next begins.
     Paths(Paths),
 }
@@ -116,133 +121,6 @@ impl BlockRange {
     pub fn place(&self) -> Option<u64> {
         (self.offset != EXTENT_ZEROS).then_some(self.offset)
     }
-}
-
-/// What to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Nothing: measures the round trip. With a path target: locates the file and checks permission, no more.
-    Nop,
-    /// What the volume is: one [`Record::Volume`].
-    Info,
-    /// Finds lines.
-    Search(SearchOptions),
-    /// Counts lines, words and bytes, as wc does.
-    Count,
-    /// A checksum over the bytes.
-    Checksum(Digest),
-    /// The bytes of a range, as [`Record::Data`].
-    Read {
-        /// First byte.
-        offset: u64,
-        /// Bytes; cut at the end of the file.
-        len: u64,
-    },
-    /// Entries of a directory (Path) or a whole tree (Tree), as [`Record::Entry`].
-    List,
-    /// Metadata of each target, as [`Record::Entry`].
-    Stat,
-    /// Where the file's bytes lie: [`Record::Extent`]s, for `--locate host` done by asking the drive, and for
-    /// tools.
-    Map,
-    /// Names and types in a directory (Path) or a whole tree (Tree), as [`Record::Name`]: what directories
-    /// say of them, so that no inode is read but those of directories that are gone into. A directory that
-    /// may not be gone into, since the one above may not be searched, is a [`Record::Failed`] as well.
-    Names,
-}
-
-impl Operation {
-    /// Whether it answers about a file in two records or less, as it must for [`Target::Paths`].
-    #[must_use]
-    pub const fn is_brief(&self) -> bool {
-        match self {
-            Operation::Nop | Operation::Stat | Operation::Count | Operation::Checksum(_) => true,
-            Operation::Info | Operation::Search(_) | Operation::Read { .. } => false,
-            Operation::List | Operation::Map | Operation::Names => false,
-        }
-    }
-
-    /// Whether it computes over a file's bytes, so that a list of the file's blocks is all it needs.
-    #[must_use]
-    pub const fn computes(&self) -> bool {
-        match self {
-            Operation::Search(_) | Operation::Count | Operation::Checksum(_) | Operation::Read { .. } => true,
-            Operation::Nop | Operation::Info | Operation::List | Operation::Stat => false,
-            Operation::Map | Operation::Names => false,
-        }
-    }
-}
-
-/// A search, with grep's meaning.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SearchOptions {
-    /// Patterns: a line that matches any is found; without any, no line is. The regex crate's syntax, with
-    /// Unicode as ripgrep has it, `^` and `$` at a line's ends. A pattern that is not UTF-8 is one over
-    /// bytes.
-    pub patterns: Vec<Vec<u8>>,
-    /// Patterns are literals (`-F`). One that holds newlines is several, as in grep.
-    pub fixed: bool,
-    /// Patterns are over bytes: Unicode is off (ripgrep's `--no-unicode`; `(?u)` turns it on).
-    pub bytes: bool,
-    /// Case is ignored (`-i`), as Unicode folds it; ASCII's only, over bytes.
-    pub ignore_case: bool,
-    /// Lines that do not match (`-v`).
-    pub invert: bool,
-    /// Only matches with no word character before and after them (`-w`).
-    pub word: bool,
-    /// Only matches of whole lines (`-x`).
-    pub line: bool,
-    /// What to answer.
-    pub answer: Answer,
-    /// Stop after that many lines in each file (`-m`).
-    pub max_count: Option<u64>,
-    /// Do not look for NUL bytes (`-a`). Without it, a file with a NUL where it is probed, or before the end
-    /// of a found line, answers [`Record::BinaryMatches`] in place of that line. Counts are counts of lines
-    /// either way.
-    pub text: bool,
-    /// Lines before a match that are also wanted (`-B`; [`Answer::Lines`]).
-    pub before: u32,
-    /// Lines after (`-A`).
-    pub after: u32,
-    /// Say nothing about files without a match; at the end one [`Record::Total`] counts them.
-    pub only_matching_files: bool,
-    /// Count line numbers (`-n`; [`Answer::Lines`] and [`Answer::Matches`]): it costs a second look at every
-    /// byte.
-    pub numbers: bool,
-}
-
-/// What a search answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Answer {
-    /// The lines.
-    #[default]
-    Lines,
-    /// Only how many lines per file (`-c`).
-    Count,
-    /// Only which files have any (`-l`): a file is done at its first match.
-    Files,
-    /// Only the totals over all files.
-    Total,
-    /// Only the matched parts, one record each (`-o`); empty ones are left out.
-    Matches,
-}
-
-impl Answer {
-    /// Whether lines or parts of them are shown.
-    pub fn shows(self) -> bool {
-        matches!(self, Answer::Lines | Answer::Matches)
-    }
-}
-
-/// A checksum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Digest {
-    /// CRC-32C (Castagnoli), 4 bytes, big-endian.
-    Crc32c,
-    /// XXH3, 64 bits, 8 bytes, big-endian.
-    Xxh3,
-    /// SHA-256, 32 bytes.
-    Sha256,
 }
 
 /// A place in a long answer at which the next command goes on. Stateless: the drive keeps nothing.
@@ -333,6 +211,8 @@ pub enum Failure {
     /// Permission denied, since what the volume says of its files may be out of date, and their blocks
     /// another file's; why.
     NeedsRecovery(String),
+    /// The file is not such a table, or has no such row; why.
+    NotATable(String),
 }
 
 /// What a request cost in the drive.
@@ -449,6 +329,20 @@ pub enum Record<'a> {
     /// All has been said about one of [`Target::Paths`], or why it failed. The records that follow are about
     /// the next.
     Answered(Option<Failure>),
+    /// A row of a table, or what was made of a bag of rows.
+    Row {
+        /// Which of the indices that were asked about; with pooling, which bag.
+        number: u64,
+        /// Its numbers: single precision, little-endian.
+        values: Cow<'a, [u8]>,
+    },
+    /// A row that is near.
+    Near {
+        /// Its number, from 0.
+        row: u64,
+        /// The inner product, or the distance's square.
+        score: f32,
+    },
 }
 
 /// Metadata, as `stat` shows it.
@@ -575,6 +469,8 @@ impl Record<'_> {
             Record::Volume(volume) => Record::Volume(volume.into_owned()),
             Record::Warning { text, unstable } => Record::Warning { text: owned(text), unstable },
             Record::Answered(failure) => Record::Answered(failure),
+            Record::Row { number, values } => Record::Row { number, values: owned(values) },
+            Record::Near { row, score } => Record::Near { row, score },
         }
     }
 }

@@ -148,7 +148,7 @@ pub fn changed_namespaces(nsids: &[u32]) -> [u8; 4096] {
 layout! {
     /// Page D5h ([`crate::opcode::LOG_NEAR_DATA`]):
     /// what near-data work a drive can do, and how much it has done.
-    NearDataLog, 184 {
+    NearDataLog, 312 {
         /// [`NearDataLog::MAGIC`].
         magic(set_magic): [u8; 4] = 0;
         /// 1.
@@ -207,6 +207,8 @@ layout! {
         watched_ns(set_watched_ns): u64 = 168;
         /// Nanoseconds of the longest of these.
         watched_worst_ns(set_watched_worst_ns): u64 = 176;
+        /// Which options each operation takes: 4 bytes of bits for each, by the operation's number.
+        options(set_options): [u8; 128] = 184;
     }
 }
 
@@ -265,7 +267,7 @@ mod tests {
         assert_eq!((&page.0[..8], page.0[36], page.0[64]), (&b"NDCP\x01\0\x40\0"[..], 2, 5));
         assert_eq!((page.0[48], page.0[112], page.0[176]), (4, 6, 7));
         assert_eq!(NearDataLog::of(&page.0), Some(page));
-        assert!(NearDataLog::of(&page.0[..183]).is_none() && NearDataLog::of(&[0; 184]).is_none());
+        assert!(NearDataLog::of(&page.0[..311]).is_none() && NearDataLog::of(&[0; 312]).is_none());
         assert_eq!(changed_namespaces(&[7; MAX_CHANGED])[4092..], [7, 0, 0, 0]);
         assert_eq!(changed_namespaces(&[7; MAX_CHANGED + 1])[..8], [255, 255, 255, 255, 0, 0, 0, 0]);
     }

@@ -34,7 +34,7 @@ impl<M: Media> Run<'_, M> {
         out: &mut Out<'_, S>,
         paths: &Paths,
     ) -> Result<Continuation, Failure> {
-        if !self.request.operation.is_brief() {
+        if !self.request.operation.kind().brief {
             return Err(Failure::InvalidRequest("the operation needs one path".to_owned()));
         }
         let first = match &self.request.resume {

@@ -40,6 +40,8 @@ pub enum Got {
     Volume(u32, String),
     Warning(String, bool),
     Answered(Option<Failure>),
+    Row(u64, Vec<f32>),
+    Near(u64, f32),
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -88,12 +90,17 @@ impl Sink for Records {
             Record::Volume(volume) => Got::Volume(volume.partition, volume.file_system.to_string()),
             Record::Warning { text, unstable } => Got::Warning(text.to_string(), *unstable),
             Record::Answered(failure) => Got::Answered(failure.clone()),
+            Record::Row { number, values } => {
+                Got::Row(*number, values.as_chunks().0.iter().map(|n| f32::from_le_bytes(*n)).collect())
+            }
+            Record::Near { row, score } => Got::Near(*row, *score),
         };
         let size = 24
             + match &record {
                 Record::File { path, .. } | Record::Failed { path, .. } => path.len() + 100,
                 Record::Entry(entry) => entry.path.len() + 100,
                 Record::Line { bytes, .. } | Record::Data { bytes, .. } => bytes.len(),
+                Record::Row { values, .. } => values.len(),
                 _ => 24,
             };
         if self.used + size + path_len + 64 > self.limit {

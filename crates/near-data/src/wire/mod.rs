@@ -88,13 +88,13 @@ impl core::error::Error for WireError {}
 
 /// Reads numbers and bytes off the front, checked.
 #[derive(Clone)]
-struct Reader<'a> {
-    rest: &'a [u8],
-    at: usize,
+pub(crate) struct Reader<'a> {
+    pub(crate) rest: &'a [u8],
+    pub(crate) at: usize,
 }
 
 impl<'a> Reader<'a> {
-    fn new(bytes: &'a [u8], at: usize) -> Self {
+    pub(crate) fn new(bytes: &'a [u8], at: usize) -> Self {
         Reader { rest: bytes, at }
     }
 
@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
         Err(WireError { at: self.at, what })
     }
 
-    fn bytes(&mut self, n: usize) -> Result<&'a [u8], WireError> {
+    pub(crate) fn bytes(&mut self, n: usize) -> Result<&'a [u8], WireError> {
         let Some((head, rest)) = self.rest.split_at_checked(n) else {
             return self.fault(Fault::Short);
         };
@@ -120,11 +120,11 @@ impl<'a> Reader<'a> {
         Ok(u16::from_le_bytes(self.array()?))
     }
 
-    fn u32(&mut self) -> Result<u32, WireError> {
+    pub(crate) fn u32(&mut self) -> Result<u32, WireError> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
-    fn u64(&mut self) -> Result<u64, WireError> {
+    pub(crate) fn u64(&mut self) -> Result<u64, WireError> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
         Ok(i64::from_le_bytes(self.array()?))
     }
 
-    fn len(&mut self) -> Result<usize, WireError> {
+    pub(crate) fn len(&mut self) -> Result<usize, WireError> {
         let at = self.at;
         usize::try_from(self.u32()?).map_err(|_| WireError { at, what: Fault::Short })
     }
@@ -213,7 +213,7 @@ fn padded(len: usize) -> usize {
     len.saturating_add(padding(len))
 }
 
-fn small(len: usize) -> u32 {
+pub(crate) fn small(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 

@@ -34,6 +34,8 @@ mod kind {
     pub const WARNING: u16 = 13;
     pub const NAME: u16 = 14;
     pub const ANSWERED: u16 = 15;
+    pub const ROW: u16 = 16;
+    pub const NEAR: u16 = 17;
 }
 
 const LINE_CONTEXT: u16 = 1;
@@ -68,6 +70,7 @@ impl Failure {
             Failure::Cancelled => (17, ""),
             Failure::DeniedAs(text) => (18, text),
             Failure::NeedsRecovery(text) => (19, text),
+            Failure::NotATable(text) => (20, text),
         }
     }
 
@@ -92,6 +95,7 @@ impl Failure {
             17 => Failure::Cancelled,
             18 => Failure::DeniedAs(text),
             19 => Failure::NeedsRecovery(text),
+            20 => Failure::NotATable(text),
             _ => return None,
         })
     }
@@ -251,6 +255,7 @@ impl Record<'_> {
         match self {
             Record::File { path, .. } | Record::Failed { path, .. } | Record::Name { path, .. } => path.len(),
             Record::Line { bytes, .. } | Record::Data { bytes, .. } => bytes.len().saturating_add(16),
+            Record::Row { values, .. } => values.len().saturating_add(8),
             _ => 0,
         }
     }
@@ -317,6 +322,16 @@ impl Record<'_> {
                 out.extend_from_slice(&code.to_le_bytes());
                 out.extend_from_slice(cut(text, MAX_TEXT).as_bytes());
                 (kind::ANSWERED, 0)
+            }
+            Record::Row { number, values } => {
+                put_numbers(out, &[*number]);
+                out.extend_from_slice(values);
+                (kind::ROW, 0)
+            }
+            Record::Near { row, score } => {
+                put_numbers(out, &[*row]);
+                out.extend_from_slice(&score.to_le_bytes());
+                (kind::NEAR, 0)
             }
         }
     }
@@ -524,6 +539,8 @@ fn decode_record<'a>(number: u16, flags: u16, mut v: Reader<'a>, at: usize) -> R
             let len = v.rest.len();
             Record::Answered(failure_of(code, v.text(len)?, at)?)
         }
+        kind::ROW => Record::Row { number: v.u64()?, values: v.tail().into() },
+        kind::NEAR => Record::Near { row: v.u64()?, score: f32::from_bits(v.u32()?) },
         _ => return Err(WireError { at, what: Fault::Unknown("record", number.into()) }),
     };
     v.end()?;

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Fault, Reader, WireError, header, pad, put, put_header, small};
+use crate::operations::number;
 use crate::*;
 
 /// Bytes of a request's header.
@@ -29,51 +30,11 @@ mod item {
     pub const BYTES: u16 = 13;
     pub const CURSOR: u16 = 14;
     pub const PATHS: u16 = 15;
-}
-
-mod operation {
-    pub const NOP: u16 = 0;
-    pub const INFO: u16 = 1;
-    pub const SEARCH: u16 = 2;
-    pub const COUNT: u16 = 3;
-    pub const CHECKSUM: u16 = 4;
-    pub const READ: u16 = 5;
-    pub const LIST: u16 = 6;
-    pub const STAT: u16 = 7;
-    pub const MAP: u16 = 8;
-    pub const NAMES: u16 = 9;
+    pub const OPTIONS: u16 = 16;
 }
 
 /// All operations, a bit for each number: what log page D5h says of them.
-pub const OPERATIONS: u32 = 1 << operation::NOP
-    | 1 << operation::INFO
-    | 1 << operation::SEARCH
-    | 1 << operation::COUNT
-    | 1 << operation::CHECKSUM
-    | 1 << operation::READ
-    | 1 << operation::LIST
-    | 1 << operation::STAT
-    | 1 << operation::MAP
-    | 1 << operation::NAMES;
-
-impl Operation {
-    /// Its number on the wire: its bit in [`OPERATIONS`].
-    #[must_use]
-    pub const fn number(&self) -> u16 {
-        match self {
-            Operation::Nop => operation::NOP,
-            Operation::Info => operation::INFO,
-            Operation::Search(_) => operation::SEARCH,
-            Operation::Count => operation::COUNT,
-            Operation::Checksum(_) => operation::CHECKSUM,
-            Operation::Read { .. } => operation::READ,
-            Operation::List => operation::LIST,
-            Operation::Stat => operation::STAT,
-            Operation::Map => operation::MAP,
-            Operation::Names => operation::NAMES,
-        }
-    }
-}
+pub const OPERATIONS: u32 = (1 << KINDS.len()) - 1;
 
 mod target {
     pub const VOLUME: u16 = 0;
@@ -103,7 +64,7 @@ mod search {
     pub const MAX_COUNT: u32 = 1 << 7;
     pub const NUMBERS: u32 = 1 << 8;
     pub const BYTES: u32 = 1 << 9;
-    pub const ALL: u32 = (1 << 10) - 1;
+    pub const ALL: u32 = crate::SearchOptions::BITS;
 }
 
 struct Items {
@@ -178,6 +139,8 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
         Operation::Read { offset, len } => {
             items.put(item::BYTES, &[&offset.to_le_bytes(), &len.to_le_bytes()]);
         }
+        Operation::Gather(options) => items.put(item::OPTIONS, &[&options.put()]),
+        Operation::Nearest(options) => items.put(item::OPTIONS, &[&options.put()]),
         Operation::Nop
         | Operation::Info
         | Operation::Count
@@ -289,7 +252,7 @@ pub(super) fn decode_cursor(r: &mut Reader<'_>) -> Result<Cursor, WireError> {
 }
 
 #[derive(Default)]
-struct Parts {
+struct Parts<'a> {
     uid: Option<u32>,
     gid: Option<u32>,
     groups: Option<Vec<u32>>,
@@ -305,6 +268,8 @@ struct Parts {
     bytes: Option<(u64, u64)>,
     cursor: Option<Cursor>,
     paths: Option<Paths>,
+    /// As the operation has them.
+    options: Option<Reader<'a>>,
 }
 
 /// Reads a request. Bytes after the length in its header are not looked at.
@@ -347,8 +312,8 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, WireError> {
     parts.request(operation, target, partition, required & FLAG_FOLLOW != 0)
 }
 
-impl Parts {
-    fn take(&mut self, number: u16, mut v: Reader<'_>, at: usize) -> Result<(), WireError> {
+impl<'a> Parts<'a> {
+    fn take(&mut self, number: u16, mut v: Reader<'a>, at: usize) -> Result<(), WireError> {
         let twice = |is: bool, name| match is {
             true => Err(WireError { at, what: Fault::Items(name) }),
             false => Ok(()),
@@ -401,6 +366,10 @@ impl Parts {
                 let paths = paths.map_err(|what| WireError { at, what: Fault::Invalid(what) })?;
                 twice(self.paths.replace(paths).is_some(), "paths")?
             }
+            item::OPTIONS => {
+                twice(self.options.replace(v.clone()).is_some(), "options")?;
+                return Ok(());
+            }
             _ if number & OPTIONAL != 0 => return Ok(()),
             _ => return Err(WireError { at, what: Fault::UnknownItem(number) }),
         }
@@ -416,6 +385,14 @@ impl Parts {
     ) -> Result<Request, WireError> {
         fn need<T>(part: Option<T>, name: &'static str) -> Result<T, WireError> {
             part.ok_or(WireError { at: REQUEST_HEADER, what: Fault::Items(name) })
+        }
+        fn all<'a, T>(
+            options: Option<Reader<'a>>,
+            take: impl Fn(&mut Reader<'a>) -> Result<T, WireError>,
+        ) -> Result<T, WireError> {
+            let mut options = need(options, "options")?;
+            let taken = take(&mut options)?;
+            options.end().map(|()| taken)
         }
         Ok(Request {
             partition,
@@ -442,22 +419,24 @@ impl Parts {
                 _ => return Err(WireError { at: 18, what: Fault::Unknown("target", target.into()) }),
             },
             operation: match operation {
-                operation::NOP => Operation::Nop,
-                operation::INFO => Operation::Info,
-                operation::SEARCH => Operation::Search(SearchOptions {
+                number::NOP => Operation::Nop,
+                number::INFO => Operation::Info,
+                number::SEARCH => Operation::Search(SearchOptions {
                     patterns: self.patterns,
                     ..need(self.search, "search")?
                 }),
-                operation::COUNT => Operation::Count,
-                operation::CHECKSUM => Operation::Checksum(need(self.digest, "checksum")?),
-                operation::READ => {
+                number::COUNT => Operation::Count,
+                number::CHECKSUM => Operation::Checksum(need(self.digest, "checksum")?),
+                number::READ => {
                     let (offset, len) = need(self.bytes, "byte range")?;
                     Operation::Read { offset, len }
                 }
-                operation::LIST => Operation::List,
-                operation::STAT => Operation::Stat,
-                operation::MAP => Operation::Map,
-                operation::NAMES => Operation::Names,
+                number::LIST => Operation::List,
+                number::STAT => Operation::Stat,
+                number::MAP => Operation::Map,
+                number::NAMES => Operation::Names,
+                number::GATHER => Operation::Gather(all(self.options, GatherOptions::take)?),
+                number::NEAREST => Operation::Nearest(all(self.options, NearestOptions::take)?),
                 _ => {
                     return Err(WireError { at: 16, what: Fault::Unknown("operation", operation.into()) });
                 }

@@ -62,6 +62,29 @@ fn search() -> impl Strategy<Value = SearchOptions> {
     )
 }
 
+fn number() -> impl Strategy<Value = f32> {
+    prop_oneof![-1e9f32..1e9, Just(f32::INFINITY), Just(-0.0)]
+}
+
+fn table() -> impl Strategy<Value = Table> {
+    let element = prop_oneof![Just(Element::F32), Just(Element::F16), Just(Element::Bf16), Just(Element::I8)];
+    (proptest::option::of((element, 1..=MAX_COLUMNS)), number()).prop_map(|(raw, scale)| Table { raw, scale })
+}
+
+fn gather() -> impl Strategy<Value = GatherOptions> {
+    let pooling =
+        prop_oneof![Just(Pooling::None), Just(Pooling::Sum), Just(Pooling::Mean), Just(Pooling::Weighted)];
+    (table(), pooling, many(any::<u64>(), 0..9), many(any::<u32>(), 0..9), many(number(), 0..9)).prop_map(
+        |(table, pooling, indices, bags, weights)| GatherOptions { table, pooling, indices, bags, weights },
+    )
+}
+
+fn nearest() -> impl Strategy<Value = NearestOptions> {
+    let measure = prop_oneof![Just(Measure::InnerProduct), Just(Measure::L2)];
+    (table(), measure, 0..=MAX_NEAREST, many(number(), 0..9))
+        .prop_map(|(table, measure, count, query)| NearestOptions { table, measure, count, query })
+}
+
 fn request() -> impl Strategy<Value = Request> {
     let range = prop_oneof![
         (0..1u64 << 40, 0..1u64 << 20).prop_map(|(o, l)| BlockRange { offset: o * 512, len: l * 512 }),
@@ -88,6 +111,8 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Operation::Stat),
         Just(Operation::Map),
         Just(Operation::Names),
+        gather().prop_map(Operation::Gather),
+        nearest().prop_map(Operation::Nearest),
     ];
     (
         any::<(u32, u32, u32, bool)>(),
@@ -130,6 +155,7 @@ fn failure() -> impl Strategy<Value = Failure> {
         text().prop_map(NoVolume),
         text().prop_map(LineTooLong),
         text().prop_map(NeedsRecovery),
+        text().prop_map(NotATable),
     ]
 }
 
@@ -218,6 +244,8 @@ fn record() -> impl Strategy<Value = Record<'static>> {
         (text(), any::<bool>()).prop_map(|(text, unstable)| Record::Warning { text: text.into(), unstable }),
         (blob(50), any::<u16>()).prop_map(|(path, kind)| Record::Name { path, kind }),
         proptest::option::of(failure()).prop_map(Record::Answered),
+        (any::<u64>(), blob(90)).prop_map(|(number, values)| Record::Row { number, values }),
+        (any::<u64>(), number()).prop_map(|(row, score)| Record::Near { row, score }),
     ]
 }
 

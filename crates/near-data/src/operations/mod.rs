@@ -1,0 +1,124 @@
+//! The operations: their names, their numbers, and what is known of each without doing it ([`KINDS`]).
+//! Options of those that have some stand in a file of their own.
+
+mod checksum;
+mod search;
+mod table;
+
+pub use checksum::Digest;
+pub use search::{Answer, SearchOptions};
+pub use table::{Element, GatherOptions, MAX_COLUMNS, MAX_NEAREST, Measure, NearestOptions, Pooling, Table};
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Operation {
+    /// Nothing: measures the round trip. With a path target: locates the file and checks permission, no more.
+    Nop,
+    /// What the volume is: one `Record::Volume`.
+    Info,
+    /// Finds lines.
+    Search(SearchOptions),
+    /// Counts lines, words and bytes, as wc does.
+    Count,
+    /// A checksum over the bytes.
+    Checksum(Digest),
+    /// The bytes of a range, as `Record::Data`.
+    Read {
+        /// First byte.
+        offset: u64,
+        /// Bytes; cut at the end of the file.
+        len: u64,
+    },
+    /// Entries of a directory (Path) or a whole tree (Tree), as `Record::Entry`.
+    List,
+    /// Metadata of each target, as `Record::Entry`.
+    Stat,
+    /// Where the file's bytes lie: `Record::Extent`s, for `--locate host` done by asking the drive, and for
+    /// tools.
+    Map,
+    /// Names and types in a directory (Path) or a whole tree (Tree), as `Record::Name`: what directories
+    /// say of them, so that no inode is read but those of directories that are gone into. A directory that
+    /// may not be gone into, since the one above may not be searched, is a `Record::Failed` as well.
+    Names,
+    /// Rows of a table, as `Record::Row`s. What a cursor's `found` counts are bags.
+    Gather(GatherOptions),
+    /// The rows of a table that are nearest to a query, as `Record::Near`s, the nearest first.
+    Nearest(NearestOptions),
+}
+
+/// What is known of an operation without doing it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// It answers about a file in two records or less, as a list of paths demands.
+    pub brief: bool,
+    /// It computes over a file's bytes, so that a list of the file's blocks is all it needs.
+    pub computes: bool,
+    /// Which options it takes, as bits; what a bit means stands with the operation. Log page D5h says them.
+    pub options: u32,
+}
+
+impl Kind {
+    /// About a file or a volume itself.
+    const ABOUT: Kind = Kind { brief: false, computes: false, options: 0 };
+    /// Over bytes.
+    const OVER: Kind = Kind { brief: false, computes: true, options: 0 };
+}
+
+/// The operations' numbers on the wire: their places in [`KINDS`].
+pub(crate) mod number {
+    pub const NOP: u16 = 0;
+    pub const INFO: u16 = 1;
+    pub const SEARCH: u16 = 2;
+    pub const COUNT: u16 = 3;
+    pub const CHECKSUM: u16 = 4;
+    pub const READ: u16 = 5;
+    pub const LIST: u16 = 6;
+    pub const STAT: u16 = 7;
+    pub const MAP: u16 = 8;
+    pub const NAMES: u16 = 9;
+    pub const GATHER: u16 = 10;
+    pub const NEAREST: u16 = 11;
+}
+
+/// All operations, by their numbers.
+pub const KINDS: [Kind; 12] = [
+    Kind { brief: true, ..Kind::ABOUT },                       // nop
+    Kind::ABOUT,                                               // info
+    Kind { options: SearchOptions::BITS, ..Kind::OVER },       // search
+    Kind { brief: true, ..Kind::OVER },                        // count
+    Kind { brief: true, options: Digest::BITS, ..Kind::OVER }, // checksum
+    Kind::OVER,                                                // read
+    Kind::ABOUT,                                               // list
+    Kind { brief: true, ..Kind::ABOUT },                       // stat
+    Kind::ABOUT,                                               // map
+    Kind::ABOUT,                                               // names
+    Kind { options: GatherOptions::BITS, ..Kind::OVER },       // gather
+    Kind { options: NearestOptions::BITS, ..Kind::OVER },      // nearest
+];
+
+impl Operation {
+    /// Its number on the wire: its place in [`KINDS`].
+    #[must_use]
+    pub const fn number(&self) -> u16 {
+        match self {
+            Operation::Nop => number::NOP,
+            Operation::Info => number::INFO,
+            Operation::Search(_) => number::SEARCH,
+            Operation::Count => number::COUNT,
+            Operation::Checksum(_) => number::CHECKSUM,
+            Operation::Read { .. } => number::READ,
+            Operation::List => number::LIST,
+            Operation::Stat => number::STAT,
+            Operation::Map => number::MAP,
+            Operation::Names => number::NAMES,
+            Operation::Gather(_) => number::GATHER,
+            Operation::Nearest(_) => number::NEAREST,
+        }
+    }
+
+    /// What is known of it.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        KINDS[self.number() as usize]
+    }
+}
