@@ -27,7 +27,7 @@ wanted() {
     echo "grub-common:/usr/bin/grub-mkimage grub-pc-bin:/usr/lib/grub/i386-pc/boot.img"
     # Applications on a drive.
     echo "rocksdb-tools:/usr/bin/db_bench memcached:/usr/bin/memcached redis-server:/usr/bin/redis-server postgresql:/usr/bin/pgbench"
-    echo "kmod:/sbin/depmod python3:/usr/bin/python3 binutils:/usr/bin/strip" ;;
+    echo "kmod:/sbin/depmod python3:/usr/bin/python3 python3-numpy:/usr/lib/python3/dist-packages/numpy binutils:/usr/bin/strip" ;;
   esac
 }
 

@@ -29,6 +29,7 @@ mod failure;
 mod find;
 mod fnmatch;
 mod format;
+mod gather;
 mod grep;
 mod in_use;
 mod info;
@@ -39,6 +40,7 @@ mod ls;
 mod man;
 mod models;
 mod mounted;
+mod nearest;
 mod open;
 mod out;
 mod partition;
@@ -49,6 +51,7 @@ mod sim;
 mod stat;
 mod status;
 mod study;
+mod table;
 mod terminal;
 mod timing;
 mod users;
@@ -106,6 +109,10 @@ enum Command {
     Wc(wc::WcArgs),
     /// Print checksums
     Cksum(cksum::CksumArgs),
+    /// Read rows of a table by their numbers, as they are or pooled
+    Gather(gather::GatherArgs),
+    /// Find the rows of tables that are nearest to a query
+    Nearest(nearest::NearestArgs),
     /// Say what has changed between two volumes, or a volume and a directory of this host
     Diff(diff::DiffArgs),
     /// Say what the volume is, and which completion model holds
@@ -163,6 +170,8 @@ pub fn main() -> ExitCode {
         Command::Cp(a) => cp::run(a),
         Command::Wc(a) => wc::run(a),
         Command::Cksum(a) => cksum::run(a),
+        Command::Gather(a) => gather::run(a),
+        Command::Nearest(a) => nearest::run(a),
         Command::Diff(a) => diff::run(a),
         Command::Info(a) => info::run(a),
         Command::Discover(a) => discover::run(a),

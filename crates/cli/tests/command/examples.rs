@@ -214,6 +214,10 @@ fn fixture() -> TempDir {
     put("boot/vmlinuz-6.1", b"kernel\n");
     put("usr/lib/libx.so", b"\x7fELF");
     put("usr/share/doc/x/README", b"words\n");
+    let header = format!("{:117}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }");
+    let numbers: Vec<u8> = (0..12u8).flat_map(|n| f32::from(n).to_le_bytes()).collect();
+    put("srv/rows.npy", &[&b"\x93NUMPY\x01\0\x76\0"[..], header.as_bytes(), &numbers].concat());
+    put("srv/rows.f16", &[0, 0x3c].repeat(8));
     symlink("ls", tree.join("bin/sh")).unwrap();
     fs::set_permissions(tree.join("bin/ls"), fs::Permissions::from_mode(0o4755)).unwrap();
     let volume = ext4(folder, tree, 64);

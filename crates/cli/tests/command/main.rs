@@ -21,6 +21,7 @@ mod others;
 mod parts;
 mod serve;
 mod study;
+mod tables;
 mod terminal;
 mod vfio_user;
 mod writes;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::fixture::{Ran, TEXTS, nearside, on, small};
 
-struct Served {
+pub struct Served {
     server: Child,
-    drive: String,
+    pub drive: String,
     /// Of its control socket.
     folder: tempfile::TempDir,
 }
@@ -31,7 +31,7 @@ impl Drop for Served {
     }
 }
 
-fn serve(image: &Path) -> Served {
+pub fn serve(image: &Path) -> Served {
     serve_with(&["--read-only", "--trust", "--store", image.to_str().unwrap()])
 }
 

@@ -1,0 +1,98 @@
+//! `nearside nearest`: the rows of a table that are nearest to a query, found in the drive.
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use clap::{Args, ValueEnum};
+use nearside_fsrlib::{MAX_NEAREST, NearestOptions, Operation, Record};
+use serde_json::json;
+
+use crate::args::DriveArgs;
+use crate::drive::Drive;
+use crate::failure::{Failure, Outcome};
+use crate::out::{self, Out};
+use crate::table::{self, TableArgs};
+
+const EXAMPLES: &str = "\
+Examples:
+  nearside nearest -d disk.img /srv/rows.npy --query 1,0,0.5,-2 -k 2
+  nearside nearest -d disk.img /srv/rows.npy --query 1,0,0.5,-2 --measure l2 --json
+  nearside nearest -d disk.img /srv/rows.f16 --type f16 --columns 4 --query 1,0,0.5,-2
+  printf '1 0 0.5 -2' | nearside nearest -d disk.img /srv/rows.npy --query-file -
+
+Every row is looked at. Sums are in single precision; of rows that are as near as each other the first counts as nearer, and a
+row without a number for an answer as farther than all others.";
+
+/// Find the rows of tables that are nearest to a query
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct NearestArgs {
+    /// Absolute paths of tables in the volume
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+    /// The query: as many numbers as a row has, with commas between them
+    #[arg(long, value_name = "NUMBERS", allow_hyphen_values = true, required_unless_present = "query_file")]
+    query: Option<String>,
+    /// Read the query from a file of this host (-: standard input)
+    #[arg(long, value_name = "FILE", conflicts_with = "query")]
+    query_file: Option<OsString>,
+    /// How many rows of each table
+    #[arg(short = 'k', long = "count", value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_NEAREST)))]
+    count: u32,
+    /// What near means
+    #[arg(long, value_enum, default_value_t, value_name = "MEASURE")]
+    measure: Measure,
+    /// Every file below directories
+    #[arg(short = 'r', long)]
+    recursive: bool,
+    #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
+    drive: DriveArgs,
+}
+
+/// What near means.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Measure {
+    /// A large inner product
+    #[default]
+    Ip,
+    /// A small distance; its square is shown
+    L2,
+}
+
+pub fn run(mut args: NearestArgs) -> Outcome {
+    let text = match (&args.query, &args.query_file) {
+        (Some(text), _) => text.clone(),
+        (None, Some(file)) => table::text_of(file)?,
+        (None, None) => String::new(),
+    };
+    let query =
+        table::words(&text).map(|word| table::number(word, "number")).collect::<Result<_, Failure>>()?;
+    let operation = Operation::Nearest(NearestOptions {
+        table: args.table.table(),
+        measure: match args.measure {
+            Measure::Ip => nearside_fsrlib::Measure::InnerProduct,
+            Measure::L2 => nearside_fsrlib::Measure::L2,
+        },
+        count: args.count,
+        query,
+    });
+    let mut out = Out::new();
+    let mut drive = Drive::open_for(&args.drive, &mut args.paths)?;
+    let several = args.recursive || args.paths.len() > 1;
+    let code = drive.each_file(&args.paths, args.recursive, &operation, |name, record| {
+        let Record::Near { row, score } = record else { return Ok(()) };
+        if args.drive.json {
+            let (path, score) = (out::text(name), json!(score));
+            return Ok(out.json(&json!({ "type": "near", "path": path, "row": row, "score": score }))?);
+        }
+        if several {
+            out.name(name)?;
+            out.write_all(b": ")?;
+        }
+        Ok(writeln!(out, "{row} {score}")?)
+    })?;
+    drive.finish(&mut out)?;
+    Ok(code)
+}
