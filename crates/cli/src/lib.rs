@@ -82,6 +82,9 @@ struct Cli {
     /// Print help in short
     #[arg(short = 'h', action = clap::ArgAction::HelpShort)]
     short_help: Option<bool>,
+    /// The same of a command, where -h is nothing else: what `words` makes of it
+    #[arg(long, action = clap::ArgAction::HelpShort, global = true, hide = true)]
+    help_in_short: Option<bool>,
 }
 
 /// The commands. What each can be told is made up only once a command line names it: what is said here of a

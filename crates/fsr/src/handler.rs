@@ -18,10 +18,13 @@ use crate::Retriever;
 use crate::crawler::{Crawler, Found, OpenVolume};
 use crate::media::Media;
 use crate::model::{Full, Outcome, Sink, entry, of_view, volume, warnings};
+use crate::monitor::Scan;
 use crate::operation::{Bytes, Ended, Job, SearchFiles};
+use crate::provider::Consumer;
 use crate::provider::{Depth, Layout, feed};
 use crate::trace::TracePart;
 use crate::tree::Filter;
+use crate::unzip::{First, Kind, Unzipping};
 use crate::view::Tally;
 use crate::walker::{Visit, Walker};
 
@@ -498,25 +501,18 @@ impl<M: Media> Run<'_, M> {
             let size = found.inode.size;
             let mut layout = Layout::file(crawler, &found.inode);
             let mut job = Job { sink: &mut *sink, path, above, size, at: at.clone() };
-            let (from, to) = bytes.range(size, at);
-            let mut feeding = bytes.begin(&mut job);
             let scan = monitor.scan();
             let lapses = self.media.lapses();
-            let result = if from < to {
-                let (scan, scanned) = (Some(&scan), &mut counters.bytes_scanned);
-                feed(
-                    self.media,
-                    &mut layout,
-                    (from, to),
-                    self.depth(),
-                    scan,
-                    &mut feeding,
-                    scanned,
-                    self.tally,
-                )
-                .await
-            } else {
-                Ok(Flow::More)
+            let kind = self.kind(bytes, &mut Layout::file(crawler, &found.inode), size, Some(&scan)).await;
+            let zip = kind.as_ref().ok().copied().flatten();
+            let range = if zip.is_some() { (0, size) } else { bytes.range(size, at) };
+            let mut feeding = bytes.begin(&mut job, zip.is_some());
+            let result = match kind {
+                Ok(_) => {
+                    let scanned = &mut counters.bytes_scanned;
+                    self.feed((zip, at.offset), &mut layout, range, Some(&scan), &mut feeding, scanned).await
+                }
+                Err(failure) => Err(failure),
             };
             let unchanged = monitor.changes() == since
                 || match &result {
@@ -545,6 +541,46 @@ impl<M: Media> Run<'_, M> {
             found = again;
         }
         Err(Failure::ChangedDuringScan)
+    }
+
+    /// As what the operation takes a file that is compressed.
+    async fn kind(
+        &self,
+        bytes: &Bytes,
+        layout: &mut Layout<'_, M>,
+        size: u64,
+        scan: Option<&Scan<'_>>,
+    ) -> Result<Option<Kind>, Failure> {
+        let mut first = First::default();
+        if bytes.decompresses() {
+            let range = (0, size.min(Kind::MAGIC));
+            let _ = self.feed((None, 0), layout, range, scan, &mut first, &mut 0).await?;
+        }
+        Ok(Kind::of(&first.0))
+    }
+
+    /// Feeds a range of a file; of one that is compressed, what it holds from a byte on.
+    async fn feed<C: Consumer>(
+        &self,
+        (zip, at): (Option<Kind>, u64),
+        layout: &mut Layout<'_, M>,
+        range: (u64, u64),
+        scan: Option<&Scan<'_>>,
+        consumer: &mut C,
+        scanned: &mut u64,
+    ) -> Result<Flow, Failure> {
+        let (media, depth, tally) = (self.media, self.depth(), self.tally);
+        match zip {
+            _ if range.0 >= range.1 => Ok(Flow::More),
+            None => feed(media, layout, range, depth, scan, consumer, scanned, tally).await,
+            Some(kind) => {
+                let mut unzipping = Unzipping::new(kind, at, consumer);
+                match feed(media, layout, range, depth, scan, &mut unzipping, scanned, tally).await? {
+                    Flow::More => unzipping.end(media).await,
+                    flow => Ok(flow),
+                }
+            }
+        }
     }
 
     /// Whether a file that was read is still what it was, after some metadata changed: the same file, of the
@@ -669,18 +705,15 @@ impl<M: Media> Run<'_, M> {
         let start = self.media.now_ns();
         let _span = self.tally.span(TracePart::Operate, 1);
         let size = size.min(ranges.iter().fold(0, |n: u64, r| n.saturating_add(r.len)));
-        let (from, to) = bytes.range(size, &at);
-        let mut job = Job { sink: &mut **sink, path: b"", above: 0, size, at };
-        let mut feeding = bytes.begin(&mut job);
-        let mut layout = Layout::ranges(ranges);
         let lapses = self.media.lapses();
-        let flow = if from < to {
-            let scanned = &mut counters.bytes_scanned;
-            feed(self.media, &mut layout, (from, to), self.depth(), None, &mut feeding, scanned, self.tally)
-                .await?
-        } else {
-            Flow::More
-        };
+        let zip = self.kind(bytes, &mut Layout::ranges(ranges), size, None).await?;
+        let range = if zip.is_some() { (0, size) } else { bytes.range(size, &at) };
+        let from = at.offset;
+        let mut job = Job { sink: &mut **sink, path: b"", above: 0, size, at };
+        let mut feeding = bytes.begin(&mut job, zip.is_some());
+        let mut layout = Layout::ranges(ranges);
+        let scanned = &mut counters.bytes_scanned;
+        let flow = self.feed((zip, from), &mut layout, range, None, &mut feeding, scanned).await?;
         if self.media.lapses() != lapses {
             return Err(Failure::MediumError("bytes were taken away while they were read".to_owned()));
         }

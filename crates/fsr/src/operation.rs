@@ -147,13 +147,22 @@ impl Bytes {
         }
     }
 
-    /// A consumer for one file.
-    pub(crate) fn begin<'f, 'a, S: Sink>(&'f mut self, job: &'f mut Job<'a, S>) -> Feeding<'f, 'a, S> {
+    /// Whether what compressed files hold is meant.
+    pub(crate) fn decompresses(&self) -> bool {
+        matches!(self, Bytes::Search(files, _) if files.searcher.search().options().decompress)
+    }
+
+    /// A consumer for one file; `zip`: of what it holds, in its order.
+    pub(crate) fn begin<'f, 'a, S: Sink>(
+        &'f mut self,
+        job: &'f mut Job<'a, S>,
+        zip: bool,
+    ) -> Feeding<'f, 'a, S> {
         match self {
             Bytes::Search(files, gather) => {
                 let at = &job.at;
                 // From the start of a large file, counting needs no order.
-                let alone = at.offset == 0 && at.found == 0 && job.size > CHUNK;
+                let alone = at.offset == 0 && at.found == 0 && job.size > CHUNK && !zip;
                 let piece = files.searcher.suggested_piece();
                 if alone && let Some(gather) = gather {
                     gather.begin();

@@ -26,6 +26,7 @@ pub fn describe(failure: &Failure) -> Cow<'_, str> {
         Failure::NoVolume(what) => format!("No volume: {what}").into(),
         Failure::LineTooLong(at) => format!("Line longer than 64 MiB: {at}").into(),
         Failure::Cancelled => "Cancelled".into(),
+        Failure::CorruptFile(what) => format!("Corrupt file: {what}").into(),
         Failure::DeniedAs(why) | Failure::NeedsRecovery(why) => format!("Permission denied: {why}").into(),
     }
 }
@@ -56,6 +57,7 @@ pub fn errno_name(failure: &Failure) -> &'static str {
         Failure::NoVolume(_) => "ENODEV",
         Failure::LineTooLong(_) => "EMSGSIZE",
         Failure::Cancelled => "ECANCELED",
+        Failure::CorruptFile(_) => "EBADMSG",
     }
 }
 
@@ -77,6 +79,7 @@ pub fn errno(failure: &Failure) -> i32 {
         Failure::NoVolume(_) => 19,
         Failure::LineTooLong(_) => 90,
         Failure::Cancelled => 125,
+        Failure::CorruptFile(_) => 74,
     }
 }
 

@@ -49,6 +49,7 @@ mod fuel;
 mod hay;
 mod history;
 mod inner;
+mod null_data;
 mod pattern;
 mod search;
 mod tuned;

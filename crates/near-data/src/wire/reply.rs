@@ -68,6 +68,7 @@ impl Failure {
             Failure::Cancelled => (17, ""),
             Failure::DeniedAs(text) => (18, text),
             Failure::NeedsRecovery(text) => (19, text),
+            Failure::CorruptFile(text) => (20, text),
         }
     }
 
@@ -92,6 +93,7 @@ impl Failure {
             17 => Failure::Cancelled,
             18 => Failure::DeniedAs(text),
             19 => Failure::NeedsRecovery(text),
+            20 => Failure::CorruptFile(text),
             _ => return None,
         })
     }
