@@ -25,6 +25,7 @@ mod directive;
 mod discover;
 mod doctor;
 mod drive;
+mod du;
 mod failure;
 mod find;
 mod fnmatch;
@@ -108,6 +109,8 @@ enum Command {
     Wc(wc::WcArgs),
     /// Print checksums
     Cksum(cksum::CksumArgs),
+    /// Say what trees take of the volume
+    Du(du::DuArgs),
     /// Say what has changed between two volumes, or a volume and a directory of this host
     Diff(diff::DiffArgs),
     /// Say what the volume is, and which completion model holds
@@ -163,6 +166,7 @@ pub fn main() -> ExitCode {
         Command::Cp(a) => cp::run(a),
         Command::Wc(a) => wc::run(a),
         Command::Cksum(a) => cksum::run(a),
+        Command::Du(a) => du::run(a),
         Command::Diff(a) => diff::run(a),
         Command::Info(a) => info::run(a),
         Command::Discover(a) => discover::run(a),

@@ -84,6 +84,16 @@ impl Options {
     }
 }
 
+/// du's -dN, at the end of a word: as the option that it means, and the word without it.
+fn levels(word: &OsStr) -> Option<(OsString, Option<OsString>)> {
+    let letters = word.to_str()?.strip_prefix('-')?;
+    let (others, number) = letters.split_once('d')?;
+    let plain = others.bytes().all(|b| b.is_ascii_alphanumeric()) && !number.is_empty();
+    let rest = (!others.is_empty()).then(|| format!("-{others}").into());
+    (plain && number.bytes().all(|b| b.is_ascii_digit()))
+        .then(|| (format!("--max-depth={number}").into(), rest))
+}
+
 /// Whether an option takes a value.
 fn takes(arg: &Arg) -> bool {
     let action = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
@@ -102,11 +112,12 @@ pub fn of(program: Command, words: impl IntoIterator<Item = OsString>) -> Result
         given.extend(words.next());
     }
     let is = |name| given.len() == 2 && options.command.get_name() == name;
-    let (find, grep) = (is("find"), is("grep"));
+    let (find, grep, du) = (is("find"), is("grep"), is("du"));
     let mut tests: Vec<OsString> = Vec::new();
     while let Some(mut word) = words.next() {
         let number = match () {
             () if grep => options.number(&word),
+            () if du => levels(&word),
             () => None,
         };
         if let Some((option, rest)) = number {
@@ -221,6 +232,7 @@ mod tests {
             ("nearside grep -n12e -7 /", "nearside grep --context=12 -ne -7 /"),
             ("nearside grep -1n2 -m3 -A4 -- -5", "nearside grep --context=2 -n -m3 -A4 -- -5"),
             ("nearside ls -1 /", "nearside ls -1 /"),
+            ("nearside du -hd1 / -d2 -d x", "nearside du --max-depth=1 -h / --max-depth=2 -d x"),
         ] {
             assert_eq!(through(line).as_deref(), Ok(given));
         }

@@ -148,7 +148,7 @@ fn help(command: &str, flag: &str, columns: usize) -> Vec<String> {
 
 #[test]
 fn help_wraps_at_any_width_and_the_drive_and_the_network_stand_apart() {
-    for command in ["grep", "find", "cksum", "info"] {
+    for command in ["grep", "du", "find", "cksum", "info"] {
         for columns in [50, 72, 100] {
             let lines = help(command, "--help", columns);
             for (line, next) in lines.iter().zip(&lines[1..]) {
