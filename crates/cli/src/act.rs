@@ -44,7 +44,7 @@ Exit status: 0 if something passed, 1 if nothing did, 2 on an error.";
 
 /// Aerospike's certification: how many times the unit load a drive can take
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct ActArgs {
     /// What is measured: as for nearside bench
     #[arg(short = 'd', long = "drive", env = "NEARSIDE_TARGET", value_name = "TARGET")]

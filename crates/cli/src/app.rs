@@ -40,7 +40,7 @@ overwritten. Your own application: `nearside attach --help`.";
 
 /// Run an application on a drive: a database, a cache, the kernel's paging
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", models_help()))]
+#[command(after_long_help = crate::args::flowing(&format!("{EXAMPLES}\n\n{}", models_help())))]
 pub struct AppArgs {
     #[command(subcommand)]
     app: App,

@@ -146,6 +146,22 @@ impl From<CompletionModel> for Policy {
     }
 }
 
+/// A text of help whose paragraphs are a line each, so that they wrap at any width. Lines that are set in, and
+/// those that end in a colon, stay as they are.
+pub fn flowing(text: &str) -> String {
+    let mut flowing = String::new();
+    let mut open = false;
+    for line in text.lines() {
+        let own = line.is_empty() || line.starts_with(' ') || line.ends_with(':');
+        if !flowing.is_empty() {
+            flowing.push(if open && !own { ' ' } else { '\n' });
+        }
+        flowing.push_str(line);
+        open = !own;
+    }
+    flowing
+}
+
 /// When to use colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Color {

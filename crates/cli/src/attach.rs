@@ -45,7 +45,7 @@ nothing is said), info or debug.";
 
 /// Serve a drive: its namespace as a file, and a socket for the other commands
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", models_help()))]
+#[command(after_long_help = crate::args::flowing(&format!("{EXAMPLES}\n\n{}", models_help())))]
 pub struct AttachArgs {
     /// What holds the drive's bytes: file:PATH (an image or a block device), pmem:PATH (persistent memory,
     /// mapped: a file on a DAX file system or in /dev/shm, or /dev/daxX.Y), dram:SIZE or dram:IMAGE, or

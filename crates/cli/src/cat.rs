@@ -23,7 +23,7 @@ Examples:
 
 /// Write files to standard output
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct CatArgs {
     /// Absolute paths in the volume
     #[arg(value_name = "PATH", required = true)]

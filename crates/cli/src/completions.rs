@@ -18,7 +18,7 @@ Examples:
 
 /// Print what completes this command's words in a shell
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct CompletionsArgs {
     /// Which shell
     #[arg(value_enum, value_name = "SHELL")]

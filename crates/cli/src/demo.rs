@@ -17,7 +17,7 @@ third act runs under this machine's own kernel; otherwise it replays a recorded 
 
 /// The papers' system in three acts, with tables and a page of pictures
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct DemoArgs {
     /// Where the page and the volumes go.
     #[arg(long, value_name = "DIR", default_value = "out")]

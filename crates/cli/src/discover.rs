@@ -21,7 +21,7 @@ Examples:
 
 /// List the subsystems that a target over the network has for this host
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct DiscoverArgs {
     /// HOST[:PORT] of a discovery service
     #[arg(value_name = "ADDR")]

@@ -26,7 +26,7 @@ Nothing here needs to be there for the embedded drive; what is missing says what
 
 /// Say what this machine offers and lacks, and what that costs
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct DoctorArgs {
     /// Print one JSON object per line
     #[arg(long)]

@@ -363,6 +363,12 @@ impl Drive {
         Ok(())
     }
 
+    /// Bytes that operations saw, nanoseconds that they took in the drive, and all since it was asked.
+    pub fn spent(&self) -> (u64, u64, u64) {
+        let Counters { bytes_scanned, locate_ns, compute_ns, .. } = self.counters;
+        (bytes_scanned, locate_ns + compute_ns, self.clock.now().since(self.asked))
+    }
+
     /// What has been moved so far, since it was open.
     pub fn totals(&self) -> Totals {
         self.session.totals().since(&self.opened_with)

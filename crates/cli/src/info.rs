@@ -42,7 +42,7 @@ in blocks is given to root only.";
 
 /// Say what the volume is, and which completion model holds
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct InfoArgs {
     #[command(flatten)]
     drive: DriveArgs,

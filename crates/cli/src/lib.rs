@@ -25,6 +25,7 @@ mod directive;
 mod discover;
 mod doctor;
 mod drive;
+mod du;
 mod failure;
 mod find;
 mod fnmatch;
@@ -86,6 +87,9 @@ struct Cli {
     /// Print help in short
     #[arg(short = 'h', action = clap::ArgAction::HelpShort)]
     short_help: Option<bool>,
+    /// The same of a command, where -h is nothing else: what `words` makes of it
+    #[arg(long, action = clap::ArgAction::HelpShort, global = true, hide = true)]
+    help_in_short: Option<bool>,
 }
 
 /// The commands. What each can be told is made up only once a command line names it: what is said here of a
@@ -113,6 +117,8 @@ enum Command {
     Gather(gather::GatherArgs),
     /// Find the rows of tables that are nearest to a query
     Nearest(nearest::NearestArgs),
+    /// Say what trees take of the volume
+    Du(du::DuArgs),
     /// Say what has changed between two volumes, or a volume and a directory of this host
     Diff(diff::DiffArgs),
     /// Say what the volume is, and which completion model holds
@@ -172,6 +178,7 @@ pub fn main() -> ExitCode {
         Command::Cksum(a) => cksum::run(a),
         Command::Gather(a) => gather::run(a),
         Command::Nearest(a) => nearest::run(a),
+        Command::Du(a) => du::run(a),
         Command::Diff(a) => diff::run(a),
         Command::Info(a) => info::run(a),
         Command::Discover(a) => discover::run(a),

@@ -17,7 +17,7 @@ Examples:
 
 /// Print the manual page, or write one for each command
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct ManArgs {
     /// A folder for the pages of all commands; without it, the program's own is printed
     #[arg(long, value_name = "FOLDER")]
@@ -55,16 +55,20 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     if command.has_subcommands() {
         man.render_subcommands_section(&mut page)?;
     }
-    let Some(text) = command.get_after_help() else { return Ok(page) };
+    let Some(text) = command.get_after_long_help() else { return Ok(page) };
     let text = text.to_string();
     let (heading, text) = match text.strip_prefix("Examples:\n") {
         Some(rest) => ("EXAMPLES", rest),
         None => ("NOTES", &*text),
     };
-    writeln!(page, ".SH {heading}\n.nf")?;
+    writeln!(page, ".SH {heading}")?;
     for line in text.lines() {
-        writeln!(page, "\\&{}", line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq"))?;
+        let set = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq");
+        match line.as_bytes() {
+            [] => writeln!(page, ".PP")?,
+            [b' ', ..] => writeln!(page, ".nf\n\\&{set}\n.fi")?,
+            [..] => writeln!(page, "\\&{set}")?,
+        }
     }
-    writeln!(page, ".fi")?;
     Ok(page)
 }

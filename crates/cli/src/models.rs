@@ -21,7 +21,7 @@ Examples:
 
 /// The models of media: their names, their files, and their data sheets beside them
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct ModelsArgs {
     /// A model's name, or a file that ends in .toml
     #[arg(value_name = "MODEL")]

@@ -27,13 +27,23 @@ pub struct Out {
     pub terminal: bool,
     /// Whether anything was written.
     pub used: bool,
+    /// Each line is written at once, also where nobody is seen to read it.
+    pub line_buffered: bool,
+    /// Bytes so far.
+    pub written: u64,
 }
 
 impl Out {
     /// Takes standard output.
     pub fn new() -> Out {
         let terminal = terminal::output();
-        Out { to: BufWriter::with_capacity(64 * 1024, io::stdout().lock()), terminal, used: false }
+        Out {
+            to: BufWriter::with_capacity(64 * 1024, io::stdout().lock()),
+            terminal,
+            used: false,
+            line_buffered: false,
+            written: 0,
+        }
     }
 
     /// A JSON object on a line of its own.
@@ -85,7 +95,10 @@ impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.used = true;
         let n = self.to.write(bytes)?;
-        if self.terminal && bytes.contains(&b'\n') {
+        self.written += n as u64;
+        if self.terminal && bytes.contains(&b'\n')
+            || self.line_buffered && bytes.iter().any(|b| matches!(b, 0 | b'\n'))
+        {
             self.to.flush()?;
         }
         Ok(n)

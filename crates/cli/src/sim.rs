@@ -37,7 +37,7 @@ enum What {
 
 /// Response time at one load after another, up to what the model can do
 #[derive(Args)]
-#[command(after_help = help())]
+#[command(after_long_help = crate::args::flowing(&help()))]
 struct CurveArgs {
     /// The model, with options (see below)
     #[arg(long, value_name = "MEDIUM")]

@@ -28,7 +28,7 @@ Examples:
 
 /// Say what a server serves, and to whom
 #[derive(Args)]
-#[command(after_help = STATUS_EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(STATUS_EXAMPLES))]
 pub struct StatusArgs {
     /// The server's control socket [default: that of the server at port 4420]
     #[arg(long, value_name = "PATH")]
@@ -40,7 +40,7 @@ pub struct StatusArgs {
 
 /// Add namespaces to a server, or take them away, while hosts use it
 #[derive(Args)]
-#[command(after_help = NAMESPACE_EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(NAMESPACE_EXAMPLES))]
 pub struct NamespaceArgs {
     /// The server's control socket [default: that of the server at port 4420]
     #[arg(long, value_name = "PATH", global = true)]

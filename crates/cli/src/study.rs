@@ -29,7 +29,7 @@ machine are three columns; a ratio stands beside each where the paper argues fro
 
 /// The papers' tables and figures: paper beside model beside this machine
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct StudyArgs {
     /// Whose
     #[arg(value_enum, required_unless_present_any = ["list", "second"])]

@@ -29,7 +29,7 @@ host; else the drive counts.";
 
 /// Count lines, words, characters and bytes
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct WcArgs {
     /// Absolute paths in the volume
     #[arg(value_name = "PATH", required = true)]

@@ -47,11 +47,18 @@ impl Options {
         })
     }
 
+    /// grep's -NUM, among the letters of a word: as the option that it means, and the word without it.
+    fn number(&self, word: &OsStr) -> Option<(OsString, Option<OsString>)> {
+        let letters = word.to_str()?.strip_prefix('-').filter(|letters| !letters.starts_with('-'))?;
+        let value = letters.find(|letter| self.short(letter).is_some_and(takes)).unwrap_or(letters.len());
+        let (flags, rest) = letters.split_at(value);
+        let number = flags.rsplit(|c: char| !c.is_ascii_digit()).find(|digits| !digits.is_empty())?;
+        let others: String = flags.chars().filter(|c| !c.is_ascii_digit()).chain(rest.chars()).collect();
+        let word = (!others.is_empty()).then(|| format!("-{others}").into());
+        Some((format!("--context={number}").into(), word))
+    }
+
     fn meaning(&self, word: &[u8]) -> Meaning {
-        let takes = |arg: &Arg| {
-            let action = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
-            action && arg.get_num_args().is_none_or(|n| n.min_values() > 0)
-        };
         let next = |arg: Option<&Arg>| match arg.is_some_and(|a| takes(a) && !a.is_require_equals_set()) {
             true => Meaning::TakesNext,
             false => Meaning::Alone,
@@ -77,6 +84,22 @@ impl Options {
     }
 }
 
+/// du's -dN, at the end of a word: as the option that it means, and the word without it.
+fn levels(word: &OsStr) -> Option<(OsString, Option<OsString>)> {
+    let letters = word.to_str()?.strip_prefix('-')?;
+    let (others, number) = letters.split_once('d')?;
+    let plain = others.bytes().all(|b| b.is_ascii_alphanumeric()) && !number.is_empty();
+    let rest = (!others.is_empty()).then(|| format!("-{others}").into());
+    (plain && number.bytes().all(|b| b.is_ascii_digit()))
+        .then(|| (format!("--max-depth={number}").into(), rest))
+}
+
+/// Whether an option takes a value.
+fn takes(arg: &Arg) -> bool {
+    let action = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
+    action && arg.get_num_args().is_none_or(|n| n.min_values() > 0)
+}
+
 /// The words as clap is to have them, by the program's definitions.
 pub fn of(program: Command, words: impl IntoIterator<Item = OsString>) -> Result<Vec<OsString>, Failure> {
     let mut words = words.into_iter().peekable();
@@ -88,10 +111,22 @@ pub fn of(program: Command, words: impl IntoIterator<Item = OsString>) -> Result
         options.command = command;
         given.extend(words.next());
     }
-    let find = given.len() == 2 && options.command.get_name() == "find";
+    let is = |name| given.len() == 2 && options.command.get_name() == name;
+    let (find, grep, du) = (is("find"), is("grep"), is("du"));
     let mut tests: Vec<OsString> = Vec::new();
-    while let Some(word) = words.next() {
-        let bytes = word.as_bytes();
+    while let Some(mut word) = words.next() {
+        let number = match () {
+            () if grep => options.number(&word),
+            () if du => levels(&word),
+            () => None,
+        };
+        if let Some((option, rest)) = number {
+            given.push(option);
+            let Some(rest) = rest else { continue };
+            word = rest;
+        }
+        let bytes = word.clone().into_vec();
+        let bytes = &bytes[..];
         if bytes == b"--" {
             given.push(word);
             given.extend(words.by_ref());
@@ -108,7 +143,10 @@ pub fn of(program: Command, words: impl IntoIterator<Item = OsString>) -> Result
             }
             tests.extend(value.or_else(|| takes.then(|| words.next()).flatten()));
         } else if bytes.len() > 1 && bytes.first() == Some(&b'-') {
-            match options.meaning(bytes) {
+            if bytes == b"-h" && given.len() > 1 && options.short('h').is_none() {
+                word = "--help-in-short".into();
+            }
+            match options.meaning(word.as_bytes()) {
                 Meaning::JoinedDrive => return Err(joined(&options, &word)),
                 Meaning::TakesNext => {
                     given.push(word);
@@ -184,6 +222,19 @@ mod tests {
             "nearside namespace add --control -delete 1 dram:1MiB",
         ] {
             assert_eq!(through(line).as_deref(), Ok(line));
+        }
+    }
+
+    #[test]
+    fn numbers_among_letters_are_lines_or_levels() {
+        for (line, given) in [
+            ("nearside grep -5 x /", "nearside grep --context=5 x /"),
+            ("nearside grep -n12e -7 /", "nearside grep --context=12 -ne -7 /"),
+            ("nearside grep -1n2 -m3 -A4 -- -5", "nearside grep --context=2 -n -m3 -A4 -- -5"),
+            ("nearside ls -1 /", "nearside ls -1 /"),
+            ("nearside du -hd1 / -d2 -d x", "nearside du --max-depth=1 -h / --max-depth=2 -d x"),
+        ] {
+            assert_eq!(through(line).as_deref(), Ok(given));
         }
     }
 

@@ -31,7 +31,7 @@ others in any order. With --torn a write may survive in some of its sectors only
 
 /// List what a drive's write log holds, and make images of any instant of it
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct WritesArgs {
     /// The log
     #[arg(value_name = "LOG")]

@@ -5,6 +5,7 @@
 
 use nearside_ndp::{Answer, BINARY_PROBE, Line, SearchOptions, Sink, Taken};
 use regex_automata::nfa::thompson::{self, pikevm::PikeVM};
+use regex_automata::util::look::LookMatcher;
 use regex_automata::util::syntax;
 
 /// A result of a search.
@@ -106,12 +107,16 @@ impl Matcher {
         } else if options.word {
             text = format!(r"(?-u:\b{{start-half}})(?:{text})(?-u:\b{{end-half}})");
         }
+        let end = if options.null_data { 0 } else { b'\n' };
         let config = syntax::Config::new()
+            .line_terminator(end)
             .unicode(!options.bytes)
             .utf8(false)
             .multi_line(true)
             .case_insensitive(options.ignore_case);
-        let program = thompson::Config::new().utf8(false).nfa_size_limit(Some(10 << 20));
+        let mut looks = LookMatcher::new();
+        looks.set_line_terminator(end);
+        let program = thompson::Config::new().utf8(false).nfa_size_limit(Some(10 << 20)).look_matcher(looks);
         made.regex = Some(PikeVM::builder().syntax(config).thompson(program).build(&text).ok()?);
         Some(made)
     }
@@ -161,7 +166,9 @@ impl Matcher {
 #[must_use]
 pub fn passes_over(options: &SearchOptions, file: &[u8]) -> bool {
     let asked = options.max_count != Some(0);
-    asked && !options.text && (file.starts_with(b"\xff\xfe") || file.starts_with(b"\xfe\xff"))
+    asked
+        && !(options.text || options.null_data)
+        && (file.starts_with(b"\xff\xfe") || file.starts_with(b"\xfe\xff"))
 }
 
 /// Searches a whole file that is not passed over: the events, and how many lines were found.
@@ -170,8 +177,9 @@ pub fn search(matcher: &Matcher, file: &[u8]) -> (Vec<Event>, u64) {
     let options = &matcher.options;
     let mut lines: Vec<(usize, &[u8])> = Vec::new();
     let mut start = 0;
-    for line in file.split_inclusive(|b| *b == b'\n') {
-        lines.push((start, line.strip_suffix(b"\n").unwrap_or(line)));
+    let end = if options.null_data { 0 } else { b'\n' };
+    for line in file.split_inclusive(|b| *b == end) {
+        lines.push((start, line.strip_suffix(&[end]).unwrap_or(line)));
         start += line.len();
     }
     let limit = match options.answer {
@@ -179,7 +187,8 @@ pub fn search(matcher: &Matcher, file: &[u8]) -> (Vec<Event>, u64) {
         _ => options.max_count.unwrap_or(u64::MAX),
     };
     let shows = options.answer.shows();
-    let first_nul = file.iter().position(|b| *b == 0).filter(|_| shows && !options.text);
+    let minds = !(options.text || options.null_data) && (shows || options.without_binary);
+    let first_nul = file.iter().position(|b| *b == 0).filter(|_| minds);
     let early = first_nul.is_some_and(|nul| nul < BINARY_PROBE);
     let mut events = Vec::new();
     let mut found = 0;
@@ -193,6 +202,9 @@ pub fn search(matcher: &Matcher, file: &[u8]) -> (Vec<Event>, u64) {
         };
         if found < limit && matcher.matches(bytes) != options.invert {
             if early || first_nul.is_some_and(|nul| nul < offset + bytes.len()) {
+                if options.without_binary {
+                    return (events, if shows { found } else { 0 });
+                }
                 events.push(Event::Binary);
                 return (events, found + 1);
             }

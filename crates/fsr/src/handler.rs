@@ -23,6 +23,7 @@ use crate::operation::{Bytes, Ended, Feeding, Job, Work};
 use crate::provider::{Consumer, Depth, Layout, feed};
 use crate::trace::TracePart;
 use crate::tree::Filter;
+use crate::unzip::{First, Kind, Unzipping};
 use crate::view::Tally;
 use crate::walker::{Visit, Walker};
 
@@ -460,12 +461,17 @@ impl<M: Media> Run<'_, M> {
             let mark = sink.mark();
             let size = found.inode.size;
             let mut layout = Layout::file(crawler, &found.inode);
-            let job = Job { sink: &mut *sink, path, above, size, at: at.clone() };
-            let (mut feeding, first) = Feeding::begin(bytes, job);
             let scan = monitor.scan();
             let lapses = self.media.lapses();
+            let kind = self.kind(bytes, &mut Layout::file(crawler, &found.inode), size, Some(&scan)).await;
+            let zip = kind.as_ref().ok().copied().flatten();
+            let job = Job { sink: &mut *sink, path, above, size, at: at.clone(), zip: zip.is_some() };
+            let (mut feeding, first) = Feeding::begin(bytes, job);
             let scanned = &mut counters.bytes_scanned;
-            let result = self.feed(&mut layout, first, Some(&scan), &mut feeding, scanned).await;
+            let result = match kind {
+                Ok(_) => self.feed(zip, &mut layout, first, Some(&scan), &mut feeding, scanned).await,
+                Err(failure) => Err(failure),
+            };
             let unchanged = monitor.changes() == since
                 || match &result {
                     Ok(_) => self.is_as_it_was(crawler, &found, &layout).await,
@@ -492,6 +498,23 @@ impl<M: Media> Run<'_, M> {
             found = again;
         }
         Err(Failure::ChangedDuringScan)
+    }
+
+    /// As what the operation takes a file that is compressed.
+    async fn kind(
+        &self,
+        bytes: &Bytes,
+        layout: &mut Layout<'_, M>,
+        size: u64,
+        scan: Option<&Scan<'_>>,
+    ) -> Result<Option<Kind>, Failure> {
+        let mut first = First::default();
+        if bytes.decompresses() && size > 0 {
+            let range = (0, size.min(Kind::MAGIC));
+            let (media, depth) = (self.media, self.depth());
+            let _ = feed(media, layout, &[range], depth, scan, &mut first, &mut 0, self.tally).await?;
+        }
+        Ok(Kind::of(&first.0))
     }
 
     /// Whether a file that was read is still what it was, after some metadata changed: the same file, of the
@@ -536,27 +559,42 @@ impl<M: Media> Run<'_, M> {
             }
     }
 
-    /// Feeds an operation what it wants of a file: the first range, and then what it asks for.
+    fn depth(&self) -> Depth {
+        let config = &self.retriever.config;
+        Depth { unordered: config.depth, ordered: config.ahead }
+    }
+
+    /// Feeds an operation what it wants of a file: the first range, and then what it asks for; or of one that
+    /// is compressed what all of it holds, from a byte of that on.
     async fn feed<S: Sink>(
         &self,
+        zip: Option<Kind>,
         layout: &mut Layout<'_, M>,
         first: (u64, u64),
         scan: Option<&Scan<'_>>,
         feeding: &mut Feeding<'_, '_, S>,
         scanned: &mut u64,
     ) -> Result<Flow, Failure> {
-        let config = &self.retriever.config;
-        let depth = Depth { unordered: config.depth, ordered: config.ahead };
+        let (media, depth, tally) = (self.media, self.depth(), self.tally);
+        if let Some(kind) = zip {
+            let (from, size) = first;
+            let mut unzipping = Unzipping::new(kind, from, feeding);
+            let all = [(0, size)];
+            return match feed(media, layout, &all, depth, scan, &mut unzipping, scanned, tally).await? {
+                Flow::More => unzipping.end(media).await,
+                flow => Ok(flow),
+            };
+        }
         let mut flow = Flow::More;
         if first.0 < first.1 {
-            flow = feed(self.media, layout, &[first], depth, scan, feeding, scanned, self.tally).await?;
+            flow = feed(media, layout, &[first], depth, scan, feeding, scanned, tally).await?;
         }
         while flow == Flow::More {
             let then = feeding.then()?;
             if then.is_empty() {
                 break;
             }
-            flow = feed(self.media, layout, &then, depth, scan, feeding, scanned, self.tally).await?;
+            flow = feed(media, layout, &then, depth, scan, feeding, scanned, tally).await?;
         }
         Ok(flow)
     }
@@ -636,12 +674,13 @@ impl<M: Media> Run<'_, M> {
         let start = self.media.now_ns();
         let _span = self.tally.span(TracePart::Operate, 1);
         let size = size.min(ranges.iter().fold(0, |n: u64, r| n.saturating_add(r.len)));
-        let job = Job { sink: &mut **sink, path: b"", above: 0, size, at };
+        let lapses = self.media.lapses();
+        let zip = self.kind(bytes, &mut Layout::ranges(ranges), size, None).await?;
+        let job = Job { sink: &mut **sink, path: b"", above: 0, size, at, zip: zip.is_some() };
         let (mut feeding, first) = Feeding::begin(bytes, job);
         let mut layout = Layout::ranges(ranges);
-        let lapses = self.media.lapses();
         let scanned = &mut counters.bytes_scanned;
-        let flow = self.feed(&mut layout, first, None, &mut feeding, scanned).await?;
+        let flow = self.feed(zip, &mut layout, first, None, &mut feeding, scanned).await?;
         if self.media.lapses() != lapses {
             return Err(Failure::MediumError("bytes were taken away while they were read".to_owned()));
         }

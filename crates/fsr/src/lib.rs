@@ -31,6 +31,7 @@ mod reply;
 mod searches;
 mod trace;
 mod tree;
+mod unzip;
 mod view;
 mod volume;
 mod walker;

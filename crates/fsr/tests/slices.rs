@@ -4,11 +4,14 @@ mod common;
 
 use common::*;
 use nearside_conformance::needs;
+use nearside_conformance::volume::{must, tool};
 
 use nearside_fsr::{Config, MemoryMedia, Retriever};
 use nearside_near_data::{
-    Digest, Element, Failure, GatherOptions, NearestOptions, Operation, Pooling, Table, Target,
+    Answer, Digest, Element, Failure, GatherOptions, NearestOptions, Operation, Pooling, SearchOptions,
+    Table, Target,
 };
+use nearside_random::Rng;
 
 /// The longest read: the provider's chunk, and a block more on both sides.
 const MOST: u64 = (128 << 10) + 8192;
@@ -125,4 +128,106 @@ fn forgetting_everything_is_work_in_pieces() {
     assert_eq!((got, answer.failure), (expected, None));
     assert!(media.yields().0 > before + 3000);
     assert!(media.yields().1 <= 4096);
+}
+
+fn unzipped(pattern: &str, answer: Answer) -> Operation {
+    let patterns = vec![pattern.as_bytes().to_vec()];
+    Operation::Search(SearchOptions {
+        patterns,
+        answer,
+        decompress: true,
+        numbers: true,
+        ..Default::default()
+    })
+}
+
+/// What makes them.
+const MAKERS: [&str; 5] =
+    ["gzip -c", "xz -c", "zstd -qc", "xz -c --check=crc32 --x86 --lzma2=preset=0", "zstd -qc19 --no-check"];
+
+/// A text and zeros, made into files by each; some of them cut short, and otherwise than they were made.
+fn compressed(dir: &std::path::Path) {
+    let put = |name: &str, bytes: &[u8]| std::fs::write(dir.join(name), bytes).unwrap();
+    let shell = |line: &str| must(tool("sh").arg("-c").arg(line).current_dir(dir));
+    let text: String = (0..30_000).map(|n| format!("{n} {:x}\n", n * 7919)).collect();
+    put("plain", text.as_bytes());
+    put("zeros", &vec![0; 8 << 20]);
+    put("nothing", b"");
+    for (nth, maker) in MAKERS.iter().enumerate() {
+        shell(&format!(
+            "{maker} <plain >{nth}; {maker} <zeros >{nth}-zeros; {maker} <nothing >{nth}-nothing"
+        ));
+        shell(&format!("cat {nth} {nth}-nothing {nth} >{nth}-twice"));
+        let good = std::fs::read(dir.join(nth.to_string())).unwrap();
+        put(&format!("{nth}-cut"), &good[..good.len() / 2]);
+        put(&format!("{nth}-more"), &[&good[..], b"of something else, longer than any header"].concat());
+        let mut bad = good.clone();
+        let middle = bad.len() / 2;
+        bad[middle..][..16].iter_mut().for_each(|b| *b ^= 0x55);
+        put(&format!("{nth}-bad"), &bad);
+        // And of a short one, with some bytes that are anything.
+        shell(&format!("head -c 3000 plain | {maker} >short"));
+        let short = std::fs::read(dir.join("short")).unwrap();
+        for seed in 0..40 {
+            let (mut random, mut short) = (Rng(seed), short.clone());
+            for _ in 0..1 + random.below(6) {
+                let at = 6 + random.index(short.len() - 6);
+                short[at] = random.draw() as u8;
+            }
+            std::fs::create_dir_all(dir.join("any")).unwrap();
+            put(&format!("any/{nth}-{seed}"), &short);
+        }
+    }
+    shell("cat plain | zstd -qc --long=27 >far");
+}
+
+/// As the tools that made them say; and what they would not make is refused.
+#[test]
+fn what_compressed_files_hold_is_searched_in_pieces() {
+    let test = "what_compressed_files_hold_is_searched_in_pieces";
+    let Some(dir) = needs::folder(test, &["mke2fs", "gzip", "xz", "zstd"]) else { return };
+    compressed(dir.path());
+    let media = MemoryMedia::new(ext_image(dir.path(), 64, &["-t", "ext4", "-b", "4096"]));
+    let retriever = Retriever::new(Config::default());
+    let about = |name: &str, pattern, answer| request(path(&format!("/{name}")), unzipped(pattern, answer));
+    let lines =
+        |got: Vec<Got>| got.into_iter().filter(|got| matches!(got, Got::Line { .. })).collect::<Vec<_>>();
+    let expected = lines(ask(&retriever, &media, &about("plain", "9f", Answer::Lines)).0);
+    assert!(expected.len() > 300);
+    for (nth, step) in [4 << 10, 1 << 10, 128 << 10, 1 << 10, 128 << 10].into_iter().enumerate() {
+        let (got, answer) = ask(&retriever, &media, &about(&nth.to_string(), "9f", Answer::Lines));
+        assert_eq!(answer.failure, None, "{}", MAKERS[nth]);
+        assert!(lines(got) == expected, "{}", MAKERS[nth]);
+        let (got, _, commands) =
+            ask_in_parts(&retriever, &media, &about(&nth.to_string(), "9f", Answer::Lines), 9000);
+        assert!(lines(got) == expected && commands > 2, "{}, in {commands} commands", MAKERS[nth]);
+        let (got, answer) = ask(&retriever, &media, &about(&format!("{nth}-twice"), "9f", Answer::Count));
+        assert!(
+            got.contains(&Got::Matches(2 * expected.len() as u64)),
+            "{}: {got:?} {answer:?}",
+            MAKERS[nth]
+        );
+        for name in ["cut", "more", "bad"] {
+            let (_, answer) = ask(&retriever, &media, &about(&format!("{nth}-{name}"), "9f", Answer::Count));
+            let corrupt = matches!(answer.failure, Some(Failure::CorruptFile(_)));
+            // Without its checksum, zstd's content may be anything.
+            assert!(corrupt || name == "bad" && nth == 4, "{} {name}: {:?}", MAKERS[nth], answer.failure);
+        }
+        let (yields, failure) =
+            yields(&media, &retriever, &about(&format!("{nth}-zeros"), "9f", Answer::Count));
+        assert_eq!(failure, None, "{}", MAKERS[nth]);
+        assert!(yields >= (8 << 20) / step, "{}: {yields} yields", MAKERS[nth]);
+    }
+    let (got, answer) = ask(&retriever, &media, &request(tree("/any"), unzipped("9f", Answer::Count)));
+    assert_eq!(answer.failure, None);
+    let failures = got.iter().filter_map(|got| match got {
+        Got::Failed(_, failure) => Some(failure),
+        _ => None,
+    });
+    let known = |f: &Failure| matches!(f, Failure::CorruptFile(_) | Failure::UnsupportedFeature(_));
+    let (all, refused) = failures.fold((true, 0), |(all, n), failure| (all && known(failure), n + 1));
+    assert!(all && refused > 150, "{refused} of 200: {got:?}");
+    let (_, answer) = ask(&retriever, &media, &about("far", "9f", Answer::Count));
+    assert!(matches!(answer.failure, Some(Failure::UnsupportedFeature(_))), "{:?}", answer.failure);
+    assert!(media.yields().1 <= MOST, "{} bytes between two yields", media.yields().1);
 }

@@ -27,6 +27,7 @@ pub fn describe(failure: &Failure) -> Cow<'_, str> {
         Failure::LineTooLong(at) => format!("Line longer than 64 MiB: {at}").into(),
         Failure::NotATable(why) => format!("Not such a table: {why}").into(),
         Failure::Cancelled => "Cancelled".into(),
+        Failure::CorruptFile(what) => format!("Corrupt file: {what}").into(),
         Failure::DeniedAs(why) | Failure::NeedsRecovery(why) => format!("Permission denied: {why}").into(),
     }
 }
@@ -58,6 +59,7 @@ pub fn errno_name(failure: &Failure) -> &'static str {
         Failure::LineTooLong(_) => "EMSGSIZE",
         Failure::NotATable(_) => "EBADMSG",
         Failure::Cancelled => "ECANCELED",
+        Failure::CorruptFile(_) => "EBADMSG",
     }
 }
 
@@ -80,6 +82,7 @@ pub fn errno(failure: &Failure) -> i32 {
         Failure::LineTooLong(_) => 90,
         Failure::NotATable(_) => 74,
         Failure::Cancelled => 125,
+        Failure::CorruptFile(_) => 74,
     }
 }
 

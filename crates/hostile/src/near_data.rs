@@ -161,6 +161,9 @@ fn compose(bytes: &[u8]) -> Option<Request> {
                 after: u32::from(uid) / 64,
                 only_matching_files: flags & 1 != 0,
                 numbers: flags & 128 != 0,
+                without_binary: cursor & 4 != 0,
+                null_data: cursor & 8 != 0,
+                decompress: cursor & 16 != 0,
             }),
             3 => Operation::Count,
             4 => Operation::Checksum(

@@ -33,6 +33,9 @@ pub fn run(data: &[u8]) {
         before: u32::from(context % 4),
         after: u32::from(context / 4 % 4),
         only_matching_files: false,
+        without_binary: how & 8 != 0,
+        null_data: how & 16 != 0,
+        decompress: false,
     };
     let Ok(search) = Search::compile(options.clone()) else { return };
     let Some(twin) = naive::Matcher::new(&options) else { return };

@@ -51,6 +51,7 @@ mod hay;
 mod history;
 mod inner;
 pub mod npy;
+mod null_data;
 mod pattern;
 mod search;
 pub mod table;

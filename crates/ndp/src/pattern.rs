@@ -9,6 +9,7 @@ use nearside_near_data::{Answer, SearchOptions};
 use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition, literal};
 
 use crate::engine::{Engine, LONGEST};
+use crate::null_data;
 use crate::zeros::Holes;
 
 /// A pattern that does not compile.
@@ -43,8 +44,10 @@ impl Search {
     ///
     /// # Errors
     /// [`PatternError`]: an expression that is not valid, or that needs more than the bounds.
-    pub fn compile(options: SearchOptions) -> Result<Self, PatternError> {
+    pub fn compile(mut options: SearchOptions) -> Result<Self, PatternError> {
+        options.text |= options.null_data;
         let (engine, holes) = engine(&options)?;
+        let holes = holes.filter(|_| !options.null_data);
         Ok(Self { options, engine, holes })
     }
 
@@ -71,6 +74,11 @@ impl Search {
         &self.options
     }
 
+    /// Whether lines are counted, and no more is looked at: neither shown, nor judged by what is before them.
+    pub(crate) fn only_counts(&self) -> bool {
+        !self.options.answer.shows() && (self.options.text || !self.options.without_binary)
+    }
+
     /// Whether lines are numbered.
     pub(crate) fn numbers(&self) -> bool {
         self.options.numbers && self.options.answer.shows()
@@ -94,7 +102,8 @@ fn engine(options: &SearchOptions) -> Result<(Engine, Option<Holes>), PatternErr
     let bare = !options.word && !options.line;
     if options.fixed && bare && !options.ignore_case {
         let literals: Vec<&[u8]> = options.patterns.iter().flat_map(|p| p.split(|b| *b == b'\n')).collect();
-        if literals.iter().all(|l| l.len() <= LONGEST) {
+        let nul = options.null_data && literals.iter().any(|l| l.contains(&0));
+        if literals.iter().all(|l| l.len() <= LONGEST) && !nul {
             return Ok((Engine::literals(&literals).map_err(whole)?, strings_holes(&literals)));
         }
     }
@@ -108,7 +117,8 @@ fn engine(options: &SearchOptions) -> Result<(Engine, Option<Holes>), PatternErr
         if options.fixed {
             for literal in pattern.split(|b| *b == b'\n') {
                 let (text, bytes) = escape(literal, options.bytes);
-                hirs.push(parse(&text, bytes, options.ignore_case).map_err(fail)?);
+                let hir = parse(&text, bytes, options).map_err(fail)?;
+                hirs.push(if options.null_data { inside_lines(hir, true, 0).map_err(fail)? } else { hir });
             }
             continue;
         }
@@ -122,8 +132,8 @@ fn engine(options: &SearchOptions) -> Result<(Engine, Option<Holes>), PatternErr
                 true,
             ),
         };
-        let hir = parse(&text, bytes, options.ignore_case).map_err(fail)?;
-        hirs.push(inside_lines(hir, 0).map_err(fail)?);
+        let hir = parse(&text, bytes, options).map_err(fail)?;
+        hirs.push(inside_lines(hir, options.null_data, 0).map_err(fail)?);
     }
     if hirs.is_empty() {
         return Ok((Engine::Never, strings_holes(&[])));
@@ -212,38 +222,54 @@ fn byte_text(byte: u8) -> String {
     }
 }
 
-fn parse(text: &str, bytes: bool, ignore_case: bool) -> Result<Hir, String> {
+fn parse(text: &str, bytes: bool, options: &SearchOptions) -> Result<Hir, String> {
     regex_syntax::ParserBuilder::new()
         .unicode(!bytes)
         .utf8(false)
         .multi_line(true)
-        .case_insensitive(ignore_case)
+        .case_insensitive(options.ignore_case)
+        .line_terminator(if options.null_data { 0 } else { b'\n' })
         .nest_limit(200)
         .build()
         .parse(text)
         .map_err(|e| e.to_string())
 }
 
-/// Takes every way to match a newline out of an expression. The parser has bounded the depth.
-fn inside_lines(hir: Hir, depth: u32) -> Result<Hir, String> {
+/// Takes every way to match a newline out of an expression. The parser has bounded the depth. `null_data`:
+/// every way to match a NUL, after the two have changed places ([`crate::null_data`]).
+fn inside_lines(hir: Hir, null_data: bool, depth: u32) -> Result<Hir, String> {
     const TOO_DEEP: u32 = 1000;
     if depth > TOO_DEEP {
         return Err("the pattern is nested too deeply".to_owned());
     }
-    let each =
-        |list: Vec<Hir>| list.into_iter().map(|h| inside_lines(h, depth + 1)).collect::<Result<Vec<_>, _>>();
+    let each = |list: Vec<Hir>| {
+        list.into_iter().map(|h| inside_lines(h, null_data, depth + 1)).collect::<Result<Vec<_>, _>>()
+    };
     Ok(match hir.into_kind() {
         HirKind::Empty => Hir::empty(),
+        HirKind::Literal(literal) if null_data && literal.0.contains(&0) => {
+            return Err("a NUL cannot match: lines end in it".to_owned());
+        }
+        HirKind::Literal(mut literal) if null_data => {
+            null_data::swap(&mut literal.0);
+            Hir::literal(literal.0)
+        }
         HirKind::Literal(literal) if literal.0.contains(&b'\n') => {
             return Err("a newline (\"\\n\") cannot match: a search is by line".to_owned());
         }
         HirKind::Literal(literal) => Hir::literal(literal.0),
         HirKind::Class(Class::Unicode(mut class)) => {
+            if null_data {
+                null_data::swap_characters(&mut class);
+            }
             let newline = regex_syntax::hir::ClassUnicodeRange::new('\n', '\n');
             class.difference(&regex_syntax::hir::ClassUnicode::new([newline]));
             Hir::class(Class::Unicode(class))
         }
         HirKind::Class(Class::Bytes(mut class)) => {
+            if null_data {
+                null_data::swap_bytes(&mut class);
+            }
             let newline = regex_syntax::hir::ClassBytesRange::new(b'\n', b'\n');
             class.difference(&regex_syntax::hir::ClassBytes::new([newline]));
             Hir::class(Class::Bytes(class))
@@ -255,10 +281,10 @@ fn inside_lines(hir: Hir, depth: u32) -> Result<Hir, String> {
         }
         HirKind::Look(look) => Hir::look(look),
         HirKind::Repetition(rep) => {
-            let sub = Box::new(inside_lines(*rep.sub, depth + 1)?);
+            let sub = Box::new(inside_lines(*rep.sub, null_data, depth + 1)?);
             Hir::repetition(Repetition { min: rep.min, max: rep.max, greedy: rep.greedy, sub })
         }
-        HirKind::Capture(capture) => inside_lines(*capture.sub, depth + 1)?,
+        HirKind::Capture(capture) => inside_lines(*capture.sub, null_data, depth + 1)?,
         HirKind::Concat(list) => Hir::concat(each(list)?),
         HirKind::Alternation(list) => Hir::alternation(each(list)?),
     })

@@ -8,6 +8,7 @@ use nearside_near_data::Answer;
 use crate::engine::Cache;
 use crate::fuel::{Fuel, at_once};
 use crate::hay::Hay;
+use crate::null_data::{self, Back};
 use crate::pattern::Search;
 use crate::walk::{self, WalkState};
 use crate::{BINARY_PROBE, Error, Flow, MAX_LINE, Position, Sink};
@@ -40,6 +41,8 @@ pub struct Searcher {
     in_parts: bool,
     done: bool,
     fuel: Fuel,
+    /// A piece with newlines for NULs.
+    swapped: Vec<u8>,
 }
 
 impl Searcher {
@@ -55,9 +58,10 @@ impl Searcher {
             opening: Opening::Seen,
             hidden: 0,
             long: LongLine::default(),
-            in_parts: !search.options.answer.shows() && search.engine.literal_len().is_some(),
+            in_parts: search.only_counts() && search.engine.literal_len().is_some(),
             done: false,
             fuel: Fuel::default(),
+            swapped: Vec::new(),
         };
         searcher.begin(Position::default());
         searcher
@@ -81,8 +85,7 @@ impl Searcher {
         (state.skip, state.after_left) = if parts { (at.pending, 0) } else { (0, at.pending) };
         state.nul = false;
         state.stopped = None;
-        let shows = options.answer.shows();
-        self.probing = shows && !options.text && at.offset == 0;
+        self.probing = !self.search.only_counts() && !options.text && at.offset == 0;
         self.opening = if at.offset == 0 && !options.text { Opening::Start } else { Opening::Seen };
         self.long.clear();
         self.hidden = 0;
@@ -102,6 +105,19 @@ impl Searcher {
     /// # Errors
     /// Those of [`feed`](Self::feed).
     pub async fn feed_sliced(&mut self, piece: &[u8], sink: &mut impl Sink) -> Result<Flow, Error> {
+        if !self.search.options.null_data {
+            return self.take(piece, sink).await;
+        }
+        let mut swapped = std::mem::take(&mut self.swapped);
+        swapped.clear();
+        swapped.extend_from_slice(piece);
+        null_data::swap(&mut swapped);
+        let flow = self.take(&swapped, &mut Back { sink, line: Vec::new() }).await;
+        self.swapped = swapped;
+        flow
+    }
+
+    async fn take(&mut self, piece: &[u8], sink: &mut impl Sink) -> Result<Flow, Error> {
         if self.done {
             return Ok(self.ended());
         }
@@ -135,6 +151,13 @@ impl Searcher {
     /// # Errors
     /// Those of [`feed`](Self::feed).
     pub async fn finish_sliced(&mut self, sink: &mut impl Sink) -> Result<Flow, Error> {
+        match self.search.options.null_data {
+            true => self.end(&mut Back { sink, line: Vec::new() }).await,
+            false => self.end(sink).await,
+        }
+    }
+
+    async fn end(&mut self, sink: &mut impl Sink) -> Result<Flow, Error> {
         if self.done {
             return Ok(self.ended());
         }
@@ -167,7 +190,7 @@ impl Searcher {
     /// Those of [`feed`](Self::feed).
     pub async fn whole_sliced(&mut self, bytes: &[u8], sink: &mut impl Sink) -> Result<Flow, Error> {
         let fresh = self.carry.is_empty() && self.long.len == 0;
-        if self.done || !fresh || bytes.len() > MAX_LINE {
+        if self.done || !fresh || bytes.len() > MAX_LINE || self.search.options.null_data {
             return match self.feed_sliced(bytes, sink).await? {
                 Flow::More => self.finish_sliced(sink).await,
                 flow => Ok(flow),
@@ -367,7 +390,7 @@ impl Searcher {
             self.carry.resize(self.carry.len() + stand_in, 0);
             self.hidden += len - short;
         }
-        self.state.nul |= shows && !self.search.options.text;
+        self.state.nul |= !self.search.only_counts() && !self.search.options.text;
         len
     }
 
@@ -376,6 +399,11 @@ impl Searcher {
         let Self { search, cache, state, fuel, .. } = self;
         let options = &search.options;
         let found = match options.answer {
+            Answer::Count | Answer::Total | Answer::Files if !search.only_counts() => {
+                let flow = walk::deliver(search, cache, hay, state, &mut (), fuel).await;
+                self.done = flow != Flow::More;
+                return flow;
+            }
             Answer::Count | Answer::Total => {
                 let left = options.max_count.unwrap_or(u64::MAX).saturating_sub(state.found);
                 walk::count(&search.engine, cache, hay, options.invert, left, fuel).await

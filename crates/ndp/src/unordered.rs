@@ -230,10 +230,10 @@ pub struct LinesFound {
 }
 
 impl CountLines {
-    /// `None` where the search must see the file in order: it shows lines.
+    /// `None` where the search must see the file in order: it shows lines, or passes over what is binary.
     #[must_use]
     pub fn new(search: &Arc<Search>) -> Option<Self> {
-        let counts = !search.options.answer.shows();
+        let counts = search.only_counts() && !search.options.null_data;
         counts.then(|| Self {
             search: Arc::clone(search),
             cache: search.engine.cache(),

@@ -414,8 +414,14 @@ impl<S: Sink> Run<'_, '_, S> {
         Flow::More
     }
 
-    /// A selected line of a binary file: that it matches is all that is said.
-    async fn binary(&mut self, range: Range) -> Flow {
+    /// A selected line of a binary file: that it matches is all that is said, or not even that.
+    async fn binary(&mut self, search: &Search, range: Range) -> Flow {
+        if search.options.without_binary {
+            if !search.options.answer.shows() {
+                self.state.found = 0;
+            }
+            return Flow::Done;
+        }
         if self.sink.binary() == Taken::Full {
             return self.stop(range.start, 0).await;
         }
@@ -434,9 +440,10 @@ pub(crate) async fn deliver<S: Sink>(
     fuel: &mut Fuel,
 ) -> Flow {
     let options = &search.options;
-    let parts = options.answer == Answer::Matches;
-    let (before, after) = if parts { (0, 0) } else { (options.before, options.after) };
-    let limit = options.max_count.unwrap_or(u64::MAX);
+    let context = options.answer == Answer::Lines;
+    let (before, after) = if context { (options.before, options.after) } else { (0, 0) };
+    let most = options.max_count.unwrap_or(u64::MAX);
+    let limit = if options.answer == Answer::Files { most.min(1) } else { most };
     // Byte of this run from which a line's end makes the file binary.
     let nul = match options.text {
         true => None,
@@ -471,7 +478,7 @@ pub(crate) async fn deliver<S: Sink>(
             run.number_far(range.start).await;
         }
         if nul.is_some_and(|nul| nul < range.next) {
-            return run.binary(range).await;
+            return run.binary(search, range).await;
         }
         if before > 0 && run.before(range.start, before).await == Flow::Full {
             return Flow::Full;

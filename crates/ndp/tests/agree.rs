@@ -120,7 +120,7 @@ fn file() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![
         8 => prop::sample::select(b"ab".to_vec()),
         3 => Just(b'\n'),
-        2 => prop::sample::select(b"AB_ .-\r\t1".to_vec()),
+        2 => prop::sample::select(b"AB_ .-\r\t1\0".to_vec()),
         1 => any::<u8>(),
     ];
     // Characters of two to four bytes, their halves, and letters that are words only for Unicode.
@@ -193,9 +193,12 @@ prop_compose! {
         after in prop_oneof![Just(0u32), 0u32..4],
         text in prop::bool::weighted(0.7),
         numbers in any::<bool>(),
+        without_binary in prop::bool::weighted(0.3),
+        null_data in prop::bool::weighted(0.2),
     ) -> SearchOptions {
         SearchOptions {
             patterns, fixed, bytes, ignore_case, invert, word, line, answer, max_count, before, after, text, numbers,
+            without_binary, null_data,
             ..SearchOptions::default()
         }
     }
@@ -223,13 +226,17 @@ fn binary_is_found_alike_however_the_file_is_cut() {
     while file.len() < 100_000 {
         file.extend_from_slice(b"one line of text\n");
     }
-    let options =
-        SearchOptions { patterns: vec![b"line".to_vec()], numbers: true, ..SearchOptions::default() };
     for nul in [0, 5, 32_767, 32_768, 32_769, 70_000, 99_999] {
         let mut file = file.clone();
         file[nul] = 0;
         for cuts in [&[1000usize, 7][..], &[40_000], &[32_768], &[131_072], &[33, 50_000]] {
-            check(&options, &file, cuts, 700);
+            for without_binary in [false, true] {
+                let patterns = vec![b"line".to_vec()];
+                let options =
+                    SearchOptions { patterns, numbers: true, without_binary, ..SearchOptions::default() };
+                check(&options, &file, cuts, 700);
+                check(&SearchOptions { answer: Answer::Count, ..options }, &file, cuts, 700);
+            }
         }
     }
 }

@@ -213,6 +213,9 @@ pub enum Failure {
     NeedsRecovery(String),
     /// The file is not such a table, or has no such row; why.
     NotATable(String),
+    /// What a file holds is not what its form says: compressed data that are not whole; of which form, and
+    /// why.
+    CorruptFile(String),
 }
 
 /// What a request cost in the drive.

@@ -25,7 +25,7 @@ See nearside bench --help for what a TARGET is.";
 
 /// Several targets, or completion models, on one picture
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct CompareArgs {
     /// What is measured
     #[arg(value_name = "TARGET", required = true)]

@@ -28,7 +28,7 @@ See nearside bench --help for what a TARGET is.";
 
 /// Response time at one load after another, up to what the target can do
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct CurveArgs {
     /// What is measured
     #[arg(short = 'd', long = "drive", env = "NEARSIDE_TARGET", value_name = "TARGET")]

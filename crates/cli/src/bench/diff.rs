@@ -26,7 +26,7 @@ from the next, so repeat them. Where a run is too short for an interval, nobody 
 
 /// Two records side by side: better, worse or the same
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct DiffArgs {
     /// The record before
     a: PathBuf,

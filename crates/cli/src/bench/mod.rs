@@ -36,7 +36,7 @@ shown. Percentiles with fewer than ten samples beyond them are marked (?).";
 
 /// Measure response time against load
 #[derive(Args)]
-#[command(after_help = TARGETS)]
+#[command(after_long_help = crate::args::flowing(TARGETS))]
 pub struct BenchArgs {
     #[command(subcommand)]
     what: What,

@@ -38,7 +38,7 @@ See nearside bench --help for what a TARGET is.";
 
 /// A trace at the times at which it was recorded
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct ReplayArgs {
     /// The trace
     trace: PathBuf,

@@ -31,7 +31,7 @@ See nearside bench --help for what a TARGET is.";
 
 /// One load, in fio's words
 #[derive(Args)]
-#[command(after_help = EXAMPLES, group = ArgGroup::new("load").required(true))]
+#[command(after_long_help = crate::args::flowing(EXAMPLES), group = ArgGroup::new("load").required(true))]
 pub struct RunArgs {
     /// What is measured [with --fio-job: what its filename and ioengine say]
     #[arg(

@@ -33,7 +33,7 @@ are of -a's. Names in them are paths of the volume; one that is not absolute beg
 
 /// Print checksums
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct CksumArgs {
     /// Absolute paths in the volume; with -c lists of this host, - for standard input
     #[arg(value_name = "PATH", required = true)]

@@ -42,7 +42,7 @@ file's place is an error. Extended attributes and ACLs are not copied.";
 /// Copy files and trees to this host, or into a tar archive
 #[derive(Args)]
 #[command(
-    after_help = EXAMPLES,
+    after_long_help = crate::args::flowing(EXAMPLES),
     override_usage = "nearside cp -d DRIVE [OPTIONS] PATH... DEST\n       \
                       nearside cp -d DRIVE [OPTIONS] PATH... -t FOLDER\n       \
                       nearside cp -d DRIVE [OPTIONS] PATH... --tar FILE"

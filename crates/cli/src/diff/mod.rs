@@ -42,7 +42,7 @@ Exit status: 0 nothing differs, 1 something does, 2 something could not be compa
 /// Say what has changed between two volumes, or a volume and a directory of this host
 #[derive(Args)]
 #[command(
-    after_help = EXAMPLES,
+    after_long_help = crate::args::flowing(EXAMPLES),
     override_usage = "nearside diff -d DRIVE [OPTIONS] PATH OTHER_PATH\n       \
                       nearside diff -d DRIVE --other DRIVE [OPTIONS] [PATH [OTHER_PATH]]"
 )]

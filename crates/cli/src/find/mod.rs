@@ -61,7 +61,7 @@ than 128 KiB, which come in the directory's own order.";
 
 /// Find files in a tree
 #[derive(Args)]
-#[command(after_help = EXAMPLES, override_usage = "nearside find -d DRIVE [OPTIONS] [PATH]... [TEST]...")]
+#[command(after_long_help = crate::args::flowing(EXAMPLES), override_usage = "nearside find -d DRIVE [OPTIONS] [PATH]... [TEST]...")]
 pub struct FindArgs {
     /// Absolute paths in the volume; the root without any
     #[arg(value_name = "PATH")]

@@ -12,6 +12,7 @@ use crate::out::{Out, text};
 /// The printer.
 pub struct Json {
     highlight: Option<Highlight>,
+    end: u8,
     invert: bool,
     file: Option<File>,
     /// A line whose end has not come yet.
@@ -34,6 +35,7 @@ impl Json {
     pub fn new(style: &Style) -> Result<Json, Failure> {
         Ok(Json {
             highlight: Highlight::new(style)?,
+            end: style.end,
             invert: style.search.invert,
             file: None,
             partial: None,
@@ -116,7 +118,7 @@ impl Json {
             .into_iter()
             .map(|(start, end)| json!({ "match": text(&line[start..end]), "start": start, "end": end }))
             .collect();
-        line.push(b'\n');
+        line.push(self.end);
         out.json(&json!({
             "type": if context { "context" } else { "match" },
             "data": {
@@ -160,7 +162,7 @@ impl Json {
     }
 
     /// The end of all.
-    pub fn end(&mut self, out: &mut Out, drive: &Drive) -> Result<(), Failure> {
+    pub fn end(&self, out: &mut Out, drive: &Drive) -> Result<(), Failure> {
         let totals = drive.totals();
         out.json(&json!({
             "type": "summary",

@@ -20,6 +20,8 @@ pub struct Print {
     highlight: Option<Highlight>,
     /// A line of which only parts are printed, until its end has come.
     partial: Vec<u8>,
+    /// Matches, where they are counted.
+    matches: u64,
 }
 
 /// A line, or the next part of one, as the drive gave it.
@@ -44,9 +46,14 @@ struct Current {
 impl Print {
     /// A printer of that style.
     pub fn new(style: Style) -> Result<Print, Failure> {
-        let finds = style.color || style.only_parts();
+        let finds = style.color || style.only_parts() || style.whole_lines();
         let highlight = if finds { Highlight::new(&style)? } else { None };
-        Ok(Print { style, file: None, any_line: false, highlight, partial: Vec::new() })
+        Ok(Print { style, file: None, any_line: false, highlight, partial: Vec::new(), matches: 0 })
+    }
+
+    /// How many matches there were; `None` where they were not seen.
+    pub fn matches(&self) -> Option<u64> {
+        (self.style.search.answer == Answer::Lines).then_some(self.matches)
     }
 
     /// Takes a record.
@@ -67,6 +74,8 @@ impl Print {
                 let found = Found { number, offset, bytes: &bytes, context, continues };
                 if self.style.only_parts() {
                     self.only_parts(&found, out)?;
+                } else if self.style.whole_lines() {
+                    self.whole_line(&found, out)?;
                 } else {
                     self.line(&found, out)?;
                 }
@@ -100,6 +109,7 @@ impl Print {
 
     /// The current file has no more records.
     pub fn end_of_file(&mut self, out: &mut Out, _: &mut Tally) -> Result<(), Failure> {
+        self.partial.clear();
         let Some(file) = self.file.take() else { return Ok(()) };
         let style = &self.style;
         if style.search.answer == Answer::Files {
@@ -117,20 +127,43 @@ impl Print {
         Ok(())
     }
 
+    /// A line that is looked at before it is printed.
+    fn whole_line(&mut self, found: &Found<'_>, out: &mut Out) -> Result<(), Failure> {
+        let offset = found.offset.saturating_sub(self.partial.len() as u64);
+        self.partial.extend_from_slice(found.bytes);
+        if found.continues {
+            return Ok(());
+        }
+        let line = std::mem::take(&mut self.partial);
+        self.line(&Found { offset, bytes: &line, ..*found }, out)
+    }
+
     fn line(&mut self, found: &Found<'_>, out: &mut Out) -> Result<(), Failure> {
         let &Found { number, bytes, context, continues, .. } = found;
         let Some(mut file) = self.file.take() else { return Ok(()) };
         let goes_on = file.continues && file.last == Some(number);
         if !goes_on {
             self.group(&file, number, out)?;
-            self.head(&file.path, found, found.offset, out)?;
+            let mut column = None;
+            if self.style.whole_lines()
+                && !context
+                && !self.style.search.invert
+                && let Some(highlight) = &mut self.highlight
+            {
+                let ranges = highlight.ranges(bytes);
+                self.matches += ranges.len() as u64;
+                column = Some(ranges.first().map_or(0, |(from, _)| *from));
+            }
+            self.head(&file.path, found, (found.offset, column), out)?;
         }
         file.named = true;
         file.last = Some(number);
         file.continues = continues;
         self.any_line = true;
         match &mut self.highlight {
-            Some(highlight) if !continues && !goes_on && context == self.style.search.invert => {
+            Some(highlight)
+                if self.style.color && !continues && !goes_on && context == self.style.search.invert =>
+            {
                 if self.style.search.answer == Answer::Matches {
                     highlight.whole(bytes, out)?;
                 } else {
@@ -140,7 +173,7 @@ impl Print {
             _ => out.write_all(bytes)?,
         }
         if !continues {
-            out.write_all(b"\n")?;
+            out.write_all(&[self.style.end])?;
         }
         self.file = Some(file);
         Ok(())
@@ -166,14 +199,15 @@ impl Print {
             && let Some(mut highlight) = self.highlight.take()
         {
             for (from, to) in highlight.ranges(&line) {
-                self.head(&file.path, found, start + from as u64, out)?;
+                self.matches += 1;
+                self.head(&file.path, found, (start + from as u64, Some(from)), out)?;
                 let part = line.get(from..to).unwrap_or_default();
                 if self.style.color {
                     highlight.whole(part, out)?;
                 } else {
                     out.write_all(part)?;
                 }
-                out.write_all(b"\n")?;
+                out.write_all(&[self.style.end])?;
             }
             self.highlight = Some(highlight);
         }
@@ -191,8 +225,15 @@ impl Print {
         Ok(())
     }
 
-    /// What stands before a line, or a part of one from `offset` on.
-    fn head(&self, path: &[u8], found: &Found<'_>, offset: u64, out: &mut Out) -> Result<(), Failure> {
+    /// What stands before a line, or a part of one from `offset` on; its first match, where that is shown,
+    /// is so many bytes into the line.
+    fn head(
+        &self,
+        path: &[u8],
+        found: &Found<'_>,
+        (offset, column): (u64, Option<usize>),
+        out: &mut Out,
+    ) -> Result<(), Failure> {
         let separator = if found.context { b'-' } else { b':' };
         if self.style.names {
             self.name(path, out)?;
@@ -200,6 +241,10 @@ impl Print {
         }
         if self.style.numbers {
             self.paint("32", found.number.to_string().as_bytes(), out)?;
+            self.separator(separator, out)?;
+        }
+        if let Some(column) = column.filter(|_| self.style.column) {
+            self.paint("32", (column + 1).to_string().as_bytes(), out)?;
             self.separator(separator, out)?;
         }
         if self.style.offsets {
@@ -243,6 +288,11 @@ impl Style {
     fn only_parts(&self) -> bool {
         self.parts && self.search.answer == Answer::Lines
     }
+
+    /// Lines are looked at as a whole before they are printed.
+    fn whole_lines(&self) -> bool {
+        (self.column || self.stats) && self.search.answer == Answer::Lines
+    }
 }
 
 /// Finds again, in a line that the drive has found, which parts of it match.
@@ -275,6 +325,7 @@ impl Highlight {
             ignore_case: s.ignore_case,
             word: s.word,
             line: s.line,
+            null_data: s.null_data,
             answer: ndp::Answer::Matches,
             text: true,
             ..ndp::SearchOptions::default()

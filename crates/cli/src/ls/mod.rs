@@ -40,7 +40,7 @@ of directories of more than 128 KiB, which come in the directory's own order.";
 
 /// List directories
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct LsArgs {
     /// Absolute paths in the volume; the root without any
     #[arg(value_name = "PATH")]

@@ -30,7 +30,9 @@ const EXTENTS: usize = 2000;
 
 /// Whether lines are counted in one file.
 pub fn wants(ask: &Ask) -> bool {
-    matches!(&ask.operation, Operation::Search(search) if search.answer == Answer::Count && search.max_count.is_none())
+    matches!(&ask.operation, Operation::Search(search) if search.answer == Answer::Count && search.max_count.is_none()
+        // A part is a part of what lies there, whose lines end in newlines.
+        && !(search.without_binary || search.null_data || search.decompress))
         && matches!(ask.target, Target::Path(_))
 }
 

@@ -69,7 +69,7 @@ const NOT_BESIDE_A_FILE: [&str; 18] = [
 
 /// Serve a drive to hosts on the network, as an NVMe/TCP target, and to virtual machines, as a PCIe function
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", models_help()))]
+#[command(after_long_help = crate::args::flowing(&format!("{EXAMPLES}\n\n{}", models_help())))]
 pub struct ServeArgs {
     /// What holds a namespace's bytes: file:PATH (an image or a block device), pmem:PATH (persistent
     /// memory, mapped: a file on a DAX file system or in /dev/shm, or /dev/daxX.Y), qcow2:PATH (a disk image,

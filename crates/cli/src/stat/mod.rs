@@ -39,7 +39,7 @@ Directives, with the flags, widths and precisions of GNU stat:
 
 /// Show what is known about files
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct StatArgs {
     /// Absolute paths in the volume
     #[arg(value_name = "PATH", required = true)]

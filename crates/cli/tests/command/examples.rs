@@ -35,7 +35,7 @@ fn root() -> PathBuf {
 /// Each command that does something has some.
 fn of_help(command: &clap::Command, path: &str, found: &mut Vec<Example>) {
     let before = found.len();
-    let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
     let lines = help.lines().skip_while(|line| *line != "Examples:").skip(1);
     for line in lines.take_while(|line| !line.is_empty()) {
         let line = line.strip_prefix("  ").unwrap_or_else(|| panic!("{path} --help: {line:?}"));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use nearside_conformance::{needs, volume};
+use nearside_random::Rng;
 
 use crate::fixture::{self, TEXTS, Volume, small};
 
@@ -35,7 +36,7 @@ fn same_counts(volume: &Volume, pattern: &str, flags: &[&str]) {
     assert_eq!(ours.len(), theirs.len(), "{pattern}");
     if needs::tool("rg").is_some() {
         // ripgrep leaves files without a match out.
-        let flags: Vec<_> = flags.iter().filter(|f| **f != "-E").copied().collect();
+        let flags: Vec<_> = RG_FLAGS.iter().filter(|f| **f != "-E").copied().collect();
         let rg = volume.tool(
             "rg",
             &[&flags[..], &["-a", "--no-ignore", "--hidden", "-c", "-H", "--", pattern, "/"]].concat(),
@@ -169,6 +170,11 @@ fn one_file_has_no_name_and_a_binary_one_no_lines() {
         &["-c", "ERROR", "/binary"],
         &["-a", "ERROR", "/binary"],
         &["-l", "ERROR", "/binary"],
+        &["-I", "ERROR", "/binary"],
+        &["-Ic", "ERROR", "/binary"],
+        &["-IL", "ERROR", "/binary"],
+        &["-I", "--binary-files=binary", "ERROR", "/binary"],
+        &["--binary-files=without-match", "-a", "ERROR", "/binary"],
         &["-o", "RROR", "/binary"],
         &["-e", "hello", "-e", "ERROR", "/hello.txt", "/no-newline"],
         &["-F", "hello,", "/hello.txt"],
@@ -214,7 +220,7 @@ fn trees_globs_and_name_filters() {
     );
     assert_eq!(names(&["-rl", "ERROR", "/logs", "--include", "[ab].log"]), "/logs/a.log\n/logs/b.log\n");
     assert_eq!(
-        names(&["-rl", "ERROR", "/logs", "--exclude", "old", "--exclude", ".*"]),
+        names(&["-rl", "ERROR", "/logs", "--exclude-dir", "old", "--exclude", ".*"]),
         "/logs/a.log\n/logs/b.log\n"
     );
     assert_eq!(names(&["-l", "ERROR", "--glob", "/logs/?.log"]), "/logs/a.log\n/logs/b.log\n");
@@ -390,4 +396,276 @@ fn characters_are_matched_unless_bytes_are_asked_for() {
     assert_eq!((ours.text().as_str(), ours.code), ("/text:a héllo b\n", 2));
     assert!(ours.err.contains("/utf16: ") && ours.err.contains("UTF-16"), "{}", ours.err);
     assert_eq!(volume.run("grep", &["-ac", "h", "/utf16"]).text(), "1\n");
+}
+
+/// A volume for flags: names that globs tell apart, binary files, lines that end in NUL, compressed files.
+fn for_flags(test: &str) -> Option<Volume> {
+    let folder = needs::folder(test, &["mke2fs", "gzip", "xz", "zstd"])?;
+    let tree = folder.path().join("tree");
+    let mut random = Rng(11);
+    let mut text = |end: u8, lines: usize| -> Vec<u8> {
+        let words = ["foo", "Foo", "bar", "a", "b", "fooo", "x.y", "axb", "", "FOO bar", "baz\tfoo"];
+        let line = |random: &mut Rng| -> Vec<u8> {
+            let words: Vec<&str> = (0..random.below(5)).map(|_| random.pick(&words)).collect();
+            [words.join(" ").as_bytes(), &[end]].concat()
+        };
+        (0..lines).flat_map(|_| line(&mut random)).collect()
+    };
+    let put = |path: &str, bytes: &[u8]| {
+        let path = tree.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    };
+    for path in
+        ["a.c", "b.h", "Makefile", "old", "sub/x.c", "sub/old/y.rs", "sub/deep/er/z.c", "two words.txt"]
+    {
+        put(path, &text(b'\n', 40));
+    }
+    for path in ["UPPER.C", "[x].c", ".hidden.c", "old.d/c.rs", "many"] {
+        put(path, &text(b'\n', if path == "many" { 9000 } else { 12 }));
+    }
+    put("empty", b"");
+    put("early.bin", &[b"foo\0", &text(b'\n', 20)[..]].concat());
+    put("late.bin", &[&text(b'\n', 30)[..], b"foo\0a\n", &text(b'\n', 9)].concat());
+    put("records", &[&text(0, 30)[..], b"foo\nbar\0", &text(b'\n', 5), b"\0foo without its end"].concat());
+    put("crlf.txt", b"foo\r\nbar\r\nfoo");
+    for (maker, ending) in [("gzip -c", "gz"), ("xz -c", "xz"), ("zstd -qc", "zst")] {
+        let line = format!(
+            "{maker} many >packed.{ending}; {maker} a.c >one; cat one one >sub/twice.{ending}; rm one"
+        );
+        volume::must(volume::tool("sh").arg("-c").arg(line).current_dir(&tree));
+    }
+    Some(fixture::ext4(folder, tree, 16))
+}
+
+/// The files of it that are not compressed.
+const PLAIN: [&str; 14] = [
+    "/a.c",
+    "/b.h",
+    "/Makefile",
+    "/old",
+    "/sub/x.c",
+    "/two words.txt",
+    "/UPPER.C",
+    "/[x].c",
+    "/.hidden.c",
+    "/empty",
+    "/early.bin",
+    "/late.bin",
+    "/records",
+    "/crlf.txt",
+];
+
+fn cases() -> u64 {
+    std::env::var("NEARSIDE_GNU_CASES").map_or(50, |n| n.parse().expect("a number"))
+}
+
+/// Lines in any order, whatever ends them: GNU grep goes through directories in their own.
+fn sorted(text: &[u8]) -> Vec<&[u8]> {
+    let mut lines: Vec<&[u8]> = text.split(|b| matches!(b, 0 | b'\n')).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// GNU grep's flags: how lines are found and shown.
+#[rustfmt::skip]
+const FLAGS: [&str; 31] = [
+    "-n", "-b", "-o", "-v", "-i", "-w", "-x", "-h", "-H", "-Z", "-s", "-a", "-I", "-z", "-y", "-U",
+    "--line-buffered", "-m1", "-m3", "-A1", "-B1", "-C2", "-2", "-n1", "-10", "--binary-files=text",
+    "-zU", "--binary-files=without-match", "--color=always", "--no-ignore-case", "-zo",
+];
+
+/// Which files.
+#[rustfmt::skip]
+const CHOICE: [&str; 11] = [
+    "--include=*.c", "--include=[!a]*", "--include=old", "--exclude=*.h", "--exclude=old",
+    "--exclude=[[:upper:]]*", "--exclude-dir=sub", "--exclude-dir=old.d/", "--exclude-dir=o*",
+    "--exclude=sub/x.c", "--include=x.c",
+];
+
+#[test]
+fn random_flags_mean_what_they_do_in_gnu_grep() {
+    let test = "random_flags_mean_what_they_do_in_gnu_grep";
+    let Some(volume) = for_flags(test) else { return };
+    let globs = volume.folder.path().join("globs");
+    std::fs::write(&globs, "*.rs\n\nold  \nU*\n").unwrap();
+    let from = format!("--exclude-from={}", globs.display());
+    let answers = ["-c", "-l", "-L", "-q"];
+    let mut unlike = Vec::new();
+    let mut random = Rng(3);
+    for _ in 0..cases() {
+        let mut args: Vec<&str> = FLAGS.iter().copied().filter(|_| random.in_of(1, 9)).collect();
+        args.extend(answers.iter().filter(|_| random.in_of(1, 10)));
+        args.extend(CHOICE.iter().chain([&from.as_str()]).filter(|_| random.in_of(1, 9)));
+        // Unless it is told what to take binary files for, GNU grep has lines end at NULs as well.
+        let told = |arg: &&str| {
+            arg.contains("text") || arg.contains("without") || ["-a", "-I", "-z", "-zU", "-zo"].contains(arg)
+        };
+        if !args.iter().any(told) {
+            args.push(random.pick(&["-a", "-I"]));
+        }
+        let tree = random.in_of(1, 3);
+        if tree {
+            args.push("-r");
+        }
+        args.extend([
+            "-e",
+            random.pick(&["foo", "^a", "b$", "fo+", "[a-c]x", "x.y", "r|z", "^$", "F", "o b"]),
+        ]);
+        let paths: Vec<&str> = match tree {
+            true => vec![random.pick(&["/", "/sub", "/sub/old/y.rs"])],
+            false => PLAIN.iter().copied().filter(|_| random.in_of(1, 4)).chain(["/sub/x.c"]).collect(),
+        };
+        args.push("--");
+        args.extend(paths);
+        let ours = volume.run("grep", &args);
+        let theirs = volume.tool("grep", &[&["-E"], &args[..]].concat());
+        let same = if tree { sorted(&ours.out) == sorted(&theirs.out) } else { ours.out == theirs.out };
+        if !same || ours.code != theirs.code {
+            unlike.push(format!(
+                "{args:?}\n{}\n{:?} {}\n{:?}",
+                ours.err,
+                ours.code,
+                ours.text(),
+                theirs.text()
+            ));
+        }
+    }
+    assert!(unlike.is_empty(), "{} are unlike\n{}", unlike.len(), unlike.join("\n\n"));
+}
+
+/// What the two print alike: times are not the same twice, of what is compressed ripgrep counts what is in it, and
+/// with -l the drive is done with a file at its first match.
+fn kept(text: &[u8], args: &[&str]) -> Vec<Vec<u8>> {
+    let mut ends: Vec<&[u8]> = vec![&b" seconds"[..], &b"spent searching"[..]];
+    if args.contains(&"--search-zip") {
+        ends.push(b"bytes searched");
+    }
+    if args.contains(&"-l") {
+        ends.extend([&b" matches"[..], b"matched lines", b"printed", b"searched"]);
+    }
+    let alike = |line: &&[u8]| !ends.iter().any(|end| line.ends_with(end));
+    text.split(|b| *b == b'\n').filter(alike).map(<[u8]>::to_vec).collect()
+}
+
+/// ripgrep's flags.
+#[rustfmt::skip]
+const RG_FLAGS: [&str; 18] = [
+    "-n", "-b", "-o", "-v", "-i", "-x", "-S", "--column", "--stats", "-A1", "-C2", "-l", "-y",
+    "--null-data", "--search-zip", "--no-ignore-case", "--line-buffered", "-F",
+];
+
+/// And which files.
+#[rustfmt::skip]
+const RG_CHOICE: [&str; 17] = [
+    "-g*.c", "-g!*.h", "-gsub/*.c", "-g/sub/**", "-g!sub", "-g!old/", "-gold", "-g{a,b}.?", "-g**/old/*",
+    "-tc", "-Tc", "-trust", "-Tmake", "--max-depth=1", "--max-depth=2", "--max-depth=0", "-g!**/er/**",
+];
+
+#[test]
+fn random_flags_mean_what_they_do_in_ripgrep() {
+    let test = "random_flags_mean_what_they_do_in_ripgrep";
+    if !needs::tools(test, &["rg"]) {
+        return;
+    }
+    let Some(volume) = for_flags(test) else { return };
+    let mut unlike = Vec::new();
+    let mut random = Rng(5);
+    for _ in 0..cases() {
+        let mut args: Vec<&str> = RG_FLAGS.iter().copied().filter(|_| random.in_of(1, 6)).collect();
+        args.extend(RG_CHOICE.iter().filter(|_| random.in_of(1, 7)));
+        // What the two print of these together differs, and ours is GNU grep's.
+        if args.contains(&"-o") {
+            args.retain(|arg| !matches!(*arg, "-v" | "-A1" | "-C2"));
+        }
+        let pattern = random.pick(&["foo", "Foo", "^a", "b$", "[A-Z]oo", "\\bfo+", "x.y", "\\S+oo", "o b"]);
+        if args.contains(&"--null-data") {
+            // There, it has lines begin and end at newlines, and ends names by NUL.
+            let anchored = pattern.contains(['^', '$']);
+            args.retain(|arg| !(matches!(*arg, "-x" | "-l") || *arg == "--null-data" && anchored));
+        }
+        let path = random.pick(&["/", "/sub", "/a.c", "/packed.gz"]);
+        let ours = volume.run("grep", &[&args[..], &["-ra", "-e", pattern, "--", path]].concat());
+        let theirs: Vec<&str> = args
+            .iter()
+            .map(|arg| match *arg {
+                "-y" => "-i",
+                "--no-ignore-case" => "-s",
+                other => other,
+            })
+            .collect();
+        let common =
+            ["--no-config", "-a", "-H", "--no-ignore", "--hidden", "--sort=path", "-e", pattern, "--", path];
+        let theirs = volume.tool("rg", &[&theirs[..], &common].concat());
+        if kept(&ours.out, &args) != kept(&theirs.out, &args) || ours.code != theirs.code {
+            unlike.push(format!(
+                "{args:?} {pattern} {path}\n{}\n{:?} {}\n{:?} {}",
+                ours.err,
+                ours.code,
+                ours.text(),
+                theirs.code,
+                theirs.text()
+            ));
+        }
+    }
+    assert!(unlike.is_empty(), "{} are unlike\n{}", unlike.len(), unlike.join("\n\n"));
+}
+
+#[test]
+fn types_of_files_need_no_drive() {
+    let ran = crate::fixture::Ran::from(fixture::nearside().args(["grep", "--type-list"]).output().unwrap());
+    let listed = ran.good();
+    assert!(listed.lines().any(|line| line == "rust: *.rs"), "{listed}");
+    let unknown = crate::fixture::on("x".as_ref(), "grep", &["-r", "-t", "nonsense", "x", "/"]);
+    assert!(unknown.code == 2 && unknown.err.contains("nonsense"), "{}", unknown.err);
+}
+
+#[test]
+fn perls_patterns_are_gnu_greps_or_refused() {
+    let test = "perls_patterns_are_gnu_greps_or_refused";
+    let Some(volume) = for_flags(test) else { return };
+    for pattern in [r"\d", r"fo{2,}?\b", r"(?i)FOO\s+b", r"^(?:a|b)\b", r"\Aa", "x[.]y$", r"(?<name>o+)"] {
+        let args = ["-Pon", pattern, "/a.c", "/b.h"];
+        let (ours, theirs) = (volume.run("grep", &args), volume.tool("grep", &args));
+        assert_eq!((ours.text(), ours.code), (theirs.text(), theirs.code), "{pattern}: {}", ours.err);
+    }
+    for pattern in ["foo(?=x)", "(?<!a)b", r"(a)\1", "fo++", "(?>fo+)o", r"fo\Ko"] {
+        let refused = volume.run("grep", &["-P", pattern, "/a.c"]);
+        assert_eq!((refused.code, refused.text().as_str()), (2, ""), "{pattern}");
+        assert!(refused.err.contains("look-around") && refused.err.contains("grep -P"), "{}", refused.err);
+    }
+}
+
+#[test]
+fn corrupt_compressed_files_are_named_and_answers_do_not_depend_on_the_way() {
+    let test = "corrupt_compressed_files_are_named_and_answers_do_not_depend_on_the_way";
+    let Some(folder) = needs::folder(test, &["mke2fs", "gzip"]) else { return };
+    let tree = folder.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    let text: String = (0..60_000).map(|n| format!("{n} foo {:x}\n", n * 31)).collect();
+    std::fs::write(tree.join("log"), &text).unwrap();
+    volume::must(
+        volume::tool("sh")
+            .args(["-c", "gzip -c log >log.gz; head -c 9999 log.gz >cut.gz"])
+            .current_dir(&tree),
+    );
+    let volume = fixture::ext4(folder, tree, 32);
+    let plain = volume.run("grep", &["-hnb", "foo", "/log"]);
+    for ways in [
+        &[][..],
+        &["--threads", "threaded"],
+        &["--locate", "host"],
+        &["--locate", "host", "--compute", "host"],
+    ] {
+        let ours = volume.run("grep", &[ways, &["-hnb", "--search-zip", "foo", "/log.gz"]].concat());
+        assert!(ours.out == plain.out && ours.err.is_empty(), "{ways:?}: {}", ours.err);
+        let cut = volume.run("grep", &[ways, &["-c", "--search-zip", "foo", "/cut.gz"]].concat());
+        let said = "nearside: /cut.gz: Corrupt file: gzip data: it ends too early\n";
+        assert_eq!((cut.code, cut.text().as_str(), cut.err.as_str()), (2, "", said), "{ways:?}");
+        let all = volume.run("grep", &[ways, &["-rc", "--search-zip", "foo", "/"]].concat());
+        assert_eq!(
+            (all.code, all.text().as_str(), all.err.as_str()),
+            (2, "/log:60000\n/log.gz:60000\n", said)
+        );
+    }
 }

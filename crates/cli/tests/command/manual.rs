@@ -138,3 +138,47 @@ fn help_in_short_and_whole() {
     assert!(short.contains("grep") && !short.contains("DRIVE is an image file"), "{short}");
     assert!(whole.contains("grep") && whole.contains("DRIVE is an image file"), "{whole}");
 }
+
+/// The lines of a command's help at a width.
+fn help(command: &str, flag: &str, columns: usize) -> Vec<String> {
+    let output = nearside().args([command, flag]).env("COLUMNS", columns.to_string()).output().unwrap();
+    assert!(output.status.success(), "{command} {flag}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn help_wraps_at_any_width_and_the_drive_and_the_network_stand_apart() {
+    for command in ["grep", "du", "find", "cksum", "info"] {
+        for columns in [50, 72, 100] {
+            let lines = help(command, "--help", columns);
+            for (line, next) in lines.iter().zip(&lines[1..]) {
+                // What is one word, or stands as it is typed, is as long as it is.
+                let word = |line: &str| line.split_whitespace().next().unwrap_or_default().chars().count();
+                let room = columns.saturating_sub(line.chars().count());
+                let text = |line: &str| {
+                    !line.starts_with(' ')
+                        && !line.starts_with("Usage: ")
+                        && !line.is_empty()
+                        && !line.ends_with(':')
+                };
+                if text(line) {
+                    assert!(line.chars().count() <= columns, "{command} at {columns}: {line}");
+                }
+                if text(line) && text(next) {
+                    assert!(room <= word(next), "{command} at {columns} ends early: {line}\n{next}");
+                }
+            }
+            for heading in ["Drive:", "Network:"] {
+                assert!(lines.iter().any(|line| line == heading), "{command}: {heading}");
+            }
+        }
+        let short =
+            help(command, if ["grep", "du"].contains(&command) { "--help-in-short" } else { "-h" }, 100);
+        assert!(short.iter().any(|line| line.contains("--drive")), "{short:?}");
+        assert!(!short.iter().any(|line| line == "Examples:"), "{short:?}");
+    }
+    let grep = help("grep", "--help", 100);
+    let place = |what: &str| grep.iter().position(|line| line.contains(what)).unwrap();
+    assert!(place("Which files:") < place("--exclude-dir") && place("--type-list") < place("Drive:"));
+    assert!(place("Drive:") < place("--partition") && place("Network:") < place("--hostnqn"));
+}

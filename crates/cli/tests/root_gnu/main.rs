@@ -1,4 +1,4 @@
-//! `ls` and `stat` against coreutils on the kernel's mount of the same volume: random flags and formats, on a
+//! `ls`, `stat` and `du` against coreutils on the kernel's mount of the same volume: random flags and formats, on a
 //! tree with odd names, links, devices, sizes and times; bytes, order and exit status. Needs root.
 //!
 //! `NEARSIDE_GNU_CASES` says how many, for each command.
@@ -11,6 +11,7 @@ use nearside_conformance::volume::{Mounted, ext};
 use nearside_random::Rng;
 use tempfile::TempDir;
 
+mod du;
 mod ls;
 mod stat;
 mod tree;
@@ -53,6 +54,24 @@ impl Both {
         paths: &[&str],
         environment: &[(&str, &str)],
     ) -> Result<Answer, String> {
+        let (ours, theirs, said) = self.runs(name, (ours, theirs), paths, environment);
+        if ours == theirs {
+            return Ok(ours);
+        }
+        let show = |answer: &Answer| {
+            format!("{:?}\n{}", answer.code, answer.out.escape_ascii()).replace("\\n", "\n")
+        };
+        Err(format!("{said}\n{}\n{}", show(&ours), show(&theirs)))
+    }
+
+    /// What both gave, and what they were asked and said.
+    fn runs(
+        &self,
+        name: &str,
+        (ours, theirs): (&[&str], &[&str]),
+        paths: &[&str],
+        environment: &[(&str, &str)],
+    ) -> (Answer, Answer, String) {
         let mount = self.mount.path();
         let mut nearside = Command::new(env!("CARGO_BIN_EXE_nearside"));
         nearside.arg(name).arg("-d").arg(self.folder.path().join("disk.img")).arg("--as=0:0").args(ours);
@@ -68,17 +87,8 @@ impl Both {
             (Answer { code: output.status.code(), out }, String::from_utf8_lossy(&output.stderr).into_owned())
         };
         let ((ours, our_words), (theirs, their_words)) = (answer(nearside.args(paths)), answer(&mut tool));
-        if ours == theirs {
-            return Ok(ours);
-        }
-        let show = |answer: &Answer| {
-            format!("{:?}\n{}", answer.code, answer.out.escape_ascii()).replace("\\n", "\n")
-        };
-        Err(format!(
-            "{environment:?} {nearside:?}\n{}\n{our_words}\n{tool:?}\n{}\n{their_words}",
-            show(&ours),
-            show(&theirs)
-        ))
+        let said = format!("{environment:?} {nearside:?}\n{our_words}\n{tool:?}\n{their_words}");
+        (ours, theirs, said)
     }
 }
 

@@ -101,6 +101,13 @@ impl Work {
     }
 }
 
+impl Bytes {
+    /// [`ByteOperation::decompresses`].
+    pub(crate) fn decompresses(&self) -> bool {
+        each!(self, operation => operation.decompresses())
+    }
+}
+
 /// An operation over the bytes of files, one after the other. What may take longer than a slice yields
 /// ([`in_slices`]), and no file makes it hold more than some MiB.
 #[allow(async_fn_in_trait, reason = "used generically, never as a trait object")]
@@ -109,6 +116,11 @@ pub(crate) trait ByteOperation {
     fn range(&self, size: u64, at: &Cursor) -> (u64, u64) {
         let _ = at;
         (0, size)
+    }
+
+    /// Whether what compressed files hold is meant.
+    fn decompresses(&self) -> bool {
+        false
     }
 
     /// Makes ready for a file.
@@ -187,6 +199,8 @@ pub(crate) struct Job<'a, S> {
     pub above: usize,
     pub size: u64,
     pub at: Cursor,
+    /// What it holds is meant, decompressed: offsets are those of it.
+    pub zip: bool,
 }
 
 impl<S: Sink> Job<'_, S> {
@@ -221,9 +235,13 @@ pub(crate) struct Feeding<'f, 'a, S> {
 }
 
 impl<'f, 'a, S: Sink> Feeding<'f, 'a, S> {
-    /// Begins with a file. Which of its bytes are wanted first.
+    /// Begins with a file. Which of its bytes are wanted first; of one that is decompressed, from which byte
+    /// of what it holds on, and its size.
     pub(crate) fn begin(bytes: &'f mut Bytes, job: Job<'a, S>) -> (Self, (u64, u64)) {
-        let range = each!(bytes, operation => operation.range(job.size, &job.at));
+        let range = match job.zip {
+            true => (job.at.offset, job.size),
+            false => each!(bytes, operation => operation.range(job.size, &job.at)),
+        };
         each!(bytes, operation => operation.begin(&job));
         (Feeding { bytes, job }, range)
     }

@@ -100,10 +100,14 @@ impl ByteOperation for SearchFiles {
         (at.offset.min(size), size)
     }
 
+    fn decompresses(&self) -> bool {
+        self.searcher.search().options().decompress
+    }
+
     fn begin<S: Sink>(&mut self, job: &Job<'_, S>) {
         let Cursor { offset, line, found, pending, within, .. } = job.at;
         // From the start of a large file, counting needs no order.
-        let alone = offset == 0 && found == 0 && job.size > CHUNK;
+        let alone = offset == 0 && found == 0 && job.size > CHUNK && !job.zip;
         self.file = File { unordered: alone && self.count.is_some(), within, ..File::default() };
         match self.unordered() {
             Some(count) => count.begin(),

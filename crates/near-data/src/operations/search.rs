@@ -29,6 +29,14 @@ pub struct SearchOptions {
     /// of a found line, answers `Record::BinaryMatches` in place of that line. Counts are counts of lines
     /// either way.
     pub text: bool,
+    /// A file with a NUL where it is probed, or before the end of a found line, has none (`-I`); one whose
+    /// lines are only counted, with a NUL anywhere that is looked at.
+    pub without_binary: bool,
+    /// Lines end in NUL, and a newline is a byte as any (`-z`); no file is binary.
+    pub null_data: bool,
+    /// Files that begin as gzip, xz or zstd make them are searched in what they hold (`--search-zip`):
+    /// offsets and numbers are those of it.
+    pub decompress: bool,
     /// Lines before a match that are also wanted (`-B`; [`Answer::Lines`]).
     pub before: u32,
     /// Lines after (`-A`).
@@ -42,7 +50,7 @@ pub struct SearchOptions {
 
 impl SearchOptions {
     /// The flags that a request may have, by their bits on the wire.
-    pub(crate) const BITS: u32 = (1 << 10) - 1;
+    pub(crate) const BITS: u32 = (1 << 13) - 1;
 }
 
 /// What a search answers.

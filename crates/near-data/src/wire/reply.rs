@@ -71,6 +71,7 @@ impl Failure {
             Failure::DeniedAs(text) => (18, text),
             Failure::NeedsRecovery(text) => (19, text),
             Failure::NotATable(text) => (20, text),
+            Failure::CorruptFile(text) => (21, text),
         }
     }
 
@@ -96,6 +97,7 @@ impl Failure {
             18 => Failure::DeniedAs(text),
             19 => Failure::NeedsRecovery(text),
             20 => Failure::NotATable(text),
+            21 => Failure::CorruptFile(text),
             _ => return None,
         })
     }

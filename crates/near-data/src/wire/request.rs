@@ -64,6 +64,9 @@ mod search {
     pub const MAX_COUNT: u32 = 1 << 7;
     pub const NUMBERS: u32 = 1 << 8;
     pub const BYTES: u32 = 1 << 9;
+    pub const WITHOUT_BINARY: u32 = 1 << 10;
+    pub const NULL_DATA: u32 = 1 << 11;
+    pub const DECOMPRESS: u32 = 1 << 12;
     pub const ALL: u32 = crate::SearchOptions::BITS;
 }
 
@@ -185,6 +188,9 @@ fn put_search(items: &mut Items, s: &SearchOptions) {
         (s.max_count.is_some(), search::MAX_COUNT),
         (s.numbers, search::NUMBERS),
         (s.bytes, search::BYTES),
+        (s.without_binary, search::WITHOUT_BINARY),
+        (s.null_data, search::NULL_DATA),
+        (s.decompress, search::DECOMPRESS),
     ];
     let flags = flags.iter().fold(0, |all, (set, bit)| if *set { all | bit } else { all });
     let answer: u32 = match s.answer {
@@ -473,6 +479,9 @@ fn take_search(v: &mut Reader<'_>) -> Result<SearchOptions, WireError> {
         only_matching_files: is(search::ONLY_MATCHING_FILES),
         numbers: is(search::NUMBERS),
         bytes: is(search::BYTES),
+        without_binary: is(search::WITHOUT_BINARY),
+        null_data: is(search::NULL_DATA),
+        decompress: is(search::DECOMPRESS),
         answer,
         before: v.u32()?,
         after: v.u32()?,

@@ -41,7 +41,7 @@ fn cursor() -> impl Strategy<Value = Cursor> {
 }
 
 fn search() -> impl Strategy<Value = SearchOptions> {
-    (many(bytes(20), 0..4), any::<[bool; 9]>(), 0..5, any::<Option<u64>>(), any::<(u32, u32)>()).prop_map(
+    (many(bytes(20), 0..4), any::<[bool; 12]>(), 0..5, any::<Option<u64>>(), any::<(u32, u32)>()).prop_map(
         |(patterns, b, answer, max_count, (before, after))| SearchOptions {
             patterns,
             fixed: b[0],
@@ -53,6 +53,9 @@ fn search() -> impl Strategy<Value = SearchOptions> {
             only_matching_files: b[6],
             numbers: b[7],
             bytes: b[8],
+            without_binary: b[9],
+            null_data: b[10],
+            decompress: b[11],
             answer: [Answer::Lines, Answer::Count, Answer::Files, Answer::Total, Answer::Matches]
                 [answer as usize],
             max_count,
@@ -156,6 +159,7 @@ fn failure() -> impl Strategy<Value = Failure> {
         text().prop_map(LineTooLong),
         text().prop_map(NeedsRecovery),
         text().prop_map(NotATable),
+        text().prop_map(CorruptFile),
     ]
 }
 
@@ -424,8 +428,8 @@ fn golden_search() {
     assert!(bytes.windows(golden.len()).any(|part| part == golden), "{bytes:?}");
     let mut unknown = bytes.clone();
     let at = bytes.windows(golden.len()).position(|part| part == golden).unwrap() + 25;
-    unknown[at] |= 4;
-    assert_eq!(decode_request(&unknown), Err(WireError { at: at - 1, what: Fault::UnknownFlags(1 << 10) }));
+    unknown[at] |= 32;
+    assert_eq!(decode_request(&unknown), Err(WireError { at: at - 1, what: Fault::UnknownFlags(1 << 13) }));
 }
 
 /// The golden request with an item of `number` after its own.
