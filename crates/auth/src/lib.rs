@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 //!
-//! [`Key`] and [`Hash`], [`Group`] are what is agreed on; [`Authenticator`] is the controller's end,
+//! [`Key`] and [`Hash`](enum@Hash), [`Group`] are what is agreed on; [`Authenticator`] is the controller's end,
 //! [`Exchange`] the host's. Neither waits or sends: who has a connection does.
 
 #![forbid(unsafe_code)]

@@ -146,8 +146,8 @@ impl From<CompletionModel> for Policy {
     }
 }
 
-/// A text of help whose paragraphs are a line each, so that they wrap at any width. Lines that are set in, and
-/// those that end in a colon, stay as they are.
+/// A text of help whose paragraphs are a line each, so that they wrap at any width. Lines that are set in,
+/// and those that end in a colon, stay as they are.
 pub fn flowing(text: &str) -> String {
     let mut flowing = String::new();
     let mut open = false;

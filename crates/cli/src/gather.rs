@@ -31,7 +31,7 @@ const BAGS: usize = 4096;
 
 /// Read rows of a table by their numbers, as they are or pooled
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct GatherArgs {
     /// Absolute path of a table in the volume
     #[arg(value_name = "PATH")]

@@ -195,6 +195,8 @@ enum BinaryFiles {
 #[derive(Clone, Debug)]
 pub(crate) struct Style {
     pub names: bool,
+    /// But for a file of this path: with -r, a path that is itself a file has no name alone.
+    pub unnamed: Option<Vec<u8>>,
     pub numbers: bool,
     pub column: bool,
     pub offsets: bool,
@@ -243,7 +245,10 @@ pub fn run(mut args: GrepArgs) -> Outcome {
     let several = recursive || paths.len() > 1;
     let mut out = Out::new();
     out.line_buffered = args.line_buffered;
-    let style = style(&args, several, &search);
+    let mut style = style(&args, several, &search);
+    if recursive && paths.len() == 1 && !args.with_filename {
+        style.unnamed = Some(paths[0].as_encoded_bytes().to_vec());
+    }
     let printer = match args.drive.json {
         true => Printer::Json(json::Json::new(&style)?),
         false => Printer::Text(print::Print::new(style)?),
@@ -278,6 +283,7 @@ pub fn run(mut args: GrepArgs) -> Outcome {
 fn style(args: &GrepArgs, several: bool, search: &SearchOptions) -> Style {
     Style {
         names: (several || args.with_filename) && !args.no_filename,
+        unnamed: None,
         numbers: args.line_number || args.column,
         column: args.column,
         offsets: args.byte_offset,

@@ -20,7 +20,7 @@ Examples:
 
 /// Make and check the keys by which hosts prove who they are (DH-HMAC-CHAP)
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct KeyArgs {
     #[command(subcommand)]
     command: KeyCommand,

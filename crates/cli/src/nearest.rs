@@ -25,7 +25,7 @@ row without a number for an answer as farther than all others.";
 
 /// Find the rows of tables that are nearest to a query
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct NearestArgs {
     /// Absolute paths of tables in the volume
     #[arg(value_name = "PATH", required = true)]

@@ -75,7 +75,7 @@ impl Stripes {
         }
     }
 
-    /// Asks for the first stripe of an operation at `offset`: whoever held it last may have been another core.
+    /// Asks for the first stripe of an operation at `offset`: another core may have held it last.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {
         nearside_dma::prefetch(self.word(offset >> STRIPE_SHIFT, 0), true);

@@ -3,8 +3,8 @@
 //! What a file is, its first bytes say ([`Kind::of`]). The provider hands on its bytes in order, and
 //! [`Unzipping`] hands what is in them to the operation, so that its offsets are those of the content. It
 //! yields after each step, which takes no longer than a slice whatever the bytes are; a block of zstd cannot
-//! be cut, and is decompressed where patterns are compiled (`Media::offload`). Members, streams and frames may
-//! follow each other, and checksums are held to what they are of.
+//! be cut, and is decompressed where patterns are compiled (`Media::offload`). Members, streams and frames
+//! may follow each other, and checksums are held to what they are of.
 //!
 //! Memory: what the format looks back at, at most [`WINDOW`]; a piece of what comes in (for zstd a block
 //! more), and one of what comes out.

@@ -105,6 +105,31 @@ fn on_table(gathers: bool, how: u8, flags: u8, [rows, bags]: [Vec<u8>; 2]) -> Op
     })
 }
 
+/// A search for a pattern; of its flags one byte is the request's, the other its cursor's.
+fn search(pattern: Vec<u8>, answer: u8, [flags, cursor, depth, uid]: [u8; 4]) -> Operation {
+    Operation::Search(SearchOptions {
+        // Compiling a long expression takes its time, and is ndp_search's matter.
+        patterns: vec![pattern.into_iter().take(24).collect()],
+        fixed: flags & 2 != 0,
+        ignore_case: flags & 4 != 0,
+        bytes: cursor & 2 != 0,
+        invert: flags & 8 != 0,
+        word: flags & 16 != 0,
+        line: flags & 32 != 0,
+        text: flags & 64 != 0,
+        answer: [Answer::Lines, Answer::Count, Answer::Files, Answer::Total, Answer::Matches]
+            [usize::from(answer) % 5],
+        max_count: (depth > 128).then_some(depth.into()),
+        before: u32::from(uid) % 4,
+        after: u32::from(uid) / 64,
+        only_matching_files: flags & 1 != 0,
+        numbers: flags & 128 != 0,
+        without_binary: cursor & 4 != 0,
+        null_data: cursor & 8 != 0,
+        decompress: cursor & 16 != 0,
+    })
+}
+
 /// A request of any meaning, from bytes.
 fn compose(bytes: &[u8]) -> Option<Request> {
     let (&[operation, target, flags, uid, depth, cursor], rest) = bytes.split_first_chunk::<6>()?;
@@ -144,27 +169,7 @@ fn compose(bytes: &[u8]) -> Option<Request> {
         operation: match operation % operations {
             0 => Operation::Nop,
             1 => Operation::Info,
-            2 => Operation::Search(SearchOptions {
-                // Compiling a long expression takes its time, and is ndp_search's matter.
-                patterns: vec![next().into_iter().take(24).collect()],
-                fixed: flags & 2 != 0,
-                ignore_case: flags & 4 != 0,
-                bytes: cursor & 2 != 0,
-                invert: flags & 8 != 0,
-                word: flags & 16 != 0,
-                line: flags & 32 != 0,
-                text: flags & 64 != 0,
-                answer: [Answer::Lines, Answer::Count, Answer::Files, Answer::Total, Answer::Matches]
-                    [usize::from(operation / operations) % 5],
-                max_count: (depth > 128).then_some(depth.into()),
-                before: u32::from(uid) % 4,
-                after: u32::from(uid) / 64,
-                only_matching_files: flags & 1 != 0,
-                numbers: flags & 128 != 0,
-                without_binary: cursor & 4 != 0,
-                null_data: cursor & 8 != 0,
-                decompress: cursor & 16 != 0,
-            }),
+            2 => search(next(), operation / operations, [flags, cursor, depth, uid]),
             3 => Operation::Count,
             4 => Operation::Checksum(
                 [Digest::Crc32c, Digest::Xxh3, Digest::Sha256][usize::from(operation / operations) % 3],

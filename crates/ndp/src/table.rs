@@ -1,6 +1,6 @@
 //! Rows of tables: decoded, summed, and compared with a query.
 //!
-//! The loops are plain, over arrays of [`LANES`] numbers, which the compiler gives to vector registers of the
+//! The loops are plain, over arrays of `LANES` numbers, which the compiler gives to vector registers of the
 //! target's width. What they compute does not depend on it: each lane is summed on its own, in order, and
 //! then the lanes, always in the same way.
 

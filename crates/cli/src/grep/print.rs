@@ -118,7 +118,7 @@ impl Print {
                 out.write_all(if self.style.null { b"\0" } else { b"\n" })?;
             }
         } else if style.count {
-            if style.names {
+            if style.names_of(&file.path) {
                 self.name(&file.path, out)?;
                 self.after_name(b':', out)?;
             }
@@ -235,7 +235,7 @@ impl Print {
         out: &mut Out,
     ) -> Result<(), Failure> {
         let separator = if found.context { b'-' } else { b':' };
-        if self.style.names {
+        if self.style.names_of(path) {
             self.name(path, out)?;
             self.after_name(separator, out)?;
         }
@@ -284,6 +284,11 @@ impl Print {
 }
 
 impl Style {
+    /// Whether the name of a file of this path is shown.
+    fn names_of(&self, path: &[u8]) -> bool {
+        self.names && self.unnamed.as_deref() != Some(path)
+    }
+
     /// Whole lines come, and only what matches in them is printed: with `-v`, nothing.
     fn only_parts(&self) -> bool {
         self.parts && self.search.answer == Answer::Lines
