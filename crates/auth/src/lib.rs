@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //!
-//! [`Key`] and [`Hash`](enum@Hash), [`Group`] are what is agreed on; [`Authenticator`] is the controller's end,
-//! [`Exchange`] the host's. Neither waits or sends: who has a connection does.
+//! [`Key`], [`Hash`](enum@Hash) and [`Group`] are what is agreed on; [`Authenticator`] is the controller's
+//! end, [`Exchange`] the host's. Neither waits or sends: who has a connection does.
 
 #![forbid(unsafe_code)]
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
