@@ -4,7 +4,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -79,7 +79,9 @@ impl Key {
     /// [`KeyError`].
     pub fn read(path: &Path) -> Result<Key, KeyError> {
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from)?;
-        let mut file = File::open(path)?;
+        // Not one that somebody else has to open first.
+        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let mut file = File::options().read(true).custom_flags(flags).open(path)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(io::Error::other("it is no regular file").into());

@@ -6,8 +6,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use nearside_clock::Nanos;
 
-use crate::acceptor::network;
-
 /// How often the wait is doubled.
 const DOUBLED: u32 = 4;
 /// A try that would wait for longer than so many of the longest waits is refused at once.
@@ -23,9 +21,14 @@ struct Failures {
     next: Nanos,
 }
 
+/// One address: one that fails holds up no others of its network.
+fn address(peer: &SocketAddr) -> IpAddr {
+    peer.ip().to_canonical()
+}
+
 /// The addresses.
 pub(crate) struct Attempts {
-    by_network: HashMap<IpAddr, Failures>,
+    by_address: HashMap<IpAddr, Failures>,
     /// What the first failure costs; each further one twice as much, as long as that is doubled.
     step_ns: u64,
 }
@@ -42,7 +45,7 @@ pub(crate) enum Begin {
 impl Attempts {
     /// With what the first failure costs.
     pub(crate) fn new(step_ns: u64) -> Attempts {
-        Attempts { by_network: HashMap::new(), step_ns }
+        Attempts { by_address: HashMap::new(), step_ns }
     }
 
     fn wait_ns(&self, count: u32) -> u64 {
@@ -51,21 +54,22 @@ impl Attempts {
 
     /// A try from an address begins.
     pub(crate) fn begin(&mut self, peer: &SocketAddr, now: Nanos) -> Begin {
-        let place = network(peer);
-        let Some(Failures { count, next }) = self.by_network.get(&place) else { return Begin::At(now) };
+        let place = address(peer);
+        let known = self.by_address.get(&place).filter(|known| now.since(known.next) < FORGOTTEN_NS);
+        let Some(Failures { count, next }) = known else { return Begin::At(now) };
         let at = (*next).max(now);
         if at.since(now) > PATIENCE * self.wait_ns(u32::MAX) {
             return Begin::Never;
         }
         // Those that come beside it wait for their turn.
         let failures = Failures { count: *count, next: at + self.wait_ns(*count) };
-        self.by_network.insert(place, failures);
+        self.by_address.insert(place, failures);
         Begin::At(at)
     }
 
     /// One has failed.
     pub(crate) fn failed(&mut self, peer: &SocketAddr, now: Nanos) {
-        let all = &mut self.by_network;
+        let all = &mut self.by_address;
         if all.len() >= MOST {
             all.retain(|_, failures| now.since(failures.next) < FORGOTTEN_NS);
         }
@@ -74,16 +78,16 @@ impl Attempts {
         {
             all.remove(&first);
         }
-        let before = all.get(&network(peer)).filter(|failures| now.since(failures.next) < FORGOTTEN_NS);
+        let before = all.get(&address(peer)).filter(|failures| now.since(failures.next) < FORGOTTEN_NS);
         let (count, next) = before.map_or((0, now), |before| (before.count, before.next));
         let count = count.saturating_add(1);
         let next = next.max(now + self.wait_ns(count));
-        self.by_network.insert(network(peer), Failures { count, next });
+        self.by_address.insert(address(peer), Failures { count, next });
     }
 
     /// One has succeeded.
     pub(crate) fn succeeded(&mut self, peer: &SocketAddr) {
-        self.by_network.remove(&network(peer));
+        self.by_address.remove(&address(peer));
     }
 }
 
@@ -97,25 +101,27 @@ mod tests {
     fn each_failure_makes_the_next_try_later() {
         let (mut attempts, start) = (Attempts::new(SECOND / 4), Nanos(100 * SECOND));
         let peer = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let (one, same, other) = (peer("[2001:db8::1]:7"), peer("[2001:db8::9]:8"), peer("192.0.2.1:7"));
+        let (one, same, other) = (peer("192.0.2.2:7"), peer("[::ffff:192.0.2.2]:8"), peer("192.0.2.1:7"));
         assert_eq!(attempts.begin(&one, start), Begin::At(start));
         for wait in [1, 2, 4, 8, 16, 16] {
             attempts.failed(&one, start);
-            assert_eq!(attempts.by_network[&network(&one)].next, start + wait * SECOND / 4);
+            assert_eq!(attempts.by_address[&address(&one)].next, start + wait * SECOND / 4);
         }
-        // From the same network: in turn, and those that would wait too long not at all.
+        // From the same address: in turn, and those that would wait too long not at all.
         for wait in [4, 8, 12] {
             assert_eq!(attempts.begin(&same, start), Begin::At(start + wait * SECOND));
         }
         assert_eq!(attempts.begin(&one, start), Begin::Never);
         assert_eq!(attempts.begin(&other, start), Begin::At(start));
-        attempts.failed(&one, start + 100 * SECOND);
-        assert_eq!(attempts.by_network[&network(&one)].count, 1, "what is long ago is forgotten");
+        let later = start + 100 * SECOND;
+        assert_eq!(attempts.begin(&one, later), Begin::At(later));
+        attempts.failed(&one, later);
+        assert_eq!(attempts.by_address[&address(&one)].count, 1, "what is long ago is forgotten");
         attempts.succeeded(&same);
         assert_eq!(attempts.begin(&one, start), Begin::At(start));
         for nr in 0..MOST as u32 + 9 {
             attempts.failed(&SocketAddr::new(IpAddr::V4(nr.into()), 1), start);
         }
-        assert_eq!(attempts.by_network.len(), MOST);
+        assert_eq!(attempts.by_address.len(), MOST);
     }
 }

@@ -5,9 +5,11 @@
 //! Authentication Send is answered at once; a Receive waits until the message that it asks for is made.
 //! Whoever has failed before waits before the work of the next try begins, and holds nobody meanwhile.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Weak};
 
 use nearside_auth::{Authenticator, Done, Fetched, Outcome, Work};
 use nearside_clock::Nanos;
@@ -30,13 +32,48 @@ pub(crate) struct Job {
     /// Which connection, and its number of this work.
     pub(crate) key: usize,
     pub(crate) number: u64,
+    /// Where its host is: each network has its turn.
+    pub(crate) from: IpAddr,
+    /// Gone when nobody waits for it any more.
+    pub(crate) wanted: Weak<()>,
     pub(crate) work: Work,
 }
 
-/// Does what is asked for, until nobody can ask any more.
+/// Does what is asked for and still wanted, until nobody can ask any more.
 pub(crate) fn work<S: Store, F: Firmware<S>>(jobs: Receiver<Job>, mailboxes: Arc<Mailboxes<S, F>>) {
-    for Job { thread, key, number, work } in jobs {
-        mailboxes.post(thread, Mail::Worked(key, number, Box::new(work.run())));
+    let mut turns = Turns::default();
+    loop {
+        let first = if turns.0.is_empty() { jobs.recv().ok() } else { jobs.try_recv().ok() };
+        if first.is_none() && turns.0.is_empty() {
+            return;
+        }
+        first.into_iter().chain(jobs.try_iter()).for_each(|job| turns.add(job));
+        if let Some(Job { thread, key, number, work, .. }) = turns.next() {
+            mailboxes.post(thread, Mail::Worked(key, number, Box::new(work.run())));
+        }
+    }
+}
+
+/// Work that waits, by the networks that it is for: many from one hold up nobody else.
+#[derive(Default)]
+struct Turns(VecDeque<(IpAddr, VecDeque<Job>)>);
+
+impl Turns {
+    fn add(&mut self, job: Job) {
+        match self.0.iter_mut().find(|(from, _)| *from == job.from) {
+            Some((_, waiting)) => waiting.push_back(job),
+            None => self.0.push_back((job.from, VecDeque::from([job]))),
+        }
+    }
+
+    /// The next that somebody waits for, of the network whose turn it is.
+    fn next(&mut self) -> Option<Job> {
+        let (from, mut waiting) = self.0.pop_front()?;
+        let wanted = std::iter::from_fn(|| waiting.pop_front()).find(|job| job.wanted.strong_count() > 0);
+        if !waiting.is_empty() {
+            self.0.push_back((from, waiting));
+        }
+        wanted
     }
 }
 
@@ -62,6 +99,8 @@ pub(crate) struct Authentication {
     todo: Option<(Nanos, Work)>,
     /// The number of the work that is being done.
     number: u64,
+    /// Held for as long as that work is wanted.
+    wanted: Arc<()>,
 }
 
 impl Authentication {
@@ -74,6 +113,7 @@ impl Authentication {
             waiting: None,
             todo: None,
             number: 0,
+            wanted: Arc::default(),
         }
     }
 
@@ -104,13 +144,15 @@ impl Authentication {
         }
         let begins = !self.is_underway();
         let (work, outcome) = self.authenticator.take(data, credentials);
-        let at = match work.is_some() && begins {
+        // Who has proved itself here does not wait for others of its address that could not.
+        let at = match work.is_some() && begins && self.is_required {
             true => may_begin(),
             false => Begin::At(now),
         };
         // Of work that was begun for an earlier message nothing is wanted any more.
         self.number = 0;
         self.todo = None;
+        self.wanted = Arc::default();
         match at {
             Begin::At(at) => self.todo = work.map(|work| (at, work)),
             Begin::Never => self.authenticator.refuse(),
@@ -164,10 +206,10 @@ impl Authentication {
         &mut self,
         target: &Target<S, F>,
         now: Nanos,
-    ) -> Option<(u64, Work)> {
+    ) -> Option<(u64, Weak<()>, Work)> {
         let (_, work) = self.todo.take_if(|(at, _)| *at <= now)?;
         self.number = target.next_work.fetch_add(1, Ordering::Relaxed);
-        Some((self.number, work))
+        Some((self.number, Arc::downgrade(&self.wanted), work))
     }
 
     /// Work was done; false: nobody waits for it.
@@ -177,5 +219,38 @@ impl Authentication {
             self.authenticator.done(done);
         }
         is_wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nearside_auth::{Credentials, Exchange, Group, Hash, Key, Keys};
+
+    use super::*;
+
+    /// Work for a challenge.
+    fn work() -> Work {
+        let key = Key::generate(None, 32).unwrap();
+        let keys = Keys { host: key.clone(), controller: None };
+        let negotiate = Exchange::new(&keys, "host", "subsystem").unwrap().negotiate();
+        let (hashes, groups) = (Hash::ALL.to_vec(), vec![Group::Null]);
+        let credentials = Credentials { host: key, controller: None, hashes, groups };
+        let mut authenticator = Authenticator::new("host", "subsystem");
+        authenticator.take(&negotiate, || Some(Arc::new(credentials))).0.unwrap()
+    }
+
+    #[test]
+    fn networks_take_turns_and_nobody_works_for_those_who_are_gone() {
+        let (mut turns, wanted) = (Turns::default(), Arc::new(()));
+        let mut add = |number: u64, host: u8, wanted: &Arc<()>| {
+            let (from, wanted) = (IpAddr::from([192, 0, 2, host]), Arc::downgrade(wanted));
+            turns.add(Job { thread: 0, key: 0, number, from, wanted, work: work() });
+        };
+        (0..3).for_each(|number| add(number, 1, &wanted));
+        add(3, 1, &Arc::new(()));
+        add(4, 2, &wanted);
+        let order: Vec<Option<u64>> = (0..5).map(|_| turns.next().map(|job| job.number)).collect();
+        assert_eq!(order, [Some(0), Some(4), Some(1), Some(2), None]);
+        assert!(turns.0.is_empty());
     }
 }

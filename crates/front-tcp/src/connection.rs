@@ -27,6 +27,7 @@ use nearside_spec::opcode::{self, admin, io as io_opcode};
 use nearside_spec::{CompletionEntry, Status, SubmissionEntry};
 use nearside_store::Store;
 
+use crate::acceptor::network;
 use crate::association::{Association, LocalController};
 use crate::authentication::{Authentication, Job, Message};
 use crate::fabrics::{self, Accepted, Connecting, Refusal};
@@ -717,10 +718,17 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
     /// Gives work of its authentication to whoever does it, once it may be begun.
     pub(crate) fn give_work(&mut self, to: &Sender<Job>, thread: usize, key: usize, cx: &Context<'_, S, F>) {
         let work = self.authentication.as_mut().and_then(|of| of.due_work(cx.target, cx.now));
-        if let Some((number, work)) = work {
+        if let Some((number, wanted, work)) = work {
+            let from = network(&self.peer);
             // Who does it is there for as long as threads are.
-            let _ = to.send(Job { thread, key, number, work });
+            let _ = to.send(Job { thread, key, number, from, wanted, work });
         }
+    }
+
+    /// Whether its host has just proved who it is, for the first time.
+    pub(crate) fn has_proved(&mut self) -> bool {
+        let is_known = self.authentication.as_ref().is_some_and(|of| !of.is_required);
+        is_known && std::mem::take(&mut self.is_unidentified)
     }
 
     /// Such work was done. False: it is not this connection's any more.

@@ -1,6 +1,7 @@
 //! What the threads of a target tell each other.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nearside_auth::Done;
@@ -19,6 +20,8 @@ pub(crate) enum Mail<S: Store, F: Firmware<S>> {
     Serve(Box<Connection<S, F>>),
     /// Work of a connection's authentication was done: which connection, the work's number, what came of it.
     Worked(usize, u64, Box<Done>),
+    /// A host that was accepted on the first thread has proved who it is, or has gone.
+    Identified(SocketAddr),
     /// An association ends.
     End(u16),
     /// A controller was reset or shut down: its I/O queues end.

@@ -48,8 +48,8 @@ pub struct Options {
     pub patience_ns: u64,
     /// Bytes of a second, at which a peer has to go on after that.
     pub least_rate: u64,
-    /// Nanoseconds that the next try to prove who a host is waits after the first failure from its address
-    /// (IPv6: its /64 network). After each further one twice as many, up to 16 times.
+    /// Nanoseconds that the next try to prove who a host is waits after the first failure from its address.
+    /// After each further one twice as many, up to 16 times.
     pub failure_ns: u64,
 }
 

@@ -277,9 +277,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             tracing::error!(%error, "epoll");
             self.free.push(key);
             self.target.counters.open.fetch_sub(1, Ordering::Relaxed);
-            if connection.is_unidentified {
-                self.acceptor.identified(&connection.peer);
-            }
+            self.identified(&mut connection);
             return None;
         }
         connection.added_to_poller();
@@ -289,15 +287,21 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
 
     /// Takes a connection out: it is over, or another thread's.
     fn remove(&mut self, key: usize) -> Option<Box<Connection<S, F>>> {
-        let mut connection = self.connections.get_mut(key)?.take()?;
+        let connection = self.connections.get_mut(key)?.take()?;
         self.poller.remove(&connection.stream);
         self.free.push(key);
         self.hot.retain(|(hot, _)| *hot != key);
-        if connection.is_unidentified {
-            connection.is_unidentified = false;
-            self.acceptor.identified(&connection.peer);
-        }
         Some(connection)
+    }
+
+    /// A host has said who it is, and proved it where it has to, or has gone.
+    fn identified(&mut self, connection: &mut Connection<S, F>) {
+        if std::mem::take(&mut connection.is_unidentified) {
+            match self.index {
+                0 => self.acceptor.identified(&connection.peer),
+                _ => self.mailboxes.post(0, Mail::Identified(connection.peer)),
+            }
+        }
     }
 
     /// One connection: reads, hands on, answers what can be answered. Returns the bytes read and written.
@@ -319,6 +323,12 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             (Received::QueuesEnd(got), None) | (Received::Bytes(got), _) => got,
         };
         connection.give_work(&self.ask, self.index, key, &cx);
+        if connection.has_proved() {
+            match self.index {
+                0 => self.acceptor.identified(&connection.peer),
+                _ => self.mailboxes.post(0, Mail::Identified(connection.peer)),
+            }
+        }
         let sent = connection.send(&mut cx);
         if connection.is_accepted() {
             self.hand_over(key, now);
@@ -360,6 +370,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         self.target.counters.open.fetch_sub(1, Ordering::Relaxed);
         // It gives a descriptor back.
         self.acceptor.resume(&self.poller);
+        self.identified(&mut connection);
         connection.output.clear(&mut self.pool);
         connection.give_up(&self.target, self.clock.now());
         let local = connection.local.and_then(|at| self.locals.get_mut(at)?.as_deref_mut());
@@ -393,6 +404,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
                     self.by_cntlid.insert(cntlid, at);
                 }
                 Mail::Worked(key, number, done) => self.worked(key, number, *done, now),
+                Mail::Identified(peer) => self.acceptor.identified(&peer),
                 Mail::Serve(connection) => self.open_queue(connection, now),
                 Mail::End(cntlid) => self.end_association(cntlid, now),
                 Mail::QueuesEnd(cntlid) => self.end_queues(cntlid),
@@ -444,12 +456,18 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             }
             Err(status) => status,
         };
-        let keyed = self.target.credentials(&association.nqn, &association.host_nqn).is_some();
+        // Also where the key is gone since the controller was made: nobody can prove anything by it then, and
+        // no queue of that controller begins without proof.
+        let host = &association.host_nqn;
+        let keyed = self.target.credentials(&association.nqn, host).is_some()
+            || association.offer.as_ref().is_some_and(|offer| offer.credentials_of(host).is_some());
         let authreq = if keyed { AUTHENTICATION_REQUIRED } else { 0 };
         let result = if status.is_success() { u64::from(authreq) | u64::from(association.cntlid) } else { 0 };
         if status.is_success() && keyed {
             let (host, subsystem) = (&association.host_nqn, &association.nqn);
             connection.authentication = Some(Box::new(Authentication::new(host, subsystem, now)));
+        } else if status.is_success() {
+            self.identified(&mut connection);
         }
         connection.begun = now;
         connection.answer(accepted.cid, result, status, &self.target.counters);

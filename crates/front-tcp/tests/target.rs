@@ -159,6 +159,7 @@ fn another_key_holds_for_the_next_queue() {
         credentials: vec![(HOST.to_owned(), others)],
         ..Offer::new(NQN, "SERIAL", first.subsystem.clone())
     };
+    let none = Offer::new(NQN, "SERIAL", first.subsystem.clone());
     let server = serve(first, Options { failure_ns: 0, ..Options::default() });
     let with = |keys: &Keys| connect(&server, HostOptions { keys: Some(keys.clone()), ..host() });
     let controller = with(&old).unwrap();
@@ -166,6 +167,9 @@ fn another_key_holds_for_the_next_queue() {
     server.target().offer(second);
     assert!(controller.initiator(4, Policy::Polled, TscClock::new()).is_err());
     assert!(with(&old).is_err() && with(&new).is_ok());
+    // Where there is no key any more, no queue of this controller begins without proof either.
+    server.target().offer(none);
+    assert!(controller.initiator(4, Policy::Polled, TscClock::new()).is_err());
     let read = initiator.execute(&Command::read(1, 0, 8), Some(vec![1; 4096])).unwrap();
     assert_eq!((read.outcome, read.moved), (Ok(0), 4096));
 }

@@ -303,6 +303,8 @@ impl<M: Media> Run<'_, M> {
             walker.places(&mut out.places);
             let path = walker.shown();
             let shown = if names_only { path.rsplit(|b| *b == b'/').next().unwrap_or(path) } else { path };
+            let mark = out.sink.mark();
+            let mut began = Cursor::default();
             let result = match visit {
                 None if glob && !any => return Err(Failure::NotFound),
                 None => return Ok(None),
@@ -327,7 +329,9 @@ impl<M: Media> Run<'_, M> {
                         Some(cursor) if cursor.path == path => cursor,
                         _ => Cursor::default(),
                     };
-                    self.run_file_retrying(out, &crawler, shown, found, since, &here).await
+                    let result = self.run_file_retrying(out, &crawler, shown, found, since, &here).await;
+                    began = here;
+                    result
                 }
             };
             any = true;
@@ -335,9 +339,15 @@ impl<M: Media> Run<'_, M> {
                 Ok(Ended::Done) => {}
                 Ok(Ended::Full(cursor)) => return self.cursor_at(out, path, cursor).map(Some),
                 Err(failure) => {
-                    let record = Record::Failed { path: shown.into(), failure };
-                    if out.sink.push(record, path.len() + out.places.len()).is_err() {
-                        return self.cursor_at(out, path, Cursor::default()).map(Some);
+                    let reserve = path.len() + out.places.len();
+                    let failed = |failure| Record::Failed { path: shown.into(), failure };
+                    if out.sink.push(failed(failure.clone()), reserve).is_err() {
+                        // What it answered before it failed does not come twice: it begins the next answer,
+                        // or in one of its own only fails.
+                        out.sink.rollback(mark);
+                        if mark.1 > 0 || out.sink.push(failed(failure), reserve).is_err() {
+                            return self.cursor_at(out, path, began).map(Some);
+                        }
                     }
                 }
             }

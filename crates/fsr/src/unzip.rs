@@ -27,6 +27,8 @@ const WINDOW: u64 = 64 << 20;
 const PIECE: usize = 16 << 10;
 /// Bytes that are handed on at once, at most.
 const CONTENT: usize = 64 << 10;
+/// Bytes of gzip that are taken in a step: each may build tables anew.
+const GZIP_TAKEN: usize = 256;
 /// A block of zstd, at most.
 const BLOCK: usize = 128 << 10;
 /// A frame header of zstd, at most.
@@ -74,19 +76,27 @@ impl Kind {
     fn step(self) -> usize {
         match self {
             Kind::Gzip => 4 << 10,
-            Kind::Xz => 1 << 10,
+            Kind::Xz => 128,
             Kind::Zstd => 32 << 10,
         }
     }
 }
 
 /// Compressed bytes that are at hand.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Input {
     bytes: Vec<u8>,
     at: usize,
     /// No more follow.
     ended: bool,
+    /// Bytes that may be taken before the next step.
+    allowed: usize,
+}
+
+impl Default for Input {
+    fn default() -> Input {
+        Input { bytes: Vec::new(), at: 0, ended: false, allowed: usize::MAX }
+    }
 }
 
 impl Input {
@@ -103,14 +113,16 @@ impl Input {
 
 impl BufRead for Input {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        match self.rest().is_empty() && !self.ended {
+        let allowed = self.rest().get(..self.allowed).unwrap_or(self.rest());
+        match allowed.is_empty() && !(self.rest().is_empty() && self.ended) {
             true => Err(ErrorKind::WouldBlock.into()),
-            false => Ok(self.rest()),
+            false => Ok(allowed),
         }
     }
 
     fn consume(&mut self, n: usize) {
         self.at = self.at.saturating_add(n).min(self.bytes.len());
+        self.allowed = self.allowed.saturating_sub(n);
     }
 }
 
@@ -223,8 +235,15 @@ impl Unzip {
         {
             return Ok(step);
         }
+        if let Decoder::Gzip(gzip) = &mut self.decoder {
+            gzip.get_mut().allowed = GZIP_TAKEN;
+        }
         let step = match &mut self.decoder {
             Decoder::Gzip(gzip) => match gzip.read(out) {
+                // It takes all that may be taken of blocks that hold nothing.
+                Err(e) if e.kind() == ErrorKind::WouldBlock && !gzip.get_ref().rest().is_empty() => {
+                    Step::Again
+                }
                 Ok(0) => {
                     self.inside = false;
                     let input = std::mem::take(gzip.get_mut());

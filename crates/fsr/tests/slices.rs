@@ -194,7 +194,7 @@ fn what_compressed_files_hold_is_searched_in_pieces() {
         |got: Vec<Got>| got.into_iter().filter(|got| matches!(got, Got::Line { .. })).collect::<Vec<_>>();
     let expected = lines(ask(&retriever, &media, &about("plain", "9f", Answer::Lines)).0);
     assert!(expected.len() > 300);
-    for (nth, step) in [4 << 10, 1 << 10, 128 << 10, 1 << 10, 128 << 10].into_iter().enumerate() {
+    for (nth, step) in [4 << 10, 128, 128 << 10, 128, 128 << 10].into_iter().enumerate() {
         let (got, answer) = ask(&retriever, &media, &about(&nth.to_string(), "9f", Answer::Lines));
         assert_eq!(answer.failure, None, "{}", MAKERS[nth]);
         assert!(lines(got) == expected, "{}", MAKERS[nth]);

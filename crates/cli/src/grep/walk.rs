@@ -30,6 +30,7 @@ pub struct Walk<'a> {
 /// A directory on the way: its path, and what of it is left, the last first.
 struct Level {
     path: Vec<u8>,
+    ino: u64,
     left: Vec<(Vec<u8>, u16)>,
 }
 
@@ -97,7 +98,7 @@ impl Walk<'_> {
         found: &mut Found,
     ) -> Result<(), Failure> {
         let mut levels: Vec<Level> = Vec::new();
-        levels.extend(self.level(root.to_vec(), 0, drive, found)?);
+        levels.extend(self.level(root.to_vec(), &[], drive, found)?);
         let mut files = Vec::new();
         while let Some(level) = levels.last_mut() {
             let next = level.left.pop();
@@ -111,8 +112,8 @@ impl Walk<'_> {
                 search(&mut files, operation, drive, found)?;
                 match next {
                     Some((path, _)) => {
-                        let depth = levels.len();
-                        levels.extend(self.level(path, depth, drive, found)?);
+                        let next = self.level(path, &levels, drive, found)?;
+                        levels.extend(next);
                     }
                     None => drop(levels.pop()),
                 }
@@ -124,19 +125,25 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What is chosen of a directory so many levels down; `None`: it is too deep, or cannot be read, which is
-    /// said.
+    /// What is chosen of a directory below those above; `None`: it is too deep, or cannot be read, or is one
+    /// of those, which is said.
     fn level(
         &self,
         path: Vec<u8>,
-        depth: usize,
+        above: &[Level],
         drive: &mut Drive,
         found: &mut Found,
     ) -> Result<Option<Level>, Failure> {
-        if depth >= self.max_depth as usize {
+        if above.len() >= self.max_depth as usize {
             return Ok(None);
         }
-        let mut level = Level { path, left: Vec::new() };
+        let ino = number(&path, drive)?;
+        if ino != 0 && above.iter().any(|above| above.ino == ino) {
+            let failure = Refusal::CorruptVolume(format!("directory {ino} lies within itself"));
+            found.record(Record::Failed { path: path.into(), failure })?;
+            return Ok(None);
+        }
+        let mut level = Level { path, ino, left: Vec::new() };
         let ask = Ask { target: Target::Path(level.path.clone()), operation: Operation::Names, follow: true };
         let answer = drive.ask(&ask, |record| {
             match record {
@@ -183,6 +190,19 @@ fn search(
         Ok(record) => found.record(record),
         Err(failure) => found.record(Record::Failed { path: files[nth].clone().into(), failure }),
     })
+}
+
+/// The inode number of a path; 0: it leads nowhere.
+fn number(path: &[u8], drive: &mut Drive) -> Result<u64, Failure> {
+    let ask = Ask { target: Target::Path(path.to_vec()), operation: Operation::Stat, follow: true };
+    let mut ino = 0;
+    let _: Result<(), Refusal> = drive.ask(&ask, |record| {
+        if let Record::Entry(entry) = record {
+            ino = entry.ino;
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(ino)
 }
 
 /// Whether a path leads to a directory; `None`: it leads nowhere, as its search will say.

@@ -9,6 +9,9 @@ use super::{ByteOperation, Ended, Job};
 use crate::media::Media;
 use crate::model::Sink;
 
+/// Rows that a slice adds, however narrow they are.
+const ROWS: usize = 128;
+
 /// Gathers rows of tables.
 pub(crate) struct GatherRows {
     options: GatherOptions,
@@ -169,13 +172,17 @@ impl ByteOperation for GatherRows {
         };
         let Self { options, rows, pool, .. } = self;
         let (columns, len) = (shape.columns as usize, shape.row_len());
-        let mut piece = bytes;
+        let (mut piece, mut taken) = (bytes, 0usize);
         while let Some(row) = rows.next(len, 1, &mut piece) {
             // Bags before this row's may be empty.
             if !pool.write(media, options, columns, job).await {
                 return Ok(Flow::Full);
             }
             pool.add(options, &shape, row);
+            taken += 1;
+            if taken.is_multiple_of(ROWS) {
+                media.yield_now().await;
+            }
         }
         Ok(match pool.write(media, options, columns, job).await {
             true => Flow::More,

@@ -98,8 +98,11 @@ impl ByteOperation for NearestRows {
         }
         let mark = job.sink.mark();
         let mut fits = job.file();
-        for (row, score) in found.into_iter().rev() {
+        for (nth, (row, score)) in (1usize..).zip(found.into_iter().rev()) {
             fits = fits && job.push(Record::Near { row, score });
+            if nth.is_multiple_of(Nearest::ROWS) {
+                media.yield_now().await;
+            }
         }
         if fits {
             return Ok(Ended::Done);

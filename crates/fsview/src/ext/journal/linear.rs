@@ -14,8 +14,8 @@ use super::replay::Replay;
 use crate::name::NAME_MAX;
 use crate::{Error, Inode, Source};
 
-/// Names that are kept, of all directories: some 50 MiB.
-const NAMES_MAX: usize = 1 << 20;
+/// Names and blocks that are kept, of all directories: some 50 MiB.
+const KEPT_MAX: usize = 1 << 20;
 
 /// What is known of the blocks of a directory before `end`. What is not there is a hole.
 #[derive(Debug, Default)]
@@ -40,6 +40,11 @@ fn hash(name: &[u8]) -> u64 {
 }
 
 impl Known {
+    /// What is kept: names, and blocks.
+    fn kept(&self) -> usize {
+        self.names.len().saturating_add(self.rooms.len())
+    }
+
     /// The first block from `from` on that can hold a name, or is not known yet.
     fn to_find(&self, from: u64, name: &[u8]) -> u64 {
         let hash = hash(name);
@@ -89,15 +94,15 @@ impl Known {
 #[derive(Debug, Default)]
 pub(super) struct Linear {
     known: BTreeMap<u32, Known>,
-    /// Of all of them.
-    names: usize,
+    /// Names and blocks of all of them.
+    kept: usize,
 }
 
 impl Linear {
     /// A directory is made of other blocks, or is none any more.
     pub(super) fn forget(&mut self, ino: u32) {
         if let Some(gone) = self.known.remove(&ino) {
-            self.names = self.names.saturating_sub(gone.names.len());
+            self.kept = self.kept.saturating_sub(gone.kept());
         }
     }
 
@@ -107,10 +112,10 @@ impl Linear {
 
     fn note(&mut self, dir: &Inode, nr: u64, area: &[u8], form: Form, name: &[u8]) {
         let known = self.known.entry(dir.ino.0).or_default();
-        let before = known.names.len();
+        let before = known.kept();
         known.note(nr, area, form, name);
-        self.names = self.names.saturating_sub(before).saturating_add(known.names.len());
-        if self.names > NAMES_MAX {
+        self.kept = self.kept.saturating_sub(before).saturating_add(known.kept());
+        if self.kept > KEPT_MAX {
             *self = Linear::default();
         }
     }
@@ -131,14 +136,15 @@ impl<S: Source> Replay<'_, S> {
         while nr < blocks {
             let (mut block, place) = self.directory_block(dir, nr).await?;
             let put = self.insert(dir, &mut block, entry)?;
-            self.note(dir, nr, &block, entry.name)?;
+            self.note(dir, (nr, nr), &block, entry.name)?;
             if put == Put::Done {
                 self.put(place, block)?;
             }
             if put != Put::Full {
                 return Ok(put);
             }
-            nr = self.linear.of(dir).to_add(nr.saturating_add(1), entry.name);
+            let next = nr.saturating_add(1);
+            nr = self.linear.of(dir).to_add(next, entry.name).max(next);
         }
         let features = self.volume.sb.features;
         if blocks == 1 && !body(dir)?.is_indexed() && features.compat(compat::DIR_INDEX) {
@@ -166,18 +172,28 @@ impl<S: Source> Replay<'_, S> {
                 let found = directory.find_in_block(&block, self.volume.byte_of(at), name)?;
                 (nr, block.to_vec(), found)
             };
-            self.note(dir, nr, &block, name)?;
+            self.note(dir, (from, nr), &block, name)?;
             if let Some(found) = found {
                 return Ok(Some((found, nr)));
             }
-            from = self.linear.of(dir).to_find(nr.saturating_add(1), name);
+            let next = nr.saturating_add(1);
+            from = self.linear.of(dir).to_find(next, name).max(next);
         }
     }
 
-    /// A directory's block was looked through, or has changed by a name.
-    pub(super) fn note(&mut self, dir: &Inode, nr: u64, block: &[u8], name: &[u8]) -> Result<(), Error> {
+    /// A directory's block `nr` was looked through, the first from block `from` on, or has changed by a name.
+    pub(super) fn note(
+        &mut self,
+        dir: &Inode,
+        (from, nr): (u64, u64),
+        block: &[u8],
+        name: &[u8],
+    ) -> Result<(), Error> {
         let (end, form) = (self.leaf_end(block), self.form());
-        self.linear.note(dir, nr, block.get(..end).unwrap_or(&[]), form, name);
+        // What was known of the blocks before may have been given up meanwhile: they are no holes.
+        if from <= self.linear.of(dir).end {
+            self.linear.note(dir, nr, block.get(..end).unwrap_or(&[]), form, name);
+        }
         self.volume.overlay.changes().looked_through(wide(block.len()))
     }
 }

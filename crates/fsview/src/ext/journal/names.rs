@@ -282,7 +282,7 @@ impl<S: Source> Replay<'_, S> {
         entries::remove(area, form, inside).map_err(|what| self.bad_directory(dir, what))?;
         self.seal_leaf(dir, &mut block)?;
         if let Some(linear) = linear {
-            self.note(dir, linear, &block, name)?;
+            self.note(dir, (linear, linear), &block, name)?;
         }
         self.put(nr, block)
     }
