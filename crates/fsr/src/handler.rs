@@ -17,7 +17,7 @@ use nearside_near_data::{
 use crate::Retriever;
 use crate::crawler::{Crawler, Found, OpenVolume};
 use crate::media::Media;
-use crate::model::{Full, Outcome, Sink, entry, of_view, volume, warnings};
+use crate::model::{Full, Mark, Outcome, Sink, entry, of_view, volume, warnings};
 use crate::monitor::Scan;
 use crate::operation::{Bytes, Ended, Feeding, Job, Work};
 use crate::provider::{Consumer, Depth, Layout, feed};
@@ -338,18 +338,8 @@ impl<M: Media> Run<'_, M> {
             match result {
                 Ok(Ended::Done) => {}
                 Ok(Ended::Full(cursor)) => return self.cursor_at(out, path, cursor).map(Some),
-                Err(failure) => {
-                    let reserve = path.len() + out.places.len();
-                    let failed = |failure| Record::Failed { path: shown.into(), failure };
-                    if out.sink.push(failed(failure.clone()), reserve).is_err() {
-                        // What it answered before it failed does not come twice: it begins the next answer,
-                        // or in one of its own only fails.
-                        out.sink.rollback(mark);
-                        if mark.1 > 0 || out.sink.push(failed(failure), reserve).is_err() {
-                            return self.cursor_at(out, path, began).map(Some);
-                        }
-                    }
-                }
+                Err(failure) if says_failed(out, (shown, path.len()), &failure, mark) => {}
+                Err(_) => return self.cursor_at(out, path, began).map(Some),
             }
             self.media.yield_now().await;
         }
@@ -701,6 +691,27 @@ impl<M: Media> Run<'_, M> {
             Ended::Full(cursor) => self.cursor_at(out, b"", cursor).map(Some),
         }
     }
+}
+
+/// Says that a file has failed, about which records may have been written since `mark`. False: there is no
+/// room, and nothing is said of it. What it answered before it failed does not come twice: it begins the next
+/// answer, or in one of its own only fails.
+fn says_failed<S: Sink>(
+    out: &mut Out<'_, S>,
+    (shown, path_len): (&[u8], usize),
+    failure: &Failure,
+    mark: Mark,
+) -> bool {
+    let reserve = path_len + out.places.len();
+    let says = |out: &mut Out<'_, S>| {
+        let record = Record::Failed { path: shown.into(), failure: failure.clone() };
+        out.sink.push(record, reserve).is_ok()
+    };
+    if says(out) {
+        return true;
+    }
+    out.sink.rollback(mark);
+    mark.1 == 0 && says(out)
 }
 
 /// Writes a name; of a directory that is barred, that it is.

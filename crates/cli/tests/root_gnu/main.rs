@@ -1,5 +1,6 @@
-//! `ls`, `stat` and `du` against coreutils on the kernel's mount of the same volume: random flags and formats,
-//! on a tree with odd names, links, devices, sizes and times; bytes, order and exit status. Needs root.
+//! `ls`, `stat` and `du` against coreutils on the kernel's mount of the same volume: random flags and
+//! formats, on a tree with odd names, links, devices, sizes and times; bytes, order and exit status. Needs
+//! root.
 //!
 //! `NEARSIDE_GNU_CASES` says how many, for each command.
 
