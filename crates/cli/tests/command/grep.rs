@@ -586,7 +586,7 @@ fn random_flags_mean_what_they_do_in_ripgrep() {
             args.retain(|arg| !(matches!(*arg, "-x" | "-l") || *arg == "--null-data" && anchored));
         }
         let path = random.pick(&["/", "/sub", "/a.c", "/packed.gz"]);
-        let ours = volume.run("grep", &[&args[..], &["-ra", "-e", pattern, "--", path]].concat());
+        let ours = volume.run("grep", &[&args[..], &["-raH", "-e", pattern, "--", path]].concat());
         let theirs: Vec<&str> = args
             .iter()
             .map(|arg| match *arg {
