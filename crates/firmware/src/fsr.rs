@@ -343,7 +343,7 @@ mod tests {
         ].to_vec();
         page.resize(NearDataLog::SIZE, 0);
         // Options of a search, a checksum, and those on tables.
-        page[184 + 2 * 4..][..2].copy_from_slice(&[0xff, 3]);
+        page[184 + 2 * 4..][..2].copy_from_slice(&[0xff, 0x1f]);
         page[184 + 4 * 4] = 0x0e;
         page[184 + 10 * 4..][..6].copy_from_slice(&[0x1f, 0x0f, 0, 0, 0x1f, 3]);
         let capabilities = |fabric| Firmware::<Dram>::capabilities(&fsr, fabric).0;
