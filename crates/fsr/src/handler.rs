@@ -338,8 +338,11 @@ impl<M: Media> Run<'_, M> {
             match result {
                 Ok(Ended::Done) => {}
                 Ok(Ended::Full(cursor)) => return self.cursor_at(out, path, cursor).map(Some),
-                Err(failure) if says_failed(out, (shown, path.len()), &failure, mark) => {}
-                Err(_) => return self.cursor_at(out, path, began).map(Some),
+                Err(failure) => {
+                    if !says_failed(out, (shown, path.len()), &failure, mark) {
+                        return self.cursor_at(out, path, began).map(Some);
+                    }
+                }
             }
             self.media.yield_now().await;
         }
@@ -463,7 +466,7 @@ impl<M: Media> Run<'_, M> {
             let mut layout = Layout::file(crawler, &found.inode);
             let scan = monitor.scan();
             let lapses = self.media.lapses();
-            let kind = self.kind(bytes, &mut Layout::file(crawler, &found.inode), size, Some(&scan)).await;
+            let kind = self.kind(bytes, || Layout::file(crawler, &found.inode), size, Some(&scan)).await;
             let zip = kind.as_ref().ok().copied().flatten();
             let job = Job { sink: &mut *sink, path, above, size, at: at.clone(), zip: zip.is_some() };
             let (mut feeding, first) = Feeding::begin(bytes, job);
@@ -500,20 +503,25 @@ impl<M: Media> Run<'_, M> {
         Err(Failure::ChangedDuringScan)
     }
 
-    /// As what the operation takes a file that is compressed.
-    async fn kind(
+    /// In which form a file is compressed, by its first bytes, for an operation on what such files hold; no
+    /// other reads them.
+    async fn kind<'l>(
         &self,
         bytes: &Bytes,
-        layout: &mut Layout<'_, M>,
+        layout: impl FnOnce() -> Layout<'l, M>,
         size: u64,
         scan: Option<&Scan<'_>>,
-    ) -> Result<Option<Kind>, Failure> {
-        let mut first = First::default();
-        if bytes.decompresses() && size > 0 {
-            let range = (0, size.min(Kind::MAGIC));
-            let (media, depth) = (self.media, self.depth());
-            let _ = feed(media, layout, &[range], depth, scan, &mut first, &mut 0, self.tally).await?;
+    ) -> Result<Option<Kind>, Failure>
+    where
+        M: 'l,
+    {
+        if size == 0 || !bytes.decompresses() {
+            return Ok(None);
         }
+        let (mut layout, mut first) = (layout(), First::default());
+        let range = [(0, size.min(Kind::MAGIC))];
+        let (media, depth) = (self.media, self.depth());
+        let _ = feed(media, &mut layout, &range, depth, scan, &mut first, &mut 0, self.tally).await?;
         Ok(Kind::of(&first.0))
     }
 
@@ -675,7 +683,7 @@ impl<M: Media> Run<'_, M> {
         let _span = self.tally.span(TracePart::Operate, 1);
         let size = size.min(ranges.iter().fold(0, |n: u64, r| n.saturating_add(r.len)));
         let lapses = self.media.lapses();
-        let zip = self.kind(bytes, &mut Layout::ranges(ranges), size, None).await?;
+        let zip = self.kind(bytes, || Layout::ranges(ranges), size, None).await?;
         let job = Job { sink: &mut **sink, path: b"", above: 0, size, at, zip: zip.is_some() };
         let (mut feeding, first) = Feeding::begin(bytes, job);
         let mut layout = Layout::ranges(ranges);
