@@ -303,8 +303,7 @@ impl<M: Media> Run<'_, M> {
             walker.places(&mut out.places);
             let path = walker.shown();
             let shown = if names_only { path.rsplit(|b| *b == b'/').next().unwrap_or(path) } else { path };
-            let mark = out.sink.mark();
-            let mut began = Cursor::default();
+            let (mark, mut began) = (out.sink.mark(), Cursor::default());
             let result = match visit {
                 None if glob && !any => return Err(Failure::NotFound),
                 None => return Ok(None),
