@@ -179,8 +179,11 @@ impl Axis {
                     ..3.0 => &[1.0, 3.0],
                     _ => &[1.0],
                 };
+                // Times have the longest labels: of so many decades a narrow picture has room for each second.
+                let every = if matches!(self.unit, Unit::Time(_)) && shown > 5e5 { 2 } else { 1 };
                 let decades = (from as i32 - 1)..=(to as i32 + 1);
                 let ticks: Vec<f64> = decades
+                    .filter(|decade| decade % every == 0)
                     .flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)))
                     .collect();
                 axis["ticktext"] = ticks.iter().map(|tick| self.tick(*tick)).collect::<Vec<_>>().into();
@@ -252,6 +255,8 @@ mod tests {
         };
         let times = ticks(&Axis::log("response time, µs"), 2e-7, 0.02);
         assert_eq!(times, ["10 ns", "100 ns", "1 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s"]);
+        let many = ticks(&Axis::log("us"), 5e-8, 0.3);
+        assert_eq!(many, ["10 ns", "1 µs", "100 µs", "10 ms", "1 s"]);
         let few = ticks(&Axis::log("us"), 2e-5, 9e-5);
         assert!(few.contains(&"20 µs".to_owned()) && few.contains(&"50 µs".to_owned()), "{few:?}");
         // Beyond a decade labels are too wide for as many; two of these are always shown.
