@@ -174,6 +174,9 @@ impl<'a, M: Media> Layout<'a, M> {
     /// namespace, or of the inode.
     pub(crate) async fn is_mapped_by(&self, now: &mut Layout<'_, M>, media: &M) -> Result<bool, Failure> {
         let Layout::File { runs, inline, .. } = self else { return Ok(true) };
+        if runs.too_many {
+            return Ok(false);
+        }
         for was in &runs.pieces {
             let (mut at, to) = (was.at, was.at.saturating_add(was.len));
             while at < to {
@@ -187,7 +190,7 @@ impl<'a, M: Media> Layout<'a, M> {
             }
         }
         let Layout::File { inline: inline_now, .. } = now else { return Ok(false) };
-        Ok(!runs.too_many && inline == inline_now)
+        Ok(inline == inline_now)
     }
 
     /// What the mapping depended on.
