@@ -10,8 +10,8 @@
 //! A search passes through: [`pattern`](Search) turns patterns into one expression that cannot match across
 //! lines; `engine` makes the matcher that suits it; `search` cuts pieces into whole lines and keeps what is
 //! left over; `walk` finds lines, context and numbers in a run of whole lines; the sink takes them.
-//! [`unordered`] does what can be done with blocks that arrive in any order. [`table`] is about files of
-//! numbers, which [`npy`] says how they lie. A naive twin
+//! [`unordered`] does what can be done with blocks that arrive in any order. [`table`] works on rows of
+//! numbers, and [`npy`] reads the header that says how they lie in a file. A naive twin of the search
 //! says the same slowly and plainly (`naive` in the crate `conformance`); property tests hold the two
 //! together.
 //!
