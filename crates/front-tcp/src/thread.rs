@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
@@ -297,10 +297,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
     /// A host has said who it is, and proved it where it has to, or has gone.
     fn identified(&mut self, connection: &mut Connection<S, F>) {
         if std::mem::take(&mut connection.is_unidentified) {
-            match self.index {
-                0 => self.acceptor.identified(&connection.peer),
-                _ => self.mailboxes.post(0, Mail::Identified(connection.peer)),
-            }
+            count_no_more(self.index, &mut self.acceptor, &self.mailboxes, connection.peer);
         }
     }
 
@@ -324,10 +321,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         };
         connection.give_work(&self.ask, self.index, key, &cx);
         if connection.has_proved() {
-            match self.index {
-                0 => self.acceptor.identified(&connection.peer),
-                _ => self.mailboxes.post(0, Mail::Identified(connection.peer)),
-            }
+            count_no_more(self.index, &mut self.acceptor, &self.mailboxes, connection.peer);
         }
         let sent = connection.send(&mut cx);
         if connection.is_accepted() {
@@ -663,6 +657,19 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             self.target.counters.given_up.fetch_add(1, Ordering::Relaxed);
         }
         gone || given_up
+    }
+}
+
+/// A peer counts no more among those that have not proved who they are: the first thread, `index` 0, counts.
+fn count_no_more<S: Store, F: Firmware<S>>(
+    index: usize,
+    acceptor: &mut Acceptor,
+    mailboxes: &Mailboxes<S, F>,
+    peer: SocketAddr,
+) {
+    match index {
+        0 => acceptor.identified(&peer),
+        _ => mailboxes.post(0, Mail::Identified(peer)),
     }
 }
 
