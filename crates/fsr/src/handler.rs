@@ -482,7 +482,7 @@ impl<M: Media> Run<'_, M> {
                 };
             // After the metadata: what was given another place was written there later.
             if unchanged && !scan.touched() && self.media.lapses() == lapses {
-                return feeding.finish(self.media, result?).await;
+                return self.finish(feeding, result).await;
             }
             drop(feeding);
             sink.rollback(mark);
@@ -606,6 +606,22 @@ impl<M: Media> Run<'_, M> {
         Ok(flow)
     }
 
+    /// Ends with a file that was fed, or could not be.
+    async fn finish<S: Sink>(
+        &self,
+        feeding: Feeding<'_, '_, S>,
+        result: Result<Flow, Failure>,
+    ) -> Result<Ended, Failure> {
+        match result {
+            // What was good of compressed data counts, as with the tools that decompress.
+            Err(failure @ Failure::CorruptFile(_)) => match feeding.finish(self.media, Flow::More).await? {
+                Ended::Done => Err(failure),
+                full @ Ended::Full(_) => Ok(full),
+            },
+            result => feeding.finish(self.media, result?).await,
+        }
+    }
+
     async fn map<S: Sink>(
         &self,
         sink: &mut S,
@@ -687,11 +703,11 @@ impl<M: Media> Run<'_, M> {
         let (mut feeding, first) = Feeding::begin(bytes, job);
         let mut layout = Layout::ranges(ranges);
         let scanned = &mut counters.bytes_scanned;
-        let flow = self.feed(zip, &mut layout, first, None, &mut feeding, scanned).await?;
+        let result = self.feed(zip, &mut layout, first, None, &mut feeding, scanned).await;
         if self.media.lapses() != lapses {
             return Err(Failure::MediumError("bytes were taken away while they were read".to_owned()));
         }
-        let ended = feeding.finish(self.media, flow).await?;
+        let ended = self.finish(feeding, result).await?;
         counters.compute_ns += self.media.now_ns().saturating_sub(start);
         match ended {
             Ended::Done => Ok(None),

@@ -427,7 +427,7 @@ impl<'c, C: Consumer> Unzipping<'c, C> {
                 }
                 Ok(Step::Wants | Step::End) => return self.hand_on(media).await,
                 Err(fault) => {
-                    // What was good before it counts, as with the tools that decompress.
+                    // What was good before it counts (`handler.rs`).
                     let flow = self.hand_on(media).await?;
                     let failure = fault.failure(self.unzip.kind);
                     return if flow == Flow::More { Err(failure) } else { Ok(flow) };

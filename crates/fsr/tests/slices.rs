@@ -231,3 +231,31 @@ fn what_compressed_files_hold_is_searched_in_pieces() {
     assert!(matches!(answer.failure, Some(Failure::UnsupportedFeature(_))), "{:?}", answer.failure);
     assert!(media.yields().1 <= MOST, "{} bytes between two yields", media.yields().1);
 }
+
+/// Once a file has failed nothing of it comes again, however much of an answer it has filled before.
+#[test]
+fn a_file_that_fails_in_a_full_answer_does_not_begin_anew() {
+    let test = "a_file_that_fails_in_a_full_answer_does_not_begin_anew";
+    let Some(dir) = needs::folder(test, &["mke2fs", "gzip"]) else { return };
+    let text: String = (0..100).map(|n| format!("{n:03} is found\n")).collect();
+    std::fs::write(dir.path().join("a"), text).unwrap();
+    must(tool("gzip").arg(dir.path().join("a")));
+    let whole = std::fs::read(dir.path().join("a.gz")).unwrap();
+    std::fs::write(dir.path().join("a.gz"), &whole[..whole.len() - 4]).unwrap();
+    std::fs::write(dir.path().join("b"), "not compressed, and found\n").unwrap();
+    let media = MemoryMedia::new(ext_image(dir.path(), 64, &["-t", "ext4", "-b", "1024"]));
+    let retriever = Retriever::new(Config::default());
+    let all = request(tree("/"), unzipped("found", Answer::Lines));
+    for limit in 900..1100 {
+        let (got, answer, commands) = ask_in_parts(&retriever, &media, &all, limit);
+        assert!(answer.failure.is_none() && commands > 3, "{limit}: {commands} commands, {answer:?} {got:?}");
+        let mut numbers = got.iter().filter_map(|got| match got {
+            Got::Line { number, bytes, .. } if bytes.ends_with(b"is found") => Some(*number),
+            _ => None,
+        });
+        assert!(numbers.by_ref().is_sorted_by(|a, b| a < b), "{limit}: lines come twice");
+        let failed = got.iter().filter(|got| matches!(got, Got::Failed(path, _) if path == "/a.gz")).count();
+        let after = got.iter().any(|got| matches!(got, Got::Line { bytes, .. } if bytes.starts_with(b"not")));
+        assert!(failed == 1 && after, "{limit}: {got:?}");
+    }
+}
