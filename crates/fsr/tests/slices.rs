@@ -179,6 +179,28 @@ fn compressed(dir: &std::path::Path) {
         }
     }
     shell("cat plain | zstd -qc --long=27 >far");
+    put("bomb", &bomb());
+    // Blocks of nothing: bytes come in, and none come out.
+    let nothing = [0, 0, 0, 0xff, 0xff].repeat(4000);
+    put(
+        "idle",
+        &[&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3], &nothing[..], &[1, 0, 0, 0xff, 0xff], &[0; 8]].concat(),
+    );
+}
+
+/// A frame of zstd (RFC 8878) whose second block says 120 times to repeat 131,074 bytes: a block may become
+/// 128 KiB.
+fn bomb() -> Vec<u8> {
+    const TIMES: u8 = 120;
+    let frame = [0x28, 0xb5, 0x2f, 0xfd, 0, 0x58];
+    let raw = [0x20, 0, 0, b'f', b'o', b'o', b'\n'];
+    // No literals; one code each for their lengths, for offsets (the one before) and for lengths (52).
+    let mut block = vec![0, TIMES, 0x54, 0, 0, 52];
+    // Sixteen more bits of each length, and what marks the end.
+    block.extend([0xff; 2 * TIMES as usize]);
+    block.push(1);
+    let header = ((block.len() as u32) << 3 | 2 << 1 | 1).to_le_bytes();
+    [&frame[..], &raw, &header[..3], &block].concat()
 }
 
 /// As the tools that made them say; and what they would not make is refused.
@@ -229,6 +251,10 @@ fn what_compressed_files_hold_is_searched_in_pieces() {
     assert!(all && refused > 150, "{refused} of 200: {got:?}");
     let (_, answer) = ask(&retriever, &media, &about("far", "9f", Answer::Count));
     assert!(matches!(answer.failure, Some(Failure::UnsupportedFeature(_))), "{:?}", answer.failure);
+    let (_, answer) = ask(&retriever, &media, &about("bomb", "9f", Answer::Count));
+    assert!(matches!(answer.failure, Some(Failure::CorruptFile(_))), "{:?}", answer.failure);
+    let (yields, failure) = yields(&media, &retriever, &about("idle", "9f", Answer::Count));
+    assert!(failure.is_none() && yields >= 20_000 / 256, "{failure:?}, {yields} yields");
     assert!(media.yields().1 <= MOST, "{} bytes between two yields", media.yields().1);
 }
 
