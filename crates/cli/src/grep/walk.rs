@@ -45,7 +45,7 @@ impl Walk<'_> {
     ) -> Result<(), Failure> {
         let include = self.choice.in_drive();
         if !self.choice.is_all()
-            && let Some(directory) = is_a_directory(path, drive)?
+            && let Some((_, directory)) = look_up(path.as_bytes(), drive)?
         {
             if self.named && !self.choice.takes_named(path.as_bytes(), directory) {
                 return Ok(());
@@ -53,7 +53,7 @@ impl Walk<'_> {
             if directory && self.recursive && include.is_none() {
                 return self.tree(path.as_bytes(), operation, drive, found);
             }
-            // What names it was asked about.
+            // Its name was judged above: it is searched as it is.
             if !directory {
                 return self.ask(path, drive::target(path), operation, drive, found);
             }
@@ -137,7 +137,7 @@ impl Walk<'_> {
         if above.len() >= self.max_depth as usize {
             return Ok(None);
         }
-        let ino = number(&path, drive)?;
+        let ino = look_up(&path, drive)?.map_or(0, |(ino, _)| ino);
         if ino != 0 && above.iter().any(|above| above.ino == ino) {
             let failure = Refusal::CorruptVolume(format!("directory {ino} lies within itself"));
             found.record(Record::Failed { path: path.into(), failure })?;
@@ -192,28 +192,15 @@ fn search(
     })
 }
 
-/// The inode number of a path; 0: it leads nowhere.
-fn number(path: &[u8], drive: &mut Drive) -> Result<u64, Failure> {
+/// A path's inode number, and whether it is a directory; `None`: it leads nowhere, as its search will say.
+fn look_up(path: &[u8], drive: &mut Drive) -> Result<Option<(u64, bool)>, Failure> {
     let ask = Ask { target: Target::Path(path.to_vec()), operation: Operation::Stat, follow: true };
-    let mut ino = 0;
+    let mut found = None;
     let _: Result<(), Refusal> = drive.ask(&ask, |record| {
         if let Record::Entry(entry) = record {
-            ino = entry.ino;
+            found = Some((entry.ino, is_directory(entry.mode)));
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    Ok(ino)
-}
-
-/// Whether a path leads to a directory; `None`: it leads nowhere, as its search will say.
-fn is_a_directory(path: &OsString, drive: &mut Drive) -> Result<Option<bool>, Failure> {
-    let ask = Ask { target: drive::target(path), operation: Operation::Stat, follow: true };
-    let mut directory = None;
-    let _: Result<(), Refusal> = drive.ask(&ask, |record| {
-        if let Record::Entry(entry) = record {
-            directory = Some(is_directory(entry.mode));
-        }
-        Ok(ControlFlow::Continue(()))
-    })?;
-    Ok(directory)
+    Ok(found)
 }
