@@ -217,7 +217,7 @@ fn own_log_agrees(guest: &mut Guest, served: &Served) {
     assert!(monitor.is_object(), "{told}");
     let long = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().unwrap());
     let word = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().unwrap());
-    assert_eq!((&page[..4], page.len()), (&b"NDCP"[..], 184));
+    assert_eq!((&page[..4], page.len()), (&b"NDCP"[..], 312));
     let version_and_length = (page[4], page[5], page[6], page[7]);
     assert_eq!(version_and_length, (1, 0, 64, 0));
     // The largest request and buffer, and the longest path that a request may have.

@@ -55,23 +55,27 @@ fn frame(packed: &[u8], cluster: &mut [u8]) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Frames whose headers promise a window of terabytes, and whose blocks of four bytes are 128 KiB each.
+    /// Frames whose blocks of four bytes are 128 KiB each, and whose headers promise a window of 128 MiB,
+    /// or of terabytes.
     #[test]
     fn a_frame_takes_no_more_than_its_cluster() {
-        let header = [0x28, 0xb5, 0x2f, 0xfd, 0, 0xf8];
+        let header = |window: u8| [0x28, 0xb5, 0x2f, 0xfd, 0, window];
+        let (large, endless) = (0x88, 0xf8);
         let block = |last: u32| -> Vec<u8> {
             let header = last | 1 << 1 | (128 << 10) << 3;
             [&header.to_le_bytes()[..3], &[7]].concat()
         };
-        let of = |blocks: usize| {
-            let mut frame = header.to_vec();
+        let of = |window, blocks: usize| {
+            let mut frame = header(window).to_vec();
             (1..blocks).for_each(|_| frame.extend(block(0)));
             frame.extend(block(1));
             frame
         };
-        assert_eq!(unpack(Packing::Zstd, &of(4), 512 << 10), Ok(vec![7; 512 << 10]));
+        let unpacked = unpack(Packing::Zstd, &of(large, 4), 512 << 10);
+        assert!(unpacked.is_ok_and(|bytes| bytes == vec![7; 512 << 10]));
         for (blocks, len) in [(3, 512 << 10), (5, 512 << 10), (500_000, 64 << 10), (1, 100)] {
-            assert!(unpack(Packing::Zstd, &of(blocks), len).is_err(), "{blocks} blocks");
+            assert!(unpack(Packing::Zstd, &of(large, blocks), len).is_err(), "{blocks} blocks");
         }
+        assert!(unpack(Packing::Zstd, &of(endless, 4), 512 << 10).is_err());
     }
 }
