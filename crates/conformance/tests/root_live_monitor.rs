@@ -6,6 +6,8 @@
 //! makes durable (of writers at once, each of them); with `NEARSIDE_RECORD` they are recorded
 //! (`conformance::record`).
 
+#[path = "live/flushes.rs"]
+mod flushes;
 #[path = "live/rig.rs"]
 mod rig;
 #[path = "live/workload.rs"]
@@ -19,7 +21,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use nearside_conformance::record::add;
 use nearside_dma::IoBuffer;
+use nearside_embedded::AnyStore;
 use nearside_random::Rng;
+use nearside_store::Dram;
 use rig::Rig;
 use workload::{Size, Workload};
 use writers::Plan;
@@ -315,6 +319,41 @@ fn writers_beside_each_other_find_what_each_has_made_durable() {
         let done = came.unwrap_or_else(|wrong| panic!("{name}, seed {seed}: {wrong}"));
         assert!(done.rounds == WRITERS * rounds && done.snapshots > 0, "{done:?}");
         rig.end();
+    }
+}
+
+/// What a host has written to its journal and not flushed is not shown yet, and the flush shows it.
+#[test]
+fn a_commit_is_shown_from_its_flush_on() {
+    if !rig::ready("root_live_monitor::a_commit_is_shown_from_its_flush_on") {
+        return;
+    }
+    const BYTES: u64 = 16 << 20;
+    let points = std::env::var("NEARSIDE_POINTS").map_or(100, |n| n.parse().unwrap());
+    for (seed, options) in [(1, &["-b", "1024"][..]), (2, &["-b", "4096"]), (3, &["-O", "fast_commit"])] {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let store = AnyStore::Dram(Dram::new(BYTES, 512).unwrap()).logged(&log).unwrap();
+        let mut rig = Rig::of(store, options, "loop,noatime");
+        let size = Size { write: 20_000, file: 60_000, files: 60, names: 200, fallocate: true };
+        let worked = rounds(&mut rig, seed, 20, size, Settled::Journal);
+        rig.end();
+        worked.unwrap();
+        let came = flushes::follow(&log, BYTES, points, seed);
+        let (unlike, done) = (came.is_err(), came.as_ref().copied().unwrap_or_default());
+        let fields = [
+            ("configuration", options.join(" ").as_str().into()),
+            ("seed", seed.into()),
+            ("points", done.points.into()),
+            ("alike", done.alike.into()),
+            ("flushed", done.flushed.into()),
+            ("written", done.written.into()),
+            ("unlike", u64::from(unlike).into()),
+        ];
+        add("view", "a_commit_is_shown_from_its_flush_on", &fields);
+        eprintln!("{options:?}: {done:?}");
+        let done = came.unwrap_or_else(|wrong| panic!("{options:?}: {wrong}"));
+        assert!(done.flushed > done.written, "{done:?}");
     }
 }
 

@@ -214,8 +214,16 @@ impl Observer for Fsr {
     }
 
     #[inline]
-    fn end(&self, offset: u64, len: u64, _durable: bool) {
-        self.look(|monitor| monitor.end(offset, len));
+    fn end(&self, offset: u64, len: u64, durable: bool) {
+        self.look(|monitor| monitor.end(offset, len, durable));
+    }
+
+    fn flush_begins(&self) -> u64 {
+        self.retriever.monitor().flush_begins()
+    }
+
+    fn flushed(&self, ticket: u64) {
+        self.retriever.monitor().flushed(ticket);
     }
 }
 

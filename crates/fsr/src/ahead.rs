@@ -129,6 +129,7 @@ impl<M: Media> Crawler<'_, M> {
             monitor.watch(offset, block_size.into(), &mut of_block).ok()?;
             deps.push(of_block);
         }
+        self.volume.reads(monitor, at, len as u64);
         let buffer = media.read(at, len).await.ok()?;
         bump(&self.tally.blocks_read, run.len() as u64);
         for &ino in run {

@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nearside_fsview::{Error, FileKind, Ino, Inode, Volume};
 use nearside_near_data::{Credentials, Failure, MAX_NAME, MAX_PATH};
@@ -23,7 +23,7 @@ use crate::monitor::{Deps, Monitor};
 use crate::permission::{AclState, EXECUTE, Owner, READ, Verdict, may};
 use crate::prefix::{Key, Place, SHORTEST};
 use crate::trace::TracePart;
-use crate::view::{Tally, View, bump};
+use crate::view::{Tally, Upto, View, bump};
 use crate::{Caches, Retriever};
 
 /// How often something is read again because it changed while it was read.
@@ -49,6 +49,11 @@ pub(crate) struct OpenVolume {
     pub deps: Deps,
     /// The monitor's count of changes up to which that is known.
     pub checked: AtomicU64,
+    /// Since when (nanoseconds of the drive's clock) it keeps behind what its host has written to the log and
+    /// not flushed.
+    pub held_since: Option<u64>,
+    /// The host has gone on as if that were durable: all that is written is to be taken in.
+    pub overtaken: AtomicBool,
 }
 
 impl OpenVolume {
@@ -56,6 +61,9 @@ impl OpenVolume {
     /// afterwards, however little has changed since that reading began: the state may have been left before.
     pub(crate) async fn holds(&self, monitor: &Monitor, media: &impl Media) -> bool {
         let changes = monitor.changes();
+        if self.is_overtaken() {
+            return false;
+        }
         if self.checked.load(Ordering::Acquire) == changes {
             return true;
         }
@@ -69,7 +77,22 @@ impl OpenVolume {
     /// Whether no later state has been published: then what depends on blocks as they are shown now depends
     /// on them as this state shows them.
     pub(crate) fn is_newest(&self) -> bool {
-        self.newest.load(Ordering::Acquire) == self.state
+        self.newest.load(Ordering::Acquire) == self.state && !self.is_overtaken()
+    }
+
+    /// Whether what is written has to be taken in, flushed or not.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        self.overtaken.load(Ordering::Acquire)
+    }
+
+    /// Bytes of the namespace that no log keeps are about to be read. Where this state keeps behind the log,
+    /// and they have been written and not flushed either, they may be of a later one: a host that mounts
+    /// without barriers uses a block again when the commit that frees it is written.
+    pub(crate) fn reads(&self, monitor: &Monitor, at: u64, len: u64) {
+        if self.held_since.is_some() && !self.is_overtaken() && !monitor.is_durable(at, len) {
+            self.overtaken.store(true, Ordering::Release);
+            monitor.stir();
+        }
     }
 }
 
@@ -376,7 +399,7 @@ macro_rules! steady {
 impl<M: Media> Crawler<'_, M> {
     /// A fresh view of the volume.
     pub(crate) fn view(&self) -> View<'_, M> {
-        View::new(self.retriever, self.media, self.tally, self.volume.offset, self.volume.len)
+        View::of_volume(self.retriever, self.media, self.tally, self.volume)
     }
 
     /// A walk from the root on.
@@ -756,6 +779,15 @@ fn owner(inode: &Inode) -> Owner {
     Owner { kind: inode.kind, mode: inode.mode, uid: inode.uid, gid: inode.gid }
 }
 
+/// What opening a volume came to.
+pub(crate) struct Opened {
+    pub volume: Result<Volume, Error>,
+    /// What that read.
+    pub deps: Deps,
+    /// Whether some of its log is written and not flushed, and so not taken in.
+    pub held_back: bool,
+}
+
 /// Opens a volume, which may be the known one, changed; `steady!` needs a crawler, which needs a volume.
 pub(crate) async fn open<M: Media>(
     retriever: &Retriever,
@@ -763,13 +795,18 @@ pub(crate) async fn open<M: Media>(
     tally: &Tally,
     (offset, len): (u64, u64),
     known: Option<&Volume>,
-) -> Result<(Result<Volume, Error>, Deps), Failure> {
+    mut upto: Upto,
+) -> Result<Opened, Failure> {
     for _ in 0..TRIES {
-        let view = View::new(retriever, media, tally, offset, len).opening();
-        let result = Volume::open_after(&view, retriever.config.state, known).await;
+        let view = View::new(retriever, media, tally, offset, len).opening(upto);
+        let volume = Volume::open_after(&view, retriever.config.state, known).await;
+        let held_back = view.held_back();
         let deps = view.into_deps();
-        if retriever.monitor.still_holds(&deps, media).await {
-            return Ok((result, deps));
+        if held_back && volume.is_err() {
+            // Nothing of it has been flushed yet.
+            upto = Upto::Written;
+        } else if retriever.monitor.still_holds(&deps, media).await {
+            return Ok(Opened { volume, deps, held_back });
         }
         media.yield_now().await;
     }

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 mod ahead;
 mod cache;
 mod crawler;
+mod durable;
 mod handler;
 mod media;
 mod model;

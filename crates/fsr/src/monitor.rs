@@ -24,6 +24,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use hashbrown::HashTable;
 
+use crate::durable::Durability;
 use crate::media::Media;
 
 /// Watched units are this long, and kept by 512-byte sector.
@@ -39,6 +40,8 @@ const SCAN_RANGES: usize = 1 << 14;
 const SHOWN: u64 = 1 << 60;
 /// They are kept by so many bytes, the smallest block of a volume.
 const SMALLEST: u64 = 1024;
+/// The number that stands for what a flush makes durable.
+const FLUSHES: u64 = u64::MAX;
 /// What depends on more is looked at in pieces of so many, so that no look takes longer than a slice.
 const PIECE: usize = 1 << 10;
 
@@ -190,11 +193,14 @@ pub struct Monitor {
     pub(crate) looked_again: AtomicU64,
     /// And read again.
     pub(crate) repeated: AtomicU64,
+    durability: Durability,
+    /// Somebody watches for the end of a flush.
+    flush_is_watched: AtomicBool,
     watch: Mutex<Watch>,
 }
 
 #[inline]
-fn mix(n: u64) -> u64 {
+pub(crate) fn mix(n: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
@@ -206,7 +212,7 @@ fn cell(unit: u64) -> usize {
 
 /// The sectors of `unit` that lie in `from..to`.
 #[inline]
-fn sectors(unit: u64, from: u64, to: u64) -> u8 {
+pub(crate) fn sectors(unit: u64, from: u64, to: u64) -> u8 {
     let start = unit * UNIT;
     let first = from.saturating_sub(start) / SECTOR;
     let last = (to - start).min(UNIT).div_ceil(SECTOR);
@@ -214,7 +220,7 @@ fn sectors(unit: u64, from: u64, to: u64) -> u8 {
 }
 
 #[inline]
-fn units(from: u64, to: u64) -> Range<u64> {
+pub(crate) fn units(from: u64, to: u64) -> Range<u64> {
     from / UNIT..to.div_ceil(UNIT)
 }
 
@@ -233,6 +239,8 @@ impl Monitor {
             scans_touched: AtomicU64::new(0),
             looked_again: AtomicU64::new(0),
             repeated: AtomicU64::new(0),
+            durability: Durability::new(),
+            flush_is_watched: AtomicBool::new(false),
             watch: Mutex::default(),
         }
     }
@@ -240,15 +248,47 @@ impl Monitor {
     /// `len` bytes at `offset` are about to change. Whether the exact table had to be asked.
     #[inline]
     pub fn begin(&self, offset: u64, len: u64) -> bool {
+        self.durability.begins(offset, len);
         self.look(offset, len)
     }
 
-    /// They have changed, or the change has failed: they are old or new. As [`Monitor::begin`].
+    /// They have changed, or the change has failed: they are old or new. `durable`: they survive a power cut
+    /// without a flush. As [`Monitor::begin`].
     #[inline]
-    pub fn end(&self, offset: u64, len: u64) -> bool {
+    pub fn end(&self, offset: u64, len: u64, durable: bool) -> bool {
+        self.durability.ended(offset, len, durable);
         // Before this look at the filter every reader must see the change: pairs with the fence in `watch`.
         fence(Ordering::SeqCst);
         self.look(offset, len)
+    }
+
+    /// A flush begins, of everything that ended before; its number.
+    #[inline]
+    pub fn flush_begins(&self) -> u64 {
+        self.durability.flush_begins()
+    }
+
+    /// The flush of that number ended well.
+    #[inline]
+    pub fn flushed(&self, flush: u64) {
+        self.durability.flushed(flush);
+        if self.flush_is_watched.load(Ordering::SeqCst) && self.flush_is_watched.swap(false, Ordering::SeqCst)
+        {
+            self.raise([FLUSHES]);
+        }
+    }
+
+    /// Whether a flush has covered the last write of each of these bytes: of those that came after this was
+    /// first asked.
+    pub fn is_durable(&self, offset: u64, len: u64) -> bool {
+        self.durability.covers(offset, len)
+    }
+
+    /// Notes in `deps` that something is made of what is durable by now: asked for *after* this.
+    pub(crate) fn watch_flushes(&self, deps: &mut Deps) -> Result<(), Overflow> {
+        self.watch_number(FLUSHES, deps)?;
+        self.flush_is_watched.store(true, Ordering::SeqCst);
+        Ok(())
     }
 
     #[inline]
@@ -312,6 +352,11 @@ impl Monitor {
         }
     }
 
+    /// As if a watched block had changed: who has read anything since looks at what it was read by.
+    pub(crate) fn stir(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
     /// How often a watched block changed.
     #[inline]
     pub(crate) fn changes(&self) -> u64 {
@@ -344,8 +389,13 @@ impl Monitor {
     /// Notes in `deps` that something is made of the block at `offset` as its volume shows it, which changes
     /// by [`Monitor::publish`].
     pub(crate) fn watch_shown(&self, offset: u64, deps: &mut Deps) -> Result<(), Overflow> {
+        self.watch_number(SHOWN | (offset / SMALLEST), deps)
+    }
+
+    /// Watches what no write reaches.
+    fn watch_number(&self, number: u64, deps: &mut Deps) -> Result<(), Overflow> {
         let mut watch = self.lock();
-        let slot = watch.keep(SHOWN | (offset / SMALLEST), self.most)?;
+        let slot = watch.keep(number, self.most)?;
         let version = watch.units[slot as usize].version;
         let new = Deps { generation: watch.generation, deps: vec![Dep { slot, version }] };
         drop(watch);
@@ -360,17 +410,18 @@ impl Monitor {
         self.published.fetch_add(1, Ordering::Relaxed);
         let mut pieces = offsets.chunks(PIECE).peekable();
         while let Some(piece) = pieces.next() {
-            self.publish_piece(piece);
+            self.raise(piece.iter().map(|offset| SHOWN | (offset / SMALLEST)));
             if pieces.peek().is_some() {
                 media.yield_now().await;
             }
         }
     }
 
-    fn publish_piece(&self, offsets: &[u64]) {
+    /// What stands by these numbers is otherwise from now on.
+    fn raise(&self, numbers: impl IntoIterator<Item = u64>) {
         let mut watch = self.lock();
         let mut hits = 0u64;
-        for number in offsets.iter().map(|offset| SHOWN | (offset / SMALLEST)) {
+        for number in numbers {
             if let Some(slot) = watch.find(number) {
                 let unit = &mut watch.units[slot as usize];
                 unit.version = unit.version.wrapping_add(1);
@@ -407,9 +458,13 @@ impl Monitor {
         true
     }
 
-    /// Those of them that are not of a unit which lies in one of these ranges of the namespace.
+    /// Those of them that are not of a unit which lies in one of these ranges of the namespace, nor of what is
+    /// durable.
     pub(crate) fn outside(&self, deps: &Deps, ranges: &[Range<u64>]) -> Deps {
         let within = |unit: &Unit| {
+            if unit.number == FLUSHES {
+                return true;
+            }
             let from = unit.number.checked_mul(UNIT);
             let to = from.and_then(|from| from.checked_add(UNIT));
             ranges.iter().any(|range| from >= Some(range.start) && to.is_some_and(|to| to <= range.end))
@@ -573,7 +628,7 @@ mod tests {
             (10 * 4096 + 1024, 0),
         ] {
             monitor.begin(offset, len);
-            monitor.end(offset, len);
+            monitor.end(offset, len, true);
             assert!(monitor.holds(&block), "{len} bytes at {offset}");
             assert_eq!(monitor.changes(), before);
             assert_eq!(monitor.counters().invalidated, 0);
@@ -587,7 +642,7 @@ mod tests {
         ] {
             let block = watched(&monitor, 10 * 4096 + 1024, 1024);
             assert!(monitor.holds(&block));
-            monitor.end(offset, len);
+            monitor.end(offset, len, true);
             assert!(!monitor.holds(&block), "{len} bytes at {offset}");
         }
     }
@@ -629,9 +684,9 @@ mod tests {
         monitor.watch_shown(8192, &mut all).unwrap();
         let left = monitor.outside(&all, &[8192..12288, 12288..16383]);
         assert_eq!(left.deps, [all.deps[0], all.deps[2], all.deps[3]]);
-        monitor.end(8192, 1);
+        monitor.end(8192, 1, true);
         assert!(monitor.holds(&left) && !monitor.holds(&all));
-        monitor.end(12288, 1);
+        monitor.end(12288, 1, true);
         assert!(!monitor.holds(&left));
         monitor.reset();
         assert!(!monitor.holds(&monitor.outside(&all, &[0..1 << 40, 0..1])));

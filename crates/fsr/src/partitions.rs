@@ -9,7 +9,7 @@ use crate::Retriever;
 use crate::crawler::open;
 use crate::media::Media;
 use crate::model::of_view;
-use crate::view::{Tally, View};
+use crate::view::{Tally, Upto, View};
 
 /// A partition, and what lies in it.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl Retriever {
         let mut found = Vec::new();
         for partition in partitions(&whole).await.map_err(of_view)? {
             let place = (partition.offset, partition.len);
-            let (volume, _) = open(self, media, &tally, place, None).await?;
+            let volume = open(self, media, &tally, place, None, Upto::Durable).await?.volume;
             let content = match volume {
                 Ok(volume) => Ok(volume.info().clone()),
                 Err(Error::NoFileSystem) => {

@@ -353,6 +353,9 @@ impl<M: Media> Queue<'_, '_, '_, M> {
             if let Some(scan) = self.scan {
                 scan.add(start, end - start);
             }
+            if let Layout::File { crawler, .. } = &*self.chunks.layout {
+                crawler.volume.reads(&crawler.retriever.monitor, start, end - start);
+            }
             bump(&self.tally.blocks_read, chunk.len.div_ceil(4096));
             let tag = self.front.wrapping_add(self.readings.len() as u32);
             self.readings.push_back(Some(Reading { chunk, skip: (at - start) as usize, buffer: None }));

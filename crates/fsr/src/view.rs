@@ -1,13 +1,14 @@
 //! The crawler's eyes: metadata blocks from the cache or the store, each noted as what the answer depends on.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nearside_fsview::{Error, Source};
 
 use crate::Retriever;
 use crate::cache::hash;
+use crate::crawler::OpenVolume;
 use crate::media::Media;
 use crate::monitor::Deps;
 use crate::trace::{Span, Trace, TracePart};
@@ -44,6 +45,15 @@ pub(crate) struct Block {
     pub checked: u64,
 }
 
+/// Up to where a volume's log is taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Upto {
+    /// What its host has flushed.
+    Durable,
+    /// All that is written.
+    Written,
+}
+
 /// A volume's metadata, through the cache; it collects on which blocks what is read through it depends.
 pub(crate) struct View<'a, M> {
     retriever: &'a Retriever,
@@ -56,6 +66,12 @@ pub(crate) struct View<'a, M> {
     table: Range<u64>,
     /// Whether it counts what the volume shows: not while that is made of what is read.
     shown: bool,
+    /// Up to where logs are taken in.
+    upto: Upto,
+    /// Whether some of a log was not.
+    held_back: AtomicBool,
+    /// The state of the volume that is read through it.
+    volume: Option<&'a OpenVolume>,
     deps: Mutex<Deps>,
 }
 
@@ -77,8 +93,22 @@ impl<'a, M: Media> View<'a, M> {
             part: TracePart::ReadInode,
             table: 0..0,
             shown: true,
+            upto: Upto::Written,
+            held_back: AtomicBool::new(false),
+            volume: None,
             deps: Mutex::default(),
         }
+    }
+
+    /// Of an open volume.
+    pub(crate) fn of_volume(
+        retriever: &'a Retriever,
+        media: &'a M,
+        tally: &'a Tally,
+        volume: &'a OpenVolume,
+    ) -> View<'a, M> {
+        let view = View::new(retriever, media, tally, volume.offset, volume.len);
+        View { volume: Some(volume), ..view }
     }
 
     /// For reads of a kind; `table` are the bytes of the volume that are a kind of their own.
@@ -87,8 +117,13 @@ impl<'a, M: Media> View<'a, M> {
     }
 
     /// For opening a volume: how it shows its blocks depends on the bytes that are read, and on nothing else.
-    pub(crate) fn opening(self) -> View<'a, M> {
-        View { shown: false, ..self }
+    pub(crate) fn opening(self, upto: Upto) -> View<'a, M> {
+        View { shown: false, upto, ..self }
+    }
+
+    /// Whether some of a log was written and is not flushed, and so was not taken in.
+    pub(crate) fn held_back(&self) -> bool {
+        self.held_back.load(Ordering::Relaxed)
     }
 
     /// What was read through it.
@@ -122,6 +157,26 @@ impl<M: Media> Source for View<'_, M> {
         self.note(&deps);
     }
 
+    fn is_durable(&self, offset: u64, len: u64) -> bool {
+        let Some(at) = self.base.checked_add(offset) else { return false };
+        let monitor = &self.retriever.monitor;
+        if self.upto == Upto::Written || monitor.is_durable(at, len) {
+            return true;
+        }
+        let mut deps = Deps::default();
+        if monitor.watch_flushes(&mut deps).is_err() {
+            self.retriever.forget();
+            let _ = monitor.watch_flushes(&mut deps);
+        }
+        self.note(&deps);
+        // Its flush may have ended before it was watched for.
+        let durable = monitor.is_durable(at, len);
+        if !durable {
+            self.held_back.store(true, Ordering::Relaxed);
+        }
+        durable
+    }
+
     fn len(&self) -> u64 {
         self.len
     }
@@ -142,6 +197,9 @@ impl<M: Media> Source for View<'_, M> {
         let part = if self.table.contains(&offset) { TracePart::ReadTable } else { self.part };
         let _span = self.tally.span(part, 1);
         let retriever = self.retriever;
+        if let Some(volume) = self.volume {
+            volume.reads(&retriever.monitor, at, len.into());
+        }
         let key = hash(retriever.seed, at, &[]);
         let is = |b: &Block| b.offset == at && b.bytes.len() == size;
         let changes = retriever.monitor.changes();

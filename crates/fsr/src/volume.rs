@@ -2,7 +2,7 @@
 //! changed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use nearside_fsview::Error;
 use nearside_fsview::magic::what_is;
@@ -14,10 +14,12 @@ use crate::crawler::{OpenVolume, open};
 use crate::media::Media;
 use crate::model::of_view;
 use crate::monitor::Deps;
-use crate::view::{Tally, View};
+use crate::view::{Tally, Upto, View};
 
 /// Open volumes kept.
 const MOST_OPEN: usize = 32;
+/// A host that has not flushed what it wrote to its log after so long does not flush for that (`nobarrier`).
+const HELD_AT_MOST_NS: u64 = 1_000_000_000;
 
 /// An open volume, by the number that a request gave.
 pub(crate) struct CachedVolume {
@@ -29,6 +31,13 @@ impl CachedVolume {
     /// Of what its log adds.
     pub(crate) fn overlay_bytes(&self) -> u64 {
         self.volume.volume.overlay_bytes()
+    }
+}
+
+impl OpenVolume {
+    /// Whether what was written and not flushed has been kept behind for longer than a flush takes.
+    fn is_held_too_long(&self, now: u64) -> bool {
+        self.held_since.is_some_and(|since| now.saturating_sub(since) >= HELD_AT_MOST_NS)
     }
 }
 
@@ -47,6 +56,8 @@ impl Retriever {
         asked: u32,
     ) -> Result<Arc<OpenVolume>, Failure> {
         let changes = self.monitor.changes();
+        let now = media.now_ns();
+        let mut upto = Upto::Durable;
         let known = {
             let mut caches = self.caches();
             let kept = caches.volumes.iter_mut().find(|k| k.asked == asked);
@@ -54,10 +65,14 @@ impl Retriever {
                 let checked = &kept.volume.checked;
                 // Of commands that open it at once, one with an earlier state may be the last to end.
                 if kept.volume.is_newest()
+                    && !kept.volume.is_held_too_long(now)
                     && (checked.load(Ordering::Acquire) == changes || self.monitor.holds(&kept.volume.deps))
                 {
                     checked.store(changes, Ordering::Release);
                     return Ok(kept.volume.clone());
+                }
+                if kept.volume.is_overtaken() || kept.volume.is_held_too_long(now) {
+                    upto = Upto::Written;
                 }
                 Some(kept.volume.clone())
             } else {
@@ -65,12 +80,12 @@ impl Retriever {
             }
         };
         let again = match &known {
-            Some(known) => self.open_again(media, tally, known).await?,
+            Some(known) => self.open_again(media, tally, known, upto).await?,
             None => None,
         };
         let volume = match again {
             Some(volume) => volume,
-            None => self.find_volume(media, tally, asked).await?,
+            None => self.find_volume(media, tally, asked, upto).await?,
         };
         let volume = Arc::new(volume);
         let mut left = self.keep_volume(asked, volume.clone());
@@ -101,15 +116,16 @@ impl Retriever {
         media: &M,
         tally: &Tally,
         known: &OpenVolume,
+        upto: Upto,
     ) -> Result<Option<OpenVolume>, Failure> {
         if !self.monitor.holds(&known.place) {
             return Ok(None);
         }
         let OpenVolume { partition, offset, len, ref place, ref volume, .. } = *known;
-        let (opened, read) = open(self, media, tally, (offset, len), Some(volume)).await?;
+        let opened = open(self, media, tally, (offset, len), Some(volume), upto).await?;
         let mut deps = place.clone();
-        deps.extend(&read);
-        let Ok(volume) = opened else { return Ok(None) };
+        deps.extend(&opened.deps);
+        let Ok(volume) = opened.volume else { return Ok(None) };
         let goes_on = volume.goes_on_from(&known.volume);
         if let Some(renewed) = &goes_on {
             // Where anything else has changed, also of what was read again, it is no log that went on.
@@ -127,6 +143,9 @@ impl Retriever {
             Some(_) => (known.id, known.newest.clone()),
             None => (next_id(), Arc::default()),
         };
+        let went_on = changed.as_ref().is_none_or(|changed| !changed.is_empty());
+        let held_before = known.held_since.filter(|_| !went_on);
+        let held_since = opened.held_back.then(|| held_before.unwrap_or_else(|| media.now_ns()));
         let state = match &changed {
             Some(changed) if changed.is_empty() && known.is_newest() => known.state,
             // First no read of an earlier state counts any more, then what it was made of is out of date.
@@ -137,8 +156,22 @@ impl Retriever {
             self.monitor.publish(&changed, media).await;
         }
         // Not known to be good at any count of changes: the next use looks.
-        let (place, checked) = (place.clone(), AtomicU64::new(0));
-        Ok(Some(OpenVolume { id, state, newest, partition, offset, len, volume, place, deps, checked }))
+        let (place, checked, overtaken) = (place.clone(), AtomicU64::new(0), AtomicBool::new(false));
+        let volume = OpenVolume {
+            id,
+            state,
+            newest,
+            partition,
+            offset,
+            len,
+            volume,
+            place,
+            deps,
+            checked,
+            held_since,
+            overtaken,
+        };
+        Ok(Some(volume))
     }
 
     async fn find_volume<M: Media>(
@@ -146,8 +179,9 @@ impl Retriever {
         media: &M,
         tally: &Tally,
         asked: u32,
+        upto: Upto,
     ) -> Result<OpenVolume, Failure> {
-        let fresh = |partition, (offset, len), volume, place, deps| OpenVolume {
+        let fresh = |partition, (offset, len), volume, place, deps, held_back: bool| OpenVolume {
             id: next_id(),
             state: 0,
             newest: Arc::default(),
@@ -158,14 +192,19 @@ impl Retriever {
             place,
             deps,
             checked: AtomicU64::new(0),
+            held_since: held_back.then(|| media.now_ns()),
+            overtaken: AtomicBool::new(false),
         };
         let mut deps = Deps::default();
         if asked == 0 {
             let whole = (0, media.len());
-            match open(self, media, tally, whole, None).await? {
-                (Ok(volume), deps) => return Ok(fresh(0, whole, volume, Deps::default(), deps)),
-                (Err(Error::NoFileSystem), whole) => deps = whole,
-                (Err(error), _) => return Err(of_view(error)),
+            let opened = open(self, media, tally, whole, None, upto).await?;
+            match opened.volume {
+                Ok(volume) => {
+                    return Ok(fresh(0, whole, volume, Deps::default(), opened.deps, opened.held_back));
+                }
+                Err(Error::NoFileSystem) => deps = opened.deps,
+                Err(error) => return Err(of_view(error)),
             }
         }
         let view = View::new(self, media, tally, 0, media.len());
@@ -181,12 +220,12 @@ impl Retriever {
         let mut candidates = Vec::new();
         let mut list = Vec::new();
         for part in table.iter().filter(|p| asked == 0 || p.number == asked) {
-            let (volume, opened) = open(self, media, tally, (part.offset, part.len), None).await?;
-            match volume {
+            let opened = open(self, media, tally, (part.offset, part.len), None, upto).await?;
+            match opened.volume {
                 Ok(volume) => {
                     let size = part.len >> 20;
                     list.push(format!("{}: {} ({size} MiB)", part.number, volume.info().file_system));
-                    candidates.push((part, volume, opened));
+                    candidates.push((part, volume, opened.deps, opened.held_back));
                 }
                 Err(Error::NoFileSystem) => {
                     let view = View::new(self, media, tally, part.offset, part.len);
@@ -203,10 +242,10 @@ impl Retriever {
             }
         }
         match candidates.pop() {
-            Some((part, volume, opened)) if candidates.is_empty() => {
+            Some((part, volume, opened, held_back)) if candidates.is_empty() => {
                 let place = deps.clone();
                 deps.extend(&opened);
-                Ok(fresh(part.number, (part.offset, part.len), volume, place, deps))
+                Ok(fresh(part.number, (part.offset, part.len), volume, place, deps, held_back))
             }
             Some(_) => Err(Failure::NoVolume(format!("several partitions: name one of {}", list.join(", ")))),
             None if asked == 0 => {

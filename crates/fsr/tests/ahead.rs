@@ -141,7 +141,7 @@ fn an_inode_that_was_read_ahead_is_out_of_date_when_its_block_changes() {
     let at = block_of(&image, ino);
     retriever.monitor().begin(at, 2);
     media.memory.write(at, &0o100_421_u16.to_le_bytes());
-    retriever.monitor().end(at, 2);
+    retriever.monitor().end(at, 2, true);
     let (after, _) = ask(&retriever, &media, &request);
     assert_eq!((mode_of(&before, ino) == 0o100_421, mode_of(&after, ino)), (false, 0o100_421));
 }
@@ -163,7 +163,7 @@ fn what_changes_between_the_read_and_its_use_is_read_again() {
     *media.after.borrow_mut() = Some(Box::new(move || {
         told.monitor().begin(at, 2);
         memory.write(at, &0o100_421_u16.to_le_bytes());
-        told.monitor().end(at, 2);
+        told.monitor().end(at, 2, true);
     }));
     let (got, outcome) = ask(&retriever, &media, &request);
     assert_eq!((outcome.failure, media.after.borrow().is_none()), (None, true));

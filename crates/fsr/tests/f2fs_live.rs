@@ -8,7 +8,7 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 
 use common::*;
-use nearside_fsr::{Config, MemoryMedia, Retriever};
+use nearside_fsr::{Config, Media, MemoryMedia, Retriever};
 use nearside_near_data::Operation;
 
 /// Where in a node's block its footer names the inode, its marks and the next; in an inode's, its size.
@@ -33,6 +33,8 @@ struct Hosted {
     last: Vec<u8>,
     blocks: Vec<usize>,
     end: usize,
+    /// Each write waits for a flush.
+    volatile: bool,
 }
 
 fn word(bytes: &[u8], at: usize) -> usize {
@@ -59,14 +61,14 @@ impl Hosted {
         let last = image[blocks[blocks.len() - 1] * 4096..][..4096].to_vec();
         // No block is kept: what a command reads, it counts.
         let retriever = Retriever::new(Config { block_bytes: 0, ..Config::default() });
-        Hosted { media: MemoryMedia::new(image), retriever, last, blocks, end }
+        Hosted { media: MemoryMedia::new(image), retriever, last, blocks, end, volatile: false }
     }
 
     fn write(&self, block: usize, bytes: &[u8]) {
         let at = block as u64 * 4096;
         self.retriever.monitor().begin(at, 4096);
         self.media.write(at, bytes);
-        self.retriever.monitor().end(at, 4096);
+        self.retriever.monitor().end(at, 4096, !self.volatile);
     }
 
     /// The file's inode of that size, as a block of the log.
@@ -136,6 +138,35 @@ fn the_next_fsync_costs_the_nodes_added_since() {
     assert!(costs[199] <= costs[0] + 1 && costs[199] < 30, "{costs:?}");
     let anew = host.asked(&Retriever::new(Config { block_bytes: 0, ..Config::default() }));
     assert!(anew.0 == 199 && anew.1 > 200, "{anew:?}");
+}
+
+/// A node is shown when a flush has covered it; without one after a second of the drive's clock.
+#[test]
+fn an_fsync_is_shown_from_its_flush_on() {
+    let mut host = Hosted::new();
+    let monitor = |host: &Hosted| host.retriever.monitor().flush_begins();
+    host.fsync(5);
+    assert_eq!(host.asked(&host.retriever).0, 5);
+    host.volatile = true;
+    host.fsync(6);
+    assert_eq!(host.asked(&host.retriever).0, 5);
+    let first = monitor(&host);
+    // It comes while the flush is under way, which need not cover it.
+    host.fsync(7);
+    assert_eq!(host.asked(&host.retriever).0, 5);
+    host.retriever.monitor().flushed(first);
+    assert_eq!(host.asked(&host.retriever).0, 6);
+    let second = monitor(&host);
+    host.retriever.monitor().flushed(second);
+    assert_eq!(host.asked(&host.retriever).0, 7);
+    host.fsync(8);
+    assert_eq!(host.asked(&host.retriever).0, 7);
+    let until = host.media.now_ns() + 1_000_000_000;
+    while host.media.now_ns() < until {
+        assert_eq!(host.asked(&host.retriever).0, 7);
+        now(host.media.read(0, 32 << 20)).unwrap();
+    }
+    assert_eq!(host.asked(&host.retriever).0, 8);
 }
 
 /// A raw write over a node in the middle of the log: no host's doing, and noticed all the same.

@@ -81,7 +81,7 @@ fn change(retriever: &Retriever, media: &MemoryMedia, old: &mut Vec<u8>, new: Ve
         let at = block * 4096;
         retriever.monitor().begin(at as u64, 4096);
         media.write(at as u64, &new[at..at + 4096]);
-        retriever.monitor().end(at as u64, 4096);
+        retriever.monitor().end(at as u64, 4096, true);
     }
     *old = new;
 }

@@ -58,6 +58,14 @@ pub trait Source {
         let _ = offset;
     }
 
+    /// Whether `len` bytes at byte `offset`, which were read, are what a power cut would leave. A log is
+    /// taken in up to the first block that is not; for a source whose host may not have flushed yet what it
+    /// has written.
+    fn is_durable(&self, offset: u64, len: u64) -> bool {
+        let _ = (offset, len);
+        true
+    }
+
     /// Between two pieces of work that read nothing, of some microseconds each: a place to let other work go
     /// first. [`Source::metadata`] is such a place by itself.
     async fn pause(&self) {}

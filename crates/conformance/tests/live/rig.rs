@@ -17,7 +17,7 @@ use nearside_conformance::volume::{Mounted, must, tool};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_driver::Threaded;
-use nearside_embedded::{AnyStore, Loopback, firmware};
+use nearside_embedded::{AnyStore, Embedded, Loopback, firmware};
 use nearside_firmware::Fsr;
 use nearside_front_fuse::{AttachOptions, Attached, attach};
 use nearside_fsrlib::{
@@ -113,11 +113,15 @@ type Content = (Vec<u8>, u64);
 impl Rig {
     /// A volume of so many bytes, made with `mke2fs` and what is added to its arguments.
     pub fn start(bytes: u64, options: &[&str], mount: &str) -> Rig {
+        Rig::of(AnyStore::Dram(Dram::new(bytes, 512).unwrap()), options, mount)
+    }
+
+    /// Over a store.
+    pub fn of(store: AnyStore, options: &[&str], mount: &str) -> Rig {
         let folder = tempfile::tempdir().unwrap();
         let (drive_at, volume_at) = (folder.path().join("drive"), folder.path().join("volume"));
         fs::create_dir(&drive_at).unwrap();
         fs::create_dir(&volume_at).unwrap();
-        let store = AnyStore::Dram(Dram::new(bytes, 512).unwrap());
         let drive = Loopback::threaded(store, firmware(), Config::default(), Rest::default()).unwrap();
         let attached = attach(drive.function.clone(), &AttachOptions::new(&drive_at)).unwrap();
         let file = attached.file();
@@ -169,11 +173,14 @@ impl Rig {
     }
 
     /// All bytes of the drive at one moment between two answers to the same question that are the same, and
-    /// that answer: the tree and the hash of every file. While it is taken the host may write.
+    /// that answer: the tree and the hash of every file. While it is taken the host may write; what it had
+    /// written before is flushed.
     pub fn snapshot(&mut self) -> (Vec<u8>, Vec<Record<'static>>) {
         loop {
+            let file = self.attached.as_ref().unwrap().file();
+            fs::File::open(&file).and_then(|file| file.sync_all()).unwrap();
             let before = self.tree();
-            let bytes = fs::read(self.attached.as_ref().unwrap().file()).unwrap();
+            let bytes = fs::read(&file).unwrap();
             if self.tree() == before {
                 return (bytes, before);
             }
@@ -449,7 +456,11 @@ pub fn image(bytes: &[u8]) -> Vec<Record<'static>> {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), bytes).unwrap();
     let drive = nearside_embedded::image(file.path(), &nearside_embedded::Options::default()).unwrap();
-    let mut session = Session::new(drive, Arc::new(TscClock::new()));
+    all(&mut Session::new(drive, Arc::new(TscClock::new())))
+}
+
+/// All that a drive says of its files.
+pub fn all(session: &mut Session<Embedded<AnyStore, Fsr>>) -> Vec<Record<'static>> {
     everything(|ask| {
         let mut records = Vec::new();
         let streamed = session.stream(ask, |record| {

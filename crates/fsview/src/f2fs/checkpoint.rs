@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::fields::{Addr, BLOCK, MAGIC, checksum, corrupt, index, read, u16_at, u32_at, u64_at};
+use super::fields::{Addr, BLOCK, MAGIC, checksum, corrupt, index, number, read, u16_at, u32_at, u64_at};
 use super::roll::Roll;
 use super::summary;
 use super::superblock::{SEGMENT, Superblock};
@@ -95,7 +95,7 @@ impl Checkpoint {
             && *nat_journal == other.nat_journal
     }
 
-    /// Reads both packs and takes the newer valid one.
+    /// Reads both packs and takes the newer valid one that a power cut would leave.
     pub async fn read<S: Source>(source: &S, sb: &Superblock) -> Result<Checkpoint, Error> {
         let second_start = Addr(sb.checkpoint.0.saturating_add(SEGMENT));
         let first = pack(source, sb, sb.checkpoint).await;
@@ -214,6 +214,10 @@ async fn pack<S: Source>(source: &S, sb: &Superblock, start: Addr) -> Result<Pac
             format!("checkpoint pack of versions {} and {}", head.version, tail.version),
             at,
         ));
+    }
+    let bytes = u64::from(head.pack_blocks).saturating_mul(number(BLOCK));
+    if !source.is_durable(at, bytes) {
+        return Err(corrupt("checkpoint pack that is not flushed yet", at));
     }
     Ok(Pack { start, head, block })
 }

@@ -10,7 +10,8 @@
 //! a log that has gone on is read from where it ended ([`Walked`]). What was taken before is shared with the
 //! state before ([`Shared`]), and what is new is said ([`Walked::since`]).
 //!
-//! A chain that the kernel gives up (and then mounts the checkpoint's state) is an error here: whoever wants
+//! A chain ends before a node that its host has not flushed yet, where that is known ([`Source::is_durable`]).
+//! One that the kernel gives up (and then mounts the checkpoint's state) is an error here: whoever wants
 //! that state asks for it.
 
 use std::collections::BTreeSet;
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::checkpoint::{CRC_RECOVERY, Checkpoint, DISABLED, NOCRC_RECOVERY};
 use super::dir::Dir;
-use super::fields::{Addr, Nid, corrupt, index, number, read, u32_at};
+use super::fields::{Addr, BLOCK, Nid, corrupt, index, number, read, u32_at};
 use super::inode::{self, NAME, NAME_LEN, PARENT};
 use super::node::{self, DENT_FLAG, Direct, FSYNC_FLAG, Footer, XATTR_PLACE};
 use super::roll::{self, LogNode, Roll, Rolled, inode_shown, names_shown};
@@ -101,7 +102,7 @@ impl Chain {
         }
         let block = read(source, at).await?;
         let footer = Footer::of(&block);
-        if !follows(cp, footer) {
+        if !follows(cp, footer) || !source.is_durable(at.byte(), number(BLOCK)) {
             return Ok(None);
         }
         self.since = self.since.saturating_add(1);

@@ -139,7 +139,10 @@ pub(super) async fn scan<S: Source>(
 ) -> Result<Live, Error> {
     let mut scan = Scan { crc: Crc(0), seen: 0, live: Live::default() };
     for nr in area.first..area.end {
-        let (_, block) = reader.block(nr).await?;
+        let (at, block) = reader.block(nr).await?;
+        if !reader.is_durable(at) {
+            break;
+        }
         let begins = nr != area.first || Tag::new(le16(&block, 0).unwrap_or(0)) == Some(Tag::Head);
         if !begins || !scan.block(&block, area.tid, inode_size)? {
             break;

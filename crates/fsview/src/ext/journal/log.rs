@@ -1,7 +1,8 @@
 //! The walk along the log: which transactions are committed, and where the newest copy of each block lies.
 //!
 //! The walk ends where the kernel's does: at the first block that does not belong to the transaction that is
-//! due. It holds at most one entry for each block of the log, and goes round it once.
+//! due; and before a transaction that its host has not flushed yet, where that is known
+//! ([`Source::is_durable`]). It holds at most one entry for each block of the log, and goes round it once.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -114,11 +115,13 @@ struct Open {
     crc: u32,
     /// The byte of a descriptor or revoke block whose checksum does not match: it may be of an older log.
     doubtful: Option<u64>,
+    /// Whether a power cut may still take one of its blocks away.
+    volatile: bool,
 }
 
 impl Open {
     fn new() -> Open {
-        Open { copies: Vec::new(), revokes: Vec::new(), crc: u32::MAX, doubtful: None }
+        Open { copies: Vec::new(), revokes: Vec::new(), crc: u32::MAX, doubtful: None, volatile: false }
     }
 }
 
@@ -183,6 +186,7 @@ impl<S: Source> Walk<'_, '_, S> {
             let (at, block) = self.reader.block(nr).await?;
             walked = walked.saturating_add(1);
             let Some((kind, _)) = header(&block).filter(|(_, tid)| *tid == due) else { return Ok(()) };
+            open.volatile |= !self.reader.is_durable(at);
             match kind {
                 kind::DESCRIPTOR => {
                     walked = walked.saturating_add(self.descriptor(due, at, &block, &mut open).await?);
@@ -198,6 +202,9 @@ impl<S: Source> Walk<'_, '_, S> {
                         return Err(corrupt(what, torn));
                     }
                     let done = std::mem::replace(&mut open, Open::new());
+                    if done.volatile {
+                        return Ok(());
+                    }
                     match self.commit(due, at, &block, &done).await? {
                         Verdict::End => return Ok(()),
                         Verdict::Torn => self.torn = Some(at),
@@ -240,6 +247,7 @@ impl<S: Source> Walk<'_, '_, S> {
                 break;
             }
             let place = self.reader.place(nr).await?;
+            open.volatile |= !self.reader.is_durable(self.reader.volume.byte_of(place));
             if sums {
                 let (_, copy) = self.reader.block(nr).await?;
                 open.crc = crc32_be(open.crc, &copy);

@@ -187,6 +187,11 @@ impl<S: Source> Reader<'_, S> {
         Ok(start)
     }
 
+    /// Whether a power cut would leave the block at that byte of the volume as it is.
+    fn is_durable(&self, at: u64) -> bool {
+        self.source.is_durable(at, self.volume.sb.block_size().into())
+    }
+
     /// A block of the journal, and the byte of the volume at which it lies.
     async fn block(&mut self, nr: u32) -> Result<(u64, S::Block), Error> {
         let place = self.place(nr).await?;

@@ -210,6 +210,10 @@ impl<S: Source> Source for Recovered<'_, S> {
         self.source.shows(offset);
     }
 
+    fn is_durable(&self, offset: u64, len: u64) -> bool {
+        self.source.is_durable(offset, len)
+    }
+
     async fn pause(&self) {
         self.source.pause().await;
     }
