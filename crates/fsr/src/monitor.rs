@@ -458,8 +458,8 @@ impl Monitor {
         true
     }
 
-    /// Those of them that are not of a unit which lies in one of these ranges of the namespace, nor of what is
-    /// durable.
+    /// Those of them that are not of a unit which lies in one of these ranges of the namespace, nor of what
+    /// is durable.
     pub(crate) fn outside(&self, deps: &Deps, ranges: &[Range<u64>]) -> Deps {
         let within = |unit: &Unit| {
             if unit.number == FLUSHES {

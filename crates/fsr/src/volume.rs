@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use nearside_fsview::Error;
 use nearside_fsview::magic::what_is;
 use nearside_fsview::partition::partitions;
+use nearside_fsview::{Error, Volume};
 use nearside_near_data::Failure;
 
 use crate::Retriever;
@@ -35,6 +35,31 @@ impl CachedVolume {
 }
 
 impl OpenVolume {
+    /// One that was not open before, at its offset and length; what said that it is meant, and what it was
+    /// made of.
+    fn new(
+        partition: u32,
+        (offset, len): (u64, u64),
+        volume: Volume,
+        (place, deps): (Deps, Deps),
+        held_since: Option<u64>,
+    ) -> OpenVolume {
+        OpenVolume {
+            id: next_id(),
+            state: 0,
+            newest: Arc::default(),
+            partition,
+            offset,
+            len,
+            volume,
+            place,
+            deps,
+            checked: AtomicU64::new(0),
+            held_since,
+            overtaken: AtomicBool::new(false),
+        }
+    }
+
     /// Whether what was written and not flushed has been kept behind for longer than a flush takes.
     fn is_held_too_long(&self, now: u64) -> bool {
         self.held_since.is_some_and(|since| now.saturating_sub(since) >= HELD_AT_MOST_NS)
@@ -156,22 +181,8 @@ impl Retriever {
             self.monitor.publish(&changed, media).await;
         }
         // Not known to be good at any count of changes: the next use looks.
-        let (place, checked, overtaken) = (place.clone(), AtomicU64::new(0), AtomicBool::new(false));
-        let volume = OpenVolume {
-            id,
-            state,
-            newest,
-            partition,
-            offset,
-            len,
-            volume,
-            place,
-            deps,
-            checked,
-            held_since,
-            overtaken,
-        };
-        Ok(Some(volume))
+        let volume = OpenVolume::new(partition, (offset, len), volume, (place.clone(), deps), held_since);
+        Ok(Some(OpenVolume { id, state, newest, ..volume }))
     }
 
     async fn find_volume<M: Media>(
@@ -181,27 +192,14 @@ impl Retriever {
         asked: u32,
         upto: Upto,
     ) -> Result<OpenVolume, Failure> {
-        let fresh = |partition, (offset, len), volume, place, deps, held_back: bool| OpenVolume {
-            id: next_id(),
-            state: 0,
-            newest: Arc::default(),
-            partition,
-            offset,
-            len,
-            volume,
-            place,
-            deps,
-            checked: AtomicU64::new(0),
-            held_since: held_back.then(|| media.now_ns()),
-            overtaken: AtomicBool::new(false),
-        };
         let mut deps = Deps::default();
         if asked == 0 {
             let whole = (0, media.len());
             let opened = open(self, media, tally, whole, None, upto).await?;
             match opened.volume {
                 Ok(volume) => {
-                    return Ok(fresh(0, whole, volume, Deps::default(), opened.deps, opened.held_back));
+                    let held_since = opened.held_back.then(|| media.now_ns());
+                    return Ok(OpenVolume::new(0, whole, volume, (Deps::default(), opened.deps), held_since));
                 }
                 Err(Error::NoFileSystem) => deps = opened.deps,
                 Err(error) => return Err(of_view(error)),
@@ -225,7 +223,8 @@ impl Retriever {
                 Ok(volume) => {
                     let size = part.len >> 20;
                     list.push(format!("{}: {} ({size} MiB)", part.number, volume.info().file_system));
-                    candidates.push((part, volume, opened.deps, opened.held_back));
+                    let held_since = opened.held_back.then(|| media.now_ns());
+                    candidates.push((part, volume, opened.deps, held_since));
                 }
                 Err(Error::NoFileSystem) => {
                     let view = View::new(self, media, tally, part.offset, part.len);
@@ -242,10 +241,11 @@ impl Retriever {
             }
         }
         match candidates.pop() {
-            Some((part, volume, opened, held_back)) if candidates.is_empty() => {
+            Some((part, volume, opened, held_since)) if candidates.is_empty() => {
                 let place = deps.clone();
                 deps.extend(&opened);
-                Ok(fresh(part.number, (part.offset, part.len), volume, place, deps, held_back))
+                let at = (part.offset, part.len);
+                Ok(OpenVolume::new(part.number, at, volume, (place, deps), held_since))
             }
             Some(_) => Err(Failure::NoVolume(format!("several partitions: name one of {}", list.join(", ")))),
             None if asked == 0 => {

@@ -50,7 +50,7 @@ struct Host(Access<AnyStore, Fsr>);
 impl Host {
     fn does(&mut self, operation: Operation, data: Data<'_>) {
         match self.0.submit(operation, data, Token(0), Nanos(0)) {
-            Submitted::Done(done) => drop(done.result.unwrap()),
+            Submitted::Done(done) => done.result.unwrap(),
             Submitted::Pending => panic!("memory waits"),
         }
     }

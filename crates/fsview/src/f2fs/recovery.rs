@@ -10,9 +10,9 @@
 //! a log that has gone on is read from where it ended ([`Walked`]). What was taken before is shared with the
 //! state before ([`Shared`]), and what is new is said ([`Walked::since`]).
 //!
-//! A chain ends before a node that its host has not flushed yet, where that is known ([`Source::is_durable`]).
-//! One that the kernel gives up (and then mounts the checkpoint's state) is an error here: whoever wants
-//! that state asks for it.
+//! A chain ends before a node that its host has not flushed yet, where that is known
+//! ([`Source::is_durable`]). One that the kernel gives up (and then mounts the checkpoint's state) is an error
+//! here: whoever wants that state asks for it.
 
 use std::collections::BTreeSet;
 use std::fmt;

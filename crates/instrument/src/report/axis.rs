@@ -179,7 +179,7 @@ impl Axis {
                     ..3.0 => &[1.0, 3.0],
                     _ => &[1.0],
                 };
-                // Times have the longest labels: of so many decades a narrow picture has room for each second.
+                // Times have the longest labels: a narrow picture has room for every second decade's.
                 let every = if matches!(self.unit, Unit::Time(_)) && shown > 5e5 { 2 } else { 1 };
                 let decades = (from as i32 - 1)..=(to as i32 + 1);
                 let ticks: Vec<f64> = decades
