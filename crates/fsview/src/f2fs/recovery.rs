@@ -11,8 +11,8 @@
 //! state before ([`Shared`]), and what is new is said ([`Walked::since`]).
 //!
 //! A chain ends before a node that its host has not flushed yet, where that is known
-//! ([`Source::is_durable`]). One that the kernel gives up (and then mounts the checkpoint's state) is an error
-//! here: whoever wants that state asks for it.
+//! ([`Source::is_durable`]). One that the kernel gives up (and then mounts the checkpoint's state) is an
+//! error here: whoever wants that state asks for it.
 
 use std::collections::BTreeSet;
 use std::fmt;
