@@ -221,7 +221,7 @@ fn what_is_no_table_is_refused() {
             "111000 bytes are not rows of 36 bytes",
         ),
         (&["gather", "/empty", "0", "--type", "int8", "--columns", "36"], "the table has 0 rows"),
-        (&["nearest", "/w4.npy", "--query", "1,2"], "the query has 2 numbers, a row of the table 37"),
+        (&["nearest", "/w4.npy", "--query", "1,2"], "the query is 2 long, a row of the table 37"),
         (&["nearest", "/flat.npy", "--query", "1,2"], "two axes"),
         (&["nearest", "/nowhere", "--query", "1"], "No such file"),
         (&["nearest", "/private", "--query", "1", "--as", "4242:4242"], "Permission denied"),
