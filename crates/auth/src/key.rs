@@ -40,7 +40,8 @@ pub enum KeyError {
     Base64,
     /// It is too long or too short.
     #[error(
-        "its secret has {0} bytes: it can have 32, 48 or 64, and with 01, 02 and 03 only those in this order"
+        "its secret has {0} bytes: without a hash it can have 32, 48 or 64, with SHA-256 (01) only 32, with \
+         SHA-384 (02) only 48, with SHA-512 (03) only 64"
     )]
     Length(usize),
     /// The CRC differs.

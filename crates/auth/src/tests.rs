@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use nearside_spec::fabrics::authentication::{COMMON, Challenge, Failure, Reply, id};
 
+use super::response::{Asked, Names};
 use super::*;
 
 const HOST: &str = "nqn.2026-11.dev.nearside:host";
@@ -77,6 +78,64 @@ fn both_ends_agree_with_every_hash_and_group() {
             }
         }
     }
+}
+
+/// What the Linux kernel answers, by its formula (`nvme_auth_dhchap_setup_host_response` and its like, in
+/// drivers/nvme/host/auth.c), worked out with Python's hmac. The host's key is the bytes 0 to 31; the
+/// controller's has a hash of its own.
+#[test]
+fn responses_are_the_kernels() {
+    let (host, controller): (Key, Key) = (
+        "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:".parse().unwrap(),
+        "DHHC-1:01:1HvY5uO7ldsWiWNEUXqoWR4FruGUqlIBSSlz/tAiz7H9gb+v:".parse().unwrap(),
+    );
+    let name = |of: &str| format!("nqn.2026-11.example:{of}");
+    let names = Names { host: name("host"), subsystem: name("disk") };
+    let (secret, challenge): (Vec<u8>, Vec<u8>) = ((0..=255).collect(), (100..164).collect());
+    for (hash, shared, expected) in [
+        (
+            Hash::Sha256,
+            &secret[..],
+            [
+                "b1de93cbba8acea443ecbc35db20764d52b856fe48ad7ee42b172f85e044035c",
+                "3e5bb0ffb4898ecb231f7f6d599791ca541367e23fc22ea31d146cb68e5ae0db",
+            ],
+        ),
+        (
+            Hash::Sha512,
+            &[],
+            [
+                "739955aa5ffbbe76728c11dc7006d9ed4171ab4d4bebc59bd70a73ad9c23ece3\
+                 07d0c38884b44e85f383a4ff7fd88c83bd1184c3160808eeda20ab970914dee8",
+                "554be0b29ec9b97e69b2b9cad6e91f7034c96e1cb7ffe846e564b27c9ff68065\
+                 5a82f8827790476591c22616097e8e203b6051a31b2c0ea8de7ebc8ec77a3bd6",
+            ],
+        ),
+    ] {
+        let challenge = &challenge[..hash.bytes()];
+        let asked = Asked { hash, shared, challenge, seqnum: 0x0102_0304, t_id: 0x0506 };
+        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let said = [asked.of_host(&host, &names), asked.of_controller(&controller, &names)];
+        assert_eq!(said.map(|said| hex(&said)), expected, "{hash:?}");
+    }
+}
+
+/// Neither end asks the same twice, by its random bytes or by its number.
+#[test]
+fn nothing_is_asked_twice() {
+    let (_, known, keys) = ends(Hash::Sha256, Group::Null, true);
+    let asked = || {
+        let (mut controller, mut exchange) =
+            (controller_of(), Exchange::new(&keys, HOST, SUBSYSTEM).unwrap());
+        say(&mut controller, &known, &exchange.negotiate());
+        let challenge = fetched(&mut controller).0;
+        let reply = exchange.reply(&challenge).unwrap();
+        let of_host = Reply::SIZE + 32;
+        [&challenge[Challenge::SIZE..][..32], &challenge[12..16], &reply[of_host..][..32], &reply[12..16]]
+            .map(<[u8]>::to_vec)
+    };
+    let (first, second) = (asked(), asked());
+    assert!(first.iter().zip(&second).all(|(first, second)| first != second), "{first:?}, {second:?}");
 }
 
 /// Up to the reply of the host.

@@ -609,10 +609,14 @@ impl<M: Media> Run<'_, M> {
     /// Ends with a file that was fed, or could not be.
     async fn finish<S: Sink>(
         &self,
-        feeding: Feeding<'_, '_, S>,
+        mut feeding: Feeding<'_, '_, S>,
         result: Result<Flow, Failure>,
     ) -> Result<Ended, Failure> {
         match result {
+            // Where that has no room behind what was good, it begins the next answer.
+            Err(failure @ Failure::CorruptFile(_)) if !feeding.has_room_for(&failure) => {
+                feeding.finish(self.media, Flow::Full).await
+            }
             // What was good of compressed data counts, as with the tools that decompress.
             Err(failure @ Failure::CorruptFile(_)) => match feeding.finish(self.media, Flow::More).await? {
                 Ended::Done => Err(failure),

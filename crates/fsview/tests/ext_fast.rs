@@ -551,6 +551,22 @@ fn names_without_an_index_cost_the_same_however_many() {
     assert!(many < 5 * few, "{few} looks for 98 names, {many} for four times as many");
 }
 
+/// What was seen of a directory without an index holds no longer where its blocks are others: one that is
+/// taken out is a hole then, and the kernel puts no name behind it.
+#[test]
+fn what_was_seen_without_an_index_is_forgotten() {
+    let Some(dir) = needs::folder("what_was_seen_without_an_index_is_forgotten", TOOLS) else { return };
+    let base = base(dir.path(), "-t ext4 -b 1024 -I 256 -N 128 -J size=2 -O ^dir_index");
+    let text = |nr: u32| format!("{nr:04}-{}", "n".repeat(50));
+    let mut tags: Vec<_> = (0..45).map(|nr| name(LINK, base.d, base.a, &text(nr))).collect();
+    // Of three full blocks the second goes; the third has room again.
+    tags.extend([numbers(DEL, &[base.d, 1, 1]), name(UNLINK, base.d, base.a, &text(44))]);
+    tags.push(name(LINK, base.d, base.b, &text(99)));
+    let seen = base.after(&tags);
+    let is = [0, 20, 43, 44, 99].map(|nr| seen.find(&format!("d/{}", text(nr))).is_some());
+    assert_eq!((seen.get("d").size, is), (3 * 1024, [true, false, true, false, false]));
+}
+
 #[test]
 fn the_last_whole_commit_is_the_end() {
     let Some(dir) = needs::folder("the_last_whole_commit_is_the_end", TOOLS) else { return };

@@ -39,7 +39,7 @@ pub enum TableError {
         row: u64,
     },
     /// The query is of another length than the rows.
-    #[error("the query has {query} numbers, a row of the table {columns}")]
+    #[error("the query is {query} long, a row of the table {columns}")]
     Query {
         /// Numbers in the query.
         query: usize,

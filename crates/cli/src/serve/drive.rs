@@ -276,10 +276,11 @@ impl ServedDrive {
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for offer in self.target().offers() {
+            let proof = if offer.credentials.is_empty() { "" } else { " --hostnqn HOST --dhchap-secret KEY" };
             for (nth, address) in self.server.addresses().iter().enumerate() {
                 let address = self.target().advertised(nth).unwrap_or(*address);
                 lines.push(format!(
-                    "nvme connect -t tcp -a {} -s {} -n {}",
+                    "nvme connect -t tcp -a {} -s {} -n {}{proof}",
                     address.ip(),
                     address.port(),
                     offer.nqn
@@ -298,7 +299,8 @@ impl ServedDrive {
             }
             if let Identity::SquashRoot { uid, gid } = offer.identity {
                 lines.push(format!(
-                    "near-data requests: root of a host is taken for {uid}:{gid}; --trust believes it"
+                    "near-data requests: root of a host is taken for {uid}:{gid}; --trust, or in a file \
+                     identity = \"trust\", believes it"
                 ));
             }
         }

@@ -387,6 +387,7 @@ fn characters_are_matched_unless_bytes_are_asked_for() {
         (&["--no-unicode", "h.llo"], ""),
         (&["--no-unicode", "-ow", "h"], "h\n"),
         (&["(?-u)h..llo"], "a héllo b\n"),
+        (&["--column", "llo|b"], "1:6:a héllo b\n"),
     ] {
         let ours = volume.run("grep", &[flags, &["/text"]].concat());
         let code = i32::from(shown.is_empty());
@@ -490,6 +491,7 @@ fn random_flags_mean_what_they_do_in_gnu_grep() {
     let globs = volume.folder.path().join("globs");
     std::fs::write(&globs, "*.rs\n\nold  \nU*\n").unwrap();
     let from = format!("--exclude-from={}", globs.display());
+    as_grep(&volume, "-E", &["-ac", &from, "foo", "/old", "/b.h", "/UPPER.C"]);
     let answers = ["-c", "-l", "-L", "-q"];
     let mut unlike = Vec::new();
     let mut random = Rng(3);
@@ -598,6 +600,13 @@ fn random_flags_mean_what_they_do_in_ripgrep() {
         let common =
             ["--no-config", "-a", "-H", "--no-ignore", "--hidden", "--sort=path", "-e", pattern, "--", path];
         let theirs = volume.tool("rg", &[&theirs[..], &common].concat());
+        // What ripgrep prints has longer names.
+        let text = ours.text();
+        if args.contains(&"--stats") && !args.contains(&"--null-data") {
+            let (lines, stats) = text.rsplit_once("\n\n").map_or(("", &text[..]), |(l, s)| (l, s));
+            let printed = if lines.is_empty() { 0 } else { lines.len() + 1 };
+            assert!(stats.contains(&format!("\n{printed} bytes printed\n")), "{args:?} {text}");
+        }
         if kept(&ours.out, &args) != kept(&theirs.out, &args) || ours.code != theirs.code {
             unlike.push(format!(
                 "{args:?} {pattern} {path}\n{}\n{:?} {}\n{:?} {}",
@@ -610,6 +619,33 @@ fn random_flags_mean_what_they_do_in_ripgrep() {
         }
     }
     assert!(unlike.is_empty(), "{} are unlike\n{}", unlike.len(), unlike.join("\n\n"));
+}
+
+/// Classes and escapes have no capitals of a pattern's own; ranges have.
+#[test]
+fn smart_case_is_ripgreps() {
+    let test = "smart_case_is_ripgreps";
+    if !needs::tools(test, &["rg"]) {
+        return;
+    }
+    let Some(volume) = for_flags(test) else { return };
+    for (pattern, flags) in [
+        ("foo", &[][..]),
+        ("Foo", &[]),
+        ("\\S+oo", &[]),
+        ("\\Bo+\\B", &[]),
+        ("[A-Z]oo", &[]),
+        ("[f-g]oo", &[]),
+        ("[[:upper:]]oo", &[]),
+        ("\\p{Lu}oo", &[]),
+        ("\\x46oo", &[]),
+        ("foo bar", &["-F"]),
+        ("Foo", &["-F"]),
+    ] {
+        let args = [flags, &["-Snao", "-e", pattern, "/a.c", "/b.h", "/many"]].concat();
+        let (ours, theirs) = (volume.run("grep", &args), volume.tool("rg", &args));
+        assert_eq!((sorted(&ours.out), ours.code), (sorted(&theirs.out), theirs.code), "{args:?}");
+    }
 }
 
 #[test]
@@ -647,9 +683,13 @@ fn corrupt_compressed_files_are_named_and_answers_do_not_depend_on_the_way() {
     std::fs::write(tree.join("log"), &text).unwrap();
     volume::must(
         volume::tool("sh")
-            .args(["-c", "gzip -c log >log.gz; head -c 9999 log.gz >cut.gz"])
+            .args(["-c", "gzip -c log >log.gz; head -c 9999 log.gz >cut.gz; echo foo | gzip >own.gz"])
             .current_dir(&tree),
     );
+    let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(tree.join("own.gz"), own).unwrap();
+    let good = volume::tool("gzip").arg("-dc").arg(tree.join("cut.gz")).output().unwrap().stdout;
+    let good = String::from_utf8(good).unwrap().matches("foo").count();
     let volume = fixture::ext4(folder, tree, 32);
     let plain = volume.run("grep", &["-hnb", "foo", "/log"]);
     for ways in [
@@ -662,11 +702,19 @@ fn corrupt_compressed_files_are_named_and_answers_do_not_depend_on_the_way() {
         assert!(ours.out == plain.out && ours.err.is_empty(), "{ways:?}: {}", ours.err);
         let cut = volume.run("grep", &[ways, &["-c", "--search-zip", "foo", "/cut.gz"]].concat());
         let said = "nearside: /cut.gz: Corrupt file: gzip data: it ends too early\n";
-        assert_eq!((cut.code, cut.text().as_str(), cut.err.as_str()), (2, "", said), "{ways:?}");
+        assert_eq!(
+            (cut.code, cut.text().as_str(), cut.err.as_str()),
+            (2, format!("{good}\n").as_str(), said),
+            "{ways:?}"
+        );
         let all = volume.run("grep", &[ways, &["-rc", "--search-zip", "foo", "/"]].concat());
         assert_eq!(
             (all.code, all.text().as_str(), all.err.as_str()),
-            (2, "/log:60000\n/log.gz:60000\n", said)
+            (2, format!("/cut.gz:{good}\n/log:60000\n/log.gz:60000\n/own.gz:1\n").as_str(), said)
         );
+        let other = ["-c", "--search-zip", "--as", "4242:4242", "foo", "/own.gz"];
+        let other = volume.run("grep", &[ways, &other].concat());
+        let denied = "nearside: /own.gz: Permission denied\n";
+        assert_eq!((other.code, other.text().as_str(), other.err.as_str()), (2, "", denied), "{ways:?}");
     }
 }

@@ -6,7 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::fixture::{Ran, TEXTS, Volume, nearside, on, small};
+use nearside_conformance::needs;
+
+use crate::fixture::{Ran, TEXTS, Volume, ext4, nearside, on, small};
 
 /// Everything below a folder, as absolute paths of the volume.
 fn walk(tree: &Path) -> BTreeSet<Vec<u8>> {
@@ -289,6 +291,39 @@ fn wc_counts_as_wc_does() {
             "{flags:?}"
         );
     }
+}
+
+/// Inodes and bytes. What is taken in blocks is compared on one volume, as root (`root_gnu`).
+#[test]
+fn du_counts_as_du_does() {
+    let Some(folder) = needs::folder("command::du_counts_as_du_does", &["mke2fs", "du"]) else { return };
+    let tree = folder.path().join("tree");
+    for (path, len) in [("one/a", 700), ("one/sub/b", 5000), ("one/sub/deep/c", 0), ("two/d", 9000)] {
+        fs::create_dir_all(tree.join(path).parent().unwrap()).unwrap();
+        fs::write(tree.join(path), vec![b'x'; len]).unwrap();
+    }
+    for again in ["one/again", "one/sub/again", "two/again"] {
+        fs::hard_link(tree.join("one/a"), tree.join(again)).unwrap();
+    }
+    let volume = ext4(folder, tree, 8);
+    // GNU du goes through directories in their own order.
+    let same = |args: &[&str]| {
+        let [ours, theirs] = [volume.run("du", args).good(), volume.tool("du", args).good()].map(|text| {
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort_unstable();
+            lines
+        });
+        assert_eq!(ours, theirs, "{args:?}");
+    };
+    for flags in
+        [&[][..], &["-s"], &["-d0"], &["-d1"], &["--max-depth=2"], &["-S"], &["-c"], &["-l"], &["-al"]]
+    {
+        for paths in [&["/one"][..], &["/one", "/two"], &["/two", "/one/sub", "/one", "/one/a"]] {
+            same(&[&["--inodes"], flags, paths].concat());
+        }
+    }
+    same(&["-b", "/one/a", "/two/d", "/two/again", "/one/sub/deep/c"]);
+    same(&["-bl", "/one/a", "/two/again"]);
 }
 
 #[test]

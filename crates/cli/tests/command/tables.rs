@@ -24,6 +24,7 @@ weights = [[round(float(w), 3) for w in rng.random(len(bag))] for bag in bags]
 query = [int(n) for n in rng.integers(-9, 9, columns)]
 whole = rng.integers(-60, 60, (rows, columns))
 real = rng.standard_normal((rows, columns))
+real[7, 0] = -0.0
 brain = (real.astype('<f4').view('<u4') >> 16).astype('<u2')
 tables = {
     'f4': ('npy', real.astype('<f4')), 'f2': ('npy', real.astype('<f2')), 'i1': ('npy', whole.astype('|i1')),
@@ -148,9 +149,9 @@ fn gather_answers_what_numpy_does() {
     }
     // As bytes, as text and as JSON; in several commands, since all have no room in one.
     let rows: Vec<String> = (0..20_000).map(|n| (n * 7 % 3000).to_string()).collect();
-    let args = [&["/w4.npy", "--raw"][..], &rows.iter().map(String::as_str).collect::<Vec<_>>()].concat();
+    let args = [&["/f4.npy", "--raw"][..], &rows.iter().map(String::as_str).collect::<Vec<_>>()].concat();
     let raw = volume.run("gather", &args).out;
-    let table = fs::read(volume.tree.join("w4.npy")).unwrap();
+    let table = fs::read(volume.tree.join("f4.npy")).unwrap();
     let row = |n: usize| &table[table.len() - (3000 - n * 7 % 3000) * 148..][..148];
     assert!(raw.len() == 20_000 * 148 && raw.chunks(148).enumerate().all(|(n, got)| got == row(n)));
     let two = volume.run("gather", &["/int8", "--type", "int8", "--columns", "2", "--pool", "sum", "0", "1"]);
@@ -220,7 +221,7 @@ fn what_is_no_table_is_refused() {
             "111000 bytes are not rows of 36 bytes",
         ),
         (&["gather", "/empty", "0", "--type", "int8", "--columns", "36"], "the table has 0 rows"),
-        (&["nearest", "/w4.npy", "--query", "1,2"], "the query has 2 numbers, a row of the table 37"),
+        (&["nearest", "/w4.npy", "--query", "1,2"], "the query is 2 long, a row of the table 37"),
         (&["nearest", "/flat.npy", "--query", "1,2"], "two axes"),
         (&["nearest", "/nowhere", "--query", "1"], "No such file"),
         (&["nearest", "/private", "--query", "1", "--as", "4242:4242"], "Permission denied"),

@@ -246,6 +246,15 @@ impl<'f, 'a, S: Sink> Feeding<'f, 'a, S> {
         (Feeding { bytes, job }, range)
     }
 
+    /// Whether it can be said now that the file has failed.
+    pub(crate) fn has_room_for(&mut self, failure: &Failure) -> bool {
+        let mark = self.job.sink.mark();
+        let path = self.job.path.into();
+        let fits = self.job.push(Record::Failed { path, failure: failure.clone() });
+        self.job.sink.rollback(mark);
+        fits
+    }
+
     /// [`ByteOperation::finish`].
     pub(crate) async fn finish<M: Media>(self, media: &M, flow: Flow) -> Result<Ended, Failure> {
         let Feeding { bytes, mut job } = self;
