@@ -15,7 +15,7 @@ use nearside_fsrlib::{
 use serde_json::json;
 
 use crate::args::{DriveArgs, Threads, Where};
-use crate::failure::{Failure, Outcome, complain, complain_about};
+use crate::failure::{Failure, Outcome, complain, complain_of, hint_at_root};
 use crate::interrupt::is_told;
 use crate::mounted::{self, Places};
 use crate::partition::Wanted;
@@ -94,7 +94,10 @@ impl Drive {
         let clock = Arc::new(TscClock::new());
         let opened = clock.now();
         let credentials = open::credentials(args)?;
-        let open::Opened { transport, alike, state } = open::transport(args)?;
+        let open::Opened { transport, own, alike, state } = open::transport(args)?;
+        if own && args.identity.is_none() && credentials.uid != 0 {
+            hint_at_root();
+        }
         let mut session = session_over(args, transport, state, clock.clone(), credentials)
             .with_route(route)
             .with_host_cache(args.host_cache);
@@ -284,7 +287,7 @@ impl Drive {
         match self.ask(ask, sink)? {
             Ok(()) => Ok(true),
             Err(refusal) => {
-                complain_about(path, &describe(&refusal));
+                complain_of(path, &refusal);
                 Ok(false)
             }
         }
@@ -310,7 +313,7 @@ impl Drive {
                 match record {
                     Record::Failed { path, failure } => {
                         code = 1;
-                        complain_about(&path, &describe(&failure));
+                        complain_of(&path, &failure);
                     }
                     record => {
                         if let Record::File { path, .. } = &record {

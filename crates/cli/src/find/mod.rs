@@ -7,11 +7,11 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use clap::Args;
-use nearside_fsrlib::{Ask, Failure as Refusal, FileEntry, Operation, Record, Target, describe};
+use nearside_fsrlib::{Ask, Failure as Refusal, FileEntry, Operation, Record, Target};
 
 use crate::args::DriveArgs;
 use crate::drive::Drive;
-use crate::failure::{Failure, Outcome, complain_about};
+use crate::failure::{Failure, Outcome, complain_of};
 use crate::format::{self, Times};
 use crate::out::Out;
 use crate::users::{NamesArgs, Users};
@@ -185,7 +185,7 @@ impl Walk<'_> {
 
     fn complain(&mut self, path: &[u8], refusal: &Refusal) {
         self.code = 1;
-        complain_about(path, &describe(refusal));
+        complain_of(path, refusal);
     }
 
     fn is_left_out(&self, path: &[u8]) -> bool {

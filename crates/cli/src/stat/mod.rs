@@ -10,7 +10,7 @@ use nearside_fsrlib::{Ask, FileEntry, Operation, Record, Target, describe};
 
 use crate::args::DriveArgs;
 use crate::drive::{self, Drive};
-use crate::failure::{Failure, Outcome, complain_about};
+use crate::failure::{Failure, Outcome, complain_of};
 use crate::format::{self, Times};
 use crate::out::Out;
 use crate::users::{NamesArgs, Users};
@@ -84,13 +84,13 @@ pub fn run(mut args: StatArgs) -> Outcome {
             Ok(Record::Name { path, kind }) => FileEntry::of_name(path, kind),
             Ok(Record::Failed { path, failure }) => {
                 code = 1;
-                complain_about(&path, &describe(&failure));
+                complain_of(&path, &failure);
                 return Ok(());
             }
             Ok(_) => return Ok(()),
             Err(refusal) => {
                 code = 1;
-                complain_about(args.paths[nth].as_bytes(), &describe(&refusal));
+                complain_of(args.paths[nth].as_bytes(), &refusal);
                 return Ok(());
             }
         };
