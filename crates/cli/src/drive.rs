@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_fsrlib::{
-    Ask, Completion, Counters, Credentials, Error, Failure as Refusal, MAX_PATH, NearDataLog, Operation,
-    Part, Record, Route, Session, State, Target, Totals, Transport, describe,
+    Ask, Completion, Counters, Credentials, Deleted, Error, Failure as Refusal, MAX_PATH, NearDataLog,
+    Operation, Part, Record, Route, Session, State, Target, Totals, Transport, describe,
 };
 use serde_json::json;
 
@@ -275,6 +275,32 @@ impl Drive {
             }
         }
         Ok(())
+    }
+
+    /// Hands on the volume's files that have no name any more.
+    pub fn deleted(
+        &mut self,
+        mut sink: impl FnMut(Deleted) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<(), Failure> {
+        let mut failure = None;
+        let found = self.session.deleted(|deleted| {
+            sink(deleted).unwrap_or_else(|f| {
+                failure = Some(f);
+                ControlFlow::Break(())
+            })
+        });
+        let name = self.name();
+        match (failure, found) {
+            (Some(failure), _) => Err(failure),
+            (None, Ok(())) => Ok(()),
+            (None, Err(Error::Refused(refusal @ Refusal::DeniedAs(_)))) => {
+                Err(Failure::Message(format!("{name}: {} (--as 0:0)", describe(&refusal))))
+            }
+            (None, Err(Error::Refused(refusal))) => {
+                Err(Failure::Message(format!("{name}: {}", describe(&refusal))))
+            }
+            (None, Err(error)) => Err(Failure::Message(format!("{name}: {error}"))),
+        }
     }
 
     /// Asks about a path: a refusal is said on standard error. Whether it went well.

@@ -7,11 +7,12 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use clap::Args;
-use nearside_fsrlib::{Ask, Failure as Refusal, FileEntry, Operation, Record, Target};
+use nearside_fsrlib::{Ask, Deleted, Failure as Refusal, FileEntry, Operation, Record, Target};
 
 use crate::args::DriveArgs;
 use crate::drive::Drive;
-use crate::failure::{Outcome, complain_of};
+use crate::failure::{Failure, Outcome, complain_of};
+use crate::find::Gone;
 use crate::format;
 use crate::out::Out;
 use crate::terminal;
@@ -20,12 +21,13 @@ const EXAMPLES: &str = "\
 Examples:
   nearside timeline -d disk.img > body
   nearside timeline -d disk.img -m /mnt/disk /etc /home > body
-  nearside timeline -d disk.img --as 0:0 | sort -t '|' -k 9n | tail -n 20    # what was modified last
+  nearside timeline -d disk.img --as 0:0 --deleted | sort -t '|' -k 9n | tail -n 20    # what was modified last
 
 A line of each file, MD5|NAME|INODE|MODE|UID|GID|SIZE|ATIME|MTIME|CTIME|CRTIME, as fls -r -m / writes them: no digest (0), seconds since
 1970, birth 0 where the volume does not keep it, what a symbolic link leads to behind ->, control characters as ^. Unlike there,
 paths that are named have lines of their own, the root too; times before 1970 and after 2106 are what they are; and what would
-break a line is written as mactime reads it: | as %7C, and % as %25 where two hexadecimal digits follow.";
+break a line is written as mactime reads it: | as %7C, and % as %25 where two hexadecimal digits follow. Deleted files (--deleted, of ext volumes, for root) have no names
+here: they are called as files without names are there, by their inodes; `nearside find --help` says what is known of them.";
 
 /// Say when files were read, changed and made, in a form that mactime reads
 #[derive(Args)]
@@ -37,6 +39,9 @@ pub struct TimelineArgs {
     /// Put this before each path: where the volume is, or was, mounted
     #[arg(short = 'm', long, value_name = "PATH", default_value = "", hide_default_value = true)]
     mount_point: OsString,
+    /// Deleted files of the volume as well, behind the others
+    #[arg(long, conflicts_with = "mounted")]
+    deleted: bool,
     #[command(flatten)]
     drive: DriveArgs,
 }
@@ -64,10 +69,7 @@ pub fn run(mut args: TimelineArgs) -> Outcome {
                 Record::Entry(entry) if args.drive.json => {
                     out.json(&format::entry_json(&entry.path, &entry))?;
                 }
-                Record::Entry(entry) => {
-                    let line = line(&entry, before);
-                    out.line(&if out.terminal { terminal::escaped(&line) } else { line.into() })?;
-                }
+                Record::Entry(entry) => print(&line(&entry, letters(entry.mode), before), &mut out)?,
                 Record::Failed { path, failure } => failed(&path, &failure),
                 // In a directory that may be read and not searched there are names alone.
                 Record::Name { path, .. } => failed(&path, &Refusal::PermissionDenied),
@@ -77,9 +79,27 @@ pub fn run(mut args: TimelineArgs) -> Outcome {
         })?;
         code = if good { code } else { 1 };
     }
+    if args.deleted {
+        drive.deleted(|Deleted { mut entry, when, orphan }| {
+            if args.drive.json {
+                let mut value = format::entry_json(&entry.path, &entry);
+                Gone { when, orphan }.add_to(&mut value);
+                out.json(&value)?;
+            } else {
+                entry.path = format!("/$OrphanFiles/OrphanFile-{} (deleted)", entry.ino).into_bytes().into();
+                let (_, kind) = letters(entry.mode);
+                print(&line(&entry, ('-', kind), before), &mut out)?;
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+    }
     out.flush()?;
     drive.finish(&mut out)?;
     Ok(code)
+}
+
+fn print(line: &[u8], out: &mut Out) -> Result<(), Failure> {
+    Ok(out.line(&if out.terminal { terminal::escaped(line) } else { line.into() })?)
 }
 
 /// The letters of a type: as a directory says it, and as an inode does.
@@ -93,7 +113,7 @@ fn letters(mode: u16) -> (char, char) {
 }
 
 /// A file's line, without its end.
-fn line(entry: &FileEntry<'_>, before: &[u8]) -> Vec<u8> {
+fn line(entry: &FileEntry<'_>, (named, kind): (char, char), before: &[u8]) -> Vec<u8> {
     let FileEntry { ino, mode, uid, gid, size, times: [atime, mtime, ctime], .. } = *entry;
     let mut line = b"0|".to_vec();
     let path: &[u8] = if !before.is_empty() && &*entry.path == b"/" { b"" } else { &entry.path };
@@ -103,7 +123,6 @@ fn line(entry: &FileEntry<'_>, before: &[u8]) -> Vec<u8> {
         line.extend(b" -> ");
         put(&mut line, link);
     }
-    let (named, kind) = letters(mode);
     let size = if format::is_device(mode) { 0 } else { size };
     let birth = entry.birth.unwrap_or_default().0;
     let bits = &format::mode(mode)[1..];
