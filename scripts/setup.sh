@@ -16,7 +16,7 @@ wanted() {
   case $what in test|bench) echo "ripgrep:/usr/bin/rg" ;; esac
   case $what in test)
     echo "fio:/usr/bin/fio blktrace:/usr/bin/blkparse acl:/usr/bin/setfacl attr:/usr/bin/setfattr fdisk:/sbin/sfdisk"
-    echo "pkg-config:/usr/bin/pkg-config groff-base:/usr/bin/groff systemd:/usr/bin/systemd-analyze"
+    echo "pkg-config:/usr/bin/pkg-config groff-base:/usr/bin/groff sleuthkit:/usr/bin/fls systemd:/usr/bin/systemd-analyze"
     echo "fuse3:/usr/bin/fusermount3 chromium-headless-shell:/usr/bin/chromium-headless-shell"
     # A stock Linux as host, under QEMU.
     echo "qemu-system-x86:/usr/bin/qemu-system-x86_64 qemu-utils:/usr/bin/qemu-io nvme-cli:/usr/sbin/nvme busybox-static:/bin/busybox cpio:/usr/bin/cpio"

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_fsrlib::{
-    Ask, Completion, Counters, Credentials, Error, Failure as Refusal, MAX_PATH, NearDataLog, Operation,
-    Part, Record, Route, Session, State, Target, Totals, Transport, describe,
+    Ask, Completion, Counters, Credentials, Deleted, Error, Failure as Refusal, MAX_PATH, NearDataLog,
+    Operation, Part, Record, Route, Session, State, Target, Totals, Transport, describe,
 };
 use serde_json::json;
 
 use crate::args::{DriveArgs, Threads, Where};
-use crate::failure::{Failure, Outcome, complain, complain_about};
+use crate::failure::{Failure, Outcome, complain, complain_of, hint_at_root};
 use crate::interrupt::is_told;
 use crate::mounted::{self, Places};
 use crate::partition::Wanted;
@@ -94,7 +94,10 @@ impl Drive {
         let clock = Arc::new(TscClock::new());
         let opened = clock.now();
         let credentials = open::credentials(args)?;
-        let open::Opened { transport, alike, state } = open::transport(args)?;
+        let open::Opened { transport, own, alike, state } = open::transport(args)?;
+        if own && args.identity.is_none() && credentials.uid != 0 {
+            hint_at_root();
+        }
         let mut session = session_over(args, transport, state, clock.clone(), credentials)
             .with_route(route)
             .with_host_cache(args.host_cache);
@@ -274,6 +277,32 @@ impl Drive {
         Ok(())
     }
 
+    /// Hands on the volume's files that have no name any more.
+    pub fn deleted(
+        &mut self,
+        mut sink: impl FnMut(Deleted) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<(), Failure> {
+        let mut failure = None;
+        let found = self.session.deleted(|deleted| {
+            sink(deleted).unwrap_or_else(|f| {
+                failure = Some(f);
+                ControlFlow::Break(())
+            })
+        });
+        let name = self.name();
+        match (failure, found) {
+            (Some(failure), _) => Err(failure),
+            (None, Ok(())) => Ok(()),
+            (None, Err(Error::Refused(refusal @ Refusal::DeniedAs(_)))) => {
+                Err(Failure::Message(format!("{name}: {} (--as 0:0)", describe(&refusal))))
+            }
+            (None, Err(Error::Refused(refusal))) => {
+                Err(Failure::Message(format!("{name}: {}", describe(&refusal))))
+            }
+            (None, Err(error)) => Err(Failure::Message(format!("{name}: {error}"))),
+        }
+    }
+
     /// Asks about a path: a refusal is said on standard error. Whether it went well.
     pub fn ask_about(
         &mut self,
@@ -284,7 +313,7 @@ impl Drive {
         match self.ask(ask, sink)? {
             Ok(()) => Ok(true),
             Err(refusal) => {
-                complain_about(path, &describe(&refusal));
+                complain_of(path, &refusal);
                 Ok(false)
             }
         }
@@ -310,7 +339,7 @@ impl Drive {
                 match record {
                     Record::Failed { path, failure } => {
                         code = 1;
-                        complain_about(&path, &describe(&failure));
+                        complain_of(&path, &failure);
                     }
                     record => {
                         if let Record::File { path, .. } = &record {

@@ -7,12 +7,12 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use nearside_fsrlib::{Ask, Failure as Refusal, FileEntry, Operation, Record, Target, describe};
+use nearside_fsrlib::{Ask, Failure as Refusal, FileEntry, Operation, Record, Target};
 use serde_json::json;
 
 use crate::args::DriveArgs;
 use crate::drive::Drive;
-use crate::failure::{Failure, Outcome, complain_about};
+use crate::failure::{Failure, Outcome, complain_of};
 use crate::format;
 use crate::out::{self, Out};
 
@@ -168,7 +168,7 @@ impl Usage<'_> {
         }
         self.code = 1;
         self.out.flush()?;
-        complain_about(path, &describe(failure));
+        complain_of(path, failure);
         Ok(())
     }
 

@@ -2,6 +2,9 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use nearside_fsrlib::{Failure as Refusal, describe};
 
 use crate::terminal;
 
@@ -72,10 +75,27 @@ pub fn complain(text: &str) {
     say(&[text.as_bytes()]);
 }
 
+/// Whether the first path that is denied is to be said with what helps.
+static HINTS: AtomicBool = AtomicBool::new(false);
+
+/// The first path that is denied is said with how it may be had: the drive is the caller's own.
+pub fn hint_at_root() {
+    HINTS.store(true, Relaxed);
+}
+
 /// Says on standard error what is wrong with a path.
 pub fn complain_about(path: &[u8], text: &str) {
     let path = if terminal::errors() { terminal::quoted_before_colon(path) } else { path.into() };
     say(&[&path, b": ", text.as_bytes()]);
+}
+
+/// Says why the drive refused a path.
+pub fn complain_of(path: &[u8], refusal: &Refusal) {
+    let hint = match *refusal == Refusal::PermissionDenied && HINTS.swap(false, Relaxed) {
+        true => " to this user (--as 0:0 asks as root of the volume, as whoever can read the image may)",
+        false => "",
+    };
+    complain_about(path, &format!("{}{hint}", describe(refusal)));
 }
 
 fn say(parts: &[&[u8]]) {

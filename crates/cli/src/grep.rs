@@ -5,11 +5,11 @@ use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
 
 use clap::{Args, ValueEnum};
-use nearside_fsrlib::{Answer, Failure as Refusal, Operation, SearchOptions, SearchTotals, describe};
+use nearside_fsrlib::{Answer, Failure as Refusal, Operation, SearchOptions, SearchTotals};
 
 use crate::args::{Color, DriveArgs};
 use crate::drive::Drive;
-use crate::failure::{Failure, Outcome, complain_about};
+use crate::failure::{Failure, Outcome, complain_of};
 use crate::out::Out;
 
 mod choose;
@@ -420,7 +420,7 @@ fn complain(path: &[u8], refusal: &Refusal, silent: bool) {
             | Refusal::IsADirectory
     );
     if !(silent && of_the_file) {
-        complain_about(path, &describe(refusal));
+        complain_of(path, refusal);
     }
 }
 

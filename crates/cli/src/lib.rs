@@ -54,6 +54,7 @@ mod status;
 mod study;
 mod table;
 mod terminal;
+mod timeline;
 mod timing;
 mod users;
 mod wc;
@@ -119,6 +120,8 @@ enum Command {
     Nearest(nearest::NearestArgs),
     /// Say what trees take of the volume
     Du(du::DuArgs),
+    /// Say when files were read, changed and made, in a form that mactime reads
+    Timeline(timeline::TimelineArgs),
     /// Say what has changed between two volumes, or a volume and a directory of this host
     Diff(diff::DiffArgs),
     /// Say what the volume is, and which completion model holds
@@ -179,6 +182,7 @@ pub fn main() -> ExitCode {
         Command::Gather(a) => gather::run(a),
         Command::Nearest(a) => nearest::run(a),
         Command::Du(a) => du::run(a),
+        Command::Timeline(a) => timeline::run(a),
         Command::Diff(a) => diff::run(a),
         Command::Info(a) => info::run(a),
         Command::Discover(a) => discover::run(a),

@@ -114,6 +114,8 @@ fn process(path: &Path, args: &DriveArgs) -> Result<Box<dyn Transport>, Failure>
 pub struct Opened {
     /// The way.
     pub transport: Box<dyn Transport>,
+    /// Whether it is a drive of this process: who opened it can read all of it.
+    pub own: bool,
     /// Whether it is a drive of this process over a file that nobody else was seen to write: another over the
     /// same file ([`once_more`]) gives the same answers.
     pub alike: bool,
@@ -123,7 +125,7 @@ pub struct Opened {
 
 impl From<Box<dyn Transport>> for Opened {
     fn from(transport: Box<dyn Transport>) -> Opened {
-        Opened { transport, alike: false, state: State::Home }
+        Opened { transport, own: false, alike: false, state: State::Home }
     }
 }
 
@@ -171,7 +173,7 @@ pub fn transport(args: &DriveArgs) -> Result<Opened, Failure> {
     }
     let alike = writer.is_none() && (path.is_file() || matches!(store, AnyStore::Qcow2(_)));
     let state = if writer.is_none() { state(args) } else { State::Home };
-    Ok(Opened { transport: Box::new(drive), alike, state })
+    Ok(Opened { transport: Box::new(drive), own: true, alike, state })
 }
 
 /// Which state of a volume a drive of this process shows that nobody else is seen to write.

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use nearside_fsrlib::{Ask, Operation, Record, Target, describe};
 
 use crate::drive::Drive;
-use crate::failure::{Failure, complain_about};
+use crate::failure::{Failure, complain_about, complain_of};
 
 /// Whose names are shown.
 #[derive(Args, Clone, Debug)]
@@ -46,6 +46,13 @@ pub struct Users {
 
 /// Longest table that is read of a volume.
 const MOST: u64 = 16 << 20;
+
+impl NamesArgs {
+    /// Whether there is a word of theirs.
+    pub fn are_asked(&self) -> bool {
+        self.names.is_some()
+    }
+}
 
 impl Users {
     /// The tables that the arguments ask for. A table that cannot be read is said; its numbers stay numbers.
@@ -99,6 +106,11 @@ impl Users {
         self.groups.names.get(&gid).cloned().unwrap_or_else(|| gid.to_string())
     }
 
+    /// The names of a user and a group, where they have some.
+    pub fn names(&self, uid: u32, gid: u32) -> [Option<&str>; 2] {
+        [(&self.users, uid), (&self.groups, gid)].map(|(table, id)| table.names.get(&id).map(String::as_str))
+    }
+
     /// Numbers as stat shows them, with names where they were asked for.
     pub fn numbers_and_names(&self, uid: u32, gid: u32) -> [String; 2] {
         [(&self.users.names, uid), (&self.groups.names, gid)].map(|(names, id)| match self.named {
@@ -115,7 +127,7 @@ fn of_the_volume(path: &'static str, drive: &mut Drive) -> Result<Vec<u8>, Failu
     let answer = drive.ask(&ask, |record| {
         match record {
             Record::Data { bytes, .. } => text.extend_from_slice(&bytes),
-            Record::Failed { path, failure } => complain_about(&path, &describe(&failure)),
+            Record::Failed { path, failure } => complain_of(&path, &failure),
             _ => {}
         }
         Ok(ControlFlow::Continue(()))

@@ -60,7 +60,23 @@ pub async fn explore_within<S: Source>(source: &S, bounds: Bounds) -> Explored {
             }
         }
     }
+    deleted(&volume, source, bounds, &mut met).await;
     met
+}
+
+/// Lists what is deleted, where the volume keeps that.
+async fn deleted<S: Source>(volume: &Volume, source: &S, bounds: Bounds, met: &mut Explored) {
+    let mut next = matches!(volume, Volume::Ext(_)).then_some(Ino(1));
+    for _ in 0..bounds.files {
+        let Some(from) = next else { return };
+        let mut found = Vec::new();
+        next = note(met, volume.deleted(source, from, &mut found).await).flatten();
+        assert!(next.is_none_or(|next| next > from), "the listing stands still");
+        for one in found {
+            let ino = one.inode.ino;
+            assert!(one.inode.links == 0 && ino >= from && next.is_none_or(|next| ino < next), "{ino:?}");
+        }
+    }
 }
 
 /// Asks everything of one inode. Returns the inodes that it names, where it is a directory.

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 mod ahead;
 mod cache;
 mod crawler;
+mod deleted;
 mod durable;
 mod handler;
 mod media;
@@ -37,6 +38,7 @@ mod view;
 mod volume;
 mod walker;
 
+pub use deleted::Deleted;
 pub use media::{Batch, Media, MediaError, MemoryBatch, MemoryMedia};
 pub use model::{Full, MAX_LINKS, Mark, Outcome, Sink};
 pub use monitor::{Monitor, MonitorCounters};

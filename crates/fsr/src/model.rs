@@ -57,14 +57,23 @@ pub(crate) fn of_view(error: nearside_fsview::Error) -> Failure {
     }
 }
 
-/// A file's metadata.
+/// A file's metadata, as a record.
 pub(crate) fn entry<'a>(
     path: &'a [u8],
     inode: &nearside_fsview::Inode,
     link: Option<&'a [u8]>,
 ) -> Record<'a> {
+    Record::Entry(file_entry(path, inode, link))
+}
+
+/// A file's metadata.
+pub(crate) fn file_entry<'a>(
+    path: &'a [u8],
+    inode: &nearside_fsview::Inode,
+    link: Option<&'a [u8]>,
+) -> FileEntry<'a> {
     let time = |t: nearside_fsview::Timestamp| (t.seconds, t.nanoseconds);
-    Record::Entry(FileEntry {
+    FileEntry {
         path: path.into(),
         ino: inode.ino.0.into(),
         mode: inode.mode,
@@ -77,7 +86,7 @@ pub(crate) fn entry<'a>(
         times: [time(inode.atime), time(inode.mtime), time(inode.ctime)],
         birth: inode.crtime.map(time),
         link: link.map(Into::into),
-    })
+    }
 }
 
 /// What a volume says of itself.

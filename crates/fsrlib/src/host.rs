@@ -15,10 +15,10 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use nearside_fsr::{Batch, Config, Media, MediaError, Part, Retriever, WireSink};
+use nearside_fsr::{Batch, Config, Deleted, Media, MediaError, Part, Retriever, WireSink};
 use nearside_near_data::{
-    BlockRange, Counters, EXTENT_INLINE, EXTENT_ZEROS, MAX_REQUEST, Operation, Record, Request, SearchTotals,
-    Target, wire,
+    BlockRange, Counters, EXTENT_INLINE, EXTENT_ZEROS, Failure, MAX_REQUEST, Operation, Record, Request,
+    SearchTotals, Target, wire,
 };
 
 use crate::session::{Ask, Route, Session, Sink, add, on_from};
@@ -434,6 +434,35 @@ impl<T: Transport> Session<T> {
             Some(error) => Err(error),
             None => found.map_err(Error::Refused),
         }
+    }
+
+    /// Hands on the volume's files that have no name any more, in the order of their inodes, for as long as
+    /// more are wanted: by ordinary Reads of the host's, which goes through all of its inode tables.
+    ///
+    /// # Errors
+    /// [`Error`]: the session is not root's, the drive refused or failed a Read, the way to it carries none,
+    /// the volume keeps no deleted files (F2FS), or contradicts itself.
+    pub fn deleted(&mut self, mut sink: impl FnMut(Deleted) -> ControlFlow<()>) -> Result<(), Error> {
+        if self.credentials.uid != 0 {
+            let why = "of deleted files no mode says any more who may have them: only root";
+            return Err(Error::Refused(Failure::DeniedAs(why.into())));
+        }
+        needs_reads(self, "look for deleted files")?;
+        let partition = self.partition;
+        let retriever = Retriever::new(Config { state: self.state, ..Config::default() });
+        let reads = Reads { session: RefCell::new(self), failure: Cell::new(None) };
+        let (mut next, mut found) = (Some(1), Vec::new());
+        while let Some(from) = next {
+            let asked = now(retriever.deleted(&&reads, partition, from, &mut found));
+            if let Some(error) = reads.failure.take() {
+                return Err(error);
+            }
+            next = asked.map_err(Error::Refused)?;
+            if found.drain(..).try_for_each(&mut sink).is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Reads any bytes of the namespace by ordinary Reads of whole blocks, counting them.

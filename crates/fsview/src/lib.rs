@@ -219,6 +219,24 @@ impl Volume {
         }
     }
 
+    /// Appends deleted inodes from a number on, those of some block's worth, and says where to go on; `None`
+    /// at the end. Begin with 1. What is damaged among them is passed over.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] of F2FS, which keeps none; [`Error::Read`] of the source, [`Error::Corrupt`]
+    /// where it cannot be said where inodes are.
+    pub async fn deleted<S: Source>(
+        &self,
+        source: &S,
+        from: Ino,
+        found: &mut Vec<Deleted>,
+    ) -> Result<Option<Ino>, Error> {
+        match self {
+            Volume::Ext(v) => v.deleted(&v.recovered(source), from, found).await,
+            Volume::F2fs(_) => Err(Error::Unsupported("deleted files of F2FS".into())),
+        }
+    }
+
     /// The inode that `name` has in a directory, by its hash where the directory has one.
     ///
     ///

@@ -100,6 +100,19 @@ pub struct Inode {
     pub(crate) body: Body,
 }
 
+/// An inode that no directory names.
+#[derive(Clone, Debug)]
+pub struct Deleted {
+    /// What is left of it. What its map named may be another file's by now, but of an orphan.
+    pub inode: Inode,
+    /// When its last name was taken away and nobody had it open any more, in seconds since 1970; `None`:
+    /// that has not come, or is not noted.
+    pub when: Option<i64>,
+    /// Whether it is still in use: it was open when its last name was taken away, and the volume has not been
+    /// mounted for writing since.
+    pub orphan: bool,
+}
+
 /// The part of an inode that differs by file system.
 #[derive(Clone, Debug)]
 pub(crate) enum Body {

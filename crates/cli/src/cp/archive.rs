@@ -1,7 +1,8 @@
 //! Copies as a tar archive: ustar headers, and in pax records what has no room there: long names, parts of
 //! seconds, holes (as GNU tar's sparse format 1.0 has them).
 //!
-//! Owners are numbers: the names of a volume of another machine are that machine's.
+//! Owners are numbers, with names beside them where these are asked for: whoever unpacks the archive as root
+//! then goes by names, where the machine knows them.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -13,16 +14,20 @@ use tar::{Builder, EntryType, Header};
 use super::{Destination, Done, Item, Range, Trouble, words};
 use crate::failure::{Failure, complain_about};
 use crate::format;
+use crate::users::Users;
 
 /// Bytes of a block.
 const BLOCK: u64 = 512;
 /// Bytes of a name in a header.
 const NAME: usize = 100;
+/// Bytes of a user's or a group's name in a header, which end with a zero byte.
+const OWNER: usize = 31;
 
 /// An archive that is being written.
 pub struct Archive {
     builder: Builder<BufWriter<File>>,
     name: PathBuf,
+    users: Users,
     /// Bytes that the file's header promised, and that have come.
     promised: u64,
     came: u64,
@@ -63,13 +68,13 @@ fn map(size: u64, ranges: &[Range]) -> Vec<u8> {
 
 impl Archive {
     /// A new file, or standard output for `-`.
-    pub fn create(path: &Path) -> io::Result<Archive> {
+    pub fn create(path: &Path, users: Users) -> io::Result<Archive> {
         let file = match path == Path::new("-") {
             true => File::from(io::stdout().as_fd().try_clone_to_owned()?),
             false => File::create(path)?,
         };
         let builder = Builder::new(BufWriter::with_capacity(64 << 10, file));
-        Ok(Archive { builder, name: path.to_owned(), promised: 0, came: 0 })
+        Ok(Archive { builder, name: path.to_owned(), users, promised: 0, came: 0 })
     }
 
     /// No more can be written: that ends it all.
@@ -117,6 +122,12 @@ impl Archive {
             records.push(("GNU.sparse.name", path.clone()));
             records.push(("GNU.sparse.realsize", size.to_string().into_bytes()));
         }
+        let [user, group] = self.users.names(entry.uid, entry.gid).map(|name| name.unwrap_or_default());
+        for (key, name) in [("uname", user), ("gname", group)] {
+            if name.len() > OWNER || !name.is_ascii() {
+                records.push((key, name.into()));
+            }
+        }
         let mut header = Header::new_ustar();
         header.set_entry_type(kind);
         header.set_mode(u32::from(entry.mode & 0o7777));
@@ -126,6 +137,10 @@ impl Archive {
         header.set_mtime(entry.times[1].0.try_into().unwrap_or(0));
         put(&mut header.as_old_mut().name, &path);
         put(&mut header.as_old_mut().linkname, link);
+        if let Some(header) = header.as_ustar_mut() {
+            put(&mut header.uname[..OWNER], user.as_bytes());
+            put(&mut header.gname[..OWNER], group.as_bytes());
+        }
         if format::is_device(entry.mode) {
             let set =
                 header.set_device_major(entry.rdev.0).and_then(|()| header.set_device_minor(entry.rdev.1));

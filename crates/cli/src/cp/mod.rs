@@ -12,13 +12,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use nearside_fsrlib::{Ask, FileEntry, Operation, Record, describe};
+use nearside_fsrlib::{Ask, FileEntry, Operation, Record};
 
 use crate::args::DriveArgs;
 use crate::drive::{self, Drive};
-use crate::failure::{Failure, Outcome, complain, complain_about};
+use crate::failure::{Failure, Outcome, complain, complain_of};
 use crate::format;
 use crate::out::Out;
+use crate::users::{NamesArgs, Users};
 
 mod archive;
 mod folder;
@@ -34,7 +35,7 @@ Examples:
   nearside cp -d disk.img -r /etc ./etc             # links stay links, modes as the umask lets them
   nearside cp -d disk.img -a /etc /home -t .        # with times, hard links and, as root, owners and devices
   nearside cp -d disk.img --tar - /etc | tar -tf -
-  nearside cp -d disk.img --tar home.tar /home
+  nearside cp -d disk.img --tar home.tar --names /home    # owners by the volume's own names, and by numbers
 
 Exit status: 0 all is copied, 1 something is not, 2 the drive failed. Below DEST no symbolic link is followed: one that is in a
 file's place is an error. Extended attributes and ACLs are not copied.";
@@ -78,6 +79,8 @@ pub struct CpArgs {
     /// Write a tar archive (pax) with owners, times and links; - is standard output
     #[arg(long, value_name = "FILE", conflicts_with = "no_clobber")]
     tar: Option<PathBuf>,
+    #[command(flatten)]
+    names: NamesArgs,
     #[command(flatten)]
     drive: DriveArgs,
 }
@@ -186,7 +189,11 @@ pub fn run(mut args: CpArgs) -> Outcome {
         complain("--tar -: standard output is the archive's: no terminal, and neither -v nor --json");
         return Ok(1);
     }
-    let drive = Drive::open_for(&args.drive, &mut sources)?.with_buffer(1 << 20);
+    if args.names.are_asked() && args.tar.is_none() {
+        return Err(Failure::Message("cp: --names is of archives (--tar): copies have numbers".into()));
+    }
+    let mut drive = Drive::open_for(&args.drive, &mut sources)?.with_buffer(1 << 20);
+    let users = Users::of(&args.names, &mut drive)?;
     let all = args.archive || args.tar.is_some();
     let recursive = args.recursive || all;
     let how = How {
@@ -201,7 +208,7 @@ pub fn run(mut args: CpArgs) -> Outcome {
     let mut copy = Copy::new(drive, how);
     let found = look_up(&mut copy, &sources)?;
     let copied = match &args.tar {
-        Some(file) => into_archive(&mut copy, file, found),
+        Some(file) => into_archive(&mut copy, file, users, found),
         None => into_folder(&mut copy, &args, named.as_deref(), found),
     };
     if let Err(Refused { place, why }) = copied? {
@@ -233,24 +240,27 @@ fn look_up(copy: &mut Copy, sources: &[OsString]) -> Result<Vec<(Vec<u8>, FileEn
     let mut bad = 0;
     copy.drive.ask_each(&asks, |nth, answer| {
         let path = sources[nth].as_bytes();
-        let why = match answer {
-            Ok(Record::Entry(entry)) => {
-                found.push((path.to_vec(), entry.into_owned()));
-                return Ok(());
+        match answer {
+            Ok(Record::Entry(entry)) => found.push((path.to_vec(), entry.into_owned())),
+            Ok(Record::Failed { failure, .. }) | Err(failure) => {
+                bad += 1;
+                complain_of(path, &failure);
             }
-            Ok(Record::Failed { failure, .. }) | Err(failure) => describe(&failure).into_owned(),
-            Ok(_) => return Ok(()),
-        };
-        bad += 1;
-        complain_about(path, &why);
+            Ok(_) => {}
+        }
         Ok(())
     })?;
     copy.add_failed(bad);
     Ok(found)
 }
 
-fn into_archive(copy: &mut Copy, file: &Path, found: Vec<(Vec<u8>, FileEntry<'static>)>) -> Placed {
-    let mut archive = match Archive::create(file) {
+fn into_archive(
+    copy: &mut Copy,
+    file: &Path,
+    users: Users,
+    found: Vec<(Vec<u8>, FileEntry<'static>)>,
+) -> Placed {
+    let mut archive = match Archive::create(file, users) {
         Ok(archive) => archive,
         Err(error) => return Ok(Err(Refused { place: file.to_owned(), why: words(&error) })),
     };

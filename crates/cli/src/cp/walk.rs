@@ -9,12 +9,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nearside_fsrlib::{Ask, EXTENT_ZEROS, Failure as Refusal, Operation, Record, Target, describe};
+use nearside_fsrlib::{Ask, EXTENT_ZEROS, Failure as Refusal, Operation, Record, Target};
 use serde_json::{Value, json};
 
 use super::{Destination, Done, How, Item, Range, Trouble};
 use crate::drive::Drive;
-use crate::failure::{Failure, complain_about};
+use crate::failure::{Failure, complain_about, complain_of};
 use crate::format;
 use crate::mounted::join;
 use crate::out::Out;
@@ -225,17 +225,17 @@ impl Copy {
                 ),
                 // The directory may be read, and not searched.
                 Record::Name { path, .. } => {
-                    writing.failed(&join(&item.from, &path), &describe(&Refusal::PermissionDenied));
+                    writing.refused(&join(&item.from, &path), &Refusal::PermissionDenied);
                 }
                 Record::Failed { path, failure } => {
-                    writing.failed(&join(&item.from, &path), &describe(&failure));
+                    writing.refused(&join(&item.from, &path), &failure);
                 }
                 _ => {}
             }
             Ok(ControlFlow::Continue(()))
         })?;
         if let Err(refusal) = answer {
-            self.failed(&item.from, &describe(&refusal));
+            self.writing.refused(&item.from, &refusal);
         }
         entries.sort_by(|a, b| a.path.cmp(&b.path));
         let to = |name: &[u8]| if item.to.is_empty() { name.to_vec() } else { join(&item.to, name) };
@@ -411,6 +411,11 @@ impl Writing {
         complain_about(path, why);
     }
 
+    fn refused(&mut self, path: &[u8], refusal: &Refusal) {
+        self.counts.failed += 1;
+        complain_of(path, refusal);
+    }
+
     /// Whether it went well; what did not is said of the destination.
     fn came(&mut self, to: &dyn Destination, item: &Item, done: Done) -> Result<bool, Failure> {
         match done {
@@ -480,7 +485,7 @@ impl Writing {
             }
             Ok(Record::Failed { failure, .. }) | Err(failure) => {
                 self.now.failed = true;
-                self.failed(&item.from, &describe(&failure));
+                self.refused(&item.from, &failure);
             }
             Ok(_) => {}
         }
@@ -495,7 +500,7 @@ impl Writing {
             let Now { begun, mut failed, bytes } = std::mem::take(&mut self.now);
             if !failed && bytes != ranges.iter().map(|range| range.len).sum::<u64>() {
                 failed = true;
-                self.failed(&item.from, &describe(&Refusal::ChangedDuringScan));
+                self.refused(&item.from, &Refusal::ChangedDuringScan);
             }
             if !begun {
                 continue;

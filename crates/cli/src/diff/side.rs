@@ -8,12 +8,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use nearside_fsrlib::{Ask, Digest, FileEntry, Operation, Record, Target, describe};
+use nearside_fsrlib::{Ask, Digest, Failure as Refusal, FileEntry, Operation, Record, Target};
 use rustix::fs::{major, minor};
 use sha2::Digest as _;
 
 use crate::drive::Drive;
-use crate::failure::{Failure, complain_about};
+use crate::failure::{Failure, complain_about, complain_of};
 use crate::mounted::join;
 
 /// A tree, by its root.
@@ -82,7 +82,7 @@ impl Side {
                 drive.ask_about(&path, &ask, |record| {
                     match record {
                         Record::Entry(entry) => found = Some(entry.into_owned()),
-                        Record::Failed { path, failure } => complain_about(&path, &describe(&failure)),
+                        Record::Failed { path, failure } => complain_of(&path, &failure),
                         _ => {}
                     }
                     Ok(ControlFlow::Continue(()))
@@ -115,17 +115,17 @@ impl Side {
             Side::Drive { drive, .. } => {
                 let ask =
                     Ask { target: Target::Path(path.clone()), operation: Operation::List, follow: true };
-                let missing = |name: &[u8], why: &str| complain_about(&join(&path, name), why);
+                let missing = |name: &[u8], why: &Refusal| complain_of(&join(&path, name), why);
                 let good = drive.ask_about(&path, &ask, |record| {
                     match record {
                         Record::Entry(entry) => entries.push(entry.into_owned()),
                         Record::Failed { path, failure } => {
                             whole = false;
-                            missing(&path, &describe(&failure));
+                            missing(&path, &failure);
                         }
                         Record::Name { path, .. } => {
                             whole = false;
-                            missing(&path, "Permission denied");
+                            missing(&path, &Refusal::PermissionDenied);
                         }
                         _ => {}
                     }
@@ -156,7 +156,7 @@ impl Side {
                     match answer {
                         Ok(Record::Digest { value, .. }) => digests[nth] = Some(value.into_owned()),
                         Ok(Record::Failed { failure, .. }) | Err(failure) => {
-                            complain_about(&paths[nth], &describe(&failure));
+                            complain_of(&paths[nth], &failure);
                         }
                         Ok(_) => {}
                     }

@@ -7,21 +7,23 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use clap::Args;
-use nearside_fsrlib::{Ask, Failure as Refusal, FileEntry, Operation, Record, Target, describe};
+use nearside_fsrlib::{Ask, Deleted, Failure as Refusal, FileEntry, Operation, Record, Target};
 
 use crate::args::DriveArgs;
 use crate::drive::Drive;
-use crate::failure::{Failure, Outcome, complain_about};
+use crate::failure::{Failure, Outcome, complain_of};
 use crate::format::{self, Times};
 use crate::out::Out;
 use crate::users::{NamesArgs, Users};
 
+mod deleted;
 mod exec;
 pub mod expression;
 mod numbers;
 mod printf;
 mod regex;
 
+pub use deleted::Gone;
 use exec::Command;
 use expression::{Action, Candidate, Expression, Test};
 use numbers::Number;
@@ -37,6 +39,7 @@ Examples:
   nearside find -d disk.img /home -user root -o -nouser
   nearside find -d disk.img /usr -regextype posix-extended -regex '.*\\.(so|a)' -quit
   nearside find -d disk.img /etc -name '*.conf' -exec nearside cat -d disk.img {} +
+  nearside find -d disk.img --as 0:0 --deleted -type f -mtime -7
 
 All words mean what they mean in GNU find (with one dash or two), for paths of the volume; volumes hold no mounts.
 Tests:
@@ -56,6 +59,10 @@ Tests:
 Operators, the strongest first: ( TESTS ), ! TEST or -not TEST, TEST [-a] TEST, TEST -o TEST, TEST , TEST.
 Actions: -print (what is done without one), -print0, -printf FORMAT (but %D %F %S %Y), -ls, -prune, -quit, and -exec PROGRAM ... ; or {} +,
 which runs a program of this host with paths of the volume: one that asks the drive again.
+--deleted lists what no directory names any more, in place of trees: of ext volumes, for root (--as 0:0), as debugfs's lsdel and ils do,
+by reads of all inode tables. A line has inode, mode, user, group, size, and when it was deleted, or the word orphan: it was open
+then, and still has its blocks. Of the others the kernel's ext4 leaves size 0 and no map; what a map names may be another file's by now.
+Tests are as of other files, a path is the inode's number as debugfs takes it (<14>), and -print prints the line; -exec is refused.
 Other words of find's are refused, exit status 2. Entries come in byte order of names, but for those of directories of more
 than 128 KiB, which come in the directory's own order.";
 
@@ -69,6 +76,9 @@ pub struct FindArgs {
     /// find's words, as [`crate::words`] sets them apart
     #[arg(long, hide = true, require_equals = true)]
     expression: Vec<OsString>,
+    /// Find deleted files of an ext volume, as root
+    #[arg(long, conflicts_with_all = ["paths", "mounted"])]
+    deleted: bool,
     #[command(flatten)]
     names: NamesArgs,
     #[command(flatten)]
@@ -100,6 +110,8 @@ struct Walk<'a> {
     held: Vec<Held>,
     /// The path that could not be read, said last: such a directory is not known to be empty.
     failed: Vec<u8>,
+    /// Of a deleted file: since when.
+    gone: Option<Gone>,
     /// The directory that is not gone into.
     pruned: Option<Vec<u8>>,
     quit: bool,
@@ -185,7 +197,7 @@ impl Walk<'_> {
 
     fn complain(&mut self, path: &[u8], refusal: &Refusal) {
         self.code = 1;
-        complain_about(path, &describe(refusal));
+        complain_of(path, refusal);
     }
 
     fn is_left_out(&self, path: &[u8]) -> bool {
@@ -204,6 +216,13 @@ impl Walk<'_> {
             return Ok(());
         }
         self.test(&entry, false, out)
+    }
+
+    fn deleted(&mut self, deleted: Deleted, out: &mut Out) -> Result<ControlFlow<()>, Failure> {
+        let Deleted { entry, when, orphan } = deleted;
+        self.gone = Some(Gone { when, orphan });
+        self.test(&entry, false, out)?;
+        Ok(if self.quit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
     /// Tests the directories that were held back, now that `next` comes.
@@ -243,9 +262,18 @@ impl Walk<'_> {
 
     fn act(&mut self, action: &Action, entry: &FileEntry, out: &mut Out) -> Result<bool, Halt> {
         match action {
-            Action::Print(_) | Action::Ls if self.json => out.json(&crate::ls::json(&entry.path, entry))?,
+            Action::Print(_) | Action::Ls if self.json => {
+                let mut value = crate::ls::json(&entry.path, entry);
+                if let Some(gone) = self.gone {
+                    gone.add_to(&mut value);
+                }
+                out.json(&value)?;
+            }
             Action::Print(end) => {
-                out.name(&entry.path)?;
+                match self.gone {
+                    Some(gone) => gone.print(entry, &self.visit, out)?,
+                    None => out.name(&entry.path)?,
+                }
                 out.write_all(&[*end])?;
             }
             Action::Printf(format) => format.print(entry, &self.visit, out)?,
@@ -317,6 +345,11 @@ pub fn run(mut args: FindArgs) -> Outcome {
     };
     look_up(&mut expression, &users, &mut drive)?;
     let mut commands = std::mem::take(&mut expression.commands);
+    if args.deleted && !commands.is_empty() {
+        return Err(Failure::Message(
+            "find: --deleted: there is no path to give to a program (-exec)".into(),
+        ));
+    }
     // What directories say of their entries is enough where no test asks for more.
     let names = !json && !expression.needs_attributes(FIFO);
     let deeper = u32::from(expression.asks_empty);
@@ -331,22 +364,27 @@ pub fn run(mut args: FindArgs) -> Outcome {
         };
         let operation = if names { Operation::Names } else { Operation::List };
         let ask = Ask { target, operation, follow: false };
+        let visit = Visit { root, top: levels(root), users: &users, times: &times, now };
         let mut walk = Walk {
             expression: &expression,
             commands: &mut commands,
-            visit: Visit { root, top: levels(root), users: &users, times: &times, now },
+            visit,
             json,
             names,
             held: Vec::new(),
             failed: Vec::new(),
+            gone: None,
             pruned: None,
             quit: false,
             code: 0,
         };
-        let good = drive.ask_about(root, &ask, |record| {
-            walk.record(record, &mut out)?;
-            Ok(if walk.quit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })?;
+        let good = match args.deleted {
+            true => drive.deleted(|deleted| walk.deleted(deleted, &mut out)).map(|()| true)?,
+            false => drive.ask_about(root, &ask, |record| {
+                walk.record(record, &mut out)?;
+                Ok(if walk.quit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?,
+        };
         walk.release(None, &mut out)?;
         code = if good { code.max(walk.code) } else { 1 };
         if walk.quit {

@@ -10,7 +10,7 @@ use nearside_fsrlib::{Ask, Failure as Refusal, FileEntry, Operation, Record, Tar
 
 use crate::args::{Color, DriveArgs};
 use crate::drive::{self, Drive};
-use crate::failure::{Failure, Outcome, complain_about};
+use crate::failure::{Failure, Outcome, complain_of};
 use crate::format::{self, TimeStyle, Times};
 use crate::mounted::join;
 use crate::out::Out;
@@ -189,7 +189,7 @@ pub fn stat(
             Record::Name { path, kind } => found.push(FileEntry::of_name(path, kind).into_owned()),
             Record::Failed { path, failure } => {
                 good = false;
-                complain_about(&path, &nearside_fsrlib::describe(&failure));
+                complain_of(&path, &failure);
             }
             _ => {}
         }
@@ -216,7 +216,7 @@ fn directory_behind(
         Ok(()) => Ok(directory.map(|entry| FileEntry { path: link.path.to_vec().into(), ..entry })),
         Err(Refusal::NotFound) => Ok(None),
         Err(refusal) => {
-            complain_about(&link.path, &nearside_fsrlib::describe(&refusal));
+            complain_of(&link.path, &refusal);
             Err(())
         }
     })
@@ -255,8 +255,7 @@ impl Listing {
             for entry in &entries {
                 if entry.is_name_alone() && self.misses(entry.mode) {
                     self.trouble = self.trouble.max(1);
-                    let denied = nearside_fsrlib::describe(&Refusal::PermissionDenied);
-                    complain_about(&join(&path, &entry.path), &denied);
+                    complain_of(&join(&path, &entry.path), &Refusal::PermissionDenied);
                 }
             }
             if self.args.drive.json {
@@ -293,7 +292,7 @@ impl Listing {
                 Record::Name { path, kind } => entries.push(FileEntry::of_name(path, kind).into_owned()),
                 Record::Failed { path: name, failure } => {
                     failed = true;
-                    complain_about(&join(path, &name), &nearside_fsrlib::describe(&failure));
+                    complain_of(&join(path, &name), &failure);
                 }
                 _ => {}
             }

@@ -138,13 +138,13 @@ fn field(rest: &mut &[u8]) -> Result<Piece, Failure> {
             *rest = &rest[1..];
             Piece::DeviceNumber { minor: letter == 'L', directive }
         }
-        b'd' | b'D' | b'm' | b'C' => {
+        b'd' | b'D' | b'C' => {
             return Err(format!("stat: %{letter} is of mounted volumes: a drive does not know it").into());
         }
         b'H' | b'L' if rest.first() == Some(&b'd') => {
             return Err(format!("stat: %{letter}d is of mounted volumes: a drive does not know it").into());
         }
-        known if b"naAbBfFgGhiNorRstTuUwWxXyYzZ".contains(&known) => Piece::Field(directive),
+        known if b"naAbBfFgGhimNorRstTuUwWxXyYzZ".contains(&known) => Piece::Field(directive),
         _ => Piece::Text(b"?".to_vec()),
     })
 }
@@ -188,6 +188,7 @@ fn shown(directive: &Directive, entry: &FileEntry, with: &With<'_>, out: &Out) -
         b'G' => name(with.users.has_group(entry.gid), with.users.group(entry.gid)),
         b'h' => number(directive, entry.links),
         b'i' => number(directive, entry.ino),
+        b'm' => text("/"),
         b'o' => number(directive, with.block_size),
         b'r' => number(directive, rdev),
         b'R' => hexadecimal(directive, rdev),

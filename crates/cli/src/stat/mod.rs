@@ -10,7 +10,7 @@ use nearside_fsrlib::{Ask, FileEntry, Operation, Record, Target, describe};
 
 use crate::args::DriveArgs;
 use crate::drive::{self, Drive};
-use crate::failure::{Failure, Outcome, complain_about};
+use crate::failure::{Failure, Outcome, complain_of};
 use crate::format::{self, Times};
 use crate::out::Out;
 use crate::users::{NamesArgs, Users};
@@ -35,7 +35,8 @@ Directives, with the flags, widths and precisions of GNU stat:
   %s bytes, %b blocks of %B bytes (512), %o bytes of the volume's own blocks, %h links, %i inode
   %u %U %g %G owner and group; %t %T a device's numbers in hexadecimal, %Hr %Lr in decimal, %r %R together
   %x %X access, %y %Y modification, %z %Z change, %w %W birth: for people, and in seconds since 1970 (%.3Y, %.Y with parts)
-%d, %D, %m and %C, which only a mounted volume has, are refused; other letters print ?.";
+  %m where the volume begins: its root, / (refused with --mounted)
+%d and %D, which only a mounted volume has, and %C, which the drive does not read, are refused; other letters print ?.";
 
 /// Show what is known about files
 #[derive(Args)]
@@ -66,6 +67,9 @@ pub fn run(mut args: StatArgs) -> Outcome {
         _ => None,
     };
     let asks = |letters: &[u8]| form.as_ref().is_some_and(|form| form.asks(letters));
+    if asks(b"m") && args.drive.mounted {
+        return Err(Failure::Message("stat: %m with --mounted: ask stat, which knows the mount".into()));
+    }
     let mut out = Out::new();
     let times = Times::new();
     let mut drive = Drive::open_for(&args.drive, &mut args.paths)?;
@@ -84,13 +88,13 @@ pub fn run(mut args: StatArgs) -> Outcome {
             Ok(Record::Name { path, kind }) => FileEntry::of_name(path, kind),
             Ok(Record::Failed { path, failure }) => {
                 code = 1;
-                complain_about(&path, &describe(&failure));
+                complain_of(&path, &failure);
                 return Ok(());
             }
             Ok(_) => return Ok(()),
             Err(refusal) => {
                 code = 1;
-                complain_about(args.paths[nth].as_bytes(), &describe(&refusal));
+                complain_of(args.paths[nth].as_bytes(), &refusal);
                 return Ok(());
             }
         };

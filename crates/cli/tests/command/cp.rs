@@ -258,6 +258,38 @@ fn an_archive_is_what_tar_takes_it_for() {
     assert_eq!(String::from_utf8_lossy(&said).trim(), files.values().sum::<u64>().to_string());
 }
 
+/// Owners' names, of which a header has no room for the first two.
+#[test]
+fn an_archive_has_the_names_of_owners_that_are_asked_for() {
+    if !needs::tools("an_archive_has_the_names_of_owners_that_are_asked_for", &["mke2fs", "python3"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    fs::create_dir_all(tree.join("etc")).unwrap();
+    let (uid, gid) = fs::metadata(&tree).map(|made| (made.uid(), made.gid())).unwrap();
+    let code = "import sys, tarfile; print({(one.uname, one.gname, one.uid, one.gid) \
+                for one in tarfile.open(fileobj=sys.stdin.buffer, mode='r|')})";
+    let long = "a-user-whose-name-is-longer-than-31";
+    for (user, group) in [(long, "grün"), ("a-name-of-31-bytes-that-just-fit", "g"), ("", "")] {
+        fs::write(tree.join("etc/passwd"), format!("{user}:x:{uid}:0::/:/bin/sh\n")).unwrap();
+        fs::write(tree.join("etc/group"), format!("{group}:x:{gid}:\n")).unwrap();
+        let image = folder.path().join("disk.img");
+        volume::ext(&image, 8, Some(&tree), &["-t", "ext4"]);
+        let named = |words: &[&str]| {
+            let tar = folder.path().join("a.tar");
+            let words = [&["--tar", tar.to_str().unwrap(), "/etc", "--as", "0:0"], words].concat();
+            good(on(&image, "cp", &words));
+            let tar = fs::File::open(tar).unwrap();
+            String::from_utf8(must(tool("python3").args(["-c", code]).stdin(tar)).stdout).unwrap()
+        };
+        assert_eq!(named(&["--names"]), format!("{{('{user}', '{group}', {uid}, {gid})}}\n"));
+        assert_eq!(named(&[]), format!("{{('', '', {uid}, {gid})}}\n"));
+    }
+    let refused = on(&folder.path().join("disk.img"), "cp", &["--names", "/etc/passwd", "/dev/null"]);
+    assert!(refused.code == 2 && refused.err.contains("--names is of archives"), "{}", refused.err);
+}
+
 /// Times with nanoseconds and before 1970, which mke2fs does not give: by debugfs.
 #[test]
 fn nanoseconds_are_kept() {

@@ -13,6 +13,7 @@ mod errors;
 mod examples;
 mod find;
 mod fixture;
+mod forensics;
 mod grep;
 mod manual;
 mod models;

@@ -12,6 +12,7 @@ use nearside_conformance::volume::{Mounted, ext};
 use nearside_random::Rng;
 use tempfile::TempDir;
 
+mod deleted;
 mod du;
 mod ls;
 mod stat;

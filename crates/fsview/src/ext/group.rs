@@ -1,4 +1,4 @@
-//! Group descriptors: where a group's part of the inode table lies.
+//! Group descriptors: where a group's part of the inode table lies, and what of it is in use.
 //!
 //! Descriptor blocks follow the superblock, or with meta_bg each lies in the first group that it describes.
 
@@ -100,9 +100,22 @@ fn is_power(value: u32, base: u32) -> bool {
     power == value
 }
 
+/// What a descriptor says of its group's inodes.
+pub(super) struct Group {
+    /// The first block of its inode table.
+    pub(super) inode_table: u64,
+    /// The block whose bits say which inodes are in use.
+    pub(super) inode_bitmap: u64,
+    /// How many inodes, from its first on, have ever been in use.
+    pub(super) inodes: u32,
+}
+
+/// `bg_flags`: no inode of the group has ever been in use.
+const INODES_UNINIT: u16 = 1;
+
 impl Volume {
-    /// The first block of a group's inode table. The descriptor's checksum is verified.
-    pub(super) async fn inode_table<S: Source>(&self, source: &S, group: u32) -> Result<u64, Error> {
+    /// A group's descriptor, its checksum verified.
+    pub(super) async fn group<S: Source>(&self, source: &S, group: u32) -> Result<Group, Error> {
         let sb = &self.sb;
         let size = u32::from(sb.descriptor_size);
         let per_block = sb.block_size().checked_div(size).unwrap_or(1);
@@ -119,10 +132,13 @@ impl Volume {
             .get(inside..)
             .and_then(|rest| rest.get(..usize::from(sb.descriptor_size)))
             .ok_or_else(|| corrupt(format!("descriptor of group {group} is cut short")))?;
-        let (Some(low), Some(stored)) = (le32(raw, 0x08), le16(raw, 0x1E)) else {
+        let (Some(table), Some(bitmap), Some(flags), Some(unused), Some(stored)) =
+            (le32(raw, 0x08), le32(raw, 0x04), le16(raw, 0x12), le16(raw, 0x1C), le16(raw, 0x1E))
+        else {
             return Err(corrupt(format!("descriptor of group {group} is cut short")));
         };
-        let high = if raw.len() >= 64 { le32(raw, 0x28).unwrap_or(0) } else { 0 };
+        let high = |at: usize| if raw.len() >= 64 { le32(raw, at).unwrap_or(0) } else { 0 };
+        let unused_high = if raw.len() >= 64 { le16(raw, 0x32).unwrap_or(0) } else { 0 };
 
         let before = raw.get(..0x1E).unwrap_or(&[]);
         let after = raw.get(0x20..).unwrap_or(&[]);
@@ -136,6 +152,16 @@ impl Volume {
                 format!("checksum {stored:04x} of group {group}'s descriptor, computed {computed:04x}");
             return Err(corrupt(what));
         }
-        Ok(halves(low, high))
+        // Without checksums nobody keeps count.
+        let unused = match (computed, flags & INODES_UNINIT != 0) {
+            (None, _) => 0,
+            (Some(_), true) => u32::MAX,
+            (Some(_), false) => u32::from(unused) | u32::from(unused_high).wrapping_shl(16),
+        };
+        Ok(Group {
+            inode_table: halves(table, high(0x28)),
+            inode_bitmap: halves(bitmap, high(0x24)),
+            inodes: sb.inodes_per_group.saturating_sub(unused),
+        })
     }
 }

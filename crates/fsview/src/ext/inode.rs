@@ -71,6 +71,12 @@ pub(super) struct RawInode<B> {
 }
 
 impl<B: std::ops::Deref<Target = [u8]>> RawInode<B> {
+    /// That of so many bytes which begins `inside` a block of the volume's.
+    pub(super) fn of(block: B, inside: usize, len: u16, block_at: u64, ino: Ino) -> RawInode<B> {
+        let at = block_at.wrapping_add(wide(inside));
+        RawInode { block, inside, len: usize::from(len), at, seed: None, ino }
+    }
+
     /// All of them.
     pub(super) fn bytes(&self) -> &[u8] {
         self.block.get(self.inside..).and_then(|rest| rest.get(..self.len)).unwrap_or(&[])
@@ -113,7 +119,7 @@ impl Volume {
         };
         let group = nr.checked_div(sb.inodes_per_group).unwrap_or(0);
         let nr = nr.checked_rem(sb.inodes_per_group).unwrap_or(0);
-        let table = self.inode_table(source, group).await?;
+        let table = self.group(source, group).await?.inode_table;
         if table == 0 {
             let what = format!("group {group} has its inode table at block 0");
             return Err(Error::Corrupt { what, at: super::superblock::AT });
@@ -132,21 +138,30 @@ impl Volume {
         let sb = &self.sb;
         let (block_nr, inside) = self.inode_place(source, ino).await?;
         let block = self.block(source, block_nr, "inode table").await?;
-        let at = self.byte_of(block_nr).wrapping_add(wide(inside));
-        let mut raw = RawInode { block, inside, len: usize::from(sb.inode_size), at, seed: None, ino };
+        let raw = RawInode::of(block, inside, sb.inode_size, self.byte_of(block_nr), ino);
         let bytes = raw.bytes();
-        let (Some(mode), Some(links), Some(generation), Some(extra)) =
-            (le16(bytes, 0x00), le16(bytes, 0x1A), le32(bytes, 0x64), extra_size(bytes))
-        else {
+        let (Some(mode), Some(links)) = (le16(bytes, 0x00), le16(bytes, 0x1A)) else {
             return Err(raw.corrupt("an inode is cut short".into()));
         };
         if links == 0 || mode == 0 {
             return Err(raw.corrupt(format!("inode {} is free", ino.0)));
         }
+        self.verified(raw)
+    }
+
+    /// An inode whose checksum is right.
+    pub(super) fn verified<B: std::ops::Deref<Target = [u8]>>(
+        &self,
+        mut raw: RawInode<B>,
+    ) -> Result<RawInode<B>, Error> {
+        let (ino, bytes) = (raw.ino, raw.bytes());
+        let (Some(generation), Some(extra)) = (le32(bytes, 0x64), extra_size(bytes)) else {
+            return Err(raw.corrupt("an inode is cut short".into()));
+        };
         if !extra.is_multiple_of(4) || usize::from(extra).wrapping_add(128) > bytes.len() {
             return Err(raw.corrupt(format!("inode {} with {extra} extra bytes", ino.0)));
         }
-        if let Some(seed) = sb.seed {
+        if let Some(seed) = self.sb.seed {
             let seed = seed.over_u32(ino.0).over_u32(generation);
             if let Some((stored, computed)) = checksum_mismatch(bytes, extra, seed) {
                 let what = format!("checksum {stored:08x} of inode {}, computed {computed:08x}", ino.0);
@@ -212,8 +227,25 @@ impl Volume {
         }
     }
 
-    /// `None` where the bytes are too few.
+    /// An inode whose map can be gone by. `None` where the bytes are too few.
     pub(super) fn parse_inode<B: std::ops::Deref<Target = [u8]>>(
+        &self,
+        inode: &RawInode<B>,
+        ino: Ino,
+    ) -> Option<Result<Inode, Error>> {
+        let made = match self.fields(inode, ino)? {
+            Ok(made) => made,
+            Err(error) => return Some(Err(error)),
+        };
+        Some(match body(&made).map(|body| self.check_map(&made, body)) {
+            Ok(Ok(())) => Ok(made),
+            Ok(Err(what)) => Err(inode.corrupt(format!("inode {}: {what}", ino.0))),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// What an inode says but for its map, which is not looked at. `None` where the bytes are too few.
+    pub(super) fn fields<B: std::ops::Deref<Target = [u8]>>(
         &self,
         inode: &RawInode<B>,
         ino: Ino,
@@ -258,7 +290,7 @@ impl Volume {
             FileKind::CharDevice | FileKind::BlockDevice => device(le32(map, 0)?, le32(map, 4)?),
             _ => (0, 0),
         };
-        let made = Inode {
+        Some(Ok(Inode {
             ino,
             kind,
             mode,
@@ -283,13 +315,7 @@ impl Volume {
                 at: inode.at,
                 inline_len,
             }),
-        };
-        let checked = body(&made).map(|body| self.check_map(&made, body));
-        match checked {
-            Ok(Ok(())) => Some(Ok(made)),
-            Ok(Err(what)) => corrupt(what),
-            Err(error) => Some(Err(error)),
-        }
+        }))
     }
 }
 

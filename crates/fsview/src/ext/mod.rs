@@ -13,6 +13,7 @@ use crate::{Error, FileKind, Ino, Inode, Run, Source, State, VolumeInfo};
 mod blockmap;
 mod bytes;
 mod csum;
+mod deleted;
 mod dir;
 mod extent;
 mod feature;
