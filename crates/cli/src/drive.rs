@@ -8,6 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use nearside_clock::{Clock, Nanos, TscClock};
+use nearside_embedded::{AnyStore, LogicalVolume};
 use nearside_fsrlib::{
     Ask, Completion, Counters, Credentials, Error, Failure as Refusal, MAX_PATH, NearDataLog, Operation,
     Part, Record, Route, Session, State, Target, Totals, Transport, describe,
@@ -38,6 +39,8 @@ pub struct Drive {
     progress: Progress,
     /// Another drive gives the same answers.
     alike: bool,
+    /// Of a drive of this process.
+    store: Option<AnyStore>,
 }
 
 impl Drive {
@@ -94,7 +97,7 @@ impl Drive {
         let clock = Arc::new(TscClock::new());
         let opened = clock.now();
         let credentials = open::credentials(args)?;
-        let open::Opened { transport, alike, state } = open::transport(args)?;
+        let open::Opened { transport, alike, store, state } = open::transport(args)?;
         let mut session = session_over(args, transport, state, clock.clone(), credentials)
             .with_route(route)
             .with_host_cache(args.host_cache);
@@ -119,6 +122,7 @@ impl Drive {
             places: Places::default(),
             progress,
             alike,
+            store,
         })
     }
 
@@ -156,6 +160,12 @@ impl Drive {
         self.session.partitions().unwrap_or_default()
     }
 
+    /// The logical volumes of an image or a block device that this command has opened whole.
+    pub fn logical_volumes(&self) -> Result<Vec<LogicalVolume>, Failure> {
+        let found = self.store.as_ref().map(AnyStore::logical_volumes).transpose();
+        found.map(Option::unwrap_or_default).map_err(|e| Failure::Message(e.to_string()))
+    }
+
     /// Bytes in the namespace, and in its blocks.
     pub fn size(&self) -> (u64, u32) {
         (self.session.transport().capacity(), self.session.transport().block_size())
@@ -168,7 +178,7 @@ impl Drive {
         ask: &Ask,
         mut sink: impl FnMut(Record<'_>) -> Result<ControlFlow<()>, Failure>,
     ) -> Result<Result<(), Refusal>, Failure> {
-        let Drive { session, warned, progress, places, clock, args, alike, .. } = self;
+        let Drive { session, warned, progress, places, clock, args, alike, store, .. } = self;
         let (target, back) = places.enter(&ask.target);
         if let Some(refusal) = hopeless(&target) {
             return Ok(Err(refusal));
@@ -191,10 +201,10 @@ impl Drive {
                 })
             }
         };
-        let result = match threads_for(args, *alike, &ask) {
-            1 => session.stream(&ask, sink),
-            threads => {
-                let open = || another(args, clock.clone());
+        let result = match (threads_for(args, *alike, &ask), store) {
+            (1, _) | (_, None) => session.stream(&ask, sink),
+            (threads, Some(store)) => {
+                let open = || another(args, store, clock.clone());
                 parts::stream(session, &open, threads, &ask, sink)
             }
         };
@@ -421,10 +431,14 @@ fn number_of(session: &mut Session<Box<dyn Transport>>, wanted: Option<&Wanted>)
 }
 
 /// A session of another thread's, with a drive of its own.
-fn another(args: &DriveArgs, clock: Arc<TscClock>) -> Result<Session<Box<dyn Transport>>, Error> {
+fn another(
+    args: &DriveArgs,
+    store: &AnyStore,
+    clock: Arc<TscClock>,
+) -> Result<Session<Box<dyn Transport>>, Error> {
     let failed = |failure: Failure| Error::Unsupported(failure.to_string());
     let credentials = open::credentials(args).map_err(failed)?;
-    let transport = open::once_more(args).map_err(failed)?;
+    let transport = open::once_more(args, store).map_err(failed)?;
     let mut session = session_over(args, transport, open::state(args), clock, credentials);
     let number = number_of(&mut session, args.partition.as_ref())?;
     Ok(session.with_partition(number))

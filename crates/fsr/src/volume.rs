@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use nearside_fsview::Error;
 use nearside_fsview::magic::what_is;
 use nearside_fsview::partition::partitions;
+use nearside_fsview::raid::member;
+use nearside_fsview::{Error, Volume};
 use nearside_near_data::Failure;
 
 use crate::Retriever;
@@ -18,6 +19,17 @@ use crate::view::{Tally, View};
 
 /// Open volumes kept.
 const MOST_OPEN: usize = 32;
+
+/// What was found where a volume may be.
+pub(crate) struct Found {
+    /// The volume's own bytes: first, and how many.
+    pub(crate) place: (u64, u64),
+    pub(crate) volume: Result<Volume, Error>,
+    /// On what it depends that it is there.
+    located: Deps,
+    /// On what it depends what it is.
+    deps: Deps,
+}
 
 /// An open volume, by the number that a request gave.
 pub(crate) struct CachedVolume {
@@ -33,6 +45,22 @@ impl CachedVolume {
 }
 
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+
+/// A volume that was not open before; `place`: on what it depends that it is there.
+fn fresh(partition: u32, (offset, len): (u64, u64), volume: Volume, place: Deps, deps: Deps) -> OpenVolume {
+    OpenVolume {
+        id: next_id(),
+        state: 0,
+        newest: Arc::default(),
+        partition,
+        offset,
+        len,
+        volume,
+        place,
+        deps,
+        checked: AtomicU64::new(0),
+    }
+}
 
 fn next_id() -> u32 {
     NEXT_ID.fetch_add(1, Ordering::Relaxed)
@@ -141,24 +169,48 @@ impl Retriever {
         Ok(Some(OpenVolume { id, state, newest, partition, offset, len, volume, place, deps, checked }))
     }
 
+    /// What lies at a place, or in the array of which that is a member.
+    pub(crate) async fn look_at<M: Media>(
+        &self,
+        media: &M,
+        tally: &Tally,
+        place: (u64, u64),
+    ) -> Result<Found, Failure> {
+        match open(self, media, tally, place, None).await? {
+            (Err(Error::NoFileSystem), deps) => self.look_into(media, tally, place, deps).await,
+            (volume, deps) => Ok(Found { place, volume, located: Deps::default(), deps }),
+        }
+    }
+
+    /// What lies in the array of which a place is a member, where no volume begins there as `located` has it.
+    async fn look_into<M: Media>(
+        &self,
+        media: &M,
+        tally: &Tally,
+        (offset, len): (u64, u64),
+        mut located: Deps,
+    ) -> Result<Found, Failure> {
+        let view = View::new(self, media, tally, offset, len);
+        let member = member(&view, 0, len).await;
+        located.extend(&view.into_deps());
+        let (place, volume) = match member {
+            Ok(Some(member)) => {
+                let place = (offset.saturating_add(member.offset), member.len);
+                let (volume, deps) = open(self, media, tally, place, None).await?;
+                return Ok(Found { place, volume, located, deps });
+            }
+            Ok(None) => ((offset, len), Err(Error::NoFileSystem)),
+            Err(error) => ((offset, len), Err(error)),
+        };
+        Ok(Found { place, volume, located: Deps::default(), deps: located })
+    }
+
     async fn find_volume<M: Media>(
         &self,
         media: &M,
         tally: &Tally,
         asked: u32,
     ) -> Result<OpenVolume, Failure> {
-        let fresh = |partition, (offset, len), volume, place, deps| OpenVolume {
-            id: next_id(),
-            state: 0,
-            newest: Arc::default(),
-            partition,
-            offset,
-            len,
-            volume,
-            place,
-            deps,
-            checked: AtomicU64::new(0),
-        };
         let mut deps = Deps::default();
         if asked == 0 {
             let whole = (0, media.len());
@@ -170,26 +222,32 @@ impl Retriever {
         }
         let view = View::new(self, media, tally, 0, media.len());
         let table = partitions(&view).await.map_err(of_view)?;
-        if table.is_empty() {
-            const NONE: &str = "no file system that is known (ext2, ext3, ext4, F2FS) and no partitions";
-            return Err(Failure::NoVolume(match what_is(&view).await.map_err(of_view)? {
-                Some(other) => format!("{NONE}, but {other}"),
-                None => NONE.to_owned(),
-            }));
-        }
         deps.extend(&view.into_deps());
+        if table.is_empty() {
+            let found = self.look_into(media, tally, (0, media.len()), deps).await?;
+            return match found.volume {
+                Ok(volume) if asked == 0 => {
+                    let mut deps = found.located.clone();
+                    deps.extend(&found.deps);
+                    Ok(fresh(0, found.place, volume, found.located, deps))
+                }
+                Err(Error::Unsupported(what)) => Err(Failure::NoVolume(what)),
+                Ok(_) | Err(Error::NoFileSystem) => Err(self.no_volume(media, tally, found.place).await?),
+                Err(error) => Err(of_view(error)),
+            };
+        }
         let mut candidates = Vec::new();
         let mut list = Vec::new();
         for part in table.iter().filter(|p| asked == 0 || p.number == asked) {
-            let (volume, opened) = open(self, media, tally, (part.offset, part.len), None).await?;
-            match volume {
+            let found = self.look_at(media, tally, (part.offset, part.len)).await?;
+            match found.volume {
                 Ok(volume) => {
                     let size = part.len >> 20;
                     list.push(format!("{}: {} ({size} MiB)", part.number, volume.info().file_system));
-                    candidates.push((part, volume, opened));
+                    candidates.push((part.number, found.place, volume, found.located, found.deps));
                 }
                 Err(Error::NoFileSystem) => {
-                    let view = View::new(self, media, tally, part.offset, part.len);
+                    let view = View::new(self, media, tally, found.place.0, found.place.1);
                     list.push(match what_is(&view).await.map_err(of_view)? {
                         Some(other) if asked != 0 => format!("{}: {other}", part.number),
                         Some(other) => format!("{}: {}", part.number, other.name),
@@ -203,10 +261,11 @@ impl Retriever {
             }
         }
         match candidates.pop() {
-            Some((part, volume, opened)) if candidates.is_empty() => {
-                let place = deps.clone();
+            Some((number, place, volume, located, opened)) if candidates.is_empty() => {
+                deps.extend(&located);
+                let located = deps.clone();
                 deps.extend(&opened);
-                Ok(fresh(part.number, (part.offset, part.len), volume, place, deps))
+                Ok(fresh(number, place, volume, located, deps))
             }
             Some(_) => Err(Failure::NoVolume(format!("several partitions: name one of {}", list.join(", ")))),
             None if asked == 0 => {
@@ -218,6 +277,23 @@ impl Retriever {
             }
             None => Err(Failure::NoVolume(format!("partition {}", list.join(", ")))),
         }
+    }
+}
+
+impl Retriever {
+    /// That there is neither a volume nor a table, and what there is.
+    async fn no_volume<M: Media>(
+        &self,
+        media: &M,
+        tally: &Tally,
+        place: (u64, u64),
+    ) -> Result<Failure, Failure> {
+        const NONE: &str = "no file system that is known (ext2, ext3, ext4, F2FS) and no partitions";
+        let view = View::new(self, media, tally, place.0, place.1);
+        Ok(Failure::NoVolume(match what_is(&view).await.map_err(of_view)? {
+            Some(other) => format!("{NONE}, but {other}"),
+            None => NONE.to_owned(),
+        }))
     }
 }
 
