@@ -1,8 +1,8 @@
 //! Members of a Linux RAID (md): where the array's bytes lie in one, as its superblock has it (`struct
 //! mdp_superblock_1` of the kernel's `md_p.h`). Numbers in it are little-endian.
 //!
-//! Every member of a RAID 1 has all of the array's bytes. Where the superblock lies behind them (versions 0.90
-//! and 1.0), they begin where the member does, and what is in them is found without it.
+//! Every member of a RAID 1 has all of the array's bytes. Where the superblock lies behind them (versions
+//! 0.90 and 1.0), they begin where the member does, and what is in them is found without it.
 
 #![deny(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
 

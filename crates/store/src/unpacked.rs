@@ -1,7 +1,7 @@
-//! A disk image that is compressed by gzip or Zstandard, unpacked whole into a temporary file that has no name.
+//! A disk image that is compressed by gzip or Zstandard, unpacked whole into a temporary file without a name.
 //!
-//! Zeros become holes there. How much it may be is bounded, and so is the memory that unpacking takes; members
-//! and frames may follow each other, and their checksums are held to what they are of.
+//! Zeros become holes there. How much it may be is bounded, and so is the memory that unpacking takes.
+//! Members and frames may follow each other, and their checksums are held to what they are of.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
