@@ -20,7 +20,7 @@ wanted() {
     echo "fuse3:/usr/bin/fusermount3 chromium-headless-shell:/usr/bin/chromium-headless-shell"
     # A stock Linux as host, under QEMU.
     echo "qemu-system-x86:/usr/bin/qemu-system-x86_64 qemu-utils:/usr/bin/qemu-io nvme-cli:/usr/sbin/nvme busybox-static:/bin/busybox cpio:/usr/bin/cpio"
-    echo "mmdebstrap:/usr/bin/mmdebstrap xfsprogs:/sbin/mkfs.xfs"
+    echo "mmdebstrap:/usr/bin/mmdebstrap xfsprogs:/sbin/mkfs.xfs mdadm:/sbin/mdadm"
     # Persistent memory: its programs, and a guest's.
     echo "libpmem1:/usr/lib/$(uname -m)-linux-gnu/libpmem.so.1 ndctl:/usr/bin/ndctl"
     # A guest that boots from the drive.

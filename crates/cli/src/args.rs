@@ -11,14 +11,15 @@ use nearside_driver::tcp::Options;
 use nearside_fsrlib::Credentials;
 
 use crate::failure::Failure;
-use crate::partition::Wanted;
+use crate::partition::{Logical, Wanted};
 use crate::terminal;
 
 /// Which drive, for whom, and how. The same for every command that asks a drive.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drive")]
 pub struct DriveArgs {
-    /// Image file (raw or qcow2), block device, qcow2:PATH?snapshot=NAME, unix:PATH of an attached drive,
+    /// Image file (raw or qcow2, also compressed by gzip or zstd), block device,
+    /// qcow2:PATH?snapshot=NAME, unix:PATH of an attached drive,
     /// nvme+tcp://HOST:PORT/NQN/NSID, or vfio-user:PATH
     #[arg(
         short = 'd',
@@ -38,6 +39,10 @@ pub struct DriveArgs {
     /// that alone)
     #[arg(long, value_name = "N|NAME")]
     pub partition: Option<Wanted>,
+    /// Logical volume of LVM that is read in the place of the whole image or block device; `nearside info`
+    /// lists those there are
+    #[arg(long, value_name = "VG/LV", conflicts_with_all = ["mounted", "partition"])]
+    pub volume: Option<Logical>,
     /// Paths are patterns of the drive's: *, ?, [...], {a,b}, ** for directories of any depth, and \ before
     /// what stands for itself. Without this a path is that path, whatever its name
     #[arg(long)]

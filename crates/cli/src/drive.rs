@@ -8,6 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use nearside_clock::{Clock, Nanos, TscClock};
+use nearside_embedded::{AnyStore, LogicalVolume};
 use nearside_fsrlib::{
     Ask, Completion, Counters, Credentials, Deleted, Error, Failure as Refusal, MAX_PATH, NearDataLog,
     Operation, Part, Record, Route, Session, State, Target, Totals, Transport, describe,
@@ -38,6 +39,8 @@ pub struct Drive {
     progress: Progress,
     /// Another drive gives the same answers.
     alike: bool,
+    /// Of a drive of this process.
+    store: Option<AnyStore>,
 }
 
 impl Drive {
@@ -94,7 +97,7 @@ impl Drive {
         let clock = Arc::new(TscClock::new());
         let opened = clock.now();
         let credentials = open::credentials(args)?;
-        let open::Opened { transport, own, alike, state } = open::transport(args)?;
+        let open::Opened { transport, own, alike, store, state } = open::transport(args)?;
         if own && args.identity.is_none() && credentials.uid != 0 {
             hint_at_root();
         }
@@ -122,6 +125,7 @@ impl Drive {
             places: Places::default(),
             progress,
             alike,
+            store,
         })
     }
 
@@ -159,6 +163,12 @@ impl Drive {
         self.session.partitions().unwrap_or_default()
     }
 
+    /// The logical volumes of an image or a block device that this command has opened whole.
+    pub fn logical_volumes(&self) -> Result<Vec<LogicalVolume>, Failure> {
+        let found = self.store.as_ref().map(AnyStore::logical_volumes).transpose();
+        found.map(Option::unwrap_or_default).map_err(|e| Failure::Message(e.to_string()))
+    }
+
     /// Bytes in the namespace, and in its blocks.
     pub fn size(&self) -> (u64, u32) {
         (self.session.transport().capacity(), self.session.transport().block_size())
@@ -171,7 +181,7 @@ impl Drive {
         ask: &Ask,
         mut sink: impl FnMut(Record<'_>) -> Result<ControlFlow<()>, Failure>,
     ) -> Result<Result<(), Refusal>, Failure> {
-        let Drive { session, warned, progress, places, clock, args, alike, .. } = self;
+        let Drive { session, warned, progress, places, clock, args, alike, store, .. } = self;
         let (target, back) = places.enter(&ask.target);
         if let Some(refusal) = hopeless(&target) {
             return Ok(Err(refusal));
@@ -194,10 +204,10 @@ impl Drive {
                 })
             }
         };
-        let result = match threads_for(args, *alike, &ask) {
-            1 => session.stream(&ask, sink),
-            threads => {
-                let open = || another(args, clock.clone());
+        let result = match (threads_for(args, *alike, &ask), store) {
+            (1, _) | (_, None) => session.stream(&ask, sink),
+            (threads, Some(store)) => {
+                let open = || another(args, store, clock.clone());
                 parts::stream(session, &open, threads, &ask, sink)
             }
         };
@@ -450,10 +460,14 @@ fn number_of(session: &mut Session<Box<dyn Transport>>, wanted: Option<&Wanted>)
 }
 
 /// A session of another thread's, with a drive of its own.
-fn another(args: &DriveArgs, clock: Arc<TscClock>) -> Result<Session<Box<dyn Transport>>, Error> {
+fn another(
+    args: &DriveArgs,
+    store: &AnyStore,
+    clock: Arc<TscClock>,
+) -> Result<Session<Box<dyn Transport>>, Error> {
     let failed = |failure: Failure| Error::Unsupported(failure.to_string());
     let credentials = open::credentials(args).map_err(failed)?;
-    let transport = open::once_more(args).map_err(failed)?;
+    let transport = open::once_more(args, store).map_err(failed)?;
     let mut session = session_over(args, transport, open::state(args), clock, credentials);
     let number = number_of(&mut session, args.partition.as_ref())?;
     Ok(session.with_partition(number))

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use clap::Args;
+use nearside_embedded::LogicalVolume;
 use nearside_fsrlib::{
     Ask, Completion, NearDataLog, Operation, Part, Record, Recovered, Target, VolumeRecord, describe,
 };
@@ -24,6 +25,7 @@ Examples:
   nearside info -d /dev/sdb --partition 2 --json
   nearside info -d /dev/sdb --partition LABEL=fixture    # by what else a partition is known by; see --partition
   nearside info -d disk.qcow2                            # a qcow2 image, with its backing files
+  nearside info -d lvm.img --volume vg0/root             # a logical volume of LVM; without a name they are listed
   nearside info -d vfio-user:/run/nearside/vm1.sock      # a drive in another process, by its vfio-user socket
   nearside info -d disk.img --home                       # what has reached home locations, without the journal
   nearside info -d disk.img --completion hybrid          # what the driver would do, and what it expects
@@ -35,6 +37,8 @@ much. With --home and --mounted, home locations alone are shown: the state is th
 
 Of a drive with partitions it lists them all: what lies in each, its place and type, its name in a GPT, its file
 system's label, its UUIDs (partitions in --json). It does so, too, where the volume is in none of them, or in several.
+Of an image or a block device it also lists LVM's logical volumes (logical_volumes in --json): --volume is for those
+that are made of runs of its bytes, and of the others it says why they are not read.
 
 Where the blocks of a file may have become another's since the volume was mounted (no journal, data=writeback, or
 home locations alone), unstable is true: every command warns, with --json in a line of type \"warning\", and what lies
@@ -64,6 +68,7 @@ pub fn run(args: InfoArgs) -> Outcome {
     if let Err(failure) = answer.and_then(|answer| answer.map_err(said)) {
         if !args.drive.json && matches!(failure, Failure::Message(_)) {
             print_table(&drive.partitions(), &mut out)?;
+            print_logical(&drive.logical_volumes()?, &mut out)?;
             out.flush()?;
         }
         return Err(failure);
@@ -72,6 +77,7 @@ pub fn run(args: InfoArgs) -> Outcome {
         Some(volume) if volume.partition == 0 => Vec::new(),
         _ => drive.partitions(),
     };
+    let logical = if table.is_empty() { Vec::new() } else { drive.logical_volumes()? };
     let (capacity, block_size) = drive.size();
     let completion = drive.completion();
     // Of a drive without near-data commands, all zeros.
@@ -87,6 +93,7 @@ pub fn run(args: InfoArgs) -> Outcome {
             "medium": medium,
             "volumes": volumes.iter().map(volume_json).collect::<Vec<_>>(),
             "partitions": table.iter().map(part_json).collect::<Vec<_>>(),
+            "logical_volumes": logical.iter().map(logical_json).collect::<Vec<_>>(),
             "view": view.as_ref().map(view_json),
             "completion": completion_json(&completion),
         }))?;
@@ -97,6 +104,7 @@ pub fn run(args: InfoArgs) -> Outcome {
             writeln!(out, "medium           {medium}")?;
         }
         print_table(&table, &mut out)?;
+        print_logical(&logical, &mut out)?;
         for volume in &volumes {
             print(volume, &mut out)?;
         }
@@ -129,6 +137,36 @@ fn print_table(table: &[Part], out: &mut Out) -> Result<(), Failure> {
         out.line(b"")?;
     }
     Ok(())
+}
+
+fn print_logical(volumes: &[LogicalVolume], out: &mut Out) -> Result<(), Failure> {
+    for volume in volumes {
+        write!(out, "logical volume   ")?;
+        out.name(format!("{}/{}", volume.group, volume.name).as_bytes())?;
+        let (content, label) = match &volume.content {
+            Ok(volume) => (volume.file_system, &*volume.label),
+            Err(other) => (&**other, ""),
+        };
+        out.text(&format!(", {content}, {}", human(volume.len)))?;
+        if !label.is_empty() {
+            write!(out, ", label ")?;
+            out.name(label.as_bytes())?;
+        }
+        out.line(b"")?;
+    }
+    Ok(())
+}
+
+fn logical_json(logical: &LogicalVolume) -> Value {
+    let volume = logical.content.as_ref().ok();
+    json!({
+        "group": logical.group,
+        "name": logical.name,
+        "len": logical.len,
+        "content": logical.content.as_ref().map_or_else(|other| &**other, |volume| volume.file_system),
+        "label": volume.map(|volume| &volume.label),
+        "volume_uuid": volume.map(|volume| uuid(&volume.uuid)),
+    })
 }
 
 fn part_json(part: &Part) -> Value {

@@ -20,6 +20,7 @@ use nearside_fsrlib::{
 use crate::args::{DriveArgs, Threads};
 use crate::failure::{Failure, complain};
 use crate::interrupt;
+use crate::partition::Logical;
 
 /// The socket's path, where the name is one.
 pub fn socket_of(drive: &OsStr) -> Option<&Path> {
@@ -119,23 +120,37 @@ pub struct Opened {
     /// Whether it is a drive of this process over a file that nobody else was seen to write: another over the
     /// same file ([`once_more`]) gives the same answers.
     pub alike: bool,
+    /// The store of a drive of this process.
+    pub store: Option<AnyStore>,
     /// Which state of a volume that was not unmounted is shown.
     pub state: State,
 }
 
 impl From<Box<dyn Transport>> for Opened {
     fn from(transport: Box<dyn Transport>) -> Opened {
-        Opened { transport, own: false, alike: false, state: State::Home }
+        Opened { transport, own: false, alike: false, store: None, state: State::Home }
     }
 }
 
 /// Another drive of this process over a file.
-pub fn once_more(args: &DriveArgs) -> Result<Box<dyn Transport>, Failure> {
-    Ok(Box::new(embedded(args)?))
+pub fn once_more(args: &DriveArgs, store: &AnyStore) -> Result<Box<dyn Transport>, Failure> {
+    Ok(Box::new(embedded(args, store.clone())?))
 }
 
 /// Opens the drive.
 pub fn transport(args: &DriveArgs) -> Result<Opened, Failure> {
+    let opened = whole(args)?;
+    match args.volume {
+        Some(_) if opened.store.is_none() => {
+            let name = args.drive.to_string_lossy();
+            let why = "--volume is of images and block devices that this command opens itself";
+            Err(Failure::Message(format!("{name}: {why}")))
+        }
+        _ => Ok(opened),
+    }
+}
+
+fn whole(args: &DriveArgs) -> Result<Opened, Failure> {
     if let Some(path) = socket_of(&args.drive) {
         let socket: Box<dyn Transport> = Box::new(SocketTransport::connect(path)?);
         return Ok(socket.into());
@@ -162,8 +177,8 @@ pub fn transport(args: &DriveArgs) -> Result<Opened, Failure> {
             Found::Other(_) | Found::Unknown => {}
         }
     }
-    let drive = embedded(args)?;
-    let store = drive.namespace().store();
+    let store = store(args)?;
+    let drive = embedded(args, store.clone())?;
     let writer = store.writer();
     if let Some(writer) = writer {
         complain(&format!(
@@ -173,7 +188,7 @@ pub fn transport(args: &DriveArgs) -> Result<Opened, Failure> {
     }
     let alike = writer.is_none() && (path.is_file() || matches!(store, AnyStore::Qcow2(_)));
     let state = if writer.is_none() { state(args) } else { State::Home };
-    Ok(Opened { transport: Box::new(drive), own: true, alike, state })
+    Ok(Opened { transport: Box::new(drive), own: true, alike, store: Some(store), state })
 }
 
 /// Which state of a volume a drive of this process shows that nobody else is seen to write.
@@ -181,9 +196,20 @@ pub fn state(args: &DriveArgs) -> State {
     if args.home || args.mounted { State::Home } else { State::Recovered }
 }
 
-/// A drive in this process over an image or a block device.
-fn embedded(args: &DriveArgs) -> Result<Embedded<AnyStore, Fsr>, Failure> {
-    let path = Path::new(&args.drive);
+/// What an image or a block device has for a drive: all of it, or a logical volume.
+fn store(args: &DriveArgs) -> Result<AnyStore, Failure> {
+    // Its errors name the path.
+    let said = |e: &dyn std::fmt::Display| Failure::Message(e.to_string());
+    let whole = nearside_embedded::open_image(Path::new(&args.drive)).map_err(|e| said(&e))?;
+    match &args.volume {
+        Some(Logical { group, name }) => whole.logical_volume(group, name).map_err(|e| said(&e)),
+        None => Ok(whole),
+    }
+}
+
+/// A drive in this process.
+fn embedded(args: &DriveArgs, store: AnyStore) -> Result<Embedded<AnyStore, Fsr>, Failure> {
+    let name = args.drive.to_string_lossy();
     let options = Options {
         threaded: args.threads == Some(Threads::Threaded),
         policy: args.completion.into(),
@@ -194,13 +220,8 @@ fn embedded(args: &DriveArgs) -> Result<Embedded<AnyStore, Fsr>, Failure> {
         },
         ..Options::default()
     };
-    let mut drive = nearside_embedded::image(path, &options).map_err(|e| {
-        Failure::Message(match e {
-            // It names the path.
-            nearside_embedded::Error::Store(e) => e.to_string(),
-            e => format!("{}: {e}", path.display()),
-        })
-    })?;
+    let drive = nearside_embedded::image_over(store, &options);
+    let mut drive = drive.map_err(|e| Failure::Message(format!("{name}: {e}")))?;
     if args.get_features {
         drive.transport().set_encoding(Encoding::GetFeatures);
     }

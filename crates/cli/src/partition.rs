@@ -1,4 +1,5 @@
-//! `--partition`: a number, or what else a partition is known by, in the words of mount(8) and fstab(5).
+//! `--partition`: a number, or what else a partition is known by, in the words of mount(8) and fstab(5); and
+//! `--volume`: a logical volume, in those of LVM.
 
 use std::str::FromStr;
 
@@ -6,6 +7,28 @@ use nearside_fsrlib::Part;
 
 use crate::format::human;
 use crate::info::uuid;
+
+/// A logical volume, as LVM's programs take it: `VG/LV`, with `/dev/` before it or without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Logical {
+    /// Its group's name.
+    pub group: String,
+    /// Its own.
+    pub name: String,
+}
+
+impl FromStr for Logical {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Logical, String> {
+        match text.strip_prefix("/dev/").unwrap_or(text).split_once('/') {
+            Some((group, name)) if !group.is_empty() && !name.is_empty() && !name.contains('/') => {
+                Ok(Logical { group: group.to_owned(), name: name.to_owned() })
+            }
+            _ => Err("expected VG/LV, a volume group and a logical volume in it".into()),
+        }
+    }
+}
 
 /// Which partition is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,6 +139,15 @@ pub fn label(part: &Part) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_for_logical_volumes() {
+        let of = |group: &str, name: &str| Ok(Logical { group: group.into(), name: name.into() });
+        assert_eq!(("vg/lv".parse(), "/dev/vg/lv".parse()), (of("vg", "lv"), of("vg", "lv")));
+        for bad in ["", "vg", "/lv", "vg/", "/dev/vg", "/dev/mapper/vg-lv"] {
+            assert!(bad.parse::<Logical>().is_err(), "{bad:?}");
+        }
+    }
 
     #[test]
     fn words_for_partitions() {

@@ -30,8 +30,8 @@ use nearside_media::words::size;
 use nearside_media::{behind, path_len};
 use nearside_store::write_log::{Logged, WriteLog};
 use nearside_store::{
-    Backing, Channel, Completion, Data, Delay, Delayed, Dram, Fault, Faulty, File, FileOptions, Kinds, Lossy,
-    Modelled, Operation, Pmem, Qcow2, Rule, Store, Submitted, Token,
+    Backing, Channel, Completion, Data, Delay, Delayed, Disk, Dram, Fault, Faulty, File, FileOptions, Kinds,
+    Lossy, Mapped, Modelled, Operation, Pmem, Qcow2, Rule, Store, Submitted, Token,
 };
 
 use crate::model::{Model, Named};
@@ -47,6 +47,8 @@ pub enum AnyStore {
     Pmem(Pmem),
     /// In a disk image.
     Qcow2(Qcow2),
+    /// A logical volume in a file or a disk image. No word names it.
+    Mapped(Mapped),
     /// Any, delayed.
     Delayed(Box<Delayed<AnyStore>>),
     /// Any, with faults.
@@ -71,6 +73,8 @@ pub enum AnyChannel {
     Pmem(Box<<Pmem as Store>::Channel>),
     /// Of a [`Qcow2`].
     Qcow2(Box<<Qcow2 as Store>::Channel>),
+    /// Of a [`Mapped`].
+    Mapped(Box<<Mapped as Store>::Channel>),
     /// Of a [`Delayed`].
     Delayed(Box<<Delayed<AnyStore> as Store>::Channel>),
     /// Of a [`Faulty`].
@@ -122,15 +126,15 @@ impl AnyStore {
     }
 
     /// Opens what a user asks for files of, to read it: a disk image by the word `qcow2:` or by its first
-    /// bytes, else a file or block device as it is.
+    /// bytes, what gzip or Zstandard have made of an image unpacked, else a file or block device as it is.
     ///
     /// # Errors
-    /// As [`File::open`] and [`Qcow2::open`].
+    /// As [`File::open`], [`File::unpacked`] and [`Qcow2::open`].
     pub fn image(path: &Path, options: FileOptions) -> io::Result<AnyStore> {
         if let Some(rest) = path.as_os_str().as_bytes().strip_prefix(QCOW2.as_bytes()) {
             return qcow2(OsStr::from_bytes(rest), options);
         }
-        let file = File::open(path, options)?;
+        let file = File::open(path, options)?.unpacked(options)?;
         Ok(match Qcow2::is_in(&file) {
             true => AnyStore::Qcow2(Qcow2::over(file, None, options)?),
             false => AnyStore::File(file),
@@ -141,6 +145,10 @@ impl AnyStore {
     pub fn writer(&self) -> Option<&str> {
         match self {
             AnyStore::File(file) => file.writer(),
+            AnyStore::Mapped(volume) => match volume.disk() {
+                Disk::File(file) => file.writer(),
+                Disk::Qcow2(_) => None,
+            },
             _ => None,
         }
     }
@@ -149,7 +157,7 @@ impl AnyStore {
     pub fn notes(&self) -> &[String] {
         match self {
             AnyStore::Dram(_) | AnyStore::Modelled(_) | AnyStore::Flash(_) => &[],
-            AnyStore::Qcow2(_) | AnyStore::Lossy(_) => &[],
+            AnyStore::Qcow2(_) | AnyStore::Mapped(_) | AnyStore::Lossy(_) => &[],
             AnyStore::File(file) => file.notes(),
             AnyStore::Pmem(pmem) => pmem.notes(),
             AnyStore::Delayed(delayed) => delayed.inner().notes(),
@@ -379,6 +387,7 @@ macro_rules! each {
             $kind::File($it) => $body,
             $kind::Pmem($it) => $body,
             $kind::Qcow2($it) => $body,
+            $kind::Mapped($it) => $body,
             $kind::Delayed($it) => $body,
             $kind::Faulty($it) => $body,
             $kind::Modelled($it) => $body,
@@ -417,6 +426,7 @@ impl Store for AnyStore {
             AnyStore::File(store) => AnyChannel::File(Box::new(store.channel(memory)?)),
             AnyStore::Pmem(store) => AnyChannel::Pmem(Box::new(store.channel(memory)?)),
             AnyStore::Qcow2(store) => AnyChannel::Qcow2(Box::new(store.channel(memory)?)),
+            AnyStore::Mapped(store) => AnyChannel::Mapped(Box::new(store.channel(memory)?)),
             AnyStore::Delayed(store) => AnyChannel::Delayed(Box::new(store.channel(memory)?)),
             AnyStore::Faulty(store) => AnyChannel::Faulty(Box::new(store.channel(memory)?)),
             AnyStore::Modelled(store) => AnyChannel::Modelled(Box::new(store.channel(memory)?)),

@@ -83,17 +83,32 @@ pub enum Error {
 }
 
 /// A drive that understands files over an image or a block device ([`AnyStore::image`]: raw, or qcow2, found
-/// by its first bytes or named `qcow2:PATH?snapshot=NAME`), which is read through the page cache and never
-/// written. Where somebody else writes it ([`AnyStore::writer`] says who), no command relies on what another
-/// has read.
+/// by its first bytes or named `qcow2:PATH?snapshot=NAME`, or either compressed by gzip or Zstandard), which
+/// is read through the page cache and never written. Where somebody else writes it ([`AnyStore::writer`] says
+/// who), no command relies on what another has read.
 ///
 /// # Errors
 /// [`Error::Store`], the only one that names the path: it cannot be opened for reading, is neither a file nor
 /// a block device, is smaller than a block, or is a qcow2 image that is not read. [`Error::Drive`]: no
 /// threads for near-data work. Else those of [`Embedded::start`].
 pub fn image(path: &Path, options: &Options) -> Result<Embedded<AnyStore, Fsr>, Error> {
+    image_over(open_image(path)?, options)
+}
+
+/// What [`image`] has a drive over.
+///
+/// # Errors
+/// As its [`Error::Store`].
+pub fn open_image(path: &Path) -> Result<AnyStore, Error> {
     let beside = FileOptions { beside: Beside::Anybody, lends: true, ..FileOptions::read() };
-    let store = AnyStore::image(path, beside).map_err(Error::Store)?;
+    AnyStore::image(path, beside).map_err(Error::Store)
+}
+
+/// As [`image`], over what is open already.
+///
+/// # Errors
+/// As [`image`], but [`Error::Store`].
+pub fn image_over(store: AnyStore, options: &Options) -> Result<Embedded<AnyStore, Fsr>, Error> {
     let threads = match options.near_data_threads {
         Some(threads) => threads,
         // The host's thread and the drive's may spin.

@@ -29,11 +29,13 @@
 mod any;
 mod drive;
 mod embedded;
+mod logical;
 mod loopback;
 mod model;
 
 pub use any::{AnyChannel, AnyStore};
 pub use drive::{Count, Drive, Line};
-pub use embedded::{Embedded, EmbeddedTransport, Error, Options, firmware, image};
+pub use embedded::{Embedded, EmbeddedTransport, Error, Options, firmware, image, image_over, open_image};
+pub use logical::LogicalVolume;
 pub use loopback::{Loopback, Runner};
 pub use model::{Model, ModelHelp, model_file, models, models_help, read_model};

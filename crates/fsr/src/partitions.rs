@@ -6,7 +6,6 @@ use nearside_fsview::{Error, VolumeInfo};
 use nearside_near_data::Failure;
 
 use crate::Retriever;
-use crate::crawler::open;
 use crate::media::Media;
 use crate::model::of_view;
 use crate::view::{Tally, Upto, View};
@@ -30,9 +29,9 @@ impl Retriever {
         let whole = View::new(self, media, &tally, 0, media.len());
         let mut found = Vec::new();
         for partition in partitions(&whole).await.map_err(of_view)? {
-            let place = (partition.offset, partition.len);
-            let volume = open(self, media, &tally, place, None, Upto::Durable).await?.volume;
-            let content = match volume {
+            let looked = self.look_at(media, &tally, (partition.offset, partition.len), Upto::Durable).await?;
+            let place = looked.place;
+            let content = match looked.volume {
                 Ok(volume) => Ok(volume.info().clone()),
                 Err(Error::NoFileSystem) => {
                     let view = View::new(self, media, &tally, place.0, place.1);

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use nearside_fsview::magic::what_is;
 use nearside_fsview::partition::partitions;
+use nearside_fsview::raid::member;
 use nearside_fsview::{Error, Volume};
 use nearside_near_data::Failure;
 
 use crate::Retriever;
-use crate::crawler::{OpenVolume, open};
+use crate::crawler::{OpenVolume, Opened, open};
 use crate::media::Media;
 use crate::model::of_view;
 use crate::monitor::Deps;
@@ -20,6 +21,19 @@ use crate::view::{Tally, Upto, View};
 const MOST_OPEN: usize = 32;
 /// A host that has not flushed what it wrote to its log after so long does not flush for that (`nobarrier`).
 const HELD_AT_MOST_NS: u64 = 1_000_000_000;
+
+/// What was found where a volume may be.
+pub(crate) struct Found {
+    /// The volume's own bytes: first, and how many.
+    pub(crate) place: (u64, u64),
+    pub(crate) volume: Result<Volume, Error>,
+    /// On what it depends that it is there.
+    located: Deps,
+    /// On what it depends what it is.
+    deps: Deps,
+    /// As of [`Opened`].
+    held_back: bool,
+}
 
 /// An open volume, by the number that a request gave.
 pub(crate) struct CachedVolume {
@@ -185,6 +199,45 @@ impl Retriever {
         Ok(Some(OpenVolume { id, state, newest, ..volume }))
     }
 
+    /// What lies at a place, or in the array of which that is a member.
+    pub(crate) async fn look_at<M: Media>(
+        &self,
+        media: &M,
+        tally: &Tally,
+        place: (u64, u64),
+        upto: Upto,
+    ) -> Result<Found, Failure> {
+        let Opened { volume, deps, held_back } = open(self, media, tally, place, None, upto).await?;
+        match volume {
+            Err(Error::NoFileSystem) => self.look_into(media, tally, place, deps, upto).await,
+            volume => Ok(Found { place, volume, located: Deps::default(), deps, held_back }),
+        }
+    }
+
+    /// What lies in the array of which a place is a member, where no volume begins there as `located` has it.
+    async fn look_into<M: Media>(
+        &self,
+        media: &M,
+        tally: &Tally,
+        (offset, len): (u64, u64),
+        mut located: Deps,
+        upto: Upto,
+    ) -> Result<Found, Failure> {
+        let view = View::new(self, media, tally, offset, len);
+        let member = member(&view, 0, len).await;
+        located.extend(&view.into_deps());
+        let (place, volume) = match member {
+            Ok(Some(member)) => {
+                let place = (offset.saturating_add(member.offset), member.len);
+                let Opened { volume, deps, held_back } = open(self, media, tally, place, None, upto).await?;
+                return Ok(Found { place, volume, located, deps, held_back });
+            }
+            Ok(None) => ((offset, len), Err(Error::NoFileSystem)),
+            Err(error) => ((offset, len), Err(error)),
+        };
+        Ok(Found { place, volume, located: Deps::default(), deps: located, held_back: false })
+    }
+
     async fn find_volume<M: Media>(
         &self,
         media: &M,
@@ -207,27 +260,34 @@ impl Retriever {
         }
         let view = View::new(self, media, tally, 0, media.len());
         let table = partitions(&view).await.map_err(of_view)?;
-        if table.is_empty() {
-            const NONE: &str = "no file system that is known (ext2, ext3, ext4, F2FS) and no partitions";
-            return Err(Failure::NoVolume(match what_is(&view).await.map_err(of_view)? {
-                Some(other) => format!("{NONE}, but {other}"),
-                None => NONE.to_owned(),
-            }));
-        }
         deps.extend(&view.into_deps());
+        if table.is_empty() {
+            let found = self.look_into(media, tally, (0, media.len()), deps, upto).await?;
+            return match found.volume {
+                Ok(volume) if asked == 0 => {
+                    let mut deps = found.located.clone();
+                    deps.extend(&found.deps);
+                    let held_since = found.held_back.then(|| media.now_ns());
+                    Ok(OpenVolume::new(0, found.place, volume, (found.located, deps), held_since))
+                }
+                Err(Error::Unsupported(what)) => Err(Failure::NoVolume(what)),
+                Ok(_) | Err(Error::NoFileSystem) => Err(self.no_volume(media, tally, found.place).await?),
+                Err(error) => Err(of_view(error)),
+            };
+        }
         let mut candidates = Vec::new();
         let mut list = Vec::new();
         for part in table.iter().filter(|p| asked == 0 || p.number == asked) {
-            let opened = open(self, media, tally, (part.offset, part.len), None, upto).await?;
-            match opened.volume {
+            let found = self.look_at(media, tally, (part.offset, part.len), upto).await?;
+            match found.volume {
                 Ok(volume) => {
                     let size = part.len >> 20;
                     list.push(format!("{}: {} ({size} MiB)", part.number, volume.info().file_system));
-                    let held_since = opened.held_back.then(|| media.now_ns());
-                    candidates.push((part, volume, opened.deps, held_since));
+                    let held_since = found.held_back.then(|| media.now_ns());
+                    candidates.push((part.number, found.place, volume, (found.located, found.deps), held_since));
                 }
                 Err(Error::NoFileSystem) => {
-                    let view = View::new(self, media, tally, part.offset, part.len);
+                    let view = View::new(self, media, tally, found.place.0, found.place.1);
                     list.push(match what_is(&view).await.map_err(of_view)? {
                         Some(other) if asked != 0 => format!("{}: {other}", part.number),
                         Some(other) => format!("{}: {}", part.number, other.name),
@@ -241,11 +301,11 @@ impl Retriever {
             }
         }
         match candidates.pop() {
-            Some((part, volume, opened, held_since)) if candidates.is_empty() => {
-                let place = deps.clone();
+            Some((number, place, volume, (located, opened), held_since)) if candidates.is_empty() => {
+                deps.extend(&located);
+                let located = deps.clone();
                 deps.extend(&opened);
-                let at = (part.offset, part.len);
-                Ok(OpenVolume::new(part.number, at, volume, (place, deps), held_since))
+                Ok(OpenVolume::new(number, place, volume, (located, deps), held_since))
             }
             Some(_) => Err(Failure::NoVolume(format!("several partitions: name one of {}", list.join(", ")))),
             None if asked == 0 => {
@@ -257,6 +317,23 @@ impl Retriever {
             }
             None => Err(Failure::NoVolume(format!("partition {}", list.join(", ")))),
         }
+    }
+}
+
+impl Retriever {
+    /// That there is neither a volume nor a table, and what there is.
+    async fn no_volume<M: Media>(
+        &self,
+        media: &M,
+        tally: &Tally,
+        place: (u64, u64),
+    ) -> Result<Failure, Failure> {
+        const NONE: &str = "no file system that is known (ext2, ext3, ext4, F2FS) and no partitions";
+        let view = View::new(self, media, tally, place.0, place.1);
+        Ok(Failure::NoVolume(match what_is(&view).await.map_err(of_view)? {
+            Some(other) => format!("{NONE}, but {other}"),
+            None => NONE.to_owned(),
+        }))
     }
 }
 

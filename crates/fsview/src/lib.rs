@@ -19,11 +19,13 @@ use std::ops::{Deref, Range};
 pub mod acl;
 pub mod ext;
 pub mod f2fs;
+pub mod lvm;
 pub mod magic;
 mod model;
 mod name;
 mod pace;
 pub mod partition;
+pub mod raid;
 mod recovery;
 mod shared;
 

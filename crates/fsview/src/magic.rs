@@ -30,6 +30,8 @@ pub enum Reach {
     Unpack(&'static str),
     /// This program makes a block device of it.
     Assemble(&'static str),
+    /// This program reads one volume of several.
+    Volumes,
     /// There are none.
     Nothing,
 }
@@ -47,6 +49,11 @@ impl fmt::Display for Other {
             Reach::Assemble(by) => {
                 write!(f, "{name}: {by} makes a block device of it, which can be read")
             }
+            Reach::Volumes => write!(
+                f,
+                "{name}: --volume VG/LV reads a volume of an image (info lists them); vgchange -ay makes block \
+                 devices of them"
+            ),
             Reach::Nothing => f.write_str(name),
         }
     }
@@ -58,8 +65,6 @@ pub type Mark = (u64, &'static [u8]);
 const fn other(name: &'static str, reach: Reach, marks: &'static [Mark]) -> (Other, &'static [Mark]) {
     (Other { name, reach }, marks)
 }
-
-const LVM: Reach = Reach::Assemble("vgchange -ay, with losetup for a file,");
 
 /// What is known, in the order in which it is looked for: layers and containers first, since a file system's
 /// mark may lie within. One mark of each is enough.
@@ -91,7 +96,7 @@ pub const KNOWN: [(Other, &[Mark]); 41] = [
     other("encrypted by BitLocker", Reach::Assemble("cryptsetup open --type bitlk"), &[(3, b"-FVE-FS-")]),
     other(
         "a physical volume of LVM",
-        LVM,
+        Reach::Volumes,
         &[(0, b"LABELONE"), (512, b"LABELONE"), (1024, b"LABELONE"), (1536, b"LABELONE")],
     ),
     other(

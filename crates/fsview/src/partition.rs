@@ -119,7 +119,7 @@ async fn table<S: Source>(source: &S) -> Result<Vec<Partition>, Error> {
     Ok(all)
 }
 
-fn corrupt(what: String, at: u64) -> Error {
+pub(crate) fn corrupt(what: String, at: u64) -> Error {
     Error::Corrupt { what, at }
 }
 
@@ -150,12 +150,12 @@ pub(crate) async fn read<S: Source>(source: &S, at: u64, len: u64) -> Result<Vec
     Ok(bytes)
 }
 
-fn le32(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn le32(bytes: &[u8], at: usize) -> Option<u32> {
     let (field, _) = bytes.get(at..)?.split_first_chunk::<4>()?;
     Some(u32::from_le_bytes(*field))
 }
 
-fn le64(bytes: &[u8], at: usize) -> Option<u64> {
+pub(crate) fn le64(bytes: &[u8], at: usize) -> Option<u64> {
     let (field, _) = bytes.get(at..)?.split_first_chunk::<8>()?;
     Some(u64::from_le_bytes(*field))
 }

@@ -3,7 +3,8 @@
 //! A target is a function of bytes that panics where the program breaks its word. `fuzz/` gives each of them
 //! to libFuzzer, one binary each; the tests here run every one over its seeds, over what fuzzing has found
 //! (`fuzz/regressions`) and over a few thousand seeded changes. Seeds are real: structures of volumes that
-//! mke2fs and a kernel wrote, partition tables by sfdisk, disk images by qemu-img, requests by FSRLib.
+//! mke2fs and a kernel wrote, partition tables by sfdisk, disk images by qemu-img, a
+//! physical volume by lvm2, requests by FSRLib.
 //!
 //! File systems: [`volumes`] has the volumes, in memory; [`sites`] finds where their
 //! structures lie by watching what a question reads; [`patched`] lays an input over one of
@@ -18,6 +19,7 @@ pub mod fabrics;
 pub mod files;
 pub mod fuse;
 pub mod journal;
+pub mod logical;
 pub mod mend;
 pub mod near_data;
 pub mod nvme;
@@ -67,6 +69,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "f2fs_volume", run: structure::f2fs_volume, seeds: structure::f2fs_volume_seeds },
     Target { name: "fio_job", run: files::job, seeds: files::job_seeds },
     Target { name: "fuse_request", run: fuse::run, seeds: fuse::seeds },
+    Target { name: "lvm_group", run: logical::run, seeds: logical::seeds },
     Target { name: "model_file", run: files::model, seeds: files::model_seeds },
     Target { name: "ndp_search", run: search::run, seeds: search::seeds },
     Target { name: "near_data_request", run: near_data::run, seeds: near_data::seeds },

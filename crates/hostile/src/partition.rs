@@ -6,11 +6,13 @@
 //! ```
 
 use nearside_fsview::partition::partitions;
+use nearside_fsview::raid::{Member, member};
 
 use crate::patched::{Patched, now};
 use crate::volumes::gunzip;
 
 const SECTOR: usize = 512;
+const RAID: [u8; 4] = 0xa92b_4efcu32.to_le_bytes();
 /// Sectors of the largest drive.
 const MOST: u16 = 4096;
 
@@ -39,9 +41,13 @@ pub fn run(input: &[u8]) {
                 mend(&mut drive, u64::from(sector) * SECTOR as u64);
             }
             mend_block(&mut drive);
+            mend_member(&mut drive);
+        }
+        let len = u64::from(sectors) * SECTOR as u64;
+        if let Ok(Some(Member { offset, len: bytes })) = now(member(&drive, 0, len)) {
+            assert!(offset.checked_add(bytes).is_some_and(|end| end <= len), "{bytes} at {offset} of {len}");
         }
         let Ok(all) = now(partitions(&drive)) else { return };
-        let len = u64::from(sectors) * SECTOR as u64;
         for partition in all {
             let end = partition.offset.checked_add(partition.len);
             assert!(partition.offset > 0 && end.is_some_and(|end| end <= len), "{partition:?} of {len}");
@@ -82,7 +88,24 @@ fn mend_block(drive: &mut Patched<'_>) {
     drive.put(4096 + 4088, &(high << 32 | u64::from(low)).to_le_bytes());
 }
 
-/// The drives that sfdisk wrote, the sectors that are not zero; and a small namespace of persistent memory.
+/// Makes the sum of a RAID's superblock at the drive's beginning, or 4 KiB behind it, right.
+fn mend_member(drive: &mut Patched<'_>) {
+    for at in [0, 4096] {
+        let Some(mut block) = drive.get(at, 4096).map(|block| block.to_vec()) else { continue };
+        let devices = u32::from_le_bytes(*block[220..].first_chunk().unwrap()) as usize;
+        if !block.starts_with(&RAID) || devices > 1920 {
+            continue;
+        }
+        block[216..220].fill(0);
+        block.resize(256 + devices * 2, 0);
+        block.resize(block.len().next_multiple_of(4), 0);
+        let sum: u64 = block.as_chunks::<4>().0.iter().map(|word| u64::from(u32::from_le_bytes(*word))).sum();
+        drive.put(at + 216, &(sum as u32).wrapping_add((sum >> 32) as u32).to_le_bytes());
+    }
+}
+
+/// The drives that sfdisk wrote, the sectors that are not zero; a small namespace of persistent memory, and
+/// a member of a RAID 1.
 pub fn seeds() -> Vec<Vec<u8>> {
     let images: [&[u8]; 2] = [
         include_bytes!("../../../fuzz/images/mbr.img.gz"),
@@ -95,6 +118,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
     }
     // 64 sectors; the block is in the eighth.
     let mut seeds = vec![[&[63, 0, 0, 8, 0, 94, 0][..], &block].concat()];
+    // A member of a RAID 1 of 40 sectors from the sixteenth on, as role 0 of two.
+    let mut member = vec![0; 260];
+    member[..4].copy_from_slice(&RAID);
+    for (at, byte) in [(4, 1), (72, 1), (80, 40), (92, 2), (128, 16), (136, 40), (144, 8), (220, 2)] {
+        member[at] = byte;
+    }
+    seeds.push([&[63, 0, 0, 8, 0, 4, 1][..], &member].concat());
     for packed in images {
         let drive = gunzip(packed);
         let sectors = drive.len() / SECTOR;

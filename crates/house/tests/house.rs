@@ -42,7 +42,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // retriever over a medium of reads: one walk, one permission check, one glob, so that
     // what is compared is where the work is done.
     ("fsrlib", &["spec", "dma", "clock", "near-data", "fsr", "driver"]),
-    ("embedded", &["dma", "clock", "media", "store", "ftl", "device", "firmware", "driver", "fsrlib"]),
+    ("embedded", &[
+        "dma", "clock", "media", "store", "ftl", "fsview", "device", "firmware", "driver", "fsrlib",
+    ]),
     ("fsrlib-c", &["clock", "driver", "fsrlib", "embedded"]),
     ("loadgen", &["spec", "dma", "clock", "random", "driver"]),
     ("sim", &[

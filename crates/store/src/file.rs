@@ -181,11 +181,7 @@ impl File {
             _ => in_use::take(&file, lock).map(|()| None)?,
         };
         let witness = if read_only { None } else { Some(Arc::new(witness(path, &file)?)) };
-        let len = file::size(&file)?;
-        let capacity = len - len % u64::from(block_size);
-        if capacity == 0 {
-            return Err(invalid(format!("it has {len} bytes: not one block")));
-        }
+        let capacity = whole_blocks(file::size(&file)?, block_size)?;
         let backend = backend_of(backend, access, &mut notes);
         Ok(File {
             inner: Arc::new(OpenFile {
@@ -202,6 +198,31 @@ impl File {
                 lends: lends && read_only && writer.is_none(),
                 notes,
                 writer,
+            }),
+        })
+    }
+
+    /// A file that is this process's alone, read in the name of another.
+    pub(crate) fn nameless(file: fs::File, path: &Path, options: FileOptions) -> io::Result<File> {
+        let FileOptions { block_size, backend, lends, .. } = options;
+        let len = file::size(&file)?;
+        let capacity = whole_blocks(len, block_size)
+            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+        Ok(File {
+            inner: Arc::new(OpenFile {
+                file: Arc::new(file),
+                witness: None,
+                capacity,
+                block_size,
+                read_only: true,
+                direct: false,
+                backend,
+                durable: Durable::default(),
+                log: Log::of(path.to_owned()),
+                cached: OnceLock::new(),
+                lends,
+                notes: Vec::new(),
+                writer: None,
             }),
         })
     }
@@ -239,6 +260,14 @@ impl OpenFile {
     pub(crate) fn cached(&self) -> Option<&Arc<CachedFile>> {
         let map = || CachedFile::map(&self.file, self.capacity).ok().map(Arc::new);
         if self.lends { self.cached.get_or_init(map).as_ref() } else { None }
+    }
+}
+
+/// Bytes of a store in a file of so many.
+fn whole_blocks(len: u64, block_size: u32) -> io::Result<u64> {
+    match len - len % u64::from(block_size) {
+        0 => Err(invalid(format!("it has {len} bytes: not one block"))),
+        capacity => Ok(capacity),
     }
 }
 

@@ -27,11 +27,14 @@ mod faulty;
 mod file;
 mod file_channel;
 mod lossy;
+mod mapped;
 mod modelled;
 mod null;
 mod pmem;
 mod qcow2;
+mod reading;
 mod trouble;
+mod unpacked;
 pub mod write_log;
 
 pub use check::check;
@@ -41,10 +44,12 @@ pub use faulty::{Fault, Faulty, FaultyChannel, Kinds, Plan, Rule};
 pub use file::{Access, Backend, Beside, File, FileOptions};
 pub use file_channel::FileChannel;
 pub use lossy::{Lossy, LossyChannel};
+pub use mapped::{Disk, Mapped};
 pub use modelled::{Delayed, Modelled, ModelledChannel};
 pub use null::Null;
 pub use pmem::{Pmem, PmemChannel};
-pub use qcow2::{Qcow2, Qcow2Channel};
+pub use qcow2::Qcow2;
+pub use reading::{ReadAt, ReadingChannel};
 
 pub use nearside_media::{Delay, Parametric};
 
@@ -191,10 +196,12 @@ pub enum Backing {
     Model = 6,
     /// A disk image in QEMU's format, with the files below it.
     Qcow2 = 7,
+    /// A logical volume in a disk image.
+    LogicalVolume = 8,
 }
 
 impl Backing {
-    const ALL: [Backing; 7] = [
+    const ALL: [Backing; 8] = [
         Backing::Memory,
         Backing::File,
         Backing::BlockDevice,
@@ -202,6 +209,7 @@ impl Backing {
         Backing::MappedFile,
         Backing::Model,
         Backing::Qcow2,
+        Backing::LogicalVolume,
     ];
 
     /// Its number in log page D5h.
@@ -224,6 +232,7 @@ impl Backing {
             Backing::MappedFile => "mapped file",
             Backing::Model => "model",
             Backing::Qcow2 => "qcow2 image",
+            Backing::LogicalVolume => "logical volume",
         }
     }
 }

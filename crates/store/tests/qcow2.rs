@@ -203,12 +203,16 @@ fn snapshots_are_opened_by_name() {
         for name in ["first", "a_second-name"] {
             same(&folder.converted("image", &format!("-l snapshot.name={name}")), open(name).unwrap());
         }
+        // By its number, where no name is that.
+        same(&folder.converted("image", "-l snapshot.id=2"), open("2").unwrap());
         same(&folder.converted("image", ""), folder.open("image").unwrap());
         let error = open("third").unwrap_err().to_string();
         assert!(
             error.contains("no snapshot \"third\"; of 2 there are \"first\", \"a_second-name\""),
             "{error}"
         );
+        folder.qemu_img("snapshot -c 1 image");
+        same(&folder.converted("image", "-l snapshot.name=1"), open("1").unwrap());
     }
 }
 

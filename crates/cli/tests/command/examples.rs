@@ -11,8 +11,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
 use nearside_clock::Nanos;
-use nearside_conformance::needs;
 use nearside_conformance::volume::{must, tool};
+use nearside_conformance::{needs, volume};
 use nearside_embedded::AnyStore;
 use nearside_near_data::wire::decode_request;
 use nearside_store::{Channel, Data, FileOptions, Operation, Store, Submitted, Token};
@@ -231,6 +231,7 @@ fn fixture() -> TempDir {
     for copy in ["served.img", "other.img"] {
         fs::copy(at("disk.img"), at(copy)).unwrap();
     }
+    physical_volume(folder.path());
     // The volume, whose label is "fixture", as the second partition, in a table of the old kind.
     let image = fs::read(at("disk.img")).unwrap();
     let mut disk = vec![0u8; (2 << 20) + image.len()];
@@ -269,6 +270,19 @@ fn fixture() -> TempDir {
     )
     .unwrap();
     folder
+}
+
+/// A physical volume of LVM, with a file system in the first 2 MiB of the volume "root".
+fn physical_volume(folder: &Path) {
+    let at = |name: &str| folder.join(name);
+    let packed = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/images/lvm.img.gz");
+    let mut lvm = must(tool("gzip").args(["-dc", packed])).stdout;
+    fs::create_dir_all(at("small/etc")).unwrap();
+    fs::write(at("small/etc/fstab"), "/dev/vg0/root / ext4\n").unwrap();
+    volume::ext(&at("two"), 2, Some(&at("small")), &["-t", "ext4"]);
+    let two = fs::read(at("two")).unwrap();
+    lvm[128 << 10..][..two.len()].copy_from_slice(&two);
+    fs::write(at("lvm.img"), lvm).unwrap();
 }
 
 /// A write log of 1000 writes on a disk of 1 MiB, and a mark.

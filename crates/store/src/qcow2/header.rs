@@ -150,13 +150,13 @@ impl Header {
         Ok(())
     }
 
-    /// The disk as it was at the snapshot of that name.
+    /// The disk as it was at the snapshot of that name, or else of that number.
     pub(super) fn at_snapshot(self, part: &Part, wanted: &OsStr) -> io::Result<Header> {
         let (mut at, count) = self.snapshots;
         if count > MOST_SNAPSHOTS {
             return Err(part.wrong(format_args!("header, byte 60: {count} snapshots")));
         }
-        let mut names = Vec::new();
+        let (mut names, mut numbered) = (Vec::new(), None);
         for _ in 0..count {
             let mut fixed = [0; 40];
             part.read("snapshot table", at, &mut fixed)?;
@@ -169,23 +169,36 @@ impl Header {
             let mut bytes = vec![0; usize::try_from(name).unwrap_or(0)];
             part.read("snapshot table", name_at, &mut bytes)?;
             if bytes == wanted.as_bytes() {
-                let table = be64(&fixed, 0).unwrap_or(0);
-                let mut size = [0; 8];
-                if extra >= 16 {
-                    part.read("snapshot table", at.saturating_add(48), &mut size)?;
-                }
-                let size = if extra >= 16 { whole_sectors(u64::from_be_bytes(size)) } else { self.size };
-                let header = Header { table, size, ..self };
-                header.check_table(part, be32(&fixed, 8).unwrap_or(0))?;
-                return Ok(header);
+                return self.shown_by(part, at, &fixed, extra);
+            }
+            let mut number = vec![0; usize::try_from(id).unwrap_or(0)];
+            part.read("snapshot table", name_at.saturating_sub(id.into()), &mut number)?;
+            if number == wanted.as_bytes() && numbered.is_none() {
+                numbered = Some((at, fixed, extra));
             }
             if names.len() < NAMED {
                 names.push(format!("{:?}", OsStr::from_bytes(&bytes)));
             }
             at = name_at.saturating_add(name.into()).checked_next_multiple_of(8).unwrap_or(u64::MAX);
         }
+        if let Some((at, fixed, extra)) = numbered {
+            return self.shown_by(part, at, &fixed, extra);
+        }
         let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         Err(part.wrong(format_args!("no snapshot {wanted:?}; of {count} there are {there}")))
+    }
+
+    /// As the snapshot has it whose entry, with so much extra data, is at a place of the file.
+    fn shown_by(self, part: &Part, at: u64, fixed: &[u8; 40], extra: u32) -> io::Result<Header> {
+        let table = be64(fixed, 0).unwrap_or(0);
+        let mut size = [0; 8];
+        if extra >= 16 {
+            part.read("snapshot table", at.saturating_add(48), &mut size)?;
+        }
+        let size = if extra >= 16 { whole_sectors(u64::from_be_bytes(size)) } else { self.size };
+        let header = Header { table, size, ..self };
+        header.check_table(part, be32(fixed, 8).unwrap_or(0))?;
+        Ok(header)
     }
 }
 

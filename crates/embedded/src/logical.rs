@@ -1,0 +1,157 @@
+//! Logical volumes in an image or on a block device: which there are, and one of them as a store.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use nearside_fsview::lvm::{self, Group, groups};
+use nearside_fsview::magic::what_is;
+use nearside_fsview::{Error, Source, Volume, VolumeInfo};
+use nearside_store::{Disk, Mapped, ReadAt, Store};
+
+use crate::AnyStore;
+
+/// Volumes of which it is seen what lies in them.
+const MOST_LOOKED_INTO: usize = 1024;
+
+/// A logical volume, and what lies in it.
+#[derive(Clone, Debug)]
+pub struct LogicalVolume {
+    /// Its group's name.
+    pub group: String,
+    /// Its own.
+    pub name: String,
+    /// Bytes.
+    pub len: u64,
+    /// The file system; else what there is in its place, or why the volume is not read, in words.
+    pub content: Result<VolumeInfo, String>,
+}
+
+impl AnyStore {
+    /// The logical volumes of a file, a block device or a disk image, by group; none of another store, and
+    /// none that are parts of others.
+    ///
+    /// # Errors
+    /// `InvalidData` where LVM's labels or metadata contradict themselves; else the file's. All name it.
+    pub fn logical_volumes(&self) -> io::Result<Vec<LogicalVolume>> {
+        let Some(disk) = self.disk() else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for group in groups_of(&disk)? {
+            for volume in group.volumes.into_iter().filter(|volume| volume.visible) {
+                let content = match &volume.runs {
+                    Err(why) => Err(why.clone()),
+                    Ok(_) if found.len() >= MOST_LOOKED_INTO => Err("not looked into".to_owned()),
+                    Ok(runs) => content(mapped(&disk, runs)?),
+                };
+                let lvm::LogicalVolume { name, len, .. } = volume;
+                found.push(LogicalVolume { group: group.name.clone(), name, len, content });
+            }
+        }
+        Ok(found)
+    }
+
+    /// A logical volume of a file, a block device or a disk image.
+    ///
+    /// # Errors
+    /// `NotFound` where there is none of that name, with those there are; `Unsupported` where it is not read,
+    /// with the reason; else as [`AnyStore::logical_volumes`].
+    pub fn logical_volume(&self, group: &str, name: &str) -> io::Result<AnyStore> {
+        let Some(disk) = self.disk() else {
+            let why = "logical volumes are read from files, block devices and disk images";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        };
+        let named = |kind, why: String| io::Error::new(kind, format!("{}: {why}", disk.path().display()));
+        let all = groups_of(&disk)?;
+        let missing = |what: String, there: Vec<&str>| {
+            let there = if there.is_empty() { "none".to_owned() } else { format!("{there:?}") };
+            Err(named(io::ErrorKind::NotFound, format!("no {what}; there are {there}")))
+        };
+        let Some(Group { volumes, .. }) = all.iter().find(|known| known.name == group) else {
+            let names = all.iter().map(|known| &*known.name).collect();
+            return missing(format!("volume group {group:?}"), names);
+        };
+        let Some(volume) = volumes.iter().find(|known| known.name == name) else {
+            let names = volumes.iter().filter(|known| known.visible).map(|known| &*known.name).collect();
+            return missing(format!("logical volume {name:?} in {group:?}"), names);
+        };
+        match &volume.runs {
+            Ok(runs) => Ok(AnyStore::Mapped(mapped(&disk, runs)?)),
+            Err(why) => Err(named(io::ErrorKind::Unsupported, format!("{group}/{name} is not read: {why}"))),
+        }
+    }
+
+    fn disk(&self) -> Option<Disk> {
+        match self {
+            AnyStore::File(file) => Some(Disk::File(file.clone())),
+            AnyStore::Qcow2(image) => Some(Disk::Qcow2(image.clone())),
+            _ => None,
+        }
+    }
+}
+
+fn mapped(disk: &Disk, runs: &[lvm::LinearRun]) -> io::Result<Mapped> {
+    Mapped::new(disk.clone(), runs.iter().map(|run| run.offset..run.offset.saturating_add(run.len)))
+}
+
+fn groups_of(disk: &Disk) -> io::Result<Vec<Group>> {
+    now(groups(&Bytes::of(disk.reader(), disk.capacity()))).map_err(|error| {
+        let kind = match error {
+            Error::Read { .. } => io::ErrorKind::Other,
+            _ => io::ErrorKind::InvalidData,
+        };
+        io::Error::new(kind, format!("{}: {error}", disk.path().display()))
+    })
+}
+
+fn content(volume: Mapped) -> Result<VolumeInfo, String> {
+    let source = Bytes::of(volume.reader(), volume.capacity());
+    match now(Volume::open(&source)) {
+        Ok(volume) => Ok(volume.info().clone()),
+        Err(Error::NoFileSystem) => Err(match now(what_is(&source)) {
+            Ok(other) => other.map_or("not known", |other| other.name).to_owned(),
+            Err(error) => error.to_string(),
+        }),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Bytes that are read in calls that wait.
+struct Bytes {
+    reader: RefCell<Box<dyn ReadAt>>,
+    len: u64,
+}
+
+impl Bytes {
+    fn of(reader: Box<dyn ReadAt>, len: u64) -> Bytes {
+        Bytes { reader: RefCell::new(reader), len }
+    }
+}
+
+impl Source for Bytes {
+    type Block = Rc<[u8]>;
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    async fn metadata(&self, offset: u64, len: u32) -> Result<Rc<[u8]>, Error> {
+        let failed = |reason: String| Error::Read { at: offset, len, reason };
+        if offset.checked_add(len.into()).is_none_or(|end| end > self.len) {
+            return Err(failed("it lies outside the volume".into()));
+        }
+        let mut bytes = vec![0; len as usize];
+        self.reader.borrow_mut().read_at(offset, &mut bytes).map_err(|e| failed(e.to_string()))?;
+        Ok(bytes.into())
+    }
+}
+
+/// Runs a future that never waits to its end.
+fn now<F: Future>(future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return output;
+        }
+    }
+}
