@@ -49,7 +49,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         };
         common.push(time(&|i| {
             observer.begin(at(i), 4096);
-            observer.end(at(i), 4096);
+            observer.end(at(i), 4096, false);
         }));
         floor.push(time(&|i| {
             black_box(at(i));
@@ -57,7 +57,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
         // The first block of the volume holds the superblock, which is watched as long as the volume is open.
         hit.push(time(&|_| {
             observer.begin(0, 4096);
-            observer.end(0, 4096);
+            observer.end(0, 4096, false);
         }));
         // What the next command on the path pays for it: it looks at everything again.
         let ask = Ask::path(path.as_str(), Operation::Nop);
