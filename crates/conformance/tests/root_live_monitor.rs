@@ -16,7 +16,8 @@ mod workload;
 mod writers;
 
 use std::collections::BTreeSet;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use nearside_conformance::record::add;
@@ -24,6 +25,7 @@ use nearside_dma::IoBuffer;
 use nearside_embedded::AnyStore;
 use nearside_random::Rng;
 use nearside_store::Dram;
+use nearside_store::write_log::LogReader;
 use rig::Rig;
 use workload::{Size, Workload};
 use writers::Plan;
@@ -339,7 +341,8 @@ fn a_commit_is_shown_from_its_flush_on() {
         let worked = rounds(&mut rig, seed, 20, size, Settled::Journal);
         rig.end();
         worked.unwrap();
-        let came = flushes::follow(&log, BYTES, points, seed);
+        let log = LogReader::open(&log).unwrap();
+        let came = flushes::follow(&log, vec![0; BYTES as usize], points, seed);
         let (unlike, done) = (came.is_err(), came.as_ref().copied().unwrap_or_default());
         let fields = [
             ("configuration", options.join(" ").as_str().into()),
@@ -355,6 +358,24 @@ fn a_commit_is_shown_from_its_flush_on() {
         let done = came.unwrap_or_else(|wrong| panic!("{options:?}: {wrong}"));
         assert!(done.flushed > done.written, "{done:?}");
     }
+}
+
+/// The same of what a stock kernel wrote to its F2FS, checkpoints among it (fixtures/f2fs/life.*, of the
+/// first volume of `fsview/tests/f2fs_recovery.rs`).
+#[test]
+fn a_node_is_shown_from_its_flush_on() {
+    let fixture = |name: &str| {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/f2fs/life.");
+        let file = BufReader::new(File::open(format!("{path}{name}.zst")).unwrap());
+        let mut bytes = Vec::new();
+        ruzstd::decoding::StreamingDecoder::new(file).unwrap().read_to_end(&mut bytes).unwrap();
+        bytes
+    };
+    let mut log = tempfile::tempfile().unwrap();
+    log.write_all(&fixture("log")).unwrap();
+    let done = flushes::follow(&LogReader::of(log).unwrap(), fixture("img"), 25, 1).unwrap();
+    eprintln!("{done:?}");
+    assert!(done.flushed > done.written, "{done:?}");
 }
 
 #[test]

@@ -284,7 +284,13 @@ impl Retriever {
                     let size = part.len >> 20;
                     list.push(format!("{}: {} ({size} MiB)", part.number, volume.info().file_system));
                     let held_since = found.held_back.then(|| media.now_ns());
-                    candidates.push((part.number, found.place, volume, (found.located, found.deps), held_since));
+                    candidates.push((
+                        part.number,
+                        found.place,
+                        volume,
+                        (found.located, found.deps),
+                        held_since,
+                    ));
                 }
                 Err(Error::NoFileSystem) => {
                     let view = View::new(self, media, tally, found.place.0, found.place.1);

@@ -2,7 +2,6 @@
 //! host has flushed, or, where it has gone on without, all that it has written.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 use nearside_clock::{Nanos, TscClock};
@@ -71,15 +70,17 @@ impl Image for Host {
     }
 }
 
-/// Goes through a log of a drive of so many bytes, and asks at about so many points.
-pub fn follow(log: &Path, bytes: u64, points: u64, seed: u64) -> Result<Came, String> {
-    let log = LogReader::open(log).unwrap();
+/// Goes through a log of a drive that held these bytes before, and asks at about so many points.
+pub fn follow(log: &LogReader, base: Vec<u8>, points: u64, seed: u64) -> Result<Came, String> {
     let entries: Vec<Entry> = log.entries().map(Result::unwrap).collect();
-    let store = AnyStore::Dram(Dram::new(bytes, 512).unwrap());
+    let store = AnyStore::Dram(Dram::new(base.len() as u64, 512).unwrap());
     let drive = Embedded::start(store, firmware(), &Options::default()).unwrap();
     let mut host = Host(drive.namespace().access(Arc::new(Memory::new())).unwrap());
+    for (nr, block) in base.chunks(4096).enumerate().filter(|(_, block)| block.iter().any(|b| *b != 0)) {
+        host.write(nr as u64 * 4096, block).unwrap();
+    }
     let mut session = Session::new(drive, Arc::new(TscClock::new()));
-    let mut written = Bytes(vec![0; bytes as usize]);
+    let mut written = Bytes(base);
     let (mut flushed, mut came, mut rng) = (written.clone(), Came::default(), Rng(seed));
     for (nr, entry) in entries.iter().enumerate() {
         if entry.flags.has(Flags::FLUSH) {
@@ -92,7 +93,8 @@ pub fn follow(log: &Path, bytes: u64, points: u64, seed: u64) -> Result<Came, St
         // A commit is on its way most of all before a flush.
         let weight = if entries.get(nr + 1).is_some_and(|next| next.flags.has(Flags::FLUSH)) { 4 } else { 1 };
         // The volume is there from its first flush on.
-        let is_there = flushed.0[1080..1082] == [0x53, 0xef];
+        let is_there =
+            flushed.0[1080..1082] == [0x53, 0xef] || flushed.0[1024..1028] == [0x10, 0x20, 0xf5, 0xf2];
         if !is_there || rng.below(entries.len() as u64) >= points * weight {
             continue;
         }
