@@ -131,6 +131,12 @@ fn checksum(covered: &[u8], own: usize) -> u32 {
 }
 
 #[cfg(test)]
+#[allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::indexing_slicing,
+    reason = "a test's own bytes"
+)]
 mod tests {
     use super::*;
 
