@@ -784,8 +784,9 @@ pub(crate) struct Opened {
     pub volume: Result<Volume, Error>,
     /// What that read.
     pub deps: Deps,
-    /// Whether some of its log is written and not flushed, and so not taken in.
-    pub held_back: bool,
+    /// Since when some of its log is written and not flushed, and so not taken in: nanoseconds of the drive's
+    /// clock.
+    pub held_since: Option<u64>,
 }
 
 /// Opens a volume, which may be the known one, changed; `steady!` needs a crawler, which needs a volume.
@@ -806,7 +807,8 @@ pub(crate) async fn open<M: Media>(
             // Nothing of it has been flushed yet.
             upto = Upto::Written;
         } else if retriever.monitor.still_holds(&deps, media).await {
-            return Ok(Opened { volume, deps, held_back });
+            let held_since = held_back.then(|| media.now_ns());
+            return Ok(Opened { volume, deps, held_since });
         }
         media.yield_now().await;
     }

@@ -32,7 +32,7 @@ pub(crate) struct Found {
     /// On what it depends what it is.
     deps: Deps,
     /// As of [`Opened`].
-    held_back: bool,
+    held_since: Option<u64>,
 }
 
 /// An open volume, by the number that a request gave.
@@ -184,7 +184,7 @@ impl Retriever {
         };
         let went_on = changed.as_ref().is_none_or(|changed| !changed.is_empty());
         let held_before = known.held_since.filter(|_| !went_on);
-        let held_since = opened.held_back.then(|| held_before.unwrap_or_else(|| media.now_ns()));
+        let held_since = opened.held_since.map(|now| held_before.unwrap_or(now));
         let state = match &changed {
             Some(changed) if changed.is_empty() && known.is_newest() => known.state,
             // First no read of an earlier state counts any more, then what it was made of is out of date.
@@ -207,10 +207,10 @@ impl Retriever {
         place: (u64, u64),
         upto: Upto,
     ) -> Result<Found, Failure> {
-        let Opened { volume, deps, held_back } = open(self, media, tally, place, None, upto).await?;
+        let Opened { volume, deps, held_since } = open(self, media, tally, place, None, upto).await?;
         match volume {
             Err(Error::NoFileSystem) => self.look_into(media, tally, place, deps, upto).await,
-            volume => Ok(Found { place, volume, located: Deps::default(), deps, held_back }),
+            volume => Ok(Found { place, volume, located: Deps::default(), deps, held_since }),
         }
     }
 
@@ -229,13 +229,13 @@ impl Retriever {
         let (place, volume) = match member {
             Ok(Some(member)) => {
                 let place = (offset.saturating_add(member.offset), member.len);
-                let Opened { volume, deps, held_back } = open(self, media, tally, place, None, upto).await?;
-                return Ok(Found { place, volume, located, deps, held_back });
+                let Opened { volume, deps, held_since } = open(self, media, tally, place, None, upto).await?;
+                return Ok(Found { place, volume, located, deps, held_since });
             }
             Ok(None) => ((offset, len), Err(Error::NoFileSystem)),
             Err(error) => ((offset, len), Err(error)),
         };
-        Ok(Found { place, volume, located: Deps::default(), deps: located, held_back: false })
+        Ok(Found { place, volume, located: Deps::default(), deps: located, held_since: None })
     }
 
     async fn find_volume<M: Media>(
@@ -251,8 +251,8 @@ impl Retriever {
             let opened = open(self, media, tally, whole, None, upto).await?;
             match opened.volume {
                 Ok(volume) => {
-                    let held_since = opened.held_back.then(|| media.now_ns());
-                    return Ok(OpenVolume::new(0, whole, volume, (Deps::default(), opened.deps), held_since));
+                    let of = (Deps::default(), opened.deps);
+                    return Ok(OpenVolume::new(0, whole, volume, of, opened.held_since));
                 }
                 Err(Error::NoFileSystem) => deps = opened.deps,
                 Err(error) => return Err(of_view(error)),
@@ -267,8 +267,7 @@ impl Retriever {
                 Ok(volume) if asked == 0 => {
                     let mut deps = found.located.clone();
                     deps.extend(&found.deps);
-                    let held_since = found.held_back.then(|| media.now_ns());
-                    Ok(OpenVolume::new(0, found.place, volume, (found.located, deps), held_since))
+                    Ok(OpenVolume::new(0, found.place, volume, (found.located, deps), found.held_since))
                 }
                 Err(Error::Unsupported(what)) => Err(Failure::NoVolume(what)),
                 Ok(_) | Err(Error::NoFileSystem) => Err(self.no_volume(media, tally, found.place).await?),
@@ -283,14 +282,8 @@ impl Retriever {
                 Ok(volume) => {
                     let size = part.len >> 20;
                     list.push(format!("{}: {} ({size} MiB)", part.number, volume.info().file_system));
-                    let held_since = found.held_back.then(|| media.now_ns());
-                    candidates.push((
-                        part.number,
-                        found.place,
-                        volume,
-                        (found.located, found.deps),
-                        held_since,
-                    ));
+                    let of = (found.located, found.deps);
+                    candidates.push((part.number, found.place, volume, of, found.held_since));
                 }
                 Err(Error::NoFileSystem) => {
                     let view = View::new(self, media, tally, found.place.0, found.place.1);

@@ -277,8 +277,8 @@ fn what_compressed_files_hold_is_searched_in_pieces() {
     assert!(media.yields().1 <= MOST, "{} bytes between two yields", media.yields().1);
 }
 
-/// What a file holds comes, up to where it fails. Then nothing of it comes again, however much of an answer it
-/// has filled before.
+/// What a file holds comes, up to where it fails. Then nothing of it comes again, however much of an answer
+/// it has filled before.
 #[test]
 fn a_file_that_fails_in_a_full_answer_does_not_begin_anew() {
     let test = "a_file_that_fails_in_a_full_answer_does_not_begin_anew";
