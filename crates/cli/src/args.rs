@@ -18,7 +18,7 @@ use crate::terminal;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drive")]
 pub struct DriveArgs {
-    /// Image file (raw or qcow2, also compressed by gzip or zstd), block device,
+    /// Image file (raw or qcow2, also as .gz or .zst), block device,
     /// qcow2:PATH?snapshot=NAME, unix:PATH of an attached drive,
     /// nvme+tcp://HOST:PORT/NQN/NSID, or vfio-user:PATH
     #[arg(

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use nearside_fsview::lvm::{self, Group, groups};
 use nearside_fsview::magic::what_is;
-use nearside_fsview::{Error, Source, Volume, VolumeInfo};
+use nearside_fsview::{Error, Source, State, Volume, VolumeInfo};
 use nearside_store::{Disk, Mapped, ReadAt, Store};
 
 use crate::AnyStore;
@@ -106,7 +106,8 @@ fn groups_of(disk: &Disk) -> io::Result<Vec<Group>> {
 
 fn content(volume: Mapped) -> Result<VolumeInfo, String> {
     let source = Bytes::of(volume.reader(), volume.capacity());
-    match now(Volume::open(&source)) {
+    // What is said of it does not hang on its log, which may be long.
+    match now(Volume::open_as(&source, State::Home)) {
         Ok(volume) => Ok(volume.info().clone()),
         Err(Error::NoFileSystem) => Err(match now(what_is(&source)) {
             Ok(other) => other.map_or("not known", |other| other.name).to_owned(),

@@ -52,6 +52,8 @@ pub(crate) struct OpenVolume {
     /// Since when (nanoseconds of the drive's clock) it keeps behind what its host has written to the log and
     /// not flushed.
     pub held_since: Option<u64>,
+    /// Where all that is written was taken in: the flush that was to begin next.
+    pub written: Option<u64>,
     /// The host has gone on as if that were durable: all that is written is to be taken in.
     pub overtaken: AtomicBool,
 }
@@ -89,7 +91,8 @@ impl OpenVolume {
     /// and they have been written and not flushed either, they may be of a later one: a host that mounts
     /// without barriers uses a block again when the commit that frees it is written.
     pub(crate) fn reads(&self, monitor: &Monitor, at: u64, len: u64) {
-        if self.held_since.is_some() && !self.is_overtaken() && !monitor.is_durable(at, len) {
+        let is_good = || monitor.is_durable(at, len) && monitor.knows_what_is_durable();
+        if self.held_since.is_some() && !self.is_overtaken() && !is_good() {
             self.overtaken.store(true, Ordering::Release);
             monitor.stir();
         }
@@ -803,10 +806,11 @@ pub(crate) async fn open<M: Media>(
         let volume = Volume::open_after(&view, retriever.config.state, known).await;
         let held_back = view.held_back();
         let deps = view.into_deps();
-        if held_back && volume.is_err() {
+        let holds = retriever.monitor.still_holds(&deps, media).await;
+        if holds && held_back && volume.is_err() {
             // Nothing of it has been flushed yet.
             upto = Upto::Written;
-        } else if retriever.monitor.still_holds(&deps, media).await {
+        } else if holds {
             let held_since = held_back.then(|| media.now_ns());
             return Ok(Opened { volume, deps, held_since });
         }

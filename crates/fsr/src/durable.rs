@@ -3,7 +3,8 @@
 //! Each write is noted when it begins and again when it ends, by sectors, with the number of the flush that
 //! will cover it; a flush that ended well covers all numbers up to its own. What nobody has noted counts as
 //! durable: what was written before anybody asked, ranges too long for a log, and the oldest where more is
-//! not flushed than the table holds. So what is shown may be too new there, and is never held back for good.
+//! not flushed than the table holds. So what is shown may be too new there, and is never held back for good;
+//! and it is known that something was forgotten.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -42,11 +43,18 @@ pub(crate) struct Durability {
     next: AtomicU64,
     /// Up to this one they have ended well.
     covered: AtomicU64,
+    /// Before this one ends, something that it covers may have been forgotten.
+    forgotten: AtomicU64,
 }
 
 impl Durability {
     pub(crate) fn new() -> Durability {
-        Durability { table: OnceLock::new(), next: AtomicU64::new(1), covered: AtomicU64::new(0) }
+        Durability {
+            table: OnceLock::new(),
+            next: AtomicU64::new(1),
+            covered: AtomicU64::new(0),
+            forgotten: AtomicU64::new(0),
+        }
     }
 
     /// `len` bytes at `offset` are about to change.
@@ -77,6 +85,21 @@ impl Durability {
         self.covered.fetch_max(flush, Ordering::SeqCst);
     }
 
+    /// The number of the flush that begins next.
+    pub(crate) fn next_flush(&self) -> u64 {
+        self.next.load(Ordering::SeqCst)
+    }
+
+    /// Whether a flush of this number or a later one has ended well.
+    pub(crate) fn has_flushed(&self, flush: u64) -> bool {
+        self.covered.load(Ordering::SeqCst) >= flush
+    }
+
+    /// Whether nothing that waits for a flush has been forgotten. To be asked after [`Durability::covers`].
+    pub(crate) fn remembers(&self) -> bool {
+        self.has_flushed(self.forgotten.load(Ordering::SeqCst))
+    }
+
     /// Whether a flush has covered the last write of each of these bytes.
     pub(crate) fn covers(&self, offset: u64, len: u64) -> bool {
         let make = || (0..GROUPS).map(|_| Mutex::default()).collect();
@@ -97,21 +120,34 @@ impl Durability {
     fn note(&self, table: &[Mutex<Group>], offset: u64, len: u64, flush: u64) {
         let to = offset.saturating_add(len);
         let all = units(offset, to);
-        if len == 0 || all.end - all.start > LONG {
+        if len == 0 {
             return;
+        }
+        if all.end - all.start > LONG {
+            return self.forgets();
         }
         let covered = self.covered.load(Ordering::Relaxed);
         for run in runs(offset, to) {
             let mut group = lock(table, run.start);
             for unit in run {
-                put(&mut group[(unit % RUN) as usize], unit, sectors(unit, offset, to), flush, covered);
+                let slots = &mut group[(unit % RUN) as usize];
+                if !put(slots, unit, sectors(unit, offset, to), flush, covered) {
+                    // Under the lock, so that who misses it knows.
+                    self.forgets();
+                }
             }
         }
     }
+
+    /// Something is not noted that waits for the next flush, or for one before.
+    fn forgets(&self) {
+        self.forgotten.fetch_max(self.next_flush(), Ordering::SeqCst);
+    }
 }
 
-/// Notes sectors of a unit in its slots. What they waited for before counts no more.
-fn put(slots: &mut [Slot; SLOTS], unit: u64, sectors: u8, flush: u64, covered: u64) {
+/// Notes sectors of a unit in its slots. What they waited for before counts no more. Whether there was room:
+/// else one that waits has lost its slot.
+fn put(slots: &mut [Slot; SLOTS], unit: u64, sectors: u8, flush: u64, covered: u64) -> bool {
     let mut place = None;
     for (at, slot) in slots.iter_mut().enumerate() {
         if slot.unit == unit {
@@ -122,14 +158,15 @@ fn put(slots: &mut [Slot; SLOTS], unit: u64, sectors: u8, flush: u64, covered: u
         }
     }
     if flush <= covered {
-        return;
+        return true;
     }
     let is_free = |slot: &Slot| slot.sectors == 0 || slot.flush <= covered;
     let place = place.or_else(|| slots.iter().position(is_free));
     let oldest = || slots.iter().enumerate().min_by_key(|(_, slot)| slot.flush).map(|(at, _)| at);
-    let Some(slot) = place.or_else(oldest).and_then(|at| slots.get_mut(at)) else { return };
+    let Some(slot) = place.or_else(oldest).and_then(|at| slots.get_mut(at)) else { return false };
     let joined = if slot.unit == unit && slot.flush == flush { slot.sectors } else { 0 };
     *slot = Slot { unit, flush, sectors: joined | sectors };
+    place.is_some()
 }
 
 /// The units of these bytes, by the runs that are under one lock.
@@ -215,20 +252,27 @@ mod tests {
     fn more_than_there_is_room_for_is_forgotten() {
         let durability = Durability::new();
         assert!(durability.covers(0, 1));
+        durability.ended(0, 4096, false);
+        assert!(durability.remembers());
+        let first = durability.flush_begins();
+        durability.flushed(first);
         durability.ended(0, LONG * 4096 + 1, false);
-        assert!(durability.covers(0, 4096));
+        assert!(durability.covers(0, 4096) && !durability.remembers());
+        let second = durability.flush_begins();
+        durability.flushed(second);
+        assert!(durability.remembers());
         durability.ended(0, 4096, false);
         let mut flush = 0;
         for at in 1..1u64 << 18 {
             flush = durability.flush_begins();
             durability.ended(at * 4096, 4096, false);
         }
-        assert!(durability.covers(0, 4096));
+        assert!(durability.covers(0, 4096) && !durability.remembers());
         let last = ((1 << 18) - 1) * 4096;
         assert!(!durability.covers(last, 4096));
         durability.flushed(flush);
         assert!(!durability.covers(last, 4096));
         durability.flushed(flush + 1);
-        assert!(durability.covers(last, 4096));
+        assert!(durability.covers(last, 4096) && durability.remembers());
     }
 }

@@ -293,7 +293,8 @@ impl<M: Media> Run<'_, M> {
         loop {
             let start = self.media.now_ns();
             let since = self.retriever.monitor.changes();
-            if since != seen {
+            // A state that is followed changes nothing where nobody has looked at what it shows otherwise.
+            if since != seen || !volume.is_newest() {
                 volume = self.volume().await?;
                 seen = since;
             }

@@ -140,6 +140,13 @@ impl Watch {
         Ok(slot)
     }
 
+    /// Watches what stands by a number that no write reaches.
+    fn note(&mut self, number: u64, most: usize) -> Result<Deps, Overflow> {
+        let slot = self.keep(number, most)?;
+        let version = self.units[slot as usize].version;
+        Ok(Deps { generation: self.generation, deps: vec![Dep { slot, version }] })
+    }
+
     /// Whether a unit is as it was.
     fn holds(&self, dep: &Dep) -> bool {
         self.units.get(dep.slot as usize).is_some_and(|u| u.version == dep.version)
@@ -272,9 +279,11 @@ impl Monitor {
     #[inline]
     pub fn flushed(&self, flush: u64) {
         self.durability.flushed(flush);
-        if self.flush_is_watched.load(Ordering::SeqCst) && self.flush_is_watched.swap(false, Ordering::SeqCst)
-        {
-            self.raise([FLUSHES]);
+        if self.flush_is_watched.load(Ordering::SeqCst) {
+            let mut watch = self.lock();
+            self.raise(&mut watch, [FLUSHES]);
+            // Under the lock, as it is set: to another flush that finds it cleared nobody waits any more.
+            self.flush_is_watched.store(false, Ordering::SeqCst);
         }
     }
 
@@ -284,10 +293,28 @@ impl Monitor {
         self.durability.covers(offset, len)
     }
 
+    /// Whether that is known of all that was written since it was first asked.
+    pub(crate) fn knows_what_is_durable(&self) -> bool {
+        self.durability.remembers()
+    }
+
+    /// The number of the flush that begins next.
+    pub(crate) fn next_flush(&self) -> u64 {
+        self.durability.next_flush()
+    }
+
+    /// Whether a flush of this number or a later one has ended well.
+    pub(crate) fn has_flushed(&self, flush: u64) -> bool {
+        self.durability.has_flushed(flush)
+    }
+
     /// Notes in `deps` that something is made of what is durable by now: asked for *after* this.
     pub(crate) fn watch_flushes(&self, deps: &mut Deps) -> Result<(), Overflow> {
-        self.watch_number(FLUSHES, deps)?;
+        let mut watch = self.lock();
+        let new = watch.note(FLUSHES, self.most)?;
         self.flush_is_watched.store(true, Ordering::SeqCst);
+        drop(watch);
+        deps.extend(&new);
         Ok(())
     }
 
@@ -389,16 +416,7 @@ impl Monitor {
     /// Notes in `deps` that something is made of the block at `offset` as its volume shows it, which changes
     /// by [`Monitor::publish`].
     pub(crate) fn watch_shown(&self, offset: u64, deps: &mut Deps) -> Result<(), Overflow> {
-        self.watch_number(SHOWN | (offset / SMALLEST), deps)
-    }
-
-    /// Watches what no write reaches.
-    fn watch_number(&self, number: u64, deps: &mut Deps) -> Result<(), Overflow> {
-        let mut watch = self.lock();
-        let slot = watch.keep(number, self.most)?;
-        let version = watch.units[slot as usize].version;
-        let new = Deps { generation: watch.generation, deps: vec![Dep { slot, version }] };
-        drop(watch);
+        let new = self.lock().note(SHOWN | (offset / SMALLEST), self.most)?;
         deps.extend(&new);
         Ok(())
     }
@@ -410,7 +428,7 @@ impl Monitor {
         self.published.fetch_add(1, Ordering::Relaxed);
         let mut pieces = offsets.chunks(PIECE).peekable();
         while let Some(piece) = pieces.next() {
-            self.raise(piece.iter().map(|offset| SHOWN | (offset / SMALLEST)));
+            self.raise(&mut self.lock(), piece.iter().map(|offset| SHOWN | (offset / SMALLEST)));
             if pieces.peek().is_some() {
                 media.yield_now().await;
             }
@@ -418,8 +436,7 @@ impl Monitor {
     }
 
     /// What stands by these numbers is otherwise from now on.
-    fn raise(&self, numbers: impl IntoIterator<Item = u64>) {
-        let mut watch = self.lock();
+    fn raise(&self, watch: &mut Watch, numbers: impl IntoIterator<Item = u64>) {
         let mut hits = 0u64;
         for number in numbers {
             if let Some(slot) = watch.find(number) {

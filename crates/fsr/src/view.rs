@@ -197,9 +197,11 @@ impl<M: Media> Source for View<'_, M> {
         let part = if self.table.contains(&offset) { TracePart::ReadTable } else { self.part };
         let _span = self.tally.span(part, 1);
         let retriever = self.retriever;
-        if let Some(volume) = self.volume {
-            volume.reads(&retriever.monitor, at, len.into());
-        }
+        let is_read = || {
+            if let Some(volume) = self.volume {
+                volume.reads(&retriever.monitor, at, len.into());
+            }
+        };
         let key = hash(retriever.seed, at, &[]);
         let is = |b: &Block| b.offset == at && b.bytes.len() == size;
         let changes = retriever.monitor.changes();
@@ -209,6 +211,7 @@ impl<M: Media> Source for View<'_, M> {
                 if block.checked == changes || retriever.monitor.holds(&block.deps) {
                     block.checked = changes;
                     self.note(&block.deps);
+                    is_read();
                     return Ok(block.bytes.clone());
                 }
                 caches.blocks.remove(slot);
@@ -223,6 +226,8 @@ impl<M: Media> Source for View<'_, M> {
             }
         }
         let bytes: Arc<[u8]> = read_bytes(self.media, at, size).await.map_err(|reason| fail(&reason))?;
+        // After it is watched: of a write before that it is known, and one after that makes it out of date.
+        is_read();
         bump(&self.tally.blocks_read, 1);
         self.note(&deps);
         let mut caches = retriever.caches();

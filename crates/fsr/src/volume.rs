@@ -70,6 +70,7 @@ impl OpenVolume {
             deps,
             checked: AtomicU64::new(0),
             held_since,
+            written: None,
             overtaken: AtomicBool::new(false),
         }
     }
@@ -97,6 +98,7 @@ impl Retriever {
         let changes = self.monitor.changes();
         let now = media.now_ns();
         let mut upto = Upto::Durable;
+        let next_flush = self.monitor.next_flush();
         let known = {
             let mut caches = self.caches();
             let kept = caches.volumes.iter_mut().find(|k| k.asked == asked);
@@ -110,7 +112,9 @@ impl Retriever {
                     checked.store(changes, Ordering::Release);
                     return Ok(kept.volume.clone());
                 }
-                if kept.volume.is_overtaken() || kept.volume.is_held_too_long(now) {
+                // Without a flush since, it would only be held back again.
+                let flushless = kept.volume.written.is_some_and(|flush| !self.monitor.has_flushed(flush));
+                if flushless || kept.volume.is_overtaken() || kept.volume.is_held_too_long(now) {
                     upto = Upto::Written;
                 }
                 Some(kept.volume.clone())
@@ -122,10 +126,11 @@ impl Retriever {
             Some(known) => self.open_again(media, tally, known, upto).await?,
             None => None,
         };
-        let volume = match again {
+        let mut volume = match again {
             Some(volume) => volume,
             None => self.find_volume(media, tally, asked, upto).await?,
         };
+        volume.written = (upto == Upto::Written).then_some(next_flush);
         let volume = Arc::new(volume);
         let mut left = self.keep_volume(asked, volume.clone());
         left.extend(known);

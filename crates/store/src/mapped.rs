@@ -121,7 +121,8 @@ impl ReadAt for Reader {
     fn read_at(&mut self, mut at: u64, mut into: &mut [u8]) -> io::Result<()> {
         let mut nr = self.runs.partition_point(|(first, _)| *first <= at).saturating_sub(1);
         while !into.is_empty() {
-            let Some((first, run)) = self.runs.get(nr) else {
+            let is_in = |(first, run): &&(u64, Range<u64>)| at - first < run.end - run.start;
+            let Some((first, run)) = self.runs.get(nr).filter(is_in) else {
                 return Err(io::Error::other(format!("byte {at} is behind the last run")));
             };
             let from = run.start + (at - first);

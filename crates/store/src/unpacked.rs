@@ -1,6 +1,7 @@
 //! A disk image that is compressed by gzip or Zstandard, unpacked whole into a temporary file without a name.
 //!
-//! Zeros become holes there. How much it may be is bounded, and so is the memory that unpacking takes.
+//! Zeros become holes there. How much it may be is bounded, and so is the memory that unpacking takes beside
+//! the file, which is memory, too, where the folder for temporary files is a tmpfs.
 //! Members and frames may follow each other, and their checksums are held to what they are of.
 
 use std::fs;
@@ -55,14 +56,18 @@ impl Packed {
 }
 
 impl File {
-    /// What an open file holds, where it is compressed by gzip or Zstandard; else the file itself. Like an
-    /// image's own marks, this is to be asked of what is read by a user in his own name.
+    /// What an open file holds, where its name ends in `.gz` or `.zst` and its bytes begin as gzip's or
+    /// Zstandard's do; else the file itself. Its bytes alone do not say so: the first of a raw disk are its
+    /// guest's.
     ///
     /// # Errors
     /// `InvalidData` where it is damaged; `FileTooLarge` where it holds more than 8 GiB; `ResourceBusy` where
     /// somebody writes it; else those of the temporary file. All name the file.
     pub fn unpacked(self, options: FileOptions) -> io::Result<File> {
-        unpacked(self, options, MOST)
+        match self.path().extension().is_some_and(|name| name == "gz" || name == "zst") {
+            true => unpacked(self, options, MOST),
+            false => Ok(self),
+        }
     }
 }
 
