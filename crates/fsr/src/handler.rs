@@ -295,8 +295,7 @@ impl<M: Media> Run<'_, M> {
             let since = self.retriever.monitor.changes();
             // A state that is followed changes nothing where nobody has looked at what it shows otherwise.
             if since != seen || !volume.is_newest() {
-                volume = self.volume().await?;
-                seen = since;
+                (volume, seen) = (self.volume().await?, since);
             }
             let crawler = self.crawler(&volume);
             let visit = walker.next(&crawler).await;
