@@ -27,22 +27,6 @@ pub struct Came {
     pub written: u64,
 }
 
-/// Bytes as a drive has them.
-#[derive(Clone)]
-struct Bytes(Vec<u8>);
-
-impl Image for Bytes {
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0[offset as usize..][..bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn zero(&mut self, offset: u64, len: u64) -> io::Result<()> {
-        self.0[offset as usize..][..len as usize].fill(0);
-        Ok(())
-    }
-}
-
 /// The drive, as its host reaches it.
 struct Host(Access<AnyStore, Fsr>);
 
@@ -82,7 +66,7 @@ pub fn follow(log: &LogReader, base: Vec<u8>, points: u64, seed: u64) -> Result<
         host.write(nr as u64 * 4096, block).unwrap();
     }
     let mut session = Session::new(drive, Arc::new(TscClock::new()));
-    let mut written = Bytes(base);
+    let mut written = base;
     let (mut flushed, mut came, mut rng) = (written.clone(), Came::default(), Rng(seed));
     for (nr, entry) in entries.iter().enumerate() {
         if entry.flags.has(Flags::FLUSH) {
@@ -95,15 +79,14 @@ pub fn follow(log: &LogReader, base: Vec<u8>, points: u64, seed: u64) -> Result<
         // A commit is on its way most of all before a flush.
         let weight = if entries.get(nr + 1).is_some_and(|next| next.flags.has(Flags::FLUSH)) { 4 } else { 1 };
         // The volume is there from its first flush on.
-        let is_there =
-            flushed.0[1080..1082] == [0x53, 0xef] || flushed.0[1024..1028] == [0x10, 0x20, 0xf5, 0xf2];
+        let is_there = flushed[1080..1082] == [0x53, 0xef] || flushed[1024..1028] == [0x10, 0x20, 0xf5, 0xf2];
         if !is_there || rng.below(entries.len() as u64) >= points * weight {
             continue;
         }
         let first = rig::all(&mut session);
         came.points += 1;
-        let durable = rig::image(&flushed.0);
-        let all = rig::image(&written.0);
+        let durable = rig::image(&flushed);
+        let all = rig::image(&written);
         let is_file = |record: &&Record<'_>| matches!(record, Record::Entry(_));
         let shown = if all.iter().filter(is_file).eq(durable.iter().filter(is_file)) {
             came.alike += 1;

@@ -27,6 +27,30 @@ pub trait Image {
     fn zero(&mut self, offset: u64, len: u64) -> io::Result<()>;
 }
 
+/// An image in memory.
+impl Image for Vec<u8> {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        part(self, offset, bytes.len() as u64)?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn zero(&mut self, offset: u64, len: u64) -> io::Result<()> {
+        part(self, offset, len)?.fill(0);
+        Ok(())
+    }
+}
+
+fn part(image: &mut [u8], offset: u64, len: u64) -> io::Result<&mut [u8]> {
+    let has = image.len() as u64;
+    let part = offset.checked_add(len).and_then(|end| image.get_mut(offset as usize..end as usize));
+    part.ok_or_else(|| beyond(offset, len, has))
+}
+
+fn beyond(offset: u64, len: u64, has: u64) -> io::Error {
+    let reason = format!("{len} bytes at {offset} are beyond an image of {has} bytes");
+    io::Error::new(io::ErrorKind::InvalidInput, reason)
+}
+
 /// An image in a file, sparse where the file system can: zeros become holes.
 pub struct ImageFile {
     file: File,
@@ -48,10 +72,7 @@ impl ImageFile {
     fn check(&self, offset: u64, len: u64) -> io::Result<()> {
         match offset.checked_add(len) {
             Some(end) if end <= self.len => Ok(()),
-            _ => {
-                let reason = format!("{len} bytes at {offset} are beyond an image of {} bytes", self.len);
-                Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
-            }
+            _ => Err(beyond(offset, len, self.len)),
         }
     }
 }

@@ -18,21 +18,6 @@ use crate::{
 
 const BYTES: u64 = 256 << 10;
 
-/// An image in memory.
-struct Bytes(Vec<u8>);
-
-impl Image for Bytes {
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0[offset as usize..][..bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn zero(&mut self, offset: u64, len: u64) -> io::Result<()> {
-        self.0[offset as usize..][..len as usize].fill(0);
-        Ok(())
-    }
-}
-
 fn logged<S: Store>(store: S, path: &Path) -> Logged<S> {
     let log = WriteLog::create(path, store.block_size(), store.capacity()).unwrap();
     Logged::new(store, log).unwrap()
@@ -122,10 +107,10 @@ fn every_instant_can_be_made_again() {
         let reader = LogReader::open(&path).unwrap();
         assert_eq!((reader.count(), reader.capacity().unwrap()), (instants.len() as u64, BYTES));
         assert_eq!(reader.count(), store.log().entries());
-        let mut image = Bytes(vec![0; BYTES as usize]);
+        let mut image = vec![0; BYTES as usize];
         for (nr, instant) in (0..).zip(&instants) {
             reader.replay(nr, nr + 1, &mut image).unwrap();
-            assert!(image.0 == *instant, "after {nr} operations");
+            assert!(image == *instant, "after {nr} operations");
         }
         let beyond = reader.replay(0, reader.count() + 1, &mut image).unwrap_err();
         assert!(matches!(beyond, LogError::Beyond { .. }), "{beyond}");
@@ -215,7 +200,7 @@ fn marks() {
     let forged = Entry { mark_bytes: u64::MAX, sector: 1 << 54, sectors: u64::MAX, ..entries(&path)[0] };
     assert!(reader.mark(&forged).is_err());
     for forged in [forged, Entry { sector: 0, sectors: 1, offset: u64::MAX, ..forged }] {
-        assert!(reader.apply(&Part::whole(forged), &mut Bytes(Vec::new())).is_err());
+        assert!(reader.apply(&Part::whole(forged), &mut Vec::new()).is_err());
     }
     let again = WriteLog::create(&path, 512, 4096).unwrap_err();
     assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
@@ -260,11 +245,11 @@ fn cuts_keep_what_is_durable_and_lose_what_is_not() {
         for seed in 0..40 {
             let all = entries.iter().map(|entry| Ok(*entry));
             let cut = survivors(all, at as u64, Some(Cut { seed, torn })).unwrap();
-            let mut image = Bytes(vec![0; BYTES as usize]);
+            let mut image = vec![0; BYTES as usize];
             reader.replay(0, cut.first, &mut image).unwrap();
             cut.then.iter().for_each(|part| reader.apply(part, &mut image).unwrap());
             for (sector, versions) in may.iter().enumerate() {
-                let is = image.0[sector * 512];
+                let is = image[sector * 512];
                 assert!(
                     versions.contains(&is),
                     "at {at}, seed {seed}: sector {sector} is of {is}: {versions:?}"
