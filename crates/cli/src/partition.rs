@@ -21,13 +21,27 @@ impl FromStr for Logical {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Logical, String> {
-        match text.strip_prefix("/dev/").unwrap_or(text).split_once('/') {
+        let names = match text.strip_prefix("/dev/mapper/") {
+            Some(mapped) => of_device_mapper(mapped),
+            None => {
+                text.strip_prefix("/dev/").unwrap_or(text).split_once('/').map(|(a, b)| (a.into(), b.into()))
+            }
+        };
+        match names {
             Some((group, name)) if !group.is_empty() && !name.is_empty() && !name.contains('/') => {
-                Ok(Logical { group: group.to_owned(), name: name.to_owned() })
+                Ok(Logical { group, name })
             }
             _ => Err("expected VG/LV, a volume group and a logical volume in it".into()),
         }
     }
+}
+
+/// The two names in a name of device-mapper's, where one hyphen is between them and two are one of their own
+/// (LVM2, `dm_build_dm_name`).
+fn of_device_mapper(text: &str) -> Option<(String, String)> {
+    let lone = |at: &usize| !text[..*at].ends_with('-') && !text[at + 1..].starts_with('-');
+    let at = text.match_indices('-').map(|(at, _)| at).find(lone)?;
+    Some((text[..at].replace("--", "-"), text[at + 1..].replace("--", "-")))
 }
 
 /// Which partition is meant.
@@ -144,7 +158,11 @@ mod tests {
     fn words_for_logical_volumes() {
         let of = |group: &str, name: &str| Ok(Logical { group: group.into(), name: name.into() });
         assert_eq!(("vg/lv".parse(), "/dev/vg/lv".parse()), (of("vg", "lv"), of("vg", "lv")));
-        for bad in ["", "vg", "/lv", "vg/", "/dev/vg", "/dev/mapper/vg-lv"] {
+        assert_eq!("/dev/mapper/vg-lv".parse(), of("vg", "lv"));
+        assert_eq!("/dev/mapper/my--vg-a--b--c".parse(), of("my-vg", "a-b-c"));
+        for bad in
+            ["", "vg", "/lv", "vg/", "/dev/vg", "/dev/mapper/vglv", "/dev/mapper/vg--lv", "/dev/mapper/-lv"]
+        {
             assert!(bad.parse::<Logical>().is_err(), "{bad:?}");
         }
     }
