@@ -18,6 +18,7 @@ mod doorbell;
 pub mod fabric;
 mod fault;
 pub mod firmware;
+mod flush_order;
 mod io;
 mod namespace;
 mod pointer;

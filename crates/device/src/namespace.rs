@@ -20,6 +20,7 @@ use slab::Slab;
 
 use crate::fault;
 use crate::firmware::Observer;
+use crate::flush_order::FlushOrder;
 use crate::stripes::Stripes;
 use crate::subsystem::REPORT_EVERY_NS;
 
@@ -58,11 +59,13 @@ struct Apart(AtomicU64);
 struct OpenChannel<S: Store> {
     channel: S::Channel,
     pending: Slab<Pending>,
+    order: FlushOrder,
 }
 
 impl<S: Store, O> Namespace<S, O> {
     /// A channel whose owner goes, with operations in flight.
-    fn keep_orphans(&self, open: OpenChannel<S>) {
+    fn keep_orphans(&self, mut open: OpenChannel<S>) {
+        open.order.abandons();
         let in_flight = open.pending.len();
         let mut orphans = self.orphans.lock().unwrap_or_else(|e| e.into_inner());
         orphans.push(open);
@@ -171,7 +174,7 @@ impl<S: Store, O: Observer> Namespace<S, O> {
     /// The store's: it gives no channel.
     pub fn access(self: &Arc<Self>, memory: Arc<Memory>) -> io::Result<Access<S, O>> {
         let channel = self.store.channel(memory)?;
-        let open = Some(OpenChannel { channel, pending: Slab::new() });
+        let open = Some(OpenChannel { channel, pending: Slab::new(), order: FlushOrder::default() });
         Ok(Access { namespace: self.clone(), open, near_data: false })
     }
 
@@ -281,21 +284,85 @@ impl<S: Store> OpenChannel<S> {
         near_data: bool,
         sink: &mut impl FnMut(Token, Completion),
     ) -> Option<Nanos> {
-        let OpenChannel { channel, pending } = self;
+        let OpenChannel { channel, pending, order } = self;
         let next = channel.poll(now, &mut |Token(key), completion| {
-            let Some(Pending { token, operation, ticket, buffer }) = pending.try_remove(key as usize) else {
+            let Some(Pending { token, operation, number, buffer }) = pending.try_remove(key as usize) else {
                 panic!("the store completed an operation twice, or one that was never submitted: {key}");
             };
             if near_data && let Err(error) = &completion.result {
                 namespace.near_data_failed(&operation, error, now);
             }
             check_returned(&operation, buffer, &completion);
-            ended(namespace, &operation, ticket, &completion);
+            ended(namespace, &operation, number, &completion);
+            if mutation(&operation).is_some() {
+                order.ends(number);
+            }
             sink(token, completion);
         });
         let in_flight = channel.in_flight();
         assert!(in_flight >= pending.len(), "the store lost operations: {in_flight} of {}", pending.len());
-        next
+        if self.order.first().is_some() { self.release(namespace, now, near_data, sink) } else { next }
+    }
+
+    /// Starts the flushes that wait for nothing any more.
+    #[cold]
+    fn release<O: Observer>(
+        &mut self,
+        namespace: &Namespace<S, O>,
+        now: Nanos,
+        near_data: bool,
+        sink: &mut impl FnMut(Token, Completion),
+    ) -> Option<Nanos> {
+        while let Some(token) = self.order.first() {
+            match self.start(namespace, near_data, Operation::Flush, Data::None, token, now) {
+                // It is tried again.
+                Submitted::Done(Completion { result: Err(StoreError::Busy), .. }) => break,
+                Submitted::Done(completion) => sink(token, completion),
+                Submitted::Pending => {}
+            }
+            self.order.leaves();
+        }
+        Some(now)
+    }
+
+    /// Hands an operation to the store.
+    #[inline]
+    fn start<O: Observer>(
+        &mut self,
+        namespace: &Namespace<S, O>,
+        near_data: bool,
+        operation: Operation,
+        data: Data<'_>,
+        token: Token,
+        now: Nanos,
+    ) -> Submitted {
+        let buffer = match &data {
+            Data::Owned(buffer) => Some(buffer.len()),
+            Data::None | Data::Spans(_) => None,
+        };
+        let (mut number, changes) = (0, mutation(&operation));
+        if let Some((offset, len, _)) = changes {
+            namespace.observer.begin(offset, len);
+        } else if operation == Operation::Flush {
+            number = namespace.observer.flush_begins();
+        }
+        match self.channel.submit(operation, data, Token(self.pending.vacant_key() as u64), now) {
+            Submitted::Done(completion) => {
+                if near_data && let Err(error) = &completion.result {
+                    namespace.near_data_failed(&operation, error, now);
+                }
+                check_returned(&operation, buffer, &completion);
+                ended(namespace, &operation, number, &completion);
+                Submitted::Done(completion)
+            }
+            Submitted::Pending => {
+                if changes.is_some() {
+                    number = self.order.begins();
+                }
+                self.pending.insert(Pending { token, operation, number, buffer });
+                Submitted::Pending
+            }
+        }
     }
 }
 
@@ -303,7 +370,8 @@ impl<S: Store> OpenChannel<S> {
 struct Pending {
     token: Token,
     operation: Operation,
-    ticket: u64,
+    /// Of a flush its ticket, of a mutation that of its order.
+    number: u64,
     /// Bytes of the caller's buffer, where it gave one.
     buffer: Option<usize>,
 }
@@ -360,36 +428,17 @@ impl<S: Store, O: Observer> Access<S, O> {
             self.namespace.poll_orphans(now);
             return Submitted::done(Err(StoreError::Busy), data);
         }
-        let buffer = match &data {
-            Data::Owned(buffer) => Some(buffer.len()),
-            Data::None | Data::Spans(_) => None,
+        let Access { namespace, open, near_data } = self;
+        let Some(open) = open else { panic!("an access is used after its end") };
+        let submitted = if operation == Operation::Flush && open.order.holds(token) {
+            Submitted::Pending
+        } else {
+            open.start(namespace, *near_data, operation, data, token, now)
         };
-        let mut ticket = 0;
-        if let Some((offset, len, _)) = mutation(&operation) {
-            self.namespace.observer.begin(offset, len);
-        } else if operation == Operation::Flush {
-            ticket = self.namespace.observer.flush_begins();
+        if matches!(submitted, Submitted::Pending) && !*near_data {
+            namespace.host_operations.0.fetch_add(1, Ordering::Relaxed);
         }
-        let open = self.open();
-        match open.channel.submit(operation, data, Token(open.pending.vacant_key() as u64), now) {
-            Submitted::Done(completion) => {
-                if self.near_data
-                    && let Err(error) = &completion.result
-                {
-                    self.namespace.near_data_failed(&operation, error, now);
-                }
-                check_returned(&operation, buffer, &completion);
-                ended(&self.namespace, &operation, ticket, &completion);
-                Submitted::Done(completion)
-            }
-            Submitted::Pending => {
-                open.pending.insert(Pending { token, operation, ticket, buffer });
-                if !self.near_data {
-                    self.namespace.host_operations.0.fetch_add(1, Ordering::Relaxed);
-                }
-                Submitted::Pending
-            }
-        }
+        submitted
     }
 
     /// Hands over what is finished; see [`Channel::poll`].
@@ -402,7 +451,7 @@ impl<S: Store, O: Observer> Access<S, O> {
     /// Operations in flight.
     #[inline]
     pub fn in_flight(&self) -> usize {
-        self.open.as_ref().map_or(0, |open| open.pending.len())
+        self.open.as_ref().map_or(0, |open| open.pending.len() + open.order.waiting())
     }
 
     /// See [`Channel::prefetch`].
@@ -445,13 +494,13 @@ impl<S: Store, O: Observer> Access<S, O> {
 fn ended<S: Store, O: Observer>(
     namespace: &Namespace<S, O>,
     operation: &Operation,
-    ticket: u64,
+    number: u64,
     completion: &Completion,
 ) {
     if let Some((offset, len, fua)) = mutation(operation) {
         namespace.observer.end(offset, len, fua && completion.result.is_ok());
     } else if *operation == Operation::Flush && completion.result.is_ok() {
-        namespace.observer.flushed(ticket);
+        namespace.observer.flushed(number);
     }
     if let Some(stripes) = &namespace.stripes {
         stripes.unlock(operation);
