@@ -56,8 +56,6 @@ use volume::CachedVolume;
 /// Bounds of the retriever's memory and patience.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Whether a log is taken in up to what its host has flushed; else all that is written of it.
-    pub flushed: bool,
     /// Bytes of metadata blocks kept.
     pub block_bytes: usize,
     /// Names kept (about 150 bytes each).
@@ -86,7 +84,6 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         Config {
-            flushed: false,
             block_bytes: 16 << 20,
             names: 1 << 16,
             inodes: 1 << 15,

@@ -8,7 +8,7 @@ use nearside_near_data::Failure;
 use crate::Retriever;
 use crate::media::Media;
 use crate::model::of_view;
-use crate::view::{Tally, View};
+use crate::view::{Tally, Upto, View};
 
 /// A partition, and what lies in it.
 #[derive(Clone, Debug)]
@@ -29,7 +29,8 @@ impl Retriever {
         let whole = View::new(self, media, &tally, 0, media.len());
         let mut found = Vec::new();
         for partition in partitions(&whole).await.map_err(of_view)? {
-            let looked = self.look_at(media, &tally, (partition.offset, partition.len), self.upto()).await?;
+            let looked =
+                self.look_at(media, &tally, (partition.offset, partition.len), Upto::Durable).await?;
             let place = looked.place;
             let content = match looked.volume {
                 Ok(volume) => Ok(volume.info().clone()),

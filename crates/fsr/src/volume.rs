@@ -97,7 +97,7 @@ impl Retriever {
     ) -> Result<Arc<OpenVolume>, Failure> {
         let changes = self.monitor.changes();
         let now = media.now_ns();
-        let mut upto = self.upto();
+        let mut upto = Upto::Durable;
         let next_flush = self.monitor.next_flush();
         let known = {
             let mut caches = self.caches();
@@ -140,11 +140,6 @@ impl Retriever {
             gone.volume.give_back(&view).await;
         }
         Ok(volume)
-    }
-
-    /// Up to where logs are taken in, as far as their hosts let it.
-    pub(crate) fn upto(&self) -> Upto {
-        if self.config.flushed { Upto::Durable } else { Upto::Written }
     }
 
     /// Keeps an open volume; those that are not kept any more.

@@ -60,7 +60,7 @@ impl Hosted {
         }
         let last = image[blocks[blocks.len() - 1] * 4096..][..4096].to_vec();
         // No block is kept: what a command reads, it counts.
-        let retriever = Retriever::new(Config { block_bytes: 0, flushed: true, ..Config::default() });
+        let retriever = Retriever::new(Config { block_bytes: 0, ..Config::default() });
         Hosted { media: MemoryMedia::new(image), retriever, last, blocks, end, volatile: false }
     }
 

@@ -130,7 +130,7 @@ fn asked(
     Question { states, target, operation, warm, flushes }: &Question<'_>,
     turns: [(usize, usize); 2],
 ) -> (Vec<Got>, Option<Failure>, usize) {
-    let retriever = Retriever::new(Config { flushed: true, ..Config::default() });
+    let retriever = Retriever::new(Config::default());
     let media = MemoryMedia::new(states[0].clone());
     let (turn, state, flushes) = (Cell::new(0), Cell::new(0), *flushes);
     let hosted = Hosted { media, retriever: &retriever, states, flushes, turns, turn, state };

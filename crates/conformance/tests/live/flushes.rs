@@ -7,7 +7,7 @@ use std::sync::Arc;
 use nearside_clock::{Nanos, TscClock};
 use nearside_device::Access;
 use nearside_dma::{IoBuffer, Memory};
-use nearside_embedded::{AnyStore, Embedded, Options};
+use nearside_embedded::{AnyStore, Embedded, Options, firmware};
 use nearside_firmware::Fsr;
 use nearside_fsrlib::{Record, Session};
 use nearside_random::Rng;
@@ -58,9 +58,7 @@ impl Image for Host {
 pub fn follow(log: &LogReader, base: Vec<u8>, points: u64, seed: u64) -> Result<Came, String> {
     let entries: Vec<Entry> = log.entries().map(Result::unwrap).collect();
     let store = AnyStore::Dram(Dram::new(base.len() as u64, 512).unwrap());
-    let config = nearside_fsr::Config { flushed: true, ..nearside_fsr::Config::default() };
-    let firmware = Fsr::new(Arc::new(TscClock::new()), config);
-    let drive = Embedded::start(store, firmware, &Options::default()).unwrap();
+    let drive = Embedded::start(store, firmware(), &Options::default()).unwrap();
     let mut host = Host(drive.namespace().access(Arc::new(Memory::new())).unwrap());
     for (nr, block) in base.chunks(4096).enumerate().filter(|(_, block)| block.iter().any(|b| *b != 0)) {
         host.write(nr as u64 * 4096, block).unwrap();
