@@ -150,7 +150,8 @@ fn images_of_every_kind_read_as_the_raw_disk() {
     }
     // By a magic that a raw disk has not.
     let file = |name| nearside_store::File::open(folder.path(name), FileOptions::read()).unwrap();
-    assert!(Qcow2::is_in(&file("image")) && !Qcow2::is_in(&file("raw")));
+    let found = |name| Qcow2::found_in(&file(name), FileOptions::read()).unwrap();
+    assert!(found("image").is_some() && found("raw").is_none());
 }
 
 #[test]
