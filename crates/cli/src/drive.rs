@@ -105,7 +105,9 @@ impl Drive {
             .with_route(route)
             .with_host_cache(args.host_cache);
         let failed = |e: Error| Failure::Message(format!("{}: {e}", args.drive.to_string_lossy()));
-        let number = number_of(&mut session, args.partition.as_ref()).map_err(failed)?;
+        // Beside a logical volume, it says where that volume's group is.
+        let wanted = args.partition.as_ref().filter(|_| args.volume.is_none());
+        let number = number_of(&mut session, wanted).map_err(failed)?;
         let mut session = session.with_partition(number);
         // A host that locates files has the volume mounted: that is no part of what an operation costs.
         session.mount().map_err(failed)?;
@@ -163,10 +165,13 @@ impl Drive {
         self.session.partitions().unwrap_or_default()
     }
 
-    /// The logical volumes of an image or a block device that this command has opened whole.
-    pub fn logical_volumes(&self) -> Result<Vec<LogicalVolume>, Failure> {
+    /// The logical volumes of an image or a block device that this command has opened whole. What is damaged
+    /// beside them is said.
+    pub fn logical_volumes(&mut self) -> Result<Vec<LogicalVolume>, Failure> {
         let found = self.store.as_ref().map(AnyStore::logical_volumes).transpose();
-        found.map(Option::unwrap_or_default).map_err(|e| Failure::Message(e.to_string()))
+        let (found, damaged) = found.map_err(|e| Failure::Message(e.to_string()))?.unwrap_or_default();
+        damaged.into_iter().for_each(|text| warn(&mut self.warned, text.into(), false));
+        Ok(found)
     }
 
     /// Bytes in the namespace, and in its blocks.
@@ -451,7 +456,7 @@ fn session_over(
 }
 
 /// The number of the partition that is meant; 0: the only one that has a volume.
-fn number_of(session: &mut Session<Box<dyn Transport>>, wanted: Option<&Wanted>) -> Result<u32, Error> {
+pub fn number_of(session: &mut Session<Box<dyn Transport>>, wanted: Option<&Wanted>) -> Result<u32, Error> {
     match wanted {
         None => Ok(0),
         Some(Wanted::Number(number)) => Ok(*number),
