@@ -292,30 +292,49 @@ impl Drive {
         Ok(())
     }
 
-    /// Hands on the volume's files that have no name any more.
+    /// Says now what would be said where [`Drive::deleted`] begins and cannot.
+    pub fn may_list_deleted(&mut self) -> Result<(), Failure> {
+        let may = self.session.may_list_deleted();
+        may.map_err(|error| self.not_deleted(error))
+    }
+
+    /// Hands on the volume's files that have no name any more. Where those of a part of the volume are not
+    /// known, that is said on standard error. Whether they are all that there are.
     pub fn deleted(
         &mut self,
         mut sink: impl FnMut(Deleted) -> Result<ControlFlow<()>, Failure>,
-    ) -> Result<(), Failure> {
-        let mut failure = None;
-        let found = self.session.deleted(|deleted| {
-            sink(deleted).unwrap_or_else(|f| {
+    ) -> Result<bool, Failure> {
+        // What the drive says of the volume comes with an answer of its own.
+        let root = Ask { target: Target::Path(b"/".to_vec()), operation: Operation::Stat, follow: false };
+        let _damaged = self.ask(&root, |_| Ok(ControlFlow::Continue(())))?;
+        let name = self.name();
+        let (mut failure, mut all) = (None, true);
+        let found = self.session.deleted(|deleted| match deleted {
+            Ok(deleted) => sink(deleted).unwrap_or_else(|f| {
                 failure = Some(f);
                 ControlFlow::Break(())
-            })
+            }),
+            Err(damaged) => {
+                all = false;
+                complain(&format!("{name}: {}", describe(&damaged)));
+                ControlFlow::Continue(())
+            }
         });
-        let name = self.name();
         match (failure, found) {
             (Some(failure), _) => Err(failure),
-            (None, Ok(())) => Ok(()),
-            (None, Err(Error::Refused(refusal @ Refusal::DeniedAs(_)))) => {
-                Err(Failure::Message(format!("{name}: {} (--as 0:0)", describe(&refusal))))
-            }
-            (None, Err(Error::Refused(refusal))) => {
-                Err(Failure::Message(format!("{name}: {}", describe(&refusal))))
-            }
-            (None, Err(error)) => Err(Failure::Message(format!("{name}: {error}"))),
+            (None, found) => found.map(|()| all).map_err(|error| self.not_deleted(error)),
         }
+    }
+
+    fn not_deleted(&self, error: Error) -> Failure {
+        let name = self.name();
+        Failure::Message(match error {
+            Error::Refused(refusal @ Refusal::DeniedAs(_)) => {
+                format!("{name}: {} (--as 0:0)", describe(&refusal))
+            }
+            Error::Refused(refusal) => format!("{name}: {}", describe(&refusal)),
+            error => format!("{name}: {error}"),
+        })
     }
 
     /// Asks about a path: a refusal is said on standard error. Whether it went well.
