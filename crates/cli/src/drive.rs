@@ -354,7 +354,8 @@ impl Drive {
     }
 
     /// Does an operation on each path, or on every regular file below it, and hands each result to `sink`
-    /// with its file's name. What fails is said on standard error; the exit status.
+    /// with its file's name, and that one of a tree is no table. What else fails is said on standard error;
+    /// the exit status.
     pub fn each_file(
         &mut self,
         paths: &[OsString],
@@ -371,12 +372,12 @@ impl Drive {
             let mut name = path.as_bytes().to_vec();
             let good = self.ask_about(path.as_bytes(), &ask, |record| {
                 match record {
-                    Record::Failed { path, failure } => {
+                    Record::Failed { path, failure } if !matches!(failure, Refusal::NotATable(_)) => {
                         code = 1;
                         complain_of(&path, &failure);
                     }
                     record => {
-                        if let Record::File { path, .. } = &record {
+                        if let Record::File { path, .. } | Record::Failed { path, .. } = &record {
                             path.as_ref().clone_into(&mut name);
                         }
                         sink(&name, record)?;
