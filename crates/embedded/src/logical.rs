@@ -59,8 +59,8 @@ impl AnyStore {
     }
 
     /// A logical volume of a file, a block device or a disk image, by its group's name or UUID and its own
-    /// name, and what a user should know beside it. With a partition's number: of a group of which that is a physical
-    /// volume.
+    /// name, and what a user should know beside it. With a partition's number: of a group of which that is a
+    /// physical volume.
     ///
     /// # Errors
     /// `NotFound` where there is none of that name, with those there are and what is damaged; `InvalidInput`

@@ -21,8 +21,8 @@ pub struct Deleted {
 
 impl Retriever {
     /// Appends the deleted files of a volume (0: the only one) from an inode on, those of some block's worth,
-    /// and says where to go on; `None` at the end. Begin with 1. Where it cannot be said where those of a part
-    /// of the volume are, that stands in their place.
+    /// and says where to go on; `None` at the end. Begin with 1. Where it cannot be said where those of a
+    /// part of the volume are, that stands in their place.
     ///
     /// # Errors
     /// [`Failure`]: no such volume, one that keeps none (F2FS), or a read that failed.
