@@ -46,22 +46,23 @@ impl Layer {
                 let name = OsStr::from_bytes(other);
                 Err(part.wrong(format_args!("of format {name:?}; raw and qcow2 are read")))
             }
-            None if begins(&part)? => Layer::qcow2(part, None)?.if_believed(),
+            None if begins(&part)? => Layer::qcow2(part, None)?.if_believed(|_| {
+                "the image above it names no format of it (qemu-img rebase -u -F)".to_owned()
+            }),
             None => Ok(Layer::raw(part)),
         }
     }
 
     /// An image that was found by its first bytes alone. A guest may have written those to a raw disk, so the
     /// name of a backing file is believed where the file's own name says what it is.
-    fn if_believed(self) -> io::Result<Layer> {
+    /// Else `why` says what to do.
+    fn if_believed(self, why: impl FnOnce(&Path) -> String) -> io::Result<Layer> {
         let path = self.part.path();
         match self.header {
             Some(Header { backing: Some(_), .. }) if !is_named(path) => {
-                let path = path.display();
-                let why = format!(
-                    "{path}: it begins as a qcow2 image with a backing file, which a guest can write to a raw \
-                     disk: qcow2:{path} reads it as an image, file:{path} as a raw disk"
-                );
+                let begins =
+                    "it begins as a qcow2 image with a backing file, which a guest can write to a raw disk";
+                let why = format!("{}: {begins}: {}", path.display(), why(path));
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
             }
             _ => Ok(self),
@@ -93,7 +94,10 @@ pub(super) fn chain(top: File, snapshot: Option<&OsStr>, options: FileOptions) -
 
 /// The same of an image that was found by its first bytes.
 pub(super) fn chain_found(top: File, options: FileOptions) -> io::Result<Vec<Layer>> {
-    below_it(Layer::qcow2(Part::over(top)?, None)?.if_believed()?, options)
+    let top = Layer::qcow2(Part::over(top)?, None)?.if_believed(|path| {
+        format!("qcow2:{0} reads it as an image, file:{0} as a raw disk", path.display())
+    })?;
+    below_it(top, options)
 }
 
 fn below_it(top: Layer, options: FileOptions) -> io::Result<Vec<Layer>> {
